@@ -1,0 +1,3 @@
+from .twins import rename_twins
+
+__all__ = ['rename_twins']

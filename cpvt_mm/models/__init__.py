@@ -1,0 +1,4 @@
+from .backbones import ARCHS, PyramidCPVT
+from .position_encodings import PEG, PositionEncoding
+
+__all__ = ['ARCHS', 'PEG', 'PositionEncoding', 'PyramidCPVT']

@@ -1,0 +1,3 @@
+from .pyramid_cpvt import ARCHS, PyramidCPVT
+
+__all__ = ['ARCHS', 'PyramidCPVT']

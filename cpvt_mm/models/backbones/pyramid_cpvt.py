@@ -1,0 +1,228 @@
+"""The pyramid CPVT: four stages, a PEG in each."""
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import torch
+from mmengine.model import BaseModule
+from mmengine.registry import MODELS as MMENGINE_MODELS
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from cpvt_mm.registry import MODELS
+
+from ..arguments import check_keywords, check_names, check_positive, check_rate
+from ..grid import to_nchw, to_nhwc
+from ..layers import Block, PatchEmbed, init_parameters
+from ..position_encodings import build_position_encodings
+
+PATCH_SIZES = (4, 2, 2, 2)
+STRIDES = (4, 8, 16, 32)
+
+
+@dataclass(frozen=True)
+class Arch:
+    """Widths and depths of the four stages; four ints each.
+
+    Attributes:
+        embed_dims: Channels of a stage's tokens.
+        depths: Blocks of a stage.
+        num_heads: Attention heads; each divides its stage's `embed_dims`.
+        mlp_ratios: Width of an MLP in units of `embed_dims`.
+        sr_ratios: Reduction of the key grid per side.
+    """
+    embed_dims: Sequence[int]
+    depths: Sequence[int]
+    num_heads: Sequence[int]
+    mlp_ratios: Sequence[int]
+    sr_ratios: Sequence[int]
+
+    def __post_init__(self) -> None:
+        for name, values in asdict(self).items():
+            if not isinstance(values, Sequence) or len(values) != len(STRIDES):
+                raise ValueError(f'arch: {name} is {values!r}, but must be {len(STRIDES)} ints, one a stage.')
+            for value in values:
+                check_positive(f'arch: {name}', value)
+        for width, heads in zip(self.embed_dims, self.num_heads, strict=True):
+            if width % heads:
+                raise ValueError(f'arch: num_heads has {heads}, but must divide the embed_dims of its stage, {width}.')
+
+    @classmethod
+    def of(cls, arch: 'str | dict[str, Sequence[int]]') -> 'Arch':
+        """The named one of `ARCHS`, or one of a dict with exactly the five keys."""
+        if isinstance(arch, dict):
+            names = [field.name for field in fields(cls)]
+            check_names('a key of arch', arch, names)
+            if len(arch) < len(names):
+                raise ValueError(f'arch has only {", ".join(arch)}, but must have {", ".join(names)}.')
+            return cls(**arch)
+        check_names('an arch', [arch], [*ARCHS, f'or a dict of {", ".join(field.name for field in fields(cls))}'])
+        return ARCHS[arch]
+
+
+def _twins(*depths: int) -> Arch:
+    return Arch(embed_dims=(64, 128, 320, 512), depths=depths, num_heads=(1, 2, 5, 8), mlp_ratios=(8, 8, 4, 4),
+                sr_ratios=(8, 4, 2, 1))
+
+
+ARCHS = {
+    'nano': Arch(embed_dims=(32, 64, 128, 192), depths=(2, 2, 2, 2), num_heads=(1, 2, 4, 6), mlp_ratios=(4, 4, 4, 4),
+                 sr_ratios=(8, 4, 2, 1)),
+    'tiny': _twins(2, 2, 2, 2),
+    'small': _twins(3, 4, 6, 3),
+    'base': _twins(3, 4, 18, 3),
+    'large': _twins(3, 8, 27, 3),
+}
+
+
+class PyramidStage(nn.Module):
+    """Patch embedding, then the blocks, with what the position encoding does at its four points.
+
+    Args:
+        in_channels: Channels of the input grid.
+        embed_dims: Channels of this stage's tokens.
+        patch_size: Side of a patch in cells of the input grid.
+        num_heads: Attention heads of its blocks.
+        mlp_ratio: Width of an MLP in units of `embed_dims`.
+        sr_ratio: Reduction of the key grid per side.
+        position_encoding: As of the backbone.
+        drop_rate: Dropout after the patch embedding and after projections.
+        attn_drop_rate: Dropout of attention weights.
+        drop_path_rates: Stochastic depth of each block; as many as there are blocks.
+        with_cp: Whether blocks recompute their activations in the backward pass.
+    """
+
+    def __init__(self, in_channels: int, embed_dims: int, patch_size: int, num_heads: int, mlp_ratio: int,
+                 sr_ratio: int, position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None, drop_rate: float,
+                 attn_drop_rate: float, drop_path_rates: Sequence[float], with_cp: bool) -> None:
+        super().__init__()
+        self.with_cp = with_cp
+        self.patch_embed = PatchEmbed(in_channels, embed_dims, patch_size)
+        self.drop = nn.Dropout(drop_rate)
+        self.position_encoding = build_position_encodings(
+            position_encoding, embed_dims=embed_dims, num_heads=num_heads, depth=len(drop_path_rates))
+        self.blocks = nn.ModuleList(
+            Block(embed_dims, num_heads, mlp_ratio, sr_ratio, drop_rate, attn_drop_rate, rate)
+            for rate in drop_path_rates)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, H, W, in_channels)` -> `(B, ceil(H / patch_size), ceil(W / patch_size), embed_dims)`."""
+        x = self.drop(self.patch_embed(x))
+        x = self.position_encoding.at_entry(x)
+        for index, block in enumerate(self.blocks):
+            if self.with_cp and torch.is_grad_enabled():
+                x = checkpoint(block, x, self.position_encoding, use_reentrant=False)
+            else:
+                x = block(x, self.position_encoding)
+            x = self.position_encoding.after_block(x, index)
+        return x
+
+
+# Under mmengine's root, too: every library then finds the plain name once this package is imported.
+@MMENGINE_MODELS.register_module()
+@MODELS.register_module()
+class PyramidCPVT(BaseModule):
+    """Pyramid vision transformer with conditional position encodings.
+
+    The encodings are those of CPVT (arXiv 2102.10882), the pyramid is Twins-PCPVT (arXiv 2104.13840, section 3.1).
+    Takes images of any size; sides that do not fill a patch are padded with zeros on the right and at the bottom.
+
+    Args:
+        arch: 'nano' (for trials on a CPU), 'tiny', 'small', 'base', 'large', or a dict with `embed_dims`, `depths`,
+            `num_heads`, `mlp_ratios` and `sr_ratios`, four ints each. Defaults to 'small'.
+        in_channels: Channels of the image. Defaults to 3.
+        out_indices: Stages whose maps are returned, in increasing order; later stages are not built.
+            Defaults to (0, 1, 2, 3).
+        position_encoding: None, a config, or a list of configs that combine; built once for each stage.
+            Defaults to `dict(type='PEG')`.
+        drop_rate: Dropout after patch embeddings and projections. Defaults to 0.
+        attn_drop_rate: Dropout of attention weights. Defaults to 0.
+        drop_path_rate: Stochastic depth of the last of all blocks; rises linearly from 0. Defaults to 0.
+        out_norm: Whether a LayerNorm (eps 1e-6) follows each returned stage. Defaults to False.
+        frozen_stages: -1 freezes nothing, 0 the first patch embedding, n >= 1 the first n stages: they get no
+            gradient and stay in eval mode. Defaults to -1.
+        with_cp: Whether blocks recompute their activations in the backward pass to save memory. Defaults to False.
+        init_cfg: mmengine's initialisation config. Defaults to None: as in the original (see `init_parameters`).
+
+    Attributes:
+        out_channels (tuple[int, ...]): Channels of each returned map.
+        strides (tuple[int, ...]): Pixels a cell of each returned map spans per side.
+
+    Raises:
+        ValueError: If a value is out of its range.
+        TypeError: If an argument's name is unknown or its kind is wrong.
+    """
+
+    @check_keywords
+    def __init__(self, arch: str | dict[str, Sequence[int]] = 'small', in_channels: int = 3,
+                 out_indices: Sequence[int] = (0, 1, 2, 3),
+                 position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None = dict(type='PEG'),
+                 drop_rate: float = 0., attn_drop_rate: float = 0., drop_path_rate: float = 0.,
+                 out_norm: bool = False, frozen_stages: int = -1, with_cp: bool = False,
+                 init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None) -> None:
+        super().__init__(init_cfg)
+        spec = Arch.of(arch)
+        check_positive('in_channels', in_channels)
+        for name, rate in dict(drop_rate=drop_rate, attn_drop_rate=attn_drop_rate,
+                               drop_path_rate=drop_path_rate).items():
+            check_rate(name, rate)
+        if not out_indices or list(out_indices) != sorted(set(out_indices) & set(range(len(STRIDES)))):
+            raise ValueError(f'out_indices is {out_indices!r}, but must be increasing stages from 0 to '
+                             f'{len(STRIDES) - 1}.')
+        num_stages = out_indices[-1] + 1
+        if frozen_stages not in range(-1, num_stages + 1):
+            raise ValueError(f'frozen_stages is {frozen_stages!r}, but must be from -1 to {num_stages}, the number of '
+                             'stages that out_indices needs.')
+
+        self.out_indices = tuple(out_indices)
+        self.frozen_stages = frozen_stages
+        self.out_channels = tuple(spec.embed_dims[i] for i in out_indices)
+        self.strides = tuple(STRIDES[i] for i in out_indices)
+
+        # The rates depend on the whole depth, also where out_indices leaves stages out.
+        drop_path_rates = torch.linspace(0, drop_path_rate, sum(spec.depths)).split(list(spec.depths))
+        self.stages = nn.ModuleList(
+            PyramidStage(
+                in_channels=spec.embed_dims[i - 1] if i else in_channels,
+                embed_dims=spec.embed_dims[i],
+                patch_size=PATCH_SIZES[i],
+                num_heads=spec.num_heads[i],
+                mlp_ratio=spec.mlp_ratios[i],
+                sr_ratio=spec.sr_ratios[i],
+                position_encoding=position_encoding,
+                drop_rate=drop_rate,
+                attn_drop_rate=attn_drop_rate,
+                drop_path_rates=drop_path_rates[i].tolist(),
+                with_cp=with_cp) for i in range(num_stages))
+        self.out_norms = nn.ModuleDict({
+            str(i): nn.LayerNorm(spec.embed_dims[i], eps=1e-6) if out_norm else nn.Identity()
+            for i in out_indices
+        })
+        self.apply(init_parameters)
+        self._freeze()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """`(B, in_channels, H, W)` -> for each of out_indices `(B, C, ceil(H / stride), ceil(W / stride))`."""
+        x = to_nhwc(x.contiguous(memory_format=torch.channels_last))
+        outs = []
+        for i, stage in enumerate(self.stages):
+            x = stage(x)
+            if i in self.out_indices:
+                # mmcv's RoIAlign reads its input as if it were contiguous NCHW, so a view would not do.
+                outs.append(to_nchw(self.out_norms[str(i)](x)).contiguous())
+        return tuple(outs)
+
+    def train(self, mode: bool = True) -> 'PyramidCPVT':
+        """Sets the mode of what is not frozen."""
+        super().train(mode)
+        self._freeze()
+        return self
+
+    def _freeze(self) -> None:
+        frozen: list[nn.Module] = [self.stages[0].patch_embed] if self.frozen_stages == 0 else []
+        for i in range(self.frozen_stages):
+            frozen.append(self.stages[i])
+            if i in self.out_indices:
+                frozen.append(self.out_norms[str(i)])
+        for module in frozen:
+            module.eval().requires_grad_(False)

@@ -1,0 +1,53 @@
+"""Packaging: dependencies from requirements/, and configs and tools carried under cpvt_mm/.mim as mim expects."""
+import re
+import shutil
+from pathlib import Path
+
+from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).parent
+MIM_FILES = ('configs', 'tools', 'model-index.yml')
+
+
+def requirements(name: str) -> list[str]:
+    lines = (ROOT / 'requirements' / f'{name}.txt').read_text().splitlines()
+    return [line for line in lines if line and not line.startswith('#')]
+
+
+class BuildWithMim(build_py):
+    """Copies configs, tools and model-index.yml to cpvt_mm/.mim of the wheel, never into the source tree.
+
+    An editable install needs no copy: `.mim` holds links, which git tracks.
+    """
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            return
+        target = Path(self.build_lib) / 'cpvt_mm' / '.mim'
+        shutil.rmtree(target, ignore_errors=True)
+        for name in MIM_FILES:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, target / name, ignore=shutil.ignore_patterns('__pycache__'))
+            else:
+                target.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source, target / name)
+
+
+setup(
+    name='cpvt_mm',
+    version=re.search(r"__version__ = '(.+)'", (ROOT / 'cpvt_mm/version.py').read_text())[1],
+    description='Conditional position encodings for vision transformers (CPVT) as an OpenMMLab backbone',
+    long_description=(ROOT / 'README.md').read_text(),
+    long_description_content_type='text/markdown',
+    license='Apache-2.0',
+    packages=find_packages(include=['cpvt_mm', 'cpvt_mm.*']),
+    python_requires='>=3.10',
+    # mmengine comes with a stack: two distributions provide it, so it cannot be named here.
+    install_requires=['torch>=2.1'],
+    extras_require={name: requirements(name) for name in ('openmmlab', 'onedl', 'tests')},
+    cmdclass={'build_py': BuildWithMim},
+    zip_safe=False,
+)

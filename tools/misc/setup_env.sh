@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Creates ENV_DIR with torch, one of the two stacks, and this project in editable mode.
+#
+#   tools/misc/setup_env.sh {openmmlab|onedl} ENV_DIR
+#
+# Runs again from where it stopped; a finished environment is left as it is until requirements/ changes.
+# mmcv comes as source: its headers are precompiled here, which cuts the build from 15 minutes to about 5 on
+# two cores. pip keeps the wheel in its cache.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+stack=${1:-openmmlab}
+env=${2:-.venv}
+python=${PYTHON:-python3}
+torch=torch==2.13.0
+case $stack in
+  openmmlab) mmcv=$(grep '^mmcv' requirements/openmmlab.txt) ;;
+  onedl) mmcv=$(grep '^onedl-mmcv' requirements/onedl.txt) ;;
+  *) echo "STACK is '$stack', but must be openmmlab or onedl." >&2; exit 2 ;;
+esac
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+  || { echo "$python is older than Python 3.10: set PYTHON to a newer one." >&2; exit 2; }
+command -v c++ >/dev/null || { echo "No C++ compiler: install g++ or clang, mmcv is built from source." >&2; exit 2; }
+
+wanted="$stack $torch $(cat setup.py pyproject.toml requirements/*.txt tools/misc/setup_env.sh | cksum)"
+if [ "$(cat "$env/.cpvt_mm_ready" 2>/dev/null)" = "$wanted" ]; then exit 0; fi
+
+say() { echo "[setup $stack] $*"; }
+# A run that was interrupted may have left half an environment; pip repairs packages, venv repairs itself.
+say "environment $env"
+"$python" -m venv "$env"
+pip() { "$env/bin/python" -m pip --disable-pip-version-check "$@"; }
+
+say "torch and build tools"
+pip install -q "$torch" 'setuptools<81' wheel ninja psutil
+constraints=$env/constraints.txt
+pip freeze | grep -iE '^(torch|numpy)==' > "$constraints"  # nothing below may move them
+
+works() { "$env/bin/python" -c 'import torch; from mmcv.ops import nms; nms(torch.tensor([[0., 0, 9, 9]]), torch.ones(1), .5)' 2>/dev/null; }
+build_mmcv() {
+  # Two flags matter: -g0 (debug info is most of the build) and -include of a header compiled once.
+  # CFLAGS replaces Python's own flags, hence -O3 -DNDEBUG and the flags that a precompiled header must share.
+  local pch=$PWD/$env/pch/torch_headers.hpp log=$PWD/$env/mmcv_build.log
+  local flags="-g0 -O3 -w -DNDEBUG -fwrapv -fPIC -std=c++17"
+  mkdir -p "${pch%/*}"
+  printf '#include <torch/types.h>\n#include <vector>\n' > "$pch"
+  local includes
+  includes=$("$env/bin/python" -c 'from torch.utils.cpp_extension import include_paths as p; print(*("-I" + i for i in p()))')
+  say "mmcv, step 1 of 2: precompiling torch's headers"
+  # shellcheck disable=SC2086
+  c++ $flags -DTORCH_API_INCLUDE_EXTENSION_H -DTORCH_EXTENSION_NAME=_ext $includes -x c++-header "$pch" -o "$pch.gch"
+  say "mmcv, step 2 of 2: compiling its ops (log: $env/mmcv_build.log)"
+  PATH="$PWD/$env/bin:$PATH" MMCV_WITH_OPS=1 MAX_JOBS=$(nproc 2>/dev/null || sysctl -n hw.ncpu) \
+    CC=c++ CFLAGS="$flags -Winvalid-pch -include $pch" \
+    pip install -v --no-build-isolation -c "$constraints" "$@" "$mmcv" 2>&1 | tee "$log" |
+    sed -nE 's/^ *\[([0-9]+)\/([0-9]+)\].*/\1 \2/p' |
+    awk '$1 % 10 == 0 || $1 == $2 { print "    " $1 " of " $2 " files"; fflush() }' \
+    || { tail -n 30 "$log" >&2; exit 1; }
+  rm -r "${pch%/*}"
+}
+if ! works; then
+  build_mmcv
+  # The cached wheel may come from another torch: then it does not load, and is built anew.
+  works || build_mmcv --force-reinstall --no-deps --no-cache-dir
+  works || { say "mmcv's ops do not load, see $env/mmcv_build.log" >&2; exit 1; }
+fi
+
+say "mmdet, mmsegmentation and cpvt_mm"
+pip install -q --no-build-isolation -c "$constraints" -e ".[$stack,tests]"
+pip check
+echo "$wanted" > "$env/.cpvt_mm_ready"
+say "done"
