@@ -32,9 +32,9 @@ say "environment $env"
 pip() { "$env/bin/python" -m pip --disable-pip-version-check "$@"; }
 
 say "torch and build tools"
-pip install -q "$torch" 'setuptools<81' wheel ninja psutil
+pip install -q "$torch" 'setuptools<81' wheel ninja psutil numpy
 constraints=$env/constraints.txt
-pip freeze | grep -iE '^(torch|numpy)==' > "$constraints"  # nothing below may move them
+pip freeze | grep -iE '^torch==' > "$constraints"  # nothing below may replace it
 
 works() { "$env/bin/python" -c 'import torch; from mmcv.ops import nms; nms(torch.tensor([[0., 0, 9, 9]]), torch.ones(1), .5)' 2>/dev/null; }
 build_mmcv() {
@@ -53,9 +53,11 @@ build_mmcv() {
   PATH="$PWD/$env/bin:$PATH" MMCV_WITH_OPS=1 MAX_JOBS=$(nproc 2>/dev/null || sysctl -n hw.ncpu) \
     CC=c++ CFLAGS="$flags -Winvalid-pch -include $pch" \
     pip install -v --no-build-isolation -c "$constraints" "$@" "$mmcv" 2>&1 | tee "$log" |
-    sed -nE 's/^ *\[([0-9]+)\/([0-9]+)\].*/\1 \2/p' |
-    awk '$1 % 10 == 0 || $1 == $2 { print "    " $1 " of " $2 " files"; fflush() }' \
-    || { tail -n 30 "$log" >&2; exit 1; }
+    while IFS= read -r line; do
+      if [[ $line =~ ^\ *\[([0-9]+)/([0-9]+)\] ]] && { (( BASH_REMATCH[1] % 10 == 0 )) || [ "${BASH_REMATCH[1]}" = "${BASH_REMATCH[2]}" ]; }; then
+        echo "    ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]} files"
+      fi
+    done || { tail -n 30 "$log" >&2; exit 1; }
   rm -r "${pch%/*}"
 }
 if ! works; then

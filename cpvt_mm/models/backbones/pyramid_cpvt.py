@@ -166,9 +166,11 @@ class PyramidCPVT(BaseModule):
         for name, rate in dict(drop_rate=drop_rate, attn_drop_rate=attn_drop_rate,
                                drop_path_rate=drop_path_rate).items():
             check_rate(name, rate)
-        if not out_indices or list(out_indices) != sorted(set(out_indices) & set(range(len(STRIDES)))):
-            raise ValueError(f'out_indices is {out_indices!r}, but must be increasing stages from 0 to '
-                             f'{len(STRIDES) - 1}.')
+        stages = range(len(STRIDES))
+        if (not isinstance(out_indices, Sequence) or not out_indices
+                or list(out_indices) != [i for i in stages if i in out_indices]):
+            raise ValueError(f'out_indices is {out_indices!r}, but must be a sequence of increasing stages from 0 to '
+                             f'{stages[-1]}.')
         num_stages = out_indices[-1] + 1
         if frozen_stages not in range(-1, num_stages + 1):
             raise ValueError(f'frozen_stages is {frozen_stages!r}, but must be from -1 to {num_stages}, the number of '

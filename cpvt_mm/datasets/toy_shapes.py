@@ -1,0 +1,181 @@
+"""A toy dataset: textured shapes on textured backgrounds, as instances and as label maps.
+
+Texture, outline and hue hint at the class together. A kite and a boat look alike: what hangs in the upper half of the
+image is a kite, what floats in the lower half a boat, so a model that does not know where it looks confuses the two.
+"""
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from pycocotools import mask as coco_mask
+
+CLASSES = ('disc', 'square', 'triangle', 'kite', 'boat')
+PALETTE = ((230, 60, 60), (60, 180, 75), (65, 105, 225), (250, 190, 40), (160, 60, 200))
+
+Mask = NDArray[np.bool_]
+Image = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The look of a class: corners on the unit circle (degrees, radius), texture, and hue (degrees)."""
+    corners: tuple[tuple[float, float], ...]
+    texture: Callable[[NDArray, NDArray], Mask]
+    hue: float
+
+
+# Textures take coordinates in pixels along the shape's own axes and say which of its two colours a pixel has.
+def dots(u: NDArray, v: NDArray) -> Mask:
+    return (u % 10 - 5)**2 + (v % 10 - 5)**2 < 10
+
+
+def checks(u: NDArray, v: NDArray) -> Mask:
+    return (u // 6 + v // 6) % 2 == 0
+
+
+def stripes(u: NDArray, v: NDArray) -> Mask:
+    return v // 4 % 2 == 0
+
+
+def halves(u: NDArray, v: NDArray) -> Mask:
+    return u < 0
+
+
+DIAMOND = Shape(tuple(zip((0, 90, 180, 270), (1, .62, 1, .62), strict=True)), halves, 285)
+SHAPES = {
+    'disc': Shape(tuple((angle, 1) for angle in range(0, 360, 10)), dots, 15),
+    'square': Shape(tuple((angle, 1) for angle in (45, 135, 225, 315)), checks, 105),
+    'triangle': Shape(tuple((angle, 1) for angle in (90, 210, 330)), stripes, 195),
+    'kite': DIAMOND,
+    'boat': DIAMOND,
+}
+
+
+def background(rng: np.random.Generator, height: int, width: int) -> NDArray:
+    """Blurred noise in random colours and grain: `(height, width, 3)` floats in 0 to 255."""
+    cells = rng.integers(3, 24)
+    coarse = rng.uniform(40, 200, 3) + rng.normal(0, 28, (height // cells + 2, width // cells + 2, 3))
+    smooth = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
+    return np.clip(smooth + rng.normal(0, rng.uniform(2, 10), (height, width, 1)), 0, 255)
+
+
+def paint_shape(rng: np.random.Generator, canvas: NDArray, name: str, radius: float) -> Mask:
+    """Paints one shape at a random place that suits its class into `canvas` and returns where."""
+    height, width = canvas.shape[:2]
+    x = rng.uniform(0.6 * radius, width - 0.6 * radius)
+    y = rng.uniform(0.6 * radius, height - 0.6 * radius)
+    if name in ('kite', 'boat'):  # clear of the middle
+        y = rng.uniform(0.08, 0.42) * height
+        y = y if name == 'kite' else height - y
+    shape, turn = SHAPES[name], rng.uniform(0, 2 * np.pi)
+    angles, radii = np.array(shape.corners).T
+    angles = np.deg2rad(angles) + turn
+    corners = np.stack([x + radius * radii * np.cos(angles), y + radius * radii * np.sin(angles)], 1)
+    filled = np.zeros((height, width), np.uint8)
+    cv2.fillPoly(filled, [np.round(corners).astype(np.int32)], 1)
+    mask = filled.astype(bool)
+
+    rows, columns = np.nonzero(mask)
+    u = (columns - x) * np.cos(turn) + (rows - y) * np.sin(turn)
+    v = (rows - y) * np.cos(turn) - (columns - x) * np.sin(turn)
+    hue = (shape.hue + rng.uniform(-50, 50)) % 360  # neighbouring classes share part of their range
+    saturation, light = rng.uniform(0.35, 0.9), rng.uniform(0.75, 1.)
+    hsv = np.array([[[hue, saturation, light], [hue, saturation, 0.45 * light]]], np.float32)
+    bright, dark = cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB)[0] * 255
+    canvas[rows, columns] = np.where(shape.texture(u, v)[:, None], dark, bright)
+    return mask
+
+
+def make_image(rng: np.random.Generator) -> tuple[Image, NDArray[np.uint8], list[tuple[int, Mask]]]:
+    """One image of 64 to 256 px a side.
+
+    Returns:
+        The RGB image `(H, W, 3)`; the label map `(H, W)`, 0 for background and 1 + class elsewhere; and for each
+        instance of which something is visible its class and visible mask `(H, W)`.
+    """
+    height, width = (int(side) for side in rng.integers(64, 257, 2))
+    canvas = background(rng, height, width)
+    owner = np.zeros((height, width), np.int32)  # 0: background, k: the k-th shape
+    names = [str(name) for name in rng.choice(CLASSES, rng.integers(1, 3 + height * width // 10000))]
+    for k, name in enumerate(names, start=1):
+        radius = np.clip(rng.uniform(0.1, 0.32) * np.sqrt(height * width), 14, 0.45 * min(height, width))
+        owner[paint_shape(rng, canvas, name, radius)] = k
+    image = np.clip(canvas + rng.normal(0, 6, canvas.shape), 0, 255).astype(np.uint8)
+    labels, instances = np.zeros((height, width), np.uint8), []
+    for k, name in enumerate(names, start=1):
+        visible = owner == k
+        if visible.any():
+            labels[visible] = 1 + CLASSES.index(name)
+            instances.append((CLASSES.index(name), visible))
+    return image, labels, instances
+
+
+def coco_annotation(mask: Mask, **ids: int) -> dict:
+    """One entry of COCO's `annotations`, with an RLE mask."""
+    rle = coco_mask.encode(np.asfortranarray(mask, np.uint8))
+    return dict(ids, bbox=coco_mask.toBbox(rle).tolist(), area=int(mask.sum()), iscrowd=0,
+                segmentation=dict(size=list(mask.shape), counts=rle['counts'].decode()))
+
+
+def write_split(root: Path, split: str, count: int, seed: int) -> Iterator[int]:
+    """Writes the images, label maps and COCO annotations of one split; yields each index when it is written."""
+    images, labels = root / 'images' / split, root / 'annotations' / split
+    images.mkdir(parents=True)
+    labels.mkdir(parents=True)
+    coco = dict(
+        images=[], annotations=[],
+        categories=[dict(id=i, name=name, supercategory='shape') for i, name in enumerate(CLASSES, start=1)])
+    for index in range(count):
+        # A generator of its own makes an image independent of how many there are.
+        rng = np.random.default_rng([seed, sum(map(ord, split)), index])
+        image, label_map, instances = make_image(rng)
+        name = f'{index:06d}'
+        cv2.imwrite(str(images / f'{name}.jpg'), image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 95])
+        cv2.imwrite(str(labels / f'{name}.png'), label_map)
+        coco['images'].append(dict(id=index, file_name=f'{name}.jpg', height=image.shape[0], width=image.shape[1]))
+        coco['annotations'] += [
+            coco_annotation(mask, id=len(coco['annotations']) + i, image_id=index, category_id=1 + label)
+            for i, (label, mask) in enumerate(instances, start=1)]
+        yield index
+    (root / f'instances_{split}.json').write_text(json.dumps(coco))
+
+
+def write_toy_shapes(root: Path, num_train: int = 800, num_val: int = 100, seed: int = 0) -> Iterator[int]:
+    """Writes the dataset; a generator, so that a tool can show progress.
+
+    Layout: ADE20K's `images/{training,validation}` and `annotations/{training,validation}` (label maps, 0 is no
+    class), with COCO's `instances_{training,validation}.json` beside them. Nothing is left under `root` unless the
+    dataset is whole; one that is whole and was made from the same arguments is left alone.
+
+    Args:
+        root: The folder to write.
+        num_train: Images to train on.
+        num_val: Images to evaluate on.
+        seed: The same seed gives the same pixels.
+
+    Yields:
+        The number of images written so far, from 1 to `num_train + num_val`.
+
+    Raises:
+        FileExistsError: If `root` holds something else.
+    """
+    made_from = dict(num_train=num_train, num_val=num_val, seed=seed)
+    recipe = root / 'made_from.json'
+    if root.exists():
+        if recipe.exists() and json.loads(recipe.read_text()) == made_from:
+            return
+        raise FileExistsError(f'{root} exists, but is no toy dataset of {made_from}: remove it, or name another folder.')
+    unfinished = root.with_name(f'{root.name}.unfinished')
+    shutil.rmtree(unfinished, ignore_errors=True)
+    written = 0
+    for split, count in dict(training=num_train, validation=num_val).items():
+        for _ in write_split(unfinished, split, count, seed):
+            written += 1
+            yield written
+    (unfinished / recipe.name).write_text(json.dumps(made_from))
+    unfinished.rename(root)

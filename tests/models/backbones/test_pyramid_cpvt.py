@@ -1,0 +1,215 @@
+import itertools
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from tests.conftest import GOLDEN, NARROW, golden_cases
+
+from cpvt_mm import ARCHS, PyramidCPVT
+from cpvt_mm.checkpoints import rename_twins
+
+SUBSETS = [subset for size in range(1, 5) for subset in itertools.combinations(range(4), size)]
+
+
+def ceil_sizes(height: int, width: int, strides: tuple[int, ...]) -> list[tuple[int, int]]:
+    return [(-(-height // stride), -(-width // stride)) for stride in strides]
+
+
+def test_equals_the_original_code() -> None:
+    weights = rename_twins(torch.load(GOLDEN / 'official.pth', weights_only=True))
+    features = {name: tensor for name, tensor in weights.items() if not name.startswith(('norm.', 'head.'))}
+    model = PyramidCPVT(NARROW).eval()
+    model.load_state_dict(features)
+    cases = golden_cases('official')
+    assert len(cases) == 3
+    for image, expected in cases:
+        for output, reference in zip(model(image), expected, strict=True):
+            torch.testing.assert_close(output, reference, atol=1e-4, rtol=0)
+
+
+def test_number_of_parameters_of_small() -> None:
+    assert round(sum(p.numel() for p in PyramidCPVT('small').parameters()) / 1e6, 2) == 23.59
+
+
+@pytest.mark.parametrize('arch', ARCHS)
+def test_named_archs(arch: str) -> None:
+    model = PyramidCPVT(arch).eval()
+    assert model.strides == (4, 8, 16, 32)
+    with torch.inference_mode():
+        outputs = model(torch.randn(1, 3, 33, 65))
+    assert [o.shape[1] for o in outputs] == list(model.out_channels) == list(ARCHS[arch].embed_dims)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('height', range(1, 98))
+def test_any_size_gives_ceil_and_loses_no_row_or_column(backbone: PyramidCPVT, height: int) -> None:
+    width = 98 - height  # both sides pass through 1 to 97, in different pairs
+    image = torch.randn(1, 3, height, width)
+    outputs = backbone(image)
+    assert [tuple(o.shape[2:]) for o in outputs] == ceil_sizes(height, width, backbone.strides)
+    last_row, last_column = image.clone(), image.clone()
+    last_row[:, :, -1] += 1
+    last_column[..., -1] += 1
+    for output, below, right in zip(outputs, backbone(last_row), backbone(last_column), strict=True):
+        assert output.isfinite().all()
+        assert (output[:, :, -1] - below[:, :, -1]).abs().max() > 1e-4
+        assert (output[..., -1] - right[..., -1]).abs().max() > 1e-4
+
+
+@torch.no_grad()
+def test_zeros_on_the_right_and_below_stand_for_missing_pixels(backbone: PyramidCPVT) -> None:
+    image = torch.randn(1, 3, 50, 70)
+    padded = torch.nn.functional.pad(image, (0, 2, 0, 2))
+    torch.testing.assert_close(backbone(image), backbone(padded))
+
+
+@pytest.mark.parametrize('out_indices', SUBSETS)
+def test_only_what_out_indices_needs_is_built(out_indices: tuple[int, ...]) -> None:
+    model = PyramidCPVT(NARROW, out_indices=out_indices, out_norm=True)
+    outputs = model(torch.randn(1, 3, 64, 64))
+    assert [o.shape[1] for o in outputs] == list(model.out_channels)
+    assert model.strides == tuple((4, 8, 16, 32)[i] for i in out_indices)
+    sum(output.square().mean() for output in outputs).backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+@torch.no_grad()
+def test_a_subset_returns_the_maps_of_the_whole() -> None:
+    whole = PyramidCPVT(NARROW, drop_path_rate=0.2).eval()
+    part = PyramidCPVT(NARROW, out_indices=(0, 2), drop_path_rate=0.2).eval()
+    missing, _ = part.load_state_dict(whole.state_dict(), strict=False)
+    assert missing == []
+    image = torch.randn(1, 3, 64, 64)
+    torch.testing.assert_close(part(image), whole(image)[::2])
+    for stage, reference in zip(part.stages, whole.stages, strict=False):
+        assert [b.drop_path.rate for b in stage.blocks] == [b.drop_path.rate for b in reference.blocks]
+
+
+def test_drop_path_rises_linearly() -> None:
+    model = PyramidCPVT(NARROW, drop_path_rate=0.2)
+    rates = [block.drop_path.rate for stage in model.stages for block in stage.blocks]
+    assert rates == pytest.approx([0.2 * i / 8 for i in range(9)])
+
+
+@pytest.mark.parametrize('frozen_stages', range(-1, 5))
+def test_frozen_stages_get_no_gradient_and_stay_in_eval_mode(frozen_stages: int) -> None:
+    model = PyramidCPVT(NARROW, frozen_stages=frozen_stages, drop_rate=0.1, drop_path_rate=0.2, out_norm=True)
+    prefixes = {-1: (), 0: ('stages.0.patch_embed.',)}.get(
+        frozen_stages, tuple(f'{part}.{i}.' for i in range(frozen_stages) for part in ('stages', 'out_norms')))
+    for mode in (None, True, False, True):
+        if mode is not None:
+            model.train(mode)
+        for name, parameter in model.named_parameters():
+            assert parameter.requires_grad != name.startswith(prefixes), name
+    for name, module in model.named_modules():
+        if name:
+            assert module.training != f'{name}.'.startswith(prefixes), name
+
+
+def test_checkpointing_changes_no_output_and_no_gradient() -> None:
+    models = [PyramidCPVT(NARROW, drop_rate=0.1, drop_path_rate=0.3, with_cp=with_cp) for with_cp in (False, True)]
+    models[1].load_state_dict(models[0].state_dict())
+    image, results = torch.randn(2, 3, 70, 90), []
+    for model in models:
+        torch.manual_seed(1)
+        outputs = model.train()(image)
+        sum(output.square().mean() for output in outputs).backward()
+        results.append((outputs, [p.grad for p in model.parameters()]))
+    torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
+
+
+def test_checkpointing_keeps_fewer_tensors() -> None:
+    kept = {}
+    for with_cp in (False, True):
+        sizes: list[int] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, sizes=sizes: sizes.append(t.numel()) or t, lambda t: t):
+            PyramidCPVT(NARROW, with_cp=with_cp)(torch.randn(1, 3, 64, 64))
+        kept[with_cp] = sum(sizes)
+    assert kept[True] < kept[False] / 3
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
+def test_autocast_stays_finite(backbone: PyramidCPVT, dtype: torch.dtype) -> None:
+    image = torch.randn(2, 3, 75, 100)
+    with torch.autocast('cpu', dtype=dtype):
+        outputs = backbone.train()(image)
+        loss = sum(output.float().square().mean() for output in outputs)
+    loss.backward()
+    assert all(output.isfinite().all() for output in outputs)
+    assert all(p.grad.isfinite().all() for p in backbone.parameters())
+
+
+class LargestTensor(TorchDispatchMode):
+    """Records the names of all operators that run and the largest number of elements that one returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN204
+        result = func(*args, **(kwargs or {}))
+        self.names.add(func.name())
+        for value in torch.utils._pytree.tree_leaves(result):
+            if isinstance(value, torch.Tensor):
+                self.largest = max(self.largest, value.numel())
+        return result
+
+
+def test_queries_by_keys_are_never_held() -> None:
+    model = PyramidCPVT(NARROW, out_indices=(0,)).train()
+    with LargestTensor() as seen:
+        model(torch.randn(1, 3, 512, 512))[0].mean().backward()
+    queries, keys = (512 // 4)**2, (512 // 32)**2
+    assert 'aten::_scaled_dot_product_flash_attention_for_cpu' in seen.names
+    assert seen.largest <= queries * 16 * 8 < queries * keys  # the widest is the hidden layer of the MLP
+
+
+def test_tokens_are_not_copied_between_layouts() -> None:
+    model = PyramidCPVT(NARROW).eval()
+    copies = []
+
+    class Copies(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN204
+            result = func(*args, **(kwargs or {}))
+            if func.name() in ('aten::clone', 'aten::copy_', 'aten::_to_copy'):
+                copies.append(tuple(result.shape))
+            return result
+
+    with torch.no_grad(), Copies():
+        model(torch.randn(1, 3, 64, 96))
+    # The image goes to channels-last, and each of the four outputs leaves as contiguous NCHW.
+    assert copies == [(1, 3, 64, 96), (1, 16, 16, 24), (1, 32, 8, 12), (1, 40, 4, 6), (1, 64, 2, 3)]
+
+
+def test_outputs_are_contiguous_for_roi_align(backbone: PyramidCPVT) -> None:
+    for output in backbone(torch.randn(2, 3, 64, 96)):
+        assert output.is_contiguous()
+
+
+@pytest.mark.parametrize(('kwargs', 'error', 'words'), [
+    (dict(arch='huge'), ValueError, ('huge', 'arch', 'nano, tiny, small, base, large')),
+    (dict(arch={k: v for k, v in NARROW.items() if k != 'depths'}), ValueError, ('arch', 'depths')),
+    (dict(arch=dict(NARROW, width=3)), ValueError, ('width', 'sr_ratios')),
+    (dict(arch=dict(NARROW, depths=(2, 2, 2))), ValueError, ('depths', '4 ints')),
+    (dict(arch=dict(NARROW, depths=(2, 2, 0, 2))), ValueError, ('depths', 'at least 1')),
+    (dict(arch=dict(NARROW, num_heads=(1, 2, 3, 8))), ValueError, ('num_heads', '3', 'divide', '40')),
+    (dict(in_channels=0), ValueError, ('in_channels', 'at least 1')),
+    (dict(out_indices=(0, 4)), ValueError, ('out_indices', '(0, 4)', '0 to 3')),
+    (dict(out_indices=(1, 0)), ValueError, ('out_indices', 'increasing')),
+    (dict(out_indices=()), ValueError, ('out_indices',)),
+    (dict(out_indices=3), ValueError, ('out_indices', 'sequence')),
+    (dict(frozen_stages=5), ValueError, ('frozen_stages', '-1 to 4')),
+    (dict(out_indices=(0, 1), frozen_stages=3), ValueError, ('frozen_stages', '-1 to 2')),
+    (dict(drop_path_rate=1.0), ValueError, ('drop_path_rate', '[0, 1)')),
+    (dict(attn_drop_rate=-1), ValueError, ('attn_drop_rate', '[0, 1)')),
+    (dict(drop_path=0.1), TypeError, ('drop_path', 'drop_path_rate')),
+    (dict(position_encoding=dict(type='GEP')), ValueError, ('GEP', 'position_encoding', 'PEG')),
+    (dict(position_encoding='PEG'), TypeError, ('position_encoding', 'dict')),
+    (dict(position_encoding=dict(type='PEG', kernel=3)), TypeError, ('kernel', 'kernel_size')),
+])
+def test_bad_arguments_are_named(kwargs: dict, error: type[Exception], words: tuple[str, ...]) -> None:
+    with pytest.raises(error) as caught:
+        PyramidCPVT(**kwargs)
+    for word in words:
+        assert word in str(caught.value)
