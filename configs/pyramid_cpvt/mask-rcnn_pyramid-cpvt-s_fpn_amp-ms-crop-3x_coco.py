@@ -1,0 +1,12 @@
+# The original's 3x setting, which is Swin's: its pipeline, schedule and mixed precision.
+_base_ = 'mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_amp-ms-crop-3x_coco.py'
+model = dict(
+    backbone=dict(_delete_=True, type='cpvt_mm.PyramidCPVT', arch='small', drop_path_rate=0.2),
+    neck=dict(in_channels=[64, 128, 320, 512]))
+optim_wrapper = dict(
+    paramwise_cfg=dict(
+        _delete_=True,
+        custom_keys={
+            'position_encoding': dict(decay_mult=0.),
+            'norm': dict(decay_mult=0.)
+        }))

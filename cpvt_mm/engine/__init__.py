@@ -1,0 +1,4 @@
+from .config import load_config
+from .run import test, train
+
+__all__ = ['load_config', 'test', 'train']

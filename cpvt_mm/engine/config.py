@@ -1,0 +1,45 @@
+"""Reading configs of mmdet and mmseg."""
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+
+from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.stack import require
+
+LIBRARIES = ('mmdet', 'mmseg')
+
+
+def load_config(path: str | Path, options: dict[str, Any] | None = None, work_dir: str | None = None,
+                launcher: str = 'none') -> Config:
+    """Reads a config file of mmdet or mmseg, completes it, and imports its library.
+
+    Args:
+        path: The file.
+        options: Values to override, with dotted keys. Defaults to None.
+        work_dir: Where logs and checkpoints go. Defaults to the config's, or else to `work_dirs/<name of the file>`.
+        launcher: Who started the processes: 'none', 'pytorch', 'slurm' or 'mpi'. Defaults to 'none'.
+
+    Raises:
+        UserError: If the file cannot be read, an option does not fit, or `default_scope` names no known library.
+        ImportError: If the library does not import.
+    """
+    if not Path(path).is_file():
+        raise UserError(f'config {path} does not exist: check the path.')
+    try:
+        cfg = Config.fromfile(path)
+    except Exception as error:  # a config is a program, it can raise anything
+        raise UserError(f'config {path} cannot be read ({type(error).__name__}: {first_line(error)}): correct it or '
+                        'the _base_ it names.') from error
+    try:
+        cfg.merge_from_dict(options or {})
+    except (AssertionError, KeyError, IndexError, TypeError) as error:
+        raise UserError(f'--cfg-options do not fit config {path} ({first_line(error)}): correct the keys.') from error
+    scope = cfg.get('default_scope')
+    if scope not in LIBRARIES:
+        raise UserError(f'default_scope of config {path} is {scope!r}, but must be {" or ".join(LIBRARIES)}: it says '
+                        'which library the config is for.')
+    require(scope)
+    cfg.work_dir = work_dir or cfg.get('work_dir') or f'work_dirs/{Path(path).stem}'
+    cfg.launcher = launcher
+    return cfg

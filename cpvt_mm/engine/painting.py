@@ -1,0 +1,29 @@
+"""Painted predictions, named after their images."""
+from collections.abc import Sequence
+from pathlib import Path
+
+import mmcv
+from mmengine.fileio import get
+from mmengine.hooks import Hook
+from mmengine.runner import Runner
+from mmengine.structures import BaseDataElement
+
+
+class PaintPredictions(Hook):
+    """Paints every test image with the library's visualizer: the ground truth on the left, the prediction right.
+
+    One hook for both libraries. Theirs differ in the names, formats and folders of what they write.
+
+    Args:
+        folder: Where `<image's name>.png` goes; created if needed.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: dict | None = None,
+                        outputs: Sequence[BaseDataElement] | None = None) -> None:
+        for sample in outputs or ():
+            image = mmcv.imfrombytes(get(sample.img_path), channel_order='rgb')
+            name = Path(sample.img_path).stem
+            runner.visualizer.add_datasample(name, image, sample, out_file=str(self.folder / f'{name}.png'))

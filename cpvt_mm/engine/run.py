@@ -1,0 +1,79 @@
+"""Training and testing a config of either library."""
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmengine.config import Config
+from mmengine.logging import print_log
+from mmengine.registry import RUNNERS
+from mmengine.runner import Runner, find_latest_checkpoint
+
+from cpvt_mm.errors import UserError
+
+from .checkpoint import allow_message_hub, check_fits
+from .painting import PaintPredictions
+
+
+def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: str | None = None) -> None:
+    """Trains a config.
+
+    Args:
+        cfg: As of `load_config`. Changed in place.
+        amp: Whether to train in mixed precision; needs a GPU. Defaults to False.
+        auto_scale_lr: Whether to scale the learning rate with the batch size. Defaults to False.
+        resume: The checkpoint to go on from, or 'auto' for the last one in `cfg.work_dir`, if there is one.
+            Defaults to None.
+
+    Raises:
+        UserError: If the config allows no such run, or the checkpoint does not fit.
+    """
+    if amp:
+        if not torch.cuda.is_available():
+            raise UserError('--amp needs a GPU, but torch sees none: train without it.')
+        cfg.optim_wrapper.update(type='AmpOptimWrapper', loss_scale='dynamic')
+    if auto_scale_lr:
+        if 'base_batch_size' not in cfg.get('auto_scale_lr', {}):
+            raise UserError('--auto-scale-lr needs auto_scale_lr.base_batch_size, the batch size that the learning '
+                            'rate is meant for, which the config does not set.')
+        cfg.auto_scale_lr.enable = True
+    if resume == 'auto':
+        resume = find_latest_checkpoint(cfg.work_dir)
+        if resume is None:
+            print_log(f'{cfg.work_dir} holds no checkpoint to resume: training from the beginning.', 'current')
+    if resume:
+        cfg.update(resume=True, load_from=resume)
+    runner = build_runner(cfg)
+    if resume:
+        check_fits(runner.model, resume)
+    runner.train()
+
+
+def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None) -> dict[str, Any]:
+    """Evaluates a checkpoint.
+
+    Args:
+        cfg: As of `load_config`. Changed in place.
+        checkpoint: Path or URL.
+        show_dir: Where to paint every image with its prediction. Defaults to None: nowhere.
+
+    Returns:
+        The metrics, by name.
+
+    Raises:
+        UserError: If the checkpoint does not fit.
+    """
+    cfg.update(resume=False, load_from=str(checkpoint))
+    runner = build_runner(cfg)
+    check_fits(runner.model, checkpoint)
+    if show_dir:
+        runner.register_hook(PaintPredictions(show_dir))
+    return runner.test()
+
+
+def build_runner(cfg: Config) -> Runner:
+    """The runner of a config of `load_config`."""
+    if cfg.launcher == 'pytorch' and not torch.cuda.is_available():
+        # mmengine's launcher assumes a GPU, but keeps a process group that is there.
+        torch.distributed.init_process_group('gloo')
+    allow_message_hub()
+    return RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)

@@ -1,0 +1,25 @@
+"""Evaluates a checkpoint of a detector or segmentor."""
+import argparse
+
+from cpvt_mm.engine import load_config, test
+from cpvt_mm.engine.arguments import add_run_arguments, parse_run_arguments
+from cpvt_mm.errors import exit_on_error
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_run_arguments(parser)
+    parser.add_argument('checkpoint', help='file or URL')
+    parser.add_argument('--show-dir', help='folder for the images painted with ground truth and prediction')
+    return parse_run_arguments(parser)
+
+
+@exit_on_error
+def main() -> None:
+    args = parse_args()
+    cfg = load_config(args.config, args.cfg_options, args.work_dir, args.launcher)
+    test(cfg, args.checkpoint, args.show_dir)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,27 @@
+"""Trains a detector or segmentor."""
+import argparse
+
+from cpvt_mm.engine import load_config, train
+from cpvt_mm.engine.arguments import add_run_arguments, parse_run_arguments
+from cpvt_mm.errors import exit_on_error
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_run_arguments(parser)
+    parser.add_argument('--amp', action='store_true', help='train in mixed precision')
+    parser.add_argument('--auto-scale-lr', action='store_true', help='scale the learning rate with the batch size')
+    parser.add_argument('--resume', nargs='?', const='auto', metavar='CHECKPOINT',
+                        help='go on from a checkpoint; without a value, from the last one in the work dir')
+    return parse_run_arguments(parser)
+
+
+@exit_on_error
+def main() -> None:
+    args = parse_args()
+    cfg = load_config(args.config, args.cfg_options, args.work_dir, args.launcher)
+    train(cfg, args.amp, args.auto_scale_lr, args.resume)
+
+
+if __name__ == '__main__':
+    main()
