@@ -12,4 +12,4 @@ model = dict(
     backbone=dict(arch='nano', drop_path_rate=0.),
     decode_head=dict(in_channels=[32, 64, 128, 192], channels=64, num_classes=num_classes, norm_cfg=norm_cfg),
     auxiliary_head=dict(in_channels=128, channels=64, num_classes=num_classes, norm_cfg=norm_cfg))
-default_hooks = dict(checkpoint=dict(interval=200, max_keep_ckpts=1))
+default_hooks = dict(checkpoint=dict(interval=200, max_keep_ckpts=2))

@@ -1,0 +1,23 @@
+# `make demo`, `make test` and `make lint` set up what they need; STACK=onedl in front uses the other stack.
+STACK ?= openmmlab
+ENV := $(if $(filter onedl,$(STACK)),.venv-onedl,.venv)
+PYTHON := $(ENV)/bin/python
+
+# Nothing is written outside the checkout but pip's cache.
+export MPLCONFIGDIR := $(CURDIR)/$(ENV)/matplotlib
+# mmengine imports pkg_resources.
+export PYTHONWARNINGS := ignore:pkg_resources is deprecated
+
+.PHONY: demo test lint env
+
+demo: env
+	$(PYTHON) tools/misc/demo.py --work-dir work_dirs/demo-$(STACK)
+
+test: env
+	$(PYTHON) -m pytest
+
+lint: env
+	$(PYTHON) -m ruff check
+
+env:
+	tools/misc/setup_env.sh $(STACK) $(ENV)

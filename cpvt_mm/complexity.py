@@ -1,0 +1,68 @@
+"""Parameters and floating-point operations of models."""
+from dataclasses import dataclass
+
+import torch
+from mmengine.config import Config
+from mmengine.registry import DefaultScope
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
+
+
+@dataclass(frozen=True)
+class Complexity:
+    """Of one model at one input size.
+
+    Attributes:
+        params: Parameters, trainable or not.
+        flops: Operations of a forward pass of one image; a multiply-add counts as two. Attention is included, what
+            is no matrix product (norms, activations, NMS) is not.
+    """
+    params: int
+    flops: int
+
+
+def _cpu_attention_flops(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...], *args: object,
+                         out_shape: object = None, **kwargs: object) -> int:
+    return sdpa_flop_count(query, key, value)
+
+
+# torch counts the fused attention of GPUs, but not that of the CPU.
+CPU_ATTENTION = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _cpu_attention_flops}
+
+
+def measure(model: nn.Module, *args: object, **kwargs: object) -> Complexity:
+    """Counts while `model(*args, **kwargs)` runs, in eval mode and without gradients."""
+    with torch.no_grad(), FlopCounterMode(display=False, custom_mapping=CPU_ATTENTION) as counter:
+        model.eval()(*args, **kwargs)
+    return Complexity(sum(p.numel() for p in model.parameters()), counter.get_total_flops())
+
+
+def measure_config(cfg: Config, shape: tuple[int, int]) -> tuple[Complexity, Complexity]:
+    """Measures the model of a config of mmdet or mmseg on one image of zeros.
+
+    A two-stage detector's head sees the proposals that random weights give.
+
+    Args:
+        cfg: As of `cpvt_mm.engine.load_config`.
+        shape: Height and width in pixels.
+
+    Returns:
+        Of its backbone, and of the whole model as it runs in tests.
+    """
+    from mmengine.registry import MODELS
+    cfg.model.backbone.init_cfg = None  # the numbers do not depend on weights
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        model = MODELS.build(cfg.model)
+    image = torch.zeros(1, 3, *shape)
+    return measure(model.backbone, image), measure(model, image, [data_sample(cfg.default_scope, image)], mode='tensor')
+
+
+def data_sample(library: str, image: Tensor) -> object:
+    """What `library` needs to know of a batch of one image."""
+    shape = tuple(image.shape[-2:])
+    meta = dict(img_shape=shape, ori_shape=shape, pad_shape=shape, batch_input_shape=shape, scale_factor=(1., 1.))
+    if library == 'mmdet':
+        from mmdet.structures import DetDataSample as DataSample
+    else:
+        from mmseg.structures import SegDataSample as DataSample
+    return DataSample(metainfo=meta)
