@@ -4,6 +4,7 @@ _base_ = [
     '../_base_/datasets/ade20k_512x512.py',
     '../_base_/mmseg_runtime.py',
 ]
+model = dict(data_preprocessor=dict(size=(512, 512)))
 max_iters = 80000
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=max_iters, val_interval=8000)
 val_cfg = dict(type='ValLoop')

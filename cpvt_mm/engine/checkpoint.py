@@ -5,39 +5,55 @@ from typing import Any
 
 import numpy as np
 import torch
+from mmengine.fileio import get_local_path
 from mmengine.logging import HistoryBuffer
 from mmengine.model import is_model_wrapper
-from mmengine.runner import CheckpointLoader
+from mmengine.utils import digit_version
 from torch import nn
 
 from cpvt_mm.errors import UserError, first_line
 
 
 def allow_message_hub() -> None:
-    """Lets torch.load resume mmengine's checkpoints, which hold logged numbers beside tensors.
+    """Lets torch.load, which takes only classes on a list, read what mmengine's checkpoints hold beside tensors.
 
-    torch >= 2.6 reads tensors and classes on a list only (weights_only); mmengine 0.10.7 puts none on it.
+    That is the history of logged numbers, which `resume` needs; mmengine 0.10.7 puts none of it on the list.
     """
-    if hasattr(torch.serialization, 'add_safe_globals'):
-        scalar, _ = np.float64(0).__reduce__()
-        array, *_ = np.zeros(0).__reduce__()
-        dtypes = [type(np.dtype(code)) for code in ('f4', 'f8', 'i4', 'i8')]
-        torch.serialization.add_safe_globals([HistoryBuffer, scalar, array, np.ndarray, np.dtype, *dtypes])
+    if digit_version(torch.__version__) < digit_version('2.6'):
+        return  # it is up to the caller there
+    scalar, _ = np.float64(0).__reduce__()
+    array, *_ = np.zeros(0).__reduce__()
+    dtypes = [type(np.dtype(code)) for code in ('f4', 'f8', 'i4', 'i8')]
+    torch.serialization.add_safe_globals(
+        [HistoryBuffer, (_get_statistic, 'builtins.getattr'), scalar, array, np.ndarray, np.dtype, *dtypes])
+
+
+def _get_statistic(owner: object, name: str) -> object:
+    """Stands in for getattr in a checkpoint, where a HistoryBuffer names its methods, and does no more than that."""
+    if owner is not HistoryBuffer or name not in ('min', 'max', 'mean', 'current'):
+        raise pickle.UnpicklingError(f'it asks for attribute {name} of {owner}')
+    return getattr(owner, name)
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Reads a checkpoint (a path or a URL) to the CPU.
+    """Reads a checkpoint (a path or a URL) to the CPU: tensors, numbers, strings and mmengine's log, no other object.
 
     Raises:
-        UserError: If there is no such file, or it is no checkpoint.
+        UserError: If there is no such file, or it is no such checkpoint.
     """
+    allow_message_hub()
     try:
-        checkpoint = CheckpointLoader.load_checkpoint(str(path), map_location='cpu')
+        with get_local_path(path) as local:
+            checkpoint = torch.load(local, map_location='cpu', weights_only=True)
     except FileNotFoundError as error:
         raise UserError(f'checkpoint {path} does not exist: check the path.') from error
-    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
-        raise UserError(f'checkpoint {path} cannot be read ({first_line(error)}): it is damaged, or holds more than '
-                        'tensors.') from error
+    except pickle.UnpicklingError as error:
+        # torch's own words advise to switch the protection off.
+        raise UserError(f'checkpoint {path} is damaged, or holds code or objects beside tensors: only tensors are '
+                        'read, save its state_dict alone.') from error
+    except (RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise UserError(f'checkpoint {path} cannot be read ({first_line(error)}): it is damaged or no checkpoint.'
+                        ) from error
     if not isinstance(checkpoint, dict):
         raise UserError(f'checkpoint {path} holds a {type(checkpoint).__name__}, but must hold a dict of tensors.')
     return checkpoint

@@ -40,4 +40,3 @@ test_dataloader = val_dataloader
 
 val_evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'])
 test_evaluator = val_evaluator
-model = dict(data_preprocessor=dict(size=crop_size))
