@@ -1,4 +1,8 @@
 """Fixtures that several test files share."""
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -33,3 +37,52 @@ def golden_cases(name: str) -> list[tuple[Tensor, list[Tensor]]]:
     sizes = [key.removeprefix('input_') for key in arrays if key.startswith('input_')]
     return [(torch.from_numpy(arrays[f'input_{size}']), [torch.from_numpy(arrays[f'out{i}_{size}']) for i in range(4)])
             for size in sizes]
+
+
+@pytest.fixture(scope='session')
+def toy_shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small toy dataset: 8 images to train on, 4 to validate."""
+    from cpvt_mm.datasets.toy_shapes import write_toy_shapes
+    root = tmp_path_factory.mktemp('data') / 'toy_shapes'
+    assert list(write_toy_shapes(root, num_train=8, num_val=4)) == list(range(1, 13))
+    return root
+
+
+@pytest.fixture
+def run_tool(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Runs a tool in this process; returns what it exits with: '' or an error's sentence."""
+
+    def run(tool: str, *args: object) -> str:
+        monkeypatch.setattr(sys, 'argv', [tool, *map(str, args)])
+        try:
+            runpy.run_path(str(ROOT / 'tools' / tool), run_name='__main__')
+        except SystemExit as end:
+            return str(end.code)
+        return ''
+
+    return run
+
+
+@pytest.fixture
+def run_python(tmp_path: Path) -> Callable[[str], subprocess.CompletedProcess]:
+    """Runs code in a new interpreter, in an empty folder."""
+    folder = tmp_path / 'empty'
+    folder.mkdir()
+
+    def run(code: str) -> subprocess.CompletedProcess:
+        return subprocess.run([sys.executable, '-c', code], cwd=folder, capture_output=True, text=True, timeout=300)
+
+    return run
+
+
+def toy_overrides(toy_shapes: Path, **more: object) -> dict[str, object]:
+    """Options for both toy configs: the small dataset, two images a batch, and no randomness but the data's."""
+    options = {
+        'train_dataloader.batch_size': 2,
+        'default_hooks.logger.interval': 1,
+        'log_level': 'WARNING',
+        'env_cfg.cudnn_benchmark': False,
+    }
+    for loader in ('train_dataloader', 'val_dataloader', 'test_dataloader'):
+        options[f'{loader}.dataset.data_root'] = f'{toy_shapes}/'
+    return {**options, **more}

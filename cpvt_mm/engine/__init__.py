@@ -1,4 +1,8 @@
-from .config import load_config
-from .run import test, train
+from cpvt_mm.stack import require
+
+require('mmcv')
+
+from .config import load_config  # noqa: E402
+from .run import test, train  # noqa: E402
 
 __all__ = ['load_config', 'test', 'train']

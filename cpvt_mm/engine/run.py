@@ -75,5 +75,8 @@ def build_runner(cfg: Config) -> Runner:
     if cfg.launcher == 'pytorch' and not torch.cuda.is_available():
         # mmengine's launcher assumes a GPU, but keeps a process group that is there.
         torch.distributed.init_process_group('gloo')
+    if 'visualizer' in cfg:
+        # Named visualizers are shared in a process, with the folder they write to; each run gets its own.
+        cfg.visualizer.pop('name', None)
     allow_message_hub()
     return RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)

@@ -1,7 +1,7 @@
 # tools/dataset_converters/make_toy_shapes.py writes the data. Images keep their aspect ratios.
 data_root = 'data/toy_shapes/'
 metainfo = dict(
-    classes=('disc', 'square', 'triangle', 'kite', 'boat'),
+    classes=('sun', 'ball', 'kite', 'boat', 'square'),
     palette=[(230, 60, 60), (60, 180, 75), (65, 105, 225), (250, 190, 40), (160, 60, 200)])
 scale = (160, 160)
 

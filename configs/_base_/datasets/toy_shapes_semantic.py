@@ -2,7 +2,7 @@
 # two classes differ only in where in the image they are.
 data_root = 'data/toy_shapes/'
 metainfo = dict(
-    classes=('background', 'disc', 'square', 'triangle', 'kite', 'boat'),
+    classes=('background', 'sun', 'ball', 'kite', 'boat', 'square'),
     palette=[(0, 0, 0), (230, 60, 60), (60, 180, 75), (65, 105, 225), (250, 190, 40), (160, 60, 200)])
 scale = (160, 160)
 

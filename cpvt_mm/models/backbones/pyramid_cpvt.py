@@ -182,7 +182,8 @@ class PyramidCPVT(BaseModule):
         self.strides = tuple(STRIDES[i] for i in out_indices)
 
         # The rates depend on the whole depth, also where out_indices leaves stages out.
-        drop_path_rates = torch.linspace(0, drop_path_rate, sum(spec.depths)).split(list(spec.depths))
+        depth = sum(spec.depths)
+        drop_path_rates = [drop_path_rate * block / max(depth - 1, 1) for block in range(depth)]
         self.stages = nn.ModuleList(
             PyramidStage(
                 in_channels=spec.embed_dims[i - 1] if i else in_channels,
@@ -194,7 +195,7 @@ class PyramidCPVT(BaseModule):
                 position_encoding=position_encoding,
                 drop_rate=drop_rate,
                 attn_drop_rate=attn_drop_rate,
-                drop_path_rates=drop_path_rates[i].tolist(),
+                drop_path_rates=drop_path_rates[sum(spec.depths[:i]):sum(spec.depths[:i + 1])],
                 with_cp=with_cp) for i in range(num_stages))
         self.out_norms = nn.ModuleDict({
             str(i): nn.LayerNorm(spec.embed_dims[i], eps=1e-6) if out_norm else nn.Identity()

@@ -87,7 +87,7 @@ def build_position_encodings(cfg: dict[str, Any] | Sequence[dict[str, Any]] | No
         ValueError: If a type is not registered.
     """
     cfgs = [] if cfg is None else [cfg] if isinstance(cfg, dict) else cfg
-    if isinstance(cfgs, str) or not all(isinstance(c, dict) and 'type' in c for c in cfgs):
+    if not isinstance(cfgs, (list, tuple)) or not all(isinstance(c, dict) and 'type' in c for c in cfgs):
         raise TypeError(f'position_encoding is {cfg!r}, but must be None, a dict with a type, or a list of such dicts.')
     POSITION_ENCODINGS.import_from_location()
     for c in cfgs:

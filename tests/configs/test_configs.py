@@ -1,0 +1,112 @@
+"""Every shipped config: decay keys that match, one training step, one prediction."""
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.logging import MessageHub
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import MODELS, DefaultScope
+
+from cpvt_mm.engine import load_config, train
+from tests.conftest import ROOT
+
+CONFIGS = sorted((ROOT / 'configs').glob('[!_]*/*.py'))
+
+
+def test_all_are_here() -> None:
+    archs = dict(t='tiny', s='small', b='base', l='large')
+    expected = {f'{head}_pyramid-cpvt-{a}_{rest}': name for head, rest, sizes in [
+        ('mask-rcnn', 'fpn_1x_coco', 'tsbl'), ('retinanet', 'fpn_1x_coco', 'tsbl'),
+        ('mask-rcnn', 'fpn_amp-ms-crop-3x_coco', 'sbl'), ('upernet', '8xb2-160k_ade20k-512x512', 'sbl'),
+        ('semantic-fpn', '8xb4-80k_ade20k-512x512', 'sbl')] for a, name in archs.items() if a in sizes}
+    found = {path.stem: Config.fromfile(path).model.backbone.arch for path in CONFIGS if path.parent.name != 'toy'}
+    assert found == expected
+
+
+@pytest.mark.parametrize('path', CONFIGS, ids=lambda path: path.stem)
+def test_position_encodings_and_norms_have_no_weight_decay(path: Path) -> None:
+    cfg = load_config(path)
+    cfg.optim_wrapper.type = 'OptimWrapper'
+    cfg.model.backbone.init_cfg = None
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        model = MODELS.build(cfg.model)
+        groups = build_optim_wrapper(model, cfg.optim_wrapper).optimizer.param_groups
+    decay = {id(p): group['weight_decay'] for group in groups for p in group['params']}
+    keys = list(cfg.optim_wrapper.paramwise_cfg.custom_keys)
+    assert keys == ['position_encoding', 'norm']
+    for key in keys:
+        assert any(key in name for name, _ in model.named_parameters())
+    for name, parameter in model.named_parameters():
+        wanted = 0 if any(key in name for key in keys) else cfg.optim_wrapper.optimizer.weight_decay
+        assert decay[id(parameter)] == wanted, name
+
+
+def shrink_images(node: Any) -> None:
+    """Sets the sizes in pipelines to odd ones under 100 px."""
+    if isinstance(node, list):
+        for item in node:
+            shrink_images(item)
+    elif isinstance(node, dict):
+        small = {'Resize': dict(scale=(97, 65)), 'RandomResize': dict(scale=(97, 65)),
+                 'RandomChoiceResize': dict(scales=[(97, 65)]), 'RandomCrop': dict(crop_size=(61, 63))}
+        node.update(small.get(node.get('type'), {}))
+        for value in node.values():
+            shrink_images(value)
+
+
+def cut_down(cfg: Config, data: Path) -> None:
+    """Leaves one iteration on two images and one prediction, at odd sizes, with few proposals; no other change."""
+    toy = 'toy' in cfg.filename
+    for loader, images in ((cfg.train_dataloader, 2), (cfg.val_dataloader, 1)):
+        loader.update(batch_size=images, num_workers=0, persistent_workers=False)
+        loader.dataset.update(data_root=f'{data}/', indices=images)
+        shrink_images(loader.dataset.pipeline)
+    cfg.test_dataloader = cfg.val_dataloader
+    if cfg.default_scope == 'mmdet':
+        for loader, split in ((cfg.train_dataloader, 'training'), (cfg.val_dataloader, 'validation')):
+            loader.dataset.update(ann_file=f'instances_{split}.json' if toy else f'coco_{split}.json',
+                                  data_prefix=dict(img=f'images/{split}/'))
+        cfg.val_evaluator.ann_file = f'{data}/{cfg.val_dataloader.dataset.ann_file}'
+        cfg.test_evaluator = cfg.val_evaluator
+        cfg.model.data_preprocessor.pad_size_divisor = 1
+        cfg.model.test_cfg.get('rcnn', cfg.model.test_cfg).score_thr = 0  # so that something is predicted
+        if cfg.model.type == 'MaskRCNN':
+            few = dict(nms_pre=20, max_per_img=20)
+            cfg.model.train_cfg.rpn_proposal.update(few)
+            cfg.model.test_cfg.rpn.update(few)
+            cfg.model.train_cfg.rcnn.sampler.num = 16
+    else:
+        cfg.model.data_preprocessor.pop('size_divisor', None)
+        cfg.model.data_preprocessor.size = (65, 97) if toy else (61, 63)
+    by_epoch = 'max_epochs' in cfg.train_cfg
+    cfg.train_cfg.update(dict(max_epochs=1) if by_epoch else dict(max_iters=1, val_interval=1))
+    cfg.default_hooks.logger.interval = 1
+    cfg.default_hooks.checkpoint = None  # up to a gigabyte
+    cfg.optim_wrapper.type = 'OptimWrapper'  # mixed precision needs a GPU
+    cfg.log_level = 'WARNING'
+
+
+@pytest.fixture(scope='session')
+def data(toy_shapes: Path) -> Path:
+    """The toy data, also with the categories of COCO, whose first ones stand for the shapes."""
+    from mmdet.datasets import CocoDataset
+    categories = [dict(id=i, name=name) for i, name in enumerate(CocoDataset.METAINFO['classes'], start=1)]
+    for split in ('training', 'validation'):
+        coco = json.loads((toy_shapes / f'instances_{split}.json').read_text())
+        (toy_shapes / f'coco_{split}.json').write_text(json.dumps(dict(coco, categories=categories)))
+    return toy_shapes
+
+
+@pytest.mark.parametrize('path', CONFIGS, ids=lambda path: path.stem)
+def test_trains_a_step_and_predicts_at_odd_sizes(path: Path, data: Path, tmp_path: Path) -> None:
+    cfg = load_config(path, work_dir=str(tmp_path))
+    cut_down(cfg, data)
+    train(cfg)
+    scalars = MessageHub.get_current_instance().log_scalars
+    losses = {name: buffer.current() for name, buffer in scalars.items() if 'loss' in name}
+    assert 'train/loss' in losses
+    assert all(torch.tensor(value).isfinite() for value in losses.values())
+    assert ('val/coco/bbox_mAP' if cfg.default_scope == 'mmdet' else 'val/mIoU') in scalars

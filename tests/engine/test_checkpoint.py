@@ -1,0 +1,75 @@
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.logging import HistoryBuffer
+from torch import nn
+
+from cpvt_mm.engine.checkpoint import check_fits, read_checkpoint
+from cpvt_mm.errors import UserError
+
+
+class Exploit:
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, ('hacked',)
+
+
+class Attribute:
+    """Asks for an attribute of something that is no log, as an exploit would."""
+
+    def __reduce__(self) -> tuple:
+        return getattr, (HistoryBuffer, '__init__')
+
+
+def save(path: Path, content: object) -> Path:
+    torch.save(content, path)
+    return path
+
+
+def test_reads_tensors_and_mmengines_log(tmp_path: Path) -> None:
+    log = HistoryBuffer([1., 2.], [1, 1])
+    path = save(tmp_path / 'a.pth', dict(state_dict=dict(weight=torch.ones(2)), message_hub=dict(loss=log)))
+    checkpoint = read_checkpoint(path)
+    assert torch.equal(checkpoint['state_dict']['weight'], torch.ones(2))
+    assert checkpoint['message_hub']['loss'].mean() == 1.5
+
+
+@pytest.mark.parametrize('payload', [Exploit, Attribute])
+def test_a_pickle_with_code_in_it_is_refused(payload: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = save(tmp_path / 'evil.pth', dict(state_dict={}, extra=payload()))
+    with pytest.raises(UserError, match=r'evil\.pth is damaged, or holds code'):
+        read_checkpoint(path)
+    assert not (tmp_path / 'hacked').exists()
+
+
+def test_damaged_files_are_named(tmp_path: Path) -> None:
+    whole = save(tmp_path / 'whole.pth', dict(weight=torch.ones(1000)))
+    content = whole.read_bytes()
+    for name, part in dict(empty=b'', cut=content[:len(content) // 2], text=b'hello').items():
+        path = tmp_path / f'{name}.pth'
+        path.write_bytes(part)
+        with pytest.raises(UserError, match=rf'checkpoint .*{name}\.pth .*damaged'):
+            read_checkpoint(path)
+    with pytest.raises(UserError, match=r'no\.pth does not exist'):
+        read_checkpoint(tmp_path / 'no.pth')
+    with pytest.raises(UserError, match='holds a list'):
+        read_checkpoint(save(tmp_path / 'list.pth', [torch.ones(1)]))
+
+
+def test_what_fits_passes_wrapped_or_bare(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    weights = model.state_dict()
+    check_fits(model, save(tmp_path / 'bare.pth', weights))
+    check_fits(model, save(tmp_path / 'wrapped.pth', dict(state_dict=weights, meta={})))
+    check_fits(model, save(tmp_path / 'parallel.pth', {f'module.{k}': v for k, v in weights.items()}))
+
+
+def test_what_does_not_fit_is_counted_and_named(tmp_path: Path) -> None:
+    path = save(tmp_path / 'other.pth', nn.Sequential(nn.Linear(2, 4), nn.Identity(), nn.Linear(2, 3)).state_dict())
+    with pytest.raises(UserError) as caught:
+        check_fits(nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3)), path)
+    assert ('2 missing (1.weight, 1.bias); 2 left over (2.weight, 2.bias); 2 of another shape (0.weight, 0.bias)'
+            in str(caught.value))

@@ -1,0 +1,93 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import pytest
+import torch
+from mmengine.logging import MessageHub
+
+from cpvt_mm import engine
+from cpvt_mm.engine import load_config, train
+from cpvt_mm.errors import UserError
+from tests.conftest import ROOT, toy_overrides
+
+UPERNET = ROOT / 'configs/toy/upernet_pyramid-cpvt-nano_toy-shapes.py'
+MASK_RCNN = ROOT / 'configs/toy/mask-rcnn_pyramid-cpvt-nano_fpn_toy-shapes.py'
+# Nothing random but the order of the data and its flips, whose state the data loader carries.
+STEADY = {'model.decode_head.dropout_ratio': 0., 'model.auxiliary_head.dropout_ratio': 0.}
+
+Config = Callable[..., object]
+
+
+@pytest.fixture
+def upernet(toy_shapes: Path) -> Config:
+
+    def load(work_dir: Path, iters: int, **options: object) -> object:
+        steps = {'train_cfg.max_iters': iters, 'train_cfg.val_interval': 100, 'default_hooks.checkpoint.interval': 2}
+        return load_config(UPERNET, toy_overrides(toy_shapes, **STEADY, **steps, **options), str(work_dir))
+
+    return load
+
+
+def weights(path: Path) -> dict:
+    return torch.load(path, weights_only=True)['state_dict'] if path.exists() else {}
+
+
+def test_resume_equals_an_uninterrupted_run(upernet: Config, tmp_path: Path) -> None:
+    whole, parts = tmp_path / 'whole', tmp_path / 'parts'
+    train(upernet(whole, 4))
+    train(upernet(parts, 2))
+    assert not (parts / 'iter_4.pth').exists()
+    train(upernet(parts, 4), resume='auto')
+    assert MessageHub.get_current_instance().get_info('iter') == 3  # counted from 0
+    first, second = (weights(folder / 'iter_4.pth') for folder in (whole, parts))
+    assert first
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    changed = [name for name, value in weights(parts / 'iter_2.pth').items() if not torch.equal(value, second[name])]
+    assert len(changed) > 100
+
+
+def test_resume_from_a_named_checkpoint_and_from_none(upernet: Config, tmp_path: Path) -> None:
+    train(upernet(tmp_path / 'a', 2), resume='auto')  # there is none: from the beginning
+    train(upernet(tmp_path / 'b', 4), resume=str(tmp_path / 'a/iter_2.pth'))
+    assert (tmp_path / 'b/iter_4.pth').exists()
+
+
+def test_resume_refuses_a_checkpoint_of_another_model(upernet: Config, tmp_path: Path) -> None:
+    train(upernet(tmp_path, 2))
+    with pytest.raises(UserError, match=r'iter_2\.pth does not fit the model.* of another shape'):
+        train(upernet(tmp_path, 4, **{'model.decode_head.channels': 32}), resume='auto')
+
+
+def test_testing_gives_metrics_and_paints_every_image(toy_shapes: Path, tmp_path: Path) -> None:
+    for config, metric in ((UPERNET, 'mIoU'), (MASK_RCNN, 'coco/bbox_mAP')):
+        folder = tmp_path / config.stem
+        options = toy_overrides(toy_shapes, **{'train_cfg.max_iters': 1, 'train_cfg.val_interval': 100})
+        options['test_evaluator.ann_file'] = f'{toy_shapes}/instances_validation.json'
+        options['val_evaluator.ann_file'] = f'{toy_shapes}/instances_validation.json'
+        options['model.test_cfg.rcnn.score_thr'] = 0.
+        if config is UPERNET:
+            options = {key: value for key, value in options.items() if 'ann_file' not in key and 'rcnn' not in key}
+        train(load_config(config, options, str(folder)))
+        metrics = engine.test(load_config(config, options, str(folder)), folder / 'iter_1.pth', folder / 'painted')
+        assert 0 <= metrics[metric] <= 100
+        painted = {path.name: cv2.imread(str(path)).shape for path in (folder / 'painted').iterdir()}
+        images = {f'{path.stem}.png': cv2.imread(str(path)).shape
+                  for path in (toy_shapes / 'images/validation').iterdir()}
+        # The ground truth on the left, the prediction right.
+        assert painted == {name: (height, 2 * width, 3) for name, (height, width, _) in images.items()}
+
+
+def test_auto_scale_lr_needs_and_uses_the_base(upernet: Config, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r'--auto-scale-lr needs auto_scale_lr\.base_batch_size'):
+        train(upernet(tmp_path, 1), auto_scale_lr=True)
+    cfg = upernet(tmp_path, 1, auto_scale_lr=dict(enable=False, base_batch_size=8), param_scheduler=None)
+    train(cfg, auto_scale_lr=True)
+    learning_rate = MessageHub.get_current_instance().get_scalar('train/lr').current()
+    assert learning_rate == pytest.approx(1e-3 * 2 / 8)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason='tells what happens without a GPU')
+def test_amp_without_a_gpu_is_refused(upernet: Config, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match='--amp needs a GPU'):
+        train(upernet(tmp_path, 1), amp=True)

@@ -1,0 +1,61 @@
+import pytest
+import torch
+from torch import nn
+
+from cpvt_mm.models.layers import Block, DropPath, PatchEmbed, SpatialReductionAttention
+from cpvt_mm.models.position_encodings import PositionEncodings
+
+NOTHING = PositionEncodings()
+
+
+@pytest.mark.parametrize('sr_ratio', [1, 2])
+def test_attention_is_softmax_attention_over_the_reduced_grid(sr_ratio: int) -> None:
+    attention = SpatialReductionAttention(embed_dims=12, num_heads=3, sr_ratio=sr_ratio)
+    x = torch.randn(2, 5, 7, 12)
+    keys = attention.sr(x).flatten(1, 2)
+    assert keys.shape[1] == -(-5 // sr_ratio) * -(-7 // sr_ratio)
+    q = attention.q(x).flatten(1, 2)
+    k, v = attention.kv(keys).chunk(2, -1)
+    heads = []
+    for h in range(3):
+        part = slice(4 * h, 4 * (h + 1))
+        weights = (q[..., part] @ k[..., part].mT / 4**0.5).softmax(-1)
+        heads.append(weights @ v[..., part])
+    expected = attention.proj(torch.cat(heads, -1)).reshape(x.shape)
+    torch.testing.assert_close(attention(x, NOTHING), expected)
+
+
+def test_block_is_pre_norm_with_two_residual_branches() -> None:
+    block = Block(embed_dims=8, num_heads=2, mlp_ratio=4)
+    x = torch.randn(1, 3, 4, 8)
+    y = x + block.attn(block.norm1(x), NOTHING)
+    torch.testing.assert_close(block(x, NOTHING), y + block.mlp(block.norm2(y)))
+    assert block.mlp.fc1.out_features == 32
+
+
+def test_norms_have_the_epsilons_of_the_original() -> None:
+    block = Block(embed_dims=8, num_heads=2, mlp_ratio=4, sr_ratio=2)
+    assert (block.norm1.eps, block.norm2.eps, block.attn.sr.norm.eps) == (1e-6, 1e-6, 1e-5)
+    assert PatchEmbed(3, 8, 4).norm.eps == 1e-5
+
+
+def test_patch_embed_is_a_strided_convolution_and_a_norm() -> None:
+    embed = PatchEmbed(in_channels=3, embed_dims=8, patch_size=4)
+    nn.init.normal_(embed.norm.weight)
+    x = torch.randn(2, 8, 12, 3)
+    expected = embed.norm(embed.proj(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1))
+    torch.testing.assert_close(embed(x), expected)
+
+
+def test_drop_path_drops_whole_samples_and_keeps_the_mean() -> None:
+    drop = DropPath(0.25).train()
+    out = drop(torch.ones(4000, 2, 3))
+    kept = out[:, 0, 0] > 0
+    assert torch.equal(out, (kept.float() / 0.75)[:, None, None].expand_as(out))
+    assert kept.float().mean() == pytest.approx(0.75, abs=0.03)
+
+
+@pytest.mark.parametrize('drop', [DropPath(0.5).eval(), DropPath(0.).train()])
+def test_drop_path_at_rest_is_the_identity(drop: DropPath) -> None:
+    x = torch.randn(4, 2)
+    assert drop(x) is x

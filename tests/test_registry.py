@@ -1,0 +1,39 @@
+"""The backbone in configs of others, from an empty working directory."""
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+Run = Callable[[str], subprocess.CompletedProcess]
+BUILD = '''
+from mmengine.config import Config
+from mmengine.registry import MODELS, init_default_scope
+open('config.py', 'w').write({config!r})
+cfg = Config.fromfile('config.py')
+{prepare}
+init_default_scope({scope!r})
+model = MODELS.build(cfg.model)
+print(type(model).__name__, type(model.backbone).__module__, *model.backbone.out_channels)
+'''
+MASK_RCNN = '''
+_base_ = 'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py'
+model = dict(backbone=dict(_delete_=True, type='{type}', arch='nano'), neck=dict(in_channels=[32, 64, 128, 192]))
+{imports}
+'''
+SEGMENTOR = '''
+model = dict(type='EncoderDecoder', backbone=dict(type='{type}', arch='nano'),
+             decode_head=dict(type='FCNHead', in_channels=192, channels=8, num_classes=2, num_convs=0))
+{imports}
+'''
+IMPORT = "custom_imports = dict(imports=['cpvt_mm'])"
+
+
+@pytest.mark.parametrize('scope, config, name', [
+    ('mmdet', MASK_RCNN, 'MaskRCNN'),
+    ('mmseg', SEGMENTOR, 'EncoderDecoder'),
+])
+@pytest.mark.parametrize('kind, imports', [('cpvt_mm.PyramidCPVT', ''), ('PyramidCPVT', IMPORT)])
+def test_one_line_in_a_config_is_enough(run_python: Run, scope: str, config: str, name: str, kind: str, imports: str
+                                        ) -> None:
+    done = run_python(BUILD.format(config=config.format(type=kind, imports=imports), prepare='', scope=scope))
+    assert done.stdout.split() == [name, 'cpvt_mm.models.backbones.pyramid_cpvt', '32', '64', '128', '192'], done.stderr

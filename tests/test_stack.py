@@ -1,0 +1,59 @@
+"""What an environment without a stack, or with a mismatched one, is told."""
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from cpvt_mm.stack import require
+
+Run = Callable[[str], subprocess.CompletedProcess]
+HIDE = '''
+import importlib.abc, sys
+class Hidden(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split('.')[0] in {names}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Hidden())
+'''
+ADVICE = "install one stack, pip install 'cpvt_mm[openmmlab]' or 'cpvt_mm[onedl]'"
+
+
+def test_the_backbone_needs_torch_and_mmengine_only(run_python: Run) -> None:
+    done = run_python(HIDE.format(names=['mmcv', 'mmdet', 'mmseg', 'timm', 'torchvision', 'cv2', 'pycocotools']) + '''
+import torch, cpvt_mm
+from mmengine.registry import MODELS
+model = MODELS.build(dict(type='cpvt_mm.PyramidCPVT', arch='nano'))
+print([tuple(out.shape) for out in model(torch.zeros(1, 3, 33, 65))])
+''')
+    assert done.stdout.strip() == '[(1, 32, 9, 17), (1, 64, 5, 9), (1, 128, 3, 5), (1, 192, 2, 3)]', done.stderr
+
+
+@pytest.mark.parametrize('hidden, module', [
+    ('mmengine', 'cpvt_mm'),
+    ('mmcv', 'cpvt_mm.engine'),
+    ('cv2', 'cpvt_mm.datasets.toy_shapes'),
+])
+def test_a_missing_part_is_named_in_one_line(run_python: Run, hidden: str, module: str) -> None:
+    done = run_python(HIDE.format(names=[hidden]) + f'import {module}')
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f'ImportError: cpvt_mm needs {hidden}')
+    assert ADVICE in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize('error', [
+    AssertionError('MMCV==1.7 is used but incompatible. Please install mmcv>=2.0.'),
+    OSError('libtorch.so: undefined symbol'),
+    ModuleNotFoundError("No module named 'mmcv._ext'"),
+])
+def test_a_mismatched_part_gives_its_reason_and_what_to_install(error: Exception, monkeypatch: pytest.MonkeyPatch
+                                                                ) -> None:
+
+    def fail(name: str) -> None:
+        raise error
+
+    monkeypatch.setattr('importlib.import_module', fail)
+    with pytest.raises(ImportError) as caught:
+        require('mmdet')
+    message = str(caught.value)
+    assert all(part in message for part in ('mmdet', str(error), ADVICE))
+    assert '\n' not in message

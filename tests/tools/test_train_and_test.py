@@ -1,0 +1,68 @@
+"""The command lines: each error is a sentence and a status, never a traceback."""
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.conftest import ROOT
+
+TOY = ROOT / 'configs/toy/upernet_pyramid-cpvt-nano_toy-shapes.py'
+MASK_RCNN = ROOT / 'configs/toy/mask-rcnn_pyramid-cpvt-nano_fpn_toy-shapes.py'
+Run = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize('config, path', [
+    (TOY, 'data/toy_shapes/images/training'),
+    (MASK_RCNN, 'data/toy_shapes/instances_training.json'),
+])
+def test_a_missing_dataset_is_named(run_tool: Run, config: Path, path: str) -> None:
+    message = run_tool('train.py', config)
+    assert message.startswith(f'error: {path} does not exist: put the file there, or correct the path')
+    assert '\n' not in message
+
+
+def test_a_missing_image_is_named(run_tool: Run, toy_shapes: Path) -> None:
+    folders = 'train_dataloader.dataset.data_prefix.seg_map_path=nowhere'
+    message = run_tool('train.py', TOY, '--cfg-options', f'train_dataloader.dataset.data_root={toy_shapes}', folders)
+    assert message.startswith(f'error: {toy_shapes}/nowhere/')
+    assert 'does not exist' in message and '\n' not in message
+
+
+def test_an_unreadable_config_is_named(run_tool: Run, tmp_path: Path) -> None:
+    (tmp_path / 'config.py').write_text('model = dict(')
+    for tool, arguments in {'train.py': ['config.py'], 'test.py': ['config.py', 'x.pth']}.items():
+        assert run_tool(tool, *arguments).startswith('error: config config.py cannot be read (SyntaxError')
+        assert run_tool(tool, 'no.py', *arguments[1:]) == 'error: config no.py does not exist: check the path.'
+
+
+def test_a_checkpoint_that_does_not_fit_is_named(run_tool: Run, toy_shapes: Path, tmp_path: Path) -> None:
+    torch.save(dict(state_dict=dict(weight=torch.ones(1))), tmp_path / 'other.pth')
+    data = ['--cfg-options', f'train_dataloader.dataset.data_root={toy_shapes}',
+            f'val_dataloader.dataset.data_root={toy_shapes}', f'test_dataloader.dataset.data_root={toy_shapes}']
+    for arguments in (['test.py', TOY, 'other.pth'], ['train.py', TOY, '--resume', 'other.pth']):
+        message = run_tool(*arguments, *data)
+        assert message.startswith('error: checkpoint other.pth does not fit the model of the config')
+        assert '1 left over (weight)' in message
+    assert run_tool('test.py', TOY, 'no.pth', *data) == 'error: checkpoint no.pth does not exist: check the path.'
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason='tells what happens without a GPU')
+def test_amp_and_auto_scale_lr_say_what_they_need(run_tool: Run) -> None:
+    assert run_tool('train.py', TOY, '--amp').startswith('error: --amp needs a GPU')
+    assert run_tool('train.py', TOY, '--auto-scale-lr').startswith('error: --auto-scale-lr needs')
+
+
+def test_a_new_process_prints_one_line_and_ends_with_status_1(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, ROOT / 'tools/train.py', 'no.py'], capture_output=True, text=True,
+                          cwd=tmp_path, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == 'error: config no.py does not exist: check the path.'
+    assert 'Traceback' not in done.stderr
