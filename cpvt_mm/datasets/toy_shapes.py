@@ -1,7 +1,7 @@
 """A toy dataset: textured shapes on textured backgrounds, as instances and as label maps.
 
-Texture, outline and hue hint at the class together, but a sun looks like a ball and a kite like a boat: the former is in
-the upper half of the image, the latter in the lower half. A model that does not know where it looks confuses them.
+Texture, outline and hue hint at the class together, but a sun looks like a ball and a kite like a boat: suns and kites
+are in the upper half of the image, balls and boats in the lower. A model that cannot tell the halves confuses them.
 """
 import json
 import shutil
@@ -173,7 +173,8 @@ def write_toy_shapes(root: Path, num_train: int = 800, num_val: int = 100, seed:
     if root.exists():
         if recipe.exists() and json.loads(recipe.read_text()) == made_from:
             return
-        raise FileExistsError(f'{root} exists, but is no toy dataset of {made_from}: remove it, or name another folder.')
+        raise FileExistsError(
+            f'{root} exists, but is no toy dataset of {made_from}: remove it, or name another folder.')
     unfinished = root.with_name(f'{root.name}.unfinished')
     shutil.rmtree(unfinished, ignore_errors=True)
     written = 0

@@ -12,9 +12,9 @@ from .base import PositionEncoding
 
 @POSITION_ENCODINGS.register_module()
 class PEG(PositionEncoding):
-    """A zero-padded depthwise convolution over the token grid: `y = x + dwconv(x)` (CPVT, arXiv 2102.10882, section 4.1).
+    """A zero-padded depthwise convolution over the token grid: `y = x + dwconv(x)`.
 
-    The zeros around the grid are what tells a token its absolute position.
+    (CPVT, arXiv 2102.10882, section 3.2.) The zeros around the grid are what tells a token its absolute position.
 
     Args:
         embed_dims: Channels of the stage's tokens.

@@ -3,10 +3,10 @@ import itertools
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from tests.conftest import GOLDEN, NARROW, golden_cases
 
 from cpvt_mm import ARCHS, PyramidCPVT
 from cpvt_mm.checkpoints import rename_twins
+from tests.conftest import GOLDEN, NARROW, golden_cases
 
 SUBSETS = [subset for size in range(1, 5) for subset in itertools.combinations(range(4), size)]
 
@@ -147,7 +147,7 @@ class LargestTensor(TorchDispatchMode):
         self.names: set[str] = set()
         self.largest = 0
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN204
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         self.names.add(func.name())
         for value in torch.utils._pytree.tree_leaves(result):
@@ -170,7 +170,7 @@ def test_tokens_are_not_copied_between_layouts() -> None:
     copies = []
 
     class Copies(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN204
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             result = func(*args, **(kwargs or {}))
             if func.name() in ('aten::clone', 'aten::copy_', 'aten::_to_copy'):
                 copies.append(tuple(result.shape))
