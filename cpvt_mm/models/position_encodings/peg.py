@@ -14,7 +14,8 @@ from .base import PositionEncoding
 class PEG(PositionEncoding):
     """A zero-padded depthwise convolution over the token grid: `y = x + dwconv(x)`.
 
-    (CPVT, arXiv 2102.10882, section 3.2.) The zeros around the grid are what tells a token its absolute position.
+    The zeros around the grid are what tells a token its absolute position. From CPVT (arXiv 2102.10882, section
+    "Conditional Positional Encodings").
 
     Args:
         embed_dims: Channels of the stage's tokens.
