@@ -73,8 +73,11 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
 def build_runner(cfg: Config) -> Runner:
     """The runner of a config of `load_config`."""
     if cfg.launcher == 'pytorch' and not torch.cuda.is_available():
-        # mmengine's launcher assumes a GPU, but keeps a process group that is there.
+        # mmengine assumes a GPU, but keeps a process group and a wrapper that are there.
         torch.distributed.init_process_group('gloo')
+        cfg.setdefault('model_wrapper_cfg', dict(
+            type='MMDistributedDataParallel', device_ids=None, broadcast_buffers=False,
+            find_unused_parameters=cfg.get('find_unused_parameters', False)))
     if 'visualizer' in cfg:
         # Named visualizers are shared in a process, with the folder they write to; each run gets its own.
         cfg.visualizer.pop('name', None)
