@@ -10,7 +10,6 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 open('config.py', 'w').write({config!r})
 cfg = Config.fromfile('config.py')
-{prepare}
 init_default_scope({scope!r})
 model = MODELS.build(cfg.model)
 print(type(model).__name__, type(model.backbone).__module__, *model.backbone.out_channels)
@@ -22,7 +21,7 @@ model = dict(backbone=dict(_delete_=True, type='{type}', arch='nano'), neck=dict
 '''
 SEGMENTOR = '''
 model = dict(type='EncoderDecoder', backbone=dict(type='{type}', arch='nano'),
-             decode_head=dict(type='FCNHead', in_channels=192, channels=8, num_classes=2, num_convs=0))
+             decode_head=dict(type='FCNHead', in_channels=192, channels=8, num_classes=3, num_convs=1))
 {imports}
 '''
 IMPORT = "custom_imports = dict(imports=['cpvt_mm'])"
@@ -35,5 +34,5 @@ IMPORT = "custom_imports = dict(imports=['cpvt_mm'])"
 @pytest.mark.parametrize('kind, imports', [('cpvt_mm.PyramidCPVT', ''), ('PyramidCPVT', IMPORT)])
 def test_one_line_in_a_config_is_enough(run_python: Run, scope: str, config: str, name: str, kind: str, imports: str
                                         ) -> None:
-    done = run_python(BUILD.format(config=config.format(type=kind, imports=imports), prepare='', scope=scope))
+    done = run_python(BUILD.format(config=config.format(type=kind, imports=imports), scope=scope))
     assert done.stdout.split() == [name, 'cpvt_mm.models.backbones.pyramid_cpvt', '32', '64', '128', '192'], done.stderr

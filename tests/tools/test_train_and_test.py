@@ -14,6 +14,10 @@ MASK_RCNN = ROOT / 'configs/toy/mask-rcnn_pyramid-cpvt-nano_fpn_toy-shapes.py'
 Run = Callable[..., str]
 
 
+def roots(data: Path) -> list[str]:
+    return [f'{split}_dataloader.dataset.data_root={data}' for split in ('train', 'val', 'test')]
+
+
 @pytest.fixture(autouse=True)
 def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -30,8 +34,8 @@ def test_a_missing_dataset_is_named(run_tool: Run, config: Path, path: str) -> N
 
 
 def test_a_missing_image_is_named(run_tool: Run, toy_shapes: Path) -> None:
-    folders = 'train_dataloader.dataset.data_prefix.seg_map_path=nowhere'
-    message = run_tool('train.py', TOY, '--cfg-options', f'train_dataloader.dataset.data_root={toy_shapes}', folders)
+    message = run_tool('train.py', TOY, '--cfg-options', *roots(toy_shapes),
+                       'train_dataloader.dataset.data_prefix.seg_map_path=nowhere')
     assert message.startswith(f'error: {toy_shapes}/nowhere/')
     assert 'does not exist' in message and '\n' not in message
 
@@ -45,8 +49,7 @@ def test_an_unreadable_config_is_named(run_tool: Run, tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_does_not_fit_is_named(run_tool: Run, toy_shapes: Path, tmp_path: Path) -> None:
     torch.save(dict(state_dict=dict(weight=torch.ones(1))), tmp_path / 'other.pth')
-    data = ['--cfg-options', f'train_dataloader.dataset.data_root={toy_shapes}',
-            f'val_dataloader.dataset.data_root={toy_shapes}', f'test_dataloader.dataset.data_root={toy_shapes}']
+    data = ['--cfg-options', *roots(toy_shapes)]
     for arguments in (['test.py', TOY, 'other.pth'], ['train.py', TOY, '--resume', 'other.pth']):
         message = run_tool(*arguments, *data)
         assert message.startswith('error: checkpoint other.pth does not fit the model of the config')
