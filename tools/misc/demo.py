@@ -12,7 +12,11 @@ from cpvt_mm.engine import load_config, test, train
 from cpvt_mm.errors import exit_on_error
 
 ROOT = Path(__file__).parents[2]
-CONFIGS = ('mask-rcnn_pyramid-cpvt-nano_fpn_toy-shapes', 'upernet_pyramid-cpvt-nano_toy-shapes')
+DATA = Path('data/toy_shapes')  # as the toy configs have it
+CONFIGS = {
+    'Mask R-CNN': 'mask-rcnn_pyramid-cpvt-nano_fpn_toy-shapes',
+    'UperNet': 'upernet_pyramid-cpvt-nano_toy-shapes',
+}
 METRICS = {
     'coco/bbox_mAP': 'box AP',
     'coco/bbox_mAP_50': 'box AP50',
@@ -30,21 +34,22 @@ def parse_args() -> argparse.Namespace:
 @exit_on_error
 def main() -> None:
     args = parse_args()
-    for _ in track(write_toy_shapes(Path('data/toy_shapes')), 'Drawing the toy data', total=900):
+    for _ in track(write_toy_shapes(DATA), 'Drawing the toy data', total=900):
         pass
-    table = Table(title='On the validation images of data/toy_shapes')
-    for column in ('config', 'metric', 'value', 'painted predictions'):
-        table.add_column(column, overflow='fold')
-    for name in CONFIGS:
-        config, work_dir = ROOT / f'configs/toy/{name}.py', str(args.work_dir / name)
-        painted = args.work_dir / name / 'painted'
-        train(load_config(config, work_dir=work_dir), resume='auto')
-        metrics = test(load_config(config, work_dir=work_dir), find_latest_checkpoint(work_dir), painted)
+    table = Table('model', 'metric', 'value', title=f'On the validation images of {DATA}')
+    for model, name in CONFIGS.items():
+        config, work_dir = ROOT / f'configs/toy/{name}.py', args.work_dir / name
+        train(load_config(config, work_dir=str(work_dir)), resume='auto')
+        metrics = test(load_config(config, work_dir=str(work_dir)), find_latest_checkpoint(work_dir),
+                       show_dir=work_dir / 'painted')
         for key, title in METRICS.items():
             if key in metrics:
                 value = metrics[key] / 100 if key == 'mIoU' else metrics[key]  # mmseg counts in percent
-                table.add_row(name, title, f'{value:.3f}', f'{painted}/*.png')
+                table.add_row(model, title, f'{value:.3f}')
     Console().print(table)
+    print('Images painted with ground truth (left) and prediction (right):')
+    for name in CONFIGS.values():
+        print(f'  {args.work_dir / name / "painted"}')
 
 
 if __name__ == '__main__':
