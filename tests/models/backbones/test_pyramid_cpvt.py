@@ -85,6 +85,18 @@ def test_a_subset_returns_the_maps_of_the_whole() -> None:
         assert [b.drop_path.rate for b in stage.blocks] == [b.drop_path.rate for b in reference.blocks]
 
 
+def test_padding_does_not_blow_up_the_first_gradients() -> None:
+    model, norms = PyramidCPVT('nano'), []
+    image = torch.randn(2, 3, 96, 96)
+    padded = image.clone()
+    padded[..., 48:] = 0
+    for x in (image, padded):
+        model.zero_grad()
+        sum((output * torch.randn_like(output)).mean() for output in model(x)).backward()
+        norms.append(torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]))
+    assert norms[1] < 10 * norms[0]
+
+
 def test_drop_path_rises_linearly() -> None:
     model = PyramidCPVT(NARROW, drop_path_rate=0.2)
     rates = [block.drop_path.rate for stage in model.stages for block in stage.blocks]
