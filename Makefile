@@ -3,6 +3,8 @@ STACK ?= openmmlab
 ENV := $(if $(filter onedl,$(STACK)),.venv-onedl,.venv)
 PYTHON := $(ENV)/bin/python
 
+# The demo and the tests run on the CPU, and .venv gets mmcv without CUDA; for a GPU call setup_env.sh yourself.
+export CUDA_VISIBLE_DEVICES :=
 # Nothing is written outside the checkout but pip's cache.
 export MPLCONFIGDIR := $(CURDIR)/$(ENV)/matplotlib
 # mmengine imports pkg_resources.
@@ -14,7 +16,7 @@ demo: env
 	$(PYTHON) tools/misc/demo.py --work-dir work_dirs/demo-$(STACK)
 
 test: env
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest --basetemp=$(ENV)/tmp
 
 lint: env
 	$(PYTHON) -m ruff check

@@ -18,7 +18,7 @@ def requirements(name: str) -> list[str]:
 class BuildWithMim(build_py):
     """Copies configs, tools and model-index.yml to cpvt_mm/.mim of the wheel, never into the source tree.
 
-    An editable install needs no copy: `.mim` holds links, which git tracks.
+    In the source tree `.mim` holds links, which git tracks, as OpenMMLab's packages have them in development.
     """
 
     def run(self) -> None:
@@ -46,7 +46,7 @@ setup(
     packages=find_packages(include=['cpvt_mm', 'cpvt_mm.*']),
     python_requires='>=3.10',
     # mmengine comes with a stack: two distributions provide it, so it cannot be named here.
-    install_requires=['torch>=2.1'],
+    install_requires=['torch>=2.6'],
     extras_require={name: requirements(name) for name in ('openmmlab', 'onedl', 'tests')},
     cmdclass={'build_py': BuildWithMim},
     zip_safe=False,

@@ -1,6 +1,8 @@
 """The OpenMMLab stack: what is installed, and what to install where it is not."""
 import importlib
 
+from .errors import first_line
+
 INSTALL = "install one stack, pip install 'cpvt_mm[openmmlab]' or 'cpvt_mm[onedl]' (README, section Install)"
 
 
@@ -15,5 +17,5 @@ def require(*modules: str) -> None:
             importlib.import_module(module)
         # mmdet and mmseg assert the versions of mmcv and mmengine; ops built for another torch raise OSError.
         except (ImportError, AssertionError, OSError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise ImportError(f'cpvt_mm needs {module}, which does not import ({reason}): {INSTALL}.') from None
+            raise ImportError(
+                f'cpvt_mm needs {module}, which does not import ({first_line(error)}): {INSTALL}.') from None

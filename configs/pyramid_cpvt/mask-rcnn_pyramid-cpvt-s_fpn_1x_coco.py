@@ -1,4 +1,4 @@
-# The original's 1x setting, which is PVT's.
+# The original's 1x setting, which is PVT's; but position encodings and norms do not decay.
 _base_ = 'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py'
 model = dict(
     backbone=dict(_delete_=True, type='cpvt_mm.PyramidCPVT', arch='small', drop_path_rate=0.2),

@@ -1,4 +1,5 @@
-# The original's 3x setting, which is Swin's: its pipeline, schedule and mixed precision.
+# The original's 3x setting, which is Swin's: its pipeline, optimizer and mixed precision (here with a dynamic loss
+# scale); the original warms up for 500 iterations.
 _base_ = 'mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_amp-ms-crop-3x_coco.py'
 model = dict(
     backbone=dict(_delete_=True, type='cpvt_mm.PyramidCPVT', arch='small', drop_path_rate=0.2),
@@ -10,3 +11,7 @@ optim_wrapper = dict(
             'position_encoding': dict(decay_mult=0.),
             'norm': dict(decay_mult=0.)
         }))
+param_scheduler = [
+    dict(type='LinearLR', start_factor=0.001, by_epoch=False, begin=0, end=500),
+    dict(type='MultiStepLR', begin=0, end=36, by_epoch=True, milestones=[27, 33], gamma=0.1),
+]

@@ -1,4 +1,4 @@
-# The original's setting, which is PVT's.
+# The original's optimizer and 80k schedule for batches of 4 on 8 GPUs; but position encodings and norms do not decay.
 _base_ = [
     '../_base_/models/semantic_fpn.py',
     '../_base_/datasets/ade20k_512x512.py',

@@ -126,6 +126,12 @@ def coco_annotation(mask: Mask, **ids: int) -> dict:
                 segmentation=dict(size=list(mask.shape), counts=rle['counts'].decode()))
 
 
+def write_image(path: Path, image: Image) -> None:
+    """Writes grey or BGR pixels; OpenCV alone would fail without a word."""
+    if not cv2.imwrite(str(path), image, [cv2.IMWRITE_JPEG_QUALITY, 95]):
+        raise OSError(f'{path} cannot be written: check the disk and its permissions.')
+
+
 def write_split(root: Path, split: str, count: int, seed: int) -> Iterator[int]:
     """Writes the images, label maps and COCO annotations of one split; yields each index when it is written."""
     images, labels = root / 'images' / split, root / 'annotations' / split
@@ -139,8 +145,8 @@ def write_split(root: Path, split: str, count: int, seed: int) -> Iterator[int]:
         rng = np.random.default_rng([seed, sum(map(ord, split)), index])
         image, label_map, instances = make_image(rng)
         name = f'{index:06d}'
-        cv2.imwrite(str(images / f'{name}.jpg'), image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 95])
-        cv2.imwrite(str(labels / f'{name}.png'), label_map)
+        write_image(images / f'{name}.jpg', image[..., ::-1])
+        write_image(labels / f'{name}.png', label_map)
         coco['images'].append(dict(id=index, file_name=f'{name}.jpg', height=image.shape[0], width=image.shape[1]))
         coco['annotations'] += [
             coco_annotation(mask, id=len(coco['annotations']) + i, image_id=index, category_id=1 + label)
@@ -160,7 +166,7 @@ def write_toy_shapes(root: Path, num_train: int = 800, num_val: int = 100, seed:
         root: The folder to write.
         num_train: Images to train on.
         num_val: Images to evaluate on.
-        seed: The same seed gives the same pixels.
+        seed: The same seed gives the same pixels, with the same version of OpenCV.
 
     Yields:
         The number of images written so far, from 1 to `num_train + num_val`.

@@ -1,4 +1,5 @@
 """Reading checkpoints: tensors only, and never in part without a word."""
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -8,24 +9,25 @@ import torch
 from mmengine.fileio import get_local_path
 from mmengine.logging import HistoryBuffer
 from mmengine.model import is_model_wrapper
-from mmengine.utils import digit_version
 from torch import nn
 
 from cpvt_mm.errors import UserError, first_line
 
 
-def allow_message_hub() -> None:
-    """Lets torch.load, which takes only classes on a list, read what mmengine's checkpoints hold beside tensors.
+def read_tensors_only() -> None:
+    """Has torch.load refuse code in this process, whoever calls it, but read the log in mmengine's checkpoints.
 
-    That is the history of logged numbers, which `resume` needs; mmengine 0.10.7 puts none of it on the list.
+    `resume` needs that log; mmengine 0.10.7 does not put its classes on torch's list. onedl's mmengine would answer a
+    refusal by reading the file again with all its code; the variable rules that out.
     """
-    if digit_version(torch.__version__) < digit_version('2.6'):
-        return  # it is up to the caller there
+    os.environ['TORCH_FORCE_WEIGHTS_ONLY_LOAD'] = '1'
     scalar, _ = np.float64(0).__reduce__()
     array, *_ = np.zeros(0).__reduce__()
+    both_numpys = [(function, f'numpy.{core}.multiarray.{function.__name__}')
+                   for function in (scalar, array) for core in ('core', '_core')]
     dtypes = [type(np.dtype(code)) for code in ('f4', 'f8', 'i4', 'i8')]
     torch.serialization.add_safe_globals(
-        [HistoryBuffer, (_get_statistic, 'builtins.getattr'), scalar, array, np.ndarray, np.dtype, *dtypes])
+        [HistoryBuffer, (_get_statistic, 'builtins.getattr'), *both_numpys, np.ndarray, np.dtype, *dtypes])
 
 
 def _get_statistic(owner: object, name: str) -> object:
@@ -41,7 +43,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     Raises:
         UserError: If there is no such file, or it is no such checkpoint.
     """
-    allow_message_hub()
+    read_tensors_only()
     try:
         with get_local_path(path) as local:
             checkpoint = torch.load(local, map_location='cpu', weights_only=True)
@@ -51,7 +53,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         # torch's own words advise to switch the protection off.
         raise UserError(f'checkpoint {path} is damaged, or holds code or objects beside tensors: only tensors are '
                         'read, save its state_dict alone.') from error
-    except (RuntimeError, EOFError, ValueError, KeyError) as error:
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
         raise UserError(f'checkpoint {path} cannot be read ({first_line(error)}): it is damaged or no checkpoint.'
                         ) from error
     if not isinstance(checkpoint, dict):

@@ -1,4 +1,5 @@
 """Reading configs of mmdet and mmseg."""
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.stack import require
 
 LIBRARIES = ('mmdet', 'mmseg')
+# What a launcher sets for each of its processes.
+LAUNCHERS = {'pytorch': 'RANK', 'slurm': 'SLURM_PROCID', 'mpi': 'OMPI_COMM_WORLD_RANK'}
 
 
 def load_config(path: str | Path, options: dict[str, Any] | None = None, work_dir: str | None = None,
@@ -21,9 +24,13 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
         launcher: Who started the processes: 'none', 'pytorch', 'slurm' or 'mpi'. Defaults to 'none'.
 
     Raises:
-        UserError: If the file cannot be read, an option does not fit, or `default_scope` names no known library.
+        UserError: If the file cannot be read, an option does not fit, `default_scope` names no known library, or
+            `launcher` started no process.
         ImportError: If the library does not import.
     """
+    if launcher != 'none' and LAUNCHERS[launcher] not in os.environ:
+        raise UserError(f'--launcher {launcher} is for processes that {launcher} starts, but {LAUNCHERS[launcher]} is '
+                        'not set: use dist_train.sh, slurm_train.sh or mpirun, or no launcher.')
     if not Path(path).is_file():
         raise UserError(f'config {path} does not exist: check the path.')
     try:

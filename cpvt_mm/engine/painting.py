@@ -20,10 +20,14 @@ class PaintPredictions(Hook):
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
+        self.names: set[str] = set()
 
     def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: dict | None = None,
                         outputs: Sequence[BaseDataElement] | None = None) -> None:
         for sample in outputs or ():
             image = mmcv.imfrombytes(get(sample.img_path), channel_order='rgb')
             name = Path(sample.img_path).stem
+            if name in self.names:  # an image of another folder
+                name = f'{name}_{len(self.names)}'
+            self.names.add(name)
             runner.visualizer.add_datasample(name, image, sample, out_file=str(self.folder / f'{name}.png'))

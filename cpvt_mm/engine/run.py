@@ -4,13 +4,14 @@ from typing import Any
 
 import torch
 from mmengine.config import Config
+from mmengine.device import get_device
 from mmengine.logging import print_log
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner, find_latest_checkpoint
 
 from cpvt_mm.errors import UserError
 
-from .checkpoint import allow_message_hub, check_fits
+from .checkpoint import check_fits, read_tensors_only
 from .painting import PaintPredictions
 
 
@@ -28,11 +29,12 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
         UserError: If the config allows no such run, or the checkpoint does not fit.
     """
     if amp:
-        if not torch.cuda.is_available():
-            raise UserError('--amp needs a GPU, but torch sees none: train without it.')
         cfg.optim_wrapper.update(type='AmpOptimWrapper', loss_scale='dynamic')
+    if cfg.optim_wrapper.type == 'AmpOptimWrapper' and get_device() == 'cpu':
+        raise UserError('Mixed precision (--amp, or optim_wrapper.type=AmpOptimWrapper in the config) needs a GPU, but '
+                        'torch sees none: train with optim_wrapper.type=OptimWrapper.')
     if auto_scale_lr:
-        if 'base_batch_size' not in cfg.get('auto_scale_lr', {}):
+        if 'base_batch_size' not in (cfg.get('auto_scale_lr') or {}):
             raise UserError('--auto-scale-lr needs auto_scale_lr.base_batch_size, the batch size that the learning '
                             'rate is meant for, which the config does not set.')
         cfg.auto_scale_lr.enable = True
@@ -60,8 +62,11 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
         The metrics, by name.
 
     Raises:
-        UserError: If the checkpoint does not fit.
+        UserError: If the checkpoint does not fit, or `show_dir` is given to several processes.
     """
+    if show_dir and cfg.launcher != 'none':
+        raise UserError(f'--show-dir paints in one process only, but the launcher is {cfg.launcher}: run test.py '
+                        'without a launcher.')
     cfg.update(resume=False, load_from=str(checkpoint))
     runner = build_runner(cfg)
     check_fits(runner.model, checkpoint)
@@ -72,14 +77,15 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
 
 def build_runner(cfg: Config) -> Runner:
     """The runner of a config of `load_config`."""
-    if cfg.launcher == 'pytorch' and not torch.cuda.is_available():
+    if cfg.launcher == 'pytorch' and get_device() == 'cpu':
+        print_log('torch sees no GPU: running on the CPU, with gloo between the processes.', 'current')
         # mmengine assumes a GPU, but keeps a process group and a wrapper that are there.
         torch.distributed.init_process_group('gloo')
         cfg.setdefault('model_wrapper_cfg', dict(
             type='MMDistributedDataParallel', device_ids=None, broadcast_buffers=False,
             find_unused_parameters=cfg.get('find_unused_parameters', False)))
-    if 'visualizer' in cfg:
+    if cfg.get('visualizer'):
         # Named visualizers are shared in a process, with the folder they write to; each run gets its own.
         cfg.visualizer.pop('name', None)
-    allow_message_hub()
+    read_tensors_only()
     return RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)

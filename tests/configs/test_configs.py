@@ -26,11 +26,33 @@ def test_all_are_here() -> None:
     assert found == expected
 
 
+@pytest.mark.parametrize('pattern, lr, weight_decay, length, warm_up, batch', [
+    ('mask-rcnn*_1x_*', 2e-4, 1e-4, 12, 500, 16),
+    ('retinanet*_1x_*', 1e-4, 1e-4, 12, 500, 16),
+    ('mask-rcnn*_amp-ms-crop-3x_*', 1e-4, 0.05, 36, 500, 16),
+    ('upernet*_8xb2-160k_*', 6e-5, 0.01, 160000, 1500, 16),
+    ('semantic-fpn*_8xb4-80k_*', 1e-4, 1e-4, 80000, None, 32),
+])
+def test_schedules_are_those_of_the_original(pattern: str, lr: float, weight_decay: float, length: int,
+                                             warm_up: int | None, batch: int) -> None:
+    paths = list((ROOT / 'configs/pyramid_cpvt').glob(f'{pattern}.py'))
+    assert len(paths) >= 3
+    for path in paths:
+        cfg = Config.fromfile(path)
+        optimizer = cfg.optim_wrapper.optimizer
+        assert (optimizer.type, optimizer.lr, optimizer.weight_decay) == ('AdamW', lr, weight_decay)
+        assert cfg.train_cfg.get('max_epochs', cfg.train_cfg.get('max_iters')) == length
+        assert [s.end for s in cfg.param_scheduler if s.type == 'LinearLR'] == ([warm_up] if warm_up else [])
+        assert cfg.param_scheduler[-1].end == length
+        assert cfg.auto_scale_lr.base_batch_size == 8 * cfg.train_dataloader.batch_size == batch
+        assert cfg.model.backbone.drop_path_rate == 0.2
+        assert (cfg.optim_wrapper.type == 'AmpOptimWrapper') == ('amp' in path.stem)
+
+
 @pytest.mark.parametrize('path', CONFIGS, ids=lambda path: path.stem)
 def test_position_encodings_and_norms_have_no_weight_decay(path: Path) -> None:
     cfg = load_config(path)
     cfg.optim_wrapper.type = 'OptimWrapper'
-    cfg.model.backbone.init_cfg = None
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
         model = MODELS.build(cfg.model)
         groups = build_optim_wrapper(model, cfg.optim_wrapper).optimizer.param_groups

@@ -1,12 +1,16 @@
 import os
+import pickle
+import re
+import zipfile
 from pathlib import Path
 
 import pytest
 import torch
 from mmengine.logging import HistoryBuffer
+from mmengine.runner import CheckpointLoader
 from torch import nn
 
-from cpvt_mm.engine.checkpoint import check_fits, read_checkpoint
+from cpvt_mm.engine.checkpoint import check_fits, read_checkpoint, read_tensors_only
 from cpvt_mm.errors import UserError
 
 
@@ -36,6 +40,25 @@ def test_reads_tensors_and_mmengines_log(tmp_path: Path) -> None:
     assert checkpoint['message_hub']['loss'].mean() == 1.5
 
 
+@pytest.mark.parametrize('core', [b'core', b'_core'])
+def test_checkpoints_cross_the_versions_of_numpy(core: bytes, tmp_path: Path) -> None:
+    path, other = save(tmp_path / 'a.pth', dict(log=HistoryBuffer([3.], [1]))), tmp_path / 'b.pth'
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(other, 'w') as target:
+        for name in source.namelist():
+            target.writestr(name, re.sub(rb'numpy\._?core\.', b'numpy.' + core + b'.', source.read(name)))
+    assert read_checkpoint(other)['log'].mean() == 3
+
+
+def test_whoever_loads_code_is_refused_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv('TORCH_FORCE_WEIGHTS_ONLY_LOAD', '0')
+    path = save(tmp_path / 'evil.pth', dict(state_dict={}, extra=Exploit()))
+    read_tensors_only()
+    with pytest.raises(pickle.UnpicklingError):
+        CheckpointLoader.load_checkpoint(str(path))
+    assert not (tmp_path / 'hacked').exists()
+
+
 @pytest.mark.parametrize('payload', [Exploit, Attribute])
 def test_a_pickle_with_code_in_it_is_refused(payload: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -55,6 +78,8 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
             read_checkpoint(path)
     with pytest.raises(UserError, match=r'no\.pth does not exist'):
         read_checkpoint(tmp_path / 'no.pth')
+    with pytest.raises(UserError, match='cannot be read'):
+        read_checkpoint(tmp_path)
     with pytest.raises(UserError, match='holds a list'):
         read_checkpoint(save(tmp_path / 'list.pth', [torch.ones(1)]))
 

@@ -1,4 +1,5 @@
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,11 +16,17 @@ def launch(tool: str, *args: object, cwd: Path, **env: str) -> subprocess.Comple
                           timeout=300, env=dict(os.environ, PYTHON=sys.executable, **env))
 
 
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(('127.0.0.1', 0))
+        return listener.getsockname()[1]
+
+
 def test_two_processes_train_and_evaluate(toy_shapes: Path, tmp_path: Path) -> None:
     options = toy_overrides(toy_shapes, **{'train_cfg.max_iters': 2, 'train_cfg.val_interval': 2,
                                            'default_hooks.checkpoint.interval': 2, 'log_level': 'INFO'})
     common = ['--work-dir', tmp_path, '--cfg-options', *(f'{key}={value}' for key, value in options.items())]
-    environment = dict(OMP_NUM_THREADS='1', PORT='29517')
+    environment = dict(OMP_NUM_THREADS='1', PORT=str(free_port()))
     trained = launch('dist_train.sh', TOY, 2, *common, cwd=tmp_path, **environment)
     assert trained.returncode == 0, trained.stderr
     assert 'Distributed training: True' in trained.stderr + trained.stdout

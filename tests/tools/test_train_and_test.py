@@ -59,8 +59,23 @@ def test_a_checkpoint_that_does_not_fit_is_named(run_tool: Run, toy_shapes: Path
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason='tells what happens without a GPU')
 def test_amp_and_auto_scale_lr_say_what_they_need(run_tool: Run) -> None:
-    assert run_tool('train.py', TOY, '--amp').startswith('error: --amp needs a GPU')
+    assert run_tool('train.py', TOY, '--amp').startswith('error: Mixed precision')
+    amp = ROOT / 'configs/pyramid_cpvt/mask-rcnn_pyramid-cpvt-s_fpn_amp-ms-crop-3x_coco.py'
+    assert run_tool('train.py', amp).startswith('error: Mixed precision')
     assert run_tool('train.py', TOY, '--auto-scale-lr').startswith('error: --auto-scale-lr needs')
+
+
+@pytest.mark.parametrize('launcher, variable', [('pytorch', 'RANK'), ('slurm', 'SLURM_PROCID'),
+                                                ('mpi', 'OMPI_COMM_WORLD_RANK')])
+def test_a_launcher_that_started_nothing_is_named(run_tool: Run, launcher: str, variable: str) -> None:
+    message = run_tool('train.py', TOY, '--launcher', launcher)
+    assert message.startswith(f'error: --launcher {launcher} is for processes that {launcher} starts, but {variable}')
+
+
+def test_painting_in_several_processes_is_refused(run_tool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('RANK', '0')
+    message = run_tool('test.py', TOY, 'x.pth', '--show-dir', 'painted', '--launcher', 'pytorch')
+    assert message.startswith('error: --show-dir paints in one process only')
 
 
 def test_a_new_process_prints_one_line_and_ends_with_status_1(tmp_path: Path) -> None:

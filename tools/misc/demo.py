@@ -13,6 +13,7 @@ from cpvt_mm.errors import exit_on_error
 
 ROOT = Path(__file__).parents[2]
 DATA = Path('data/toy_shapes')  # as the toy configs have it
+NUM_TRAIN, NUM_VAL = 800, 100
 CONFIGS = {
     'Mask R-CNN': 'mask-rcnn_pyramid-cpvt-nano_fpn_toy-shapes',
     'UperNet': 'upernet_pyramid-cpvt-nano_toy-shapes',
@@ -34,11 +35,13 @@ def parse_args() -> argparse.Namespace:
 @exit_on_error
 def main() -> None:
     args = parse_args()
-    for _ in track(write_toy_shapes(DATA), 'Drawing the toy data', total=900):
+    for _ in track(write_toy_shapes(DATA, NUM_TRAIN, NUM_VAL), 'Drawing the toy data', total=NUM_TRAIN + NUM_VAL):
         pass
     table = Table('model', 'metric', 'value', title=f'On the validation images of {DATA}')
     for model, name in CONFIGS.items():
         config, work_dir = ROOT / f'configs/toy/{name}.py', args.work_dir / name
+        if find_latest_checkpoint(work_dir):
+            print(f'Going on from the last checkpoint in {work_dir}: remove the folder to train from the beginning.')
         train(load_config(config, work_dir=str(work_dir)), resume='auto')
         metrics = test(load_config(config, work_dir=str(work_dir)), find_latest_checkpoint(work_dir),
                        show_dir=work_dir / 'painted')

@@ -20,11 +20,12 @@ case $stack in
 esac
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
   || { echo "$python is older than Python 3.10: set PYTHON to a newer one." >&2; exit 2; }
-command -v c++ >/dev/null || { echo "No C++ compiler: install g++ or clang, mmcv is built from source." >&2; exit 2; }
 
-wanted="$stack $torch $(cat setup.py pyproject.toml requirements/*.txt tools/misc/setup_env.sh | cksum)"
+# An editable install belongs to this folder.
+wanted="$stack $torch $PWD $(cat setup.py pyproject.toml requirements/*.txt tools/misc/setup_env.sh | cksum)"
 if [ "$(cat "$env/.cpvt_mm_ready" 2>/dev/null)" = "$wanted" ]; then exit 0; fi
 
+command -v c++ >/dev/null || { echo "No C++ compiler: install g++ or clang, mmcv is built from source." >&2; exit 2; }
 say() { echo "[setup $stack] $*"; }
 # A run that was interrupted may have left half an environment; pip repairs packages, venv repairs itself.
 say "environment $env"
@@ -36,7 +37,14 @@ pip install -q "$torch" 'setuptools<81' wheel ninja psutil numpy
 constraints=$env/constraints.txt
 pip freeze | grep -iE '^torch==' > "$constraints"  # nothing below may replace it
 
-works() { "$env/bin/python" -c 'import torch; from mmcv.ops import nms; nms(torch.tensor([[0., 0, 9, 9]]), torch.ones(1), .5)' 2>/dev/null; }
+works() {
+  "$env/bin/python" - "${mmcv#*==}" 2>"$env/mmcv_error.log" <<'PYTHON'
+import sys, torch, mmcv
+from mmcv.ops import nms
+nms(torch.tensor([[0., 0, 9, 9]]), torch.ones(1), .5)
+sys.exit(mmcv.__version__ != sys.argv[1])
+PYTHON
+}
 build_mmcv() {
   # Two flags matter: -g0 (debug info is most of the build) and -include of a header compiled once.
   # CFLAGS replaces Python's own flags, hence -O3 -DNDEBUG and the flags that a precompiled header must share.
@@ -51,7 +59,7 @@ build_mmcv() {
   c++ $flags -DTORCH_API_INCLUDE_EXTENSION_H -DTORCH_EXTENSION_NAME=_ext $includes -x c++-header "$pch" -o "$pch.gch"
   say "mmcv, step 2 of 2: compiling its ops (log: $env/mmcv_build.log)"
   PATH="$PWD/$env/bin:$PATH" MMCV_WITH_OPS=1 MAX_JOBS=$(nproc 2>/dev/null || sysctl -n hw.ncpu) \
-    CC=c++ CFLAGS="$flags -Winvalid-pch -include $pch" \
+    CC=c++ CXX=c++ CFLAGS="$flags -Winvalid-pch -include $pch" \
     pip install -v --no-build-isolation -c "$constraints" "$@" "$mmcv" 2>&1 | tee "$log" |
     while IFS= read -r line; do
       if [[ $line =~ ^\ *\[([0-9]+)/([0-9]+)\] ]] && { (( BASH_REMATCH[1] % 10 == 0 )) || [ "${BASH_REMATCH[1]}" = "${BASH_REMATCH[2]}" ]; }; then
@@ -62,9 +70,10 @@ build_mmcv() {
 }
 if ! works; then
   build_mmcv
+  "$env/bin/python" -c 'import cv2' || { say "OpenCV does not import; for libGL.so.1: apt install libgl1" >&2; exit 1; }
   # The cached wheel may come from another torch: then it does not load, and is built anew.
   works || build_mmcv --force-reinstall --no-deps --no-cache-dir
-  works || { say "mmcv's ops do not load, see $env/mmcv_build.log" >&2; exit 1; }
+  works || { say "mmcv's ops do not load: $(tail -n 1 "$env/mmcv_error.log")" >&2; exit 1; }
 fi
 
 say "mmdet, mmsegmentation and cpvt_mm"

@@ -56,7 +56,9 @@ class Arch:
             if len(arch) < len(names):
                 raise ValueError(f'arch has only {", ".join(arch)}, but must have {", ".join(names)}.')
             return cls(**arch)
-        check_names('an arch', [arch], [*ARCHS, f'or a dict of {", ".join(field.name for field in fields(cls))}'])
+        if arch not in list(ARCHS):
+            raise ValueError(f'{arch!r} is not an arch; allowed are {", ".join(ARCHS)}, or a dict of '
+                             f'{", ".join(field.name for field in fields(cls))}.')
         return ARCHS[arch]
 
 
@@ -142,7 +144,7 @@ class PyramidCPVT(BaseModule):
         frozen_stages: -1 freezes nothing, 0 the first patch embedding, n >= 1 the first n stages: they get no
             gradient and stay in eval mode. Defaults to -1.
         with_cp: Whether blocks recompute their activations in the backward pass to save memory. Defaults to False.
-        init_cfg: mmengine's initialisation config. Defaults to None: as in the original (see `init_parameters`).
+        init_cfg: mmengine's initialisation config. Defaults to None: random (see `init_parameters`).
 
     Attributes:
         out_channels (tuple[int, ...]): Channels of each returned map.
@@ -167,12 +169,12 @@ class PyramidCPVT(BaseModule):
                                drop_path_rate=drop_path_rate).items():
             check_rate(name, rate)
         stages = range(len(STRIDES))
-        if (not isinstance(out_indices, Sequence) or not out_indices
+        if (not isinstance(out_indices, (list, tuple)) or not out_indices
                 or list(out_indices) != [i for i in stages if i in out_indices]):
             raise ValueError(f'out_indices is {out_indices!r}, but must be a sequence of increasing stages from 0 to '
                              f'{stages[-1]}.')
         num_stages = out_indices[-1] + 1
-        if frozen_stages not in range(-1, num_stages + 1):
+        if not isinstance(frozen_stages, int) or frozen_stages not in range(-1, num_stages + 1):
             raise ValueError(f'frozen_stages is {frozen_stages!r}, but must be from -1 to {num_stages}, the number of '
                              'stages that out_indices needs.')
 

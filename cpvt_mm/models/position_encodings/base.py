@@ -83,7 +83,7 @@ def build_position_encodings(cfg: dict[str, Any] | Sequence[dict[str, Any]] | No
         depth: Number of its blocks.
 
     Raises:
-        TypeError: If `cfg` is none of these.
+        TypeError: If `cfg` is none of these, or sets what the stage gives.
         ValueError: If a type is not registered.
     """
     cfgs = [] if cfg is None else [cfg] if isinstance(cfg, dict) else cfg
@@ -94,5 +94,8 @@ def build_position_encodings(cfg: dict[str, Any] | Sequence[dict[str, Any]] | No
         if isinstance(c['type'], str):
             name = c['type'].removeprefix('cpvt_mm.')
             check_names('a type of position_encoding', [name], sorted(POSITION_ENCODINGS.module_dict))
+        for name in ('embed_dims', 'num_heads', 'depth'):
+            if name in c:
+                raise TypeError(f'position_encoding sets {name}={c[name]!r}, but it is the stage that gives it.')
     stage = dict(embed_dims=embed_dims, num_heads=num_heads, depth=depth, _scope_='cpvt_mm')
     return PositionEncodings(POSITION_ENCODINGS.build({**c, **stage}) for c in cfgs)

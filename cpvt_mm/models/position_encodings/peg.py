@@ -22,12 +22,13 @@ class PEG(PositionEncoding):
         num_heads: Attention heads of its blocks (not used).
         depth: Number of its blocks.
         kernel_size: Odd. Defaults to 3.
-        positions: The blocks it follows, counted from 0; one convolution each. Defaults to (0,).
+        positions: The blocks it follows, counted from 0; one convolution each. Every stage must have them.
+            Defaults to (0,).
         bias: Whether the convolutions have one. Defaults to True.
         residual: Whether the tokens are added to the convolution's output. Defaults to True.
 
     Raises:
-        ValueError: If `kernel_size` is even or below 1, or `positions` is empty, repeats or leaves `[0, depth)`.
+        ValueError: If `kernel_size` is even or below 1, or `positions` is no sequence of different blocks.
     """
 
     @check_keywords
@@ -38,9 +39,10 @@ class PEG(PositionEncoding):
         if kernel_size % 2 == 0:
             raise ValueError(f'kernel_size is {kernel_size}, but must be odd.')
         allowed = range(depth)
-        if not positions or len(set(positions)) < len(positions) or any(p not in allowed for p in positions):
-            raise ValueError(f'positions is {tuple(positions)}, but must be different blocks of a stage that has '
-                             f'{depth}: from 0 to {depth - 1}.')
+        if (not isinstance(positions, Sequence) or not positions or len(set(positions)) < len(positions)
+                or any(p not in allowed for p in positions)):
+            raise ValueError(f'positions is {positions!r}, but must be a sequence of different blocks of a stage '
+                             f'that has {depth}: from 0 to {depth - 1}.')
         self.residual = residual
         self.convs = nn.ModuleDict({
             str(position): nn.Conv2d(embed_dims, embed_dims, kernel_size, padding=kernel_size // 2, groups=embed_dims,

@@ -74,6 +74,7 @@ def test_every_stage_of_the_backbone_has_its_own() -> None:
     (dict(kernel_size=0), ValueError, ('kernel_size', '0')),
     (dict(positions=()), ValueError, ('positions', 'from 0 to 2')),
     (dict(positions=(3,)), ValueError, ('positions', '(3,)', 'from 0 to 2')),
+    (dict(positions=1), ValueError, ('positions', 'sequence')),
     (dict(positions=(1, 1)), ValueError, ('positions', 'different')),
     (dict(kernal_size=3), TypeError, ('kernal_size', 'kernel_size')),
 ])
