@@ -33,6 +33,13 @@ def test_block_is_pre_norm_with_two_residual_branches() -> None:
     assert block.mlp.fc1.out_features == 32
 
 
+def test_drop_path_drops_both_branches_of_a_block() -> None:
+    block = Block(embed_dims=8, num_heads=2, mlp_ratio=4, drop_path_rate=0.9999).train()
+    x = torch.randn(2, 3, 4, 8)
+    assert torch.equal(block(x, NOTHING), x)
+    assert not torch.equal(block.eval()(x, NOTHING), x)
+
+
 def test_norms_have_the_epsilons_of_the_original() -> None:
     block = Block(embed_dims=8, num_heads=2, mlp_ratio=4, sr_ratio=2)
     assert (block.norm1.eps, block.norm2.eps, block.attn.sr.norm.eps) == (1e-6, 1e-6, 1e-5)
