@@ -11,6 +11,7 @@ cd "$(dirname "$0")/../.."
 
 stack=${1:-openmmlab}
 env=${2:-.venv}
+[[ $env = /* ]] || env=$PWD/$env
 python=${PYTHON:-python3}
 torch=torch==2.13.0
 case $stack in
@@ -48,7 +49,7 @@ PYTHON
 build_mmcv() {
   # Two flags matter: -g0 (debug info is most of the build) and -include of a header compiled once.
   # CFLAGS replaces Python's own flags, hence -O3 -DNDEBUG and the flags that a precompiled header must share.
-  local pch=$PWD/$env/pch/torch_headers.hpp log=$PWD/$env/mmcv_build.log
+  local pch=$env/pch/torch_headers.hpp log=$env/mmcv_build.log
   local flags="-g0 -O3 -w -DNDEBUG -fwrapv -fPIC -std=c++17"
   mkdir -p "${pch%/*}"
   printf '#include <torch/types.h>\n#include <vector>\n' > "$pch"
@@ -58,7 +59,7 @@ build_mmcv() {
   # shellcheck disable=SC2086
   c++ $flags -DTORCH_API_INCLUDE_EXTENSION_H -DTORCH_EXTENSION_NAME=_ext $includes -x c++-header "$pch" -o "$pch.gch"
   say "mmcv, step 2 of 2: compiling its ops (log: $env/mmcv_build.log)"
-  PATH="$PWD/$env/bin:$PATH" MMCV_WITH_OPS=1 MAX_JOBS=$(nproc 2>/dev/null || sysctl -n hw.ncpu) \
+  PATH="$env/bin:$PATH" MMCV_WITH_OPS=1 MAX_JOBS=$(nproc 2>/dev/null || sysctl -n hw.ncpu) \
     CC=c++ CXX=c++ CFLAGS="$flags -Winvalid-pch -include $pch" \
     pip install -v --no-build-isolation -c "$constraints" "$@" "$mmcv" 2>&1 | tee "$log" |
     while IFS= read -r line; do
