@@ -1,25 +1,24 @@
 # `make demo`, `make test` and `make lint` set up what they need; STACK=onedl in front uses the other stack.
 STACK ?= openmmlab
 ENV := $(if $(filter onedl,$(STACK)),.venv-onedl,.venv)
-PYTHON := $(ENV)/bin/python
+# Caches of matplotlib and yapf go here: nothing is written outside the checkout but pip's cache.
+RUN := MPLCONFIGDIR=$(CURDIR)/$(ENV)/cache XDG_CACHE_HOME=$(CURDIR)/$(ENV)/cache $(ENV)/bin/python
 
 # The demo and the tests run on the CPU, and .venv gets mmcv without CUDA; for a GPU call setup_env.sh yourself.
 export CUDA_VISIBLE_DEVICES :=
-# Nothing is written outside the checkout but pip's cache.
-export MPLCONFIGDIR := $(CURDIR)/$(ENV)/matplotlib
 # mmengine imports pkg_resources.
 export PYTHONWARNINGS := ignore:pkg_resources is deprecated
 
 .PHONY: demo test lint env
 
 demo: env
-	$(PYTHON) tools/misc/demo.py --work-dir work_dirs/demo-$(STACK)
+	$(RUN) tools/misc/demo.py --work-dir work_dirs/demo-$(STACK)
 
 test: env
-	$(PYTHON) -m pytest --basetemp=$(ENV)/tmp
+	$(RUN) -m pytest --basetemp=$(ENV)/tmp
 
 lint: env
-	$(PYTHON) -m ruff check
+	$(RUN) -m ruff check
 
 env:
 	tools/misc/setup_env.sh $(STACK) $(ENV)

@@ -128,7 +128,8 @@ def coco_annotation(mask: Mask, **ids: int) -> dict:
 
 def write_image(path: Path, image: Image) -> None:
     """Writes grey or BGR pixels; OpenCV alone would fail without a word."""
-    if not cv2.imwrite(str(path), image, [cv2.IMWRITE_JPEG_QUALITY, 95]):
+    options = [cv2.IMWRITE_JPEG_QUALITY, 95] if path.suffix == '.jpg' else []
+    if not cv2.imwrite(str(path), image, options):
         raise OSError(f'{path} cannot be written: check the disk and its permissions.')
 
 

@@ -19,8 +19,9 @@ case $stack in
   onedl) mmcv=$(grep '^onedl-mmcv' requirements/onedl.txt) ;;
   *) echo "STACK is '$stack', but must be openmmlab or onedl." >&2; exit 2 ;;
 esac
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
-  || { echo "$python is older than Python 3.10: set PYTHON to a newer one." >&2; exit 2; }
+# The setup.py of mmcv 2.1.0 does not run on Python 3.13.
+"$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 13))' \
+  || { echo "$python is $("$python" -V), but must be Python 3.10, 3.11 or 3.12: set PYTHON to one." >&2; exit 2; }
 
 # An editable install belongs to this folder.
 wanted="$stack $torch $PWD $(cat setup.py pyproject.toml requirements/*.txt tools/misc/setup_env.sh | cksum)"
