@@ -39,8 +39,8 @@ pip install -q "$torch" 'setuptools<81' wheel ninja psutil numpy
 constraints=$env/constraints.txt
 pip freeze | grep -iE '^torch==' > "$constraints"  # nothing below may replace it
 
-works() {
-  "$env/bin/python" - "${mmcv#*==}" 2>"$env/mmcv_error.log" <<'PYTHON'
+works() {  # yapf, which mmcv imports, would write to the home folder
+  XDG_CACHE_HOME=$env/cache "$env/bin/python" - "${mmcv#*==}" 2>"$env/mmcv_error.log" <<'PYTHON'
 import sys, torch, mmcv
 from mmcv.ops import nms
 nms(torch.tensor([[0., 0, 9, 9]]), torch.ones(1), .5)
