@@ -1,4 +1,5 @@
 """Training and testing a config of either library."""
+import atexit
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,7 @@ def build_runner(cfg: Config) -> Runner:
         print_log('torch sees no GPU: running on the CPU, with gloo between the processes.', 'current')
         # mmengine assumes a GPU, but keeps a process group and a wrapper that are there.
         torch.distributed.init_process_group('gloo')
+        atexit.register(torch.distributed.destroy_process_group)  # a process that ends with gloo's threads may abort
         cfg.setdefault('model_wrapper_cfg', dict(
             type='MMDistributedDataParallel', device_ids=None, broadcast_buffers=False,
             find_unused_parameters=cfg.get('find_unused_parameters', False)))
