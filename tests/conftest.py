@@ -14,6 +14,8 @@ from cpvt_mm import PyramidCPVT
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / 'tests/golden'
+UPERNET = ROOT / 'configs/toy/upernet_pyramid-cpvt-nano_toy-shapes.py'
+MASK_RCNN = ROOT / 'configs/toy/mask-rcnn_pyramid-cpvt-nano_fpn_toy-shapes.py'
 
 # The narrow pyramid of the reference outputs.
 NARROW = dict(embed_dims=(16, 32, 40, 64), depths=(2, 2, 3, 2), num_heads=(1, 2, 5, 8), mlp_ratios=(8, 8, 4, 4),

@@ -4,21 +4,19 @@ import pytest
 
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import UserError
-from tests.conftest import ROOT
-
-TOY = ROOT / 'configs/toy/upernet_pyramid-cpvt-nano_toy-shapes.py'
+from tests.conftest import UPERNET
 
 
 def test_options_override_and_the_work_dir_is_named_after_the_config() -> None:
-    cfg = load_config(TOY, {'model.backbone.arch': 'tiny'})
+    cfg = load_config(UPERNET, {'model.backbone.arch': 'tiny'})
     assert cfg.model.backbone.arch == 'tiny'
-    assert cfg.work_dir == f'work_dirs/{TOY.stem}'
+    assert cfg.work_dir == f'work_dirs/{UPERNET.stem}'
     assert cfg.launcher == 'none'
 
 
 def test_the_command_lines_work_dir_comes_before_the_configs() -> None:
-    assert load_config(TOY, {'work_dir': 'a'}).work_dir == 'a'
-    assert load_config(TOY, {'work_dir': 'a'}, work_dir='b').work_dir == 'b'
+    assert load_config(UPERNET, {'work_dir': 'a'}).work_dir == 'a'
+    assert load_config(UPERNET, {'work_dir': 'a'}, work_dir='b').work_dir == 'b'
 
 
 @pytest.mark.parametrize('text, words', [
@@ -42,4 +40,4 @@ def test_a_missing_config_and_options_that_do_not_fit_are_named(tmp_path: Path) 
     with pytest.raises(UserError, match=r'config .*nowhere\.py does not exist'):
         load_config(tmp_path / 'nowhere.py')
     with pytest.raises(UserError, match=r'--cfg-options do not fit'):
-        load_config(TOY, {'param_scheduler.7.begin': 3})
+        load_config(UPERNET, {'param_scheduler.7.begin': 3})

@@ -11,9 +11,8 @@ from mmengine.structures import PixelData
 from torch import nn
 
 from cpvt_mm.engine import load_config
-from tests.conftest import ROOT
+from tests.conftest import UPERNET
 
-CONFIG = ROOT / 'configs/toy/upernet_pyramid-cpvt-nano_toy-shapes.py'
 VARIANTS = {
     'as shipped': {},
     'frozen and recomputed': {'model.backbone.frozen_stages': 1, 'model.backbone.with_cp': True},
@@ -22,7 +21,7 @@ VARIANTS = {
 
 def build(options: dict) -> nn.Module:
     options = {**options, 'model.decode_head.dropout_ratio': 0., 'model.auxiliary_head.dropout_ratio': 0.}
-    cfg = load_config(CONFIG, options)
+    cfg = load_config(UPERNET, options)
     init_default_scope('mmseg')
     torch.manual_seed(0)
     return MODELS.build(cfg.model).train()

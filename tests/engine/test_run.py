@@ -10,10 +10,8 @@ from cpvt_mm import engine
 from cpvt_mm.engine import load_config, train
 from cpvt_mm.engine.checkpoint import read_checkpoint
 from cpvt_mm.errors import UserError
-from tests.conftest import ROOT, toy_overrides
+from tests.conftest import MASK_RCNN, UPERNET, toy_overrides
 
-UPERNET = ROOT / 'configs/toy/upernet_pyramid-cpvt-nano_toy-shapes.py'
-MASK_RCNN = ROOT / 'configs/toy/mask-rcnn_pyramid-cpvt-nano_fpn_toy-shapes.py'
 # Nothing random but the order of the data. Of resumed augmentations, mmengine replays the randomness, onedl's does not.
 STEADY = {'model.decode_head.dropout_ratio': 0., 'model.auxiliary_head.dropout_ratio': 0.,
           'train_dataloader.dataset.pipeline.3.prob': 0.}
@@ -61,23 +59,22 @@ def test_resume_refuses_a_checkpoint_of_another_model(upernet: Config, tmp_path:
         train(upernet(tmp_path, 4, **{'model.decode_head.channels': 32}), resume='auto')
 
 
-def test_testing_gives_metrics_and_paints_every_image(toy_shapes: Path, tmp_path: Path) -> None:
-    for config, metric in ((UPERNET, 'mIoU'), (MASK_RCNN, 'coco/bbox_mAP')):
-        folder = tmp_path / config.stem
-        options = toy_overrides(toy_shapes, **{'train_cfg.max_iters': 1, 'train_cfg.val_interval': 100})
-        options['test_evaluator.ann_file'] = f'{toy_shapes}/instances_validation.json'
-        options['val_evaluator.ann_file'] = f'{toy_shapes}/instances_validation.json'
-        options['model.test_cfg.rcnn.score_thr'] = 0.
-        if config is UPERNET:
-            options = {key: value for key, value in options.items() if 'ann_file' not in key and 'rcnn' not in key}
-        train(load_config(config, options, str(folder)))
-        metrics = engine.test(load_config(config, options, str(folder)), folder / 'iter_1.pth', folder / 'painted')
-        assert 0 <= metrics[metric] <= 100
-        painted = {path.name: cv2.imread(str(path)).shape for path in (folder / 'painted').iterdir()}
-        images = {f'{path.stem}.png': cv2.imread(str(path)).shape
-                  for path in (toy_shapes / 'images/validation').iterdir()}
-        # The ground truth on the left, the prediction right.
-        assert painted == {name: (height, 2 * width, 3) for name, (height, width, _) in images.items()}
+@pytest.mark.parametrize('config, metric', [(UPERNET, 'mIoU'), (MASK_RCNN, 'coco/bbox_mAP')])
+def test_testing_gives_metrics_and_paints_every_image(config: Path, metric: str, toy_shapes: Path, tmp_path: Path
+                                                      ) -> None:
+    options = toy_overrides(toy_shapes, **{'train_cfg.max_iters': 1, 'train_cfg.val_interval': 100})
+    if config is MASK_RCNN:
+        annotations = f'{toy_shapes}/instances_validation.json'
+        options |= {'val_evaluator.ann_file': annotations, 'test_evaluator.ann_file': annotations,
+                    'model.test_cfg.rcnn.score_thr': 0.}
+    train(load_config(config, options, str(tmp_path)))
+    metrics = engine.test(load_config(config, options, str(tmp_path)), tmp_path / 'iter_1.pth', tmp_path / 'painted')
+    assert 0 <= metrics[metric] <= 100
+    painted = {path.name: cv2.imread(str(path)).shape for path in (tmp_path / 'painted').iterdir()}
+    images = {f'{path.stem}.png': cv2.imread(str(path)).shape
+              for path in (toy_shapes / 'images/validation').iterdir()}
+    # The ground truth on the left, the prediction right.
+    assert painted == {name: (height, 2 * width, 3) for name, (height, width, _) in images.items()}
 
 
 def test_auto_scale_lr_needs_and_uses_the_base(upernet: Config, tmp_path: Path) -> None:

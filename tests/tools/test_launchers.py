@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, toy_overrides
-
-TOY = ROOT / 'configs/toy/upernet_pyramid-cpvt-nano_toy-shapes.py'
+from tests.conftest import ROOT, UPERNET, toy_overrides
 
 
 def launch(tool: str, *args: object, cwd: Path, **env: str) -> subprocess.CompletedProcess:
@@ -27,11 +25,11 @@ def test_two_processes_train_and_evaluate(toy_shapes: Path, tmp_path: Path) -> N
                                            'default_hooks.checkpoint.interval': 2, 'log_level': 'INFO'})
     common = ['--work-dir', tmp_path, '--cfg-options', *(f'{key}={value}' for key, value in options.items())]
     environment = dict(OMP_NUM_THREADS='1', PORT=str(free_port()))
-    trained = launch('dist_train.sh', TOY, 2, *common, cwd=tmp_path, **environment)
+    trained = launch('dist_train.sh', UPERNET, 2, *common, cwd=tmp_path, **environment)
     assert trained.returncode == 0, trained.stderr
     assert 'Distributed training: True' in trained.stderr + trained.stdout
     assert 'GPU number: 2' in trained.stderr + trained.stdout
-    evaluated = launch('dist_test.sh', TOY, tmp_path / 'iter_2.pth', 2, *common, cwd=tmp_path, **environment)
+    evaluated = launch('dist_test.sh', UPERNET, tmp_path / 'iter_2.pth', 2, *common, cwd=tmp_path, **environment)
     assert evaluated.returncode == 0, evaluated.stderr
     lines = [[line.split('mIoU: ')[1].split()[0] for line in (run.stdout + run.stderr).splitlines() if 'mIoU: ' in line]
              for run in (trained, evaluated)]

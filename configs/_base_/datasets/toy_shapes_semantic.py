@@ -1,5 +1,5 @@
 # tools/dataset_converters/make_toy_shapes.py writes the data. Images keep their aspect ratios, and none is cropped:
-# two classes differ only in where in the image they are.
+# classes that look alike differ only in where in the image they are.
 data_root = 'data/toy_shapes/'
 metainfo = dict(
     classes=('background', 'sun', 'ball', 'kite', 'boat', 'square'),

@@ -90,12 +90,12 @@ def build_position_encodings(cfg: dict[str, Any] | Sequence[dict[str, Any]] | No
     if not isinstance(cfgs, (list, tuple)) or not all(isinstance(c, dict) and 'type' in c for c in cfgs):
         raise TypeError(f'position_encoding is {cfg!r}, but must be None, a dict with a type, or a list of such dicts.')
     POSITION_ENCODINGS.import_from_location()
+    stage = dict(embed_dims=embed_dims, num_heads=num_heads, depth=depth)
     for c in cfgs:
         if isinstance(c['type'], str):
             name = c['type'].removeprefix('cpvt_mm.')
             check_names('a type of position_encoding', [name], sorted(POSITION_ENCODINGS.module_dict))
-        for name in ('embed_dims', 'num_heads', 'depth'):
+        for name in stage:
             if name in c:
                 raise TypeError(f'position_encoding sets {name}={c[name]!r}, but it is the stage that gives it.')
-    stage = dict(embed_dims=embed_dims, num_heads=num_heads, depth=depth, _scope_='cpvt_mm')
-    return PositionEncodings(POSITION_ENCODINGS.build({**c, **stage}) for c in cfgs)
+    return PositionEncodings(POSITION_ENCODINGS.build({**c, **stage, '_scope_': 'cpvt_mm'}) for c in cfgs)
