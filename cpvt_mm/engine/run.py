@@ -76,13 +76,19 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
     return runner.test()
 
 
+def _leave_together() -> None:
+    """Ends the process group: one that outlives the interpreter, or loses a peer while it ends, aborts the process."""
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
 def build_runner(cfg: Config) -> Runner:
     """The runner of a config of `load_config`."""
     if cfg.launcher == 'pytorch' and get_device() == 'cpu':
         print_log('torch sees no GPU: running on the CPU, with gloo between the processes.', 'current')
         # mmengine assumes a GPU, but keeps a process group and a wrapper that are there.
         torch.distributed.init_process_group('gloo')
-        atexit.register(torch.distributed.destroy_process_group)  # a process that ends with gloo's threads may abort
+        atexit.register(_leave_together)
         cfg.setdefault('model_wrapper_cfg', dict(
             type='MMDistributedDataParallel', device_ids=None, broadcast_buffers=False,
             find_unused_parameters=cfg.get('find_unused_parameters', False)))
