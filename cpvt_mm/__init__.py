@@ -4,6 +4,7 @@ from .version import __version__
 
 require('mmengine')
 
-from .models import ARCHS, PEG, PositionEncoding, PyramidCPVT  # noqa: E402
+from .models import *  # noqa: E402, F403
+from .models import __all__ as _models  # noqa: E402
 
-__all__ = ['ARCHS', 'PEG', 'PositionEncoding', 'PyramidCPVT', '__version__']
+__all__ = ['__version__', *_models]

@@ -8,7 +8,7 @@ RULES = (
     (r'^blocks\.(\d+)\.(\d+)\.attn\.sr\.', r'stages.\1.blocks.\2.attn.sr.proj.'),
     (r'^blocks\.(\d+)\.(\d+)\.attn\.norm\.', r'stages.\1.blocks.\2.attn.sr.norm.'),
     (r'^blocks\.(\d+)\.(\d+)\.', r'stages.\1.blocks.\2.'),
-    (r'^pos_block\.(\d+)\.proj\.0\.', r'stages.\1.position_encoding.0.convs.0.'),
+    (r'^pos_block\.(\d+)\.proj\.0\.', r'stages.\1.position_encoding.0.convs.0.0.'),
 )
 
 

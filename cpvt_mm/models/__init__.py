@@ -1,4 +1,16 @@
-from .backbones import ARCHS, PyramidCPVT
-from .position_encodings import PEG, PositionEncoding
+from .backbones import ARCHS, CPVT, PyramidCPVT
+from .necks import SimpleFeaturePyramid
+from .position_encodings import (
+    PEG,
+    LearnablePE,
+    PositionEncoding,
+    RandomFourierPE,
+    RandomTablePE,
+    RelativePE,
+    RotaryPE,
+    SinusoidalPE,
+    StageSpec,
+)
 
-__all__ = ['ARCHS', 'PEG', 'PositionEncoding', 'PyramidCPVT']
+__all__ = ['ARCHS', 'CPVT', 'PEG', 'LearnablePE', 'PositionEncoding', 'PyramidCPVT', 'RandomFourierPE', 'RandomTablePE',
+           'RelativePE', 'RotaryPE', 'SimpleFeaturePyramid', 'SinusoidalPE', 'StageSpec']

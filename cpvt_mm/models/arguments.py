@@ -34,3 +34,19 @@ def check_positive(name: str, value: int) -> None:
     """Raises a ValueError unless `value` is an int of at least 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f'{name} is {value!r}, but must be an int of at least 1.')
+
+
+def check_rates(**rates: float) -> None:
+    """`check_rate` of each argument."""
+    for name, rate in rates.items():
+        check_rate(name, rate)
+
+
+def check_img_size(img_size: int | tuple[int, int]) -> tuple[int, int]:
+    """Height and width of `img_size`, an int of at least 1 or two of them; anything else raises a ValueError."""
+    sides = (img_size, img_size) if isinstance(img_size, int) else img_size
+    if not isinstance(sides, (list, tuple)) or len(sides) != 2:
+        raise ValueError(f'img_size is {img_size!r}, but must be an int, or a height and a width.')
+    for side in sides:
+        check_positive('img_size', side)
+    return tuple(sides)

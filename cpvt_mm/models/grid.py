@@ -1,6 +1,66 @@
-"""Pure functions on token grids `(B, H, W, C)`."""
+"""Pure functions on token grids `(B, H, W, C)` and on the coordinates of their cells."""
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+
+class Grid(NamedTuple):
+    """The cells of a token grid, and where they lie.
+
+    Attributes:
+        height: Rows.
+        width: Columns.
+        cell: Query tokens that a cell spans per side: 1 for queries, the stage's `sr_ratio` for keys. Both grids begin
+            at the same corner, top left.
+    """
+    height: int
+    width: int
+    cell: int = 1
+
+    @property
+    def size(self) -> int:
+        return self.height * self.width
+
+
+def centres(length: int, cell: int = 1, device: torch.device | None = None) -> Tensor:
+    """Centres of the cells along one axis, in query tokens: `(length,)`, float32; that of query token i is i."""
+    return (torch.arange(length, dtype=torch.float32, device=device) + 0.5) * cell - 0.5
+
+
+def on_grid(function: Callable[[Tensor], Tensor], x: Tensor, grid: Grid | None = None) -> Tensor:
+    """Applies `function`, `(B, H, W, C)` -> `(B, H, W, C)`, to the tokens of a grid.
+
+    Args:
+        function: Returns its very argument where it has nothing to do.
+        x: `(B, H, W, C)`; or, with `grid`, `(B, E + H * W, C)`, whose first E tokens have no place in the grid and pass
+            untouched.
+        grid: That of the tokens. Defaults to None: `x` is the grid itself.
+
+    Returns:
+        A tensor of the shape of `x`; `x` itself where the function had nothing to do.
+    """
+    if grid is None:
+        return function(x)
+    extra, tokens = x.split([x.shape[1] - grid.size, grid.size], dim=1)
+    tokens = tokens.unflatten(1, (grid.height, grid.width))
+    encoded = function(tokens)
+    return x if encoded is tokens else torch.cat([extra, encoded.flatten(1, 2)], dim=1)
+
+
+def resample(table: Tensor, size: tuple[int, ...]) -> Tensor:
+    """`(length, C)` -> `(*size, C)` linearly, or `(H, W, C)` -> `(*size, C)` bicubically, in the dtype of `table`.
+
+    Pixels are areas (align_corners off), and a smaller grid is sampled without antialiasing. A table that fits is
+    returned as it is.
+    """
+    if table.shape[:-1] == size:
+        return table
+    mode = 'linear' if len(size) == 1 else 'bicubic'
+    channels_first = table.float().movedim(-1, 0)[None]
+    return F.interpolate(channels_first, size, mode=mode, align_corners=False)[0].movedim(0, -1).to(table.dtype)
 
 
 def to_nchw(x: Tensor) -> Tensor:

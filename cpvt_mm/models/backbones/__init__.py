@@ -1,3 +1,4 @@
+from .cpvt import CPVT
 from .pyramid_cpvt import ARCHS, PyramidCPVT
 
-__all__ = ['ARCHS', 'PyramidCPVT']
+__all__ = ['ARCHS', 'CPVT', 'PyramidCPVT']

@@ -7,14 +7,13 @@ import torch
 from mmengine.model import BaseModule
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from cpvt_mm.registry import MODELS
 
-from ..arguments import check_keywords, check_names, check_positive, check_rate
+from ..arguments import check_img_size, check_keywords, check_names, check_positive, check_rates
 from ..grid import to_nchw, to_nhwc
 from ..layers import Block, PatchEmbed, init_parameters
-from ..position_encodings import build_position_encodings
+from ..position_encodings import StageSpec, build_position_encodings
 
 PATCH_SIZES = (4, 2, 2, 2)
 STRIDES = (4, 8, 16, 32)
@@ -87,6 +86,7 @@ class PyramidStage(nn.Module):
         num_heads: Attention heads of its blocks.
         mlp_ratio: Width of an MLP in units of `embed_dims`.
         sr_ratio: Reduction of the key grid per side.
+        grid: Rows and columns of tokens that an image of the backbone's `img_size` has here.
         position_encoding: As of the backbone.
         drop_rate: Dropout after the patch embedding and after projections.
         attn_drop_rate: Dropout of attention weights.
@@ -95,16 +95,16 @@ class PyramidStage(nn.Module):
     """
 
     def __init__(self, in_channels: int, embed_dims: int, patch_size: int, num_heads: int, mlp_ratio: int,
-                 sr_ratio: int, position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None, drop_rate: float,
+                 sr_ratio: int, grid: tuple[int, int],
+                 position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None, drop_rate: float,
                  attn_drop_rate: float, drop_path_rates: Sequence[float], with_cp: bool) -> None:
         super().__init__()
-        self.with_cp = with_cp
         self.patch_embed = PatchEmbed(in_channels, embed_dims, patch_size)
         self.drop = nn.Dropout(drop_rate)
         self.position_encoding = build_position_encodings(
-            position_encoding, embed_dims=embed_dims, num_heads=num_heads, depth=len(drop_path_rates))
+            position_encoding, StageSpec(embed_dims, num_heads, depth=len(drop_path_rates), grid=grid))
         self.blocks = nn.ModuleList(
-            Block(embed_dims, num_heads, mlp_ratio, sr_ratio, drop_rate, attn_drop_rate, rate)
+            Block(embed_dims, num_heads, mlp_ratio, sr_ratio, drop_rate, attn_drop_rate, rate, with_cp)
             for rate in drop_path_rates)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -112,10 +112,7 @@ class PyramidStage(nn.Module):
         x = self.drop(self.patch_embed(x))
         x = self.position_encoding.at_entry(x)
         for index, block in enumerate(self.blocks):
-            if self.with_cp and torch.is_grad_enabled():
-                x = checkpoint(block, x, self.position_encoding, use_reentrant=False)
-            else:
-                x = block(x, self.position_encoding)
+            x = block(x, self.position_encoding, index)
             x = self.position_encoding.after_block(x, index)
         return x
 
@@ -132,6 +129,8 @@ class PyramidCPVT(BaseModule):
     Args:
         arch: 'nano' (for trials on a CPU), 'tiny', 'small', 'base', 'large', or a dict with `embed_dims`, `depths`,
             `num_heads`, `mlp_ratios` and `sr_ratios`, four ints each. Defaults to 'small'.
+        img_size: Pixels, a side or height and width: what position tables are made for. It limits nothing else.
+            Defaults to 224.
         in_channels: Channels of the image. Defaults to 3.
         out_indices: Stages whose maps are returned, in increasing order; later stages are not built.
             Defaults to (0, 1, 2, 3).
@@ -156,8 +155,8 @@ class PyramidCPVT(BaseModule):
     """
 
     @check_keywords
-    def __init__(self, arch: str | dict[str, Sequence[int]] = 'small', in_channels: int = 3,
-                 out_indices: Sequence[int] = (0, 1, 2, 3),
+    def __init__(self, arch: str | dict[str, Sequence[int]] = 'small', img_size: int | tuple[int, int] = 224,
+                 in_channels: int = 3, out_indices: Sequence[int] = (0, 1, 2, 3),
                  position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None = dict(type='PEG'),
                  drop_rate: float = 0., attn_drop_rate: float = 0., drop_path_rate: float = 0.,
                  out_norm: bool = False, frozen_stages: int = -1, with_cp: bool = False,
@@ -165,9 +164,8 @@ class PyramidCPVT(BaseModule):
         super().__init__(init_cfg)
         spec = Arch.of(arch)
         check_positive('in_channels', in_channels)
-        for name, rate in dict(drop_rate=drop_rate, attn_drop_rate=attn_drop_rate,
-                               drop_path_rate=drop_path_rate).items():
-            check_rate(name, rate)
+        height, width = check_img_size(img_size)
+        check_rates(drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, drop_path_rate=drop_path_rate)
         stages = range(len(STRIDES))
         if (not isinstance(out_indices, (list, tuple)) or not out_indices
                 or list(out_indices) != [i for i in stages if i in out_indices]):
@@ -194,6 +192,7 @@ class PyramidCPVT(BaseModule):
                 num_heads=spec.num_heads[i],
                 mlp_ratio=spec.mlp_ratios[i],
                 sr_ratio=spec.sr_ratios[i],
+                grid=(-(-height // STRIDES[i]), -(-width // STRIDES[i])),
                 position_encoding=position_encoding,
                 drop_rate=drop_rate,
                 attn_drop_rate=attn_drop_rate,

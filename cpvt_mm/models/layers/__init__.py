@@ -1,7 +1,7 @@
-from .attention import SpatialReductionAttention
+from .attention import Attention
 from .block import MLP, Block
 from .drop_path import DropPath
 from .init import init_parameters
 from .patch_embed import PatchEmbed
 
-__all__ = ['MLP', 'Block', 'DropPath', 'PatchEmbed', 'SpatialReductionAttention', 'init_parameters']
+__all__ = ['MLP', 'Attention', 'Block', 'DropPath', 'PatchEmbed', 'init_parameters']

@@ -1,13 +1,14 @@
-"""Multi-head attention over a token grid, keys and values on a coarser one."""
+"""Multi-head attention over a token grid, keys and values on a coarser one or on the same."""
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..grid import Grid
 from ..position_encodings import PositionEncodings
 from .patch_embed import PatchEmbed
 
 
-class SpatialReductionAttention(nn.Module):
-    """Attention whose keys and values come from a grid reduced `sr_ratio` times (PVT, arXiv 2102.12122, section 3.3).
+class Attention(nn.Module):
+    """Attention whose keys and values may come from a reduced grid (PVT, arXiv 2102.12122, section 3.3).
 
     Queries times keys are never held in memory where torch has a fused kernel: always, except with
     `attn_drop_rate > 0` on the CPU, or with a position encoding that adds a bias to the logits and learns it.
@@ -15,7 +16,7 @@ class SpatialReductionAttention(nn.Module):
     Args:
         embed_dims: Channels of a token.
         num_heads: Heads; divides `embed_dims`.
-        sr_ratio: Reduction of the key grid per side. 1: none.
+        sr_ratio: Reduction of the key grid per side. Defaults to 1: none.
         drop_rate: Dropout after the output projection. Defaults to 0.
         attn_drop_rate: Dropout of attention weights. Defaults to 0.
     """
@@ -24,6 +25,7 @@ class SpatialReductionAttention(nn.Module):
                  attn_drop_rate: float = 0.) -> None:
         super().__init__()
         self.num_heads = num_heads
+        self.sr_ratio = sr_ratio
         self.attn_drop_rate = attn_drop_rate
         self.q = nn.Linear(embed_dims, embed_dims)
         self.kv = nn.Linear(embed_dims, 2 * embed_dims)
@@ -31,19 +33,44 @@ class SpatialReductionAttention(nn.Module):
         self.proj = nn.Linear(embed_dims, embed_dims)
         self.drop = nn.Dropout(drop_rate)
 
-    def forward(self, x: Tensor, position_encoding: PositionEncodings) -> Tensor:
-        """`(B, H, W, C)` -> `(B, H, W, C)`."""
-        reduced = self.sr(x)
-        grid, key_grid = x.shape[1:3], reduced.shape[1:3]
-        q = self._split_heads(self.q(x))  # (B, heads, H * W, C / heads)
-        k, v = map(self._split_heads, self.kv(reduced).chunk(2, dim=-1))  # (B, heads, H' * W', C / heads)
-        q, k = position_encoding.encode_qk(q, k, grid, key_grid)
+    def forward(self, x: Tensor, qk: Tensor, position_encoding: PositionEncodings, index: int,
+                grid: Grid | None = None) -> Tensor:
+        """`(B, H, W, C)` -> `(B, H, W, C)`, or with `grid` `(B, E + H * W, C)` -> the same.
+
+        Args:
+            x: Tokens; E class tokens in front need an `sr_ratio` of 1.
+            qk: The tokens that queries and keys are made of, most often `x` itself.
+            position_encoding: That of the stage.
+            index: Of the block.
+            grid: That of the tokens where `x` is a sequence. Defaults to None: `x` is the grid.
+        """
+        q, k, v, bias = self.project(x, qk, position_encoding, index, grid)
         out = F.scaled_dot_product_attention(
-            q, k, v,
-            attn_mask=position_encoding.attention_bias(grid, key_grid),
-            dropout_p=self.attn_drop_rate if self.training else 0.)
+            q, k, v, attn_mask=bias, dropout_p=self.attn_drop_rate if self.training else 0.)
         return self.drop(self.proj(out.transpose(1, 2).reshape(x.shape)))
 
+    def weights(self, x: Tensor, qk: Tensor, position_encoding: PositionEncodings, index: int,
+                grid: Grid | None = None) -> Tensor:
+        """Attention of each query to each key, to look at: `(B, heads, E + H * W, E + H' * W')`; sums to 1."""
+        q, k, _, bias = self.project(x, qk, position_encoding, index, grid)
+        logits = q @ k.mT * q.shape[-1]**-0.5
+        return (logits if bias is None else logits + bias).softmax(dim=-1)
+
+    def project(self, x: Tensor, qk: Tensor, position_encoding: PositionEncodings, index: int,
+                grid: Grid | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Queries `(B, heads, E + H * W, C / heads)`, keys and values `(B, heads, E + H' * W', C / heads)`, bias."""
+        reduced = self.sr(x)
+        if qk is x:
+            k, v = self.kv(reduced).chunk(2, dim=-1)
+        else:
+            (k_weight, v_weight), (k_bias, v_bias) = self.kv.weight.chunk(2), self.kv.bias.chunk(2)
+            k, v = F.linear(self.sr(qk), k_weight, k_bias), F.linear(reduced, v_weight, v_bias)
+        q, k, v = map(self._split_heads, (self.q(qk), k, v))
+        grid = grid or Grid(*x.shape[1:3])
+        key_grid = Grid(*reduced.shape[1:3], self.sr_ratio) if self.sr_ratio > 1 else grid
+        q, k = position_encoding.encode_qk(q, grid), position_encoding.encode_qk(k, key_grid)
+        return q, k, v, position_encoding.attention_bias(q, index, grid, key_grid)
+
     def _split_heads(self, x: Tensor) -> Tensor:
-        """`(B, H, W, C)` -> `(B, heads, H * W, C / heads)`, a view."""
-        return x.flatten(1, 2).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        """`(B, ..., C)` -> `(B, heads, tokens, C / heads)`, a view."""
+        return x.flatten(1, -2).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)

@@ -7,6 +7,8 @@ from ..grid import pad_to_multiple, to_nchw, to_nhwc
 class PatchEmbed(nn.Module):
     """A convolution over patches that do not overlap, then LayerNorm (Twins, arXiv 2104.13840, section 3.1).
 
+    Without the norm it is ViT's (arXiv 2010.11929, section 3.1).
+
     Rows and columns that do not fill a patch are completed with zeros, none is dropped.
 
     Args:
@@ -14,13 +16,15 @@ class PatchEmbed(nn.Module):
         embed_dims: Channels of a token.
         patch_size: Kernel and stride of the convolution, in cells of the input grid.
         eps: Of the LayerNorm. Defaults to 1e-5, as in the original (its blocks use 1e-6).
+        norm: Whether there is a LayerNorm. Defaults to True.
     """
 
-    def __init__(self, in_channels: int, embed_dims: int, patch_size: int, eps: float = 1e-5) -> None:
+    def __init__(self, in_channels: int, embed_dims: int, patch_size: int, eps: float = 1e-5,
+                 norm: bool = True) -> None:
         super().__init__()
         self.patch_size = patch_size
         self.proj = nn.Conv2d(in_channels, embed_dims, patch_size, stride=patch_size)
-        self.norm = nn.LayerNorm(embed_dims, eps=eps)
+        self.norm = nn.LayerNorm(embed_dims, eps=eps) if norm else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         """`(B, H, W, in_channels)` -> `(B, ceil(H / patch_size), ceil(W / patch_size), embed_dims)`."""

@@ -1,32 +1,52 @@
 """The contract that position encodings share, and their combination."""
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cpvt_mm.registry import POSITION_ENCODINGS
 
 from ..arguments import check_names
+from ..grid import Grid, on_grid
 
-Grid = tuple[int, int]
+
+@dataclass(frozen=True)
+class StageSpec:
+    """What an encoding may know of the blocks it serves: a stage of the pyramid, or the whole plain backbone.
+
+    Attributes:
+        embed_dims: Channels of a token.
+        num_heads: Attention heads of a block.
+        depth: Number of blocks.
+        grid: Rows and columns of tokens that an image of the backbone's `img_size` has: the default grid of tables.
+    """
+    embed_dims: int
+    num_heads: int
+    depth: int
+    grid: tuple[int, int]
+
+    @property
+    def head_dims(self) -> int:
+        return self.embed_dims // self.num_heads
 
 
 class PositionEncoding(nn.Module):
-    """How the tokens of one stage learn where they are. At each of four points an encoding may do something.
+    """How the tokens of one stage learn where they are. At each of five points an encoding may do something.
 
-    A subclass overrides the points it needs; the others do nothing.
+    A subclass overrides the points it needs; the others do nothing, and return the very tensor they get. Class tokens
+    have no place in the grid and never reach an encoding.
 
     Args:
-        embed_dims: Channels of the stage's tokens.
-        num_heads: Attention heads of its blocks.
-        depth: Number of its blocks.
+        stage: The blocks it serves; given by the backbone, not by a config.
     """
 
-    def __init__(self, embed_dims: int, num_heads: int, depth: int) -> None:
+    def __init__(self, stage: StageSpec) -> None:
         super().__init__()
-        self.embed_dims = embed_dims
-        self.num_heads = num_heads
-        self.depth = depth
+        self.stage = stage
 
     def at_entry(self, x: Tensor) -> Tensor:
         """Before the first block. `(B, H, W, C)` -> `(B, H, W, C)`."""
@@ -36,66 +56,87 @@ class PositionEncoding(nn.Module):
         """After block `index`, counted from 0. `(B, H, W, C)` -> `(B, H, W, C)`."""
         return x
 
-    def encode_qk(self, q: Tensor, k: Tensor, grid: Grid, key_grid: Grid) -> tuple[Tensor, Tensor]:
-        """Queries and keys of every block: `(B, heads, H * W, C / heads)` and `(B, heads, H' * W', C / heads)`.
+    def qk_tokens(self, x: Tensor, index: int) -> Tensor:
+        """The tokens that block `index` makes queries and keys of, but not values. `(B, H, W, C)` -> the same."""
+        return x
 
-        The cells of both grids, `(H, W)` and `(H', W')`, count from the top left corner; a key's cell covers
-        `sr_ratio` x `sr_ratio` cells of the query grid.
+    def encode_qk(self, x: Tensor, grid: Grid) -> Tensor:
+        """The queries, and then the keys, of every block, with their grid. `(B, heads, H * W, C / heads)` -> the same.
+
+        `grid.cell` places keys among queries where the keys' grid is coarser.
         """
-        return q, k
+        return x
 
-    def attention_bias(self, grid: Grid, key_grid: Grid) -> Tensor | None:
-        """Added to the logits of every block: broadcastable to `(B, heads, H * W, H' * W')`, or None."""
+    def attention_bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
+        """Added to the logits of block `index`: broadcastable to `(B, heads, H * W, H' * W')`, or None.
+
+        `q` are its queries, `(B, heads, H * W, C / heads)`.
+        """
         return None
 
 
 class PositionEncodings(nn.ModuleList):
-    """Zero or more position encodings of one stage, applied in turn at each of the four points."""
+    """Zero or more position encodings of one stage, applied in turn at each of the five points.
 
-    def at_entry(self, x: Tensor) -> Tensor:
+    Tokens are a grid, `(B, H, W, C)`; or, where `grid` is given, `(B, E + H * W, C)` with E class tokens in front,
+    which pass untouched.
+    """
+
+    def at_entry(self, x: Tensor, grid: Grid | None = None) -> Tensor:
         for encoding in self:
-            x = encoding.at_entry(x)
+            x = on_grid(encoding.at_entry, x, grid)
         return x
 
-    def after_block(self, x: Tensor, index: int) -> Tensor:
+    def after_block(self, x: Tensor, index: int, grid: Grid | None = None) -> Tensor:
         for encoding in self:
-            x = encoding.after_block(x, index)
+            x = on_grid(partial(encoding.after_block, index=index), x, grid)
         return x
 
-    def encode_qk(self, q: Tensor, k: Tensor, grid: Grid, key_grid: Grid) -> tuple[Tensor, Tensor]:
+    def qk_tokens(self, x: Tensor, index: int, grid: Grid | None = None) -> Tensor:
         for encoding in self:
-            q, k = encoding.encode_qk(q, k, grid, key_grid)
-        return q, k
+            x = on_grid(partial(encoding.qk_tokens, index=index), x, grid)
+        return x
 
-    def attention_bias(self, grid: Grid, key_grid: Grid) -> Tensor | None:
-        biases = [bias for encoding in self if (bias := encoding.attention_bias(grid, key_grid)) is not None]
-        return sum(biases[1:], biases[0]) if biases else None
+    def encode_qk(self, x: Tensor, grid: Grid) -> Tensor:
+        """Queries or keys, `(B, heads, E + H * W, C / heads)` -> the same."""
+        for encoding in self:
+            extra, tokens = x.split([x.shape[2] - grid.size, grid.size], dim=2)
+            encoded = encoding.encode_qk(tokens, grid)
+            if encoded is not tokens:
+                x = torch.cat([extra, encoded], dim=2) if extra.shape[2] else encoded
+        return x
+
+    def attention_bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
+        """Broadcastable to `(B, heads, E + H * W, E + H' * W')`, in the dtype of `q`; 0 from and to class tokens."""
+        num_extra = q.shape[2] - grid.size
+        biases = [bias for encoding in self
+                  if (bias := encoding.attention_bias(q[:, :, num_extra:], index, grid, key_grid)) is not None]
+        if not biases:
+            return None
+        bias = sum(biases[1:], biases[0]).to(q.dtype)
+        return F.pad(bias, (num_extra, 0, num_extra, 0)) if num_extra else bias
 
 
-def build_position_encodings(cfg: dict[str, Any] | Sequence[dict[str, Any]] | None, embed_dims: int, num_heads: int,
-                             depth: int) -> PositionEncodings:
+def build_position_encodings(cfg: dict[str, Any] | Sequence[dict[str, Any]] | None,
+                             stage: StageSpec) -> PositionEncodings:
     """Builds what a backbone's `position_encoding` argument says, for one stage.
 
     Args:
         cfg: None, one config (`dict(type='PEG', ...)`) or a sequence of configs that combine.
-        embed_dims: Channels of the stage's tokens.
-        num_heads: Attention heads of its blocks.
-        depth: Number of its blocks.
+        stage: The blocks it serves.
 
     Raises:
-        TypeError: If `cfg` is none of these, or sets what the stage gives.
+        TypeError: If `cfg` is none of these, or sets the stage.
         ValueError: If a type is not registered.
     """
     cfgs = [] if cfg is None else [cfg] if isinstance(cfg, dict) else cfg
     if not isinstance(cfgs, (list, tuple)) or not all(isinstance(c, dict) and 'type' in c for c in cfgs):
         raise TypeError(f'position_encoding is {cfg!r}, but must be None, a dict with a type, or a list of such dicts.')
     POSITION_ENCODINGS.import_from_location()
-    stage = dict(embed_dims=embed_dims, num_heads=num_heads, depth=depth)
     for c in cfgs:
         if isinstance(c['type'], str):
             name = c['type'].removeprefix('cpvt_mm.')
             check_names('a type of position_encoding', [name], sorted(POSITION_ENCODINGS.module_dict))
-        for name in stage:
-            if name in c:
-                raise TypeError(f'position_encoding sets {name}={c[name]!r}, but it is the stage that gives it.')
-    return PositionEncodings(POSITION_ENCODINGS.build({**c, **stage, '_scope_': 'cpvt_mm'}) for c in cfgs)
+        if 'stage' in c:
+            raise TypeError(f'position_encoding sets stage={c["stage"]!r}, but it is the backbone that gives it.')
+    return PositionEncodings(POSITION_ENCODINGS.build({**c, 'stage': stage, '_scope_': 'cpvt_mm'}) for c in cfgs)

@@ -220,7 +220,9 @@ def test_outputs_are_contiguous_for_roi_align(backbone: PyramidCPVT) -> None:
     (dict(attn_drop_rate=-1), ValueError, ('attn_drop_rate', '[0, 1)')),
     (dict(drop_path=0.1), TypeError, ('drop_path', 'drop_path_rate')),
     (dict(position_encoding=dict(type='GEP')), ValueError, ('GEP', 'position_encoding', 'PEG')),
-    (dict(position_encoding=dict(type='PEG', depth=9)), TypeError, ('position_encoding', 'depth=9')),
+    (dict(position_encoding=dict(type='PEG', stage=9)), TypeError, ('position_encoding', 'stage=9')),
+    (dict(img_size=0), ValueError, ('img_size', '0', 'at least 1')),
+    (dict(img_size=(224,)), ValueError, ('img_size', '(224,)', 'height and a width')),
     (dict(position_encoding='PEG'), TypeError, ('position_encoding', 'dict')),
     (dict(position_encoding=dict(type='PEG', kernel=3)), TypeError, ('kernel', 'kernel_size')),
 ])

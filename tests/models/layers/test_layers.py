@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from cpvt_mm.models.layers import Block, DropPath, PatchEmbed, SpatialReductionAttention
+from cpvt_mm.models.layers import Attention, Block, DropPath, PatchEmbed
 from cpvt_mm.models.position_encodings import PositionEncodings
 
 NOTHING = PositionEncodings()
@@ -10,7 +10,7 @@ NOTHING = PositionEncodings()
 
 @pytest.mark.parametrize('sr_ratio', [1, 2])
 def test_attention_is_softmax_attention_over_the_reduced_grid(sr_ratio: int) -> None:
-    attention = SpatialReductionAttention(embed_dims=12, num_heads=3, sr_ratio=sr_ratio)
+    attention = Attention(embed_dims=12, num_heads=3, sr_ratio=sr_ratio)
     x = torch.randn(2, 5, 7, 12)
     keys = attention.sr(x).flatten(1, 2)
     assert keys.shape[1] == -(-5 // sr_ratio) * -(-7 // sr_ratio)
@@ -22,22 +22,23 @@ def test_attention_is_softmax_attention_over_the_reduced_grid(sr_ratio: int) -> 
         weights = (q[..., part] @ k[..., part].mT / 4**0.5).softmax(-1)
         heads.append(weights @ v[..., part])
     expected = attention.proj(torch.cat(heads, -1)).reshape(x.shape)
-    torch.testing.assert_close(attention(x, NOTHING), expected)
+    torch.testing.assert_close(attention(x, x, NOTHING, 0), expected)
 
 
 def test_block_is_pre_norm_with_two_residual_branches() -> None:
     block = Block(embed_dims=8, num_heads=2, mlp_ratio=4)
     x = torch.randn(1, 3, 4, 8)
-    y = x + block.attn(block.norm1(x), NOTHING)
-    torch.testing.assert_close(block(x, NOTHING), y + block.mlp(block.norm2(y)))
+    normed = block.norm1(x)
+    y = x + block.attn(normed, normed, NOTHING, 0)
+    torch.testing.assert_close(block(x, NOTHING, 0), y + block.mlp(block.norm2(y)))
     assert block.mlp.fc1.out_features == 32
 
 
 def test_drop_path_drops_both_branches_of_a_block() -> None:
     block = Block(embed_dims=8, num_heads=2, mlp_ratio=4, drop_path_rate=0.9999).train()
     x = torch.randn(2, 3, 4, 8)
-    assert torch.equal(block(x, NOTHING), x)
-    assert not torch.equal(block.eval()(x, NOTHING), x)
+    assert torch.equal(block(x, NOTHING, 0), x)
+    assert not torch.equal(block.eval()(x, NOTHING, 0), x)
 
 
 def test_norms_have_the_epsilons_of_the_original() -> None:

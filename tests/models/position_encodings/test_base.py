@@ -1,4 +1,4 @@
-"""The contract: four points at which an encoding may act, tried with one encoding for each."""
+"""The contract: five points at which an encoding may act, tried with one encoding for each."""
 from collections.abc import Iterator
 
 import pytest
@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 from cpvt_mm import PyramidCPVT
-from cpvt_mm.models.position_encodings import PositionEncoding, build_position_encodings
+from cpvt_mm.models.grid import Grid
+from cpvt_mm.models.position_encodings import PositionEncoding, StageSpec, build_position_encodings
 from cpvt_mm.registry import POSITION_ENCODINGS
 from tests.conftest import NARROW
 
-STAGE = dict(embed_dims=8, num_heads=2, depth=2)
+STAGE = StageSpec(embed_dims=8, num_heads=2, depth=2, grid=(4, 4))
 
 
 class AtEntry(PositionEncoding):
@@ -22,33 +23,40 @@ class AtEntry(PositionEncoding):
 class AfterLastBlock(PositionEncoding):
 
     def after_block(self, x: Tensor, index: int) -> Tensor:
-        return 2 * x if index == self.depth - 1 else x
+        return 2 * x if index == self.stage.depth - 1 else x
 
 
-class NoKeys(PositionEncoding):
+class FirstBlockAttendsEvenly(PositionEncoding):
 
-    def encode_qk(self, q: Tensor, k: Tensor, grid: tuple[int, int], key_grid: tuple[int, int]
-                  ) -> tuple[Tensor, Tensor]:
-        assert q.shape[2:] == (grid[0] * grid[1], self.embed_dims // self.num_heads)
-        assert k.shape[2:] == (key_grid[0] * key_grid[1], self.embed_dims // self.num_heads)
-        return q, torch.zeros_like(k)
+    def qk_tokens(self, x: Tensor, index: int) -> Tensor:
+        return torch.zeros_like(x) if index == 0 else x
+
+
+class NoLogits(PositionEncoding):
+
+    def encode_qk(self, x: Tensor, grid: Grid) -> Tensor:
+        assert x.shape[1:] == (self.stage.num_heads, grid.size, self.stage.head_dims)
+        return torch.zeros_like(x)
 
 
 class FirstKeyOnly(PositionEncoding):
 
-    def attention_bias(self, grid: tuple[int, int], key_grid: tuple[int, int]) -> Tensor:
-        bias = torch.full((key_grid[0] * key_grid[1],), -1e4)
+    def attention_bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor:
+        assert q.shape[1:] == (self.stage.num_heads, grid.size, self.stage.head_dims)
+        bias = torch.full((key_grid.size,), -1e4)
         bias[0] = 0
-        return bias.expand(self.num_heads, grid[0] * grid[1], -1)
+        return bias.expand(self.stage.num_heads, grid.size, -1)
+
+
+TRIALS = (AtEntry, AfterLastBlock, FirstBlockAttendsEvenly, NoLogits, FirstKeyOnly)
 
 
 @pytest.fixture(autouse=True)
 def registered() -> Iterator[None]:
-    classes = (AtEntry, AfterLastBlock, NoKeys, FirstKeyOnly)
-    for cls in classes:
+    for cls in TRIALS:
         POSITION_ENCODINGS.register_module(module=cls)
     yield
-    for cls in classes:
+    for cls in TRIALS:
         POSITION_ENCODINGS.module_dict.pop(cls.__name__)
 
 
@@ -63,7 +71,7 @@ def features(position_encoding: dict | list | None, image: Tensor) -> list[Tenso
         return model(image)
 
 
-@pytest.mark.parametrize('name', ['AtEntry', 'AfterLastBlock', 'NoKeys', 'FirstKeyOnly', 'PEG'])
+@pytest.mark.parametrize('name', [cls.__name__ for cls in TRIALS])
 def test_each_point_reaches_every_stage(name: str) -> None:
     image = torch.randn(1, 3, 70, 50)
     for plain, encoded in zip(features(None, image), features(dict(type=name), image), strict=True):
@@ -73,22 +81,23 @@ def test_each_point_reaches_every_stage(name: str) -> None:
 
 def test_a_list_combines_and_order_of_points_is_kept() -> None:
     x = torch.randn(1, 3, 4, 8)
-    both = build_position_encodings([dict(type='AtEntry'), dict(type='AfterLastBlock')], **STAGE)
+    both = build_position_encodings([dict(type='AtEntry'), dict(type='AfterLastBlock')], STAGE)
     torch.testing.assert_close(both.at_entry(x), x + torch.arange(3)[:, None, None])
     assert both.after_block(x, 0) is x
     torch.testing.assert_close(both.after_block(x, 1), 2 * x)
 
 
 def test_biases_add_up() -> None:
-    one = build_position_encodings(dict(type='FirstKeyOnly'), **STAGE).attention_bias((2, 2), (1, 2))
-    two = build_position_encodings([dict(type='FirstKeyOnly')] * 2, **STAGE).attention_bias((2, 2), (1, 2))
+    at = torch.randn(1, 2, 4, 4), 0, Grid(2, 2), Grid(1, 2, 2)
+    one = build_position_encodings(dict(type='FirstKeyOnly'), STAGE).attention_bias(*at)
+    two = build_position_encodings([dict(type='FirstKeyOnly')] * 2, STAGE).attention_bias(*at)
     assert torch.equal(two, 2 * one)
 
 
 def test_without_encoding_nothing_is_built_and_no_bias_is_made() -> None:
-    encodings = build_position_encodings(None, **STAGE)
+    encodings = build_position_encodings(None, STAGE)
     assert list(encodings.parameters()) == []
-    assert encodings.attention_bias((2, 2), (2, 2)) is None
+    assert encodings.attention_bias(torch.randn(1, 2, 4, 4), 0, Grid(2, 2), Grid(2, 2)) is None
 
 
 def test_without_encoding_attention_does_not_know_positions() -> None:
@@ -100,15 +109,15 @@ def test_without_encoding_attention_does_not_know_positions() -> None:
 
 
 def test_scoped_types_are_found_under_any_default_scope() -> None:
-    assert len(build_position_encodings(dict(type='cpvt_mm.PEG'), **STAGE)) == 1
+    assert len(build_position_encodings(dict(type='cpvt_mm.PEG'), STAGE)) == 1
 
 
 @pytest.mark.parametrize('cfg', ['PEG', dict(kernel_size=3), [None], 3])
 def test_what_is_no_config_is_refused(cfg: object) -> None:
     with pytest.raises(TypeError, match=r'position_encoding is .* must be None, a dict with a type, or a list'):
-        build_position_encodings(cfg, **STAGE)
+        build_position_encodings(cfg, STAGE)
 
 
 def test_an_unknown_type_is_answered_with_those_there_are() -> None:
     with pytest.raises(ValueError, match=r"'PEGG' is not a type of position_encoding; allowed are .*PEG"):
-        build_position_encodings(dict(type='PEGG'), **STAGE)
+        build_position_encodings(dict(type='PEGG'), STAGE)

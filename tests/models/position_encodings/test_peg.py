@@ -2,18 +2,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cpvt_mm import PEG, PyramidCPVT
+from cpvt_mm import PEG, PyramidCPVT, StageSpec
 from tests.conftest import NARROW
 
 
 def peg(**kwargs: object) -> PEG:
-    return PEG(embed_dims=6, num_heads=2, depth=3, **kwargs)
+    return PEG(StageSpec(embed_dims=6, num_heads=2, depth=3, grid=(4, 4)), **kwargs)
 
 
 @pytest.mark.parametrize('kernel_size', [1, 3, 7])
 def test_adds_a_zero_padded_depthwise_convolution(kernel_size: int) -> None:
     encoding, x = peg(kernel_size=kernel_size), torch.randn(2, 5, 4, 6)
-    conv = encoding.convs['0']
+    conv = encoding.convs['0'][0]
     half = kernel_size // 2
     padded = F.pad(x, (0, 0, half, half, half, half))
     expected = x + conv.bias
@@ -24,7 +24,7 @@ def test_adds_a_zero_padded_depthwise_convolution(kernel_size: int) -> None:
 
 
 def test_parameters_of_the_papers_smallest_setting() -> None:
-    encoding = PEG(embed_dims=192, num_heads=3, depth=12, bias=False)
+    encoding = PEG(StageSpec(embed_dims=192, num_heads=3, depth=12, grid=(14, 14)), bias=False)
     assert sum(p.numel() for p in encoding.parameters()) == 1728  # the paper's table of parameters
 
 
@@ -57,14 +57,14 @@ def test_without_residual_only_the_convolution_is_left() -> None:
 
 
 def test_bias_can_be_left_out() -> None:
-    assert [name for name, _ in peg(bias=False).named_parameters()] == ['convs.0.weight']
+    assert [name for name, _ in peg(bias=False).named_parameters()] == ['convs.0.0.weight']
 
 
 def test_every_stage_of_the_backbone_has_its_own() -> None:
     model = PyramidCPVT(NARROW, position_encoding=dict(type='PEG', kernel_size=5, positions=(0, 1)))
-    shapes = {name: tuple(p.shape) for name, p in model.named_parameters() if name.endswith('convs.1.weight')}
+    shapes = {name: tuple(p.shape) for name, p in model.named_parameters() if name.endswith('convs.1.0.weight')}
     assert shapes == {
-        f'stages.{i}.position_encoding.0.convs.1.weight': (width, 1, 5, 5)
+        f'stages.{i}.position_encoding.0.convs.1.0.weight': (width, 1, 5, 5)
         for i, width in enumerate(NARROW['embed_dims'])
     }
 
@@ -72,8 +72,8 @@ def test_every_stage_of_the_backbone_has_its_own() -> None:
 @pytest.mark.parametrize('kwargs, error, words', [
     (dict(kernel_size=4), ValueError, ('kernel_size', '4', 'odd')),
     (dict(kernel_size=0), ValueError, ('kernel_size', '0')),
-    (dict(positions=()), ValueError, ('positions', 'from 0 to 2')),
-    (dict(positions=(3,)), ValueError, ('positions', '(3,)', 'from 0 to 2')),
+    (dict(positions=()), ValueError, ('positions', 'to 2')),
+    (dict(positions=(3,)), ValueError, ('positions', '(3,)', 'to 2')),
     (dict(positions=1), ValueError, ('positions', 'sequence')),
     (dict(positions=(1, 1)), ValueError, ('positions', 'different')),
     (dict(kernal_size=3), TypeError, ('kernal_size', 'kernel_size')),

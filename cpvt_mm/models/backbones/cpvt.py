@@ -1,0 +1,205 @@
+"""The plain CPVT: DeiT with a conditional position encoding instead of a table."""
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+from mmengine.model import BaseModule
+from mmengine.registry import MODELS as MMENGINE_MODELS
+from torch import Tensor, nn
+
+from cpvt_mm.registry import MODELS
+
+from ..arguments import check_img_size, check_keywords, check_names, check_positive, check_rates
+from ..grid import Grid, to_nchw, to_nhwc
+from ..layers import Block, PatchEmbed, init_parameters
+from ..position_encodings import StageSpec, build_position_encodings
+
+OUT_TYPES = ('featmap', 'cls_token', 'gap', 'raw')
+
+
+@dataclass(frozen=True)
+class PlainArch:
+    """Width and depth of a plain backbone.
+
+    Attributes:
+        embed_dims: Channels of a token.
+        depth: Blocks.
+        num_heads: Attention heads; divides `embed_dims`.
+        mlp_ratio: Width of an MLP in units of `embed_dims`. Defaults to 4.
+    """
+    embed_dims: int
+    depth: int
+    num_heads: int
+    mlp_ratio: int = 4
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            check_positive(f'arch: {name}', value)
+        if self.embed_dims % self.num_heads:
+            raise ValueError(f'arch: num_heads is {self.num_heads}, but must divide embed_dims, {self.embed_dims}.')
+
+    @classmethod
+    def of(cls, arch: 'str | dict[str, int]') -> 'PlainArch':
+        """The named one of `PLAIN_ARCHS`, or one of a dict."""
+        names = ('embed_dims', 'depth', 'num_heads')
+        if isinstance(arch, dict):
+            check_names('a key of arch', arch, (*names, 'mlp_ratio'))
+            if not set(names) <= set(arch):
+                raise ValueError(f'arch has only {", ".join(arch)}, but must have {", ".join(names)}.')
+            return cls(**arch)
+        if arch not in list(PLAIN_ARCHS):
+            raise ValueError(f'{arch!r} is not an arch; allowed are {", ".join(PLAIN_ARCHS)}, or a dict of '
+                             f'{", ".join(names)} and, if not 4, mlp_ratio.')
+        return PLAIN_ARCHS[arch]
+
+
+PLAIN_ARCHS = {
+    'tiny': PlainArch(embed_dims=192, depth=12, num_heads=3),
+    'small': PlainArch(embed_dims=384, depth=12, num_heads=6),
+    'base': PlainArch(embed_dims=768, depth=12, num_heads=12),
+}
+
+
+# Under mmengine's root, too: every library then finds the plain name once this package is imported.
+@MMENGINE_MODELS.register_module()
+@MODELS.register_module()
+class CPVT(BaseModule):
+    """Plain vision transformer with conditional position encodings (CPVT, arXiv 2102.10882).
+
+    Patches, blocks of constant width, a LayerNorm after the last. With `dict(type='LearnablePE')` it is DeiT (arXiv
+    2012.12877). Takes images of any size; sides that do not fill a patch are padded with zeros on the right and at the
+    bottom.
+
+    Args:
+        arch: 'tiny', 'small', 'base', or a dict with `embed_dims`, `depth`, `num_heads` and, if not 4, `mlp_ratio`.
+            Defaults to 'tiny'.
+        img_size: Pixels, a side or height and width: what position tables are made for. It limits nothing else.
+            Defaults to 224.
+        patch_size: Pixels a side. Defaults to 16.
+        in_channels: Channels of the image. Defaults to 3.
+        cls_token: Whether a class token is in front of the patches. No position encoding reaches it. Defaults to True.
+        dist_token: Whether a distillation token follows it (DeiT, section 4). Defaults to False.
+        out_indices: Blocks whose output is returned, in increasing order, -1 being the last; later blocks are not
+            built. Defaults to (-1,).
+        out_type: What is returned of each: 'featmap' (patches), 'cls_token', 'gap' (mean of the patches) or 'raw' (all
+            tokens); see `forward`. Defaults to 'featmap'.
+        position_encoding: None, a config, or a list of configs that combine. Defaults to `dict(type='PEG')`.
+        drop_rate: Dropout of the tokens at the entry and after projections. Defaults to 0.
+        attn_drop_rate: Dropout of attention weights. Defaults to 0.
+        drop_path_rate: Stochastic depth of the last block; rises linearly from 0. Defaults to 0.
+        frozen_stages: -1 freezes nothing, 0 all that comes before the blocks, n >= 1 also the first n blocks, with the
+            position encoding, which they share: no gradient, eval mode. Defaults to -1.
+        with_cp: Whether blocks recompute their activations in the backward pass to save memory. Defaults to False.
+        init_cfg: mmengine's initialisation config. Defaults to None: random (see `init_parameters`).
+
+    Attributes:
+        out_channels (tuple[int, ...]): Channels of each output.
+        strides (tuple[int, ...]): Pixels a cell of each map spans per side.
+
+    Raises:
+        ValueError: If a value is out of its range.
+        TypeError: If an argument's name is unknown or its kind is wrong.
+    """
+
+    @check_keywords
+    def __init__(self, arch: str | dict[str, int] = 'tiny', img_size: int | tuple[int, int] = 224,
+                 patch_size: int = 16, in_channels: int = 3, cls_token: bool = True, dist_token: bool = False,
+                 out_indices: Sequence[int] = (-1,),
+                 out_type: Literal['featmap', 'cls_token', 'gap', 'raw'] = 'featmap',
+                 position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None = dict(type='PEG'),
+                 drop_rate: float = 0., attn_drop_rate: float = 0., drop_path_rate: float = 0.,
+                 frozen_stages: int = -1, with_cp: bool = False,
+                 init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None) -> None:
+        super().__init__(init_cfg)
+        spec = PlainArch.of(arch)
+        height, width = check_img_size(img_size)
+        check_positive('patch_size', patch_size)
+        check_positive('in_channels', in_channels)
+        check_rates(drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, drop_path_rate=drop_path_rate)
+        check_names('an out_type of CPVT', [out_type], OUT_TYPES)
+        if out_type == 'cls_token' and not cls_token:
+            raise ValueError("out_type is 'cls_token', but cls_token is False: set it to True, or take 'gap'.")
+        blocks = range(spec.depth)
+        if not isinstance(out_indices, (list, tuple)) or not all(i in (-1, *blocks) for i in out_indices):
+            raise ValueError(f'out_indices is {out_indices!r}, but must be a sequence of blocks, from 0 to '
+                             f'{blocks[-1]}, or -1 for the last.')
+        indices = tuple(blocks[i] for i in out_indices)
+        if not indices or list(indices) != sorted(set(indices)):
+            raise ValueError(f'out_indices is {out_indices!r}, but must name at least one block, in increasing order.')
+        depth = indices[-1] + 1
+        if not isinstance(frozen_stages, int) or frozen_stages not in range(-1, depth + 1):
+            raise ValueError(f'frozen_stages is {frozen_stages!r}, but must be from -1 to {depth}, the number of '
+                             'blocks that out_indices needs.')
+
+        self.out_indices = indices
+        self.out_type = out_type
+        self.frozen_stages = frozen_stages
+        self.out_channels = (spec.embed_dims,) * len(indices)
+        self.strides = (patch_size,) * len(indices)
+
+        self.patch_embed = PatchEmbed(in_channels, spec.embed_dims, patch_size, norm=False)
+        self.num_extra_tokens = cls_token + dist_token
+        for name, wanted in dict(cls_token=cls_token, dist_token=dist_token).items():
+            token = nn.Parameter(nn.init.trunc_normal_(torch.empty(1, 1, spec.embed_dims), std=0.02))
+            self.register_parameter(name, token if wanted else None)
+        self.drop = nn.Dropout(drop_rate)
+        self.position_encoding = build_position_encodings(position_encoding, StageSpec(
+            spec.embed_dims, spec.num_heads, depth, grid=(-(-height // patch_size), -(-width // patch_size))))
+        # The rates depend on the whole depth, also where out_indices leaves blocks out.
+        self.blocks = nn.ModuleList(
+            Block(spec.embed_dims, spec.num_heads, spec.mlp_ratio, drop_rate=drop_rate, attn_drop_rate=attn_drop_rate,
+                  drop_path_rate=drop_path_rate * i / max(spec.depth - 1, 1), with_cp=with_cp) for i in range(depth))
+        self.norm = nn.LayerNorm(spec.embed_dims, eps=1e-6) if depth == spec.depth else nn.Identity()
+        self.apply(init_parameters)
+        self._freeze()
+
+    def forward(self, x: Tensor) -> tuple[Tensor | tuple[Tensor, Tensor], ...]:
+        """`(B, in_channels, H, W)` -> one output for each of out_indices, that of the last block after the last norm.
+
+        With h = ceil(H / patch_size) and w = ceil(W / patch_size), and E = 0, 1 or 2 class and distillation tokens:
+
+        - 'featmap': `(B, C, h, w)`.
+        - 'cls_token' and 'gap': `(B, C)`; with `dist_token` a pair, the other one the distillation token, `(B, C)`.
+        - 'raw': `(B, E + h * w, C)`.
+        """
+        x = self.patch_embed(to_nhwc(x.contiguous(memory_format=torch.channels_last)))
+        grid = Grid(*x.shape[1:3])
+        x = self.position_encoding.at_entry(x).flatten(1, 2)
+        extra = [t.expand(len(x), -1, -1) for t in (self.cls_token, self.dist_token) if t is not None]
+        x = self.drop(torch.cat([*extra, x], dim=1))
+        outs = []
+        for index, block in enumerate(self.blocks):
+            x = block(x, self.position_encoding, index, grid)
+            x = self.position_encoding.after_block(x, index, grid)
+            if index in self.out_indices:
+                outs.append(self._output(self.norm(x) if block is self.blocks[-1] else x, grid))
+        return tuple(outs)
+
+    def _output(self, x: Tensor, grid: Grid) -> Tensor | tuple[Tensor, Tensor]:
+        patches = x[:, self.num_extra_tokens:]
+        if self.out_type == 'raw':
+            return x
+        if self.out_type == 'featmap':
+            # mmcv's RoIAlign reads its input as if it were contiguous NCHW, so a view would not do.
+            return to_nchw(patches.unflatten(1, (grid.height, grid.width))).contiguous()
+        pooled = x[:, 0] if self.out_type == 'cls_token' else patches.mean(dim=1)
+        return pooled if self.dist_token is None else (pooled, x[:, self.num_extra_tokens - 1])
+
+    def train(self, mode: bool = True) -> 'CPVT':
+        """Sets the mode of what is not frozen."""
+        super().train(mode)
+        self._freeze()
+        return self
+
+    def _freeze(self) -> None:
+        if self.frozen_stages < 0:
+            return
+        for token in (self.cls_token, self.dist_token):
+            if token is not None:
+                token.requires_grad_(False)
+        frozen = [self.patch_embed, self.position_encoding, self.drop, *self.blocks[:self.frozen_stages]]
+        if self.frozen_stages == len(self.blocks):
+            frozen.append(self.norm)
+        for module in frozen:
+            module.eval().requires_grad_(False)

@@ -1,0 +1,98 @@
+"""From the one map of a plain backbone to a pyramid."""
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch.nn.functional as F
+from mmengine.model import BaseModule
+from mmengine.registry import MODELS as MMENGINE_MODELS
+from torch import Tensor, nn
+
+from cpvt_mm.registry import MODELS
+
+from ..arguments import check_keywords, check_positive
+from ..grid import to_nchw, to_nhwc
+
+
+class ChannelNorm(nn.LayerNorm):
+    """LayerNorm over the channels of `(B, C, H, W)`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return to_nchw(super().forward(to_nhwc(x)))
+
+
+def rescale(channels: int, factor: float) -> tuple[nn.Sequential, int]:
+    """Layers that scale a map by a power of two, and the channels they leave: half of them for each doubling."""
+    steps = round(math.log2(factor))
+    layers: list[nn.Module] = []
+    for step in range(steps):
+        if step:
+            layers += [ChannelNorm(channels, eps=1e-6), nn.GELU()]
+        layers.append(nn.ConvTranspose2d(channels, channels // 2, 2, stride=2))
+        channels //= 2
+    # ceil_mode: an odd last row or column is kept.
+    layers += [nn.MaxPool2d(2, stride=2, ceil_mode=True) for _ in range(-steps)]
+    return nn.Sequential(*layers), channels
+
+
+@MMENGINE_MODELS.register_module()
+@MODELS.register_module()
+class SimpleFeaturePyramid(BaseModule):
+    """Maps of strides 4, 8, 16, 32 from the last map of a plain backbone (ViTDet, arXiv 2203.16527, section 3).
+
+    Finer maps come from transposed convolutions, coarser ones from max pooling; then a 1x1 and a 3x3 convolution, each
+    with a LayerNorm over channels. Feeds Mask R-CNN in place of an FPN, and UperNet in front of its head.
+
+    Args:
+        in_channels: Channels of the map; divisible by the largest upscaling.
+        in_stride: Its stride, a power of two: the backbone's `patch_size`. Defaults to 16.
+        out_channels: Channels of each output. Defaults to 256.
+        strides: Of the outputs, increasing powers of two. Defaults to (4, 8, 16, 32).
+        num_outs: Number of outputs; those beyond `strides` are the last one subsampled by two, for RPN's largest
+            anchors. Defaults to None: as many as `strides`.
+        init_cfg: mmengine's initialisation config. Defaults to None.
+
+    Raises:
+        ValueError: If a stride is no power of two, or `in_channels` or `num_outs` does not fit.
+    """
+
+    @check_keywords
+    def __init__(self, in_channels: int, in_stride: int = 16, out_channels: int = 256,
+                 strides: Sequence[int] = (4, 8, 16, 32), num_outs: int | None = None,
+                 init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None) -> None:
+        super().__init__(init_cfg)
+        for name, value in dict(in_channels=in_channels, in_stride=in_stride, out_channels=out_channels).items():
+            check_positive(name, value)
+        for stride in (in_stride, *strides):
+            if not isinstance(stride, int) or stride < 1 or stride & (stride - 1):
+                raise ValueError(f'{stride!r} is among in_stride and strides, but each must be a power of two.')
+        if not strides or list(strides) != sorted(set(strides)):
+            raise ValueError(f'strides is {strides!r}, but must be increasing.')
+        upscaling = max(in_stride // strides[0], 1)
+        if in_channels % upscaling:
+            raise ValueError(f'in_channels is {in_channels}, but must be divisible by {upscaling}, the upscaling from '
+                             f'stride {in_stride} to {strides[0]}.')
+        num_outs = len(strides) if num_outs is None else num_outs
+        if not isinstance(num_outs, int) or num_outs < len(strides):
+            raise ValueError(f'num_outs is {num_outs!r}, but must be an int of at least {len(strides)}, the number of '
+                             'strides.')
+        self.num_outs = num_outs
+        self.levels = nn.ModuleList()
+        for stride in strides:
+            scaling, channels = rescale(in_channels, in_stride / stride)
+            self.levels.append(nn.Sequential(
+                scaling,
+                nn.Conv2d(channels, out_channels, 1, bias=False),
+                ChannelNorm(out_channels, eps=1e-6),
+                nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False),
+                ChannelNorm(out_channels, eps=1e-6)))
+
+    def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """`[..., (B, in_channels, h, w)]`, of which the last is taken -> `num_outs` maps `(B, out_channels, ., .)`.
+
+        A map of stride s has `in_stride / s` times h and w, rounded up.
+        """
+        outs = [level(maps[-1]).contiguous() for level in self.levels]
+        while len(outs) < self.num_outs:
+            outs.append(F.max_pool2d(outs[-1], 1, stride=2))
+        return tuple(outs)

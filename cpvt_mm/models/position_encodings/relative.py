@@ -1,0 +1,59 @@
+"""Relative position encoding."""
+import torch
+from torch import Tensor, nn
+
+from cpvt_mm.registry import POSITION_ENCODINGS
+
+from ..arguments import check_keywords, check_positive
+from ..grid import Grid, centres
+from .base import PositionEncoding, StageSpec
+from .cache import cached
+
+
+@cached
+def clipped_offsets(length: int, key_length: int, cell: int, max_distance: int, device: torch.device) -> Tensor:
+    """How far each key lies from each query along one axis, in tokens, clipped: `(length, key_length)`, float32."""
+    offsets = centres(key_length, cell, device) - centres(length, device=device)[:, None]
+    return offsets.clamp(-max_distance, max_distance)
+
+
+@POSITION_ENCODINGS.register_module()
+class RelativePE(PositionEncoding):
+    """Adds to a key a learnt vector for its distance from the query, one for the rows between and one for the columns.
+
+    Shaw et al. (arXiv 1803.02155, section 3.2, equation 4), per axis: the logit is `q . (k + a_rows + a_columns)`,
+    divided by the root of the head's channels. Distances are in query tokens and clipped; a key of a reduced grid lies
+    at the centre of the tokens it covers, and between two distances the vector is their mean. Vectors belong to a
+    block and are shared by its heads. Holds queries x keys logits in memory, as any bias does.
+
+    Args:
+        stage: The blocks it serves.
+        max_distance: The paper's clipping distance K, in tokens. Defaults to 8.
+
+    Raises:
+        ValueError: If `max_distance` is no int of at least 1.
+    """
+
+    @check_keywords
+    def __init__(self, stage: StageSpec, max_distance: int = 8) -> None:
+        super().__init__(stage)
+        check_positive('max_distance', max_distance)
+        self.max_distance = max_distance
+        shape = (stage.depth, 2 * max_distance + 1, stage.head_dims)
+        self.rows = nn.Parameter(nn.init.trunc_normal_(torch.empty(shape), std=0.02))
+        self.columns = nn.Parameter(nn.init.trunc_normal_(torch.empty(shape), std=0.02))
+
+    def attention_bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor:
+        cells = q.unflatten(2, (grid.height, grid.width)) * self.stage.head_dims**-0.5
+        of_rows = self._vectors(self.rows[index], grid.height, key_grid.height, key_grid.cell)
+        of_columns = self._vectors(self.columns[index], grid.width, key_grid.width, key_grid.cell)
+        by_row = torch.einsum('bnhwc,hkc->bnhwk', cells, of_rows.to(q.dtype))
+        by_column = torch.einsum('bnhwc,wkc->bnhwk', cells, of_columns.to(q.dtype))
+        return (by_row[..., :, None] + by_column[..., None, :]).flatten(4, 5).flatten(2, 3)
+
+    def _vectors(self, table: Tensor, length: int, key_length: int, cell: int) -> Tensor:
+        """Of each query and key along one axis: `(length, key_length, C / heads)`."""
+        places = clipped_offsets(length, key_length, cell, self.max_distance, table.device) + self.max_distance
+        below, above = places.floor(), places.ceil()
+        # Offsets are whole or halves, as sr_ratio is odd or even.
+        return (table[below.long()] + table[above.long()]) / 2

@@ -1,0 +1,61 @@
+"""Axial rotary position encoding."""
+import torch
+from torch import Tensor
+
+from cpvt_mm.registry import POSITION_ENCODINGS
+
+from ..arguments import check_keywords
+from ..grid import Grid, centres
+from .base import PositionEncoding, StageSpec
+from .cache import cached
+
+
+@cached
+def rotation(length: int, cell: int, dims: int, temperature: float, device: torch.device) -> Tensor:
+    """Cosines and sines of `dims / 2` angles for each cell of one axis: `(2, length, dims / 2)`, float32."""
+    frequencies = temperature**(-torch.arange(0, dims, 2, dtype=torch.float32, device=device) / dims)
+    angles = centres(length, cell, device)[:, None] * frequencies
+    return torch.stack([angles.cos(), angles.sin()])
+
+
+@POSITION_ENCODINGS.register_module()
+class RotaryPE(PositionEncoding):
+    """Turns queries and keys by angles proportional to their place, so that logits see how far apart they are.
+
+    RoFormer (arXiv 2104.09864, section 3.2) along two axes: half of a head's channels turn with the row, half with the
+    column; channel k of a half turns together with channel k + C / 4 of it. Under spatial reduction a key lies at the
+    centre of the tokens it covers.
+
+    Args:
+        stage: The blocks it serves. The channels of a head must be divisible by 4.
+        temperature: Ratio of the longest to the shortest period, nearly. Defaults to 100: the paper's 10000 is meant
+            for texts, thousands of tokens long.
+
+    Raises:
+        ValueError: If a head's channels cannot be split, or `temperature` is not above 1.
+    """
+
+    @check_keywords
+    def __init__(self, stage: StageSpec, temperature: float = 100.) -> None:
+        super().__init__(stage)
+        if stage.head_dims % 4:
+            raise ValueError(f'RotaryPE needs heads of a multiple of 4 channels, but embed_dims {stage.embed_dims} '
+                             f'over num_heads {stage.num_heads} gives {stage.head_dims}.')
+        if not temperature > 1:
+            raise ValueError(f'temperature is {temperature!r}, but must be above 1.')
+        self.temperature = temperature
+
+    def encode_qk(self, x: Tensor, grid: Grid) -> Tensor:
+        dims = x.shape[-1] // 2
+        y_rotation = rotation(grid.height, grid.cell, dims, self.temperature, x.device)[:, :, None]  # (2, H, 1, dims/2)
+        x_rotation = rotation(grid.width, grid.cell, dims, self.temperature, x.device)[:, None]  # (2, 1, W, dims/2)
+        cells = x.unflatten(2, (grid.height, grid.width))  # (B, heads, H, W, C / heads)
+        y_first, y_second, x_first, x_second = cells.chunk(4, dim=-1)
+        turned = [*turn(y_first, y_second, y_rotation), *turn(x_first, x_second, x_rotation)]
+        return torch.cat(turned, dim=-1).flatten(2, 3)
+
+
+def turn(first: Tensor, second: Tensor, cos_and_sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Turns points of a plane, `first` and `second` their coordinates."""
+    cos, sin = cos_and_sin.to(first.dtype)
+    return first * cos - second * sin, first * sin + second * cos

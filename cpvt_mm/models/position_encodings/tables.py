@@ -1,0 +1,98 @@
+"""Tables of one vector a cell, resampled to the grid at hand: learnt or random."""
+import torch
+from torch import Tensor, nn
+
+from cpvt_mm.registry import POSITION_ENCODINGS
+
+from ..arguments import check_keywords, check_positive
+from ..grid import resample
+from .base import PositionEncoding, StageSpec
+
+
+class TablePE(PositionEncoding):
+    """Adds a table to the tokens at the entry; the subclass registers it as `table`.
+
+    Args:
+        stage: The blocks it serves.
+        grid: Rows and columns of tokens the table is for; None: those of the backbone's `img_size`.
+        ndim: 2: one vector for each cell, `(rows, columns, C)`, resampled bicubically. 1: one for each place in the
+            row-major sequence of tokens, `(rows * columns, C)`, resampled linearly.
+
+    Raises:
+        ValueError: If `grid` or `ndim` is not allowed, or a checkpoint's table is of another size.
+    """
+
+    table: Tensor
+
+    def __init__(self, stage: StageSpec, grid: tuple[int, int] | None, ndim: int) -> None:
+        super().__init__(stage)
+        grid = stage.grid if grid is None else grid
+        if not isinstance(grid, (list, tuple)) or len(grid) != 2:
+            raise ValueError(f'grid is {grid!r}, but must be two ints, the rows and columns of tokens.')
+        for side in grid:
+            check_positive('grid', side)
+        if ndim not in (1, 2):
+            raise ValueError(f'ndim is {ndim!r}, but must be 1 (tokens in a row) or 2 (tokens in a grid).')
+        self.grid = tuple(grid)
+        self.ndim = ndim
+
+    @property
+    def table_shape(self) -> tuple[int, ...]:
+        rows, columns = self.grid
+        cells = (rows, columns) if self.ndim == 2 else (rows * columns,)
+        return (*cells, self.stage.embed_dims)
+
+    def at_entry(self, x: Tensor) -> Tensor:
+        rows, columns = x.shape[1:3]
+        table = resample(self.table, (rows, columns) if self.ndim == 2 else (rows * columns,))
+        return x + table.view(rows, columns, -1).to(x.dtype)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
+        loaded = state_dict.get(f'{prefix}table')
+        if loaded is not None and loaded.shape != self.table.shape:
+            # mmengine would log the mismatch, and go on with a random table.
+            raise ValueError(f'The checkpoint has a position table of shape {tuple(loaded.shape)} ({prefix}table), but '
+                             f'the model one of {tuple(self.table.shape)}: build it with the grid or img_size that '
+                             'the checkpoint was trained with, tables are resampled to any image.')
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+@POSITION_ENCODINGS.register_module()
+class LearnablePE(TablePE):
+    """A learnt table (ViT, arXiv 2010.11929, section 3.1), resampled where the image has another size (section 3.2).
+
+    Args:
+        stage: The blocks it serves.
+        grid: Rows and columns of tokens the table is for. Defaults to those of the backbone's `img_size`.
+        ndim: 2, a grid resampled bicubically without antialiasing, or 1, a sequence resampled linearly. Defaults to 2.
+
+    Raises:
+        ValueError: As of `TablePE`.
+    """
+
+    @check_keywords
+    def __init__(self, stage: StageSpec, grid: tuple[int, int] | None = None, ndim: int = 2) -> None:
+        super().__init__(stage, grid, ndim)
+        self.table = nn.Parameter(nn.init.trunc_normal_(torch.empty(self.table_shape), std=0.02))
+
+
+@POSITION_ENCODINGS.register_module()
+class RandomTablePE(TablePE):
+    """A fixed table of normal noise: each place is marked, but no metric is built in. A control for `LearnablePE`.
+
+    Args:
+        stage: The blocks it serves.
+        grid: Rows and columns of tokens the table is for. Defaults to those of the backbone's `img_size`.
+        ndim: 2 or 1, as of `LearnablePE`. Defaults to 2.
+        std: Standard deviation of the noise. Defaults to 1.
+
+    Raises:
+        ValueError: As of `TablePE`, or if `std` is not positive.
+    """
+
+    @check_keywords
+    def __init__(self, stage: StageSpec, grid: tuple[int, int] | None = None, ndim: int = 2, std: float = 1.) -> None:
+        super().__init__(stage, grid, ndim)
+        if not std > 0:
+            raise ValueError(f'std is {std!r}, but must be above 0.')
+        self.register_buffer('table', std * torch.randn(self.table_shape))
