@@ -1,11 +1,13 @@
 """Training and testing a config of either library."""
 import atexit
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from mmengine.config import Config
 from mmengine.device import get_device
+from mmengine.hooks import Hook
 from mmengine.logging import print_log
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner, find_latest_checkpoint
@@ -16,7 +18,8 @@ from .checkpoint import check_fits, read_tensors_only
 from .painting import PaintPredictions
 
 
-def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: str | None = None) -> None:
+def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: str | None = None,
+          hooks: Sequence[Hook] = ()) -> None:
     """Trains a config.
 
     Args:
@@ -25,6 +28,7 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
         auto_scale_lr: Whether to scale the learning rate with the batch size. Defaults to False.
         resume: The checkpoint to go on from, or 'auto' for the last one in `cfg.work_dir`, if there is one.
             Defaults to None.
+        hooks: More hooks than the config has. Defaults to none.
 
     Raises:
         UserError: If the config allows no such run, or the checkpoint does not fit.
@@ -48,6 +52,8 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
     runner = build_runner(cfg)
     if resume:
         check_fits(runner.model, resume)
+    for hook in hooks:
+        runner.register_hook(hook)
     runner.train()
 
 

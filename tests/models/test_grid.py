@@ -1,6 +1,7 @@
+import pytest
 import torch
 
-from cpvt_mm.models.grid import pad_to_multiple, to_nchw, to_nhwc
+from cpvt_mm.models.grid import Grid, centres, on_grid, pad_to_multiple, resample, to_nchw, to_nhwc
 
 
 def test_layouts_are_views_of_the_same_memory() -> None:
@@ -22,3 +23,27 @@ def test_padding_adds_zeros_below_and_to_the_right() -> None:
 def test_what_fits_is_not_copied() -> None:
     x = torch.ones(1, 8, 4, 2)
     assert pad_to_multiple(x, 4) is x
+
+
+def test_cells_lie_amid_the_tokens_they_span() -> None:
+    assert centres(4).tolist() == [0, 1, 2, 3]
+    assert centres(2, 2).tolist() == [0.5, 2.5]
+    assert centres(2, 3).tolist() == [1, 4]
+
+
+def test_class_tokens_in_front_pass_untouched() -> None:
+    x = torch.randn(2, 2 + 3 * 4, 5)
+    out = on_grid(lambda tokens: tokens * torch.arange(3)[:, None, None], x, Grid(3, 4))
+    assert torch.equal(out[:, :2], x[:, :2])
+    assert torch.equal(out[:, 2:].view(2, 3, 4, 5), x[:, 2:].view(2, 3, 4, 5) * torch.arange(3)[:, None, None])
+
+
+def test_nothing_is_copied_where_there_is_nothing_to_do() -> None:
+    x = torch.randn(2, 14, 5)
+    assert on_grid(lambda tokens: tokens, x, Grid(3, 4)) is x
+
+
+@pytest.mark.parametrize('shape, size', [((5, 6, 3), (5, 6)), ((30, 3), (30,))])
+def test_a_table_that_fits_is_not_resampled(shape: tuple[int, ...], size: tuple[int, ...]) -> None:
+    table = torch.randn(shape)
+    assert resample(table, size) is table

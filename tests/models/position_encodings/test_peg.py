@@ -2,7 +2,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cpvt_mm import PEG, PyramidCPVT, StageSpec
+from cpvt_mm import CPVT, PEG, PyramidCPVT, StageSpec
+from cpvt_mm.models.layers import Block
+from cpvt_mm.models.position_encodings import build_position_encodings
 from tests.conftest import NARROW
 
 
@@ -21,11 +23,6 @@ def test_adds_a_zero_padded_depthwise_convolution(kernel_size: int) -> None:
         for dx in range(kernel_size):
             expected = expected + padded[:, dy:dy + 5, dx:dx + 4] * conv.weight[:, 0, dy, dx]
     torch.testing.assert_close(encoding.after_block(x, 0), expected)
-
-
-def test_parameters_of_the_papers_smallest_setting() -> None:
-    encoding = PEG(StageSpec(embed_dims=192, num_heads=3, depth=12, grid=(14, 14)), bias=False)
-    assert sum(p.numel() for p in encoding.parameters()) == 1728  # the paper's table of parameters
 
 
 def test_zeros_around_the_grid_tell_tokens_apart_and_only_there() -> None:
@@ -80,5 +77,106 @@ def test_every_stage_of_the_backbone_has_its_own() -> None:
 ])
 def test_bad_arguments_are_named(kwargs: dict, error: type[Exception], words: tuple[str, ...]) -> None:
     with pytest.raises(error) as caught:
+        peg(**kwargs)
+    assert all(word in str(caught.value) for word in words)
+
+
+@pytest.mark.parametrize('kwargs, count', [
+    (dict(), 1_728),
+    (dict(conv_type='separable'), 38_592),
+    (dict(conv_type='separable', num_layers=4), 154_368),
+    (dict(conv_type='full'), 192 * 192 * 9),
+    (dict(positions=(-1, 0, 3), num_layers=2), 6 * 1_728),
+    (dict(kernel_size=27, positions=(-1,)), 192 * 27 * 27),
+])
+def test_parameters_of_the_variants_without_bias(kwargs: dict, count: int) -> None:
+    encoding = PEG(StageSpec(embed_dims=192, num_heads=3, depth=12, grid=(14, 14)), bias=False, **kwargs)
+    assert sum(p.numel() for p in encoding.parameters()) == count
+
+
+def test_layers_follow_each_other_each_with_its_residual() -> None:
+    encoding, x = peg(num_layers=3), torch.randn(1, 4, 5, 6)
+    expected = x
+    for conv in encoding.convs['0']:
+        expected = expected + conv(expected.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+    torch.testing.assert_close(encoding.after_block(x, 0), expected)
+
+
+def test_separable_mixes_channels_after_neighbours() -> None:
+    encoding, x = peg(conv_type='separable'), torch.randn(1, 4, 5, 6)
+    depthwise, pointwise = encoding.convs['0'][0]
+    mixed = F.conv2d(x.permute(0, 3, 1, 2), depthwise.weight, padding=1, groups=6).permute(0, 2, 3, 1)
+    expected = x + mixed @ pointwise.weight[:, :, 0, 0].T + pointwise.bias
+    torch.testing.assert_close(encoding.after_block(x, 0), expected)
+
+
+def test_full_is_an_ordinary_convolution() -> None:
+    encoding, x = peg(conv_type='full', kernel_size=5), torch.randn(1, 4, 5, 6)
+    conv = encoding.convs['0'][0]
+    expected = x + F.conv2d(x.permute(0, 3, 1, 2), conv.weight, conv.bias, padding=2).permute(0, 2, 3, 1)
+    torch.testing.assert_close(encoding.after_block(x, 0), expected)
+
+
+def test_position_minus_one_is_before_the_first_block() -> None:
+    encoding, x = peg(positions=(-1, 1)), torch.randn(1, 4, 5, 6)
+    assert not torch.equal(encoding.at_entry(x), x)
+    assert encoding.after_block(x, 0) is x
+    assert peg().at_entry(x) is x
+
+
+@pytest.mark.parametrize('model', [
+    CPVT(dict(embed_dims=16, depth=3, num_heads=2), position_encoding=dict(type='PEG', target='qk')),
+    PyramidCPVT(dict(NARROW, depths=(3, 3, 3, 3)), position_encoding=dict(type='PEG', target='qk')),
+], ids=['CPVT', 'PyramidCPVT'])
+def test_target_qk_feeds_queries_and_keys_of_the_next_block_only(model: torch.nn.Module) -> None:
+    seen = []
+    for block in [m for m in model.modules() if isinstance(m, Block)]:
+        block.attn.register_forward_pre_hook(lambda module, args: seen.append((args[3], args[0], args[1])))
+    model.eval()(torch.randn(1, 3, 64, 96))
+    for index, x, qk in seen:
+        assert (qk is not x) == (index == 1)
+        assert x.shape == qk.shape
+
+
+def test_target_qk_is_attention_with_values_of_the_plain_tokens() -> None:
+    encodings = build_position_encodings(
+        dict(type='PEG', target='qk'), StageSpec(embed_dims=6, num_heads=2, depth=3, grid=(4, 4)))
+    block, x = Block(embed_dims=6, num_heads=2, mlp_ratio=2, sr_ratio=2), torch.randn(1, 4, 6, 6)
+    encoded = x + encodings[0].convs['0'][0](x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+    attn = block.attn
+    q = attn.q(block.norm1(encoded)).view(1, 24, 2, 3)
+    k = attn.kv(attn.sr(block.norm1(encoded)))[..., :6].reshape(1, 6, 2, 3)
+    v = attn.kv(attn.sr(block.norm1(x)))[..., 6:].reshape(1, 6, 2, 3)
+    weights = (torch.einsum('bihc,bjhc->bhij', q, k) / 3**0.5).softmax(-1)
+    y = x + attn.proj(torch.einsum('bhij,bjhc->bihc', weights, v).reshape(x.shape))
+    torch.testing.assert_close(block(x, encodings, 1), y + block.mlp(block.norm2(y)))
+    plain = block(x, build_position_encodings(None, encodings[0].stage), 1)
+    torch.testing.assert_close(block(x, encodings, 2), plain)
+    assert not torch.equal(block(x, encodings, 1), plain)
+
+
+def test_fixed_weights_are_random_buffers_that_a_checkpoint_keeps() -> None:
+    encoding = peg(trainable=False, conv_type='separable')
+    assert list(encoding.parameters()) == []
+    assert sorted(encoding.state_dict()) == sorted(peg(conv_type='separable').state_dict())
+    model = PyramidCPVT(NARROW, position_encoding=dict(type='PEG', trainable=False))
+    other = PyramidCPVT(NARROW, position_encoding=dict(type='PEG', trainable=False))
+    weight = model.stages[0].position_encoding[0].convs['0'][0].weight
+    assert weight.std() > 0.1
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other.stages[0].position_encoding[0].convs['0'][0].weight, weight)
+    model.requires_grad_(True)
+    assert not weight.requires_grad
+
+
+@pytest.mark.parametrize('kwargs, words', [
+    (dict(conv_type='dense'), ('dense', 'conv_type', 'depthwise, separable, full')),
+    (dict(target='values'), ('values', 'target', 'tokens, qk')),
+    (dict(num_layers=0), ('num_layers', '0', 'at least 1')),
+    (dict(positions=(-2,)), ('positions', '(-2,)', '-1', '2')),
+    (dict(target='qk', positions=(2,)), ('positions', '(2,)', 'qk', 'to 1')),
+])
+def test_bad_variants_are_named(kwargs: dict, words: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError) as caught:
         peg(**kwargs)
     assert all(word in str(caught.value) for word in words)

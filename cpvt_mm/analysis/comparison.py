@@ -1,0 +1,133 @@
+"""Training one config with one position encoding after another, and testing each at several image sizes.
+
+Every run has a folder, and every result a file in it that is written when it is whole: a study that was interrupted,
+or is asked for more encodings, seeds or sizes, goes on from what is there.
+"""
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.hooks import Hook
+from mmengine.runner import Runner, find_latest_checkpoint
+
+from cpvt_mm.engine import load_config, test, train
+from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.files import write_text
+
+Encoding = dict[str, Any] | list[dict[str, Any]] | None
+
+
+def read_encodings(path: str | Path) -> dict[str, Encoding]:
+    """Reads names and values of `position_encoding` from a config file that sets `encodings`.
+
+    Raises:
+        UserError: If there is no such file, or it sets no such dict.
+    """
+    try:
+        encodings = Config.fromfile(path).to_dict().get('encodings')
+    except Exception as error:  # a config is a program, it can raise anything
+        raise UserError(f'{path} cannot be read ({type(error).__name__}: {first_line(error)}): name a config file that '
+                        'sets encodings.') from error
+    if not isinstance(encodings, dict) or not encodings:
+        raise UserError(f'encodings of {path} is {encodings!r}, but must be a dict of names and values of '
+                        "position_encoding, such as {'none': None, 'PEG': dict(type='PEG')}.")
+    return encodings
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training, and its tests.
+
+    Attributes:
+        config: Config file of mmdet or mmseg.
+        encoding: Name of the encoding.
+        position_encoding: Its config.
+        seed: Of the training.
+        work_dir: The study's folder; this run's is inside.
+        options: Values of the config to override. Defaults to none.
+    """
+    config: str | Path
+    encoding: str
+    position_encoding: Encoding
+    seed: int
+    work_dir: Path
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        name = re.sub(r'[^a-z0-9]+', '-', self.encoding.lower()).strip('-')
+        return self.work_dir / name / f'seed_{self.seed}'
+
+    def load(self) -> Config:
+        """The run's config, complete."""
+        cfg = load_config(self.config, self.options, work_dir=str(self.folder))
+        cfg.model.backbone.position_encoding = self.position_encoding
+        cfg.randomness = dict(cfg.get('randomness', {}), seed=self.seed)
+        cfg.log_level = 'WARNING'
+        return cfg
+
+    def check_folder(self) -> None:
+        """Claims the folder.
+
+        Raises:
+            UserError: If it holds results of another config.
+        """
+        cfg = self.load().to_dict()
+        cfg.pop('work_dir')
+        recipe, path = json.dumps(cfg, indent=1, sort_keys=True, default=str), self.folder / 'recipe.json'
+        if not path.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_text(path, recipe)
+        elif path.read_text() != recipe:
+            raise UserError(f'{self.folder} holds results of another config of {self.encoding!r} (recipe.json): choose '
+                            'another --work-dir, or remove that folder.')
+
+    def train(self, on_iteration: Callable[[int, int], None]) -> None:
+        """Trains, or goes on from the last checkpoint; nothing to do where that is finished.
+
+        Args:
+            on_iteration: Called with the iterations that are done and those there are.
+        """
+        finished = self.folder / 'finished.txt'
+        if not finished.exists():
+            train(self.load(), resume='auto', hooks=[ReportIterations(on_iteration)])
+            write_text(finished, Path(find_latest_checkpoint(self.folder)).name)
+
+    def test(self, size: int) -> dict[str, float]:
+        """Metrics by name, with test images resized to fit a square of `size` pixels a side."""
+        path = self.folder / f'test_{size}.json'
+        if not path.exists():
+            cfg = self.load()
+            set_test_size(cfg, size)
+            metrics = test(cfg, self.folder / (self.folder / 'finished.txt').read_text())
+            write_text(path, json.dumps({name: float(value) for name, value in metrics.items()}))
+        return json.loads(path.read_text())
+
+
+class ReportIterations(Hook):
+    """Calls back after every training iteration, with the number done and that there are."""
+
+    def __init__(self, callback: Callable[[int, int], None]) -> None:
+        self.callback = callback
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: object = None,
+                         outputs: object = None) -> None:
+        self.callback(runner.iter + 1, runner.max_iters)
+
+
+def set_test_size(cfg: Config, size: int) -> None:
+    """Has the test pipeline resize images to `size` pixels a side; with `keep_ratio`, to fit into that square.
+
+    Raises:
+        UserError: If the pipeline has no Resize.
+    """
+    resizes = [t for t in cfg.test_dataloader.dataset.pipeline if str(t.type).split('.')[-1] == 'Resize']
+    if not resizes:
+        raise UserError(f'The test pipeline of config {cfg.filename} has no Resize, so no test size can be set: add '
+                        'one.')
+    for transform in resizes:
+        transform.scale = (size, size)

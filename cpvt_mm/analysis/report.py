@@ -1,0 +1,63 @@
+"""Tables and plots of a metric against image size."""
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+
+Row = dict[str, Any]
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """Comma-separated rows under the names of all columns; a row need not have every one."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list({name: None for row in rows for name in row}), lineterminator='\n')
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def spread(values: Sequence[float]) -> tuple[float, float]:
+    """The mean of the values, and half of their range."""
+    return sum(values) / len(values), (max(values) - min(values)) / 2
+
+
+def collect(rows: Sequence[Row], series: str, metric: str) -> dict[str, dict[int, tuple[float, float]]]:
+    """For each value of column `series` and each `size`, the spread of `metric`; both in the order of the rows."""
+    values: dict[str, dict[int, list[float]]] = {}
+    for row in rows:
+        values.setdefault(row[series], {}).setdefault(row['size'], []).append(row[metric])
+    return {name: {size: spread(found) for size, found in by_size.items()} for name, by_size in values.items()}
+
+
+def to_markdown(rows: Sequence[Row], series: str, metric: str, digits: int = 1) -> str:
+    """A table of `metric`: a line for each value of column `series`, a column for each size; mean and half range."""
+    collected = collect(rows, series, metric)
+    sizes = list(dict.fromkeys(row['size'] for row in rows))
+    lines = [f'| {series} | ' + ' | '.join(f'{size} px' for size in sizes) + ' |', '|---' * (1 + len(sizes)) + '|']
+    for name, by_size in collected.items():
+        cells = [f'{by_size[size][0]:.{digits}f} ± {by_size[size][1]:.{digits}f}' if size in by_size else ''
+                 for size in sizes]
+        lines.append(f'| {name} | ' + ' | '.join(cells) + ' |')
+    return '\n'.join(lines) + '\n'
+
+
+def plot(rows: Sequence[Row], series: str, metric: str, title: str) -> Figure:
+    """`metric` against size, a line for each value of column `series`; bars span the lowest and highest value."""
+    figure = Figure(figsize=(8, 5), layout='constrained')
+    axes = figure.subplots()
+    sizes = sorted({row['size'] for row in rows})
+    collected = collect(rows, series, metric)
+    for i, (name, by_size) in enumerate(collected.items()):
+        shift = 1 + 0.006 * (i - (len(collected) - 1) / 2)  # so that bars do not hide each other
+        x = sorted(by_size)
+        means, halves = zip(*(by_size[size] for size in x), strict=True)
+        axes.errorbar([size * shift for size in x], means, yerr=halves, label=name, capsize=3,
+                      marker='os^Dv<>P*X'[i % 10], linestyle='-' if i < 10 else '--')
+    axes.set(xscale='log', xlabel='test size (pixels a side)', ylabel=metric, title=title)
+    axes.set_xticks(sizes, labels=list(map(str, sizes)))
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize='small', loc='center left', bbox_to_anchor=(1, 0.5), frameon=False)
+    return figure

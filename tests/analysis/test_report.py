@@ -1,0 +1,34 @@
+import csv
+import io
+
+from cpvt_mm.analysis.report import collect, plot, to_csv, to_markdown
+
+ROWS = [dict(encoding=encoding, seed=seed, size=size, mIoU=value) for encoding, seed, size, value in [
+    ('none', 0, 96, 30.), ('none', 0, 128, 40.), ('none', 1, 96, 32.), ('none', 1, 128, 44.), ('PEG', 0, 128, 80.)]]
+
+
+def test_means_and_half_ranges_over_seeds() -> None:
+    assert collect(ROWS, 'encoding', 'mIoU') == {'none': {96: (31., 1.), 128: (42., 2.)}, 'PEG': {128: (80., 0.)}}
+
+
+def test_table_has_a_line_a_series_and_a_column_a_size() -> None:
+    assert to_markdown(ROWS, 'encoding', 'mIoU') == (
+        '| encoding | 96 px | 128 px |\n'
+        '|---|---|---|\n'
+        '| none | 31.0 ± 1.0 | 42.0 ± 2.0 |\n'
+        '| PEG |  | 80.0 ± 0.0 |\n')
+
+
+def test_csv_keeps_every_row() -> None:
+    rows = list(csv.DictReader(io.StringIO(to_csv([*ROWS, dict(encoding='PEG', seed=0, size=96, aAcc=1)]))))
+    assert [float(row['mIoU']) for row in rows[:-1]] == [row['mIoU'] for row in ROWS]
+    assert rows[-1]['mIoU'] == '' and rows[-1]['aAcc'] == '1'
+
+
+def test_plot_draws_the_means_and_bars_of_each_series() -> None:
+    axes, = plot(ROWS, 'encoding', 'mIoU', 'a title').axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ['none', 'PEG']
+    lines = [container.lines for container in axes.containers]
+    assert [list(line[0].get_ydata()) for line in lines] == [[31., 42.], [80.]]
+    assert [path.vertices[:, 1].tolist() for path in lines[0][2][0].get_paths()] == [[30., 32.], [40., 44.]]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ['96', '128']

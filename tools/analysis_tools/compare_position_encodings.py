@@ -1,0 +1,75 @@
+"""Trains a config with one position encoding after another and tests each at several image sizes.
+
+Writes results.csv, results.md and results.png to the work dir. Goes on from there when it is run again.
+"""
+import argparse
+from pathlib import Path
+
+from mmengine.config import DictAction
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from cpvt_mm.analysis.comparison import Run, read_encodings
+from cpvt_mm.analysis.report import plot, to_csv, to_markdown
+from cpvt_mm.errors import UserError, exit_on_error
+from cpvt_mm.files import write_figure, write_text
+
+CONFIGS = Path(__file__).parents[2] / 'configs'
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument('config', nargs='?', default=CONFIGS / 'toy/segformer_pyramid-cpvt-nano_toy-shapes-128x128.py',
+                        help='config file of mmdet or mmseg whose backbone has the key position_encoding')
+    parser.add_argument('--encodings', default=CONFIGS / '_base_/position_encodings.py',
+                        help='config file that sets encodings: names, and values of position_encoding')
+    parser.add_argument('--only', nargs='+', metavar='NAME', help='names of those encodings to take; all if not given')
+    parser.add_argument('--seeds', type=int, nargs='+', default=[0, 1], help='one training for each')
+    parser.add_argument('--sizes', type=int, nargs='+', default=[96, 128, 192, 256, 384],
+                        help='pixels a side of the test images')
+    parser.add_argument('--metric', default='mIoU', help='what the table and the plot show')
+    parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/position_encodings'),
+                        help='folder of the study')
+    parser.add_argument('--cfg-options', nargs='+', action=DictAction, default={}, metavar='KEY=VALUE',
+                        help='values of the config to override; keys are dotted')
+    return parser.parse_args()
+
+
+@exit_on_error
+def main() -> None:
+    args = parse_args()
+    encodings = read_encodings(args.encodings)
+    for name in args.only or ():
+        if name not in encodings:
+            raise UserError(f'{name!r} is not among the encodings of {args.encodings}: {", ".join(encodings)}.')
+    # A seed of all encodings before the next one: what is there can be compared at any time.
+    runs = [Run(args.config, name, encodings[name], seed, args.work_dir, args.cfg_options)
+            for seed in args.seeds for name in args.only or encodings]
+    for run in runs:
+        run.check_folder()
+    rows = []
+    with Progress(TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()) as progress:
+        overall = progress.add_task('runs', total=len(runs))
+        for run in runs:
+            label = f'{run.encoding}, seed {run.seed}'
+            task = progress.add_task(f'{label}: training', total=None)
+            run.train(lambda done, total, task=task: progress.update(task, completed=done, total=total))
+            progress.update(task, description=f'{label}: testing', completed=0, total=len(args.sizes))
+            for size in args.sizes:
+                metrics = run.test(size)
+                if args.metric not in metrics:
+                    raise UserError(f'{args.metric!r} is not a metric of {args.config}; there are '
+                                    f'{", ".join(metrics)}.')
+                rows.append(dict(encoding=run.encoding, seed=run.seed, size=size, **metrics))
+                progress.advance(task)
+            progress.remove_task(task)
+            progress.advance(overall)
+    table = to_markdown(rows, 'encoding', args.metric)
+    write_text(args.work_dir / 'results.csv', to_csv(rows))
+    write_text(args.work_dir / 'results.md', table)
+    write_figure(args.work_dir / 'results.png', plot(rows, 'encoding', args.metric, Path(args.config).stem))
+    print(table)
+    print(f'Also in {args.work_dir}: results.csv, results.md, results.png')
+
+
+if __name__ == '__main__':
+    main()
