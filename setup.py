@@ -47,7 +47,10 @@ setup(
     python_requires='>=3.10',
     # mmengine comes with a stack: two distributions provide it, so it cannot be named here.
     install_requires=['torch>=2.6'],
-    extras_require={name: requirements(name) for name in ('openmmlab', 'onedl', 'tests')},
+    extras_require={
+        **{name: requirements(name) for name in ('openmmlab', 'onedl', 'mmpretrain')},
+        'tests': requirements('tests') + requirements('mmpretrain'),
+    },
     cmdclass={'build_py': BuildWithMim},
     zip_safe=False,
 )

@@ -38,7 +38,7 @@ def measure(model: nn.Module, *args: object, **kwargs: object) -> Complexity:
 
 
 def measure_config(cfg: Config, shape: tuple[int, int]) -> tuple[Complexity, Complexity]:
-    """Measures the model of a config of mmdet or mmseg on one image of zeros.
+    """Measures the model of a config of mmdet, mmseg or mmpretrain on one image of zeros.
 
     A two-stage detector's head sees the proposals that random weights give.
 
@@ -61,6 +61,8 @@ def data_sample(library: str, image: Tensor) -> object:
     meta = dict(img_shape=shape, ori_shape=shape, pad_shape=shape, batch_input_shape=shape, scale_factor=(1., 1.))
     if library == 'mmdet':
         from mmdet.structures import DetDataSample as DataSample
+    elif library == 'mmpretrain':
+        from mmpretrain.structures import DataSample
     else:
         from mmseg.structures import SegDataSample as DataSample
     return DataSample(metainfo=meta)

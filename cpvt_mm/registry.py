@@ -2,10 +2,29 @@
 
 mmengine imports `<scope>.registry` by itself, so `type='cpvt_mm.PyramidCPVT'` is found from any OpenMMLab config.
 """
+import importlib
+
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.registry import Registry
 
-MODELS = Registry('model', parent=MMENGINE_MODELS, scope='cpvt_mm', locations=['cpvt_mm.models'])
+# Parts built on mmpretrain. They are imported, and import it, when a config names them.
+OF_MMPRETRAIN = {
+    'DistilledClassifier': 'cpvt_mm.models.classifiers',
+    'DistilledHead': 'cpvt_mm.models.heads',
+}
+
+
+class ModelRegistry(Registry):
+    """A registry that imports what is built on mmpretrain only when it is asked for."""
+
+    def get(self, key: str) -> type | None:
+        module = OF_MMPRETRAIN.get(key.removeprefix(f'{self.scope}.'))
+        if module:
+            importlib.import_module(module)
+        return super().get(key)
+
+
+MODELS = ModelRegistry('model', parent=MMENGINE_MODELS, scope='cpvt_mm', locations=['cpvt_mm.models'])
 
 # Parts of a backbone, never built by another scope: a root of its own.
 POSITION_ENCODINGS = Registry(

@@ -2,20 +2,28 @@
 import importlib
 
 from .errors import first_line
+from .torchvision_stand_in import import_mmpretrain
 
 INSTALL = "install one stack, pip install 'cpvt_mm[openmmlab]' or 'cpvt_mm[onedl]' (README, section Install)"
+INSTALL_MMPRETRAIN = ('pip install mmpretrain, and either the torchvision that goes with your torch or none (README, '
+                      'section Classification)')
 
 
 def require(*modules: str) -> None:
-    """Imports modules of the stack.
+    """Imports modules of the stack, or mmpretrain, which no stack brings.
 
     Raises:
         ImportError: One sentence on what is missing or does not match, and what to install.
     """
     for module in modules:
         try:
-            importlib.import_module(module)
-        # mmdet and mmseg assert the versions of mmcv and mmengine; ops built for another torch raise OSError.
-        except (ImportError, AssertionError, OSError) as error:
+            if module == 'mmpretrain':
+                import_mmpretrain()
+            else:
+                importlib.import_module(module)
+        # The libraries assert the versions of mmcv and mmengine; ops built for another torch raise OSError, those of
+        # torchvision RuntimeError.
+        except (ImportError, AssertionError, OSError, RuntimeError) as error:
+            install = INSTALL_MMPRETRAIN if module == 'mmpretrain' else INSTALL
             raise ImportError(
-                f'cpvt_mm needs {module}, which does not import ({first_line(error)}): {INSTALL}.') from None
+                f'cpvt_mm needs {module}, which does not import ({first_line(error)}): {install}.') from None

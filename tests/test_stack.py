@@ -19,7 +19,8 @@ ADVICE = "install one stack, pip install 'cpvt_mm[openmmlab]' or 'cpvt_mm[onedl]
 
 
 def test_the_backbone_needs_torch_and_mmengine_only(run_python: Run) -> None:
-    done = run_python(HIDE.format(names=['mmcv', 'mmdet', 'mmseg', 'timm', 'torchvision', 'cv2', 'pycocotools']) + '''
+    hidden = ['mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'timm', 'torchvision', 'cv2', 'pycocotools']
+    done = run_python(HIDE.format(names=hidden) + '''
 import torch, cpvt_mm
 from mmengine.registry import MODELS
 model = MODELS.build(dict(type='cpvt_mm.PyramidCPVT', arch='nano'))
@@ -38,6 +39,19 @@ def test_a_missing_part_is_named_in_one_line(run_python: Run, hidden: str, modul
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(f'ImportError: cpvt_mm needs {hidden}')
     assert ADVICE in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize('code', [
+    "from cpvt_mm.stack import require; require('mmpretrain')",
+    "import cpvt_mm.models.heads",
+    "from mmengine.registry import MODELS; MODELS.build(dict(type='cpvt_mm.DistilledClassifier'))",
+])
+def test_what_needs_mmpretrain_says_so_when_it_is_used(run_python: Run, code: str) -> None:
+    done = run_python(HIDE.format(names=['mmpretrain']) + f'import cpvt_mm\n{code}')
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith('ImportError: cpvt_mm needs mmpretrain, which does not import (No module named')
+    assert 'pip install mmpretrain' in last
+    assert ADVICE not in last
 
 
 @pytest.mark.parametrize('error', [

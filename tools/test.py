@@ -1,4 +1,4 @@
-"""Evaluates a checkpoint of a detector or segmentor."""
+"""Evaluates a checkpoint of a detector, segmentor or classifier."""
 import argparse
 
 from cpvt_mm.engine import load_config, test

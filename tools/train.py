@@ -1,4 +1,4 @@
-"""Trains a detector or segmentor."""
+"""Trains a detector, segmentor or classifier."""
 import argparse
 
 from cpvt_mm.engine import load_config, train

@@ -7,7 +7,7 @@ from mmengine.config import DictAction
 
 def add_run_arguments(parser: ArgumentParser) -> None:
     """Adds what every tool that runs a config takes."""
-    parser.add_argument('config', help='config file of mmdet or mmseg')
+    parser.add_argument('config', help='config file of mmdet, mmseg or mmpretrain')
     parser.add_argument('--work-dir', help="folder for logs and checkpoints (default: the config's, or "
                         'work_dirs/<name of the config>)')
     parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',

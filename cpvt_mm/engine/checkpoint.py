@@ -68,7 +68,28 @@ def check_fits(model: nn.Module, path: str | Path) -> None:
         UserError: If a parameter or buffer is missing, left over or of another shape.
     """
     checkpoint = read_checkpoint(path)
-    weights = {name.removeprefix('module.'): value for name, value in checkpoint.get('state_dict', checkpoint).items()}
+    _compare(model, _bare(checkpoint.get('state_dict', checkpoint)), f'checkpoint {path} does not fit the model of the '
+             'config')
+
+
+def load_weights(model: nn.Module, path: str | Path) -> None:
+    """Reads a checkpoint into a model, all of it; its weights may be under mmengine's key, DeiT's, or none.
+
+    Raises:
+        UserError: As of `check_fits`; nothing is read then.
+    """
+    checkpoint = read_checkpoint(path)
+    weights = _bare(checkpoint.get('state_dict', checkpoint.get('model', checkpoint)))
+    _compare(model, weights, f'checkpoint {path} does not fit the {type(model).__name__} it is for')
+    model.load_state_dict(weights)
+
+
+def _bare(weights: dict[str, Any]) -> dict[str, Any]:
+    """Without what a wrapper for several processes adds to the names."""
+    return {name.removeprefix('module.'): value for name, value in weights.items()}
+
+
+def _compare(model: nn.Module, weights: dict[str, Any], complaint: str) -> None:
     wanted = (model.module if is_model_wrapper(model) else model).state_dict()
     misfits = {
         'missing': [name for name in wanted if name not in weights],
@@ -80,5 +101,5 @@ def check_fits(model: nn.Module, path: str | Path) -> None:
     found = [f'{len(names)} {what} ({", ".join(names[:3])}{", ..." if names[3:] else ""})'
              for what, names in misfits.items() if names]
     if found:
-        raise UserError(f'checkpoint {path} does not fit the model of the config, with {len(wanted)} tensors: '
-                        f'{"; ".join(found)}; use the config it was trained with.')
+        raise UserError(f'{complaint}, with {len(wanted)} tensors: {"; ".join(found)}; use the config it was trained '
+                        'with.')

@@ -1,4 +1,4 @@
-"""Reading configs of mmdet and mmseg."""
+"""Reading configs of mmdet, mmseg and mmpretrain."""
 import os
 from pathlib import Path
 from typing import Any
@@ -8,14 +8,14 @@ from mmengine.config import Config
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.stack import require
 
-LIBRARIES = ('mmdet', 'mmseg')
+LIBRARIES = ('mmdet', 'mmseg', 'mmpretrain')
 # What a launcher sets for each of its processes.
 LAUNCHERS = {'pytorch': 'RANK', 'slurm': 'SLURM_PROCID', 'mpi': 'OMPI_COMM_WORLD_RANK'}
 
 
 def load_config(path: str | Path, options: dict[str, Any] | None = None, work_dir: str | None = None,
                 launcher: str = 'none') -> Config:
-    """Reads a config file of mmdet or mmseg, completes it, and imports its library.
+    """Reads a config file of mmdet, mmseg or mmpretrain, completes it, and imports its library.
 
     Args:
         path: The file.
@@ -36,6 +36,8 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
     try:
         cfg = Config.fromfile(path)
     except Exception as error:  # a config is a program, it can raise anything
+        # Where a `_base_` is a library's, mmengine finds out first.
+        require(*(library for library in LIBRARIES if f'{library} is not installed' in str(error)))
         raise UserError(f'config {path} cannot be read ({type(error).__name__}: {first_line(error)}): correct it or '
                         'the _base_ it names.') from error
     try:
@@ -44,8 +46,8 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
         raise UserError(f'--cfg-options do not fit config {path} ({first_line(error)}): correct the keys.') from error
     scope = cfg.get('default_scope')
     if scope not in LIBRARIES:
-        raise UserError(f'default_scope of config {path} is {scope!r}, but must be {" or ".join(LIBRARIES)}: it says '
-                        'which library the config is for.')
+        raise UserError(f'default_scope of config {path} is {scope!r}, but must be {", ".join(LIBRARIES[:-1])} or '
+                        f'{LIBRARIES[-1]}: it says which library the config is for.')
     require(scope)
     cfg.work_dir = work_dir or cfg.get('work_dir') or f'work_dirs/{Path(path).stem}'
     cfg.launcher = launcher

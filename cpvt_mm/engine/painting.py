@@ -12,7 +12,8 @@ from mmengine.structures import BaseDataElement
 class PaintPredictions(Hook):
     """Paints every test image with the library's visualizer: the ground truth on the left, the prediction right.
 
-    One hook for both libraries. Theirs differ in the names, formats and folders of what they write.
+    One hook for all libraries. Theirs differ in the names, formats and folders of what they write. A classifier's
+    labels are written on the image, which is not doubled.
 
     Args:
         folder: Where `<image's name>.png` goes; created if needed.
@@ -30,4 +31,8 @@ class PaintPredictions(Hook):
             if name in self.names:  # an image of another folder
                 name = f'{name}_{len(self.names)}'
             self.names.add(name)
-            runner.visualizer.add_datasample(name, image, sample, out_file=str(self.folder / f'{name}.png'))
+            visualizer, file = runner.visualizer, str(self.folder / f'{name}.png')
+            if hasattr(visualizer, 'visualize_cls'):
+                visualizer.visualize_cls(image, sample, name=name, out_file=file)
+            else:
+                visualizer.add_datasample(name, image, sample, out_file=file)

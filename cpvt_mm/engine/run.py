@@ -1,4 +1,4 @@
-"""Training and testing a config of either library."""
+"""Training and testing a config of any of the libraries."""
 import atexit
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,7 +35,7 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
     """
     if amp:
         cfg.optim_wrapper.update(type='AmpOptimWrapper', loss_scale='dynamic')
-    if cfg.optim_wrapper.type == 'AmpOptimWrapper' and get_device() == 'cpu':
+    if cfg.optim_wrapper.get('type') == 'AmpOptimWrapper' and get_device() == 'cpu':
         raise UserError('Mixed precision (--amp, or optim_wrapper.type=AmpOptimWrapper in the config) needs a GPU, but '
                         'torch sees none: train with optim_wrapper.type=OptimWrapper.')
     if auto_scale_lr:

@@ -78,5 +78,6 @@ def pad_to_multiple(x: Tensor, multiple: int) -> Tensor:
 
     `(B, H, W, C)` -> `(B, ceil(H / multiple) * multiple, ceil(W / multiple) * multiple, C)`; `x` itself if they are.
     """
-    below, right = -x.shape[1] % multiple, -x.shape[2] % multiple
+    # Not -n % multiple: torch.compile fails on the remainder of a negative size that changes (2.13).
+    below, right = (-(-n // multiple) * multiple - n for n in x.shape[1:3])
     return F.pad(x, (0, 0, 0, right, 0, below)) if below or right else x

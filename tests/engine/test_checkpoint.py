@@ -2,6 +2,7 @@ import os
 import pickle
 import re
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from mmengine.logging import HistoryBuffer
 from torch import nn
 
-from cpvt_mm.engine.checkpoint import check_fits, read_checkpoint, read_tensors_only
+from cpvt_mm.engine.checkpoint import check_fits, load_weights, read_checkpoint, read_tensors_only
 from cpvt_mm.errors import UserError
 
 
@@ -97,3 +98,30 @@ def test_what_does_not_fit_is_counted_and_named(tmp_path: Path) -> None:
         check_fits(nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3)), path)
     assert ('2 missing (1.weight, 1.bias); 2 left over (2.weight, 2.bias); 2 of another shape (0.weight, 0.bias)'
             in str(caught.value))
+
+
+@pytest.mark.parametrize('wrap', [
+    lambda weights: weights,
+    lambda weights: dict(state_dict=weights, meta={}),
+    lambda weights: dict(model=weights, epoch=3),
+    lambda weights: {f'module.{name}': value for name, value in weights.items()},
+])
+def test_weights_are_loaded_whole_under_any_key(wrap: Callable[[dict], dict], tmp_path: Path) -> None:
+    model, other = nn.Linear(2, 3), nn.Linear(2, 3)
+    load_weights(model, save(tmp_path / 'a.pth', wrap(other.state_dict())))
+    torch.testing.assert_close(model.state_dict(), other.state_dict(), rtol=0, atol=0)
+
+
+def test_weights_of_another_model_are_not_loaded(tmp_path: Path) -> None:
+    model = nn.Linear(2, 3)
+    before = model.weight.clone()
+    path = save(tmp_path / 'a.pth', dict(weight=torch.zeros(3, 2)))
+    with pytest.raises(UserError, match=r'a\.pth does not fit the Linear it is for.* 1 missing \(bias\)'):
+        load_weights(model, path)
+    assert torch.equal(model.weight, before)
+
+
+def test_what_mmengine_would_not_load_does_not_fit(tmp_path: Path) -> None:
+    model = nn.Linear(2, 3)
+    with pytest.raises(UserError, match='2 missing'):
+        check_fits(model, save(tmp_path / 'deit.pth', dict(model=model.state_dict())))

@@ -8,7 +8,7 @@ from cpvt_mm.complexity import measure_config
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import exit_on_error
 
-SHAPES = {'mmdet': (800, 1216), 'mmseg': (512, 512)}
+SHAPES = {'mmdet': (800, 1216), 'mmseg': (512, 512), 'mmpretrain': (224, 224)}
 
 
 def parse_args() -> argparse.Namespace:

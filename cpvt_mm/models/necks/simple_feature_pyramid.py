@@ -14,11 +14,15 @@ from ..arguments import check_keywords, check_positive
 from ..grid import to_nchw, to_nhwc
 
 
-class ChannelNorm(nn.LayerNorm):
-    """LayerNorm over the channels of `(B, C, H, W)`."""
+class ChannelNorm(nn.Module):
+    """LayerNorm over the channels of `(B, C, H, W)`; its parameters' names say `norm`, by which configs find them."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(channels, eps=1e-6)
 
     def forward(self, x: Tensor) -> Tensor:
-        return to_nchw(super().forward(to_nhwc(x)))
+        return to_nchw(self.norm(to_nhwc(x)))
 
 
 def rescale(channels: int, factor: float) -> tuple[nn.Sequential, int]:
@@ -27,7 +31,7 @@ def rescale(channels: int, factor: float) -> tuple[nn.Sequential, int]:
     layers: list[nn.Module] = []
     for step in range(steps):
         if step:
-            layers += [ChannelNorm(channels, eps=1e-6), nn.GELU()]
+            layers += [ChannelNorm(channels), nn.GELU()]
         layers.append(nn.ConvTranspose2d(channels, channels // 2, 2, stride=2))
         channels //= 2
     # ceil_mode: an odd last row or column is kept.
@@ -63,10 +67,12 @@ class SimpleFeaturePyramid(BaseModule):
         super().__init__(init_cfg)
         for name, value in dict(in_channels=in_channels, in_stride=in_stride, out_channels=out_channels).items():
             check_positive(name, value)
+        if not isinstance(strides, (list, tuple)) or not strides:
+            raise ValueError(f'strides is {strides!r}, but must be a sequence of increasing powers of two.')
         for stride in (in_stride, *strides):
             if not isinstance(stride, int) or stride < 1 or stride & (stride - 1):
                 raise ValueError(f'{stride!r} is among in_stride and strides, but each must be a power of two.')
-        if not strides or list(strides) != sorted(set(strides)):
+        if list(strides) != sorted(set(strides)):
             raise ValueError(f'strides is {strides!r}, but must be increasing.')
         upscaling = max(in_stride // strides[0], 1)
         if in_channels % upscaling:
@@ -83,9 +89,9 @@ class SimpleFeaturePyramid(BaseModule):
             self.levels.append(nn.Sequential(
                 scaling,
                 nn.Conv2d(channels, out_channels, 1, bias=False),
-                ChannelNorm(out_channels, eps=1e-6),
+                ChannelNorm(out_channels),
                 nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False),
-                ChannelNorm(out_channels, eps=1e-6)))
+                ChannelNorm(out_channels)))
 
     def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """`[..., (B, in_channels, h, w)]`, of which the last is taken -> `num_outs` maps `(B, out_channels, ., .)`.

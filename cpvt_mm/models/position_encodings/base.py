@@ -109,8 +109,8 @@ class PositionEncodings(nn.ModuleList):
     def attention_bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
         """Broadcastable to `(B, heads, E + H * W, E + H' * W')`, in the dtype of `q`; 0 from and to class tokens."""
         num_extra = q.shape[2] - grid.size
-        biases = [bias for encoding in self
-                  if (bias := encoding.attention_bias(q[:, :, num_extra:], index, grid, key_grid)) is not None]
+        biases = [encoding.attention_bias(q[:, :, num_extra:], index, grid, key_grid) for encoding in self]
+        biases = [bias for bias in biases if bias is not None]
         if not biases:
             return None
         bias = sum(biases[1:], biases[0]).to(q.dtype)

@@ -7,6 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cpvt_mm import ARCHS, PyramidCPVT
 from cpvt_mm.checkpoints import rename_twins
 from tests.conftest import GOLDEN, NARROW, golden_cases
+from tests.encodings import ENCODINGS
 
 SUBSETS = [subset for size in range(1, 5) for subset in itertools.combinations(range(4), size)]
 
@@ -168,13 +169,30 @@ class LargestTensor(TorchDispatchMode):
         return result
 
 
-def test_queries_by_keys_are_never_held() -> None:
-    model = PyramidCPVT(NARROW, out_indices=(0,)).train()
+@pytest.mark.parametrize('name', [name for name in ENCODINGS if name != 'relative'])
+def test_queries_by_keys_are_never_held(name: str) -> None:
+    model = PyramidCPVT(NARROW, out_indices=(0,), position_encoding=ENCODINGS[name]).train()
     with LargestTensor() as seen:
         model(torch.randn(1, 3, 512, 512))[0].mean().backward()
     queries, keys = (512 // 4)**2, (512 // 32)**2
     assert 'aten::_scaled_dot_product_flash_attention_for_cpu' in seen.names
     assert seen.largest <= queries * 16 * 8 < queries * keys  # the widest is the hidden layer of the MLP
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('name', [name for name in ENCODINGS if name != 'none'])
+def test_every_encoding_reaches_every_stage_at_odd_sizes(name: str) -> None:
+    image, features = torch.randn(1, 3, 70, 50), {}
+    for encoding in ('none', name):
+        model = PyramidCPVT(NARROW, position_encoding=ENCODINGS[encoding]).eval()
+        generator = torch.Generator().manual_seed(0)
+        for key, parameter in model.named_parameters():  # the same other weights, none so small that it has no effect
+            parameter.normal_(std=0.2, generator=None if 'position_encoding' in key else generator)
+        features[encoding] = model(image)
+    for plain, encoded in zip(*features.values(), strict=True):
+        assert encoded.isfinite().all()
+        assert plain.shape == encoded.shape
+        assert (plain - encoded).abs().max() > 1e-4
 
 
 def test_tokens_are_not_copied_between_layouts() -> None:

@@ -1,0 +1,93 @@
+"""A classifier that learns from labels and from a teacher."""
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cpvt_mm.engine.checkpoint import load_weights
+from cpvt_mm.errors import UserError
+from cpvt_mm.registry import MODELS
+from cpvt_mm.stack import require
+
+from ..arguments import check_keywords
+
+require('mmpretrain')
+
+from mmpretrain.models.classifiers import ImageClassifier  # noqa: E402
+from mmpretrain.registry import MODELS as MMPRETRAIN_MODELS  # noqa: E402
+from mmpretrain.structures import DataSample  # noqa: E402
+
+
+@MODELS.register_module()
+class DistilledClassifier(ImageClassifier):
+    """An image classifier trained by hard distillation (DeiT, arXiv 2012.12877, section 4).
+
+    Its distillation token learns the classes that a teacher predicts for the same batch, after mixing. The teacher is
+    fixed: in eval mode, without gradients. It belongs to training only, and is no submodule: parameters, state dict and
+    checkpoints are the student's. Training, resumed or not, reads it from its own checkpoint; testing needs none.
+
+    Args:
+        backbone: One that returns pairs of pooled features and distillation token, as `CPVT` with `dist_token`.
+        head: A `DistilledHead`.
+        teacher: Config of a classifier of mmpretrain. Gets the student's input, normalised as that is.
+        teacher_checkpoint: Its weights, a path or URL. Defaults to None; training needs it.
+        train_cfg: mmpretrain's batch augmentations. Defaults to None.
+        data_preprocessor: mmpretrain's. Defaults to None.
+        init_cfg: mmengine's initialisation config. Defaults to None.
+
+    Attributes:
+        teacher (nn.Module | None): None until training begins.
+
+    Raises:
+        ValueError: If the backbone has no distillation token.
+        TypeError: If an argument's name is unknown.
+        UserError: When training begins, if there is no `teacher_checkpoint`, or it does not fit.
+    """
+
+    @check_keywords
+    def __init__(self, backbone: dict[str, Any], head: dict[str, Any], teacher: dict[str, Any],
+                 teacher_checkpoint: str | None = None, train_cfg: dict[str, Any] | None = None,
+                 data_preprocessor: dict[str, Any] | None = None,
+                 init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None) -> None:
+        super().__init__(backbone, head=head, train_cfg=train_cfg, data_preprocessor=data_preprocessor,
+                         init_cfg=init_cfg)
+        if getattr(self.backbone, 'dist_token', None) is None:
+            raise ValueError(f'The backbone, {type(self.backbone).__name__}, has no distillation token, from which '
+                             'DistilledClassifier learns: set its dist_token to True.')
+        self.teacher_config = teacher
+        self.teacher_checkpoint = teacher_checkpoint
+        self._set_teacher(None)
+
+    def init_weights(self) -> None:
+        """Initialises the student and reads the teacher, as training begins."""
+        super().init_weights()
+        self._read_teacher()
+
+    def loss(self, inputs: Tensor, data_samples: list[DataSample]) -> dict[str, Tensor]:
+        """Of `inputs`, `(B, 3, H, W)`, normalised."""
+        if self.teacher is None:
+            self._read_teacher()
+        with torch.no_grad():
+            scores = self.teacher(inputs, mode='tensor')
+        if scores.shape[1] != self.head.num_classes:
+            raise ValueError(f'The teacher knows {scores.shape[1]} classes, but the head has num_classes '
+                             f'{self.head.num_classes}: they must be the same.')
+        return self.head.loss(self.extract_feat(inputs), data_samples, scores.argmax(dim=1))
+
+    def _read_teacher(self) -> None:
+        if self.teacher_checkpoint is None:
+            raise UserError('model.teacher_checkpoint is not set, and a teacher with random weights teaches nothing: '
+                            "set it in the config, or with --cfg-options, to a file or URL of the teacher's weights.")
+        teacher = MMPRETRAIN_MODELS.build(self.teacher_config)
+        load_weights(teacher, self.teacher_checkpoint)
+        self._set_teacher(teacher.eval().requires_grad_(False).to(next(self.parameters()).device))
+
+    def _set_teacher(self, teacher: nn.Module | None) -> None:
+        # Past nn.Module's __setattr__, which would make it a submodule.
+        self.__dict__['teacher'] = teacher
+
+    def _apply(self, *args: Any, **kwargs: Any) -> 'DistilledClassifier':
+        """Moves the teacher along, to another device or dtype."""
+        if self.teacher is not None:
+            self.teacher._apply(*args, **kwargs)
+        return super()._apply(*args, **kwargs)

@@ -1,0 +1,70 @@
+"""Two classifiers: of the image's features, and of the distillation token."""
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cpvt_mm.registry import MODELS
+from cpvt_mm.stack import require
+
+from ..arguments import check_keywords, check_positive
+
+require('mmpretrain')
+
+from mmpretrain.models.heads import ClsHead  # noqa: E402
+from mmpretrain.structures import DataSample  # noqa: E402
+
+
+@MODELS.register_module()
+class DistilledHead(ClsHead):
+    """A linear classifier of the pooled features and one of the distillation token (DeiT, arXiv 2012.12877, section 4).
+
+    The prediction is the mean of their softmaxes, as in the paper; DeiT's code, and mmpretrain's DeiTClsHead, average
+    logits.
+
+    Args:
+        num_classes: Classes of the labels and of the teacher.
+        in_channels: Channels of the features and of the token.
+        loss: mmpretrain's config of the loss against the labels. Defaults to `dict(type='CrossEntropyLoss')`.
+        init_cfg: mmengine's initialisation config. Defaults to DeiT's, a truncated normal of std 0.02.
+
+    Raises:
+        ValueError: If a number is not positive.
+        TypeError: If an argument's name is unknown.
+    """
+
+    @check_keywords
+    def __init__(self, num_classes: int, in_channels: int, loss: dict[str, Any] = dict(type='CrossEntropyLoss'),
+                 init_cfg: dict[str, Any] | list[dict[str, Any]] | None = dict(
+                     type='TruncNormal', layer='Linear', std=0.02)) -> None:
+        super().__init__(loss=loss, init_cfg=init_cfg)
+        check_positive('num_classes', num_classes)
+        check_positive('in_channels', in_channels)
+        self.num_classes = num_classes
+        self.fc = nn.Linear(in_channels, num_classes)
+        self.fc_dist = nn.Linear(in_channels, num_classes)
+
+    def logits(self, feats: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """`(..., (pooled (B, C), token (B, C)))`, of which the last is taken -> logits of both, `(B, num_classes)`."""
+        if not isinstance(feats[-1], (list, tuple)):
+            raise ValueError('DistilledHead needs pairs of pooled features and distillation token, but the backbone '
+                             "gives single tensors: set its out_type to 'cls_token' or 'gap', and dist_token.")
+        pooled, token = feats[-1]
+        return self.fc(pooled), self.fc_dist(token)
+
+    def forward(self, feats: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        """As of `logits` -> the logarithm of the mean of both softmaxes, `(B, num_classes)`."""
+        log_probabilities = torch.stack([F.log_softmax(logits, dim=1) for logits in self.logits(feats)])
+        return log_probabilities.logsumexp(dim=0) - math.log(2)
+
+    def loss(self, feats: Sequence[tuple[Tensor, Tensor]], data_samples: list[DataSample], teacher_labels: Tensor
+             ) -> dict[str, Tensor]:
+        """Both halves of the paper's equation 3; `teacher_labels` is `(B,)`, int64."""
+        logits, token_logits = self.logits(feats)
+        return dict(
+            loss_cls=self._get_loss(logits, data_samples)['loss'] / 2,
+            # The paper does not smooth the teacher's labels.
+            loss_distill=F.cross_entropy(token_logits, teacher_labels) / 2)

@@ -1,0 +1,20 @@
+"""A config of each kind of position encoding, for tests that try them all."""
+from typing import Any
+
+ENCODINGS: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {
+    'none': None,
+    'learnable-1d': dict(type='LearnablePE', ndim=1),
+    'learnable-2d': dict(type='LearnablePE'),
+    'sinusoidal-1d': dict(type='SinusoidalPE', ndim=1),
+    'sinusoidal-2d': dict(type='SinusoidalPE'),
+    'random-table': dict(type='RandomTablePE'),
+    'random-fourier': dict(type='RandomFourierPE'),
+    'rotary': dict(type='RotaryPE'),
+    'relative': dict(type='RelativePE'),
+    'peg': dict(type='PEG'),
+    'peg-first': dict(type='PEG', positions=(-1, 0)),
+    'peg-qk': dict(type='PEG', target='qk'),
+    'peg-fixed': dict(type='PEG', trainable=False),
+    'peg-separable': dict(type='PEG', conv_type='separable'),
+    'peg-learnable': [dict(type='PEG'), dict(type='LearnablePE')],
+}

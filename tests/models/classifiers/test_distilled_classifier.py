@@ -1,0 +1,176 @@
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from mmengine.optim import OptimWrapper
+from torch import Tensor, nn
+
+from cpvt_mm.errors import UserError
+from cpvt_mm.registry import MODELS
+from cpvt_mm.stack import require
+
+require('mmpretrain')
+
+from mmpretrain.registry import MODELS as MMPRETRAIN_MODELS  # noqa: E402
+from mmpretrain.structures import DataSample  # noqa: E402
+
+CLASSES = 5
+TEACHER = dict(
+    type='mmpretrain.ImageClassifier',
+    backbone=dict(type='mmpretrain.ResNet', depth=18, stem_channels=8, base_channels=8, zero_init_residual=False),
+    neck=dict(type='mmpretrain.GlobalAveragePooling'),
+    head=dict(type='mmpretrain.LinearClsHead', num_classes=CLASSES, in_channels=64),
+    data_preprocessor=dict(type='mmpretrain.ClsDataPreprocessor'))
+BACKBONE = dict(type='cpvt_mm.CPVT', arch=dict(embed_dims=24, depth=2, num_heads=2), cls_token=False, dist_token=True,
+                out_type='gap')
+IMAGES = torch.randn(6, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+LABELS = [0, 1, 2, 3, 4, 0]
+
+
+def classifier(**options: Any) -> nn.Module:
+    return MODELS.build({**dict(
+        type='cpvt_mm.DistilledClassifier',
+        backbone=BACKBONE,
+        head=dict(type='cpvt_mm.DistilledHead', num_classes=CLASSES, in_channels=24,
+                  loss=dict(type='mmpretrain.LabelSmoothLoss', label_smooth_val=0.1, mode='original')),
+        teacher=TEACHER,
+        data_preprocessor=dict(type='mmpretrain.ClsDataPreprocessor', num_classes=CLASSES)), **options})
+
+
+def samples() -> list[DataSample]:
+    return [DataSample().set_gt_label(label) for label in LABELS]
+
+
+@pytest.fixture
+def teacher() -> nn.Module:
+    """With statistics unlike those of a batch, and classes that differ between images."""
+    teacher = MMPRETRAIN_MODELS.build(TEACHER)
+    for module in teacher.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean.normal_(std=0.1)
+            module.running_var.uniform_(0.5, 2)
+    with torch.no_grad():
+        teacher.head.fc.bias -= teacher.eval()(IMAGES).mean(dim=0)
+    return teacher
+
+
+@pytest.fixture
+def checkpoint(teacher: nn.Module, tmp_path: Path) -> str:
+    path = tmp_path / 'teacher.pth'
+    torch.save(dict(state_dict=teacher.state_dict()), path)
+    return str(path)
+
+
+@pytest.fixture
+def model(checkpoint: str) -> nn.Module:
+    model = classifier(teacher_checkpoint=checkpoint)
+    model.init_weights()
+    return model.train()
+
+
+def test_the_teacher_judges_the_batch_that_the_student_sees(model: nn.Module, teacher: nn.Module) -> None:
+    with torch.no_grad():
+        teacher_labels = teacher.eval()(IMAGES).argmax(dim=1)
+    assert len(set(teacher_labels.tolist())) > 1
+    pooled, token = model.backbone(IMAGES)[-1]
+    losses = model.loss(IMAGES, samples())
+    assert set(losses) == {'loss_cls', 'loss_distill'}
+    smooth = 0.9 * F.one_hot(torch.tensor(LABELS), CLASSES) + 0.1 / CLASSES
+    expected = (-(smooth * model.head.fc(pooled).log_softmax(dim=1)).sum(dim=1).mean() / 2
+                - model.head.fc_dist(token).log_softmax(dim=1)[range(6), teacher_labels].mean() / 2)
+    torch.testing.assert_close(sum(losses.values()), expected)
+
+
+def test_the_batch_is_mixed_for_both(checkpoint: str) -> None:
+    mixing = dict(augments=dict(type='mmpretrain.Mixup', alpha=0.8))
+    model = classifier(teacher_checkpoint=checkpoint, train_cfg=mixing)
+    model.init_weights()
+    seen: dict[str, Tensor] = {}
+    for name, network in dict(student=model.backbone, teacher=model.teacher).items():
+        network.register_forward_pre_hook(lambda _, args, name=name: seen.update({name: args[0]}))
+    images = torch.randint(0, 256, (6, 3, 32, 32))
+    data = model.data_preprocessor(dict(inputs=images, data_samples=samples()), training=True)
+    model(**data, mode='loss')
+    assert torch.equal(seen['student'], seen['teacher'])
+    assert not torch.equal(seen['student'], images.float())
+
+
+def test_a_step_of_training_changes_the_student_only(model: nn.Module) -> None:
+    before = {name: copy.deepcopy(network.state_dict())
+              for name, network in dict(student=model, teacher=model.teacher).items()}
+    optimizer = OptimWrapper(torch.optim.SGD(model.parameters(), lr=0.1))
+    model.train_step(dict(inputs=IMAGES, data_samples=samples()), optimizer)
+    torch.testing.assert_close(model.teacher.state_dict(), before['teacher'], rtol=0, atol=0)
+    unchanged = [name for name, value in model.state_dict().items() if torch.equal(value, before['student'][name])]
+    assert not unchanged
+
+
+def test_the_teacher_is_fixed_and_no_part_of_the_model(model: nn.Module) -> None:
+    model.eval().train().requires_grad_(True)
+    assert not any(module.training for module in model.teacher.modules())
+    assert not any(parameter.requires_grad for parameter in model.teacher.parameters())
+    sum(model.loss(IMAGES, samples()).values()).backward()
+    assert all(parameter.grad is None for parameter in model.teacher.parameters())
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    for names in (model.state_dict(), dict(model.named_parameters()), dict(model.named_modules())):
+        assert not any('teacher' in name for name in names)
+
+
+def test_the_teacher_moves_along(model: nn.Module) -> None:
+    model.double()
+    assert {parameter.dtype for parameter in model.teacher.parameters()} == {torch.float64}
+    model.to('meta')
+    assert {tensor.device.type for tensor in model.teacher.state_dict().values()} == {'meta'}
+
+
+def test_a_students_weights_are_all_that_a_checkpoint_needs(model: nn.Module, checkpoint: str) -> None:
+    other = classifier(teacher_checkpoint=checkpoint)
+    other.load_state_dict(model.state_dict())
+    torch.testing.assert_close(other.loss(IMAGES, samples()), model.loss(IMAGES, samples()))
+
+
+def test_predicts_without_a_teacher() -> None:
+    model = classifier().eval()
+    predictions = model(IMAGES, mode='predict')
+    assert model.teacher is None
+    scores = torch.stack([sample.pred_score for sample in predictions])
+    torch.testing.assert_close(scores, model(IMAGES).exp())
+    torch.testing.assert_close(scores.sum(dim=1), torch.ones(6))
+
+
+@pytest.mark.parametrize('begin', [
+    lambda model: model.init_weights(),
+    lambda model: model(IMAGES, samples(), mode='loss'),
+])
+def test_training_without_the_teachers_weights_is_refused(begin: Callable[[nn.Module], object]) -> None:
+    with pytest.raises(UserError) as caught:
+        begin(classifier())
+    assert str(caught.value).startswith('model.teacher_checkpoint is not set')
+    assert '\n' not in str(caught.value)
+
+
+def test_weights_of_another_teacher_are_refused(tmp_path: Path, teacher: nn.Module) -> None:
+    path = tmp_path / 'other.pth'
+    torch.save(teacher.backbone.state_dict(), path)
+    with pytest.raises(UserError, match=r'other\.pth does not fit the ImageClassifier it is for'):
+        classifier(teacher_checkpoint=str(path)).init_weights()
+
+
+def test_a_teacher_of_other_classes_is_refused(checkpoint: str) -> None:
+    model = classifier(teacher_checkpoint=checkpoint, head=dict(type='cpvt_mm.DistilledHead', num_classes=CLASSES + 1,
+                                                                in_channels=24))
+    with pytest.raises(ValueError, match='teacher knows 5 classes, but the head has num_classes 6'):
+        model.loss(IMAGES, samples())
+
+
+@pytest.mark.parametrize('backbone', [
+    {**BACKBONE, 'dist_token': False},
+    dict(type='cpvt_mm.PyramidCPVT', arch='nano'),
+])
+def test_a_backbone_without_distillation_token_is_refused(backbone: dict) -> None:
+    with pytest.raises(ValueError, match=r'has no distillation token.* set its dist_token to True'):
+        classifier(backbone=backbone)
