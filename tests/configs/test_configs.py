@@ -1,5 +1,6 @@
 """Every shipped config: decay keys that match, one training step, one prediction."""
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,33 +10,67 @@ from mmengine.config import Config
 from mmengine.logging import MessageHub
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, DefaultScope
+from torch import nn
 
 from cpvt_mm.engine import load_config, train
-from tests.conftest import ROOT
+from cpvt_mm.engine.run import build_runner
+from tests.conftest import MASK_RCNN, ROOT, UPERNET
+from tests.encodings import ENCODINGS
 
-CONFIGS = sorted((ROOT / 'configs').glob('[!_]*/*.py'))
+# Those of mmpretrain have tests of their own.
+CONFIGS = sorted(path for path in (ROOT / 'configs').glob('[!_]*/*.py') if 'in1k' not in path.stem)
+EXAMPLES = [path for path in CONFIGS if path.parent.name == 'position_encodings']
+TOYS = [path for path in CONFIGS if path.parent.name == 'toy']
+# Encodings whose weights are not learnt, and those that have none.
+FIXED = ('random-table', 'random-fourier', 'peg-fixed')
+WEIGHTLESS = ('none', 'sinusoidal-1d', 'sinusoidal-2d', 'rotary')
+
+
+@pytest.fixture(autouse=True)
+def unformatted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs print and write their configs; yapf's formatting takes half of the time."""
+    monkeypatch.setattr(Config, 'fromfile', partial(Config.fromfile, format_python_code=False))
 
 
 def test_all_are_here() -> None:
-    archs = dict(t='tiny', s='small', b='base', l='large')
-    expected = {f'{head}_pyramid-cpvt-{a}_{rest}': name for head, rest, sizes in [
-        ('mask-rcnn', 'fpn_1x_coco', 'tsbl'), ('retinanet', 'fpn_1x_coco', 'tsbl'),
-        ('mask-rcnn', 'fpn_amp-ms-crop-3x_coco', 'sbl'), ('upernet', '8xb2-160k_ade20k-512x512', 'sbl'),
-        ('semantic-fpn', '8xb4-80k_ade20k-512x512', 'sbl')] for a, name in archs.items() if a in sizes}
-    found = {path.stem: Config.fromfile(path).model.backbone.arch for path in CONFIGS if path.parent.name != 'toy'}
+    archs = dict(ti='tiny', t='tiny', s='small', b='base', l='large')
+    expected = {f'{head}-{a}_{rest}': archs[a] for head, rest, sizes in [
+        ('mask-rcnn_pyramid-cpvt', 'fpn_1x_coco', 't s b l'), ('retinanet_pyramid-cpvt', 'fpn_1x_coco', 't s b l'),
+        ('mask-rcnn_pyramid-cpvt', 'fpn_amp-ms-crop-3x_coco', 's b l'),
+        ('upernet_pyramid-cpvt', '8xb2-160k_ade20k-512x512', 's b l'),
+        ('semantic-fpn_pyramid-cpvt', '8xb4-80k_ade20k-512x512', 's b l'),
+        ('mask-rcnn_cpvt', 'sfp_1x_coco', 'ti s b'),
+        ('upernet_cpvt', 'sfp_8xb2-160k_ade20k-512x512', 'ti s b')] for a in sizes.split()}
+    found = {path.stem: Config.fromfile(path).model.backbone.arch for path in CONFIGS
+             if path not in (*EXAMPLES, *TOYS)}
     assert found == expected
 
 
-@pytest.mark.parametrize('pattern, lr, weight_decay, length, warm_up, batch', [
-    ('mask-rcnn*_1x_*', 2e-4, 1e-4, 12, 500, 16),
-    ('retinanet*_1x_*', 1e-4, 1e-4, 12, 500, 16),
-    ('mask-rcnn*_amp-ms-crop-3x_*', 1e-4, 0.05, 36, 500, 16),
-    ('upernet*_8xb2-160k_*', 6e-5, 0.01, 160000, 1500, 16),
-    ('semantic-fpn*_8xb4-80k_*', 1e-4, 1e-4, 80000, None, 32),
+@pytest.mark.parametrize('path', EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_switches_the_encoding_and_no_other_key(path: Path) -> None:
+    head, arch, encoding, *rest = path.stem.split('_')
+    cfg = Config.fromfile(path)
+    base = Config.fromfile(ROOT / 'configs/pyramid_cpvt' / f'{"_".join([head, arch, *rest])}.py')
+    assert 'position_encoding' not in base.model.backbone
+    wanted = {'learnable': 'learnable-2d', 'sinusoidal': 'sinusoidal-2d'}.get(encoding, encoding)
+    assert cfg.model.backbone.pop('position_encoding') == ENCODINGS[wanted]
+    if 'learnable' in encoding and head == 'upernet':  # the table is for the crops
+        assert cfg.model.backbone.pop('img_size') == cfg.crop_size[0] == 512
+    assert cfg.to_dict() == base.to_dict()
+
+
+@pytest.mark.parametrize('pattern, lr, weight_decay, length, warm_up, batch, drop_path_rate', [
+    ('pyramid_cpvt/mask-rcnn*_1x_*', 2e-4, 1e-4, 12, 500, 16, 0.2),
+    ('pyramid_cpvt/retinanet*_1x_*', 1e-4, 1e-4, 12, 500, 16, 0.2),
+    ('pyramid_cpvt/mask-rcnn*_amp-ms-crop-3x_*', 1e-4, 0.05, 36, 500, 16, 0.2),
+    ('pyramid_cpvt/upernet*_8xb2-160k_*', 6e-5, 0.01, 160000, 1500, 16, 0.2),
+    ('pyramid_cpvt/semantic-fpn*_8xb4-80k_*', 1e-4, 1e-4, 80000, None, 32, 0.2),
+    ('cpvt/mask-rcnn*_1x_*', 1e-4, 0.1, 12, 500, 16, 0.1),
+    ('cpvt/upernet*_8xb2-160k_*', 6e-5, 0.01, 160000, 1500, 16, 0.1),
 ])
-def test_schedules_are_those_of_the_original(pattern: str, lr: float, weight_decay: float, length: int,
-                                             warm_up: int | None, batch: int) -> None:
-    paths = list((ROOT / 'configs/pyramid_cpvt').glob(f'{pattern}.py'))
+def test_schedules_are_those_of_the_sources(pattern: str, lr: float, weight_decay: float, length: int,
+                                            warm_up: int | None, batch: int, drop_path_rate: float) -> None:
+    paths = list((ROOT / 'configs').glob(f'{pattern}.py'))
     assert len(paths) >= 3
     for path in paths:
         cfg = Config.fromfile(path)
@@ -45,11 +80,11 @@ def test_schedules_are_those_of_the_original(pattern: str, lr: float, weight_dec
         assert [s.end for s in cfg.param_scheduler if s.type == 'LinearLR'] == ([warm_up] if warm_up else [])
         assert cfg.param_scheduler[-1].end == length
         assert cfg.auto_scale_lr.base_batch_size == 8 * cfg.train_dataloader.batch_size == batch
-        assert cfg.model.backbone.drop_path_rate == 0.2
+        assert cfg.model.backbone.drop_path_rate == drop_path_rate
         assert (cfg.optim_wrapper.type == 'AmpOptimWrapper') == ('amp' in path.stem)
 
 
-@pytest.mark.parametrize('path', CONFIGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize('path', [path for path in CONFIGS if path not in EXAMPLES], ids=lambda path: path.stem)
 def test_position_encodings_and_norms_have_no_weight_decay(path: Path) -> None:
     cfg = load_config(path)
     cfg.optim_wrapper.type = 'OptimWrapper'
@@ -62,8 +97,9 @@ def test_position_encodings_and_norms_have_no_weight_decay(path: Path) -> None:
     for key in keys:
         assert any(key in name for name, _ in model.named_parameters())
     for name, parameter in model.named_parameters():
-        wanted = 0 if any(key in name for key in keys) else cfg.optim_wrapper.optimizer.weight_decay
-        assert decay[id(parameter)] == wanted, name
+        exempt = any(word in name for word in (*keys, 'cls_token', 'dist_token'))
+        assert decay[id(parameter)] == (0 if exempt else cfg.optim_wrapper.optimizer.weight_decay), name
+    assert all('norm' in name for name, module in model.named_modules() if isinstance(module, nn.LayerNorm))
 
 
 def shrink_images(node: Any) -> None:
@@ -132,3 +168,23 @@ def test_trains_a_step_and_predicts_at_odd_sizes(path: Path, data: Path, tmp_pat
     assert 'train/loss' in losses
     assert all(torch.tensor(value).isfinite() for value in losses.values())
     assert ('val/coco/bbox_mAP' if cfg.default_scope == 'mmdet' else 'val/mIoU') in scalars
+
+
+@pytest.mark.parametrize('encoding', ENCODINGS)
+@pytest.mark.parametrize('path', [MASK_RCNN, UPERNET], ids=lambda path: path.stem)
+def test_every_encoding_trains_a_step_at_odd_sizes(path: Path, encoding: str, data: Path, tmp_path: Path) -> None:
+    cfg = load_config(path, work_dir=str(tmp_path))
+    cut_down(cfg, data)
+    cfg.model.backbone.position_encoding = ENCODINGS[encoding]
+    for key in ('val_cfg', 'val_dataloader', 'val_evaluator'):
+        cfg[key] = None
+    runner = build_runner(cfg)
+    encodings = [stage.position_encoding for stage in runner.model.backbone.stages]
+    parameters = [parameter for part in encodings for parameter in part.parameters()]
+    buffers = [buffer for part in encodings for buffer in part.buffers()]
+    assert bool(parameters) == (encoding not in (*FIXED, *WEIGHTLESS)) and bool(buffers) == (encoding in FIXED)
+    before = [tensor.clone() for tensor in (*parameters, *buffers)]
+    runner.train()
+    assert torch.tensor(MessageHub.get_current_instance().get_scalar('train/loss').current()).isfinite()
+    changed = [not torch.equal(*pair) for pair in zip(before, (*parameters, *buffers), strict=True)]
+    assert changed == [True] * len(parameters) + [False] * len(buffers)

@@ -1,0 +1,13 @@
+# ViTDet's pyramid and optimizer (arXiv 2203.16527, section 3 and appendix A.2) in mmdet's 1x schedule of 8 x 2 images.
+# Without a class token, as in CPVT-GAP: a detector reads patches only. Weights of a model that has one want
+# cls_token=True.
+_base_ = 'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py'
+model = dict(
+    backbone=dict(_delete_=True, type='cpvt_mm.CPVT', arch='small', cls_token=False, drop_path_rate=0.1),
+    neck=dict(_delete_=True, type='cpvt_mm.SimpleFeaturePyramid', in_channels=384, num_outs=5))
+optim_wrapper = dict(
+    optimizer=dict(_delete_=True, type='AdamW', lr=1e-4, weight_decay=0.1),
+    paramwise_cfg=dict(custom_keys={
+        'position_encoding': dict(decay_mult=0.),
+        'norm': dict(decay_mult=0.)
+    }))

@@ -1,0 +1,8 @@
+# The pyramid's setting. Without a class token, as in CPVT-GAP: a segmentor reads patches only. Weights of a model that
+# has one want cls_token=True.
+_base_ = '../pyramid_cpvt/upernet_pyramid-cpvt-s_8xb2-160k_ade20k-512x512.py'
+model = dict(
+    backbone=dict(_delete_=True, type='cpvt_mm.CPVT', arch='small', cls_token=False, drop_path_rate=0.1),
+    neck=dict(type='cpvt_mm.SimpleFeaturePyramid', in_channels=384),
+    decode_head=dict(in_channels=[256, 256, 256, 256]),
+    auxiliary_head=dict(in_channels=256))

@@ -1,0 +1,3 @@
+# The table is for the crops that it is trained on.
+_base_ = '../pyramid_cpvt/upernet_pyramid-cpvt-s_8xb2-160k_ade20k-512x512.py'
+model = dict(backbone=dict(img_size=512, position_encoding=[dict(type='PEG'), dict(type='LearnablePE')]))

@@ -1,0 +1,116 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cpvt_mm import CPVT, SimpleFeaturePyramid
+
+SIZES = [(1, 1), (1, 6), (5, 7), (8, 8), (13, 2)]
+
+
+def randomised(**kwargs: object) -> SimpleFeaturePyramid:
+    """With other values than ones and zeros in its norms."""
+    neck = SimpleFeaturePyramid(**kwargs)
+    for parameter in neck.parameters():
+        parameter.data.normal_(std=0.5)
+    return neck
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('height, width', SIZES)
+@pytest.mark.parametrize('in_stride', [4, 8, 16, 32])
+def test_each_stride_has_its_share_of_cells_rounded_up(in_stride: int, height: int, width: int) -> None:
+    neck = SimpleFeaturePyramid(32, in_stride, out_channels=24)
+    outputs = neck([torch.randn(2, 32, height, width)])
+    expected = [(2, 24, -(-height * in_stride // s), -(-width * in_stride // s)) for s in (4, 8, 16, 32)]
+    assert [tuple(output.shape) for output in outputs] == expected
+    assert all(output.is_contiguous() and output.isfinite().all() for output in outputs)
+
+
+@torch.no_grad()
+def test_levels_are_those_of_the_paper() -> None:
+    """Against the paper's words, written with functions: one transposed convolution, or two with a norm between."""
+    neck, x = randomised(in_channels=16, out_channels=8), torch.randn(2, 16, 5, 7)
+
+    def norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        centred = x - x.mean(dim=1, keepdim=True)
+        deviation = (centred.square().mean(dim=1, keepdim=True) + 1e-6).sqrt()
+        return centred / deviation * weight[:, None, None] + bias[:, None, None]
+
+    for output, level, stride in zip(neck([x]), neck.levels, (4, 8, 16, 32), strict=True):
+        parameters = list(level.parameters())
+        scaled = F.max_pool2d(F.pad(x, (0, 1, 0, 1), value=-torch.inf), 2) if stride == 32 else x
+        if stride in (4, 8):
+            scaled = F.conv_transpose2d(scaled, parameters.pop(0), parameters.pop(0), stride=2)
+        if stride == 4:
+            scaled = F.gelu(norm(scaled, parameters.pop(0), parameters.pop(0)))
+            scaled = F.conv_transpose2d(scaled, parameters.pop(0), parameters.pop(0), stride=2)
+        conv1, weight1, bias1, conv2, weight2, bias2 = parameters
+        expected = norm(F.conv2d(scaled, conv1), weight1, bias1)
+        expected = norm(F.conv2d(expected, conv2, padding=1), weight2, bias2)
+        torch.testing.assert_close(output, expected, atol=1e-4, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_an_odd_last_row_and_column_reach_the_coarser_maps() -> None:
+    neck, x = randomised(in_channels=16, in_stride=8, out_channels=8), torch.randn(1, 16, 5, 9)
+    last_row, last_column = x.clone(), x.clone()
+    last_row[:, :, -1] += 9
+    last_column[..., -1] += 9
+    for output, below, right in zip(neck([x]), neck([last_row]), neck([last_column]), strict=True):
+        assert (output[:, :, -1] - below[:, :, -1]).abs().max() > 1e-3
+        assert (output[..., -1] - right[..., -1]).abs().max() > 1e-3
+
+
+@torch.no_grad()
+def test_further_outputs_are_the_last_subsampled() -> None:
+    neck = SimpleFeaturePyramid(16, out_channels=8, num_outs=6)
+    outputs = neck([torch.randn(1, 16, 11, 13)])
+    assert [tuple(output.shape[2:]) for output in outputs[3:]] == [(6, 7), (3, 4), (2, 2)]
+    assert torch.equal(outputs[4], outputs[3][..., ::2, ::2])
+    assert torch.equal(outputs[5], outputs[4][..., ::2, ::2])
+
+
+@torch.no_grad()
+def test_strides_can_be_others() -> None:
+    outputs = SimpleFeaturePyramid(16, in_stride=16, strides=(2, 64))([torch.randn(1, 16, 5, 3)])
+    assert [tuple(output.shape) for output in outputs] == [(1, 256, 40, 24), (1, 256, 2, 1)]
+
+
+@torch.no_grad()
+def test_only_the_last_map_is_read() -> None:
+    neck, first, last = SimpleFeaturePyramid(16), torch.randn(1, 16, 4, 4), torch.randn(1, 16, 4, 4)
+    for one, two in zip(neck([last]), neck((first, last)), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_behind_the_backbone_every_parameter_gets_a_gradient() -> None:
+    arch = dict(embed_dims=48, depth=2, num_heads=3)
+    backbone, neck = CPVT(arch, cls_token=False), SimpleFeaturePyramid(48, out_channels=24, num_outs=5)
+    outputs = neck(backbone(torch.randn(2, 3, 50, 90)))
+    assert [tuple(output.shape[2:]) for output in outputs] == [(16, 24), (8, 12), (4, 6), (2, 3), (1, 2)]
+    sum((output * torch.randn_like(output)).sum() for output in outputs).backward()
+    for module in (backbone, neck):
+        assert [name for name, p in module.named_parameters() if p.grad is None or not p.grad.any()] == []
+
+
+@pytest.mark.parametrize('kwargs, error, words', [
+    (dict(in_channels=0), ValueError, ('in_channels', '0', 'at least 1')),
+    (dict(in_channels=10), ValueError, ('in_channels', '10', 'divisible by 4')),
+    (dict(in_stride=14), ValueError, ('14', 'in_stride', 'power of two')),
+    (dict(strides=(4, 12)), ValueError, ('12', 'strides', 'power of two')),
+    (dict(strides=(8, 4)), ValueError, ('strides', '(8, 4)', 'increasing')),
+    (dict(strides=(4, 4)), ValueError, ('strides', '(4, 4)', 'increasing')),
+    (dict(strides=()), ValueError, ('strides', '()')),
+    (dict(strides=4), ValueError, ('strides', '4')),
+    (dict(out_channels=None), ValueError, ('out_channels', 'None')),
+    (dict(num_outs=3), ValueError, ('num_outs', '3', 'at least 4')),
+    (dict(num_outs=5.), ValueError, ('num_outs', '5.0', 'int')),
+    (dict(out_chanels=8), TypeError, ('out_chanels', 'out_channels')),
+])
+def test_bad_arguments_are_named(kwargs: dict, error: type[Exception], words: tuple[str, ...]) -> None:
+    with pytest.raises(error) as caught:
+        SimpleFeaturePyramid(**{'in_channels': 16, **kwargs})
+    for word in words:
+        assert word in str(caught.value)
+    assert '\n' not in str(caught.value)
