@@ -192,6 +192,16 @@ def test_checkpointing_changes_no_output_and_no_gradient(name: str) -> None:
     torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
 
 
+def test_checkpointing_keeps_fewer_tensors() -> None:
+    kept = {}
+    for with_cp in (False, True):
+        sizes: list[int] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, sizes=sizes: sizes.append(t.numel()) or t, lambda t: t):
+            CPVT(NARROW, with_cp=with_cp)(torch.randn(1, 3, 128, 128))
+        kept[with_cp] = sum(sizes)
+    assert kept[True] < kept[False] / 3
+
+
 @every_encoding
 @pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
 def test_autocast_stays_finite(dtype: torch.dtype, name: str) -> None:

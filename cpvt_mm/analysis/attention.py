@@ -1,0 +1,149 @@
+"""Attention weights of chosen blocks, and where in an image their queries and keys lie."""
+import inspect
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from cpvt_mm.errors import UserError
+from cpvt_mm.models import CPVT, PyramidCPVT
+from cpvt_mm.models.backbones.pyramid_cpvt import STRIDES
+from cpvt_mm.models.grid import Grid
+from cpvt_mm.models.layers import Attention, Block
+
+# A pixel, x and y, or the class token.
+Query = tuple[int, int] | Literal['cls']
+
+
+@dataclass(frozen=True)
+class AttentionMap:
+    """Attention of one block for one image.
+
+    Attributes:
+        weights: Of each query to each key, `(heads, E + H * W, E + H' * W')`; over the keys they sum to 1.
+        grid: Of the queries, H x W; E class and distillation tokens are in front.
+        key_grid: Of the keys, H' x W'.
+        stride: Pixels a cell of `grid` spans per side.
+    """
+    weights: Tensor
+    grid: Grid
+    key_grid: Grid
+    stride: int
+
+    @property
+    def key_stride(self) -> int:
+        """Pixels a cell of `key_grid` spans per side."""
+        return self.stride * self.key_grid.cell
+
+    def of_query(self, query: Query) -> Tensor:
+        """To each key that has a place, `(heads, H', W')`; with class tokens, what goes to them is missing from 1."""
+        row = 0
+        if query != 'cls':
+            x, y = query
+            row = self._num_extra + y // self.stride * self.grid.width + x // self.stride
+        keys = self.weights[:, row, -self.key_grid.size:]
+        return keys.unflatten(1, (self.key_grid.height, self.key_grid.width))
+
+    def of_all(self) -> Tensor:
+        """Of each query to each key that have a place, mean of the heads: `(H * W, H' * W')`."""
+        return self.weights[:, -self.grid.size:, -self.key_grid.size:].mean(dim=0)
+
+    @property
+    def _num_extra(self) -> int:
+        return self.weights.shape[1] - self.grid.size
+
+
+def name_blocks(backbone: CPVT | PyramidCPVT) -> dict[str, tuple[Block, int]]:
+    """Blocks with the pixels a token spans: of CPVT '0', '1', ..., of PyramidCPVT '0.0' (stage and block), ..."""
+    if isinstance(backbone, CPVT):
+        return {str(i): (block, backbone.patch_embed.patch_size) for i, block in enumerate(backbone.blocks)}
+    return {f'{i}.{j}': (block, STRIDES[i])
+            for i, stage in enumerate(backbone.stages) for j, block in enumerate(stage.blocks)}
+
+
+def default_blocks(backbone: CPVT | PyramidCPVT) -> list[str]:
+    """Of each stage (of CPVT: of all) the second block, if it has two: the first that sees what a PEG adds.
+
+    That block is the paper's choice (CPVT, arXiv 2102.10882).
+    """
+    parts = [name.rpartition('.') for name in name_blocks(backbone)]
+    return list({stage: stage + dot + index for stage, dot, index in parts if index in ('0', '1')}.values())
+
+
+@torch.no_grad()
+def collect(backbone: CPVT | PyramidCPVT, image: Tensor, names: Sequence[str]) -> dict[str, AttentionMap]:
+    """Runs a backbone in eval mode and keeps the attention of some blocks.
+
+    Args:
+        backbone: What attends.
+        image: `(1, 3, H, W)`.
+        names: Of the blocks, as of `name_blocks`.
+
+    Returns:
+        A map for each name.
+
+    Raises:
+        UserError: If there is no such block.
+    """
+    blocks = name_blocks(backbone)
+    for name in names:
+        if name not in blocks:
+            raise UserError(f'there is no block {name}: the backbone has {", ".join(blocks)}.')
+    maps: dict[str, AttentionMap] = {}
+
+    def keep(attn: Attention, args: tuple, kwargs: dict, name: str) -> None:
+        given = inspect.signature(attn.forward).bind(*args, **kwargs).arguments
+        grid = given.get('grid') or Grid(*given['x'].shape[1:3])
+        key_grid = Grid(-(-grid.height // attn.sr_ratio), -(-grid.width // attn.sr_ratio), attn.sr_ratio)
+        maps[name] = AttentionMap(attn.weights(*args, **kwargs)[0], grid, key_grid, blocks[name][1])
+
+    hooks = [blocks[name][0].attn.register_forward_pre_hook(partial(keep, name=name), with_kwargs=True)
+             for name in names]
+    try:
+        backbone(image)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {name: maps[name] for name in names}
+
+
+def average(backbone: CPVT | PyramidCPVT, images: Iterable[Tensor], names: Sequence[str]) -> dict[str, Tensor]:
+    """Attention of each place to each place, averaged over heads and images (CPVT, arXiv 2102.10882).
+
+    Args:
+        backbone: What attends; in eval mode.
+        images: At least one `(1, 3, H, W)`, all of one size.
+        names: Of the blocks.
+
+    Returns:
+        For each name `(H * W, H' * W')`, as of `AttentionMap.of_all`.
+    """
+    sums: dict[str, Tensor] = {}
+    count = 0
+    for image in images:
+        count += 1
+        for name, found in collect(backbone, image, names).items():
+            sums[name] = sums.get(name, 0) + found.of_all()
+    return {name: total / count for name, total in sums.items()}
+
+
+def parse_query(words: Sequence[str], backbone: CPVT | PyramidCPVT, height: int, width: int) -> Query:
+    """'cls', or x and y of a pixel of an image of `height` x `width`.
+
+    Raises:
+        UserError: If it is neither, or the backbone has no class token.
+    """
+    if list(words) == ['cls']:
+        if getattr(backbone, 'cls_token', None) is None:
+            raise UserError('--query cls is not possible: the backbone has no class token; name a pixel, X Y.')
+        return 'cls'
+    if len(words) != 2 or not all(word.isdecimal() for word in words):
+        raise UserError(f'--query is {" ".join(words)!r}, but must be two whole numbers, X Y, or cls.')
+    x, y = map(int, words)
+    if x >= width or y >= height:
+        raise UserError(f'--query {x} {y} is outside of the image of {width} x {height} pixels: take X from 0 to '
+                        f'{width - 1} and Y from 0 to {height - 1}.')
+    return x, y

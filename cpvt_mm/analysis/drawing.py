@@ -1,0 +1,97 @@
+"""Figures of the analysis tools."""
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from torch import Tensor
+
+from .equivariance import Equivariance
+
+
+def equivariance_figure(results: dict[str, Equivariance], margin: int, title: str) -> Figure:
+    """A heat map for each name, all in one scale; the white frame holds the inner cells."""
+    columns = min(len(results), 4)
+    rows = -(-len(results) // columns)
+    figure = Figure(figsize=(max(2.4 * columns + 0.8, 7), 2.5 * rows + 0.5), layout='constrained')
+    figure.suptitle(title, fontsize='medium')
+    panels = figure.subplots(rows, columns, squeeze=False)
+    # Exact ones are 1e-7, tables 1: a linear scale would show either tables or the others.
+    scale = LogNorm(1e-3, 2, clip=True)
+    for axes in panels.flat:
+        axes.set_axis_off()
+    for axes, (name, result) in zip(panels.flat, results.items(), strict=False):
+        drawn = axes.imshow(result.cells.numpy(), norm=scale, cmap='viridis')
+        height, width = result.cells.shape
+        axes.add_patch(Rectangle((margin - 0.5, margin - 0.5), width - 2 * margin, height - 2 * margin, fill=False,
+                                 edgecolor='white', linewidth=1.5))
+        axes.set_title(f'{name}: {result.error:.2g}', fontsize='medium')
+    figure.colorbar(drawn, ax=panels, label='relative error', shrink=0.8, extend='min')
+    return figure
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """One map to draw over an image.
+
+    Attributes:
+        title: Of the panel.
+        values: `(H', W')`, at least 0.
+        cell: Pixels of the image that one of them spans per side, from the top left.
+    """
+    title: str
+    values: Tensor
+    cell: int
+
+
+def overlay_figure(image: np.ndarray, overlays: Sequence[Sequence[Overlay]], mark: tuple[int, int] | None,
+                   title: str) -> Figure:
+    """The image, and each overlay on it, from transparent at 0 to bright yellow at its highest value.
+
+    Args:
+        image: `(H, W, 3)` RGB, uint8.
+        overlays: Rows of panels.
+        mark: Pixel to mark with a cross, x and y, or None.
+        title: Of the figure.
+    """
+    height, width = image.shape[:2]
+    columns = max(map(len, overlays))
+    panel = 2.4
+    figure = Figure(figsize=(panel * columns, (panel * height / width + 0.4) * len(overlays) + 0.4),
+                    layout='constrained')
+    figure.suptitle(title, fontsize='medium')
+    grey = np.repeat(image.mean(axis=2, keepdims=True), 3, axis=2) / 255
+    panels = figure.subplots(len(overlays), columns, squeeze=False)
+    for axes in panels.flat:
+        axes.set_axis_off()
+    for row, row_overlays in zip(panels, overlays, strict=True):
+        for axes, overlay in zip(row, row_overlays, strict=False):
+            values = overlay.values.numpy()
+            rows, cols = values.shape
+            axes.imshow(grey, extent=(0, width, height, 0))
+            axes.imshow(values, extent=(0, cols * overlay.cell, rows * overlay.cell, 0), cmap='plasma',
+                        vmin=0, alpha=0.7 * values / values.max())
+            # Cells at the right and at the bottom may reach beyond the image.
+            axes.set(xlim=(0, width), ylim=(height, 0))
+            axes.set_title(overlay.title, fontsize='small')
+            if mark:
+                axes.plot(mark[0] + 0.5, mark[1] + 0.5, 'x', color='cyan', markersize=8, markeredgewidth=2)
+    return figure
+
+
+def grid_figure(maps: dict[str, Tensor], title: str) -> Figure:
+    """Attention as matrices, a row for each query and a column for each key, `(queries, keys)` each."""
+    columns = min(len(maps), 4)
+    rows = -(-len(maps) // columns)
+    figure = Figure(figsize=(max(4 * columns, 7), 4 * rows + 0.3), layout='constrained')
+    figure.suptitle(title, fontsize='medium')
+    panels = figure.subplots(rows, columns, squeeze=False).flat
+    for axes in panels[len(maps):]:
+        axes.set_axis_off()
+    for axes, (name, weights) in zip(panels, maps.items(), strict=False):
+        drawn = axes.imshow(weights.numpy(), aspect='auto', cmap='viridis', vmin=0, interpolation='nearest')
+        axes.set(title=f'block {name}', xlabel='key, in rows of the grid', ylabel='query, in rows of the grid')
+        figure.colorbar(drawn, ax=axes)
+    return figure

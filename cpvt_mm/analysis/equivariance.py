@@ -1,0 +1,150 @@
+"""Translation equivariance: how far features move with the image.
+
+A picture on an empty canvas moves by whole cells of every grid in the network; between cells no vision transformer is
+equivariant, because its patches do not overlap. Nothing enters or leaves, so that attention that knows no positions
+sees the same tokens in another order, and what then changes is the doing of the position encoding. (Crops of a larger
+image would measure mostly what new content at the border does to attention, with no position encoding, too.)
+"""
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cpvt_mm.errors import UserError
+from cpvt_mm.models import CPVT, PyramidCPVT
+from cpvt_mm.models.backbones.pyramid_cpvt import STRIDES
+from cpvt_mm.models.layers import Attention
+
+# What the tool compares, by name.
+ENCODINGS: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {
+    'none': None,
+    'learnable 2-D': dict(type='LearnablePE'),
+    'sinusoidal 1-D': dict(type='SinusoidalPE', ndim=1),
+    'sinusoidal 2-D': dict(type='SinusoidalPE'),
+    'random table': dict(type='RandomTablePE'),
+    'random Fourier': dict(type='RandomFourierPE'),
+    'rotary': dict(type='RotaryPE'),
+    'relative': dict(type='RelativePE'),
+    'PEG': dict(type='PEG'),
+    'PEG, k = 1': dict(type='PEG', kernel_size=1),
+    'PEG + learnable 2-D': [dict(type='PEG'), dict(type='LearnablePE')],
+}
+
+
+@dataclass(frozen=True)
+class Equivariance:
+    """Of one function on one image.
+
+    Attributes:
+        error: RMS of the difference between the features of the same content before and after it moves, in units of the
+            RMS by which features vary from place to place; over inner cells. 0: they move with the image; sqrt(2): they
+            have nothing in common.
+        cells: The same for each cell of the canvas, where the content was before it moved, `(h, w)`; NaN where no move
+            takes it to an inner cell.
+        stride: Pixels a cell spans per side.
+    """
+    error: float
+    cells: Tensor
+    stride: int
+
+
+def measure(features: Callable[[Tensor], Tensor], image: Tensor, shift: int, stride: int, margin: int) -> Equivariance:
+    """Compares the features of an image with those after a move in each of the eight directions.
+
+    The variation is taken about each channel's mean, because what all places share says nothing about any of them.
+
+    Args:
+        features: `(1, 3, H, W)` -> `(1, C, h, w)`.
+        image: `(1, 3, H, W)`; its outer `shift` pixels are empty.
+        shift: Pixels; a multiple of `stride`.
+        stride: Pixels a cell of the features spans per side.
+        margin: Cells at each border of the canvas that are no inner cells: where padding reaches without attention.
+    """
+    still, step = features(image)[0], shift // stride
+    inner = (..., slice(margin, still.shape[1] - margin), slice(margin, still.shape[2] - margin))
+    squares = []
+    for y, x in itertools.product((-step, 0, step), repeat=2):
+        if (y, x) != (0, 0):
+            moved = torch.full_like(still, math.nan)
+            moved[inner] = features(image.roll((y * stride, x * stride), dims=(2, 3)))[0][inner]
+            # Back to where the content was; negative padding cuts off.
+            moved = F.pad(moved, (-x, x, -y, y), value=math.nan)
+            squares.append((still - moved).square().mean(dim=0))
+    squares = torch.stack(squares)
+    variance = still[inner].var(dim=(1, 2), correction=0).mean()
+    return Equivariance(error=(squares[inner].nanmean() / variance).sqrt().item(),
+                        cells=(squares.nanmean(dim=0) / variance).sqrt(), stride=stride)
+
+
+@torch.no_grad()
+def measure_backbone(backbone: CPVT | PyramidCPVT, image: Tensor, shift: int, margin: int,
+                     output: int | None = None) -> Equivariance:
+    """`measure` of one output of a backbone in eval mode.
+
+    Args:
+        backbone: One that returns maps.
+        image: `(1, 3, H, W)`, sides multiples of `cell_period`; its outer `shift` pixels are empty.
+        shift: Pixels; a multiple of `cell_period`.
+        margin: Cells of the output at each border of the canvas that are left out.
+        output: Index of the output. Defaults to None: the last of stride 16 or finer, where both backbones have the
+            same grid, and enough cells.
+
+    Raises:
+        UserError: If there is no such output, or sizes do not fit.
+    """
+    strides, period = backbone.strides, cell_period(backbone)
+    if isinstance(backbone, CPVT) and backbone.out_type != 'featmap':
+        raise UserError(f'out_type of the backbone is {backbone.out_type!r}, but must be featmap: there is a feature '
+                        'for each place in maps only.')
+    if output is None:
+        output = max((i for i, stride in enumerate(strides) if stride <= 16), default=0)
+    if output not in range(len(strides)):
+        raise UserError(f'there is no output {output}: the backbone has {len(strides)}, counted from 0.')
+    height, width = image.shape[2:]
+    for name, pixels in (('canvas', height), ('canvas', width), ('shift', shift)):
+        if pixels < 1 or pixels % period:
+            raise UserError(f'the {name} of {pixels} pixels is no multiple of {period} pixels, which are whole cells '
+                            'of every grid in this backbone: choose one.')
+    stride = strides[output]
+    if margin < 0 or min(height, width) // stride - 2 * margin - shift // stride < 1:
+        raise UserError(f'a margin of {margin} cells of {stride} pixels leaves no cell to compare in a canvas of '
+                        f'{width} x {height} pixels after a move by {shift}: choose another margin, shift or size.')
+    return measure(lambda canvas: backbone(canvas)[output], image, shift, stride, margin)
+
+
+def cell_period(backbone: CPVT | PyramidCPVT) -> int:
+    """Pixels: shifts by its multiples are whole cells of every grid of tokens and of every grid of reduced keys."""
+    if isinstance(backbone, CPVT):
+        return backbone.patch_embed.patch_size
+    return math.lcm(*(STRIDES[i] * block.attn.sr_ratio
+                      for i, stage in enumerate(backbone.stages) for block in stage.blocks))
+
+
+def draw_weights(backbone: nn.Module, seed: int) -> None:
+    """Draws weights with which attention and position encodings matter as they do in a trained network.
+
+    Those a network is constructed with are so small that attention is the same for all keys, and a table hardly there.
+    Here linear layers and convolutions keep variance (normal, 1 / fan-in), and tables and tokens are of variance 1;
+    biases are small, norms stay. What is not the position encoding's is the same whatever the encoding.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for _, module in sorted(backbone.named_modules(), key=lambda named: 'position_encoding' in named[0]):
+        if isinstance(module, nn.LayerNorm):
+            continue
+        is_matrix = isinstance(module, (nn.Linear, nn.Conv2d))
+        for name, parameter in module.named_parameters(recurse=False):
+            std = 1. if not is_matrix else 0.02 if name == 'bias' else parameter[0].numel()**-0.5
+            nn.init.normal_(parameter, std=std, generator=generator)
+
+
+def remove_attention(backbone: nn.Module) -> None:
+    """Has every attention give zero, so that only its block's residual path and MLP are left."""
+    for module in backbone.modules():
+        if isinstance(module, Attention):
+            nn.init.zeros_(module.proj.weight)
+            nn.init.zeros_(module.proj.bias)

@@ -1,0 +1,44 @@
+import numpy as np
+import torch
+
+from cpvt_mm.analysis.drawing import Overlay, equivariance_figure, grid_figure, overlay_figure
+from cpvt_mm.analysis.equivariance import Equivariance
+
+
+def test_a_heat_map_for_each_result_in_one_scale_with_a_frame() -> None:
+    cells = torch.rand(6, 8)
+    cells[0, 0] = torch.nan
+    results = {name: Equivariance(error, factor * cells, 16)
+               for name, error, factor in [('a', 0.5, 1), ('b', 1e-6, 0), ('c', 1., 2), ('d', 1., 2), ('e', 1., 2)]}
+    figure = equivariance_figure(results, margin=2, title='a title')
+    drawn = [axes for axes in figure.axes if axes.images]
+    assert [axes.get_title() for axes in drawn] == ['a: 0.5', 'b: 1e-06', 'c: 1', 'd: 1', 'e: 1']
+    assert len({axes.images[0].norm for axes in drawn}) == 1
+    frame, = drawn[0].patches
+    assert (frame.get_xy(), frame.get_width(), frame.get_height()) == ((1.5, 1.5), 4, 2)
+    figure.canvas.draw()
+
+
+def test_overlays_lie_on_the_image_cell_by_cell() -> None:
+    image = np.zeros((70, 50, 3), np.uint8)
+    rows = [[Overlay('block 0', torch.rand(3, 2), 32)], [Overlay('block 1', torch.rand(18, 13), 4)] * 2]
+    figure = overlay_figure(image, rows, mark=(10, 20), title='a title')
+    drawn = [axes for axes in figure.axes if axes.images]
+    assert [axes.get_title() for axes in drawn] == ['block 0', 'block 1', 'block 1']
+    for axes, extent in zip(drawn, [(0, 64, 96, 0), (0, 52, 72, 0), (0, 52, 72, 0)], strict=True):
+        assert tuple(axes.images[1].get_extent()) == extent
+        assert (axes.get_xlim(), axes.get_ylim()) == ((0, 50), (70, 0))  # nothing of it beyond the image
+        assert axes.lines[0].get_xydata().tolist() == [[10.5, 20.5]]
+    figure.canvas.draw()
+    assert not any(axes.lines for axes in overlay_figure(image, rows, mark=None, title='').axes)
+
+
+def test_matrices_have_queries_in_rows_and_keys_in_columns() -> None:
+    maps = {f'{i}.1': torch.rand(12, 4) for i in range(5)}
+    figure = grid_figure(maps, 'a title')
+    drawn = [axes for axes in figure.axes if axes.get_title()]
+    assert [axes.get_title() for axes in drawn] == [f'block {name}' for name in maps]
+    for axes, weights in zip(drawn, maps.values(), strict=True):
+        assert np.array_equal(axes.images[0].get_array(), weights)
+        assert (axes.get_xlabel()[:3], axes.get_ylabel()[:5]) == ('key', 'query')
+    figure.canvas.draw()

@@ -1,0 +1,117 @@
+"""Measures how far a backbone's features move with a picture on an empty canvas.
+
+Without --checkpoint: for one position encoding after another, in the same backbone with the same random weights. With
+it: for the encoding that it was trained with. Writes a figure, and the table beside it as .md and .csv.
+"""
+import argparse
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from mmengine.config import Config, DictAction
+from rich.progress import track
+from torch import Tensor
+
+from cpvt_mm.analysis.drawing import equivariance_figure
+from cpvt_mm.analysis.equivariance import (
+    ENCODINGS,
+    Equivariance,
+    draw_weights,
+    measure_backbone,
+    remove_attention,
+)
+from cpvt_mm.analysis.inputs import backbone_config, load_backbone, read_square, smooth_noise, to_input
+from cpvt_mm.analysis.report import to_csv
+from cpvt_mm.engine import load_config
+from cpvt_mm.errors import UserError, exit_on_error
+from cpvt_mm.files import write_figure, write_text
+
+IMAGENET = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], bgr_to_rgb=True)
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument('config', nargs='?', help='config file of mmdet, mmseg or mmpretrain; not given: --backbone')
+    parser.add_argument('--checkpoint', help="weights of the config's model; not given: random weights")
+    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
+                        help='values of the config to override; keys are dotted')
+    parser.add_argument('--backbone', choices=['CPVT', 'PyramidCPVT'], default='CPVT', help='without a config')
+    parser.add_argument('--arch', default='tiny', help='its arch')
+    parser.add_argument('--image', type=Path, help='the picture, its central square; not given: smooth noise')
+    parser.add_argument('--size', type=int, default=224,
+                        help='pixels a side of the canvas; the picture is two shifts smaller')
+    parser.add_argument('--shift', type=int, default=32, help='pixels that the picture moves, in eight directions')
+    parser.add_argument('--margin', type=int, default=2,
+                        help='cells of the feature map that are left out at each border; PEGs of kernel size 3 reach 2')
+    parser.add_argument('--output', type=int, metavar='INDEX',
+                        help="which of the backbone's outputs; not given: the last of stride 16 or finer")
+    parser.add_argument('--seed', type=int, default=0, help='of random weights and noise')
+    parser.add_argument('--out', type=Path, default=Path('work_dirs/translation_equivariance.png'),
+                        help='the figure')
+    return parser.parse_args()
+
+
+def read_config(args: argparse.Namespace) -> Config:
+    if args.config:
+        return load_config(args.config, args.cfg_options)
+    if args.checkpoint or args.cfg_options:
+        raise UserError('--checkpoint and --cfg-options are for a config: name the one it was trained with.')
+    backbone = dict(type=f'cpvt_mm.{args.backbone}', arch=args.arch, img_size=args.size)
+    return Config(dict(model=dict(backbone=backbone, data_preprocessor=IMAGENET)))
+
+
+def read_canvas(args: argparse.Namespace, cfg: Config) -> Tensor:
+    """The picture in the middle, room to move around it: `(1, 3, size, size)`."""
+    side = args.size - 2 * args.shift
+    if args.shift < 1 or side < 1:
+        raise UserError(f'--size {args.size} and --shift {args.shift} leave no picture: it is two shifts smaller.')
+    picture = to_input(read_square(args.image, side), cfg) if args.image else smooth_noise(side, args.seed)
+    # Zeros are what batches are padded with, too.
+    return F.pad(picture, (args.shift,) * 4)
+
+
+def measure_all(args: argparse.Namespace, cfg: Config) -> dict[str, tuple[Equivariance, Equivariance]]:
+    """For each encoding: of the full network, and with its attention removed."""
+    canvas, backbone = read_canvas(args, cfg), backbone_config(cfg)
+    own = backbone.get('position_encoding', dict(type='PEG'))
+    if args.checkpoint:
+        encodings = {'of the checkpoint': own}
+    else:
+        encodings = ENCODINGS if own in ENCODINGS.values() else {'of the config': own, **ENCODINGS}
+    results = {}
+    for name, encoding in track(encodings.items(), 'Measuring'):
+        backbone.position_encoding = encoding
+        torch.manual_seed(args.seed)  # some encodings draw what they do not learn
+        model = load_backbone(cfg, args.checkpoint)
+        if not args.checkpoint:
+            draw_weights(model, args.seed)
+        full = measure_backbone(model, canvas, args.shift, args.margin, args.output)
+        remove_attention(model)
+        results[name] = full, measure_backbone(model, canvas, args.shift, args.margin, args.output)
+    return results
+
+
+@exit_on_error
+def main() -> None:
+    args = parse_args()
+    results = measure_all(args, read_config(args))
+    full = {name: result for name, (result, _) in results.items()}
+    stride = next(iter(full.values())).stride
+    what = Path(args.config or f'{args.backbone}-{args.arch}').stem
+    title = (f'{what}, features of stride {stride}: a picture moves by {args.shift} pixels on a canvas of '
+             f'{args.size} x {args.size}')
+    rows = [dict(encoding=name, error=result.error, error_without_attention=removed.error)
+            for name, (result, removed) in results.items()]
+    table = '\n'.join([
+        f'{title}. Relative error:', '', '| encoding | full network | attention removed |', '|---|---|---|',
+        *(f'| {row["encoding"]} | {row["error"]:.2g} | {row["error_without_attention"]:.2g} |' for row in rows), ''])
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    write_text(args.out.with_suffix('.md'), table)
+    write_text(args.out.with_suffix('.csv'), to_csv(rows))
+    write_figure(args.out.with_suffix('.png'), equivariance_figure(full, args.margin, title))
+    print(table)
+    print(f'Also in {args.out.parent}: {", ".join(args.out.stem + suffix for suffix in (".png", ".md", ".csv"))}')
+
+
+if __name__ == '__main__':
+    main()
