@@ -119,8 +119,10 @@ def test_frozen_stages_get_no_gradient_and_stay_in_eval_mode(frozen_stages: int)
             assert module.training != f'{name}.'.startswith(prefixes), name
 
 
-def test_checkpointing_changes_no_output_and_no_gradient() -> None:
-    models = [PyramidCPVT(NARROW, drop_rate=0.1, drop_path_rate=0.3, with_cp=with_cp) for with_cp in (False, True)]
+@pytest.mark.parametrize('name', ENCODINGS)
+def test_checkpointing_changes_no_output_and_no_gradient(name: str) -> None:
+    models = [PyramidCPVT(NARROW, position_encoding=ENCODINGS[name], drop_rate=0.1, drop_path_rate=0.3,
+                          with_cp=with_cp) for with_cp in (False, True)]
     models[1].load_state_dict(models[0].state_dict())
     image, results = torch.randn(2, 3, 70, 90), []
     for model in models:
@@ -141,15 +143,27 @@ def test_checkpointing_keeps_fewer_tensors() -> None:
     assert kept[True] < kept[False] / 3
 
 
+@pytest.mark.parametrize('name', ENCODINGS)
 @pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
-def test_autocast_stays_finite(backbone: PyramidCPVT, dtype: torch.dtype) -> None:
-    image = torch.randn(2, 3, 75, 100)
+def test_autocast_stays_finite(dtype: torch.dtype, name: str) -> None:
+    backbone, image = PyramidCPVT(NARROW, position_encoding=ENCODINGS[name]), torch.randn(2, 3, 75, 100)
     with torch.autocast('cpu', dtype=dtype):
         outputs = backbone.train()(image)
         loss = sum(output.float().square().mean() for output in outputs)
     loss.backward()
     assert all(output.isfinite().all() for output in outputs)
     assert all(p.grad.isfinite().all() for p in backbone.parameters())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('name', ENCODINGS)
+def test_it_is_one_graph_at_any_size(name: str) -> None:
+    torch.compiler.reset()
+    model = PyramidCPVT(NARROW, out_indices=(0,), position_encoding=ENCODINGS[name]).eval()  # all stages take minutes
+    compiled = torch.compile(model, backend='eager', fullgraph=True, dynamic=True)
+    for height, width in ((64, 96), (75, 50)):
+        image = torch.randn(1, 3, height, width)
+        torch.testing.assert_close(compiled(image), model(image))
 
 
 class LargestTensor(TorchDispatchMode):
