@@ -4,12 +4,16 @@ Every run has a folder, and every result a file in it that is written when it is
 or is asked for more encodings, seeds or sizes, goes on from what is there.
 """
 import json
+import multiprocessing
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.runner import Runner, find_latest_checkpoint
@@ -19,6 +23,8 @@ from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.files import write_text
 
 Encoding = dict[str, Any] | list[dict[str, Any]] | None
+# What a run is doing, how much of it is done, and of how much.
+State = tuple[str, int, int]
 
 
 def read_encodings(path: str | Path) -> dict[str, Encoding]:
@@ -56,6 +62,9 @@ class Run:
     seed: int
     work_dir: Path
     options: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f'{self.encoding}, seed {self.seed}'
 
     @property
     def folder(self) -> Path:
@@ -97,15 +106,68 @@ class Run:
             train(self.load(), resume='auto', hooks=[ReportIterations(on_iteration)])
             write_text(finished, Path(find_latest_checkpoint(self.folder)).name)
 
-    def test(self, size: int) -> dict[str, float]:
-        """Metrics by name, with test images resized to fit a square of `size` pixels a side."""
-        path = self.folder / f'test_{size}.json'
-        if not path.exists():
+    def test(self, size: int) -> None:
+        """Tests, with images resized to fit a square of `size` pixels a side; nothing to do where that is done."""
+        if not self._results(size).exists():
             cfg = self.load()
             set_test_size(cfg, size)
             metrics = test(cfg, self.folder / (self.folder / 'finished.txt').read_text())
-            write_text(path, json.dumps({name: float(value) for name, value in metrics.items()}))
-        return json.loads(path.read_text())
+            write_text(self._results(size), json.dumps({name: float(value) for name, value in metrics.items()}))
+
+    def is_complete(self, sizes: Sequence[int]) -> bool:
+        return all(self._results(size).exists() for size in sizes)
+
+    def metrics(self, size: int) -> dict[str, float]:
+        """By name; of a test that is done."""
+        return json.loads(self._results(size).read_text())
+
+    def _results(self, size: int) -> Path:
+        return self.folder / f'test_{size}.json'
+
+
+def complete(runs: Sequence[Run], sizes: Sequence[int], jobs: int = 1) -> Iterator[dict[str, State]]:
+    """Trains and tests what is not yet done, several runs at a time, each in a process with its share of the cores.
+
+    Threads of one process that wait for each other are slow where another process has a core, so processes are what
+    shares a machine.
+
+    Args:
+        runs: All of them.
+        sizes: Of the test images, in pixels a side.
+        jobs: Processes. Defaults to 1.
+
+    Yields:
+        Every half second, the state of each run that has begun, by name.
+    """
+    runs = [run for run in runs if not run.is_complete(sizes)]
+    if not runs:
+        return
+    threads = max((os.cpu_count() or 1) // jobs, 1)
+    context = multiprocessing.get_context('spawn')  # torch's threads do not survive a fork
+    with context.Manager() as manager, ProcessPoolExecutor(min(jobs, len(runs)), context) as pool:
+        states = manager.dict()
+        waiting = {pool.submit(_complete, run, sizes, threads, states) for run in runs}
+        try:
+            while waiting:
+                done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
+                for future in done:
+                    future.result()
+                yield dict(states)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _complete(run: Run, sizes: Sequence[int], threads: int, states: MutableMapping[str, State]) -> None:
+    torch.set_num_threads(threads)
+
+    def on_iteration(done: int, total: int) -> None:
+        states[str(run)] = 'training', done, total
+
+    run.train(on_iteration)
+    for done, size in enumerate(sizes):
+        states[str(run)] = 'testing', done, len(sizes)
+        run.test(size)
+    states[str(run)] = 'done', len(sizes), len(sizes)
 
 
 class ReportIterations(Hook):

@@ -8,7 +8,7 @@ from pathlib import Path
 from mmengine.config import DictAction
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from cpvt_mm.analysis.comparison import Run, read_encodings
+from cpvt_mm.analysis.comparison import Run, complete, read_encodings
 from cpvt_mm.analysis.report import plot, to_csv, to_markdown
 from cpvt_mm.errors import UserError, exit_on_error
 from cpvt_mm.files import write_figure, write_text
@@ -26,6 +26,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--seeds', type=int, nargs='+', default=[0, 1], help='one training for each')
     parser.add_argument('--sizes', type=int, nargs='+', default=[96, 128, 192, 256, 384],
                         help='pixels a side of the test images')
+    parser.add_argument('--jobs', type=int, default=2, help='trainings at a time; each gets its share of the cores')
     parser.add_argument('--metric', default='mIoU', help='what the table and the plot show')
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/position_encodings'),
                         help='folder of the study')
@@ -37,6 +38,8 @@ def parse_args() -> argparse.Namespace:
 @exit_on_error
 def main() -> None:
     args = parse_args()
+    if args.jobs < 1:
+        raise UserError(f'--jobs is {args.jobs}, but must be at least 1.')
     encodings = read_encodings(args.encodings)
     for name in args.only or ():
         if name not in encodings:
@@ -46,23 +49,16 @@ def main() -> None:
             for seed in args.seeds for name in args.only or encodings]
     for run in runs:
         run.check_folder()
-    rows = []
     with Progress(TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()) as progress:
-        overall = progress.add_task('runs', total=len(runs))
-        for run in runs:
-            label = f'{run.encoding}, seed {run.seed}'
-            task = progress.add_task(f'{label}: training', total=None)
-            run.train(lambda done, total, task=task: progress.update(task, completed=done, total=total))
-            progress.update(task, description=f'{label}: testing', completed=0, total=len(args.sizes))
-            for size in args.sizes:
-                metrics = run.test(size)
-                if args.metric not in metrics:
-                    raise UserError(f'{args.metric!r} is not a metric of {args.config}; there are '
-                                    f'{", ".join(metrics)}.')
-                rows.append(dict(encoding=run.encoding, seed=run.seed, size=size, **metrics))
-                progress.advance(task)
-            progress.remove_task(task)
-            progress.advance(overall)
+        tasks = {}
+        for states in complete(runs, args.sizes, args.jobs):
+            for name, (what, done, total) in states.items():
+                tasks[name] = tasks[name] if name in tasks else progress.add_task(name)
+                progress.update(tasks[name], description=f'{name}: {what}', completed=done, total=total)
+    rows = [dict(encoding=run.encoding, seed=run.seed, size=size, **run.metrics(size))
+            for run in runs for size in args.sizes]
+    if args.metric not in rows[0]:
+        raise UserError(f'{args.metric!r} is not a metric of {args.config}; there are {", ".join(rows[0])}.')
     table = to_markdown(rows, 'encoding', args.metric)
     write_text(args.work_dir / 'results.csv', to_csv(rows))
     write_text(args.work_dir / 'results.md', table)
