@@ -5,6 +5,7 @@ for one of MAE's, and for visual grounding only. PyPI has no torchvision for CPU
 """
 import importlib
 import sys
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 # Those that name torchvision at import are among them.
@@ -39,6 +40,7 @@ def _stand_ins() -> dict[str, ModuleType]:
         'torchvision', 'torchvision.ops', 'torchvision.ops.boxes', 'torchvision.transforms',
         'torchvision.transforms.functional', 'torchvision.transforms.transforms')}
     for name, module in modules.items():
+        module.__spec__ = ModuleSpec(name, loader=None)  # as find_spec wants it
         parent, _, child = name.rpartition('.')
         if parent:
             setattr(modules[parent], child, module)

@@ -1,5 +1,5 @@
 # The pyramid's setting. Without a class token, as in CPVT-GAP: a segmentor reads patches only. Weights of a model that
-# has one want cls_token=True.
+# has one want cls_token=True, and no decay of it.
 _base_ = '../pyramid_cpvt/upernet_pyramid-cpvt-s_8xb2-160k_ade20k-512x512.py'
 model = dict(
     backbone=dict(_delete_=True, type='cpvt_mm.CPVT', arch='small', cls_token=False, drop_path_rate=0.1),

@@ -1,2 +1,3 @@
+# The table is of 224 pixels a side, as ImageNet's models have it, and stretched to every image.
 _base_ = '../pyramid_cpvt/mask-rcnn_pyramid-cpvt-s_fpn_1x_coco.py'
 model = dict(backbone=dict(position_encoding=dict(type='LearnablePE')))

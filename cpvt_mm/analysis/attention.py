@@ -1,5 +1,4 @@
 """Attention weights of chosen blocks, and where in an image their queries and keys lie."""
-import inspect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -65,12 +64,10 @@ def name_blocks(backbone: CPVT | PyramidCPVT) -> dict[str, tuple[Block, int]]:
 
 
 def default_blocks(backbone: CPVT | PyramidCPVT) -> list[str]:
-    """Of each stage (of CPVT: of all) the second block, if it has two: the first that sees what a PEG adds.
-
-    That block is the paper's choice (CPVT, arXiv 2102.10882).
-    """
-    parts = [name.rpartition('.') for name in name_blocks(backbone)]
-    return list({stage: stage + dot + index for stage, dot, index in parts if index in ('0', '1')}.values())
+    """Of each stage (of CPVT: of all) the second block, if it has two: the first that sees what a PEG adds."""
+    if isinstance(backbone, CPVT):
+        return [str(min(1, len(backbone.blocks) - 1))]
+    return [f'{i}.{min(1, len(stage.blocks) - 1)}' for i, stage in enumerate(backbone.stages)]
 
 
 @torch.no_grad()
@@ -94,14 +91,13 @@ def collect(backbone: CPVT | PyramidCPVT, image: Tensor, names: Sequence[str]) -
             raise UserError(f'there is no block {name}: the backbone has {", ".join(blocks)}.')
     maps: dict[str, AttentionMap] = {}
 
-    def keep(attn: Attention, args: tuple, kwargs: dict, name: str) -> None:
-        given = inspect.signature(attn.forward).bind(*args, **kwargs).arguments
-        grid = given.get('grid') or Grid(*given['x'].shape[1:3])
+    def keep(attn: Attention, args: tuple, name: str) -> None:
+        x, *_, grid = args  # as Block passes them
+        grid = grid or Grid(*x.shape[1:3])
         key_grid = Grid(-(-grid.height // attn.sr_ratio), -(-grid.width // attn.sr_ratio), attn.sr_ratio)
-        maps[name] = AttentionMap(attn.weights(*args, **kwargs)[0], grid, key_grid, blocks[name][1])
+        maps[name] = AttentionMap(attn.weights(*args)[0], grid, key_grid, blocks[name][1])
 
-    hooks = [blocks[name][0].attn.register_forward_pre_hook(partial(keep, name=name), with_kwargs=True)
-             for name in names]
+    hooks = [blocks[name][0].attn.register_forward_pre_hook(partial(keep, name=name)) for name in names]
     try:
         backbone(image)
     finally:

@@ -22,6 +22,8 @@ from cpvt_mm.engine import load_config, test, train
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.files import write_text
 
+from .inputs import load_backbone
+
 Encoding = dict[str, Any] | list[dict[str, Any]] | None
 # What a run is doing, how much of it is done, and of how much.
 State = tuple[str, int, int]
@@ -79,15 +81,18 @@ class Run:
         cfg.log_level = 'WARNING'
         return cfg
 
-    def check_folder(self) -> None:
-        """Claims the folder.
+    def claim_folder(self) -> None:
+        """Sees that the run is possible, and that the folder is its own.
 
         Raises:
-            UserError: If it holds results of another config.
+            UserError: If the backbone cannot be built, no test size be set, or the folder holds results of another
+                config.
         """
-        cfg = self.load().to_dict()
-        cfg.pop('work_dir')
-        recipe, path = json.dumps(cfg, indent=1, sort_keys=True, default=str), self.folder / 'recipe.json'
+        cfg = self.load()
+        content = {key: value for key, value in cfg.to_dict().items() if key != 'work_dir'}
+        recipe, path = json.dumps(content, indent=1, sort_keys=True, default=str), self.folder / 'recipe.json'
+        set_test_size(cfg, 1)
+        load_backbone(cfg)
         if not path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             write_text(path, recipe)

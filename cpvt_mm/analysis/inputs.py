@@ -10,7 +10,7 @@ from mmengine.config import Config, ConfigDict
 from mmengine.registry import MODELS, DefaultScope
 from torch import Tensor
 
-from cpvt_mm.engine.checkpoint import load_weights
+from cpvt_mm.checkpoints.reading import load_weights
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.models import CPVT, PyramidCPVT
 

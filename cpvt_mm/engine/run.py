@@ -12,9 +12,9 @@ from mmengine.logging import print_log
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner, find_latest_checkpoint
 
+from cpvt_mm.checkpoints.reading import check_fits, read_tensors_only
 from cpvt_mm.errors import UserError
 
-from .checkpoint import check_fits, read_tensors_only
 from .painting import PaintPredictions
 
 

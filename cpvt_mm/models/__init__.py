@@ -1,4 +1,4 @@
-from .backbones import ARCHS, CPVT, PyramidCPVT
+from .backbones import ARCHS, CPVT, PLAIN_ARCHS, PyramidCPVT
 from .necks import SimpleFeaturePyramid
 from .position_encodings import (
     PEG,
@@ -12,5 +12,5 @@ from .position_encodings import (
     StageSpec,
 )
 
-__all__ = ['ARCHS', 'CPVT', 'PEG', 'LearnablePE', 'PositionEncoding', 'PyramidCPVT', 'RandomFourierPE', 'RandomTablePE',
-           'RelativePE', 'RotaryPE', 'SimpleFeaturePyramid', 'SinusoidalPE', 'StageSpec']
+__all__ = ['ARCHS', 'CPVT', 'PEG', 'PLAIN_ARCHS', 'LearnablePE', 'PositionEncoding', 'PyramidCPVT', 'RandomFourierPE',
+           'RandomTablePE', 'RelativePE', 'RotaryPE', 'SimpleFeaturePyramid', 'SinusoidalPE', 'StageSpec']

@@ -1,7 +1,11 @@
 """Checks of constructor arguments: each error is one sentence that names the argument and what is allowed."""
 import functools
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import MISSING, fields
+from typing import Any, TypeVar
+
+Arch = TypeVar('Arch')
 
 
 def check_keywords(init: Callable[..., None]) -> Callable[..., None]:
@@ -24,22 +28,28 @@ def check_names(what: str, names: Collection[str], allowed: Collection[str],
         raise error(f'{unknown[0]!r} is not {what}; allowed are {", ".join(map(str, allowed))}.')
 
 
-def check_rate(name: str, value: float) -> None:
-    """Raises a ValueError unless `value` is a number in [0, 1)."""
-    if not isinstance(value, (int, float)) or not 0 <= value < 1:
-        raise ValueError(f'{name} is {value!r}, but must be a number in [0, 1).')
-
-
 def check_positive(name: str, value: int) -> None:
     """Raises a ValueError unless `value` is an int of at least 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f'{name} is {value!r}, but must be an int of at least 1.')
 
 
+def check_above(name: str, value: float, bound: float) -> None:
+    """Raises a ValueError unless `value` is a number above `bound`."""
+    if not isinstance(value, (int, float)) or not value > bound:
+        raise ValueError(f'{name} is {value!r}, but must be a number above {bound}.')
+
+
 def check_rates(**rates: float) -> None:
-    """`check_rate` of each argument."""
-    for name, rate in rates.items():
-        check_rate(name, rate)
+    """Raises a ValueError unless each is a number in [0, 1)."""
+    for name, value in rates.items():
+        if not isinstance(value, (int, float)) or not 0 <= value < 1:
+            raise ValueError(f'{name} is {value!r}, but must be a number in [0, 1).')
+
+
+def is_sequence_of_ints(value: object) -> bool:
+    """Whether it is a list or tuple of ints; True and False are none."""
+    return isinstance(value, (list, tuple)) and all(type(item) is int for item in value)
 
 
 def check_img_size(img_size: int | tuple[int, int]) -> tuple[int, int]:
@@ -50,3 +60,17 @@ def check_img_size(img_size: int | tuple[int, int]) -> tuple[int, int]:
     for side in sides:
         check_positive('img_size', side)
     return tuple(sides)
+
+
+def parse_arch(arch: str | dict[str, Any], cls: type[Arch], named: Mapping[str, Arch]) -> Arch:
+    """The one of `named` that is called `arch`, or the `cls`, a dataclass, of a dict; else raises a ValueError."""
+    allowed = [field.name for field in fields(cls)]
+    required = [field.name for field in fields(cls) if field.default is MISSING]
+    if isinstance(arch, dict):
+        check_names('a key of arch', arch, allowed)
+        if not set(required) <= set(arch):
+            raise ValueError(f'arch has only {", ".join(arch)}, but must have {", ".join(required)}.')
+        return cls(**arch)
+    if arch not in list(named):
+        raise ValueError(f'{arch!r} is not an arch; allowed are {", ".join(named)}, or a dict of {", ".join(allowed)}.')
+    return named[arch]

@@ -14,6 +14,7 @@ from torch import nn
 
 from cpvt_mm.engine import load_config, train
 from cpvt_mm.engine.run import build_runner
+from cpvt_mm.models.position_encodings import PositionEncodings
 from tests.conftest import MASK_RCNN, ROOT, UPERNET
 from tests.encodings import ENCODINGS
 
@@ -170,8 +171,11 @@ def test_trains_a_step_and_predicts_at_odd_sizes(path: Path, data: Path, tmp_pat
     assert ('val/coco/bbox_mAP' if cfg.default_scope == 'mmdet' else 'val/mIoU') in scalars
 
 
-@pytest.mark.parametrize('encoding', ENCODINGS)
-@pytest.mark.parametrize('path', [MASK_RCNN, UPERNET], ids=lambda path: path.stem)
+STEPS = [(path, encoding) for path in (MASK_RCNN, UPERNET) for encoding in ENCODINGS] + [
+    (path, encoding) for path in TOYS if '_cpvt_' in path.stem for encoding in ('rotary', 'relative', 'peg-learnable')]
+
+
+@pytest.mark.parametrize('path, encoding', STEPS, ids=lambda value: getattr(value, 'stem', value))
 def test_every_encoding_trains_a_step_at_odd_sizes(path: Path, encoding: str, data: Path, tmp_path: Path) -> None:
     cfg = load_config(path, work_dir=str(tmp_path))
     cut_down(cfg, data)
@@ -179,7 +183,7 @@ def test_every_encoding_trains_a_step_at_odd_sizes(path: Path, encoding: str, da
     for key in ('val_cfg', 'val_dataloader', 'val_evaluator'):
         cfg[key] = None
     runner = build_runner(cfg)
-    encodings = [stage.position_encoding for stage in runner.model.backbone.stages]
+    encodings = [module for module in runner.model.modules() if isinstance(module, PositionEncodings)]
     parameters = [parameter for part in encodings for parameter in part.parameters()]
     buffers = [buffer for part in encodings for buffer in part.buffers()]
     assert bool(parameters) == (encoding not in (*FIXED, *WEIGHTLESS)) and bool(buffers) == (encoding in FIXED)

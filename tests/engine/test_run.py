@@ -7,8 +7,8 @@ import torch
 from mmengine.logging import MessageHub
 
 from cpvt_mm import engine
+from cpvt_mm.checkpoints.reading import read_checkpoint
 from cpvt_mm.engine import load_config, train
-from cpvt_mm.engine.checkpoint import read_checkpoint
 from cpvt_mm.errors import UserError
 from tests.conftest import MASK_RCNN, UPERNET, toy_overrides
 

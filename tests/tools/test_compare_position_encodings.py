@@ -65,6 +65,9 @@ def test_the_default_encodings_are_those_of_the_study() -> None:
 @pytest.mark.parametrize('args, words', [
     (('--only', 'GEP'), "'GEP' is not among the encodings of"),
     (('--encodings', 'nowhere.py'), 'nowhere.py cannot be read'),
+    (('--jobs', 0), '--jobs is 0, but must be at least 1'),
+    (('--cfg-options', 'model.backbone.img_size=0'), 'img_size is 0'),
+    (('--cfg-options', 'test_dataloader.dataset.pipeline.1.type=Pad'), 'has no Resize'),
     (('--encodings', ROOT / 'configs/_base_/mmseg_runtime.py'), 'encodings of'),
 ])
 def test_what_a_user_gets_wrong_is_one_sentence(compare: Callable[..., str], args: tuple, words: str) -> None:

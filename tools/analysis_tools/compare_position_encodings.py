@@ -35,6 +35,19 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def report(args: argparse.Namespace, runs: list[Run]) -> str:
+    """Writes the results of the runs that are complete, and returns them as a table."""
+    rows = [dict(encoding=run.encoding, seed=run.seed, size=size, **run.metrics(size))
+            for run in runs if run.is_complete(args.sizes) for size in args.sizes]
+    if args.metric not in rows[0]:
+        raise UserError(f'{args.metric!r} is not a metric of {args.config}; there are {", ".join(rows[0])}.')
+    table = to_markdown(rows, 'encoding', args.metric)
+    write_text(args.work_dir / 'results.csv', to_csv(rows))
+    write_text(args.work_dir / 'results.md', table)
+    write_figure(args.work_dir / 'results.png', plot(rows, 'encoding', args.metric, Path(args.config).stem))
+    return table
+
+
 @exit_on_error
 def main() -> None:
     args = parse_args()
@@ -44,26 +57,20 @@ def main() -> None:
     for name in args.only or ():
         if name not in encodings:
             raise UserError(f'{name!r} is not among the encodings of {args.encodings}: {", ".join(encodings)}.')
-    # A seed of all encodings before the next one: what is there can be compared at any time.
+    # A seed of all encodings before the next one, so that what is there can be compared.
     runs = [Run(args.config, name, encodings[name], seed, args.work_dir, args.cfg_options)
             for seed in args.seeds for name in args.only or encodings]
     for run in runs:
-        run.check_folder()
+        run.claim_folder()
     with Progress(TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()) as progress:
-        tasks = {}
+        tasks, num_complete = {}, 0
         for states in complete(runs, args.sizes, args.jobs):
             for name, (what, done, total) in states.items():
                 tasks[name] = tasks[name] if name in tasks else progress.add_task(name)
                 progress.update(tasks[name], description=f'{name}: {what}', completed=done, total=total)
-    rows = [dict(encoding=run.encoding, seed=run.seed, size=size, **run.metrics(size))
-            for run in runs for size in args.sizes]
-    if args.metric not in rows[0]:
-        raise UserError(f'{args.metric!r} is not a metric of {args.config}; there are {", ".join(rows[0])}.')
-    table = to_markdown(rows, 'encoding', args.metric)
-    write_text(args.work_dir / 'results.csv', to_csv(rows))
-    write_text(args.work_dir / 'results.md', table)
-    write_figure(args.work_dir / 'results.png', plot(rows, 'encoding', args.metric, Path(args.config).stem))
-    print(table)
+            if num_complete < (num_complete := sum(run.is_complete(args.sizes) for run in runs)):
+                report(args, runs)
+    print(report(args, runs))
     print(f'Also in {args.work_dir}: results.csv, results.md, results.png')
 
 

@@ -1,4 +1,4 @@
-from .cpvt import CPVT
+from .cpvt import CPVT, PLAIN_ARCHS
 from .pyramid_cpvt import ARCHS, PyramidCPVT
 
-__all__ = ['ARCHS', 'CPVT', 'PyramidCPVT']
+__all__ = ['ARCHS', 'CPVT', 'PLAIN_ARCHS', 'PyramidCPVT']

@@ -10,7 +10,15 @@ from torch import Tensor, nn
 
 from cpvt_mm.registry import MODELS
 
-from ..arguments import check_img_size, check_keywords, check_names, check_positive, check_rates
+from ..arguments import (
+    check_img_size,
+    check_keywords,
+    check_names,
+    check_positive,
+    check_rates,
+    is_sequence_of_ints,
+    parse_arch,
+)
 from ..grid import Grid, to_nchw, to_nhwc
 from ..layers import Block, PatchEmbed, init_parameters
 from ..position_encodings import StageSpec, build_position_encodings
@@ -39,26 +47,17 @@ class PlainArch:
         if self.embed_dims % self.num_heads:
             raise ValueError(f'arch: num_heads is {self.num_heads}, but must divide embed_dims, {self.embed_dims}.')
 
-    @classmethod
-    def of(cls, arch: 'str | dict[str, int]') -> 'PlainArch':
-        """The named one of `PLAIN_ARCHS`, or one of a dict."""
-        names = ('embed_dims', 'depth', 'num_heads')
-        if isinstance(arch, dict):
-            check_names('a key of arch', arch, (*names, 'mlp_ratio'))
-            if not set(names) <= set(arch):
-                raise ValueError(f'arch has only {", ".join(arch)}, but must have {", ".join(names)}.')
-            return cls(**arch)
-        if arch not in list(PLAIN_ARCHS):
-            raise ValueError(f'{arch!r} is not an arch; allowed are {", ".join(PLAIN_ARCHS)}, or a dict of '
-                             f'{", ".join(names)} and, if not 4, mlp_ratio.')
-        return PLAIN_ARCHS[arch]
-
 
 PLAIN_ARCHS = {
     'tiny': PlainArch(embed_dims=192, depth=12, num_heads=3),
     'small': PlainArch(embed_dims=384, depth=12, num_heads=6),
     'base': PlainArch(embed_dims=768, depth=12, num_heads=12),
 }
+
+
+def make_token(embed_dims: int) -> nn.Parameter:
+    """A learnt token, `(1, 1, embed_dims)`."""
+    return nn.Parameter(nn.init.trunc_normal_(torch.empty(1, 1, embed_dims), std=0.02))
 
 
 # Under mmengine's root, too: every library then finds the plain name once this package is imported.
@@ -84,12 +83,13 @@ class CPVT(BaseModule):
             built. Defaults to (-1,).
         out_type: What is returned of each: 'featmap' (patches), 'cls_token', 'gap' (mean of the patches) or 'raw' (all
             tokens); see `forward`. Defaults to 'featmap'.
-        position_encoding: None, a config, or a list of configs that combine. Defaults to `dict(type='PEG')`.
-        drop_rate: Dropout of the tokens at the entry and after projections. Defaults to 0.
+        position_encoding: None, a config, or a list of configs that combine. What follows the last block reaches
+            patches only, so nothing of out_type 'cls_token'. Defaults to `dict(type='PEG')`.
+        drop_rate: Dropout of the encoded tokens at the entry and after projections. Defaults to 0.
         attn_drop_rate: Dropout of attention weights. Defaults to 0.
         drop_path_rate: Stochastic depth of the last block; rises linearly from 0. Defaults to 0.
-        frozen_stages: -1 freezes nothing, 0 all that comes before the blocks, n >= 1 also the first n blocks, with the
-            position encoding, which they share: no gradient, eval mode. Defaults to -1.
+        frozen_stages: -1 freezes nothing, 0 the patch embedding, the tokens and the position encoding, which all blocks
+            share, n >= 1 also the first n blocks: no gradient, eval mode. Defaults to -1.
         with_cp: Whether blocks recompute their activations in the backward pass to save memory. Defaults to False.
         init_cfg: mmengine's initialisation config. Defaults to None: random (see `init_parameters`).
 
@@ -112,7 +112,7 @@ class CPVT(BaseModule):
                  frozen_stages: int = -1, with_cp: bool = False,
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None) -> None:
         super().__init__(init_cfg)
-        spec = PlainArch.of(arch)
+        spec = parse_arch(arch, PlainArch, PLAIN_ARCHS)
         height, width = check_img_size(img_size)
         check_positive('patch_size', patch_size)
         check_positive('in_channels', in_channels)
@@ -121,7 +121,7 @@ class CPVT(BaseModule):
         if out_type == 'cls_token' and not cls_token:
             raise ValueError("out_type is 'cls_token', but cls_token is False: set it to True, or take 'gap'.")
         blocks = range(spec.depth)
-        if not isinstance(out_indices, (list, tuple)) or not all(i in (-1, *blocks) for i in out_indices):
+        if not is_sequence_of_ints(out_indices) or not all(i in (-1, *blocks) for i in out_indices):
             raise ValueError(f'out_indices is {out_indices!r}, but must be a sequence of blocks, from 0 to '
                              f'{blocks[-1]}, or -1 for the last.')
         indices = tuple(blocks[i] for i in out_indices)
@@ -140,9 +140,8 @@ class CPVT(BaseModule):
 
         self.patch_embed = PatchEmbed(in_channels, spec.embed_dims, patch_size, norm=False)
         self.num_extra_tokens = cls_token + dist_token
-        for name, wanted in dict(cls_token=cls_token, dist_token=dist_token).items():
-            token = nn.Parameter(nn.init.trunc_normal_(torch.empty(1, 1, spec.embed_dims), std=0.02))
-            self.register_parameter(name, token if wanted else None)
+        self.cls_token = make_token(spec.embed_dims) if cls_token else None
+        self.dist_token = make_token(spec.embed_dims) if dist_token else None
         self.drop = nn.Dropout(drop_rate)
         self.position_encoding = build_position_encodings(position_encoding, StageSpec(
             spec.embed_dims, spec.num_heads, depth, grid=(-(-height // patch_size), -(-width // patch_size))))

@@ -1,6 +1,6 @@
 """The pyramid CPVT: four stages, a PEG in each."""
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cpvt_mm.registry import MODELS
 
-from ..arguments import check_img_size, check_keywords, check_names, check_positive, check_rates
+from ..arguments import check_img_size, check_keywords, check_positive, check_rates, is_sequence_of_ints, parse_arch
 from ..grid import to_nchw, to_nhwc
 from ..layers import Block, PatchEmbed, init_parameters
 from ..position_encodings import StageSpec, build_position_encodings
@@ -45,20 +45,6 @@ class Arch:
         for width, heads in zip(self.embed_dims, self.num_heads, strict=True):
             if width % heads:
                 raise ValueError(f'arch: num_heads has {heads}, but must divide the embed_dims of its stage, {width}.')
-
-    @classmethod
-    def of(cls, arch: 'str | dict[str, Sequence[int]]') -> 'Arch':
-        """The named one of `ARCHS`, or one of a dict with exactly the five keys."""
-        if isinstance(arch, dict):
-            names = [field.name for field in fields(cls)]
-            check_names('a key of arch', arch, names)
-            if len(arch) < len(names):
-                raise ValueError(f'arch has only {", ".join(arch)}, but must have {", ".join(names)}.')
-            return cls(**arch)
-        if arch not in list(ARCHS):
-            raise ValueError(f'{arch!r} is not an arch; allowed are {", ".join(ARCHS)}, or a dict of '
-                             f'{", ".join(field.name for field in fields(cls))}.')
-        return ARCHS[arch]
 
 
 def _twins(*depths: int) -> Arch:
@@ -162,12 +148,12 @@ class PyramidCPVT(BaseModule):
                  out_norm: bool = False, frozen_stages: int = -1, with_cp: bool = False,
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None) -> None:
         super().__init__(init_cfg)
-        spec = Arch.of(arch)
+        spec = parse_arch(arch, Arch, ARCHS)
         check_positive('in_channels', in_channels)
         height, width = check_img_size(img_size)
         check_rates(drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, drop_path_rate=drop_path_rate)
         stages = range(len(STRIDES))
-        if (not isinstance(out_indices, (list, tuple)) or not out_indices
+        if (not is_sequence_of_ints(out_indices) or not out_indices
                 or list(out_indices) != [i for i in stages if i in out_indices]):
             raise ValueError(f'out_indices is {out_indices!r}, but must be a sequence of increasing stages from 0 to '
                              f'{stages[-1]}.')

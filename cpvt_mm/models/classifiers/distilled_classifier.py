@@ -4,7 +4,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cpvt_mm.engine.checkpoint import load_weights
+from cpvt_mm.checkpoints.reading import load_weights
 from cpvt_mm.errors import UserError
 from cpvt_mm.registry import MODELS
 from cpvt_mm.stack import require
@@ -39,7 +39,7 @@ class DistilledClassifier(ImageClassifier):
         teacher (nn.Module | None): None until training begins.
 
     Raises:
-        ValueError: If the backbone has no distillation token.
+        ValueError: If the backbone has no distillation token, or its `out_type` gives no features to classify.
         TypeError: If an argument's name is unknown.
         UserError: When training begins, if there is no `teacher_checkpoint`, or it does not fit.
     """
@@ -54,6 +54,9 @@ class DistilledClassifier(ImageClassifier):
         if getattr(self.backbone, 'dist_token', None) is None:
             raise ValueError(f'The backbone, {type(self.backbone).__name__}, has no distillation token, from which '
                              'DistilledClassifier learns: set its dist_token to True.')
+        if self.backbone.out_type not in ('cls_token', 'gap'):
+            raise ValueError(f"out_type of the backbone is {self.backbone.out_type!r}, but must be 'cls_token' or "
+                             "'gap': the features to classify beside the distillation token.")
         self.teacher_config = teacher
         self.teacher_checkpoint = teacher_checkpoint
         self._set_teacher(None)
@@ -80,11 +83,15 @@ class DistilledClassifier(ImageClassifier):
                             "set it in the config, or with --cfg-options, to a file or URL of the teacher's weights.")
         teacher = MMPRETRAIN_MODELS.build(self.teacher_config)
         load_weights(teacher, self.teacher_checkpoint)
-        self._set_teacher(teacher.eval().requires_grad_(False).to(next(self.parameters()).device))
+        self._set_teacher(teacher.eval().requires_grad_(False).to(next(self.parameters())))
 
     def _set_teacher(self, teacher: nn.Module | None) -> None:
         # Past nn.Module's __setattr__, which would make it a submodule.
         self.__dict__['teacher'] = teacher
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies, such as EMA's, and pickles are the student's."""
+        return {**self.__dict__, 'teacher': None}
 
     def _apply(self, *args: Any, **kwargs: Any) -> 'DistilledClassifier':
         """Moves the teacher along, to another device or dtype."""

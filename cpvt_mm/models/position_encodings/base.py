@@ -78,13 +78,14 @@ class PositionEncoding(nn.Module):
 class PositionEncodings(nn.ModuleList):
     """Zero or more position encodings of one stage, applied in turn at each of the five points.
 
-    Tokens are a grid, `(B, H, W, C)`; or, where `grid` is given, `(B, E + H * W, C)` with E class tokens in front,
-    which pass untouched.
+    Tokens are a grid, `(B, H, W, C)`; or, once class tokens have joined and where `grid` is given, `(B, E + H * W, C)`
+    with E of these in front, which pass untouched.
     """
 
-    def at_entry(self, x: Tensor, grid: Grid | None = None) -> Tensor:
+    def at_entry(self, x: Tensor) -> Tensor:
+        """`(B, H, W, C)` -> the same."""
         for encoding in self:
-            x = on_grid(encoding.at_entry, x, grid)
+            x = encoding.at_entry(x)
         return x
 
     def after_block(self, x: Tensor, index: int, grid: Grid | None = None) -> Tensor:

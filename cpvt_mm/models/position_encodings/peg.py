@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from cpvt_mm.registry import POSITION_ENCODINGS
 
-from ..arguments import check_keywords, check_names, check_positive
+from ..arguments import check_keywords, check_names, check_positive, is_sequence_of_ints
 from ..grid import to_nchw, to_nhwc
 from .base import PositionEncoding, StageSpec
 
@@ -75,7 +75,7 @@ class PEG(PositionEncoding):
         check_positive('num_layers', num_layers)
         # Queries and keys are those of the next block, so there must be one.
         last = stage.depth - 1 if target == 'tokens' else stage.depth - 2
-        if (not isinstance(positions, (list, tuple)) or not positions or len(set(positions)) < len(positions)
+        if (not is_sequence_of_ints(positions) or not positions or len(set(positions)) < len(positions)
                 or any(p not in range(-1, last + 1) for p in positions)):
             raise ValueError(f'positions is {positions!r}, but must be a sequence of different blocks of a stage that '
                              f'has {stage.depth}: with target {target!r}, from -1 (before the first) to {last}.')

@@ -24,7 +24,8 @@ class RelativePE(PositionEncoding):
     Shaw et al. (arXiv 1803.02155, section 3.2, equation 4), per axis: the logit is `q . (k + a_rows + a_columns)`,
     divided by the root of the head's channels. Distances are in query tokens and clipped; a key of a reduced grid lies
     at the centre of the tokens it covers, and between two distances the vector is their mean. Vectors belong to a
-    block and are shared by its heads. Holds queries x keys logits in memory, as any bias does.
+    block and are shared by its heads; they start as a truncated normal of std 1. Holds queries x keys logits in memory,
+    as any bias does.
 
     Args:
         stage: The blocks it serves.
@@ -40,8 +41,10 @@ class RelativePE(PositionEncoding):
         check_positive('max_distance', max_distance)
         self.max_distance = max_distance
         shape = (stage.depth, 2 * max_distance + 1, stage.head_dims)
-        self.rows = nn.Parameter(nn.init.trunc_normal_(torch.empty(shape), std=0.02))
-        self.columns = nn.Parameter(nn.init.trunc_normal_(torch.empty(shape), std=0.02))
+        # Queries are small at first, too: with a table of the usual std of 0.02 the bias is far below the logits, and
+        # hundreds of iterations go by before places matter.
+        self.rows = nn.Parameter(nn.init.trunc_normal_(torch.empty(shape)))
+        self.columns = nn.Parameter(nn.init.trunc_normal_(torch.empty(shape)))
 
     def attention_bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor:
         cells = q.unflatten(2, (grid.height, grid.width)) * self.stage.head_dims**-0.5

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from cpvt_mm.registry import POSITION_ENCODINGS
 
-from ..arguments import check_keywords
+from ..arguments import check_above, check_keywords
 from ..grid import Grid, centres
 from .base import PositionEncoding, StageSpec
 from .cache import cached
@@ -41,8 +41,7 @@ class RotaryPE(PositionEncoding):
         if stage.head_dims % 4:
             raise ValueError(f'RotaryPE needs heads of a multiple of 4 channels, but embed_dims {stage.embed_dims} '
                              f'over num_heads {stage.num_heads} gives {stage.head_dims}.')
-        if not temperature > 1:
-            raise ValueError(f'temperature is {temperature!r}, but must be above 1.')
+        check_above('temperature', temperature, 1)
         self.temperature = temperature
 
     def encode_qk(self, x: Tensor, grid: Grid) -> Tensor:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from cpvt_mm.registry import POSITION_ENCODINGS
 
-from ..arguments import check_keywords
+from ..arguments import check_above, check_keywords
 from .base import PositionEncoding, StageSpec
 from .cache import cached
 
@@ -47,8 +47,7 @@ class SinusoidalPE(PositionEncoding):
         if stage.embed_dims % (2 * ndim):
             raise ValueError(f'SinusoidalPE of ndim {ndim} needs embed_dims divisible by {2 * ndim}, but the stage has '
                              f'{stage.embed_dims}.')
-        if not temperature > 1:
-            raise ValueError(f'temperature is {temperature!r}, but must be above 1.')
+        check_above('temperature', temperature, 1)
         self.ndim = ndim
         self.temperature = temperature
 
@@ -72,7 +71,7 @@ class RandomFourierPE(PositionEncoding):
 
     Args:
         stage: The blocks it serves. `embed_dims` must be even.
-        scale: Standard deviation of the frequencies, in periods per two images. Defaults to 1.
+        scale: Standard deviation of the frequencies, in periods per half an image. Defaults to 1.
 
     Raises:
         ValueError: If `embed_dims` is odd or `scale` not positive.
@@ -83,8 +82,7 @@ class RandomFourierPE(PositionEncoding):
         super().__init__(stage)
         if stage.embed_dims % 2:
             raise ValueError(f'RandomFourierPE needs even embed_dims, but the stage has {stage.embed_dims}.')
-        if not scale > 0:
-            raise ValueError(f'scale is {scale!r}, but must be above 0.')
+        check_above('scale', scale, 0)
         self.register_buffer('frequencies', scale * torch.randn(2, stage.embed_dims // 2))
 
     def at_entry(self, x: Tensor) -> Tensor:

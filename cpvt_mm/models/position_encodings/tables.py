@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from cpvt_mm.registry import POSITION_ENCODINGS
 
-from ..arguments import check_keywords, check_positive
+from ..arguments import check_above, check_keywords, check_positive
 from ..grid import resample
 from .base import PositionEncoding, StageSpec
 
@@ -16,7 +16,8 @@ class TablePE(PositionEncoding):
         stage: The blocks it serves.
         grid: Rows and columns of tokens the table is for; None: those of the backbone's `img_size`.
         ndim: 2: one vector for each cell, `(rows, columns, C)`, resampled bicubically. 1: one for each place in the
-            row-major sequence of tokens, `(rows * columns, C)`, resampled linearly.
+            row-major sequence of tokens, `(rows * columns, C)`, resampled linearly; a checkpoint's must be as long, its
+            rows are not known.
 
     Raises:
         ValueError: If `grid` or `ndim` is not allowed, or a checkpoint's table is of another size.
@@ -93,6 +94,5 @@ class RandomTablePE(TablePE):
     @check_keywords
     def __init__(self, stage: StageSpec, grid: tuple[int, int] | None = None, ndim: int = 2, std: float = 1.) -> None:
         super().__init__(stage, grid, ndim)
-        if not std > 0:
-            raise ValueError(f'std is {std!r}, but must be above 0.')
+        check_above('std', std, 0)
         self.register_buffer('table', std * torch.randn(self.table_shape))

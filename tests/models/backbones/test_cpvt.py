@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cpvt_mm import CPVT
+from cpvt_mm.checkpoints import rename_deit
 from cpvt_mm.models.backbones.cpvt import PLAIN_ARCHS
 from cpvt_mm.models.grid import Grid
 from tests.conftest import GOLDEN
@@ -24,22 +25,6 @@ def outspoken(**kwargs: object) -> CPVT:
     for parameter in model.parameters():
         parameter.data.normal_(std=0.2)
     return model
-
-
-def rename_deit(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """timm's DeiT under the names of CPVT with a LearnablePE on a square grid; without the head."""
-    renamed = {}
-    for name, tensor in weights.items():
-        if '.qkv.' in name:
-            q, kv = tensor.split([len(tensor) // 3, 2 * len(tensor) // 3])
-            renamed |= {name.replace('qkv', 'q'): q, name.replace('qkv', 'kv'): kv}
-        elif not name.startswith(('head.', 'pos_embed')):
-            renamed[name] = tensor
-    table = weights['pos_embed']
-    side = round((table.shape[1] - 1)**0.5)
-    renamed['cls_token'] = weights['cls_token'] + table[:, :1]  # it always has the same place
-    renamed['position_encoding.0.table'] = table[0, 1:].unflatten(0, (side, side))
-    return renamed
 
 
 @torch.no_grad()
@@ -69,18 +54,6 @@ def test_named_archs_are_deits(arch: str, published: int) -> None:
     assert sum(p.numel() for p in model.parameters()) == published - (1000 * width + 1000) - width
     assert model.strides == (16,)
     assert output.shape == (1, *model.out_channels, 3, 3) == (1, width, 3, 3)
-
-
-@pytest.mark.parametrize('position_encoding, expected', [
-    (dict(type='PEG', bias=False), 1_728),
-    (dict(type='LearnablePE'), 37_632),
-    (dict(type='PEG', conv_type='separable', bias=False), 38_592),
-    (dict(type='PEG', conv_type='separable', num_layers=4, bias=False), 154_368),
-    (None, 0),
-])
-def test_parameters_of_the_papers_encodings(position_encoding: dict | None, expected: int) -> None:
-    encodings = CPVT('tiny', position_encoding=position_encoding).position_encoding
-    assert sum(p.numel() for p in encodings.parameters()) == expected
 
 
 @torch.no_grad()
@@ -350,3 +323,11 @@ def test_bad_arguments_are_named(kwargs: dict, error: type[Exception], words: tu
     for word in words:
         assert word in str(caught.value)
     assert '\n' not in str(caught.value)
+
+
+def test_dropout_is_where_it_is_asked_for() -> None:
+    model = CPVT(NARROW, drop_rate=0.1, attn_drop_rate=0.2)
+    rates = {name: module.p for name, module in model.named_modules() if isinstance(module, torch.nn.Dropout)}
+    assert 'drop' in rates and len(rates) == 1 + 3 * len(model.blocks)
+    assert set(rates.values()) == {0.1}
+    assert [block.attn.attn_drop_rate for block in model.blocks] == [0.2] * len(model.blocks)

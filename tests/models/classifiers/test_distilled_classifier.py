@@ -174,3 +174,22 @@ def test_a_teacher_of_other_classes_is_refused(checkpoint: str) -> None:
 def test_a_backbone_without_distillation_token_is_refused(backbone: dict) -> None:
     with pytest.raises(ValueError, match=r'has no distillation token.* set its dist_token to True'):
         classifier(backbone=backbone)
+
+
+def test_a_copy_is_the_students(model: nn.Module) -> None:
+    copied = copy.deepcopy(model)  # as EMA's hook makes one
+    assert copied.teacher is None and model.teacher is not None
+    assert list(copied.state_dict()) == list(model.state_dict())
+
+
+def test_the_teacher_has_the_students_dtype(checkpoint: str) -> None:
+    model = classifier(teacher_checkpoint=checkpoint).bfloat16()
+    model.init_weights()
+    losses = model.loss(IMAGES.bfloat16(), samples())
+    assert all(loss.isfinite() for loss in losses.values())
+
+
+@pytest.mark.parametrize('out_type', ['featmap', 'raw'])
+def test_the_backbone_must_give_features_to_classify(out_type: str) -> None:
+    with pytest.raises(ValueError, match=f"out_type of the backbone is '{out_type}', but must be 'cls_token' or 'gap'"):
+        classifier(backbone=dict(BACKBONE, out_type=out_type))

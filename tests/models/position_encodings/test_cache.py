@@ -1,5 +1,9 @@
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.models.position_encodings import cache
@@ -46,7 +50,7 @@ def test_encodings_use_it_outside_the_state_dict(name: str, function: object) ->
     entries = list(function.kept)
     assert entries
     model(torch.randn(1, 3, 64, 96))
-    assert list(function.kept) == entries or sorted(map(str, function.kept)) == sorted(map(str, entries))
+    assert set(function.kept) == set(entries)
     assert list(model.state_dict()) == keys
 
 
@@ -60,3 +64,25 @@ def test_what_inference_mode_left_serves_training(name: str) -> None:
         model(image)
     model(image)[0].mean().backward()
     assert model.patch_embed.proj.weight.grad.isfinite().all()
+
+
+def test_shapes_worked_out_without_numbers_are_not_kept() -> None:
+    model = CPVT(dict(embed_dims=16, depth=1, num_heads=2), position_encoding=dict(type='RotaryPE'))
+    rotation.kept.clear()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model(torch.randn(1, 3, 48, 80))
+    assert not rotation.kept
+    assert model(torch.randn(1, 3, 48, 80))[0].isfinite().all()
+
+
+def test_threads_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, 'MAX_BYTES', 4_000)
+    remembered = cached(lambda length, device: torch.ones(length, device=device))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            lengths = list(pool.map(lambda i: len(remembered(1 + i % 50, CPU)), range(20_000)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert lengths == [1 + i % 50 for i in range(20_000)]

@@ -173,6 +173,8 @@ def test_fixed_weights_are_random_buffers_that_a_checkpoint_keeps() -> None:
     (dict(conv_type='dense'), ('dense', 'conv_type', 'depthwise, separable, full')),
     (dict(target='values'), ('values', 'target', 'tokens, qk')),
     (dict(num_layers=0), ('num_layers', '0', 'at least 1')),
+    (dict(positions=[0.]), ('positions', '[0.0]')),
+    (dict(positions=[True]), ('positions', '[True]')),
     (dict(positions=(-2,)), ('positions', '(-2,)', '-1', '2')),
     (dict(target='qk', positions=(2,)), ('positions', '(2,)', 'qk', 'to 1')),
 ])

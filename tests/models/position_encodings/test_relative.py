@@ -1,8 +1,9 @@
 import pytest
 import torch
 
-from cpvt_mm import RelativePE, StageSpec
+from cpvt_mm import CPVT, RelativePE, StageSpec
 from cpvt_mm.models.grid import Grid
+from cpvt_mm.models.layers import Block, init_parameters
 
 
 @pytest.mark.parametrize('cell', [1, 2, 3])
@@ -43,3 +44,12 @@ def test_beyond_the_clipping_distance_all_keys_are_alike(stage: StageSpec) -> No
 def test_the_distance_must_be_a_number_of_tokens(stage: StageSpec) -> None:
     with pytest.raises(ValueError, match='max_distance is 0, but must be an int of at least 1'):
         RelativePE(stage, max_distance=0)
+
+
+def test_it_matters_from_the_first_iteration() -> None:
+    encodings = CPVT('tiny', position_encoding=dict(type='RelativePE')).position_encoding
+    block, grid = Block(embed_dims=192, num_heads=3, mlp_ratio=4), Grid(14, 14)
+    block.apply(init_parameters)
+    x = torch.randn(1, grid.size, 192)
+    q, k, _, bias = block.attn.project(x, x, encodings, 0, grid)
+    assert bias.std() > 0.1 * (q @ k.mT / 8).std()

@@ -54,11 +54,12 @@ def test_keeps_length_and_dtype(stage: StageSpec) -> None:
     torch.testing.assert_close(encoded.norm(dim=-1), vectors.norm(dim=-1))
     assert RotaryPE(stage).encode_qk(vectors.bfloat16(), Grid(3, 5)).dtype == torch.bfloat16
     assert list(RotaryPE(stage).state_dict()) == []
+    assert RotaryPE(stage).temperature == 100
 
 
 def test_heads_must_have_a_multiple_of_four_channels() -> None:
     narrow = dict(NARROW, num_heads=(1, 2, 4, 32))
     with pytest.raises(ValueError, match='multiple of 4 channels, but embed_dims 40 over num_heads 4 gives 10'):
         PyramidCPVT(narrow, position_encoding=dict(type='RotaryPE'))
-    with pytest.raises(ValueError, match=r'temperature is 0\.5, but must be above 1'):
+    with pytest.raises(ValueError, match=r'temperature is 0\.5, but must be a number above 1'):
         RotaryPE(StageSpec(embed_dims=16, num_heads=2, depth=1, grid=(4, 4)), temperature=0.5)

@@ -65,6 +65,13 @@ def test_autocast_does_not_coarsen_them(stage: StageSpec, cls: type) -> None:
     assert torch.equal(inside, encoding.at_entry(x))
 
 
+def test_fourier_features_of_weights_in_16_bits_are_computed_in_32(stage: StageSpec) -> None:
+    encoding = RandomFourierPE(stage).bfloat16()
+    x = torch.zeros(1, 50, 70, 16)
+    added = encoding.at_entry(x.bfloat16())
+    torch.testing.assert_close(added, encoding.float().at_entry(x).bfloat16(), atol=0, rtol=0)
+
+
 @pytest.mark.parametrize('cls, dims, kwargs, words', [
     (SinusoidalPE, 18, {}, ('ndim 2', 'divisible by 4', '18')),
     (SinusoidalPE, 9, dict(ndim=1), ('ndim 1', 'divisible by 2', '9')),
@@ -72,6 +79,7 @@ def test_autocast_does_not_coarsen_them(stage: StageSpec, cls: type) -> None:
     (SinusoidalPE, 16, dict(temperature=1), ('temperature', 'above 1')),
     (RandomFourierPE, 9, {}, ('even', '9')),
     (RandomFourierPE, 16, dict(scale=-1), ('scale', '-1', 'above 0')),
+    (RandomFourierPE, 16, dict(scale='1'), ('scale', "'1'", 'number')),
 ])
 def test_bad_arguments_are_named(cls: type, dims: int, kwargs: dict, words: tuple[str, ...]) -> None:
     with pytest.raises(ValueError) as caught:

@@ -110,7 +110,7 @@ def test_bad_arguments_are_named(stage: StageSpec, cls: type, kwargs: dict, word
 
 
 def test_noise_needs_a_size(stage: StageSpec) -> None:
-    with pytest.raises(ValueError, match='std is 0, but must be above 0'):
+    with pytest.raises(ValueError, match='std is 0, but must be a number above 0'):
         RandomTablePE(stage, std=0)
 
 

@@ -10,7 +10,7 @@ import torch
 from mmengine.logging import HistoryBuffer
 from torch import nn
 
-from cpvt_mm.engine.checkpoint import check_fits, load_weights, read_checkpoint, read_tensors_only
+from cpvt_mm.checkpoints.reading import check_fits, load_weights, read_checkpoint, read_tensors_only
 from cpvt_mm.errors import UserError
 
 
