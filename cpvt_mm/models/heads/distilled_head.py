@@ -28,7 +28,7 @@ class DistilledHead(ClsHead):
     Args:
         num_classes: Classes of the labels and of the teacher.
         in_channels: Channels of the features and of the token.
-        loss: mmpretrain's config of the loss against the labels. Defaults to `dict(type='CrossEntropyLoss')`.
+        loss: Config of the loss against the labels. Defaults to `dict(type='mmpretrain.CrossEntropyLoss')`.
         init_cfg: mmengine's initialisation config. Defaults to DeiT's, a truncated normal of std 0.02.
 
     Raises:
@@ -37,7 +37,8 @@ class DistilledHead(ClsHead):
     """
 
     @check_keywords
-    def __init__(self, num_classes: int, in_channels: int, loss: dict[str, Any] = dict(type='CrossEntropyLoss'),
+    def __init__(self, num_classes: int, in_channels: int,
+                 loss: dict[str, Any] = dict(type='mmpretrain.CrossEntropyLoss'),
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = dict(
                      type='TruncNormal', layer='Linear', std=0.02)) -> None:
         super().__init__(loss=loss, init_cfg=init_cfg)
