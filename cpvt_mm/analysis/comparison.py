@@ -7,9 +7,10 @@ import json
 import multiprocessing
 import os
 import re
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+import signal
+from collections.abc import Callable, Iterator, MutableMapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,17 @@ def read_encodings(path: str | Path) -> dict[str, Encoding]:
     if not isinstance(encodings, dict) or not encodings:
         raise UserError(f'encodings of {path} is {encodings!r}, but must be a dict of names and values of '
                         "position_encoding, such as {'none': None, 'PEG': dict(type='PEG')}.")
+    names = {slug(name): name for name in encodings}
+    for name in encodings:
+        if names[slug(name)] != name:
+            raise UserError(f'{name!r} and {names[slug(name)]!r} of {path} would share the folder {slug(name)}: rename '
+                            'one.')
     return encodings
+
+
+def slug(name: str) -> str:
+    """A folder's name for an encoding's: small letters, digits and dashes."""
+    return re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')
 
 
 @dataclass(frozen=True)
@@ -70,8 +81,7 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        name = re.sub(r'[^a-z0-9]+', '-', self.encoding.lower()).strip('-')
-        return self.work_dir / name / f'seed_{self.seed}'
+        return self.work_dir / slug(self.encoding) / f'seed_{self.seed}'
 
     def load(self) -> Config:
         """The run's config, complete."""
@@ -134,7 +144,7 @@ def complete(runs: Sequence[Run], sizes: Sequence[int], jobs: int = 1) -> Iterat
     """Trains and tests what is not yet done, several runs at a time, each in a process with its share of the cores.
 
     Threads of one process that wait for each other are slow where another process has a core, so processes are what
-    shares a machine.
+    shares a machine. When the caller ends, or a run fails, all of them end at once.
 
     Args:
         runs: All of them.
@@ -143,36 +153,54 @@ def complete(runs: Sequence[Run], sizes: Sequence[int], jobs: int = 1) -> Iterat
 
     Yields:
         Every half second, the state of each run that has begun, by name.
+
+    Raises:
+        Exception: What a run raised.
     """
-    runs = [run for run in runs if not run.is_complete(sizes)]
-    if not runs:
+    waiting = [run for run in runs if not run.is_complete(sizes)]
+    if not waiting:
         return
     threads = max((os.cpu_count() or 1) // jobs, 1)
     context = multiprocessing.get_context('spawn')  # torch's threads do not survive a fork
-    with context.Manager() as manager, ProcessPoolExecutor(min(jobs, len(runs)), context) as pool:
-        states = manager.dict()
-        waiting = {pool.submit(_complete, run, sizes, threads, states) for run in runs}
+    with context.Manager() as manager:
+        states, errors, running = manager.dict(), manager.list(), []
         try:
-            while waiting:
-                done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
-                for future in done:
-                    future.result()
+            while waiting or running:
+                while waiting and len(running) < jobs:
+                    process = context.Process(target=_complete, args=(waiting.pop(0), sizes, threads, states, errors))
+                    process.start()
+                    running.append(process)
+                connection.wait([process.sentinel for process in running], timeout=0.5)
+                if errors:
+                    raise errors[0]
+                for process in running:
+                    if process.exitcode:
+                        raise UserError(f'a training ended with status {process.exitcode}: its messages are above.')
+                running = [process for process in running if process.is_alive()]
                 yield dict(states)
         finally:
-            pool.shutdown(cancel_futures=True)
+            for process in running:
+                process.terminate()
+                process.join()
 
 
-def _complete(run: Run, sizes: Sequence[int], threads: int, states: MutableMapping[str, State]) -> None:
+def _complete(run: Run, sizes: Sequence[int], threads: int, states: MutableMapping[str, State],
+              errors: MutableSequence[Exception]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     torch.set_num_threads(threads)
 
     def on_iteration(done: int, total: int) -> None:
         states[str(run)] = 'training', done, total
 
-    run.train(on_iteration)
-    for done, size in enumerate(sizes):
-        states[str(run)] = 'testing', done, len(sizes)
-        run.test(size)
-    states[str(run)] = 'done', len(sizes), len(sizes)
+    try:
+        run.train(on_iteration)
+        for done, size in enumerate(sizes):
+            states[str(run)] = 'testing', done, len(sizes)
+            run.test(size)
+        states[str(run)] = 'done', len(sizes), len(sizes)
+    except Exception as error:
+        errors.append(error)
+        raise
 
 
 class ReportIterations(Hook):

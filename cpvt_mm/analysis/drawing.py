@@ -15,8 +15,8 @@ def equivariance_figure(results: dict[str, Equivariance], margin: int, title: st
     """A heat map for each name, all in one scale; the white frame holds the inner cells."""
     columns = min(len(results), 4)
     rows = -(-len(results) // columns)
-    figure = Figure(figsize=(max(2.4 * columns + 0.8, 7), 2.5 * rows + 0.5), layout='constrained')
-    figure.suptitle(title, fontsize='medium')
+    figure = Figure(figsize=(max(2.4 * columns + 0.8, 4), 2.5 * rows + 0.8), layout='constrained')
+    figure.suptitle(title, fontsize='medium', wrap=True)
     panels = figure.subplots(rows, columns, squeeze=False)
     # Exact ones are 1e-7, tables 1: a linear scale would show either tables or the others.
     scale = LogNorm(1e-3, 2, clip=True)

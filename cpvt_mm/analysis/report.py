@@ -18,12 +18,12 @@ def to_csv(rows: Sequence[Row]) -> str:
     return text.getvalue()
 
 
-def spread(values: Sequence[float]) -> tuple[float, float]:
-    """The mean of the values, and half of their range."""
-    return sum(values) / len(values), (max(values) - min(values)) / 2
+def spread(values: Sequence[float]) -> tuple[float, float | None]:
+    """The mean of the values, and half of their range; None for that of a single one."""
+    return sum(values) / len(values), (max(values) - min(values)) / 2 if len(values) > 1 else None
 
 
-def collect(rows: Sequence[Row], series: str, metric: str) -> dict[str, dict[int, tuple[float, float]]]:
+def collect(rows: Sequence[Row], series: str, metric: str) -> dict[str, dict[int, tuple[float, float | None]]]:
     """For each value of column `series` and each `size`, the spread of `metric`; both in the order of the rows."""
     values: dict[str, dict[int, list[float]]] = {}
     for row in rows:
@@ -37,8 +37,10 @@ def to_markdown(rows: Sequence[Row], series: str, metric: str, digits: int = 1) 
     sizes = list(dict.fromkeys(row['size'] for row in rows))
     lines = [f'| {series} | ' + ' | '.join(f'{size} px' for size in sizes) + ' |', '|---' * (1 + len(sizes)) + '|']
     for name, by_size in collected.items():
-        cells = [f'{by_size[size][0]:.{digits}f} ± {by_size[size][1]:.{digits}f}' if size in by_size else ''
-                 for size in sizes]
+        cells = []
+        for size in sizes:
+            mean, half = by_size.get(size, (None, None))
+            cells.append(' ± '.join(f'{value:.{digits}f}' for value in (mean, half) if value is not None))
         lines.append(f'| {name} | ' + ' | '.join(cells) + ' |')
     return '\n'.join(lines) + '\n'
 
@@ -53,7 +55,7 @@ def plot(rows: Sequence[Row], series: str, metric: str, title: str) -> Figure:
         shift = 1 + 0.006 * (i - (len(collected) - 1) / 2)  # so that bars do not hide each other
         x = sorted(by_size)
         means, halves = zip(*(by_size[size] for size in x), strict=True)
-        axes.errorbar([size * shift for size in x], means, yerr=halves, label=name, capsize=3,
+        axes.errorbar([size * shift for size in x], means, yerr=[half or 0 for half in halves], label=name, capsize=3,
                       marker='os^Dv<>P*X'[i % 10], linestyle='-' if i < 10 else '--')
     axes.set(xscale='log', xlabel='test size (pixels a side)', ylabel=metric, title=title)
     axes.set_xticks(sizes, labels=list(map(str, sizes)))

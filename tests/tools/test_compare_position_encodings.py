@@ -66,6 +66,7 @@ def test_the_default_encodings_are_those_of_the_study() -> None:
     (('--only', 'GEP'), "'GEP' is not among the encodings of"),
     (('--encodings', 'nowhere.py'), 'nowhere.py cannot be read'),
     (('--jobs', 0), '--jobs is 0, but must be at least 1'),
+    (('--sizes', 64, -5), '--sizes is -5, but must be at least 1'),
     (('--cfg-options', 'model.backbone.img_size=0'), 'img_size is 0'),
     (('--cfg-options', 'test_dataloader.dataset.pipeline.1.type=Pad'), 'has no Resize'),
     (('--encodings', ROOT / 'configs/_base_/mmseg_runtime.py'), 'encodings of'),
@@ -73,3 +74,14 @@ def test_the_default_encodings_are_those_of_the_study() -> None:
 def test_what_a_user_gets_wrong_is_one_sentence(compare: Callable[..., str], args: tuple, words: str) -> None:
     error = compare(*args)
     assert error.startswith('error: ') and words in error
+
+
+def test_names_that_would_share_a_folder_are_refused(compare: Callable[..., str], tmp_path: Path) -> None:
+    file = tmp_path / 'encodings.py'
+    file.write_text("encodings = {'a b': None, 'a-b': None}")
+    assert "'a b' and 'a-b' of" in compare('--encodings', file)
+
+
+def test_an_error_of_a_run_ends_all_with_its_sentence(compare: Callable[..., str], tmp_path: Path) -> None:
+    error = compare('--only', 'none', '--seeds', 0, 1, **{'train_dataloader.dataset.data_root': tmp_path / 'nowhere'})
+    assert error.startswith(f'error: {tmp_path}/nowhere') and 'does not exist' in error

@@ -1,8 +1,10 @@
 """Trains a config with one position encoding after another and tests each at several image sizes.
 
-Writes results.csv, results.md and results.png to the work dir. Goes on from there when it is run again.
+Writes results.csv, results.md and results.png, of all that it is asked for, to the work dir. Goes on from what is there
+when it is run again, or asked for more.
 """
 import argparse
+import sys
 from pathlib import Path
 
 from mmengine.config import DictAction
@@ -37,10 +39,12 @@ def parse_args() -> argparse.Namespace:
 
 def report(args: argparse.Namespace, runs: list[Run]) -> str:
     """Writes the results of the runs that are complete, and returns them as a table."""
+    found = [run for run in runs if run.is_complete(args.sizes)]
+    metrics = found[0].metrics(args.sizes[0])
+    if args.metric not in metrics:
+        raise UserError(f'{args.metric!r} is not a metric of {args.config}; there are {", ".join(metrics)}.')
     rows = [dict(encoding=run.encoding, seed=run.seed, size=size, **run.metrics(size))
-            for run in runs if run.is_complete(args.sizes) for size in args.sizes]
-    if args.metric not in rows[0]:
-        raise UserError(f'{args.metric!r} is not a metric of {args.config}; there are {", ".join(rows[0])}.')
+            for run in found for size in args.sizes]
     table = to_markdown(rows, 'encoding', args.metric)
     write_text(args.work_dir / 'results.csv', to_csv(rows))
     write_text(args.work_dir / 'results.md', table)
@@ -50,9 +54,16 @@ def report(args: argparse.Namespace, runs: list[Run]) -> str:
 
 @exit_on_error
 def main() -> None:
-    args = parse_args()
-    if args.jobs < 1:
-        raise UserError(f'--jobs is {args.jobs}, but must be at least 1.')
+    try:
+        compare(parse_args())
+    except KeyboardInterrupt:
+        sys.exit('Interrupted: the same command goes on from here.')
+
+
+def compare(args: argparse.Namespace) -> None:
+    for name, value in (('--jobs', args.jobs), *(('--sizes', size) for size in args.sizes)):
+        if value < 1:
+            raise UserError(f'{name} is {value}, but must be at least 1.')
     encodings = read_encodings(args.encodings)
     for name in args.only or ():
         if name not in encodings:

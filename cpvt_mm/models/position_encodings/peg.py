@@ -77,8 +77,8 @@ class PEG(PositionEncoding):
         last = stage.depth - 1 if target == 'tokens' else stage.depth - 2
         if (not is_sequence_of_ints(positions) or not positions or len(set(positions)) < len(positions)
                 or any(p not in range(-1, last + 1) for p in positions)):
-            raise ValueError(f'positions is {positions!r}, but must be a sequence of different blocks of a stage that '
-                             f'has {stage.depth}: with target {target!r}, from -1 (before the first) to {last}.')
+            raise ValueError(f'positions is {positions!r}, but must be a sequence of different blocks, from -1 (before '
+                             f'the first) to {last}: there are {stage.depth}, and target is {target!r}.')
         self.target = target
         self.residual = residual
         self.convs = nn.ModuleDict({
