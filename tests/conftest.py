@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cpvt_mm import PyramidCPVT
 
@@ -39,6 +39,14 @@ def golden_cases(name: str) -> list[tuple[Tensor, list[Tensor]]]:
     sizes = [key.removeprefix('input_') for key in arrays if key.startswith('input_')]
     return [(torch.from_numpy(arrays[f'input_{size}']), [torch.from_numpy(arrays[f'out{i}_{size}']) for i in range(4)])
             for size in sizes]
+
+
+def count_kept(model: nn.Module, image: Tensor) -> int:
+    """Elements of all tensors that a forward pass keeps for the backward pass."""
+    sizes: list[int] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
+        model(image)
+    return sum(sizes)
 
 
 @pytest.fixture(scope='session')

@@ -101,9 +101,9 @@ class Run:
         cfg = self.load()
         content = {key: value for key, value in cfg.to_dict().items() if key != 'work_dir'}
         recipe, path = json.dumps(content, indent=1, sort_keys=True, default=str), self.folder / 'recipe.json'
-        set_test_size(cfg, 1)
-        load_backbone(cfg)
         if not path.exists():
+            set_test_size(cfg, 1)
+            load_backbone(cfg)
             self.folder.mkdir(parents=True, exist_ok=True)
             write_text(path, recipe)
         elif path.read_text() != recipe:
@@ -171,12 +171,14 @@ def complete(runs: Sequence[Run], sizes: Sequence[int], jobs: int = 1) -> Iterat
                     process.start()
                     running.append(process)
                 connection.wait([process.sentinel for process in running], timeout=0.5)
+                # Asked once: one that ends between two questions would be lost.
+                ended = [process for process in running if not process.is_alive()]
                 if errors:
                     raise errors[0]
-                for process in running:
+                for process in ended:
                     if process.exitcode:
                         raise UserError(f'a training ended with status {process.exitcode}: its messages are above.')
-                running = [process for process in running if process.is_alive()]
+                    running.remove(process)
                 yield dict(states)
         finally:
             for process in running:

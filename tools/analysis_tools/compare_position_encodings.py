@@ -70,7 +70,7 @@ def compare(args: argparse.Namespace) -> None:
             raise UserError(f'{name!r} is not among the encodings of {args.encodings}: {", ".join(encodings)}.')
     # A seed of all encodings before the next one, so that what is there can be compared.
     runs = [Run(args.config, name, encodings[name], seed, args.work_dir, args.cfg_options)
-            for seed in args.seeds for name in args.only or encodings]
+            for seed in dict.fromkeys(args.seeds) for name in dict.fromkeys(args.only or encodings)]
     for run in runs:
         run.claim_folder()
     with Progress(TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()) as progress:

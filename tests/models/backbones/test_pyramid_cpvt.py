@@ -6,7 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from cpvt_mm import ARCHS, PyramidCPVT
 from cpvt_mm.checkpoints import rename_twins
-from tests.conftest import GOLDEN, NARROW, golden_cases
+from tests.conftest import GOLDEN, NARROW, count_kept, golden_cases
 from tests.encodings import ENCODINGS
 
 SUBSETS = [subset for size in range(1, 5) for subset in itertools.combinations(range(4), size)]
@@ -134,12 +134,8 @@ def test_checkpointing_changes_no_output_and_no_gradient(name: str) -> None:
 
 
 def test_checkpointing_keeps_fewer_tensors() -> None:
-    kept = {}
-    for with_cp in (False, True):
-        sizes: list[int] = []
-        with torch.autograd.graph.saved_tensors_hooks(lambda t, sizes=sizes: sizes.append(t.numel()) or t, lambda t: t):
-            PyramidCPVT(NARROW, with_cp=with_cp)(torch.randn(1, 3, 64, 64))
-        kept[with_cp] = sum(sizes)
+    image = torch.randn(1, 3, 64, 64)
+    kept = {with_cp: count_kept(PyramidCPVT(NARROW, with_cp=with_cp), image) for with_cp in (False, True)}
     assert kept[True] < kept[False] / 3
 
 
