@@ -1,0 +1,6 @@
+"""The backbone in configs of mmdet and mmseg that are there already."""
+from .errors import CannotSwap
+from .swapping import swap_backbone
+from .writing import read_config, to_delta, write_config
+
+__all__ = ['CannotSwap', 'read_config', 'swap_backbone', 'to_delta', 'write_config']

@@ -1,0 +1,100 @@
+"""Channels that parts of a config expect, replaced by those that they get."""
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from .errors import CannotSwap
+
+# Entries of a model that do not read feature maps.
+NO_HEADS = ('backbone', 'neck', 'data_preprocessor', 'train_cfg', 'test_cfg', 'init_cfg')
+# Heads of mmseg: without an in_index they take the last map.
+SEGMENTATION_HEADS = ('decode_head', 'auxiliary_head')
+
+
+def adapt_neck(neck: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> None:
+    """Sets `in_channels` of a neck, in place.
+
+    Args:
+        neck: One number of channels for the last map, or one for each map, in their order or the reverse; a neck
+            without `in_channels` takes any.
+        old: Channels of the maps that it was made for.
+        new: Channels of the maps that it gets.
+
+    Raises:
+        CannotSwap: If it does not fit `old`.
+    """
+    expected = neck.get('in_channels')
+    if expected is None:
+        return
+    if isinstance(expected, int) and expected == old[-1]:
+        neck['in_channels'] = new[-1]
+        return
+    outputs = neck.get('out_channels')
+    if isinstance(outputs, (list, tuple)) and list(outputs[:len(old)]) == list(old):
+        # SSD's hands the maps on, and makes more of the last.
+        neck['out_channels'] = type(outputs)([*new, *outputs[len(old):]])
+    if not isinstance(expected, int) and list(expected) == list(old):
+        neck['in_channels'] = type(expected)(new)
+    elif not isinstance(expected, int) and list(expected) == list(reversed(old)):
+        neck['in_channels'] = type(expected)(reversed(new))
+    else:
+        raise CannotSwap(f'its neck {neck["type"]} has in_channels {expected}, but its backbone gives '
+                         f'{", ".join(map(str, old))}: correct the config.')
+
+
+def adapt_heads(model: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> None:
+    """Sets the channels that the heads of a model expect, in place.
+
+    Args:
+        model: With the heads, nested as deep as may be.
+        old: Channels of the maps that they were made for.
+        new: Channels of the maps that they get.
+
+    Raises:
+        CannotSwap: If a head does not fit `old`, or has channels that no config sets.
+    """
+    for name, entry in model.items():
+        if name in NO_HEADS:
+            continue
+        for path, node in walk(entry, (name,)):
+            where = '.'.join(map(str, path))
+            if node.get('shared_head'):
+                raise CannotSwap(f'its {where}.shared_head, {node["shared_head"]["type"]}, is the last stage of the '
+                                 'old backbone and takes its channels only.')
+            is_head_of_mmseg = name in SEGMENTATION_HEADS and len(path) - isinstance(entry, list) == 1
+            _adapt_node(node, where, list(old), list(new), -1 if is_head_of_mmseg else None)
+
+
+def _adapt_node(node: dict[str, Any], where: str, old: list[int], new: list[int], default_index: int | None) -> None:
+    """One dict of a head; `default_index` is the map that it takes if it does not say, None if it need not take any."""
+    expected = node.get('in_channels')
+    index = node.get('in_index', default_index)
+    if isinstance(expected, (list, tuple)) and list(expected) == old:
+        node['in_channels'] = type(expected)(new)
+    elif expected is not None and index is not None:
+        indices = [index] if isinstance(index, int) else index
+        try:
+            was, becomes = ([channels[i] for i in indices] for channels in (old, new))
+        except IndexError:
+            was = becomes = []
+        if was != ([expected] if isinstance(expected, int) else list(expected)):
+            raise CannotSwap(f'its {where} has in_channels {expected} for in_index {index}, but gets '
+                             f'{", ".join(map(str, old))}: correct the config.')
+        node['in_channels'] = becomes[0] if isinstance(expected, int) else becomes
+    elif len(old) == 1:
+        # A single map: whatever has its channels reads it.
+        for key in ('in_channels', 'out_channels') if 'featmap_strides' in node else ('in_channels',):
+            if node.get(key) == old[0]:
+                node[key] = new[0]
+    if node.get('c1_in_channels') == old[0]:  # DeepLabV3+ takes the first map besides
+        node['c1_in_channels'] = new[0]
+
+
+def walk(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
+    """All dicts in nested dicts and lists, outer ones first, each with the keys that lead to it."""
+    if isinstance(value, dict):
+        yield path, value
+        for key, item in value.items():
+            yield from walk(item, (*path, key))
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from walk(item, (*path, index))

@@ -1,0 +1,10 @@
+"""Why a config cannot take the backbone."""
+from cpvt_mm.errors import UserError
+
+
+class CannotSwap(UserError):
+    """The config cannot take a pyramid of four stages; says why in one sentence."""
+
+
+class CannotBuild(CannotSwap):
+    """A part of the old model cannot be built on this machine, so that its channels stay unknown."""

@@ -1,0 +1,69 @@
+"""What an optimizer's config says of single parameters, for the new backbone."""
+import re
+from typing import Any
+
+from torch import nn
+
+# No weight decay on position encodings and norms, as in the configs of this project.
+DECAY_RULES = {'position_encoding': dict(decay_mult=0.), 'norm': dict(decay_mult=0.)}
+# AdamW of the original's 1x setting on COCO and of Swin's on ADE20K, for 16 images.
+OPTIMIZERS = {
+    'mmdet': dict(type='AdamW', lr=2e-4, weight_decay=1e-4),
+    'mmseg': dict(type='AdamW', lr=6e-5, weight_decay=0.01),
+}
+# Names of position tables and encodings in backbones of the libraries.
+POSITION_KEYS = ('absolute_pos_embed', 'relative_position_bias_table', 'pos_embed', 'pos_block', 'position_encodings')
+# They know the names of a few backbones only.
+LAYER_DECAY = ('LearningRateDecayOptimizerConstructor', 'LayerDecayOptimizerConstructor')
+
+
+def translate_custom_keys(keys: dict[str, Any], backbone: nn.Module) -> dict[str, Any]:
+    """Keys of `paramwise_cfg.custom_keys` for the new backbone.
+
+    A key for the old one's norms becomes keys for all norms of the new one, a key for its position tables one for
+    position encodings; others that begin with `backbone.` stay if they match a parameter. All else stays.
+
+    Args:
+        keys: Those of the config.
+        backbone: The new one.
+    """
+    names = [f'backbone.{name}' for name, _ in backbone.named_parameters()]
+    translated = {}
+    for key, value in keys.items():
+        if key in POSITION_KEYS:
+            translated['position_encoding'] = value
+        elif key.startswith('backbone.') and 'norm' in key:
+            translated |= dict.fromkeys(_norm_keys(backbone), value)
+        elif not key.startswith('backbone.') or any(key in name for name in names):
+            translated[key] = value
+    return translated
+
+
+def _norm_keys(backbone: nn.Module) -> list[str]:
+    """The fewest keys that match all its norms and no parameter of a head: a key matches any name that contains it."""
+    norms = [f'backbone.{name}' for name, module in backbone.named_modules() if isinstance(module, nn.LayerNorm)]
+    return list(dict.fromkeys(re.sub(r'^.*(patch_embed|attn\.sr)\.norm$|\d+$', _shorten, name) for name in norms))
+
+
+def _shorten(match: re.Match) -> str:
+    return f'{match[1]}.norm' if match[1] else ''  # norm1 and norm2 of a block have one key
+
+
+def adapt_optimizer(wrapper: dict[str, Any], backbone: nn.Module) -> None:
+    """Changes what `optim_wrapper` says of the old backbone's parameters, in place."""
+    paramwise = wrapper.get('paramwise_cfg') or {}
+    if wrapper.get('constructor', '').rpartition('.')[2] in LAYER_DECAY:
+        # Layer-wise decay exempts norms and biases, too; that is left of it.
+        del wrapper['constructor']
+        wrapper['paramwise_cfg'] = dict(custom_keys=dict(DECAY_RULES))
+    elif paramwise.get('custom_keys'):
+        paramwise['custom_keys'] = translate_custom_keys(paramwise['custom_keys'], backbone)
+
+
+def set_schedule(wrapper: dict[str, Any], scope: str | None) -> None:
+    """AdamW with the project's rules, in place; the learning rate of an AdamW that is there stays, and so do rules
+    for other parameters, accumulation, clipping and mixed precision."""
+    if wrapper['optimizer']['type'] != 'AdamW':
+        wrapper['optimizer'] = dict(OPTIMIZERS.get(scope, OPTIMIZERS['mmdet']))
+    paramwise = wrapper.get('paramwise_cfg') or {}
+    wrapper['paramwise_cfg'] = {**paramwise, 'custom_keys': {**DECAY_RULES, **paramwise.get('custom_keys', {})}}

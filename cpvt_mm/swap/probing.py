@@ -1,0 +1,115 @@
+"""What the parts of a model return, found out by running them on a small image."""
+import functools
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from mmengine.registry import MODELS, DefaultScope
+from torch import Tensor, nn
+
+from cpvt_mm.errors import first_line
+
+from .errors import CannotBuild, CannotSwap
+
+# Of the image; as large as SSD needs it.
+SIDE = 320
+
+
+@dataclass(frozen=True)
+class Maps:
+    """Feature maps that one part of a model hands to the next.
+
+    Attributes:
+        channels: Of each map.
+        strides: Pixels of the image that a cell spans per side, of each map.
+    """
+    channels: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ProbedBackbone:
+    """A backbone's maps and the stages that they come from; None where it names no stages."""
+    maps: Maps
+    out_indices: tuple[int, ...] | None
+
+
+def probe_backbone(config: dict[str, Any], scope: str | None) -> ProbedBackbone:
+    """Builds a backbone without its weights and runs it.
+
+    Raises:
+        CannotBuild: If it cannot be built here.
+        CannotSwap: If it does not run, or does not return square maps.
+    """
+    bare = {key: value for key, value in config.items() if key not in ('init_cfg', 'pretrained')}
+    return _probe_backbone(pickle.dumps(_plain(bare)), scope)
+
+
+# Hundreds of configs share a backbone.
+@functools.lru_cache(maxsize=256)
+def _probe_backbone(pickled: bytes, scope: str | None) -> ProbedBackbone:
+    config = pickle.loads(pickled)
+    what = f'its backbone {config["type"]}'
+    backbone = _build(config, scope, what)
+    image = torch.zeros(1, config.get('in_channels', 3), SIDE, SIDE)
+    maps = _run(backbone, image, what)
+    out_indices = getattr(backbone, 'out_indices', None)
+    is_one_each = isinstance(out_indices, (list, tuple)) and len(out_indices) == len(maps.channels)
+    return ProbedBackbone(maps, tuple(out_indices) if is_one_each else None)
+
+
+def probe_necks(configs: Sequence[dict[str, Any]], maps: Maps, scope: str | None) -> Maps:
+    """Builds necks that follow one another and runs them on maps as a backbone gives them.
+
+    Raises:
+        CannotBuild: If one cannot be built.
+        CannotSwap: If one does not run on such maps.
+    """
+    inputs = tuple(torch.zeros(1, channels, SIDE // stride, SIDE // stride)
+                   for channels, stride in zip(maps.channels, maps.strides, strict=True))
+    names = [config['type'] for config in configs]
+    what = f'its neck {" and ".join(names)} on maps of {_list(maps.channels)} channels'
+    necks = nn.Sequential(*(_build(_plain(config), scope, what) for config in configs))
+    return _run(necks, inputs, what)
+
+
+def _build(config: dict[str, Any], scope: str | None, what: str) -> nn.Module:
+    try:
+        with DefaultScope.overwrite_default_scope(scope):
+            module = MODELS.build(config)
+    except Exception as error:  # whatever a constructor raises
+        raise CannotBuild(f'{what} cannot be built here ({type(error).__name__}: {first_line(error)}), so what the '
+                         'heads expect stays unknown.') from error
+    module.eval()  # which in some libraries returns nothing
+    return module
+
+
+@torch.no_grad()
+def _run(module: nn.Module, inputs: Tensor | tuple[Tensor, ...], what: str) -> Maps:
+    try:
+        outputs = module(inputs)
+    except Exception as error:
+        raise CannotSwap(f'{what} does not run on an image of {SIDE} x {SIDE} ({type(error).__name__}: '
+                         f'{first_line(error)}), so what the heads expect stays unknown.') from error
+    outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
+    if not isinstance(outputs, (list, tuple)) or not all(
+            isinstance(x, Tensor) and (x.dim() == 2 or x.dim() == 4 and x.shape[2] == x.shape[3]) for x in outputs):
+        raise CannotSwap(f'{what} returns something else than a sequence of square feature maps.')
+    # A vector is a map of one cell.
+    sides = [x.shape[-1] if x.dim() == 4 else 1 for x in outputs]
+    return Maps(tuple(x.shape[1] for x in outputs), tuple(SIDE // side for side in sides))
+
+
+def _plain(value: Any) -> Any:
+    """Built-in containers instead of mmengine's, recursively."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_plain(item) for item in value)
+    return value
+
+
+def _list(values: Sequence[int]) -> str:
+    return ', '.join(map(str, values))

@@ -1,0 +1,153 @@
+"""Config -> config: the pyramid CPVT in the place of a backbone."""
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from mmengine.config import Config
+
+from cpvt_mm.models.arguments import parse_arch
+from cpvt_mm.models.backbones.pyramid_cpvt import ARCHS, STRIDES, Arch, PyramidCPVT
+
+from .channels import adapt_heads, adapt_neck, walk
+from .errors import CannotSwap
+from .optimizer import adapt_optimizer, set_schedule
+from .probing import Maps, ProbedBackbone, probe_backbone, probe_necks
+
+# Of the images that weights of this backbone are trained on, RGB.
+MEAN = [123.675, 116.28, 103.53]
+STD = [58.395, 57.12, 57.375]
+DROP_PATH_RATE = 0.2
+
+
+def swap_backbone(cfg: Config, arch: str | dict[str, Sequence[int]] = 'small', checkpoint: str | None = None,
+                  schedule: bool = False) -> Config:
+    """Puts `PyramidCPVT` into a config of mmdet or mmseg.
+
+    What depends on the backbone follows: `in_channels` of necks and heads, the mean and deviation of the images,
+    weights of the old backbone or of a whole model with it (`pretrained`, `init_cfg`, `load_from`), rules of the
+    optimizer for parameters of the old backbone. Each map of the old backbone is replaced by the stage of its stride,
+    or, where dilation keeps strides equal, by the stage of its number.
+
+    Args:
+        cfg: Not changed. The old backbone is built and run once, to learn its channels; so are necks.
+        arch: As of `PyramidCPVT`. Defaults to 'small'.
+        checkpoint: Weights for the backbone, of any format that it reads. Defaults to None: random.
+        schedule: Whether to train with AdamW by this project's rules (no weight decay on position encodings and
+            norms); a learning rate for AdamW that the config has is kept. Defaults to False.
+
+    Returns:
+        The new config.
+
+    Raises:
+        CannotSwap: If the config cannot take a pyramid of four stages.
+        ValueError: If there is no such `arch`.
+    """
+    cfg = copy.deepcopy(cfg)
+    owners = list(_owners(cfg))
+    if not owners:
+        raise CannotSwap('it has no model.backbone with a type, nor one of a detector in it.')
+    backbones = [_swap_in(path, owner, cfg, arch, checkpoint) for path, owner in owners]
+    if cfg.get('load_from'):
+        cfg.load_from = None
+    if cfg.get('optim_wrapper'):
+        with torch.device('meta'):  # only its names are needed
+            adapt_optimizer(cfg.optim_wrapper, PyramidCPVT(**backbones[0]))
+        if schedule:
+            set_schedule(cfg.optim_wrapper, cfg.get('default_scope'))
+    return cfg
+
+
+def _owners(cfg: Config) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
+    """The parts of the model that have a backbone, with their paths.
+
+    A network for re-identification within a tracker is a model of its own, with its own weights; it stays.
+    """
+    for path, node in walk(cfg.get('model') or {}):
+        backbone = node.get('backbone')
+        if isinstance(backbone, dict) and backbone.get('type') and 'reid' not in path:
+            yield path, node
+
+
+def _swap_in(path: tuple[str | int, ...], owner: dict[str, Any], cfg: Config, arch: str | dict[str, Sequence[int]],
+             checkpoint: str | None) -> dict[str, Any]:
+    """Swaps the backbone of one detector or segmentor, in place, and returns the arguments of the new one."""
+    scope = cfg.get('default_scope')
+    backbone = owner['backbone']
+    old = probe_backbone(backbone, scope)
+    stages = choose_stages(backbone['type'], old)
+    widths = parse_arch(arch, Arch, ARCHS).embed_dims
+    new = Maps(tuple(widths[i] for i in stages), tuple(STRIDES[i] for i in stages))
+
+    neck = owner.get('neck')
+    if not neck:
+        adapt_heads(owner, old.maps.channels, new.channels)
+    else:
+        _adapt_behind_neck(owner, neck if isinstance(neck, list) else [neck], old.maps, new, scope)
+
+    arguments = dict(arch=arch, drop_path_rate=DROP_PATH_RATE)
+    if stages != tuple(range(len(STRIDES))):
+        arguments['out_indices'] = stages
+    if backbone.get('in_channels', 3) != 3:
+        arguments['in_channels'] = backbone['in_channels']
+    if backbone.get('with_cp'):
+        arguments['with_cp'] = True
+    owner['backbone'] = dict(type='cpvt_mm.PyramidCPVT', **arguments)
+    if checkpoint:
+        owner['backbone']['init_cfg'] = dict(type='Pretrained', checkpoint=checkpoint)
+    _forget_weights(owner)
+    _set_normalization(path, cfg)
+    return arguments
+
+
+def _adapt_behind_neck(owner: dict[str, Any], necks: Sequence[dict[str, Any]], old: Maps, new: Maps,
+                       scope: str | None) -> None:
+    """Adapts the first of the necks, and the heads if it hands maps of the backbone on to them."""
+    hands_on = not isinstance(necks[0].get('out_channels'), int)
+    old_read = probe_necks(necks, old, scope) if hands_on else None
+    adapt_neck(necks[0], old.channels, new.channels)
+    if hands_on:
+        adapt_heads(owner, old_read.channels, probe_necks(necks, new, scope).channels)
+
+
+def choose_stages(name: str, backbone: ProbedBackbone) -> tuple[int, ...]:
+    """The stages of the pyramid, from 0, that replace the maps of a backbone.
+
+    Args:
+        name: Its type.
+        backbone: As it was probed.
+
+    Raises:
+        CannotSwap: If its maps are not those of a pyramid.
+    """
+    strides, out_indices = list(backbone.maps.strides), backbone.out_indices
+    if strides == [stride for stride in STRIDES if stride in strides]:
+        return tuple(STRIDES.index(stride) for stride in strides)
+    is_dilated = strides == sorted(strides) and set(strides) <= set(STRIDES)
+    if is_dilated and out_indices and list(out_indices) == [i for i in range(len(STRIDES)) if i in out_indices]:
+        return out_indices
+    raise CannotSwap(f'its backbone {name} returns maps of strides {", ".join(map(str, strides))}, but a pyramid of four '
+                     f'stages has one each of {", ".join(map(str, STRIDES))}.')
+
+
+def _forget_weights(owner: dict[str, Any]) -> None:
+    for key in ('pretrained', 'init_cfg'):
+        if owner.get(key):
+            owner[key] = None
+
+
+def _set_normalization(path: tuple[str | int, ...], cfg: Config) -> None:
+    """Sets mean, deviation and order of channels of all preprocessors on the path to a backbone."""
+    holders = [cfg.model]
+    for key in path:
+        holders.append(holders[-1][key])
+    if not any(holder.get('data_preprocessor') for holder in holders):
+        holders.append(cfg)
+    for holder in holders:
+        node = holder.get('data_preprocessor')
+        while node:
+            if 'data_preprocessor' not in node:  # else it is for several branches, around the one that normalizes
+                node.update(mean=MEAN, std=STD)
+                node.pop('rgb_to_bgr', None)
+                node['to_rgb' if 'to_rgb' in node else 'bgr_to_rgb'] = True
+            node = node.get('data_preprocessor')

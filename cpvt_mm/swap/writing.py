@@ -1,0 +1,154 @@
+"""Reading a config by file or name, and writing what was changed as one that inherits from it."""
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.utils import is_installed
+from yapf.yapflib.yapf_api import FormatCode
+
+from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.stack import require
+
+# Scopes of configs, and the distributions that mmengine looks for them in.
+PACKAGES = {'mmdet': 'mmdet', 'mmseg': 'mmsegmentation'}
+
+STYLE = dict(based_on_style='pep8', column_limit=120)
+
+
+def read_config(name: str) -> Config:
+    """Reads a config: the path of a file, or a name such as 'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py'.
+
+    Raises:
+        UserError: If it cannot be read.
+        ImportError: If the library it is for does not import.
+    """
+    if '::' not in name and not Path(name).is_file():
+        raise UserError(f'config {name} does not exist: check the path.')
+    try:
+        cfg = Config.fromstring(f'_base_ = {name!r}', '.py') if '::' in name else Config.fromfile(name)
+    except Exception as error:  # a config is a program, it can raise anything
+        raise UserError(f'config {name} cannot be read ({type(error).__name__}: {first_line(error)}): correct its name, '
+                        'or name the path of its file.') from error
+    if cfg.get('default_scope') in PACKAGES:
+        require(cfg.default_scope)
+    return cfg
+
+
+def bases_of(name: str, out: Path, default_scope: str | None) -> list[str]:
+    """What a config at `out` can write as `_base_` to inherit from config `name`, the best first.
+
+    Parts of a config that is inherited from by a scoped name are built in that scope, so it must be the config's own.
+    """
+    if '::' in name:
+        return [name]
+    path = Path(name).resolve()
+    bases = [os.path.relpath(path, out.resolve().parent)]
+    if default_scope in PACKAGES and is_installed(PACKAGES[default_scope]):
+        folder = shipped_configs(default_scope)
+        if path.is_relative_to(folder):
+            bases.insert(0, f'{default_scope}::{path.relative_to(folder).as_posix()}')
+    return bases
+
+
+def shipped_configs(library: str) -> Path:
+    """The folder of the configs that come with an installed library."""
+    require(library)
+    return Path(sys.modules[library].__file__).resolve().parent / '.mim/configs'
+
+
+def to_delta(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The dict that makes `new` of `old` by mmengine's inheritance: what differs, with `_delete_` where keys are gone."""
+    gone = [key for key in old if key not in new]
+    if gone or ('type' in old and old['type'] != new['type']):
+        return {'_delete_': True, **new}
+    return {
+        key: to_delta(old[key], value) if isinstance(value, dict) and isinstance(old.get(key), dict) else value
+        for key, value in new.items() if key not in old or old[key] != value or type(old[key]) is not type(value)
+    }
+
+
+def changes(old: Any, new: Any, path: str = '') -> Iterator[str]:
+    """The lines of a diff: `- key = value` and `+ key = value`, keys dotted."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in [*old, *(key for key in new if key not in old)]:
+            if old.get(key, ...) != new.get(key, ...):
+                yield from changes(old.get(key, ...), new.get(key, ...), f'{path}.{key}' if path else key)
+        return
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new) and any(
+            isinstance(item, dict) for item in old):
+        for index, (was, becomes) in enumerate(zip(old, new, strict=True)):
+            if was != becomes:
+                yield from changes(was, becomes, f'{path}.{index}')
+        return
+    for sign, value in (('-', old), ('+', new)):
+        if isinstance(value, dict) and value:
+            for key, item in value.items():
+                yield from (f'{sign}{line[1:]}' for line in changes(..., item, f'{path}.{key}'))
+        elif value is not ...:
+            yield f'{sign} {path} = {value!r}'
+
+
+def to_source(value: Any) -> str:
+    """Python that evaluates to a value of a config, dicts as OpenMMLab writes them."""
+    if isinstance(value, dict):
+        if all(str(key).isidentifier() for key in value):
+            return f'dict({", ".join(f"{key}={to_source(item)}" for key, item in value.items())})'
+        return f'{{{", ".join(f"{key!r}: {to_source(item)}" for key, item in value.items())}}}'
+    if isinstance(value, list):
+        return f'[{", ".join(map(to_source, value))}]'
+    if isinstance(value, tuple):
+        return f'({", ".join(map(to_source, value))}{"," * (len(value) == 1)})'
+    return repr(value)
+
+
+def write_config(old: Config, new: Config, name: str, out: Path) -> None:
+    """Writes `new` as a config that inherits from `old` and states what differs.
+
+    Args:
+        old: As `read_config` reads `name`.
+        new: What the written config shall be.
+        name: As of `read_config`.
+        out: The file; a `.py` that must not exist.
+
+    Raises:
+        UserError: If `out` exists or cannot be such a config.
+    """
+    if out.suffix != '.py':
+        raise UserError(f'{out} is no name of a config: it must end with .py.')
+    if out.exists():
+        raise UserError(f'{out} exists: remove it, or choose another name.')
+    delta = to_delta(old.to_dict(), new.to_dict())
+    delta = {key: delta[key] for key in sorted(delta, key=lambda key: key != 'model')}  # the model first
+    out.parent.mkdir(parents=True, exist_ok=True)
+    temporary = out.with_name(f'{out.stem}_{os.getpid()}.py')
+    try:
+        for base in bases_of(name, out, new.get('default_scope')):
+            source = ''.join(f'{key} = {to_source(value)}\n' for key, value in {'_base_': base, **delta}.items())
+            temporary.write_text(FormatCode(source, style_config=STYLE)[0])
+            if _reads_as(temporary, new):
+                temporary.replace(out)
+                return
+    finally:
+        temporary.unlink(missing_ok=True)
+    raise UserError(f'config {name} cannot be inherited from: mmengine does not find it from {out}, or reads something '
+                    'else; copy it there, and swap the copy.')
+
+
+def _reads_as(path: Path, cfg: Config) -> bool:
+    try:
+        found = Config.fromfile(path)
+    except Exception:  # of mmengine there are many for a base that it does not find
+        return False
+    return _unscoped(found.to_dict()) == _unscoped(cfg.to_dict())
+
+
+def _unscoped(value: Any) -> Any:
+    """Without the scope that mmengine notes in what it inherits from another package."""
+    if isinstance(value, dict):
+        return {key: _unscoped(item) for key, item in value.items() if key != '_scope_'}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_unscoped(item) for item in value)
+    return value

@@ -1,0 +1,92 @@
+import pytest
+
+from cpvt_mm.swap import CannotSwap
+from cpvt_mm.swap.channels import adapt_heads, adapt_neck, walk
+
+OLD, NEW = (256, 512, 1024, 2048), (64, 128, 320, 512)
+
+
+@pytest.mark.parametrize(('expected', 'becomes'), [
+    ([256, 512, 1024, 2048], [64, 128, 320, 512]),
+    ((256, 512, 1024, 2048), (64, 128, 320, 512)),
+    ([2048, 1024, 512, 256], [512, 320, 128, 64]),
+    (2048, 512),
+])
+def test_neck_takes_the_new_channels(expected: object, becomes: object) -> None:
+    neck = dict(type='FPN', in_channels=expected, out_channels=256)
+    adapt_neck(neck, OLD, NEW)
+    assert neck == dict(type='FPN', in_channels=becomes, out_channels=256)
+
+
+def test_neck_without_channels_stays() -> None:
+    neck = dict(type='GlobalAveragePooling')
+    adapt_neck(neck, OLD, NEW)
+    assert neck == dict(type='GlobalAveragePooling')
+
+
+def test_neck_that_hands_maps_on_has_them_among_its_outputs() -> None:
+    neck = dict(type='SSDNeck', in_channels=(512, 1024), out_channels=(512, 1024, 512, 256))
+    adapt_neck(neck, (512, 1024), (128, 320))
+    assert neck == dict(type='SSDNeck', in_channels=(128, 320), out_channels=(128, 320, 512, 256))
+
+
+@pytest.mark.parametrize('expected', [1024, [256, 512, 1024]])
+def test_neck_that_does_not_fit_its_backbone_is_refused(expected: object) -> None:
+    with pytest.raises(CannotSwap, match='its neck FPN has in_channels .*, but its backbone gives 256, 512, 1024, 2048'):
+        adapt_neck(dict(type='FPN', in_channels=expected), OLD, NEW)
+
+
+@pytest.mark.parametrize(('head', 'becomes'), [
+    (dict(in_channels=2048, channels=512), dict(in_channels=512, channels=512)),
+    (dict(in_channels=1024, in_index=2), dict(in_channels=320, in_index=2)),
+    (dict(in_channels=1024, in_index=-2), dict(in_channels=320, in_index=-2)),
+    (dict(in_channels=[512, 2048], in_index=(1, 3)), dict(in_channels=[128, 512], in_index=(1, 3))),
+    (dict(in_channels=[256, 512, 1024, 2048]), dict(in_channels=[64, 128, 320, 512])),
+    (dict(in_channels=2048, c1_in_channels=256), dict(in_channels=512, c1_in_channels=64)),
+])
+def test_heads_of_mmseg_take_the_channels_of_their_index(head: dict, becomes: dict) -> None:
+    for model, changed in ((dict(decode_head=head.copy()), dict(decode_head=becomes)),
+                           (dict(auxiliary_head=[head.copy()]), dict(auxiliary_head=[becomes]))):
+        adapt_heads(model, OLD, NEW)
+        assert model == changed
+
+
+def test_a_nested_head_is_adapted_by_its_index_alone() -> None:
+    """512 is a width of the K-Net's own as well as of ResNet's second stage."""
+    model = dict(decode_head=dict(kernel_generate_head=dict(in_channels=2048, in_index=3),
+                                  kernel_update_head=[dict(in_channels=512)]))
+    adapt_heads(model, OLD, NEW)
+    assert model['decode_head'] == dict(kernel_generate_head=dict(in_channels=512, in_index=3),
+                                        kernel_update_head=[dict(in_channels=512)])
+
+
+def test_heads_of_a_single_map_are_adapted_by_their_value() -> None:
+    model = dict(
+        rpn_head=dict(in_channels=2048, feat_channels=2048),
+        roi_head=dict(bbox_roi_extractor=dict(out_channels=2048, featmap_strides=[16]),
+                      bbox_head=dict(in_channels=2048, fc_out_channels=1024)))
+    adapt_heads(model, (2048,), (320,))
+    assert model == dict(
+        rpn_head=dict(in_channels=320, feat_channels=2048),
+        roi_head=dict(bbox_roi_extractor=dict(out_channels=320, featmap_strides=[16]),
+                      bbox_head=dict(in_channels=320, fc_out_channels=1024)))
+
+
+@pytest.mark.parametrize('head', [
+    dict(in_channels=512), dict(in_channels=2048, in_index=2), dict(in_channels=2048, in_index=4),
+    dict(in_channels=[512], in_index=3),
+])
+def test_head_that_does_not_fit_its_backbone_is_refused(head: dict) -> None:
+    with pytest.raises(CannotSwap, match='its decode_head has in_channels .* for in_index .*, but gets 256, 512, 1024'):
+        adapt_heads(dict(decode_head=head), OLD, NEW)
+
+
+def test_the_rest_of_a_resnet_as_a_head_is_refused() -> None:
+    with pytest.raises(CannotSwap, match=r'roi_head.shared_head, ResLayer, is the last stage of the old backbone'):
+        adapt_heads(dict(roi_head=dict(shared_head=dict(type='ResLayer'))), (1024,), (320,))
+
+
+def test_walk_visits_dicts_in_dicts_and_lists() -> None:
+    assert list(walk(dict(a=[dict(b=1), 2], c=(dict(d=dict()),)))) == [
+        ((), dict(a=[dict(b=1), 2], c=(dict(d=dict()),))), (('a', 0), dict(b=1)), (('c', 0), dict(d=dict())),
+        (('c', 0, 'd'), dict())]

@@ -1,0 +1,87 @@
+import pytest
+from mmengine.config import ConfigDict
+from mmengine.optim import build_optim_wrapper
+from torch import nn
+
+from cpvt_mm import PyramidCPVT
+from cpvt_mm.swap.optimizer import DECAY_RULES, adapt_optimizer, set_schedule, translate_custom_keys
+
+NORM, TABLE, HEAD = dict(lr_mult=0.1, decay_mult=0.), dict(lr_mult=0.2), dict(lr_mult=3.)
+
+
+class Model(nn.Module):
+    """A backbone and a head with a norm of its own."""
+
+    def __init__(self, backbone: PyramidCPVT) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.head = nn.ModuleDict(dict(norm=nn.LayerNorm(4), query_embed=nn.Embedding(2, 4)))
+
+
+def rates(model: nn.Module, keys: dict) -> dict[str, tuple[float, float]]:
+    """Learning rate and weight decay that mmengine gives to each parameter."""
+    wrapper = build_optim_wrapper(model, ConfigDict(
+        type='OptimWrapper', optimizer=dict(type='AdamW', lr=1., weight_decay=1.), paramwise_cfg=dict(custom_keys=keys)))
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    return {names[id(group['params'][0])]: (group['lr'], group['weight_decay']) for group in wrapper.optimizer.param_groups}
+
+
+def test_keys_of_swin_become_keys_of_the_pyramid(backbone: PyramidCPVT) -> None:
+    keys = {
+        'backbone': dict(lr_mult=0.1), 'backbone.patch_embed.norm': NORM, 'backbone.norm': NORM,
+        'backbone.stages.0.blocks.1.norm': NORM, 'backbone.stages.2.downsample.norm': NORM,
+        'absolute_pos_embed': TABLE, 'relative_position_bias_table': TABLE, 'backbone.stages.7': HEAD,
+        'query_embed': HEAD}
+    model = Model(backbone)
+    found = rates(model, translate_custom_keys(keys, backbone))
+    norms = {f'backbone.{name}' for name, module in backbone.named_modules() if isinstance(module, nn.LayerNorm)}
+    assert len(norms) == 4 + 2 * 9 + 7  # of patch embeddings, of blocks, of spatial reductions
+    for name, (lr, decay) in found.items():
+        owner = name.rpartition('.')[0]
+        expected = ((0.1, 0.) if owner in norms else (0.2, 1.) if 'position_encoding' in name else (0.1, 1.)
+                    if name.startswith('backbone') else (3., 1.) if 'query_embed' in name else (1., 1.))
+        assert (lr, decay) == pytest.approx(expected), name
+
+
+def test_no_key_of_the_result_matches_nothing(backbone: PyramidCPVT) -> None:
+    keys = translate_custom_keys({'backbone.norm': NORM, 'absolute_pos_embed': TABLE, 'backbone.rel_pos': TABLE}, backbone)
+    names = [name for name, _ in Model(backbone).named_parameters()]
+    assert keys and all(any(key in name for name in names) for key in keys)
+
+
+def test_layer_decay_of_another_backbone_leaves_the_rules(backbone: PyramidCPVT) -> None:
+    wrapper = ConfigDict(type='AmpOptimWrapper', constructor='mmseg.LearningRateDecayOptimizerConstructor',
+                         optimizer=dict(type='AdamW', lr=1e-4), paramwise_cfg=dict(decay_rate=0.9, num_layers=12))
+    adapt_optimizer(wrapper, backbone)
+    assert wrapper == dict(type='AmpOptimWrapper', optimizer=dict(type='AdamW', lr=1e-4),
+                           paramwise_cfg=dict(custom_keys=DECAY_RULES))
+
+
+def test_an_optimizer_without_keys_stays(backbone: PyramidCPVT) -> None:
+    wrapper = ConfigDict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.02), paramwise_cfg=None)
+    adapt_optimizer(wrapper, backbone)
+    assert wrapper == dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.02), paramwise_cfg=None)
+
+
+@pytest.mark.parametrize(('scope', 'lr'), [('mmdet', 2e-4), ('mmseg', 6e-5)])
+def test_schedule_puts_adamw_and_the_rules_in(scope: str, lr: float) -> None:
+    wrapper = ConfigDict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.02, momentum=0.9),
+                         clip_grad=dict(max_norm=35), paramwise_cfg=dict(bias_lr_mult=2., custom_keys=dict(head=HEAD)))
+    set_schedule(wrapper, scope)
+    assert (wrapper.optimizer.type, wrapper.optimizer.lr) == ('AdamW', lr)
+    assert 'momentum' not in wrapper.optimizer
+    assert wrapper.clip_grad == dict(max_norm=35)
+    assert wrapper.paramwise_cfg == dict(bias_lr_mult=2., custom_keys=dict(head=HEAD, **DECAY_RULES))
+
+
+def test_schedule_keeps_the_rates_of_an_adamw(backbone: PyramidCPVT) -> None:
+    wrapper = ConfigDict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=1e-4, weight_decay=0.05),
+                         paramwise_cfg=dict(custom_keys=dict(position_encoding=NORM)))
+    set_schedule(wrapper, 'mmdet')
+    assert wrapper.optimizer == dict(type='AdamW', lr=1e-4, weight_decay=0.05)
+    assert wrapper.paramwise_cfg.custom_keys == dict(position_encoding=NORM, norm=dict(decay_mult=0.))
+
+
+def test_rules_exempt_position_encodings_and_norms_from_decay(backbone: PyramidCPVT) -> None:
+    for name, (_, decay) in rates(backbone, dict(DECAY_RULES)).items():
+        assert decay == (0. if 'position_encoding' in name or 'norm' in name else 1.), name

@@ -1,0 +1,53 @@
+import pytest
+from torch import Tensor, nn
+
+from cpvt_mm.registry import MODELS
+from cpvt_mm.swap.errors import CannotBuild, CannotSwap
+from cpvt_mm.swap.probing import Maps, ProbedBackbone, probe_backbone, probe_necks
+
+
+@MODELS.register_module(force=True)
+class OddBackbone(nn.Module):
+    """Returns what its argument says."""
+
+    def __init__(self, returns: str) -> None:
+        super().__init__()
+        self.returns = returns
+
+    def forward(self, x: Tensor) -> object:
+        if self.returns == 'error':
+            raise RuntimeError('only\nlandscapes')
+        return {'dict': dict(x=x), 'oblong': (x[..., :64],), 'map': x, 'vector': (x[..., 0, 0],)}[self.returns]
+
+
+def test_maps_of_a_backbone() -> None:
+    found = probe_backbone(dict(type='ResNet', depth=18, out_indices=(1, 3), strides=(1, 2, 2, 1),
+                                init_cfg=dict(type='Pretrained', checkpoint='missing.pth')), 'mmdet')
+    assert found == ProbedBackbone(Maps((128, 512), (8, 16)), (1, 3))
+
+
+def test_backbone_without_numbered_stages() -> None:
+    assert probe_backbone(dict(type='cpvt_mm.OddBackbone', returns='map'), None) == ProbedBackbone(Maps((3,), (1,)), None)
+    assert probe_backbone(dict(type='cpvt_mm.OddBackbone', returns='vector'), None).maps == Maps((3,), (320,))
+
+
+def test_maps_of_necks_that_follow_one_another() -> None:
+    fpn = dict(type='FPN', in_channels=[8, 16, 24], out_channels=12, num_outs=4)
+    bfp = dict(type='BFP', in_channels=12, num_levels=4, refine_level=2)
+    assert probe_necks([fpn, bfp], Maps((8, 16, 24), (8, 16, 32)), 'mmdet') == Maps((12,) * 4, (8, 16, 32, 64))
+
+
+def test_what_cannot_be_built_is_a_sentence() -> None:
+    with pytest.raises(CannotBuild, match='its backbone ResNet cannot be built here .KeyError: .invalid depth 7'):
+        probe_backbone(dict(type='ResNet', depth=7), 'mmdet')
+
+
+@pytest.mark.parametrize(('returns', 'reason'), [
+    ('error', r'its backbone cpvt_mm.OddBackbone does not run on an image of 320 x 320 \(RuntimeError: only\), so'),
+    ('dict', 'returns something else than a sequence of square feature maps'),
+    ('oblong', 'returns something else than a sequence of square feature maps'),
+])
+def test_what_does_not_return_maps_is_a_sentence(returns: str, reason: str) -> None:
+    with pytest.raises(CannotSwap, match=reason) as caught:
+        probe_backbone(dict(type='cpvt_mm.OddBackbone', returns=returns), None)
+    assert '\n' not in str(caught.value)

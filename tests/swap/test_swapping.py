@@ -1,0 +1,164 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from mmengine.config import Config
+
+from cpvt_mm.swap import CannotSwap, swap_backbone
+from cpvt_mm.swap.probing import Maps, ProbedBackbone
+from cpvt_mm.swap.swapping import MEAN, STD, choose_stages
+from cpvt_mm.swap.writing import read_config, shipped_configs
+
+WIDTHS = [64, 128, 320, 512]
+NEW = dict(type='cpvt_mm.PyramidCPVT', arch='small', drop_path_rate=0.2)
+
+
+@pytest.fixture
+def shipped() -> Callable[[str], Config]:
+    """Reads a config that a library ships: 'mmdet/family/name.py'."""
+
+    def read(name: str) -> Config:
+        library, _, path = name.partition('/')
+        return read_config(str(shipped_configs(library) / path))
+
+    return read
+
+
+@pytest.fixture
+def detector() -> Config:
+    """A small config of a detector's."""
+    return Config(dict(
+        default_scope='mmdet',
+        model=dict(type='RetinaNet', data_preprocessor=dict(type='DetDataPreprocessor', mean=[1.], std=[1.]),
+                   backbone=dict(type='ResNet', depth=18), neck=dict(type='FPN', in_channels=[64, 128, 256, 512],
+                                                                     out_channels=16, num_outs=5),
+                   bbox_head=dict(type='RetinaHead', num_classes=3, in_channels=16)),
+        load_from='detector.pth'))
+
+
+def get(cfg: Config, key: str) -> Any:
+    for part in key.split('.'):
+        cfg = cfg[int(part)] if part.isdigit() else cfg[part]
+    return cfg
+
+
+@pytest.mark.parametrize(('name', 'expected'), [
+    ('mmdet/mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py', {'neck.in_channels': WIDTHS}),
+    ('mmdet/dino/dino-4scale_r50_8xb2-12e_coco.py',
+     {'neck.in_channels': WIDTHS[1:], 'backbone.out_indices': (1, 2, 3)}),
+    ('mmdet/detr/detr_r50_8xb2-150e_coco.py', {'neck.in_channels': [512], 'backbone.out_indices': (3,)}),
+    ('mmdet/yolof/yolof_r50-c5_8xb8-1x_coco.py', {'neck.in_channels': 512}),
+    ('mmdet/yolo/yolov3_d53_8xb8-320-273e_coco.py', {'neck.in_channels': [512, 320, 128]}),
+    ('mmdet/ssd/ssd300_coco.py', {
+        'neck.in_channels': (128, 320), 'bbox_head.in_channels': (128, 320, 512, 256, 256, 256)}),
+    ('mmdet/mask2former/mask2former_r50_8xb2-lsj-50e_coco.py', {'panoptic_head.in_channels': WIDTHS}),
+    ('mmdet/faster_rcnn/faster-rcnn_r50-caffe-dc5_1x_coco.py', {
+        'backbone.out_indices': (2,), 'rpn_head.in_channels': 320, 'roi_head.bbox_head.in_channels': 320,
+        'roi_head.bbox_roi_extractor.out_channels': 320, 'roi_head.bbox_roi_extractor.featmap_strides': [16]}),
+    ('mmdet/soft_teacher/soft-teacher_faster-rcnn_r50-caffe_fpn_180k_semi-0.1-coco.py', {
+        'detector.neck.in_channels': WIDTHS, 'data_preprocessor.data_preprocessor.mean': MEAN,
+        'detector.data_preprocessor.mean': MEAN}),
+    ('mmseg/upernet/upernet_r50_4xb4-80k_ade20k-512x512.py', {
+        'pretrained': None, 'decode_head.in_channels': WIDTHS, 'auxiliary_head.in_channels': 320}),
+    ('mmseg/deeplabv3plus/deeplabv3plus_r50-d8_4xb4-80k_ade20k-512x512.py', {
+        'decode_head.in_channels': 512, 'decode_head.c1_in_channels': 64, 'auxiliary_head.in_channels': 320}),
+    ('mmseg/ocrnet/ocrnet_hr18_4xb4-80k_ade20k-512x512.py', {
+        'decode_head.0.in_channels': WIDTHS, 'decode_head.1.in_channels': WIDTHS, 'decode_head.0.channels': 270}),
+    ('mmseg/knet/knet-s3_r50-d8_upernet_8xb2-adamw-80k_ade20k-512x512.py', {
+        'decode_head.kernel_generate_head.in_channels': WIDTHS, 'decode_head.kernel_update_head.0.in_channels': 512}),
+    ('mmseg/sem_fpn/fpn_r50_4xb4-160k_ade20k-512x512.py', {
+        'neck.in_channels': WIDTHS, 'decode_head.in_channels': [256] * 4}),
+    ('mmseg/fastfcn/fastfcn_r50-d32_jpu_psp_4xb4-80k_ade20k-512x512.py', {
+        'neck.in_channels': (128, 320, 512), 'decode_head.in_channels': 2048, 'auxiliary_head.in_channels': 320}),
+])
+def test_what_depends_on_channels_follows(shipped: Callable[[str], Config], name: str, expected: dict) -> None:
+    old = shipped(name)
+    before = old.to_dict()
+    model = swap_backbone(old).model
+    assert old.to_dict() == before
+    owner = model.get('detector', model)
+    assert {**owner.backbone, 'out_indices': None} == dict(NEW, out_indices=None)
+    assert {key: get(model, key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(('name', 'reason'), [
+    ('mmdet/detectors/htc_r50-rfp_1x_coco.py', 'returns maps of strides 1, 4, 8, 16, 32, but a'),
+    ('mmdet/faster_rcnn/faster-rcnn_r50-caffe_c4-1x_coco.py', 'shared_head, ResLayer, is the last stage of the old'),
+    ('mmdet/misc/d2_retinanet_r50-caffe_fpn_ms-90k_coco.py', 'it has no model.backbone with a type'),
+    ('mmseg/vit/vit_deit-s16_upernet_8xb2-80k_ade20k-512x512.py', 'returns maps of strides 16, 16, 16, 16, but'),
+])
+def test_config_that_cannot_take_a_pyramid_says_why(shipped: Callable[[str], Config], name: str, reason: str) -> None:
+    with pytest.raises(CannotSwap, match=reason) as caught:
+        swap_backbone(shipped(name))
+    assert '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize(('strides', 'out_indices', 'stages'), [
+    ((4, 8, 16, 32), (0, 1, 2, 3), (0, 1, 2, 3)),
+    ((8, 16, 32), (3, 4, 5), (1, 2, 3)),  # numbers of Darknet's own
+    ((32,), (3,), (3,)),
+    ((16,), (3,), (2,)),  # a detector's, whose anchors need the stride
+    ((4, 8, 8, 8), (0, 1, 2, 3), (0, 1, 2, 3)),  # dilated
+    ((8, 8), (2, 3), (2, 3)),
+])
+def test_stages_by_stride_or_by_number(strides: tuple, out_indices: tuple, stages: tuple) -> None:
+    assert choose_stages('X', ProbedBackbone(Maps((1,) * len(strides), strides), out_indices)) == stages
+
+
+@pytest.mark.parametrize(('strides', 'out_indices'), [
+    ((4, 4), None), ((16, 16, 16, 16), (2, 5, 8, 11)), ((8, 4), (0, 1)), ((2, 4, 8, 16), (0, 1, 2, 4)), ((64,), (3,)),
+])
+def test_other_maps_are_no_pyramid(strides: tuple, out_indices: tuple | None) -> None:
+    with pytest.raises(CannotSwap, match='backbone X returns maps of strides'):
+        choose_stages('X', ProbedBackbone(Maps((1,) * len(strides), strides), out_indices))
+
+
+def test_weights_of_the_old_backbone_are_forgotten(detector: Config) -> None:
+    detector.model.backbone.init_cfg = dict(type='Pretrained', checkpoint='resnet.pth')
+    detector.model.init_cfg = dict(type='Pretrained', checkpoint='retinanet.pth')
+    new = swap_backbone(detector)
+    assert new.model.backbone == NEW
+    assert new.model.init_cfg is None and new.load_from is None
+
+
+def test_weights_of_the_new_backbone(detector: Config) -> None:
+    backbone = swap_backbone(detector, checkpoint='pcpvt.pth').model.backbone
+    assert backbone == dict(NEW, init_cfg=dict(type='Pretrained', checkpoint='pcpvt.pth'))
+
+
+def test_arch_as_a_dict(detector: Config) -> None:
+    arch = dict(embed_dims=(8, 16, 24, 32), depths=(1, 1, 1, 1), num_heads=(1, 1, 1, 1), mlp_ratios=(1, 1, 1, 1),
+                sr_ratios=(1, 1, 1, 1))
+    model = swap_backbone(detector, arch).model
+    assert model.backbone.arch == arch and model.neck.in_channels == [8, 16, 24, 32]
+
+
+def test_unknown_arch_is_a_sentence(detector: Config) -> None:
+    with pytest.raises(ValueError, match="'huge' is not an arch; allowed are nano, tiny"):
+        swap_backbone(detector, 'huge')
+
+
+def test_channels_of_the_image_and_checkpointing_are_kept(detector: Config) -> None:
+    detector.model.backbone.update(in_channels=4, with_cp=True)
+    assert swap_backbone(detector).model.backbone == dict(NEW, in_channels=4, with_cp=True)
+
+
+def test_images_are_normalized_as_weights_of_the_backbone_expect(detector: Config) -> None:
+    assert swap_backbone(detector).model.data_preprocessor == dict(
+        type='DetDataPreprocessor', mean=MEAN, std=STD, bgr_to_rgb=True)
+    del detector.model.data_preprocessor
+    detector.data_preprocessor = dict(type='ClsDataPreprocessor', to_rgb=False)
+    assert swap_backbone(detector).data_preprocessor == dict(type='ClsDataPreprocessor', to_rgb=True, mean=MEAN, std=STD)
+
+
+def test_network_for_reidentification_stays(detector: Config) -> None:
+    reid = dict(backbone=dict(type='mmpretrain.ResNet', depth=50), init_cfg=dict(checkpoint='reid.pth'))
+    tracker = Config(dict(default_scope='mmdet', model=dict(type='DeepSORT', detector=detector.model, reid=reid)))
+    model = swap_backbone(tracker).model
+    assert model.reid == reid and model.detector.backbone == NEW
+
+
+@pytest.mark.parametrize(('schedule', 'optimizer'), [(False, 'SGD'), (True, 'AdamW')])
+def test_schedule_is_changed_on_request(detector: Config, schedule: bool, optimizer: str) -> None:
+    detector.optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.02))
+    assert swap_backbone(detector, schedule=schedule).optim_wrapper.optimizer.type == optimizer

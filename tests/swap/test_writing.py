@@ -1,0 +1,122 @@
+from pathlib import Path
+
+import pytest
+from mmengine.config import Config
+from mmengine.utils import is_installed
+
+from cpvt_mm.errors import UserError
+from cpvt_mm.swap import read_config, swap_backbone, to_delta, write_config
+from cpvt_mm.swap.writing import bases_of, changes, shipped_configs, to_source
+
+RETINANET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
+needs_mmseg_names = pytest.mark.skipif(not is_installed('mmsegmentation'), reason='mmengine finds no mmseg:: on onedl')
+
+
+@pytest.fixture
+def own_config(tmp_path: Path) -> Path:
+    """A config of a user's, in a folder of its own."""
+    path = tmp_path / 'configs/own.py'
+    path.parent.mkdir()
+    path.write_text(f'_base_ = {RETINANET!r}\nmodel = dict(bbox_head=dict(num_classes=3))\n')
+    return path
+
+
+def test_delta_states_what_differs() -> None:
+    old = dict(type='A', same=1, other=dict(x=1, y=dict(z=2)), items=[1, 2])
+    assert to_delta(old, dict(type='A', same=1, other=dict(x=1, y=dict(z=3)), items=[2], more=0)) == dict(
+        other=dict(y=dict(z=3)), items=[2], more=0)
+    assert to_delta(old, old) == {}
+
+
+def test_delta_deletes_where_a_key_or_the_type_is_gone() -> None:
+    assert to_delta(dict(a=dict(type='A', x=1)), dict(a=dict(type='B', x=1))) == dict(
+        a=dict(_delete_=True, type='B', x=1))
+    assert to_delta(dict(a=dict(x=1, y=1)), dict(a=dict(x=1))) == dict(a=dict(_delete_=True, x=1))
+
+
+def test_changes_are_lines_of_a_diff() -> None:
+    old = dict(a=dict(type='A', x=(1, 2)), b=[dict(c=1), dict(c=2)], d=0, e=[1])
+    new = dict(a=dict(type='B'), b=[dict(c=1), dict(c=3)], d=0, e=[1, 2])
+    assert list(changes(old, new)) == [
+        "- a.type = 'A'", "+ a.type = 'B'", '- a.x = (1, 2)', '- b.1.c = 2', '+ b.1.c = 3', '- e = [1]', '+ e = [1, 2]']
+
+
+@pytest.mark.parametrize('value', [dict(a=[dict(b=(1,))], c=None), {'a.b': dict(c='x')}, [(1, 2), 'y'], dict(), ()])
+def test_source_evaluates_to_the_value(value: object) -> None:
+    assert eval(to_source(value)) == value
+
+
+def test_written_config_inherits_and_is_what_was_asked_for(tmp_path: Path) -> None:
+    old = read_config(RETINANET)
+    new = swap_backbone(old, 'nano')
+    write_config(old, new, RETINANET, tmp_path / 'new/swapped.py')
+    assert (tmp_path / 'new/swapped.py').read_text() == (
+        f"_base_ = '{RETINANET}'\n"
+        "model = dict(backbone=dict(_delete_=True, type='cpvt_mm.PyramidCPVT', arch='nano', drop_path_rate=0.2),\n"
+        '             neck=dict(in_channels=[32, 64, 128, 192]))\n')
+    assert list(tmp_path.rglob('*')) == [tmp_path / 'new', tmp_path / 'new/swapped.py']
+    written = Config.fromfile(tmp_path / 'new/swapped.py')
+    assert written.model.neck.in_channels == [32, 64, 128, 192]
+    assert written.train_dataloader == old.train_dataloader
+
+
+def test_own_config_is_inherited_from_by_its_path(own_config: Path, tmp_path: Path) -> None:
+    old = read_config(str(own_config))
+    out = tmp_path / 'swapped/out.py'
+    write_config(old, swap_backbone(old), str(own_config), out)
+    assert out.read_text().startswith("_base_ = '../configs/own.py'\n")
+    assert Config.fromfile(out).model.bbox_head.num_classes == 3
+
+
+def test_shipped_file_is_inherited_from_by_its_name(tmp_path: Path) -> None:
+    path = shipped_configs('mmdet') / 'retinanet/retinanet_r50_fpn_1x_coco.py'
+    assert bases_of(str(path), tmp_path / 'out.py', 'mmdet')[0] == RETINANET
+    assert bases_of(RETINANET, tmp_path / 'out.py', 'mmdet') == [RETINANET]
+    other_scope, = bases_of(str(path), tmp_path / 'out.py', 'mmpretrain')
+    assert '::' not in other_scope and (tmp_path / other_scope).samefile(path)
+
+
+def test_shipped_file_whose_name_mmengine_does_not_read_is_inherited_from_by_its_path(tmp_path: Path) -> None:
+    """It allows no plus sign."""
+    path = shipped_configs('mmdet') / 'gn+ws/faster-rcnn_r50_fpn_gn-ws-all_1x_coco.py'
+    old, out = read_config(str(path)), tmp_path / 'out.py'
+    write_config(old, swap_backbone(old), str(path), out)
+    assert Config.fromfile(out).model.neck.in_channels == [64, 128, 320, 512]
+    assert '::' not in out.read_text()
+
+
+@needs_mmseg_names
+def test_config_of_mmseg_by_name(tmp_path: Path) -> None:
+    name = 'mmseg::fcn/fcn_r50-d8_4xb2-40k_cityscapes-512x1024.py'
+    old = read_config(name)
+    write_config(old, swap_backbone(old), name, tmp_path / 'out.py')
+    assert Config.fromfile(tmp_path / 'out.py').model.decode_head.in_channels == 512
+
+
+def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
+    old = read_config(RETINANET)
+    out = tmp_path / 'out.py'
+    out.write_text('mine')
+    with pytest.raises(UserError, match='out.py exists: remove it, or choose another name'):
+        write_config(old, old, RETINANET, out)
+    assert out.read_text() == 'mine'
+    with pytest.raises(UserError, match=r'out.yaml is no name of a config: it must end with .py'):
+        write_config(old, old, RETINANET, tmp_path / 'out.yaml')
+
+
+def test_what_mmengine_reads_otherwise_is_not_written(tmp_path: Path) -> None:
+    old = read_config(RETINANET)
+    new = old.copy()
+    del new._cfg_dict['optim_wrapper']  # inheritance cannot take it away
+    with pytest.raises(UserError, match='cannot be inherited from'):
+        write_config(old, new, RETINANET, tmp_path / 'out.py')
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(('name', 'message'), [
+    ('no.py', 'config no.py does not exist: check the path'),
+    ('mmdet::no/such.py', 'config mmdet::no/such.py cannot be read .*: correct its name, or name the path'),
+])
+def test_config_that_cannot_be_read(name: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read_config(name)

@@ -1,0 +1,33 @@
+"""Puts PyramidCPVT into a config of mmdet or mmseg: writes a config that inherits from it, and prints what changed."""
+import argparse
+from pathlib import Path
+
+from cpvt_mm.errors import exit_on_error
+from cpvt_mm.models.backbones.pyramid_cpvt import ARCHS
+from cpvt_mm.swap import read_config, swap_backbone, write_config
+from cpvt_mm.swap.writing import changes
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument('config', help='config file, or a name such as mmdet::retinanet/retinanet_r50_fpn_1x_coco.py')
+    parser.add_argument('out', type=Path, help='file to write; must not exist')
+    parser.add_argument('--arch', choices=ARCHS, default='small', help='size of the backbone')
+    parser.add_argument('--checkpoint', help='weights of the backbone, a path or URL; random if not given')
+    parser.add_argument('--schedule', action='store_true',
+                        help='train with AdamW, without weight decay on position encodings and norms')
+    return parser.parse_args()
+
+
+@exit_on_error
+def main() -> None:
+    args = parse_args()
+    old = read_config(args.config)
+    new = swap_backbone(old, args.arch, args.checkpoint, args.schedule)
+    write_config(old, new, args.config, args.out)
+    print(*changes(old.to_dict(), new.to_dict()), sep='\n')
+    print(f'\nWrote {args.out}.')
+
+
+if __name__ == '__main__':
+    main()
