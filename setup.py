@@ -46,7 +46,7 @@ setup(
     packages=find_packages(include=['cpvt_mm', 'cpvt_mm.*']),
     python_requires='>=3.10',
     # mmengine comes with a stack: two distributions provide it, so it cannot be named here.
-    install_requires=['torch>=2.6'],
+    install_requires=['torch>=2.6', 'safetensors'],
     extras_require={
         **{name: requirements(name) for name in ('openmmlab', 'onedl', 'mmpretrain')},
         'tests': requirements('tests') + requirements('mmpretrain'),

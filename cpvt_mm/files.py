@@ -3,8 +3,20 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import torch
 from matplotlib.figure import Figure
+
+from .errors import UserError
+
+
+def check_free(path: Path) -> None:
+    """Raises a UserError if there is such a file, or no folder for it."""
+    if path.exists():
+        raise UserError(f'{path} is there already: name another file to write.')
+    if not path.parent.is_dir():
+        raise UserError(f'folder {path.parent} does not exist: make it first, or name another.')
 
 
 def write_text(path: Path, text: str) -> None:
@@ -17,6 +29,18 @@ def write_figure(path: Path, figure: Figure, dpi: int = 120) -> None:
     """Writes a figure as PNG in the same way."""
     with _whole(path) as temporary:
         figure.savefig(temporary, format='png', dpi=dpi)
+
+
+def write_checkpoint(path: Path, content: dict[str, Any]) -> None:
+    """Writes a checkpoint of torch.save in the same way; where the name ends in .safetensors, a dict of tensors."""
+    with _whole(path) as temporary:
+        if path.suffix == '.safetensors':
+            from safetensors.torch import save_file  # for those who use it
+            save_file({name: tensor.clone().contiguous() for name, tensor in content.items()}, temporary)
+        else:
+            # By way of a file object: torch would write the temporary's name into the file.
+            with temporary.open('wb') as file:
+                torch.save(content, file)
 
 
 @contextmanager

@@ -1,4 +1,5 @@
 """Fixtures that several test files share."""
+import logging
 import runpy
 import subprocess
 import sys
@@ -8,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from mmengine.logging import MMLogger
 from torch import Tensor, nn
 
-from cpvt_mm import PyramidCPVT
+from cpvt_mm import CPVT, PyramidCPVT
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / 'tests/golden'
@@ -20,6 +22,10 @@ MASK_RCNN = ROOT / 'configs/toy/mask-rcnn_pyramid-cpvt-nano_fpn_toy-shapes.py'
 # The narrow pyramid of the reference outputs.
 NARROW = dict(embed_dims=(16, 32, 40, 64), depths=(2, 2, 3, 2), num_heads=(1, 2, 5, 8), mlp_ratios=(8, 8, 4, 4),
               sr_ratios=(8, 4, 2, 1))
+
+
+# The plain transformer of the reference outputs.
+NARROW_PLAIN = dict(embed_dims=48, depth=4, num_heads=3)
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +45,25 @@ def golden_cases(name: str) -> list[tuple[Tensor, list[Tensor]]]:
     sizes = [key.removeprefix('input_') for key in arrays if key.startswith('input_')]
     return [(torch.from_numpy(arrays[f'input_{size}']), [torch.from_numpy(arrays[f'out{i}_{size}']) for i in range(4)])
             for size in sizes]
+
+
+def pretrained(path: Path, cls: type = PyramidCPVT, init_cfg: dict[str, object] = {},
+               **kwargs: object) -> PyramidCPVT | CPVT:
+    """A backbone in eval mode that `init_cfg` filled from a file; the narrow one, if no `arch` is given."""
+    kwargs = {'arch': NARROW if issubclass(cls, PyramidCPVT) else NARROW_PLAIN, **kwargs}
+    model = cls(**kwargs, init_cfg=dict(type='Pretrained', checkpoint=str(path), **init_cfg))
+    model.init_weights()
+    return model.eval()
+
+
+@pytest.fixture
+def log(request: pytest.FixtureRequest) -> list[tuple[str, str]]:
+    """What mmengine's current logger gets: levels and messages."""
+    records: list[tuple[str, str]] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: records.append((record.levelname, record.getMessage()))
+    MMLogger.get_instance(request.node.name, log_level='INFO').addHandler(handler)
+    return records
 
 
 def count_kept(model: nn.Module, image: Tensor) -> int:

@@ -1,24 +1,30 @@
 """Reading checkpoints: tensors only, and never in part without a word."""
+import argparse
 import os
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from mmengine.fileio import get_local_path
 from mmengine.logging import HistoryBuffer
 from mmengine.model import is_model_wrapper
-from torch import nn
+from torch import Tensor, nn
 
 from cpvt_mm.errors import UserError, first_line
+
+# Where files keep the weights: mmengine's (with its EMAHook, the average), DeiT's and Twins'; then moving averages.
+KEYS = ('state_dict', 'model')
+EMA_KEYS = ('ema_state_dict', 'state_dict_ema', 'model_ema', 'ema')
 
 
 def read_tensors_only() -> None:
     """Has torch.load refuse code in this process, whoever calls it, but read the log in mmengine's checkpoints.
 
-    `resume` needs that log; mmengine 0.10.7 does not put its classes on torch's list. onedl's mmengine would answer a
-    refusal by reading the file again with all its code; the variable rules that out.
+    `resume` needs that log; mmengine 0.10.7 does not put its classes on torch's list. DeiT's and Twins' training files
+    hold the command's arguments, a Namespace. onedl's mmengine would answer a refusal by reading the file again with
+    all its code; the variable rules that out.
     """
     os.environ['TORCH_FORCE_WEIGHTS_ONLY_LOAD'] = '1'
     scalar, _ = np.float64(0).__reduce__()
@@ -27,7 +33,8 @@ def read_tensors_only() -> None:
                    for function in (scalar, array) for core in ('core', '_core')]
     dtypes = [type(np.dtype(code)) for code in ('f4', 'f8', 'i4', 'i8')]
     torch.serialization.add_safe_globals(
-        [HistoryBuffer, (_get_statistic, 'builtins.getattr'), *both_numpys, np.ndarray, np.dtype, *dtypes])
+        [argparse.Namespace, HistoryBuffer, (_get_statistic, 'builtins.getattr'), *both_numpys, np.ndarray, np.dtype,
+         *dtypes])
 
 
 def _get_statistic(owner: object, name: str) -> object:
@@ -37,16 +44,20 @@ def _get_statistic(owner: object, name: str) -> object:
     return getattr(owner, name)
 
 
-def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Reads a checkpoint (a path or a URL) to the CPU: tensors, numbers, strings and mmengine's log, no other object.
+def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, Any]:
+    """Reads a checkpoint (a path or a URL): tensors, numbers, strings and mmengine's log, no other object.
+
+    Args:
+        path: Of a file of torch.save or, where it ends in .safetensors, of safetensors.
+        map_location: The device to read to. Defaults to 'cpu'.
 
     Raises:
         UserError: If there is no such file, or it is no such checkpoint.
     """
-    read_tensors_only()
+    read = _read_safetensors if is_safetensors(path) else _read_torch
     try:
         with get_local_path(path) as local:
-            checkpoint = torch.load(local, map_location='cpu', weights_only=True)
+            checkpoint = read(local, map_location)
     except FileNotFoundError as error:
         raise UserError(f'checkpoint {path} does not exist: check the path.') from error
     except pickle.UnpicklingError as error:
@@ -61,25 +72,81 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     return checkpoint
 
 
+def is_safetensors(path: str | Path) -> bool:
+    return str(path).endswith('.safetensors')
+
+
+def _read_torch(path: str, map_location: str) -> object:
+    read_tensors_only()
+    return torch.load(path, map_location=map_location, weights_only=True)
+
+
+def _read_safetensors(path: str, map_location: str) -> dict[str, Tensor]:
+    try:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+    except ImportError as error:
+        raise UserError(f'checkpoint {path} needs a package that is not installed: pip install safetensors.'
+                        ) from error
+    try:
+        return {name: tensor.to(map_location) for name, tensor in load_file(path).items()}
+    except SafetensorError as error:
+        raise ValueError(first_line(error)) from error
+
+
+class Weights(NamedTuple):
+    """The weights in a checkpoint.
+
+    Attributes:
+        tensors: By name.
+        key: Of the checkpoint, where they are; '' where the checkpoint is bare.
+        ema_key: Where it has others that were not taken, most often a moving average; '' where it has none.
+    """
+    tensors: dict[str, Tensor]
+    key: str
+    ema_key: str
+
+
+def unwrap(checkpoint: dict[str, Any], path: str | Path) -> Weights:
+    """Finds the weights in a checkpoint, under the first of KEYS and EMA_KEYS that it has, or bare.
+
+    Raises:
+        UserError: If there are none.
+    """
+    held = [key for key in (*KEYS, *EMA_KEYS) if isinstance(checkpoint.get(key), dict)]
+    key = held[0] if held else ''
+    values = checkpoint[key] if key else checkpoint
+    tensors = _bare({name: value for name, value in values.items() if isinstance(value, Tensor)})
+    if not tensors:
+        where = f'under {key!r}' if key else f'and none of the keys {", ".join((*KEYS, *EMA_KEYS))}'
+        has = ', '.join(map(str, list(values)[:3])) or 'nothing'
+        raise UserError(f'checkpoint {path} holds no tensors {where}: it has {has}.')
+    ema_key = next((other for other in held if other in EMA_KEYS and other != key), '')
+    return Weights(tensors, key, ema_key)
+
+
 def check_fits(model: nn.Module, path: str | Path) -> None:
     """Compares a checkpoint's names and shapes with a model's; mmengine would load what fits and go on.
 
     Raises:
-        UserError: If a parameter or buffer is missing, left over or of another shape.
+        UserError: If a parameter or buffer is missing, left over or of another shape, or mmengine cannot read the file.
     """
     checkpoint = read_checkpoint(path)
+    if is_safetensors(path):
+        raise UserError(f'checkpoint {path} is of safetensors, which mmengine does not read: write a .pth with '
+                        'tools/model_converters/convert_checkpoint.py.')
+    # Not unwrapped: mmengine looks under no other key.
     _compare(model, _bare(checkpoint.get('state_dict', checkpoint)), f'checkpoint {path} does not fit the model of the '
              'config')
 
 
 def load_weights(model: nn.Module, path: str | Path) -> None:
-    """Reads a checkpoint into a model, all of it; its weights may be under mmengine's key, DeiT's, or none.
+    """Reads a checkpoint into a model, all of it; its weights may be under any key of `unwrap`, or none.
 
     Raises:
         UserError: As of `check_fits`; nothing is read then.
     """
-    checkpoint = read_checkpoint(path)
-    weights = _bare(checkpoint.get('state_dict', checkpoint.get('model', checkpoint)))
+    weights = unwrap(read_checkpoint(path), path).tensors
     _compare(model, weights, f'checkpoint {path} does not fit the {type(model).__name__} it is for')
     model.load_state_dict(weights)
 

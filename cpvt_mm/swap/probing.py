@@ -95,7 +95,7 @@ def _run(module: nn.Module, inputs: Tensor | tuple[Tensor, ...], what: str) -> M
                          f'{first_line(error)}), so what the heads expect stays unknown.') from error
     outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
     if not isinstance(outputs, (list, tuple)) or not all(
-            isinstance(x, Tensor) and (x.dim() == 2 or x.dim() == 4 and x.shape[2] == x.shape[3]) for x in outputs):
+            isinstance(x, Tensor) and (x.dim() == 2 or (x.dim() == 4 and x.shape[2] == x.shape[3])) for x in outputs):
         raise CannotSwap(f'{what} returns something else than a sequence of square feature maps.')
     # A vector is a map of one cell.
     sides = [x.shape[-1] if x.dim() == 4 else 1 for x in outputs]

@@ -50,6 +50,7 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Sequence[int]] = 'small', c
     backbones = [_swap_in(path, owner, cfg, arch, checkpoint) for path, owner in owners]
     if cfg.get('load_from'):
         cfg.load_from = None
+    _forget_imports(cfg)
     if cfg.get('optim_wrapper'):
         with torch.device('meta'):  # only its names are needed
             adapt_optimizer(cfg.optim_wrapper, PyramidCPVT(**backbones[0]))
@@ -79,11 +80,8 @@ def _swap_in(path: tuple[str | int, ...], owner: dict[str, Any], cfg: Config, ar
     widths = parse_arch(arch, Arch, ARCHS).embed_dims
     new = Maps(tuple(widths[i] for i in stages), tuple(STRIDES[i] for i in stages))
 
-    neck = owner.get('neck')
-    if not neck:
-        adapt_heads(owner, old.maps.channels, new.channels)
-    else:
-        _adapt_behind_neck(owner, neck if isinstance(neck, list) else [neck], old.maps, new, scope)
+    necks = owner.get('neck') or []
+    _adapt(owner, necks if isinstance(necks, list) else [necks], old.maps, new, scope)
 
     arguments = dict(arch=arch, drop_path_rate=DROP_PATH_RATE)
     if stages != tuple(range(len(STRIDES))):
@@ -100,13 +98,15 @@ def _swap_in(path: tuple[str | int, ...], owner: dict[str, Any], cfg: Config, ar
     return arguments
 
 
-def _adapt_behind_neck(owner: dict[str, Any], necks: Sequence[dict[str, Any]], old: Maps, new: Maps,
-                       scope: str | None) -> None:
-    """Adapts the first of the necks, and the heads if it hands maps of the backbone on to them."""
-    hands_on = not isinstance(necks[0].get('out_channels'), int)
-    old_read = probe_necks(necks, old, scope) if hands_on else None
-    adapt_neck(necks[0], old.channels, new.channels)
-    if hands_on:
+def _adapt(owner: dict[str, Any], necks: Sequence[dict[str, Any]], old: Maps, new: Maps, scope: str | None) -> None:
+    """Adapts the first of the necks, and the heads if maps of the backbone reach them."""
+    if not necks or 'in_channels' not in necks[0]:  # a neck without takes any maps, such as one that pools
+        adapt_heads(owner, old.channels, new.channels)
+    elif isinstance(necks[0].get('out_channels'), int):
+        adapt_neck(necks[0], old.channels, new.channels)
+    else:
+        old_read = probe_necks(necks, old, scope)
+        adapt_neck(necks[0], old.channels, new.channels)
         adapt_heads(owner, old_read.channels, probe_necks(necks, new, scope).channels)
 
 
@@ -126,14 +126,22 @@ def choose_stages(name: str, backbone: ProbedBackbone) -> tuple[int, ...]:
     is_dilated = strides == sorted(strides) and set(strides) <= set(STRIDES)
     if is_dilated and out_indices and list(out_indices) == [i for i in range(len(STRIDES)) if i in out_indices]:
         return out_indices
-    raise CannotSwap(f'its backbone {name} returns maps of strides {", ".join(map(str, strides))}, but a pyramid of four '
-                     f'stages has one each of {", ".join(map(str, STRIDES))}.')
+    raise CannotSwap(f'its backbone {name} returns maps of strides {", ".join(map(str, strides))}, but a pyramid of '
+                     f'four stages has one each of {", ".join(map(str, STRIDES))}.')
 
 
 def _forget_weights(owner: dict[str, Any]) -> None:
     for key in ('pretrained', 'init_cfg'):
         if owner.get(key):
             owner[key] = None
+
+
+def _forget_imports(cfg: Config) -> None:
+    """Takes away the import of mmpretrain if it was for the old backbone only."""
+    imports = (cfg.get('custom_imports') or {}).get('imports', [])
+    modules = [imports] if isinstance(imports, str) else imports
+    if modules and all(module.startswith('mmpretrain') for module in modules) and 'mmpretrain.' not in str(cfg.model):
+        cfg.custom_imports = None
 
 
 def _set_normalization(path: tuple[str | int, ...], cfg: Config) -> None:

@@ -1,4 +1,5 @@
 """Building a config's model, and a step of training and a prediction with it."""
+import copy
 import warnings
 
 import torch
@@ -6,6 +7,7 @@ from mmengine.config import Config
 from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.optim import OptimWrapper, build_optim_wrapper
 from mmengine.registry import MODELS, DefaultScope
+from mmengine.runner import set_random_seed
 
 from .channels import walk
 from .fake_data import SIDE, fake_batch
@@ -13,7 +15,7 @@ from .fake_data import SIDE, fake_batch
 
 def build(cfg: Config) -> BaseModel:
     """The model of a config, without its weights."""
-    model_cfg = cfg.model.copy()
+    model_cfg = copy.deepcopy(cfg.model)
     if cfg.get('data_preprocessor') and not model_cfg.get('data_preprocessor'):
         model_cfg['data_preprocessor'] = cfg.data_preprocessor
     with DefaultScope.overwrite_default_scope(cfg.get('default_scope')), warnings.catch_warnings():
@@ -28,7 +30,7 @@ def try_out(cfg: Config) -> None:
         FloatingPointError: If the loss or a weight of the backbone is not finite, or the backbone does not learn.
     """
     cfg = _without_padding(cfg)
-    torch.manual_seed(0)
+    set_random_seed(0)
     with DefaultScope.overwrite_default_scope(cfg.get('default_scope')), warnings.catch_warnings():
         warnings.simplefilter('ignore')
         model = revert_sync_batchnorm(build(cfg)).train()
@@ -39,7 +41,7 @@ def try_out(cfg: Config) -> None:
         wrapper.pop('dtype', None)
         _train_step(model, build_optim_wrapper(model, wrapper), cfg)
         model.eval()
-        predictions = model.test_step(fake_batch(cfg))
+        predictions = model.test_step(fake_batch(cfg, training=False))
     if not predictions:
         raise RuntimeError('The model predicts nothing, not even an empty result.')
 
@@ -47,7 +49,7 @@ def try_out(cfg: Config) -> None:
 def _train_step(model: BaseModel, optim_wrapper: OptimWrapper, cfg: Config) -> None:
     parameters = [p for name, p in model.named_parameters() if 'backbone.' in name and 'reid' not in name]
     before = [p.detach().clone() for p in parameters]
-    losses = model.train_step(fake_batch(cfg), optim_wrapper)
+    losses = model.train_step(fake_batch(cfg, training=True), optim_wrapper)
     if not torch.isfinite(losses['loss']):
         raise FloatingPointError(f'The loss is {losses["loss"]}.')
     if all(torch.equal(p, was) for p, was in zip(parameters, before, strict=True)):
@@ -58,7 +60,7 @@ def _train_step(model: BaseModel, optim_wrapper: OptimWrapper, cfg: Config) -> N
 
 def _without_padding(cfg: Config) -> Config:
     """The config with images that stay small."""
-    cfg = cfg.copy()
+    cfg = copy.deepcopy(cfg)
     for _, node in walk(cfg.model):
         if 'batch_augments' in node:
             node['batch_augments'] = None

@@ -2,6 +2,7 @@
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,27 @@ def read_config(name: str) -> Config:
     if '::' not in name and not Path(name).is_file():
         raise UserError(f'config {name} does not exist: check the path.')
     try:
-        cfg = Config.fromstring(f'_base_ = {name!r}', '.py') if '::' in name else Config.fromfile(name)
+        cfg = _read(name)
     except Exception as error:  # a config is a program, it can raise anything
-        raise UserError(f'config {name} cannot be read ({type(error).__name__}: {first_line(error)}): correct its name, '
-                        'or name the path of its file.') from error
+        raise UserError(f'config {name} cannot be read ({type(error).__name__}: {first_line(error)}): correct its '
+                        'name, or name the path of its file.') from error
+    if 'mmpretrain.' in str(cfg.get('model')):
+        with suppress(ImportError):  # not all of its parts need be built
+            require('mmpretrain')
     if cfg.get('default_scope') in PACKAGES:
         require(cfg.default_scope)
     return cfg
+
+
+def _read(name: str) -> Config:
+    read, source = ((Config.fromstring, (f'_base_ = {name!r}', '.py')) if '::' in name else (Config.fromfile, (name,)))
+    try:
+        return read(*source)
+    except ImportError as error:
+        if 'mmpretrain' not in str(error):
+            raise
+        require('mmpretrain')  # a custom import may need what this does for it
+        return read(*source)
 
 
 def bases_of(name: str, out: Path, default_scope: str | None) -> list[str]:
@@ -60,7 +75,7 @@ def shipped_configs(library: str) -> Path:
 
 
 def to_delta(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """The dict that makes `new` of `old` by mmengine's inheritance: what differs, with `_delete_` where keys are gone."""
+    """The dict that makes `new` of `old` by mmengine's inheritance: what differs, or all with `_delete_`."""
     gone = [key for key in old if key not in new]
     if gone or ('type' in old and old['type'] != new['type']):
         return {'_delete_': True, **new}
@@ -120,7 +135,7 @@ def write_config(old: Config, new: Config, name: str, out: Path) -> None:
         raise UserError(f'{out} is no name of a config: it must end with .py.')
     if out.exists():
         raise UserError(f'{out} exists: remove it, or choose another name.')
-    delta = to_delta(old.to_dict(), new.to_dict())
+    delta = to_delta(_unscoped(old.to_dict()), _unscoped(new.to_dict()))
     delta = {key: delta[key] for key in sorted(delta, key=lambda key: key != 'model')}  # the model first
     out.parent.mkdir(parents=True, exist_ok=True)
     temporary = out.with_name(f'{out.stem}_{os.getpid()}.py')

@@ -1,6 +1,8 @@
+import argparse
 import os
 import pickle
 import re
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -8,9 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 from mmengine.logging import HistoryBuffer
+from safetensors.torch import save_file
 from torch import nn
 
-from cpvt_mm.checkpoints.reading import check_fits, load_weights, read_checkpoint, read_tensors_only
+from cpvt_mm.checkpoints.reading import check_fits, load_weights, read_checkpoint, read_tensors_only, unwrap
 from cpvt_mm.errors import UserError
 
 
@@ -38,6 +41,30 @@ def test_reads_tensors_and_mmengines_log(tmp_path: Path) -> None:
     checkpoint = read_checkpoint(path)
     assert torch.equal(checkpoint['state_dict']['weight'], torch.ones(2))
     assert checkpoint['message_hub']['loss'].mean() == 1.5
+
+
+def test_reads_the_arguments_that_training_files_of_deit_hold(tmp_path: Path) -> None:
+    path = save(tmp_path / 'a.pth', dict(model=dict(weight=torch.ones(2)), args=argparse.Namespace(lr=0.1)))
+    assert read_checkpoint(path)['args'].lr == 0.1
+
+
+def test_reads_safetensors(tmp_path: Path) -> None:
+    save_file(dict(weight=torch.ones(2)), tmp_path / 'a.safetensors')
+    assert torch.equal(read_checkpoint(tmp_path / 'a.safetensors')['weight'], torch.ones(2))
+
+
+def test_reads_to_the_device_that_is_asked_for(tmp_path: Path) -> None:
+    save_file(dict(weight=torch.ones(2)), tmp_path / 'a.safetensors')
+    for path in (save(tmp_path / 'a.pth', dict(weight=torch.ones(2))), tmp_path / 'a.safetensors'):
+        for device in ('cpu', 'meta'):
+            assert read_checkpoint(path, device)['weight'].device.type == device
+
+
+def test_without_the_package_safetensors_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_file(dict(weight=torch.ones(2)), tmp_path / 'a.safetensors')
+    monkeypatch.setitem(sys.modules, 'safetensors', None)
+    with pytest.raises(UserError, match=r'a\.safetensors needs a package .*: pip install safetensors\.'):
+        read_checkpoint(tmp_path / 'a.safetensors')
 
 
 @pytest.mark.parametrize('core', [b'core', b'_core'])
@@ -76,12 +103,48 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
         path.write_bytes(part)
         with pytest.raises(UserError, match=rf'checkpoint .*{name}\.pth .*damaged'):
             read_checkpoint(path)
-    with pytest.raises(UserError, match=r'no\.pth does not exist'):
-        read_checkpoint(tmp_path / 'no.pth')
+    save_file(dict(weight=torch.ones(1000)), tmp_path / 'whole.safetensors')
+    content = (tmp_path / 'whole.safetensors').read_bytes()
+    for name, part in dict(empty=b'', cut=content[:-9], head=content[:9], torch=whole.read_bytes()).items():
+        (tmp_path / f'{name}.safetensors').write_bytes(part)
+        with pytest.raises(UserError, match=rf'checkpoint .*{name}\.safetensors cannot be read .*damaged'):
+            read_checkpoint(tmp_path / f'{name}.safetensors')
+    for name in ('no.pth', 'no.safetensors'):
+        with pytest.raises(UserError, match=rf'{name} does not exist'):
+            read_checkpoint(tmp_path / name)
     with pytest.raises(UserError, match='cannot be read'):
         read_checkpoint(tmp_path)
     with pytest.raises(UserError, match='holds a list'):
         read_checkpoint(save(tmp_path / 'list.pth', [torch.ones(1)]))
+
+
+@pytest.mark.parametrize('wrap, key, ema_key', [
+    (lambda weights, _: weights, '', ''),
+    (lambda weights, _: dict(weights, epoch=3), '', ''),
+    (lambda weights, _: dict(state_dict=weights, meta={}), 'state_dict', ''),
+    (lambda weights, _: dict(model=weights, optimizer={}), 'model', ''),
+    (lambda weights, _: dict(ema=weights), 'ema', ''),
+    (lambda weights, _: dict(ema_state_dict=weights), 'ema_state_dict', ''),
+    (lambda weights, average: dict(ema_state_dict=average, state_dict=weights), 'state_dict', 'ema_state_dict'),
+    (lambda weights, average: dict(state_dict_ema=average, state_dict=weights), 'state_dict', 'state_dict_ema'),
+    (lambda weights, average: dict(model_ema=average, model=weights), 'model', 'model_ema'),
+    (lambda weights, _: {f'module.{name}': value for name, value in weights.items()}, '', ''),
+])
+def test_weights_are_found_in_their_wrapper(wrap: Callable[[dict, dict], dict], key: str, ema_key: str) -> None:
+    weights, average = dict(weight=torch.ones(2)), dict(weight=torch.zeros(2))
+    tensors, *keys = unwrap(wrap(weights, average), 'a.pth')
+    assert list(tensors) == ['weight'] and torch.equal(tensors['weight'], torch.ones(2))
+    assert keys == [key, ema_key]
+
+
+@pytest.mark.parametrize('checkpoint, words', [
+    ({}, 'none of the keys state_dict, model, .*: it has nothing'),
+    (dict(student=dict(weight=torch.ones(1)), epoch=3), 'none of the keys .*: it has student, epoch'),
+    (dict(state_dict=dict(note='x')), "under 'state_dict': it has note"),
+])
+def test_a_dict_without_tensors_is_refused(checkpoint: dict, words: str) -> None:
+    with pytest.raises(UserError, match=f'a.pth holds no tensors .*{words}'):
+        unwrap(checkpoint, 'a.pth')
 
 
 def test_what_fits_passes_wrapped_or_bare(tmp_path: Path) -> None:
@@ -125,3 +188,10 @@ def test_what_mmengine_would_not_load_does_not_fit(tmp_path: Path) -> None:
     model = nn.Linear(2, 3)
     with pytest.raises(UserError, match='2 missing'):
         check_fits(model, save(tmp_path / 'deit.pth', dict(model=model.state_dict())))
+
+
+def test_what_mmengine_cannot_read_does_not_fit(tmp_path: Path) -> None:
+    model = nn.Linear(2, 3)
+    save_file(model.state_dict(), tmp_path / 'a.safetensors')
+    with pytest.raises(UserError, match=r'a\.safetensors is of safetensors, .*convert_checkpoint\.py'):
+        check_fits(model, tmp_path / 'a.safetensors')

@@ -20,10 +20,11 @@ class Model(nn.Module):
 
 def rates(model: nn.Module, keys: dict) -> dict[str, tuple[float, float]]:
     """Learning rate and weight decay that mmengine gives to each parameter."""
-    wrapper = build_optim_wrapper(model, ConfigDict(
-        type='OptimWrapper', optimizer=dict(type='AdamW', lr=1., weight_decay=1.), paramwise_cfg=dict(custom_keys=keys)))
+    config = ConfigDict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=1., weight_decay=1.),
+                        paramwise_cfg=dict(custom_keys=keys))
+    groups = build_optim_wrapper(model, config).optimizer.param_groups
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    return {names[id(group['params'][0])]: (group['lr'], group['weight_decay']) for group in wrapper.optimizer.param_groups}
+    return {names[id(group['params'][0])]: (group['lr'], group['weight_decay']) for group in groups}
 
 
 def test_keys_of_swin_become_keys_of_the_pyramid(backbone: PyramidCPVT) -> None:
@@ -44,7 +45,8 @@ def test_keys_of_swin_become_keys_of_the_pyramid(backbone: PyramidCPVT) -> None:
 
 
 def test_no_key_of_the_result_matches_nothing(backbone: PyramidCPVT) -> None:
-    keys = translate_custom_keys({'backbone.norm': NORM, 'absolute_pos_embed': TABLE, 'backbone.rel_pos': TABLE}, backbone)
+    old = {'backbone.norm': NORM, 'absolute_pos_embed': TABLE, 'backbone.rel_pos': TABLE}
+    keys = translate_custom_keys(old, backbone)
     names = [name for name, _ in Model(backbone).named_parameters()]
     assert keys and all(any(key in name for name in names) for key in keys)
 

@@ -27,7 +27,8 @@ def test_maps_of_a_backbone() -> None:
 
 
 def test_backbone_without_numbered_stages() -> None:
-    assert probe_backbone(dict(type='cpvt_mm.OddBackbone', returns='map'), None) == ProbedBackbone(Maps((3,), (1,)), None)
+    assert probe_backbone(dict(type='cpvt_mm.OddBackbone', returns='map'), None) == ProbedBackbone(
+        Maps((3,), (1,)), None)
     assert probe_backbone(dict(type='cpvt_mm.OddBackbone', returns='vector'), None).maps == Maps((3,), (320,))
 
 
@@ -38,7 +39,7 @@ def test_maps_of_necks_that_follow_one_another() -> None:
 
 
 def test_what_cannot_be_built_is_a_sentence() -> None:
-    with pytest.raises(CannotBuild, match='its backbone ResNet cannot be built here .KeyError: .invalid depth 7'):
+    with pytest.raises(CannotBuild, match=r'its backbone ResNet cannot be built here \(KeyError: .invalid depth 7'):
         probe_backbone(dict(type='ResNet', depth=7), 'mmdet')
 
 

@@ -55,6 +55,8 @@ def get(cfg: Config, key: str) -> Any:
     ('mmdet/faster_rcnn/faster-rcnn_r50-caffe-dc5_1x_coco.py', {
         'backbone.out_indices': (2,), 'rpn_head.in_channels': 320, 'roi_head.bbox_head.in_channels': 320,
         'roi_head.bbox_roi_extractor.out_channels': 320, 'roi_head.bbox_roi_extractor.featmap_strides': [16]}),
+    ('mmdet/reid/reid_r50_8xb32-6e_mot17train80_test-mot17val20.py', {
+        'backbone.out_indices': (3,), 'head.in_channels': 512}),
     ('mmdet/soft_teacher/soft-teacher_faster-rcnn_r50-caffe_fpn_180k_semi-0.1-coco.py', {
         'detector.neck.in_channels': WIDTHS, 'data_preprocessor.data_preprocessor.mean': MEAN,
         'detector.data_preprocessor.mean': MEAN}),
@@ -126,6 +128,19 @@ def test_weights_of_the_new_backbone(detector: Config) -> None:
     assert backbone == dict(NEW, init_cfg=dict(type='Pretrained', checkpoint='pcpvt.pth'))
 
 
+@pytest.mark.parametrize('imports', ['mmpretrain.models', ['mmpretrain.models']])
+def test_import_of_mmpretrain_goes_with_its_backbone(detector: Config, imports: object) -> None:
+    detector.custom_imports = dict(imports=imports, allow_failed_imports=False)
+    assert swap_backbone(detector).custom_imports is None
+    detector.model.extra = dict(type='mmpretrain.LinearClsHead')
+    assert swap_backbone(detector).custom_imports == dict(imports=imports, allow_failed_imports=False)
+
+
+def test_other_imports_stay(detector: Config) -> None:
+    detector.custom_imports = dict(imports=['mmpretrain.models', 'json'])
+    assert swap_backbone(detector).custom_imports == dict(imports=['mmpretrain.models', 'json'])
+
+
 def test_arch_as_a_dict(detector: Config) -> None:
     arch = dict(embed_dims=(8, 16, 24, 32), depths=(1, 1, 1, 1), num_heads=(1, 1, 1, 1), mlp_ratios=(1, 1, 1, 1),
                 sr_ratios=(1, 1, 1, 1))
@@ -148,7 +163,8 @@ def test_images_are_normalized_as_weights_of_the_backbone_expect(detector: Confi
         type='DetDataPreprocessor', mean=MEAN, std=STD, bgr_to_rgb=True)
     del detector.model.data_preprocessor
     detector.data_preprocessor = dict(type='ClsDataPreprocessor', to_rgb=False)
-    assert swap_backbone(detector).data_preprocessor == dict(type='ClsDataPreprocessor', to_rgb=True, mean=MEAN, std=STD)
+    assert swap_backbone(detector).data_preprocessor == dict(
+        type='ClsDataPreprocessor', to_rgb=True, mean=MEAN, std=STD)
 
 
 def test_network_for_reidentification_stays(detector: Config) -> None:

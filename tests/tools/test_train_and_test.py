@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.conftest import MASK_RCNN, ROOT, UPERNET
+from tests.conftest import GOLDEN, MASK_RCNN, ROOT, UPERNET
 
 Run = Callable[..., str]
 
@@ -53,6 +53,14 @@ def test_a_checkpoint_that_does_not_fit_is_named(run_tool: Run, toy_shapes: Path
         assert message.startswith('error: checkpoint other.pth does not fit the model of the config')
         assert '1 left over (weight)' in message
     assert run_tool('test.py', UPERNET, 'no.pth', *data) == 'error: checkpoint no.pth does not exist: check the path.'
+
+
+def test_pretrained_weights_that_do_not_fill_the_backbone_are_named(run_tool: Run, toy_shapes: Path) -> None:
+    deit = GOLDEN / 'deit_timm.pth'
+    message = run_tool('train.py', UPERNET, '--cfg-options', *roots(toy_shapes), 'log_level=WARNING',
+                       'model.backbone.init_cfg.type=Pretrained', f'model.backbone.init_cfg.checkpoint={deit}')
+    assert message == (f'error: checkpoint {deit} holds a CPVT (format timm), but the backbone is a PyramidCPVT: take '
+                       'the other backbone, or other weights.')
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason='tells what happens without a GPU')

@@ -4,7 +4,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import torch
-from mmengine.model import BaseModule
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from torch import Tensor, nn
 
@@ -22,6 +21,7 @@ from ..arguments import (
 from ..grid import Grid, to_nchw, to_nhwc
 from ..layers import Block, PatchEmbed, init_parameters
 from ..position_encodings import StageSpec, build_position_encodings
+from .base import Backbone
 
 OUT_TYPES = ('featmap', 'cls_token', 'gap', 'raw')
 
@@ -63,7 +63,7 @@ def make_token(embed_dims: int) -> nn.Parameter:
 # Under mmengine's root, too: every library then finds the plain name once this package is imported.
 @MMENGINE_MODELS.register_module()
 @MODELS.register_module()
-class CPVT(BaseModule):
+class CPVT(Backbone):
     """Plain vision transformer with conditional position encodings (CPVT, arXiv 2102.10882).
 
     Patches, blocks of constant width, a LayerNorm after the last. With `dict(type='LearnablePE')` it is DeiT (arXiv
@@ -91,7 +91,8 @@ class CPVT(BaseModule):
         frozen_stages: -1 freezes nothing, 0 the patch embedding, the tokens and the position encoding, which all blocks
             share, n >= 1 also the first n blocks: no gradient, eval mode. Defaults to -1.
         with_cp: Whether blocks recompute their activations in the backward pass to save memory. Defaults to False.
-        init_cfg: mmengine's initialisation config. Defaults to None: random (see `init_parameters`).
+        init_cfg: mmengine's initialisation config; type 'Pretrained' takes the arguments of `load_pretrained`.
+            Defaults to None: random (see `init_parameters`).
 
     Attributes:
         out_channels (tuple[int, ...]): Channels of each output.

@@ -1,10 +1,11 @@
 """The pyramid CPVT: four stages, a PEG in each."""
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from mmengine.model import BaseModule
+from mmengine.logging import print_log
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from torch import Tensor, nn
 
@@ -14,6 +15,7 @@ from ..arguments import check_img_size, check_keywords, check_positive, check_ra
 from ..grid import to_nchw, to_nhwc
 from ..layers import Block, PatchEmbed, init_parameters
 from ..position_encodings import StageSpec, build_position_encodings
+from .base import Backbone
 
 PATCH_SIZES = (4, 2, 2, 2)
 STRIDES = (4, 8, 16, 32)
@@ -106,7 +108,7 @@ class PyramidStage(nn.Module):
 # Under mmengine's root, too: every library then finds the plain name once this package is imported.
 @MMENGINE_MODELS.register_module()
 @MODELS.register_module()
-class PyramidCPVT(BaseModule):
+class PyramidCPVT(Backbone):
     """Pyramid vision transformer with conditional position encodings.
 
     The encodings are those of CPVT (arXiv 2102.10882), the pyramid is Twins-PCPVT (arXiv 2104.13840, section 3.1).
@@ -125,11 +127,15 @@ class PyramidCPVT(BaseModule):
         drop_rate: Dropout after patch embeddings and projections. Defaults to 0.
         attn_drop_rate: Dropout of attention weights. Defaults to 0.
         drop_path_rate: Stochastic depth of the last of all blocks; rises linearly from 0. Defaults to 0.
-        out_norm: Whether a LayerNorm (eps 1e-6) follows each returned stage. Defaults to False.
+        out_norm: Whether a LayerNorm follows each returned stage. Defaults to False.
+        norm_eps: Of the LayerNorms in the blocks and after stages; those of patch embeddings and of the reduction have
+            1e-5. 'auto' is 1e-6 and, where a checkpoint is loaded, what its format was trained with: 1e-5 for those of
+            mmseg and mmpretrain. Defaults to 1e-6, the original's.
         frozen_stages: -1 freezes nothing, 0 the first patch embedding, n >= 1 the first n stages: they get no
             gradient and stay in eval mode. Defaults to -1.
         with_cp: Whether blocks recompute their activations in the backward pass to save memory. Defaults to False.
-        init_cfg: mmengine's initialisation config. Defaults to None: random (see `init_parameters`).
+        init_cfg: mmengine's initialisation config; type 'Pretrained' takes the arguments of `load_pretrained`.
+            Defaults to None: random (see `init_parameters`).
 
     Attributes:
         out_channels (tuple[int, ...]): Channels of each returned map.
@@ -145,8 +151,8 @@ class PyramidCPVT(BaseModule):
                  in_channels: int = 3, out_indices: Sequence[int] = (0, 1, 2, 3),
                  position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None = dict(type='PEG'),
                  drop_rate: float = 0., attn_drop_rate: float = 0., drop_path_rate: float = 0.,
-                 out_norm: bool = False, frozen_stages: int = -1, with_cp: bool = False,
-                 init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None) -> None:
+                 out_norm: bool = False, norm_eps: float | Literal['auto'] = 1e-6, frozen_stages: int = -1,
+                 with_cp: bool = False, init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None) -> None:
         super().__init__(init_cfg)
         spec = parse_arch(arch, Arch, ARCHS)
         check_positive('in_channels', in_channels)
@@ -161,6 +167,9 @@ class PyramidCPVT(BaseModule):
         if not isinstance(frozen_stages, int) or frozen_stages not in range(-1, num_stages + 1):
             raise ValueError(f'frozen_stages is {frozen_stages!r}, but must be from -1 to {num_stages}, the number of '
                              'stages that out_indices needs.')
+
+        if norm_eps != 'auto' and (not isinstance(norm_eps, float) or not 0 < norm_eps < 1):
+            raise ValueError(f"norm_eps is {norm_eps!r}, but must be a float between 0 and 1, or 'auto'.")
 
         self.out_indices = tuple(out_indices)
         self.frozen_stages = frozen_stages
@@ -185,9 +194,12 @@ class PyramidCPVT(BaseModule):
                 drop_path_rates=drop_path_rates[sum(spec.depths[:i]):sum(spec.depths[:i + 1])],
                 with_cp=with_cp) for i in range(num_stages))
         self.out_norms = nn.ModuleDict({
-            str(i): nn.LayerNorm(spec.embed_dims[i], eps=1e-6) if out_norm else nn.Identity()
+            str(i): nn.LayerNorm(spec.embed_dims[i]) if out_norm else nn.Identity()
             for i in out_indices
         })
+        # A buffer, so that checkpoints keep it: init_cfg is not read again for testing.
+        self.register_buffer('norm_eps', torch.tensor(1e-6, dtype=torch.float64) if norm_eps == 'auto' else None)
+        self._set_norm_eps(1e-6 if norm_eps == 'auto' else norm_eps)
         self.apply(init_parameters)
         self._freeze()
 
@@ -201,6 +213,30 @@ class PyramidCPVT(BaseModule):
                 # mmcv's RoIAlign reads its input as if it were contiguous NCHW, so a view would not do.
                 outs.append(to_nchw(self.out_norms[str(i)](x)).contiguous())
         return tuple(outs)
+
+    def meet_norm_eps(self, norm_eps: float | None, form: str) -> None:
+        """Takes it with `norm_eps='auto'`, and logs which is used; a warning where it is another one."""
+        if self.norm_eps is not None and norm_eps is not None:
+            self.norm_eps.fill_(norm_eps)
+            self._set_norm_eps(norm_eps)
+        used = self.stages[0].blocks[0].norm1.eps
+        if norm_eps is None:
+            print_log(f'norm_eps is {used:g}; weights of format {form} do not tell theirs.', 'current')
+        elif used == norm_eps:
+            print_log(f'norm_eps is {used:g}, with which these weights of format {form} were trained.', 'current')
+        else:
+            print_log(f'norm_eps is {used:g}, but these weights of format {form} were trained with {norm_eps:g}: set '
+                      f"norm_eps='auto' to use its {norm_eps:g}.", 'current', logging.WARNING)
+
+    def _set_norm_eps(self, norm_eps: float) -> None:
+        norms = [norm for stage in self.stages for block in stage.blocks for norm in (block.norm1, block.norm2)]
+        for norm in (*norms, *self.out_norms.values()):
+            norm.eps = norm_eps
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        if self.norm_eps is not None:
+            self._set_norm_eps(float(self.norm_eps))
 
     def train(self, mode: bool = True) -> 'PyramidCPVT':
         """Sets the mode of what is not frozen."""

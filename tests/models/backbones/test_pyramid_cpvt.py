@@ -1,12 +1,13 @@
 import itertools
+import re
+from pathlib import Path
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cpvt_mm import ARCHS, PyramidCPVT
-from cpvt_mm.checkpoints import rename_twins
-from tests.conftest import GOLDEN, NARROW, count_kept, golden_cases
+from tests.conftest import GOLDEN, NARROW, count_kept, pretrained
 from tests.encodings import ENCODINGS
 
 SUBSETS = [subset for size in range(1, 5) for subset in itertools.combinations(range(4), size)]
@@ -14,18 +15,6 @@ SUBSETS = [subset for size in range(1, 5) for subset in itertools.combinations(r
 
 def ceil_sizes(height: int, width: int, strides: tuple[int, ...]) -> list[tuple[int, int]]:
     return [(-(-height // stride), -(-width // stride)) for stride in strides]
-
-
-def test_equals_the_original_code() -> None:
-    weights = rename_twins(torch.load(GOLDEN / 'official.pth', weights_only=True))
-    features = {name: tensor for name, tensor in weights.items() if not name.startswith(('norm.', 'head.'))}
-    model = PyramidCPVT(NARROW).eval()
-    model.load_state_dict(features)
-    cases = golden_cases('official')
-    assert len(cases) == 3
-    for image, expected in cases:
-        for output, reference in zip(model(image), expected, strict=True):
-            torch.testing.assert_close(output, reference, atol=1e-4, rtol=0)
 
 
 def test_number_of_parameters_of_small() -> None:
@@ -96,6 +85,52 @@ def test_padding_does_not_blow_up_the_first_gradients() -> None:
         sum((output * torch.randn_like(output)).mean() for output in model(x)).backward()
         norms.append(torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]))
     assert norms[1] < 10 * norms[0]
+
+
+def eps_of(model: PyramidCPVT) -> set[float]:
+    """That of the LayerNorms that `norm_eps` is about; all others have 1e-5."""
+    meant = [norm for stage in model.stages for block in stage.blocks for norm in (block.norm1, block.norm2)]
+    meant += model.out_norms.values()
+    norms = [module for module in model.modules() if isinstance(module, torch.nn.LayerNorm)]
+    assert {norm.eps for norm in norms if not any(norm is other for other in meant)} == {1e-5}
+    return {norm.eps for norm in meant}
+
+
+def test_norm_eps_is_of_the_blocks_and_of_the_norms_after_stages() -> None:
+    assert eps_of(PyramidCPVT(NARROW, out_norm=True)) == {1e-6}
+    assert eps_of(PyramidCPVT(NARROW, out_norm=True, norm_eps=1e-4)) == {1e-4}
+    assert eps_of(PyramidCPVT(NARROW, out_norm=True, norm_eps='auto')) == {1e-6}
+
+
+@pytest.mark.parametrize('name, norm_eps, used, level, words', [
+    ('mmseg', 'auto', 1e-5, 'INFO', 'norm_eps is 1e-05, with which these weights of format mmseg'),
+    ('mmseg', 1e-5, 1e-5, 'INFO', 'norm_eps is 1e-05, with which these weights of format mmseg'),
+    ('mmseg', 1e-6, 1e-6, 'WARNING', "norm_eps is 1e-06, .* mmseg were trained with 1e-05: set norm_eps='auto'"),
+    ('mmseg', 1e-4, 1e-4, 'WARNING', "norm_eps is 0.0001, .* mmseg were trained with 1e-05: set norm_eps='auto'"),
+    ('timm', 'auto', 1e-6, 'INFO', 'norm_eps is 1e-06, with which these weights of format twins or timm'),
+    ('timm', 1e-5, 1e-5, 'WARNING', "norm_eps is 1e-05, .* timm were trained with 1e-06: set norm_eps='auto'"),
+])
+def test_the_log_tells_which_norm_eps_is_used(name: str, norm_eps: float | str, used: float, level: str, words: str,
+                                              log: list) -> None:
+    assert eps_of(pretrained(GOLDEN / f'{name}.pth', norm_eps=norm_eps)) == {used}
+    [(found, message)] = [record for record in log if record[1].startswith('norm_eps')]
+    assert found == level and re.match(words, message)
+
+
+def test_a_checkpoint_keeps_the_norm_eps_that_was_found(tmp_path: Path, log: list) -> None:
+    trained = pretrained(GOLDEN / 'mmseg.pth', norm_eps='auto')
+    tested = PyramidCPVT(NARROW, norm_eps='auto')
+    tested.load_state_dict(trained.state_dict())
+    assert eps_of(tested) == {1e-5}
+    torch.save(trained.state_dict(), tmp_path / 'a.pth')
+    assert eps_of(pretrained(tmp_path / 'a.pth', norm_eps='auto')) == {1e-5}
+    assert log[-2][1].endswith('left over: nothing')
+    pretrained(tmp_path / 'a.pth')
+    assert log[-1][1].startswith('norm_eps is 1e-06, but these weights of format cpvt_mm were trained with 1e-05')
+    torch.save(PyramidCPVT(NARROW, norm_eps=1e-5).state_dict(), tmp_path / 'b.pth')
+    pretrained(tmp_path / 'b.pth', norm_eps='auto')
+    assert log[-1][1] == 'norm_eps is 1e-06; weights of format cpvt_mm do not tell theirs.'
+    assert 'norm_eps' not in PyramidCPVT(NARROW, norm_eps=1e-5).state_dict()
 
 
 def test_drop_path_rises_linearly() -> None:
@@ -247,6 +282,8 @@ def test_outputs_are_contiguous_for_roi_align(backbone: PyramidCPVT) -> None:
     (dict(drop_path_rate=1.0), ValueError, ('drop_path_rate', '[0, 1)')),
     (dict(attn_drop_rate=-1), ValueError, ('attn_drop_rate', '[0, 1)')),
     (dict(drop_path=0.1), TypeError, ('drop_path', 'drop_path_rate')),
+    *((dict(norm_eps=value), ValueError, ('norm_eps', repr(value), 'between 0 and 1', "'auto'"))
+      for value in (0., 1, -1e-6, True, 'Auto', None)),
     (dict(position_encoding=dict(type='GEP')), ValueError, ('GEP', 'position_encoding', 'PEG')),
     (dict(position_encoding=dict(type='PEG', stage=9)), TypeError, ('position_encoding', 'stage=9')),
     (dict(img_size=0), ValueError, ('img_size', '0', 'at least 1')),

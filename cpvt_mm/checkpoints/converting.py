@@ -1,0 +1,69 @@
+"""Checkpoints from one library's names to another's."""
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import Tensor
+
+from cpvt_mm.errors import UserError
+from cpvt_mm.files import check_free, write_checkpoint
+
+from .formats import Format
+from .reading import is_safetensors, read_checkpoint, unwrap
+from .recognition import FORMATS, Recognised, recognise
+
+TARGETS = tuple(dict.fromkeys(name for form in FORMATS for name in form.names))
+
+
+class Conversion(NamedTuple):
+    """What a conversion did.
+
+    Attributes:
+        source: What was recognised in the file, and where.
+        target: The format it was converted to.
+        left_out: Keys of the file that were not written, such as the optimizer's.
+    """
+    source: Recognised
+    target: Format
+    left_out: tuple[str, ...]
+
+
+def convert_weights(weights: dict[str, Tensor], source: Recognised, target: Format) -> dict[str, Tensor]:
+    """Renames the backbone below the prefix of `source`; all other tensors stay as they are.
+
+    Raises:
+        UserError: As of the formats.
+    """
+    prefix = source.prefix
+    backbone = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
+    if source.format is not target:
+        backbone = target.to_theirs(source.format.to_ours(backbone))
+    rest = {name: tensor for name, tensor in weights.items() if not name.startswith(prefix)}
+    return {**{prefix + name: tensor for name, tensor in backbone.items()}, **rest}
+
+
+def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm') -> Conversion:
+    """Reads a checkpoint of any known format and writes its weights, and its `meta`, in another.
+
+    Args:
+        source: The file to read.
+        target: The file to write: .safetensors, which holds no `meta`, or else of torch.save, under `state_dict`.
+        to: One of TARGETS. Defaults to 'cpvt_mm'.
+
+    Raises:
+        UserError: If the source cannot be read or converted, or the target is there already or has no folder.
+    """
+    check_free(target)
+    checkpoint = read_checkpoint(source)
+    weights, key, _ = unwrap(checkpoint, source)
+    found = recognise(weights, source)
+    allowed = [form for form in FORMATS if form.backbone == found.format.backbone]
+    form = next((form for form in allowed if to in form.names), None)
+    if form is None:
+        raise UserError(f'checkpoint {source} holds a {found.format.backbone}, which {to} does not know: convert it to '
+                        f'{", ".join(name for form in allowed for name in form.names)}.')
+    content = convert_weights(weights, found, form)
+    meta = {'meta': checkpoint['meta']} if key and 'meta' in checkpoint and not is_safetensors(target) else {}
+    write_checkpoint(target, content if is_safetensors(target) else {'state_dict': content, **meta})
+    left_out = [name for name in checkpoint if name not in (key, *meta)] if key else [
+        name for name in checkpoint if not isinstance(checkpoint[name], Tensor)]
+    return Conversion(found, form, tuple(left_out))

@@ -1,0 +1,70 @@
+"""The names of CPVT's parameters elsewhere: the ViT and DeiT of timm and of mmpretrain."""
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cpvt_mm.errors import UserError
+
+from .formats import Format, rules
+
+TOKENS = ('cls_token', 'dist_token')
+TABLE = 'position_encoding.0.table'
+
+
+@dataclass(frozen=True)
+class PlainFormat(Format):
+    """That of a ViT with a table of positions: `(1, E + side * side, C)`, a row for each of E class tokens first.
+
+    A class token always has the same place: its row is added to it, and back again it is in the token, its row 0.
+    """
+
+    def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        weights = super().to_ours(weights)
+        if TABLE not in weights:
+            return weights
+        if weights[TABLE].dim() != 3:
+            raise UserError(f"the checkpoint's position table is of shape {tuple(weights[TABLE].shape)}, but a ViT's "
+                            'has three dimensions: (1, rows, channels).')
+        table, tokens = weights[TABLE][0], [name for name in TOKENS if name in weights]
+        # Some of timm's have no rows for class tokens. No two squares are 1 or 2 apart, so the count tells.
+        extra = next((count for count in (len(tokens), 0) if math.isqrt(len(table) - count)**2 == len(table) - count),
+                     None)
+        if extra is None:
+            raise UserError(f"the checkpoint's position table has {len(table)} rows, {len(tokens)} for class tokens, "
+                            'which leaves no square: only tables of square images are read.')
+        added = {name: weights[name] + row for name, row in zip(tokens[:extra], table, strict=False)}
+        side = math.isqrt(len(table) - extra)
+        return {**weights, **added, TABLE: table[extra:].unflatten(0, (side, side))}
+
+    def to_theirs(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        encodings = [name for name in weights if name.startswith('position_encoding.')]
+        table = weights.get(TABLE)
+        if encodings != [TABLE] or table.dim() != 3 or table.shape[0] != table.shape[1]:
+            raise UserError(f'the format {self} knows no encoding but one LearnablePE on a square grid, so the weights '
+                            f'cannot be converted: they have {", ".join(encodings[:3]) or "none"}.')
+        rows = [table.new_zeros(1, table.shape[-1]) for name in TOKENS if name in weights]
+        return super().to_theirs({**weights, TABLE: torch.cat([*rows, table.flatten(0, 1)])[None]})
+
+
+CPVT_MM = Format(('cpvt_mm',), 'CPVT', ('patch_embed.proj.weight', 'blocks.0.attn.kv.weight'))
+
+TIMM = PlainFormat(('timm',), 'CPVT', ('patch_embed.proj.weight', 'blocks.0.attn.qkv.weight'), rules({
+    'pos_embed': TABLE,
+    'blocks.{i}.attn.qkv.{p}': ('blocks.{i}.attn.q.{p}', 'blocks.{i}.attn.kv.{p}'),
+}))
+
+MMPRETRAIN = PlainFormat(('mmpretrain',), 'CPVT', ('patch_embed.projection.weight', 'layers.0.attn.qkv.weight'), rules({
+    'pos_embed': TABLE,
+    'patch_embed.projection.{p}': 'patch_embed.proj.{p}',
+    'layers.{i}.ln1.{p}': 'blocks.{i}.norm1.{p}',
+    'layers.{i}.attn.qkv.{p}': ('blocks.{i}.attn.q.{p}', 'blocks.{i}.attn.kv.{p}'),
+    'layers.{i}.attn.proj.{p}': 'blocks.{i}.attn.proj.{p}',
+    'layers.{i}.ln2.{p}': 'blocks.{i}.norm2.{p}',
+    'layers.{i}.ffn.layers.0.0.{p}': 'blocks.{i}.mlp.fc1.{p}',
+    'layers.{i}.ffn.layers.1.{p}': 'blocks.{i}.mlp.fc2.{p}',
+    'ln1.{p}': 'norm.{p}',
+}))
+
+PLAIN_FORMATS = (CPVT_MM, TIMM, MMPRETRAIN)

@@ -1,0 +1,99 @@
+"""The names of PyramidCPVT's parameters elsewhere: the original Twins-PCPVT and timm, mmseg, mmpretrain."""
+import re
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from cpvt_mm.errors import UserError
+
+from .formats import Format, rules
+
+BLOCK = 'stages.{i}.blocks.{j}.'
+PEG = 'stages.{i}.position_encoding.0.convs.0.0.{p}'
+
+
+@dataclass(frozen=True)
+class PyramidFormat(Format):
+    """That of another Twins-PCPVT: one plain PEG after the first block of each stage, and at most one norm, at the end.
+
+    The norms that theirs may have after each stage (`extra_norm`, `norm_after_stage`) are between the stages: the next
+    one sees normed tokens. Those of `out_norm` here are on the way out. Only after the last stage that is the same.
+    """
+
+    def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        between = [name for name in weights if re.match(r'norm_list\.\d|norm_after_stage[012]\.', name)]
+        if between:
+            raise UserError(f'the checkpoint is of a Twins-PCPVT with norms between its stages ({between[0]}), which '
+                            'PyramidCPVT has not: take weights without extra_norm and norm_after_stage.')
+        return super().to_ours(weights)
+
+    def to_theirs(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        for stage in sorted({int(match[1]) for name in weights if (match := re.match(r'stages\.(\d+)\.', name))}):
+            peg = weights.get(PEG.format(i=stage, p='weight'))
+            if peg is None or PEG.format(i=stage, p='bias') not in weights or peg.shape[1:] != (1, 3, 3):
+                raise UserError(f'stage {stage} has not the plain PEG after its first block that the format {self} '
+                                'expects, so its weights cannot be converted: no other encoding has names there.')
+        converted = super().to_theirs(weights)
+        unknown = [name for name in converted if name in weights and name.startswith(('stages.', 'out_norms.'))]
+        if unknown:
+            raise UserError(f'the format {self} has no name for {unknown[0]}, so the weights cannot be converted: it '
+                            'knows one plain PEG a stage, and no norms between stages.')
+        return converted
+
+
+CPVT_MM = Format(('cpvt_mm',), 'PyramidCPVT',
+                 ('stages.0.patch_embed.proj.weight', 'stages.0.blocks.0.attn.kv.weight'))
+
+TWINS = PyramidFormat(
+    ('twins', 'timm'), 'PyramidCPVT', ('patch_embeds.0.proj.weight', 'blocks.0.0.attn.kv.weight'), rules({
+        'patch_embeds.{i}.proj.{p}': 'stages.{i}.patch_embed.proj.{p}',
+        'patch_embeds.{i}.norm.{p}': 'stages.{i}.patch_embed.norm.{p}',
+        'blocks.{i}.{j}.norm1.{p}': BLOCK + 'norm1.{p}',
+        'blocks.{i}.{j}.attn.q.{p}': BLOCK + 'attn.q.{p}',
+        'blocks.{i}.{j}.attn.kv.{p}': BLOCK + 'attn.kv.{p}',
+        'blocks.{i}.{j}.attn.sr.{p}': BLOCK + 'attn.sr.proj.{p}',
+        'blocks.{i}.{j}.attn.norm.{p}': BLOCK + 'attn.sr.norm.{p}',
+        'blocks.{i}.{j}.attn.proj.{p}': BLOCK + 'attn.proj.{p}',
+        'blocks.{i}.{j}.norm2.{p}': BLOCK + 'norm2.{p}',
+        'blocks.{i}.{j}.mlp.fc1.{p}': BLOCK + 'mlp.fc1.{p}',
+        'blocks.{i}.{j}.mlp.fc2.{p}': BLOCK + 'mlp.fc2.{p}',
+        'pos_block.{i}.proj.0.{p}': PEG,
+        'norm.{p}': 'out_norms.3.{p}',
+    }), norm_eps=1e-6)
+
+
+def _openmmlab(blocks: str, attention: dict[str, str | tuple[str, str]]) -> dict[str, str | tuple[str, str]]:
+    """What mmseg and mmpretrain name alike, the blocks under `blocks`, beside the names of the attention's layers."""
+    return {
+        'patch_embeds.{i}.projection.{p}': 'stages.{i}.patch_embed.proj.{p}',
+        'patch_embeds.{i}.norm.{p}': 'stages.{i}.patch_embed.norm.{p}',
+        f'{blocks}.{{i}}.{{j}}.norm1.{{p}}': BLOCK + 'norm1.{p}',
+        **{f'{blocks}.{{i}}.{{j}}.attn.{theirs}': ours for theirs, ours in attention.items()},
+        f'{blocks}.{{i}}.{{j}}.attn.sr.{{p}}': BLOCK + 'attn.sr.proj.{p}',
+        f'{blocks}.{{i}}.{{j}}.attn.norm.{{p}}': BLOCK + 'attn.sr.norm.{p}',
+        f'{blocks}.{{i}}.{{j}}.norm2.{{p}}': BLOCK + 'norm2.{p}',
+        f'{blocks}.{{i}}.{{j}}.ffn.layers.0.0.{{p}}': BLOCK + 'mlp.fc1.{p}',
+        f'{blocks}.{{i}}.{{j}}.ffn.layers.1.{{p}}': BLOCK + 'mlp.fc2.{p}',
+        'position_encodings.{i}.proj.{p}': PEG,
+    }
+
+
+MMSEG = PyramidFormat(
+    ('mmseg',), 'PyramidCPVT', ('patch_embeds.0.projection.weight', 'layers.0.0.attn.attn.in_proj_weight'),
+    rules(_openmmlab('layers', {
+        'attn.in_proj_{p}': (BLOCK + 'attn.q.{p}', BLOCK + 'attn.kv.{p}'),
+        'attn.out_proj.{p}': BLOCK + 'attn.proj.{p}',
+    })), norm_eps=1e-5)
+
+MMPRETRAIN = PyramidFormat(
+    ('mmpretrain',), 'PyramidCPVT', ('patch_embeds.0.projection.weight', 'stages.0.0.attn.kv.weight'),
+    rules({
+        **_openmmlab('stages', {
+            'q.{p}': BLOCK + 'attn.q.{p}',
+            'kv.{p}': BLOCK + 'attn.kv.{p}',
+            'proj.{p}': BLOCK + 'attn.proj.{p}',
+        }),
+        'norm_after_stage3.{p}': 'out_norms.3.{p}',
+    }), norm_eps=1e-5)
+
+PYRAMID_FORMATS = (CPVT_MM, TWINS, MMSEG, MMPRETRAIN)

@@ -1,0 +1,59 @@
+"""Which format a checkpoint has, and below which prefix: its names tell."""
+from collections.abc import Collection
+from typing import NamedTuple
+
+from cpvt_mm.errors import UserError
+
+from .formats import Format
+from .plain import PLAIN_FORMATS
+from .pyramid import PYRAMID_FORMATS
+
+FORMATS = (*PYRAMID_FORMATS, *PLAIN_FORMATS)
+
+
+class Recognised(NamedTuple):
+    """Where a checkpoint holds a backbone, and how.
+
+    Attributes:
+        format: That of the names below the prefix.
+        prefix: What is in front of the backbone's names: '' or with a dot at its end.
+        others: Further prefixes below which there is a backbone.
+    """
+    format: Format
+    prefix: str
+    others: tuple[str, ...]
+
+
+def recognise(names: Collection[str], path: object, prefix: str | None = None) -> Recognised:
+    """Finds the backbone in a checkpoint: the one with the shortest prefix, of these the first.
+
+    Args:
+        names: Those of the checkpoint's tensors.
+        path: That of the checkpoint, for the message.
+        prefix: The only one to look below, with or without the dot. Defaults to None: any.
+
+    Raises:
+        UserError: If there is none.
+    """
+    if prefix is not None:
+        prefix = f'{prefix.removesuffix(".")}.' if prefix else ''
+    starts = [(name.removesuffix(form.signature[0]), form) for name in names for form in FORMATS
+              if name.endswith(form.signature[0])]
+    found = [(start, form) for start, form in starts
+             if (not start or start.endswith('.')) and prefix in (None, start)
+             and all(start + name in names for name in form.signature)]
+    # A stage of a pyramid looks like a small plain transformer.
+    found = [(start, form) for start, form in found
+             if not any(start != other and start.startswith(other) for other, _ in found)]
+    if not found:
+        where = f' below {prefix!r}' if prefix else ''
+        first = ', '.join(list(names)[:3])
+        raise UserError(f'checkpoint {path} has no backbone of a known format{where} (known are {_known()}): it has '
+                        f'{first}{", ..." if len(names) > 3 else ""}.')
+    (start, form), *others = sorted(found, key=lambda pair: len(pair[0]))
+    return Recognised(form, start, tuple(other for other, _ in others))
+
+
+def _known() -> str:
+    return '; '.join(f'for {backbone} {", ".join(str(form) for form in FORMATS if form.backbone == backbone)}'
+                     for backbone in ('PyramidCPVT', 'CPVT'))

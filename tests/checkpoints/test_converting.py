@@ -1,0 +1,80 @@
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from cpvt_mm import CPVT, PyramidCPVT
+from cpvt_mm.checkpoints.converting import TARGETS, convert_checkpoint
+from cpvt_mm.errors import UserError
+from tests.checkpoints.test_pyramid import assert_same
+from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN
+
+FILES = {'twins': GOLDEN / 'official.pth', 'timm': GOLDEN / 'timm.pth', 'mmseg': GOLDEN / 'mmseg.pth'}
+
+
+def state_dict(path: Path) -> dict[str, torch.Tensor]:
+    return torch.load(path, weights_only=True)['state_dict']
+
+
+@pytest.mark.parametrize('name', FILES)
+@pytest.mark.parametrize('to', TARGETS)
+def test_any_format_to_any_other_and_back_is_bit_exact(name: str, to: str, tmp_path: Path) -> None:
+    weights = torch.load(FILES[name], weights_only=True)
+    if to == 'mmseg' or name == 'mmseg':  # has no norm after the last stage
+        weights = {key: tensor for key, tensor in weights.items() if not key.startswith('norm.')}
+    torch.save(weights, tmp_path / 'a.pth')
+    there = convert_checkpoint(tmp_path / 'a.pth', tmp_path / 'b.pth', to)
+    back = convert_checkpoint(tmp_path / 'b.pth', tmp_path / 'c.pth', name)
+    assert name in there.source.format.names and to in there.target.names
+    assert there.target == back.source.format
+    assert_same(state_dict(tmp_path / 'c.pth'), weights)
+
+
+@pytest.mark.parametrize('to', ['cpvt_mm', 'twins', 'timm', 'mmseg', 'mmpretrain'])
+def test_whole_models_keep_prefix_and_other_names(to: str, tmp_path: Path) -> None:
+    weights = {f'backbone.{name}': tensor for name, tensor in PyramidCPVT(NARROW).state_dict().items()}
+    weights |= {'neck.weight': torch.ones(2), 'norm.weight': torch.ones(3)}
+    torch.save(dict(state_dict=weights, meta=dict(epoch=3), optimizer=dict(lr=1.), message_hub={}), tmp_path / 'a.pth')
+    done = convert_checkpoint(tmp_path / 'a.pth', tmp_path / 'b.pth', to)
+    assert done.source.prefix == 'backbone.' and done.left_out == ('optimizer', 'message_hub')
+    written = torch.load(tmp_path / 'b.pth', weights_only=True)
+    assert set(written) == {'state_dict', 'meta'} and written['meta'] == dict(epoch=3)
+    assert set(written['state_dict']) >= {'neck.weight', 'norm.weight'}
+    assert (set(written['state_dict']) == set(weights)) == (to == 'cpvt_mm')
+    convert_checkpoint(tmp_path / 'b.pth', tmp_path / 'c.pth')
+    assert_same(state_dict(tmp_path / 'c.pth'), weights)
+
+
+def test_safetensors_are_written_bare_and_read(tmp_path: Path) -> None:
+    done = convert_checkpoint(FILES['mmseg'], tmp_path / 'a.safetensors')
+    assert done.left_out == ()
+    assert set(load_file(tmp_path / 'a.safetensors')) == set(PyramidCPVT(NARROW).state_dict())
+    convert_checkpoint(tmp_path / 'a.safetensors', tmp_path / 'b.pth', 'mmseg')
+    assert_same(state_dict(tmp_path / 'b.pth'), torch.load(FILES['mmseg'], weights_only=True))
+    torch.save(dict(state_dict=load_file(tmp_path / 'a.safetensors'), meta={}), tmp_path / 'c.pth')
+    assert convert_checkpoint(tmp_path / 'c.pth', tmp_path / 'd.safetensors').left_out == ('meta',)
+
+
+@pytest.mark.parametrize('to', ['timm', 'mmpretrain'])
+def test_plain_backbones_are_converted_too(to: str, tmp_path: Path) -> None:
+    weights = CPVT(NARROW_PLAIN, img_size=64, position_encoding=dict(type='LearnablePE')).state_dict()
+    torch.save(weights, tmp_path / 'a.pth')
+    convert_checkpoint(tmp_path / 'a.pth', tmp_path / 'b.pth', to)
+    assert 'pos_embed' in state_dict(tmp_path / 'b.pth')
+    convert_checkpoint(tmp_path / 'b.pth', tmp_path / 'c.pth')
+    assert_same(state_dict(tmp_path / 'c.pth'), weights)
+
+
+def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match='holds a CPVT, which mmseg does not know: convert it to cpvt_mm, timm, mmpre'):
+        convert_checkpoint(GOLDEN / 'deit_timm.pth', tmp_path / 'a.pth', 'mmseg')
+    with pytest.raises(UserError, match=r'no name for out_norms\.3\.weight'):
+        convert_checkpoint(FILES['timm'], tmp_path / 'a.pth', 'mmseg')
+    with pytest.raises(UserError, match=r'folder .*no does not exist: make it first'):
+        convert_checkpoint(FILES['timm'], tmp_path / 'no/a.pth')
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / 'there.pth').write_text('mine')
+    with pytest.raises(UserError, match=r'there\.pth is there already: name another file'):
+        convert_checkpoint(FILES['timm'], tmp_path / 'there.pth')
+    assert (tmp_path / 'there.pth').read_text() == 'mine'

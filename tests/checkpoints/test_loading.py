@@ -1,0 +1,170 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from cpvt_mm import CPVT, PyramidCPVT
+from cpvt_mm.checkpoints.loading import load_pretrained
+from cpvt_mm.checkpoints.pyramid import TWINS
+from cpvt_mm.errors import UserError
+from tests.conftest import GOLDEN, NARROW, pretrained
+
+OFFICIAL = GOLDEN / 'official.pth'
+
+
+@pytest.fixture
+def weights() -> dict[str, Tensor]:
+    return PyramidCPVT(NARROW).state_dict()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / 'a.pth'
+
+
+def assert_filled(model: nn.Module, weights: dict[str, Tensor]) -> None:
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
+
+
+def test_the_log_tells_format_share_and_what_is_left_over(log: list) -> None:
+    model = pretrained(OFFICIAL, out_indices=(0, 1, 2))
+    total = sum(parameter.numel() for parameter in model.parameters())
+    level, message = next(record for record in log if 'format' in record[1])
+    stage = [name for name in torch.load(OFFICIAL, weights_only=True)
+             if name.startswith(('patch_embeds.3.', 'blocks.3.', 'norm.', 'head.', 'pos_block.3.'))]
+    assert level == 'INFO'
+    assert message == (f"checkpoint {OFFICIAL}: format twins or timm, 100.0 % of the backbone's {total:,} parameters "
+                       f'filled; left over: {", ".join(stage)}')
+
+
+@pytest.mark.parametrize(('config', 'name'), [
+    (dict(arch=dict(NARROW, depths=(2, 2, 2, 2))), 'stages.2.blocks.2.norm1.weight'),  # a shallower one
+    (dict(position_encoding=dict(type='RotaryPE', temperature=10.)), 'stages.0.position_encoding.0.convs.0.0.weight'),
+    (dict(out_indices=(0, 1)), 'stages.2.patch_embed.proj.weight'),
+])
+def test_what_of_the_backbone_is_left_over_is_a_warning(config: dict, name: str, weights: dict, path: Path,
+                                                        log: list) -> None:
+    torch.save(weights, path)
+    load_pretrained(PyramidCPVT(**{'arch': NARROW, **config}), path)
+    warning, = [message for level, message in log if level == 'WARNING']
+    assert 'is of a larger or another PyramidCPVT: this one has no place for' in warning and name in warning
+
+
+@pytest.mark.parametrize('prefix', ['', 'backbone.', 'detector.backbone.'])
+def test_the_backbone_of_a_whole_model_is_found(prefix: str, weights: dict, path: Path, log: list) -> None:
+    torch.save(dict(state_dict={'neck.bias': torch.ones(1), **{prefix + k: v for k, v in weights.items()}}), path)
+    assert_filled(pretrained(path), weights)
+    message = next(message for _, message in log if 'format cpvt_mm' in message)
+    assert message.endswith('left over: neck.bias')
+    assert (f'; weights below {prefix!r}; left' in message) == bool(prefix)
+
+
+def test_of_two_backbones_the_log_names_both(weights: dict, path: Path, log: list) -> None:
+    other = {name: tensor + 1 for name, tensor in weights.items()}
+    torch.save({**{f'teacher.backbone.{k}': v for k, v in other.items()},
+                **{f'student.backbone.{k}': v for k, v in weights.items()}}, path)
+    assert_filled(pretrained(path), other)
+    assert any("below 'teacher.backbone.', not 'student.backbone.'" in message for _, message in log)
+    assert_filled(pretrained(path, init_cfg=dict(prefix='student.backbone')), weights)
+
+
+@pytest.mark.parametrize('wrap', [
+    lambda w, _: w, lambda w, _: dict(model=w), lambda w, _: dict(ema=w), lambda w, _: dict(state_dict=w),
+    lambda w, average: dict(state_dict=w, ema_state_dict=average),
+])
+def test_weights_are_read_from_any_wrapper(wrap: Callable[[dict, dict], dict], weights: dict, path: Path,
+                                           log: list) -> None:
+    average = {f'module.{name}': torch.zeros_like(tensor) for name, tensor in weights.items()}
+    wrapped = wrap(weights, average)
+    torch.save(wrapped, path)
+    assert_filled(pretrained(path), weights)
+    assert any('weights of state_dict, not of ema_state_dict' in message for _, message in log) == (
+        'ema_state_dict' in wrapped)
+
+
+def test_map_location_is_where_the_file_is_read_to() -> None:
+    with pytest.raises(RuntimeError, match='meta tensor'):
+        pretrained(OFFICIAL, init_cfg=dict(map_location='meta'))
+
+
+def test_less_than_everything_is_an_error_and_changes_nothing(weights: dict, path: Path) -> None:
+    gone = [name for name in weights if name.startswith('stages.3.blocks.1.')]
+    torch.save({name: tensor for name, tensor in weights.items() if name not in gone}, path)
+    model = PyramidCPVT(NARROW)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with pytest.raises(UserError) as caught:
+        load_pretrained(model, path)
+    assert str(caught.value) == (
+        f'checkpoint {path} (format cpvt_mm) lacks {len(gone)} of the {len(weights)} tensors of the PyramidCPVT: '
+        f'{", ".join(gone[:3])}, ...; use weights that have them, or name them in allow_missing, a regular expression '
+        "such as 'position_encoding'.")
+    assert_filled(model, before)
+
+
+@pytest.mark.parametrize('allow_missing', [r'^stages\.3\.', ['norm', 'attn', 'mlp', 'blocks']])
+def test_what_may_be_missing_stays_and_is_logged(allow_missing: str | list[str], weights: dict, path: Path,
+                                                 log: list) -> None:
+    gone = [name for name in weights if name.startswith('stages.3.blocks.1.')]
+    torch.save({name: tensor + 1 for name, tensor in weights.items() if name not in gone}, path)
+    model = PyramidCPVT(NARROW)
+    before = {name: model.state_dict()[name].clone() for name in gone}
+    load_pretrained(model, path, allow_missing=allow_missing)
+    assert_filled(model, {**{name: tensor + 1 for name, tensor in weights.items()}, **before})
+    filled = 1 - sum(weights[name].numel() for name in gone) / sum(tensor.numel() for tensor in weights.values())
+    assert any(f'{int(1000 * filled) / 10} % of the' in message for _, message in log)
+    assert [record for record in log if record[0] == 'WARNING'] == [
+        ('WARNING', f'checkpoint {path} lacks, as allow_missing allows: {", ".join(gone)}')]
+
+
+def test_a_pattern_allows_only_what_it_matches(weights: dict, path: Path) -> None:
+    gone = ('stages.3.blocks.1.norm1.weight', 'stages.0.patch_embed.proj.bias')
+    torch.save({name: tensor for name, tensor in weights.items() if name not in gone}, path)
+    with pytest.raises(UserError, match=r'lacks 1 of .*: stages\.0\.patch_embed\.proj\.bias; use'):
+        pretrained(path, init_cfg=dict(allow_missing='norm'))
+
+
+@pytest.mark.parametrize('allow_missing', ['(', ['ok', '['], [3]])
+def test_a_pattern_that_is_none_is_named(allow_missing: object) -> None:
+    with pytest.raises(UserError, match=r'allow_missing is .*, but must be a regular expression or a list'):
+        load_pretrained(PyramidCPVT(NARROW), OFFICIAL, allow_missing=allow_missing)
+
+
+def test_fixed_encodings_are_filled_too(path: Path) -> None:
+    encoding = dict(type='PEG', trainable=False)
+    source = PyramidCPVT(NARROW, position_encoding=encoding)
+    torch.save(source.state_dict(), path)
+    assert_filled(pretrained(path, position_encoding=encoding), source.state_dict())
+    torch.save({name: value for name, value in source.state_dict().items() if 'position' not in name}, path)
+    with pytest.raises(UserError, match='lacks 8 of'):
+        pretrained(path, position_encoding=encoding)
+
+
+def test_another_shape_is_an_error_whatever_may_be_missing() -> None:
+    wide = dict(NARROW, embed_dims=(16, 32, 40, 72))
+    with pytest.raises(UserError) as caught:
+        pretrained(OFFICIAL, arch=wide, init_cfg=dict(allow_missing='.'))
+    assert ('does not fit the PyramidCPVT' in str(caught.value) and '\n' not in str(caught.value)
+            and 'stages.3.patch_embed.proj.weight (64, 40, 2, 2) instead of (72, 40, 2, 2)' in str(caught.value))
+
+
+@pytest.mark.parametrize('cls, kwargs, path, words', [
+    (PyramidCPVT, {}, GOLDEN / 'deit_timm.pth', r'holds a CPVT \(format timm\), but the backbone is a PyramidCPVT'),
+    (CPVT, {}, OFFICIAL, r'holds a PyramidCPVT \(format twins or timm\), but the backbone is a CPVT'),
+])
+def test_weights_of_the_other_backbone_are_refused(cls: type, kwargs: dict, path: Path, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        pretrained(path, cls, **kwargs)
+
+
+def test_a_subclass_takes_the_same_files() -> None:
+    class MyPyramid(PyramidCPVT):
+        pass
+
+    assert_filled(pretrained(OFFICIAL, MyPyramid), TWINS.to_ours(torch.load(OFFICIAL, weights_only=True)))
+
+
+def test_weights_of_half_precision_are_converted(weights: dict, path: Path) -> None:
+    torch.save({name: tensor.half() for name, tensor in weights.items()}, path)
+    assert_filled(pretrained(path), {name: tensor.half().float() for name, tensor in weights.items()})

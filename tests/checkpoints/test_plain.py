@@ -1,0 +1,144 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from cpvt_mm import CPVT
+from cpvt_mm.checkpoints.formats import Format
+from cpvt_mm.checkpoints.plain import MMPRETRAIN, TABLE, TIMM
+from cpvt_mm.errors import UserError
+from cpvt_mm.models.grid import resample
+from cpvt_mm.stack import require
+from tests.checkpoints.test_pyramid import assert_same, shaken
+from tests.conftest import GOLDEN, NARROW_PLAIN, pretrained
+
+DEIT = GOLDEN / 'deit_timm.pth'
+LEARNABLE = dict(type='LearnablePE')
+FORMATS = [TIMM, MMPRETRAIN]
+
+
+def their_vit(distilled: bool = False, **kwargs: object) -> nn.Module:
+    require('mmpretrain')
+    from mmpretrain.models.backbones import DistilledVisionTransformer, VisionTransformer
+    arch = dict(embed_dims=48, num_layers=4, num_heads=3, feedforward_channels=192)
+    cls = DistilledVisionTransformer if distilled else VisionTransformer
+    return shaken(cls(arch=arch, img_size=64, patch_size=16, **kwargs))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('out_type', ['raw', 'cls_token'])
+def test_with_a_learnable_table_it_is_deit(out_type: str) -> None:
+    weights = torch.load(DEIT, weights_only=True)
+    arrays = {name: torch.from_numpy(array) for name, array in np.load(GOLDEN / 'deit_timm_io.npz').items()}
+    output, = pretrained(DEIT, CPVT, img_size=64, position_encoding=LEARNABLE, out_type=out_type)(arrays['input'])
+    if out_type == 'raw':
+        torch.testing.assert_close(output, arrays['tokens'], atol=1e-4, rtol=0)
+        output = output[:, 0]
+    logits = output @ weights['head.weight'].T + weights['head.bias']
+    torch.testing.assert_close(logits, arrays['logits'], atol=1e-4, rtol=0)
+
+
+@torch.no_grad()
+def test_is_the_vit_of_mmpretrain(tmp_path: Path) -> None:
+    theirs, image = their_vit(out_type='cls_token'), torch.randn(2, 3, 64, 64)
+    torch.save(theirs.state_dict(), tmp_path / 'a.pth')
+    model = pretrained(tmp_path / 'a.pth', CPVT, img_size=64, position_encoding=LEARNABLE, out_type='cls_token')
+    torch.testing.assert_close(model(image), theirs(image), atol=1e-4, rtol=0)
+    ours = shaken(CPVT(NARROW_PLAIN, img_size=64, position_encoding=LEARNABLE, out_type='cls_token'))
+    theirs.load_state_dict(MMPRETRAIN.to_theirs(ours.state_dict()))
+    torch.testing.assert_close(ours(image), theirs(image), atol=1e-4, rtol=0)
+
+
+@torch.no_grad()
+def test_is_the_distilled_vit_of_mmpretrain(tmp_path: Path) -> None:
+    theirs, image = their_vit(distilled=True, out_type='cls_token'), torch.randn(2, 3, 64, 64)
+    torch.save(theirs.state_dict(), tmp_path / 'a.pth')
+    model = pretrained(tmp_path / 'a.pth', CPVT, img_size=64, position_encoding=LEARNABLE, out_type='cls_token',
+                       dist_token=True)
+    torch.testing.assert_close(model(image)[0], theirs(image)[0], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize('form', FORMATS, ids=str)
+@pytest.mark.parametrize('tokens', [{}, dict(cls_token=False), dict(dist_token=True)])
+def test_round_trips_of_our_weights_are_bit_exact(tokens: dict[str, bool], form: Format) -> None:
+    weights = shaken(CPVT(NARROW_PLAIN, img_size=64, position_encoding=LEARNABLE, **tokens)).state_dict()
+    weights['head.weight'] = torch.ones(2)
+    theirs = form.to_theirs(weights)
+    assert theirs['pos_embed'].shape == (1, 16 + sum({'cls_token': True, **tokens}.values()), 48)
+    assert_same(form.to_ours(theirs), weights)
+
+
+def test_the_row_of_a_class_token_ends_up_in_the_token() -> None:
+    weights = torch.load(DEIT, weights_only=True)
+    back = TIMM.to_theirs(TIMM.to_ours(weights))
+    assert set(back) == set(weights)
+    assert torch.equal(back['cls_token'], weights['cls_token'] + weights['pos_embed'][:, :1])
+    assert not back['pos_embed'][:, 0].any()
+    assert torch.equal(back['pos_embed'][:, 1:], weights['pos_embed'][:, 1:])
+    assert all(torch.equal(back[name], weights[name]) for name in weights if name not in ('cls_token', 'pos_embed'))
+
+
+def test_tables_without_rows_for_class_tokens_are_read() -> None:
+    weights = torch.load(DEIT, weights_only=True)
+    patches = weights['pos_embed'][:, 1:]
+    ours = TIMM.to_ours({**weights, 'pos_embed': patches})
+    assert torch.equal(ours['cls_token'], weights['cls_token'])
+    assert torch.equal(ours[TABLE], patches[0].view(4, 4, 48))
+
+
+@pytest.mark.parametrize('shape, message', [
+    ((1, 13, 48), 'has 13 rows, 1 for class tokens, which leaves no square'),
+    ((17, 48), r'is of shape \(17, 48\)'),
+])
+def test_tables_of_no_square_are_refused(shape: tuple[int, ...], message: str) -> None:
+    weights = torch.load(DEIT, weights_only=True)
+    with pytest.raises(UserError, match=message):
+        TIMM.to_ours({**weights, 'pos_embed': torch.zeros(shape)})
+
+
+@pytest.mark.parametrize('form', FORMATS, ids=str)
+@pytest.mark.parametrize('kwargs', [
+    dict(), dict(position_encoding=None), dict(position_encoding=LEARNABLE, img_size=(64, 80)),
+    dict(position_encoding=dict(type='LearnablePE', ndim=1)),
+    dict(position_encoding=dict(type='LearnablePE', ndim=1, grid=(6, 8))),  # as many tokens as channels
+    dict(position_encoding=[LEARNABLE, dict(type='PEG')]),
+])
+def test_other_encodings_have_no_name_elsewhere(kwargs: dict, form: Format) -> None:
+    weights = CPVT(NARROW_PLAIN, **kwargs).state_dict()
+    with pytest.raises(UserError, match=rf'the format {form} knows no encoding but one LearnablePE on a square grid'):
+        form.to_theirs(weights)
+
+
+@pytest.mark.parametrize('encodings', [[LEARNABLE], [dict(type='PEG'), LEARNABLE]])
+def test_a_table_is_resampled_to_the_grid_of_the_model(encodings: list, log: list) -> None:
+    model = pretrained(DEIT, CPVT, img_size=(96, 128), position_encoding=encodings,
+                       init_cfg=dict(allow_missing='convs'))
+    table = torch.load(DEIT, weights_only=True)['pos_embed'][0, 1:].view(4, 4, 48)
+    last = len(encodings) - 1
+    assert torch.equal(model.position_encoding[last].table, resample(table, (6, 8)))
+    message, = [message for _, message in log if message.startswith('checkpoint') and 'format timm' in message]
+    assert f'position_encoding.{last}.table resampled from 4 x 4 to 6 x 8' in message
+    assert message.endswith('left over: head.weight, head.bias')
+
+
+def test_a_table_becomes_a_sequence_where_the_model_has_one() -> None:
+    model = pretrained(DEIT, CPVT, img_size=64, position_encoding=dict(type='LearnablePE', ndim=1))
+    assert torch.equal(model.position_encoding[0].table, torch.load(DEIT, weights_only=True)['pos_embed'][0, 1:])
+
+
+def test_a_table_is_dropped_with_a_note_where_the_model_has_none(log: list) -> None:
+    pretrained(DEIT, CPVT, position_encoding=None)
+    message, = [message for _, message in log if 'format timm' in message]
+    assert '100.0 % of' in message and 'its position table is dropped, the backbone has none' in message
+    assert message.endswith('left over: pos_embed, head.weight, head.bias')
+
+
+def test_a_model_with_a_peg_is_not_filled_by_deit(log: list) -> None:
+    with pytest.raises(UserError, match=r'lacks 2 of the .* of the CPVT: position_encoding\.0\.convs\.0\.0\.weight'):
+        pretrained(DEIT, CPVT)
+    pretrained(DEIT, CPVT, init_cfg=dict(allow_missing='position_encoding'))
+    assert [message for level, message in log if level == 'WARNING'] == [
+        f'checkpoint {DEIT} lacks, as allow_missing allows: position_encoding.0.convs.0.0.weight, '
+        'position_encoding.0.convs.0.0.bias']

@@ -1,0 +1,137 @@
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from cpvt_mm import PyramidCPVT
+from cpvt_mm.checkpoints.formats import Format
+from cpvt_mm.checkpoints.pyramid import MMPRETRAIN, MMSEG, PYRAMID_FORMATS, TWINS, PyramidFormat
+from cpvt_mm.errors import UserError
+from cpvt_mm.stack import require
+from tests.conftest import GOLDEN, NARROW, golden_cases, pretrained
+
+FOREIGN = [form for form in PYRAMID_FORMATS if isinstance(form, PyramidFormat)]
+
+
+def shaken(model: nn.Module) -> nn.Module:
+    """In eval mode, no parameter at its initial value."""
+    for parameter in model.parameters():
+        parameter.data.add_(torch.randn_like(parameter), alpha=0.1)
+    model.eval()  # mmpretrain's returns nothing
+    return model
+
+
+def assert_same(weights: dict[str, Tensor], others: dict[str, Tensor]) -> None:
+    assert set(weights) == set(others)
+    assert all(torch.equal(tensor, others[name]) for name, tensor in weights.items())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('suffix', ['.pth', '.safetensors'])
+@pytest.mark.parametrize('name, norm_eps', [('official', 1e-6), ('timm', 1e-6), ('mmseg', 1e-5), ('mmseg', 'auto')])
+def test_files_of_other_libraries_give_their_outputs(name: str, norm_eps: float | str, suffix: str, tmp_path: Path,
+                                                     ) -> None:
+    path = GOLDEN / f'{name}.pth'
+    if suffix == '.safetensors':
+        save_file(torch.load(path, weights_only=True), tmp_path / 'a.safetensors')
+        path = tmp_path / 'a.safetensors'
+    model = pretrained(path, norm_eps=norm_eps)
+    cases = golden_cases(name)
+    assert len(cases) == 3
+    for image, expected in cases:
+        for output, reference in zip(model(image), expected, strict=True):
+            torch.testing.assert_close(output, reference, atol=1e-4, rtol=0)
+
+
+def their_pcpvt(library: str, **kwargs: object) -> nn.Module:
+    lists = {name: list(values) for name, values in NARROW.items()}
+    lists.update(patch_sizes=[4, 2, 2, 2], strides=[4, 2, 2, 2])
+    if library == 'mmpretrain':
+        require('mmpretrain')
+        from mmpretrain.models.backbones import PCPVT
+        return PCPVT(lists, out_indices=(0, 1, 2, 3), qkv_bias=True, **kwargs)
+    from mmseg.models.backbones import PCPVT
+    return PCPVT(**lists, qkv_bias=True, **kwargs)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('library', ['mmseg', 'mmpretrain'])
+def test_is_what_the_classes_of_openmmlab_are(library: str, tmp_path: Path) -> None:
+    theirs = shaken(their_pcpvt(library))
+    torch.save(theirs.state_dict(), tmp_path / 'a.pth')
+    image = torch.randn(1, 3, 64, 96)
+    expected = theirs(image)
+    torch.testing.assert_close(pretrained(tmp_path / 'a.pth', norm_eps='auto')(image), expected, atol=1e-4, rtol=0)
+    # In the other direction.
+    form = {'mmseg': MMSEG, 'mmpretrain': MMPRETRAIN}[library]
+    ours = shaken(PyramidCPVT(NARROW, norm_eps=1e-5))
+    theirs.load_state_dict(form.to_theirs(ours.state_dict()))
+    torch.testing.assert_close(ours(image), theirs(image), atol=1e-4, rtol=0)
+
+
+@torch.no_grad()
+def test_the_norm_after_the_last_stage_is_out_norm(tmp_path: Path) -> None:
+    theirs = shaken(their_pcpvt('mmpretrain', norm_after_stage=[False, False, False, True]))
+    torch.save(theirs.state_dict(), tmp_path / 'a.pth')
+    model = pretrained(tmp_path / 'a.pth', out_indices=(3,), out_norm=True, norm_eps='auto')
+    image = torch.randn(1, 3, 64, 96)
+    torch.testing.assert_close(model(image)[0], theirs(image)[3], atol=1e-4, rtol=0)
+    timm = torch.load(GOLDEN / 'timm.pth', weights_only=True)
+    model = pretrained(GOLDEN / 'timm.pth', out_indices=(3,), out_norm=True)
+    assert torch.equal(model.out_norms['3'].weight, timm['norm.weight'])
+
+
+@pytest.mark.parametrize('library, kwargs, name', [
+    ('mmseg', dict(norm_after_stage=True), 'norm_list.0.weight'),
+    ('mmpretrain', dict(norm_after_stage=[False, True, False, True]), 'norm_after_stage1.weight'),
+])
+def test_norms_between_stages_are_refused(library: str, kwargs: dict, name: str, tmp_path: Path) -> None:
+    torch.save(their_pcpvt(library, **kwargs).state_dict(), tmp_path / 'a.pth')
+    with pytest.raises(UserError, match=rf'norms between its stages \({name}\), which PyramidCPVT has not'):
+        pretrained(tmp_path / 'a.pth')
+
+
+@pytest.mark.parametrize('form, name', [(TWINS, 'official'), (TWINS, 'timm'), (MMSEG, 'mmseg')])
+def test_round_trips_of_their_files_are_bit_exact(form: Format, name: str) -> None:
+    weights = torch.load(GOLDEN / f'{name}.pth', weights_only=True)
+    ours = form.to_ours(weights)
+    assert {name for name in ours if name.startswith('stages.')} == set(PyramidCPVT(NARROW).state_dict())
+    assert_same(form.to_theirs(ours), weights)
+
+
+@pytest.mark.parametrize('form', FOREIGN, ids=str)
+def test_round_trips_of_our_weights_are_bit_exact(form: Format) -> None:
+    norm = {} if form is MMSEG else dict(out_indices=(3,), out_norm=True)
+    weights = {**shaken(PyramidCPVT(NARROW, **norm)).state_dict(), 'head.fc.weight': torch.ones(2)}
+    theirs = form.to_theirs(weights)
+    assert not any('stages.' in name and 'blocks' in name for name in theirs) and 'head.fc.weight' in theirs
+    assert_same(form.to_ours(theirs), weights)
+
+
+@pytest.mark.parametrize('form', FOREIGN, ids=str)
+@pytest.mark.parametrize('encoding', [
+    None, dict(type='RotaryPE'), dict(type='LearnablePE'), dict(type='PEG', kernel_size=5),
+    dict(type='PEG', bias=False), dict(type='PEG', conv_type='full'),
+    dict(type='PEG', conv_type='separable'), dict(type='PEG', num_layers=2),
+    dict(type='PEG', positions=(-1,)), dict(type='PEG', positions=(0, 1)), [dict(type='PEG'), dict(type='LearnablePE')],
+])
+def test_other_encodings_have_no_name_elsewhere(encoding: dict | list | None, form: Format) -> None:
+    weights = PyramidCPVT(NARROW, position_encoding=encoding).state_dict()
+    with pytest.raises(UserError, match=rf'the format {form} (expects|has no name for stages).*cannot be converted'):
+        form.to_theirs(weights)
+
+
+@pytest.mark.parametrize('form', FOREIGN, ids=str)
+def test_norms_on_the_way_out_have_no_name_elsewhere(form: Format) -> None:
+    weights = PyramidCPVT(NARROW, out_norm=True).state_dict()
+    with pytest.raises(UserError, match=r'has no name for out_norms\.0\.weight'):
+        form.to_theirs(weights)
+
+
+def test_half_an_attention_cannot_be_converted() -> None:
+    weights = PyramidCPVT(NARROW).state_dict()
+    del weights['stages.0.blocks.0.attn.kv.weight']
+    with pytest.raises(UserError, match=r'stages\.0\.blocks\.0\.attn\.kv\.weight is missing beside .*attn\.q\.weight'):
+        MMSEG.to_theirs(weights)

@@ -1,0 +1,99 @@
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.model import BaseModule, PretrainedInit
+from mmengine.registry import MODELS, DefaultScope
+from torch import nn
+
+from cpvt_mm import CPVT, PyramidCPVT
+from cpvt_mm.engine import load_config
+from cpvt_mm.errors import UserError
+from cpvt_mm.models.backbones import base
+from tests.conftest import GOLDEN, MASK_RCNN, NARROW, NARROW_PLAIN
+
+OFFICIAL = GOLDEN / 'official.pth'
+
+
+def detector(**backbone: object) -> nn.Module:
+    cfg = load_config(MASK_RCNN)
+    cfg.model.backbone.update(backbone)
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        return MODELS.build(cfg.model)
+
+
+def test_a_detector_reads_the_backbone_of_another_once(tmp_path: Path, log: list) -> None:
+    path, source = tmp_path / 'a.pth', detector()
+    torch.save(dict(state_dict=source.state_dict(), meta={}), path)
+    model = detector(frozen_stages=2, init_cfg=dict(type='Pretrained', checkpoint=str(path)))
+    model.init_weights()
+    for name, tensor in source.backbone.state_dict().items():
+        assert torch.equal(model.backbone.state_dict()[name], tensor)
+    assert not torch.equal(model.neck.lateral_convs[0].conv.weight, source.neck.lateral_convs[0].conv.weight)
+    frozen, free = model.backbone.stages[1], model.backbone.stages[2]
+    assert not any(p.requires_grad for p in frozen.parameters()) and not frozen.training
+    assert all(p.requires_grad for p in free.parameters()) and free.training
+    reports = [message for _, message in log if message.startswith('checkpoint')]
+    assert len(reports) == 1 and "100.0 % of" in reports[0] and "weights below 'backbone.'" in reports[0]
+    model.init_weights()
+    model.backbone.init_weights()
+    assert len([message for _, message in log if message.startswith('checkpoint')]) == 1
+
+
+def test_weights_that_do_not_fit_end_a_detector_in_a_sentence() -> None:
+    model = detector(init_cfg=dict(type='Pretrained', checkpoint=str(OFFICIAL)))
+    with pytest.raises(UserError, match='does not fit the PyramidCPVT'):
+        model.init_weights()
+
+
+@pytest.mark.parametrize('kind', ['Pretrained', PretrainedInit])
+def test_a_checkpoint_is_read_after_everything_else(kind: object) -> None:
+    model = PyramidCPVT(NARROW, init_cfg=[dict(type=kind, checkpoint=str(OFFICIAL), allow_missing='out_norms'),
+                                          dict(type='Constant', layer='LayerNorm', val=3.)], out_norm=True)
+    model.init_weights()
+    weights = torch.load(OFFICIAL, weights_only=True)
+    assert torch.equal(model.stages[0].patch_embed.norm.weight, weights['patch_embeds.0.norm.weight'])
+    assert (model.out_norms['0'].weight == 3).all()
+    assert len(model.init_cfg) == 2
+
+
+class Reset(BaseModule):
+    """A part that has an initialisation of its own."""
+
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__()
+        self.weight, self.bias = conv.weight, conv.bias
+
+    def init_weights(self) -> None:
+        super().init_weights()
+        nn.init.zeros_(self.weight)
+
+
+def test_parts_are_not_initialised_after_it() -> None:
+    model = PyramidCPVT(NARROW, init_cfg=dict(type='Pretrained', checkpoint=str(OFFICIAL), allow_missing='part'))
+    model.part = Reset(model.stages[0].patch_embed.proj)
+    model.init_weights()
+    assert model.part.is_init and model.stages[0].patch_embed.proj.weight.any()
+
+
+def test_other_configs_are_mmengines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, 'load_pretrained', None)
+    model = CPVT(NARROW_PLAIN, init_cfg=dict(type='Constant', layer='LayerNorm', val=3.))
+    model.init_weights()
+    assert (model.norm.weight == 3).all()
+    model = CPVT(NARROW_PLAIN)
+    before = [parameter.clone() for parameter in model.parameters()]
+    model.init_weights()
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize('init_cfg, words', [
+    (dict(checkpoint='a.pth', strict=False), "'strict' is not a key of an init_cfg of type Pretrained; allowed are .*"
+     'checkpoint, prefix, map_location, allow_missing'),
+    (dict(checkpoint='no.pth'), r'checkpoint no\.pth does not exist'),
+    ({}, 'init_cfg is .*, but must name a checkpoint'),
+])
+def test_what_cannot_be_read_is_named(init_cfg: dict, words: str) -> None:
+    model = PyramidCPVT(NARROW, init_cfg=dict(type='Pretrained', **init_cfg))
+    with pytest.raises(UserError, match=words):
+        model.init_weights()

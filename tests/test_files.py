@@ -1,0 +1,18 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from cpvt_mm.checkpoints.reading import read_checkpoint
+from cpvt_mm.files import write_checkpoint
+
+
+@pytest.mark.parametrize('suffix', ['.pth', '.safetensors'])
+def test_checkpoints_are_written_whatever_the_memory_of_tensors(suffix: str, tmp_path: Path) -> None:
+    weight = torch.randn(2, 3)
+    content = dict(weight=weight, tied=weight, transposed=weight.T, part=weight[1:])
+    path = tmp_path / f'a{suffix}'
+    write_checkpoint(path, content)
+    assert list(tmp_path.iterdir()) == [path]
+    read = read_checkpoint(path)
+    assert set(read) == set(content) and all(torch.equal(read[name], tensor) for name, tensor in content.items())

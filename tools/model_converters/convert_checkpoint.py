@@ -1,0 +1,29 @@
+"""Converts a checkpoint of PyramidCPVT or CPVT, or of a model with one, between the libraries' names."""
+import argparse
+from pathlib import Path
+
+from cpvt_mm.checkpoints.converting import TARGETS, convert_checkpoint
+from cpvt_mm.errors import exit_on_error
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('source', type=Path, metavar='SRC', help='the checkpoint to read; its format is recognised')
+    parser.add_argument('target', type=Path, metavar='DST', help='the file to write: .pth or .safetensors')
+    parser.add_argument('--to', choices=TARGETS, default='cpvt_mm', help='the format to write (default: cpvt_mm)')
+    return parser.parse_args()
+
+
+@exit_on_error
+def main() -> None:
+    args = parse_args()
+    source, target, left_out = convert_checkpoint(args.source, args.target, args.to)
+    below = f' below {source.prefix!r}' if source.prefix else ''
+    print(f'{args.source}: a {source.format.backbone} of format {source.format}{below}')
+    if source.format.norm_eps:
+        print(f'{args.source}: trained with a norm_eps of {source.format.norm_eps:g}, which the weights do not tell')
+    print(f'{args.target}: written in format {target}; left out: {", ".join(left_out) or "nothing"}')
+
+
+if __name__ == '__main__':
+    main()

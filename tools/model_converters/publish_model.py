@@ -1,0 +1,24 @@
+"""Strips a checkpoint of all but weights and meta, and puts the first 8 digits of its sha256 into its name."""
+import argparse
+from pathlib import Path
+
+from cpvt_mm.checkpoints.publishing import publish_model
+from cpvt_mm.errors import exit_on_error
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('source', type=Path, metavar='IN', help='the checkpoint to read')
+    parser.add_argument('stem', type=Path, metavar='OUT', help='writes OUT-<8 digits>.pth')
+    return parser.parse_args()
+
+
+@exit_on_error
+def main() -> None:
+    args = parse_args()
+    path, left_out = publish_model(args.source, args.stem)
+    print(f'{path}: written; left out: {", ".join(left_out) or "nothing"}')
+
+
+if __name__ == '__main__':
+    main()
