@@ -26,8 +26,8 @@ def load_pretrained(backbone: Backbone, checkpoint: str | Path, prefix: str | No
                     allow_missing: str | Sequence[str] | None = None) -> None:
     """Reads a checkpoint into a backbone, and logs the format, the share filled, and each name left over or missing.
 
-    Position tables of `LearnablePE` are resampled where the backbone's have another grid. What of the backbone itself is
-    left over, such as blocks of a deeper arch or another position encoding, is also a warning.
+    Position tables of `LearnablePE` are resampled where the backbone's have another grid. What is left over of the
+    backbone itself, such as blocks of a deeper arch or another position encoding, is also a warning.
 
     Args:
         backbone: A PyramidCPVT or CPVT.

@@ -80,6 +80,8 @@ def _adapt_node(node: dict[str, Any], where: str, old: list[int], new: list[int]
             raise CannotSwap(f'its {where} has in_channels {expected} for in_index {index}, but gets '
                              f'{", ".join(map(str, old))}: correct the config.')
         node['in_channels'] = becomes[0] if isinstance(expected, int) else becomes
+        if node.get('num_convs') == 0 and node.get('channels') == expected:  # a head that only classifies
+            node['channels'] = becomes[0]
     elif len(old) == 1:
         # A single map: whatever has its channels reads it.
         for key in ('in_channels', 'out_channels') if 'featmap_strides' in node else ('in_channels',):

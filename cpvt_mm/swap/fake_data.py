@@ -11,8 +11,9 @@ from torch import Tensor
 from .channels import walk
 
 Batch = dict[str, Any]
-SIDE = 128
-SIDE_OF_SSD = 320  # whose last convolutions take larger maps only
+# Some heads take the best of so many cells that there must be as many.
+SIDE = 256
+LARGER_SIDES = {'SingleStageDetector': 320, 'DDOD': 416}  # for their kernels on the smallest maps
 PERSON = (256, 128)  # networks for re-identification pool maps of this size
 BATCH_SIZE = 2
 
@@ -25,6 +26,9 @@ def fake_batch(cfg: Config, training: bool) -> Batch:
     if kind == 'SoftTeacher' and training:
         batch = _detection(cfg)
         return {key: dict.fromkeys(('sup', 'unsup_teacher', 'unsup_student'), value) for key, value in batch.items()}
+    preprocessor = cfg.model.get('data_preprocessor') or {}
+    if preprocessor.get('type') == 'TrackDataPreprocessor' and not (training and preprocessor.get('use_det_processor')):
+        return _video(cfg)
     return OTHER_TASKS.get(kind, _detection)(cfg)
 
 
@@ -40,8 +44,7 @@ def _loads(cfg: Config, transform: str) -> bool:
 
 def _detection(cfg: Config) -> Batch:
     from mmdet.testing import demo_mm_inputs, demo_mm_proposals
-    neck = cfg.model.get('neck')
-    side = SIDE_OF_SSD if isinstance(neck, dict) and neck.get('type') == 'SSDNeck' else SIDE
+    side = LARGER_SIDES.get(cfg.model.type.rpartition('.')[2], SIDE)
     has_stuff = _loads(cfg, 'LoadPanopticAnnotations') or any(
         node.get('with_seg') for _, node in walk(cfg.get('train_dataloader')))
     # HTC's labels of stuff come at an eighth of the image's size.
@@ -50,10 +53,11 @@ def _detection(cfg: Config) -> Batch:
                            sem_seg_output_strides=stride, with_mask=True, with_semantic=has_stuff)
     proposals = demo_mm_proposals([(3, side, side)] * BATCH_SIZE, 20)
     for sample, of_sample in zip(batch['data_samples'], proposals, strict=True):
+        if _loads(cfg, 'LoadProposals'):
+            sample.proposals = of_sample
         sample.set_metainfo(dict(batch_input_shape=(side, side), pad_shape=(side, side), scale_factor=(1., 1.),
                                  homography_matrix=np.eye(3, dtype=np.float32)))
         sample.gt_instances.labels %= num_classes(cfg)
-        sample.proposals = of_sample
     return batch
 
 
@@ -95,9 +99,6 @@ def _images(number: int, size: Sequence[int] = (SIDE, SIDE)) -> list[Tensor]:
 
 
 OTHER_TASKS: dict[str, Callable[[Config], Batch]] = {
-    'MaskTrackRCNN': _video,
-    'Mask2FormerVideo': _video,
-    'QDTrack': _video,
     'BaseReID': _persons,
     'ImageClassifier': _classification,
 }

@@ -5,6 +5,8 @@ from importlib.metadata import packages_distributions, version
 
 from .matrix import LIBRARIES, Record, Trial
 
+LIBRARIES_AND_TORCH = ('torch', 'mmengine', 'mmcv', 'mmdet', 'mmseg')
+OPTIONAL = ('mmpretrain', 'lap', 'motmetrics', 'skimage', 'sklearn', 'transformers', 'fairscale', 'timm')
 OUTCOMES = {
     'built': 'swapped and built',
     'refused': 'refused',
@@ -20,7 +22,8 @@ MEANINGS = """\
   is swapped; the reasons are below.
 - *No model*: a file for others to inherit from.
 - *Step and prediction*: one step of training and one prediction with the first config of the family that builds, on the
-  CPU, for two random images of 128 x 128 pixels.
+  CPU, for two random images of 256 x 256 pixels (a prediction only
+  where the config trains nothing).
 """
 
 
@@ -28,7 +31,8 @@ def to_markdown(records: Sequence[Record], trials: Sequence[Trial]) -> str:
     """The whole page: a summary, a table of families, and the reasons."""
     return '\n'.join([
         '# The backbone in the configs that mmdet and mmseg ship', '',
-        'Written by `python tools/misc/swap_matrix.py`, with ' + ', '.join(_versions(records)) + ', on the CPU.', '',
+        f'Written by `python tools/misc/swap_matrix.py` on the CPU, with {_versions(LIBRARIES_AND_TORCH)}; of the '
+        f'packages that some models need, with {_versions(OPTIONAL) or "none"}.', '',
         MEANINGS,
         *_summary(records, trials), '',
         *(line for library in LIBRARIES for line in _families(library, records, trials)),
@@ -39,10 +43,11 @@ def to_markdown(records: Sequence[Record], trials: Sequence[Trial]) -> str:
     ])
 
 
-def _versions(records: Sequence[Record]) -> list[str]:
+def _versions(modules: Sequence[str]) -> str:
+    """The distributions of those modules that are installed."""
     distributions = packages_distributions()
-    names = ['torch', 'mmengine', 'mmcv', *(name for name in LIBRARIES if any(r.library == name for r in records))]
-    return [f'{distributions[name][0]} {version(distributions[name][0])}' for name in names]
+    found = [distributions[module][0] for module in modules if module in distributions]
+    return ', '.join(f'{name} {version(name)}' for name in found)
 
 
 def _summary(records: Sequence[Record], trials: Sequence[Trial]) -> Iterator[str]:

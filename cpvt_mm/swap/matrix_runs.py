@@ -112,6 +112,8 @@ def _lines(file: Path) -> Iterator[Callable[[str], Any]]:
 
 def _start_worker() -> None:
     os.environ['HF_HUB_OFFLINE'] = '1'  # nothing is downloaded
+    # Some layers of mmcv can only be built in a group of processes.
+    torch.distributed.init_process_group('gloo', store=torch.distributed.HashStore(), rank=0, world_size=1)
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     warnings.simplefilter('ignore')

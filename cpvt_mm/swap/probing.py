@@ -53,8 +53,10 @@ def _probe_backbone(pickled: bytes, scope: str | None) -> ProbedBackbone:
     config = pickle.loads(pickled)
     what = f'its backbone {config["type"]}'
     backbone = _build(config, scope, what)
-    image = torch.zeros(1, config.get('in_channels', 3), SIDE, SIDE)
-    maps = _run(backbone, image, what)
+    # Some take images of one size only.
+    size = config.get('img_size', SIDE)
+    side = size if isinstance(size, int) else max(size)
+    maps = _run(backbone, torch.zeros(1, config.get('in_channels', 3), side, side), side, what)
     out_indices = getattr(backbone, 'out_indices', None)
     is_one_each = isinstance(out_indices, (list, tuple)) and len(out_indices) == len(maps.channels)
     return ProbedBackbone(maps, tuple(out_indices) if is_one_each else None)
@@ -72,7 +74,7 @@ def probe_necks(configs: Sequence[dict[str, Any]], maps: Maps, scope: str | None
     names = [config['type'] for config in configs]
     what = f'its neck {" and ".join(names)} on maps of {_list(maps.channels)} channels'
     necks = nn.Sequential(*(_build(_plain(config), scope, what) for config in configs))
-    return _run(necks, inputs, what)
+    return _run(necks, inputs, SIDE, what)
 
 
 def _build(config: dict[str, Any], scope: str | None, what: str) -> nn.Module:
@@ -87,11 +89,11 @@ def _build(config: dict[str, Any], scope: str | None, what: str) -> nn.Module:
 
 
 @torch.no_grad()
-def _run(module: nn.Module, inputs: Tensor | tuple[Tensor, ...], what: str) -> Maps:
+def _run(module: nn.Module, inputs: Tensor | tuple[Tensor, ...], side: int, what: str) -> Maps:
     try:
         outputs = module(inputs)
     except Exception as error:
-        raise CannotSwap(f'{what} does not run on an image of {SIDE} x {SIDE} ({type(error).__name__}: '
+        raise CannotSwap(f'{what} does not run on an image of {side} x {side} ({type(error).__name__}: '
                          f'{first_line(error)}), so what the heads expect stays unknown.') from error
     outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
     if not isinstance(outputs, (list, tuple)) or not all(
@@ -99,7 +101,7 @@ def _run(module: nn.Module, inputs: Tensor | tuple[Tensor, ...], what: str) -> M
         raise CannotSwap(f'{what} returns something else than a sequence of square feature maps.')
     # A vector is a map of one cell.
     sides = [x.shape[-1] if x.dim() == 4 else 1 for x in outputs]
-    return Maps(tuple(x.shape[1] for x in outputs), tuple(SIDE // side for side in sides))
+    return Maps(tuple(x.shape[1] for x in outputs), tuple(side // cells for cells in sides))
 
 
 def _plain(value: Any) -> Any:

@@ -26,8 +26,8 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Sequence[int]] = 'small', c
 
     What depends on the backbone follows: `in_channels` of necks and heads, the mean and deviation of the images,
     weights of the old backbone or of a whole model with it (`pretrained`, `init_cfg`, `load_from`), rules of the
-    optimizer for parameters of the old backbone. Each map of the old backbone is replaced by the stage of its stride,
-    or, where dilation keeps strides equal, by the stage of its number.
+    optimizer for parameters of the old backbone. Each map of the old backbone is replaced by that of a stage: see
+    `choose_stages`.
 
     Args:
         cfg: Not changed. The old backbone is built and run once, to learn its channels; so are necks.
@@ -76,7 +76,7 @@ def _swap_in(path: tuple[str | int, ...], owner: dict[str, Any], cfg: Config, ar
     scope = cfg.get('default_scope')
     backbone = owner['backbone']
     old = probe_backbone(backbone, scope)
-    stages = choose_stages(backbone['type'], old)
+    stages = choose_stages(backbone['type'], old, scope)
     widths = parse_arch(arch, Arch, ARCHS).embed_dims
     new = Maps(tuple(widths[i] for i in stages), tuple(STRIDES[i] for i in stages))
 
@@ -110,24 +110,41 @@ def _adapt(owner: dict[str, Any], necks: Sequence[dict[str, Any]], old: Maps, ne
         adapt_heads(owner, old_read.channels, probe_necks(necks, new, scope).channels)
 
 
-def choose_stages(name: str, backbone: ProbedBackbone) -> tuple[int, ...]:
+def choose_stages(name: str, backbone: ProbedBackbone, scope: str | None) -> tuple[int, ...]:
     """The stages of the pyramid, from 0, that replace the maps of a backbone.
+
+    Without dilation the stage of a map's stride is also that of its number. With it they differ: a detector's anchors
+    need the stride, a segmentor needs what the last stage has seen.
 
     Args:
         name: Its type.
         backbone: As it was probed.
+        scope: Of the config: 'mmseg', or any other.
 
     Raises:
         CannotSwap: If its maps are not those of a pyramid.
     """
-    strides, out_indices = list(backbone.maps.strides), backbone.out_indices
-    if strides == [stride for stride in STRIDES if stride in strides]:
-        return tuple(STRIDES.index(stride) for stride in strides)
-    is_dilated = strides == sorted(strides) and set(strides) <= set(STRIDES)
-    if is_dilated and out_indices and list(out_indices) == [i for i in range(len(STRIDES)) if i in out_indices]:
-        return out_indices
-    raise CannotSwap(f'its backbone {name} returns maps of strides {", ".join(map(str, strides))}, but a pyramid of '
-                     f'four stages has one each of {", ".join(map(str, STRIDES))}.')
+    stages = by_stride, by_number = _by_stride(backbone), _by_number(backbone)
+    if not any(stages):
+        raise CannotSwap(f'its backbone {name} returns maps of strides {", ".join(map(str, backbone.maps.strides))}, but '
+                         f'a pyramid of four stages has one each of {", ".join(map(str, STRIDES))}.')
+    return by_number or by_stride if scope == 'mmseg' else by_stride or by_number
+
+
+def _by_stride(backbone: ProbedBackbone) -> tuple[int, ...]:
+    strides = backbone.maps.strides
+    is_pyramid = list(strides) == [stride for stride in STRIDES if stride in strides]
+    return tuple(STRIDES.index(stride) for stride in strides) if is_pyramid else ()
+
+
+def _by_number(backbone: ProbedBackbone) -> tuple[int, ...]:
+    strides, numbers = backbone.maps.strides, tuple(range(len(STRIDES)))
+    if list(strides) != sorted(strides) or not set(strides) <= set(STRIDES):
+        return ()
+    if len(strides) == len(numbers) and strides[0] == STRIDES[0]:
+        return numbers
+    named = backbone.out_indices or ()
+    return named if named == tuple(i for i in numbers if i in named) else ()
 
 
 def _forget_weights(owner: dict[str, Any]) -> None:

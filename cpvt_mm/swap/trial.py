@@ -3,9 +3,10 @@ import copy
 import warnings
 
 import torch
-from mmengine.config import Config
+from mmengine.config import Config, ConfigDict
+from mmengine.logging import MessageHub
 from mmengine.model import BaseModel, revert_sync_batchnorm
-from mmengine.optim import OptimWrapper, build_optim_wrapper
+from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, DefaultScope
 from mmengine.runner import set_random_seed
 
@@ -24,29 +25,32 @@ def build(cfg: Config) -> BaseModel:
 
 
 def try_out(cfg: Config) -> None:
-    """Trains a step on two small images with the config's optimizer, on the CPU, and predicts; raises what it raises.
+    """Trains a step on two small images with the config's optimizer, if it has one, on the CPU, and predicts.
 
-    Raises:
+    Raises what the model raises, and:
         FloatingPointError: If the loss or a weight of the backbone is not finite, or the backbone does not learn.
     """
-    cfg = _without_padding(cfg)
+    cfg = _made_small(cfg)
     set_random_seed(0)
     with DefaultScope.overwrite_default_scope(cfg.get('default_scope')), warnings.catch_warnings():
         warnings.simplefilter('ignore')
-        model = revert_sync_batchnorm(build(cfg)).train()
-        wrapper = cfg.optim_wrapper.copy()
-        wrapper.type = 'OptimWrapper'  # mixed precision needs a GPU
-        wrapper.pop('loss_scale', None)
-        wrapper.pop('accumulative_counts', None)  # of several iterations
-        wrapper.pop('dtype', None)
-        _train_step(model, build_optim_wrapper(model, wrapper), cfg)
+        model = revert_sync_batchnorm(build(cfg))
+        model.init_weights()
+        MessageHub.get_current_instance().update_info('iter', 0)  # as a runner does
+        if cfg.get('optim_wrapper'):
+            _train_step(model, cfg)
         model.eval()
-        predictions = model.test_step(fake_batch(cfg, training=False))
+        with torch.no_grad():
+            predictions = model.test_step(fake_batch(cfg, training=False))
     if not predictions:
         raise RuntimeError('The model predicts nothing, not even an empty result.')
 
 
-def _train_step(model: BaseModel, optim_wrapper: OptimWrapper, cfg: Config) -> None:
+def _train_step(model: BaseModel, cfg: Config) -> None:
+    # Mixed precision needs a GPU, accumulation several iterations.
+    wrapper = {key: value for key, value in cfg.optim_wrapper.items()
+               if key not in ('type', 'loss_scale', 'dtype', 'accumulative_counts')}
+    optim_wrapper = build_optim_wrapper(model.train(), ConfigDict(type='OptimWrapper', **wrapper))
     parameters = [p for name, p in model.named_parameters() if 'backbone.' in name and 'reid' not in name]
     before = [p.detach().clone() for p in parameters]
     losses = model.train_step(fake_batch(cfg, training=True), optim_wrapper)
@@ -58,12 +62,15 @@ def _train_step(model: BaseModel, optim_wrapper: OptimWrapper, cfg: Config) -> N
         raise FloatingPointError('The step leaves weights in the backbone that are not finite.')
 
 
-def _without_padding(cfg: Config) -> Config:
-    """The config with images that stay small."""
+def _made_small(cfg: Config) -> Config:
+    """The config with images that stay small, and without weights from elsewhere."""
     cfg = copy.deepcopy(cfg)
     for _, node in walk(cfg.model):
         if 'batch_augments' in node:
             node['batch_augments'] = None
+        for key in ('init_cfg', 'pretrained'):
+            if isinstance(node.get(key), str) or 'Pretrained' in str(node.get(key)):
+                node[key] = None
         if str(node.get('type')).rpartition('.')[2] == 'SegDataPreProcessor' and node.get('size'):
             node['size'] = (SIDE, SIDE)
     return cfg

@@ -43,6 +43,8 @@ def test_neck_that_does_not_fit_its_backbone_is_refused(expected: object) -> Non
     (dict(in_channels=[512, 2048], in_index=(1, 3)), dict(in_channels=[128, 512], in_index=(1, 3))),
     (dict(in_channels=[256, 512, 1024, 2048]), dict(in_channels=[64, 128, 320, 512])),
     (dict(in_channels=2048, c1_in_channels=256), dict(in_channels=512, c1_in_channels=64)),
+    (dict(in_channels=2048, channels=2048, num_convs=0), dict(in_channels=512, channels=512, num_convs=0)),
+    (dict(in_channels=2048, channels=2048, num_convs=1), dict(in_channels=512, channels=2048, num_convs=1)),
 ])
 def test_heads_of_mmseg_take_the_channels_of_their_index(head: dict, becomes: dict) -> None:
     for model, changed in ((dict(decode_head=head.copy()), dict(decode_head=becomes)),

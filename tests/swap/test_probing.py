@@ -32,6 +32,12 @@ def test_backbone_without_numbered_stages() -> None:
     assert probe_backbone(dict(type='cpvt_mm.OddBackbone', returns='vector'), None).maps == Maps((3,), (320,))
 
 
+def test_backbone_for_one_size_of_image() -> None:
+    backbone = dict(type='mmseg.BEiT', img_size=(64, 64), embed_dims=12, num_layers=2, num_heads=2, out_indices=(0, 1),
+                    qv_bias=True)
+    assert probe_backbone(backbone, 'mmseg').maps == Maps((12, 12), (16, 16))
+
+
 def test_maps_of_necks_that_follow_one_another() -> None:
     fpn = dict(type='FPN', in_channels=[8, 16, 24], out_channels=12, num_outs=4)
     bfp = dict(type='BFP', in_channels=12, num_levels=4, refine_level=2)
