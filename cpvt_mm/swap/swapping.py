@@ -126,8 +126,9 @@ def choose_stages(name: str, backbone: ProbedBackbone, scope: str | None) -> tup
     """
     stages = by_stride, by_number = _by_stride(backbone), _by_number(backbone)
     if not any(stages):
-        raise CannotSwap(f'its backbone {name} returns maps of strides {", ".join(map(str, backbone.maps.strides))}, but '
-                         f'a pyramid of four stages has one each of {", ".join(map(str, STRIDES))}.')
+        strides = ', '.join(map(str, backbone.maps.strides))
+        raise CannotSwap(f'its backbone {name} returns maps of strides {strides}, but a pyramid of four stages has one '
+                         f'each of {", ".join(map(str, STRIDES))}.')
     return by_number or by_stride if scope == 'mmseg' else by_stride or by_number
 
 

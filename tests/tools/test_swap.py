@@ -1,0 +1,61 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mmengine.config import Config
+
+RETINANET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
+
+
+def test_swap_backbone_writes_the_config_and_prints_what_changes(
+        run_tool: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / 'swapped.py'
+    assert run_tool('misc/swap_backbone.py', RETINANET, out, '--arch', 'nano', '--schedule', '--checkpoint',
+                    'a.pth') == ''
+    printed = capsys.readouterr().out.splitlines()
+    assert '- model.neck.in_channels = [256, 512, 1024, 2048]' in printed
+    assert '+ model.neck.in_channels = [32, 64, 128, 192]' in printed
+    assert printed[-1] == f'Wrote {out}.'
+    cfg = Config.fromfile(out)
+    assert (cfg.model.backbone.type, cfg.model.backbone.arch) == ('cpvt_mm.PyramidCPVT', 'nano')
+    assert cfg.model.backbone.init_cfg == dict(type='Pretrained', checkpoint='a.pth')
+    assert cfg.optim_wrapper.optimizer.type == 'AdamW'
+
+
+@pytest.mark.parametrize(('config', 'out', 'error'), [
+    ('mmdet::cornernet/cornernet_hourglass104_8xb6-210e-mstest_coco.py', 'out.py', 'error: its backbone HourglassNet'),
+    ('missing.py', 'out.py', 'error: config missing.py does not exist: check the path.'),
+    (RETINANET, 'out.txt', 'out.txt is no name of a config: it must end with .py.'),
+])
+def test_swap_backbone_says_why_it_writes_nothing(run_tool: Callable[..., str], tmp_path: Path, config: str, out: str,
+                                                  error: str) -> None:
+    message = run_tool('misc/swap_backbone.py', config, tmp_path / out)
+    assert error in message and '\n' not in message
+    assert not list(tmp_path.iterdir())
+
+
+def test_swap_matrix_does_what_is_not_done_yet(run_tool: Callable[..., str], tmp_path: Path,
+                                               capsys: pytest.CaptureFixture) -> None:
+    arguments = ('--libraries', 'mmdet', '--families', 'yolof', '--jobs', 1, '--work-dir', tmp_path / 'work',
+                 '--out', tmp_path / 'matrix.md')
+    assert run_tool('misc/swap_matrix.py', *arguments) == ''
+    page = (tmp_path / 'matrix.md').read_text()
+    assert '| yolof | 2 | 2 |  |  |  |  | ran |' in page and page in capsys.readouterr().out
+
+    # As after an interruption: one record is there, the other one cut off, the trial not begun.
+    records, trials = tmp_path / 'work/records.jsonl', tmp_path / 'work/trials.jsonl'
+    first, second = records.read_text().splitlines(keepends=True)
+    kept = json.dumps({**json.loads(first), 'outcome': 'refused', 'reason': 'it was kept.'})
+    records.write_text(f'{kept}\n{second[:20]}')
+    trials.unlink()
+    assert run_tool('misc/swap_matrix.py', *arguments) == ''
+    page = (tmp_path / 'matrix.md').read_text()
+    assert '| yolof | 2 | 1 | 1 |  |  |  | ran |' in page and 'it was kept.' in page
+    assert records.read_text().splitlines(keepends=True) == [f'{kept}\n', second]
+
+
+def test_swap_matrix_of_no_family(run_tool: Callable[..., str], tmp_path: Path) -> None:
+    message = run_tool('misc/swap_matrix.py', '--families', 'nosuch', '--work-dir', tmp_path / 'work')
+    assert message == "error: no config is in nosuch: name folders of the libraries' configs."
+    assert not list(tmp_path.iterdir())
