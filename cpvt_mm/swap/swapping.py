@@ -93,8 +93,11 @@ def _swap_in(path: tuple[str | int, ...], owner: dict[str, Any], cfg: Config, ar
     owner['backbone'] = dict(type='cpvt_mm.PyramidCPVT', **arguments)
     if checkpoint:
         owner['backbone']['init_cfg'] = dict(type='Pretrained', checkpoint=checkpoint)
-    _forget_weights(owner)
-    _set_normalization(path, cfg)
+    holders = [cfg.model]
+    for key in path:
+        holders.append(holders[-1][key])
+    _forget_weights(holders)
+    _set_normalization(holders, cfg)
     return arguments
 
 
@@ -148,10 +151,12 @@ def _by_number(backbone: ProbedBackbone) -> tuple[int, ...]:
     return named if named == tuple(i for i in numbers if i in named) else ()
 
 
-def _forget_weights(owner: dict[str, Any]) -> None:
-    for key in ('pretrained', 'init_cfg'):
-        if owner.get(key):
-            owner[key] = None
+def _forget_weights(holders: Sequence[dict[str, Any]]) -> None:
+    """Takes away weights of what has the old backbone in it."""
+    for holder in holders:
+        for key in ('pretrained', 'init_cfg'):
+            if holder.get(key):
+                holder[key] = None
 
 
 def _forget_imports(cfg: Config) -> None:
@@ -162,14 +167,10 @@ def _forget_imports(cfg: Config) -> None:
         cfg.custom_imports = None
 
 
-def _set_normalization(path: tuple[str | int, ...], cfg: Config) -> None:
-    """Sets mean, deviation and order of channels of all preprocessors on the path to a backbone."""
-    holders = [cfg.model]
-    for key in path:
-        holders.append(holders[-1][key])
-    if not any(holder.get('data_preprocessor') for holder in holders):
-        holders.append(cfg)
-    for holder in holders:
+def _set_normalization(holders: Sequence[dict[str, Any]], cfg: Config) -> None:
+    """Sets mean, deviation and order of channels in the preprocessors of what has the backbone in it."""
+    has_own = any(holder.get('data_preprocessor') for holder in holders)
+    for holder in holders if has_own else [cfg]:
         node = holder.get('data_preprocessor')
         while node:
             if 'data_preprocessor' not in node:  # else it is for several branches, around the one that normalizes

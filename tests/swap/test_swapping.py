@@ -130,6 +130,11 @@ def test_weights_of_the_old_backbone_are_forgotten(detector: Config) -> None:
     assert new.model.init_cfg is None and new.load_from is None
 
 
+def test_weights_of_a_model_around_the_detector_are_forgotten(detector: Config) -> None:
+    model = dict(type='QDTrack', detector=detector.model, init_cfg=dict(type='Pretrained', checkpoint='qdtrack.pth'))
+    assert swap_backbone(Config(dict(default_scope='mmdet', model=model))).model.init_cfg is None
+
+
 def test_weights_of_the_new_backbone(detector: Config) -> None:
     backbone = swap_backbone(detector, checkpoint='pcpvt.pth').model.backbone
     assert backbone == dict(NEW, init_cfg=dict(type='Pretrained', checkpoint='pcpvt.pth'))

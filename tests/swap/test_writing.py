@@ -113,6 +113,14 @@ def test_what_mmengine_reads_otherwise_is_not_written(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_config_in_pure_python_style_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / 'pure.py'
+    path.write_text('from mmengine.model import BaseModule\n'
+                    'model = dict(type=BaseModule, backbone=dict(type=BaseModule))\n')
+    with pytest.raises(UserError, match=r'pure.py names the parts of its model by classes, in the pure Python style'):
+        read_config(str(path))
+
+
 @pytest.mark.parametrize(('name', 'message'), [
     ('no.py', 'config no.py does not exist: check the path'),
     ('mmdet::no/such.py', 'config mmdet::no/such.py cannot be read .*: correct its name, or name the path'),
