@@ -81,17 +81,24 @@ def check(library: str, config: str, arch: str) -> Record:
     if not old.get('model'):
         return Record(library, config, backbone, 'fragment', 'no model')
     try:
-        new = swap_backbone(old, arch)
-        with TemporaryDirectory() as folder:
-            write_config(old, new, str(path), Path(folder) / 'swapped.py')
-            build(Config.fromfile(f'{folder}/swapped.py'))
+        new = _swap_and_read_again(old, path, arch)
     except CannotBuild as error:
         return Record(library, config, backbone, 'unavailable', _say(error))
     except CannotSwap as error:
         return Record(library, config, backbone, 'refused', _say(error))
     except Exception as error:  # that is what it is to find
-        return Record(library, config, backbone, *_blame(_say(error), _raises(build, old)))
+        return Record(library, config, backbone, 'failed', _say(error))
+    reason = _raises(build, new)
+    if reason:
+        return Record(library, config, backbone, *_blame(reason, _raises(build, old), 'swapped and written, but '))
     return Record(library, config, backbone, 'built')
+
+
+def _swap_and_read_again(old: Config, path: Path, arch: str) -> Config:
+    with TemporaryDirectory() as folder:
+        swapped = Path(folder) / 'swapped.py'
+        write_config(old, swap_backbone(old, arch), str(path), swapped)
+        return Config.fromfile(swapped)
 
 
 def run(library: str, config: str, arch: str) -> Trial:
@@ -101,13 +108,13 @@ def run(library: str, config: str, arch: str) -> Trial:
     reason = _raises(try_out, swap_backbone(old, arch))
     if not reason:
         return Trial(library, family, config, 'ran')
-    return Trial(library, family, config, *_blame(reason, _raises(try_out, old)))
+    return Trial(library, family, config, *_blame(reason, _raises(try_out, old), ''))
 
 
-def _blame(reason: str, reason_before: str) -> tuple[Literal['failed', 'unavailable'], str]:
-    """An error that the old backbone gives as well is none of the swap's."""
-    is_same = reason.split(':')[0] == reason_before.split(':')[0]
-    return ('unavailable', reason_before) if is_same else ('failed', reason)
+def _blame(reason: str, reason_before: str, then: str) -> tuple[Literal['failed', 'unavailable'], str]:
+    """An error that the old backbone gives as well, in the same words but for numbers, is none of the swap's."""
+    is_same = re.sub(r'\d+', '', reason) == re.sub(r'\d+', '', reason_before)
+    return ('unavailable', f'{then}{reason_before}') if is_same else ('failed', reason)
 
 
 def _raises(function: Callable[[Config], object], cfg: Config) -> str:

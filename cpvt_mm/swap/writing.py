@@ -34,8 +34,8 @@ def read_config(name: str) -> Config:
         raise UserError(f'config {name} cannot be read ({type(error).__name__}: {first_line(error)}): correct its '
                         'name, or name the path of its file.') from error
     if not isinstance((cfg.get('model') or {}).get('type', ''), str):
-        raise UserError(f'config {name} names the parts of its model by classes, in the pure Python style, which is not '
-                        'read here: write it in the other style first, with Config.fromfile(...).dump(...).')
+        raise UserError(f'config {name} names the parts of its model by classes, in the pure Python style, which is '
+                        'not read here: write it in the other style first, with Config.fromfile(...).dump(...).')
     if 'mmpretrain.' in str(cfg.get('model')):
         with suppress(ImportError):  # not all of its parts need be built
             require('mmpretrain')

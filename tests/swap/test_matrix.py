@@ -68,7 +68,7 @@ def test_all_shipped_configs_are_listed() -> None:
 @pytest.mark.parametrize(('text', 'outcome', 'reason'), [
     ("model = dict(neck=dict(in_channels=[1]))", 'refused', 'its neck FPN has in_channels .1., but its backbone gives'),
     ("model = dict(backbone=dict(depth=7))", 'unavailable', 'its backbone ResNet cannot be built here .KeyError'),
-    ("model = dict(bbox_head=dict(nonsense=1))", 'unavailable', r"unexpected keyword argument 'nonsense'"),
+    ("model = dict(bbox_head=dict(nonsense=1))", 'unavailable', r"swapped and written, but TypeError: .* 'nonsense'"),
     ("nonsense +", 'unavailable', r'config one.py cannot be read \(SyntaxError'),
     ("model = dict(_delete_=True)", 'fragment', 'no model'),
     ("model = dict(backbone=dict(_delete_=True))", 'refused', 'no model.backbone with a type'),
@@ -97,6 +97,13 @@ def test_what_only_the_new_backbone_breaks_has_failed(folder: Path) -> None:
                                "bbox_head=dict(type='NeedsResNet', in_channels=64))")
     record = check('mmdet', 'a/one.py', 'nano')
     assert (record.outcome, record.reason) == ('failed', 'RuntimeError: 64 channels only')
+
+
+def test_an_error_is_excused_by_the_same_error_alone() -> None:
+    assert matrix._blame('ValueError: 64 boxes', 'ValueError: 256 boxes', 'but ') == (
+        'unavailable', 'but ValueError: 256 boxes')
+    assert matrix._blame('ValueError: no boxes', 'ValueError: no masks', 'but ') == ('failed', 'ValueError: no boxes')
+    assert matrix._blame('ValueError: no boxes', '', 'but ') == ('failed', 'ValueError: no boxes')
 
 
 def test_pyramids_are_told_by_the_type_of_the_backbone() -> None:
