@@ -64,12 +64,12 @@ def test_a_nested_head_is_adapted_by_its_index_alone() -> None:
 
 def test_heads_of_a_single_map_are_adapted_by_their_value() -> None:
     model = dict(
-        rpn_head=dict(in_channels=2048, feat_channels=2048),
+        rpn_head=dict(in_channels=2048, out_channels=2048),
         roi_head=dict(bbox_roi_extractor=dict(out_channels=2048, featmap_strides=[16]),
                       bbox_head=dict(in_channels=2048, fc_out_channels=1024)))
     adapt_heads(model, (2048,), (320,))
     assert model == dict(
-        rpn_head=dict(in_channels=320, feat_channels=2048),
+        rpn_head=dict(in_channels=320, out_channels=2048),
         roi_head=dict(bbox_roi_extractor=dict(out_channels=320, featmap_strides=[16]),
                       bbox_head=dict(in_channels=320, fc_out_channels=1024)))
 
