@@ -37,14 +37,13 @@ class ProbedBackbone:
 
 
 def probe_backbone(config: dict[str, Any], scope: str | None) -> ProbedBackbone:
-    """Builds a backbone without its weights and runs it.
+    """Builds a backbone, without pretrained weights, and runs it.
 
     Raises:
         CannotBuild: If it cannot be built here.
         CannotSwap: If it does not run, or does not return square maps.
     """
-    bare = {key: value for key, value in config.items() if key not in ('init_cfg', 'pretrained')}
-    return _probe_backbone(pickle.dumps(_plain(bare)), scope)
+    return _probe_backbone(pickle.dumps(_plain(config)), scope)
 
 
 # Hundreds of configs share a backbone.
