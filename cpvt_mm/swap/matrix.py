@@ -11,7 +11,7 @@ from mmengine.config import Config
 from cpvt_mm.errors import UserError, first_line
 
 from .channels import walk
-from .errors import CannotBuild, CannotSwap
+from .errors import CannotBuild, CannotRun, CannotSwap
 from .swapping import swap_backbone
 from .trial import build, try_out
 from .writing import read_config, shipped_configs, write_config
@@ -85,7 +85,8 @@ def check(library: str, config: str, arch: str) -> Record:
     except CannotBuild as error:
         return Record(library, config, backbone, 'unavailable', _say(error))
     except CannotSwap as error:
-        return Record(library, config, backbone, 'refused', _say(error))
+        outcome = 'failed' if isinstance(error, CannotRun) else 'refused'  # the probe may be at fault
+        return Record(library, config, backbone, outcome, _say(error))
     except Exception as error:  # that is what it is to find
         return Record(library, config, backbone, 'failed', _say(error))
     reason = _raises(build, new)

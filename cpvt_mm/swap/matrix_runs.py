@@ -4,6 +4,8 @@ import json
 import logging
 import multiprocessing
 import os
+import signal
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -19,6 +21,7 @@ from cpvt_mm.errors import UserError
 from cpvt_mm.torchvision_stand_in import import_mmpretrain
 
 from .matrix import Record, Trial, check, list_configs, run
+from .writing import shipped_configs
 
 # What is built, and what is run; the widths are handled alike, and the small one takes less time.
 ARCH_TO_BUILD, ARCH_TO_RUN = 'small', 'nano'
@@ -33,7 +36,7 @@ def check_all(libraries: Sequence[str], families: Sequence[str] | None, jobs: in
         libraries: Of 'mmdet', 'mmseg'.
         families: First folders of the configs to take; None for all.
         jobs: Processes, of one thread each.
-        work_dir: What is in its records.jsonl is not done again.
+        work_dir: What its records.jsonl has is not done again, but for what may be mended: failed and unavailable.
         progress: Gets a bar.
 
     Raises:
@@ -44,7 +47,8 @@ def check_all(libraries: Sequence[str], families: Sequence[str] | None, jobs: in
     if not todo:
         raise UserError(f'no config is in {", ".join(families or libraries)}: name folders of the libraries\' configs.')
     file = work_dir / 'records.jsonl'
-    found = {(record.library, record.config): record for record in _read(file, Record)}
+    found = {(record.library, record.config): record for record in _read(file, Record)
+             if record.outcome not in ('failed', 'unavailable')}
     for record in _in_processes(check, [(*key, ARCH_TO_BUILD) for key in todo if key not in found], jobs, file,
                                 _bar(progress, 'Swapping', len(todo), sum(key in found for key in todo))):
         found[record.library, record.config] = record
@@ -58,7 +62,7 @@ def try_all(records: Sequence[Record], jobs: int, work_dir: Path, progress: Prog
         if record.outcome == 'built':
             first.setdefault((record.library, record.family), record.config)
     file = work_dir / 'trials.jsonl'
-    found = {(trial.library, trial.config): trial for trial in _read(file, Trial)}
+    found = {(trial.library, trial.config): trial for trial in _read(file, Trial) if trial.outcome == 'ran'}
     todo = [(library, config) for (library, _), config in first.items()]
     for trial in _in_processes(run, [(*key, ARCH_TO_RUN) for key in todo if key not in found], jobs, file,
                                _bar(progress, 'Running', len(todo), sum(key in found for key in todo))):
@@ -81,20 +85,21 @@ def _in_processes(function: Callable[..., Result], arguments: Sequence[tuple[str
                   advance: Callable[[], None]) -> Iterator[Result]:
     """Results of a function for each of the arguments, as they come, each written to a file first."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    context = multiprocessing.get_context('spawn')
-    with ProcessPoolExecutor(jobs, context, _start_worker) as pool, _lines(file) as write:
-        futures: list[Future[Result]] = [pool.submit(_quietly, function, *item) for item in arguments]
-        try:
+    # Not as a context, whose end would have all that is submitted done.
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context('spawn'), _start_worker)
+    try:
+        with _lines(file) as write:
+            futures: list[Future[Result]] = [pool.submit(_quietly, function, *item) for item in arguments]
             for future in as_completed(futures):
                 result = future.result()
                 write(json.dumps(asdict(result)) + '\n')
                 advance()
                 yield result
-        except BrokenProcessPool as error:
-            raise UserError('a process died, as for want of memory: run again with fewer jobs; what is done is kept.'
-                            ) from error
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    except BrokenProcessPool as error:
+        raise UserError('a process died, as for want of memory: run again with fewer jobs; what is done is kept.'
+                        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 @contextlib.contextmanager
@@ -111,6 +116,9 @@ def _lines(file: Path) -> Iterator[Callable[[str], Any]]:
 
 
 def _start_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # an interruption ends the processes at once
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.chdir(shipped_configs('mmdet').parent)  # where configs look for those of their teachers
     os.environ['HF_HUB_OFFLINE'] = '1'  # nothing is downloaded
     # Some layers of mmcv can only be built in a group of processes.
     torch.distributed.init_process_group('gloo', store=torch.distributed.HashStore(), rank=0, world_size=1)
@@ -119,6 +127,11 @@ def _start_worker() -> None:
     warnings.simplefilter('ignore')
     with contextlib.suppress(ImportError):  # some configs are for its backbones
         import_mmpretrain()
+
+
+def _end_with_parent() -> None:
+    multiprocessing.parent_process().join()
+    os._exit(1)
 
 
 def _quietly(function: Callable[..., Result], *arguments: str) -> Result:

@@ -60,10 +60,19 @@ def adapt_optimizer(wrapper: dict[str, Any], backbone: nn.Module) -> None:
         paramwise['custom_keys'] = translate_custom_keys(paramwise['custom_keys'], backbone)
 
 
-def set_schedule(wrapper: dict[str, Any], scope: str | None) -> None:
-    """AdamW with the project's rules, in place; the learning rate of an AdamW that is there stays, and so do rules
-    for other parameters, accumulation, clipping and mixed precision."""
+def set_schedule(wrapper: dict[str, Any], scope: str | None, backbone: nn.Module) -> None:
+    """AdamW with the project's rules, in place.
+
+    The learning rate of an AdamW that is there stays, and so do rules for other parameters, accumulation, clipping and
+    mixed precision.
+    """
     if wrapper['optimizer']['type'] != 'AdamW':
         wrapper['optimizer'] = dict(OPTIMIZERS.get(scope, OPTIMIZERS['mmdet']))
     paramwise = wrapper.get('paramwise_cfg') or {}
-    wrapper['paramwise_cfg'] = {**paramwise, 'custom_keys': {**DECAY_RULES, **paramwise.get('custom_keys', {})}}
+    keys = paramwise.get('custom_keys') or {}
+    rules = dict(DECAY_RULES)
+    if 'backbone' in keys:
+        # Of the keys that match a name, mmengine takes the longest and no other.
+        exempt = {**keys['backbone'], 'decay_mult': 0.}
+        rules |= dict.fromkeys(['position_encoding', *_norm_keys(backbone)], exempt)
+    wrapper['paramwise_cfg'] = {**paramwise, 'custom_keys': {**rules, **keys}}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cpvt_mm.errors import first_line
 
-from .errors import CannotBuild, CannotSwap
+from .errors import CannotBuild, CannotRun
 
 # Of the image; as large as SSD needs it.
 SIDE = 320
@@ -41,7 +41,7 @@ def probe_backbone(config: dict[str, Any], scope: str | None) -> ProbedBackbone:
 
     Raises:
         CannotBuild: If it cannot be built here.
-        CannotSwap: If it does not run, or does not return square maps.
+        CannotRun: If it does not run, or does not return square maps.
     """
     return _probe_backbone(pickle.dumps(_plain(config)), scope)
 
@@ -66,7 +66,7 @@ def probe_necks(configs: Sequence[dict[str, Any]], maps: Maps, scope: str | None
 
     Raises:
         CannotBuild: If one cannot be built.
-        CannotSwap: If one does not run on such maps.
+        CannotRun: If one does not run on such maps.
     """
     inputs = tuple(torch.zeros(1, channels, SIDE // stride, SIDE // stride)
                    for channels, stride in zip(maps.channels, maps.strides, strict=True))
@@ -92,12 +92,12 @@ def _run(module: nn.Module, inputs: Tensor | tuple[Tensor, ...], side: int, what
     try:
         outputs = module(inputs)
     except Exception as error:
-        raise CannotSwap(f'{what} does not run on an image of {side} x {side} ({type(error).__name__}: '
-                         f'{first_line(error)}), so what the heads expect stays unknown.') from error
+        raise CannotRun(f'{what} does not run on an image of {side} x {side} ({type(error).__name__}: '
+                        f'{first_line(error)}), so what the heads expect stays unknown.') from error
     outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
     if not isinstance(outputs, (list, tuple)) or not all(
             isinstance(x, Tensor) and (x.dim() == 2 or (x.dim() == 4 and x.shape[2] == x.shape[3])) for x in outputs):
-        raise CannotSwap(f'{what} returns something else than a sequence of square feature maps.')
+        raise CannotRun(f'{what} returns something else than a sequence of square feature maps.')
     # A vector is a map of one cell.
     sides = [x.shape[-1] if x.dim() == 4 else 1 for x in outputs]
     return Maps(tuple(x.shape[1] for x in outputs), tuple(side // cells for cells in sides))

@@ -53,9 +53,10 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Sequence[int]] = 'small', c
     _forget_imports(cfg)
     if cfg.get('optim_wrapper'):
         with torch.device('meta'):  # only its names are needed
-            adapt_optimizer(cfg.optim_wrapper, PyramidCPVT(**backbones[0]))
+            backbone = PyramidCPVT(**backbones[0])
+        adapt_optimizer(cfg.optim_wrapper, backbone)
         if schedule:
-            set_schedule(cfg.optim_wrapper, cfg.get('default_scope'))
+            set_schedule(cfg.optim_wrapper, cfg.get('default_scope'), backbone)
     return cfg
 
 
@@ -97,7 +98,8 @@ def _swap_in(path: tuple[str | int, ...], owner: dict[str, Any], cfg: Config, ar
     for key in path:
         holders.append(holders[-1][key])
     _forget_weights(holders)
-    _set_normalization(holders, cfg)
+    if 'in_channels' not in arguments:
+        _set_normalization(holders, cfg)
     return arguments
 
 
@@ -117,7 +119,7 @@ def choose_stages(name: str, backbone: ProbedBackbone, scope: str | None) -> tup
     """The stages of the pyramid, from 0, that replace the maps of a backbone.
 
     Without dilation the stage of a map's stride is also that of its number. With it they differ: a detector's anchors
-    need the stride, a segmentor needs what the last stage has seen.
+    need the stride, a segmentor takes any and needs what the last stage has seen.
 
     Args:
         name: Its type.
@@ -127,12 +129,12 @@ def choose_stages(name: str, backbone: ProbedBackbone, scope: str | None) -> tup
     Raises:
         CannotSwap: If its maps are not those of a pyramid.
     """
-    stages = by_stride, by_number = _by_stride(backbone), _by_number(backbone)
-    if not any(stages):
+    stages = (_by_number(backbone) if scope == 'mmseg' else ()) or _by_stride(backbone)
+    if not stages:
         strides = ', '.join(map(str, backbone.maps.strides))
         raise CannotSwap(f'its backbone {name} returns maps of strides {strides}, but a pyramid of four stages has one '
                          f'each of {", ".join(map(str, STRIDES))}.')
-    return by_number or by_stride if scope == 'mmseg' else by_stride or by_number
+    return stages
 
 
 def _by_stride(backbone: ProbedBackbone) -> tuple[int, ...]:

@@ -9,14 +9,21 @@ from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, DefaultScope
 from mmengine.runner import set_random_seed
+from torch import nn
+
+from cpvt_mm.models.backbones.pyramid_cpvt import PyramidCPVT
 
 from .channels import walk
 from .fake_data import SIDE, fake_batch
 
 
 def build(cfg: Config) -> BaseModel:
-    """The model of a config, without its weights."""
+    """The model of a config, without any weights from elsewhere."""
     model_cfg = copy.deepcopy(cfg.model)
+    for _, node in walk(model_cfg):
+        for key in ('init_cfg', 'pretrained', 'teacher_ckpt'):
+            if isinstance(node.get(key), str) or 'Pretrained' in str(node.get(key)):
+                node[key] = None
     if cfg.get('data_preprocessor') and not model_cfg.get('data_preprocessor'):
         model_cfg['data_preprocessor'] = cfg.data_preprocessor
     with DefaultScope.overwrite_default_scope(cfg.get('default_scope')), warnings.catch_warnings():
@@ -28,7 +35,8 @@ def try_out(cfg: Config) -> None:
     """Trains a step on two small images with the config's optimizer, if it has one, on the CPU, and predicts.
 
     Raises what the model raises, and:
-        FloatingPointError: If the loss or a weight of the backbone is not finite, or the backbone does not learn.
+        FloatingPointError: If the loss or a weight of the backbone is not finite.
+        RuntimeError: If a stage of the backbone does not learn, or there is no prediction.
     """
     cfg = _made_small(cfg)
     set_random_seed(0)
@@ -50,27 +58,40 @@ def _train_step(model: BaseModel, cfg: Config) -> None:
     # Mixed precision needs a GPU, accumulation several iterations.
     wrapper = {key: value for key, value in cfg.optim_wrapper.items()
                if key not in ('type', 'loss_scale', 'dtype', 'accumulative_counts')}
-    optim_wrapper = build_optim_wrapper(model.train(), ConfigDict(type='OptimWrapper', **wrapper))
-    parameters = [p for name, p in model.named_parameters() if 'backbone.' in name and 'reid' not in name]
-    before = [p.detach().clone() for p in parameters]
+    wrapper['optimizer'] = {**wrapper['optimizer'], 'weight_decay': 0.}  # it moves weights that learn nothing
+    model.train()
+    optim_wrapper = build_optim_wrapper(model, ConfigDict(type='OptimWrapper', **wrapper))
+    parts = _backbone_parts(model)
+    before = {name: [p.detach().clone() for p in parameters] for name, parameters in parts.items()}
     losses = model.train_step(fake_batch(cfg, training=True), optim_wrapper)
     if not torch.isfinite(losses['loss']):
         raise FloatingPointError(f'The loss is {losses["loss"]}.')
-    if all(torch.equal(p, was) for p, was in zip(parameters, before, strict=True)):
-        raise FloatingPointError('The step leaves the backbone as it is.')
-    if not all(torch.isfinite(p).all() for p in parameters):
-        raise FloatingPointError('The step leaves weights in the backbone that are not finite.')
+    if not parts:
+        raise RuntimeError('Nothing of the backbone learns.')
+    for name, parameters in parts.items():
+        if all(torch.equal(p, was) for p, was in zip(parameters, before[name], strict=True)):
+            raise RuntimeError(f'The step leaves {name} as it is.')
+        if not all(torch.isfinite(p).all() for p in parameters):
+            raise FloatingPointError(f'The step leaves weights in {name} that are not finite.')
+
+
+def _backbone_parts(model: BaseModel) -> dict[str, list[nn.Parameter]]:
+    """What must learn, by name: each stage of the new backbone, or the whole old one; but not what is frozen."""
+    modules = dict(model.named_modules())
+    parts = {f'{name}.stages.{i}': stage for name, module in modules.items() if isinstance(module, PyramidCPVT)
+             for i, stage in enumerate(module.stages)}
+    if not parts:
+        parts = {name: module for name, module in modules.items() if name.endswith('backbone') and 'reid' not in name}
+    learning = {name: [p for p in part.parameters() if p.requires_grad] for name, part in parts.items()}
+    return {name: parameters for name, parameters in learning.items() if parameters}
 
 
 def _made_small(cfg: Config) -> Config:
-    """The config with images that stay small, and without weights from elsewhere."""
+    """The config with images that stay small."""
     cfg = copy.deepcopy(cfg)
     for _, node in walk(cfg.model):
         if 'batch_augments' in node:
             node['batch_augments'] = None
-        for key in ('init_cfg', 'pretrained'):
-            if isinstance(node.get(key), str) or 'Pretrained' in str(node.get(key)):
-                node[key] = None
         if str(node.get('type')).rpartition('.')[2] == 'SegDataPreProcessor' and node.get('size'):
             node['size'] = (SIDE, SIDE)
     return cfg

@@ -11,6 +11,7 @@ from mmengine.utils import is_installed
 from yapf.yapflib.yapf_api import FormatCode
 
 from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.files import check_free
 from cpvt_mm.stack import require
 
 # Scopes of configs, and the distributions that mmengine looks for them in.
@@ -129,18 +130,16 @@ def write_config(old: Config, new: Config, name: str, out: Path) -> None:
         old: As `read_config` reads `name`.
         new: What the written config shall be.
         name: As of `read_config`.
-        out: The file; a `.py` that must not exist.
+        out: The file; a `.py` that must not exist, in a folder that does.
 
     Raises:
         UserError: If `out` exists or cannot be such a config.
     """
     if out.suffix != '.py':
         raise UserError(f'{out} is no name of a config: it must end with .py.')
-    if out.exists():
-        raise UserError(f'{out} exists: remove it, or choose another name.')
+    check_free(out)
     delta = to_delta(_unscoped(old.to_dict()), _unscoped(new.to_dict()))
     delta = {key: delta[key] for key in sorted(delta, key=lambda key: key != 'model')}  # the model first
-    out.parent.mkdir(parents=True, exist_ok=True)
     temporary = out.with_name(f'{out.stem}_{os.getpid()}.py')
     try:
         for base in bases_of(name, out, new.get('default_scope')):

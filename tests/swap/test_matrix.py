@@ -117,9 +117,17 @@ def small_retinanet() -> Config:
     return swap_backbone(read_config(str(shipped_configs('mmdet') / RETINANET)), 'nano')
 
 
-def test_trial_notices_a_backbone_that_does_not_learn(small_retinanet: Config) -> None:
+def test_trial_notices_a_backbone_that_is_frozen(small_retinanet: Config) -> None:
     small_retinanet.model.backbone.frozen_stages = 4
-    with pytest.raises(FloatingPointError, match='The step leaves the backbone as it is'):
+    with pytest.raises(RuntimeError, match='Nothing of the backbone learns'):
+        try_out(small_retinanet)
+
+
+def test_trial_notices_a_backbone_that_does_not_learn(small_retinanet: Config) -> None:
+    """Weight decay would move its weights all the same."""
+    for loss in (small_retinanet.model.bbox_head.loss_cls, small_retinanet.model.bbox_head.loss_bbox):
+        loss.loss_weight = 0.
+    with pytest.raises(RuntimeError, match=r'The step leaves backbone.stages.0 as it is'):
         try_out(small_retinanet)
 
 
@@ -131,7 +139,7 @@ def test_trial_notices_a_loss_that_is_not_finite(small_retinanet: Config) -> Non
 
 def test_trial_notices_weights_that_are_not_finite(small_retinanet: Config) -> None:
     small_retinanet.optim_wrapper.optimizer.lr = float('inf')
-    with pytest.raises(FloatingPointError, match='leaves weights in the backbone that are not finite'):
+    with pytest.raises(FloatingPointError, match=r'leaves weights in backbone.stages.0 that are not finite'):
         try_out(small_retinanet)
 
 

@@ -67,10 +67,10 @@ def test_an_optimizer_without_keys_stays(backbone: PyramidCPVT) -> None:
 
 
 @pytest.mark.parametrize(('scope', 'lr'), [('mmdet', 2e-4), ('mmseg', 6e-5)])
-def test_schedule_puts_adamw_and_the_rules_in(scope: str, lr: float) -> None:
+def test_schedule_puts_adamw_and_the_rules_in(scope: str, lr: float, backbone: PyramidCPVT) -> None:
     wrapper = ConfigDict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.02, momentum=0.9),
                          clip_grad=dict(max_norm=35), paramwise_cfg=dict(bias_lr_mult=2., custom_keys=dict(head=HEAD)))
-    set_schedule(wrapper, scope)
+    set_schedule(wrapper, scope, backbone)
     assert (wrapper.optimizer.type, wrapper.optimizer.lr) == ('AdamW', lr)
     assert 'momentum' not in wrapper.optimizer
     assert wrapper.clip_grad == dict(max_norm=35)
@@ -80,11 +80,20 @@ def test_schedule_puts_adamw_and_the_rules_in(scope: str, lr: float) -> None:
 def test_schedule_keeps_the_rates_of_an_adamw(backbone: PyramidCPVT) -> None:
     wrapper = ConfigDict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=1e-4, weight_decay=0.05),
                          paramwise_cfg=dict(custom_keys=dict(position_encoding=NORM)))
-    set_schedule(wrapper, 'mmdet')
+    set_schedule(wrapper, 'mmdet', backbone)
     assert wrapper.optimizer == dict(type='AdamW', lr=1e-4, weight_decay=0.05)
     assert wrapper.paramwise_cfg.custom_keys == dict(position_encoding=NORM, norm=dict(decay_mult=0.))
 
 
 def test_rules_exempt_position_encodings_and_norms_from_decay(backbone: PyramidCPVT) -> None:
     for name, (_, decay) in rates(backbone, dict(DECAY_RULES)).items():
+        assert decay == (0. if 'position_encoding' in name or 'norm' in name else 1.), name
+
+
+def test_schedule_keeps_the_learning_rate_that_a_config_has_for_its_backbone(backbone: PyramidCPVT) -> None:
+    wrapper = ConfigDict(optimizer=dict(type='AdamW', lr=1.), paramwise_cfg=dict(custom_keys=dict(
+        backbone=dict(lr_mult=0.1), query_embed=HEAD)))
+    set_schedule(wrapper, 'mmdet', backbone)
+    for name, (lr, decay) in rates(Model(backbone), wrapper.paramwise_cfg.custom_keys).items():
+        assert lr == pytest.approx(0.1 if name.startswith('backbone') else 3. if 'query_embed' in name else 1.), name
         assert decay == (0. if 'position_encoding' in name or 'norm' in name else 1.), name

@@ -2,7 +2,7 @@ import pytest
 from torch import Tensor, nn
 
 from cpvt_mm.registry import MODELS
-from cpvt_mm.swap.errors import CannotBuild, CannotSwap
+from cpvt_mm.swap.errors import CannotBuild, CannotRun
 from cpvt_mm.swap.probing import Maps, ProbedBackbone, probe_backbone, probe_necks
 
 
@@ -55,6 +55,6 @@ def test_what_cannot_be_built_is_a_sentence() -> None:
     ('oblong', 'returns something else than a sequence of square feature maps'),
 ])
 def test_what_does_not_return_maps_is_a_sentence(returns: str, reason: str) -> None:
-    with pytest.raises(CannotSwap, match=reason) as caught:
+    with pytest.raises(CannotRun, match=reason) as caught:
         probe_backbone(dict(type='cpvt_mm.OddBackbone', returns=returns), None)
     assert '\n' not in str(caught.value)

@@ -101,15 +101,20 @@ def test_config_that_cannot_take_a_pyramid_says_why(shipped: Callable[[str], Con
     ((8, 16, 32), (3, 4, 5), (1, 2, 3), (1, 2, 3)),  # numbers of Darknet's own
     ((32,), (3,), (3,), (3,)),
     ((16,), (3,), (2,), (3,)),  # dilated: anchors need the stride, segmentation the last stage
-    ((4, 8, 8, 8), (0, 1, 2, 3), (0, 1, 2, 3), (0, 1, 2, 3)),
-    ((4, 8, 8, 8), (1, 2, 4, 6), (0, 1, 2, 3), (0, 1, 2, 3)),  # numbers of MobileNet's own
-    ((8, 8), (2, 3), (2, 3), (2, 3)),
+    ((4, 8, 8, 8), (0, 1, 2, 3), None, (0, 1, 2, 3)),
+    ((4, 8, 8, 8), (1, 2, 4, 6), None, (0, 1, 2, 3)),  # numbers of MobileNet's own
+    ((8, 8), (2, 3), None, (2, 3)),
     ((16,), (11,), (2,), (2,)),  # a plain transformer
 ])
-def test_stages_by_stride_or_by_number(strides: tuple, out_indices: tuple | None, in_mmdet: tuple,
+def test_stages_by_stride_or_by_number(strides: tuple, out_indices: tuple | None, in_mmdet: tuple | None,
                                        in_mmseg: tuple) -> None:
     probed = ProbedBackbone(Maps((1,) * len(strides), strides), out_indices)
-    assert (choose_stages('X', probed, 'mmdet'), choose_stages('X', probed, 'mmseg')) == (in_mmdet, in_mmseg)
+    assert choose_stages('X', probed, 'mmseg') == in_mmseg
+    if in_mmdet:
+        assert choose_stages('X', probed, 'mmdet') == in_mmdet
+    else:
+        with pytest.raises(CannotSwap, match='backbone X returns maps of strides'):
+            choose_stages('X', probed, 'mmdet')
 
 
 @pytest.mark.parametrize(('strides', 'out_indices'), [
@@ -168,6 +173,11 @@ def test_unknown_arch_is_a_sentence(detector: Config) -> None:
 def test_channels_of_the_image_and_checkpointing_are_kept(detector: Config) -> None:
     detector.model.backbone.update(in_channels=4, with_cp=True)
     assert swap_backbone(detector).model.backbone == dict(NEW, in_channels=4, with_cp=True)
+
+
+def test_normalization_of_other_images_is_kept(detector: Config) -> None:
+    detector.model.backbone.in_channels = 1
+    assert swap_backbone(detector).model.data_preprocessor == detector.model.data_preprocessor
 
 
 def test_images_are_normalized_as_weights_of_the_backbone_expect(detector: Config) -> None:

@@ -49,13 +49,13 @@ def test_source_evaluates_to_the_value(value: object) -> None:
 def test_written_config_inherits_and_is_what_was_asked_for(tmp_path: Path) -> None:
     old = read_config(RETINANET)
     new = swap_backbone(old, 'nano')
-    write_config(old, new, RETINANET, tmp_path / 'new/swapped.py')
-    assert (tmp_path / 'new/swapped.py').read_text() == (
+    write_config(old, new, RETINANET, tmp_path / 'swapped.py')
+    assert (tmp_path / 'swapped.py').read_text() == (
         f"_base_ = '{RETINANET}'\n"
         "model = dict(backbone=dict(_delete_=True, type='cpvt_mm.PyramidCPVT', arch='nano', drop_path_rate=0.2),\n"
         '             neck=dict(in_channels=[32, 64, 128, 192]))\n')
-    assert list(tmp_path.rglob('*')) == [tmp_path / 'new', tmp_path / 'new/swapped.py']
-    written = Config.fromfile(tmp_path / 'new/swapped.py')
+    assert list(tmp_path.rglob('*')) == [tmp_path / 'swapped.py']
+    written = Config.fromfile(tmp_path / 'swapped.py')
     assert written.model.neck.in_channels == [32, 64, 128, 192]
     assert written.train_dataloader == old.train_dataloader
 
@@ -63,6 +63,7 @@ def test_written_config_inherits_and_is_what_was_asked_for(tmp_path: Path) -> No
 def test_own_config_is_inherited_from_by_its_path(own_config: Path, tmp_path: Path) -> None:
     old = read_config(str(own_config))
     out = tmp_path / 'swapped/out.py'
+    out.parent.mkdir()
     write_config(old, swap_backbone(old), str(own_config), out)
     assert out.read_text().startswith("_base_ = '../configs/own.py'\n")
     assert Config.fromfile(out).model.bbox_head.num_classes == 3
@@ -97,7 +98,7 @@ def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     old = read_config(RETINANET)
     out = tmp_path / 'out.py'
     out.write_text('mine')
-    with pytest.raises(UserError, match=r'out.py exists: remove it, or choose another name'):
+    with pytest.raises(UserError, match=r'out.py is there already: name another file to write'):
         write_config(old, old, RETINANET, out)
     assert out.read_text() == 'mine'
     with pytest.raises(UserError, match=r'out.yaml is no name of a config: it must end with .py'):
