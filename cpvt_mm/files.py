@@ -35,8 +35,9 @@ def write_checkpoint(path: Path, content: dict[str, Any]) -> None:
     """Writes a checkpoint of torch.save in the same way; where the name ends in .safetensors, a dict of tensors."""
     with _whole(path) as temporary:
         if path.suffix == '.safetensors':
-            from safetensors.torch import save_file  # for those who use it
-            save_file({name: tensor.clone().contiguous() for name, tensor in content.items()}, temporary)
+            from safetensors.torch import save  # for those who use it
+            # Its own save_file makes files that others may not read.
+            temporary.write_bytes(save({name: tensor.clone().contiguous() for name, tensor in content.items()}))
         else:
             # By way of a file object: torch would write the temporary's name into the file.
             with temporary.open('wb') as file:
@@ -47,5 +48,8 @@ def write_checkpoint(path: Path, content: dict[str, Any]) -> None:
 def _whole(path: Path) -> Iterator[Path]:
     """A file beside `path` that takes its name when it has been written."""
     temporary = path.with_name(f'{path.name}.{os.getpid()}.tmp')
-    yield temporary
-    temporary.replace(path)
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -16,3 +16,11 @@ def test_checkpoints_are_written_whatever_the_memory_of_tensors(suffix: str, tmp
     assert list(tmp_path.iterdir()) == [path]
     read = read_checkpoint(path)
     assert set(read) == set(content) and all(torch.equal(read[name], tensor) for name, tensor in content.items())
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / 'a.pth').write_text('before')
+    with pytest.raises(AttributeError):
+        write_checkpoint(tmp_path / 'a.pth', dict(function=lambda: None))
+    assert [path.name for path in tmp_path.iterdir()] == ['a.pth']
+    assert (tmp_path / 'a.pth').read_text() == 'before'

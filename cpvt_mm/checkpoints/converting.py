@@ -36,7 +36,9 @@ def convert_weights(weights: dict[str, Tensor], source: Recognised, target: Form
     prefix = source.prefix
     backbone = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
     if source.format is not target:
-        backbone = target.to_theirs(source.format.to_ours(backbone))
+        backbone = source.format.to_ours(backbone)
+        backbone.pop('norm_eps', None)  # that of norm_eps='auto', which only this project's models have
+        backbone = target.to_theirs(backbone)
     rest = {name: tensor for name, tensor in weights.items() if not name.startswith(prefix)}
     return {**{prefix + name: tensor for name, tensor in backbone.items()}, **rest}
 
@@ -66,4 +68,5 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm') -> Conve
     write_checkpoint(target, content if is_safetensors(target) else {'state_dict': content, **meta})
     left_out = [name for name in checkpoint if name not in (key, *meta)] if key else [
         name for name in checkpoint if not isinstance(checkpoint[name], Tensor)]
+    left_out += [name for name in (f'{found.prefix}norm_eps',) if name in weights and name not in content]
     return Conversion(found, form, tuple(left_out))

@@ -42,8 +42,9 @@ def load_pretrained(backbone: Backbone, checkpoint: str | Path, prefix: str | No
     """
     allowed = _compile(allow_missing)
     weights, key, ema_key = unwrap(read_checkpoint(checkpoint, map_location), checkpoint)
-    form, prefix, others = recognise(weights, checkpoint, prefix)
-    if form.backbone not in [cls.__name__ for cls in type(backbone).__mro__]:
+    classes = [cls.__name__ for cls in type(backbone).__mro__]
+    form, prefix, others = recognise(weights, checkpoint, prefix, classes)
+    if form.backbone not in classes:
         raise UserError(f'checkpoint {checkpoint} holds a {form.backbone} (format {form}), but the backbone is a '
                         f'{type(backbone).__name__}: take the other backbone, or other weights.')
     notes = [f'weights below {prefix!r}' + ''.join(f', not {other!r}' for other in others)] if prefix else []
@@ -55,7 +56,7 @@ def load_pretrained(backbone: Backbone, checkpoint: str | Path, prefix: str | No
     except UserError as error:
         raise UserError(f'checkpoint {checkpoint} cannot be loaded: {error}') from error
     # A backbone with norm_eps='auto' keeps what it was trained with.
-    norm_eps = float(renamed.pop('norm_eps')) if 'norm_eps' in renamed else form.norm_eps
+    norm_eps = round(float(renamed.pop('norm_eps')), 12) if 'norm_eps' in renamed else form.norm_eps
     fitted, table_notes = _fit_tables(backbone, renamed)
     wanted = {name: tensor for name, tensor in backbone.state_dict().items() if name != 'norm_eps'}
     fitting = {name: tensor for name, tensor in fitted.items() if name in wanted}

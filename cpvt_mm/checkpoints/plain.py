@@ -1,5 +1,6 @@
 """The names of CPVT's parameters elsewhere: the ViT and DeiT of timm and of mmpretrain."""
 import math
+import re
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,8 @@ from .formats import Format, rules
 
 TOKENS = ('cls_token', 'dist_token')
 TABLE = 'position_encoding.0.table'
+# Of ViTs that compute something else: register tokens, norms before the blocks or of queries and keys, layer scales.
+FOREIGN = re.compile(r'(^|\.)(reg_token|register_tokens|norm_pre|pre_norm|q_norm|k_norm|ls[12]|gamma[12]?)(\.|$)')
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,10 @@ class PlainFormat(Format):
     """
 
     def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        foreign = [name for name in weights if FOREIGN.search(name)]
+        if foreign:
+            raise UserError(f'the checkpoint is of a ViT with {foreign[0]}, which CPVT has not: take weights of a '
+                            'plain one, such as DeiT.')
         weights = super().to_ours(weights)
         if TABLE not in weights:
             return weights

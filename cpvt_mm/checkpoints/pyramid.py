@@ -80,10 +80,13 @@ def _openmmlab(blocks: str, attention: dict[str, str | tuple[str, str]]) -> dict
 
 MMSEG = PyramidFormat(
     ('mmseg',), 'PyramidCPVT', ('patch_embeds.0.projection.weight', 'layers.0.0.attn.attn.in_proj_weight'),
-    rules(_openmmlab('layers', {
-        'attn.in_proj_{p}': (BLOCK + 'attn.q.{p}', BLOCK + 'attn.kv.{p}'),
-        'attn.out_proj.{p}': BLOCK + 'attn.proj.{p}',
-    })), norm_eps=1e-5)
+    rules({
+        **_openmmlab('layers', {
+            'attn.in_proj_{p}': (BLOCK + 'attn.q.{p}', BLOCK + 'attn.kv.{p}'),
+            'attn.out_proj.{p}': BLOCK + 'attn.proj.{p}',
+        }),
+        'norm.{p}': 'out_norms.3.{p}',  # which its models have not, but its files of Twins' weights
+    }), norm_eps=1e-5)
 
 MMPRETRAIN = PyramidFormat(
     ('mmpretrain',), 'PyramidCPVT', ('patch_embeds.0.projection.weight', 'stages.0.0.attn.kv.weight'),

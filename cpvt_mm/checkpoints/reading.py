@@ -1,9 +1,13 @@
 """Reading checkpoints: tensors only, and never in part without a word."""
 import argparse
+import hashlib
 import os
 import pickle
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlparse
 
 import numpy as np
 import torch
@@ -56,20 +60,45 @@ def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, An
     """
     read = _read_safetensors if is_safetensors(path) else _read_torch
     try:
-        with get_local_path(path) as local:
-            checkpoint = read(local, map_location)
+        with _fetch(path) as local:
+            checkpoint = read(str(local), map_location)
+    except UserError:
+        raise
     except FileNotFoundError as error:
         raise UserError(f'checkpoint {path} does not exist: check the path.') from error
     except pickle.UnpicklingError as error:
         # torch's own words advise to switch the protection off.
         raise UserError(f'checkpoint {path} is damaged, or holds code or objects beside tensors: only tensors are '
                         'read, save its state_dict alone.') from error
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except Exception as error:  # what a damaged file raises is beyond counting
         raise UserError(f'checkpoint {path} cannot be read ({first_line(error)}): it is damaged or no checkpoint.'
                         ) from error
     if not isinstance(checkpoint, dict):
         raise UserError(f'checkpoint {path} holds a {type(checkpoint).__name__}, but must hold a dict of tensors.')
     return checkpoint
+
+
+@contextmanager
+def _fetch(path: str | Path) -> Iterator[str | Path]:
+    """The local file of a path or URL; what comes by http stays in torch's cache, under a name of its own."""
+    if '://' not in str(path):
+        yield path
+        return
+    with ExitStack() as stack:
+        try:
+            if str(path).startswith(('http://', 'https://')):
+                address = hashlib.sha256(str(path).encode()).hexdigest()[:8]
+                local = Path(torch.hub.get_dir(), 'checkpoints', f'{address}-{Path(urlparse(str(path)).path).name}')
+                local.parent.mkdir(parents=True, exist_ok=True)
+                if not local.exists():
+                    torch.hub.download_url_to_file(str(path), str(local))
+            else:
+                local = stack.enter_context(get_local_path(path))
+        except Exception as error:  # of mmengine's many file backends
+            raise UserError(f'checkpoint {path} cannot be fetched ({type(error).__name__}: {first_line(error)}): check '
+                            'the address; paths, http://, https:// and the schemes of mmengine.fileio are read.'
+                            ) from error
+        yield local
 
 
 def is_safetensors(path: str | Path) -> bool:
@@ -116,7 +145,8 @@ def unwrap(checkpoint: dict[str, Any], path: str | Path) -> Weights:
     held = [key for key in (*KEYS, *EMA_KEYS) if isinstance(checkpoint.get(key), dict)]
     key = held[0] if held else ''
     values = checkpoint[key] if key else checkpoint
-    tensors = _bare({name: value for name, value in values.items() if isinstance(value, Tensor)})
+    tensors = _bare({name: value for name, value in values.items() if isinstance(name, str)
+                     and isinstance(value, Tensor)})
     if not tensors:
         where = f'under {key!r}' if key else f'and none of the keys {", ".join((*KEYS, *EMA_KEYS))}'
         has = ', '.join(map(str, list(values)[:3])) or 'nothing'

@@ -1,5 +1,6 @@
 """Which format a checkpoint has, and below which prefix: its names tell."""
 from collections.abc import Collection
+from pathlib import Path
 from typing import NamedTuple
 
 from cpvt_mm.errors import UserError
@@ -7,6 +8,7 @@ from cpvt_mm.errors import UserError
 from .formats import Format
 from .plain import PLAIN_FORMATS
 from .pyramid import PYRAMID_FORMATS
+from .reading import read_checkpoint, unwrap
 
 FORMATS = (*PYRAMID_FORMATS, *PLAIN_FORMATS)
 
@@ -24,13 +26,15 @@ class Recognised(NamedTuple):
     others: tuple[str, ...]
 
 
-def recognise(names: Collection[str], path: object, prefix: str | None = None) -> Recognised:
+def recognise(names: Collection[str], path: object, prefix: str | None = None,
+              wanted: Collection[str] = ()) -> Recognised:
     """Finds the backbone in a checkpoint: the one with the shortest prefix, of these the first.
 
     Args:
         names: Those of the checkpoint's tensors.
         path: That of the checkpoint, for the message.
         prefix: The only one to look below, with or without the dot. Defaults to None: any.
+        wanted: The classes of backbones to prefer, whatever their prefix. Defaults to none.
 
     Raises:
         UserError: If there is none.
@@ -50,8 +54,17 @@ def recognise(names: Collection[str], path: object, prefix: str | None = None) -
         first = ', '.join(list(names)[:3])
         raise UserError(f'checkpoint {path} has no backbone of a known format{where} (known are {_known()}): it has '
                         f'{first}{", ..." if len(names) > 3 else ""}.')
-    (start, form), *others = sorted(found, key=lambda pair: len(pair[0]))
+    (start, form), *others = sorted(found, key=lambda pair: (pair[1].backbone not in wanted, len(pair[0])))
     return Recognised(form, start, tuple(other for other, _ in others))
+
+
+def check_backbone(path: str | Path) -> None:
+    """Raises a UserError if a file is no checkpoint with a PyramidCPVT; a URL is not looked at."""
+    if '://' not in str(path):
+        found = recognise(unwrap(read_checkpoint(path), path).tensors, path, wanted=['PyramidCPVT'])
+        if found.format.backbone != 'PyramidCPVT':
+            raise UserError(f'checkpoint {path} holds a {found.format.backbone} (format {found.format}), but must hold '
+                            'a PyramidCPVT.')
 
 
 def _known() -> str:

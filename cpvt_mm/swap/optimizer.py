@@ -2,11 +2,13 @@
 import re
 from typing import Any
 
+from mmengine.config import Config
 from torch import nn
 
 # No weight decay on position encodings and norms, as in the configs of this project.
 DECAY_RULES = {'position_encoding': dict(decay_mult=0.), 'norm': dict(decay_mult=0.)}
-# AdamW of the original's 1x setting on COCO and of Swin's on ADE20K, for 16 images.
+# AdamW of the original's 1x setting on COCO and of Swin's on ADE20K, for BATCH_SIZE images.
+BATCH_SIZE = 16
 OPTIMIZERS = {
     'mmdet': dict(type='AdamW', lr=2e-4, weight_decay=1e-4),
     'mmseg': dict(type='AdamW', lr=6e-5, weight_decay=0.01),
@@ -52,7 +54,7 @@ def _shorten(match: re.Match) -> str:
 def adapt_optimizer(wrapper: dict[str, Any], backbone: nn.Module) -> None:
     """Changes what `optim_wrapper` says of the old backbone's parameters, in place."""
     paramwise = wrapper.get('paramwise_cfg') or {}
-    if wrapper.get('constructor', '').rpartition('.')[2] in LAYER_DECAY:
+    if (wrapper.get('constructor') or '').rpartition('.')[2] in LAYER_DECAY:
         # Layer-wise decay exempts norms and biases, too; that is left of it.
         del wrapper['constructor']
         wrapper['paramwise_cfg'] = dict(custom_keys=dict(DECAY_RULES))
@@ -60,14 +62,24 @@ def adapt_optimizer(wrapper: dict[str, Any], backbone: nn.Module) -> None:
         paramwise['custom_keys'] = translate_custom_keys(paramwise['custom_keys'], backbone)
 
 
-def set_schedule(wrapper: dict[str, Any], scope: str | None, backbone: nn.Module) -> None:
+def set_schedule(cfg: Config, backbone: nn.Module) -> None:
     """AdamW with the project's rules, in place.
 
     The learning rate of an AdamW that is there stays, and so do rules for other parameters, accumulation, clipping and
-    mixed precision.
+    mixed precision. With a new one, the rates that schedulers end at change in proportion.
     """
-    if wrapper['optimizer']['type'] != 'AdamW':
-        wrapper['optimizer'] = dict(OPTIMIZERS.get(scope, OPTIMIZERS['mmdet']))
+    if not cfg.get('optim_wrapper'):
+        cfg.optim_wrapper = dict(type='OptimWrapper')
+    wrapper = cfg.optim_wrapper
+    old = wrapper.get('optimizer') or {}
+    if old.get('type') != 'AdamW':
+        new = wrapper['optimizer'] = dict(OPTIMIZERS.get(cfg.get('default_scope'), OPTIMIZERS['mmdet']))
+        schedulers = cfg.get('param_scheduler') or []
+        for scheduler in [schedulers] if isinstance(schedulers, dict) else schedulers:
+            if scheduler.get('eta_min') and old.get('lr'):
+                scheduler['eta_min'] *= new['lr'] / old['lr']
+        if cfg.get('auto_scale_lr'):
+            cfg.auto_scale_lr['base_batch_size'] = BATCH_SIZE
     paramwise = wrapper.get('paramwise_cfg') or {}
     keys = paramwise.get('custom_keys') or {}
     rules = dict(DECAY_RULES)

@@ -42,7 +42,10 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Sequence[int]] = 'small', c
     Raises:
         CannotSwap: If the config cannot take a pyramid of four stages.
         ValueError: If there is no such `arch`.
+        TypeError: If `cfg` is no Config.
     """
+    if not isinstance(cfg, Config):
+        raise TypeError(f'cfg is a {type(cfg).__name__}, but must be a Config, as of cpvt_mm.swap.read_config.')
     cfg = copy.deepcopy(cfg)
     owners = list(_owners(cfg))
     if not owners:
@@ -51,12 +54,12 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Sequence[int]] = 'small', c
     if cfg.get('load_from'):
         cfg.load_from = None
     _forget_imports(cfg)
+    with torch.device('meta'):  # only its names are needed
+        backbone = PyramidCPVT(**backbones[0])
     if cfg.get('optim_wrapper'):
-        with torch.device('meta'):  # only its names are needed
-            backbone = PyramidCPVT(**backbones[0])
         adapt_optimizer(cfg.optim_wrapper, backbone)
-        if schedule:
-            set_schedule(cfg.optim_wrapper, cfg.get('default_scope'), backbone)
+    if schedule:
+        set_schedule(cfg, backbone)
     return cfg
 
 
@@ -84,13 +87,7 @@ def _swap_in(path: tuple[str | int, ...], owner: dict[str, Any], cfg: Config, ar
     necks = owner.get('neck') or []
     _adapt(owner, necks if isinstance(necks, list) else [necks], old.maps, new, scope)
 
-    arguments = dict(arch=arch, drop_path_rate=DROP_PATH_RATE)
-    if stages != tuple(range(len(STRIDES))):
-        arguments['out_indices'] = stages
-    if backbone.get('in_channels', 3) != 3:
-        arguments['in_channels'] = backbone['in_channels']
-    if backbone.get('with_cp'):
-        arguments['with_cp'] = True
+    arguments = _arguments(backbone, arch, stages)
     owner['backbone'] = dict(type='cpvt_mm.PyramidCPVT', **arguments)
     if checkpoint:
         owner['backbone']['init_cfg'] = dict(type='Pretrained', checkpoint=checkpoint)
@@ -100,6 +97,20 @@ def _swap_in(path: tuple[str | int, ...], owner: dict[str, Any], cfg: Config, ar
     _forget_weights(holders)
     if 'in_channels' not in arguments:
         _set_normalization(holders, cfg)
+    return arguments
+
+
+def _arguments(old: dict[str, Any], arch: str | dict[str, Sequence[int]], stages: Sequence[int]) -> dict[str, Any]:
+    """Those of the new backbone."""
+    if old['type'].rpartition('.')[2] == 'PyramidCPVT':
+        return {**{key: value for key, value in old.items() if key not in ('type', 'init_cfg')}, 'arch': arch}
+    arguments = dict(arch=arch, drop_path_rate=DROP_PATH_RATE)
+    if list(stages) != list(range(len(STRIDES))):
+        arguments['out_indices'] = stages
+    if old.get('in_channels', 3) != 3:
+        arguments['in_channels'] = old['in_channels']
+    if old.get('with_cp'):
+        arguments['with_cp'] = True
     return arguments
 
 

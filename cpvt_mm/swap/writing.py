@@ -37,7 +37,7 @@ def read_config(name: str) -> Config:
     if not isinstance((cfg.get('model') or {}).get('type', ''), str):
         raise UserError(f'config {name} names the parts of its model by classes, in the pure Python style, which is '
                         'not read here: write it in the other style first, with Config.fromfile(...).dump(...).')
-    if 'mmpretrain.' in str(cfg.get('model')):
+    if cfg.get('default_scope') == 'mmpretrain' or 'mmpretrain.' in str(cfg.get('model')):
         with suppress(ImportError):  # not all of its parts need be built
             require('mmpretrain')
     if cfg.get('default_scope') in PACKAGES:
@@ -148,6 +148,8 @@ def write_config(old: Config, new: Config, name: str, out: Path) -> None:
             if _reads_as(temporary, new):
                 temporary.replace(out)
                 return
+    except OSError as error:
+        raise UserError(f'{out} cannot be written ({error.strerror}): choose another folder.') from error
     finally:
         temporary.unlink(missing_ok=True)
     raise UserError(f'config {name} cannot be inherited from: mmengine does not find it from {out}, or reads something '

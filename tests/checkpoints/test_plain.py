@@ -142,3 +142,12 @@ def test_a_model_with_a_peg_is_not_filled_by_deit(log: list) -> None:
     assert [message for level, message in log if level == 'WARNING'] == [
         f'checkpoint {DEIT} lacks, as allow_missing allows: position_encoding.0.convs.0.0.weight, '
         'position_encoding.0.convs.0.0.bias']
+
+
+@pytest.mark.parametrize('name', [
+    'reg_token', 'norm_pre.weight', 'blocks.0.ls1.gamma', 'blocks.1.attn.q_norm.weight', 'layers.0.attn.gamma1.weight',
+    'pre_norm.bias'])
+def test_a_vit_that_computes_something_else_is_refused(name: str) -> None:
+    weights = torch.load(GOLDEN / 'deit_timm.pth', weights_only=True)
+    with pytest.raises(UserError, match=f'is of a ViT with {name}, which CPVT has not'):
+        TIMM.to_ours({**weights, name: torch.ones(1)})

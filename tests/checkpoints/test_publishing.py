@@ -38,3 +38,8 @@ def test_what_cannot_be_published_is_refused(tmp_path: Path) -> None:
         publish_model(source, tmp_path / 'no/b')
     with pytest.raises(UserError, match='does not exist: check the path'):
         publish_model(tmp_path / 'no.pth', tmp_path / 'b')
+
+
+def test_the_stem_may_end_as_the_file_does(tmp_path: Path) -> None:
+    path, _ = publish_model(save(tmp_path / 'a.pth'), tmp_path / 'model.pth')
+    assert path.name.startswith('model-') and path.suffixes == ['.pth']

@@ -2,6 +2,7 @@ import argparse
 import os
 import pickle
 import re
+import shutil
 import sys
 import zipfile
 from collections.abc import Callable
@@ -195,3 +196,40 @@ def test_what_mmengine_cannot_read_does_not_fit(tmp_path: Path) -> None:
     save_file(model.state_dict(), tmp_path / 'a.safetensors')
     with pytest.raises(UserError, match=r'a\.safetensors is of safetensors, .*convert_checkpoint\.py'):
         check_fits(model, tmp_path / 'a.safetensors')
+
+
+def test_whatever_a_damaged_file_raises_is_a_sentence(tmp_path: Path) -> None:
+    torch.save(dict(weight=torch.ones(1000)), tmp_path / 'whole.pth', _use_new_zipfile_serialization=False)
+    content = (tmp_path / 'whole.pth').read_bytes()
+    for length in range(1, len(content), 37):
+        (tmp_path / 'cut.pth').write_bytes(content[:length])
+        with pytest.raises(UserError, match=r'checkpoint .*cut\.pth (is damaged|cannot be read)'):
+            read_checkpoint(tmp_path / 'cut.pth')
+
+
+def test_keys_that_are_no_names_do_not_count() -> None:
+    assert unwrap({1: torch.ones(1), 'weight': torch.ones(2)}, 'a.pth').tensors.keys() == {'weight'}
+
+
+@pytest.mark.parametrize('address', ['torchvision://resnet50', 'http://localhost:1/a.pth'])
+def test_what_cannot_be_fetched_is_not_called_damaged(address: str, tmp_path: Path,
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path))
+    with pytest.raises(UserError, match=f'checkpoint {address} cannot be fetched .*: check the address') as caught:
+        read_checkpoint(address)
+    assert 'damaged' not in str(caught.value)
+
+
+def test_a_url_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.save(dict(weight=torch.ones(2)), tmp_path / 'a.pth')
+    fetched = []
+
+    def fetch(url: str, target: str) -> None:
+        fetched.append(url)
+        shutil.copy(tmp_path / 'a.pth', target)
+
+    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path / 'hub'))
+    monkeypatch.setattr(torch.hub, 'download_url_to_file', fetch)
+    for url in ('https://a.org/model.pth', 'https://a.org/model.pth', 'https://b.org/model.pth?download=true'):
+        assert torch.equal(read_checkpoint(url)['weight'], torch.ones(2))
+    assert fetched == ['https://a.org/model.pth', 'https://b.org/model.pth?download=true']

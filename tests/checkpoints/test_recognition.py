@@ -59,3 +59,10 @@ def test_a_transformer_of_windows_is_none_of_them() -> None:
 def test_a_prefix_ends_at_a_dot() -> None:
     with pytest.raises(UserError, match='no backbone'):
         recognise([f'text_{name}' for name in names_of(plain.TIMM)], 'a.pth')
+
+
+def test_of_two_classes_that_of_the_backbone_is_preferred() -> None:
+    names = [*(f'a.{name}' for name in plain.CPVT_MM.signature),
+             *(f'backbone.{name}' for name in pyramid.TWINS.signature)]
+    assert recognise(names, 'a.pth').prefix == 'a.'
+    assert recognise(names, 'a.pth', wanted=['PyramidCPVT']).prefix == 'backbone.'

@@ -1,5 +1,5 @@
 import pytest
-from mmengine.config import ConfigDict
+from mmengine.config import Config, ConfigDict
 from mmengine.optim import build_optim_wrapper
 from torch import nn
 
@@ -25,6 +25,12 @@ def rates(model: nn.Module, keys: dict) -> dict[str, tuple[float, float]]:
     groups = build_optim_wrapper(model, config).optimizer.param_groups
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     return {names[id(group['params'][0])]: (group['lr'], group['weight_decay']) for group in groups}
+
+
+def schedule(wrapper: ConfigDict, backbone: PyramidCPVT, scope: str = 'mmdet') -> ConfigDict:
+    cfg = Config(dict(default_scope=scope, optim_wrapper=wrapper))
+    set_schedule(cfg, backbone)
+    return cfg.optim_wrapper
 
 
 def test_keys_of_swin_become_keys_of_the_pyramid(backbone: PyramidCPVT) -> None:
@@ -70,7 +76,7 @@ def test_an_optimizer_without_keys_stays(backbone: PyramidCPVT) -> None:
 def test_schedule_puts_adamw_and_the_rules_in(scope: str, lr: float, backbone: PyramidCPVT) -> None:
     wrapper = ConfigDict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.02, momentum=0.9),
                          clip_grad=dict(max_norm=35), paramwise_cfg=dict(bias_lr_mult=2., custom_keys=dict(head=HEAD)))
-    set_schedule(wrapper, scope, backbone)
+    wrapper = schedule(wrapper, backbone, scope)
     assert (wrapper.optimizer.type, wrapper.optimizer.lr) == ('AdamW', lr)
     assert 'momentum' not in wrapper.optimizer
     assert wrapper.clip_grad == dict(max_norm=35)
@@ -80,7 +86,7 @@ def test_schedule_puts_adamw_and_the_rules_in(scope: str, lr: float, backbone: P
 def test_schedule_keeps_the_rates_of_an_adamw(backbone: PyramidCPVT) -> None:
     wrapper = ConfigDict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=1e-4, weight_decay=0.05),
                          paramwise_cfg=dict(custom_keys=dict(position_encoding=NORM)))
-    set_schedule(wrapper, 'mmdet', backbone)
+    wrapper = schedule(wrapper, backbone)
     assert wrapper.optimizer == dict(type='AdamW', lr=1e-4, weight_decay=0.05)
     assert wrapper.paramwise_cfg.custom_keys == dict(position_encoding=NORM, norm=dict(decay_mult=0.))
 
@@ -93,7 +99,32 @@ def test_rules_exempt_position_encodings_and_norms_from_decay(backbone: PyramidC
 def test_schedule_keeps_the_learning_rate_that_a_config_has_for_its_backbone(backbone: PyramidCPVT) -> None:
     wrapper = ConfigDict(optimizer=dict(type='AdamW', lr=1.), paramwise_cfg=dict(custom_keys=dict(
         backbone=dict(lr_mult=0.1), query_embed=HEAD)))
-    set_schedule(wrapper, 'mmdet', backbone)
+    wrapper = schedule(wrapper, backbone)
     for name, (lr, decay) in rates(Model(backbone), wrapper.paramwise_cfg.custom_keys).items():
         assert lr == pytest.approx(0.1 if name.startswith('backbone') else 3. if 'query_embed' in name else 1.), name
         assert decay == (0. if 'position_encoding' in name or 'norm' in name else 1.), name
+
+
+def test_schedulers_end_in_proportion_to_the_new_rate(backbone: PyramidCPVT) -> None:
+    """Else they would raise a rate that begins below their end."""
+    cfg = Config(dict(
+        default_scope='mmseg', optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.01)),
+        param_scheduler=[dict(type='PolyLR', eta_min=1e-4), dict(type='LinearLR')],
+        auto_scale_lr=dict(enable=False, base_batch_size=64)))
+    set_schedule(cfg, backbone)
+    assert cfg.param_scheduler[0].eta_min == pytest.approx(6e-7)
+    assert cfg.param_scheduler[1] == dict(type='LinearLR')
+    assert cfg.auto_scale_lr == dict(enable=False, base_batch_size=16)
+
+
+def test_schedule_of_an_adamw_stays(backbone: PyramidCPVT) -> None:
+    cfg = Config(dict(optim_wrapper=dict(optimizer=dict(type='AdamW', lr=1e-3)),
+                      param_scheduler=dict(type='PolyLR', eta_min=1e-4), auto_scale_lr=dict(base_batch_size=64)))
+    set_schedule(cfg, backbone)
+    assert cfg.param_scheduler.eta_min == 1e-4 and cfg.auto_scale_lr.base_batch_size == 64
+
+
+def test_schedule_for_a_config_without_an_optimizer(backbone: PyramidCPVT) -> None:
+    cfg = Config(dict(default_scope='mmdet'))
+    set_schedule(cfg, backbone)
+    assert cfg.optim_wrapper.optimizer.type == 'AdamW' and cfg.optim_wrapper.paramwise_cfg.custom_keys == DECAY_RULES

@@ -200,3 +200,18 @@ def test_network_for_reidentification_stays(detector: Config) -> None:
 def test_schedule_is_changed_on_request(detector: Config, schedule: bool, optimizer: str) -> None:
     detector.optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.02))
     assert swap_backbone(detector, schedule=schedule).optim_wrapper.optimizer.type == optimizer
+
+
+def test_a_config_of_this_backbone_gets_another_arch(detector: Config) -> None:
+    own = dict(type='cpvt_mm.PyramidCPVT', arch='nano', position_encoding=dict(type='RotaryPE'), drop_path_rate=0.,
+               frozen_stages=1)
+    detector.model.backbone = own
+    detector.model.neck.in_channels = [32, 64, 128, 192]
+    model = swap_backbone(detector, 'small').model
+    assert model.backbone == {**own, 'arch': 'small'} and model.neck.in_channels == WIDTHS
+
+
+@pytest.mark.parametrize('cfg', ['mmdet::a/b.py', dict(model=dict())])
+def test_what_is_no_config_is_a_sentence(cfg: object) -> None:
+    with pytest.raises(TypeError, match=r'cfg is a (str|dict), but must be a Config'):
+        swap_backbone(cfg)

@@ -129,3 +129,13 @@ def test_config_in_pure_python_style_is_refused(tmp_path: Path) -> None:
 def test_config_that_cannot_be_read(name: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         read_config(name)
+
+
+def test_what_the_system_does_not_write_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path, text: str) -> None:
+        raise OSError(28, 'No space left on device')
+
+    monkeypatch.setattr(Path, 'write_text', fail)
+    old = read_config(str(shipped_configs('mmdet') / 'retinanet/retinanet_r50_fpn_1x_coco.py'))
+    with pytest.raises(UserError, match=r'out.py cannot be written .No space left on device.: choose another folder'):
+        write_config(old, old, RETINANET, tmp_path / 'out.py')

@@ -23,7 +23,8 @@ def test_a_file_of_mmseg_is_converted_and_published(run_tool: Callable[..., str]
     torch.save(dict(state_dict=torch.load(GOLDEN / 'mmseg.pth', weights_only=True), optimizer={}), 'a.pth')
     assert run_tool(CONVERT, 'a.pth', 'b.pth', '--to', 'twins') == ''
     assert capsys.readouterr().out == ('a.pth: a PyramidCPVT of format mmseg\n'
-                                       'a.pth: trained with a norm_eps of 1e-05, which the weights do not tell\n'
+                                       'a.pth: models of its format have a norm_eps of 1e-05, which b.pth does not '
+                                       'tell: set it there\n'
                                        'b.pth: written in format twins or timm; left out: optimizer\n')
     assert run_tool(PUBLISH, 'b.pth', 'model') == ''
     [path] = tmp_path.glob('model-*.pth')

@@ -1,9 +1,12 @@
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from mmengine.config import Config
+
+from tests.conftest import GOLDEN
 
 RETINANET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
 
@@ -11,15 +14,16 @@ RETINANET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
 def test_swap_backbone_writes_the_config_and_prints_what_changes(
         run_tool: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     out = tmp_path / 'swapped.py'
+    weights = GOLDEN / 'timm.pth'
     assert run_tool('misc/swap_backbone.py', RETINANET, out, '--arch', 'nano', '--schedule', '--checkpoint',
-                    'a.pth') == ''
+                    weights) == ''
     printed = capsys.readouterr().out.splitlines()
     assert '- model.neck.in_channels = [256, 512, 1024, 2048]' in printed
     assert '+ model.neck.in_channels = [32, 64, 128, 192]' in printed
     assert printed[-1] == f'Wrote {out}.'
     cfg = Config.fromfile(out)
     assert (cfg.model.backbone.type, cfg.model.backbone.arch) == ('cpvt_mm.PyramidCPVT', 'nano')
-    assert cfg.model.backbone.init_cfg == dict(type='Pretrained', checkpoint='a.pth')
+    assert cfg.model.backbone.init_cfg == dict(type='Pretrained', checkpoint=str(weights))
     assert cfg.optim_wrapper.optimizer.type == 'AdamW'
 
 
@@ -33,6 +37,22 @@ def test_swap_backbone_says_why_it_writes_nothing(run_tool: Callable[..., str], 
     message = run_tool('misc/swap_backbone.py', config, tmp_path / out)
     assert error in message and '\n' not in message
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(('name', 'error'), [
+    ('missing.pth', r'checkpoint .*missing.pth does not exist: check the path.'),
+    ('deit_timm.pth', r'deit_timm.pth holds a CPVT .format timm., but must hold a PyramidCPVT.'),
+])
+def test_swap_backbone_looks_at_the_checkpoint(run_tool: Callable[..., str], tmp_path: Path, name: str,
+                                               error: str) -> None:
+    message = run_tool('misc/swap_backbone.py', RETINANET, tmp_path / 'out.py', '--checkpoint', GOLDEN / name)
+    assert re.search(error, message) and not list(tmp_path.iterdir())
+
+
+def test_swap_backbone_says_that_weights_are_random(run_tool: Callable[..., str], tmp_path: Path,
+                                                    capsys: pytest.CaptureFixture) -> None:
+    assert run_tool('misc/swap_backbone.py', RETINANET, tmp_path / 'out.py') == ''
+    assert capsys.readouterr().out.endswith('out.py. The backbone starts from random weights.\n')
 
 
 def test_swap_matrix_does_what_is_not_done_yet(run_tool: Callable[..., str], tmp_path: Path,

@@ -2,6 +2,7 @@
 import argparse
 from pathlib import Path
 
+from cpvt_mm.checkpoints.recognition import check_backbone
 from cpvt_mm.errors import exit_on_error
 from cpvt_mm.models.backbones.pyramid_cpvt import ARCHS
 from cpvt_mm.swap import read_config, swap_backbone, write_config
@@ -22,11 +23,13 @@ def parse_args() -> argparse.Namespace:
 @exit_on_error
 def main() -> None:
     args = parse_args()
+    if args.checkpoint:
+        check_backbone(args.checkpoint)
     old = read_config(args.config)
     new = swap_backbone(old, args.arch, args.checkpoint, args.schedule)
     write_config(old, new, args.config, args.out)
     print(*changes(old.to_dict(), new.to_dict()), sep='\n')
-    print(f'\nWrote {args.out}.')
+    print(f'\nWrote {args.out}.' + ('' if args.checkpoint else ' The backbone starts from random weights.'))
 
 
 if __name__ == '__main__':

@@ -20,8 +20,9 @@ def main() -> None:
     source, target, left_out = convert_checkpoint(args.source, args.target, args.to)
     below = f' below {source.prefix!r}' if source.prefix else ''
     print(f'{args.source}: a {source.format.backbone} of format {source.format}{below}')
-    if source.format.norm_eps:
-        print(f'{args.source}: trained with a norm_eps of {source.format.norm_eps:g}, which the weights do not tell')
+    if source.format.norm_eps and source.format.norm_eps != target.norm_eps:
+        print(f'{args.source}: models of its format have a norm_eps of {source.format.norm_eps:g}, which '
+              f'{args.target} does not tell: set it there')
     print(f'{args.target}: written in format {target}; left out: {", ".join(left_out) or "nothing"}')
 
 

@@ -23,7 +23,7 @@ class Backbone(BaseModule):
             return
         init_cfg = self.init_cfg
         cfgs = [init_cfg] if isinstance(init_cfg, dict) else init_cfg or []
-        pretrained = [cfg for cfg in cfgs if cfg['type'] in ('Pretrained', PretrainedInit)]
+        pretrained = [cfg for cfg in cfgs if _is_pretrained(cfg['type'])]
         self.init_cfg = [cfg for cfg in cfgs if cfg not in pretrained]
         try:
             super().init_weights()
@@ -37,3 +37,8 @@ class Backbone(BaseModule):
 
     def meet_norm_eps(self, norm_eps: float | None, form: str) -> None:
         """Is told the eps that the LayerNorms had when the loaded weights were trained, if known, and their format."""
+
+
+def _is_pretrained(name: str | type) -> bool:
+    """Whether it is mmengine's initialisation from a checkpoint: its class, or a name with or without a scope."""
+    return name is PretrainedInit or str(name).rpartition('.')[2] in ('Pretrained', 'PretrainedInit')

@@ -198,7 +198,7 @@ class PyramidCPVT(Backbone):
             for i in out_indices
         })
         # A buffer, so that checkpoints keep it: init_cfg is not read again for testing.
-        self.register_buffer('norm_eps', torch.tensor(1e-6, dtype=torch.float64) if norm_eps == 'auto' else None)
+        self.register_buffer('norm_eps', torch.tensor(1e-6) if norm_eps == 'auto' else None)
         self._set_norm_eps(1e-6 if norm_eps == 'auto' else norm_eps)
         self.apply(init_parameters)
         self._freeze()
@@ -223,9 +223,9 @@ class PyramidCPVT(Backbone):
         if norm_eps is None:
             print_log(f'norm_eps is {used:g}; weights of format {form} do not tell theirs.', 'current')
         elif used == norm_eps:
-            print_log(f'norm_eps is {used:g}, with which these weights of format {form} were trained.', 'current')
+            print_log(f'norm_eps is {used:g}, as models of format {form} have it.', 'current')
         else:
-            print_log(f'norm_eps is {used:g}, but these weights of format {form} were trained with {norm_eps:g}: set '
+            print_log(f'norm_eps is {used:g}, but models of format {form} have {norm_eps:g}: set '
                       f"norm_eps='auto' to use its {norm_eps:g}.", 'current', logging.WARNING)
 
     def _set_norm_eps(self, norm_eps: float) -> None:
@@ -236,7 +236,7 @@ class PyramidCPVT(Backbone):
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
         if self.norm_eps is not None:
-            self._set_norm_eps(float(self.norm_eps))
+            self._set_norm_eps(round(float(self.norm_eps), 12))  # of 32 bits
 
     def train(self, mode: bool = True) -> 'PyramidCPVT':
         """Sets the mode of what is not frozen."""

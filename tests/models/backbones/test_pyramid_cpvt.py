@@ -103,12 +103,12 @@ def test_norm_eps_is_of_the_blocks_and_of_the_norms_after_stages() -> None:
 
 
 @pytest.mark.parametrize('name, norm_eps, used, level, words', [
-    ('mmseg', 'auto', 1e-5, 'INFO', 'norm_eps is 1e-05, with which these weights of format mmseg'),
-    ('mmseg', 1e-5, 1e-5, 'INFO', 'norm_eps is 1e-05, with which these weights of format mmseg'),
-    ('mmseg', 1e-6, 1e-6, 'WARNING', "norm_eps is 1e-06, .* mmseg were trained with 1e-05: set norm_eps='auto'"),
-    ('mmseg', 1e-4, 1e-4, 'WARNING', "norm_eps is 0.0001, .* mmseg were trained with 1e-05: set norm_eps='auto'"),
-    ('timm', 'auto', 1e-6, 'INFO', 'norm_eps is 1e-06, with which these weights of format twins or timm'),
-    ('timm', 1e-5, 1e-5, 'WARNING', "norm_eps is 1e-05, .* timm were trained with 1e-06: set norm_eps='auto'"),
+    ('mmseg', 'auto', 1e-5, 'INFO', 'norm_eps is 1e-05, as models of format mmseg'),
+    ('mmseg', 1e-5, 1e-5, 'INFO', 'norm_eps is 1e-05, as models of format mmseg'),
+    ('mmseg', 1e-6, 1e-6, 'WARNING', "norm_eps is 1e-06, .* mmseg have 1e-05: set norm_eps='auto'"),
+    ('mmseg', 1e-4, 1e-4, 'WARNING', "norm_eps is 0.0001, .* mmseg have 1e-05: set norm_eps='auto'"),
+    ('timm', 'auto', 1e-6, 'INFO', 'norm_eps is 1e-06, as models of format twins or timm'),
+    ('timm', 1e-5, 1e-5, 'WARNING', "norm_eps is 1e-05, .* timm have 1e-06: set norm_eps='auto'"),
 ])
 def test_the_log_tells_which_norm_eps_is_used(name: str, norm_eps: float | str, used: float, level: str, words: str,
                                               log: list) -> None:
@@ -126,7 +126,7 @@ def test_a_checkpoint_keeps_the_norm_eps_that_was_found(tmp_path: Path, log: lis
     assert eps_of(pretrained(tmp_path / 'a.pth', norm_eps='auto')) == {1e-5}
     assert log[-2][1].endswith('left over: nothing')
     pretrained(tmp_path / 'a.pth')
-    assert log[-1][1].startswith('norm_eps is 1e-06, but these weights of format cpvt_mm were trained with 1e-05')
+    assert log[-1][1].startswith('norm_eps is 1e-06, but models of format cpvt_mm have 1e-05')
     torch.save(PyramidCPVT(NARROW, norm_eps=1e-5).state_dict(), tmp_path / 'b.pth')
     pretrained(tmp_path / 'b.pth', norm_eps='auto')
     assert log[-1][1] == 'norm_eps is 1e-06; weights of format cpvt_mm do not tell theirs.'
