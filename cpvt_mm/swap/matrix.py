@@ -17,6 +17,8 @@ from .trial import build, try_out
 from .writing import read_config, shipped_configs, write_config
 
 LIBRARIES = ('mmdet', 'mmseg')
+# What is built, and what is run: widths are handled alike, and the nano one takes less time.
+ARCH_TO_BUILD, ARCH_TO_RUN = 'small', 'nano'
 # Types of backbones whose configs must be swapped, or refused for a reason that holds for any strided pyramid.
 PYRAMIDS = re.compile(
     r'(mm\w+\.)?(ResNet|ResNetV1c|ResNetV1d|ResNeXt|RegNet|Res2Net|ResNeSt|HRNet|SwinTransformer|'

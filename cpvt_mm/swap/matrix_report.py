@@ -3,7 +3,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.metadata import packages_distributions, version
 
-from .matrix import LIBRARIES, Record, Trial
+from .fake_data import SIDE
+from .matrix import ARCH_TO_BUILD, ARCH_TO_RUN, LIBRARIES, Record, Trial
 
 LIBRARIES_AND_TORCH = ('torch', 'mmengine', 'mmcv', 'mmdet', 'mmseg')
 OPTIONAL = ('mmpretrain', 'lap', 'motmetrics', 'skimage', 'sklearn', 'transformers', 'fairscale', 'timm')
@@ -14,16 +15,16 @@ OUTCOMES = {
     'unavailable': 'fails with its own backbone, too',
     'fragment': 'no model',
 }
-MEANINGS = """\
-- *Swapped and built*: the backbone was swapped, the config written, read again, and its model built.
+MEANINGS = f"""\
+- *Swapped and built*: swapped for the {ARCH_TO_BUILD} backbone, written, read again, and the model built.
 - *Refused*: it cannot take a pyramid of four stages; the reasons are below.
-- *Failed*: any other error.
-- *Fails with its own backbone, too*: it cannot be read or built here, or not trained on random images, before anything
-  is swapped; the reasons are below.
+- *Failed*: any other error, or the model does not fit the way in which backbones and necks are probed.
+- *Fails with its own backbone, too*: it cannot be read or built here, or not trained on random images, with the same error
+  before anything is swapped; the reasons are below.
 - *No model*: a file for others to inherit from.
-- *Step and prediction*: one step of training and one prediction with the first config of the family that builds, on the
-  CPU, for two random images of 256 x 256 pixels (a prediction only
-  where the config trains nothing).
+- *Step and prediction*: with the first config of the family that builds, and the {ARCH_TO_RUN} backbone: a step of training,
+  in which every stage of the backbone learns, and a prediction, on the CPU, for a few images of {SIDE} x {SIDE} pixels
+  (others where a model needs them). A tracker that trains nothing only predicts.
 """
 
 

@@ -20,11 +20,9 @@ from rich.progress import Progress
 from cpvt_mm.errors import UserError
 from cpvt_mm.torchvision_stand_in import import_mmpretrain
 
-from .matrix import Record, Trial, check, list_configs, run
+from .matrix import ARCH_TO_BUILD, ARCH_TO_RUN, Record, Trial, check, list_configs, run
 from .writing import shipped_configs
 
-# What is built, and what is run; the widths are handled alike, and the small one takes less time.
-ARCH_TO_BUILD, ARCH_TO_RUN = 'small', 'nano'
 Result = TypeVar('Result', Record, Trial)
 
 
