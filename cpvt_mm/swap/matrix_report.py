@@ -19,10 +19,10 @@ MEANINGS = f"""\
 - *Swapped and built*: swapped for the {ARCH_TO_BUILD} backbone, written, read again, and the model built.
 - *Refused*: it cannot take a pyramid of four stages; the reasons are below.
 - *Failed*: any other error, or the model does not fit the way in which backbones and necks are probed.
-- *Fails with its own backbone, too*: it cannot be read or built here, or not trained on random images, with the same error
-  before anything is swapped; the reasons are below.
+- *Fails with its own backbone, too*: it cannot be read or built here, or not trained on random images, with the same
+  error before anything is swapped; the reasons are below.
 - *No model*: a file for others to inherit from.
-- *Step and prediction*: with the first config of the family that builds, and the {ARCH_TO_RUN} backbone: a step of training,
+- *Step and prediction*: with the first config of a family that builds, and the {ARCH_TO_RUN} backbone: a training step,
   in which every stage of the backbone learns, and a prediction, on the CPU, for a few images of {SIDE} x {SIDE} pixels
   (others where a model needs them). A tracker that trains nothing only predicts.
 """
