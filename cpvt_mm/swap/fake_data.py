@@ -33,9 +33,10 @@ def fake_batch(cfg: Config, training: bool) -> Batch:
 
 
 def num_classes(cfg: Config) -> int:
-    """The smallest number of classes that any head of the config has."""
-    return min(node[key] for _, node in walk(cfg.model) for key in ('num_classes', 'num_things_classes')
-               if isinstance(node.get(key), int))
+    """The smallest number of classes that any head of the config has; 1 for proposals alone."""
+    found = (node[key] for _, node in walk(cfg.model) for key in ('num_classes', 'num_things_classes')
+             if isinstance(node.get(key), int))
+    return min(found, default=1)
 
 
 def _loads(cfg: Config, transform: str) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cpvt_mm.errors import first_line
 
-from .errors import CannotBuild, CannotRun
+from .errors import CannotBuild, CannotRun, CannotSwap
 
 # Of the image; as large as SSD needs it.
 SIDE = 320
@@ -41,7 +41,8 @@ def probe_backbone(config: dict[str, Any], scope: str | None) -> ProbedBackbone:
 
     Raises:
         CannotBuild: If it cannot be built here.
-        CannotRun: If it does not run, or does not return square maps.
+        CannotRun: If it does not run.
+        CannotSwap: If it does not return square maps.
     """
     return _probe_backbone(pickle.dumps(_plain(config)), scope)
 
@@ -67,6 +68,7 @@ def probe_necks(configs: Sequence[dict[str, Any]], maps: Maps, scope: str | None
     Raises:
         CannotBuild: If one cannot be built.
         CannotRun: If one does not run on such maps.
+        CannotSwap: If they do not return square maps.
     """
     inputs = tuple(torch.zeros(1, channels, SIDE // stride, SIDE // stride)
                    for channels, stride in zip(maps.channels, maps.strides, strict=True))
@@ -97,7 +99,7 @@ def _run(module: nn.Module, inputs: Tensor | tuple[Tensor, ...], side: int, what
     outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
     if not isinstance(outputs, (list, tuple)) or not all(
             isinstance(x, Tensor) and (x.dim() == 2 or (x.dim() == 4 and x.shape[2] == x.shape[3])) for x in outputs):
-        raise CannotRun(f'{what} returns something else than a sequence of square feature maps.')
+        raise CannotSwap(f'{what} returns something else than a sequence of square feature maps.')
     # A vector is a map of one cell.
     sides = [x.shape[-1] if x.dim() == 4 else 1 for x in outputs]
     return Maps(tuple(x.shape[1] for x in outputs), tuple(side // cells for cells in sides))

@@ -2,7 +2,7 @@ import pytest
 from torch import Tensor, nn
 
 from cpvt_mm.registry import MODELS
-from cpvt_mm.swap.errors import CannotBuild, CannotRun
+from cpvt_mm.swap.errors import CannotBuild, CannotRun, CannotSwap
 from cpvt_mm.swap.probing import Maps, ProbedBackbone, probe_backbone, probe_necks
 
 
@@ -49,12 +49,12 @@ def test_what_cannot_be_built_is_a_sentence() -> None:
         probe_backbone(dict(type='ResNet', depth=7), 'mmdet')
 
 
-@pytest.mark.parametrize(('returns', 'reason'), [
-    ('error', r'its backbone cpvt_mm.OddBackbone does not run on an image of 320 x 320 \(RuntimeError: only\), so'),
-    ('dict', 'returns something else than a sequence of square feature maps'),
-    ('oblong', 'returns something else than a sequence of square feature maps'),
+@pytest.mark.parametrize(('returns', 'error', 'reason'), [
+    ('error', CannotRun, r'cpvt_mm.OddBackbone does not run on an image of 320 x 320 \(RuntimeError: only\), so'),
+    ('dict', CannotSwap, 'returns something else than a sequence of square feature maps'),
+    ('oblong', CannotSwap, 'returns something else than a sequence of square feature maps'),
 ])
-def test_what_does_not_return_maps_is_a_sentence(returns: str, reason: str) -> None:
-    with pytest.raises(CannotRun, match=reason) as caught:
+def test_what_does_not_return_maps_is_a_sentence(returns: str, error: type[CannotSwap], reason: str) -> None:
+    with pytest.raises(error, match=reason) as caught:
         probe_backbone(dict(type='cpvt_mm.OddBackbone', returns=returns), None)
     assert '\n' not in str(caught.value)
