@@ -10,7 +10,7 @@ from cpvt_mm.models.arguments import parse_arch
 from cpvt_mm.models.backbones.pyramid_cpvt import ARCHS, STRIDES, Arch, PyramidCPVT
 
 from .channels import adapt_heads, adapt_neck, walk
-from .errors import CannotSwap
+from .errors import CannotBuild, CannotRun, CannotSwap
 from .optimizer import adapt_optimizer, set_schedule
 from .probing import Maps, ProbedBackbone, probe_backbone, probe_necks
 
@@ -123,7 +123,11 @@ def _adapt(owner: dict[str, Any], necks: Sequence[dict[str, Any]], old: Maps, ne
     else:
         old_read = probe_necks(necks, old, scope)
         adapt_neck(necks[0], old.channels, new.channels)
-        adapt_heads(owner, old_read.channels, probe_necks(necks, new, scope).channels)
+        try:
+            new_read = probe_necks(necks, new, scope)
+        except CannotBuild as error:  # it could be for the old channels
+            raise CannotRun(str(error)) from error
+        adapt_heads(owner, old_read.channels, new_read.channels)
 
 
 def choose_stages(name: str, backbone: ProbedBackbone, scope: str | None) -> tuple[int, ...]:

@@ -3,8 +3,11 @@ from typing import Any
 
 import pytest
 from mmengine.config import Config
+from torch import nn
 
+from cpvt_mm.registry import MODELS
 from cpvt_mm.swap import CannotSwap, swap_backbone
+from cpvt_mm.swap.errors import CannotRun
 from cpvt_mm.swap.probing import Maps, ProbedBackbone
 from cpvt_mm.swap.swapping import MEAN, STD, choose_stages
 from cpvt_mm.swap.writing import read_config, shipped_configs
@@ -125,6 +128,21 @@ def test_other_maps_are_no_pyramid(strides: tuple, out_indices: tuple | None) ->
     for scope in ('mmdet', 'mmseg'):
         with pytest.raises(CannotSwap, match='backbone X returns maps of strides'):
             choose_stages('X', ProbedBackbone(Maps((1,) * len(strides), strides), out_indices), scope)
+
+
+@MODELS.register_module(force=True)
+class PickyNeck(nn.Identity):
+    """Takes the channels of ResNet-18 only."""
+
+    def __init__(self, in_channels: list[int]) -> None:
+        super().__init__()
+        assert in_channels == [64, 128, 256, 512]
+
+
+def test_a_neck_that_takes_the_old_channels_only_is_a_failure_of_the_swap(detector: Config) -> None:
+    detector.model.neck = dict(type='cpvt_mm.PickyNeck', in_channels=[64, 128, 256, 512])
+    with pytest.raises(CannotRun, match=r'its neck cpvt_mm.PickyNeck on maps of 64, 128, 320, 512 channels cannot be'):
+        swap_backbone(detector)
 
 
 def test_weights_of_the_old_backbone_are_forgotten(detector: Config) -> None:
