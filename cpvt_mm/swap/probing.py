@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
 from torch import Tensor, nn
 
@@ -42,7 +43,7 @@ def probe_backbone(config: dict[str, Any], scope: str | None) -> ProbedBackbone:
     Raises:
         CannotBuild: If it cannot be built here.
         CannotRun: If it does not run.
-        CannotSwap: If it does not return square maps.
+        CannotSwap: If it does not return square maps, or other ones in training.
     """
     return _probe_backbone(pickle.dumps(_plain(config)), scope)
 
@@ -56,7 +57,11 @@ def _probe_backbone(pickled: bytes, scope: str | None) -> ProbedBackbone:
     # Some take images of one size only.
     size = config.get('img_size', SIDE)
     side = size if isinstance(size, int) else max(size)
-    maps = _run(backbone, torch.zeros(1, config.get('in_channels', 3), side, side), side, what)
+    image = torch.zeros(2, config.get('in_channels', 3), side, side)
+    maps = _run(backbone, image, side, what)
+    backbone.train()
+    if _run(backbone, image, side, what) != maps:
+        raise CannotSwap(f'{what} returns other maps in training than in evaluation, which its heads are made for.')
     out_indices = getattr(backbone, 'out_indices', None)
     is_one_each = isinstance(out_indices, (list, tuple)) and len(out_indices) == len(maps.channels)
     return ProbedBackbone(maps, tuple(out_indices) if is_one_each else None)
@@ -85,6 +90,7 @@ def _build(config: dict[str, Any], scope: str | None, what: str) -> nn.Module:
     except Exception as error:  # whatever a constructor raises
         raise CannotBuild(f'{what} cannot be built here ({type(error).__name__}: {first_line(error)}), so what the '
                          'heads expect stays unknown.') from error
+    module = revert_sync_batchnorm(module)  # it trains on GPUs only
     module.eval()  # which in some libraries returns nothing
     return module
 

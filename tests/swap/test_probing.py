@@ -17,6 +17,8 @@ class OddBackbone(nn.Module):
     def forward(self, x: Tensor) -> object:
         if self.returns == 'error':
             raise RuntimeError('only\nlandscapes')
+        if self.returns == 'more':
+            return (x, x) if self.training else (x,)
         return {'dict': dict(x=x), 'oblong': (x[..., :64],), 'map': x, 'vector': (x[..., 0, 0],)}[self.returns]
 
 
@@ -52,6 +54,7 @@ def test_what_cannot_be_built_is_a_sentence() -> None:
 @pytest.mark.parametrize(('returns', 'error', 'reason'), [
     ('error', CannotRun, r'cpvt_mm.OddBackbone does not run on an image of 320 x 320 \(RuntimeError: only\), so'),
     ('dict', CannotSwap, 'returns something else than a sequence of square feature maps'),
+    ('more', CannotSwap, 'OddBackbone returns other maps in training than in evaluation'),
     ('oblong', CannotSwap, 'returns something else than a sequence of square feature maps'),
 ])
 def test_what_does_not_return_maps_is_a_sentence(returns: str, error: type[CannotSwap], reason: str) -> None:
