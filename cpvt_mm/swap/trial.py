@@ -16,7 +16,6 @@ from cpvt_mm.models.backbones.pyramid_cpvt import PyramidCPVT
 from .channels import walk
 from .fake_data import SIDE, fake_batch
 
-
 MOST_CLASSES = 1300
 
 
