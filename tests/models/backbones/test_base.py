@@ -46,7 +46,7 @@ def test_weights_that_do_not_fit_end_a_detector_in_a_sentence() -> None:
         model.init_weights()
 
 
-@pytest.mark.parametrize('kind', ['Pretrained', PretrainedInit])
+@pytest.mark.parametrize('kind', ['Pretrained', 'mmengine.Pretrained', PretrainedInit])
 def test_a_checkpoint_is_read_after_everything_else(kind: object) -> None:
     model = PyramidCPVT(NARROW, init_cfg=[dict(type=kind, checkpoint=str(OFFICIAL), allow_missing='out_norms'),
                                           dict(type='Constant', layer='LayerNorm', val=3.)], out_norm=True)
