@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from mmengine.config import ConfigDict
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
 from torch import Tensor, nn
@@ -45,7 +46,7 @@ def probe_backbone(config: dict[str, Any], scope: str | None) -> ProbedBackbone:
         CannotRun: If it does not run.
         CannotSwap: If it does not return square maps, or other ones in training.
     """
-    return _probe_backbone(pickle.dumps(_plain(config)), scope)
+    return _probe_backbone(pickle.dumps(ConfigDict(config).to_dict()), scope)
 
 
 # Hundreds of configs share a backbone.
@@ -79,7 +80,7 @@ def probe_necks(configs: Sequence[dict[str, Any]], maps: Maps, scope: str | None
                    for channels, stride in zip(maps.channels, maps.strides, strict=True))
     names = [config['type'] for config in configs]
     what = f'its neck {" and ".join(names)} on maps of {_list(maps.channels)} channels'
-    necks = nn.Sequential(*(_build(_plain(config), scope, what) for config in configs))
+    necks = nn.Sequential(*(_build(ConfigDict(config).to_dict(), scope, what) for config in configs))
     return _run(necks, inputs, SIDE, what)
 
 
@@ -109,15 +110,6 @@ def _run(module: nn.Module, inputs: Tensor | tuple[Tensor, ...], side: int, what
     # A vector is a map of one cell.
     sides = [x.shape[-1] if x.dim() == 4 else 1 for x in outputs]
     return Maps(tuple(x.shape[1] for x in outputs), tuple(side // cells for cells in sides))
-
-
-def _plain(value: Any) -> Any:
-    """Built-in containers instead of mmengine's, recursively."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_plain(item) for item in value)
-    return value
 
 
 def _list(values: Sequence[int]) -> str:
