@@ -1,11 +1,12 @@
 """Parameters and floating-point operations of models."""
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
+from torch.utils.flop_counter import FlopCounterMode, conv_flop_count, sdpa_flop_count
 
 
 @dataclass(frozen=True)
@@ -26,15 +27,41 @@ def _cpu_attention_flops(query: tuple[int, ...], key: tuple[int, ...], value: tu
     return sdpa_flop_count(query, key, value)
 
 
-# torch counts the fused attention of GPUs, but not that of the CPU.
-CPU_ATTENTION = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _cpu_attention_flops}
+def _cpu_attention_backward_flops(grad: tuple[int, ...], query: tuple[int, ...], key: tuple[int, ...],
+                                  value: tuple[int, ...], *args: object, out_shape: object = None,
+                                  **kwargs: object) -> int:
+    # Two products for each of the forward pass; that the logits are computed again is no part of the model.
+    return 2 * sdpa_flop_count(query, key, value)
+
+
+def _convolution_backward_flops(grad: tuple[int, ...], x: tuple[int, ...], weight: tuple[int, ...], bias: object,
+                                stride: object, padding: object, dilation: object, transposed: bool,
+                                output_padding: object, groups: int, output_mask: list[bool],
+                                out_shape: object = None) -> int:
+    return sum(output_mask[:2]) * conv_flop_count(list(x), list(weight), list(grad), transposed)
+
+
+# torch counts the fused attention of GPUs, but not that of the CPU; and it does not heed the groups of a convolution
+# in its backward pass.
+FLOPS = {
+    torch.ops.aten.convolution_backward: _convolution_backward_flops,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _cpu_attention_flops,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _cpu_attention_backward_flops,
+}
+
+
+def count_flops(function: Callable[[], object]) -> int:
+    """Operations of matrix products and convolutions, attention included, while `function` runs."""
+    with FlopCounterMode(display=False, custom_mapping=FLOPS) as counter:
+        function()
+    return counter.get_total_flops()
 
 
 def measure(model: nn.Module, *args: object, **kwargs: object) -> Complexity:
     """Counts while `model(*args, **kwargs)` runs, in eval mode and without gradients."""
-    with torch.no_grad(), FlopCounterMode(display=False, custom_mapping=CPU_ATTENTION) as counter:
-        model.eval()(*args, **kwargs)
-    return Complexity(sum(p.numel() for p in model.parameters()), counter.get_total_flops())
+    with torch.no_grad():
+        flops = count_flops(lambda: model.eval()(*args, **kwargs))
+    return Complexity(sum(p.numel() for p in model.parameters()), flops)
 
 
 def measure_config(cfg: Config, shape: tuple[int, int]) -> tuple[Complexity, Complexity]:

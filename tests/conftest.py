@@ -66,12 +66,23 @@ def log(request: pytest.FixtureRequest) -> list[tuple[str, str]]:
     return records
 
 
-def count_kept(model: nn.Module, image: Tensor) -> int:
-    """Elements of all tensors that a forward pass keeps for the backward pass."""
-    sizes: list[int] = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
-        model(image)
-    return sum(sizes)
+WITH_CP = (False, 'selective', True)
+
+
+def kept_bytes(model: nn.Module, image: Tensor) -> int:
+    """Bytes that a forward pass keeps for the backward pass, beside the parameters."""
+    storages: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        outputs = model(image)
+    for parameter in model.parameters():
+        storages.pop(parameter.untyped_storage().data_ptr(), None)
+    assert outputs
+    return sum(storages.values())
 
 
 @pytest.fixture(scope='session')

@@ -1,8 +1,9 @@
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from cpvt_mm import PyramidCPVT
-from cpvt_mm.complexity import measure
+from cpvt_mm.complexity import count_flops, measure
 from tests.conftest import NARROW
 
 
@@ -28,3 +29,19 @@ def test_counts_the_backbone_with_its_attention() -> None:
         expected += 2 * (embed + arch['depths'][i] * block + tokens * dims * 9)  # 9: the PEG
         channels = dims
     assert measure(PyramidCPVT(NARROW), torch.zeros(1, 3, 64, 64)).flops == expected
+
+
+def test_counts_the_groups_of_a_convolution_backwards() -> None:
+    conv, image = nn.Conv2d(8, 8, 3, padding=1, groups=8), torch.zeros(2, 8, 5, 7, requires_grad=True)
+    forward = 2 * 2 * 5 * 7 * 8 * 9
+    assert count_flops(lambda: conv(image)) == forward
+    assert count_flops(lambda: conv(image).sum().backward()) == 3 * forward
+    image.requires_grad_(False)
+    assert count_flops(lambda: conv(image).sum().backward()) == 2 * forward
+
+
+def test_counts_attention_backwards() -> None:
+    q, k, v = (torch.randn(2, 3, tokens, 8, requires_grad=True) for tokens in (10, 6, 6))
+    forward = 2 * 2 * 2 * 3 * 10 * 6 * 8
+    assert count_flops(lambda: F.scaled_dot_product_attention(q, k, v)) == forward
+    assert count_flops(lambda: F.scaled_dot_product_attention(q, k, v).sum().backward()) == 3 * forward

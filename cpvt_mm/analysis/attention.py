@@ -92,10 +92,8 @@ def collect(backbone: CPVT | PyramidCPVT, image: Tensor, names: Sequence[str]) -
     maps: dict[str, AttentionMap] = {}
 
     def keep(attn: Attention, args: tuple, name: str) -> None:
-        x, *_, grid = args  # as Block passes them
-        grid = grid or Grid(*x.shape[1:3])
-        key_grid = Grid(-(-grid.height // attn.sr_ratio), -(-grid.width // attn.sr_ratio), attn.sr_ratio)
-        maps[name] = AttentionMap(attn.weights(*args)[0], grid, key_grid, blocks[name][1])
+        projected, = args
+        maps[name] = AttentionMap(projected.weights()[0], projected.grid, projected.key_grid, blocks[name][1])
 
     hooks = [blocks[name][0].attn.register_forward_pre_hook(partial(keep, name=name)) for name in names]
     try:

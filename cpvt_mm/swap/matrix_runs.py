@@ -4,8 +4,6 @@ import json
 import logging
 import multiprocessing
 import os
-import signal
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -18,6 +16,7 @@ import torch
 from rich.progress import Progress
 
 from cpvt_mm.errors import UserError
+from cpvt_mm.processes import end_with_parent
 from cpvt_mm.torchvision_stand_in import import_mmpretrain
 
 from .matrix import ARCH_TO_BUILD, ARCH_TO_RUN, Record, Trial, check, list_configs, run
@@ -114,8 +113,7 @@ def _lines(file: Path) -> Iterator[Callable[[str], Any]]:
 
 
 def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # an interruption ends the processes at once
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     os.chdir(shipped_configs('mmdet').parent)  # where configs look for those of their teachers
     os.environ['HF_HUB_OFFLINE'] = '1'  # nothing is downloaded
     # Some layers of mmcv can only be built in a group of processes.
@@ -125,11 +123,6 @@ def _start_worker() -> None:
     warnings.simplefilter('ignore')
     with contextlib.suppress(ImportError):  # some configs are for its backbones
         import_mmpretrain()
-
-
-def _end_with_parent() -> None:
-    multiprocessing.parent_process().join()
-    os._exit(1)
 
 
 def _quietly(function: Callable[..., Result], *arguments: str) -> Result:

@@ -6,7 +6,7 @@ import torch
 from mmengine.config import Config, ConfigDict
 from mmengine.logging import MessageHub
 from mmengine.model import BaseModel, revert_sync_batchnorm
-from mmengine.optim import build_optim_wrapper
+from mmengine.optim import OptimWrapper, build_optim_wrapper
 from mmengine.registry import MODELS, DefaultScope
 from mmengine.runner import set_random_seed
 from torch import nn
@@ -58,12 +58,8 @@ def try_out(cfg: Config) -> None:
 
 
 def _train_step(model: BaseModel, cfg: Config) -> None:
-    # Mixed precision needs a GPU, accumulation several iterations.
-    wrapper = {key: value for key, value in cfg.optim_wrapper.items()
-               if key not in ('type', 'loss_scale', 'dtype', 'accumulative_counts')}
-    wrapper['optimizer'] = {**wrapper['optimizer'], 'weight_decay': 0.}  # it moves weights that learn nothing
     model.train()
-    optim_wrapper = build_optim_wrapper(model, ConfigDict(type='OptimWrapper', **wrapper))
+    optim_wrapper = plain_optim_wrapper(model, cfg, weight_decay=0.)  # it moves weights that learn nothing
     parts = _backbone_parts(model)
     before = {name: [p.detach().clone() for p in parameters] for name, parameters in parts.items()}
     losses = model.train_step(fake_batch(cfg, training=True), optim_wrapper)
@@ -76,6 +72,14 @@ def _train_step(model: BaseModel, cfg: Config) -> None:
             raise RuntimeError(f'The step leaves {name} as it is.')
         if not all(torch.isfinite(p).all() for p in parameters):
             raise FloatingPointError(f'The step leaves weights in {name} that are not finite.')
+
+
+def plain_optim_wrapper(model: BaseModel, cfg: Config, **optimizer: float) -> OptimWrapper:
+    """The config's, with other values of its optimizer, but without what needs a GPU or several iterations."""
+    wrapper = {key: value for key, value in cfg.optim_wrapper.items()
+               if key not in ('type', 'loss_scale', 'dtype', 'accumulative_counts')}
+    wrapper['optimizer'] = {**wrapper['optimizer'], **optimizer}
+    return build_optim_wrapper(model, ConfigDict(type='OptimWrapper', **wrapper))
 
 
 def _backbone_parts(model: BaseModel) -> dict[str, list[nn.Parameter]]:

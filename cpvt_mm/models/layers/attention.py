@@ -1,10 +1,38 @@
 """Multi-head attention over a token grid, keys and values on a coarser one or on the same."""
-import torch.nn.functional as F
+from typing import NamedTuple
+
 from torch import Tensor, nn
 
 from ..grid import Grid
 from ..position_encodings import PositionEncodings
+from .attend import attend
+from .linear import Linear, linear
 from .patch_embed import PatchEmbed
+
+
+class Projected(NamedTuple):
+    """What attention works on, E class tokens in front of either grid.
+
+    Attributes:
+        q: Queries, `(B, heads, E + H * W, C / heads)`.
+        k: Keys, `(B, heads, E + H' * W', C / heads)`.
+        v: Values, of the shape of `k`.
+        bias: Added to the logits; broadcastable to `(B, heads, E + H * W, E + H' * W')`, or None.
+        grid: Of the queries.
+        key_grid: Of keys and values.
+    """
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    bias: Tensor | None
+    grid: Grid
+    key_grid: Grid
+
+    def weights(self) -> Tensor:
+        """Attention of each query to each key, to look at: `(B, heads, E + H * W, E + H' * W')`; sums to 1."""
+        logits = self.q @ self.k.mT * self.q.shape[-1]**-0.5
+        return (logits if self.bias is None else logits + self.bias).softmax(dim=-1)
+
 
 
 class Attention(nn.Module):
@@ -27,49 +55,40 @@ class Attention(nn.Module):
         self.num_heads = num_heads
         self.sr_ratio = sr_ratio
         self.attn_drop_rate = attn_drop_rate
-        self.q = nn.Linear(embed_dims, embed_dims)
-        self.kv = nn.Linear(embed_dims, 2 * embed_dims)
+        self.q = Linear(embed_dims, embed_dims)
+        self.kv = Linear(embed_dims, 2 * embed_dims)
         self.sr = PatchEmbed(embed_dims, embed_dims, sr_ratio) if sr_ratio > 1 else nn.Identity()
-        self.proj = nn.Linear(embed_dims, embed_dims)
+        self.proj = Linear(embed_dims, embed_dims)
         self.drop = nn.Dropout(drop_rate)
 
-    def forward(self, x: Tensor, qk: Tensor, position_encoding: PositionEncodings, index: int,
-                grid: Grid | None = None) -> Tensor:
-        """`(B, H, W, C)` -> `(B, H, W, C)`, or with `grid` `(B, E + H * W, C)` -> the same.
+    def project(self, x: Tensor, qk: Tensor, position_encoding: PositionEncodings, index: int,
+                grid: Grid | None = None) -> Projected:
+        """Makes queries, keys and values.
 
         Args:
-            x: Tokens; E class tokens in front need an `sr_ratio` of 1.
+            x: Tokens, `(B, H, W, C)`, or with `grid` `(B, E + H * W, C)`; E class tokens need an `sr_ratio` of 1.
             qk: The tokens that queries and keys are made of, most often `x` itself.
             position_encoding: That of the stage.
             index: Of the block.
             grid: That of the tokens where `x` is a sequence. Defaults to None: `x` is the grid.
         """
-        q, k, v, bias = self.project(x, qk, position_encoding, index, grid)
-        out = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=bias, dropout_p=self.attn_drop_rate if self.training else 0.)
-        return self.drop(self.proj(out.transpose(1, 2).reshape(x.shape)))
-
-    def weights(self, x: Tensor, qk: Tensor, position_encoding: PositionEncodings, index: int,
-                grid: Grid | None = None) -> Tensor:
-        """Attention of each query to each key, to look at: `(B, heads, E + H * W, E + H' * W')`; sums to 1."""
-        q, k, _, bias = self.project(x, qk, position_encoding, index, grid)
-        logits = q @ k.mT * q.shape[-1]**-0.5
-        return (logits if bias is None else logits + bias).softmax(dim=-1)
-
-    def project(self, x: Tensor, qk: Tensor, position_encoding: PositionEncodings, index: int,
-                grid: Grid | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Queries `(B, heads, E + H * W, C / heads)`, keys and values `(B, heads, E + H' * W', C / heads)`, bias."""
         reduced = self.sr(x)
         if qk is x:
             k, v = self.kv(reduced).chunk(2, dim=-1)
         else:
             (k_weight, v_weight), (k_bias, v_bias) = self.kv.weight.chunk(2), self.kv.bias.chunk(2)
-            k, v = F.linear(self.sr(qk), k_weight, k_bias), F.linear(reduced, v_weight, v_bias)
-        q, k, v = map(self._split_heads, (self.q(qk), k, v))
+            k, v = linear(self.sr(qk), k_weight, k_bias), linear(reduced, v_weight, v_bias)
         grid = grid or Grid(*x.shape[1:3])
         key_grid = Grid(*reduced.shape[1:3], self.sr_ratio) if self.sr_ratio > 1 else grid
+        q, k, v = map(self._split_heads, (self.q(qk), k, v))
         q, k = position_encoding.encode_qk(q, grid), position_encoding.encode_qk(k, key_grid)
-        return q, k, v, position_encoding.attention_bias(q, index, grid, key_grid)
+        return Projected(q, k, v, position_encoding.attention_bias(q, index, grid, key_grid), grid, key_grid)
+
+    def forward(self, projected: Projected) -> Tensor:
+        """What `project` makes -> `(B, E + H * W, C)`."""
+        q, k, v, bias = projected[:4]
+        out = attend(q, k, v, bias, self.attn_drop_rate if self.training else 0.)
+        return self.drop(self.proj(out.transpose(1, 2).flatten(2)))
 
     def _split_heads(self, x: Tensor) -> Tensor:
         """`(B, ..., C)` -> `(B, heads, tokens, C / heads)`, a view."""

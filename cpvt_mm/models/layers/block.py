@@ -1,16 +1,22 @@
 """The transformer block."""
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from ..grid import Grid
 from ..position_encodings import PositionEncodings
-from .attention import Attention
+from .attention import Attention, Projected
+from .bands import Result, lean_linear, recomputed
 from .drop_path import DropPath
+from .linear import Linear, linear
 
 
-class MLP(nn.Sequential):
-    """Linear, exact GELU, Linear.
+class MLP(nn.Module):
+    """Linear, exact GELU, linear, with the LayerNorm before them.
 
     Args:
         embed_dims: Channels of a token.
@@ -20,11 +26,30 @@ class MLP(nn.Sequential):
 
     def __init__(self, embed_dims: int, mlp_ratio: int, drop_rate: float = 0.) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(embed_dims, mlp_ratio * embed_dims)
-        self.act = nn.GELU()
-        self.drop1 = nn.Dropout(drop_rate)
-        self.fc2 = nn.Linear(mlp_ratio * embed_dims, embed_dims)
-        self.drop2 = nn.Dropout(drop_rate)
+        self.fc1 = Linear(embed_dims, mlp_ratio * embed_dims)
+        self.fc2 = Linear(mlp_ratio * embed_dims, embed_dims)
+        self.drop = nn.Dropout(drop_rate)
+
+    def forward(self, x: Tensor, norm: nn.LayerNorm, keep_hidden: bool) -> Tensor:
+        """`(..., C)` -> `(..., C)`.
+
+        Args:
+            x: Tokens.
+            norm: Applied to them first.
+            keep_hidden: Whether the backward pass keeps the hidden layer, before its activation, or computes it again.
+        """
+        parameters = norm.weight, norm.bias, self.fc1.weight, self.fc1.bias
+        expand = partial(_expand, eps=norm.eps)
+        if self.training and self.drop.p:
+            x = expand(x, *parameters) if keep_hidden else recomputed(expand, x, *parameters)
+            return self.drop(self.fc2(self.drop(F.gelu(x))))
+        if keep_hidden:
+            return lean_linear(F.gelu, expand(x, *parameters), self.fc2.weight, self.fc2.bias)
+        return lean_linear(lambda *args: F.gelu(expand(*args)), x, self.fc2.weight, self.fc2.bias, *parameters)
+
+
+def _expand(x: Tensor, norm_weight: Tensor, norm_bias: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    return linear(F.layer_norm(x, x.shape[-1:], norm_weight, norm_bias, eps), weight, bias)
 
 
 class Block(nn.Module):
@@ -38,12 +63,13 @@ class Block(nn.Module):
         drop_rate: Dropout after projections. Defaults to 0.
         attn_drop_rate: Dropout of attention weights. Defaults to 0.
         drop_path_rate: Stochastic depth of this block. Defaults to 0.
-        with_cp: Whether activations are recomputed in the backward pass. Defaults to False.
+        with_cp: What the backward pass computes again to save memory. False: the GELU; 'selective': also the norms and
+            the first layer of the MLP; True: all of the block. Defaults to False.
         eps: Of both LayerNorms. Defaults to 1e-6, as in the original.
     """
 
     def __init__(self, embed_dims: int, num_heads: int, mlp_ratio: int, sr_ratio: int = 1, drop_rate: float = 0.,
-                 attn_drop_rate: float = 0., drop_path_rate: float = 0., with_cp: bool = False,
+                 attn_drop_rate: float = 0., drop_path_rate: float = 0., with_cp: bool | Literal['selective'] = False,
                  eps: float = 1e-6) -> None:
         super().__init__()
         self.with_cp = with_cp
@@ -62,13 +88,20 @@ class Block(nn.Module):
             index: Of this block in the stage.
             grid: That of the tokens where `x` is a sequence. Defaults to None.
         """
-        if self.with_cp and torch.is_grad_enabled():
-            return checkpoint(self._forward, x, position_encoding, index, grid, use_reentrant=False)
-        return self._forward(x, position_encoding, index, grid)
+        attention = self._recomputed(True, self._attention, x, position_encoding, index, grid)
+        x = x + self.drop_path(attention.reshape(x.shape))
+        keep_hidden = torch.is_grad_enabled() and not self.with_cp
+        return x + self.drop_path(self.mlp(x, self.norm2, keep_hidden))
 
-    def _forward(self, x: Tensor, position_encoding: PositionEncodings, index: int, grid: Grid | None) -> Tensor:
+    def _attention(self, x: Tensor, *place: Any) -> Tensor:
+        return self.attn(self._recomputed('selective', self._project, x, *place))
+
+    def _project(self, x: Tensor, position_encoding: PositionEncodings, index: int, grid: Grid | None) -> Projected:
         normed = self.norm1(x)
         encoded = position_encoding.qk_tokens(x, index, grid)
         qk = normed if encoded is x else self.norm1(encoded)
-        x = x + self.drop_path(self.attn(normed, qk, position_encoding, index, grid))
-        return x + self.drop_path(self.mlp(self.norm2(x)))
+        return self.attn.project(normed, qk, position_encoding, index, grid)
+
+    def _recomputed(self, with_cp: bool | str, function: Callable[..., Result], *args: Any) -> Result:
+        """`function(*args)`, recomputed in the backward pass if the block's `with_cp` is this one."""
+        return recomputed(function, *args) if self.with_cp == with_cp else function(*args)

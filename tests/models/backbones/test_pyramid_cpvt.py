@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cpvt_mm import ARCHS, PyramidCPVT
-from tests.conftest import GOLDEN, NARROW, count_kept, pretrained
+from tests.conftest import GOLDEN, NARROW, WITH_CP, kept_bytes, pretrained
 from tests.encodings import ENCODINGS
 
 SUBSETS = [subset for size in range(1, 5) for subset in itertools.combinations(range(4), size)]
@@ -155,23 +155,27 @@ def test_frozen_stages_get_no_gradient_and_stay_in_eval_mode(frozen_stages: int)
 
 
 @pytest.mark.parametrize('name', ENCODINGS)
-def test_checkpointing_changes_no_output_and_no_gradient(name: str) -> None:
-    models = [PyramidCPVT(NARROW, position_encoding=ENCODINGS[name], drop_rate=0.1, drop_path_rate=0.3,
-                          with_cp=with_cp) for with_cp in (False, True)]
-    models[1].load_state_dict(models[0].state_dict())
+@pytest.mark.parametrize('drop_rate', [0., 0.1])
+def test_checkpointing_changes_no_output_and_no_gradient(drop_rate: float, name: str) -> None:
+    models = [PyramidCPVT(NARROW, position_encoding=ENCODINGS[name], drop_rate=drop_rate, drop_path_rate=0.3,
+                          with_cp=with_cp) for with_cp in WITH_CP]
+    for model in models[1:]:
+        model.load_state_dict(models[0].state_dict())
     image, results = torch.randn(2, 3, 70, 90), []
     for model in models:
         torch.manual_seed(1)
         outputs = model.train()(image)
         sum(output.square().mean() for output in outputs).backward()
         results.append((outputs, [p.grad for p in model.parameters()]))
-    torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
+    for result in results[1:]:
+        torch.testing.assert_close(result, results[0], rtol=1e-4, atol=1e-6)
 
 
-def test_checkpointing_keeps_fewer_tensors() -> None:
-    image = torch.randn(1, 3, 64, 64)
-    kept = {with_cp: count_kept(PyramidCPVT(NARROW, with_cp=with_cp), image) for with_cp in (False, True)}
-    assert kept[True] < kept[False] / 3
+# In bytes a pixel. Without any care it is 2,400.
+@pytest.mark.parametrize('with_cp, budget', [(False, 1700), ('selective', 650), (True, 350)])
+def test_what_a_training_step_keeps_is_within_a_budget(with_cp: bool | str, budget: int) -> None:
+    backbone = PyramidCPVT('small', with_cp=with_cp, drop_path_rate=0.2).train()
+    assert kept_bytes(backbone, torch.randn(1, 3, 128, 128)) / 128**2 < budget
 
 
 @pytest.mark.parametrize('name', ENCODINGS)
@@ -220,7 +224,6 @@ def test_queries_by_keys_are_never_held(name: str) -> None:
     with LargestTensor() as seen:
         model(torch.randn(1, 3, 512, 512))[0].mean().backward()
     queries, keys = (512 // 4)**2, (512 // 32)**2
-    assert 'aten::_scaled_dot_product_flash_attention_for_cpu' in seen.names
     assert seen.largest <= queries * 16 * 8 < queries * keys  # the widest is the hidden layer of the MLP
 
 

@@ -1,7 +1,9 @@
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
+from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.layers import Attention, Block, DropPath, PatchEmbed
 from cpvt_mm.models.position_encodings import PositionEncodings
 
@@ -22,15 +24,18 @@ def test_attention_is_softmax_attention_over_the_reduced_grid(sr_ratio: int) -> 
         weights = (q[..., part] @ k[..., part].mT / 4**0.5).softmax(-1)
         heads.append(weights @ v[..., part])
     expected = attention.proj(torch.cat(heads, -1)).reshape(x.shape)
-    torch.testing.assert_close(attention(x, x, NOTHING, 0), expected)
+    projected = attention.project(x, x, NOTHING, 0)
+    assert (projected.grid, projected.key_grid) == (Grid(5, 7), Grid(-(-5 // sr_ratio), -(-7 // sr_ratio), sr_ratio))
+    torch.testing.assert_close(attention(projected).reshape(x.shape), expected)
 
 
 def test_block_is_pre_norm_with_two_residual_branches() -> None:
     block = Block(embed_dims=8, num_heads=2, mlp_ratio=4)
     x = torch.randn(1, 3, 4, 8)
     normed = block.norm1(x)
-    y = x + block.attn(normed, normed, NOTHING, 0)
-    torch.testing.assert_close(block(x, NOTHING, 0), y + block.mlp(block.norm2(y)))
+    y = x + block.attn(block.attn.project(normed, normed, NOTHING, 0)).reshape(x.shape)
+    hidden = F.gelu(block.mlp.fc1(block.norm2(y)))
+    torch.testing.assert_close(block(x, NOTHING, 0), y + block.mlp.fc2(hidden))
     assert block.mlp.fc1.out_features == 32
 
 

@@ -1,0 +1,51 @@
+"""The same weights in all implementations of the pyramid, and how far their outputs are apart."""
+import functools
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from cpvt_mm.checkpoints.formats import Format
+from cpvt_mm.models.backbones.pyramid_cpvt import Arch, PyramidCPVT
+
+
+@functools.cache
+def reference(arch: Arch) -> PyramidCPVT:
+    """The backbone whose weights all get, in eval mode; random, also where they begin as zeros or ones."""
+    model = PyramidCPVT(vars(arch)).eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.02)
+    return model
+
+
+def give_weights(model: nn.Module, form: Format, arch: Arch) -> bool:
+    """Gives a backbone the weights of the reference, and the eps of its norms.
+
+    Args:
+        model: Of the arch.
+        form: How it names its weights.
+        arch: Of the reference.
+
+    Returns:
+        Whether it could: it has other weights where its arguments made it another model. Then it stays as it is.
+    """
+    source = reference(arch)
+    weights = form.to_theirs(source.state_dict())
+    own = model.state_dict()
+    if any(name not in own or own[name].shape != tensor.shape for name, tensor in weights.items()):
+        return False
+    model.load_state_dict(weights, strict=False)  # a norm or a head for classes at its end is not used
+    for name, module in model.named_modules():
+        if isinstance(module, nn.LayerNorm) and f'{name}.weight' in weights:
+            ours = form.our_names(f'{name}.weight')[0].rpartition('.')[0]
+            module.eps = source.get_submodule(ours).eps
+    return True
+
+
+def max_abs_diff(outputs: Sequence[Tensor], expected: Sequence[Tensor]) -> float | None:
+    """The largest difference of any two cells; None where the maps are not of the same sizes."""
+    if [x.shape for x in outputs] != [x.shape for x in expected]:
+        return None
+    return max(float((x - y).abs().max()) for x, y in zip(outputs, expected, strict=True))

@@ -1,0 +1,142 @@
+"""Detectors and segmentors around the backbones."""
+import copy
+import functools
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from mmengine.config import Config
+from mmengine.logging import MessageHub
+from mmengine.model import BaseModel, revert_sync_batchnorm
+from mmengine.optim import OptimWrapper
+from mmengine.registry import DefaultScope
+from mmengine.runner import set_random_seed
+
+from cpvt_mm.complexity import count_flops
+from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.models.backbones.pyramid_cpvt import ARCHS
+from cpvt_mm.stack import require
+from cpvt_mm.swap import read_config, swap_backbone
+from cpvt_mm.swap.channels import walk
+from cpvt_mm.swap.fake_data import Batch, fake_batch
+from cpvt_mm.swap.trial import build, plain_optim_wrapper
+
+from .candidates import PEERS, Candidate, CannotMeasure
+from .settings import Setting
+from .steps import Step
+
+BOXES_OF_COCO = 7  # on an image, on average
+
+
+@dataclass(frozen=True)
+class WholeModels:
+    """A prediction, or a step of training with the config's optimizer, of random images and weights.
+
+    The learning rate is 0, so that every step is of the same model. Of a compiled candidate the backbone is compiled.
+
+    Attributes:
+        config: Of a detector or segmentor, as of `cpvt_mm.swap.read_config`; its backbone is replaced.
+        arch: As of `Backbones`.
+        drop_path_rate: As of `Backbones`. Defaults to 0.2.
+        device: As of `Backbones`. Defaults to 'cpu'.
+        channels_last: Whether weights are laid out so. Defaults to False.
+    """
+    config: str
+    arch: str
+    drop_path_rate: float = 0.2
+    device: str = 'cpu'
+    channels_last: bool = False
+
+    def step(self, candidate: Candidate, setting: Setting) -> Step:
+        cfg = self._config(candidate)
+        with DefaultScope.overwrite_default_scope(cfg.default_scope), _quietly():
+            model = self._build(cfg, candidate)
+            if getattr(model.data_preprocessor, 'size', None):
+                model.data_preprocessor.size = setting.shape[2:]
+            batch = fake_batch(cfg, setting.mode == 'train', setting.shape[2:], setting.batch_size, BOXES_OF_COCO)
+            if [image.shape for image in batch['inputs']] != setting.batch_size * [setting.shape[1:]]:
+                raise UserError(f'config {self.config} is for no detector or segmentor of single images: take one that '
+                                'is.')
+            if setting.mode == 'forward':
+                return Step(model, self._predict(model.eval(), batch, setting))
+            optim_wrapper = plain_optim_wrapper(model, cfg, lr=0.)
+            return Step(model, self._train(model.train(), optim_wrapper, batch, setting), optim_wrapper)
+
+    def flops(self, candidate: Candidate, setting: Setting) -> int | None:
+        """None for a candidate that computes again what it does not keep: that could not be told apart."""
+        if candidate.arguments.get('with_cp'):
+            return None
+        return count_flops(self.step(candidate.plain(), setting).run)
+
+    def max_abs_diff(self, step: Step, setting: Setting) -> None:
+        """None: of random weights each model has its own."""
+
+    def _config(self, candidate: Candidate) -> Config:
+        """The config with the candidate as its backbone, and images of any size."""
+        peer = PEERS[candidate.name]
+        if peer.type is None:
+            raise CannotMeasure(f'{candidate} is in no registry of OpenMMLab, so no config can have it.')
+        cfg = copy.deepcopy(_with_pyramid(self.config, self.arch))
+        for _, node in walk(cfg.model):
+            if node.get('type') == PEERS['cpvt_mm'].type:
+                out_indices = {key: node[key] for key in ('out_indices',) if key in node}
+                arguments = peer.complete(candidate, ARCHS[self.arch], self.drop_path_rate)
+                node.clear()
+                node.update(type=peer.type, **{**out_indices, **arguments})
+            if 'batch_augments' in node:
+                node['batch_augments'] = None
+        return cfg
+
+    def _build(self, cfg: Config, candidate: Candidate) -> BaseModel:
+        try:
+            require(PEERS[candidate.name].type.partition('.')[0])
+            set_random_seed(0)
+            model = revert_sync_batchnorm(build(cfg))
+            model.init_weights()
+        except Exception as error:  # whatever an import or a constructor raises
+            raise CannotMeasure(f'{candidate} cannot be built ({type(error).__name__}: {first_line(error)}).'
+                                ) from error
+        layout = torch.channels_last if self.channels_last else torch.contiguous_format
+        model = model.to(self.device, memory_format=layout)
+        candidate.compile(model.backbone)
+        return model
+
+    def _predict(self, model: BaseModel, batch: Batch, setting: Setting) -> Callable[[], None]:
+        def run() -> None:
+            with torch.no_grad(), setting.autocast(self.device):
+                model.test_step(copy.deepcopy(batch))  # predictions are written into it
+        return run
+
+    def _train(self, model: BaseModel, optim_wrapper: OptimWrapper, batch: Batch,
+               setting: Setting) -> Callable[[], None]:
+        @contextmanager
+        def autocast(model: BaseModel) -> Iterator[None]:
+            with setting.autocast(self.device):
+                yield
+
+        optim_wrapper.optim_context = autocast  # mmengine's own needs a GPU
+        for count in ('iter', 'epoch'):  # as a runner does
+            MessageHub.get_current_instance().update_info(count, 0)
+        return lambda: model.train_step(copy.deepcopy(batch), optim_wrapper)  # as above
+
+
+@functools.cache
+def _with_pyramid(config: str, arch: str) -> Config:
+    """The config with PyramidCPVT, and with what follows from the number of its channels."""
+    with _quietly():
+        return swap_backbone(read_config(config), arch)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without what constructors log and warn of."""
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
