@@ -33,9 +33,9 @@ class AttentionMap:
     stride: int
 
     @property
-    def key_stride(self) -> int:
-        """Pixels a cell of `key_grid` spans per side."""
-        return self.stride * self.key_grid.cell
+    def key_cell(self) -> tuple[float, float]:
+        """Height and width in pixels of a cell of `key_grid`."""
+        return self.stride * self.key_grid.cell_height, self.stride * self.key_grid.cell_width
 
     def of_query(self, query: Query) -> Tensor:
         """To each key that has a place, `(heads, H', W')`; with class tokens, what goes to them is missing from 1."""

@@ -39,11 +39,11 @@ class Overlay:
     Attributes:
         title: Of the panel.
         values: `(H', W')`, at least 0.
-        cell: Pixels of the image that one of them spans per side, from the top left.
+        cell: Height and width in pixels of the image that one of them spans, from the top left.
     """
     title: str
     values: Tensor
-    cell: int
+    cell: tuple[float, float]
 
 
 def overlay_figure(image: np.ndarray, overlays: Sequence[Sequence[Overlay]], mark: tuple[int, int] | None,
@@ -71,7 +71,8 @@ def overlay_figure(image: np.ndarray, overlays: Sequence[Sequence[Overlay]], mar
             values = overlay.values.numpy()
             rows, cols = values.shape
             axes.imshow(grey, extent=(0, width, height, 0))
-            axes.imshow(values, extent=(0, cols * overlay.cell, rows * overlay.cell, 0), cmap='plasma',
+            cell_height, cell_width = overlay.cell
+            axes.imshow(values, extent=(0, cols * cell_width, rows * cell_height, 0), cmap='plasma',
                         vmin=0, alpha=0.7 * values / values.max())
             # Cells at the right and at the bottom may reach beyond the image.
             axes.set(xlim=(0, width), ylim=(height, 0))

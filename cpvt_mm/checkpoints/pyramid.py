@@ -33,6 +33,10 @@ class PyramidFormat(Format):
             if peg is None or PEG.format(i=stage, p='bias') not in weights or peg.shape[1:] != (1, 3, 3):
                 raise UserError(f'stage {stage} has not the plain PEG after its first block that the format {self} '
                                 'expects, so its weights cannot be converted: no other encoding has names there.')
+        pooled = [name for name in weights if name.endswith('attn.sr.proj.weight') and weights[name].dim() == 2]
+        if pooled:
+            raise UserError(f"the weights are of sr_mode='pool' ({pooled[0]}), so they cannot be converted: the format "
+                            f'{self} knows only keys that convolutions reduce.')
         converted = super().to_theirs(weights)
         unknown = [name for name in converted if name in weights and name.startswith(('stages.', 'out_norms.'))]
         if unknown:

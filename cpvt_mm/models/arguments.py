@@ -47,6 +47,12 @@ def check_rates(**rates: float) -> None:
             raise ValueError(f'{name} is {value!r}, but must be a number in [0, 1).')
 
 
+def check_with_cp(with_cp: bool | str) -> None:
+    """Raises a ValueError unless it is False, True or 'selective'."""
+    if with_cp not in (False, True, 'selective'):
+        raise ValueError(f"with_cp is {with_cp!r}, but must be False, True or 'selective'.")
+
+
 def is_sequence_of_ints(value: object) -> bool:
     """Whether it is a list or tuple of ints; True and False are none."""
     return isinstance(value, (list, tuple)) and all(type(item) is int for item in value)

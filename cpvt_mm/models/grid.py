@@ -13,19 +13,21 @@ class Grid(NamedTuple):
     Attributes:
         height: Rows.
         width: Columns.
-        cell: Query tokens that a cell spans per side: 1 for queries, the stage's `sr_ratio` for keys. Both grids begin
-            at the same corner, top left.
+        cell_height: Query tokens that a cell spans from top to bottom: 1 for queries, the stage's `sr_ratio` for keys,
+            not whole for pooled ones. Both grids begin at the same corner, top left.
+        cell_width: The same from left to right.
     """
     height: int
     width: int
-    cell: int = 1
+    cell_height: float = 1
+    cell_width: float = 1
 
     @property
     def size(self) -> int:
         return self.height * self.width
 
 
-def centres(length: int, cell: int = 1, device: torch.device | None = None) -> Tensor:
+def centres(length: int, cell: float = 1, device: torch.device | None = None) -> Tensor:
     """Centres of the cells along one axis, in query tokens: `(length,)`, float32; that of query token i is i."""
     return (torch.arange(length, dtype=torch.float32, device=device) + 0.5) * cell - 0.5
 
@@ -80,4 +82,14 @@ def pad_to_multiple(x: Tensor, multiple: int) -> Tensor:
     """
     # Not -n % multiple: torch.compile fails on the remainder of a negative size that changes (2.13).
     below, right = (-(-n // multiple) * multiple - n for n in x.shape[1:3])
-    return F.pad(x, (0, 0, 0, right, 0, below)) if below or right else x
+    # A compiler would make a graph for each of the cases.
+    if torch.compiler.is_compiling() or below or right:
+        return F.pad(x, (0, 0, 0, right, 0, below))
+    return x
+
+
+def to_patches(x: Tensor, patch_size: int) -> Tensor:
+    """`(B, H, W, C)` -> `(B, H / patch_size, W / patch_size, patch_size * patch_size * C)`, row by row of a patch."""
+    height, width = x.shape[1] // patch_size, x.shape[2] // patch_size
+    cells = x.unflatten(2, (width, patch_size)).unflatten(1, (height, patch_size))
+    return cells.transpose(2, 3).flatten(3)

@@ -21,7 +21,7 @@ def test_a_heat_map_for_each_result_in_one_scale_with_a_frame() -> None:
 
 def test_overlays_lie_on_the_image_cell_by_cell() -> None:
     image = np.zeros((70, 50, 3), np.uint8)
-    rows = [[Overlay('block 0', torch.rand(3, 2), 32)], [Overlay('block 1', torch.rand(18, 13), 4)] * 2]
+    rows = [[Overlay('block 0', torch.rand(3, 2), (32, 32))], [Overlay('block 1', torch.rand(18, 13), (4, 4))] * 2]
     figure = overlay_figure(image, rows, mark=(10, 20), title='a title')
     drawn = [axes for axes in figure.axes if axes.images]
     assert [axes.get_title() for axes in drawn] == ['block 0', 'block 1', 'block 1']

@@ -51,7 +51,7 @@ def overlays_of(found: dict[str, AttentionMap], query: Query, heads: bool) -> li
         panels = {f'block {name}': weights.mean(dim=0)}
         if heads and len(weights) > 1:
             panels |= {f'block {name}, head {i}': head for i, head in enumerate(weights)}
-        rows.append([Overlay(f'{title}\nhighest {values.max():.1%}', values, block.key_stride)
+        rows.append([Overlay(f'{title}\nhighest {values.max():.1%}', values, block.key_cell)
                      for title, values in panels.items()])
     if heads:
         return rows

@@ -15,6 +15,7 @@ from ..arguments import (
     check_names,
     check_positive,
     check_rates,
+    check_with_cp,
     is_sequence_of_ints,
     parse_arch,
 )
@@ -90,7 +91,8 @@ class CPVT(Backbone):
         drop_path_rate: Stochastic depth of the last block; rises linearly from 0. Defaults to 0.
         frozen_stages: -1 freezes nothing, 0 the patch embedding, the tokens and the position encoding, which all blocks
             share, n >= 1 also the first n blocks: no gradient, eval mode. Defaults to -1.
-        with_cp: Whether blocks recompute their activations in the backward pass to save memory. Defaults to False.
+        with_cp: What the backward pass computes again to save memory. False: the GELUs; 'selective': also norms and the
+            first layers of MLPs, which costs little; True: whole blocks. Defaults to False.
         init_cfg: mmengine's initialisation config; type 'Pretrained' takes the arguments of `load_pretrained`.
             Defaults to None: random (see `init_parameters`).
 
@@ -110,7 +112,7 @@ class CPVT(Backbone):
                  out_type: Literal['featmap', 'cls_token', 'gap', 'raw'] = 'featmap',
                  position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None = dict(type='PEG'),
                  drop_rate: float = 0., attn_drop_rate: float = 0., drop_path_rate: float = 0.,
-                 frozen_stages: int = -1, with_cp: bool = False,
+                 frozen_stages: int = -1, with_cp: bool | Literal['selective'] = False,
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None) -> None:
         super().__init__(init_cfg)
         spec = parse_arch(arch, PlainArch, PLAIN_ARCHS)
@@ -118,6 +120,7 @@ class CPVT(Backbone):
         check_positive('patch_size', patch_size)
         check_positive('in_channels', in_channels)
         check_rates(drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, drop_path_rate=drop_path_rate)
+        check_with_cp(with_cp)
         check_names('an out_type of CPVT', [out_type], OUT_TYPES)
         if out_type == 'cls_token' and not cls_token:
             raise ValueError("out_type is 'cls_token', but cls_token is False: set it to True, or take 'gap'.")

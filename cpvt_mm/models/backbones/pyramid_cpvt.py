@@ -11,7 +11,16 @@ from torch import Tensor, nn
 
 from cpvt_mm.registry import MODELS
 
-from ..arguments import check_img_size, check_keywords, check_positive, check_rates, is_sequence_of_ints, parse_arch
+from ..arguments import (
+    check_img_size,
+    check_keywords,
+    check_names,
+    check_positive,
+    check_rates,
+    check_with_cp,
+    is_sequence_of_ints,
+    parse_arch,
+)
 from ..grid import to_nchw, to_nhwc
 from ..layers import Block, PatchEmbed, init_parameters
 from ..position_encodings import StageSpec, build_position_encodings
@@ -19,6 +28,7 @@ from .base import Backbone
 
 PATCH_SIZES = (4, 2, 2, 2)
 STRIDES = (4, 8, 16, 32)
+SR_MODES = ('conv', 'pool')
 
 
 @dataclass(frozen=True)
@@ -79,20 +89,22 @@ class PyramidStage(nn.Module):
         drop_rate: Dropout after the patch embedding and after projections.
         attn_drop_rate: Dropout of attention weights.
         drop_path_rates: Stochastic depth of each block; as many as there are blocks.
-        with_cp: Whether blocks recompute their activations in the backward pass.
+        with_cp: As of the backbone.
+        sr_mode: As of the backbone.
     """
 
     def __init__(self, in_channels: int, embed_dims: int, patch_size: int, num_heads: int, mlp_ratio: int,
                  sr_ratio: int, grid: tuple[int, int],
                  position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None, drop_rate: float,
-                 attn_drop_rate: float, drop_path_rates: Sequence[float], with_cp: bool) -> None:
+                 attn_drop_rate: float, drop_path_rates: Sequence[float], with_cp: bool | Literal['selective'],
+                 sr_mode: Literal['conv', 'pool']) -> None:
         super().__init__()
         self.patch_embed = PatchEmbed(in_channels, embed_dims, patch_size)
         self.drop = nn.Dropout(drop_rate)
         self.position_encoding = build_position_encodings(
             position_encoding, StageSpec(embed_dims, num_heads, depth=len(drop_path_rates), grid=grid))
         self.blocks = nn.ModuleList(
-            Block(embed_dims, num_heads, mlp_ratio, sr_ratio, drop_rate, attn_drop_rate, rate, with_cp)
+            Block(embed_dims, num_heads, mlp_ratio, sr_ratio, drop_rate, attn_drop_rate, rate, with_cp, sr_mode=sr_mode)
             for rate in drop_path_rates)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -133,7 +145,11 @@ class PyramidCPVT(Backbone):
             mmseg and mmpretrain. Defaults to 1e-6, the original's.
         frozen_stages: -1 freezes nothing, 0 the first patch embedding, n >= 1 the first n stages: they get no
             gradient and stay in eval mode. Defaults to -1.
-        with_cp: Whether blocks recompute their activations in the backward pass to save memory. Defaults to False.
+        with_cp: What the backward pass computes again to save memory. False: the GELUs; 'selective': also norms and the
+            first layers of MLPs, which costs little; True: whole blocks. Defaults to False.
+        sr_mode: How keys and values are reduced: 'conv', by the arch's `sr_ratios`, so that attention grows with the
+            square of the pixels; or 'pool', to 7 x 7 in every stage (PVT v2, arXiv 2106.13797, section 3.2), so that it
+            grows with the pixels. Defaults to 'conv'.
         init_cfg: mmengine's initialisation config; type 'Pretrained' takes the arguments of `load_pretrained`.
             Defaults to None: random (see `init_parameters`).
 
@@ -152,12 +168,15 @@ class PyramidCPVT(Backbone):
                  position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None = dict(type='PEG'),
                  drop_rate: float = 0., attn_drop_rate: float = 0., drop_path_rate: float = 0.,
                  out_norm: bool = False, norm_eps: float | Literal['auto'] = 1e-6, frozen_stages: int = -1,
-                 with_cp: bool = False, init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None) -> None:
+                 with_cp: bool | Literal['selective'] = False, sr_mode: Literal['conv', 'pool'] = 'conv',
+                 init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None) -> None:
         super().__init__(init_cfg)
         spec = parse_arch(arch, Arch, ARCHS)
         check_positive('in_channels', in_channels)
         height, width = check_img_size(img_size)
         check_rates(drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, drop_path_rate=drop_path_rate)
+        check_with_cp(with_cp)
+        check_names('an sr_mode of PyramidCPVT', [sr_mode], SR_MODES)
         stages = range(len(STRIDES))
         if (not is_sequence_of_ints(out_indices) or not out_indices
                 or list(out_indices) != [i for i in stages if i in out_indices]):
@@ -192,7 +211,8 @@ class PyramidCPVT(Backbone):
                 drop_rate=drop_rate,
                 attn_drop_rate=attn_drop_rate,
                 drop_path_rates=drop_path_rates[sum(spec.depths[:i]):sum(spec.depths[:i + 1])],
-                with_cp=with_cp) for i in range(num_stages))
+                with_cp=with_cp,
+                sr_mode=sr_mode) for i in range(num_stages))
         self.out_norms = nn.ModuleDict({
             str(i): nn.LayerNorm(spec.embed_dims[i]) if out_norm else nn.Identity()
             for i in out_indices

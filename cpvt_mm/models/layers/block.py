@@ -66,15 +66,16 @@ class Block(nn.Module):
         with_cp: What the backward pass computes again to save memory. False: the GELU; 'selective': also the norms and
             the first layer of the MLP; True: all of the block. Defaults to False.
         eps: Of both LayerNorms. Defaults to 1e-6, as in the original.
+        sr_mode: As of `Attention`. Defaults to 'conv'.
     """
 
     def __init__(self, embed_dims: int, num_heads: int, mlp_ratio: int, sr_ratio: int = 1, drop_rate: float = 0.,
                  attn_drop_rate: float = 0., drop_path_rate: float = 0., with_cp: bool | Literal['selective'] = False,
-                 eps: float = 1e-6) -> None:
+                 eps: float = 1e-6, sr_mode: Literal['conv', 'pool'] = 'conv') -> None:
         super().__init__()
         self.with_cp = with_cp
         self.norm1 = nn.LayerNorm(embed_dims, eps=eps)
-        self.attn = Attention(embed_dims, num_heads, sr_ratio, drop_rate, attn_drop_rate)
+        self.attn = Attention(embed_dims, num_heads, sr_ratio, drop_rate, attn_drop_rate, sr_mode)
         self.norm2 = nn.LayerNorm(embed_dims, eps=eps)
         self.mlp = MLP(embed_dims, mlp_ratio, drop_rate)
         self.drop_path = DropPath(drop_path_rate)

@@ -63,7 +63,7 @@ class PositionEncoding(nn.Module):
     def encode_qk(self, x: Tensor, grid: Grid) -> Tensor:
         """The queries, and then the keys, of every block, with their grid. `(B, heads, H * W, C / heads)` -> the same.
 
-        `grid.cell` places keys among queries where the keys' grid is coarser.
+        `grid.cell_height` and `grid.cell_width` place keys among queries where the keys' grid is coarser.
         """
         return x
 

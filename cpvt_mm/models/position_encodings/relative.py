@@ -11,7 +11,7 @@ from .cache import cached
 
 
 @cached
-def clipped_offsets(length: int, key_length: int, cell: int, max_distance: int, device: torch.device) -> Tensor:
+def clipped_offsets(length: int, key_length: int, cell: float, max_distance: int, device: torch.device) -> Tensor:
     """How far each key lies from each query along one axis, in tokens, clipped: `(length, key_length)`, float32."""
     offsets = centres(key_length, cell, device) - centres(length, device=device)[:, None]
     return offsets.clamp(-max_distance, max_distance)
@@ -23,7 +23,7 @@ class RelativePE(PositionEncoding):
 
     Shaw et al. (arXiv 1803.02155, section 3.2, equation 4), per axis: the logit is `q . (k + a_rows + a_columns)`,
     divided by the root of the head's channels. Distances are in query tokens and clipped; a key of a reduced grid lies
-    at the centre of the tokens it covers, and between two distances the vector is their mean. Vectors belong to a
+    at the centre of the tokens it covers, and between two distances the vector is interpolated. Vectors belong to a
     block and are shared by its heads; they start as a truncated normal of std 1. Holds queries x keys logits in memory,
     as any bias does.
 
@@ -48,15 +48,14 @@ class RelativePE(PositionEncoding):
 
     def attention_bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor:
         cells = q.unflatten(2, (grid.height, grid.width)) * self.stage.head_dims**-0.5
-        of_rows = self._vectors(self.rows[index], grid.height, key_grid.height, key_grid.cell)
-        of_columns = self._vectors(self.columns[index], grid.width, key_grid.width, key_grid.cell)
+        of_rows = self._vectors(self.rows[index], grid.height, key_grid.height, key_grid.cell_height)
+        of_columns = self._vectors(self.columns[index], grid.width, key_grid.width, key_grid.cell_width)
         by_row = torch.einsum('bnhwc,hkc->bnhwk', cells, of_rows.to(q.dtype))
         by_column = torch.einsum('bnhwc,wkc->bnhwk', cells, of_columns.to(q.dtype))
         return (by_row[..., :, None] + by_column[..., None, :]).flatten(4, 5).flatten(2, 3)
 
-    def _vectors(self, table: Tensor, length: int, key_length: int, cell: int) -> Tensor:
+    def _vectors(self, table: Tensor, length: int, key_length: int, cell: float) -> Tensor:
         """Of each query and key along one axis: `(length, key_length, C / heads)`."""
         places = clipped_offsets(length, key_length, cell, self.max_distance, table.device) + self.max_distance
         below, above = places.floor(), places.ceil()
-        # Offsets are whole or halves, as sr_ratio is odd or even.
-        return (table[below.long()] + table[above.long()]) / 2
+        return torch.lerp(table[below.long()], table[above.long()], (places - below)[..., None].to(table.dtype))

@@ -11,7 +11,7 @@ from .cache import cached
 
 
 @cached
-def rotation(length: int, cell: int, dims: int, temperature: float, device: torch.device) -> Tensor:
+def rotation(length: int, cell: float, dims: int, temperature: float, device: torch.device) -> Tensor:
     """Cosines and sines of `dims / 2` angles for each cell of one axis: `(2, length, dims / 2)`, float32."""
     frequencies = temperature**(-torch.arange(0, dims, 2, dtype=torch.float32, device=device) / dims)
     angles = centres(length, cell, device)[:, None] * frequencies
@@ -46,8 +46,9 @@ class RotaryPE(PositionEncoding):
 
     def encode_qk(self, x: Tensor, grid: Grid) -> Tensor:
         dims = x.shape[-1] // 2
-        y_rotation = rotation(grid.height, grid.cell, dims, self.temperature, x.device)[:, :, None]  # (2, H, 1, dims/2)
-        x_rotation = rotation(grid.width, grid.cell, dims, self.temperature, x.device)[:, None]  # (2, 1, W, dims/2)
+        of_rows = rotation(grid.height, grid.cell_height, dims, self.temperature, x.device)
+        of_columns = rotation(grid.width, grid.cell_width, dims, self.temperature, x.device)
+        y_rotation, x_rotation = of_rows[:, :, None], of_columns[:, None]  # (2, H, 1, dims/2), (2, 1, W, dims/2)
         cells = x.unflatten(2, (grid.height, grid.width))  # (B, heads, H, W, C / heads)
         y_first, y_second, x_first, x_second = cells.chunk(4, dim=-1)
         turned = [*turn(y_first, y_second, y_rotation), *turn(x_first, x_second, x_rotation)]

@@ -7,6 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cpvt_mm import ARCHS, PyramidCPVT
+from cpvt_mm.models.layers import Attention
 from tests.conftest import GOLDEN, NARROW, WITH_CP, kept_bytes, pretrained
 from tests.encodings import ENCODINGS
 
@@ -243,6 +244,20 @@ def test_every_encoding_reaches_every_stage_at_odd_sizes(name: str) -> None:
         assert (plain - encoded).abs().max() > 1e-4
 
 
+@torch.no_grad()
+@pytest.mark.parametrize('name', ENCODINGS)
+def test_pooled_attention_sees_49_keys_at_any_size(name: str) -> None:
+    model = PyramidCPVT(NARROW, position_encoding=ENCODINGS[name], sr_mode='pool').eval()
+    keys = []
+    for module in model.modules():
+        if isinstance(module, Attention):
+            module.register_forward_pre_hook(lambda module, args: keys.append(args[0].k.shape[2]))
+    assert [tuple(output.shape[2:]) for output in model(torch.randn(1, 3, 230, 250))] == [
+        (58, 63), (29, 32), (15, 16), (8, 8)]
+    assert set(keys) == {49}
+    assert all(output.isfinite().all() for output in model(torch.randn(2, 3, 20, 33)))
+
+
 def test_tokens_are_not_copied_between_layouts() -> None:
     model = PyramidCPVT(NARROW).eval()
     copies = []
@@ -250,7 +265,7 @@ def test_tokens_are_not_copied_between_layouts() -> None:
     class Copies(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             result = func(*args, **(kwargs or {}))
-            if func.name() in ('aten::clone', 'aten::copy_', 'aten::_to_copy'):
+            if func.name() in ('aten::clone', 'aten::copy_', 'aten::_to_copy', 'aten::cat'):
                 copies.append(tuple(result.shape))
             return result
 
@@ -266,6 +281,8 @@ def test_outputs_are_contiguous_for_roi_align(backbone: PyramidCPVT) -> None:
 
 
 @pytest.mark.parametrize(('kwargs', 'error', 'words'), [
+    (dict(with_cp='all'), ValueError, ('with_cp', 'all', 'selective')),
+    (dict(sr_mode='mean'), ValueError, ('sr_mode', 'mean', 'conv, pool')),
     (dict(arch='huge'), ValueError, ('huge', 'arch', 'nano, tiny, small, base, large')),
     (dict(arch={k: v for k, v in NARROW.items() if k != 'depths'}), ValueError, ('arch', 'depths')),
     (dict(arch=dict(NARROW, width=3)), ValueError, ('width', 'sr_ratios')),

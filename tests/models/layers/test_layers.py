@@ -5,6 +5,7 @@ from torch import nn
 
 from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.layers import Attention, Block, DropPath, PatchEmbed
+from cpvt_mm.models.layers.pooled import Pooled
 from cpvt_mm.models.position_encodings import PositionEncodings
 
 NOTHING = PositionEncodings()
@@ -25,8 +26,21 @@ def test_attention_is_softmax_attention_over_the_reduced_grid(sr_ratio: int) -> 
         heads.append(weights @ v[..., part])
     expected = attention.proj(torch.cat(heads, -1)).reshape(x.shape)
     projected = attention.project(x, x, NOTHING, 0)
-    assert (projected.grid, projected.key_grid) == (Grid(5, 7), Grid(-(-5 // sr_ratio), -(-7 // sr_ratio), sr_ratio))
+    assert projected.grid == Grid(5, 7)
+    assert projected.key_grid == Grid(-(-5 // sr_ratio), -(-7 // sr_ratio), sr_ratio, sr_ratio)
     torch.testing.assert_close(attention(projected).reshape(x.shape), expected)
+
+
+def test_pooled_keys_are_means_of_seven_by_seven_parts() -> None:
+    pooled, x = Pooled(6), torch.randn(2, 14, 21, 6)
+    means = x.unflatten(2, (7, 3)).unflatten(1, (7, 2)).mean(dim=(2, 4))
+    torch.testing.assert_close(pooled(x), F.gelu(pooled.norm(pooled.proj(means))))
+    assert pooled(torch.randn(1, 3, 50, 6)).shape == (1, 3, 7, 6)
+
+
+def test_pooled_keys_lie_among_the_queries() -> None:
+    attention, x = Attention(embed_dims=12, num_heads=3, sr_ratio=2, sr_mode='pool'), torch.randn(1, 10, 5, 12)
+    assert attention.project(x, x, NOTHING, 0).key_grid == Grid(7, 5, 10 / 7, 1)
 
 
 def test_block_is_pre_norm_with_two_residual_branches() -> None:

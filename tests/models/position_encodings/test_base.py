@@ -88,7 +88,7 @@ def test_a_list_combines_and_order_of_points_is_kept() -> None:
 
 
 def test_biases_add_up() -> None:
-    at = torch.randn(1, 2, 4, 4), 0, Grid(2, 2), Grid(1, 2, 2)
+    at = torch.randn(1, 2, 4, 4), 0, Grid(2, 2), Grid(1, 2, 2, 2)
     one = build_position_encodings(dict(type='FirstKeyOnly'), STAGE).attention_bias(*at)
     two = build_position_encodings([dict(type='FirstKeyOnly')] * 2, STAGE).attention_bias(*at)
     assert torch.equal(two, 2 * one)

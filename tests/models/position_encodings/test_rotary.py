@@ -22,7 +22,7 @@ def rotated(vector: torch.Tensor, y: float, x: float, temperature: float) -> tor
 
 @pytest.mark.parametrize('cell', [1, 2, 3])
 def test_turns_each_cell_by_the_place_of_its_centre(stage: StageSpec, cell: int) -> None:
-    grid, vectors = Grid(3, 5, cell), torch.randn(1, 2, 15, 8)
+    grid, vectors = Grid(3, 5, cell, cell), torch.randn(1, 2, 15, 8)
     encoded = RotaryPE(stage, temperature=50.).encode_qk(vectors, grid)
     for i in range(15):
         # A key covers `cell` tokens a side, of which the first is token `cell` times its own index.
@@ -44,7 +44,7 @@ def test_logits_depend_on_how_far_apart_query_and_key_are(stage: StageSpec) -> N
 def test_a_key_of_a_reduced_grid_lies_amid_its_tokens(stage: StageSpec) -> None:
     encoding, vector = RotaryPE(stage), torch.randn(1, 2, 1, 8)
     tokens = encoding.encode_qk(vector.expand(-1, -1, 9, -1), Grid(3, 3))
-    key = encoding.encode_qk(vector, Grid(1, 1, cell=3))
+    key = encoding.encode_qk(vector, Grid(1, 1, 3, 3))
     torch.testing.assert_close(key, tokens[:, :, 4:5])
 
 

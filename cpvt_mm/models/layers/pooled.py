@@ -1,0 +1,29 @@
+"""Keys and values from a grid of fixed size."""
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..grid import to_nchw, to_nhwc
+from .linear import Linear
+
+POOL_SIZE = 7
+
+
+class Pooled(nn.Module):
+    """Mean over 7 x 7 parts of the grid, linear, LayerNorm, GELU (PVT v2, arXiv 2106.13797, section 3.2, "linear SRA").
+
+    Parts share a row or column where the grid's sides are no multiples of 7; a side of fewer cells stays as it is.
+
+    Args:
+        embed_dims: Channels of a token.
+        eps: Of the LayerNorm. Defaults to 1e-5.
+    """
+
+    def __init__(self, embed_dims: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.proj = Linear(embed_dims, embed_dims)
+        self.norm = nn.LayerNorm(embed_dims, eps=eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, H, W, C)` -> `(B, min(H, 7), min(W, 7), C)`."""
+        size = tuple(min(side, POOL_SIZE) for side in x.shape[1:3])
+        return F.gelu(self.norm(self.proj(to_nhwc(F.adaptive_avg_pool2d(to_nchw(x), size)))))
