@@ -81,7 +81,7 @@ def _measure(subject: Subject, candidate: Candidate, setting: Setting, limit: in
     torch.set_num_threads(setting.threads)
     try:
         if subject.device == 'cpu':
-            _limit(int(SHARE * _free_bytes()) if limit is None else limit)
+            _limit(most_bytes() if limit is None else limit)
         step = subject.step(candidate, setting)
         first_call = CLOCKS[subject.device](step.run)
         return Usage((_peak_on_gpu if subject.device == 'cuda' else _peak)(step), first_call)
@@ -123,14 +123,14 @@ def _status(name: str) -> int:
     return 1024 * int(re.search(rf'{name}:\s*(\d+) kB', Path('/proc/self/status').read_text())[1])
 
 
-def _free_bytes() -> int:
-    """What can be had without swapping; also within the limit of a container."""
+def most_bytes() -> int:
+    """What a process may take: most of what can be had without swapping, also within the limit of a container."""
     found = re.search(r'MemAvailable:\s*(\d+) kB', Path('/proc/meminfo').read_text())
     free = 1024 * int(found[1])
     with suppress(OSError, ValueError):  # there need be none
         group = Path('/sys/fs/cgroup')
         free = min(free, int((group / 'memory.max').read_text()) - int((group / 'memory.current').read_text()))
-    return free
+    return int(SHARE * free)
 
 
 def _limit(number: int) -> None:

@@ -38,6 +38,9 @@ class Results:
             if not resume:
                 raise UserError(f'{self.path} is there already: add --resume to go on from it, or name another '
                                 '--out-dir.')
+            if not (folder / 'run.json').exists():
+                raise UserError(f'{self.path} has no run.json beside it, which tells what its rows are of: name '
+                                'another --out-dir.')
             was = json.loads((folder / 'run.json').read_text())
             changed = [key for key in run if was.get(key) != run[key]]
             if changed:

@@ -12,7 +12,7 @@ from cpvt_mm.analysis.report import Row
 
 from . import gemm
 from .candidates import Candidate, CannotMeasure
-from .memory import Usage, measure_alone
+from .memory import Usage, measure_alone, most_bytes
 from .settings import DTYPES, Setting
 from .steps import Step, Subject
 from .timing import CLOCKS, interleave
@@ -40,13 +40,14 @@ def measure_group(subject: Subject, candidates: Sequence[Candidate], setting: Se
     measured: dict[str, tuple[Candidate, Step, Usage]] = {}
     failures: dict[str, str] = {}
     parts = len(candidates) + rounds
+    limit = most_bytes() if subject.device == 'cpu' else None  # the same for all, though the first stay for their turns
     with _cold_compiler(any(candidate.shapes for candidate in candidates)):
         for index, candidate in enumerate(candidates):
             on_progress(f'{setting}: memory of {candidate}', index / parts)
             try:
                 # Built here first, since that is soon known to fail.
                 step = subject.step(candidate, setting)
-                measured[str(candidate)] = candidate, step, measure_alone(subject, candidate, setting)
+                measured[str(candidate)] = candidate, step, measure_alone(subject, candidate, setting, limit)
             except CannotMeasure as error:
                 failures[str(candidate)] = str(error)
         differences = {name: subject.max_abs_diff(step, setting) for name, (_, step, _) in measured.items()}

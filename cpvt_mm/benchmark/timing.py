@@ -16,7 +16,7 @@ def cpu_seconds(call: Call) -> float:
 
 
 def cuda_seconds(call: Call) -> float:
-    """How long the GPU is busy with a call, from the first kernel to the last."""
+    """What passes on the GPU's clock with a call, from the first kernel to the last."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     start.record()

@@ -49,7 +49,7 @@ def check_rates(**rates: float) -> None:
 
 def check_with_cp(with_cp: bool | str) -> None:
     """Raises a ValueError unless it is False, True or 'selective'."""
-    if with_cp not in (False, True, 'selective'):
+    if not isinstance(with_cp, bool) and with_cp != 'selective':
         raise ValueError(f"with_cp is {with_cp!r}, but must be False, True or 'selective'.")
 
 

@@ -7,6 +7,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
+def is_traced() -> bool:
+    """Whether what runs is recorded to run again at other sizes: by torch.compile, torch.export or torch.jit.trace."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
 class Grid(NamedTuple):
     """The cells of a token grid, and where they lie.
 
@@ -83,7 +88,7 @@ def pad_to_multiple(x: Tensor, multiple: int) -> Tensor:
     # Not -n % multiple: torch.compile fails on the remainder of a negative size that changes (2.13).
     below, right = (-(-n // multiple) * multiple - n for n in x.shape[1:3])
     # A compiler would make a graph for each of the cases.
-    if torch.compiler.is_compiling() or below or right:
+    if is_traced() or below or right:
         return F.pad(x, (0, 0, 0, right, 0, below))
     return x
 

@@ -13,7 +13,7 @@ from .subjects import SETTING, Told
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is not what is tested here."""
-    def measure_alone(subject: Told, candidate: Candidate, setting: object) -> Usage:
+    def measure_alone(subject: Told, candidate: Candidate, setting: object, limit: int) -> Usage:
         if candidate.name == 'huge':
             raise CannotMeasure('out of memory')
         return Usage(7_500_000, 12.5)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from cpvt_mm.models.grid import Grid, centres, on_grid, pad_to_multiple, resample, to_nchw, to_nhwc
+from cpvt_mm.models.grid import Grid, centres, on_grid, pad_to_multiple, resample, to_nchw, to_nhwc, to_patches
 
 
 def test_layouts_are_views_of_the_same_memory() -> None:
@@ -47,3 +47,10 @@ def test_nothing_is_copied_where_there_is_nothing_to_do() -> None:
 def test_a_table_that_fits_is_not_resampled(shape: tuple[int, ...], size: tuple[int, ...]) -> None:
     table = torch.randn(shape)
     assert resample(table, size) is table
+
+
+def test_patches_are_read_row_by_row() -> None:
+    x = torch.arange(24).reshape(1, 4, 6, 1)
+    patches = to_patches(x, 2)
+    assert patches.shape == (1, 2, 3, 4)
+    assert patches[0, 1, 2].tolist() == [16, 17, 22, 23]

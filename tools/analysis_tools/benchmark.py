@@ -66,7 +66,8 @@ def benchmark(args: argparse.Namespace) -> None:
     subject, candidates = choose_subject(args), choose_candidates(args)
     settings = [Setting(mode, *size, *rest) for mode, *rest, size in itertools.product(
         args.modes, args.batch_sizes, args.dtypes, args.threads, map(parse_size, args.sizes))]
-    run = dict(vars(subject), rounds=args.rounds, warmup=args.warmup, **describe(args.device))
+    run = dict(vars(subject), candidates=list(map(str, candidates)), rounds=args.rounds, warmup=args.warmup,
+               **describe(args.device))
     results = Results(args.out_dir, run, args.resume)
     with Progress(TextColumn('{task.description}'), BarColumn(), TimeElapsedColumn()) as progress:
         task = progress.add_task('', total=len(settings))
@@ -102,7 +103,8 @@ def choose_subject(args: argparse.Namespace) -> Subject:
 def choose_candidates(args: argparse.Namespace) -> list[Candidate]:
     names = args.candidates or [name for name, peer in PEERS.items() if peer.type or not args.config]
     chosen = list(map(parse_candidate, dict.fromkeys(names)))
-    return [dataclasses.replace(candidate, shapes=shapes) for candidate in chosen for shapes in (None, *args.compile)]
+    ways = dict.fromkeys((None, *args.compile))
+    return [dataclasses.replace(candidate, shapes=shapes) for candidate in chosen for shapes in ways]
 
 
 def report(results: Results, args: argparse.Namespace) -> str:
@@ -111,7 +113,8 @@ def report(results: Results, args: argparse.Namespace) -> str:
     head = '\n'.join(f'- {key}: {value}' for key, value in results.run.items())
     write_text(args.out_dir / 'table.md', f'{head}\n\n{table}')
     title = f'{Path(args.config).stem if args.config else args.arch}, {results.run["machine"]}'
-    write_figure(args.out_dir / 'plot.png', plot(results.rows, title))
+    if any(row['min_s'] for row in results.rows):
+        write_figure(args.out_dir / 'plot.png', plot(results.rows, title))
     return table
 
 

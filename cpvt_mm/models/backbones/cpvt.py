@@ -91,8 +91,8 @@ class CPVT(Backbone):
         drop_path_rate: Stochastic depth of the last block; rises linearly from 0. Defaults to 0.
         frozen_stages: -1 freezes nothing, 0 the patch embedding, the tokens and the position encoding, which all blocks
             share, n >= 1 also the first n blocks: no gradient, eval mode. Defaults to -1.
-        with_cp: What the backward pass computes again to save memory. False: the GELUs; 'selective': also norms and the
-            first layers of MLPs, which costs little; True: whole blocks. Defaults to False.
+        with_cp: What the backward pass computes again to save memory. False: nothing, but GELUs on a CPU; 'selective':
+            all but attention and the projection after it; True: whole blocks. Defaults to False.
         init_cfg: mmengine's initialisation config; type 'Pretrained' takes the arguments of `load_pretrained`.
             Defaults to None: random (see `init_parameters`).
 

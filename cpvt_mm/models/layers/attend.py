@@ -1,4 +1,4 @@
-"""Scaled dot-product attention that never holds queries times keys."""
+"""Scaled dot-product attention, a few queries at a time."""
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -9,6 +9,8 @@ from .linear import linear, on_cpu
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, drop_rate: float = 0.) -> Tensor:
     """Softmax of `q @ k.mT / sqrt(d) + bias`, times `v` (arXiv 1706.03762, section 3.2.1).
+
+    Queries times keys are never held as a whole, except with `drop_rate` on a CPU, and for a bias that is learnt.
 
     A head is a network of two layers, with softmax between them, whose weights are its keys and its values; on a CPU it
     is run as one where it is large. All else is left to torch's function: bias, dropout, other devices, compilers.

@@ -1,16 +1,13 @@
-"""Doing a few tokens at a time, and cheap things twice: less memory, and less time on a CPU."""
+"""Two layers after one another on a CPU, a few tokens at a time."""
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import FunctionCtx
 from torch.nn.grad import conv2d_weight
-from torch.utils.checkpoint import checkpoint
 
-from .linear import as_row, linear, on_cpu
-
-Result = TypeVar('Result')
+from .linear import as_row, linear
 
 # Numbers of the widest layer that a thread is given at a time: 2 MiB in float32, which stay in the cache.
 NUMBERS_PER_THREAD = 2**19
@@ -23,31 +20,13 @@ def rows_of_band(width: int) -> int:
     return max(NUMBERS_PER_THREAD * torch.get_num_threads() // width, LEAST_ROWS)
 
 
-def in_bands(function: Callable[[Tensor], Tensor], x: Tensor, width: int) -> Tensor:
-    """Applies `function`, which treats every token alone, to bands of tokens on a CPU, else to all at once.
-
-    What is between the layers of `function` then stays in the cache. Memory of this size that is got from the system
-    anew for each tensor costs as much as to compute what is written there (docs/performance.md).
-
-    Args:
-        function: `(n, C)` -> `(n, C')` for any n.
-        x: `(..., C)`.
-        width: Numbers per token that the widest layer in `function` has.
-
-    Returns:
-        `(..., C')`.
-    """
-    tokens = x.flatten(0, -2)
-    bands = tokens.split(rows_of_band(width)) if on_cpu(x) else [tokens]
-    outs = [function(band) for band in bands]
-    return (torch.cat(outs) if len(outs) > 1 else outs[0]).unflatten(0, x.shape[:-1])
-
-
 def lean_linear(inner: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: Tensor | None,
                 *parameters: Tensor) -> Tensor:
     """`linear(inner(x, *parameters), weight, bias)`, of which the backward pass keeps but the arguments.
 
-    `inner` is computed again in the backward pass, and on a CPU in bands in both.
+    Both passes go by bands of tokens, the backward pass computes `inner` again. What is between the layers stays in the
+    cache: memory of this size that is got from the system anew for each tensor costs as much as to compute what is
+    written there (docs/performance.md). For tensors where `on_cpu` holds.
 
     Args:
         inner: `(n, C)` and `parameters` -> `(n, width)` for any n; treats every token alone, without randomness.
@@ -57,12 +36,8 @@ def lean_linear(inner: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: T
         parameters: What else `inner` has gradients for.
 
     Returns:
-        `(..., C')`.
+        `(..., C')`. Its gradients have none: to differentiate twice raises a RuntimeError.
     """
-    if torch.compiler.is_compiling():  # the compiler itself chooses what to keep
-        return linear(inner(x, *parameters), weight, bias)
-    if not on_cpu(x):
-        return recomputed(lambda *args: linear(inner(*args), weight, bias), x, *parameters)
     return _LeanLinear.apply(inner, x.flatten(0, -2), weight, bias, *parameters).unflatten(0, x.shape[:-1])
 
 
@@ -75,30 +50,37 @@ class _LeanLinear(torch.autograd.Function):
                 *parameters: Tensor) -> Tensor:
         ctx.inner = inner
         ctx.save_for_backward(x, weight, *parameters)
-        return in_bands(lambda band: linear(inner(band, *parameters), weight, bias), x, width=weight.shape[1])
+        bands = x.split(rows_of_band(weight.shape[1]))
+        outs = [linear(inner(band, *parameters), weight, bias) for band in bands]
+        return torch.cat(outs) if len(outs) > 1 else outs[0]
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Any, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError('A gradient of this backbone on a CPU cannot be differentiated again: compute it in '
+                               'float64, or without create_graph.')
         x, weight, *parameters = ctx.saved_tensors
-        transposed = weight.t().contiguous()
-        rows = rows_of_band(weight.shape[1])
-        grad_x, grad_weight = torch.empty_like(x), torch.zeros_like(weight)
-        grad_parameters = [torch.zeros_like(parameter) for parameter in parameters]
-        for band, grad_band, grad_out in zip(x.split(rows), grad_x.split(rows), grad.split(rows), strict=True):
+        _, needs_x, needs_weight, needs_bias, *need_others = ctx.needs_input_grad
+        transposed, rows = weight.t().contiguous(), rows_of_band(weight.shape[1])
+        grad_x = torch.empty_like(x) if needs_x else None
+        grad_weight = torch.zeros_like(weight) if needs_weight else None
+        others = [torch.zeros_like(tensor) if needed else None
+                  for tensor, needed in zip(parameters, need_others, strict=True)]
+        for start in range(0, len(x), rows):
+            band = slice(start, start + rows)
             with torch.enable_grad():
-                inputs = [tensor.detach().requires_grad_() for tensor in (band, *parameters)]
-                hidden = ctx.inner(*inputs)
-            grads = torch.autograd.grad(hidden, inputs, linear(grad_out, transposed))
-            for total, part in zip((grad_band, *grad_parameters), grads, strict=True):
-                total.add_(part) if total is not grad_band else total.copy_(part)
-            grad_weight += conv2d_weight(as_row(hidden.detach()), (*weight.shape, 1, 1), as_row(grad_out))[..., 0, 0]
-        grad_bias = grad.sum(dim=0) if ctx.needs_input_grad[3] else None
-        return None, grad_x, grad_weight, grad_bias, *grad_parameters
-
-
-def recomputed(function: Callable[..., Result], *args: object) -> Result:
-    """`function(*args)`, of which the backward pass keeps nothing but `args`: it computes the rest again, as far as the
-    last layer that needs its input. What `function` draws at random is the same again.
-    """
-    return checkpoint(function, *args, use_reentrant=False) if torch.is_grad_enabled() else function(*args)
+                tokens = x[band].detach().requires_grad_(needs_x)
+                leaves = [tensor.detach().requires_grad_(needed)
+                          for tensor, needed in zip(parameters, need_others, strict=True)]
+                hidden = ctx.inner(tokens, *leaves)
+            if hidden.requires_grad:
+                hidden.backward(linear(grad[band], transposed))
+            if grad_x is not None:
+                grad_x[band] = tokens.grad
+            if grad_weight is not None:
+                shape = (*weight.shape, 1, 1)
+                grad_weight += conv2d_weight(as_row(hidden.detach()), shape, as_row(grad[band])).flatten(1)
+            for total, leaf in zip(others, leaves, strict=True):
+                if total is not None:
+                    total += leaf.grad
+        return None, grad_x, grad_weight, grad.sum(dim=0) if needs_bias else None, *others

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from ..grid import Grid
 from ..position_encodings import PositionEncodings
 from .attention import Attention, Projected
-from .bands import Result, lean_linear, recomputed
+from .bands import lean_linear
 from .drop_path import DropPath
-from .linear import Linear, linear
+from .linear import Linear, linear, on_cpu
+from .recompute import Result, recomputed
 
 
 class MLP(nn.Module):
@@ -30,26 +31,34 @@ class MLP(nn.Module):
         self.fc2 = Linear(mlp_ratio * embed_dims, embed_dims)
         self.drop = nn.Dropout(drop_rate)
 
-    def forward(self, x: Tensor, norm: nn.LayerNorm, keep_hidden: bool) -> Tensor:
+    def forward(self, x: Tensor, norm: nn.LayerNorm, recompute: bool) -> Tensor:
         """`(..., C)` -> `(..., C)`.
 
         Args:
             x: Tokens.
             norm: Applied to them first.
-            keep_hidden: Whether the backward pass keeps the hidden layer, before its activation, or computes it again.
+            recompute: Whether the backward pass computes norm and hidden layer again, instead of keeping them.
         """
-        parameters = norm.weight, norm.bias, self.fc1.weight, self.fc1.bias
-        expand = partial(_expand, eps=norm.eps)
-        if self.training and self.drop.p:
-            x = expand(x, *parameters) if keep_hidden else recomputed(expand, x, *parameters)
-            return self.drop(self.fc2(self.drop(F.gelu(x))))
-        if keep_hidden:
-            return lean_linear(F.gelu, expand(x, *parameters), self.fc2.weight, self.fc2.bias)
-        return lean_linear(lambda *args: F.gelu(expand(*args)), x, self.fc2.weight, self.fc2.bias, *parameters)
+        if not on_cpu(x) or not self._is_plain(norm):
+            return recomputed(self._forward, x, norm) if recompute else self._forward(x, norm)
+        if torch.is_grad_enabled() and not recompute:
+            return lean_linear(F.gelu, self.fc1(norm(x)), self.fc2.weight, self.fc2.bias)
+        return lean_linear(partial(_expand, eps=norm.eps), x, self.fc2.weight, self.fc2.bias, norm.weight, norm.bias,
+                           self.fc1.weight, self.fc1.bias)
+
+    def _forward(self, x: Tensor, norm: nn.LayerNorm) -> Tensor:
+        return self.drop(self.fc2(self.drop(F.gelu(self.fc1(norm(x))))))
+
+    def _is_plain(self, norm: nn.LayerNorm) -> bool:
+        """Whether nobody has replaced or hooked a layer, so that its weights are all there is to it; nor drops any."""
+        layers = ((norm, nn.LayerNorm), (self.fc1, Linear), (self.fc2, Linear))
+        return not (self.training and self.drop.p) and all(
+            type(layer) is cls and not layer._forward_hooks and not layer._forward_pre_hooks for layer, cls in layers)
 
 
 def _expand(x: Tensor, norm_weight: Tensor, norm_bias: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    return linear(F.layer_norm(x, x.shape[-1:], norm_weight, norm_bias, eps), weight, bias)
+    """Norm, first layer and activation: `(..., C)` -> `(..., mlp_ratio * C)`."""
+    return F.gelu(linear(F.layer_norm(x, x.shape[-1:], norm_weight, norm_bias, eps), weight, bias))
 
 
 class Block(nn.Module):
@@ -63,8 +72,8 @@ class Block(nn.Module):
         drop_rate: Dropout after projections. Defaults to 0.
         attn_drop_rate: Dropout of attention weights. Defaults to 0.
         drop_path_rate: Stochastic depth of this block. Defaults to 0.
-        with_cp: What the backward pass computes again to save memory. False: the GELU; 'selective': also the norms and
-            the first layer of the MLP; True: all of the block. Defaults to False.
+        with_cp: What the backward pass computes again to save memory. False: nothing, but GELUs on a CPU; 'selective':
+            all but attention and the projection after it; True: all. Defaults to False.
         eps: Of both LayerNorms. Defaults to 1e-6, as in the original.
         sr_mode: As of `Attention`. Defaults to 'conv'.
     """
@@ -91,8 +100,7 @@ class Block(nn.Module):
         """
         attention = self._recomputed(True, self._attention, x, position_encoding, index, grid)
         x = x + self.drop_path(attention.reshape(x.shape))
-        keep_hidden = torch.is_grad_enabled() and not self.with_cp
-        return x + self.drop_path(self.mlp(x, self.norm2, keep_hidden))
+        return x + self.drop_path(self.mlp(x, self.norm2, recompute=bool(self.with_cp)))
 
     def _attention(self, x: Tensor, *place: Any) -> Tensor:
         return self.attn(self._recomputed('selective', self._project, x, *place))

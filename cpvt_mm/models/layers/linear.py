@@ -3,13 +3,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..grid import to_nchw, to_nhwc
+from ..grid import is_traced, to_nchw, to_nhwc
 
 
 def on_cpu(x: Tensor) -> bool:
     """Whether to take what is faster on a CPU: for float32, in eager mode, and if there is anything to do."""
-    return (x.is_cpu and x.dtype == torch.float32 and not torch.compiler.is_compiling()
-            and not torch.is_autocast_enabled('cpu') and x.numel() > 0)
+    return (x.is_cpu and x.dtype == torch.float32 and x.numel() > 0 and not is_traced()
+            and not torch.is_autocast_enabled('cpu') and torch.backends.mkldnn.is_available()
+            and torch.backends.mkldnn.enabled)
 
 
 def as_row(x: Tensor) -> Tensor:

@@ -1,9 +1,8 @@
 """Patches to tokens: the entry of a stage, and the reduction of keys and values inside attention."""
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..grid import pad_to_multiple, to_nchw, to_nhwc, to_patches
+from ..grid import is_traced, pad_to_multiple, to_nchw, to_nhwc, to_patches
 
 
 class PatchEmbed(nn.Module):
@@ -31,7 +30,7 @@ class PatchEmbed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """`(B, H, W, in_channels)` -> `(B, ceil(H / patch_size), ceil(W / patch_size), embed_dims)`."""
         x = pad_to_multiple(x, self.patch_size)
-        if torch.compiler.is_compiling():
+        if is_traced():
             # For convolutions torch's compiler makes a graph for each range of sizes.
             weight = to_nhwc(self.proj.weight).flatten(1)
             return self.norm(F.linear(to_patches(x, self.patch_size), weight, self.proj.bias))

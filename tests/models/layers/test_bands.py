@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from cpvt_mm.models.layers import Block, bands
 from cpvt_mm.models.layers.attend import attend
-from cpvt_mm.models.layers.bands import in_bands, lean_linear, recomputed, rows_of_band
+from cpvt_mm.models.layers.bands import lean_linear, rows_of_band
 from cpvt_mm.models.position_encodings import PositionEncodings
 from tests.conftest import WITH_CP
 
@@ -21,14 +21,6 @@ def test_a_band_holds_as_much_as_the_threads_keep_in_cache() -> None:
     threads = torch.get_num_threads()
     assert rows_of_band(width=1024) == 512 * threads
     assert rows_of_band(width=2**30) == 512
-
-
-def test_bands_are_put_together_in_order(narrow_bands: None) -> None:
-    lengths = []
-    x = torch.randn(3, 5, 2)
-    out = in_bands(lambda band: lengths.append(len(band)) or band.repeat(1, 2), x, width=4)
-    assert torch.equal(out, x.repeat(1, 1, 2))
-    assert lengths == [7, 7, 1]
 
 
 def gradients(out: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -94,10 +86,50 @@ def test_a_block_in_bands_is_the_block(with_cp: bool | str, monkeypatch: pytest.
         torch.testing.assert_close(block(x, PositionEncodings(), 0), expected)
 
 
-def test_recomputed_draws_the_same_random_numbers_again() -> None:
-    x = torch.randn(100, requires_grad=True)
-    out = recomputed(lambda x: F.dropout(x.square()), x)
-    dropped = out == 0
-    out.sum().backward()
-    assert 0 < dropped.sum() < 100
-    assert torch.equal(x.grad == 0, dropped)
+def test_frozen_weights_get_no_gradient_and_cost_none(narrow_bands: None) -> None:
+    x, weight, scale = torch.randn(20, 6, requires_grad=True), torch.randn(3, 6), torch.randn(6)
+    out = lean_linear(lambda x, scale: F.gelu(x * scale), x, weight, None, scale)
+    torch.testing.assert_close(gradients(out, x), gradients(F.linear(F.gelu(x * scale), weight), x))
+    weight.requires_grad_()
+    out = lean_linear(lambda x, scale: F.gelu(x * scale), x.detach(), weight, None, scale)
+    torch.testing.assert_close(gradients(out, weight), gradients(F.linear(F.gelu(x.detach() * scale), weight), weight))
+    out = lean_linear(lambda x, scale: F.gelu(x * scale), x.detach(), weight, None, scale)
+    out.sum().backward()  # whose gradient is a view of one number
+    torch.testing.assert_close(weight.grad, F.gelu(x.detach() * scale).sum(0).expand(3, -1))
+
+
+def test_it_says_that_it_cannot_be_differentiated_twice() -> None:
+    x, weight = torch.randn(20, 6, requires_grad=True), torch.randn(3, 6, requires_grad=True)
+    with pytest.raises(RuntimeError, match='cannot be differentiated again'):
+        torch.autograd.grad(lean_linear(F.gelu, x, weight, None).sum(), x, create_graph=True)
+
+
+@torch.no_grad()
+def test_a_layer_that_was_replaced_or_hooked_is_called() -> None:
+    block, x = Block(embed_dims=8, num_heads=2, mlp_ratio=4), torch.randn(2, 6, 5, 8)
+    seen = []
+    hooks = [layer.register_forward_hook(lambda layer, args, out: seen.append(layer))
+             for layer in (block.norm2, block.mlp.fc1, block.mlp.fc2)]
+    expected = block(x, PositionEncodings(), 0)
+    assert seen == [block.norm2, block.mlp.fc1, block.mlp.fc2]
+    for hook in hooks:
+        hook.remove()
+    torch.testing.assert_close(block(x, PositionEncodings(), 0), expected)
+    block.mlp.fc1 = nn.Sequential(block.mlp.fc1, nn.Tanh())
+    assert (block(x, PositionEncodings(), 0) - expected).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize('drop_rate', [0., 0.1])
+def test_a_block_keeps_little(drop_rate: float) -> None:
+    x, kept = torch.randn(1, 20, 20, 8, requires_grad=True), {}
+    for with_cp in WITH_CP:
+        block = Block(embed_dims=8, num_heads=2, mlp_ratio=8, drop_rate=drop_rate, with_cp=with_cp)
+        storages: dict[int, int] = {}
+        with torch.autograd.graph.saved_tensors_hooks(
+                lambda t, s=storages: s.update({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes()}) or t,
+                lambda t: t):
+            block(x, PositionEncodings(), 0)
+        for parameter in block.parameters():
+            storages.pop(parameter.untyped_storage().data_ptr(), None)
+        kept[with_cp] = sum(storages.values()) / x.untyped_storage().nbytes()  # in tokens
+    assert kept[True] < 3 and kept['selective'] < 11 and kept[False] < 36

@@ -150,7 +150,7 @@ def test_target_qk_is_attention_with_values_of_the_plain_tokens() -> None:
     v = attn.kv(attn.sr(block.norm1(x)))[..., 6:].reshape(1, 6, 2, 3)
     weights = (torch.einsum('bihc,bjhc->bhij', q, k) / 3**0.5).softmax(-1)
     y = x + attn.proj(torch.einsum('bhij,bjhc->bihc', weights, v).reshape(x.shape))
-    torch.testing.assert_close(block(x, encodings, 1), y + block.mlp(y, block.norm2, keep_hidden=True))
+    torch.testing.assert_close(block(x, encodings, 1), y + block.mlp(y, block.norm2, recompute=False))
     plain = block(x, build_position_encodings(None, encodings[0].stage), 1)
     torch.testing.assert_close(block(x, encodings, 2), plain)
     assert not torch.equal(block(x, encodings, 1), plain)

@@ -1,0 +1,28 @@
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from cpvt_mm import PyramidCPVT
+
+SIZES = [(224, 224), (256, 320), (200, 333), (96, 128), (320, 224), (167, 333), (64, 64), (256, 384), (231, 100),
+         (288, 288)]
+
+
+@pytest.mark.parametrize('mode', ['forward', 'train'])
+def test_ten_sizes_recompile_at_most_twice(mode: str) -> None:
+    torch.compiler.reset()
+    model = PyramidCPVT('nano').train(mode == 'train')
+    counter = CompileCounterWithBackend('aot_eager')
+    compiled = torch.compile(model, backend=counter, dynamic=True, fullgraph=True)
+    for size in SIZES:
+        image = torch.randn(1, 3, *size)
+        results = []
+        for run in (compiled, model):
+            with torch.set_grad_enabled(mode == 'train'):
+                outputs = run(image)
+            if mode == 'train':
+                model.zero_grad()
+                sum(output.square().mean() for output in outputs).backward()
+            results.append([*outputs, *(p.grad for p in model.parameters() if p.grad is not None)])
+        torch.testing.assert_close(*results, rtol=1e-3, atol=1e-4)
+    assert 1 <= counter.frame_count <= 3
