@@ -34,6 +34,8 @@ def test_the_peak_is_that_of_the_fastest_product() -> None:
 
 def test_products_count_two_operations_for_a_multiply_add(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('cpvt_mm.benchmark.gemm.SIDES', dict(cpu=(8,)))
-    (operations, call), = products('cpu', torch.bfloat16).values()
-    assert operations == 2 * 8**3
-    assert call().shape == (8, 8) and call().dtype is torch.bfloat16
+    found = products('cpu', torch.bfloat16)
+    assert list(found) == ['product of 8 x 8', 'linear of 8 x 8']
+    for operations, call in found.values():
+        assert operations == 2 * 8**3
+        assert call().shape == (8, 8) and call().dtype is torch.bfloat16
