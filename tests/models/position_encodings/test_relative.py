@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -6,10 +8,10 @@ from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.layers import Block, init_parameters
 
 
-@pytest.mark.parametrize('cell', [1, 2, 3])
-def test_the_key_gets_a_vector_for_its_distance_along_each_axis(stage: StageSpec, cell: int) -> None:
+@pytest.mark.parametrize('cell', [1, 2, 3, 1.25])
+def test_the_key_gets_a_vector_for_its_distance_along_each_axis(stage: StageSpec, cell: float) -> None:
     encoding = RelativePE(stage, max_distance=2)
-    grid, key_grid = Grid(3, 5), Grid(-(-3 // cell), -(-5 // cell), cell, cell)
+    grid, key_grid = Grid(3, 5), Grid(math.ceil(3 / cell), math.ceil(5 / cell), cell, cell)
     q = torch.randn(1, 2, 15, 8)
     bias = encoding.attention_bias(q, 1, grid, key_grid)
     assert bias.shape == (1, 2, grid.size, key_grid.size)
