@@ -11,6 +11,7 @@ import pytest
 import torch
 from mmengine.logging import MMLogger
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cpvt_mm import CPVT, PyramidCPVT
 
@@ -64,6 +65,18 @@ def log(request: pytest.FixtureRequest) -> list[tuple[str, str]]:
     handler.emit = lambda record: records.append((record.levelname, record.getMessage()))
     MMLogger.get_instance(request.node.name, log_level='INFO').addHandler(handler)
     return records
+
+
+class Operators(TorchDispatchMode):
+    """Records the names of all operators that run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.add(func.name())
+        return func(*args, **(kwargs or {}))
 
 
 WITH_CP = (False, 'selective', True)

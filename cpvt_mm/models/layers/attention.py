@@ -35,7 +35,6 @@ class Projected(NamedTuple):
         return (logits if self.bias is None else logits + self.bias).softmax(dim=-1)
 
 
-
 class Attention(nn.Module):
     """Attention whose keys and values may come from a reduced grid (PVT, arXiv 2102.12122, section 3.3).
 

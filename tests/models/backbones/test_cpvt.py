@@ -3,12 +3,11 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from cpvt_mm import CPVT
 from cpvt_mm.models.backbones.cpvt import PLAIN_ARCHS
 from cpvt_mm.models.grid import Grid
-from tests.conftest import WITH_CP, kept_bytes
+from tests.conftest import WITH_CP, Operators, kept_bytes
 from tests.encodings import ENCODINGS
 
 NARROW = dict(embed_dims=48, depth=3, num_heads=3)
@@ -223,18 +222,6 @@ def test_state_dict_stays_as_it_is_at_any_size(name: str) -> None:
     after = model.state_dict()
     assert list(before) == list(after)
     assert all(torch.equal(before[key], after[key]) for key in before)
-
-
-class Operators(TorchDispatchMode):
-    """Records the names of all operators that run."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.names.add(func.name())
-        return func(*args, **(kwargs or {}))
 
 
 @every_encoding

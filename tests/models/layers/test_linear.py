@@ -1,19 +1,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from cpvt_mm.models.layers.linear import Linear, linear
-
-
-class Names(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.names.add(func.name())
-        return func(*args, **(kwargs or {}))
+from tests.conftest import Operators
 
 
 @pytest.mark.parametrize('shape', [(6,), (1, 6), (5, 6), (2, 3, 4, 6), (0, 6), (2, 700, 900, 6)])
@@ -26,9 +16,9 @@ def test_it_is_a_matrix_product_at_any_shape(shape: tuple[int, ...]) -> None:
 
 def test_on_a_cpu_it_is_a_convolution_in_float32_only() -> None:
     layer = Linear(64, 3)
-    with Names() as float32:
+    with Operators() as float32:
         layer(torch.randn(500, 64))
     assert 'aten::convolution' in float32.names and 'aten::clone' not in float32.names
-    with Names() as float64:
+    with Operators() as float64:
         layer.double()(torch.randn(500, 64).double())
     assert 'aten::convolution' not in float64.names
