@@ -4,7 +4,9 @@ mmengine imports `<scope>.registry` by itself, so `type='cpvt_mm.PyramidCPVT'` i
 """
 import importlib
 
+from mmengine.registry import HOOKS as MMENGINE_HOOKS
 from mmengine.registry import MODELS as MMENGINE_MODELS
+from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS
 from mmengine.registry import Registry
 
 # Parts built on mmpretrain. They are imported, and import it, when a config names them.
@@ -25,6 +27,11 @@ class ModelRegistry(Registry):
 
 
 MODELS = ModelRegistry('model', parent=MMENGINE_MODELS, scope='cpvt_mm', locations=['cpvt_mm.models'])
+
+HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='cpvt_mm', locations=['cpvt_mm.hooks'])
+OPTIM_WRAPPER_CONSTRUCTORS = Registry(
+    'optimizer wrapper constructor', parent=MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS, scope='cpvt_mm',
+    locations=['cpvt_mm.optim'])
 
 # Parts of a backbone, never built by another scope: a root of its own.
 POSITION_ENCODINGS = Registry(
