@@ -9,18 +9,20 @@ from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS
 from mmengine.registry import Registry
 
-# Parts built on mmpretrain. They are imported, and import it, when a config names them.
-OF_MMPRETRAIN = {
+# Parts built on mmdet, mmseg or mmpretrain. They are imported, and import it, when a config names them.
+OF_LIBRARIES = {
+    'DetDataPreprocessor': 'cpvt_mm.models.data_preprocessors.detection',
+    'SegDataPreProcessor': 'cpvt_mm.models.data_preprocessors.segmentation',
     'DistilledClassifier': 'cpvt_mm.models.classifiers',
     'DistilledHead': 'cpvt_mm.models.heads',
 }
 
 
 class ModelRegistry(Registry):
-    """A registry that imports what is built on mmpretrain only when it is asked for."""
+    """A registry that imports what is built on another library only when it is asked for."""
 
     def get(self, key: str) -> type | None:
-        module = OF_MMPRETRAIN.get(key.removeprefix(f'{self.scope}.'))
+        module = OF_LIBRARIES.get(key.removeprefix(f'{self.scope}.'))
         if module:
             importlib.import_module(module)
         return super().get(key)

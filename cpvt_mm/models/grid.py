@@ -80,13 +80,31 @@ def to_nhwc(x: Tensor) -> Tensor:
     return x.permute(0, 2, 3, 1)
 
 
+def fit(x: Tensor, height: int, width: int) -> Tensor:
+    """`(B, C, H, W)` -> `(B, C, height, width)`: zero rows below and columns on the right, or less of `x`, or `x`."""
+    # A compiler would make a graph for each of the cases.
+    if is_traced() or x.shape[2:] != (height, width):
+        return F.pad(x, (0, width - x.shape[3], 0, height - x.shape[2]))
+    return x
+
+
+def round_up(length: int, multiple: int) -> int:
+    """The next multiple; `length` itself if it is one."""
+    # Not -length % multiple: torch.compile fails on the remainder of a negative size that changes (2.13).
+    return -(-length // multiple) * multiple
+
+
+def num_cells(size: tuple[int, int], stride: int) -> tuple[int, int]:
+    """Rows and columns of the grid that an image of this height and width has at a stride; a begun cell counts."""
+    return -(-size[0] // stride), -(-size[1] // stride)
+
+
 def pad_to_multiple(x: Tensor, multiple: int) -> Tensor:
     """Zero rows below and zero columns to the right, until both sides of the grid are multiples.
 
     `(B, H, W, C)` -> `(B, ceil(H / multiple) * multiple, ceil(W / multiple) * multiple, C)`; `x` itself if they are.
     """
-    # Not -n % multiple: torch.compile fails on the remainder of a negative size that changes (2.13).
-    below, right = (-(-n // multiple) * multiple - n for n in x.shape[1:3])
+    below, right = (round_up(length, multiple) - length for length in x.shape[1:3])
     # A compiler would make a graph for each of the cases.
     if is_traced() or below or right:
         return F.pad(x, (0, 0, 0, right, 0, below))

@@ -19,10 +19,10 @@ from ..arguments import (
     is_sequence_of_ints,
     parse_arch,
 )
-from ..grid import Grid, to_nchw, to_nhwc
+from ..grid import Grid, num_cells, to_nchw, to_nhwc
 from ..layers import Block, PatchEmbed, init_parameters
 from ..position_encodings import StageSpec, build_position_encodings
-from .base import Backbone
+from .base import Backbone, Output
 
 OUT_TYPES = ('featmap', 'cls_token', 'gap', 'raw')
 
@@ -93,6 +93,8 @@ class CPVT(Backbone):
             share, n >= 1 also the first n blocks: no gradient, eval mode. Defaults to -1.
         with_cp: What the backward pass computes again to save memory. False: nothing, but GELUs on a CPU; 'selective':
             all but attention and the projection after it; True: whole blocks. Defaults to False.
+        padding: 'exact': features of an image in a padded batch are those it has alone (see `forward`). Defaults to
+            None: they depend on the sizes of its neighbours, as in other backbones.
         init_cfg: mmengine's initialisation config; type 'Pretrained' takes the arguments of `load_pretrained`.
             Defaults to None: random (see `init_parameters`).
 
@@ -113,12 +115,12 @@ class CPVT(Backbone):
                  position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None = dict(type='PEG'),
                  drop_rate: float = 0., attn_drop_rate: float = 0., drop_path_rate: float = 0.,
                  frozen_stages: int = -1, with_cp: bool | Literal['selective'] = False,
+                 padding: Literal['exact'] | None = None,
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None) -> None:
-        super().__init__(init_cfg)
+        super().__init__(padding, in_channels, init_cfg)
         spec = parse_arch(arch, PlainArch, PLAIN_ARCHS)
         height, width = check_img_size(img_size)
         check_positive('patch_size', patch_size)
-        check_positive('in_channels', in_channels)
         check_rates(drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, drop_path_rate=drop_path_rate)
         check_with_cp(with_cp)
         check_names('an out_type of CPVT', [out_type], OUT_TYPES)
@@ -148,7 +150,7 @@ class CPVT(Backbone):
         self.dist_token = make_token(spec.embed_dims) if dist_token else None
         self.drop = nn.Dropout(drop_rate)
         self.position_encoding = build_position_encodings(position_encoding, StageSpec(
-            spec.embed_dims, spec.num_heads, depth, grid=(-(-height // patch_size), -(-width // patch_size))))
+            spec.embed_dims, spec.num_heads, depth, grid=num_cells((height, width), patch_size)))
         # The rates depend on the whole depth, also where out_indices leaves blocks out.
         self.blocks = nn.ModuleList(
             Block(spec.embed_dims, spec.num_heads, spec.mlp_ratio, drop_rate=drop_rate, attn_drop_rate=attn_drop_rate,
@@ -157,7 +159,7 @@ class CPVT(Backbone):
         self.apply(init_parameters)
         self._freeze()
 
-    def forward(self, x: Tensor) -> tuple[Tensor | tuple[Tensor, Tensor], ...]:
+    def encode(self, x: Tensor) -> tuple[Output, ...]:
         """`(B, in_channels, H, W)` -> one output for each of out_indices, that of the last block after the last norm.
 
         With h = ceil(H / patch_size) and w = ceil(W / patch_size), and E = 0, 1 or 2 class and distillation tokens:
@@ -179,7 +181,7 @@ class CPVT(Backbone):
                 outs.append(self._output(self.norm(x) if block is self.blocks[-1] else x, grid))
         return tuple(outs)
 
-    def _output(self, x: Tensor, grid: Grid) -> Tensor | tuple[Tensor, Tensor]:
+    def _output(self, x: Tensor, grid: Grid) -> Output:
         patches = x[:, self.num_extra_tokens:]
         if self.out_type == 'raw':
             return x
@@ -188,6 +190,15 @@ class CPVT(Backbone):
             return to_nchw(patches.unflatten(1, (grid.height, grid.width))).contiguous()
         pooled = x[:, 0] if self.out_type == 'cls_token' else patches.mean(dim=1)
         return pooled if self.dist_token is None else (pooled, x[:, self.num_extra_tokens - 1])
+
+    def fit_output(self, out: Output, stride: int, padded: tuple[int, int], size: tuple[int, int]) -> Output:
+        if self.out_type == 'featmap':
+            return super().fit_output(out, stride, padded, size)
+        if self.out_type == 'raw':
+            extra, patches = out[:, :self.num_extra_tokens], out[:, self.num_extra_tokens:]
+            patches = to_nchw(patches.unflatten(1, num_cells(padded, stride)))
+            return torch.cat([extra, to_nhwc(super().fit_output(patches, stride, padded, size)).flatten(1, 2)], dim=1)
+        return out
 
     def train(self, mode: bool = True) -> 'CPVT':
         """Sets the mode of what is not frozen."""

@@ -21,7 +21,7 @@ from ..arguments import (
     is_sequence_of_ints,
     parse_arch,
 )
-from ..grid import to_nchw, to_nhwc
+from ..grid import num_cells, to_nchw, to_nhwc
 from ..layers import Block, PatchEmbed, init_parameters
 from ..position_encodings import StageSpec, build_position_encodings
 from .base import Backbone
@@ -150,6 +150,8 @@ class PyramidCPVT(Backbone):
         sr_mode: How keys and values are reduced: 'conv', by the arch's `sr_ratios`, so that attention grows with the
             square of the pixels; or 'pool', to 7 x 7 in every stage (PVT v2, arXiv 2106.13797, section 3.2), so that it
             grows with the pixels. Defaults to 'conv'.
+        padding: 'exact': features of an image in a padded batch are those it has alone (see `forward`). Defaults to
+            None: they depend on the sizes of its neighbours, as in other backbones.
         init_cfg: mmengine's initialisation config; type 'Pretrained' takes the arguments of `load_pretrained`.
             Defaults to None: random (see `init_parameters`).
 
@@ -169,10 +171,10 @@ class PyramidCPVT(Backbone):
                  drop_rate: float = 0., attn_drop_rate: float = 0., drop_path_rate: float = 0.,
                  out_norm: bool = False, norm_eps: float | Literal['auto'] = 1e-6, frozen_stages: int = -1,
                  with_cp: bool | Literal['selective'] = False, sr_mode: Literal['conv', 'pool'] = 'conv',
+                 padding: Literal['exact'] | None = None,
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None) -> None:
-        super().__init__(init_cfg)
+        super().__init__(padding, in_channels, init_cfg)
         spec = parse_arch(arch, Arch, ARCHS)
-        check_positive('in_channels', in_channels)
         height, width = check_img_size(img_size)
         check_rates(drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, drop_path_rate=drop_path_rate)
         check_with_cp(with_cp)
@@ -206,7 +208,7 @@ class PyramidCPVT(Backbone):
                 num_heads=spec.num_heads[i],
                 mlp_ratio=spec.mlp_ratios[i],
                 sr_ratio=spec.sr_ratios[i],
-                grid=(-(-height // STRIDES[i]), -(-width // STRIDES[i])),
+                grid=num_cells((height, width), STRIDES[i]),
                 position_encoding=position_encoding,
                 drop_rate=drop_rate,
                 attn_drop_rate=attn_drop_rate,
@@ -223,7 +225,7 @@ class PyramidCPVT(Backbone):
         self.apply(init_parameters)
         self._freeze()
 
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+    def encode(self, x: Tensor) -> tuple[Tensor, ...]:
         """`(B, in_channels, H, W)` -> for each of out_indices `(B, C, ceil(H / stride), ceil(W / stride))`."""
         x = to_nhwc(x.contiguous(memory_format=torch.channels_last))
         outs = []

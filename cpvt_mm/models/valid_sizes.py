@@ -1,0 +1,44 @@
+"""How large the images of a padded batch are, and which of them are padded alike."""
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from torch import Tensor
+
+from .grid import round_up
+
+# Height and width in pixels.
+Size: TypeAlias = tuple[int, int]
+
+
+def attach_valid_sizes(batch: Tensor, sizes: Sequence[Size]) -> None:
+    """Has a batch `(B, C, H, W)` tell the sizes that its images have without their padding.
+
+    They travel with this very tensor, through wrappers of the model and autocast; what is computed from it has none.
+    """
+    batch.valid_sizes = [(int(height), int(width)) for height, width in sizes]
+
+
+def valid_sizes_of(batch: Tensor) -> list[Size] | None:
+    """The sizes that `attach_valid_sizes` gave it, or None."""
+    return getattr(batch, 'valid_sizes', None)
+
+
+def check_valid_sizes(sizes: Sequence[Size], batch: Tensor) -> list[Size]:
+    """The sizes as tuples of ints; raises a ValueError if they are not those of images in `batch`, `(B, C, H, W)`."""
+    sizes = [tuple(map(int, size)) for size in sizes]
+    if len(sizes) != len(batch):
+        raise ValueError(f'valid_sizes are {len(sizes)}, but must be a height and a width for each of the '
+                         f'{len(batch)} images of the batch.')
+    for i, size in enumerate(sizes):
+        if len(size) != 2 or any(not 1 <= side <= limit for side, limit in zip(size, batch.shape[2:], strict=True)):
+            raise ValueError(f'valid_sizes[{i}] is {size}, but must be a height and a width, at least 1 and at most '
+                             f'those of the batch, {tuple(batch.shape[2:])}.')
+    return sizes
+
+
+def by_padded_size(sizes: Sequence[Size], multiple: int) -> dict[Size, list[int]]:
+    """Which images are equally large once their sides are completed to multiples: their places in the batch."""
+    members: dict[Size, list[int]] = {}
+    for i, (height, width) in enumerate(sizes):
+        members.setdefault((round_up(height, multiple), round_up(width, multiple)), []).append(i)
+    return members

@@ -1,0 +1,210 @@
+"""One line of a config, `data_preprocessor.type`, tells `padding='exact'` how large the images of a batch are."""
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from mmdet.apis import DetInferencer
+from mmdet.testing import demo_mm_inputs
+from mmengine.config import Config, ConfigDict
+from mmengine.hub import get_config
+from mmengine.model import MMDistributedDataParallel
+from mmengine.optim import OptimWrapper
+from mmengine.registry import MODELS, DefaultScope
+from mmengine.structures import PixelData
+from mmseg.apis import MMSegInferencer
+from mmseg.structures import SegDataSample
+from torch import Tensor, nn
+
+from cpvt_mm import PyramidCPVT
+from cpvt_mm.engine import load_config
+from cpvt_mm.swap import swap_backbone
+from tests.conftest import MASK_RCNN, ROOT, UPERNET, WITH_CP
+
+SIZES = [(96, 128), (50, 70), (64, 96)]
+
+
+def exact(cfg: Config) -> Config:
+    """With the option and the one line that it needs."""
+    cfg.model.backbone.padding = 'exact'
+    cfg.model.data_preprocessor.type = f'cpvt_mm.{cfg.model.data_preprocessor.type}'
+    return cfg
+
+
+def mask_rcnn() -> Config:
+    return exact(load_config(MASK_RCNN))
+
+
+def retinanet() -> Config:
+    cfg = load_config(ROOT / 'configs/pyramid_cpvt/retinanet_pyramid-cpvt-t_fpn_1x_coco.py')
+    cfg.model.backbone.arch, cfg.model.backbone.drop_path_rate = 'nano', 0.
+    cfg.model.neck.in_channels = [32, 64, 128, 192]
+    return exact(cfg)
+
+
+def detr() -> Config:
+    cfg = swap_backbone(get_config('mmdet::detr/detr_r50_8xb2-150e_coco.py'), arch='nano')
+    cfg.model.backbone.drop_path_rate = 0.
+    return exact(cfg)
+
+
+def upernet() -> Config:
+    return exact(load_config(UPERNET))
+
+
+DETECTORS = {'mask-rcnn': mask_rcnn, 'retinanet': retinanet, 'detr': detr}
+
+
+def build(cfg: Config) -> nn.Module:
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        return MODELS.build(cfg.model)
+
+
+@contextmanager
+def seen(model: nn.Module) -> Iterator[list[tuple[Tensor, tuple[Tensor, ...]]]]:
+    """The batches that a model's backbone gets, and its outputs."""
+    calls: list[tuple[Tensor, tuple[Tensor, ...]]] = []
+    hook = model.backbone.register_forward_hook(lambda _, args, outs: calls.append((args[0], outs)))
+    yield calls
+    hook.remove()
+
+
+def assert_features_are_those_of_alone(model: nn.Module, batch: Tensor, outputs: tuple[Tensor, ...],
+                                       sizes: list[tuple[int, int]], atol: float = 1e-4) -> None:
+    plain = PyramidCPVT('nano')
+    plain.load_state_dict(model.backbone.state_dict())
+    plain.train(model.training)
+    indices = getattr(model.backbone, 'out_indices', range(4))
+    for image, (height, width), *outs in zip(batch, sizes, *outputs, strict=True):
+        alone = F.pad(image[None, :, :height, :width], (0, -width % 32, 0, -height % 32))
+        with torch.no_grad():
+            expected = plain(alone)
+        for out, index in zip(outs, indices, strict=True):
+            rows, columns = expected[index].shape[2:]
+            expected_map = expected[index][0, :, :out.shape[1], :out.shape[2]]
+            torch.testing.assert_close(out[:, :rows, :columns].float(), expected_map, rtol=0, atol=atol)
+            assert not out[:, rows:].any() and not out[..., columns:].any()
+
+
+def detection_batch(num_classes: int = 5) -> dict[str, list]:
+    return demo_mm_inputs(len(SIZES), [(3, *size) for size in SIZES], num_items=[2] * len(SIZES),
+                          num_classes=num_classes, with_mask=True, device='cpu')
+
+
+def segmentation_batch(sizes: list[tuple[int, int]] = SIZES) -> dict[str, list]:
+    samples = [SegDataSample(gt_sem_seg=PixelData(data=torch.randint(6, (1, *size))),
+                             metainfo=dict(img_shape=size, ori_shape=size)) for size in sizes]
+    return dict(inputs=[torch.randint(256, (3, *size), dtype=torch.uint8) for size in sizes], data_samples=samples)
+
+
+def training_batch(model: nn.Module) -> dict[str, list]:
+    return segmentation_batch() if hasattr(model, 'decode_head') else detection_batch()
+
+
+@pytest.mark.parametrize('kind', [*DETECTORS, 'upernet'])
+def test_a_step_of_training(kind: str) -> None:
+    model = build({**DETECTORS, 'upernet': upernet}[kind]()).train()
+    data = model.data_preprocessor(training_batch(model), training=True)
+    with seen(model) as calls:
+        losses = model(**data, mode='loss')
+    loss, _ = model.parse_losses(losses)
+    loss.backward()
+    (batch, outputs), = calls
+    assert_features_are_those_of_alone(model, batch, outputs, SIZES)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('kind', DETECTORS)
+def test_prediction(kind: str) -> None:
+    model = build(DETECTORS[kind]()).eval()
+    with seen(model) as calls:
+        results = model.test_step(detection_batch())
+    assert len(results) == len(SIZES)
+    (batch, outputs), = calls
+    assert_features_are_those_of_alone(model, batch, outputs, SIZES)
+
+
+@pytest.mark.parametrize('with_cp', WITH_CP)
+@pytest.mark.parametrize('cfg', [mask_rcnn, upernet])
+def test_wrapped_for_several_processes_in_mixed_precision_with_checkpointing(
+        cfg: Callable[[], Config], with_cp: bool | str, tmp_path: Path) -> None:
+    cfg = cfg()
+    cfg.model.backbone.with_cp = with_cp
+    model = build(cfg).train()
+    torch.distributed.init_process_group('gloo', init_method=f'file://{tmp_path}/group', rank=0, world_size=1)
+    try:
+        wrapped = MMDistributedDataParallel(model, device_ids=None, broadcast_buffers=False)
+        optimizer = OptimWrapper(torch.optim.SGD(model.parameters(), lr=0.))
+        autocast = torch.autocast('cpu', torch.bfloat16) if cfg.default_scope == 'mmseg' else nullcontext()
+        with seen(model) as calls, autocast:
+            wrapped.train_step(training_batch(model), optimizer)
+    finally:
+        torch.distributed.destroy_process_group()
+    (batch, outputs), = calls
+    assert_features_are_those_of_alone(model, batch, outputs, SIZES, 1e-4 if cfg.default_scope == 'mmdet' else 0.2)
+
+
+@torch.no_grad()
+def test_test_time_augmentation_of_a_detector() -> None:
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        tta_cfg = ConfigDict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=9)
+        tta = MODELS.build(dict(type='DetTTAModel', tta_cfg=tta_cfg, module=retinanet().model)).eval()
+    plain, flipped = detection_batch(), detection_batch()
+    for sample, other in zip(plain['data_samples'], flipped['data_samples'], strict=True):
+        sample.set_metainfo(dict(flip=False, flip_direction=None))
+        other.set_metainfo(dict(flip=True, flip_direction='horizontal'))
+    with seen(tta.module) as calls:
+        results = tta.test_step({key: [plain[key], flipped[key]] for key in plain})
+    assert len(results) == len(SIZES) and len(calls) == 2
+    for batch, outputs in calls:
+        assert_features_are_those_of_alone(tta.module, batch, outputs, SIZES)
+
+
+def test_the_detectors_inferencer() -> None:
+    inferencer = DetInferencer(mask_rcnn(), device='cpu', palette='random', show_progress=False)
+    with seen(inferencer.model) as calls:
+        inferencer([np.random.randint(0, 256, (*size, 3), dtype=np.uint8) for size in ((96, 160), (160, 60))],
+                   batch_size=2)
+    (batch, outputs), = calls
+    assert batch.shape == (2, 3, 160, 160)
+    assert_features_are_those_of_alone(inferencer.model, batch, outputs, [(96, 160), (160, 60)])
+
+
+def test_the_segmentors_inferencer() -> None:
+    cfg = upernet()
+    cfg.model.data_preprocessor.test_cfg = dict(size_divisor=64)
+    inferencer = MMSegInferencer(cfg, classes=('a',) * 6, palette=[[0, 0, 0]] * 6, device='cpu')
+    inferencer.show_progress = False
+    with seen(inferencer.model) as calls:
+        inferencer(np.random.randint(0, 256, (90, 150, 3), dtype=np.uint8))
+    (batch, outputs), = calls
+    assert batch.shape == (1, 3, 128, 192)
+    assert_features_are_those_of_alone(inferencer.model, batch, outputs, [(96, 160)])
+
+
+def test_batch_augmentations_that_resize_are_followed() -> None:
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        preprocessor = MODELS.build(dict(type='cpvt_mm.DetDataPreprocessor', pad_size_divisor=32,
+                                         batch_augments=[dict(type='BatchResize', scale=(256, 192))]))
+    data: dict[str, Any] = preprocessor(detection_batch(), training=True)
+    assert data['inputs'].shape[2:] == (192, 256)
+    assert data['inputs'].valid_sizes == [sample.img_shape for sample in data['data_samples']] == [
+        (192, 256), (100, 140), (128, 192)]
+
+
+def test_all_else_is_the_librarys() -> None:
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        ours, theirs = (MODELS.build(dict(type=kind, mean=[1., 2, 3], std=[4., 5, 6], pad_size_divisor=32))
+                        for kind in ('cpvt_mm.DetDataPreprocessor', 'mmdet.DetDataPreprocessor'))
+    raw = detection_batch()
+    data, expected = ours(copy.deepcopy(raw), training=True), theirs(copy.deepcopy(raw), training=True)
+    assert torch.equal(data['inputs'], expected['inputs'])
+    for sample, other in zip(data['data_samples'], expected['data_samples'], strict=True):
+        for name in ('img_shape', 'pad_shape', 'batch_input_shape'):
+            assert sample.get(name) == other.get(name)
+        assert torch.equal(sample.gt_instances.bboxes, other.gt_instances.bboxes)
