@@ -8,13 +8,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
-from .equivariance import Equivariance
 
-
-def equivariance_figure(results: dict[str, Equivariance], margin: int, title: str) -> Figure:
-    """A heat map for each name, all in one scale; the white frame holds the inner cells."""
-    columns = min(len(results), 4)
-    rows = -(-len(results) // columns)
+def error_figure(cells: dict[str, Tensor], margin: int, title: str) -> Figure:
+    """A heat map of relative errors, `(h, w)`, for each name, all in one scale; a white frame leaves out a margin."""
+    columns = min(len(cells), 4)
+    rows = -(-len(cells) // columns)
     figure = Figure(figsize=(max(2.4 * columns + 0.8, 4), 2.5 * rows + 0.8), layout='constrained')
     figure.suptitle(title, fontsize='medium', wrap=True)
     panels = figure.subplots(rows, columns, squeeze=False)
@@ -22,12 +20,13 @@ def equivariance_figure(results: dict[str, Equivariance], margin: int, title: st
     scale = LogNorm(1e-3, 2, clip=True)
     for axes in panels.flat:
         axes.set_axis_off()
-    for axes, (name, result) in zip(panels.flat, results.items(), strict=False):
-        drawn = axes.imshow(result.cells.numpy(), norm=scale, cmap='viridis')
-        height, width = result.cells.shape
-        axes.add_patch(Rectangle((margin - 0.5, margin - 0.5), width - 2 * margin, height - 2 * margin, fill=False,
-                                 edgecolor='white', linewidth=1.5))
-        axes.set_title(f'{name}: {result.error:.2g}', fontsize='medium')
+    for axes, (name, errors) in zip(panels.flat, cells.items(), strict=False):
+        drawn = axes.imshow(errors.numpy(), norm=scale, cmap='viridis')
+        height, width = errors.shape
+        if margin:
+            axes.add_patch(Rectangle((margin - 0.5, margin - 0.5), width - 2 * margin, height - 2 * margin, fill=False,
+                                     edgecolor='white', linewidth=1.5))
+        axes.set_title(name, fontsize='medium')
     figure.colorbar(drawn, ax=panels, label='relative error', shrink=0.8, extend='min')
     return figure
 

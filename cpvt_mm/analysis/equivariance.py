@@ -134,7 +134,7 @@ def draw_weights(backbone: nn.Module, seed: int) -> None:
     """
     generator = torch.Generator().manual_seed(seed)
     for _, module in sorted(backbone.named_modules(), key=lambda named: 'position_encoding' in named[0]):
-        if isinstance(module, nn.LayerNorm):
+        if isinstance(module, (nn.LayerNorm, nn.modules.batchnorm._BatchNorm)):
             continue
         is_matrix = isinstance(module, (nn.Linear, nn.Conv2d))
         for name, parameter in module.named_parameters(recurse=False):

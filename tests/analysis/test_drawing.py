@@ -1,21 +1,20 @@
 import numpy as np
 import torch
 
-from cpvt_mm.analysis.drawing import Overlay, equivariance_figure, grid_figure, overlay_figure
-from cpvt_mm.analysis.equivariance import Equivariance
+from cpvt_mm.analysis.drawing import Overlay, error_figure, grid_figure, overlay_figure
 
 
 def test_a_heat_map_for_each_result_in_one_scale_with_a_frame() -> None:
     cells = torch.rand(6, 8)
     cells[0, 0] = torch.nan
-    results = {name: Equivariance(error, factor * cells, 16)
-               for name, error, factor in [('a', 0.5, 1), ('b', 1e-6, 0), ('c', 1., 2), ('d', 1., 2), ('e', 1., 2)]}
-    figure = equivariance_figure(results, margin=2, title='a title')
+    results = {name: factor * cells for name, factor in [('a: 0.5', 1), ('b', 0), ('c', 2), ('d', 2), ('e', 2)]}
+    figure = error_figure(results, margin=2, title='a title')
     drawn = [axes for axes in figure.axes if axes.images]
-    assert [axes.get_title() for axes in drawn] == ['a: 0.5', 'b: 1e-06', 'c: 1', 'd: 1', 'e: 1']
+    assert [axes.get_title() for axes in drawn] == list(results)
     assert len({axes.images[0].norm for axes in drawn}) == 1
     frame, = drawn[0].patches
     assert (frame.get_xy(), frame.get_width(), frame.get_height()) == ((1.5, 1.5), 4, 2)
+    assert not any(axes.patches for axes in error_figure(results, margin=0, title='').axes if axes.images)
     figure.canvas.draw()
 
 

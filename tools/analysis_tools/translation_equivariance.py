@@ -12,7 +12,7 @@ from mmengine.config import Config, DictAction
 from rich.progress import track
 from torch import Tensor
 
-from cpvt_mm.analysis.drawing import equivariance_figure
+from cpvt_mm.analysis.drawing import error_figure
 from cpvt_mm.analysis.equivariance import (
     ENCODINGS,
     Equivariance,
@@ -100,6 +100,7 @@ def main() -> None:
     what = Path(args.config or f'{args.backbone}-{args.arch}').stem
     title = (f'{what}, features of stride {stride}: a picture moves by {args.shift} pixels on a canvas of '
              f'{args.size} x {args.size}')
+    cells = {f'{name}: {result.error:.2g}': result.cells for name, result in full.items()}
     rows = [dict(encoding=name, error=result.error, error_without_attention=removed.error)
             for name, (result, removed) in results.items()]
     table = '\n'.join([
@@ -108,7 +109,7 @@ def main() -> None:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     write_text(args.out.with_suffix('.md'), table)
     write_text(args.out.with_suffix('.csv'), to_csv(rows))
-    write_figure(args.out.with_suffix('.png'), equivariance_figure(full, args.margin, title))
+    write_figure(args.out.with_suffix('.png'), error_figure(cells, args.margin, title))
     print(table)
     print(f'Also in {args.out.parent}: {", ".join(args.out.stem + suffix for suffix in (".png", ".md", ".csv"))}')
 

@@ -1,0 +1,129 @@
+"""Measures how far an image's features beside a larger image are from those it has alone.
+
+For backbones of any config, with random weights; those of this package also with padding='exact'. Images are smooth
+noise. Writes a table as .md and .csv and, of the maps of one output, a figure.
+"""
+import argparse
+from functools import partial
+from pathlib import Path
+
+import torch
+from rich.progress import Progress, track
+from torch import Tensor, nn
+
+from cpvt_mm.analysis.drawing import error_figure
+from cpvt_mm.analysis.equivariance import ENCODINGS
+from cpvt_mm.analysis.padding import build_backbone, draw_image, features, measure, train_step
+from cpvt_mm.analysis.report import to_csv
+from cpvt_mm.benchmark.timing import cpu_seconds, interleave
+from cpvt_mm.errors import UserError, exit_on_error
+from cpvt_mm.files import write_figure, write_text
+from cpvt_mm.models.backbones.base import Backbone
+from cpvt_mm.models.grid import fit
+from cpvt_mm.models.valid_sizes import Size
+from cpvt_mm.swap.writing import read_config
+
+CONFIGS = Path(__file__).parents[2] / 'configs'
+STOCK = ['mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py', 'mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py',
+         'mmdet::pvt/retinanet_pvt-s_fpn_1x_coco.py', 'mmdet::pvt/retinanet_pvtv2-b2_fpn_1x_coco.py',
+         'mmseg::twins/twins_pcpvt-s_fpn_fpnhead_8xb4-80k_ade20k-512x512.py']
+OURS = [CONFIGS / 'pyramid_cpvt/mask-rcnn_pyramid-cpvt-s_fpn_1x_coco.py',
+        CONFIGS / 'cpvt/mask-rcnn_cpvt-s_sfp_1x_coco.py']
+
+
+def size(text: str) -> Size:
+    height, _, width = text.partition('x')
+    return int(height), int(width)
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('configs', nargs='*', default=[*STOCK, *map(str, OURS)],
+                        help='files, or names such as mmdet::...; not given: five of mmdet and mmseg, two of ours')
+    parser.add_argument('--image', type=size, default=(480, 640), metavar='HxW',
+                        help='pixels of the image that is compared (default: 480x640)')
+    parser.add_argument('--neighbour', type=size, default=(800, 1216), metavar='HxW',
+                        help='pixels of the other image of the batch (default: 800x1216)')
+    parser.add_argument('--encodings', action='store_true',
+                        help='one position encoding after another in the backbones of this package')
+    parser.add_argument('--rounds', type=int, default=0,
+                        help='how often to time forward passes and steps of training, in turns (default: 0)')
+    parser.add_argument('--output', type=int, default=-2, help="which of the backbone's outputs to draw (default: -2)")
+    parser.add_argument('--out', type=Path, default=Path('work_dirs/padding_difference.png'), help='the figure')
+    return parser.parse_args()
+
+
+def build_all(args: argparse.Namespace) -> dict[str, nn.Module]:
+    """The backbones, by name."""
+    models = {}
+    for name in args.configs:
+        cfg = read_config(name)
+        model = build_backbone(cfg)
+        if not isinstance(model, Backbone):
+            models[type(model).__name__] = model
+            continue
+        encodings = ENCODINGS if args.encodings else {'': cfg.model.backbone.get('position_encoding', dict(type='PEG'))}
+        for label, encoding in encodings.items():
+            for padding in (None, 'exact'):
+                what = [type(model).__name__, label, f'padding={padding!r}' if padding else '']
+                models[', '.join(filter(None, what))] = build_backbone(
+                    cfg, position_encoding=encoding, padding=padding)
+    return models
+
+
+def time_all(models: dict[str, nn.Module], images: list[Tensor], sizes: list[Size], rounds: int) -> dict[str, dict]:
+    """Seconds of a forward pass and of a step of training with the batch, the least of all rounds."""
+    batch = torch.cat([fit(image, *sizes[-1]) for image in images])
+    seconds: dict[str, dict[str, float]] = {name: {} for name in models}
+    for what, call, training in (('forward', features, False), ('step', train_step, True)):
+        for model in models.values():
+            model.train(training)
+        calls = {name: partial(call, model, batch, sizes) for name, model in models.items()}
+        with torch.set_grad_enabled(training), Progress() as progress:
+            show = partial(progress.update, progress.add_task(f'Timing a {what}', total=rounds))
+            taken = interleave(calls, rounds, 1, cpu_seconds, lambda done, show=show: show(completed=done))
+        for name in models:
+            seconds[name][f'{what}_s'] = min(taken[name])
+    return seconds
+
+
+@exit_on_error
+def main() -> None:
+    args = parse_args()
+    if any(side > limit for side, limit in zip(args.image, args.neighbour, strict=True)):
+        raise UserError(f'--image {args.image} does not fit beside --neighbour {args.neighbour}: make it smaller.')
+    if args.rounds < 0:
+        raise UserError(f'--rounds is {args.rounds}, but must be at least 0.')
+    models = build_all(args)
+    sizes = [args.image, args.neighbour]
+    images = [draw_image(size, seed) for seed, size in enumerate(sizes)]
+    differences = {name: measure(model, *images) for name, model in track(models.items(), 'Measuring')}
+    seconds = time_all(models, images, sizes, args.rounds) if args.rounds else {}
+    rows = [dict(backbone=name, **{f'error_{i}': difference.error for i, difference in enumerate(of_model)},
+                 max_abs=max(difference.max_abs for difference in of_model), **seconds.get(name, {}))
+            for name, of_model in differences.items()]
+    what = f'{args.image[0]} x {args.image[1]} beside {args.neighbour[0]} x {args.neighbour[1]}'
+    table = to_table(rows, max(map(len, differences.values())), f'Features of an image of {what} pixels')
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    write_text(args.out.with_suffix('.md'), table)
+    write_text(args.out.with_suffix('.csv'), to_csv(rows))
+    maps = {f'{name}: {of_model[args.output % len(of_model)].error:.2g}': of_model[args.output % len(of_model)].cells
+            for name, of_model in differences.items()}
+    write_figure(args.out.with_suffix('.png'), error_figure(maps, 0, f'{what} pixels, compared with alone'))
+    print(table)
+
+
+def to_table(rows: list[dict], num_outputs: int, title: str) -> str:
+    columns = {**{f'error_{i}': f'output {i}' for i in range(num_outputs)}, 'max_abs': 'largest difference',
+               'forward_s': 'forward, s', 'step_s': 'step, s'}
+    columns = {key: name for key, name in columns.items() if any(key in row for row in rows)}
+    lines = [f'{title}, relative error against alone:', '', '| backbone | ' + ' | '.join(columns.values()) + ' |',
+             '|---' * (len(columns) + 1) + '|']
+    for row in rows:
+        cells = [f'{row[key]:.2g}' if key in row else '' for key in columns]
+        lines.append('| ' + ' | '.join([row['backbone'], *cells]) + ' |')
+    return '\n'.join(lines) + '\n'
+
+
+if __name__ == '__main__':
+    main()
