@@ -26,3 +26,8 @@ def test_a_teacher_is_no_part_of_a_classifier(run_tool: Callable[..., str], caps
 
 def test_a_missing_config_is_named(run_tool: Callable[..., str]) -> None:
     assert run_tool('analysis_tools/get_flops.py', 'no.py') == 'error: config no.py does not exist: check the path.'
+
+
+def test_an_image_without_pixels_is_refused(run_tool: Callable[..., str]) -> None:
+    end = run_tool('analysis_tools/get_flops.py', CONFIGS / 'pyramid_cpvt/pyramid-cpvt-s_16xb64_in1k.py', '--shape', 0, 9)
+    assert end == 'error: --shape is 0 9, but both must be at least 1.'

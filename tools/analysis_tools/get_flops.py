@@ -6,7 +6,7 @@ from rich.progress import track
 
 from cpvt_mm.complexity import measure_config
 from cpvt_mm.engine import load_config
-from cpvt_mm.errors import exit_on_error
+from cpvt_mm.errors import UserError, exit_on_error
 
 SHAPES = {'mmdet': (800, 1216), 'mmseg': (512, 512), 'mmpretrain': (224, 224)}
 
@@ -22,6 +22,8 @@ def parse_args() -> argparse.Namespace:
 @exit_on_error
 def main() -> None:
     args = parse_args()
+    if args.shape and min(args.shape) < 1:
+        raise UserError(f'--shape is {args.shape[0]} {args.shape[1]}, but both must be at least 1.')
     rows = []
     for path in track(args.configs, 'Counting'):
         cfg = load_config(path)

@@ -82,6 +82,7 @@ class SimpleFeaturePyramid(BaseModule):
         if not isinstance(num_outs, int) or num_outs < len(strides):
             raise ValueError(f'num_outs is {num_outs!r}, but must be an int of at least {len(strides)}, the number of '
                              'strides.')
+        self.in_channels = in_channels
         self.num_outs = num_outs
         self.levels = nn.ModuleList()
         for stride in strides:
@@ -97,7 +98,13 @@ class SimpleFeaturePyramid(BaseModule):
         """`[..., (B, in_channels, h, w)]`, of which the last is taken -> `num_outs` maps `(B, out_channels, ., .)`.
 
         A map of stride s has `in_stride / s` times h and w, rounded up.
+
+        Raises:
+            ValueError: If the last map is none, or has other channels.
         """
+        if maps[-1].dim() != 4 or maps[-1].shape[1] != self.in_channels:
+            raise ValueError(f'the last map has shape {tuple(maps[-1].shape)}, but must have (B, {self.in_channels}, h, '
+                             "w): the backbone's out_type must be 'featmap', and in_channels its width.")
         outs = [level(maps[-1]).contiguous() for level in self.levels]
         while len(outs) < self.num_outs:
             outs.append(F.max_pool2d(outs[-1], 1, stride=2))

@@ -114,3 +114,9 @@ def test_bad_arguments_are_named(kwargs: dict, error: type[Exception], words: tu
     for word in words:
         assert word in str(caught.value)
     assert '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize('shape', [(2, 8, 4, 6), (2, 16), (2, 24, 16)])
+def test_what_is_no_map_of_the_backbone_is_a_sentence(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r'the last map has shape \(.*\), but must have \(B, 16, h, w\): '):
+        SimpleFeaturePyramid(in_channels=16)([torch.randn(shape)])
