@@ -103,8 +103,8 @@ class SimpleFeaturePyramid(BaseModule):
             ValueError: If the last map is none, or has other channels.
         """
         if maps[-1].dim() != 4 or maps[-1].shape[1] != self.in_channels:
-            raise ValueError(f'the last map has shape {tuple(maps[-1].shape)}, but must have (B, {self.in_channels}, h, '
-                             "w): the backbone's out_type must be 'featmap', and in_channels its width.")
+            raise ValueError(f'the last map has shape {tuple(maps[-1].shape)}, but must have (B, {self.in_channels}, '
+                             "h, w): the backbone's out_type must be 'featmap', and in_channels its width.")
         outs = [level(maps[-1]).contiguous() for level in self.levels]
         while len(outs) < self.num_outs:
             outs.append(F.max_pool2d(outs[-1], 1, stride=2))
