@@ -107,8 +107,9 @@ def main() -> None:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     write_text(args.out.with_suffix('.md'), table)
     write_text(args.out.with_suffix('.csv'), to_csv(rows))
-    maps = {f'{name}: {of_model[args.output % len(of_model)].error:.2g}': of_model[args.output % len(of_model)].cells
-            for name, of_model in differences.items()}
+    drawn = {name: of_model[args.output % len(of_model)] for name, of_model in differences.items()}
+    maps = {'\n'.join([*name.split(', '), f'{difference.error:.2g}']): difference.cells
+            for name, difference in drawn.items()}
     write_figure(args.out.with_suffix('.png'), error_figure(maps, 0, f'{what} pixels, compared with alone'))
     print(table)
 
