@@ -40,7 +40,7 @@ def test_all_are_here() -> None:
         ('mask-rcnn_pyramid-cpvt', 'fpn_amp-ms-crop-3x_coco', 's b l'),
         ('upernet_pyramid-cpvt', '8xb2-160k_ade20k-512x512', 's b l'),
         ('semantic-fpn_pyramid-cpvt', '8xb4-80k_ade20k-512x512', 's b l'),
-        ('mask-rcnn_cpvt', 'sfp_1x_coco', 'ti s b'),
+        ('mask-rcnn_cpvt', 'sfp_1x_coco', 'ti s b'), ('mask-rcnn_cpvt', 'sfp_layer-decay_1x_coco', 'b'),
         ('upernet_cpvt', 'sfp_8xb2-160k_ade20k-512x512', 'ti s b')] for a in sizes.split()}
     found = {path.stem: Config.fromfile(path).model.backbone.arch for path in CONFIGS
              if path not in (*EXAMPLES, *TOYS)}
@@ -83,6 +83,14 @@ def test_schedules_are_those_of_the_sources(pattern: str, lr: float, weight_deca
         assert cfg.auto_scale_lr.base_batch_size == 8 * cfg.train_dataloader.batch_size == batch
         assert cfg.model.backbone.drop_path_rate == drop_path_rate
         assert (cfg.optim_wrapper.type == 'AmpOptimWrapper') == ('amp' in path.stem)
+
+
+def test_layers_of_a_vit_b_learn_at_vitdets_rates() -> None:
+    folder = ROOT / 'configs/cpvt'
+    cfg, base = (Config.fromfile(folder / f'mask-rcnn_cpvt-b_sfp_{rest}_coco.py') for rest in ('layer-decay_1x', '1x'))
+    assert cfg.optim_wrapper.pop('constructor') == 'cpvt_mm.LayerDecayOptimWrapperConstructor'
+    assert cfg.optim_wrapper.paramwise_cfg.pop('layer_decay_rate') == 0.7
+    assert cfg.to_dict() == base.to_dict()
 
 
 @pytest.mark.parametrize('path', [path for path in CONFIGS if path not in EXAMPLES], ids=lambda path: path.stem)

@@ -1,12 +1,13 @@
 """What both backbones do with images of several sizes, and with `init_cfg`."""
 import logging
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 import torch
 from mmengine.logging import print_log
 from mmengine.model import BaseModule, PretrainedInit
-from torch import Tensor
+from torch import Tensor, nn
 
 from cpvt_mm.checkpoints.loading import load_pretrained
 from cpvt_mm.errors import UserError
@@ -121,6 +122,15 @@ class Backbone(BaseModule):
             raise ValueError(f'images are {x.dtype}, but the weights {wanted}: normalise and convert the images, or '
                              'convert the weights.')
 
+    @property
+    @abstractmethod
+    def num_blocks(self) -> int:
+        """Blocks that are built, of all stages."""
+
+    @abstractmethod
+    def _block_of(self, name: str) -> int:
+        """The block that a parameter belongs to, of all stages; -1: what is before them, `num_blocks`: after them."""
+
     def init_weights(self) -> None:
         """Initialises as mmengine does, except that `load_pretrained` reads checkpoints, last.
 
@@ -144,8 +154,42 @@ class Backbone(BaseModule):
                 raise UserError(f'init_cfg is {cfg}, but must name a checkpoint: a path or a URL.')
             load_pretrained(self, **{key: value for key, value in cfg.items() if key != 'type'})
 
+    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
+        """The layer of a parameter, for learning rates that differ by layer.
+
+        The name and signature are mmpretrain's, whose `LearningRateDecayOptimWrapperConstructor` calls it, too.
+
+        - 0: tokens, and the patch embedding of the image with what is added to it (`LearnablePE`).
+        - i + 1: block i, counted over all stages. With it a `PEG` that follows it, or encodes its queries and keys; and
+          the patch embedding of a later stage with the stage's first block. Tables that all blocks of a stage share
+          (`RelativePE`) belong to the last of them.
+        - The last one: norms of outputs, and what is not the backbone's.
+
+        Args:
+            param_name: Name of the parameter in this backbone, or in a model that has it.
+            prefix: What the names of the backbone's parameters begin with there. Defaults to ''.
+
+        Returns:
+            The layer, counted from 0, and the number of layers, `num_blocks + 2`.
+        """
+        block = self._block_of(param_name[len(prefix):]) if param_name.startswith(prefix) else self.num_blocks
+        return block + 1, self.num_blocks + 2
+
     def meet_norm_eps(self, norm_eps: float | None, form: str) -> None:
         """Is told the eps that the LayerNorms had when the loaded weights were trained, if known, and their format."""
+
+
+def block_of(stage: nn.Module, name: str) -> int:
+    """The block that a parameter belongs to; -1: what is before the first.
+
+    Args:
+        stage: What has `blocks` and a `position_encoding`: a stage of the pyramid, or the plain backbone.
+        name: Of the parameter in it.
+    """
+    part, _, rest = name.partition('.')
+    if part == 'blocks':
+        return int(rest.partition('.')[0])
+    return stage.position_encoding.block_of(rest) if part == 'position_encoding' else -1
 
 
 def _is_pretrained(name: str | type) -> bool:

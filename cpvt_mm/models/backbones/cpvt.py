@@ -22,7 +22,7 @@ from ..arguments import (
 from ..grid import Grid, num_cells, to_nchw, to_nhwc
 from ..layers import Block, PatchEmbed, init_parameters
 from ..position_encodings import StageSpec, build_position_encodings
-from .base import Backbone, Output
+from .base import Backbone, Output, block_of
 
 OUT_TYPES = ('featmap', 'cls_token', 'gap', 'raw')
 
@@ -199,6 +199,13 @@ class CPVT(Backbone):
             patches = to_nchw(patches.unflatten(1, num_cells(padded, stride)))
             return torch.cat([extra, to_nhwc(super().fit_output(patches, stride, padded, size)).flatten(1, 2)], dim=1)
         return out
+
+    @property
+    def num_blocks(self) -> int:
+        return len(self.blocks)
+
+    def _block_of(self, name: str) -> int:
+        return self.num_blocks if name.startswith('norm.') else block_of(self, name)
 
     def train(self, mode: bool = True) -> 'CPVT':
         """Sets the mode of what is not frozen."""

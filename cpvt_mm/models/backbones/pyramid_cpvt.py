@@ -24,7 +24,7 @@ from ..arguments import (
 from ..grid import num_cells, to_nchw, to_nhwc
 from ..layers import Block, PatchEmbed, init_parameters
 from ..position_encodings import StageSpec, build_position_encodings
-from .base import Backbone
+from .base import Backbone, block_of
 
 PATCH_SIZES = (4, 2, 2, 2)
 STRIDES = (4, 8, 16, 32)
@@ -259,6 +259,18 @@ class PyramidCPVT(Backbone):
         super()._load_from_state_dict(*args)
         if self.norm_eps is not None:
             self._set_norm_eps(round(float(self.norm_eps), 12))  # of 32 bits
+
+    @property
+    def num_blocks(self) -> int:
+        return sum(len(stage.blocks) for stage in self.stages)
+
+    def _block_of(self, name: str) -> int:
+        if not name.startswith('stages.'):  # out_norms
+            return self.num_blocks
+        _, index, rest = name.split('.', maxsplit=2)  # stages.<index>.<rest>
+        before = sum(len(stage.blocks) for stage in self.stages[:int(index)])
+        block = block_of(self.stages[int(index)], rest)
+        return before + (max(block, 0) if before else block)
 
     def train(self, mode: bool = True) -> 'PyramidCPVT':
         """Sets the mode of what is not frozen."""

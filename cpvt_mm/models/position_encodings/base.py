@@ -74,6 +74,14 @@ class PositionEncoding(nn.Module):
         """
         return None
 
+    def block_of(self, name: str) -> int:
+        """The block that a parameter learns as fast as, where learning rates differ by layer; -1: what is before all.
+
+        Args:
+            name: Of the parameter in this encoding.
+        """
+        return -1
+
 
 class PositionEncodings(nn.ModuleList):
     """Zero or more position encodings of one stage, applied in turn at each of the five points.
@@ -116,6 +124,10 @@ class PositionEncodings(nn.ModuleList):
             return None
         bias = sum(biases[1:], biases[0]).to(q.dtype)
         return F.pad(bias, (num_extra, 0, num_extra, 0)) if num_extra else bias
+
+    def block_of(self, name: str) -> int:
+        index, _, rest = name.partition('.')
+        return self[int(index)].block_of(rest)
 
 
 def build_position_encodings(cfg: dict[str, Any] | Sequence[dict[str, Any]] | None,

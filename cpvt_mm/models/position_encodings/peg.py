@@ -98,6 +98,10 @@ class PEG(PositionEncoding):
     def qk_tokens(self, x: Tensor, index: int) -> Tensor:
         return self._encode(x, index - 1) if self.target == 'qk' else x
 
+    def block_of(self, name: str) -> int:
+        position = int(name.split('.')[1])  # convs.<position>.<layer>
+        return position if self.target == 'tokens' else position + 1
+
     def _encode(self, x: Tensor, position: int) -> Tensor:
         """`(B, H, W, C)` -> `(B, H, W, C)`; `x` itself where there is no encoding."""
         if str(position) not in self.convs:

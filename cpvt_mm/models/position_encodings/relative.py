@@ -54,6 +54,10 @@ class RelativePE(PositionEncoding):
         by_column = torch.einsum('bnhwc,wkc->bnhwk', cells, of_columns.to(q.dtype))
         return (by_row[..., :, None] + by_column[..., None, :]).flatten(4, 5).flatten(2, 3)
 
+    def block_of(self, name: str) -> int:
+        # One tensor for all blocks has one learning rate: a late one, as biases that BEiT's blocks share have.
+        return self.stage.depth - 1
+
     def _vectors(self, table: Tensor, length: int, key_length: int, cell: float) -> Tensor:
         """Of each query and key along one axis: `(length, key_length, C / heads)`."""
         places = clipped_offsets(length, key_length, cell, self.max_distance, table.device) + self.max_distance

@@ -97,3 +97,49 @@ def test_what_cannot_be_read_is_named(init_cfg: dict, words: str) -> None:
     model = PyramidCPVT(NARROW, init_cfg=dict(type='Pretrained', **init_cfg))
     with pytest.raises(UserError, match=words):
         model.init_weights()
+
+
+ALL_KINDS = [dict(type='PEG', positions=(-1, 0, 1)), dict(type='PEG', positions=(-1, 0), target='qk'),
+             dict(type='LearnablePE'), dict(type='RelativePE')]
+# NARROW has 2, 2, 3 and 2 blocks, so layers 1, 3, 5 and 8 begin stages; NARROW_PLAIN has 4.
+LAYERS = [
+    (PyramidCPVT, 0, ['stages.0.patch_embed.proj.weight', 'stages.0.patch_embed.norm.bias',
+                      'stages.0.position_encoding.0.convs.-1.0.weight', 'stages.0.position_encoding.2.table']),
+    (PyramidCPVT, 1, ['stages.0.blocks.0.norm1.weight', 'stages.0.position_encoding.0.convs.0.0.weight',
+                      'stages.0.position_encoding.1.convs.-1.0.bias']),
+    (PyramidCPVT, 2, ['stages.0.blocks.1.attn.proj.bias', 'stages.0.position_encoding.0.convs.1.0.weight',
+                      'stages.0.position_encoding.1.convs.0.0.weight', 'stages.0.position_encoding.3.rows']),
+    (PyramidCPVT, 3, ['stages.1.patch_embed.proj.weight', 'stages.1.position_encoding.2.table',
+                      'stages.1.position_encoding.0.convs.-1.0.weight', 'stages.1.blocks.0.mlp.fc1.weight']),
+    (PyramidCPVT, 7, ['stages.2.blocks.2.mlp.fc2.weight', 'stages.2.position_encoding.3.columns']),
+    (PyramidCPVT, 8, ['stages.3.patch_embed.norm.weight', 'stages.3.blocks.0.norm2.bias']),
+    (PyramidCPVT, 9, ['stages.3.blocks.1.norm2.bias', 'stages.3.position_encoding.0.convs.1.0.bias']),
+    (PyramidCPVT, 10, ['out_norms.0.weight', 'out_norms.3.bias']),
+    (CPVT, 0, ['patch_embed.proj.weight', 'cls_token', 'dist_token', 'position_encoding.2.table',
+               'position_encoding.0.convs.-1.0.weight']),
+    (CPVT, 1, ['blocks.0.norm1.weight', 'position_encoding.0.convs.0.0.bias', 'position_encoding.1.convs.-1.0.bias']),
+    (CPVT, 2, ['blocks.1.mlp.fc1.bias', 'position_encoding.0.convs.1.0.bias', 'position_encoding.1.convs.0.0.bias']),
+    (CPVT, 4, ['blocks.3.mlp.fc1.bias', 'position_encoding.3.rows']),
+    (CPVT, 5, ['norm.weight', 'norm.bias']),
+]
+
+
+@pytest.mark.parametrize('cls, layer, names', LAYERS)
+def test_each_parameter_belongs_to_a_layer(cls: type, layer: int, names: list[str]) -> None:
+    arch, more = (NARROW, dict(out_norm=True)) if cls is PyramidCPVT else (NARROW_PLAIN, dict(dist_token=True))
+    model = cls(arch, position_encoding=ALL_KINDS, **more)
+    num_layers = model.num_blocks + 2
+    for name in names:
+        assert model.get_parameter(name) is not None
+        assert model.get_layer_depth(name) == (layer, num_layers)
+        assert model.get_layer_depth(f'model.backbone.{name}', 'model.backbone.') == (layer, num_layers)
+    assert model.get_layer_depth(f'decode_head.{names[0]}', 'backbone.') == (num_layers - 1, num_layers)
+    assert {model.get_layer_depth(name)[0] for name, _ in model.named_parameters()} == set(range(num_layers))
+
+
+@pytest.mark.parametrize('cls, out_indices, num_blocks', [
+    (PyramidCPVT, (0, 1, 2, 3), 9), (PyramidCPVT, (1, 2), 7), (CPVT, (-1,), 4), (CPVT, (0, 2), 3)])
+def test_layers_that_are_not_built_do_not_count(cls: type, out_indices: tuple[int, ...], num_blocks: int) -> None:
+    model = cls(NARROW if cls is PyramidCPVT else NARROW_PLAIN, out_indices=out_indices)
+    assert model.num_blocks == num_blocks
+    assert max(model.get_layer_depth(name) for name, _ in model.named_parameters())[1] == num_blocks + 2

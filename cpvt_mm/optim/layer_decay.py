@@ -1,0 +1,79 @@
+"""Learning rates that fall from the heads to the image."""
+from typing import Any
+
+from mmengine.logging import print_log
+from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
+from torch import nn
+
+from cpvt_mm.errors import UserError
+from cpvt_mm.models.arguments import check_names
+from cpvt_mm.models.backbones.base import Backbone
+from cpvt_mm.registry import OPTIM_WRAPPER_CONSTRUCTORS
+
+# What mmengine's constructor reads; it passes over others without a word.
+MMENGINE_KEYS = ('custom_keys', 'bias_lr_mult', 'bias_decay_mult', 'norm_decay_mult', 'flat_decay_mult',
+                 'dwconv_decay_mult', 'dcn_offset_lr_mult', 'bypass_duplicate')
+
+
+@OPTIM_WRAPPER_CONSTRUCTORS.register_module()
+class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
+    """Each layer of a backbone learns more slowly than the next one.
+
+    As in BEiT (arXiv 2106.08254) and ViTDet (arXiv 2203.16527): the learning rate of a parameter is multiplied by
+    `layer_decay_rate` once for each layer that follows its own. Heads, and all else outside of the backbone, have the
+    whole rate. The backbone is a `CPVT` or `PyramidCPVT`, anywhere in the model; its `get_layer_depth` says what the
+    layers are. The rest is mmengine's: `custom_keys` and other rules count as without decay, their `lr_mult` comes on
+    top, and frozen parameters are left out.
+
+    Schedulers that multiply rates keep the ratios. An `eta_min` does not, which all rates end at: take `eta_min_ratio`.
+
+    Args:
+        optim_wrapper_cfg: Config of the wrapper, with an `optimizer` that has an `lr`.
+        paramwise_cfg: `layer_decay_rate`, a number in (0, 1], and what mmengine's constructor takes. The name is
+            mmpretrain's.
+
+    Raises:
+        UserError: If `layer_decay_rate` or `lr` is missing or wrong, another key is unknown, or a model has no such
+            backbone.
+
+    Examples:
+        >>> optim_wrapper = dict(
+        ...     constructor='cpvt_mm.LayerDecayOptimWrapperConstructor',
+        ...     optimizer=dict(type='AdamW', lr=1e-4, weight_decay=0.1),
+        ...     paramwise_cfg=dict(layer_decay_rate=0.7, norm_decay_mult=0.))
+    """
+
+    def __init__(self, optim_wrapper_cfg: dict[str, Any], paramwise_cfg: dict[str, Any] | None = None) -> None:
+        super().__init__(optim_wrapper_cfg, paramwise_cfg)
+        check_names('a key of paramwise_cfg of LayerDecayOptimWrapperConstructor', self.paramwise_cfg,
+                    ('layer_decay_rate', *MMENGINE_KEYS), UserError)
+        rate = self.paramwise_cfg.get('layer_decay_rate')
+        if not isinstance(rate, (int, float)) or not 0 < rate <= 1:
+            raise UserError(f'optim_wrapper.paramwise_cfg.layer_decay_rate is {rate!r}, but must be a number above 0 '
+                            'and at most 1: each layer learns at that share of the next one\'s rate.')
+        if self.base_lr is None:
+            raise UserError('optim_wrapper.optimizer has no lr, which layer decay multiplies: set it.')
+
+    def __call__(self, model: nn.Module) -> OptimWrapper:
+        if not any(isinstance(module, Backbone) for module in model.modules()):
+            raise UserError(f'{type(model).__name__} has no CPVT or PyramidCPVT, whose layers '
+                            'LayerDecayOptimWrapperConstructor knows: take one as its backbone, or the constructor of '
+                            "the backbone's library.")
+        return super().__call__(model)
+
+    def add_params(self, params: list[dict[str, Any]], module: nn.Module, prefix: str = '',
+                   is_dcn_module: int | float | None = None) -> None:
+        """Adds a group for each parameter of `module` to `params`, as mmengine does; calls itself for its children."""
+        first = len(params)
+        super().add_params(params, module, prefix, is_dcn_module)
+        if not isinstance(module, Backbone):
+            return
+        names = {parameter: name for name, parameter in module.named_parameters()}
+        for group in params[first:]:
+            name = names[group['params'][0]]
+            layer, num_layers = module.get_layer_depth(name)
+            scale = self.paramwise_cfg['layer_decay_rate']**(num_layers - 1 - layer)
+            group['lr'] = group.get('lr', self.base_lr) * scale
+            # In mmengine's words; it has logged the rates of custom_keys without decay.
+            full_name = f'{prefix}.{name}' if prefix else name
+            print_log(f'paramwise_options -- {full_name}:lr={group["lr"]}', 'current')
