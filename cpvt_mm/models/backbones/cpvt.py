@@ -85,7 +85,7 @@ class CPVT(Backbone):
         out_type: What is returned of each: 'featmap' (patches), 'cls_token', 'gap' (mean of the patches) or 'raw' (all
             tokens); see `forward`. Defaults to 'featmap'.
         position_encoding: None, a config, or a list of configs that combine. What follows the last block reaches
-            patches only, so nothing of out_type 'cls_token'. Defaults to `dict(type='PEG')`.
+            patches only, so nothing of out_type 'cls_token': its gradient is zero. Defaults to `dict(type='PEG')`.
         drop_rate: Dropout of the encoded tokens at the entry and after projections. Defaults to 0.
         attn_drop_rate: Dropout of attention weights. Defaults to 0.
         drop_path_rate: Stochastic depth of the last block; rises linearly from 0. Defaults to 0.
