@@ -50,7 +50,7 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         rate = self.paramwise_cfg.get('layer_decay_rate')
         if not isinstance(rate, (int, float)) or not 0 < rate <= 1:
             raise UserError(f'optim_wrapper.paramwise_cfg.layer_decay_rate is {rate!r}, but must be a number above 0 '
-                            'and at most 1: each layer learns at that share of the next one\'s rate.')
+                            "and at most 1: each layer learns at that share of the next one's rate.")
         if self.base_lr is None:
             raise UserError('optim_wrapper.optimizer has no lr, which layer decay multiplies: set it.')
 
