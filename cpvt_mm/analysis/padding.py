@@ -9,7 +9,8 @@ from mmengine.registry import MODELS, DefaultScope
 from torch import Tensor, nn
 
 from cpvt_mm.errors import UserError, first_line
-from cpvt_mm.models.backbones.base import PAD_SIZE_DIVISOR, Backbone
+from cpvt_mm.models.backbones.base import Backbone
+from cpvt_mm.models.backbones.padded_batches import PAD_SIZE_DIVISOR
 from cpvt_mm.models.grid import fit, round_up
 from cpvt_mm.models.valid_sizes import Size
 

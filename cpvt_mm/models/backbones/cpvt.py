@@ -22,7 +22,8 @@ from ..arguments import (
 from ..grid import Grid, num_cells, to_nchw, to_nhwc
 from ..layers import Block, PatchEmbed, init_parameters
 from ..position_encodings import StageSpec, build_position_encodings
-from .base import Backbone, Output, block_of
+from .base import Backbone, block_of
+from .padded_batches import Output
 
 OUT_TYPES = ('featmap', 'cls_token', 'gap', 'raw')
 
