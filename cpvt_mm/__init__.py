@@ -4,7 +4,11 @@ from .version import __version__
 
 require('mmengine')
 
+from .checkpoints.reading import allow_log as _allow_log  # noqa: E402
 from .models import *  # noqa: E402, F403
 from .models import __all__ as _models  # noqa: E402
+
+# For whoever reads a checkpoint with mmengine's own means once a config has imported this package.
+_allow_log()
 
 __all__ = ['__version__', *_models]

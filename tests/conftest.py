@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -143,3 +144,24 @@ def toy_overrides(toy_shapes: Path, **more: object) -> dict[str, object]:
         options[f'{loader}.num_workers'] = 0
         options[f'{loader}.persistent_workers'] = False
     return {**options, **more}
+
+
+class Trained(NamedTuple):
+    """What training leaves: the config as it was written to the work dir, and the last checkpoint."""
+    config: Path
+    checkpoint: Path
+
+
+@pytest.fixture(scope='session')
+def trained(toy_shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
+    """The toy detector ('mmdet') and segmentor ('mmseg') after two iterations."""
+    from cpvt_mm.engine import load_config, train
+    annotations = f'{toy_shapes}/instances_validation.json'
+    metrics = {'val_evaluator.ann_file': annotations, 'test_evaluator.ann_file': annotations}
+    found = {}
+    for scope, config, more in (('mmdet', MASK_RCNN, metrics), ('mmseg', UPERNET, {})):
+        folder = tmp_path_factory.mktemp(f'trained_{scope}')
+        options = toy_overrides(toy_shapes, **{'train_cfg.max_iters': 2, 'train_cfg.val_interval': 100}, **more)
+        train(load_config(config, options, str(folder)))
+        found[scope] = Trained(folder / config.name, folder / 'iter_2.pth')
+    return found

@@ -26,11 +26,18 @@ EMA_KEYS = ('ema_state_dict', 'state_dict_ema', 'model_ema', 'ema')
 def read_tensors_only() -> None:
     """Has torch.load refuse code in this process, whoever calls it, but read the log in mmengine's checkpoints.
 
-    `resume` needs that log; mmengine 0.10.7 does not put its classes on torch's list. DeiT's and Twins' training files
-    hold the command's arguments, a Namespace. onedl's mmengine would answer a refusal by reading the file again with
-    all its code; the variable rules that out.
+    onedl's mmengine would answer a refusal by reading the file again with all its code; the variable rules that out.
     """
     os.environ['TORCH_FORCE_WEIGHTS_ONLY_LOAD'] = '1'
+    allow_log()
+
+
+def allow_log() -> None:
+    """Puts what training files hold beside tensors on torch's list of what is safe.
+
+    `resume` needs mmengine's log; mmengine 0.10.7 does not put its classes there. DeiT's and Twins' training files hold
+    the command's arguments, a Namespace.
+    """
     scalar, _ = np.float64(0).__reduce__()
     array, *_ = np.zeros(0).__reduce__()
     both_numpys = [(function, f'numpy.{core}.multiarray.{function.__name__}')

@@ -88,6 +88,19 @@ def _leave_together() -> None:
     torch.distributed.destroy_process_group()
 
 
+def _import_package(cfg: Config) -> None:
+    """Has the config that the runner writes to the work dir import this package when it is read.
+
+    The inferencers of mmdet and mmseg read a checkpoint before they build the model whose type would import it, and
+    torch refuses mmengine's log in it until the package is there.
+    """
+    custom = cfg.get('custom_imports') or {}
+    imports = custom.get('imports') or []
+    imports = [imports] if isinstance(imports, str) else list(imports)
+    if 'cpvt_mm' not in imports:
+        cfg.custom_imports = dict(custom, imports=[*imports, 'cpvt_mm'])
+
+
 def build_runner(cfg: Config) -> Runner:
     """The runner of a config of `load_config`."""
     if cfg.launcher == 'pytorch' and get_device() == 'cpu':
@@ -101,5 +114,6 @@ def build_runner(cfg: Config) -> Runner:
     if cfg.get('visualizer'):
         # Named visualizers are shared in a process, with the folder they write to; each run gets its own.
         cfg.visualizer.pop('name', None)
+    _import_package(cfg)
     read_tensors_only()
     return RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
