@@ -5,8 +5,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from matplotlib.figure import Figure
+from PIL import Image
 
 from .errors import UserError
 
@@ -29,6 +31,12 @@ def write_figure(path: Path, figure: Figure, dpi: int = 120) -> None:
     """Writes a figure as PNG in the same way."""
     with _whole(path) as temporary:
         figure.savefig(temporary, format='png', dpi=dpi)
+
+
+def write_image(path: Path, image: np.ndarray) -> None:
+    """Writes an image, `(H, W, 3)` RGB, uint8, as PNG in the same way."""
+    with _whole(path) as temporary:
+        Image.fromarray(image).save(temporary, format='png')
 
 
 def write_checkpoint(path: Path, content: dict[str, Any]) -> None:

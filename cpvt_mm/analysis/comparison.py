@@ -16,14 +16,16 @@ from typing import Any
 
 import torch
 from mmengine.config import Config
-from mmengine.hooks import Hook
-from mmengine.runner import Runner, find_latest_checkpoint
+from mmengine.runner import find_latest_checkpoint
 
 from cpvt_mm.engine import load_config, test, train
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.files import write_text
 
 from .inputs import load_backbone
+from .progress import ReportIterations
+from .recipe import check_recipe, write_recipe
+from .sizes import Size, set_test_size
 
 Encoding = dict[str, Any] | list[dict[str, Any]] | None
 # What a run is doing, how much of it is done, and of how much.
@@ -99,16 +101,11 @@ class Run:
                 config.
         """
         cfg = self.load()
-        content = {key: value for key, value in cfg.to_dict().items() if key != 'work_dir'}
-        recipe, path = json.dumps(content, indent=1, sort_keys=True, default=str), self.folder / 'recipe.json'
-        if not path.exists():
-            set_test_size(cfg, 1)
+        recipe = {key: value for key, value in cfg.to_dict().items() if key != 'work_dir'}
+        if not check_recipe(self.folder, recipe, f'config of {self.encoding!r}'):
+            set_test_size(cfg, Size(1, 1))
             load_backbone(cfg)
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_text(path, recipe)
-        elif path.read_text() != recipe:
-            raise UserError(f'{self.folder} holds results of another config of {self.encoding!r} (recipe.json): choose '
-                            'another --work-dir, or remove that folder.')
+            write_recipe(self.folder, recipe)
 
     def train(self, on_iteration: Callable[[int, int], None]) -> None:
         """Trains, or goes on from the last checkpoint; nothing to do where that is finished.
@@ -125,7 +122,7 @@ class Run:
         """Tests, with images resized to fit a square of `size` pixels a side; nothing to do where that is done."""
         if not self._results(size).exists():
             cfg = self.load()
-            set_test_size(cfg, size)
+            set_test_size(cfg, Size(size, size))
             metrics = test(cfg, self.folder / (self.folder / 'finished.txt').read_text())
             write_text(self._results(size), json.dumps({name: float(value) for name, value in metrics.items()}))
 
@@ -203,28 +200,3 @@ def _complete(run: Run, sizes: Sequence[int], threads: int, states: MutableMappi
     except Exception as error:
         errors.append(error)
         raise
-
-
-class ReportIterations(Hook):
-    """Calls back after every training iteration, with the number done and that there are."""
-
-    def __init__(self, callback: Callable[[int, int], None]) -> None:
-        self.callback = callback
-
-    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: object = None,
-                         outputs: object = None) -> None:
-        self.callback(runner.iter + 1, runner.max_iters)
-
-
-def set_test_size(cfg: Config, size: int) -> None:
-    """Has the test pipeline resize images to `size` pixels a side; with `keep_ratio`, to fit into that square.
-
-    Raises:
-        UserError: If the pipeline has no Resize.
-    """
-    resizes = [t for t in cfg.test_dataloader.dataset.pipeline if str(t.type).split('.')[-1] == 'Resize']
-    if not resizes:
-        raise UserError(f'The test pipeline of config {cfg.filename} has no Resize, so no test size can be set: add '
-                        'one.')
-    for transform in resizes:
-        transform.scale = (size, size)

@@ -1,6 +1,7 @@
 """Tables and plots of a metric against image size."""
 import csv
 import io
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,9 +24,9 @@ def spread(values: Sequence[float]) -> tuple[float, float | None]:
     return sum(values) / len(values), (max(values) - min(values)) / 2 if len(values) > 1 else None
 
 
-def collect(rows: Sequence[Row], series: str, metric: str) -> dict[str, dict[int, tuple[float, float | None]]]:
+def collect(rows: Sequence[Row], series: str, metric: str) -> dict[str, dict[int | str, tuple[float, float | None]]]:
     """For each value of column `series` and each `size`, the spread of `metric`; both in the order of the rows."""
-    values: dict[str, dict[int, list[float]]] = {}
+    values: dict[str, dict[int | str, list[float]]] = {}
     for row in rows:
         values.setdefault(row[series], {}).setdefault(row['size'], []).append(row[metric])
     return {name: {size: spread(found) for size, found in by_size.items()} for name, by_size in values.items()}
@@ -46,20 +47,30 @@ def to_markdown(rows: Sequence[Row], series: str, metric: str, digits: int = 1) 
 
 
 def plot(rows: Sequence[Row], series: str, metric: str, title: str) -> Figure:
-    """`metric` against size, a line for each value of column `series`; bars span the lowest and highest value."""
+    """`metric` against size, a line for each value of column `series`; bars span the lowest and highest value.
+
+    A size is a number, or of a rectangle a text such as '1333x800', which stands where a square of its area does.
+    """
     figure = Figure(figsize=(8, 5), layout='constrained')
     axes = figure.subplots()
-    sizes = sorted({row['size'] for row in rows})
+    sizes = sorted({row['size'] for row in rows}, key=_side)
     collected = collect(rows, series, metric)
     for i, (name, by_size) in enumerate(collected.items()):
         shift = 1 + 0.006 * (i - (len(collected) - 1) / 2)  # so that bars do not hide each other
-        x = sorted(by_size)
+        x = sorted(by_size, key=_side)
         means, halves = zip(*(by_size[size] for size in x), strict=True)
-        axes.errorbar([size * shift for size in x], means, yerr=[half or 0 for half in halves], label=name, capsize=3,
-                      marker='os^Dv<>P*X'[i % 10], linestyle='-' if i < 10 else '--')
+        axes.errorbar([_side(size) * shift for size in x], means, yerr=[half or 0 for half in halves], label=name,
+                      capsize=3, marker='os^Dv<>P*X'[i % 10], linestyle='-' if i < 10 else '--')
     axes.set(xscale='log', xlabel='test size (pixels a side)', ylabel=metric, title=title)
-    axes.set_xticks(sizes, labels=list(map(str, sizes)))
+    axes.set_xticks(list(map(_side, sizes)), labels=list(map(str, sizes)),
+                    rotation=45 if any(isinstance(size, str) for size in sizes) else 0)
     axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.legend(fontsize='small', loc='center left', bbox_to_anchor=(1, 0.5), frameon=False)
     return figure
+
+
+def _side(size: int | str) -> float:
+    """Of a square with as many pixels."""
+    sides = [int(side) for side in str(size).split('x')]
+    return math.prod(sides) ** (1 / len(sides))

@@ -108,6 +108,20 @@ def _fetch(path: str | Path) -> Iterator[str | Path]:
         yield local
 
 
+def sha256(path: str | Path) -> str:
+    """The digest of a checkpoint's file (a path or a URL), in hexadecimal.
+
+    Raises:
+        UserError: If there is no such file.
+    """
+    try:
+        with _fetch(path) as local:
+            return hashlib.sha256(Path(local).read_bytes()).hexdigest()
+    except OSError as error:
+        raise UserError(f'checkpoint {path} cannot be read ({error.strerror or first_line(error)}): check the path.'
+                        ) from error
+
+
 def is_safetensors(path: str | Path) -> bool:
     return str(path).endswith('.safetensors')
 

@@ -57,13 +57,15 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
     runner.train()
 
 
-def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None) -> dict[str, Any]:
+def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None,
+         hooks: Sequence[Hook] = ()) -> dict[str, Any]:
     """Evaluates a checkpoint.
 
     Args:
         cfg: As of `load_config`. Changed in place.
         checkpoint: Path or URL.
         show_dir: Where to paint every image with its prediction. Defaults to None: nowhere.
+        hooks: More hooks than the config has. Defaults to none.
 
     Returns:
         The metrics, by name.
@@ -79,6 +81,8 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
     check_fits(runner.model, checkpoint)
     if show_dir:
         runner.register_hook(PaintPredictions(show_dir))
+    for hook in hooks:
+        runner.register_hook(hook)
     return runner.test()
 
 

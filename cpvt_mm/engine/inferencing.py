@@ -1,0 +1,52 @@
+"""Predictions painted on images, by the inferencers of mmdet and mmseg."""
+import importlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from mmengine.config import Config
+from mmengine.device import get_device
+from mmengine.infer import BaseInferencer
+from mmengine.registry import MODELS, DefaultScope
+
+from cpvt_mm.checkpoints.reading import check_fits, read_tensors_only
+from cpvt_mm.errors import UserError, first_line
+
+INFERENCERS = {'mmdet': 'DetInferencer', 'mmseg': 'MMSegInferencer'}
+
+
+def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = None) -> BaseInferencer:
+    """The inferencer of a config's library, with all weights of a checkpoint; it shows no progress of its own.
+
+    Args:
+        cfg: As of `load_config`, of mmdet or mmseg. Changed in place.
+        checkpoint: Path or URL.
+        device: Such as 'cpu' or 'cuda:1'. Defaults to None: the one that mmengine finds.
+
+    Raises:
+        UserError: If the config is of another library, there is no such device, or the checkpoint does not fit.
+    """
+    scope, device = cfg.default_scope, device or get_device()
+    if scope not in INFERENCERS:
+        raise UserError(f'config {cfg.filename} is for {scope}, but only predictions of {" and ".join(INFERENCERS)} '
+                        'are painted here: run tools/test.py with --show-dir.')
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # of devices without a name, and of those torch is not built for
+        raise UserError(f'device {device!r} cannot be used ({first_line(error)}): name another.') from error
+    # An inferencer would load what fits and go on.
+    with DefaultScope.overwrite_default_scope(scope):
+        check_fits(MODELS.build(cfg.model), checkpoint)
+    read_tensors_only()
+    if cfg.get('visualizer'):
+        cfg.visualizer.vis_backends = None  # nothing is written but what the caller writes
+    inferencer = getattr(importlib.import_module(f'{scope}.apis'), INFERENCERS[scope])(
+        cfg, str(checkpoint), device=device)
+    inferencer.show_progress = False
+    return inferencer
+
+
+def paint(inferencer: BaseInferencer, path: str | Path) -> np.ndarray:
+    """An image file with the prediction painted on it: `(H, W, 3)` RGB, uint8."""
+    painted = inferencer(str(path), return_vis=True)['visualization']
+    return painted[0] if isinstance(painted, list) else painted  # mmseg takes a single image out of its list

@@ -1,0 +1,53 @@
+"""Paints what a detector or segmentor predicts on an image, or on all images of a folder.
+
+What it paints on street.jpg is street.jpg.png in the output folder, which leaves street.png its own name.
+"""
+import argparse
+from pathlib import Path
+
+from rich.progress import track
+
+from cpvt_mm.analysis.inputs import IMAGE_SUFFIXES, list_images, read_image
+from cpvt_mm.engine import load_config
+from cpvt_mm.engine.inferencing import build_inferencer, paint
+from cpvt_mm.errors import UserError, exit_on_error
+from cpvt_mm.files import write_image
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('image', type=Path,
+                        help=f'image file, or folder, whose {", ".join(IMAGE_SUFFIXES)} are painted')
+    parser.add_argument('config', help='config file of mmdet or mmseg')
+    parser.add_argument('checkpoint', help='file or URL')
+    parser.add_argument('--out-dir', type=Path, default=Path('outputs'),
+                        help='folder of the painted images (default: %(default)s)')
+    parser.add_argument('--device', help='such as cpu or cuda:0 (default: a GPU if there is one)')
+    return parser.parse_args()
+
+
+@exit_on_error
+def main() -> None:
+    args = parse_args()
+    if args.out_dir.resolve() == args.image.resolve():
+        raise UserError(f'--out-dir {args.out_dir} is the folder of the images: name another.')
+    paths = list_images(args.image) if args.image.is_dir() else [args.image]
+    inferencer = build_inferencer(load_config(args.config), args.checkpoint, args.device)
+    args.out_dir.mkdir(parents=True, exist_ok=True)
+    failed = []
+    for path in track(paths, 'Painting'):
+        try:
+            read_image(path)  # says what the inferencer would fail on
+        except UserError as error:
+            print(f'error: {error}')
+            failed.append(path.name)
+        else:
+            write_image(args.out_dir / f'{path.name}.png', paint(inferencer, path))
+    print(f'{len(paths) - len(failed)} of {len(paths)} images painted in {args.out_dir}')
+    if failed:
+        raise UserError(f'{len(failed)} of {len(paths)} images cannot be read ({", ".join(failed)}): mend or '
+                        'remove them.')
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,95 @@
+"""Tests one checkpoint of a detector or segmentor at several image sizes.
+
+Writes results.csv, results.md and results.png, of all that it is asked for, to the work dir. Goes on from what is there
+when it is run again, or asked for more.
+"""
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mmengine.config import DictAction
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from cpvt_mm.analysis.report import plot, to_csv, to_markdown
+from cpvt_mm.analysis.sizes import Size, parse_size, set_test_size
+from cpvt_mm.analysis.sweep import Sweep, curves
+from cpvt_mm.analysis.windows import Mode, Windows, resolve_mode
+from cpvt_mm.errors import UserError, exit_on_error
+from cpvt_mm.files import write_figure, write_text
+
+# Those of them that there are, if none is asked for.
+METRICS = ('coco/bbox_mAP', 'coco/segm_mAP', 'mIoU')
+Test = tuple[Size, Mode]
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('config', help='config file of mmdet or mmseg whose test pipeline has a Resize')
+    parser.add_argument('checkpoint', help='file or URL')
+    parser.add_argument('--sizes', type=parse_size, nargs='+', required=True, metavar='SIZE',
+                        help='512: images fit into that square; 1333x800: the longer side has at most 1333 pixels and '
+                        'the shorter 800; without keep_ratio in the config, images get exactly that width and height')
+    parser.add_argument('--mode', nargs='+', choices=['whole', 'slide'], default=[None],
+                        help="whether segmentors take images whole or in sliding windows, or one and the other "
+                        "(default: the config's)")
+    parser.add_argument('--crop-size', type=int, nargs=2, metavar=('HEIGHT', 'WIDTH'),
+                        help="pixels of the windows (default: the config's model.test_cfg.crop_size)")
+    parser.add_argument('--stride', type=int, nargs=2, metavar=('HEIGHT', 'WIDTH'),
+                        help="pixels from one window to the next (default: the config's model.test_cfg.stride)")
+    parser.add_argument('--metrics', nargs='+', metavar='NAME',
+                        help=f'what the table and the plot show (default: what there is of {", ".join(METRICS)})')
+    parser.add_argument('--work-dir', type=Path,
+                        help='folder of the results (default: work_dirs/resolution_sweep/<name of the config>)')
+    parser.add_argument('--cfg-options', nargs='+', action=DictAction, default={}, metavar='KEY=VALUE',
+                        help='values of the config to override; keys are dotted')
+    return parser.parse_args()
+
+
+def report(sweep: Sweep, tests: Sequence[Test], names: Sequence[str] | None) -> str:
+    """Writes the results of the tests that are done, and returns them as a table."""
+    rows = [sweep.row(*test) for test in tests if sweep.has(*test)]
+    found = [name for name in rows[0] if name not in ('mode', 'size')]
+    metrics = names or [name for name in METRICS if name in found] or found
+    for name in metrics:
+        if name not in found:
+            raise UserError(f'{name!r} is not a metric of {sweep.config}; there are {", ".join(found)}.')
+    value = metrics[0] if len(metrics) == 1 else 'value'
+    lines = curves(rows, metrics, value)
+    # Shares need more digits than percents.
+    table = to_markdown(lines, 'metric', value, digits=1 if max(line[value] for line in lines) > 1 else 3)
+    write_text(sweep.folder / 'results.csv', to_csv(rows))
+    write_text(sweep.folder / 'results.md', table)
+    write_figure(sweep.folder / 'results.png', plot(lines, 'metric', value, Path(sweep.config).stem))
+    return table
+
+
+@exit_on_error
+def main() -> None:
+    try:
+        run(parse_args())
+    except KeyboardInterrupt:
+        sys.exit('Interrupted: the same command goes on from here.')
+
+
+def run(args: argparse.Namespace) -> None:
+    folder = args.work_dir or Path('work_dirs/resolution_sweep') / Path(args.config).stem
+    sweep = Sweep(args.config, args.checkpoint, folder, args.cfg_options)
+    cfg = sweep.load()
+    set_test_size(cfg, args.sizes[0])
+    modes = [resolve_mode(cfg, name, args.crop_size, args.stride) for name in args.mode]
+    if (args.crop_size or args.stride) and not any(isinstance(mode, Windows) for mode in modes):
+        raise UserError('--crop-size and --stride are of sliding windows, but nothing slides: add --mode slide.')
+    sweep.check_folder()
+    tests = [(size, mode) for mode in dict.fromkeys(modes) for size in dict.fromkeys(args.sizes)]
+    with Progress(TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()) as progress:
+        for size, mode in [test for test in tests if not sweep.has(*test)]:
+            task = progress.add_task(f'{size} px, {mode}' if mode else f'{size} px', total=None)
+            sweep.test(size, mode, lambda done, total, task=task: progress.update(task, completed=done, total=total))
+            report(sweep, tests, args.metrics)
+    print(report(sweep, tests, args.metrics))
+    print(f'Also in {folder}: results.csv, results.md, results.png')
+
+
+if __name__ == '__main__':
+    main()
