@@ -49,7 +49,7 @@ def to_markdown(rows: Sequence[Row], series: str, metric: str, digits: int = 1) 
 def plot(rows: Sequence[Row], series: str, metric: str, title: str) -> Figure:
     """`metric` against size, a line for each value of column `series`; bars span the lowest and highest value.
 
-    A size is a number, or of a rectangle a text such as '1333x800', which stands where a square of its area does.
+    A rectangle's size, such as '1333x800', stands where a square of its area does.
     """
     figure = Figure(figsize=(8, 5), layout='constrained')
     axes = figure.subplots()
@@ -63,7 +63,7 @@ def plot(rows: Sequence[Row], series: str, metric: str, title: str) -> Figure:
                       capsize=3, marker='os^Dv<>P*X'[i % 10], linestyle='-' if i < 10 else '--')
     axes.set(xscale='log', xlabel='test size (pixels a side)', ylabel=metric, title=title)
     axes.set_xticks(list(map(_side, sizes)), labels=list(map(str, sizes)),
-                    rotation=45 if any(isinstance(size, str) for size in sizes) else 0)
+                    rotation=45 if any('x' in str(size) for size in sizes) else 0)
     axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.legend(fontsize='small', loc='center left', bbox_to_anchor=(1, 0.5), frameon=False)

@@ -81,7 +81,7 @@ class Sweep:
 
     def row(self, size: Size, mode: Mode) -> Row:
         """Mode, where there is one, size and metrics of a test that is done."""
-        return {**({'mode': str(mode)} if mode else {}), 'size': size.width if size.width == size.height else str(size),
+        return {**({'mode': str(mode)} if mode else {}), 'size': str(size),
                 **json.loads(self._file(size, mode).read_text())}
 
     def _file(self, size: Size, mode: Mode) -> Path:

@@ -32,3 +32,11 @@ def test_plot_draws_the_means_and_bars_of_each_series() -> None:
     assert [list(line[0].get_ydata()) for line in lines] == [[31., 42.], [80.]]
     assert [path.vertices[:, 1].tolist() for path in lines[0][2][0].get_paths()] == [[30., 32.], [40., 44.]]
     assert [label.get_text() for label in axes.get_xticklabels()] == ['96', '128']
+
+
+def test_a_rectangle_stands_where_a_square_of_its_area_does() -> None:
+    rows = [dict(metric='AP', size=size, value=value) for size, value in [('100', 1.), ('400x100', 3.), ('300', 2.)]]
+    axes, = plot(rows, 'metric', 'value', 'a title').axes
+    assert list(axes.containers[0].lines[0].get_xdata()) == [100, 200, 300]
+    assert list(axes.containers[0].lines[0].get_ydata()) == [1, 3, 2]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ['100', '400x100', '300']

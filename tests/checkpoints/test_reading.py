@@ -3,6 +3,7 @@ import os
 import pickle
 import re
 import shutil
+import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from mmengine.logging import HistoryBuffer
 from safetensors.torch import save_file
 from torch import nn
 
-from cpvt_mm.checkpoints.reading import check_fits, load_weights, read_checkpoint, read_tensors_only, unwrap
+from cpvt_mm.checkpoints.reading import check_fits, load_weights, read_checkpoint, read_tensors_only, sha256, unwrap
 from cpvt_mm.errors import UserError
 
 
@@ -87,6 +88,21 @@ def test_whoever_loads_code_is_refused_code(tmp_path: Path, monkeypatch: pytest.
     assert not (tmp_path / 'hacked').exists()
 
 
+def test_importing_the_package_lets_torch_read_mmengines_log_and_refuse_code(
+        run_python: Callable[[str], subprocess.CompletedProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        ) -> None:
+    monkeypatch.delenv('TORCH_FORCE_WEIGHTS_ONLY_LOAD', raising=False)  # other tests have set it
+    log = save(tmp_path / 'log.pth', dict(log=HistoryBuffer([1., 2.], [1, 1])))
+    evil = save(tmp_path / 'evil.pth', dict(state_dict={}, extra=Exploit()))
+    done = run_python(f"""
+import os, torch, cpvt_mm
+print(torch.load({str(log)!r})['log'].mean(), 'TORCH_FORCE_WEIGHTS_ONLY_LOAD' in os.environ)
+torch.load({str(evil)!r})
+""")
+    assert done.stdout.split() == ['1.5', 'False'], done.stderr
+    assert 'UnpicklingError' in done.stderr
+
+
 @pytest.mark.parametrize('payload', [Exploit, Attribute])
 def test_a_pickle_with_code_in_it_is_refused(payload: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -94,6 +110,13 @@ def test_a_pickle_with_code_in_it_is_refused(payload: type, tmp_path: Path, monk
     with pytest.raises(UserError, match=r'evil\.pth is damaged, or holds code'):
         read_checkpoint(path)
     assert not (tmp_path / 'hacked').exists()
+
+
+def test_a_digest_is_that_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / 'a.pth').write_bytes(b'abc')
+    assert sha256(tmp_path / 'a.pth').startswith('ba7816bf')
+    with pytest.raises(UserError, match=r'b\.pth cannot be read \(No such file or directory\)'):
+        sha256(tmp_path / 'b.pth')
 
 
 def test_damaged_files_are_named(tmp_path: Path) -> None:

@@ -1,0 +1,83 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.conftest import Trained
+
+TOOL = '../demo/image_demo.py'
+
+
+@pytest.fixture
+def images(toy_shapes: Path, tmp_path: Path) -> Path:
+    """A folder of two images that differ in what follows the dot only, and one of another size."""
+    folder = tmp_path / 'images'
+    folder.mkdir()
+    first, second = sorted((toy_shapes / 'images/validation').iterdir())[:2]
+    Image.open(first).save(folder / 'a.jpg')
+    Image.open(first).transpose(Image.Transpose.ROTATE_180).save(folder / 'a.png')
+    Image.open(second).save(folder / 'b.JPG', format='jpeg')
+    return folder
+
+
+@pytest.fixture
+def run(run_tool: Callable[..., str], trained: dict[str, Trained], tmp_path: Path) -> Callable[..., str]:
+    """Runs the tool with the toy model of a library; it paints to `tmp_path / 'out'`."""
+    return lambda scope, image, *args: run_tool(TOOL, image, *trained[scope], '--out-dir', tmp_path / 'out',
+                                                '--device', 'cpu', *args)
+
+
+def read(path: Path) -> np.ndarray:
+    return np.asarray(Image.open(path).convert('RGB'))
+
+
+@pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
+def test_paints_every_image_of_a_folder_under_its_name(scope: str, run: Callable[..., str], images: Path,
+                                                       tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert run(scope, images) == ''
+    out = capsys.readouterr().out
+    assert 'Painting' in out and f"3 of 3 images painted in {tmp_path / 'out'}" in out
+    painted = {path.name: read(path) for path in (tmp_path / 'out').iterdir()}
+    assert {name: image.shape for name, image in painted.items()} == {
+        f'{path.name}.png': read(path).shape for path in images.iterdir()}
+    assert not np.array_equal(painted['a.jpg.png'], painted['a.png.png'])
+    if scope == 'mmseg':  # every pixel is painted over
+        assert not np.array_equal(painted['b.JPG.png'], read(images / 'b.JPG'))
+
+
+def test_colours_are_those_of_the_image(run: Callable[..., str], images: Path, tmp_path: Path) -> None:
+    # After two iterations no box is sure enough to be painted.
+    assert run('mmdet', images / 'a.png') == ''
+    assert [path.name for path in (tmp_path / 'out').iterdir()] == ['a.png.png']
+    assert np.array_equal(read(tmp_path / 'out/a.png.png'), read(images / 'a.png'))
+
+
+def test_names_unreadable_images_and_paints_the_others(run: Callable[..., str], images: Path, tmp_path: Path,
+                                                       capsys: pytest.CaptureFixture) -> None:
+    (images / 'a.jpeg').write_bytes(b'')
+    (images / 'c.png').write_text('no image')
+    message = run('mmseg', images)
+    assert message == 'error: 2 of 5 images cannot be read (a.jpeg, c.png): mend or remove them.'
+    out = capsys.readouterr().out.replace('\n', '')
+    assert f'image {images}/a.jpeg cannot be read'.replace('\n', '') in out and '3 of 5 images painted' in out
+    assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == ['a.jpg.png', 'a.png.png', 'b.JPG.png']
+
+
+def test_the_checkpoint_of_another_model_is_refused(run_tool: Callable[..., str], images: Path, tmp_path: Path,
+                                                    trained: dict[str, Trained]) -> None:
+    other = trained['mmdet'].checkpoint
+    message = run_tool(TOOL, images, trained['mmseg'].config, other, '--out-dir', tmp_path / 'out')
+    assert message.startswith(f'error: checkpoint {other} does not fit the model of the config')
+    assert not (tmp_path / 'out').exists()
+
+
+def test_what_a_user_gets_wrong_is_one_sentence(run: Callable[..., str], images: Path, tmp_path: Path,
+                                                capsys: pytest.CaptureFixture) -> None:
+    assert run('mmseg', images, '--out-dir', images) == (
+        f'error: --out-dir {images} is the folder of the images: name another.')
+    (tmp_path / 'empty').mkdir()
+    assert run('mmseg', tmp_path / 'empty').startswith(f"error: folder {tmp_path / 'empty'} has no image")
+    assert run('mmseg', 'no.jpg') == 'error: 1 of 1 images cannot be read (no.jpg): mend or remove them.'
+    assert 'image no.jpg cannot be read (No such file or directory)' in capsys.readouterr().out
