@@ -5,9 +5,12 @@ from pathlib import Path
 
 import cv2
 import pytest
+from mmengine.config import Config
 
 from cpvt_mm.checkpoints.publishing import publish_model
-from tests.conftest import Trained
+from cpvt_mm.engine import load_config
+from cpvt_mm.engine.run import build_runner
+from tests.conftest import UPERNET, Trained
 
 Run = Callable[[str], subprocess.CompletedProcess]
 INFER = '''
@@ -61,3 +64,9 @@ def test_a_published_checkpoint_holds_the_config_too(trained: dict[str, Trained]
     published, _ = publish_model(trained['mmdet'].checkpoint, tmp_path / 'model')
     assert infer('mmdet', 'DetInferencer', f'weights={str(published)!r}', published) == [
         'all weights: True', "prediction: ['bboxes', 'labels', 'masks', 'scores']", 'files: []']
+
+
+@pytest.mark.parametrize('imports', ['json', ['json'], ['json', 'cpvt_mm']])
+def test_what_a_config_imports_stays(imports: str | list[str], tmp_path: Path) -> None:
+    build_runner(load_config(UPERNET, dict(custom_imports=dict(imports=imports)), str(tmp_path)))
+    assert Config.fromfile(tmp_path / UPERNET.name).custom_imports == dict(imports=['json', 'cpvt_mm'])
