@@ -53,8 +53,9 @@ def read_results(folder: Path) -> list[dict[str, str]]:
 
 
 def test_a_segmentor_whole_and_in_windows(run: Callable[..., str], inputs: list, trained: dict[str, Trained],
-                                          tmp_path: Path) -> None:
+                                          tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert run('mmseg', '--sizes', 64, 96, '--mode', 'whole', 'slide', *SLIDE) == ''
+    assert capsys.readouterr().out.count('4/4') == 4  # images, of each test
     rows = read_results(tmp_path)
     slide = 'slide 32x48 by 16x48'
     assert [(row['mode'], row['size']) for row in rows] == [
