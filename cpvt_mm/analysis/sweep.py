@@ -41,6 +41,8 @@ class Sweep:
         """The config, complete."""
         cfg = load_config(self.config, self.options, work_dir=str(self.folder))
         cfg.log_level = 'WARNING'
+        # Workers that outlast their only pass end in a destructor, which takes seconds and swallows Ctrl-C.
+        cfg.test_dataloader.persistent_workers = False
         return cfg
 
     def recipe(self) -> dict[str, Any]:
