@@ -27,6 +27,12 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text)
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    """Writes a binary file in the same way."""
+    with _whole(path) as temporary:
+        temporary.write_bytes(content)
+
+
 def write_figure(path: Path, figure: Figure, dpi: int = 120) -> None:
     """Writes a figure as PNG in the same way."""
     with _whole(path) as temporary:
@@ -52,12 +58,34 @@ def write_checkpoint(path: Path, content: dict[str, Any]) -> None:
                 torch.save(content, file)
 
 
+def remove_leftovers(folder: Path, *names: str) -> None:
+    """Removes what killed processes had not finished to write.
+
+    Args:
+        folder: Where.
+        names: Of the files that were meant; may have wildcards. No one may be writing one of them.
+    """
+    for name in names:
+        for leftover in folder.glob(f'{name}.*.tmp'):
+            leftover.unlink(missing_ok=True)
+
+
 @contextmanager
 def _whole(path: Path) -> Iterator[Path]:
-    """A file beside `path` that takes its name when it has been written."""
+    """A file beside `path` that takes its name when it has been written, to the disk.
+
+    Raises:
+        OSError: That names `path`, if it cannot be written.
+    """
     temporary = path.with_name(f'{path.name}.{os.getpid()}.tmp')
     try:
         yield temporary
+        with temporary.open('rb') as file:
+            # Else a name could outlive a crash of the machine, and its content not; some file systems tell only here
+            # that they are full.
+            os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)

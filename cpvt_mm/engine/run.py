@@ -7,15 +7,19 @@ from typing import Any
 import torch
 from mmengine.config import Config
 from mmengine.device import get_device
-from mmengine.hooks import Hook
+from mmengine.hooks import CheckpointHook, Hook
 from mmengine.logging import print_log
 from mmengine.registry import RUNNERS
-from mmengine.runner import Runner, find_latest_checkpoint
+from mmengine.runner import Runner
 
 from cpvt_mm.checkpoints.reading import check_fits, read_tensors_only
 from cpvt_mm.errors import UserError
+from cpvt_mm.hooks import DurableCheckpointHook
 
+from .full_disk import report_full_disk
 from .painting import PaintPredictions
+from .resuming import prepare_to_resume
+from .seeding import MARK, seed_each_iteration
 
 
 def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: str | None = None,
@@ -26,12 +30,12 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
         cfg: As of `load_config`. Changed in place.
         amp: Whether to train in mixed precision; needs a GPU. Defaults to False.
         auto_scale_lr: Whether to scale the learning rate with the batch size. Defaults to False.
-        resume: The checkpoint to go on from, or 'auto' for the last one in `cfg.work_dir`, if there is one.
-            Defaults to None.
+        resume: The checkpoint to go on from, or 'auto' for the last whole one in `cfg.work_dir`, if there is one.
+            Defaults to None: as the config says.
         hooks: More hooks than the config has. Defaults to none.
 
     Raises:
-        UserError: If the config allows no such run, or the checkpoint does not fit.
+        UserError: If the config allows no such run, the checkpoint does not fit, or the disk is full.
     """
     if amp:
         cfg.optim_wrapper.update(type='AmpOptimWrapper', loss_scale='dynamic')
@@ -43,18 +47,21 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
             raise UserError('--auto-scale-lr needs auto_scale_lr.base_batch_size, the batch size that the learning '
                             'rate is meant for, which the config does not set.')
         cfg.auto_scale_lr.enable = True
-    if resume == 'auto':
-        resume = find_latest_checkpoint(cfg.work_dir)
-        if resume is None:
-            print_log(f'{cfg.work_dir} holds no checkpoint to resume: training from the beginning.', 'current')
-    if resume:
-        cfg.update(resume=True, load_from=resume)
-    runner = build_runner(cfg)
-    if resume:
-        check_fits(runner.model, resume)
-    for hook in hooks:
-        runner.register_hook(hook)
-    runner.train()
+    meta = prepare_to_resume(cfg, resume)
+    with report_full_disk(cfg.work_dir):
+        runner = build_runner(cfg)
+        if cfg.resume:
+            check_fits(runner.model, cfg.load_from)
+        if cfg.resume and MARK not in meta:
+            runner.logger.warning(f'{cfg.load_from} is not of a run of this version of tools/train.py: results may differ '
+                                  'from those without an interruption.')
+        seed_each_iteration(runner, done=meta.get('iter', 0))
+        for hook in runner.hooks:
+            if type(hook) is CheckpointHook:  # however the config names it
+                hook.__class__ = DurableCheckpointHook
+        for hook in hooks:
+            runner.register_hook(hook)
+        runner.train()
 
 
 def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None,

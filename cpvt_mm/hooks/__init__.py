@@ -1,1 +1,4 @@
 """Hooks of mmengine's runner."""
+from .checkpoint import DurableCheckpointHook
+
+__all__ = ['DurableCheckpointHook']

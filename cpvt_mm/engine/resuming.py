@@ -1,0 +1,85 @@
+"""The checkpoint that training goes on from."""
+import logging
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.logging import print_log
+
+from cpvt_mm.checkpoints.reading import read_checkpoint
+from cpvt_mm.errors import UserError
+
+# What mmengine's runner goes on from.
+NEEDED = ('meta', 'state_dict', 'optimizer', 'message_hub')
+
+
+def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
+    """Has a config go on from a checkpoint, where it or the caller asks for that.
+
+    Args:
+        cfg: Gets `resume`, and with it `load_from` and the checkpoint's seed, if it has none.
+        resume: The checkpoint, 'auto' for that of `find_checkpoint`, or None for what the config says.
+
+    Returns:
+        The checkpoint's `meta`; empty if there is no checkpoint to go on from.
+
+    Raises:
+        UserError: If the checkpoint cannot be read, or as of `find_checkpoint`.
+    """
+    if cfg.get('resume'):
+        resume = resume or cfg.get('load_from') or 'auto'
+    if resume == 'auto':
+        resume = find_checkpoint(cfg.work_dir)
+        if resume is None:
+            print_log(f'{cfg.work_dir} holds no checkpoint to resume: training from the beginning.', 'current')
+    cfg.resume = bool(resume)
+    if not resume:
+        return {}
+    cfg.load_from = resume
+    meta = read_checkpoint(resume).get('meta', {})
+    randomness = cfg.get('randomness') or {}
+    if randomness.get('seed') is None:
+        # mmengine takes it over, too, but too late for the order of the data.
+        cfg.randomness = dict(randomness, seed=meta.get('seed'))
+    return meta
+
+
+def find_checkpoint(work_dir: str) -> str | None:
+    """The checkpoint that `last_checkpoint` in a work dir names, or else the newest that is whole.
+
+    Searched are the work dir and the folder of the one that is named. What is passed over is told in the log.
+
+    Returns:
+        Its path; None if there are none.
+
+    Raises:
+        UserError: If there are checkpoints, but all are damaged.
+    """
+    note = Path(work_dir, 'last_checkpoint')
+    named = note.read_text().strip() if note.is_file() else ''
+    if '://' in named:  # in a store of mmengine's, which writes objects whole
+        return named
+    folders = {Path(work_dir), *([Path(named).parent] if named else [])}
+    others = sorted((path for folder in folders for path in folder.glob('*.pth')),
+                    key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    faults: list[str] = []
+    for path in dict.fromkeys([*([Path(named)] if named else []), *others]):
+        fault = _fault(path)
+        if not fault:
+            if faults:
+                print_log(f'Going on from {path}, because {"; ".join(faults)}.', 'current', logging.WARNING)
+            return str(path)
+        faults.append(fault)
+    if faults:
+        raise UserError(f'training cannot go on in {work_dir} ({"; ".join(faults)}): name a checkpoint with --resume '
+                        'CHECKPOINT, or remove these to train from the beginning.')
+    return None
+
+
+def _fault(path: Path) -> str:
+    """Why training cannot go on from a checkpoint; '' if it can."""
+    try:
+        missing = [key for key in NEEDED if key not in read_checkpoint(path)]
+    except UserError as error:
+        return str(error).rsplit(': ', 1)[0]
+    return f'checkpoint {path} has no {", ".join(missing)}' if missing else ''

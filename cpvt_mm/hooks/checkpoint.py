@@ -1,0 +1,91 @@
+"""Checkpoints that survive a kill or a full disk at any moment."""
+from pathlib import Path
+from typing import Any
+
+from mmengine.dist import is_main_process
+from mmengine.fileio import BaseStorageBackend, LocalBackend, register_backend
+from mmengine.hooks import CheckpointHook
+from mmengine.runner import Runner
+
+from cpvt_mm.files import remove_leftovers, write_bytes, write_text
+from cpvt_mm.registry import HOOKS
+
+
+class WholeFileBackend(LocalBackend):
+    """mmengine's backend for local files, but a file is written whole or not at all."""
+
+    def put(self, obj: bytes, filepath: str | Path) -> None:
+        path = Path(filepath)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, obj)
+
+
+class _RemovingLater:
+    """A file backend, but what is to be removed is collected."""
+
+    def __init__(self, backend: BaseStorageBackend) -> None:
+        self.backend = backend
+        self.outdated: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.backend, name)
+
+    def remove(self, path: str) -> None:
+        self.outdated.append(path)
+
+
+@HOOKS.register_module()
+class DurableCheckpointHook(CheckpointHook):
+    """mmengine's CheckpointHook, with all its settings, but an old file goes only when the new ones are there.
+
+    There is a checkpoint that training can go on from at any moment after the first: new files are written beside their
+    place and moved there (also `best_*`), then `last_checkpoint` is rewritten in the same way, and then what is no
+    longer kept is removed. What a killed run left behind is removed when the next one starts.
+    """
+
+    def before_train(self, runner: Runner) -> None:
+        register_backend('local', WholeFileBackend, force=True, prefixes='')
+        # Removes what a killed run had not come to: a checkpoint knows those that were there beside it.
+        super().before_train(runner)
+        if is_main_process():
+            for folder in {str(self.out_dir), runner.work_dir}:
+                if '://' not in folder:
+                    remove_leftovers(Path(folder), '*.pth', 'last_checkpoint')
+
+    def _save_checkpoint_with_step(self, runner: Runner, step: int, meta: dict[str, Any]) -> None:
+        # Not mmengine's, which removes first, and cannot be told how to write last_checkpoint.
+        name = self.filename_tmpl.format(step)
+        self.last_ckpt = self.file_backend.join_path(self.out_dir, name)
+        runner.message_hub.update_info('last_ckpt', self.last_ckpt)
+        kept = [*getattr(self, 'keep_ckpt_ids', ())]
+        if self.max_keep_ckpts > 0 and step not in kept:
+            kept.append(step)
+            runner.message_hub.update_info('keep_ckpt_ids', kept)
+        runner.save_checkpoint(
+            self.out_dir, name, self.file_client_args, save_optimizer=self.save_optimizer,
+            save_param_scheduler=self.save_param_scheduler, meta=meta, by_epoch=self.by_epoch,
+            backend_args=self.backend_args, **self.args)
+        if is_main_process():
+            write_text(Path(runner.work_dir, 'last_checkpoint'), self.last_ckpt)
+        if self.max_keep_ckpts > 0:
+            self._keep_only(kept)
+
+    def _keep_only(self, kept: list[int]) -> None:
+        """Removes the oldest checkpoints beyond those to keep."""
+        self.keep_ckpt_ids.clear()
+        self.keep_ckpt_ids.extend(kept)  # its length is limited
+        for step in kept[:-self.max_keep_ckpts]:
+            path = self.file_backend.join_path(self.out_dir, self.filename_tmpl.format(step))
+            # All steps may have one name.
+            if is_main_process() and path != self.last_ckpt and self.file_backend.isfile(path):
+                self.file_backend.remove(path)
+
+    def _save_best_checkpoint(self, runner: Runner, metrics: dict[str, Any]) -> None:
+        backend, self.file_backend = self.file_backend, _RemovingLater(self.file_backend)
+        try:
+            super()._save_best_checkpoint(runner, metrics)
+            outdated = self.file_backend.outdated
+        finally:
+            self.file_backend = backend
+        for path in outdated:
+            backend.remove(path)
