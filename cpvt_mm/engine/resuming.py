@@ -9,7 +9,7 @@ from mmengine.logging import print_log
 from cpvt_mm.checkpoints.reading import read_checkpoint
 from cpvt_mm.errors import UserError
 
-# What mmengine's runner goes on from.
+# What training goes on from.
 NEEDED = ('meta', 'state_dict', 'optimizer', 'message_hub')
 
 
@@ -30,8 +30,6 @@ def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
         resume = resume or cfg.get('load_from') or 'auto'
     if resume == 'auto':
         resume = find_checkpoint(cfg.work_dir)
-        if resume is None:
-            print_log(f'{cfg.work_dir} holds no checkpoint to resume: training from the beginning.', 'current')
     cfg.resume = bool(resume)
     if not resume:
         return {}
@@ -50,36 +48,39 @@ def find_checkpoint(work_dir: str) -> str | None:
     Searched are the work dir and the folder of the one that is named. What is passed over is told in the log.
 
     Returns:
-        Its path; None if there are none.
+        Its path; None if there is none to go on from.
 
     Raises:
-        UserError: If there are checkpoints, but all are damaged.
+        UserError: If one is named, but there is none that is whole.
     """
     note = Path(work_dir, 'last_checkpoint')
     named = note.read_text().strip() if note.is_file() else ''
     if '://' in named:  # in a store of mmengine's, which writes objects whole
         return named
-    folders = {Path(work_dir), *([Path(named).parent] if named else [])}
-    others = sorted((path for folder in folders for path in folder.glob('*.pth')),
-                    key=lambda path: path.stat().st_mtime_ns, reverse=True)
     faults: list[str] = []
-    for path in dict.fromkeys([*([Path(named)] if named else []), *others]):
-        fault = _fault(path)
-        if not fault:
+    for path in _candidates(Path(work_dir), named):
+        try:
+            checkpoint = read_checkpoint(path)
+        except UserError as error:
+            faults.append(str(error).rsplit(': ', 1)[0])
+            continue
+        # Others, such as best_*, hold weights only.
+        if all(key in checkpoint for key in NEEDED):
             if faults:
                 print_log(f'Going on from {path}, because {"; ".join(faults)}.', 'current', logging.WARNING)
             return str(path)
-        faults.append(fault)
-    if faults:
-        raise UserError(f'training cannot go on in {work_dir} ({"; ".join(faults)}): name a checkpoint with --resume '
-                        'CHECKPOINT, or remove these to train from the beginning.')
+    found = f'{work_dir} holds no whole checkpoint to go on from' + f' ({"; ".join(faults)})' * bool(faults)
+    if named:
+        raise UserError(f'{found}: name another with --resume CHECKPOINT, or remove {note} to train from the '
+                        'beginning.')
+    print_log(f'{found}: training from the beginning.', 'current')
     return None
 
 
-def _fault(path: Path) -> str:
-    """Why training cannot go on from a checkpoint; '' if it can."""
-    try:
-        missing = [key for key in NEEDED if key not in read_checkpoint(path)]
-    except UserError as error:
-        return str(error).rsplit(': ', 1)[0]
-    return f'checkpoint {path} has no {", ".join(missing)}' if missing else ''
+def _candidates(work_dir: Path, named: str) -> list[Path]:
+    """The named checkpoint and then those beside it and in the work dir, the newest first."""
+    first = [Path(named)] if named else []
+    folders = {work_dir, *(path.parent for path in first)}
+    others = sorted((path for folder in folders for path in folder.glob('*.pth')),
+                    key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    return list(dict.fromkeys(first + others))

@@ -1,20 +1,17 @@
 """Training in processes that get killed."""
 import multiprocessing
 import os
+import resource
+import runpy
 import signal
 import sys
 from collections.abc import Callable
-from functools import cache
-from multiprocessing.context import BaseContext
 from pathlib import Path
 
-import torch
 from mmengine.config import Config
 
-from cpvt_mm.engine import load_config, train
-from tests.conftest import MASK_RCNN, UPERNET, toy_overrides
-
-Make = Callable[[Path, Path], Config]
+from cpvt_mm.engine import load_config
+from tests.conftest import MASK_RCNN, ROOT, UPERNET, toy_overrides
 
 
 def segmentor(data: Path, work_dir: Path) -> Config:
@@ -37,38 +34,29 @@ def detector(data: Path, work_dir: Path) -> Config:
         'default_hooks.checkpoint.by_epoch': True, 'default_hooks.checkpoint.interval': 1,
         'default_hooks.checkpoint.max_keep_ckpts': 1})
     cfg = load_config(MASK_RCNN, options, str(work_dir))
-    cfg.train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=3, val_interval=100)
+    cfg.train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=3)
+    cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
     return cfg
-
-
-def events_in(folder: Path, on_event: Callable[[str], None]) -> None:
-    """Calls back before each file in a folder is opened to write, renamed or removed in this process."""
-
-    def hook(event: str, args: tuple) -> None:
-        writing = event == 'open' and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR)
-        if (writing or event in ('os.rename', 'os.remove')) and str(args[0]).startswith(str(folder)):
-            on_event(f'{event} {Path(args[0]).name}')
-
-    sys.addaudithook(hook)
 
 
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die_at_event(number: int, folder: Path) -> None:
-    """Kills this process in front of one of its steps in a folder, counted from 0."""
+def die_at_step(number: int) -> None:
+    """Kills this process in front of one of its steps with checkpoints: to open, rename or remove a file."""
     steps = iter(range(number + 1))
 
-    def on_event(event: str) -> None:
-        if next(steps) == number:
+    def hook(event: str, args: tuple) -> None:
+        step = event in ('os.rename', 'os.remove') or event == 'open' and (args[2] or 0) & (os.O_WRONLY | os.O_RDWR)
+        if step and ('.pth' in str(args[0]) or 'last_checkpoint' in str(args[0])) and next(steps) == number:
             die()
 
-    events_in(folder, on_event)
+    sys.addaudithook(hook)
 
 
-def die_half_written(number: int, folder: Path) -> None:
-    """Kills this process in the middle of the bytes of a checkpoint, counted from 0."""
+def die_half_written(number: int) -> None:
+    """Kills this process in the middle of the bytes of a checkpoint."""
     write, files = Path.write_bytes, iter(range(number + 1))
 
     def write_half(path: Path, content: bytes) -> int:
@@ -80,41 +68,42 @@ def die_half_written(number: int, folder: Path) -> None:
     Path.write_bytes = write_half
 
 
-def _train(make: Make, data: Path, work_dir: Path, trap: Callable[[int, Path], None] | None, number: int) -> None:
-    torch.set_num_threads(1)
-    os.dup2(os.open(work_dir.parent / 'output.txt', os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+def limit_files(number: int) -> None:
+    """Has writing fail as on a full disk when a file gets larger than so many bytes."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (number, number))
+
+
+def _train(config: Path, trap: Callable[[int], None] | None, number: int) -> None:
+    output = os.open(config.parent / 'output.txt', os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
     if trap:
-        trap(number, work_dir)
-    train(make(data, work_dir), resume='auto')
+        trap(number)
+    sys.argv = ['train.py', str(config), '--resume']
+    runpy.run_path(str(ROOT / 'tools/train.py'), run_name='__main__')
 
 
-def attempt(make: Make, data: Path, work_dir: Path, trap: Callable[[int, Path], None] | None = None, number: int = 0,
-            seconds: float | None = None) -> bool:
-    """Trains, from the last checkpoint if there is one, in a process that may be killed.
+def attempt(cfg: Config, trap: Callable[[int], None] | None = None, number: int = 0, seconds: float | None = None
+            ) -> int:
+    """Runs `tools/train.py CONFIG --resume` in a process that may be killed.
 
     Args:
-        make: Makes the config.
-        data: The toy data.
-        work_dir: Its parent gets `output.txt`.
-        trap: Kills the process, given `number` and `work_dir`. Defaults to None.
-        number: For `trap`. Defaults to 0.
+        cfg: The config; beside its work dir go a file of it, and `output.txt`.
+        trap: What is to happen to the process. Defaults to None.
+        number: When, for `trap`. Defaults to 0.
         seconds: After which the process is killed. Defaults to None: never.
 
     Returns:
-        Whether training has ended.
+        The status that the process ended with.
     """
-    process = context().Process(target=_train, args=(make, data, work_dir, trap, number))
+    config = Path(f'{cfg.work_dir}.py')
+    cfg.dump(config)
+    # Forked from one that has imported all that training needs, which takes seconds.
+    forking = multiprocessing.get_context('forkserver')
+    forking.set_forkserver_preload([__name__, 'mmdet.apis', 'mmseg.apis'])
+    process = forking.Process(target=_train, args=(config, trap, number))
     process.start()
     process.join(seconds)
     process.kill()
     process.join()
-    assert process.exitcode in (0, -signal.SIGKILL), (work_dir.parent / 'output.txt').read_text()
-    return process.exitcode == 0
-
-
-@cache
-def context() -> BaseContext:
-    """Forks processes from one that has imported all that training needs: that takes seconds."""
-    forking = multiprocessing.get_context('forkserver')
-    forking.set_forkserver_preload([__name__, 'mmdet.apis', 'mmseg.apis'])
-    return forking
+    return process.exitcode

@@ -1,42 +1,97 @@
-"""Training that is killed with SIGKILL, again and again, and resumed each time, ends as if nothing had happened."""
+"""Training that is killed or finds a full disk, and is resumed, ends as if nothing had happened."""
 import random
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from mmengine.config import Config
 
 from cpvt_mm.checkpoints.reading import read_checkpoint
 
-from .attempts import attempt, detector, die_at_event, die_half_written, segmentor
+from .attempts import attempt, detector, die_at_step, die_half_written, limit_files, segmentor
+
+KILLED = -signal.SIGKILL
 
 
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv('OMP_NUM_THREADS', '1')
+@pytest.fixture(scope='module', autouse=True)
+def one_thread() -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv('OMP_NUM_THREADS', '1')
+        yield
 
 
-def assert_equal(first: Any, second: Any) -> None:
-    """Bitwise, for what training goes on from."""
-    for key in ('state_dict', 'ema_state_dict', 'optimizer', 'param_schedulers'):
-        torch.testing.assert_close(first.get(key), second.get(key), rtol=0, atol=0)
-    assert all(first['meta'][key] == second['meta'][key] for key in ('iter', 'epoch', 'seed'))
+@pytest.fixture(scope='module')
+def whole(toy_shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The work dir of a segmentor that was trained without interruption."""
+    folder = tmp_path_factory.mktemp('whole') / 'run'
+    assert attempt(segmentor(toy_shapes, folder)) == 0
+    return folder
 
 
-def files(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if path.is_file() and path.suffix != '.py')
+def same(first: Any, second: Any) -> bool:
+    """Whether two values, nested or not, are equal to the bit."""
+    if isinstance(first, torch.Tensor):
+        return torch.equal(first, second)
+    if isinstance(first, dict):
+        return list(first) == list(second) and all(same(first[key], second[key]) for key in first)
+    if isinstance(first, list):
+        return len(first) == len(second) and all(map(same, first, second))
+    return first == second
 
 
-def test_a_segmentor_that_is_killed_at_random_moments(toy_shapes: Path, tmp_path: Path) -> None:
-    whole, parts = tmp_path / 'whole', tmp_path / 'parts'
-    assert attempt(segmentor, toy_shapes, whole)
-    chance = random.Random(0)
-    kills = [dict(trap=die_half_written, number=chance.randint(0, 2)), dict(seconds=chance.uniform(0.5, 4))]
-    kills += [dict(trap=die_at_event, number=chance.randint(10, 60)) for _ in range(6)]
-    chance.shuffle(kills)
+def assert_same(first: Path, second: Path, *parts: str) -> None:
+    first, second = read_checkpoint(first), read_checkpoint(second)
+    assert len(first['state_dict']) > 100
+    for part in ('state_dict', 'optimizer', 'param_schedulers', *parts):
+        assert same(first[part], second[part]), part
+
+
+def train_with_kills(cfg: Config, kills: list[dict[str, Any]]) -> None:
+    """Trains with kills, as many as it lives to see; after each, but before the first, there is a whole checkpoint."""
+    folder = Path(cfg.work_dir)
     for kill in kills:
-        ended = attempt(segmentor, toy_shapes, parts, **kill)
-        print(kill, ended, files(parts) if parts.exists() else '')
-    assert ended or attempt(segmentor, toy_shapes, parts)
-    assert files(parts) == files(whole)
-    assert_equal(read_checkpoint(parts / 'iter_8.pth'), read_checkpoint(whole / 'iter_8.pth'))
+        status = attempt(cfg, **kill)
+        output = Path(folder.parent, 'output.txt').read_text()
+        assert status in (0, KILLED), output
+        if (folder / 'last_checkpoint').exists():
+            read_checkpoint((folder / 'last_checkpoint').read_text())
+        # One that is whole, the next, and one that is half written.
+        assert len([path for path in folder.glob('*.pth*') if not path.name.startswith('best')]) <= 3
+    assert attempt(cfg) == 0
+    assert not list(folder.glob('*.tmp'))
+
+
+def test_a_segmentor_that_is_killed_at_random_moments(whole: Path, toy_shapes: Path, tmp_path: Path) -> None:
+    chance = random.Random(0)
+    kills = [dict(trap=die_at_step, number=chance.randint(0, 25)) for _ in range(5)]
+    kills += [dict(trap=die_half_written, number=chance.randint(0, 1)), dict(seconds=chance.uniform(1, 4))]
+    chance.shuffle(kills)
+    train_with_kills(segmentor(toy_shapes, tmp_path / 'run'), kills)
+    assert_same(whole / 'iter_8.pth', tmp_path / 'run/iter_8.pth', 'ema_state_dict')
+    assert len(list((tmp_path / 'run').glob('iter_*'))) == 1
+
+
+def test_a_detector_that_is_killed_between_epochs(toy_shapes: Path, tmp_path: Path) -> None:
+    assert attempt(detector(toy_shapes, tmp_path / 'whole')) == 0
+    train_with_kills(detector(toy_shapes, tmp_path / 'run'),
+                     [dict(trap=die_half_written, number=1), dict(trap=die_at_step, number=9)])
+    assert_same(tmp_path / 'whole/epoch_3.pth', tmp_path / 'run/epoch_3.pth')
+
+
+def test_a_full_disk_is_a_sentence_and_costs_nothing(whole: Path, toy_shapes: Path, tmp_path: Path) -> None:
+    cfg, folder = segmentor(toy_shapes, tmp_path / 'run'), tmp_path / 'run'
+    assert attempt(cfg, die_half_written, 1) == KILLED
+    first = (folder / 'iter_2.pth').read_bytes()
+    assert attempt(cfg, limit_files, len(first) // 2) == 1
+    output = (tmp_path / 'output.txt').read_text()
+    assert 'Traceback' not in output
+    assert output.splitlines()[-1] == (
+        f'error: {folder}/iter_4.pth cannot be written (File too large): make room for it, then go on from '
+        f'{folder}/iter_2.pth with --resume.')
+    assert (folder / 'iter_2.pth').read_bytes() == first
+    assert (folder / 'last_checkpoint').read_text() == str(folder / 'iter_2.pth')
+    assert not list(folder.glob('*.tmp'))
+    assert attempt(cfg) == 0
+    assert_same(whole / 'iter_8.pth', folder / 'iter_8.pth', 'ema_state_dict')
