@@ -81,6 +81,6 @@ def _candidates(work_dir: Path, named: str) -> list[Path]:
     """The named checkpoint and then those beside it and in the work dir, the newest first."""
     first = [Path(named)] if named else []
     folders = {work_dir, *(path.parent for path in first)}
-    others = sorted((path for folder in folders for path in folder.glob('*.pth')),
+    others = sorted((path for folder in folders for path in folder.glob('*.pth') if path.is_file()),
                     key=lambda path: path.stat().st_mtime_ns, reverse=True)
     return list(dict.fromkeys(first + others))

@@ -53,8 +53,8 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
         if cfg.resume:
             check_fits(runner.model, cfg.load_from)
         if cfg.resume and MARK not in meta:
-            runner.logger.warning(f'{cfg.load_from} is from a run that was not seeded in each iteration, as of mmengine '
-                                  'alone: results may differ from those without an interruption.')
+            runner.logger.warning(f'{cfg.load_from} is from a run that was not seeded in each iteration, as '
+                                  'mmengine alone does it: results may differ from those without an interruption.')
         seed_each_iteration(runner, done=meta.get('iter', 0))
         for hook in runner.hooks:
             if type(hook) is CheckpointHook:  # however the config names it

@@ -62,7 +62,9 @@ class SeededBatches:
         self.numbers = count(first)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__['batches'], name)
+        if name == 'batches':  # of a copy that is being made
+            raise AttributeError(name)
+        return getattr(self.batches, name)
 
     def __len__(self) -> int:
         return len(self.batches)

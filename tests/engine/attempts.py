@@ -29,6 +29,7 @@ def detector(data: Path, work_dir: Path) -> Config:
     options = toy_overrides(data, **{
         'train_dataloader.dataset.pipeline.2.scale': (64, 64), 'train_dataloader.dataset.indices': 4,
         'train_dataloader.sampler.type': 'DefaultSampler',
+        'train_dataloader.batch_sampler': dict(type='AspectRatioBatchSampler'),
         'train_dataloader.num_workers': 1, 'train_dataloader.persistent_workers': True,
         'model.backbone.drop_path_rate': 0.3,
         'default_hooks.checkpoint.by_epoch': True, 'default_hooks.checkpoint.interval': 1,
@@ -48,7 +49,7 @@ def die_at_step(number: int) -> None:
     steps = iter(range(number + 1))
 
     def hook(event: str, args: tuple) -> None:
-        step = event in ('os.rename', 'os.remove') or event == 'open' and (args[2] or 0) & (os.O_WRONLY | os.O_RDWR)
+        step = event in ('os.rename', 'os.remove') or (event == 'open' and (args[2] or 0) & (os.O_WRONLY | os.O_RDWR))
         if step and ('.pth' in str(args[0]) or 'last_checkpoint' in str(args[0])) and next(steps) == number:
             die()
 

@@ -12,10 +12,6 @@ from cpvt_mm.engine import load_config, train
 from cpvt_mm.errors import UserError
 from tests.conftest import MASK_RCNN, UPERNET, toy_overrides
 
-# Nothing random but the order of the data. Of resumed augmentations, mmengine replays the randomness, onedl's does not.
-STEADY = {'model.decode_head.dropout_ratio': 0., 'model.auxiliary_head.dropout_ratio': 0.,
-          'train_dataloader.dataset.pipeline.3.prob': 0.}
-
 Config = Callable[..., object]
 
 
@@ -24,7 +20,7 @@ def upernet(toy_shapes: Path) -> Config:
 
     def load(work_dir: Path, iters: int, **options: object) -> object:
         steps = {'train_cfg.max_iters': iters, 'train_cfg.val_interval': 100, 'default_hooks.checkpoint.interval': 2}
-        return load_config(UPERNET, toy_overrides(toy_shapes, **STEADY, **steps, **options), str(work_dir))
+        return load_config(UPERNET, toy_overrides(toy_shapes, **steps, **options), str(work_dir))
 
     return load
 
@@ -45,6 +41,28 @@ def test_resume_equals_an_uninterrupted_run(upernet: Config, tmp_path: Path) -> 
     torch.testing.assert_close(first, second, rtol=0, atol=0)
     changed = [name for name, value in weights(parts / 'iter_2.pth').items() if not torch.equal(value, second[name])]
     assert len(changed) > 100
+
+
+def test_resume_keeps_a_seed_that_the_config_leaves_open(upernet: Config, tmp_path: Path) -> None:
+    train(upernet(tmp_path, 2, randomness=dict(seed=None)))
+    seed = read_checkpoint(tmp_path / 'iter_2.pth')['meta']['seed']
+    # As where the config says it, not the caller.
+    cfg = upernet(tmp_path, 3, randomness=dict(seed=None), resume=True)
+    train(cfg)
+    assert cfg.randomness.seed == seed == read_checkpoint(tmp_path / 'iter_3.pth')['meta']['seed']
+
+
+def test_resume_from_a_run_with_other_randomness_says_so(upernet: Config, tmp_path: Path) -> None:
+    path = tmp_path / 'old.pth'
+    train(upernet(tmp_path, 2))
+    logs = ''.join(log.read_text() for log in tmp_path.glob('*/*.log'))
+    checkpoint = read_checkpoint(tmp_path / 'iter_2.pth')
+    del checkpoint['meta']['seeded_each_iteration']
+    torch.save(checkpoint, path)
+    train(upernet(tmp_path / 'new', 3), resume=str(path))
+    sentence = f'{path} is from a run that was not seeded in each iteration'
+    assert sentence not in logs
+    assert ''.join(log.read_text() for log in tmp_path.glob('new/*/*.log')).count(sentence) == 1
 
 
 def test_resume_from_a_named_checkpoint_and_from_none(upernet: Config, tmp_path: Path) -> None:

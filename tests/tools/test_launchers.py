@@ -27,6 +27,10 @@ def test_two_processes_train_and_evaluate(toy_shapes: Path, tmp_path: Path) -> N
     environment = dict(OMP_NUM_THREADS='1', PORT=str(free_port()))
     trained = launch('dist_train.sh', UPERNET, 2, *common, cwd=tmp_path, **environment)
     assert trained.returncode == 0, trained.stderr
+    resumed = launch('dist_train.sh', UPERNET, 2, *common, 'train_cfg.max_iters=3', '--resume', cwd=tmp_path,
+                     **environment)
+    assert resumed.returncode == 0, resumed.stderr
+    assert (tmp_path / 'iter_3.pth').exists()
     assert 'Distributed training: True' in trained.stderr + trained.stdout
     assert 'GPU number: 2' in trained.stderr + trained.stdout
     evaluated = launch('dist_test.sh', UPERNET, tmp_path / 'iter_2.pth', 2, *common, cwd=tmp_path, **environment)
