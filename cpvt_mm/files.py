@@ -86,6 +86,8 @@ def _whole(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        if error.errno:  # writing alone tells no name
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)

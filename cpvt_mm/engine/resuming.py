@@ -64,11 +64,13 @@ def find_checkpoint(work_dir: str) -> str | None:
         except UserError as error:
             faults.append(str(error).rsplit(': ', 1)[0])
             continue
-        # Others, such as best_*, hold weights only.
-        if all(key in checkpoint for key in NEEDED):
+        missing = [key for key in NEEDED if key not in checkpoint]
+        if not missing:
             if faults:
                 print_log(f'Going on from {path}, because {"; ".join(faults)}.', 'current', logging.WARNING)
             return str(path)
+        if str(path) == named:  # others, such as best_*, are there to test with
+            faults.append(f'checkpoint {path} has no {", ".join(missing)}')
     found = f'{work_dir} holds no whole checkpoint to go on from' + f' ({"; ".join(faults)})' * bool(faults)
     if named:
         raise UserError(f'{found}: name another with --resume CHECKPOINT, or remove {note} to train from the '

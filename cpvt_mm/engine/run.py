@@ -26,6 +26,9 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
           hooks: Sequence[Hook] = ()) -> None:
     """Trains a config.
 
+    A run that is killed and resumed, as often as may be, ends with the weights of one that is not: see
+    `DurableCheckpointHook` and `seed_each_iteration`.
+
     Args:
         cfg: As of `load_config`. Changed in place.
         amp: Whether to train in mixed precision; needs a GPU. Defaults to False.

@@ -1,7 +1,7 @@
 """Randomness that a resumed run repeats.
 
-What is random in an iteration follows from the seed, the process and the number of the iteration, not from what was
-drawn before. So there is no state to keep: every process, and each of its workers, would have one of its own.
+What is random in an iteration follows from the seed and the number of the iteration, not from what was drawn before. So
+there is no state to keep: every process, and each of its workers, would have one of its own.
 """
 import random
 from collections.abc import Iterable, Iterator
@@ -58,7 +58,7 @@ class SeededBatches:
         self.batches = batches
         self.first = first
         self.endless = endless
-        self.origin = (seed, get_rank(), DATA)
+        self.origin = (seed, DATA, get_rank())
         self.numbers = count(first)
 
     def __getattr__(self, name: str) -> Any:
@@ -101,7 +101,9 @@ class SeedEachIteration(Hook):
             runner.train_loop.dataloader_iterator = chain(repeat(None, runner.iter), batches)
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        seed_generators(runner.seed, get_rank(), MODEL, runner.iter)
+        # The same in all processes, as mmengine has it, unless randomness.diff_rank_seed makes the seeds differ: models
+        # may choose at random what runs, and must choose the same for their gradients to be averaged.
+        seed_generators(runner.seed, MODEL, runner.iter)
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         checkpoint['meta'][MARK] = True

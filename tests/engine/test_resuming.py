@@ -66,6 +66,14 @@ def test_none_that_is_whole_is_an_error(tmp_path: Path) -> None:
         find_checkpoint(str(tmp_path))
 
 
+def test_weights_alone_are_named(tmp_path: Path) -> None:
+    weights = tmp_path / 'iter_2.pth'
+    torch.save(dict(state_dict={}, meta={}, message_hub={}), weights)
+    name(tmp_path, weights)
+    with pytest.raises(UserError, match=rf'no whole checkpoint .*\(checkpoint {weights} has no optimizer\)'):
+        find_checkpoint(str(tmp_path))
+
+
 def test_without_a_note_training_begins(tmp_path: Path, messages: list[str]) -> None:
     assert find_checkpoint(str(tmp_path)) is None
     (tmp_path / 'iter_2.pth').write_bytes(b'PK')  # of a run that was killed before its first note

@@ -98,6 +98,23 @@ def test_what_a_killed_run_left_goes_at_the_start(run: Run, tmp_path: Path) -> N
     assert files(run) == ['iter_2.pth', 'notes.tmp']
 
 
+def test_a_note_that_cannot_be_written_leaves_the_former(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                          ) -> None:
+    hook = build(run, max_keep_ckpts=1)
+    run.train(hook, [0.])
+
+    def fail(path: Path, text: str) -> None:
+        path.touch()
+        raise OSError(28, 'No space left on device')
+
+    monkeypatch.setattr(Path, 'write_text', fail)
+    with pytest.raises(OSError, match='No space left') as raised:
+        run.train(hook, [0.])
+    assert raised.value.filename == str(tmp_path / 'last_checkpoint')
+    assert (tmp_path / 'last_checkpoint').read_text() == str(tmp_path / 'iter_1.pth')
+    assert read_checkpoint(tmp_path / 'iter_1.pth') == dict(iter=1)
+
+
 def test_a_write_that_fails_leaves_the_file(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build(run)  # puts the backend in place
     path = tmp_path / 'new/iter_1.pth'
