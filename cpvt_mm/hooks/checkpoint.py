@@ -5,7 +5,7 @@ from typing import Any
 from mmengine.dist import is_main_process
 from mmengine.fileio import BaseStorageBackend, LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook
-from mmengine.runner import Runner
+from mmengine.runner import IterBasedTrainLoop, Runner
 
 from cpvt_mm.files import remove_leftovers, write_bytes, write_text
 from cpvt_mm.registry import HOOKS
@@ -40,7 +40,8 @@ class DurableCheckpointHook(CheckpointHook):
 
     There is a checkpoint that training can go on from at any moment after the first: new files are written beside their
     place and moved there (also `best_*`), then `last_checkpoint` is rewritten in the same way, and then what is no
-    longer kept is removed. What a killed run left behind is removed when the next one starts.
+    longer kept is removed. What a killed run left behind is removed when the next one starts, and with `save_best`, a
+    validation that it may not have come to is made up for.
     """
 
     def before_train(self, runner: Runner) -> None:
@@ -51,6 +52,19 @@ class DurableCheckpointHook(CheckpointHook):
             for folder in {str(self.out_dir), runner.work_dir}:
                 if '://' not in folder:
                     remove_leftovers(Path(folder), '*.pth', 'last_checkpoint')
+        if self.save_best and self._validation_is_due(runner):
+            runner.val_loop.run()
+
+    def _validation_is_due(self, runner: Runner) -> bool:
+        """Whether a validation belongs after the checkpoint that was resumed, and left no trace in it."""
+        loop = runner.train_loop
+        if runner.val_loop is None:
+            return False
+        by_iter = isinstance(loop, IterBasedTrainLoop)
+        done, last = (runner.iter, loop.max_iters) if by_iter else (runner.epoch, loop.max_epochs)
+        best = [str(path) for name, path in runner.message_hub.runtime_info.items() if name.startswith('best_ckpt')]
+        return (done >= max(loop.val_begin, 1) and (done % loop.val_interval == 0 or done == last)
+                and not any(path.endswith(f'_{self.filename_tmpl.format(done)}') for path in best))
 
     def _save_checkpoint_with_step(self, runner: Runner, step: int, meta: dict[str, Any]) -> None:
         # Not mmengine's, which removes first, and cannot be told how to write last_checkpoint.

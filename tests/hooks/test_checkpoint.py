@@ -13,6 +13,7 @@ from cpvt_mm.hooks.checkpoint import DurableCheckpointHook, WholeFileBackend
 class Run:
     """What the hook needs of a runner."""
     epoch = iter = 0
+    train_loop = val_loop = None
 
     def __init__(self, folder: Path) -> None:
         self.work_dir = str(folder)
