@@ -42,12 +42,15 @@ def same(first: Any, second: Any) -> bool:
 
 
 def assert_same(first: Path, second: Path) -> None:
-    """Compares all that two checkpoints hold, but for their logs."""
+    """Compares all that two checkpoints hold, but for texts and times."""
     first, second = read_checkpoint(first), read_checkpoint(second)
     assert len(first['state_dict']) > 100
     assert list(first) == list(second)
     for part in set(first) - {'meta', 'message_hub'}:
         assert same(first[part], second[part]), part
+    for name in ('train/loss', 'train/lr'):
+        (values, _), (others, _) = (one['message_hub']['log_scalars'][name].data for one in (first, second))
+        assert len(values) == first['meta']['iter'] and list(values) == list(others)
 
 
 def train_with_kills(cfg: Config, kills: list[dict[str, Any]]) -> None:

@@ -36,7 +36,8 @@ def test_the_named_checkpoint_comes_first(tmp_path: Path, messages: list[str]) -
 
 @pytest.mark.parametrize('fault', ['half', 'missing', 'empty note', 'no note'])
 def test_else_the_newest_that_is_whole(fault: str, tmp_path: Path, messages: list[str]) -> None:
-    write(tmp_path / 'iter_8.pth', 1)
+    for step in (1, 8):
+        write(tmp_path / f'iter_{step}.pth', 1)
     newest = write(tmp_path / 'iter_2.pth', 2)
     torch.save(dict(meta={}, state_dict={}, message_hub={}), tmp_path / 'best_mIoU_iter_10.pth')  # newer, to test with
     last = tmp_path / 'iter_12.pth'
