@@ -29,5 +29,6 @@ model = dict(
     test_cfg=dict(rpn=dict(nms_pre=200, max_per_img=100)))
 default_hooks = dict(
     logger=dict(log_metric_by_epoch=False),
-    checkpoint=dict(by_epoch=False, interval=200, max_keep_ckpts=2))
+    checkpoint=dict(by_epoch=False, interval=200, max_keep_ckpts=2),
+    non_finite_loss=dict(type='cpvt_mm.StopOnNonFiniteLoss'))
 log_processor = dict(by_epoch=False)

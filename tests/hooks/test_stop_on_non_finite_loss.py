@@ -1,0 +1,218 @@
+"""A classifier of two numbers, trained on images that say what goes wrong with them."""
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from mmengine.config import Config
+from mmengine.hooks import CheckpointHook
+from mmengine.logging import MMLogger
+from mmengine.model import BaseModel
+from mmengine.optim import AmpOptimWrapper
+from mmengine.runner import Runner
+from mmengine.structures import BaseDataElement
+from torch import Tensor, nn
+
+from cpvt_mm.errors import UserError
+from cpvt_mm.hooks import StopOnNonFiniteLoss
+from tests.conftest import ROOT
+
+NAN, INF = float('nan'), float('inf')
+
+
+class Model(BaseModel):
+    """Two losses, `loss_a` and `loss_b`; the input's second number is a factor of the latter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(1, 1)
+
+    def forward(self, inputs: list[Tensor], data_samples: list[BaseDataElement], mode: str) -> dict:
+        x = torch.stack(inputs)
+        y = self.layer(x[:, :1])
+        return dict(loss_a=y.square(), loss_b=y * x[:, 1:], acc=x[:, 1] * NAN)
+
+
+class ModelWithNorm(Model):
+    """Its norm sees the number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(1)
+
+    def forward(self, inputs: list[Tensor], data_samples: list[BaseDataElement], mode: str) -> dict:
+        y = self.norm(self.layer(torch.stack(inputs)[:, 1:].repeat(2, 1)))
+        return dict(loss_a=y.mean(), loss_b=y.square().mean())
+
+
+class Gradient(torch.autograd.Function):
+    """The identity, whose gradient is nan where the number is 2."""
+
+    @staticmethod
+    def forward(ctx, y: Tensor, x: Tensor) -> Tensor:
+        ctx.is_bad = (x == 2).any()
+        return y.clone()
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient * (NAN if ctx.is_bad else 1), None
+
+
+class BadGradient(Model):
+    """Of an input of 2 the losses are finite, but not the gradient."""
+
+    def forward(self, inputs: list[Tensor], data_samples: list[BaseDataElement], mode: str) -> dict:
+        losses = super().forward(inputs, data_samples, mode)
+        return dict(losses, loss_b=Gradient.apply(losses['loss_b'], torch.stack(inputs)[:, 1]))
+
+
+def runner(folder: Path, numbers: list[float], model: Model | None = None, interval: int = 2, val_interval: int = 100,
+           images: str = '{}.jpg', **hook: object) -> Runner:
+    """A runner whose iteration i gets an image `<i>.jpg` with the i-th number; it keeps one checkpoint."""
+    data = [dict(inputs=torch.tensor([1., number]),
+                 data_samples=BaseDataElement(metainfo=dict(img_path=images.format(i))))
+            for i, number in enumerate(numbers, start=1)]
+    loader = dict(batch_size=1, num_workers=0, dataset=data, sampler=dict(type='DefaultSampler', shuffle=False))
+    validation = dict() if val_interval == 100 else dict(
+        val_dataloader=loader, val_cfg=dict(), val_evaluator=dict(type='DumpResults', out_file_path=f'{folder}/v.pkl'))
+    return Runner(
+        model or Model(), str(folder), loader, experiment_name=f'{folder}', log_level='WARNING',
+        train_cfg=dict(type='IterBasedTrainLoop', max_iters=len(numbers), val_interval=val_interval),
+        optim_wrapper=dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=0.1)), **validation,
+        default_hooks=dict(
+            checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=interval, max_keep_ckpts=1),
+            non_finite_loss=dict(type='cpvt_mm.StopOnNonFiniteLoss', **hook)))
+
+
+def stop(run: Runner) -> str:
+    """Why a run stops."""
+    with pytest.raises(UserError) as error:
+        run.train()
+    return str(error.value)
+
+
+def weight(folder: Path, iteration: int) -> Tensor:
+    return torch.load(folder / f'iter_{iteration}.pth', weights_only=False)['state_dict']['layer.weight']
+
+
+def test_stops_after_several_bad_iterations_and_names_loss_and_image(tmp_path: Path) -> None:
+    assert stop(runner(tmp_path, [1, 1, 1, NAN, INF, NAN, 1], interval=3)) == (
+        'Training has stopped: in iteration 6 loss_b is nan (image 6.jpg), the last of 3 such iterations in a row; the '
+        f'last checkpoint, {tmp_path}/iter_3.pth, is from before: lower the learning rate, or look at these images and '
+        'their annotations.')
+    assert (tmp_path / 'last_checkpoint').read_text() == f'{tmp_path}/iter_3.pth'
+    assert [path.name for path in tmp_path.glob('*.pth')] == ['iter_3.pth']
+    assert weight(tmp_path, 3).isfinite()
+
+
+def test_patience_can_be_set_but_not_to_none(tmp_path: Path) -> None:
+    message = stop(runner(tmp_path, [INF, 1], patience=1))
+    assert 'in iteration 1 loss_b is inf' in message and '; no checkpoint had been saved' in message
+    with pytest.raises(UserError, match='patience of StopOnNonFiniteLoss is 0, but must be at least 1'):
+        StopOnNonFiniteLoss(patience=0)
+
+
+def test_one_bad_batch_passes_with_a_warning_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                                      ) -> None:
+    warnings: list[str] = []
+    monkeypatch.setattr(MMLogger, 'warning', lambda self, message, *args: warnings.append(message))
+    for name, numbers in dict(bad=[1, 2, NAN, INF, 3, NAN, 1], good=[1, 2, 3, 1]).items():
+        torch.manual_seed(0)
+        runner(tmp_path / name, numbers, Model(), interval=len(numbers)).train()
+    assert torch.equal(weight(tmp_path / 'bad', 7), weight(tmp_path / 'good', 4))
+    assert [warning for warning in warnings if warning.startswith('Bad')] == [
+        f'Bad iteration ({row} in a row, 3 end training): in iteration {i} loss_b is {value} (image {i}.jpg), and the '
+        'update is not applied.' for row, i, value in ((1, 3, 'nan'), (2, 4, 'inf'), (1, 6, 'nan'))]
+
+
+@pytest.mark.parametrize('numbers, options, why', [
+    ([1, 1, 1, NAN, 1, 1], dict(), 'when a checkpoint was due'),
+    ([1, 1, NAN, 1, 1, 1], dict(val_interval=3), 'when a validation was due'),
+    ([1, 1, NAN], dict(), 'when a checkpoint was due'),  # that of the end
+])
+def test_nothing_is_saved_in_a_bad_iteration(numbers: list[float], options: dict, why: str, tmp_path: Path) -> None:
+    assert f'(image {numbers.index(NAN) + 1}.jpg), {why}; the last checkpoint, {tmp_path}/iter_2.pth, is from before' in (
+        stop(runner(tmp_path, numbers, **options)))
+    assert [path.name for path in tmp_path.glob('*.pth')] == ['iter_2.pth']
+    assert (tmp_path / 'last_checkpoint').read_text() == f'{tmp_path}/iter_2.pth'
+
+
+def test_nothing_is_saved_at_the_end_of_a_bad_epoch(tmp_path: Path) -> None:
+    run = runner(tmp_path, [1, 1, NAN])
+    run._train_loop = dict(type='EpochBasedTrainLoop', max_epochs=2)
+    hook = next(hook for hook in run.hooks if isinstance(hook, CheckpointHook))
+    hook.by_epoch, hook.interval = True, 1
+    assert 'at the end of an epoch; no checkpoint had been saved' in stop(run)
+    assert list(tmp_path.glob('*.pth')) == []
+
+
+def test_no_other_hook_saves_in_a_bad_iteration(tmp_path: Path) -> None:
+    run = runner(tmp_path, [1, 1, 1, NAN, 1], interval=100)
+    hook = next(hook for hook in run.hooks if isinstance(hook, StopOnNonFiniteLoss))
+    hook.what, hook.streak = 'in iteration 4 loss_b is nan', 1
+    with pytest.raises(UserError, match='loss_b is nan, when a checkpoint was due'):
+        run.call_hook('before_save_checkpoint', checkpoint={})
+
+
+def test_a_model_that_is_no_longer_finite_stops_at_once(tmp_path: Path) -> None:
+    message = stop(runner(tmp_path, [1, NAN, 1], ModelWithNorm(), interval=100))
+    assert ('in iteration 2 loss_a is nan and loss_b is nan (image 2.jpg), so that norm.running_mean of the model is no '
+            'longer finite; no checkpoint had been saved') in message
+
+
+def test_a_gradient_that_is_not_finite_counts_as_bad(tmp_path: Path) -> None:
+    assert 'in iteration 4 losses are finite but the gradient is not (image 4.jpg)' in (
+        stop(runner(tmp_path, [1, 2, 2, 2, 1], BadGradient(), interval=100)))
+
+
+def test_with_a_loss_scale_only_losses_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('mmengine.optim.optimizer.amp_optimizer_wrapper.is_cuda_available', lambda: True)
+
+    def scaled(folder: Path, numbers: list[float]) -> Runner:
+        run = runner(folder, numbers, BadGradient(), interval=5)
+        run.optim_wrapper = AmpOptimWrapper(optimizer=torch.optim.AdamW(run.model.parameters()))
+        run.optim_wrapper.loss_scaler = torch.amp.GradScaler('cpu', init_scale=4.)
+        return run
+
+    run = scaled(tmp_path / 'gradients', [1, 2, 2, 2, 2])
+    run.train()
+    assert run.optim_wrapper.loss_scaler.get_scale() == 4 / 2**4  # each of the bad gradients halves it
+    assert weight(tmp_path / 'gradients', 5).isfinite()
+    assert 'in iteration 4 loss_b is nan (image 4.jpg), the last of 3' in (
+        stop(scaled(tmp_path / 'losses', [1, NAN, NAN, NAN, 1])))
+
+
+def test_accumulated_gradients_are_bad_until_an_update_is_good(tmp_path: Path) -> None:
+    run = runner(tmp_path, [NAN, 1, NAN, 1, 1, 1], interval=100)
+    run.optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=0.1), accumulative_counts=2)
+    assert 'in iteration 3 loss_b is nan' in stop(run)
+
+
+def work(rank: int, folder: Path) -> None:
+    dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=2)
+    numbers = [1, 1, NAN, NAN, NAN, NAN] if rank else [1] * 6
+    run = runner(folder, numbers, images=f'{rank}_{{}}.jpg', interval=2)
+    # Each has its own images.
+    run._train_dataloader['sampler'] = torch.utils.data.SequentialSampler(numbers)
+    run.model = run.wrap_model(dict(type='MMDistributedDataParallel', device_ids=None), run.model)
+    try:
+        run.train()
+    except (UserError, SystemExit) as error:
+        (folder / f'{rank}.txt').write_text(f'{type(error).__name__}: {error}')
+    (folder / f'{rank}.iter').write_text(str(run.iter + 1))
+    dist.destroy_process_group()
+
+
+def test_all_processes_stop_together_with_one_message(tmp_path: Path) -> None:
+    mp.spawn(work, (tmp_path,), nprocs=2)
+    assert [(tmp_path / f'{rank}.iter').read_text() for rank in range(2)] == ['4', '4']
+    assert (tmp_path / '0.txt').read_text().startswith(
+        'UserError: Training has stopped: in iteration 4 loss_b is nan on rank 1 (image 1_4.jpg), when a checkpoint')
+    assert (tmp_path / '1.txt').read_text() == 'SystemExit: 1'
+    assert (tmp_path / 'last_checkpoint').read_text() == f'{tmp_path}/iter_2.pth'
+
+
+@pytest.mark.parametrize('path', sorted((ROOT / 'configs').glob('[!_]*/*.py')), ids=lambda path: path.stem)
+def test_it_is_on_in_every_config(path: Path) -> None:
+    assert Config.fromfile(path).default_hooks.non_finite_loss == dict(type='cpvt_mm.StopOnNonFiniteLoss')
