@@ -14,6 +14,18 @@ def first_line(error: BaseException) -> str:
     return str(error).strip().split('\n')[0] or type(error).__name__
 
 
+def missing_file(error: FileNotFoundError) -> str | None:
+    """The path of an error, if it tells it."""
+    # Registries and data loader workers wrap the error in text of their own; the path survives in it.
+    path = re.search(r"No such file or directory: '(.+?)'", str(error))
+    return path[1] if path else None
+
+
+def sentence(error: UserError) -> str:
+    """The sentence of an error; workers of data loaders put their traceback before it."""
+    return str(error).rpartition(f'\n{UserError.__module__}.{UserError.__qualname__}: ')[2].strip()
+
+
 def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
     """Decorates a tool's `main`: what a user can cause ends it with a sentence and status 1."""
 
@@ -22,12 +34,13 @@ def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
         try:
             main()
         except FileNotFoundError as error:
-            # Registries and data loader workers wrap the error in text of their own; the path survives in it.
-            path = re.search(r"No such file or directory: '(.+?)'", str(error))
-            what = f'{path[1]} does not exist' if path else first_line(error)
+            path = missing_file(error)
+            what = f'{path} does not exist' if path else first_line(error)
             sys.exit(f'error: {what}: put the file there, or correct the path in the config or with --cfg-options '
                      '(data_root, ann_file, data_prefix).')
-        except (UserError, FileExistsError, ImportError) as error:
+        except UserError as error:
+            sys.exit(f'error: {sentence(error)}')
+        except (FileExistsError, ImportError) as error:
             sys.exit(f'error: {error}')
 
     return wrapped

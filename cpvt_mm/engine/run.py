@@ -1,6 +1,7 @@
 """Training and testing a config of any of the libraries."""
 import atexit
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from cpvt_mm.checkpoints.reading import check_fits, read_tensors_only
 from cpvt_mm.errors import UserError
 from cpvt_mm.hooks import DurableCheckpointHook
 
+from .checking_runner import CheckingRunner
 from .full_disk import report_full_disk
 from .painting import PaintPredictions
 from .resuming import prepare_to_resume
@@ -51,7 +53,7 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
                             'rate is meant for, which the config does not set.')
         cfg.auto_scale_lr.enable = True
     meta = prepare_to_resume(cfg, resume)
-    with report_full_disk(cfg.work_dir):
+    with _leave_alone_on_error(), report_full_disk(cfg.work_dir):
         runner = build_runner(cfg)
         if cfg.resume:
             check_fits(runner.model, cfg.load_from)
@@ -93,13 +95,26 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
         runner.register_hook(PaintPredictions(show_dir))
     for hook in hooks:
         runner.register_hook(hook)
-    return runner.test()
+    with _leave_alone_on_error():
+        return runner.test()
 
 
 def _leave_together() -> None:
     """Ends the process group: one that outlives the interpreter, or loses a peer while it ends, aborts the process."""
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
+
+
+@contextmanager
+def _leave_alone_on_error() -> Iterator[None]:
+    """Has a process that fails, as on an image that it alone has, not wait for the others, which wait for it."""
+    try:
+        yield
+    except BaseException:
+        atexit.unregister(_leave_together)
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+        raise
 
 
 def _import_package(cfg: Config) -> None:
@@ -130,4 +145,4 @@ def build_runner(cfg: Config) -> Runner:
         cfg.visualizer.pop('name', None)
     _import_package(cfg)
     read_tensors_only()
-    return RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
+    return RUNNERS.build(cfg) if 'runner_type' in cfg else CheckingRunner.from_cfg(cfg)

@@ -1,0 +1,152 @@
+"""Annotation files in COCO's layout."""
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from mmengine.fileio import get
+
+from cpvt_mm.errors import UserError, first_line
+
+from .findings import Finding, Kind
+
+# What mmdet reads of an entry.
+KEYS = dict(images=('id', 'file_name', 'height', 'width'), categories=('id', 'name'),
+            annotations=('id', 'image_id', 'category_id', 'bbox', 'area'))
+# Files round coordinates: so many pixels beyond the border are none.
+TOLERANCE = 1
+
+Entry = dict[str, Any]
+
+
+def read_coco(file: str, backend_args: dict[str, Any] | None = None) -> dict[str, list[Entry]]:
+    """Reads an annotation file.
+
+    Args:
+        file: Path, or an address of one of mmengine's storage backends.
+        backend_args: Of the dataset. Defaults to None: a local file.
+
+    Returns:
+        `images`, `categories` and `annotations`, whose entries have all `KEYS`. A file without `annotations`, as that
+        of a test set, has none.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        UserError: If the file is empty, is not JSON, or is not in COCO's layout.
+    """
+    content = get(file, backend_args=backend_args)
+    if not content.strip():
+        raise UserError(f'annotation file {file} is empty ({len(content)} bytes): put the whole file there.')
+    try:
+        coco = json.loads(content)
+    except ValueError as error:
+        raise UserError(f'annotation file {file} is not JSON ({first_line(error)}): put the whole file there.'
+                        ) from error
+    if not isinstance(coco, dict) or not coco.get('images') or not coco.get('categories'):
+        missing = [key for key in ('images', 'categories') if not isinstance(coco, dict) or not coco.get(key)]
+        raise UserError(f'annotation file {file} has no {" and no ".join(missing)}: put a file in COCO\'s layout there.')
+    for name, keys in KEYS.items():
+        for index, entry in enumerate(coco.setdefault(name, [])):
+            missing = [key for key in keys if key not in entry]
+            if missing:
+                raise UserError(f'annotation file {file} has no {missing[0]!r} in {name}[{index}]: add it.')
+            if 'bbox' in keys and not _is_box(entry['bbox']):
+                raise UserError(f'annotation file {file} has bbox={entry["bbox"]} in {name}[{index}], but a box is four '
+                                'numbers (x, y, width, height): correct it.')
+    return {name: coco[name] for name in KEYS}
+
+
+def _is_box(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 4 and all(
+        isinstance(number, int | float) and math.isfinite(number) for number in value)
+
+
+def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str]) -> Iterator[Finding]:
+    """Finds what is wrong with annotations, without the images.
+
+    Args:
+        coco: As of `read_coco`.
+        file: Its name, for the findings.
+        classes: Those of the dataset's metainfo, in the order of the model's labels.
+    """
+    for name in KEYS:
+        for value, number in Counter(entry['id'] for entry in coco[name]).items():
+            if number > 1:
+                yield Finding(Kind.DUPLICATE, file, f'has id {value} {number} times in {name}')
+    names = {category['id']: category['name'] for category in coco['categories']}
+    yield from _check_categories(names, file, classes)
+    images = {image['id']: image for image in coco['images']}
+    left_out: Counter[str] = Counter()
+    for annotation in coco['annotations']:
+        where = f'in annotation {annotation["id"]}'
+        category, image = annotation['category_id'], images.get(annotation['image_id'])
+        if category not in names:
+            yield Finding(Kind.UNLISTED_CATEGORY, file, f'has category_id {category} {where}, but no such category')
+        elif names[category] not in classes:
+            left_out[names[category]] += 1
+        if image is None:
+            yield Finding(Kind.UNLISTED_IMAGE, file, f'has image_id {annotation["image_id"]} {where}, but no such image')
+            continue
+        where = f'{where} of {image["file_name"]} (width {image["width"]}, height {image["height"]})'
+        fault = _fault_of_box(annotation, image)
+        if fault:
+            yield Finding(Kind.BOX, file, f'has bbox {annotation["bbox"]} {where}, which {fault}')
+        mask = annotation.get('segmentation')
+        fault = _fault_of_rle(mask, image) if isinstance(mask, dict) else ''
+        if fault:
+            yield Finding(Kind.MASK, file, f'has {fault} {where}')
+        fault = next(filter(None, (_fault_of_polygon(one, image) for one in mask)), '') if isinstance(mask, list) else ''
+        if fault:
+            yield Finding(Kind.POLYGON, file, f'has a polygon {fault} {where}')
+    for name, number in left_out.items():
+        yield Finding(Kind.LEFT_OUT, file, f'has {number} annotations of {name!r}, which are left out: it is no class')
+    annotated = {annotation['image_id'] for annotation in coco['annotations']}
+    for image in coco['images'] if annotated else ():
+        if image['id'] not in annotated:
+            yield Finding(Kind.NOT_ANNOTATED, file, f'has no annotation of {image["file_name"]}')
+
+
+def _check_categories(names: dict[Any, str], file: str, classes: Sequence[str]) -> Iterator[Finding]:
+    """mmdet numbers labels in the order of the file's categories, whatever the order of the classes."""
+    missing = [name for name in classes if name not in names.values()]
+    listed = [name for name in names.values() if name in classes]
+    if missing:
+        yield Finding(Kind.CLASSES, file, f'has no category for {len(missing)} of {len(classes)} classes '
+                      f'({", ".join(missing)}), so that labels would not be the numbers of classes')
+    elif listed != list(classes):
+        ours, theirs = next((a, b) for a, b in zip([*classes, None], [*listed, None], strict=False) if a != b)
+        yield Finding(Kind.CLASSES, file, f'lists {theirs!r} where the classes have {ours!r}, so that one would be '
+                      'taken for the other: labels are numbered in the order of the file')
+
+
+def _fault_of_box(annotation: Entry, image: Entry) -> str:
+    x, y, width, height = annotation['bbox']
+    if width < 1 or height < 1 or annotation['area'] <= 0:
+        return f'is below one pixel (area {annotation["area"]}) and left out'
+    return _fault_of_extent(x, y, x + width, y + height, image)
+
+
+def _fault_of_extent(left: float, top: float, right: float, bottom: float, image: Entry) -> str:
+    if min(left, top) < -TOLERANCE or right > image['width'] + TOLERANCE or bottom > image['height'] + TOLERANCE:
+        return 'reaches out of the image'
+    return ''
+
+
+def _fault_of_rle(mask: Entry, image: Entry) -> str:
+    """Of a run-length encoding, whose `counts` are listed or a string."""
+    size, counts = [image['height'], image['width']], mask.get('counts')
+    if list(mask.get('size', ())) != size:
+        return f'a mask of size {mask.get("size")} (height, width)'
+    if isinstance(counts, list) and sum(counts) != size[0] * size[1]:
+        return f'a mask of {sum(counts)} pixels'
+    return ''
+
+
+def _fault_of_polygon(polygon: list[float], image: Entry) -> str:
+    """Of numbers x, y, x, y, ..."""
+    if len(polygon) < 6 or len(polygon) % 2:
+        return f'of {len(polygon)} numbers, which is left out,'
+    xs, ys = polygon[::2], polygon[1::2]
+    fault = _fault_of_extent(min(xs), min(ys), max(xs), max(ys), image)
+    return fault and f'of x {min(xs)} to {max(xs)} and y {min(ys)} to {max(ys)}, which {fault},'

@@ -1,0 +1,47 @@
+"""What can be wrong with a dataset."""
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(Enum):
+    """Kinds of findings, in the words of a report."""
+    DATASET = 'dataset that cannot be read'
+    NUM_CLASSES = 'head with another number of classes'
+    CLASSES = 'classes that do not match the categories'
+    UNLISTED_CATEGORY = 'annotation of an unlisted category'
+    DUPLICATE = 'id that occurs twice'
+    LEFT_OUT = 'category that is no class'
+    UNLISTED_IMAGE = 'annotation of an unlisted image'
+    BOX = 'box outside of its image, or without area'
+    MASK = 'mask of another size than its image'
+    POLYGON = 'polygon that is none, or outside of its image'
+    IMAGE = 'image that is missing or cannot be read'
+    IMAGE_SIZE = 'image of another size than annotated'
+    LABEL_MAP = 'label map that is missing or cannot be read'
+    LABEL_MAP_SIZE = 'label map of another size than its image'
+    LABEL = 'label that is no class'
+    LABEL_MAP_ALONE = 'label map without image'
+    NOT_ANNOTATED = 'image without annotation'
+    NOT_CHECKED = 'annotations that are not checked'
+
+
+# Nothing wrong, but worth a word.
+NOTES = (Kind.NOT_ANNOTATED, Kind.NOT_CHECKED)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes:
+        kind: What.
+        file: Where.
+        detail: The values; goes on from the file's name in a sentence.
+    """
+    kind: Kind
+    file: str
+    detail: str
+
+    @property
+    def is_error(self) -> bool:
+        return self.kind not in NOTES

@@ -1,0 +1,58 @@
+"""Images with label maps, in ADE20K's layout."""
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .findings import Finding, Kind
+from .images import decode, size_as_loaded
+
+
+@dataclass(frozen=True)
+class Labels:
+    """How mmseg turns a label map's values into classes.
+
+    Attributes:
+        num_classes: Classes are 0 to `num_classes - 1`.
+        reduce_zero_label: Whether value 0 is ignored, and value 1 is class 0.
+        label_map: The new class of each class, where classes of a dataset are chosen; None where they are not.
+        ignore_index: The class that stands for none.
+    """
+    num_classes: int
+    reduce_zero_label: bool = False
+    label_map: Mapping[int, int] | None = None
+    ignore_index: int = 255
+
+    def are_known(self, value: int) -> bool:
+        """Whether a value of a label map is a class, or ignored."""
+        label = value
+        if self.reduce_zero_label:
+            label = 255 if value in (0, 255) else value - 1
+        label = (self.label_map or {}).get(label, label)
+        return label == self.ignore_index or 0 <= label < self.num_classes
+
+    def unknown(self, values: Iterable[int]) -> list[int]:
+        return [value for value in map(int, values) if not self.are_known(value)]
+
+
+def check_pair(image_path: str, label_path: str, labels: Labels, backend_args: dict[str, Any] | None = None
+               ) -> list[Finding]:
+    """Finds what is wrong with an image and its label map."""
+    image, label_map = decode(image_path, Kind.IMAGE, backend_args), decode(label_path, Kind.LABEL_MAP, backend_args)
+    findings = [result for result in (image, label_map) if isinstance(result, Finding)]
+    if isinstance(label_map, Finding):
+        return findings
+    values = np.asarray(label_map).squeeze()
+    if values.ndim != 2:
+        return [*findings, Finding(Kind.LABEL_MAP, label_path, f'has {values.shape[-1]} channels, but a label map has '
+                                   'one')]
+    size = values.shape if isinstance(image, Finding) else size_as_loaded(image)
+    if values.shape != size:
+        findings.append(Finding(Kind.LABEL_MAP_SIZE, label_path, f'is {values.shape[0]} x {values.shape[1]} pixels '
+                                f'(height x width), but its image {size[0]} x {size[1]}'))
+    unknown = labels.unknown(np.unique(values))
+    if unknown:
+        findings.append(Finding(Kind.LABEL, label_path, f'has {", ".join(map(str, unknown))}, but there are '
+                                f'{labels.num_classes} classes' + (' and 0 is ignored' * labels.reduce_zero_label)))
+    return findings

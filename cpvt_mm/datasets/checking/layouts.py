@@ -1,0 +1,62 @@
+"""Datasets of configs, and which layout they have."""
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from mmengine.dataset import BaseDataset
+from mmengine.registry import DATASETS
+
+Layout = Literal['coco', 'label maps', 'images']
+# The class that reads a layout, and what a subclass that reads it alike has not changed.
+READERS = {
+    'coco': (('mmdet', 'CocoDataset'), ('load_data_list', 'parse_data_info', 'COCOAPI')),
+    'label maps': (('mmseg', 'BaseSegDataset'), ('load_data_list',)),
+}
+
+
+def unwrap(cfg: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The datasets in a dataset's config: itself, or those that ConcatDataset, RepeatDataset and the like wrap."""
+    inner = [*cfg.get('datasets', ()), *([cfg['dataset']] if isinstance(cfg.get('dataset'), dict) else ())]
+    if not inner:
+        yield cfg
+    for one in inner:
+        yield from unwrap(one)
+
+
+def unwrap_built(dataset: Any) -> Iterator[Any]:
+    """The same of a dataset that is built."""
+    inner = [*getattr(dataset, 'datasets', ()), *(getattr(dataset, name) for name in ('dataset', '_dataset')
+                                                  if hasattr(dataset, name))]
+    if not inner:
+        yield dataset
+    for one in inner:
+        yield from unwrap_built(one)
+
+
+def dataset_class(cfg: dict[str, Any]) -> type:
+    """The class of a dataset's config, in the default scope.
+
+    Raises:
+        KeyError: If there is none of that name.
+    """
+    if isinstance(cfg['type'], type):
+        return cfg['type']
+    with DATASETS.switch_scope_and_registry(cfg.get('_scope_')) as registry:
+        found = registry.get(cfg['type'])
+    if found is None:
+        raise KeyError(f'{cfg["type"]} is in no registry of datasets')
+    return found
+
+
+def layout_of(cls: type) -> Layout:
+    """How a dataset's class keeps its annotations; 'images' where only images can be told."""
+    for layout, (reader, unchanged) in READERS.items():
+        for base in cls.__mro__:
+            if (base.__module__.split('.')[0], base.__name__) == reader and all(
+                    getattr(cls, name) is getattr(base, name) for name in unchanged):
+                return layout
+    return 'images'
+
+
+def build_unread(cfg: dict[str, Any]) -> BaseDataset:
+    """Builds a dataset that knows its paths and classes, but has read no file."""
+    return DATASETS.build({**cfg, 'lazy_init': True, 'pipeline': []})

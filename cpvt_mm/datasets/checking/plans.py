@@ -1,0 +1,89 @@
+"""The checks of a whole config."""
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.registry import init_default_scope
+
+from cpvt_mm.errors import UserError, first_line, missing_file
+
+from .datasets import Job, check_annotations
+from .findings import Finding, Kind
+from .layouts import build_unread, unwrap
+
+SPLITS = ('train', 'val', 'test')
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Checks of one dataset.
+
+    Attributes:
+        splits: Of which dataloaders it is: 'train', 'val', 'test', or several of them, joined by commas.
+        findings: What was wrong before a file was decoded.
+        jobs: The checks of its files.
+    """
+    splits: str
+    findings: list[Finding]
+    jobs: list[Job]
+
+
+def plan_checks(cfg: Config) -> Iterator[Plan]:
+    """Reads the annotations of a config's datasets, one after the other.
+
+    Args:
+        cfg: As of `load_config`.
+    """
+    init_default_scope(cfg.default_scope)
+    heads = dict(_num_classes(cfg.get('model', {})))
+    datasets: dict[str, tuple[list[str], dict[str, Any]]] = {}
+    for split in SPLITS:
+        loader = cfg.get(f'{split}_dataloader')
+        for dataset in unwrap(loader['dataset'].to_dict()) if loader else ():
+            dataset.pop('pipeline', None)
+            # Validation and test are of the same data in most configs.
+            datasets.setdefault(repr(dataset), ([], dataset))[0].append(split)
+    for splits, dataset in datasets.values():
+        yield Plan(', '.join(dict.fromkeys(splits)), *_check(dataset, heads))
+
+
+def _check(dataset: dict[str, Any], heads: dict[str, int]) -> tuple[list[Finding], list[Job]]:
+    try:
+        classes = build_unread(dataset).metainfo.get('classes') or ()
+        findings, jobs = check_annotations(dataset, min(heads.values(), default=None))
+    except Exception as error:  # datasets raise what they like
+        path = missing_file(error) if isinstance(error, FileNotFoundError) else None
+        if path:
+            return [Finding(Kind.DATASET, path, 'does not exist')], []
+        reason = str(error) if isinstance(error, UserError) else f'{type(error).__name__}: {first_line(error)}'
+        file = os.path.join(dataset.get('data_root') or '', dataset.get('ann_file') or '') or str(dataset.get('type'))
+        return [Finding(Kind.DATASET, file, f'is of no use: {reason}')], []
+    wrong = [Finding(Kind.NUM_CLASSES, f'{name}.num_classes', f'is {number}, but the dataset has {len(classes)} classes')
+             for name, number in heads.items() if classes and number != len(classes)]
+    return [*wrong, *findings], jobs
+
+
+def _num_classes(model: Any, path: str = 'model') -> Iterator[tuple[str, int]]:
+    """Heads that state their number of classes."""
+    if isinstance(model, list | tuple):
+        for index, one in enumerate(model):
+            yield from _num_classes(one, f'{path}.{index}')
+    if isinstance(model, dict):
+        # Of a region proposal head, classes are its own affair.
+        if 'head' in path and 'rpn' not in path and isinstance(model.get('num_classes'), int):
+            yield path, model['num_classes']
+        for name, one in model.items():
+            yield from _num_classes(one, f'{path}.{name}')
+
+
+def run(jobs: Sequence[Job]) -> Iterator[list[Finding]]:
+    """Runs checks of files, in their order, on all cores: decoders work outside of the interpreter's lock."""
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        yield from threads.map(_call, jobs)
+
+
+def _call(job: Job) -> list[Finding]:
+    return job()
