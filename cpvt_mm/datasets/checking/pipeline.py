@@ -77,7 +77,7 @@ def check_masks(data: Sample) -> None:
     size = [data.get('height'), data.get('width')]
     for instance in data.get('instances', ()):
         mask = instance.get('mask')
-        if isinstance(mask, dict) and list(mask['size']) != size:
+        if isinstance(mask, dict) and None not in size and list(mask['size']) != size:
             raise UserError(f'a mask of image {data["img_path"]} is of size {mask["size"]}, but the image of {size} '
                             '(height, width): correct the annotation.')
 

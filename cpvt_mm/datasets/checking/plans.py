@@ -61,7 +61,8 @@ def _check(dataset: dict[str, Any], heads: dict[str, int]) -> tuple[list[Finding
         reason = str(error) if isinstance(error, UserError) else f'{type(error).__name__}: {first_line(error)}'
         file = os.path.join(dataset.get('data_root') or '', dataset.get('ann_file') or '') or str(dataset.get('type'))
         return [Finding(Kind.DATASET, file, f'is of no use: {reason}')], []
-    wrong = [Finding(Kind.NUM_CLASSES, f'{name}.num_classes', f'is {number}, but the dataset has {len(classes)} classes')
+    wrong = [Finding(Kind.NUM_CLASSES, f'{name}.num_classes', f'is {number}, but the dataset has {len(classes)} '
+                     'classes')
              for name, number in heads.items() if classes and number != len(classes)]
     return [*wrong, *findings], jobs
 

@@ -1,0 +1,123 @@
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpvt_mm.datasets.checking.coco import check_coco, read_coco
+from cpvt_mm.datasets.checking.findings import Kind
+from cpvt_mm.datasets.toy_shapes import CLASSES, coco_annotation
+from cpvt_mm.errors import UserError
+
+# One image of 20 x 30 pixels with a box, a polygon and a mask.
+GOOD = dict(
+    images=[dict(id=1, file_name='a.jpg', height=20, width=30)],
+    categories=[dict(id=5, name='cat'), dict(id=7, name='dog')],
+    annotations=[
+        dict(id=1, image_id=1, category_id=5, bbox=[0, 0, 30, 20], area=600),
+        dict(id=2, image_id=1, category_id=7, bbox=[1, 2, 3, 4], area=9,
+             segmentation=[[1, 2, 4, 2, 4, 6], [0, 0, 30, 0, 30, 20]]),
+        coco_annotation(np.eye(20, 30, dtype=bool), id=3, image_id=1, category_id=5),
+        dict(id=4, image_id=1, category_id=5, bbox=[0, 0, 5, 5], area=25, iscrowd=1,
+             segmentation=dict(size=[20, 30], counts=[595, 5])),
+    ])
+
+
+def findings(change: Callable[[dict], object] = lambda coco: None, classes: tuple[str, ...] = ('cat', 'dog')
+             ) -> list[tuple[Kind, str]]:
+    coco = copy.deepcopy(GOOD)
+    change(coco)
+    found = list(check_coco(coco, 'f.json', classes))
+    assert all(finding.file == 'f.json' for finding in found)
+    return [(finding.kind, finding.detail) for finding in found]
+
+
+def test_good_annotations_have_no_fault() -> None:
+    assert findings() == []
+
+
+def test_real_ones_have_none(toy_shapes: Path) -> None:
+    file = str(toy_shapes / 'instances_training.json')
+    assert list(check_coco(read_coco(file), file, CLASSES)) == []
+
+
+@pytest.mark.parametrize('classes, expected', [
+    (('cat', 'dog', 'cow'), [(Kind.CLASSES, 'has no category for 1 of 3 classes (cow), so that labels would not be the '
+                                            'numbers of classes')]),
+    (('dog', 'cat'), [(Kind.CLASSES, "lists 'cat' where the classes have 'dog', so that one would be taken for the "
+                                     'other: labels are numbered in the order of the file')]),
+    (('cat',), [(Kind.LEFT_OUT, "has 1 annotations of 'dog', which are left out: it is no class")]),
+])
+def test_categories_are_the_classes_in_their_order(classes: tuple[str, ...], expected: list) -> None:
+    assert findings(classes=classes) == expected
+
+
+@pytest.mark.parametrize('index, change, kind, words', [
+    (0, dict(category_id=9), Kind.UNLISTED_CATEGORY, 'has category_id 9 in annotation 1, but no such category'),
+    (0, dict(image_id=9), Kind.UNLISTED_IMAGE, 'has image_id 9 in annotation 1, but no such image'),
+    (0, dict(id=2), Kind.DUPLICATE, 'has id 2 2 times in annotations'),
+    (0, dict(bbox=[0, 0, 32, 20]), Kind.BOX, 'has bbox [0, 0, 32, 20] in annotation 1 of a.jpg (width 30, height 20), '
+                                             'which reaches out of the image'),
+    (0, dict(bbox=[-2, 0, 9, 9]), Kind.BOX, 'reaches out'),
+    (0, dict(bbox=[40, 0, 9, 9]), Kind.BOX, 'reaches out'),
+    (0, dict(bbox=[1, 1, 0, 9]), Kind.BOX, 'is below one pixel (area 600) and left out'),
+    (0, dict(area=0), Kind.BOX, 'is below one pixel (area 0) and left out'),
+    (1, dict(segmentation=[[1, 2, 4, 2]]), Kind.POLYGON, 'has a polygon of 4 numbers, which is left out,'),
+    (1, dict(segmentation=[[1, 2, 4, 2, 3, 3, 1]]), Kind.POLYGON, 'has a polygon of 7 numbers, which is left out,'),
+    (1, dict(segmentation=[[1, 2, 4, 2, 40, 9]]), Kind.POLYGON, 'of x 1 to 40 and y 2 to 9, which reaches out'),
+    (2, dict(segmentation=dict(size=[30, 20], counts='')), Kind.MASK, 'has a mask of size [30, 20] (height, width) in'),
+    (3, dict(segmentation=dict(size=[20, 30], counts=[9, 1])), Kind.MASK, 'has a mask of 10 pixels in annotation 4'),
+])
+def test_each_fault_of_an_annotation_is_found_alone(index: int, change: dict, kind: Kind, words: str) -> None:
+    (found, detail), = findings(lambda coco: coco['annotations'][index].update(change))
+    assert found is kind and words in detail
+
+
+@pytest.mark.parametrize('name', ['images', 'categories'])
+def test_ids_are_unique(name: str) -> None:
+    assert (Kind.DUPLICATE, f'has id {GOOD[name][0]["id"]} 2 times in {name}') in findings(
+        lambda coco: coco[name].append(coco[name][0]))
+
+
+def test_an_image_without_annotation_is_noted_where_others_have_some() -> None:
+    image = dict(id=2, file_name='b.jpg', height=9, width=9)
+    assert findings(lambda coco: coco['images'].append(image)) == [
+        (Kind.NOT_ANNOTATED, 'has no annotation of b.jpg')]
+    assert findings(lambda coco: coco.update(annotations=[])) == []  # a test set
+
+
+@given(st.floats(-1, 30), st.floats(-1, 20), st.floats(1, 32), st.floats(1, 22))
+def test_boxes_are_found_if_and_only_if_they_reach_out(x: float, y: float, width: float, height: float) -> None:
+    is_out = x + width > 31 or y + height > 21
+    assert bool(findings(lambda coco: coco['annotations'][0].update(bbox=[x, y, width, height]))) == is_out
+
+
+@pytest.mark.parametrize('content, words', [
+    ('', 'is empty (0 bytes): put the whole file there.'),
+    ('\n', 'is empty (1 bytes)'),
+    ('{"images": [', 'is not JSON (Expecting value'),
+    ('{}', 'has no images and no categories: put a file'),
+    ('[]', 'has no images and no categories'),
+    (json.dumps(dict(GOOD, images=[])), 'has no images: put a file'),
+    (json.dumps(dict(GOOD, images=[dict(id=1, file_name='a.jpg', width=3)])), "has no 'height' in images[0]: add it."),
+    (json.dumps(dict(GOOD, annotations=[dict(GOOD['annotations'][0], bbox=[1, 2, 3])])),
+     'has bbox=[1, 2, 3] in annotations[0], but a box is four numbers'),
+    (json.dumps(dict(GOOD, annotations=[dict(GOOD['annotations'][0], bbox=[1, 2, 3, float('nan')])])),
+     'has bbox=[1, 2, 3, nan] in annotations[0]'),
+])
+def test_a_file_of_no_use_is_named(content: str, words: str, tmp_path: Path) -> None:
+    file = tmp_path / 'f.json'
+    file.write_text(content)
+    with pytest.raises(UserError) as error:
+        read_coco(str(file))
+    assert str(error.value).startswith(f'annotation file {file} {words}')
+
+
+def test_a_file_without_annotations_is_that_of_a_test_set(tmp_path: Path) -> None:
+    file = tmp_path / 'f.json'
+    file.write_text(json.dumps({name: GOOD[name] for name in ('images', 'categories')}))
+    assert read_coco(str(file)) == dict(GOOD, annotations=[])

@@ -1,0 +1,88 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cpvt_mm.datasets.checking.label_maps import Labels
+from cpvt_mm.datasets.checking.pipeline import CheckedPipeline
+from cpvt_mm.errors import UserError
+
+
+def load(data: dict) -> dict:
+    """As mmcv's loader fails."""
+    image = np.asarray(Image.open(data['img_path'])) if Path(data['img_path']).name != 'odd.jpg' else None
+    assert image is not None, f'failed to load image: {data["img_path"]}'
+    return dict(data, img=image, ori_shape=image.shape[:2])
+
+
+def load_labels(data: dict) -> dict:
+    return dict(data, gt_seg_map=np.array(Image.open(data['seg_map_path'])))
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> dict:
+    """An image of 20 x 30 pixels and a label map of 0, 1 and 255."""
+    data = dict(img_path=str(tmp_path / 'a.jpg'), seg_map_path=str(tmp_path / 'a.png'), height=20, width=30,
+                instances=[dict(mask=dict(size=[20, 30], counts='')), dict(mask=[[1, 2, 3, 4, 5, 6]]), {}])
+    labels = np.random.default_rng(0).integers(0, 2, (20, 30), np.uint8)
+    labels[0] = 255
+    Image.fromarray(np.zeros((20, 30, 3), np.uint8)).save(data['img_path'])
+    Image.fromarray(labels).save(data['seg_map_path'])
+    return data
+
+
+def fault(sample: dict, *transforms: Callable, num_classes: int = 2) -> str:
+    with pytest.raises(UserError) as error:
+        CheckedPipeline(transforms or (load, load_labels), Labels(num_classes))(sample)
+    assert '\n' not in str(error.value)
+    return str(error.value)
+
+
+def test_a_good_sample_passes_through_all_transforms(sample: dict) -> None:
+    pipeline = CheckedPipeline([load, load_labels, lambda data: sorted(data)], Labels(2))
+    assert pipeline(sample) == sorted([*sample, 'img', 'ori_shape', 'gt_seg_map'])
+    assert CheckedPipeline([load, lambda data: None, load_labels])(sample) is None
+
+
+@pytest.mark.parametrize('key', ['img_path', 'seg_map_path'])
+def test_truncated_files_are_named(key: str, sample: dict) -> None:
+    path = Path(sample[key])
+    path.write_bytes(path.read_bytes()[:-60])
+    assert fault(sample).startswith(f'{path} cannot be read: ')
+    path.write_bytes(b'')
+    assert fault(sample).startswith(f'{path} is empty (0 bytes): put the whole file there')
+
+
+def test_an_image_that_only_the_loader_cannot_read_is_named(sample: dict) -> None:
+    path = Path(sample['img_path']).with_name('odd.jpg')
+    Image.new('RGB', (30, 20)).save(path)
+    assert fault(dict(sample, img_path=str(path))).startswith(f'{path} cannot be read: failed to load image')
+
+
+def test_sizes_that_do_not_match_are_named(sample: dict) -> None:
+    assert fault(dict(sample, width=31, instances=[])) == (
+        f'image {sample["img_path"]} is 20 x 30 pixels (height x width), but 20 x 31 in the annotations: put the right '
+        'image there.')
+    assert 'is of size [30, 20], but the image of [20, 30]' in fault(
+        dict(sample, instances=[dict(mask=dict(size=[30, 20], counts=''))]))
+    Image.new('L', (15, 10)).save(sample['seg_map_path'])
+    assert 'a.png is of shape (10, 15), but its image is 20 x 30 pixels' in fault(sample)
+
+
+def test_labels_that_are_no_classes_are_named(sample: dict) -> None:
+    assert 'a.png has class 1, but there are 1 classes' in fault(sample, num_classes=1)
+    CheckedPipeline([load, load_labels])(sample)  # where labels are not of the dataset's classes
+
+
+def test_other_errors_stay_what_they_are(sample: dict) -> None:
+
+    def fail(data: dict) -> dict:
+        raise AssertionError('a wrong setting')
+
+    for transforms in ((load, fail), (load, fail, load_labels), (load, load_labels, fail)):
+        with pytest.raises(AssertionError, match='a wrong setting'):
+            CheckedPipeline(transforms)(sample)
+    with pytest.raises(FileNotFoundError, match=r'nowhere\.jpg'):
+        CheckedPipeline([load])(dict(sample, img_path='nowhere.jpg'))
