@@ -140,6 +140,12 @@ def test_distillation_resumes_from_a_checkpoint_of_the_student(imagenet: Path, t
     assert (tmp_path / 'epoch_2.pth').exists()
 
 
+def test_a_loss_that_is_not_finite_ends_training(imagenet: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r'in iteration 2 loss is inf \(images .*\.JPEG\), at the end of an epoch'):
+        train(cut_down(CONFIGS['cpvt-ti-gap'], imagenet, tmp_path, **{'model.head.loss.loss_weight': 1e39}))
+    assert not (tmp_path / 'last_checkpoint').exists()
+
+
 def test_no_training_without_the_teachers_weights(imagenet: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r'model\.teacher_checkpoint is not set'):
         train(cut_down(CONFIGS['cpvt-ti-distilled'], imagenet, tmp_path))

@@ -14,9 +14,10 @@ from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
 from torch import Tensor, nn
 
+from cpvt_mm.engine import load_config, train
 from cpvt_mm.errors import UserError
 from cpvt_mm.hooks import StopOnNonFiniteLoss
-from tests.conftest import ROOT
+from tests.conftest import MASK_RCNN, ROOT, UPERNET, toy_overrides
 
 NAN, INF = float('nan'), float('inf')
 
@@ -169,9 +170,10 @@ def test_a_gradient_that_is_not_finite_counts_as_bad(tmp_path: Path) -> None:
 def test_with_a_loss_scale_only_losses_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('mmengine.optim.optimizer.amp_optimizer_wrapper.is_cuda_available', lambda: True)
 
+    # A fused optimizer leaves updates out by itself: for the scaler, it makes them all.
     def scaled(folder: Path, numbers: list[float]) -> Runner:
         run = runner(folder, numbers, BadGradient(), interval=5)
-        run.optim_wrapper = AmpOptimWrapper(optimizer=torch.optim.AdamW(run.model.parameters()))
+        run.optim_wrapper = AmpOptimWrapper(optimizer=torch.optim.AdamW(run.model.parameters(), fused=True))
         run.optim_wrapper.loss_scaler = torch.amp.GradScaler('cpu', init_scale=4.)
         return run
 
@@ -184,9 +186,10 @@ def test_with_a_loss_scale_only_losses_count(tmp_path: Path, monkeypatch: pytest
 
 
 def test_accumulated_gradients_are_bad_until_an_update_is_good(tmp_path: Path) -> None:
-    run = runner(tmp_path, [NAN, 1, NAN, 1, 1, 1], interval=100)
-    run.optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=0.1), accumulative_counts=2)
-    assert 'in iteration 3 loss_b is nan' in stop(run)
+    run = runner(tmp_path, [NAN, 1, 1, NAN, 1, 1], interval=100)
+    run.optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=0.1), accumulative_counts=3)
+    # The update of the first three is left out, the second bad iteration.
+    assert 'in iteration 4 loss_b is nan' in stop(run)
 
 
 def work(rank: int, folder: Path) -> None:
@@ -211,6 +214,17 @@ def test_all_processes_stop_together_with_one_message(tmp_path: Path) -> None:
         'UserError: Training has stopped: in iteration 4 loss_b is nan on rank 1 (image 1_4.jpg), when a checkpoint')
     assert (tmp_path / '1.txt').read_text() == 'SystemExit: 1'
     assert (tmp_path / 'last_checkpoint').read_text() == f'{tmp_path}/iter_2.pth'
+
+
+@pytest.mark.parametrize('config, head, loss', [
+    (UPERNET, 'decode_head.loss_decode', 'decode.loss_ce'), (MASK_RCNN, 'roi_head.mask_head.loss_mask', 'loss_mask')])
+def test_detectors_and_segmentors_name_theirs(config: Path, head: str, loss: str, toy_shapes: Path, tmp_path: Path
+                                              ) -> None:
+    options = toy_overrides(toy_shapes, **{f'model.{head}.loss_weight': 1e39, 'val_cfg': None, 'val_dataloader': None,
+                                           'val_evaluator': None})
+    with pytest.raises(UserError) as error:
+        train(load_config(config, options, str(tmp_path)))
+    assert f'in iteration 3 {loss} is inf (images {toy_shapes}/images/training/' in str(error.value)
 
 
 @pytest.mark.parametrize('path', sorted((ROOT / 'configs').glob('[!_]*/*.py')), ids=lambda path: path.stem)
