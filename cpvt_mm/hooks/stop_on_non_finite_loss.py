@@ -93,6 +93,8 @@ class StopOnNonFiniteLoss(Hook):
         reports = all_gather_object(Report(losses, image_paths(data_batch), non_finite_state(runner.model)))
         now = f'in iteration {runner.iter + 1} {describe(reports)}'
         self.what = f'{now}{_and_images(reports, MAX_IMAGES)}'
+        runner.logger.warning(f'Bad iteration ({self.streak} in a row, {self.patience} end training): {now}'
+                              f'{_and_images(reports)}{", and the update is not applied" if dropped else ""}.')
         state = next((report.state for report in reports if report.state), '')
         if state:
             self._stop(runner, f'so that {state} of the model is no longer finite')
@@ -100,8 +102,6 @@ class StopOnNonFiniteLoss(Hook):
             self._stop(runner, f'the last of {self.streak} such iterations in a row')
         elif _checkpoint_is_due(runner):
             self._stop(runner, 'when a checkpoint was due')
-        runner.logger.warning(f'Bad iteration ({self.streak} in a row, {self.patience} end training): {now}'
-                              f'{_and_images(reports)}{", and the update is not applied" if dropped else ""}.')
 
     def before_val(self, runner: Runner) -> None:
         if self.streak:
