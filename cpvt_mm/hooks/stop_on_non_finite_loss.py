@@ -2,12 +2,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NoReturn
 
 import torch
 from mmengine.dist import all_gather_object, all_reduce, barrier, get_world_size, is_main_process
 from mmengine.hooks import CheckpointHook, Hook
-from mmengine.optim import AmpOptimWrapper
+from mmengine.model import is_model_wrapper
+from mmengine.optim import AmpOptimWrapper, OptimWrapper, OptimWrapperDict
 from mmengine.runner import Runner
 from torch import nn
 from torch.nn.utils import get_total_norm
@@ -27,24 +29,23 @@ class Report:
     Attributes:
         losses: The losses that are not finite, by name.
         images: Paths of the batch.
-        state: The first weight or buffer of the model that is not finite; '' if all are.
     """
     losses: dict[str, float]
     images: tuple[str, ...]
-    state: str
 
 
 @HOOKS.register_module()
 class StopOnNonFiniteLoss(Hook):
-    """Stops training after several bad iterations in a row; no checkpoint is written from the first of them on.
+    """Stops training after several bad iterations in a row, and at once if the model itself is no longer finite.
 
     An iteration is bad if any loss is not finite, or if the gradient is not. Such a gradient is not applied, so that
-    weights stay those of the last good iteration, and one bad batch can pass. With a loss scale (`AmpOptimWrapper`) the
-    scaler drops such gradients by itself; they are how it finds its scale, and only losses count.
+    weights stay those of the last good iteration, one bad batch can pass, and a checkpoint that is due meanwhile is as
+    good as the one before. With a loss scale (`AmpOptimWrapper`) the scaler drops such gradients by itself; they are
+    how it finds its scale, so they are bad only once that has fallen below 1 and where it began.
 
-    Training stops at once if the model itself is no longer finite (a norm's running mean has seen the bad batch), or
-    if a checkpoint, a validation or the end is due: what would be saved gives no finite loss, and saving it may remove
-    one that does. So the checkpoint that `last_checkpoint` names is always from before the first bad iteration.
+    The model is no longer finite if a norm's running mean has seen a bad batch, or a finite gradient has blown up a
+    weight. That is looked at in bad iterations, and before a checkpoint is saved or a validation begins, which may save
+    one: no such model is saved, and what is there stays.
 
     In distributed training a bad iteration of one process is one of all, and all stop in the same iteration: the main
     process with a UserError that names losses and images of the bad ones, the others with status 1.
@@ -61,14 +62,18 @@ class StopOnNonFiniteLoss(Hook):
         if patience < 1:
             raise UserError(f'patience of StopOnNonFiniteLoss is {patience}, but must be at least 1.')
         self.patience = patience
-        self.streak = 0
-        self.dropped = False
-        self.what = ''
 
     def before_train(self, runner: Runner) -> None:
-        self.streak, self.dropped = 0, False
-        if not isinstance(runner.optim_wrapper, AmpOptimWrapper):
-            runner.optim_wrapper.optimizer.register_step_pre_hook(self._drop_bad_gradients)
+        self.streak = 0
+        # Of the update at hand: whether it was left out, and whether a loss that counts already is to blame.
+        self.dropped, self.explained = False, False
+        wrapper = runner.optim_wrapper
+        self.wrappers: list[OptimWrapper] = (
+            list(wrapper.values()) if isinstance(wrapper, OptimWrapperDict) else [wrapper])
+        self.first_scales = [_loss_scale(wrapper) for wrapper in self.wrappers]
+        for wrapper in self.wrappers:
+            if not isinstance(wrapper, AmpOptimWrapper):
+                wrapper.optimizer.register_step_pre_hook(self._drop_bad_gradients)
 
     def _drop_bad_gradients(self, optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
         """Before each update. DistributedDataParallel has averaged the gradients: all processes decide alike."""
@@ -80,72 +85,83 @@ class StopOnNonFiniteLoss(Hook):
                 parameter.grad = None  # optimizers leave such parameters alone
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
-                         outputs: Mapping[str, torch.Tensor] | None = None) -> None:
+                         outputs: Mapping[str, Any] | None = None) -> None:
         losses = non_finite_losses(outputs or {})
-        dropped, self.dropped = self.dropped, False
-        is_bad = torch.tensor(float(bool(losses) or dropped))
+        dropped = self.dropped or any(_loss_scale(wrapper) < min(first, 1.) for wrapper, first in
+                                      zip(self.wrappers, self.first_scales, strict=True))
+        # While gradients accumulate, the update comes some iterations after the loss.
+        is_bad = torch.tensor(float(bool(losses) or (dropped and not self.explained)))
         all_reduce(is_bad, 'max')
-        if not is_bad:
-            # While gradients accumulate, a bad one may be among them.
-            self.streak *= not runner.optim_wrapper.should_update()
-            return
-        self.streak += 1
-        reports = all_gather_object(Report(losses, image_paths(data_batch), non_finite_state(runner.model)))
-        now = f'in iteration {runner.iter + 1} {describe(reports)}'
-        self.what = f'{now}{_and_images(reports, MAX_IMAGES)}'
-        runner.logger.warning(f'Bad iteration ({self.streak} in a row, {self.patience} end training): {now}'
-                              f'{_and_images(reports)}{", and the update is not applied" if dropped else ""}.')
-        state = next((report.state for report in reports if report.state), '')
-        if state:
-            self._stop(runner, f'so that {state} of the model is no longer finite')
-        elif self.streak >= self.patience:
-            self._stop(runner, f'the last of {self.streak} such iterations in a row')
-        elif _checkpoint_is_due(runner):
-            self._stop(runner, 'when a checkpoint was due')
+        if is_bad:
+            self.streak += 1
+            self._judge(runner, all_gather_object(Report(losses, image_paths(data_batch))), dropped)
+        self.explained = self.explained or bool(is_bad)
+        if all(wrapper.should_update() for wrapper in self.wrappers):  # there has been one
+            if not self.dropped and not self.explained:
+                self.streak = 0
+            self.dropped = self.explained = False
+        if _checkpoint_is_due(runner):
+            self._check_model(runner)
 
     def before_val(self, runner: Runner) -> None:
-        if self.streak:
-            self._stop(runner, 'when a validation was due')
+        self._check_model(runner)
 
     def after_train_epoch(self, runner: Runner) -> None:
-        if self.streak:
-            self._stop(runner, 'at the end of an epoch')
+        self._check_model(runner)
 
-    def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """For hooks that save at other times than `CheckpointHook`."""
-        if self.streak:
-            raise UserError(self._message(runner, 'when a checkpoint was due'))  # in the main process only
+    def _judge(self, runner: Runner, reports: Sequence[Report], dropped: bool) -> None:
+        """Stops after a bad iteration, or warns."""
+        what = f'in iteration {runner.iter + 1} {describe(reports)}'
+        short = what + _and_images(reports, MAX_IMAGES)
+        runner.logger.warning(f'Bad iteration ({self.streak} in a row, {self.patience} end training): {what}'
+                              f'{_and_images(reports)}{", and the update is not applied" if dropped else ""}.')
+        self._check_model(runner, f'{short}, so that ')
+        if self.streak >= self.patience:
+            _stop(runner, f'{short}, the last of {self.streak} such iterations in a row')
 
-    def _stop(self, runner: Runner, why: str) -> NoReturn:
-        message = self._message(runner, why)
-        runner.logger.error(message)
-        # A launcher ends all processes when it sees the first end: by then the main one has written its log.
-        barrier()
-        raise UserError(message) if is_main_process() else SystemExit(1)
-
-    def _message(self, runner: Runner, why: str) -> str:
-        saved = runner.message_hub.runtime_info.get('last_ckpt')
-        return (f'Training has stopped: {self.what}, {why}; '
-                + (f'the last checkpoint, {saved}, is from before' if saved else 'no checkpoint had been saved')
-                + ': lower the learning rate, or look at these images and their annotations.')
+    def _check_model(self, runner: Runner, why: str = '') -> None:
+        """Stops if a weight or buffer is not finite in one of the processes."""
+        name = next(filter(None, all_gather_object(non_finite_state(runner.model))), None)
+        if name:
+            _stop(runner, f'{why}{name} of the model is no longer finite')
 
 
-def non_finite_losses(outputs: Mapping[str, torch.Tensor]) -> dict[str, float]:
+def _stop(runner: Runner, what: str) -> NoReturn:
+    saved = runner.message_hub.runtime_info.get('last_ckpt')
+    message = (f'Training has stopped: {what}; '
+               + (f'the last checkpoint, {saved}, is from before' if saved else 'no checkpoint had been saved')
+               + ': lower the learning rate, or look at the images and their annotations.')
+    runner.logger.error(message)
+    # A launcher ends all processes when it sees the first end: by then the main one has written its log.
+    barrier()
+    raise UserError(message) if is_main_process() else SystemExit(1)
+
+
+def _loss_scale(wrapper: OptimWrapper) -> float:
+    return wrapper.loss_scaler.get_scale() if isinstance(wrapper, AmpOptimWrapper) else 1.
+
+
+def non_finite_losses(outputs: Mapping[str, Any]) -> dict[str, float]:
     """The losses that are not finite, of a step's outputs; their sum, 'loss', only if no other is."""
-    losses = {name: value.item() for name, value in outputs.items() if 'loss' in name}
-    bad = {name: value for name, value in losses.items() if not math.isfinite(value)}
+    losses = {name: value for name, value in outputs.items() if 'loss' in name}
+    if math.isfinite(sum(losses.values())):  # waits for a GPU once
+        return {}
+    bad = {name: float(value) for name, value in losses.items() if not math.isfinite(value)}
     return {name: value for name, value in bad.items() if name != 'loss'} or bad
 
 
 def non_finite_state(model: nn.Module) -> str:
     """The name of the first weight or buffer with a value that is not finite; '' if there is none."""
-    return next((name for name, value in model.state_dict().items()
+    state = (model.module if is_model_wrapper(model) else model).state_dict()
+    return next((name for name, value in state.items()
                  if isinstance(value, torch.Tensor) and value.is_floating_point() and not value.isfinite().all()), '')
 
 
 def image_paths(data_batch: Any) -> tuple[str, ...]:
     """Paths of a batch's images, as far as its samples have them (`img_path` in `meta_keys` of the pipeline)."""
-    samples = data_batch.get('data_samples', ()) if isinstance(data_batch, Mapping) else ()
+    samples = data_batch.get('data_samples') or () if isinstance(data_batch, Mapping) else ()
+    if isinstance(samples, Mapping):  # of branches, in semi-supervised training
+        samples = chain.from_iterable(samples.values())
     return tuple(sample.img_path for sample in samples if hasattr(sample, 'img_path'))
 
 

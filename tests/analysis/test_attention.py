@@ -95,7 +95,7 @@ def test_averages_over_images_and_heads(backbone: PyramidCPVT) -> None:
 @pytest.mark.parametrize('fails', [False, True])
 def test_nothing_stays_on_the_backbone(fails: bool, backbone: PyramidCPVT) -> None:
     if fails:
-        with pytest.raises(RuntimeError):
+        with pytest.raises(ValueError, match=r'images have shape \(1, 4, 32, 32\)'):
             collect(backbone, torch.randn(1, 4, 32, 32), ['0.0'])
     else:
         collect(backbone, image(), ['0.0'])

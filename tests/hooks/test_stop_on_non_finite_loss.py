@@ -6,10 +6,10 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from mmengine.config import Config
-from mmengine.hooks import CheckpointHook
+from mmengine.hooks import Hook
 from mmengine.logging import MMLogger
 from mmengine.model import BaseModel
-from mmengine.optim import AmpOptimWrapper
+from mmengine.optim import AmpOptimWrapper, OptimWrapper, OptimWrapperDict
 from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from cpvt_mm.engine import load_config, train
 from cpvt_mm.errors import UserError
 from cpvt_mm.hooks import StopOnNonFiniteLoss
+from cpvt_mm.hooks.stop_on_non_finite_loss import image_paths
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, toy_overrides
 
 NAN, INF = float('nan'), float('inf')
@@ -100,7 +101,7 @@ def weight(folder: Path, iteration: int) -> Tensor:
 def test_stops_after_several_bad_iterations_and_names_loss_and_image(tmp_path: Path) -> None:
     assert stop(runner(tmp_path, [1, 1, 1, NAN, INF, NAN, 1], interval=3)) == (
         'Training has stopped: in iteration 6 loss_b is nan (image 6.jpg), the last of 3 such iterations in a row; the '
-        f'last checkpoint, {tmp_path}/iter_3.pth, is from before: lower the learning rate, or look at these images and '
+        f'last checkpoint, {tmp_path}/iter_3.pth, is from before: lower the learning rate, or look at the images and '
         'their annotations.')
     assert (tmp_path / 'last_checkpoint').read_text() == f'{tmp_path}/iter_3.pth'
     assert [path.name for path in tmp_path.glob('*.pth')] == ['iter_3.pth']
@@ -127,33 +128,42 @@ def test_one_bad_batch_passes_with_a_warning_and_leaves_nothing_behind(tmp_path:
         'update is not applied.' for row, i, value in ((1, 3, 'nan'), (2, 4, 'inf'), (1, 6, 'nan'))]
 
 
-@pytest.mark.parametrize('numbers, options, why', [
-    ([1, 1, 1, NAN, 1, 1], dict(), 'when a checkpoint was due'),
-    ([1, 1, NAN, 1, 1, 1], dict(val_interval=3), 'when a validation was due'),
-    ([1, 1, NAN], dict(), 'when a checkpoint was due'),  # that of the end
-])
-def test_nothing_is_saved_in_a_bad_iteration(numbers: list[float], options: dict, why: str, tmp_path: Path) -> None:
-    message = stop(runner(tmp_path, numbers, **options))
-    assert f'.jpg), {why}; the last checkpoint, {tmp_path}/iter_2.pth, is from before' in message
-    assert [path.name for path in tmp_path.glob('*.pth')] == ['iter_2.pth']
-    assert (tmp_path / 'last_checkpoint').read_text() == f'{tmp_path}/iter_2.pth'
+@pytest.mark.parametrize('is_epoch', [False, True])
+def test_what_is_saved_in_a_bad_iteration_is_the_model_before_it(is_epoch: bool, tmp_path: Path) -> None:
+    run = runner(tmp_path, [1, 1, 1, NAN], interval=4)
+    if is_epoch:
+        run._train_loop = dict(type='EpochBasedTrainLoop', max_epochs=1)
+    weights: list[Tensor] = []
+
+    class Keep(Hook):
+        priority = 'LOWEST'
+
+        def after_train_iter(self, runner: Runner, **_: object) -> None:
+            weights.append(runner.model.layer.weight.detach().clone())
+
+    run.register_hook(Keep())
+    run.train()
+    assert torch.equal(weight(tmp_path, 4), weights[2]) and not torch.equal(weights[1], weights[2])
 
 
-def test_nothing_is_saved_at_the_end_of_a_bad_epoch(tmp_path: Path) -> None:
-    run = runner(tmp_path, [1, 1, NAN])
-    run._train_loop = dict(type='EpochBasedTrainLoop', max_epochs=2)
-    hook = next(hook for hook in run.hooks if isinstance(hook, CheckpointHook))
-    hook.by_epoch, hook.interval = True, 1
-    assert 'at the end of an epoch; no checkpoint had been saved' in stop(run)
-    assert list(tmp_path.glob('*.pth')) == []
+class BlowsUp(Model):
+    """Its weight is infinite after the iteration with the number 2, of which losses and gradient are finite."""
+
+    def train_step(self, data: dict, optim_wrapper: OptimWrapper) -> dict:
+        outputs = super().train_step(data, optim_wrapper)
+        if (torch.stack(data['inputs'])[:, 1] == 2).any():
+            nn.init.constant_(self.layer.weight, INF)
+        return {name: value.item() for name, value in outputs.items()}  # which need not be tensors
 
 
-def test_no_other_hook_saves_in_a_bad_iteration(tmp_path: Path) -> None:
-    run = runner(tmp_path, [1, 1, 1, NAN, 1], interval=100)
-    hook = next(hook for hook in run.hooks if isinstance(hook, StopOnNonFiniteLoss))
-    hook.what, hook.streak = 'in iteration 4 loss_b is nan', 1
-    with pytest.raises(UserError, match='loss_b is nan, when a checkpoint was due'):
-        run.call_hook('before_save_checkpoint', checkpoint={})
+@pytest.mark.parametrize('options', [dict(interval=2), dict(val_interval=2), dict(epochs=True)])
+def test_a_model_that_is_not_finite_is_never_saved(options: dict, tmp_path: Path) -> None:
+    is_epoch = options.pop('epochs', False)
+    run = runner(tmp_path, [1, 2], BlowsUp(), **options)
+    if is_epoch:
+        run._train_loop = dict(type='EpochBasedTrainLoop', max_epochs=1)
+    assert stop(run).startswith('Training has stopped: layer.weight of the model is no longer finite; no checkpoint')
+    assert not list(tmp_path.glob('*.pth'))
 
 
 def test_a_model_that_is_no_longer_finite_stops_at_once(tmp_path: Path) -> None:
@@ -171,25 +181,50 @@ def test_with_a_loss_scale_only_losses_count(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr('mmengine.optim.optimizer.amp_optimizer_wrapper.is_cuda_available', lambda: True)
 
     # A fused optimizer leaves updates out by itself: for the scaler, it makes them all.
-    def scaled(folder: Path, numbers: list[float]) -> Runner:
+    def scaled(folder: Path, numbers: list[float], init_scale: float = 64.) -> Runner:
         run = runner(folder, numbers, BadGradient(), interval=5)
         run.optim_wrapper = AmpOptimWrapper(optimizer=torch.optim.AdamW(run.model.parameters(), fused=True))
-        run.optim_wrapper.loss_scaler = torch.amp.GradScaler('cpu', init_scale=4.)
+        run.optim_wrapper.loss_scaler = torch.amp.GradScaler('cpu', init_scale=init_scale)
         return run
 
     run = scaled(tmp_path / 'gradients', [1, 2, 2, 2, 2])
     run.train()
-    assert run.optim_wrapper.loss_scaler.get_scale() == 4 / 2**4  # each of the bad gradients halves it
+    assert run.optim_wrapper.loss_scaler.get_scale() == 64 / 2**4  # each of the bad gradients halves it
     assert weight(tmp_path / 'gradients', 5).isfinite()
     assert 'in iteration 4 loss_b is nan (image 4.jpg), the last of 3' in (
         stop(scaled(tmp_path / 'losses', [1, NAN, NAN, NAN, 1])))
+    # A scale of less than 1 does not help against overflow.
+    assert 'in iteration 5 losses are finite but the gradient is not' in (
+        stop(scaled(tmp_path / 'scale', [1, 2, 2, 2, 2], init_scale=2.)))
 
 
-def test_accumulated_gradients_are_bad_until_an_update_is_good(tmp_path: Path) -> None:
-    run = runner(tmp_path, [NAN, 1, 1, NAN, 1, 1], interval=100)
+@pytest.mark.parametrize(('numbers', 'iteration'), [
+    # The update of the first three is left out, because of an iteration that counts already.
+    ([NAN, 1, 1, NAN, 1, 1, 1, NAN, 1], 8),
+    ([1, NAN, NAN, 1, 1, 1, NAN, NAN, NAN], 9),  # an update in between
+])
+def test_while_gradients_accumulate_each_bad_batch_counts_once(numbers: list[float], iteration: int, tmp_path: Path
+                                                               ) -> None:
+    run = runner(tmp_path, numbers, interval=100)
     run.optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=0.1), accumulative_counts=3)
-    # The update of the first three is left out, the second bad iteration.
-    assert 'in iteration 4 loss_b is nan' in stop(run)
+    assert f'in iteration {iteration} loss_b is nan (image {iteration}.jpg), the last of 3' in stop(run)
+
+
+def test_each_of_several_optimizers_is_watched(tmp_path: Path) -> None:
+    run = runner(tmp_path, [1, 2, 2, 2], BadGradient(), interval=100)
+    run.optim_wrapper = OptimWrapperDict(only=OptimWrapper(torch.optim.AdamW(run.model.parameters())))
+    run.model.train_step = lambda data, optim_wrapper: BadGradient.train_step(run.model, data, optim_wrapper['only'])
+    assert 'in iteration 4 losses are finite but the gradient is not' in stop(run)
+
+
+@pytest.mark.parametrize('batch', [None, dict(), dict(data_samples=None)])
+def test_images_of_unknown_paths(batch: dict | None) -> None:
+    assert image_paths(batch) == ()
+
+
+def test_images_of_branches() -> None:
+    sample = BaseDataElement(metainfo=dict(img_path='a.jpg'))
+    assert image_paths(dict(data_samples=dict(sup=[sample], unsup=[BaseDataElement()]))) == ('a.jpg',)
 
 
 def work(rank: int, folder: Path) -> None:
@@ -209,11 +244,11 @@ def work(rank: int, folder: Path) -> None:
 
 def test_all_processes_stop_together_with_one_message(tmp_path: Path) -> None:
     mp.spawn(work, (tmp_path,), nprocs=2)
-    assert [(tmp_path / f'{rank}.iter').read_text() for rank in range(2)] == ['4', '4']
+    assert [(tmp_path / f'{rank}.iter').read_text() for rank in range(2)] == ['5', '5']
     assert (tmp_path / '0.txt').read_text().startswith(
-        'UserError: Training has stopped: in iteration 4 loss_b is nan on rank 1 (image 1_4.jpg), when a checkpoint')
+        'UserError: Training has stopped: in iteration 5 loss_b is nan on rank 1 (image 1_5.jpg), the last of 3 such')
     assert (tmp_path / '1.txt').read_text() == 'SystemExit: 1'
-    assert (tmp_path / 'last_checkpoint').read_text() == f'{tmp_path}/iter_2.pth'
+    assert (tmp_path / 'last_checkpoint').read_text() == f'{tmp_path}/iter_4.pth'
 
 
 @pytest.mark.parametrize('config, head, loss', [

@@ -75,7 +75,8 @@ class PaddedBatches(BaseModule):
         for padded, members in groups.items():
             images = [fit(x[i:i + 1, :, :sizes[i][0], :sizes[i][1]], *padded) for i in members]
             parts.append(self._encode_alone(torch.cat(images), whole))
-        places = torch.tensor([i for members in groups.values() for i in members], device=x.device).argsort()
+        order = [i for members in groups.values() for i in members]
+        places = sorted(range(len(order)), key=order.__getitem__)
         return tuple(_join(outs, places) for outs in zip(*parts, strict=True))
 
     @abstractmethod
@@ -116,8 +117,9 @@ class PaddedBatches(BaseModule):
                              'convert the weights.')
 
 
-def _join(parts: Sequence[Output], places: Tensor) -> Output:
+def _join(parts: Sequence[Output], places: Sequence[int]) -> Output:
     """One output of all images; `places` says for each where it is among the parts."""
     if isinstance(parts[0], tuple):
         return tuple(_join(part, places) for part in zip(*parts, strict=True))
-    return torch.cat(parts)[places]
+    images = [image for part in parts for image in part.split(1)]
+    return torch.cat([images[place] for place in places])

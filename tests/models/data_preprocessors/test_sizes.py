@@ -150,6 +150,18 @@ def test_wrapped_for_several_processes_in_mixed_precision_with_checkpointing(
 
 
 @torch.no_grad()
+def test_a_detector_in_mixed_precision() -> None:
+    model = build(retinanet()).train()
+    data = model.data_preprocessor(training_batch(model), training=True)
+    # Without its losses, whose operators have no bfloat16 on a CPU.
+    with seen(model) as calls, torch.autocast('cpu', torch.bfloat16):
+        model(**data, mode='tensor')
+    (batch, outputs), = calls
+    assert outputs[0].dtype == torch.bfloat16
+    assert_features_are_those_of_alone(model, batch, outputs, SIZES, 0.2)
+
+
+@torch.no_grad()
 def test_test_time_augmentation_of_a_detector() -> None:
     with DefaultScope.overwrite_default_scope('mmdet'):
         tta_cfg = ConfigDict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=9)
