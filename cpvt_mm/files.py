@@ -23,31 +23,31 @@ def check_free(path: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a text file; no half of it is ever seen under its name."""
-    with _whole(path) as temporary:
+    with whole_file(path) as temporary:
         temporary.write_text(text)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Writes a binary file in the same way."""
-    with _whole(path) as temporary:
+    with whole_file(path) as temporary:
         temporary.write_bytes(content)
 
 
 def write_figure(path: Path, figure: Figure, dpi: int = 120) -> None:
     """Writes a figure as PNG in the same way."""
-    with _whole(path) as temporary:
+    with whole_file(path) as temporary:
         figure.savefig(temporary, format='png', dpi=dpi)
 
 
 def write_image(path: Path, image: np.ndarray) -> None:
     """Writes an image, `(H, W, 3)` RGB, uint8, as PNG in the same way."""
-    with _whole(path) as temporary:
+    with whole_file(path) as temporary:
         Image.fromarray(image).save(temporary, format='png')
 
 
 def write_checkpoint(path: Path, content: dict[str, Any]) -> None:
     """Writes a checkpoint of torch.save in the same way; where the name ends in .safetensors, a dict of tensors."""
-    with _whole(path) as temporary:
+    with whole_file(path) as temporary:
         if path.suffix == '.safetensors':
             from safetensors.torch import save  # for those who use it
             # Its own save_file makes files that others may not read.
@@ -71,7 +71,7 @@ def remove_leftovers(folder: Path, *names: str) -> None:
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[Path]:
+def whole_file(path: Path) -> Iterator[Path]:
     """A file beside `path` that takes its name when it has been written, to the disk.
 
     Raises:

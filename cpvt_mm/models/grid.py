@@ -63,7 +63,7 @@ def resample(table: Tensor, size: tuple[int, ...]) -> Tensor:
     Pixels are areas (align_corners off), and a smaller grid is sampled without antialiasing. A table that fits is
     returned as it is.
     """
-    if table.shape[:-1] == size:
+    if not is_traced() and table.shape[:-1] == size:
         return table
     mode = 'linear' if len(size) == 1 else 'bicubic'
     channels_first = table.float().movedim(-1, 0)[None]

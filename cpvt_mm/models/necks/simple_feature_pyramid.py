@@ -25,6 +25,15 @@ class ChannelNorm(nn.Module):
         return to_nchw(self.norm(to_nhwc(x)))
 
 
+class Halve(nn.Module):
+    """Maxima of 2 x 2 cells: `(B, C, H, W)` -> `(B, C, ceil(H / 2), ceil(W / 2))`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        # Not ceil_mode, which torch cannot export to sizes that are not known.
+        below, right = ((n + 1) // 2 * 2 - n for n in x.shape[2:])
+        return F.max_pool2d(F.pad(x, (0, right, 0, below), value=-math.inf), 2)
+
+
 def rescale(channels: int, factor: float) -> tuple[nn.Sequential, int]:
     """Layers that scale a map by a power of two, and the channels they leave: half of them for each doubling."""
     steps = round(math.log2(factor))
@@ -34,8 +43,7 @@ def rescale(channels: int, factor: float) -> tuple[nn.Sequential, int]:
             layers += [ChannelNorm(channels), nn.GELU()]
         layers.append(nn.ConvTranspose2d(channels, channels // 2, 2, stride=2))
         channels //= 2
-    # ceil_mode: an odd last row or column is kept.
-    layers += [nn.MaxPool2d(2, stride=2, ceil_mode=True) for _ in range(-steps)]
+    layers += [Halve() for _ in range(-steps)]
     return nn.Sequential(*layers), channels
 
 

@@ -1,0 +1,91 @@
+"""From a model to a file that runs without this package, at any size."""
+import logging
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch._dynamo.decorators import mark_unbacked
+from torch.export import ExportedProgram
+
+from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.files import check_free, whole_file
+from cpvt_mm.models.position_encodings import PositionEncodings
+
+from . import onnx_file, pt2_file
+from .checking import Run
+from .parts import in_channels
+
+FORMATS = {'.pt2': pt2_file, '.onnx': onnx_file}
+
+
+@contextmanager
+def exported(model: nn.Module, path: Path, description: Mapping[str, str]) -> Iterator[Run]:
+    """Exports a model with free batch, height and width, and writes it.
+
+    The file takes its name at the end of the `with` block, and only if nothing is raised there: what is in the file
+    can be tried before.
+
+    Args:
+        model: As of `load_part`.
+        path: Ends in .pt2, for `torch.export.load`, or .onnx.
+        description: Kept in the file: the metadata of .onnx, an extra file of .pt2 for each.
+
+    Yields:
+        The model in the file: an image `(B, C, H, W)` -> its outputs, in a row.
+
+    Raises:
+        UserError: If the file is there already, its suffix or the model cannot be exported, or a package is missing.
+    """
+    if path.suffix not in FORMATS:
+        raise UserError(f'{path} is no name of a format: end it in {" or ".join(FORMATS)}.')
+    form = FORMATS[path.suffix]
+    form.check_installed()
+    check_free(path)
+    with whole_file(path) as temporary:
+        with _reasons(model, path.suffix):
+            form.write(temporary, export_program(model), description)
+        yield form.load(temporary)
+
+
+def export_program(model: nn.Module) -> ExportedProgram:
+    """Exports with a batch, height and width of any size from 1, whose values the program never asks for."""
+    image = torch.zeros(2, in_channels(model), 64, 96)
+    # With a Dim, for which the example's size stands, torch (2.13) demands of other sizes what it has assumed for its
+    # own convolutions: more than one image, more than one cell a side on every map.
+    mark_unbacked(image, [0, 2, 3], min=1)
+    with torch.no_grad():
+        program = torch.export.export(model, (image,), strict=True)
+    for node in program.graph.nodes:
+        node.meta.pop('stack_trace', None)  # paths of this machine
+    return program
+
+
+@contextmanager
+def _reasons(model: nn.Module, suffix: str) -> Iterator[None]:
+    """Turns what an export raises into a UserError, and keeps torch from logging it, and what packages it lacks."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter('ignore')
+            yield
+    except Exception as error:  # what a compiler raises is beyond counting
+        encodings = {type(encoding).__name__: None for module in model.modules()
+                     if isinstance(module, PositionEncodings) for encoding in module}
+        raise UserError(f'the {type(model).__name__} with position_encoding {", ".join(encodings) or None} cannot be '
+                        f'exported to {suffix} with free sizes, because of {_reason(error)}: replace the encoding or '
+                        'head where that is, or make it work for any size.') from error
+    finally:
+        logging.disable(disabled)
+
+
+def _reason(error: BaseException) -> str:
+    """The line of code that asks for a size, where torch tells it; else the first line of what was raised first."""
+    while error.__cause__:
+        error = error.__cause__
+    line = re.search(r'^Caused by: (.+?):? +# \S*?([\w.]+:\d+ in \w+)', str(error), re.MULTILINE)
+    return f"'{line[1]}' ({line[2]})" if line else first_line(error)

@@ -1,0 +1,76 @@
+"""Files of ONNX."""
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+
+from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.models.layers.pooled import average_pool
+
+from .checking import Run
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+PACKAGES = ('onnx', 'onnxscript', 'onnxruntime')
+AXES = ('batch', 'channel', 'height', 'width')
+POOL = torch.ops.aten.adaptive_avg_pool2d.default
+
+
+def check_installed() -> None:
+    """Raises a UserError if one of the optional packages does not import."""
+    try:
+        for package in PACKAGES:
+            __import__(package)
+    except ImportError as error:
+        raise UserError(f'ONNX needs packages that do not import ({first_line(error)}): pip install '
+                        f'{" ".join(PACKAGES)}.') from error
+
+
+def write(path: Path, program: ExportedProgram, description: Mapping[str, str]) -> None:
+    """Writes `program` with its weights as one file, and `description` as its metadata."""
+    path.write_bytes(to_onnx(program, description).SerializeToString())
+
+
+def to_onnx(program: ExportedProgram, description: Mapping[str, str]) -> ModelProto:
+    """The input is called `image`, its axes `batch`, `height` and `width`; the outputs `output0` and so on."""
+    from onnx.helper import set_model_props
+    if any(node.target is POOL for node in program.graph.nodes):
+        # ONNX has no such operator, and torch's own replacement wants to know the sizes.
+        program = program.run_decompositions({POOL: average_pool})
+    outputs = [f'output{i}' for i in range(len(program.graph_signature.user_outputs))]
+    # Keeping no gradients, as in the export: where the operators would choose otherwise, views no longer fit.
+    with torch.no_grad():
+        model = torch.onnx.export(program, input_names=['image'], output_names=outputs, verbose=False).model_proto
+    _name_axes(model)
+    set_model_props(model, dict(description))
+    return model
+
+
+def _name_axes(model: ModelProto) -> None:
+    """Calls the free axes by what they are, instead of torch's u0, u1, ..., of which the names of others are made."""
+    axes = model.graph.input[0].type.tensor_type.shape.dim
+    names = {axis.dim_param: name for axis, name in zip(axes, AXES, strict=True) if axis.dim_param}
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        for axis in value.type.tensor_type.shape.dim:
+            if axis.dim_param:
+                axis.dim_param = re.sub(r'\w+', lambda match: names.get(match[0], match[0]), axis.dim_param)
+
+
+def load(path: Path) -> Run:
+    """The model in a file, run by onnxruntime on the CPU."""
+    import onnxruntime
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # what it raises says the same
+    session = onnxruntime.InferenceSession(path, options, providers=['CPUExecutionProvider'])
+
+    def run(image: Tensor) -> list[Tensor]:
+        return [torch.from_numpy(output) for output in session.run(None, {'image': image.numpy()})]
+
+    return run

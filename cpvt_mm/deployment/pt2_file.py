@@ -1,0 +1,32 @@
+"""Files of torch.export."""
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+from torch.utils._pytree import tree_leaves
+
+from .checking import Run
+
+
+def check_installed() -> None:
+    """Torch is all it needs."""
+
+
+def write(path: Path, program: ExportedProgram, description: Mapping[str, str]) -> None:
+    """Writes `program`, and `description` as extra files."""
+    with path.open('wb') as file:  # torch wants a path to end in .pt2
+        torch.export.save(program, file, extra_files=dict(description))
+
+
+def load(path: Path) -> Run:
+    """The program in a file."""
+    with path.open('rb') as file:
+        module = torch.export.load(file).module()
+
+    def run(image: Tensor) -> list[Tensor]:
+        with torch.no_grad():
+            return tree_leaves(module(image))
+
+    return run

@@ -1,0 +1,50 @@
+"""Exports a backbone or a segmentor for images of any size, and compares the file with the model at ten sizes.
+
+OUT.pt2 is for torch.export.load, OUT.onnx for onnxruntime and others. The exported model takes batches of images as the
+config's data preprocessor leaves them, float32, (batch, 3, height, width): normalized with its mean and std, and RGB
+where it says bgr_to_rgb; the file holds these values. It gives the maps of the backbone, or a segmentor's logits at
+every pixel.
+"""
+import argparse
+from pathlib import Path
+
+import torch
+from mmengine.config import DictAction
+from rich.progress import track
+
+from cpvt_mm.deployment import PARTS, SHAPES, check, compare, describe, exported, load_part
+from cpvt_mm.engine import load_config
+from cpvt_mm.errors import exit_on_error
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('config', help='config file of mmdet or mmseg')
+    parser.add_argument('out', type=Path, metavar='OUT', help='file to write, .pt2 or .onnx')
+    parser.add_argument('--checkpoint', help="weights of the config's model; not given: random weights")
+    parser.add_argument('--part', choices=PARTS, default='backbone',
+                        help='the backbone alone, or with neck and decode head, for mmseg only (default: backbone)')
+    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
+                        help='values of the config to override; keys are dotted')
+    return parser.parse_args()
+
+
+@exit_on_error
+def main() -> None:
+    args = parse_args()
+    cfg = load_config(args.config, args.cfg_options)
+    torch.manual_seed(0)
+    model = load_part(cfg, args.part, args.checkpoint)
+    with exported(model, args.out, describe(cfg)) as run:
+        differences = list(track(compare(model, run), 'Comparing', total=len(SHAPES)))
+        print('| batch | height x width | largest difference | largest output |')
+        print('|---|---|---|---|')
+        for difference in differences:
+            batch, height, width = difference.shape
+            print(f'| {batch} | {height} x {width} | {difference.largest:.1e} | {difference.scale:.2g} |')
+        check(differences)
+    print(f'{args.out}: written, {args.out.stat().st_size / 2**20:.1f} MiB')
+
+
+if __name__ == '__main__':
+    main()
