@@ -47,7 +47,7 @@ def load_part(cfg: Config, part: str, checkpoint: str | Path | None = None) -> n
     try:
         with DefaultScope.overwrite_default_scope(cfg.default_scope):
             model = MODELS.build(cfg.model)
-    except (ValueError, TypeError, KeyError) as error:
+    except (AssertionError, ValueError, TypeError, KeyError) as error:  # heads assert
         raise UserError(f'the model cannot be built: {first_line(error)}') from error
     if not isinstance(model, EncoderDecoder):
         raise UserError(f'the model of config {cfg.filename} is a {type(model).__name__}, but must be an '

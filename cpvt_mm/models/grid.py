@@ -90,8 +90,8 @@ def fit(x: Tensor, height: int, width: int) -> Tensor:
 
 def round_up(length: int, multiple: int) -> int:
     """The next multiple; `length` itself if it is one."""
-    # Not -length % multiple: torch.compile fails on the remainder of a negative size that changes (2.13).
-    return -(-length // multiple) * multiple
+    # Of all ways to write this it is one that torch's compiler (2.13) knows with symbols.
+    return (length - 1) // multiple * multiple + multiple
 
 
 def num_cells(size: tuple[int, int], stride: int) -> tuple[int, int]:

@@ -30,7 +30,7 @@ class Halve(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         # Not ceil_mode, which torch cannot export to sizes that are not known.
-        below, right = ((n + 1) // 2 * 2 - n for n in x.shape[2:])
+        below, right = ((n - 1) // 2 * 2 + 2 - n for n in x.shape[2:])
         return F.max_pool2d(F.pad(x, (0, right, 0, below), value=-math.inf), 2)
 
 

@@ -1,0 +1,117 @@
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+import torch
+from torch import Tensor
+
+from cpvt_mm import CPVT, PyramidCPVT
+from cpvt_mm.deployment import exported
+from cpvt_mm.deployment.exporting import export_program
+from cpvt_mm.deployment.onnx_file import to_onnx
+from cpvt_mm.errors import UserError
+from cpvt_mm.models.position_encodings import PositionEncoding, PositionEncodings, StageSpec
+from tests.deployment.conftest import SMALL, assert_files_are_right
+from tests.encodings import ENCODINGS
+
+# An export takes seconds, so several encodings share one; what works together works alone.
+TOGETHER = {
+    'at the entry': ('conv', ['learnable-1d', 'learnable-2d', 'random-table', 'sinusoidal-1d', 'sinusoidal-2d',
+                              'random-fourier']),
+    'convolutions': ('conv', ['peg', 'peg-first', 'peg-qk', 'peg-fixed', 'peg-separable']),
+    'in attention': ('conv', ['rotary', 'relative']),
+    'of pooled keys': ('pool', ['relative']),
+}
+
+
+def test_all_encodings_are_tried() -> None:
+    assert {name for _, names in TOGETHER.values() for name in names} == {*ENCODINGS} - {'none', 'peg-learnable'}
+
+
+@pytest.mark.parametrize('together', TOGETHER)
+def test_encodings_are_right_at_all_sizes(together: str, tmp_path: Path) -> None:
+    sr_mode, names = TOGETHER[together]
+    depth = 2 if 'peg-qk' in names else 1  # it feeds a second block
+    # Of one stage, whose keys lie on a grid that is coarser.
+    arch = dict(embed_dims=(12,) * 4, depths=(depth, 1, 1, 1), num_heads=(3,) * 4, mlp_ratios=(2,) * 4,
+                sr_ratios=(2,) * 4)
+    model = PyramidCPVT(arch, img_size=64, out_indices=(0,), sr_mode=sr_mode,
+                        position_encoding=[ENCODINGS[name] for name in names])
+    assert_files_are_right(model.eval(), tmp_path)
+
+
+def test_class_tokens_stand_beside_any_grid(tmp_path: Path) -> None:
+    encodings = [ENCODINGS[name] for name in ('peg', 'rotary')]
+    model = CPVT({**SMALL, 'embed_dims': 12}, out_type='cls_token', dist_token=True, position_encoding=encodings)
+    assert_files_are_right(model.eval(), tmp_path)
+
+
+def test_axes_and_outputs_of_onnx_have_names(small: CPVT, tmp_path: Path) -> None:
+    model = to_onnx(export_program(small), dict(channels='RGB'))
+    onnx.checker.check_model(model)
+    shapes = {value.name: [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]
+              for value in (*model.graph.input, *model.graph.output)}
+    assert shapes == {'image': ['batch', 3, 'height', 'width'],
+                      'output0': ['batch', 24, '(((height - 1)//8)) + 1', '(((width - 1)//8)) + 1']}
+    assert [(entry.key, entry.value) for entry in model.metadata_props] == [('channels', 'RGB')]
+    assert str(Path(__file__).parents[2]).encode() not in model.SerializeToString()
+
+
+def test_a_file_of_torch_needs_no_example_and_keeps_the_description(small: CPVT, tmp_path: Path) -> None:
+    path = tmp_path / 'a.pt2'
+    with exported(small, path, dict(channels='RGB')):
+        pass
+    extra = dict(channels='')
+    program = torch.export.load(path, extra_files=extra)
+    assert extra == dict(channels='RGB')
+    assert str(Path(__file__).parents[2]).encode() not in path.read_bytes()
+    image = torch.randn(5, 3, 31, 1)
+    torch.testing.assert_close(program.module()(image), small(image), atol=1e-5, rtol=1e-5)
+
+
+class Branching(PositionEncoding):
+    """Treats large images otherwise."""
+
+    def at_entry(self, x: Tensor) -> Tensor:
+        return x + 1 if x.shape[1] > 20 else x
+
+
+@pytest.mark.parametrize('suffix', ['.pt2', '.onnx'])
+def test_an_encoding_that_asks_for_the_size_is_named(suffix: str, small: CPVT, tmp_path: Path) -> None:
+    stage = StageSpec(embed_dims=24, num_heads=3, depth=1, grid=(8, 8))
+    small.position_encoding = PositionEncodings([Branching(stage)])
+    with pytest.raises(UserError) as error, exported(small, tmp_path / f'a{suffix}', {}):
+        pass
+    words = ('CPVT', 'Branching', suffix, 'return x + 1 if x.shape[1] > 20 else x', 'test_exporting.py')
+    assert all(word in str(error.value) for word in words)
+    assert '\n' not in str(error.value)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize('suffix', ['.pt2', '.onnx'])
+def test_a_file_has_its_name_only_when_all_is_well(suffix: str, small: CPVT, tmp_path: Path) -> None:
+    path = tmp_path / f'a{suffix}'
+    with pytest.raises(ArithmeticError), exported(small, path, {}) as run:
+        assert run(torch.zeros(1, 3, 8, 8))[0].shape == (1, 24, 1, 1)
+        assert not path.exists()
+        raise ArithmeticError
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize('name, words', [('a.pth', ('a.pth', '.pt2 or .onnx')), ('there.pt2', ('there already',)),
+                                         ('no/a.onnx', ('no', 'does not exist'))])
+def test_a_name_that_cannot_be_written_is_an_error(name: str, words: tuple[str, ...], small: CPVT, tmp_path: Path,
+                                                   ) -> None:
+    (tmp_path / 'there.pt2').write_text('before')
+    with pytest.raises(UserError) as error, exported(small, tmp_path / name, {}):
+        pass
+    assert all(word in str(error.value) for word in words)
+    assert (tmp_path / 'there.pt2').read_text() == 'before'
+
+
+def test_a_missing_package_is_named(small: CPVT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, 'onnxscript', None)
+    with pytest.raises(UserError) as error, exported(small, tmp_path / 'a.onnx', {}):
+        pass
+    assert all(words in str(error.value) for words in ('onnxscript', 'pip install onnx onnxscript onnxruntime.'))

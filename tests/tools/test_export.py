@@ -1,0 +1,68 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from cpvt_mm.deployment import SHAPES, load_part, onnx_file
+from cpvt_mm.engine import load_config
+from tests.conftest import MASK_RCNN, UPERNET
+
+TOOL = 'deployment/export.py'
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A segmentor with one block in each of the four stages."""
+    path = tmp_path / 'config.py'
+    path.write_text(f'_base_ = {str(UPERNET)!r}\n'
+                    'model = dict(backbone=dict(arch=dict(_delete_=True,\n'
+                    '    embed_dims=(32, 64, 128, 192), depths=(1,) * 4, num_heads=(1, 2, 4, 6), mlp_ratios=(1,) * 4,\n'
+                    '    sr_ratios=(8, 4, 2, 1))))\n')
+    return path
+
+
+def test_a_file_is_written_and_compared(run_tool: Callable[..., str], config: Path, tmp_path: Path,
+                                        capsys: pytest.CaptureFixture) -> None:
+    """All four stages, without a position encoding, with weights of a checkpoint."""
+    option = 'model.backbone.position_encoding'
+    segmentor = load_part(load_config(config, {option: None}), 'segmentor')
+    torch.save(segmentor.model.state_dict(), tmp_path / 'a.pth')
+    out = tmp_path / 'a.pt2'
+    assert run_tool(TOOL, config, out, '--checkpoint', tmp_path / 'a.pth', '--cfg-options', f'{option}=None') == ''
+    printed = capsys.readouterr().out
+    rows = [line.split(' | ') for line in printed.splitlines() if line.startswith('| ')][1:]
+    assert [(row[0], row[1]) for row in rows] == [(f'| {b}', f'{h} x {w}') for b, h, w in SHAPES]
+    assert all(0 < float(row[2]) < 1e-4 for row in rows)
+    assert f'{out}: written' in printed
+    extra, image = dict(config='', channels=''), torch.randn(1, 3, 65, 40)
+    program = torch.export.load(out, extra_files=extra)
+    assert extra == dict(config='config', channels='RGB')
+    for output, expected in zip(program.module()(image), segmentor.model.backbone(image), strict=True):
+        torch.testing.assert_close(output, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_wrong_size_is_shown_and_nothing_written(run_tool: Callable[..., str], config: Path, tmp_path: Path,
+                                                   capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch,
+                                                   ) -> None:
+    def run(image: Tensor) -> list[Tensor]:
+        with torch.no_grad():
+            return [model(image) + (0.5 if image.shape[2:] == (200, 333) else 0)]
+
+    torch.manual_seed(0)  # as the tool has it
+    model = load_part(load_config(config), 'segmentor')
+    monkeypatch.setattr(onnx_file, 'write', lambda path, *args: path.write_text('half'))
+    monkeypatch.setattr(onnx_file, 'load', lambda path: run)
+    monkeypatch.setattr('cpvt_mm.deployment.exporting.export_program', lambda model: None)
+    error = run_tool(TOOL, config, tmp_path / 'a.onnx', '--part', 'segmentor')
+    assert error == ('error: the exported model is off by 5.0e-01 on 1 x 200 x 333, and too far at 1 of 10 sizes: '
+                     'nothing is written.')
+    assert '| 1 | 200 x 333 | 5.0e-01 |' in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == [config]
+
+
+def test_what_cannot_be_exported_is_a_sentence(run_tool: Callable[..., str], tmp_path: Path) -> None:
+    assert 'is of mmdet, but segmentors are of mmseg' in run_tool(TOOL, MASK_RCNN, tmp_path / 'a.onnx', '--part',
+                                                                  'segmentor')
+    assert 'end it in .pt2 or .onnx' in run_tool(TOOL, MASK_RCNN, tmp_path / 'a.pth')
