@@ -32,7 +32,7 @@ def exported(model: nn.Module, path: Path, description: Mapping[str, str]) -> It
     Args:
         model: As of `load_part`.
         path: Ends in .pt2, for `torch.export.load`, or .onnx.
-        description: Kept in the file: the metadata of .onnx, an extra file of .pt2 for each.
+        description: Kept in the file: in the metadata of .onnx, in `description.json` among the extra files of .pt2.
 
     Yields:
         The model in the file: an image `(B, C, H, W)` -> its outputs, in a row.

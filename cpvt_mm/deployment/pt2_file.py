@@ -1,4 +1,5 @@
 """Files of torch.export."""
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,15 +10,17 @@ from torch.utils._pytree import tree_leaves
 
 from .checking import Run
 
+DESCRIPTION = 'description.json'
+
 
 def check_installed() -> None:
     """Torch is all it needs."""
 
 
 def write(path: Path, program: ExportedProgram, description: Mapping[str, str]) -> None:
-    """Writes `program`, and `description` as extra files."""
+    """Writes `program`, and `description` as an extra file of JSON."""
     with path.open('wb') as file:  # torch wants a path to end in .pt2
-        torch.export.save(program, file, extra_files=dict(description))
+        torch.export.save(program, file, extra_files={DESCRIPTION: json.dumps(dict(description))})
 
 
 def load(path: Path) -> Run:

@@ -49,6 +49,13 @@ def test_a_table_that_fits_is_not_resampled(shape: tuple[int, ...], size: tuple[
     assert resample(table, size) is table
 
 
+def test_a_traced_table_is_resampled_for_other_sizes() -> None:
+    table = torch.randn(5, 6, 3)
+    traced = torch.jit.trace(lambda x: resample(table, x.shape[:2]), torch.zeros(5, 6))
+    for size in ((5, 6), (9, 4)):
+        torch.testing.assert_close(traced(torch.zeros(size)), resample(table, size))
+
+
 def test_patches_are_read_row_by_row() -> None:
     x = torch.arange(24).reshape(1, 4, 6, 1)
     patches = to_patches(x, 2)

@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,9 +37,10 @@ def test_a_file_is_written_and_compared(run_tool: Callable[..., str], config: Pa
     assert [(row[0], row[1]) for row in rows] == [(f'| {b}', f'{h} x {w}') for b, h, w in SHAPES]
     assert all(0 < float(row[2]) < 1e-4 for row in rows)
     assert f'{out}: written' in printed
-    extra, image = dict(config='', channels=''), torch.randn(1, 3, 65, 40)
+    extra, image = {'description.json': ''}, torch.randn(1, 3, 65, 40)
     program = torch.export.load(out, extra_files=extra)
-    assert extra == dict(config='config', channels='RGB')
+    description = json.loads(extra['description.json'])
+    assert (description['config'], description['channels']) == ('config', 'RGB')
     for output, expected in zip(program.module()(image), segmentor.model.backbone(image), strict=True):
         torch.testing.assert_close(output, expected, atol=1e-4, rtol=1e-4)
 

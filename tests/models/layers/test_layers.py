@@ -5,7 +5,7 @@ from torch import nn
 
 from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.layers import Attention, Block, DropPath, PatchEmbed
-from cpvt_mm.models.layers.pooled import Pooled
+from cpvt_mm.models.layers.pooled import Pooled, average_pool
 from cpvt_mm.models.position_encodings import PositionEncodings
 
 NOTHING = PositionEncodings()
@@ -36,6 +36,13 @@ def test_pooled_keys_are_means_of_seven_by_seven_parts() -> None:
     means = x.unflatten(2, (7, 3)).unflatten(1, (7, 2)).mean(dim=(2, 4))
     torch.testing.assert_close(pooled(x), F.gelu(pooled.norm(pooled.proj(means))))
     assert pooled(torch.randn(1, 3, 50, 6)).shape == (1, 3, 7, 6)
+
+
+@pytest.mark.parametrize('shape', [(1, 1), (6, 7), (7, 13), (30, 5), (50, 3)])
+@pytest.mark.parametrize('size', [(1, 1), (6, 6), (7, 3)])
+def test_products_with_matrices_pool_as_torch_does(shape: tuple[int, int], size: tuple[int, int]) -> None:
+    x = torch.randn(2, 4, *shape, dtype=torch.float64)
+    torch.testing.assert_close(average_pool(x, size), F.adaptive_avg_pool2d(x, size))
 
 
 def test_pooled_keys_lie_among_the_queries() -> None:
