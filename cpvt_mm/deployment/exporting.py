@@ -70,7 +70,7 @@ def _reasons(model: nn.Module, suffix: str) -> Iterator[None]:
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings():
             warnings.simplefilter('ignore')
             yield
     except Exception as error:  # what a compiler raises is beyond counting

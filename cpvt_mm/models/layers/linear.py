@@ -8,7 +8,7 @@ from ..grid import is_traced, to_nchw, to_nhwc
 
 def on_cpu(x: Tensor) -> bool:
     """Whether to take what is faster on a CPU: for float32, in eager mode, and if there is anything to do."""
-    return (not is_traced() and x.is_cpu and x.dtype == torch.float32 and x.numel() > 0
+    return (x.is_cpu and x.dtype == torch.float32 and x.numel() > 0 and not is_traced()
             and not torch.is_autocast_enabled('cpu') and torch.backends.mkldnn.is_available()
             and torch.backends.mkldnn.enabled)
 

@@ -8,13 +8,13 @@ from ..arguments import check_above, check_keywords
 from ..grid import Grid, centres
 from .base import PositionEncoding, StageSpec
 from .cache import cached
+from .frequencies import frequencies
 
 
 @cached
 def rotation(length: int, cell: float, dims: int, temperature: float, device: torch.device) -> Tensor:
     """Cosines and sines of `dims / 2` angles for each cell of one axis: `(2, length, dims / 2)`, float32."""
-    frequencies = temperature**(-torch.arange(0, dims, 2, dtype=torch.float32, device=device) / dims)
-    angles = centres(length, cell, device)[:, None] * frequencies
+    angles = centres(length, cell, device)[:, None] * frequencies(dims, temperature, device)
     return torch.stack([angles.cos(), angles.sin()])
 
 

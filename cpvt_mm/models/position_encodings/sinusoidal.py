@@ -9,6 +9,7 @@ from cpvt_mm.registry import POSITION_ENCODINGS
 from ..arguments import check_above, check_keywords
 from .base import PositionEncoding, StageSpec
 from .cache import cached
+from .frequencies import frequencies
 
 
 @cached
@@ -18,8 +19,7 @@ def sinusoid(length: int, dims: int, temperature: float, device: torch.device) -
     Returns:
         `(length, dims)`, float32.
     """
-    frequencies = temperature**(-torch.arange(0, dims, 2, dtype=torch.float32, device=device) / dims)
-    angles = torch.arange(length, dtype=torch.float32, device=device)[:, None] * frequencies
+    angles = torch.arange(length, dtype=torch.float32, device=device)[:, None] * frequencies(dims, temperature, device)
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
