@@ -96,7 +96,7 @@ def round_up(length: int, multiple: int) -> int:
 
 def num_cells(size: tuple[int, int], stride: int) -> tuple[int, int]:
     """Rows and columns of the grid that an image of this height and width has at a stride; a begun cell counts."""
-    return -(-size[0] // stride), -(-size[1] // stride)
+    return round_up(size[0], stride) // stride, round_up(size[1], stride) // stride
 
 
 def pad_to_multiple(x: Tensor, multiple: int) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cpvt_mm.registry import MODELS
 
 from ..arguments import check_keywords, check_positive
-from ..grid import to_nchw, to_nhwc
+from ..grid import round_up, to_nchw, to_nhwc
 
 
 class ChannelNorm(nn.Module):
@@ -30,7 +30,7 @@ class Halve(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         # Not ceil_mode, which torch cannot export to sizes that are not known.
-        below, right = ((n - 1) // 2 * 2 + 2 - n for n in x.shape[2:])
+        below, right = (round_up(side, 2) - side for side in x.shape[2:])
         return F.max_pool2d(F.pad(x, (0, right, 0, below), value=-math.inf), 2)
 
 
