@@ -48,6 +48,11 @@ def test_class_tokens_stand_beside_any_grid(tmp_path: Path) -> None:
     assert_files_are_right(model.eval(), tmp_path)
 
 
+def test_images_are_completed_where_padding_is_exact(tmp_path: Path) -> None:
+    model = CPVT({**SMALL, 'depth': 1}, padding='exact')
+    assert_files_are_right(model.eval(), tmp_path)
+
+
 def test_axes_and_outputs_of_onnx_have_names(small: CPVT, tmp_path: Path) -> None:
     model = to_onnx(export_program(small), dict(channels='RGB'))
     onnx.checker.check_model(model)

@@ -68,7 +68,7 @@ class PaddedBatches(BaseModule):
             return self.encode(x)
         sizes = self._sizes(x, valid_sizes)
         whole = tuple(x.shape[2:])
-        if all(size == whole for size in sizes):
+        if sizes is None or all(size == whole for size in sizes):
             return self._encode_alone(x, whole)
         groups = by_padded_size(sizes, PAD_SIZE_DIVISOR)
         parts = []
@@ -96,7 +96,8 @@ class PaddedBatches(BaseModule):
         return tuple(self.fit_output(out, stride, padded, size)
                      for out, stride in zip(outs, self.strides, strict=True))
 
-    def _sizes(self, x: Tensor, valid_sizes: Sequence[Size] | None) -> list[Size]:
+    def _sizes(self, x: Tensor, valid_sizes: Sequence[Size] | None) -> list[Size] | None:
+        """Of the images, as far as somebody tells."""
         sizes = valid_sizes_of(x) if valid_sizes is None else valid_sizes
         if sizes is not None:
             return check_valid_sizes(sizes, x)
@@ -105,7 +106,7 @@ class PaddedBatches(BaseModule):
             print_log(f"padding='exact' of {type(self).__name__} has no effect on a batch that does not tell how large "
                       'its images are: use data_preprocessor.type cpvt_mm.DetDataPreprocessor or '
                       'cpvt_mm.SegDataPreProcessor, or pass valid_sizes.', 'current', logging.WARNING)
-        return [tuple(x.shape[2:])] * len(x)
+        return None
 
     def _check_images(self, x: Tensor) -> None:
         if x.dim() != 4 or x.shape[1] != self.in_channels or 0 in x.shape[2:]:
