@@ -90,7 +90,8 @@ def fit(x: Tensor, height: int, width: int) -> Tensor:
 
 def round_up(length: int, multiple: int) -> int:
     """The next multiple; `length` itself if it is one."""
-    # Of all ways to write this it is one that torch's compiler (2.13) knows with symbols.
+    # Not -length % multiple: torch.compile fails on the remainder of a negative size that changes (2.13). Nor
+    # -(-length // multiple): ONNX rounds the quotient towards zero.
     return (length - 1) // multiple * multiple + multiple
 
 
@@ -104,13 +105,7 @@ def pad_to_multiple(x: Tensor, multiple: int) -> Tensor:
 
     `(B, H, W, C)` -> `(B, ceil(H / multiple) * multiple, ceil(W / multiple) * multiple, C)`; `x` itself if they are.
     """
-<<<<<<< HEAD
     below, right = (round_up(length, multiple) - length for length in x.shape[1:3])
-=======
-    # Not -n % multiple: torch.compile fails on the remainder of a negative size that changes (2.13). Nor -(-n // multiple):
-    # ONNX rounds the quotient towards zero.
-    below, right = ((n - 1) // multiple * multiple + multiple - n for n in x.shape[1:3])
->>>>>>> e9e4d89 (Docs: deployment)
     # A compiler would make a graph for each of the cases.
     if is_traced() or below or right:
         return F.pad(x, (0, 0, 0, right, 0, below))
