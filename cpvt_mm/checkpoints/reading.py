@@ -176,13 +176,18 @@ def unwrap(checkpoint: dict[str, Any], path: str | Path) -> Weights:
     return Weights(tensors, key, ema_key)
 
 
-def check_fits(model: nn.Module, path: str | Path) -> None:
+def check_fits(model: nn.Module, path: str | Path, checkpoint: dict[str, Any] | None = None) -> None:
     """Compares a checkpoint's names and shapes with a model's; mmengine would load what fits and go on.
+
+    Args:
+        model: The model.
+        path: Of the checkpoint; may be a URL.
+        checkpoint: What it holds, if it has been read. Defaults to None: it is read.
 
     Raises:
         UserError: If a parameter or buffer is missing, left over or of another shape, or mmengine cannot read the file.
     """
-    checkpoint = read_checkpoint(path)
+    checkpoint = read_checkpoint(path) if checkpoint is None else checkpoint
     if is_safetensors(path):
         raise UserError(f'checkpoint {path} is of safetensors, which mmengine does not read: write a .pth with '
                         'tools/model_converters/convert_checkpoint.py.')

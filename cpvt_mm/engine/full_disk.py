@@ -24,8 +24,12 @@ def report_full_disk(work_dir: str) -> Iterator[None]:
             raise
         note = Path(work_dir, 'last_checkpoint')
         how = f'go on from {note.read_text()} with --resume' if note.is_file() else 'start again'
-        raise UserError(f'{error.filename or f"a file in {work_dir}"} cannot be written ({error.strerror}): make room '
-                        f'for it, then {how}.') from error
+        if error.filename:
+            what, where = f'{error.filename} cannot be written', 'for it'
+        else:
+            what = 'A disk is full'
+            where = f'in {work_dir} or in /dev/shm (the shared memory of data loader workers), whichever it is'
+        raise UserError(f'{what} ({error.strerror}): make room {where}, then {how}.') from error
     finally:
         logging.FileHandler.handleError = usual
 

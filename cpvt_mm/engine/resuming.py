@@ -21,34 +21,32 @@ def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
         resume: The checkpoint, 'auto' for that of `find_checkpoint`, or None for what the config says.
 
     Returns:
-        The checkpoint's `meta`; empty if there is no checkpoint to go on from.
+        The checkpoint; empty if there is none to go on from.
 
     Raises:
         UserError: If the checkpoint cannot be read, or as of `find_checkpoint`.
     """
     if cfg.get('resume'):
         resume = resume or cfg.get('load_from') or 'auto'
-    if resume == 'auto':
-        resume = find_checkpoint(cfg.work_dir)
-    cfg.resume = bool(resume)
-    if not resume:
+    found = find_checkpoint(cfg.work_dir) if resume == 'auto' else resume and (resume, read_checkpoint(resume))
+    cfg.resume = bool(found)
+    if not found:
         return {}
-    cfg.load_from = resume
-    meta = read_checkpoint(resume).get('meta', {})
+    cfg.load_from, checkpoint = found
     randomness = cfg.get('randomness') or {}
     if randomness.get('seed') is None:
         # mmengine takes it over, too, but too late for the order of the data.
-        cfg.randomness = dict(randomness, seed=meta.get('seed'))
-    return meta
+        cfg.randomness = dict(randomness, seed=checkpoint.get('meta', {}).get('seed'))
+    return checkpoint
 
 
-def find_checkpoint(work_dir: str) -> str | None:
+def find_checkpoint(work_dir: str) -> tuple[str, dict[str, Any]] | None:
     """The checkpoint that `last_checkpoint` in a work dir names, or else the newest that is whole.
 
     Searched are the work dir and the folder of the one that is named. What is passed over is told in the log.
 
     Returns:
-        Its path; None if there is none to go on from.
+        Its path, and what it holds; None if there is none to go on from.
 
     Raises:
         UserError: If one is named, but there is none that is whole.
@@ -56,7 +54,7 @@ def find_checkpoint(work_dir: str) -> str | None:
     note = Path(work_dir, 'last_checkpoint')
     named = note.read_text().strip() if note.is_file() else ''
     if '://' in named:  # in a store of mmengine's, which writes objects whole
-        return named
+        return named, read_checkpoint(named)
     faults: list[str] = []
     for path in _candidates(Path(work_dir), named):
         try:
@@ -68,7 +66,7 @@ def find_checkpoint(work_dir: str) -> str | None:
         if not missing:
             if faults:
                 print_log(f'Going on from {path}, because {"; ".join(faults)}.', 'current', logging.WARNING)
-            return str(path)
+            return str(path), checkpoint
         if str(path) == named:  # others, such as best_*, are there to test with
             faults.append(f'checkpoint {path} has no {", ".join(missing)}')
     found = f'{work_dir} holds no whole checkpoint to go on from' + f' ({"; ".join(faults)})' * bool(faults)

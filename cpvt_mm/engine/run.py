@@ -52,15 +52,17 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
             raise UserError('--auto-scale-lr needs auto_scale_lr.base_batch_size, the batch size that the learning '
                             'rate is meant for, which the config does not set.')
         cfg.auto_scale_lr.enable = True
-    meta = prepare_to_resume(cfg, resume)
+    checkpoint = prepare_to_resume(cfg, resume)
+    meta = checkpoint.get('meta', {})
     with _leave_alone_on_error(), report_full_disk(cfg.work_dir):
         runner = build_runner(cfg)
         if cfg.resume:
-            check_fits(runner.model, cfg.load_from)
+            check_fits(runner.model, cfg.load_from, checkpoint)
+        del checkpoint  # mmengine reads it again
         if cfg.resume and MARK not in meta:
             runner.logger.warning(f'{cfg.load_from} is from a run that was not seeded in each iteration, as '
                                   'mmengine alone does it: results may differ from those without an interruption.')
-        seed_each_iteration(runner, done=meta.get('iter', 0))
+        seed_each_iteration(runner, meta)
         for hook in runner.hooks:
             if type(hook) is CheckpointHook:  # however the config names it
                 hook.__class__ = DurableCheckpointHook

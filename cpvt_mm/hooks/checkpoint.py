@@ -33,6 +33,16 @@ class _RemovingLater:
     def remove(self, path: str) -> None:
         self.outdated.append(path)
 
+    rmtree = remove
+
+
+def _remove(backend: BaseStorageBackend, path: str) -> None:
+    """Removes a checkpoint, if it is there; DeepSpeed's are folders."""
+    if backend.isfile(path):
+        backend.remove(path)
+    elif backend.isdir(path):
+        backend.rmtree(path)
+
 
 @HOOKS.register_module()
 class DurableCheckpointHook(CheckpointHook):
@@ -40,8 +50,11 @@ class DurableCheckpointHook(CheckpointHook):
 
     There is a checkpoint that training can go on from at any moment after the first: new files are written beside their
     place and moved there (also `best_*`), then `last_checkpoint` is rewritten in the same way, and then what is no
-    longer kept is removed. What a killed run left behind is removed when the next one starts, and with `save_best`, a
-    validation that it may not have come to is made up for.
+    longer kept is removed. What a killed run left behind is removed when the next one starts.
+
+    With `save_best`, a checkpoint is written again after its validation, also if it is not the best. So it tells
+    whether there was one (and holds what others keep of it, such as `ReduceOnPlateauParamScheduler`); a validation that
+    a killed run did not come to the end of is made up for when the next one starts.
     """
 
     def before_train(self, runner: Runner) -> None:
@@ -52,25 +65,36 @@ class DurableCheckpointHook(CheckpointHook):
             for folder in {str(self.out_dir), runner.work_dir}:
                 if '://' not in folder:
                     remove_leftovers(Path(folder), '*.pth', 'last_checkpoint')
+        if runner.cfg.get('resume') and runner.cfg.get('load_from'):
+            self._set_last(runner, str(runner.cfg.load_from))
         if self.save_best and self._validation_is_due(runner):
             runner.val_loop.run()
 
     def _validation_is_due(self, runner: Runner) -> bool:
-        """Whether a validation belongs after the checkpoint that was resumed, and left no trace in it."""
+        """Whether a validation belongs after the checkpoint that was resumed, and was not done."""
         loop = runner.train_loop
-        if runner.val_loop is None:
-            return False
         by_iter = isinstance(loop, IterBasedTrainLoop)
+        # A checkpoint by iteration is of an epoch that goes on, if only to its end: the loop comes to the validation.
+        if runner.val_loop is None or by_iter == self.by_epoch:
+            return False
+        if hasattr(loop, '_decide_current_val_interval'):  # loops do so after they have trained, not when they resume
+            loop._decide_current_val_interval()
         done, last = (runner.iter, loop.max_iters) if by_iter else (runner.epoch, loop.max_epochs)
-        best = [str(path) for name, path in runner.message_hub.runtime_info.items() if name.startswith('best_ckpt')]
         return (done >= max(loop.val_begin, 1) and (done % loop.val_interval == 0 or done == last)
-                and not any(path.endswith(f'_{self.filename_tmpl.format(done)}') for path in best))
+                and runner.message_hub.runtime_info.get('last_validation') != runner.iter)
+
+    def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
+        runner.message_hub.update_info('last_validation', runner.iter)
+        super().after_val_epoch(runner, metrics)
+
+    def _set_last(self, runner: Runner, path: str) -> None:
+        """Notes the last checkpoint that there is."""
+        self.last_ckpt = path
+        runner.message_hub.update_info('last_ckpt', path)
 
     def _save_checkpoint_with_step(self, runner: Runner, step: int, meta: dict[str, Any]) -> None:
         # Not mmengine's, which removes first, and cannot be told how to write last_checkpoint.
         name = self.filename_tmpl.format(step)
-        self.last_ckpt = self.file_backend.join_path(self.out_dir, name)
-        runner.message_hub.update_info('last_ckpt', self.last_ckpt)
         kept = [*getattr(self, 'keep_ckpt_ids', ())]
         if self.max_keep_ckpts > 0 and step not in kept:
             kept.append(step)
@@ -79,6 +103,9 @@ class DurableCheckpointHook(CheckpointHook):
             self.out_dir, name, self.file_client_args, save_optimizer=self.save_optimizer,
             save_param_scheduler=self.save_param_scheduler, meta=meta, by_epoch=self.by_epoch,
             backend_args=self.backend_args, **self.args)
+        # Only now, also in the hub: who stops the saving may name the one before. The hub in the checkpoint names that
+        # one, too, until it is resumed; mmengine does not read it.
+        self._set_last(runner, self.file_backend.join_path(self.out_dir, name))
         if is_main_process():
             write_text(Path(runner.work_dir, 'last_checkpoint'), self.last_ckpt)
         if self.max_keep_ckpts > 0:
@@ -91,15 +118,25 @@ class DurableCheckpointHook(CheckpointHook):
         for step in kept[:-self.max_keep_ckpts]:
             path = self.file_backend.join_path(self.out_dir, self.filename_tmpl.format(step))
             # All steps may have one name.
-            if is_main_process() and path != self.last_ckpt and self.file_backend.isfile(path):
-                self.file_backend.remove(path)
+            if is_main_process() and path != self.last_ckpt:
+                _remove(self.file_backend, path)
 
     def _save_best_checkpoint(self, runner: Runner, metrics: dict[str, Any]) -> None:
+        before = self._best(runner)
         backend, self.file_backend = self.file_backend, _RemovingLater(self.file_backend)
         try:
             super()._save_best_checkpoint(runner, metrics)
             outdated = self.file_backend.outdated
         finally:
             self.file_backend = backend
-        for path in outdated:
-            backend.remove(path)
+        best = self._best(runner)
+        for path in set(outdated) - set(best.values()):  # all may have one name
+            _remove(backend, path)
+        step = runner.epoch if self.by_epoch else runner.iter
+        path = backend.join_path(self.out_dir, self.filename_tmpl.format(step))
+        if self.save_best and best == before and path == self.last_ckpt:
+            self._save_checkpoint_with_step(runner, step, dict(epoch=runner.epoch, iter=runner.iter))
+
+    def _best(self, runner: Runner) -> dict[str, str]:
+        """The best checkpoints, by what the hub calls them."""
+        return {name: path for name, path in runner.message_hub.runtime_info.items() if name.startswith('best_ckpt')}

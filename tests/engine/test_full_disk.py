@@ -1,3 +1,4 @@
+import errno
 import logging
 import re
 from pathlib import Path
@@ -21,10 +22,17 @@ def test_a_log_that_cannot_be_written_ends_the_run(tmp_path: Path, capsys: pytes
 
 def test_what_to_go_on_from_is_named(tmp_path: Path) -> None:
     (tmp_path / 'last_checkpoint').write_text('iter_2.pth')
-    with pytest.raises(UserError, match=re.escape(f'a file in {tmp_path} cannot be written')) as raised, \
-            report_full_disk(str(tmp_path)), open('/dev/full', 'w') as file:
-        file.write('scalars')
-    assert str(raised.value).endswith('then go on from iter_2.pth with --resume.')
+    sentence = '/dev/full cannot be written (No space left on device): make room for it, then go on from iter_2.pth'
+    with pytest.raises(UserError, match=re.escape(sentence)), report_full_disk(str(tmp_path)):
+        raise OSError(errno.ENOSPC, 'No space left on device', '/dev/full')
+
+
+def test_a_full_disk_without_a_name_may_be_shared_memory(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as raised, report_full_disk(str(tmp_path)):
+        raise OSError(errno.ENOSPC, 'No space left on device')  # as of a lock of multiprocessing
+    assert str(raised.value) == (
+        f'A disk is full (No space left on device): make room in {tmp_path} or in /dev/shm (the shared '
+        'memory of data loader workers), whichever it is, then start again.')
 
 
 def test_other_errors_stay_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -19,6 +19,13 @@ def name(folder: Path, checkpoint: Path | str) -> None:
     (folder / 'last_checkpoint').write_text(str(checkpoint))
 
 
+def found(work_dir: Path) -> str:
+    """The path of the checkpoint to go on from; its content is there, too."""
+    path, checkpoint = find_checkpoint(str(work_dir))
+    assert list(checkpoint) == ['meta', 'state_dict', 'optimizer', 'message_hub']
+    return path
+
+
 @pytest.fixture
 def messages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     said: list[str] = []
@@ -30,7 +37,7 @@ def test_the_named_checkpoint_comes_first(tmp_path: Path, messages: list[str]) -
     named = write(tmp_path / 'iter_2.pth', 1)
     write(tmp_path / 'iter_4.pth', 2)
     name(tmp_path, named)
-    assert find_checkpoint(str(tmp_path)) == str(named)
+    assert found(tmp_path) == str(named)
     assert not messages
 
 
@@ -45,7 +52,7 @@ def test_else_the_newest_that_is_whole(fault: str, tmp_path: Path, messages: lis
         last.write_bytes(newest.read_bytes()[:2000])
     if fault != 'no note':
         name(tmp_path, '' if fault == 'empty note' else last)
-    assert find_checkpoint(str(tmp_path)) == str(newest)
+    assert found(tmp_path) == str(newest)
     assert len(messages) == (fault in ('half', 'missing'))
     for message in messages:
         assert message.startswith(f'Going on from {newest}, because checkpoint {last} ')
@@ -55,7 +62,7 @@ def test_the_folder_of_the_named_one_is_searched_too(tmp_path: Path, messages: l
     (tmp_path / 'elsewhere').mkdir()
     whole = write(tmp_path / 'elsewhere/iter_2.pth', 1)
     name(tmp_path, tmp_path / 'elsewhere/iter_4.pth')
-    assert find_checkpoint(str(tmp_path)) == str(whole)
+    assert found(tmp_path) == str(whole)
     assert f'{tmp_path}/elsewhere/iter_4.pth does not exist' in messages[0]
 
 

@@ -1,5 +1,6 @@
 """The randomness of an iteration follows from its number."""
 import random
+from collections.abc import Iterator
 from itertools import islice
 
 import numpy as np
@@ -21,16 +22,41 @@ class Drawn(Dataset):
         return index, random.random(), np.random.rand(), torch.rand(()).item()
 
 
+class GlobalSampler(DefaultSampler):
+    """A sampler that draws from the generators of all, as mmdet's GroupMultiSourceSampler does."""
+
+    def __iter__(self) -> Iterator[int]:
+        for index in torch.randperm(5).tolist():
+            yield (index + random.randrange(5) + np.random.randint(5)) % 5
+
+
+class Run:
+    """Training, at an iteration."""
+
+    def __init__(self, sampler: type[Sampler], first: int, endless: bool, workers: int = 0, epoch: int = 0,
+                 seed: int = 0) -> None:
+        order = sampler(Drawn(), shuffle=True, seed=0)
+        order.set_epoch(epoch)
+        self.iter = first
+        self.batches = SeededBatches(BatchSampler(order, 2, drop_last=False), seed, lambda: self.iter, endless)
+        self.loader = DataLoader(Drawn(), batch_sampler=self.batches, num_workers=workers, collate_fn=list)
+
+    def train(self, total: int, looked_at: int = 0) -> list:
+        """Trains so many iterations, and after each looks at some batches for another reason."""
+        trained = []
+        for batch in islice(self.loader, total):
+            trained.append(batch)
+            self.iter += 1
+            list(islice(self.loader, looked_at))
+        return trained
+
+
 def batches(sampler: type[Sampler], first: int, endless: bool, workers: int, total: int, epoch: int = 0, seed: int = 0
             ) -> list:
-    order = sampler(Drawn(), shuffle=True, seed=0)
-    order.set_epoch(epoch)
-    seeded = SeededBatches(BatchSampler(order, 2, drop_last=False), seed, first, endless)
-    loader = DataLoader(Drawn(), batch_sampler=seeded, num_workers=workers, collate_fn=list)
-    return list(islice(loader, total))
+    return Run(sampler, first, endless, workers, epoch, seed).train(total)
 
 
-@pytest.mark.parametrize('sampler', [InfiniteSampler, DefaultSampler])
+@pytest.mark.parametrize('sampler', [InfiniteSampler, DefaultSampler, GlobalSampler])
 @pytest.mark.parametrize('workers', [0, 2])
 def test_loops_without_epochs_go_on_at_a_batch(sampler: type[Sampler], workers: int) -> None:
     whole = batches(sampler, first=0, endless=True, workers=0, total=8)
@@ -43,20 +69,48 @@ def test_loops_without_epochs_go_on_at_a_batch(sampler: type[Sampler], workers: 
     assert len(set(draws)) == len(draws)
 
 
-def test_loops_with_epochs_go_on_at_an_epoch() -> None:
-    seeded = SeededBatches(BatchSampler(DefaultSampler(Drawn(), seed=0), 2, drop_last=False), 0, first=0, endless=False)
-    loader = DataLoader(Drawn(), batch_sampler=seeded, collate_fn=list)
+@pytest.mark.parametrize('sampler', [DefaultSampler, GlobalSampler])
+def test_loops_with_epochs_go_on_in_an_epoch(sampler: type[Sampler]) -> None:
+    run = Run(sampler, first=0, endless=False)
     whole = []
     for epoch in range(3):
-        seeded.sampler.set_epoch(epoch)
-        whole.append(list(loader))
-    assert len(loader) == len(whole[0]) == 3
-    assert batches(DefaultSampler, first=6, endless=False, workers=2, total=9, epoch=2) == whole[2]
+        run.batches.sampler.set_epoch(epoch)
+        whole.append(run.train(9))
+    assert len(run.loader) == len(whole[0]) == 3
+    assert batches(sampler, first=6, endless=False, workers=2, total=9, epoch=2) == whole[2]
     assert whole[1] != whole[2]
+    run = Run(sampler, first=7, endless=False, epoch=2)
+    run.batches.skip = 1
+    assert run.train(9) == whole[2][1:]
+
+
+@pytest.mark.parametrize('sampler, endless', [
+    (InfiniteSampler, True), (DefaultSampler, True), (GlobalSampler, True), (DefaultSampler, False),
+    (GlobalSampler, False)])
+def test_who_else_looks_at_batches_changes_nothing(sampler: type[Sampler], endless: bool) -> None:
+    run, other = (Run(sampler, 0, endless) for _ in range(2))
+    assert other.train(3, looked_at=2) == run.train(3)
+    assert next(iter(other.loader)) == next(iter(run.loader))
+
+
+def test_samplers_leave_the_generators_as_they_were() -> None:
+
+    def draw() -> tuple[float, ...]:
+        return random.random(), np.random.rand(), torch.rand(()).item()
+
+    seed_generators(0)
+    expected = draw(), draw()
+    seed_generators(0)
+    seeded = iter(Run(GlobalSampler, 0, True).batches)
+    drawn = []
+    for _ in range(2):
+        next(seeded)
+        drawn.append(draw())
+    assert tuple(drawn) == expected
 
 
 def test_nothing_to_train_on_is_no_endless_loop() -> None:
-    assert list(SeededBatches([], seed=0, first=0, endless=True)) == []
+    assert list(SeededBatches([], 0, lambda: 0, endless=True)) == []
 
 
 def test_each_run_iteration_and_process_draws_anew(monkeypatch: pytest.MonkeyPatch) -> None:
