@@ -1,12 +1,16 @@
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import cv2
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from mmengine.config import Config
+from mmengine.hooks import Hook
 from mmengine.logging import MessageHub
+from mmengine.runner import Runner
 
 from cpvt_mm import engine
 from cpvt_mm.checkpoints.reading import read_checkpoint
@@ -15,13 +19,13 @@ from cpvt_mm.engine.run import _leave_alone_on_error
 from cpvt_mm.errors import UserError
 from tests.conftest import MASK_RCNN, UPERNET, toy_overrides
 
-Config = Callable[..., object]
+TrainConfig = Callable[..., Config]
 
 
 @pytest.fixture
-def upernet(toy_shapes: Path) -> Config:
+def upernet(toy_shapes: Path) -> TrainConfig:
 
-    def load(work_dir: Path, iters: int, **options: object) -> object:
+    def load(work_dir: Path, iters: int, **options: object) -> Config:
         steps = {'train_cfg.max_iters': iters, 'train_cfg.val_interval': 100, 'default_hooks.checkpoint.interval': 2}
         return load_config(UPERNET, toy_overrides(toy_shapes, **steps, **options), str(work_dir))
 
@@ -32,12 +36,16 @@ def weights(path: Path) -> dict:
     return read_checkpoint(path)['state_dict']
 
 
-def test_resume_equals_an_uninterrupted_run(upernet: Config, tmp_path: Path) -> None:
+def test_resume_equals_an_uninterrupted_run(upernet: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                            ) -> None:
     whole, parts = tmp_path / 'whole', tmp_path / 'parts'
     train(upernet(whole, 4))
     train(upernet(parts, 2))
     assert not (parts / 'iter_4.pth').exists()
+    read, load = [], torch.load
+    monkeypatch.setattr(torch, 'load', lambda *args, **settings: read.append(args) or load(*args, **settings))
     train(upernet(parts, 4), resume='auto')
+    assert len(read) == 2  # by us and by mmengine
     assert MessageHub.get_current_instance().get_info('iter') == 3  # counted from 0
     first, second = (weights(folder / 'iter_4.pth') for folder in (whole, parts))
     assert first
@@ -46,7 +54,7 @@ def test_resume_equals_an_uninterrupted_run(upernet: Config, tmp_path: Path) -> 
     assert len(changed) > 100
 
 
-def test_resume_keeps_a_seed_that_the_config_leaves_open(upernet: Config, tmp_path: Path) -> None:
+def test_resume_keeps_a_seed_that_the_config_leaves_open(upernet: TrainConfig, tmp_path: Path) -> None:
     train(upernet(tmp_path, 2, randomness=dict(seed=None)))
     seed = read_checkpoint(tmp_path / 'iter_2.pth')['meta']['seed']
     # As where the config says it, not the caller.
@@ -55,7 +63,7 @@ def test_resume_keeps_a_seed_that_the_config_leaves_open(upernet: Config, tmp_pa
     assert cfg.randomness.seed == seed == read_checkpoint(tmp_path / 'iter_3.pth')['meta']['seed']
 
 
-def test_resume_from_a_run_with_other_randomness_says_so(upernet: Config, tmp_path: Path) -> None:
+def test_resume_from_a_run_with_other_randomness_says_so(upernet: TrainConfig, tmp_path: Path) -> None:
     path = tmp_path / 'old.pth'
     train(upernet(tmp_path, 2))
     logs = ''.join(log.read_text() for log in tmp_path.glob('*/*.log'))
@@ -68,13 +76,13 @@ def test_resume_from_a_run_with_other_randomness_says_so(upernet: Config, tmp_pa
     assert ''.join(log.read_text() for log in tmp_path.glob('new/*/*.log')).count(sentence) == 1
 
 
-def test_resume_from_a_named_checkpoint_and_from_none(upernet: Config, tmp_path: Path) -> None:
+def test_resume_from_a_named_checkpoint_and_from_none(upernet: TrainConfig, tmp_path: Path) -> None:
     train(upernet(tmp_path / 'a', 2), resume='auto')  # there is none: from the beginning
     train(upernet(tmp_path / 'b', 4), resume=str(tmp_path / 'a/iter_2.pth'))
     assert (tmp_path / 'b/iter_4.pth').exists()
 
 
-def test_resume_refuses_a_checkpoint_of_another_model(upernet: Config, tmp_path: Path) -> None:
+def test_resume_refuses_a_checkpoint_of_another_model(upernet: TrainConfig, tmp_path: Path) -> None:
     train(upernet(tmp_path, 2))
     with pytest.raises(UserError, match=r'iter_2\.pth does not fit the model.* of another shape'):
         train(upernet(tmp_path, 4, **{'model.decode_head.channels': 32}), resume='auto')
@@ -98,7 +106,7 @@ def test_testing_gives_metrics_and_paints_every_image(config: Path, metric: str,
     assert painted == {name: (height, 2 * width, 3) for name, (height, width, _) in images.items()}
 
 
-def test_auto_scale_lr_needs_and_uses_the_base(upernet: Config, tmp_path: Path) -> None:
+def test_auto_scale_lr_needs_and_uses_the_base(upernet: TrainConfig, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r'--auto-scale-lr needs auto_scale_lr\.base_batch_size'):
         train(upernet(tmp_path, 1), auto_scale_lr=True)
     cfg = upernet(tmp_path, 1, auto_scale_lr=dict(enable=False, base_batch_size=8), param_scheduler=None)
@@ -108,7 +116,7 @@ def test_auto_scale_lr_needs_and_uses_the_base(upernet: Config, tmp_path: Path) 
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason='tells what happens without a GPU')
-def test_amp_without_a_gpu_is_refused(upernet: Config, tmp_path: Path) -> None:
+def test_amp_without_a_gpu_is_refused(upernet: TrainConfig, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r'Mixed precision .* needs a GPU'):
         train(upernet(tmp_path, 1), amp=True)
 
@@ -127,3 +135,51 @@ def fail_alone(rank: int, folder: Path) -> None:
 def test_a_process_that_fails_leaves_the_others_with_an_error(tmp_path: Path) -> None:
     mp.spawn(fail_alone, (tmp_path,), nprocs=2)
     assert [(tmp_path / f'{rank}.txt').read_text() for rank in range(2)] == ['RuntimeError False', 'UserError False']
+
+
+class Watch(Hook):
+    """Notes the batches of each epoch, and looks at one after each, as mmpretrain's PreciseBNHook does."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int, int, bool]] = []
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        last = self.end_of_epoch(runner.train_dataloader, batch_idx)
+        self.seen.append((runner.iter, runner.epoch, batch_idx, last))
+
+    def after_train_epoch(self, runner: Runner) -> None:
+        next(iter(runner.train_dataloader))
+
+
+def in_epochs(data: Path, work_dir: Path) -> Config:
+    """Two epochs of three iterations, with a learning rate by epoch and checkpoints by iteration."""
+    cfg = load_config(UPERNET, toy_overrides(data, **{
+        'train_dataloader.dataset.indices': 6, 'train_dataloader.sampler.type': 'DefaultSampler',
+        'train_dataloader.dataset.pipeline.2.scale': (64, 64), 'model.backbone.drop_path_rate': 0.3,
+        'default_hooks.checkpoint.interval': 2, 'default_hooks.checkpoint.by_epoch': False,
+        'default_hooks.checkpoint.max_keep_ckpts': -1}), str(work_dir))
+    cfg.train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=2)
+    cfg.param_scheduler = [dict(type='MultiStepLR', by_epoch=True, milestones=[1])]
+    cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
+    return cfg
+
+
+@pytest.fixture(scope='module')
+def epochs(toy_shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The work dir of such a run without interruption."""
+    folder = tmp_path_factory.mktemp('epochs')
+    train(in_epochs(toy_shapes, folder), hooks=[Watch()])
+    return folder
+
+
+@pytest.mark.parametrize('step', [2, 4, 6])  # in an epoch, and at the end of one and of all
+def test_epochs_go_on_at_a_checkpoint_by_iteration(step: int, toy_shapes: Path, epochs: Path, tmp_path: Path) -> None:
+    hook = Watch()
+    train(in_epochs(toy_shapes, tmp_path), resume=str(epochs / f'iter_{step}.pth'), hooks=[hook])
+    assert hook.seen == [(index, index // 3, index % 3, index % 3 == 2) for index in range(step, 6)]
+    if step == 6:
+        return
+    first, second = (read_checkpoint(folder / 'iter_6.pth') for folder in (epochs, tmp_path))
+    torch.testing.assert_close(first['state_dict'], second['state_dict'], rtol=0, atol=0)
+    rates = [list(one['message_hub']['log_scalars']['train/lr'].data[0]) for one in (first, second)]
+    assert rates[0] == rates[1] and len(set(rates[0])) == 2

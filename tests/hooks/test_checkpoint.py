@@ -2,9 +2,11 @@
 from pathlib import Path
 
 import pytest
+from mmengine.config import Config
 from mmengine.logging import MessageHub, MMLogger
 from mmengine.registry import HOOKS
-from mmengine.runner import save_checkpoint
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, save_checkpoint
+from mmengine.runner.utils import calc_dynamic_intervals
 
 from cpvt_mm.checkpoints.reading import read_checkpoint
 from cpvt_mm.hooks.checkpoint import DurableCheckpointHook, WholeFileBackend
@@ -17,12 +19,14 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.work_dir = str(folder)
+        self.cfg = Config()
         self.logger = MMLogger(folder.name)
         self.message_hub = MessageHub(folder.name)
 
     def save_checkpoint(self, folder: str, filename: str, *args: object, meta: dict[str, int], **settings: object
                         ) -> None:
-        save_checkpoint(dict(iter=meta['iter']), f'{folder}/{filename}')
+        info = {name: value for name, value in self.message_hub.runtime_info.items() if name == 'last_validation'}
+        save_checkpoint(dict(iter=meta['iter'], info=info), f'{folder}/{filename}')
 
     def train(self, hook: DurableCheckpointHook, scores: list[float]) -> None:
         """An iteration and a validation for each score."""
@@ -113,7 +117,98 @@ def test_a_note_that_cannot_be_written_leaves_the_former(run: Run, tmp_path: Pat
         run.train(hook, [0.])
     assert raised.value.filename == str(tmp_path / 'last_checkpoint')
     assert (tmp_path / 'last_checkpoint').read_text() == str(tmp_path / 'iter_1.pth')
-    assert read_checkpoint(tmp_path / 'iter_1.pth') == dict(iter=1)
+    assert read_checkpoint(tmp_path / 'iter_1.pth')['iter'] == 1
+
+
+def test_a_checkpoint_that_is_not_saved_is_not_the_last(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                        ) -> None:
+    hook = build(run)
+    run.train(hook, [0.])
+
+    def stop(*args: object, **settings: object) -> None:
+        # What hooks tell that stop the saving.
+        assert run.message_hub.get_info('last_ckpt') == str(tmp_path / 'iter_1.pth')
+        raise OSError(28, 'No space left on device')
+
+    monkeypatch.setattr(run, 'save_checkpoint', stop)
+    with pytest.raises(OSError, match='No space left'):
+        run.train(hook, [0.])
+    assert hook.last_ckpt == run.message_hub.get_info('last_ckpt') == str(tmp_path / 'iter_1.pth')
+
+
+def test_the_last_checkpoint_is_first_the_one_that_is_resumed(run: Run) -> None:
+    run.message_hub.update_info('last_ckpt', 'iter_1.pth')  # as it was when that one was saved
+    run.cfg.update(resume=True, load_from='iter_2.pth')
+    assert build(run).last_ckpt == run.message_hub.get_info('last_ckpt') == 'iter_2.pth'
+
+
+class Backend(WholeFileBackend):
+    """A backend whose checkpoints are folders, as DeepSpeed's."""
+
+    def put(self, obj: bytes, filepath: str | Path) -> None:
+        Path(filepath).mkdir(exist_ok=True)
+
+
+def test_checkpoints_that_are_folders_go_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('cpvt_mm.hooks.checkpoint.WholeFileBackend', Backend)
+    run.train(build(run, max_keep_ckpts=1, save_best='mIoU'), [0.1, 0.3, 0.2])
+    assert files(run) == ['best_mIoU_iter_2.pth', 'iter_3.pth', 'last_checkpoint']
+
+
+def test_a_best_checkpoint_under_the_same_name_stays(run: Run) -> None:
+    run.train(build(run, save_best='mIoU', filename_tmpl='latest.pth'), [0.1, 0.3])
+    assert files(run) == ['best_mIoU_latest.pth', 'last_checkpoint', 'latest.pth']
+
+
+class Validation:
+    """Counts how often it is run, and gives a score that is not the best."""
+    done = 0
+
+    def __init__(self, run: Run, hook: DurableCheckpointHook) -> None:
+        self.validated = run, hook
+
+    def run(self) -> None:
+        run, hook = self.validated
+        self.done += 1
+        hook.after_val_epoch(run, dict(mIoU=0.))
+
+
+def made_up(run: Run, done: int, by_epoch: bool = False, epochs: bool = False) -> int:
+    """How many validations are made up for when training of 10 steps is resumed; from the 5th on, each has one."""
+    kind = EpochBasedTrainLoop if epochs else IterBasedTrainLoop
+    loop = run.train_loop = kind.__new__(kind)
+    loop._iter, loop._epoch, loop._max_iters, loop._max_epochs = \
+        (2 * done, done, 20, 10) if epochs else (done, 0, 10, 1)
+    loop.val_begin, loop.val_interval = 1, 3
+    loop.dynamic_milestones, loop.dynamic_intervals = calc_dynamic_intervals(3, [(5, 1)])
+    run.iter, run.epoch = loop.iter, loop.epoch
+    hook = HOOKS.build(dict(type='cpvt_mm.DurableCheckpointHook', by_epoch=by_epoch, save_best='mIoU'))
+    run.val_loop = Validation(run, hook)
+    hook.before_train(run)
+    return run.val_loop.done
+
+
+@pytest.mark.parametrize('epochs', [False, True])
+def test_a_validation_that_was_cut_off_is_made_up_for(run: Run, epochs: bool) -> None:
+    run.message_hub.update_info('best_score', 1.)
+    assert [step for step in range(11) if made_up(run, step, epochs, epochs)] == [3, *range(4, 11)]
+
+
+def test_checkpoints_by_iteration_leave_it_to_the_epoch(run: Run) -> None:
+    run.message_hub.update_info('best_score', 1.)
+    assert not made_up(run, 6, by_epoch=False, epochs=True)
+
+
+def test_a_validation_that_was_done_is_not_made_up_for(run: Run, tmp_path: Path) -> None:
+    run.train(build(run, save_best='mIoU'), [0.3, 0.2])
+    assert files(run) == ['best_mIoU_iter_1.pth', 'iter_1.pth', 'iter_2.pth', 'last_checkpoint']
+    for step in (1, 2):  # the best, and not the best
+        assert read_checkpoint(tmp_path / f'iter_{step}.pth')['info'] == dict(last_validation=step)
+    # One that was made up for is noted in the checkpoint, too.
+    run.cfg.update(resume=True, load_from=str(tmp_path / 'iter_6.pth'))
+    assert made_up(run, 6) == 1
+    assert read_checkpoint(tmp_path / 'iter_6.pth')['info'] == dict(last_validation=6)
+    assert made_up(run, 6) == 0
 
 
 def test_a_write_that_fails_leaves_the_file(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
