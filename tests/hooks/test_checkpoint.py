@@ -148,6 +148,11 @@ class Backend(WholeFileBackend):
     def put(self, obj: bytes, filepath: str | Path) -> None:
         Path(filepath).mkdir(exist_ok=True)
 
+    def rmtree(self, dir_path: str | Path) -> None:
+        old = Path(dir_path)
+        assert len([*old.parent.glob(f'{old.name[:4]}*')]) == 2  # the new one is there
+        super().rmtree(dir_path)
+
 
 def test_checkpoints_that_are_folders_go_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('cpvt_mm.hooks.checkpoint.WholeFileBackend', Backend)
