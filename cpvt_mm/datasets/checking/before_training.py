@@ -5,14 +5,11 @@ from typing import Any
 
 from mmengine.logging import print_log
 
-from cpvt_mm.errors import UserError
+from cpvt_mm.errors import UserError, first_line
 
 from .datasets import check_annotations
 from .findings import Finding, Kind
-from .layouts import dataset_class, layout_of, unwrap
-
-# What would be learnt or measured is wrong, or mmdet fails. The rest is left out by mmdet.
-FATAL = (Kind.CLASSES, Kind.UNLISTED_CATEGORY, Kind.DUPLICATE, Kind.MASK)
+from .layouts import dataset_class, layout_of, loads_masks, unwrap
 
 
 def check_before_training(cfg: dict[str, Any]) -> None:
@@ -23,19 +20,40 @@ def check_before_training(cfg: dict[str, Any]) -> None:
 
     Raises:
         FileNotFoundError: If an annotation file or the folder of images does not exist.
-        UserError: If one is of no use, or annotations do not belong to the classes.
+        UserError: If one is of no use, mmdet would fail on it, or labels would be of other classes.
     """
-    for one in unwrap(cfg):
-        if layout_of(dataset_class(one)) == 'images':
+    # A dataset that is repeated is read once, however it is augmented.
+    datasets = {repr({**one, 'pipeline': _loads_masks(one)}): one for one in unwrap(cfg)}
+    for one in datasets.values():
+        try:
+            cls = dataset_class(one)
+            if layout_of(cls) == 'images':
+                continue
+            findings, _ = check_annotations(one)
+        except (FileNotFoundError, UserError):
+            raise
+        except Exception as error:  # a dataset may be built in another way; if it is at fault, the runner will say so
+            print_log(f'The annotations of {one.get("type")} are not checked ({type(error).__name__}: '
+                      f'{first_line(error)}).', 'current', logging.WARNING)
             continue
-        findings, _ = check_annotations(one)
+        fatal = _fatal(one, cls)
         for kind in Kind:
             found = [finding for finding in findings if finding.kind is kind and finding.is_error]
-            if found and kind in FATAL:
+            if found and kind in fatal:
                 raise UserError(f'{_sentence(found)}: correct the file, or metainfo.classes of the config '
                                 '(tools/misc/check_dataset.py finds all).')
             if found:
                 print_log(f'{_sentence(found)}; tools/misc/check_dataset.py finds all.', 'current', logging.WARNING)
+
+
+def _loads_masks(cfg: dict[str, Any]) -> bool:
+    return any(map(loads_masks, cfg.get('pipeline') or ()))
+
+
+def _fatal(cfg: dict[str, Any], cls: type) -> set[Kind]:
+    """What mmdet fails on, or takes for another class or another mask. It copes with the rest, or leaves it out."""
+    return {Kind.CLASSES, *([Kind.DUPLICATE_ANNOTATION] if getattr(cls, 'ANN_ID_UNIQUE', False) else ()),
+            *([Kind.MASK] if _loads_masks(cfg) else ())}
 
 
 def _sentence(found: Sequence[Finding]) -> str:

@@ -59,7 +59,11 @@ def read_coco(file: str, backend_args: dict[str, Any] | None = None) -> dict[str
 
 
 def _is_box(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 4 and all(
+    return _are_numbers(value) and len(value) == 4
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(
         isinstance(number, int | float) and math.isfinite(number) for number in value)
 
 
@@ -69,14 +73,17 @@ def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str]) 
     Args:
         coco: As of `read_coco`.
         file: Its name, for the findings.
-        classes: Those of the dataset's metainfo, in the order of the model's labels.
+        classes: Those of the dataset's metainfo, in the order of the model's labels. None: all categories are.
     """
     for name in KEYS:
+        kind = Kind.DUPLICATE_ANNOTATION if name == 'annotations' else Kind.DUPLICATE
         for value, number in Counter(entry['id'] for entry in coco[name]).items():
             if number > 1:
-                yield Finding(Kind.DUPLICATE, file, f'has id {value} {number} times in {name}')
+                yield Finding(kind, file, f'has id {value} {number} times in {name}')
     names = {category['id']: category['name'] for category in coco['categories']}
-    yield from _check_categories(names, file, classes)
+    if classes:
+        yield from _check_categories([category['name'] for category in coco['categories']], file, classes)
+    known = set(classes or names.values())
     images = {image['id']: image for image in coco['images']}
     left_out: Counter[str] = Counter()
     for annotation in coco['annotations']:
@@ -84,7 +91,7 @@ def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str]) 
         category, image = annotation['category_id'], images.get(annotation['image_id'])
         if category not in names:
             yield Finding(Kind.UNLISTED_CATEGORY, file, f'has category_id {category} {where}, but no such category')
-        elif names[category] not in classes:
+        elif names[category] not in known:
             left_out[names[category]] += 1
         if image is None:
             yield Finding(Kind.UNLISTED_IMAGE, file, f'has image_id {annotation["image_id"]} {where}, but no such '
@@ -94,13 +101,9 @@ def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str]) 
         fault = _fault_of_box(annotation, image)
         if fault:
             yield Finding(Kind.BOX, file, f'has bbox {annotation["bbox"]} {where}, which {fault}')
-        mask = annotation.get('segmentation')
-        fault = _fault_of_rle(mask, image) if isinstance(mask, dict) else ''
-        if fault:
-            yield Finding(Kind.MASK, file, f'has {fault} {where}')
-        polygons = mask if isinstance(mask, list) else []
-        for fault in filter(None, (_fault_of_polygon(polygon, image) for polygon in polygons)):
-            yield Finding(Kind.POLYGON, file, f'has a polygon {fault} {where}')
+        if names.get(category) in known and not _is_left_out(annotation, image):
+            for kind, fault in _faults_of_mask(annotation.get('segmentation'), image):
+                yield Finding(kind, file, f'has {fault} {where}')
     for name, number in left_out.items():
         yield Finding(Kind.LEFT_OUT, file, f'has {number} annotations of {name!r}, which are left out: it is no class')
     annotated = {annotation['image_id'] for annotation in coco['annotations']}
@@ -109,17 +112,29 @@ def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str]) 
             yield Finding(Kind.NOT_ANNOTATED, file, f'has no annotation of {image["file_name"]}')
 
 
-def _check_categories(names: dict[Any, str], file: str, classes: Sequence[str]) -> Iterator[Finding]:
+def _check_categories(categories: Sequence[str], file: str, classes: Sequence[str]) -> Iterator[Finding]:
     """mmdet numbers labels in the order of the file's categories, whatever the order of the classes."""
-    missing = [name for name in classes if name not in names.values()]
-    listed = [name for name in names.values() if name in classes]
+    classes_here, known = set(categories), set(classes)
+    missing = [name for name in classes if name not in classes_here]
+    listed = [name for name in categories if name in known]
+    without = f'has no category for {len(missing)} of {len(classes)} classes ({", ".join(missing)})'
+    if not listed or len(set(listed)) < len(listed) or set(listed) != set(classes[:len(listed)]):
+        fault = without if missing else 'has two categories of the same name'
+        yield Finding(Kind.CLASSES, file, f'{fault}, so that labels would not be the numbers of classes')
+        return
     if missing:
-        yield Finding(Kind.CLASSES, file, f'has no category for {len(missing)} of {len(classes)} classes '
-                      f'({", ".join(missing)}), so that labels would not be the numbers of classes')
-    elif listed != list(classes):
-        ours, theirs = next((a, b) for a, b in zip([*classes, None], [*listed, None], strict=False) if a != b)
-        yield Finding(Kind.CLASSES, file, f'lists {theirs!r} where the classes have {ours!r}, so that one would be '
-                      'taken for the other: labels are numbered in the order of the file')
+        yield Finding(Kind.CLASS_UNUSED, file, without)
+    if listed != list(classes[:len(listed)]):
+        ours, theirs = next((a, b) for a, b in zip(classes, listed, strict=False) if a != b)
+        yield Finding(Kind.CLASS_ORDER, file, f'lists {theirs!r} where the classes have {ours!r}, so that one would be '
+                      'called the other: labels are numbered in the order of the file')
+
+
+def _is_left_out(annotation: Entry, image: Entry) -> bool:
+    """Whether mmdet leaves an annotation out, whatever its category."""
+    x, y, width, height = annotation['bbox']
+    return bool(annotation.get('ignore')) or width < 1 or height < 1 or annotation['area'] <= 0 or (
+        min(x + width, image['width']) <= max(x, 0) or min(y + height, image['height']) <= max(y, 0))
 
 
 def _fault_of_box(annotation: Entry, image: Entry) -> str:
@@ -135,14 +150,33 @@ def _fault_of_extent(left: float, top: float, right: float, bottom: float, image
     return ''
 
 
-def _fault_of_rle(mask: Entry, image: Entry) -> str:
+def _faults_of_mask(mask: Any, image: Entry) -> Iterator[tuple[Kind, str]]:
+    """Of polygons, or a run-length encoding."""
+    if isinstance(mask, dict):
+        yield from _faults_of_rle(mask, [image['height'], image['width']])
+    elif isinstance(mask, list):
+        for polygon in mask:
+            if not _are_numbers(polygon):
+                yield Kind.MASK, 'a segmentation that is no list of polygons [x, y, x, y, ...]'
+                return
+            fault = _fault_of_polygon(polygon, image)
+            if fault:
+                yield Kind.POLYGON, f'a polygon {fault}'
+    elif mask:
+        yield Kind.MASK, f'a segmentation that is a {type(mask).__name__}'
+
+
+def _faults_of_rle(mask: Entry, size: list[int]) -> Iterator[tuple[Kind, str]]:
     """Of a run-length encoding, whose `counts` are listed or a string."""
-    size, counts = [image['height'], image['width']], mask.get('counts')
-    if list(mask.get('size', ())) != size:
-        return f'a mask of size {mask.get("size")} (height, width)'
-    if isinstance(counts, list) and sum(counts) != size[0] * size[1]:
-        return f'a mask of {sum(counts)} pixels'
-    return ''
+    counts = mask.get('counts')
+    if mask.get('size') is None or not isinstance(counts, list | str):
+        yield Kind.POLYGON, 'a mask without size or counts, which is left out,'
+    elif mask['size'] != size:
+        yield Kind.MASK, f'a mask of size {mask["size"]} (height, width)'
+    elif isinstance(counts, list) and not _are_numbers(counts):
+        yield Kind.MASK, 'a mask whose counts are no numbers'
+    elif isinstance(counts, list) and sum(counts) != size[0] * size[1]:
+        yield Kind.MASK, f'a mask of {sum(counts)} pixels'
 
 
 def _fault_of_polygon(polygon: list[float], image: Entry) -> str:

@@ -13,7 +13,7 @@ from .coco import check_coco, read_coco
 from .findings import Finding, Kind
 from .images import check_image
 from .label_maps import Labels, check_pair
-from .layouts import build_unread, dataset_class, layout_of
+from .layouts import build_unread, classes_of, dataset_class, layout_of
 
 # Checks a file, in any thread.
 Job = Callable[[], list[Finding]]
@@ -24,7 +24,8 @@ def check_annotations(cfg: dict[str, Any], num_classes: int | None = None) -> tu
 
     Args:
         cfg: The config of a dataset that wraps no other.
-        num_classes: Classes of the model, for label maps. Defaults to None: as many as the dataset has.
+        num_classes: Classes of the model, for label maps. Defaults to None: as many as the dataset has. Labels
+            are not looked at where that states none, either.
 
     Returns:
         What is wrong with the annotations, and the checks of the files that they name.
@@ -52,7 +53,7 @@ def _check_coco(dataset: BaseDataset) -> tuple[list[Finding], list[Job]]:
                         'images without them out: put the whole file there.')
     jobs = [partial(check_image, os.path.join(dataset.data_prefix['img'], image['file_name']),
                     (image['height'], image['width']), dataset.backend_args) for image in coco['images']]
-    return list(check_coco(coco, dataset.ann_file, dataset.metainfo['classes'])), jobs
+    return list(check_coco(coco, dataset.ann_file, classes_of(dataset))), jobs
 
 
 def _check_label_maps(dataset: BaseDataset, num_classes: int | None) -> tuple[list[Finding], list[Job]]:
@@ -62,8 +63,9 @@ def _check_label_maps(dataset: BaseDataset, num_classes: int | None) -> tuple[li
         raise UserError(f'{where} has no image: put the data there, or correct the path or img_suffix in the config.')
     if 'seg_map_path' not in samples[0]:  # a test set
         return [], [partial(check_image, sample['img_path'], None, dataset.backend_args) for sample in samples]
-    labels = Labels(num_classes or len(dataset.metainfo['classes']), dataset.reduce_zero_label, dataset.label_map,
-                    dataset.ignore_index)
+    num_classes = num_classes or len(classes_of(dataset))
+    labels = Labels(num_classes, dataset.reduce_zero_label, dataset.label_map, dataset.ignore_index
+                    ) if num_classes else None
     jobs = [partial(check_pair, sample['img_path'], sample['seg_map_path'], labels, dataset.backend_args)
             for sample in samples]
     # A list of names may be of a part of the folder.

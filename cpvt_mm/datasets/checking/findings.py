@@ -8,13 +8,16 @@ class Kind(Enum):
     DATASET = 'dataset that cannot be read'
     NUM_CLASSES = 'head with another number of classes'
     CLASSES = 'classes that do not match the categories'
+    CLASS_ORDER = 'categories in another order than the classes'
+    CLASS_UNUSED = 'class without a category'
     UNLISTED_CATEGORY = 'annotation of an unlisted category'
     DUPLICATE = 'id that occurs twice'
+    DUPLICATE_ANNOTATION = 'annotation whose id occurs twice'
     LEFT_OUT = 'category that is no class'
     UNLISTED_IMAGE = 'annotation of an unlisted image'
     BOX = 'box outside of its image, or without area'
-    MASK = 'mask of another size than its image'
-    POLYGON = 'polygon that is none, or outside of its image'
+    MASK = 'mask that is none, or of another size than its image'
+    POLYGON = 'polygon or mask that is left out, or outside of its image'
     IMAGE = 'image that is missing or cannot be read'
     IMAGE_SIZE = 'image of another size than annotated'
     LABEL_MAP = 'label map that is missing or cannot be read'
@@ -26,7 +29,7 @@ class Kind(Enum):
 
 
 # Nothing wrong, but worth a word.
-NOTES = (Kind.NOT_ANNOTATED, Kind.NOT_CHECKED)
+NOTES = (Kind.CLASS_UNUSED, Kind.LEFT_OUT, Kind.NOT_ANNOTATED, Kind.NOT_CHECKED)
 
 
 @dataclass(frozen=True)

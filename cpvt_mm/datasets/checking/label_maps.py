@@ -36,9 +36,9 @@ class Labels:
         return [value for value in map(int, values) if not self.are_known(value)]
 
 
-def check_pair(image_path: str, label_path: str, labels: Labels, backend_args: dict[str, Any] | None = None
+def check_pair(image_path: str, label_path: str, labels: Labels | None, backend_args: dict[str, Any] | None = None
                ) -> list[Finding]:
-    """Finds what is wrong with an image and its label map."""
+    """Finds what is wrong with an image and its label map; its values are not looked at where `labels` is None."""
     image, label_map = decode(image_path, Kind.IMAGE, backend_args), decode(label_path, Kind.LABEL_MAP, backend_args)
     findings = [result for result in (image, label_map) if isinstance(result, Finding)]
     if isinstance(label_map, Finding):
@@ -51,8 +51,8 @@ def check_pair(image_path: str, label_path: str, labels: Labels, backend_args: d
     if values.shape != size:
         findings.append(Finding(Kind.LABEL_MAP_SIZE, label_path, f'is {values.shape[0]} x {values.shape[1]} pixels '
                                 f'(height x width), but its image {size[0]} x {size[1]}'))
-    unknown = labels.unknown(np.unique(values))
-    if unknown:
+    unknown = labels.unknown(np.unique(values)) if labels else []
+    if labels and unknown:
         findings.append(Finding(Kind.LABEL, label_path, f'has {", ".join(map(str, unknown))}, but there are '
                                 f'{labels.num_classes} classes' + (' and 0 is ignored' * labels.reduce_zero_label)))
     return findings

@@ -1,9 +1,10 @@
 """Datasets of configs, and which layout they have."""
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS
+from torch.utils.data import Dataset
 
 Layout = Literal['coco', 'label maps', 'images']
 # The class that reads a layout, and what a subclass that reads it alike has not changed.
@@ -15,7 +16,8 @@ READERS = {
 
 def unwrap(cfg: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The datasets in a dataset's config: itself, or those that ConcatDataset, RepeatDataset and the like wrap."""
-    inner = [*cfg.get('datasets', ()), *([cfg['dataset']] if isinstance(cfg.get('dataset'), dict) else ())]
+    inner = [one for one in [*_listed(cfg.get('datasets')), cfg.get('dataset')]
+             if isinstance(one, dict) and 'type' in one]
     if not inner:
         yield cfg
     for one in inner:
@@ -24,12 +26,18 @@ def unwrap(cfg: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def unwrap_built(dataset: Any) -> Iterator[Any]:
     """The same of a dataset that is built."""
-    inner = [*getattr(dataset, 'datasets', ()), *(getattr(dataset, name) for name in ('dataset', '_dataset')
-                                                  if hasattr(dataset, name))]
+    wrapped = [*_listed(getattr(dataset, 'datasets', None)),
+               *(getattr(dataset, name, None) for name in ('dataset', '_dataset'))]
+    inner = [one for one in wrapped if isinstance(one, Dataset)]
     if not inner:
         yield dataset
     for one in inner:
         yield from unwrap_built(one)
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    """A dataset may have an argument of its own that is called `datasets`."""
+    return value if isinstance(value, list | tuple) else ()
 
 
 def dataset_class(cfg: dict[str, Any]) -> type:
@@ -60,3 +68,15 @@ def layout_of(cls: type) -> Layout:
 def build_unread(cfg: dict[str, Any]) -> BaseDataset:
     """Builds a dataset that knows its paths and classes, but has read no file."""
     return DATASETS.build({**cfg, 'lazy_init': True, 'pipeline': []})
+
+
+def classes_of(dataset: BaseDataset) -> list[str]:
+    """The classes of a dataset, in the order of its labels; none where it does not state them."""
+    classes = dataset.metainfo.get('classes') or ()
+    return [classes] if isinstance(classes, str) else list(classes)
+
+
+def loads_masks(transform: Any) -> bool:
+    """Whether a transform, or the config of one, reads run-length encodings: those that want polygons ignore them."""
+    settings = transform if isinstance(transform, dict) else getattr(transform, '__dict__', {})
+    return bool(settings.get('with_mask') and settings.get('poly2mask', True))

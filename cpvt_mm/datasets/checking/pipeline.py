@@ -1,5 +1,6 @@
 """A dataset's pipeline that names the file which is at fault."""
-from collections.abc import Callable, Sequence
+import os.path
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import cv2
@@ -10,7 +11,7 @@ from cpvt_mm.errors import UserError, first_line
 
 from .findings import Finding, Kind
 from .images import decode
-from .label_maps import Labels
+from .layouts import loads_masks
 
 Sample = dict[str, Any]
 # Of loaders: mmcv's of images that OpenCV cannot decode, OpenCV's of no bytes, Pillow's of all.
@@ -20,14 +21,22 @@ LOADING_ERRORS = (AssertionError, cv2.error, OSError)
 class CheckedPipeline(Compose):
     """Runs transforms, and looks at what was loaded: no further file is read, so it costs next to nothing.
 
+    Only samples of one image are looked at; those of videos and the like pass.
+
     Args:
         transforms: Of the pipeline.
-        labels: What values of label maps may be. Defaults to None: not looked at.
+        is_coco: Whether samples are of COCO's layout: sizes of masks and images are those of the annotations.
+            Defaults to False.
+        num_classes: Label maps have classes 0 to `num_classes - 1`. Defaults to None: they are not looked at.
+        ignored: Further values of label maps. Defaults to 255 alone.
     """
 
-    def __init__(self, transforms: Sequence[Callable[[Sample], Sample | None]], labels: Labels | None = None) -> None:
+    def __init__(self, transforms: Sequence[Callable[[Sample], Sample | None]], is_coco: bool = False,
+                 num_classes: int | None = None, ignored: Collection[int] = (255,)) -> None:
         super().__init__(transforms)
-        self.labels = labels
+        self.is_coco = is_coco
+        self.num_classes = num_classes
+        self.ignored = ignored
 
     def __call__(self, data: Sample) -> Sample | None:
         """Transforms a sample.
@@ -35,26 +44,33 @@ class CheckedPipeline(Compose):
         Raises:
             UserError: If a file cannot be decoded, sizes do not match, or a label is no class.
         """
-        check_masks(data)
         for transform in self.transforms:
-            was = set(data)
+            was = _keys(data)
+            if self.is_coco and was and loads_masks(transform):
+                check_masks(data)
             try:
                 data = transform(data)
             except FileNotFoundError:  # has the name
                 raise
             except LOADING_ERRORS as error:
-                fault = _unreadable_file(was, data, error)
+                fault = _unreadable_file(was, data, error) if was else None
                 if fault is None:
                     raise
                 raise UserError(f'{fault}: put the whole file there (tools/misc/check_dataset.py finds all such files).'
                                 ) from error
             if data is None:
                 return None
-            if 'ori_shape' in data and 'ori_shape' not in was:
+            loaded = _keys(data) - was
+            if self.is_coco and 'ori_shape' in loaded:
                 check_size(data)
-            if self.labels and 'gt_seg_map' in data and 'gt_seg_map' not in was:
-                check_label_map(data, self.labels)
+            if self.num_classes and 'gt_seg_map' in loaded:
+                check_label_map(data, self.num_classes, self.ignored)
         return data
+
+
+def _keys(data: Any) -> set[str]:
+    """Those of a sample of one image; none of anything else."""
+    return set(data) if isinstance(data, dict) and isinstance(data.get('img_path'), str) else set()
 
 
 def _unreadable_file(loaded: set[str], data: Sample, error: Exception) -> str | None:
@@ -66,7 +82,8 @@ def _unreadable_file(loaded: set[str], data: Sample, error: Exception) -> str | 
     path = data.get('img_path' if is_image else 'seg_map_path')
     if not path or 'gt_seg_map' in loaded:
         return None
-    found = decode(path, Kind.IMAGE if is_image else Kind.LABEL_MAP)
+    # Whether another storage backend's file can be decoded is not known here.
+    found = decode(path, Kind.IMAGE if is_image else Kind.LABEL_MAP) if os.path.isfile(path) else None
     if isinstance(found, Finding):
         return f'{path} {found.detail}'
     return f'{path} cannot be read: {first_line(error)}' if is_image else None
@@ -77,28 +94,33 @@ def check_masks(data: Sample) -> None:
     size = [data.get('height'), data.get('width')]
     for instance in data.get('instances', ()):
         mask = instance.get('mask')
-        if isinstance(mask, dict) and None not in size and list(mask['size']) != size:
+        # Without a size, mmdet leaves the instance out.
+        if isinstance(mask, dict) and None not in size and mask.get('size') not in (None, size):
             raise UserError(f'a mask of image {data["img_path"]} is of size {mask["size"]}, but the image of {size} '
                             '(height, width): correct the annotation.')
 
 
 def check_size(data: Sample) -> None:
     """Raises a UserError if a loaded image has another size than its annotation says."""
-    expected, found = (data.get('height'), data.get('width')), tuple(data['ori_shape'])
+    expected, found = (data.get('height'), data.get('width')), tuple(data['ori_shape'][:2])
     if None not in expected and expected != found:
         raise UserError(f'image {data["img_path"]} is {found[0]} x {found[1]} pixels (height x width), but '
                         f'{expected[0]} x {expected[1]} in the annotations: put the right image there.')
 
 
-def check_label_map(data: Sample, labels: Labels) -> None:
-    """Raises a UserError if a loaded label map has another size than its image, or a label that is no class."""
-    label_map, size = data['gt_seg_map'], tuple(data['ori_shape'])
+def check_label_map(data: Sample, num_classes: int, ignored: Collection[int]) -> None:
+    """Raises a UserError if a loaded label map has another size than its image, or a label that is no class.
+
+    Maps of other kinds pass, as those of probabilities, and those that are loaded before the image.
+    """
+    label_map, size = data['gt_seg_map'], tuple(data.get('ori_shape', ())[:2])
+    if not size or not isinstance(label_map, np.ndarray) or label_map.dtype.kind not in 'iu' or label_map.ndim != 2:
+        return
     if label_map.shape != size:
         raise UserError(f'label map {data["seg_map_path"]} is of shape {label_map.shape}, but its image is '
                         f'{size[0]} x {size[1]} pixels: put the right label map there.')
     # What is loaded are classes: zero is reduced already.
-    unknown = [label for label in np.flatnonzero(np.bincount(label_map.ravel(), minlength=256))
-               if label != labels.ignore_index and label >= labels.num_classes]
+    unknown = [label for label in np.unique(label_map[label_map >= num_classes]) if label not in ignored]
     if unknown:
-        raise UserError(f'label map {data["seg_map_path"]} has class {unknown[0]}, but there are {labels.num_classes} '
+        raise UserError(f'label map {data["seg_map_path"]} has class {unknown[0]}, but there are {num_classes} '
                         'classes, counted from 0: correct it, or metainfo.classes and reduce_zero_label of the config.')

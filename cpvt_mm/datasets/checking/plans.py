@@ -1,5 +1,6 @@
 """The checks of a whole config."""
 import os
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from cpvt_mm.errors import UserError, first_line, missing_file
 
 from .datasets import Job, check_annotations
 from .findings import Finding, Kind
-from .layouts import build_unread, unwrap
+from .layouts import build_unread, classes_of, dataset_class, layout_of, unwrap
 
 SPLITS = ('train', 'val', 'test')
 
@@ -38,7 +39,9 @@ def plan_checks(cfg: Config) -> Iterator[Plan]:
         cfg: As of `load_config`.
     """
     init_default_scope(cfg.default_scope)
-    heads = dict(_num_classes(cfg.get('model', {})))
+    model = cfg.get('model', {})
+    heads = {'coco': dict(_num_classes(model, 'model')),
+             'label maps': dict(_num_classes(model.get('decode_head'), 'model.decode_head'))}
     datasets: dict[str, tuple[list[str], dict[str, Any]]] = {}
     for split in SPLITS:
         loader = cfg.get(f'{split}_dataloader')
@@ -50,9 +53,11 @@ def plan_checks(cfg: Config) -> Iterator[Plan]:
         yield Plan(', '.join(dict.fromkeys(splits)), *_check(dataset, heads))
 
 
-def _check(dataset: dict[str, Any], heads: dict[str, int]) -> tuple[list[Finding], list[Job]]:
+def _check(dataset: dict[str, Any], heads_of: dict[str, dict[str, int]]) -> tuple[list[Finding], list[Job]]:
     try:
-        classes = build_unread(dataset).metainfo.get('classes') or ()
+        # What heads have to do with the classes of other layouts is not known; those that read names count tokens.
+        heads = {} if dataset.get('return_classes') else heads_of.get(layout_of(dataset_class(dataset)), {})
+        classes = classes_of(build_unread(dataset))
         findings, jobs = check_annotations(dataset, min(heads.values(), default=None))
     except Exception as error:  # datasets raise what they like
         path = missing_file(error) if isinstance(error, FileNotFoundError) else None
@@ -67,14 +72,14 @@ def _check(dataset: dict[str, Any], heads: dict[str, int]) -> tuple[list[Finding
     return [*wrong, *findings], jobs
 
 
-def _num_classes(model: Any, path: str = 'model') -> Iterator[tuple[str, int]]:
-    """Heads that state their number of classes."""
+def _num_classes(model: Any, path: str) -> Iterator[tuple[str, int]]:
+    """Heads that state their number of classes, if they are those of the dataset."""
     if isinstance(model, list | tuple):
         for index, one in enumerate(model):
             yield from _num_classes(one, f'{path}.{index}')
     if isinstance(model, dict):
-        # Of a region proposal head, classes are its own affair.
-        if 'head' in path and 'rpn' not in path and isinstance(model.get('num_classes'), int):
+        # Region proposal and semantic heads of detectors have classes of their own.
+        if 'head' in path and not re.search('rpn|semantic', path) and isinstance(model.get('num_classes'), int):
             yield path, model['num_classes']
         for name, one in model.items():
             yield from _num_classes(one, f'{path}.{name}')
