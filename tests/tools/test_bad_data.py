@@ -74,9 +74,7 @@ def test_a_label_that_is_no_class_is_named_also_in_validation(train: Run, data: 
 
 
 @pytest.mark.parametrize('change, words', [
-    (lambda coco: coco['annotations'][2].update(category_id=99), 'has category_id 99 in annotation 3, but no such'),
     (lambda coco: coco['categories'][1].update(name='moon'), 'has no category for 1 of 5 classes (ball)'),
-    (lambda coco: coco['categories'].reverse(), "lists 'square' where the classes have 'sun'"),
     (lambda coco: coco['annotations'][2].update(id=1), 'has id 1 2 times in annotations'),
     (lambda coco: coco['annotations'][2]['segmentation'].update(size=[3, 4]), 'has a mask of size [3, 4] (height, '),
     (lambda coco: coco.update(annotations=[]), 'has no annotations, and filter_cfg.filter_empty_gt leaves images'),
@@ -118,7 +116,7 @@ def test_what_mmdet_leaves_out_is_told(train: Run, data: Path, capsys: pytest.Ca
     change_annotations(data, lambda coco: (coco['categories'].append(dict(id=6, name='moon')),
                                            coco['annotations'][0].update(category_id=6),
                                            coco['annotations'][1].update(bbox=[0, 0, 0, 0])))
-    assert train(MASK_RCNN) == ''
+    assert train(MASK_RCNN, log_level='INFO') == ''
     log = capsys.readouterr()
     for words in ("has 1 annotations of 'moon', which are left out: it is no class",
                   'has bbox [0, 0, 0, 0] in annotation 2 of 000000.jpg'):

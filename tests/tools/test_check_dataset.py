@@ -55,7 +55,7 @@ def test_all_faults_of_annotations_and_images_are_found_at_once(check: Check, da
     assert status == '1'
     assert {row[:4] for row in rows} == {
         ('train', 'error', 'annotation of an unlisted category', str(file)),
-        ('train', 'error', 'mask of another size than its image', str(file)),
+        ('train', 'error', 'mask that is none, or of another size than its image', str(file)),
         ('train', 'error', 'image of another size than annotated', str(images / '000003.jpg')),
         ('train', 'error', 'image that is missing or cannot be read', str(images / '000001.jpg')),
         ('train', 'error', 'image that is missing or cannot be read', str(images / '000002.jpg')),

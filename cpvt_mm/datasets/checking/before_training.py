@@ -13,7 +13,7 @@ from .layouts import dataset_class, layout_of, loads_masks, unwrap
 
 
 def check_before_training(cfg: dict[str, Any]) -> None:
-    """Warns of what is wrong with the annotations of a dataset's config.
+    """Logs what is wrong with the annotations of a dataset's config.
 
     Args:
         cfg: A dataset's config, of COCO's or ADE20K's layout or wrapping such; others pass.
@@ -38,12 +38,13 @@ def check_before_training(cfg: dict[str, Any]) -> None:
             continue
         fatal = _fatal(one, cls)
         for kind in Kind:
-            found = [finding for finding in findings if finding.kind is kind and finding.is_error]
+            found = [finding for finding in findings if finding.kind is kind]
             if found and kind in fatal:
                 raise UserError(f'{_sentence(found)}: correct the file, or metainfo.classes of the config '
                                 '(tools/misc/check_dataset.py finds all).')
             if found:
-                print_log(f'{_sentence(found)}; tools/misc/check_dataset.py finds all.', 'current', logging.WARNING)
+                print_log(f'{_sentence(found)}; tools/misc/check_dataset.py finds all.', 'current',
+                          logging.WARNING if found[0].is_error else logging.INFO)
 
 
 def _loads_masks(cfg: dict[str, Any]) -> bool:

@@ -1,4 +1,5 @@
 import copy
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -46,10 +47,17 @@ def test_real_ones_have_none(toy_shapes: Path) -> None:
 
 
 @pytest.mark.parametrize('classes, expected', [
-    (('cat', 'dog', 'cow'), [(Kind.CLASSES, 'has no category for 1 of 3 classes (cow), so that labels would not be the '
+    (('cat', 'cow', 'dog'), [(Kind.CLASSES, 'has no category for 1 of 3 classes (cow), so that labels would not be the '
                                             'numbers of classes')]),
-    (('dog', 'cat'), [(Kind.CLASSES, "lists 'cat' where the classes have 'dog', so that one would be taken for the "
-                                     'other: labels are numbered in the order of the file')]),
+    (('cow',), [(Kind.CLASSES, 'has no category for 1 of 1 classes (cow), so that labels would not be the numbers of '
+                               'classes'),
+                (Kind.LEFT_OUT, "has 3 annotations of 'cat', which are left out: it is no class"),
+                (Kind.LEFT_OUT, "has 1 annotations of 'dog', which are left out: it is no class")]),
+    # Labels are those of the classes that are there.
+    (('cat', 'dog', 'cow'), [(Kind.CLASS_UNUSED, 'has no category for 1 of 3 classes (cow)')]),
+    (('dog', 'cat'), [(Kind.CLASS_ORDER, "lists 'cat' where the classes have 'dog', so that one would be called the "
+                                         'other: labels are numbered in the order of the file')]),
+    ((), []),  # all categories are
     (('cat',), [(Kind.LEFT_OUT, "has 1 annotations of 'dog', which are left out: it is no class")]),
 ])
 def test_categories_are_the_classes_in_their_order(classes: tuple[str, ...], expected: list) -> None:
@@ -59,7 +67,7 @@ def test_categories_are_the_classes_in_their_order(classes: tuple[str, ...], exp
 @pytest.mark.parametrize('index, change, kind, words', [
     (0, dict(category_id=9), Kind.UNLISTED_CATEGORY, 'has category_id 9 in annotation 1, but no such category'),
     (0, dict(image_id=9), Kind.UNLISTED_IMAGE, 'has image_id 9 in annotation 1, but no such image'),
-    (0, dict(id=2), Kind.DUPLICATE, 'has id 2 2 times in annotations'),
+    (0, dict(id=2), Kind.DUPLICATE_ANNOTATION, 'has id 2 2 times in annotations'),
     (0, dict(bbox=[0, 0, 32, 20]), Kind.BOX, 'has bbox [0, 0, 32, 20] in annotation 1 of a.jpg (width 30, height 20), '
                                              'which reaches out of the image'),
     (0, dict(bbox=[-2, 0, 9, 9]), Kind.BOX, 'reaches out'),
@@ -71,10 +79,60 @@ def test_categories_are_the_classes_in_their_order(classes: tuple[str, ...], exp
     (1, dict(segmentation=[[1, 2, 4, 2, 40, 9]]), Kind.POLYGON, 'of x 1 to 40 and y 2 to 9, which reaches out'),
     (2, dict(segmentation=dict(size=[30, 20], counts='')), Kind.MASK, 'has a mask of size [30, 20] (height, width) in'),
     (3, dict(segmentation=dict(size=[20, 30], counts=[9, 1])), Kind.MASK, 'has a mask of 10 pixels in annotation 4'),
+    (3, dict(segmentation=dict(size=[20, 30], counts=['9'])), Kind.MASK, 'has a mask whose counts are no numbers in'),
+    (3, dict(segmentation=dict(size=20, counts='9')), Kind.MASK, 'has a mask of size 20 (height, width) in'),
+    (3, dict(segmentation=dict(counts=[9, 1])), Kind.POLYGON, 'has a mask without size or counts, which is left out,'),
+    (3, dict(segmentation=dict(size=[20, 30])), Kind.POLYGON, 'has a mask without size or counts, which is left out,'),
+    *((1, dict(segmentation=flat), Kind.MASK, 'has a segmentation that is no list of polygons [x, y, x, y, ...] in')
+      for flat in ([1, 2, 4, 2, 4, 6], [[[1, 2], [4, 2], [4, 6]]], ['1, 2, 4'], [[1, 2, 4, 2, 4, None]])),
+    (1, dict(segmentation='1, 2, 4'), Kind.MASK, 'has a segmentation that is a str in'),
 ])
 def test_each_fault_of_an_annotation_is_found_alone(index: int, change: dict, kind: Kind, words: str) -> None:
     (found, detail), = findings(lambda coco: coco['annotations'][index].update(change))
     assert found is kind and words in detail
+
+
+@pytest.mark.parametrize('change', [dict(ignore=1), dict(area=0), dict(bbox=[1, 2, 0.5, 4]), dict(bbox=[50, 2, 3, 4]),
+                                    dict(category_id=9), dict(image_id=9)])
+def test_masks_that_mmdet_never_loads_have_no_fault(change: dict) -> None:
+    found = findings(lambda coco: coco['annotations'][1].update(change, segmentation=[1, 2]))
+    assert Kind.MASK not in dict(found)
+
+
+def test_two_categories_of_a_name_shift_labels() -> None:
+    assert (Kind.CLASSES, 'has two categories of the same name, so that labels would not be the numbers of classes'
+            ) in findings(lambda coco: coco['categories'].append(dict(id=9, name='cat')))
+
+
+def test_labels_of_mmdet_are_other_classes_if_and_only_if_classes_do_not_match(tmp_path: Path) -> None:
+    from mmdet.datasets import CocoDataset
+    file = tmp_path / 'f.json'
+    for categories in itertools.chain.from_iterable(itertools.permutations('abc', n) for n in (1, 2, 3)):
+        coco = dict(GOOD, categories=[dict(id=i, name=name) for i, name in enumerate(categories)], annotations=[])
+        file.write_text(json.dumps(coco))
+        dataset = CocoDataset(ann_file=str(file), metainfo=dict(classes=('a', 'b', 'c')),
+                              data_prefix=dict(img=''), test_mode=True)
+        kinds = {finding.kind for finding in check_coco(coco, 'f.json', ('a', 'b', 'c'))}
+        shifted = any('abc'[label] != categories[id] for id, label in dataset.cat2label.items())
+        assert bool({Kind.CLASSES, Kind.CLASS_ORDER} & kinds) == shifted
+        assert (Kind.CLASSES in kinds) == (set(categories) != set('abc'[:len(categories)]))
+
+
+def test_many_classes_are_no_burden() -> None:
+
+    class Counted(str):
+        """A name that counts how often it is compared."""
+        compared = 0
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            Counted.compared += 1
+            return str.__eq__(self, other)
+
+    names = [Counted(i) for i in range(1000)]
+    coco = dict(GOOD, categories=[dict(id=i, name=str(name)) for i, name in enumerate(names)])
+    assert list(check_coco(coco, 'f.json', names)) == []
+    assert Counted.compared < 10 * len(names)
 
 
 @pytest.mark.parametrize('name', ['images', 'categories'])

@@ -47,6 +47,10 @@ def test_labels_that_are_no_classes_are_found(pair: tuple[str, str]) -> None:
     assert check_pair(*pair, Labels(10)) == []
 
 
+def test_labels_of_unknown_number_are_not_looked_at(pair: tuple[str, str]) -> None:
+    assert check_pair(*pair, None) == []
+
+
 def test_sixteen_bits_are_not_taken_for_eight(pair: tuple[str, str]) -> None:
     Image.fromarray(np.full((20, 30), 257, np.uint16)).save(pair[1])
     assert check_pair(*pair, Labels(2)) == [Finding(Kind.LABEL, pair[1], 'has 257, but there are 2 classes')]

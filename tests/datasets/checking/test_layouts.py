@@ -6,7 +6,15 @@ from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
 from mmengine.registry import init_default_scope
 from mmseg.datasets import ADE20KDataset
 
-from cpvt_mm.datasets.checking.layouts import build_unread, dataset_class, layout_of, unwrap, unwrap_built
+from cpvt_mm.datasets.checking.layouts import (
+    build_unread,
+    classes_of,
+    dataset_class,
+    layout_of,
+    loads_masks,
+    unwrap,
+    unwrap_built,
+)
 
 
 class Own(CocoDataset):
@@ -41,6 +49,30 @@ def test_wrapped_datasets_are_found_when_built() -> None:
     assert list(unwrap_built(ConcatDataset([one, other], lazy_init=True))) == [one, other]
     assert list(unwrap_built(RepeatDataset(one, times=2, lazy_init=True))) == [one]
     assert list(unwrap_built(one)) == [one]
+
+
+@pytest.mark.parametrize('own', [dict(datasets=['a', 'b']), dict(datasets=None), dict(datasets='ab'),
+                                 dict(dataset='a'), dict(dataset=dict(a=1)), dict(datasets=dict(a=1))])
+def test_arguments_of_a_datasets_own_wrap_nothing(own: dict) -> None:
+    cfg = dict(type='A', **own)
+    assert list(unwrap(cfg)) == [cfg]
+    dataset = BaseDataset(lazy_init=True)
+    vars(dataset).update(own)
+    assert list(unwrap_built(dataset)) == [dataset]
+
+
+@pytest.mark.parametrize('metainfo, classes', [({}, []), (dict(classes=None), []), (dict(classes='cat'), ['cat']),
+                                               (dict(classes=('cat', 'dog')), ['cat', 'dog'])])
+def test_classes_may_be_none_or_one(metainfo: dict, classes: list[str]) -> None:
+    assert classes_of(BaseDataset(metainfo=metainfo, lazy_init=True)) == classes
+
+
+@pytest.mark.parametrize('settings, expected', [({}, False), (dict(with_mask=True), True),
+                                                (dict(with_mask=True, poly2mask=False), False)])
+def test_loaders_of_masks_are_told_built_or_not(settings: dict, expected: bool) -> None:
+    from mmdet.datasets.transforms import LoadAnnotations
+    assert loads_masks(dict(type='LoadAnnotations', **settings)) == loads_masks(LoadAnnotations(**settings)) == expected
+    assert not loads_masks(len)
 
 
 def test_a_dataset_is_built_without_its_files() -> None:

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cpvt_mm.datasets.checking.label_maps import Labels
 from cpvt_mm.datasets.checking.pipeline import CheckedPipeline
 from cpvt_mm.errors import UserError
 
@@ -33,15 +32,29 @@ def sample(tmp_path: Path) -> dict:
     return data
 
 
+class LoadMasks:
+    """With the settings of mmdet's loader."""
+
+    def __init__(self, with_mask: bool = True, poly2mask: bool = True) -> None:
+        self.with_mask, self.poly2mask = with_mask, poly2mask
+
+    def __call__(self, data: dict) -> dict:
+        return data
+
+
+def checked(*transforms: Callable, num_classes: int = 2, ignored: tuple[int, ...] = (255,)) -> CheckedPipeline:
+    return CheckedPipeline(transforms or (load, LoadMasks(), load_labels), True, num_classes, ignored)
+
+
 def fault(sample: dict, *transforms: Callable, num_classes: int = 2) -> str:
     with pytest.raises(UserError) as error:
-        CheckedPipeline(transforms or (load, load_labels), Labels(num_classes))(sample)
+        checked(*transforms, num_classes=num_classes)(sample)
     assert '\n' not in str(error.value)
     return str(error.value)
 
 
 def test_a_good_sample_passes_through_all_transforms(sample: dict) -> None:
-    pipeline = CheckedPipeline([load, load_labels, lambda data: sorted(data)], Labels(2))
+    pipeline = checked(load, load_labels, lambda data: sorted(data))
     assert pipeline(sample) == sorted([*sample, 'img', 'ori_shape', 'gt_seg_map'])
     assert CheckedPipeline([load, lambda data: None, load_labels])(sample) is None
 
@@ -69,6 +82,69 @@ def test_sizes_that_do_not_match_are_named(sample: dict) -> None:
         dict(sample, instances=[dict(mask=dict(size=[30, 20], counts=''))]))
     Image.new('L', (15, 10)).save(sample['seg_map_path'])
     assert 'a.png is of shape (10, 15), but its image is 20 x 30 pixels' in fault(sample)
+
+
+@pytest.mark.parametrize('mask', [dict(size=[30, 20], counts=''), dict(counts=''), {}])
+def test_masks_that_are_not_read_are_not_looked_at(mask: dict, sample: dict) -> None:
+    sample['instances'] = [dict(mask=mask)]
+    for transform in (load, LoadMasks(with_mask=False), LoadMasks(poly2mask=False)):
+        checked(load, transform)(sample)
+    if 'size' not in mask:
+        checked(load, LoadMasks())(sample)
+
+
+@pytest.mark.parametrize('data', [
+    dict(img_path=['a.jpg', 'b.jpg'], instances=[[{}], [{}]], height=[2, 2], width=[3, 3]),  # a video
+    [dict(img_path='a.jpg'), dict(img_path='b.jpg')],  # triplets
+    np.zeros(3),
+])
+def test_samples_that_are_not_of_one_image_pass(data: object) -> None:
+
+    def fail(data: dict) -> dict:
+        raise AssertionError('a wrong setting')
+
+    def add(data: dict) -> dict:
+        return dict(data, ori_shape=[(9, 9)], gt_seg_map=[np.zeros(3)]) if isinstance(data, dict) else data
+
+    assert repr(checked(LoadMasks(), add)(data)) == repr(add(data))
+    with pytest.raises(AssertionError, match='a wrong setting'):
+        checked(fail)(data)
+
+
+def test_a_pipeline_may_end_in_anything(sample: dict) -> None:
+    array, label = checked(load, lambda data: (data['img'], 1), lambda pair: pair)(sample)
+    assert (array.shape, label) == ((20, 30, 3), 1)
+    assert checked(load, lambda data: data['img'], lambda array: array.shape)(sample) == (20, 30, 3)
+
+
+def test_a_shape_may_have_channels(sample: dict) -> None:
+    shape = (20, 30, 3)
+    assert checked(lambda data: dict(load(data), ori_shape=shape), load_labels)(sample)['ori_shape'] == shape
+
+
+def test_sizes_are_those_of_annotations_in_one_layout_alone(sample: dict) -> None:
+    assert CheckedPipeline([load, LoadMasks()])(dict(sample, height=5, instances=[dict(mask=dict(size=[1, 2]))]))
+
+
+@pytest.mark.parametrize('label_map', [
+    np.full((20, 30), 0.7, np.float32), np.full((20, 30), 7, np.float32), np.full((20, 30), -1, np.int64),
+    np.full((20, 30), 254, np.uint8), np.full((1, 20, 30), 1, np.uint8), 'of another kind',
+])
+def test_label_maps_that_cannot_be_told_wrong_pass(label_map: object, sample: dict) -> None:
+    assert checked(load, lambda data: dict(data, gt_seg_map=label_map), ignored=(254, 255))(sample)
+
+
+def test_label_maps_may_be_loaded_first(sample: dict) -> None:
+    assert 'img' in checked(load_labels, load, num_classes=1)(sample)
+
+
+def test_files_of_other_backends_are_not_called_missing(sample: dict) -> None:
+
+    def fail(data: dict) -> dict:
+        raise AssertionError('a wrong setting')
+
+    with pytest.raises(AssertionError, match='a wrong setting'):
+        checked(load, fail)(dict(sample, seg_map_path='s3://bucket/a.png'))
 
 
 def test_labels_that_are_no_classes_are_named(sample: dict) -> None:
