@@ -73,6 +73,8 @@ def _reasons(model: nn.Module, suffix: str) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')
             yield
+    except OSError:  # of writing, a full disk
+        raise
     except Exception as error:  # what a compiler raises is beyond counting
         encodings = {type(encoding).__name__: None for module in model.modules()
                      if isinstance(module, PositionEncodings) for encoding in module}

@@ -90,8 +90,8 @@ def fit(x: Tensor, height: int, width: int) -> Tensor:
 
 def round_up(length: int, multiple: int) -> int:
     """The next multiple; `length` itself if it is one."""
-    # Not -length % multiple: torch.compile fails on the remainder of a negative size that changes (2.13). Nor
-    # -(-length // multiple): ONNX rounds the quotient towards zero.
+    # Not -length % multiple: torch.compile fails on the remainder of a negative size that changes (2.13). Nor by way of
+    # -length // multiple, which ONNX rounds towards zero.
     return (length - 1) // multiple * multiple + multiple
 
 
