@@ -47,16 +47,12 @@ def test_class_tokens_stand_beside_any_grid(tmp_path: Path) -> None:
     assert_files_are_right(model.eval(), tmp_path)
 
 
-<<<<<<< HEAD
 def test_images_are_completed_where_padding_is_exact(tmp_path: Path) -> None:
     model = CPVT({**SMALL, 'depth': 1}, padding='exact')
     assert_files_are_right(model.eval(), tmp_path)
 
 
-def test_axes_and_outputs_of_onnx_have_names(small: CPVT, tmp_path: Path) -> None:
-=======
 def test_axes_and_outputs_of_onnx_have_names(small: CPVT) -> None:
->>>>>>> ed80158 (Export: a full disk is no fault of the model; fewer exports in the tests)
     model = to_onnx(export_program(small), dict(channels='RGB'))
     onnx.checker.check_model(model)
     shapes = {value.name: [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]
