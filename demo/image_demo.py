@@ -29,6 +29,8 @@ def parse_args() -> argparse.Namespace:
 @exit_on_error
 def main() -> None:
     args = parse_args()
+    if not args.image.exists():
+        raise UserError(f'{args.image} does not exist: name an image, or a folder of images.')
     if args.out_dir.resolve() == args.image.resolve():
         raise UserError(f'--out-dir {args.out_dir} is the folder of the images: name another.')
     paths = list_images(args.image) if args.image.is_dir() else [args.image]

@@ -10,6 +10,9 @@ from mmengine.runner import IterBasedTrainLoop, Runner
 from cpvt_mm.files import remove_leftovers, write_bytes, write_text
 from cpvt_mm.registry import HOOKS
 
+# Where the message hub counts those in a row up to now; kept by `StopOnNonFiniteLoss`.
+BAD_ITERATIONS = 'bad_iterations'
+
 
 class WholeFileBackend(LocalBackend):
     """mmengine's backend for local files, but a file is written whole or not at all."""
@@ -94,6 +97,9 @@ class DurableCheckpointHook(CheckpointHook):
 
     def _save_checkpoint_with_step(self, runner: Runner, step: int, meta: dict[str, Any]) -> None:
         # Not mmengine's, which removes first, and cannot be told how to write last_checkpoint.
+        if runner.message_hub.runtime_info.get(BAD_ITERATIONS) and runner.iter + 1 < runner.max_iters:
+            runner.logger.warning(f'Checkpoint {step} is left out, because the last iteration was bad.')
+            return
         name = self.filename_tmpl.format(step)
         kept = [*getattr(self, 'keep_ckpt_ids', ())]
         if self.max_keep_ckpts > 0 and step not in kept:

@@ -18,6 +18,8 @@ from torch.optim import Optimizer
 from cpvt_mm.errors import UserError
 from cpvt_mm.registry import HOOKS
 
+from .checkpoint import BAD_ITERATIONS
+
 # Images named in a sentence; the log has all.
 MAX_IMAGES = 8
 
@@ -39,9 +41,10 @@ class StopOnNonFiniteLoss(Hook):
     """Stops training after several bad iterations in a row, and at once if the model itself is no longer finite.
 
     An iteration is bad if any loss is not finite, or if the gradient is not. Such a gradient is not applied, so that
-    weights stay those of the last good iteration, one bad batch can pass, and a checkpoint that is due meanwhile is as
-    good as the one before. With a loss scale (`AmpOptimWrapper`) the scaler drops such gradients by itself; they are
-    how it finds its scale, so they are bad only once that has fallen below 1 and where it began.
+    weights stay those of the last good iteration, and one bad batch can pass. A checkpoint that is due meanwhile is
+    left out by `DurableCheckpointHook`, unless training is at its end: the last good iteration may be what has spoilt
+    the weights. With a loss scale (`AmpOptimWrapper`) the scaler drops such gradients by itself; they are how it finds
+    its scale, so they are bad only once that has fallen below 1 and where it began.
 
     The model is no longer finite if a norm's running mean has seen a bad batch, or a finite gradient has blown up a
     weight. That is looked at in bad iterations, and before a checkpoint is saved or a validation begins, which may save
@@ -64,7 +67,7 @@ class StopOnNonFiniteLoss(Hook):
         self.patience = patience
 
     def before_train(self, runner: Runner) -> None:
-        self.streak = 0
+        self._count(runner, 0)
         # Of the update at hand: whether it was left out, and whether a loss that counts already is to blame.
         self.dropped, self.explained = False, False
         wrapper = runner.optim_wrapper
@@ -93,12 +96,12 @@ class StopOnNonFiniteLoss(Hook):
         is_bad = torch.tensor(float(bool(losses) or (dropped and not self.explained)))
         all_reduce(is_bad, 'max')
         if is_bad:
-            self.streak += 1
+            self._count(runner, self.streak + 1)
             self._judge(runner, all_gather_object(Report(losses, image_paths(data_batch))), dropped)
         self.explained = self.explained or bool(is_bad)
         if all(wrapper.should_update() for wrapper in self.wrappers):  # there has been one
             if not self.dropped and not self.explained:
-                self.streak = 0
+                self._count(runner, 0)
             self.dropped = self.explained = False
         if _checkpoint_is_due(runner):
             self._check_model(runner)
@@ -108,6 +111,10 @@ class StopOnNonFiniteLoss(Hook):
 
     def after_train_epoch(self, runner: Runner) -> None:
         self._check_model(runner)
+
+    def _count(self, runner: Runner, streak: int) -> None:
+        self.streak = streak
+        runner.message_hub.update_info(BAD_ITERATIONS, streak)
 
     def _judge(self, runner: Runner, reports: Sequence[Report], dropped: bool) -> None:
         """Stops after a bad iteration, or warns."""
@@ -130,7 +137,8 @@ def _stop(runner: Runner, what: str) -> NoReturn:
     saved = runner.message_hub.runtime_info.get('last_ckpt')
     message = (f'Training has stopped: {what}; '
                + (f'the last checkpoint, {saved}, is from before' if saved else 'no checkpoint had been saved')
-               + ': lower the learning rate, or look at the images and their annotations.')
+               + ': lower the learning rate and start again (--resume keeps the old rate), or look at the images and '
+               'their annotations.')
     runner.logger.error(message)
     # A launcher ends all processes when it sees the first end: by then the main one has written its log.
     barrier()
@@ -143,10 +151,10 @@ def _loss_scale(wrapper: OptimWrapper) -> float:
 
 def non_finite_losses(outputs: Mapping[str, Any]) -> dict[str, float]:
     """The losses that are not finite, of a step's outputs; their sum, 'loss', only if no other is."""
-    losses = {name: value for name, value in outputs.items() if 'loss' in name}
+    losses = {name: torch.as_tensor(value).detach() for name, value in outputs.items() if 'loss' in name}
     if math.isfinite(sum(losses.values())):  # waits for a GPU once
         return {}
-    bad = {name: float(value) for name, value in losses.items() if not math.isfinite(value)}
+    bad = {name: value.item() for name, value in losses.items() if not value.isfinite()}
     return {name: value for name, value in bad.items() if name != 'loss'} or bad
 
 

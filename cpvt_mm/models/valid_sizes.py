@@ -25,15 +25,14 @@ def valid_sizes_of(batch: Tensor) -> list[Size] | None:
 
 def check_valid_sizes(sizes: Sequence[Size], batch: Tensor) -> list[Size]:
     """The sizes as tuples of ints; raises a ValueError if they are not those of images in `batch`, `(B, C, H, W)`."""
-    sizes = [tuple(size) for size in sizes]
     if len(sizes) != len(batch):
         raise ValueError(f'valid_sizes are {len(sizes)}, but must be a height and a width for each of the '
                          f'{len(batch)} images of the batch.')
     for i, size in enumerate(sizes):
-        if len(size) != 2 or any(side not in range(1, limit + 1)
-                                 for side, limit in zip(size, batch.shape[2:], strict=True)):
-            raise ValueError(f'valid_sizes[{i}] is {size}, but must be a height and a width, ints of at least 1 and at '
-                             f'most those of the batch, {tuple(batch.shape[2:])}.')
+        if not isinstance(size, Sequence) or len(size) != 2 or any(
+                side not in range(1, limit + 1) for side, limit in zip(size, batch.shape[2:], strict=True)):
+            raise ValueError(f'valid_sizes[{i}] is {size}, but must be a height and a width, whole numbers of at least '
+                             f'1 and at most those of the batch, {tuple(batch.shape[2:])}.')
     return [(int(height), int(width)) for height, width in sizes]
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from mmengine.config import Config
-from mmengine.hooks import Hook
+from mmengine.hooks import CheckpointHook, Hook
 from mmengine.logging import MMLogger
 from mmengine.model import BaseModel
 from mmengine.optim import AmpOptimWrapper, OptimWrapper, OptimWrapperDict
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from cpvt_mm.engine import load_config, train
 from cpvt_mm.errors import UserError
-from cpvt_mm.hooks import StopOnNonFiniteLoss
+from cpvt_mm.hooks import DurableCheckpointHook, StopOnNonFiniteLoss
 from cpvt_mm.hooks.stop_on_non_finite_loss import image_paths
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, toy_overrides
 
@@ -101,8 +101,8 @@ def weight(folder: Path, iteration: int) -> Tensor:
 def test_stops_after_several_bad_iterations_and_names_loss_and_image(tmp_path: Path) -> None:
     assert stop(runner(tmp_path, [1, 1, 1, NAN, INF, NAN, 1], interval=3)) == (
         'Training has stopped: in iteration 6 loss_b is nan (image 6.jpg), the last of 3 such iterations in a row; the '
-        f'last checkpoint, {tmp_path}/iter_3.pth, is from before: lower the learning rate, or look at the images and '
-        'their annotations.')
+        f'last checkpoint, {tmp_path}/iter_3.pth, is from before: lower the learning rate and start again (--resume '
+        'keeps the old rate), or look at the images and their annotations.')
     assert (tmp_path / 'last_checkpoint').read_text() == f'{tmp_path}/iter_3.pth'
     assert [path.name for path in tmp_path.glob('*.pth')] == ['iter_3.pth']
     assert weight(tmp_path, 3).isfinite()
@@ -144,6 +144,23 @@ def test_what_is_saved_in_a_bad_iteration_is_the_model_before_it(is_epoch: bool,
     run.register_hook(Keep())
     run.train()
     assert torch.equal(weight(tmp_path, 4), weights[2]) and not torch.equal(weights[1], weights[2])
+
+
+@pytest.mark.parametrize('is_epoch', [False, True])
+def test_an_older_checkpoint_stays_while_iterations_are_bad(is_epoch: bool, tmp_path: Path) -> None:
+    run = runner(tmp_path, [1, 1, 1, NAN] if is_epoch else [1, 1, 1, 1, NAN, NAN, NAN, 1], interval=2)
+    hook = next(hook for hook in run.hooks if isinstance(hook, CheckpointHook))
+    hook.__class__ = DurableCheckpointHook
+    if is_epoch:
+        run._train_loop = dict(type='EpochBasedTrainLoop', max_epochs=3)
+        hook.by_epoch, hook.interval = True, 1
+        run.train()
+        names = ['iter_3.pth']  # of the third epoch, the end
+    else:
+        assert f'the last of 3 such iterations in a row; the last checkpoint, {tmp_path}/iter_4.pth' in stop(run)
+        names = ['iter_4.pth']
+    assert [path.name for path in tmp_path.glob('*.pth')] == names
+    assert (tmp_path / 'last_checkpoint').read_text() == f'{tmp_path}/{names[0]}'
 
 
 class BlowsUp(Model):

@@ -4,6 +4,7 @@ For backbones of any config, with random weights; those of this package also wit
 noise. Writes a table as .md and .csv and, of the maps of one output, a figure.
 """
 import argparse
+import re
 from functools import partial
 from pathlib import Path
 
@@ -32,8 +33,10 @@ OURS = [CONFIGS / 'pyramid_cpvt/mask-rcnn_pyramid-cpvt-s_fpn_1x_coco.py',
 
 
 def size(text: str) -> Size:
-    height, _, width = text.partition('x')
-    return int(height), int(width)
+    found = re.fullmatch(r'([1-9]\d*)x([1-9]\d*)', text)
+    if not found:
+        raise argparse.ArgumentTypeError(f'{text!r} is no height and width such as 480x640')
+    return int(found[1]), int(found[2])
 
 
 def parse_args() -> argparse.Namespace:
@@ -98,16 +101,21 @@ def main() -> None:
     sizes = [args.image, args.neighbour]
     images = [draw_image(size, seed) for seed, size in enumerate(sizes)]
     differences = {name: measure(model, *images) for name, model in track(models.items(), 'Measuring')}
+    num_outputs = max(map(len, differences.values()))
+    if args.output not in range(-num_outputs, num_outputs):
+        raise UserError(f'there is no output {args.output} to draw: the backbones have {num_outputs} at most.')
     seconds = time_all(models, images, sizes, args.rounds) if args.rounds else {}
     rows = [dict(backbone=name, **{f'error_{i}': difference.error for i, difference in enumerate(of_model)},
                  max_abs=max(difference.max_abs for difference in of_model), **seconds.get(name, {}))
             for name, of_model in differences.items()]
     what = f'{args.image[0]} x {args.image[1]} beside {args.neighbour[0]} x {args.neighbour[1]}'
-    table = to_table(rows, max(map(len, differences.values())), f'Features of an image of {what} pixels')
+    table = to_table(rows, num_outputs, f'Features of an image of {what} pixels')
     args.out.parent.mkdir(parents=True, exist_ok=True)
     write_text(args.out.with_suffix('.md'), table)
     write_text(args.out.with_suffix('.csv'), to_csv(rows))
-    drawn = {name: of_model[args.output % len(of_model)] for name, of_model in differences.items()}
+    # Of a backbone with fewer outputs it is its first or last.
+    drawn = {name: of_model[min(max(args.output, -len(of_model)), len(of_model) - 1)]
+             for name, of_model in differences.items()}
     maps = {'\n'.join([*name.split(', '), f'{difference.error:.2g}']): difference.cells
             for name, difference in drawn.items()}
     write_figure(args.out.with_suffix('.png'), error_figure(maps, 0, f'{what} pixels, compared with alone'))
