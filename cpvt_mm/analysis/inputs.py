@@ -94,6 +94,14 @@ def list_images(folder: str | Path) -> list[Path]:
     return paths
 
 
+def normalization(cfg: Config) -> tuple[list[float], list[float], bool]:
+    """What a config's data preprocessor does to pixels: `mean`, `std`, and whether channels are RGB instead of BGR."""
+    preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
+    # mmpretrain has its own name for it.
+    is_rgb = bool(preprocessor.get('bgr_to_rgb') or preprocessor.get('to_rgb'))
+    return list(preprocessor.get('mean') or [0., 0., 0.]), list(preprocessor.get('std') or [1., 1., 1.]), is_rgb
+
+
 def to_input(image: np.ndarray, cfg: Config) -> Tensor:
     """What a model sees of an image, unpadded: `(H, W, 3)` RGB -> `(1, 3, H, W)`, float32.
 
@@ -101,11 +109,8 @@ def to_input(image: np.ndarray, cfg: Config) -> Tensor:
         image: As of `read_image`.
         cfg: Whose data preprocessor says `mean`, `std` and the order of channels.
     """
-    preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
-    # mmpretrain has its own name for it.
-    is_rgb = preprocessor.get('bgr_to_rgb') or preprocessor.get('to_rgb')
+    mean, std, is_rgb = normalization(cfg)
     channels = np.asarray(image if is_rgb else image[..., ::-1], np.float32)
-    mean, std = preprocessor.get('mean') or (0, 0, 0), preprocessor.get('std') or (1, 1, 1)
     return torch.from_numpy((channels - np.float32(mean)) / np.float32(std)).permute(2, 0, 1)[None].contiguous()
 
 

@@ -6,7 +6,7 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 from torch import Tensor, nn
 
-from cpvt_mm.analysis.inputs import load_backbone
+from cpvt_mm.analysis.inputs import load_backbone, normalization
 from cpvt_mm.checkpoints.reading import load_weights
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.models.layers import PatchEmbed
@@ -68,12 +68,11 @@ def describe(cfg: Config) -> dict[str, str]:
     `(pixels - mean) / std` per channel, pixels from 0 to 255; `mean` and `std` are JSON lists in the order of
     `channels`, 'RGB' or 'BGR'.
     """
-    preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
-    is_rgb = preprocessor.get('bgr_to_rgb') or preprocessor.get('to_rgb')  # mmpretrain's name
+    mean, std, is_rgb = normalization(cfg)
     return dict(
         config=Path(cfg.filename).stem,
         version=f'cpvt_mm {__version__}',
         layout='float32, (batch, channel, height, width)',
         channels='RGB' if is_rgb else 'BGR',
-        mean=json.dumps(preprocessor.get('mean') or [0., 0., 0.]),
-        std=json.dumps(preprocessor.get('std') or [1., 1., 1.]))
+        mean=json.dumps(mean),
+        std=json.dumps(std))

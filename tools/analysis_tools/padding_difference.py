@@ -4,7 +4,6 @@ For backbones of any config, with random weights; those of this package also wit
 noise. Writes a table as .md and .csv and, of the maps of one output, a figure.
 """
 import argparse
-import re
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from cpvt_mm.analysis.drawing import error_figure
 from cpvt_mm.analysis.equivariance import ENCODINGS
 from cpvt_mm.analysis.padding import build_backbone, draw_image, features, measure, train_step
 from cpvt_mm.analysis.report import to_csv
+from cpvt_mm.benchmark.settings import parse_size
 from cpvt_mm.benchmark.timing import cpu_seconds, interleave
 from cpvt_mm.errors import UserError, exit_on_error
 from cpvt_mm.files import write_figure, write_text
@@ -32,20 +32,13 @@ OURS = [CONFIGS / 'pyramid_cpvt/mask-rcnn_pyramid-cpvt-s_fpn_1x_coco.py',
         CONFIGS / 'cpvt/mask-rcnn_cpvt-s_sfp_1x_coco.py']
 
 
-def size(text: str) -> Size:
-    found = re.fullmatch(r'([1-9]\d*)x([1-9]\d*)', text)
-    if not found:
-        raise argparse.ArgumentTypeError(f'{text!r} is no height and width such as 480x640')
-    return int(found[1]), int(found[2])
-
-
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('configs', nargs='*', default=[*STOCK, *map(str, OURS)],
                         help='files, or names such as mmdet::...; not given: five of mmdet and mmseg, two of ours')
-    parser.add_argument('--image', type=size, default=(480, 640), metavar='HxW',
+    parser.add_argument('--image', type=parse_size, default=(480, 640), metavar='HxW',
                         help='pixels of the image that is compared (default: 480x640)')
-    parser.add_argument('--neighbour', type=size, default=(800, 1216), metavar='HxW',
+    parser.add_argument('--neighbour', type=parse_size, default=(800, 1216), metavar='HxW',
                         help='pixels of the other image of the batch (default: 800x1216)')
     parser.add_argument('--encodings', action='store_true',
                         help='one position encoding after another in the backbones of this package')
