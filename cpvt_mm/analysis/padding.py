@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.models.backbones.base import Backbone
-from cpvt_mm.models.backbones.padded_batches import PAD_SIZE_DIVISOR
-from cpvt_mm.models.grid import fit, round_up
+from cpvt_mm.models.backbones.exact_padding import PAD_SIZE_DIVISOR
+from cpvt_mm.models.grid import pad_or_crop, round_up
 from cpvt_mm.models.valid_sizes import Size
 
 from .equivariance import draw_weights
@@ -52,9 +52,9 @@ def measure(model: nn.Module, image: Tensor, neighbour: Tensor) -> list[Differen
         neighbour: `(1, 3, H, W)`, at least as large.
     """
     sizes = [tuple(x.shape[2:]) for x in (image, neighbour)]
-    alone = features(model, fit(image, *(round_up(side, PAD_SIZE_DIVISOR) for side in sizes[0])), sizes[:1])
+    alone = features(model, pad_or_crop(image, *(round_up(side, PAD_SIZE_DIVISOR) for side in sizes[0])), sizes[:1])
     whole = [round_up(side, PAD_SIZE_DIVISOR) for side in sizes[1]]
-    together = features(model, torch.cat([fit(x, *whole) for x in (image, neighbour)]), sizes)
+    together = features(model, torch.cat([pad_or_crop(x, *whole) for x in (image, neighbour)]), sizes)
     return [_difference(batch[0], expected[0]) for batch, expected in zip(together, alone, strict=True)]
 
 

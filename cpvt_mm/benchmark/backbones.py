@@ -37,8 +37,8 @@ class Backbones:
 
     def step(self, candidate: Candidate, setting: Setting) -> Step:
         model = self._build(candidate)
-        form = PEERS[candidate.name].form
-        has_same_weights = form is not None and give_weights(model, form, ARCHS[self.arch])
+        fmt = PEERS[candidate.name].format
+        has_same_weights = fmt is not None and give_weights(model, fmt, ARCHS[self.arch])
         model = model.to(self.device, memory_format=self._format).train(setting.mode == 'train')
         candidate.compile(model)
         # It would be compiled a second time to be compared in another mode or dtype.

@@ -11,7 +11,7 @@ from torch import nn
 from cpvt_mm.checkpoints.formats import Format
 from cpvt_mm.checkpoints.pyramid import CPVT_MM, MMPRETRAIN, MMSEG, TWINS
 from cpvt_mm.errors import UserError, first_line
-from cpvt_mm.models.backbones.pyramid_cpvt import PATCH_SIZES, Arch
+from cpvt_mm.models.backbones.pyramid_cpvt import PATCH_SIZES, PyramidArch
 from cpvt_mm.stack import require
 from cpvt_mm.torchvision_stand_in import import_timm
 
@@ -81,14 +81,14 @@ class Peer:
         load: Imports what it needs and returns the class.
         arguments: Those of its constructor, but for the rate of stochastic depth, that make it of an arch's size.
         type: Under which configs know it, with its scope; None for one that is in no registry.
-        form: The names of its weights, if it can have those of `PyramidCPVT`; else None.
+        format: The names of its weights, if it can have those of `PyramidCPVT`; else None.
     """
     load: Callable[[], type[nn.Module]]
-    arguments: Callable[[Arch], Arguments]
+    arguments: Callable[[PyramidArch], Arguments]
     type: str | None = None
-    form: Format | None = None
+    format: Format | None = None
 
-    def complete(self, candidate: Candidate, arch: Arch, drop_path_rate: float) -> Arguments:
+    def complete(self, candidate: Candidate, arch: PyramidArch, drop_path_rate: float) -> Arguments:
         """All arguments of a candidate that is one of these."""
         return {**self.arguments(arch), 'drop_path_rate': drop_path_rate, **candidate.arguments}
 
@@ -112,11 +112,11 @@ def _timm() -> type[nn.Module]:
     return Backbone
 
 
-def _lists(arch: Arch) -> Arguments:
+def _lists(arch: PyramidArch) -> Arguments:
     return {name: list(values) for name, values in asdict(arch).items()}
 
 
-def _pvt(arch: Arch) -> Arguments:
+def _pvt(arch: PyramidArch) -> Arguments:
     # PVT's sizes are those of Twins: one head has as many channels as the first stage.
     return dict(embed_dims=arch.embed_dims[0], num_layers=arch.depths, num_heads=arch.num_heads,
                 mlp_ratios=arch.mlp_ratios, sr_ratios=arch.sr_ratios)
@@ -129,14 +129,14 @@ PEERS = {
     'mmpretrain': Peer(_from('mmpretrain', 'PCPVT'), lambda arch: dict(
         arch=dict(_lists(arch), patch_sizes=list(PATCH_SIZES), strides=list(PATCH_SIZES)), qkv_bias=True,
         out_indices=(0, 1, 2, 3)), 'mmpretrain.PCPVT', MMPRETRAIN),
-    'timm': Peer(_timm, lambda arch: dict(_lists(arch), num_classes=0), form=TWINS),
-    'twins': Peer(import_original, lambda arch: dict(_lists(arch), num_classes=0, qkv_bias=True), form=TWINS),
+    'timm': Peer(_timm, lambda arch: dict(_lists(arch), num_classes=0), format=TWINS),
+    'twins': Peer(import_original, lambda arch: dict(_lists(arch), num_classes=0, qkv_bias=True), format=TWINS),
     'pvt': Peer(_from('mmdet', 'PyramidVisionTransformer'), _pvt, 'mmdet.PyramidVisionTransformer'),
     'pvtv2': Peer(_from('mmdet', 'PyramidVisionTransformerV2'), _pvt, 'mmdet.PyramidVisionTransformerV2'),
 }
 
 
-def build_backbone(candidate: Candidate, arch: Arch, drop_path_rate: float) -> nn.Module:
+def build_backbone(candidate: Candidate, arch: PyramidArch, drop_path_rate: float) -> nn.Module:
     """Builds a candidate, not compiled; it takes images `(B, 3, H, W)` and returns the maps of its four stages.
 
     Raises:

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from cpvt_mm.checkpoints.formats import Format
-from cpvt_mm.models.backbones.pyramid_cpvt import Arch, PyramidCPVT
+from cpvt_mm.models.backbones.pyramid_cpvt import PyramidArch, PyramidCPVT
 
 
 @functools.cache
-def reference(arch: Arch) -> PyramidCPVT:
+def reference(arch: PyramidArch) -> PyramidCPVT:
     """The backbone whose weights all get, in eval mode; random, also where they begin as zeros or ones."""
     model = PyramidCPVT(vars(arch)).eval()
     generator = torch.Generator().manual_seed(0)
@@ -20,26 +20,26 @@ def reference(arch: Arch) -> PyramidCPVT:
     return model
 
 
-def give_weights(model: nn.Module, form: Format, arch: Arch) -> bool:
+def give_weights(model: nn.Module, fmt: Format, arch: PyramidArch) -> bool:
     """Gives a backbone the weights of the reference, and the eps of its norms.
 
     Args:
         model: Of the arch.
-        form: How it names its weights.
+        fmt: How it names its weights.
         arch: Of the reference.
 
     Returns:
         Whether it could: it has other weights where its arguments made it another model. Then it stays as it is.
     """
     source = reference(arch)
-    weights = form.to_theirs(source.state_dict())
+    weights = fmt.to_theirs(source.state_dict())
     own = model.state_dict()
     if any(name not in own or own[name].shape != tensor.shape for name, tensor in weights.items()):
         return False
     model.load_state_dict(weights, strict=False)  # a norm or a head for classes at its end is not used
     for name, module in model.named_modules():
         if isinstance(module, nn.LayerNorm) and f'{name}.weight' in weights:
-            ours = form.our_names(f'{name}.weight')[0].rpartition('.')[0]
+            ours = fmt.our_names(f'{name}.weight')[0].rpartition('.')[0]
             module.eps = source.get_submodule(ours).eps
     return True
 

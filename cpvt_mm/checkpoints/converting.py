@@ -7,11 +7,11 @@ from torch import Tensor
 from cpvt_mm.errors import UserError
 from cpvt_mm.files import check_free, write_checkpoint
 
+from .detecting import FORMATS, Detected, detect_format
 from .formats import Format
 from .reading import is_safetensors, read_checkpoint, unwrap
-from .recognition import FORMATS, Recognised, recognise
 
-TARGETS = tuple(dict.fromkeys(name for form in FORMATS for name in form.names))
+TARGETS = tuple(dict.fromkeys(name for fmt in FORMATS for name in fmt.names))
 
 
 class Conversion(NamedTuple):
@@ -22,12 +22,12 @@ class Conversion(NamedTuple):
         target: The format it was converted to.
         left_out: Keys of the file that were not written, such as the optimizer's.
     """
-    source: Recognised
+    source: Detected
     target: Format
     left_out: tuple[str, ...]
 
 
-def convert_weights(weights: dict[str, Tensor], source: Recognised, target: Format) -> dict[str, Tensor]:
+def convert_weights(weights: dict[str, Tensor], source: Detected, target: Format) -> dict[str, Tensor]:
     """Renames the backbone below the prefix of `source`; all other tensors stay as they are.
 
     Raises:
@@ -57,16 +57,16 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm') -> Conve
     check_free(target)
     checkpoint = read_checkpoint(source)
     weights, key, _ = unwrap(checkpoint, source)
-    found = recognise(weights, source)
-    allowed = [form for form in FORMATS if form.backbone == found.format.backbone]
-    form = next((form for form in allowed if to in form.names), None)
-    if form is None:
+    found = detect_format(weights, source)
+    allowed = [fmt for fmt in FORMATS if fmt.backbone == found.format.backbone]
+    fmt = next((fmt for fmt in allowed if to in fmt.names), None)
+    if fmt is None:
         raise UserError(f'checkpoint {source} holds a {found.format.backbone}, which {to} does not know: convert it to '
-                        f'{", ".join(name for form in allowed for name in form.names)}.')
-    content = convert_weights(weights, found, form)
+                        f'{", ".join(name for fmt in allowed for name in fmt.names)}.')
+    content = convert_weights(weights, found, fmt)
     meta = {'meta': checkpoint['meta']} if key and 'meta' in checkpoint and not is_safetensors(target) else {}
     write_checkpoint(target, content if is_safetensors(target) else {'state_dict': content, **meta})
     left_out = [name for name in checkpoint if name not in (key, *meta)] if key else [
         name for name in checkpoint if not isinstance(checkpoint[name], Tensor)]
     left_out += [name for name in (f'{found.prefix}norm_eps',) if name in weights and name not in content]
-    return Conversion(found, form, tuple(left_out))
+    return Conversion(found, fmt, tuple(left_out))

@@ -14,9 +14,9 @@ from cpvt_mm.errors import UserError
 from cpvt_mm.models.grid import resample
 from cpvt_mm.models.position_encodings.tables import LearnablePE
 
+from .detecting import detect_format
 from .plain import TABLE
 from .reading import read_checkpoint, unwrap
-from .recognition import recognise
 
 if TYPE_CHECKING:
     from cpvt_mm.models.backbones.base import Backbone
@@ -31,7 +31,7 @@ def load_pretrained(backbone: Backbone, checkpoint: str | Path, prefix: str | No
 
     Args:
         backbone: A PyramidCPVT or CPVT.
-        checkpoint: Path or URL of a file of any format in `recognition.FORMATS`, of the backbone or a model with it.
+        checkpoint: Path or URL of a file of any format in `detecting.FORMATS`, of the backbone or a model with it.
         prefix: What is in front of the backbone's names in the file. Defaults to None: found.
         map_location: The device to read to. Defaults to 'cpu'.
         allow_missing: Regular expressions; what of the backbone the file lacks must match one of them (`re.search`),
@@ -43,33 +43,33 @@ def load_pretrained(backbone: Backbone, checkpoint: str | Path, prefix: str | No
     allowed = _compile(allow_missing)
     weights, key, ema_key = unwrap(read_checkpoint(checkpoint, map_location), checkpoint)
     classes = [cls.__name__ for cls in type(backbone).__mro__]
-    form, prefix, others = recognise(weights, checkpoint, prefix, classes)
-    if form.backbone not in classes:
-        raise UserError(f'checkpoint {checkpoint} holds a {form.backbone} (format {form}), but the backbone is a '
+    fmt, prefix, others = detect_format(weights, checkpoint, prefix, classes)
+    if fmt.backbone not in classes:
+        raise UserError(f'checkpoint {checkpoint} holds a {fmt.backbone} (format {fmt}), but the backbone is a '
                         f'{type(backbone).__name__}: take the other backbone, or other weights.')
     notes = [f'weights below {prefix!r}' + ''.join(f', not {other!r}' for other in others)] if prefix else []
     notes += [f'weights of {key}, not of {ema_key}'] if ema_key else []
 
     try:
-        renamed = form.to_ours({name.removeprefix(prefix): tensor for name, tensor in weights.items()
+        renamed = fmt.to_ours({name.removeprefix(prefix): tensor for name, tensor in weights.items()
                                 if name.startswith(prefix)})
     except UserError as error:
         raise UserError(f'checkpoint {checkpoint} cannot be loaded: {error}') from error
     # A backbone with norm_eps='auto' keeps what it was trained with.
-    norm_eps = round(float(renamed.pop('norm_eps')), 12) if 'norm_eps' in renamed else form.norm_eps
+    norm_eps = round(float(renamed.pop('norm_eps')), 12) if 'norm_eps' in renamed else fmt.norm_eps
     fitted, table_notes = _fit_tables(backbone, renamed)
     wanted = {name: tensor for name, tensor in backbone.state_dict().items() if name != 'norm_eps'}
     fitting = {name: tensor for name, tensor in fitted.items() if name in wanted}
     missing = [name for name in wanted if name not in fitting]
     _check(fitting, wanted, [name for name in missing if not any(pattern.search(name) for pattern in allowed)],
-           f'checkpoint {checkpoint} (format {form})', type(backbone).__name__)
+           f'checkpoint {checkpoint} (format {fmt})', type(backbone).__name__)
     backbone.load_state_dict(fitting, strict=False)
 
     used = {*fitting, 'norm_eps', *(name for name in renamed if name not in fitted)}  # the last: a table that was moved
     left_over = [name for name in weights if not name.startswith(prefix)
-                 or used.isdisjoint(form.our_names(name.removeprefix(prefix)))]
+                 or used.isdisjoint(fmt.our_names(name.removeprefix(prefix)))]
     notes = [*notes, *table_notes, f'left over: {", ".join(left_over) or "nothing"}']
-    print_log(f'checkpoint {checkpoint}: format {form}, {_share(backbone, fitting)}; {"; ".join(notes)}', 'current')
+    print_log(f'checkpoint {checkpoint}: format {fmt}, {_share(backbone, fitting)}; {"; ".join(notes)}', 'current')
     parts = {name.split('.')[0] for name in wanted}
     surplus = [name for name in fitted if name not in wanted and name.split('.')[0] in parts
                and name != TABLE]  # of which there is a note
@@ -79,7 +79,7 @@ def load_pretrained(backbone: Backbone, checkpoint: str | Path, prefix: str | No
     if missing:
         print_log(f'checkpoint {checkpoint} lacks, as allow_missing allows: {", ".join(missing)}', 'current',
                   logging.WARNING)
-    backbone.meet_norm_eps(norm_eps, str(form))
+    backbone.meet_norm_eps(norm_eps, str(fmt))
 
 
 def _check(fitting: dict[str, Tensor], wanted: dict[str, Tensor], missing: list[str], what: str, where: str) -> None:

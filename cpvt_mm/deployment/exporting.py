@@ -42,13 +42,13 @@ def exported(model: nn.Module, path: Path, description: Mapping[str, str]) -> It
     """
     if path.suffix not in FORMATS:
         raise UserError(f'{path} is no name of a format: end it in {" or ".join(FORMATS)}.')
-    form = FORMATS[path.suffix]
-    form.check_installed()
+    fmt = FORMATS[path.suffix]
+    fmt.check_installed()
     check_free(path)
     with whole_file(path) as temporary:
         with _reasons(model, path.suffix):
-            form.write(temporary, export_program(model), description)
-        yield form.load(temporary)
+            fmt.write(temporary, export_program(model), description)
+        yield fmt.load(temporary)
 
 
 def export_program(model: nn.Module) -> ExportedProgram:

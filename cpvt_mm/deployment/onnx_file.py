@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.export import ExportedProgram
 
 from cpvt_mm.errors import UserError, first_line
-from cpvt_mm.models.layers.pooled import average_pool
+from cpvt_mm.models.layers.linear_sra import average_pool
 
 from .checking import Run
 

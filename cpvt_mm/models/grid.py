@@ -32,7 +32,7 @@ class Grid(NamedTuple):
         return self.height * self.width
 
 
-def centres(length: int, cell: float = 1, device: torch.device | None = None) -> Tensor:
+def token_centers(length: int, cell: float = 1, device: torch.device | None = None) -> Tensor:
     """Centres of the cells along one axis, in query tokens: `(length,)`, float32; that of query token i is i."""
     return (torch.arange(length, dtype=torch.float32, device=device) + 0.5) * cell - 0.5
 
@@ -80,7 +80,7 @@ def to_nhwc(x: Tensor) -> Tensor:
     return x.permute(0, 2, 3, 1)
 
 
-def fit(x: Tensor, height: int, width: int) -> Tensor:
+def pad_or_crop(x: Tensor, height: int, width: int) -> Tensor:
     """`(B, C, H, W)` -> `(B, C, height, width)`: zero rows below and columns on the right, or less of `x`, or `x`."""
     # A compiler would make a graph for each of the cases.
     if is_traced() or x.shape[2:] != (height, width):
@@ -95,7 +95,7 @@ def round_up(length: int, multiple: int) -> int:
     return (length - 1) // multiple * multiple + multiple
 
 
-def num_cells(size: tuple[int, int], stride: int) -> tuple[int, int]:
+def grid_size(size: tuple[int, int], stride: int) -> tuple[int, int]:
     """Rows and columns of the grid that an image of this height and width has at a stride; a begun cell counts."""
     return round_up(size[0], stride) // stride, round_up(size[1], stride) // stride
 

@@ -7,7 +7,7 @@ import torch
 from mmengine.config import Config
 
 from cpvt_mm.models.arguments import parse_arch
-from cpvt_mm.models.backbones.pyramid_cpvt import ARCHS, STRIDES, Arch, PyramidCPVT
+from cpvt_mm.models.backbones.pyramid_cpvt import ARCHS, STRIDES, PyramidArch, PyramidCPVT
 
 from .channels import adapt_heads, adapt_neck, walk
 from .errors import CannotBuild, CannotRun, CannotSwap
@@ -81,7 +81,7 @@ def _swap_in(path: tuple[str | int, ...], owner: dict[str, Any], cfg: Config, ar
     backbone = owner['backbone']
     old = probe_backbone(backbone, scope)
     stages = choose_stages(backbone['type'], old, scope)
-    widths = parse_arch(arch, Arch, ARCHS).embed_dims
+    widths = parse_arch(arch, PyramidArch, ARCHS).embed_dims
     new = Maps(tuple(widths[i] for i in stages), tuple(STRIDES[i] for i in stages))
 
     necks = owner.get('neck') or []

@@ -39,7 +39,7 @@ def test_the_weights_tell_apart_what_is_not_the_same() -> None:
     for name, parameter in reference(NANO).named_parameters():
         assert len(parameter.unique()) > 0.9 * parameter.numel(), name
     model = build_backbone(Candidate('mmseg'), NANO, 0.2).eval()
-    assert give_weights(model, PEERS['mmseg'].form, NANO)
+    assert give_weights(model, PEERS['mmseg'].format, NANO)
     with torch.no_grad():
         close = max_abs_diff(model(image), reference(NANO)(image))
         model.layers[2][1].norm1.eps = 0.1

@@ -60,14 +60,14 @@ def test_is_the_distilled_vit_of_mmpretrain(tmp_path: Path) -> None:
     torch.testing.assert_close(model(image)[0], theirs(image)[0], atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize('form', FORMATS, ids=str)
+@pytest.mark.parametrize('fmt', FORMATS, ids=str)
 @pytest.mark.parametrize('tokens', [{}, dict(cls_token=False), dict(dist_token=True)])
-def test_round_trips_of_our_weights_are_bit_exact(tokens: dict[str, bool], form: Format) -> None:
+def test_round_trips_of_our_weights_are_bit_exact(tokens: dict[str, bool], fmt: Format) -> None:
     weights = shaken(CPVT(NARROW_PLAIN, img_size=64, position_encoding=LEARNABLE, **tokens)).state_dict()
     weights['head.weight'] = torch.ones(2)
-    theirs = form.to_theirs(weights)
+    theirs = fmt.to_theirs(weights)
     assert theirs['pos_embed'].shape == (1, 16 + sum({'cls_token': True, **tokens}.values()), 48)
-    assert_same(form.to_ours(theirs), weights)
+    assert_same(fmt.to_ours(theirs), weights)
 
 
 def test_the_row_of_a_class_token_ends_up_in_the_token() -> None:
@@ -98,17 +98,17 @@ def test_tables_of_no_square_are_refused(shape: tuple[int, ...], message: str) -
         TIMM.to_ours({**weights, 'pos_embed': torch.zeros(shape)})
 
 
-@pytest.mark.parametrize('form', FORMATS, ids=str)
+@pytest.mark.parametrize('fmt', FORMATS, ids=str)
 @pytest.mark.parametrize('kwargs', [
     dict(), dict(position_encoding=None), dict(position_encoding=LEARNABLE, img_size=(64, 80)),
     dict(position_encoding=dict(type='LearnablePE', ndim=1)),
     dict(position_encoding=dict(type='LearnablePE', ndim=1, grid=(6, 8))),  # as many tokens as channels
     dict(position_encoding=[LEARNABLE, dict(type='PEG')]),
 ])
-def test_other_encodings_have_no_name_elsewhere(kwargs: dict, form: Format) -> None:
+def test_other_encodings_have_no_name_elsewhere(kwargs: dict, fmt: Format) -> None:
     weights = CPVT(NARROW_PLAIN, **kwargs).state_dict()
-    with pytest.raises(UserError, match=rf'the format {form} knows no encoding but one LearnablePE on a square grid'):
-        form.to_theirs(weights)
+    with pytest.raises(UserError, match=rf'the format {fmt} knows no encoding but one LearnablePE on a square grid'):
+        fmt.to_theirs(weights)
 
 
 @pytest.mark.parametrize('encodings', [[LEARNABLE], [dict(type='PEG'), LEARNABLE]])

@@ -12,7 +12,7 @@ from cpvt_mm.errors import UserError
 from cpvt_mm.stack import require
 from tests.conftest import GOLDEN, NARROW, golden_cases, pretrained
 
-FOREIGN = [form for form in PYRAMID_FORMATS if isinstance(form, PyramidFormat)]
+FOREIGN = [fmt for fmt in PYRAMID_FORMATS if isinstance(fmt, PyramidFormat)]
 
 
 def shaken(model: nn.Module) -> nn.Module:
@@ -65,9 +65,9 @@ def test_is_what_the_classes_of_openmmlab_are(library: str, tmp_path: Path) -> N
     expected = theirs(image)
     torch.testing.assert_close(pretrained(tmp_path / 'a.pth', norm_eps='auto')(image), expected, atol=1e-4, rtol=0)
     # In the other direction.
-    form = {'mmseg': MMSEG, 'mmpretrain': MMPRETRAIN}[library]
+    fmt = {'mmseg': MMSEG, 'mmpretrain': MMPRETRAIN}[library]
     ours = shaken(PyramidCPVT(NARROW, norm_eps=1e-5))
-    theirs.load_state_dict(form.to_theirs(ours.state_dict()))
+    theirs.load_state_dict(fmt.to_theirs(ours.state_dict()))
     torch.testing.assert_close(ours(image), theirs(image), atol=1e-4, rtol=0)
 
 
@@ -93,41 +93,41 @@ def test_norms_between_stages_are_refused(library: str, kwargs: dict, name: str,
         pretrained(tmp_path / 'a.pth')
 
 
-@pytest.mark.parametrize('form, name', [(TWINS, 'official'), (TWINS, 'timm'), (MMSEG, 'mmseg')])
-def test_round_trips_of_their_files_are_bit_exact(form: Format, name: str) -> None:
+@pytest.mark.parametrize('fmt, name', [(TWINS, 'official'), (TWINS, 'timm'), (MMSEG, 'mmseg')])
+def test_round_trips_of_their_files_are_bit_exact(fmt: Format, name: str) -> None:
     weights = torch.load(GOLDEN / f'{name}.pth', weights_only=True)
-    ours = form.to_ours(weights)
+    ours = fmt.to_ours(weights)
     assert {name for name in ours if name.startswith('stages.')} == set(PyramidCPVT(NARROW).state_dict())
-    assert_same(form.to_theirs(ours), weights)
+    assert_same(fmt.to_theirs(ours), weights)
 
 
-@pytest.mark.parametrize('form', FOREIGN, ids=str)
-def test_round_trips_of_our_weights_are_bit_exact(form: Format) -> None:
+@pytest.mark.parametrize('fmt', FOREIGN, ids=str)
+def test_round_trips_of_our_weights_are_bit_exact(fmt: Format) -> None:
     model = shaken(PyramidCPVT(NARROW, out_indices=(3,), out_norm=True))
     weights = {**model.state_dict(), 'head.fc.weight': torch.ones(2)}
-    theirs = form.to_theirs(weights)
+    theirs = fmt.to_theirs(weights)
     assert not any('stages.' in name and 'blocks' in name for name in theirs) and 'head.fc.weight' in theirs
-    assert_same(form.to_ours(theirs), weights)
+    assert_same(fmt.to_ours(theirs), weights)
 
 
-@pytest.mark.parametrize('form', FOREIGN, ids=str)
+@pytest.mark.parametrize('fmt', FOREIGN, ids=str)
 @pytest.mark.parametrize('encoding', [
     None, dict(type='RotaryPE'), dict(type='LearnablePE'), dict(type='PEG', kernel_size=5),
     dict(type='PEG', bias=False), dict(type='PEG', conv_type='full'),
     dict(type='PEG', conv_type='separable'), dict(type='PEG', num_layers=2),
     dict(type='PEG', positions=(-1,)), dict(type='PEG', positions=(0, 1)), [dict(type='PEG'), dict(type='LearnablePE')],
 ])
-def test_other_encodings_have_no_name_elsewhere(encoding: dict | list | None, form: Format) -> None:
+def test_other_encodings_have_no_name_elsewhere(encoding: dict | list | None, fmt: Format) -> None:
     weights = PyramidCPVT(NARROW, position_encoding=encoding).state_dict()
-    with pytest.raises(UserError, match=rf'the format {form} (expects|has no name for stages).*cannot be converted'):
-        form.to_theirs(weights)
+    with pytest.raises(UserError, match=rf'the format {fmt} (expects|has no name for stages).*cannot be converted'):
+        fmt.to_theirs(weights)
 
 
-@pytest.mark.parametrize('form', FOREIGN, ids=str)
-def test_norms_on_the_way_out_have_no_name_elsewhere(form: Format) -> None:
+@pytest.mark.parametrize('fmt', FOREIGN, ids=str)
+def test_norms_on_the_way_out_have_no_name_elsewhere(fmt: Format) -> None:
     weights = PyramidCPVT(NARROW, out_norm=True).state_dict()
     with pytest.raises(UserError, match=r'has no name for out_norms\.0\.weight'):
-        form.to_theirs(weights)
+        fmt.to_theirs(weights)
 
 
 def test_half_an_attention_cannot_be_converted() -> None:

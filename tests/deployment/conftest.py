@@ -23,12 +23,12 @@ def assert_files_are_right(model: nn.Module, folder: Path) -> None:
     """Exports once, and compares the files of all formats with the model at the ten sizes."""
     torch.compiler.reset()
     program = export_program(model)
-    for suffix, form in FORMATS.items():
-        assert_file_is_right(model, program, form, folder / f'model{suffix}')
+    for suffix, fmt in FORMATS.items():
+        assert_file_is_right(model, program, fmt, folder / f'model{suffix}')
 
 
-def assert_file_is_right(model: nn.Module, program: torch.export.ExportedProgram, form: ModuleType, path: Path) -> None:
-    form.write(path, program, {})
-    differences = list(compare(model, form.load(path)))
+def assert_file_is_right(model: nn.Module, program: torch.export.ExportedProgram, fmt: ModuleType, path: Path) -> None:
+    fmt.write(path, program, {})
+    differences = list(compare(model, fmt.load(path)))
     assert len(differences) == 10
     check(differences)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from cpvt_mm.models.grid import Grid, centres, on_grid, pad_to_multiple, resample, to_nchw, to_nhwc, to_patches
+from cpvt_mm.models.grid import Grid, on_grid, pad_to_multiple, resample, to_nchw, to_nhwc, to_patches, token_centers
 
 
 def test_layouts_are_views_of_the_same_memory() -> None:
@@ -26,9 +26,9 @@ def test_what_fits_is_not_copied() -> None:
 
 
 def test_cells_lie_amid_the_tokens_they_span() -> None:
-    assert centres(4).tolist() == [0, 1, 2, 3]
-    assert centres(2, 2).tolist() == [0.5, 2.5]
-    assert centres(2, 3).tolist() == [1, 4]
+    assert token_centers(4).tolist() == [0, 1, 2, 3]
+    assert token_centers(2, 2).tolist() == [0.5, 2.5]
+    assert token_centers(2, 3).tolist() == [1, 4]
 
 
 def test_class_tokens_in_front_pass_untouched() -> None:

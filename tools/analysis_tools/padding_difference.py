@@ -20,7 +20,7 @@ from cpvt_mm.benchmark.timing import cpu_seconds, interleave
 from cpvt_mm.errors import UserError, exit_on_error
 from cpvt_mm.files import write_figure, write_text
 from cpvt_mm.models.backbones.base import Backbone
-from cpvt_mm.models.grid import fit
+from cpvt_mm.models.grid import pad_or_crop
 from cpvt_mm.models.valid_sizes import Size
 from cpvt_mm.swap.writing import read_config
 
@@ -69,7 +69,7 @@ def build_all(args: argparse.Namespace) -> dict[str, nn.Module]:
 
 def time_all(models: dict[str, nn.Module], images: list[Tensor], sizes: list[Size], rounds: int) -> dict[str, dict]:
     """Seconds of a forward pass and of a step of training with the batch, the least of all rounds."""
-    batch = torch.cat([fit(image, *sizes[-1]) for image in images])
+    batch = torch.cat([pad_or_crop(image, *sizes[-1]) for image in images])
     seconds: dict[str, dict[str, float]] = {name: {} for name in models}
     for what, call, training in (('forward', features, False), ('step', train_step, True)):
         for model in models.values():

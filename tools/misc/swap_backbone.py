@@ -2,7 +2,7 @@
 import argparse
 from pathlib import Path
 
-from cpvt_mm.checkpoints.recognition import check_backbone
+from cpvt_mm.checkpoints.detecting import check_backbone
 from cpvt_mm.errors import exit_on_error
 from cpvt_mm.models.backbones.pyramid_cpvt import ARCHS
 from cpvt_mm.swap import read_config, swap_backbone, write_config

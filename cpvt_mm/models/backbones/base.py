@@ -8,12 +8,12 @@ from cpvt_mm.checkpoints.loading import load_pretrained
 from cpvt_mm.errors import UserError
 
 from ..arguments import check_names
-from .padded_batches import PaddedBatches
+from .exact_padding import ExactPadding
 
 PRETRAINED_KEYS = ('type', 'checkpoint', 'prefix', 'map_location', 'allow_missing')
 
 
-class Backbone(PaddedBatches):
+class Backbone(ExactPadding):
     """A backbone that `init_cfg=dict(type='Pretrained', ...)` fills whole, from a file of any known format.
 
     Args:
@@ -75,7 +75,7 @@ class Backbone(PaddedBatches):
         block = self._block_of(param_name[len(prefix):]) if param_name.startswith(prefix) else self.num_blocks
         return block + 1, self.num_blocks + 2
 
-    def meet_norm_eps(self, norm_eps: float | None, form: str) -> None:
+    def meet_norm_eps(self, norm_eps: float | None, fmt: str) -> None:
         """Is told the eps that the LayerNorms had when the loaded weights were trained, if known, and their format."""
 
 

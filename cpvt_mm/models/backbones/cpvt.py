@@ -19,11 +19,11 @@ from ..arguments import (
     is_sequence_of_ints,
     parse_arch,
 )
-from ..grid import Grid, num_cells, to_nchw, to_nhwc
+from ..grid import Grid, grid_size, to_nchw, to_nhwc
 from ..layers import Block, PatchEmbed, init_parameters
 from ..position_encodings import StageSpec, build_position_encodings
 from .base import Backbone, block_of
-from .padded_batches import Output
+from .exact_padding import Output
 
 OUT_TYPES = ('featmap', 'cls_token', 'gap', 'raw')
 
@@ -151,7 +151,7 @@ class CPVT(Backbone):
         self.dist_token = make_token(spec.embed_dims) if dist_token else None
         self.drop = nn.Dropout(drop_rate)
         self.position_encoding = build_position_encodings(position_encoding, StageSpec(
-            spec.embed_dims, spec.num_heads, depth, grid=num_cells((height, width), patch_size)))
+            spec.embed_dims, spec.num_heads, depth, grid=grid_size((height, width), patch_size)))
         # The rates depend on the whole depth, also where out_indices leaves blocks out.
         self.blocks = nn.ModuleList(
             Block(spec.embed_dims, spec.num_heads, spec.mlp_ratio, drop_rate=drop_rate, attn_drop_rate=attn_drop_rate,
@@ -192,13 +192,14 @@ class CPVT(Backbone):
         pooled = x[:, 0] if self.out_type == 'cls_token' else patches.mean(dim=1)
         return pooled if self.dist_token is None else (pooled, x[:, self.num_extra_tokens - 1])
 
-    def fit_output(self, out: Output, stride: int, padded: tuple[int, int], size: tuple[int, int]) -> Output:
+    def pad_or_crop_output(self, out: Output, stride: int, padded: tuple[int, int], size: tuple[int, int]) -> Output:
         if self.out_type == 'featmap':
-            return super().fit_output(out, stride, padded, size)
+            return super().pad_or_crop_output(out, stride, padded, size)
         if self.out_type == 'raw':
             extra, patches = out[:, :self.num_extra_tokens], out[:, self.num_extra_tokens:]
-            patches = to_nchw(patches.unflatten(1, num_cells(padded, stride)))
-            return torch.cat([extra, to_nhwc(super().fit_output(patches, stride, padded, size)).flatten(1, 2)], dim=1)
+            patches = to_nchw(patches.unflatten(1, grid_size(padded, stride)))
+            patches = to_nhwc(super().pad_or_crop_output(patches, stride, padded, size))
+            return torch.cat([extra, patches.flatten(1, 2)], dim=1)
         return out
 
     @property

@@ -21,7 +21,7 @@ from ..arguments import (
     is_sequence_of_ints,
     parse_arch,
 )
-from ..grid import num_cells, to_nchw, to_nhwc
+from ..grid import grid_size, to_nchw, to_nhwc
 from ..layers import Block, PatchEmbed, init_parameters
 from ..position_encodings import StageSpec, build_position_encodings
 from .base import Backbone, block_of
@@ -32,7 +32,7 @@ SR_MODES = ('conv', 'pool')
 
 
 @dataclass(frozen=True)
-class Arch:
+class PyramidArch:
     """Widths and depths of the four stages; four ints each.
 
     Attributes:
@@ -59,14 +59,14 @@ class Arch:
                 raise ValueError(f'arch: num_heads has {heads}, but must divide the embed_dims of its stage, {width}.')
 
 
-def _twins(*depths: int) -> Arch:
-    return Arch(embed_dims=(64, 128, 320, 512), depths=depths, num_heads=(1, 2, 5, 8), mlp_ratios=(8, 8, 4, 4),
+def _twins(*depths: int) -> PyramidArch:
+    return PyramidArch(embed_dims=(64, 128, 320, 512), depths=depths, num_heads=(1, 2, 5, 8), mlp_ratios=(8, 8, 4, 4),
                 sr_ratios=(8, 4, 2, 1))
 
 
 ARCHS = {
-    'nano': Arch(embed_dims=(32, 64, 128, 192), depths=(2, 2, 2, 2), num_heads=(1, 2, 4, 6), mlp_ratios=(4, 4, 4, 4),
-                 sr_ratios=(8, 4, 2, 1)),
+    'nano': PyramidArch(embed_dims=(32, 64, 128, 192), depths=(2, 2, 2, 2), num_heads=(1, 2, 4, 6),
+                        mlp_ratios=(4, 4, 4, 4), sr_ratios=(8, 4, 2, 1)),
     'tiny': _twins(2, 2, 2, 2),
     'small': _twins(3, 4, 6, 3),
     'base': _twins(3, 4, 18, 3),
@@ -174,7 +174,7 @@ class PyramidCPVT(Backbone):
                  padding: Literal['exact'] | None = None,
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None) -> None:
         super().__init__(padding, in_channels, init_cfg)
-        spec = parse_arch(arch, Arch, ARCHS)
+        spec = parse_arch(arch, PyramidArch, ARCHS)
         height, width = check_img_size(img_size)
         check_rates(drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, drop_path_rate=drop_path_rate)
         check_with_cp(with_cp)
@@ -208,7 +208,7 @@ class PyramidCPVT(Backbone):
                 num_heads=spec.num_heads[i],
                 mlp_ratio=spec.mlp_ratios[i],
                 sr_ratio=spec.sr_ratios[i],
-                grid=num_cells((height, width), STRIDES[i]),
+                grid=grid_size((height, width), STRIDES[i]),
                 position_encoding=position_encoding,
                 drop_rate=drop_rate,
                 attn_drop_rate=attn_drop_rate,
@@ -236,18 +236,18 @@ class PyramidCPVT(Backbone):
                 outs.append(to_nchw(self.out_norms[str(i)](x)).contiguous())
         return tuple(outs)
 
-    def meet_norm_eps(self, norm_eps: float | None, form: str) -> None:
+    def meet_norm_eps(self, norm_eps: float | None, fmt: str) -> None:
         """Takes it with `norm_eps='auto'`, and logs which is used; a warning where it is another one."""
         if self.norm_eps is not None and norm_eps is not None:
             self.norm_eps.fill_(norm_eps)
             self._set_norm_eps(norm_eps)
         used = self.stages[0].blocks[0].norm1.eps
         if norm_eps is None:
-            print_log(f'norm_eps is {used:g}; weights of format {form} do not tell theirs.', 'current')
+            print_log(f'norm_eps is {used:g}; weights of format {fmt} do not tell theirs.', 'current')
         elif used == norm_eps:
-            print_log(f'norm_eps is {used:g}, as models of format {form} have it.', 'current')
+            print_log(f'norm_eps is {used:g}, as models of format {fmt} have it.', 'current')
         else:
-            print_log(f'norm_eps is {used:g}, but models of format {form} have {norm_eps:g}: set '
+            print_log(f'norm_eps is {used:g}, but models of format {fmt} have {norm_eps:g}: set '
                       f"norm_eps='auto' to use its {norm_eps:g}.", 'current', logging.WARNING)
 
     def _set_norm_eps(self, norm_eps: float) -> None:

@@ -7,8 +7,8 @@ from ..grid import Grid
 from ..position_encodings import PositionEncodings
 from .attend import attend
 from .linear import Linear, linear
+from .linear_sra import LinearSRA
 from .patch_embed import PatchEmbed
-from .pooled import Pooled
 
 
 class Projected(NamedTuple):
@@ -59,7 +59,7 @@ class Attention(nn.Module):
         self.q = Linear(embed_dims, embed_dims)
         self.kv = Linear(embed_dims, 2 * embed_dims)
         if sr_mode == 'pool':
-            self.sr = Pooled(embed_dims)
+            self.sr = LinearSRA(embed_dims)
         else:
             self.sr = PatchEmbed(embed_dims, embed_dims, sr_ratio) if sr_ratio > 1 else nn.Identity()
         self.proj = Linear(embed_dims, embed_dims)
@@ -99,7 +99,7 @@ class Attention(nn.Module):
         if isinstance(self.sr, nn.Identity):
             return grid
         height, width = reduced.shape[1:3]
-        if isinstance(self.sr, Pooled):
+        if isinstance(self.sr, LinearSRA):
             return Grid(height, width, grid.height / height, grid.width / width)
         return Grid(height, width, self.sr_ratio, self.sr_ratio)
 

@@ -14,7 +14,7 @@ from ..arguments import check_keywords, check_positive
 from ..grid import round_up, to_nchw, to_nhwc
 
 
-class ChannelNorm(nn.Module):
+class LayerNorm2d(nn.Module):
     """LayerNorm over the channels of `(B, C, H, W)`; its parameters' names say `norm`, by which configs find them."""
 
     def __init__(self, channels: int) -> None:
@@ -25,7 +25,7 @@ class ChannelNorm(nn.Module):
         return to_nchw(self.norm(to_nhwc(x)))
 
 
-class Halve(nn.Module):
+class CeilMaxPool2d(nn.Module):
     """Maxima of 2 x 2 cells: `(B, C, H, W)` -> `(B, C, ceil(H / 2), ceil(W / 2))`."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -40,10 +40,10 @@ def rescale(channels: int, factor: float) -> tuple[nn.Sequential, int]:
     layers: list[nn.Module] = []
     for step in range(steps):
         if step:
-            layers += [ChannelNorm(channels), nn.GELU()]
+            layers += [LayerNorm2d(channels), nn.GELU()]
         layers.append(nn.ConvTranspose2d(channels, channels // 2, 2, stride=2))
         channels //= 2
-    layers += [Halve() for _ in range(-steps)]
+    layers += [CeilMaxPool2d() for _ in range(-steps)]
     return nn.Sequential(*layers), channels
 
 
@@ -98,9 +98,9 @@ class SimpleFeaturePyramid(BaseModule):
             self.levels.append(nn.Sequential(
                 scaling,
                 nn.Conv2d(channels, out_channels, 1, bias=False),
-                ChannelNorm(out_channels),
+                LayerNorm2d(out_channels),
                 nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False),
-                ChannelNorm(out_channels)))
+                LayerNorm2d(out_channels)))
 
     def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """`[..., (B, in_channels, h, w)]`, of which the last is taken -> `num_outs` maps `(B, out_channels, ., .)`.

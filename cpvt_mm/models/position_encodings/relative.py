@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from cpvt_mm.registry import POSITION_ENCODINGS
 
 from ..arguments import check_keywords, check_positive
-from ..grid import Grid, centres
+from ..grid import Grid, token_centers
 from .base import PositionEncoding, StageSpec
 from .cache import cached
 
@@ -13,7 +13,7 @@ from .cache import cached
 @cached
 def clipped_offsets(length: int, key_length: int, cell: float, max_distance: int, device: torch.device) -> Tensor:
     """How far each key lies from each query along one axis, in tokens, clipped: `(length, key_length)`, float32."""
-    offsets = centres(key_length, cell, device) - centres(length, device=device)[:, None]
+    offsets = token_centers(key_length, cell, device) - token_centers(length, device=device)[:, None]
     return offsets.clamp(-max_distance, max_distance)
 
 

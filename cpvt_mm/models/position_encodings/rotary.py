@@ -5,7 +5,7 @@ from torch import Tensor
 from cpvt_mm.registry import POSITION_ENCODINGS
 
 from ..arguments import check_above, check_keywords
-from ..grid import Grid, centres
+from ..grid import Grid, token_centers
 from .base import PositionEncoding, StageSpec
 from .cache import cached
 from .frequencies import frequencies
@@ -14,7 +14,7 @@ from .frequencies import frequencies
 @cached
 def rotation(length: int, cell: float, dims: int, temperature: float, device: torch.device) -> Tensor:
     """Cosines and sines of `dims / 2` angles for each cell of one axis: `(2, length, dims / 2)`, float32."""
-    angles = centres(length, cell, device)[:, None] * frequencies(dims, temperature, device)
+    angles = token_centers(length, cell, device)[:, None] * frequencies(dims, temperature, device)
     return torch.stack([angles.cos(), angles.sin()])
 
 
@@ -51,11 +51,11 @@ class RotaryPE(PositionEncoding):
         y_rotation, x_rotation = of_rows[:, :, None], of_columns[:, None]  # (2, H, 1, dims/2), (2, 1, W, dims/2)
         cells = x.unflatten(2, (grid.height, grid.width))  # (B, heads, H, W, C / heads)
         y_first, y_second, x_first, x_second = cells.chunk(4, dim=-1)
-        turned = [*turn(y_first, y_second, y_rotation), *turn(x_first, x_second, x_rotation)]
-        return torch.cat(turned, dim=-1).flatten(2, 3)
+        rotated = [*rotate(y_first, y_second, y_rotation), *rotate(x_first, x_second, x_rotation)]
+        return torch.cat(rotated, dim=-1).flatten(2, 3)
 
 
-def turn(first: Tensor, second: Tensor, cos_and_sin: Tensor) -> tuple[Tensor, Tensor]:
+def rotate(first: Tensor, second: Tensor, cos_and_sin: Tensor) -> tuple[Tensor, Tensor]:
     """Turns points of a plane, `first` and `second` their coordinates."""
     cos, sin = cos_and_sin.to(first.dtype)
     return first * cos - second * sin, first * sin + second * cos

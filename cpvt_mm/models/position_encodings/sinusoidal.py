@@ -92,6 +92,6 @@ class RandomFourierPE(PositionEncoding):
 
     def _angles(self, length: int, axis: int) -> Tensor:
         """What one axis adds to the angles: `(length, embed_dims / 2)`, float32."""
-        centres = (torch.arange(length, dtype=torch.float32, device=self.frequencies.device) + 0.5) / length
+        centers = (torch.arange(length, dtype=torch.float32, device=self.frequencies.device) + 0.5) / length
         # SAM maps coordinates to [-1, 1] before projecting them.
-        return 2 * math.pi * (2 * centres[:, None] - 1) * self.frequencies[axis].float()
+        return 2 * math.pi * (2 * centers[:, None] - 1) * self.frequencies[axis].float()

@@ -5,7 +5,7 @@ from torch import nn
 
 from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.layers import Attention, Block, DropPath, PatchEmbed
-from cpvt_mm.models.layers.pooled import Pooled, average_pool
+from cpvt_mm.models.layers.linear_sra import LinearSRA, average_pool
 from cpvt_mm.models.position_encodings import PositionEncodings
 
 NOTHING = PositionEncodings()
@@ -32,7 +32,7 @@ def test_attention_is_softmax_attention_over_the_reduced_grid(sr_ratio: int) -> 
 
 
 def test_pooled_keys_are_means_of_seven_by_seven_parts() -> None:
-    pooled, x = Pooled(6), torch.randn(2, 14, 21, 6)
+    pooled, x = LinearSRA(6), torch.randn(2, 14, 21, 6)
     means = x.unflatten(2, (7, 3)).unflatten(1, (7, 2)).mean(dim=(2, 4))
     torch.testing.assert_close(pooled(x), F.gelu(pooled.norm(pooled.proj(means))))
     assert pooled(torch.randn(1, 3, 50, 6)).shape == (1, 3, 7, 6)

@@ -13,7 +13,7 @@ from .reading import read_checkpoint, unwrap
 FORMATS = (*PYRAMID_FORMATS, *PLAIN_FORMATS)
 
 
-class Recognised(NamedTuple):
+class Detected(NamedTuple):
     """Where a checkpoint holds a backbone, and how.
 
     Attributes:
@@ -26,8 +26,8 @@ class Recognised(NamedTuple):
     others: tuple[str, ...]
 
 
-def recognise(names: Collection[str], path: object, prefix: str | None = None,
-              wanted: Collection[str] = ()) -> Recognised:
+def detect_format(names: Collection[str], path: object, prefix: str | None = None,
+              wanted: Collection[str] = ()) -> Detected:
     """Finds the backbone in a checkpoint: the one with the shortest prefix, of these the first.
 
     Args:
@@ -41,32 +41,32 @@ def recognise(names: Collection[str], path: object, prefix: str | None = None,
     """
     if prefix is not None:
         prefix = f'{prefix.removesuffix(".")}.' if prefix else ''
-    starts = [(name.removesuffix(form.signature[0]), form) for name in names for form in FORMATS
-              if name.endswith(form.signature[0])]
-    found = [(start, form) for start, form in starts
+    starts = [(name.removesuffix(fmt.signature[0]), fmt) for name in names for fmt in FORMATS
+              if name.endswith(fmt.signature[0])]
+    found = [(start, fmt) for start, fmt in starts
              if (not start or start.endswith('.')) and prefix in (None, start)
-             and all(start + name in names for name in form.signature)]
+             and all(start + name in names for name in fmt.signature)]
     # A stage of a pyramid looks like a small plain transformer.
-    found = [(start, form) for start, form in found
+    found = [(start, fmt) for start, fmt in found
              if not any(start != other and start.startswith(other) for other, _ in found)]
     if not found:
         where = f' below {prefix!r}' if prefix else ''
         first = ', '.join(list(names)[:3])
         raise UserError(f'checkpoint {path} has no backbone of a known format{where} (known are {_known()}): it has '
                         f'{first}{", ..." if len(names) > 3 else ""}.')
-    (start, form), *others = sorted(found, key=lambda pair: (pair[1].backbone not in wanted, len(pair[0])))
-    return Recognised(form, start, tuple(other for other, _ in others))
+    (start, fmt), *others = sorted(found, key=lambda pair: (pair[1].backbone not in wanted, len(pair[0])))
+    return Detected(fmt, start, tuple(other for other, _ in others))
 
 
 def check_backbone(path: str | Path) -> None:
     """Raises a UserError if a file is no checkpoint with a PyramidCPVT; a URL is not looked at."""
     if '://' not in str(path):
-        found = recognise(unwrap(read_checkpoint(path), path).tensors, path, wanted=['PyramidCPVT'])
+        found = detect_format(unwrap(read_checkpoint(path), path).tensors, path, wanted=['PyramidCPVT'])
         if found.format.backbone != 'PyramidCPVT':
             raise UserError(f'checkpoint {path} holds a {found.format.backbone} (format {found.format}), but must hold '
                             'a PyramidCPVT.')
 
 
 def _known() -> str:
-    return '; '.join(f'for {backbone} {", ".join(str(form) for form in FORMATS if form.backbone == backbone)}'
+    return '; '.join(f'for {backbone} {", ".join(str(fmt) for fmt in FORMATS if fmt.backbone == backbone)}'
                      for backbone in ('PyramidCPVT', 'CPVT'))

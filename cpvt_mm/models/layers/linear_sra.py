@@ -27,7 +27,7 @@ def _shares(length: int, parts: int, like: Tensor) -> Tensor:
     return inside.to(like.dtype) / (stop - start)
 
 
-class Pooled(nn.Module):
+class LinearSRA(nn.Module):
     """Mean over 7 x 7 parts of the grid, linear, LayerNorm, GELU (PVT v2, arXiv 2106.13797, section 3.2, "linear SRA").
 
     Parts share a row or column where the grid's sides are no multiples of 7; a side of fewer cells stays as it is.

@@ -10,7 +10,7 @@ from mmengine.model import BaseModule
 from torch import Tensor
 
 from ..arguments import check_names, check_positive
-from ..grid import fit, is_traced, num_cells, round_up
+from ..grid import grid_size, is_traced, pad_or_crop, round_up
 from ..valid_sizes import Size, by_padded_size, check_valid_sizes, valid_sizes_of
 
 # An image that is alone is padded to multiples of this: the coarsest stride, and what mmdet's configs pad to.
@@ -22,7 +22,7 @@ AUTOCAST_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 Output: TypeAlias = Tensor | tuple[Tensor, Tensor]
 
 
-class PaddedBatches(BaseModule):
+class ExactPadding(BaseModule):
     """A backbone whose `encode` is for images that fill their batch; called, it takes batches of any images.
 
     Args:
@@ -73,7 +73,7 @@ class PaddedBatches(BaseModule):
         groups = by_padded_size(sizes, PAD_SIZE_DIVISOR)
         parts = []
         for padded, members in groups.items():
-            images = [fit(x[i:i + 1, :, :sizes[i][0], :sizes[i][1]], *padded) for i in members]
+            images = [pad_or_crop(x[i:i + 1, :, :sizes[i][0], :sizes[i][1]], *padded) for i in members]
             parts.append(self._encode_alone(torch.cat(images), whole))
         order = [i for members in groups.values() for i in members]
         places = sorted(range(len(order)), key=order.__getitem__)
@@ -83,17 +83,17 @@ class PaddedBatches(BaseModule):
     def encode(self, x: Tensor) -> tuple[Output, ...]:
         """The outputs of images `(B, in_channels, H, W)` that fill the batch."""
 
-    def fit_output(self, out: Output, stride: int, padded: Size, size: Size) -> Output:
+    def pad_or_crop_output(self, out: Output, stride: int, padded: Size, size: Size) -> Output:
         """An output for images of `padded` pixels a side -> that for images of `size`: without a map's cells that are
         too many, with zeros for those that are missing.
         """
-        return fit(out, *num_cells(size, stride))
+        return pad_or_crop(out, *grid_size(size, stride))
 
     def _encode_alone(self, x: Tensor, size: Size) -> tuple[Output, ...]:
         """Outputs of images that zeros complete, of the shapes that those of images of `size` have."""
         padded = tuple(round_up(side, PAD_SIZE_DIVISOR) for side in x.shape[2:])
-        outs = self.encode(fit(x, *padded))
-        return tuple(self.fit_output(out, stride, padded, size)
+        outs = self.encode(pad_or_crop(x, *padded))
+        return tuple(self.pad_or_crop_output(out, stride, padded, size)
                      for out, stride in zip(outs, self.strides, strict=True))
 
     def _sizes(self, x: Tensor, valid_sizes: Sequence[Size] | None) -> list[Size] | None:

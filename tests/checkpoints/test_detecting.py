@@ -2,49 +2,49 @@ import pytest
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.checkpoints import plain, pyramid
+from cpvt_mm.checkpoints.detecting import FORMATS, detect_format
 from cpvt_mm.checkpoints.formats import Format
-from cpvt_mm.checkpoints.recognition import FORMATS, recognise
 from cpvt_mm.errors import UserError
 from tests.conftest import NARROW, NARROW_PLAIN
 
 
-def names_of(form: Format) -> list[str]:
+def names_of(fmt: Format) -> list[str]:
     """The names of a whole backbone in a format."""
-    if form.backbone == 'PyramidCPVT':
+    if fmt.backbone == 'PyramidCPVT':
         weights = PyramidCPVT(NARROW).state_dict()
     else:
         weights = CPVT(NARROW_PLAIN, img_size=64, position_encoding=dict(type='LearnablePE')).state_dict()
-    return list(weights if form in (pyramid.CPVT_MM, plain.CPVT_MM) else form.to_theirs(weights))
+    return list(weights if fmt in (pyramid.CPVT_MM, plain.CPVT_MM) else fmt.to_theirs(weights))
 
 
-@pytest.mark.parametrize('form', FORMATS, ids=lambda form: f'{form.backbone}-{form}')
+@pytest.mark.parametrize('fmt', FORMATS, ids=lambda fmt: f'{fmt.backbone}-{fmt}')
 @pytest.mark.parametrize('prefix', ['', 'backbone.', 'detector.backbone.'])
-def test_names_tell_format_and_prefix(prefix: str, form: Format) -> None:
-    names = ['neck.weight', *(prefix + name for name in names_of(form)), 'head.weight']
-    assert recognise(names, 'a.pth') == (form, prefix, ())
+def test_names_tell_format_and_prefix(prefix: str, fmt: Format) -> None:
+    names = ['neck.weight', *(prefix + name for name in names_of(fmt)), 'head.weight']
+    assert detect_format(names, 'a.pth') == (fmt, prefix, ())
 
 
 def test_the_first_of_the_shortest_prefixes_is_taken() -> None:
     names = [prefix + name for prefix in ('teacher.backbone.', 'student.backbone.', 'backbone.')
              for name in names_of(pyramid.TWINS)]
-    assert recognise(names, 'a.pth') == (pyramid.TWINS, 'backbone.', ('teacher.backbone.', 'student.backbone.'))
-    assert recognise([name for name in names if not name.startswith('b')], 'a.pth').prefix == 'teacher.backbone.'
+    assert detect_format(names, 'a.pth') == (pyramid.TWINS, 'backbone.', ('teacher.backbone.', 'student.backbone.'))
+    assert detect_format([name for name in names if not name.startswith('b')], 'a.pth').prefix == 'teacher.backbone.'
 
 
 @pytest.mark.parametrize('prefix', ['student.backbone', 'student.backbone.'])
 def test_a_prefix_can_be_given(prefix: str) -> None:
     names = [start + name for start in ('backbone.', 'student.backbone.') for name in names_of(pyramid.MMSEG)]
-    assert recognise(names, 'a.pth', prefix) == (pyramid.MMSEG, 'student.backbone.', ())
+    assert detect_format(names, 'a.pth', prefix) == (pyramid.MMSEG, 'student.backbone.', ())
     with pytest.raises(UserError, match=r"no backbone of a known format below 'neck\.'"):
-        recognise(names, 'a.pth', 'neck')
+        detect_format(names, 'a.pth', 'neck')
     with pytest.raises(UserError, match='no backbone of a known format '):
-        recognise(names, 'a.pth', '')
+        detect_format(names, 'a.pth', '')
 
 
 def test_other_names_are_refused_with_the_formats_and_the_first_keys() -> None:
     names = [f'layer{i}.weight' for i in range(4)]
     with pytest.raises(UserError) as caught:
-        recognise(names, 'a.pth')
+        detect_format(names, 'a.pth')
     assert str(caught.value) == (
         'checkpoint a.pth has no backbone of a known format (known are for PyramidCPVT cpvt_mm, twins or timm, mmseg, '
         'mmpretrain; for CPVT cpvt_mm, timm, mmpretrain): it has layer0.weight, layer1.weight, layer2.weight, ....')
@@ -53,16 +53,16 @@ def test_other_names_are_refused_with_the_formats_and_the_first_keys() -> None:
 def test_a_transformer_of_windows_is_none_of_them() -> None:
     """Swin's blocks are called like those of a ViT, but below a layer, which has no patch embedding."""
     with pytest.raises(UserError, match='no backbone'):
-        recognise(['patch_embed.proj.weight', 'layers.0.blocks.0.attn.qkv.weight'], 'a.pth')
+        detect_format(['patch_embed.proj.weight', 'layers.0.blocks.0.attn.qkv.weight'], 'a.pth')
 
 
 def test_a_prefix_ends_at_a_dot() -> None:
     with pytest.raises(UserError, match='no backbone'):
-        recognise([f'text_{name}' for name in names_of(plain.TIMM)], 'a.pth')
+        detect_format([f'text_{name}' for name in names_of(plain.TIMM)], 'a.pth')
 
 
 def test_of_two_classes_that_of_the_backbone_is_preferred() -> None:
     names = [*(f'a.{name}' for name in plain.CPVT_MM.signature),
              *(f'backbone.{name}' for name in pyramid.TWINS.signature)]
-    assert recognise(names, 'a.pth').prefix == 'a.'
-    assert recognise(names, 'a.pth', wanted=['PyramidCPVT']).prefix == 'backbone.'
+    assert detect_format(names, 'a.pth').prefix == 'a.'
+    assert detect_format(names, 'a.pth', wanted=['PyramidCPVT']).prefix == 'backbone.'
