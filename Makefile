@@ -9,16 +9,20 @@ export CUDA_VISIBLE_DEVICES :=
 # mmengine imports pkg_resources.
 export PYTHONWARNINGS := ignore:pkg_resources is deprecated
 
-.PHONY: demo test lint env
+.PHONY: demo test test-all lint env
 
 demo: env
 	$(RUN) tools/misc/demo.py --work-dir work_dirs/demo-$(STACK)
 
-test: env
+test: env  # what a contributor runs: without the slow ones
+	$(RUN) -m pytest --basetemp=$(ENV)/tmp -m "not slow"
+
+test-all: env
 	$(RUN) -m pytest --basetemp=$(ENV)/tmp
 
 lint: env
 	$(RUN) -m ruff check
+	$(RUN) -m mypy
 
 env:
 	tools/misc/setup_env.sh $(STACK) $(ENV)

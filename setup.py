@@ -44,6 +44,7 @@ setup(
     long_description_content_type='text/markdown',
     license='Apache-2.0',
     packages=find_packages(include=['cpvt_mm', 'cpvt_mm.*']),
+    package_data={'cpvt_mm': ['py.typed']},
     python_requires='>=3.10',
     # mmengine comes with a stack: two distributions provide it, so it cannot be named here.
     install_requires=['torch>=2.6', 'safetensors'],
