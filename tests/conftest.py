@@ -12,6 +12,7 @@ import pytest
 import torch
 from mmengine.logging import MMLogger
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cpvt_mm import CPVT, PyramidCPVT
@@ -83,20 +84,29 @@ class Operators(TorchDispatchMode):
 WITH_CP = (False, 'selective', True)
 
 
-def kept_bytes(model: nn.Module, image: Tensor) -> int:
-    """Bytes that a forward pass keeps for the backward pass, beside the parameters."""
-    storages: dict[int, int] = {}
+class Storages(TorchDispatchMode):
+    """Records the memory of all tensors that operators return."""
 
-    def pack(tensor: Tensor) -> Tensor:
-        storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes: dict[StorageWeakRef, int] = {}
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        outputs = model(image)
-    for parameter in model.parameters():
-        storages.pop(parameter.untyped_storage().data_ptr(), None)
-    assert outputs
-    return sum(storages.values())
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for tensor in torch.utils._pytree.tree_leaves(result):
+            if isinstance(tensor, Tensor):
+                storage = tensor.untyped_storage()
+                self.bytes[StorageWeakRef(storage)] = storage.nbytes()
+        return result
+
+
+def kept_bytes(model: nn.Module, run: Callable[[], object]) -> int:
+    """Bytes that live on after `run`, a forward pass of the model, beside the parameters: for the backward pass."""
+    with Storages() as storages:
+        outputs = run()
+    parameters = {StorageWeakRef(parameter.untyped_storage()) for parameter in model.parameters()}
+    assert outputs is not None  # and alive until here
+    return sum(count for ref, count in storages.bytes.items() if not ref.expired() and ref not in parameters)
 
 
 @pytest.fixture(scope='session')

@@ -18,3 +18,8 @@ ENCODINGS: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {
     'peg-separable': dict(type='PEG', conv_type='separable'),
     'peg-learnable': [dict(type='PEG'), dict(type='LearnablePE')],
 }
+
+# One for each point of the contract (see `PositionEncoding`): at the entry, after a block, tokens of queries and keys,
+# queries and keys themselves, a bias; and a list of two.
+ONE_FOR_EACH_POINT = {name: ENCODINGS[name] for name in ('learnable-2d', 'peg', 'peg-qk', 'rotary', 'relative',
+                                                         'peg-learnable')}

@@ -92,8 +92,8 @@ def collect(backbone: CPVT | PyramidCPVT, image: Tensor, names: Sequence[str]) -
     maps: dict[str, AttentionMap] = {}
 
     def keep(attn: Attention, args: tuple, name: str) -> None:
-        projected, = args
-        maps[name] = AttentionMap(projected.weights()[0], projected.grid, projected.key_grid, blocks[name][1])
+        projected = attn.project(*args)
+        maps[name] = AttentionMap(attn.weights(projected)[0], projected.grid, projected.key_grid, blocks[name][1])
 
     hooks = [blocks[name][0].attn.register_forward_pre_hook(partial(keep, name=name)) for name in names]
     try:

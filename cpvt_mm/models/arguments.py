@@ -53,6 +53,19 @@ def check_with_cp(with_cp: bool | str) -> None:
         raise ValueError(f"with_cp is {with_cp!r}, but must be False, True or 'selective'.")
 
 
+def check_eps(name: str, value: float) -> None:
+    """Raises a ValueError unless it is a float between 0 and 1."""
+    if not isinstance(value, float) or not 0 < value < 1:
+        raise ValueError(f'{name} is {value!r}, but must be a float between 0 and 1.')
+
+
+def check_frozen_stages(frozen_stages: int, count: int, parts: str) -> None:
+    """Raises a ValueError unless it is from -1 to `count`, the number of `parts` (stages or blocks) that are built."""
+    if not isinstance(frozen_stages, int) or frozen_stages not in range(-1, count + 1):
+        raise ValueError(f'frozen_stages is {frozen_stages!r}, but must be from -1 to {count}, the number of {parts} '
+                         'that out_indices needs.')
+
+
 def is_sequence_of_ints(value: object) -> bool:
     """Whether it is a list or tuple of ints; True and False are none."""
     return isinstance(value, (list, tuple)) and all(type(item) is int for item in value)

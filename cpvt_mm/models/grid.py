@@ -6,10 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-
-def is_traced() -> bool:
-    """Whether what runs is recorded to run again at other sizes: by torch.compile, torch.export or torch.jit.trace."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+from .tracing import is_known_to_be
 
 
 class Grid(NamedTuple):
@@ -63,7 +60,7 @@ def resample(table: Tensor, size: tuple[int, ...]) -> Tensor:
     Pixels are areas (align_corners off), and a smaller grid is sampled without antialiasing. A table that fits is
     returned as it is.
     """
-    if not is_traced() and table.shape[:-1] == size:
+    if is_known_to_be(table.shape[:-1], size):
         return table
     mode = 'linear' if len(size) == 1 else 'bicubic'
     channels_first = table.float().movedim(-1, 0)[None]
@@ -82,10 +79,9 @@ def to_nhwc(x: Tensor) -> Tensor:
 
 def pad_or_crop(x: Tensor, height: int, width: int) -> Tensor:
     """`(B, C, H, W)` -> `(B, C, height, width)`: zero rows below and columns on the right, or less of `x`, or `x`."""
-    # A compiler would make a graph for each of the cases.
-    if is_traced() or x.shape[2:] != (height, width):
-        return F.pad(x, (0, width - x.shape[3], 0, height - x.shape[2]))
-    return x
+    if is_known_to_be(x.shape[2:], (height, width)):
+        return x
+    return F.pad(x, (0, width - x.shape[3], 0, height - x.shape[2]))
 
 
 def round_up(length: int, multiple: int) -> int:
@@ -103,17 +99,6 @@ def grid_size(size: tuple[int, int], stride: int) -> tuple[int, int]:
 def pad_to_multiple(x: Tensor, multiple: int) -> Tensor:
     """Zero rows below and zero columns to the right, until both sides of the grid are multiples.
 
-    `(B, H, W, C)` -> `(B, ceil(H / multiple) * multiple, ceil(W / multiple) * multiple, C)`; `x` itself if they are.
+    `(B, H, W, C)` -> `(B, ceil(H / multiple) * multiple, ceil(W / multiple) * multiple, C)`; a view if they are.
     """
-    below, right = (round_up(length, multiple) - length for length in x.shape[1:3])
-    # A compiler would make a graph for each of the cases.
-    if is_traced() or below or right:
-        return F.pad(x, (0, 0, 0, right, 0, below))
-    return x
-
-
-def to_patches(x: Tensor, patch_size: int) -> Tensor:
-    """`(B, H, W, C)` -> `(B, H / patch_size, W / patch_size, patch_size * patch_size * C)`, row by row of a patch."""
-    height, width = x.shape[1] // patch_size, x.shape[2] // patch_size
-    cells = x.unflatten(2, (width, patch_size)).unflatten(1, (height, patch_size))
-    return cells.transpose(2, 3).flatten(3)
+    return to_nhwc(pad_or_crop(to_nchw(x), *(round_up(length, multiple) for length in x.shape[1:3])))

@@ -1,7 +1,16 @@
 import pytest
 import torch
 
-from cpvt_mm.models.grid import Grid, on_grid, pad_to_multiple, resample, to_nchw, to_nhwc, to_patches, token_centers
+from cpvt_mm.models.grid import (
+    Grid,
+    on_grid,
+    pad_or_crop,
+    pad_to_multiple,
+    resample,
+    to_nchw,
+    to_nhwc,
+    token_centers,
+)
 
 
 def test_layouts_are_views_of_the_same_memory() -> None:
@@ -22,7 +31,9 @@ def test_padding_adds_zeros_below_and_to_the_right() -> None:
 
 def test_what_fits_is_not_copied() -> None:
     x = torch.ones(1, 8, 4, 2)
-    assert pad_to_multiple(x, 4) is x
+    assert pad_to_multiple(x, 4).data_ptr() == x.data_ptr()
+    image = to_nchw(x)
+    assert pad_or_crop(image, 8, 4) is image
 
 
 def test_cells_lie_amid_the_tokens_they_span() -> None:
@@ -54,10 +65,3 @@ def test_a_traced_table_is_resampled_for_other_sizes() -> None:
     traced = torch.jit.trace(lambda x: resample(table, x.shape[:2]), torch.zeros(5, 6))
     for size in ((5, 6), (9, 4)):
         torch.testing.assert_close(traced(torch.zeros(size)), resample(table, size))
-
-
-def test_patches_are_read_row_by_row() -> None:
-    x = torch.arange(24).reshape(1, 4, 6, 1)
-    patches = to_patches(x, 2)
-    assert patches.shape == (1, 2, 3, 4)
-    assert patches[0, 1, 2].tolist() == [16, 17, 22, 23]

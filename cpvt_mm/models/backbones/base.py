@@ -1,5 +1,6 @@
-"""What both backbones share: how `init_cfg` is read, and which layer a parameter belongs to."""
+"""The part that both backbones share: common arguments, how `init_cfg` is read, the layer of each parameter."""
 from abc import abstractmethod
+from typing import Any, Literal, TypeAlias
 
 from mmengine.model import PretrainedInit
 from torch import nn
@@ -7,20 +8,30 @@ from torch import nn
 from cpvt_mm.checkpoints.loading import load_pretrained
 from cpvt_mm.errors import UserError
 
-from ..arguments import check_names
+from ..arguments import check_img_size, check_names, check_positive, check_rates, check_with_cp
+from ..layers import WithCp
 from .exact_padding import ExactPadding
 
 PRETRAINED_KEYS = ('type', 'checkpoint', 'prefix', 'map_location', 'allow_missing')
+
+InitCfg: TypeAlias = dict[str, Any] | list[dict[str, Any]] | None
 
 
 class Backbone(ExactPadding):
     """A backbone that `init_cfg=dict(type='Pretrained', ...)` fills whole, from a file of any known format.
 
-    Args:
-        padding: 'exact' or None, as of the subclasses.
-        in_channels: Channels of the images.
-        init_cfg: mmengine's initialisation config.
+    The arguments are those of the subclasses of the same name; they are checked here.
     """
+
+    def __init__(self, in_channels: int, img_size: int | tuple[int, int], drop_rate: float, attn_drop_rate: float,
+                 drop_path_rate: float, with_cp: WithCp, padding: Literal['exact'] | None, init_cfg: InitCfg) -> None:
+        super().__init__(padding, init_cfg)
+        check_positive('in_channels', in_channels)
+        check_rates(drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, drop_path_rate=drop_path_rate)
+        check_with_cp(with_cp)
+        self.in_channels = in_channels
+        self.img_size = check_img_size(img_size)
+        self.with_cp = with_cp
 
     @property
     @abstractmethod
@@ -74,9 +85,6 @@ class Backbone(ExactPadding):
         """
         block = self._block_of(param_name[len(prefix):]) if param_name.startswith(prefix) else self.num_blocks
         return block + 1, self.num_blocks + 2
-
-    def meet_norm_eps(self, norm_eps: float | None, fmt: str) -> None:
-        """Is told the eps that the LayerNorms had when the loaded weights were trained, if known, and their format."""
 
 
 def block_of(stage: nn.Module, name: str) -> int:

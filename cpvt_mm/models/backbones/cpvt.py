@@ -10,19 +10,18 @@ from torch import Tensor, nn
 from cpvt_mm.registry import MODELS
 
 from ..arguments import (
-    check_img_size,
+    check_frozen_stages,
     check_keywords,
     check_names,
     check_positive,
-    check_rates,
-    check_with_cp,
     is_sequence_of_ints,
     parse_arch,
 )
 from ..grid import Grid, grid_size, to_nchw, to_nhwc
-from ..layers import Block, PatchEmbed, init_parameters
+from ..layers import Block, PatchEmbed, WithCp, init_parameters
+from ..layers.checkpointing import run_block
 from ..position_encodings import StageSpec, build_position_encodings
-from .base import Backbone, block_of
+from .base import Backbone, InitCfg, block_of
 from .exact_padding import Output
 
 OUT_TYPES = ('featmap', 'cls_token', 'gap', 'raw')
@@ -75,8 +74,8 @@ class CPVT(Backbone):
     Args:
         arch: 'tiny', 'small', 'base', or a dict with `embed_dims`, `depth`, `num_heads` and, if not 4, `mlp_ratio`.
             Defaults to 'tiny'.
-        img_size: Pixels, a side or height and width: what position tables are made for. It limits nothing else.
-            Defaults to 224.
+        img_size: Reference image size for learned position tables, in pixels, a side or height and width; inputs may
+            have any size. Defaults to 224.
         patch_size: Pixels a side. Defaults to 16.
         in_channels: Channels of the image. Defaults to 3.
         cls_token: Whether a class token is in front of the patches. No position encoding reaches it. Defaults to True.
@@ -92,8 +91,8 @@ class CPVT(Backbone):
         drop_path_rate: Stochastic depth of the last block; rises linearly from 0. Defaults to 0.
         frozen_stages: -1 freezes nothing, 0 the patch embedding, the tokens and the position encoding, which all blocks
             share, n >= 1 also the first n blocks: no gradient, eval mode. Defaults to -1.
-        with_cp: What the backward pass computes again to save memory. False: nothing, but GELUs on a CPU; 'selective':
-            all but attention and the projection after it; True: whole blocks. Defaults to False.
+        with_cp: Activation checkpointing. False: none. 'selective': the backward pass computes the blocks again, except
+            their attention. True: it computes whole blocks again. Defaults to False.
         padding: 'exact': features of an image in a padded batch are those it has alone (see `forward`). Defaults to
             None: they depend on the sizes of its neighbours, as in other backbones.
         init_cfg: mmengine's initialisation config; type 'Pretrained' takes the arguments of `load_pretrained`.
@@ -115,15 +114,12 @@ class CPVT(Backbone):
                  out_type: Literal['featmap', 'cls_token', 'gap', 'raw'] = 'featmap',
                  position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None = dict(type='PEG'),
                  drop_rate: float = 0., attn_drop_rate: float = 0., drop_path_rate: float = 0.,
-                 frozen_stages: int = -1, with_cp: bool | Literal['selective'] = False,
+                 frozen_stages: int = -1, with_cp: WithCp = False,
                  padding: Literal['exact'] | None = None,
-                 init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None) -> None:
-        super().__init__(padding, in_channels, init_cfg)
+                 init_cfg: InitCfg = None) -> None:
+        super().__init__(in_channels, img_size, drop_rate, attn_drop_rate, drop_path_rate, with_cp, padding, init_cfg)
         spec = parse_arch(arch, PlainArch, PLAIN_ARCHS)
-        height, width = check_img_size(img_size)
         check_positive('patch_size', patch_size)
-        check_rates(drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, drop_path_rate=drop_path_rate)
-        check_with_cp(with_cp)
         check_names('an out_type of CPVT', [out_type], OUT_TYPES)
         if out_type == 'cls_token' and not cls_token:
             raise ValueError("out_type is 'cls_token', but cls_token is False: set it to True, or take 'gap'.")
@@ -135,9 +131,7 @@ class CPVT(Backbone):
         if not indices or list(indices) != sorted(set(indices)):
             raise ValueError(f'out_indices is {out_indices!r}, but must name at least one block, in increasing order.')
         depth = indices[-1] + 1
-        if not isinstance(frozen_stages, int) or frozen_stages not in range(-1, depth + 1):
-            raise ValueError(f'frozen_stages is {frozen_stages!r}, but must be from -1 to {depth}, the number of '
-                             'blocks that out_indices needs.')
+        check_frozen_stages(frozen_stages, depth, 'blocks')
 
         self.out_indices = indices
         self.out_type = out_type
@@ -151,11 +145,11 @@ class CPVT(Backbone):
         self.dist_token = make_token(spec.embed_dims) if dist_token else None
         self.drop = nn.Dropout(drop_rate)
         self.position_encoding = build_position_encodings(position_encoding, StageSpec(
-            spec.embed_dims, spec.num_heads, depth, grid=grid_size((height, width), patch_size)))
+            spec.embed_dims, spec.num_heads, depth, grid=grid_size(self.img_size, patch_size)))
         # The rates depend on the whole depth, also where out_indices leaves blocks out.
         self.blocks = nn.ModuleList(
             Block(spec.embed_dims, spec.num_heads, spec.mlp_ratio, drop_rate=drop_rate, attn_drop_rate=attn_drop_rate,
-                  drop_path_rate=drop_path_rate * i / max(spec.depth - 1, 1), with_cp=with_cp) for i in range(depth))
+                  drop_path_rate=drop_path_rate * i / max(spec.depth - 1, 1)) for i in range(depth))
         self.norm = nn.LayerNorm(spec.embed_dims, eps=1e-6) if depth == spec.depth else nn.Identity()
         self.apply(init_parameters)
         self._freeze()
@@ -176,8 +170,8 @@ class CPVT(Backbone):
         x = self.drop(torch.cat([*extra, x], dim=1))
         outs = []
         for index, block in enumerate(self.blocks):
-            x = block(x, self.position_encoding, index, grid)
-            x = self.position_encoding.after_block(x, index, grid)
+            x = run_block(block, self.with_cp, x, self.position_encoding, index, grid)
+            x = self.position_encoding.after_block(x, index, grid)  # after block 0 the PEG: x + conv(x)
             if index in self.out_indices:
                 outs.append(self._output(self.norm(x) if block is self.blocks[-1] else x, grid))
         return tuple(outs)

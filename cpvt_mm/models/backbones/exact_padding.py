@@ -1,4 +1,4 @@
-"""Batches of images of several sizes."""
+"""Batches of images of several sizes: the option `padding='exact'`."""
 import logging
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from mmengine.logging import print_log
 from mmengine.model import BaseModule
 from torch import Tensor
 
-from ..arguments import check_names, check_positive
-from ..grid import grid_size, is_traced, pad_or_crop, round_up
+from ..grid import grid_size, pad_or_crop, round_up
+from ..tracing import is_traced
 from ..valid_sizes import Size, by_padded_size, check_valid_sizes, valid_sizes_of
 
 # An image that is alone is padded to multiples of this: the coarsest stride, and what mmdet's configs pad to.
@@ -26,24 +26,23 @@ class ExactPadding(BaseModule):
     """A backbone whose `encode` is for images that fill their batch; called, it takes batches of any images.
 
     Args:
-        padding: 'exact' or None, as of the subclasses.
-        in_channels: Channels of the images.
+        padding: 'exact' or None, see the subclasses.
         init_cfg: mmengine's initialisation config.
     """
 
+    in_channels: int
     strides: tuple[int, ...]
 
-    def __init__(self, padding: Literal['exact'] | None, in_channels: int,
+    def __init__(self, padding: Literal['exact'] | None,
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None) -> None:
         super().__init__(init_cfg)
-        check_names('a padding', [padding], (None, 'exact'))
-        check_positive('in_channels', in_channels)
+        if padding not in (None, 'exact'):
+            raise ValueError(f"padding is {padding!r}, but must be None or 'exact'.")
         self.padding = padding
-        self.in_channels = in_channels
         self._has_warned = False
 
     def forward(self, x: Tensor, valid_sizes: Sequence[Size] | None = None) -> tuple[Output, ...]:
-        """Images -> outputs, as of `encode`.
+        """Images -> outputs, in the shapes that `encode` tells.
 
         With `padding='exact'` the outputs of an image are those it has alone, at the top left, and zeros elsewhere;
         alone means that zeros complete it to the next multiples of 32 pixels. This holds for every position encoding.
@@ -97,7 +96,7 @@ class ExactPadding(BaseModule):
                      for out, stride in zip(outs, self.strides, strict=True))
 
     def _sizes(self, x: Tensor, valid_sizes: Sequence[Size] | None) -> list[Size] | None:
-        """Of the images, as far as somebody tells."""
+        """The sizes of the images without padding; None if nobody tells them."""
         sizes = valid_sizes_of(x) if valid_sizes is None else valid_sizes
         if sizes is not None:
             return check_valid_sizes(sizes, x)

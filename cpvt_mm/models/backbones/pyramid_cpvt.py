@@ -1,30 +1,28 @@
 """The pyramid CPVT: four stages, a PEG in each."""
-import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import torch
-from mmengine.logging import print_log
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from torch import Tensor, nn
 
 from cpvt_mm.registry import MODELS
 
 from ..arguments import (
-    check_img_size,
+    check_eps,
+    check_frozen_stages,
     check_keywords,
     check_names,
     check_positive,
-    check_rates,
-    check_with_cp,
     is_sequence_of_ints,
     parse_arch,
 )
 from ..grid import grid_size, to_nchw, to_nhwc
-from ..layers import Block, PatchEmbed, init_parameters
+from ..layers import Block, PatchEmbed, WithCp, init_parameters
+from ..layers.checkpointing import run_block
 from ..position_encodings import StageSpec, build_position_encodings
-from .base import Backbone, block_of
+from .base import Backbone, InitCfg, block_of
 
 PATCH_SIZES = (4, 2, 2, 2)
 STRIDES = (4, 8, 16, 32)
@@ -61,7 +59,7 @@ class PyramidArch:
 
 def _twins(*depths: int) -> PyramidArch:
     return PyramidArch(embed_dims=(64, 128, 320, 512), depths=depths, num_heads=(1, 2, 5, 8), mlp_ratios=(8, 8, 4, 4),
-                sr_ratios=(8, 4, 2, 1))
+                       sr_ratios=(8, 4, 2, 1))
 
 
 ARCHS = {
@@ -75,7 +73,7 @@ ARCHS = {
 
 
 class PyramidStage(nn.Module):
-    """Patch embedding, then the blocks, with what the position encoding does at its four points.
+    """Patch embedding, then the blocks, with a PEG or another position encoding between them.
 
     Args:
         in_channels: Channels of the input grid.
@@ -85,26 +83,28 @@ class PyramidStage(nn.Module):
         mlp_ratio: Width of an MLP in units of `embed_dims`.
         sr_ratio: Reduction of the key grid per side.
         grid: Rows and columns of tokens that an image of the backbone's `img_size` has here.
-        position_encoding: As of the backbone.
+        position_encoding: See `PyramidCPVT`.
         drop_rate: Dropout after the patch embedding and after projections.
         attn_drop_rate: Dropout of attention weights.
         drop_path_rates: Stochastic depth of each block; as many as there are blocks.
-        with_cp: As of the backbone.
-        sr_mode: As of the backbone.
+        norm_eps: The eps of the LayerNorms in the blocks.
+        with_cp: See `PyramidCPVT`.
+        sr_mode: See `PyramidCPVT`.
     """
 
     def __init__(self, in_channels: int, embed_dims: int, patch_size: int, num_heads: int, mlp_ratio: int,
                  sr_ratio: int, grid: tuple[int, int],
                  position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None, drop_rate: float,
-                 attn_drop_rate: float, drop_path_rates: Sequence[float], with_cp: bool | Literal['selective'],
+                 attn_drop_rate: float, drop_path_rates: Sequence[float], norm_eps: float, with_cp: WithCp,
                  sr_mode: Literal['conv', 'pool']) -> None:
         super().__init__()
+        self.with_cp = with_cp
         self.patch_embed = PatchEmbed(in_channels, embed_dims, patch_size)
         self.drop = nn.Dropout(drop_rate)
         self.position_encoding = build_position_encodings(
             position_encoding, StageSpec(embed_dims, num_heads, depth=len(drop_path_rates), grid=grid))
         self.blocks = nn.ModuleList(
-            Block(embed_dims, num_heads, mlp_ratio, sr_ratio, drop_rate, attn_drop_rate, rate, with_cp, sr_mode=sr_mode)
+            Block(embed_dims, num_heads, mlp_ratio, sr_ratio, drop_rate, attn_drop_rate, rate, norm_eps, sr_mode)
             for rate in drop_path_rates)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -112,8 +112,8 @@ class PyramidStage(nn.Module):
         x = self.drop(self.patch_embed(x))
         x = self.position_encoding.at_entry(x)
         for index, block in enumerate(self.blocks):
-            x = block(x, self.position_encoding, index)
-            x = self.position_encoding.after_block(x, index)
+            x = run_block(block, self.with_cp, x, self.position_encoding, index)
+            x = self.position_encoding.after_block(x, index)  # after block 0 the PEG: x + conv(x)
         return x
 
 
@@ -129,8 +129,8 @@ class PyramidCPVT(Backbone):
     Args:
         arch: 'nano' (for trials on a CPU), 'tiny', 'small', 'base', 'large', or a dict with `embed_dims`, `depths`,
             `num_heads`, `mlp_ratios` and `sr_ratios`, four ints each. Defaults to 'small'.
-        img_size: Pixels, a side or height and width: what position tables are made for. It limits nothing else.
-            Defaults to 224.
+        img_size: Reference image size for learned position tables, in pixels, a side or height and width; inputs may
+            have any size. Defaults to 224.
         in_channels: Channels of the image. Defaults to 3.
         out_indices: Stages whose maps are returned, in increasing order; later stages are not built.
             Defaults to (0, 1, 2, 3).
@@ -140,13 +140,13 @@ class PyramidCPVT(Backbone):
         attn_drop_rate: Dropout of attention weights. Defaults to 0.
         drop_path_rate: Stochastic depth of the last of all blocks; rises linearly from 0. Defaults to 0.
         out_norm: Whether a LayerNorm follows each returned stage. Defaults to False.
-        norm_eps: Of the LayerNorms in the blocks and after stages; those of patch embeddings and of the reduction have
-            1e-5. 'auto' is 1e-6 and, where a checkpoint is loaded, what its format was trained with: 1e-5 for those of
-            mmseg and mmpretrain. Defaults to 1e-6, the original's.
+        norm_eps: The eps of the LayerNorms in the blocks and after stages; those of patch embeddings and of the spatial
+            reduction have 1e-5. Weights that were trained with mmseg's `PCPVT` need 1e-5. Defaults to 1e-6, the
+            original's.
         frozen_stages: -1 freezes nothing, 0 the first patch embedding, n >= 1 the first n stages: they get no
             gradient and stay in eval mode. Defaults to -1.
-        with_cp: What the backward pass computes again to save memory. False: nothing, but GELUs on a CPU; 'selective':
-            all but attention and the projection after it; True: whole blocks. Defaults to False.
+        with_cp: Activation checkpointing. False: none. 'selective': the backward pass computes the blocks again, except
+            their attention. True: it computes whole blocks again. Defaults to False.
         sr_mode: How keys and values are reduced: 'conv', by the arch's `sr_ratios`, so that attention grows with the
             square of the pixels; or 'pool', to 7 x 7 in every stage (PVT v2, arXiv 2106.13797, section 3.2), so that it
             grows with the pixels. Defaults to 'conv'.
@@ -169,15 +169,13 @@ class PyramidCPVT(Backbone):
                  in_channels: int = 3, out_indices: Sequence[int] = (0, 1, 2, 3),
                  position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None = dict(type='PEG'),
                  drop_rate: float = 0., attn_drop_rate: float = 0., drop_path_rate: float = 0.,
-                 out_norm: bool = False, norm_eps: float | Literal['auto'] = 1e-6, frozen_stages: int = -1,
-                 with_cp: bool | Literal['selective'] = False, sr_mode: Literal['conv', 'pool'] = 'conv',
+                 out_norm: bool = False, norm_eps: float = 1e-6, frozen_stages: int = -1,
+                 with_cp: WithCp = False, sr_mode: Literal['conv', 'pool'] = 'conv',
                  padding: Literal['exact'] | None = None,
-                 init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None) -> None:
-        super().__init__(padding, in_channels, init_cfg)
+                 init_cfg: InitCfg = None) -> None:
+        super().__init__(in_channels, img_size, drop_rate, attn_drop_rate, drop_path_rate, with_cp, padding, init_cfg)
         spec = parse_arch(arch, PyramidArch, ARCHS)
-        height, width = check_img_size(img_size)
-        check_rates(drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, drop_path_rate=drop_path_rate)
-        check_with_cp(with_cp)
+        check_eps('norm_eps', norm_eps)
         check_names('an sr_mode of PyramidCPVT', [sr_mode], SR_MODES)
         stages = range(len(STRIDES))
         if (not is_sequence_of_ints(out_indices) or not out_indices
@@ -185,15 +183,11 @@ class PyramidCPVT(Backbone):
             raise ValueError(f'out_indices is {out_indices!r}, but must be a sequence of increasing stages from 0 to '
                              f'{stages[-1]}.')
         num_stages = out_indices[-1] + 1
-        if not isinstance(frozen_stages, int) or frozen_stages not in range(-1, num_stages + 1):
-            raise ValueError(f'frozen_stages is {frozen_stages!r}, but must be from -1 to {num_stages}, the number of '
-                             'stages that out_indices needs.')
-
-        if norm_eps != 'auto' and (not isinstance(norm_eps, float) or not 0 < norm_eps < 1):
-            raise ValueError(f"norm_eps is {norm_eps!r}, but must be a float between 0 and 1, or 'auto'.")
+        check_frozen_stages(frozen_stages, num_stages, 'stages')
 
         self.out_indices = tuple(out_indices)
         self.frozen_stages = frozen_stages
+        self.norm_eps = norm_eps
         self.out_channels = tuple(spec.embed_dims[i] for i in out_indices)
         self.strides = tuple(STRIDES[i] for i in out_indices)
 
@@ -208,20 +202,18 @@ class PyramidCPVT(Backbone):
                 num_heads=spec.num_heads[i],
                 mlp_ratio=spec.mlp_ratios[i],
                 sr_ratio=spec.sr_ratios[i],
-                grid=grid_size((height, width), STRIDES[i]),
+                grid=grid_size(self.img_size, STRIDES[i]),
                 position_encoding=position_encoding,
                 drop_rate=drop_rate,
                 attn_drop_rate=attn_drop_rate,
                 drop_path_rates=drop_path_rates[sum(spec.depths[:i]):sum(spec.depths[:i + 1])],
+                norm_eps=norm_eps,
                 with_cp=with_cp,
                 sr_mode=sr_mode) for i in range(num_stages))
         self.out_norms = nn.ModuleDict({
-            str(i): nn.LayerNorm(spec.embed_dims[i]) if out_norm else nn.Identity()
+            str(i): nn.LayerNorm(spec.embed_dims[i], eps=norm_eps) if out_norm else nn.Identity()
             for i in out_indices
         })
-        # A buffer, so that checkpoints keep it: init_cfg is not read again for testing.
-        self.register_buffer('norm_eps', torch.tensor(1e-6) if norm_eps == 'auto' else None)
-        self._set_norm_eps(1e-6 if norm_eps == 'auto' else norm_eps)
         self.apply(init_parameters)
         self._freeze()
 
@@ -235,30 +227,6 @@ class PyramidCPVT(Backbone):
                 # mmcv's RoIAlign reads its input as if it were contiguous NCHW, so a view would not do.
                 outs.append(to_nchw(self.out_norms[str(i)](x)).contiguous())
         return tuple(outs)
-
-    def meet_norm_eps(self, norm_eps: float | None, fmt: str) -> None:
-        """Takes it with `norm_eps='auto'`, and logs which is used; a warning where it is another one."""
-        if self.norm_eps is not None and norm_eps is not None:
-            self.norm_eps.fill_(norm_eps)
-            self._set_norm_eps(norm_eps)
-        used = self.stages[0].blocks[0].norm1.eps
-        if norm_eps is None:
-            print_log(f'norm_eps is {used:g}; weights of format {fmt} do not tell theirs.', 'current')
-        elif used == norm_eps:
-            print_log(f'norm_eps is {used:g}, as models of format {fmt} have it.', 'current')
-        else:
-            print_log(f'norm_eps is {used:g}, but models of format {fmt} have {norm_eps:g}: set '
-                      f"norm_eps='auto' to use its {norm_eps:g}.", 'current', logging.WARNING)
-
-    def _set_norm_eps(self, norm_eps: float) -> None:
-        norms = [norm for stage in self.stages for block in stage.blocks for norm in (block.norm1, block.norm2)]
-        for norm in (*norms, *self.out_norms.values()):
-            norm.eps = norm_eps
-
-    def _load_from_state_dict(self, *args: Any) -> None:
-        super()._load_from_state_dict(*args)
-        if self.norm_eps is not None:
-            self._set_norm_eps(round(float(self.norm_eps), 12))  # of 32 bits
 
     @property
     def num_blocks(self) -> int:

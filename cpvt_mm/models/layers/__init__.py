@@ -1,7 +1,9 @@
 from .attention import Attention
-from .block import MLP, Block
+from .block import Block
+from .checkpointing import WithCp
 from .drop_path import DropPath
 from .init import init_parameters
+from .mlp import MLP
 from .patch_embed import PatchEmbed
 
-__all__ = ['MLP', 'Attention', 'Block', 'DropPath', 'PatchEmbed', 'init_parameters']
+__all__ = ['MLP', 'Attention', 'Block', 'DropPath', 'PatchEmbed', 'WithCp', 'init_parameters']

@@ -1,26 +1,25 @@
-"""Multi-head attention over a token grid, keys and values on a coarser one or on the same."""
+"""Multi-head attention over a token grid, with keys and values on the same grid or on a coarser one."""
 from typing import Literal, NamedTuple
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..grid import Grid
 from ..position_encodings import PositionEncodings
-from .attend import attend
-from .linear import Linear, linear
 from .linear_sra import LinearSRA
 from .patch_embed import PatchEmbed
 
 
 class Projected(NamedTuple):
-    """What attention works on, E class tokens in front of either grid.
+    """The tensors that attention works on. E class tokens are in front of either grid.
 
     Attributes:
         q: Queries, `(B, heads, E + H * W, C / heads)`.
         k: Keys, `(B, heads, E + H' * W', C / heads)`.
         v: Values, of the shape of `k`.
         bias: Added to the logits; broadcastable to `(B, heads, E + H * W, E + H' * W')`, or None.
-        grid: Of the queries.
-        key_grid: Of keys and values.
+        grid: The grid of the queries.
+        key_grid: The grid of keys and values.
     """
     q: Tensor
     k: Tensor
@@ -29,17 +28,13 @@ class Projected(NamedTuple):
     grid: Grid
     key_grid: Grid
 
-    def weights(self) -> Tensor:
-        """Attention of each query to each key, to look at: `(B, heads, E + H * W, E + H' * W')`; sums to 1."""
-        logits = self.q @ self.k.mT * self.q.shape[-1]**-0.5
-        return (logits if self.bias is None else logits + self.bias).softmax(dim=-1)
-
 
 class Attention(nn.Module):
-    """Attention whose keys and values may come from a reduced grid (PVT, arXiv 2102.12122, section 3.3).
+    """Spatial-reduction attention: keys and values come from a reduced grid (PVT, arXiv 2102.12122, section 3.3).
 
-    Queries times keys are never held in memory (see `attend`), except with `attn_drop_rate > 0` on the CPU, or with a
-    position encoding that adds a bias to the logits and learns it.
+    `torch.nn.functional.scaled_dot_product_attention` computes it, so queries times keys are not held in memory where
+    torch has a fused kernel: everywhere but with a bias that is learnt, or with dropout on a CPU. Fused kernels have no
+    second derivative: for one, run inside `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`.
 
     Args:
         embed_dims: Channels of a token.
@@ -56,46 +51,52 @@ class Attention(nn.Module):
         self.num_heads = num_heads
         self.sr_ratio = sr_ratio
         self.attn_drop_rate = attn_drop_rate
-        self.q = Linear(embed_dims, embed_dims)
-        self.kv = Linear(embed_dims, 2 * embed_dims)
+        self.q = nn.Linear(embed_dims, embed_dims)
+        self.kv = nn.Linear(embed_dims, 2 * embed_dims)
+        self.sr: nn.Module
         if sr_mode == 'pool':
             self.sr = LinearSRA(embed_dims)
         else:
             self.sr = PatchEmbed(embed_dims, embed_dims, sr_ratio) if sr_ratio > 1 else nn.Identity()
-        self.proj = Linear(embed_dims, embed_dims)
+        self.proj = nn.Linear(embed_dims, embed_dims)
         self.drop = nn.Dropout(drop_rate)
 
-    def project(self, x: Tensor, qk: Tensor, position_encoding: PositionEncodings, index: int,
-                grid: Grid | None = None) -> Projected:
-        """Makes queries, keys and values.
+    def forward(self, x: Tensor, position_encoding: PositionEncodings, index: int, grid: Grid | None = None,
+                qk: Tensor | None = None) -> Tensor:
+        """`(B, H, W, C)` -> `(B, H, W, C)`, or with `grid` `(B, E + H * W, C)` -> the same.
 
         Args:
-            x: Tokens, `(B, H, W, C)`, or with `grid` `(B, E + H * W, C)`; E class tokens need an `sr_ratio` of 1.
-            qk: The tokens that queries and keys are made of, most often `x` itself.
-            position_encoding: That of the stage.
-            index: Of the block.
-            grid: That of the tokens where `x` is a sequence. Defaults to None: `x` is the grid.
+            x: Tokens; a grid, or a sequence with E class tokens in front, which needs an `sr_ratio` of 1.
+            position_encoding: The encodings of the stage.
+            index: The place of the block in the stage.
+            grid: The grid of the tokens where `x` is a sequence. Defaults to None: `x` is the grid.
+            qk: The tokens that queries and keys are made of, in the shape of `x`. Defaults to None: `x`.
         """
+        projected = self.project(x, position_encoding, index, grid, qk)
+        drop_rate = self.attn_drop_rate if self.training else 0.
+        out = F.scaled_dot_product_attention(*projected[:3], attn_mask=projected.bias, dropout_p=drop_rate)
+        return self.drop(self.proj(out.transpose(1, 2).reshape(x.shape)))
+
+    def weights(self, projected: Projected) -> Tensor:
+        """The attention of each query to each key: `(B, heads, E + H * W, E + H' * W')`; over the keys it sums to 1."""
+        logits = projected.q @ projected.k.mT * projected.q.shape[-1]**-0.5
+        return (logits if projected.bias is None else logits + projected.bias).softmax(dim=-1)
+
+    def project(self, x: Tensor, position_encoding: PositionEncodings, index: int, grid: Grid | None = None,
+                qk: Tensor | None = None) -> Projected:
+        """Makes queries, keys and values. The arguments are those of `forward`."""
         reduced = self.sr(x)
-        if qk is x:
-            k, v = self.kv(reduced).chunk(2, dim=-1)
-        else:
-            (k_weight, v_weight), (k_bias, v_bias) = self.kv.weight.chunk(2), self.kv.bias.chunk(2)
-            k, v = linear(self.sr(qk), k_weight, k_bias), linear(reduced, v_weight, v_bias)
+        k, v = self.kv(reduced).chunk(2, dim=-1)
+        if qk is not None:
+            k, _ = self.kv(self.sr(qk)).chunk(2, dim=-1)
         grid = grid or Grid(*x.shape[1:3])
         key_grid = self._key_grid(grid, reduced)
-        q, k, v = map(self._split_heads, (self.q(qk), k, v))
+        q, k, v = map(self._split_heads, (self.q(x if qk is None else qk), k, v))
         q, k = position_encoding.encode_qk(q, grid), position_encoding.encode_qk(k, key_grid)
         return Projected(q, k, v, position_encoding.attention_bias(q, index, grid, key_grid), grid, key_grid)
 
-    def forward(self, projected: Projected) -> Tensor:
-        """What `project` makes -> `(B, E + H * W, C)`."""
-        q, k, v, bias = projected[:4]
-        out = attend(q, k, v, bias, self.attn_drop_rate if self.training else 0.)
-        return self.drop(self.proj(out.transpose(1, 2).flatten(2)))
-
     def _key_grid(self, grid: Grid, reduced: Tensor) -> Grid:
-        """That of the reduced tokens, placed in the grid of the queries."""
+        """The grid of the reduced tokens, placed in the grid of the queries."""
         if isinstance(self.sr, nn.Identity):
             return grid
         height, width = reduced.shape[1:3]

@@ -3,19 +3,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..grid import is_traced, to_nchw, to_nhwc
-from .linear import Linear
-
 POOL_SIZE = 7
 
 
 def average_pool(x: Tensor, size: tuple[int, int]) -> Tensor:
-    """What `F.adaptive_avg_pool2d` computes, as products with matrices, so that sides and `size` may be symbols.
+    """Means over parts of a grid, as `F.adaptive_avg_pool2d` has them: `(B, H, W, C)` -> `(B, *size, C)`.
 
-    `(..., H, W)` -> `(..., *size)`.
+    Two products with matrices. They can be exported for sides that are not known, and their gradient is deterministic
+    on a GPU; neither holds for torch's own.
     """
-    rows, columns = (_shares(length, parts, x) for length, parts in zip(x.shape[-2:], size, strict=True))
-    return rows @ x @ columns.mT
+    rows, columns = (_shares(length, parts, x) for length, parts in zip(x.shape[1:3], size, strict=True))
+    return torch.einsum('qw,bpwc->bpqc', columns, torch.einsum('ph,bhwc->bpwc', rows, x))
 
 
 def _shares(length: int, parts: int, like: Tensor) -> Tensor:
@@ -34,17 +32,16 @@ class LinearSRA(nn.Module):
 
     Args:
         embed_dims: Channels of a token.
-        eps: Of the LayerNorm. Defaults to 1e-5.
+        eps: The eps of the LayerNorm. Defaults to 1e-5.
     """
 
     def __init__(self, embed_dims: int, eps: float = 1e-5) -> None:
         super().__init__()
-        self.proj = Linear(embed_dims, embed_dims)
+        self.proj = nn.Linear(embed_dims, embed_dims)
         self.norm = nn.LayerNorm(embed_dims, eps=eps)
 
     def forward(self, x: Tensor) -> Tensor:
         """`(B, H, W, C)` -> `(B, min(H, 7), min(W, 7), C)`."""
-        size = tuple(min(side, POOL_SIZE) for side in x.shape[1:3])
-        # Torch's own cannot be exported to sizes that are not known.
-        pool = average_pool if is_traced() else F.adaptive_avg_pool2d
-        return F.gelu(self.norm(self.proj(to_nhwc(pool(to_nchw(x), size)))))
+        height, width = x.shape[1:3]
+        pooled = average_pool(x, (min(height, POOL_SIZE), min(width, POOL_SIZE)))
+        return F.gelu(self.norm(self.proj(pooled)))

@@ -1,8 +1,8 @@
 """Patches to tokens: the entry of a stage, and the reduction of keys and values inside attention."""
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..grid import is_traced, pad_to_multiple, to_nchw, to_nhwc, to_patches
+from ..grid import pad_to_multiple, to_nchw, to_nhwc
+from ..tracing import PatchConv2d
 
 
 class PatchEmbed(nn.Module):
@@ -16,7 +16,7 @@ class PatchEmbed(nn.Module):
         in_channels: Channels of the input grid.
         embed_dims: Channels of a token.
         patch_size: Kernel and stride of the convolution, in cells of the input grid.
-        eps: Of the LayerNorm. Defaults to 1e-5, as in the original (its blocks use 1e-6).
+        eps: The eps of the LayerNorm. Defaults to 1e-5, as in the original (its blocks use 1e-6).
         norm: Whether there is a LayerNorm. Defaults to True.
     """
 
@@ -24,14 +24,10 @@ class PatchEmbed(nn.Module):
                  norm: bool = True) -> None:
         super().__init__()
         self.patch_size = patch_size
-        self.proj = nn.Conv2d(in_channels, embed_dims, patch_size, stride=patch_size)
+        self.proj = PatchConv2d(in_channels, embed_dims, patch_size, stride=patch_size)
         self.norm = nn.LayerNorm(embed_dims, eps=eps) if norm else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         """`(B, H, W, in_channels)` -> `(B, ceil(H / patch_size), ceil(W / patch_size), embed_dims)`."""
         x = pad_to_multiple(x, self.patch_size)
-        if is_traced():
-            # For convolutions torch's compiler makes a graph for each range of sizes.
-            weight = to_nhwc(self.proj.weight).flatten(1)
-            return self.norm(F.linear(to_patches(x, self.patch_size), weight, self.proj.bias))
         return self.norm(to_nhwc(self.proj(to_nchw(x))))

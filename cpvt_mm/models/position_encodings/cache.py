@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ..tracing import is_traced
+
 MAX_BYTES = 2**26
 
 
@@ -21,7 +23,7 @@ def cached(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     @functools.wraps(function)
     def call(*key: object) -> Tensor:
-        if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        if is_traced():
             return function(*key)
         with lock:
             if key in kept:

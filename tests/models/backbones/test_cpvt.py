@@ -1,3 +1,4 @@
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from cpvt_mm import CPVT
 from cpvt_mm.models.backbones.cpvt import PLAIN_ARCHS
 from cpvt_mm.models.grid import Grid
 from tests.conftest import WITH_CP, Operators, kept_bytes
-from tests.encodings import ENCODINGS
+from tests.encodings import ENCODINGS, ONE_FOR_EACH_POINT
 
 NARROW = dict(embed_dims=48, depth=3, num_heads=3)
 NO_LOCALITY = {'none': None, 'peg-1x1': dict(type='PEG', kernel_size=1),
@@ -60,7 +61,7 @@ def test_out_types_are_parts_of_all_tokens(cls_token: bool, dist_token: bool) ->
 
 
 @torch.no_grad()
-@pytest.mark.parametrize('height', range(1, 71))
+@pytest.mark.parametrize('height', [1, 2, 15, 16, 17, 33, 54, 70])
 def test_any_size_gives_ceil_and_loses_no_row_or_column(height: int) -> None:
     width = 71 - height  # both sides pass through 1 to 70, in different pairs
     model, image = outspoken(), torch.randn(1, 3, height, width)
@@ -131,7 +132,7 @@ def test_frozen_stages_get_no_gradient_and_stay_in_eval_mode(frozen_stages: int)
             assert module.training != f'{name}.'.startswith(prefixes), name
 
 
-@every_encoding
+@pytest.mark.parametrize('name', ONE_FOR_EACH_POINT)
 @pytest.mark.parametrize('drop_rate', [0., 0.1])
 def test_checkpointing_changes_no_output_and_no_gradient(drop_rate: float, name: str) -> None:
     models = [CPVT(NARROW, position_encoding=ENCODINGS[name], drop_rate=drop_rate, drop_path_rate=0.3, with_cp=with_cp)
@@ -149,10 +150,12 @@ def test_checkpointing_changes_no_output_and_no_gradient(drop_rate: float, name:
 
 
 def test_checkpointing_keeps_fewer_tensors() -> None:
-    image = torch.randn(1, 3, 128, 128)
-    kept = {with_cp: kept_bytes(CPVT(NARROW, with_cp=with_cp), image) for with_cp in WITH_CP}
-    assert kept['selective'] < 0.7 * kept[False]
-    assert kept[True] < 0.5 * kept[False]
+    image, kept = torch.randn(1, 3, 128, 128), {}
+    for with_cp in WITH_CP:
+        model = CPVT(NARROW, with_cp=with_cp)
+        kept[with_cp] = kept_bytes(model, partial(model, image))
+    assert kept['selective'] < 0.4 * kept[False]
+    assert kept[True] < 0.35 * kept[False]
 
 
 @every_encoding

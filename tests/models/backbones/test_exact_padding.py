@@ -198,7 +198,7 @@ def test_sizes_that_cannot_be_are_refused(sizes: list[Size], sentence: str) -> N
 
 @pytest.mark.parametrize('cls', [PyramidCPVT, CPVT])
 def test_other_paddings_are_refused_and_sizes_without_the_option(cls: type) -> None:
-    with pytest.raises(ValueError, match=r"'same' is not a padding; allowed are None, exact\."):
+    with pytest.raises(ValueError, match=r"padding is 'same', but must be None or 'exact'\."):
         cls(padding='same')
     with pytest.raises(ValueError, match=r"valid_sizes are given, but padding is None: build .* padding='exact'"):
         cls()(torch.randn(1, 3, 32, 32), [(32, 32)])

@@ -25,10 +25,11 @@ def test_attention_is_softmax_attention_over_the_reduced_grid(sr_ratio: int) -> 
         weights = (q[..., part] @ k[..., part].mT / 4**0.5).softmax(-1)
         heads.append(weights @ v[..., part])
     expected = attention.proj(torch.cat(heads, -1)).reshape(x.shape)
-    projected = attention.project(x, x, NOTHING, 0)
+    projected = attention.project(x, NOTHING, 0)
     assert projected.grid == Grid(5, 7)
     assert projected.key_grid == Grid(-(-5 // sr_ratio), -(-7 // sr_ratio), sr_ratio, sr_ratio)
-    torch.testing.assert_close(attention(projected).reshape(x.shape), expected)
+    torch.testing.assert_close(attention(x, NOTHING, 0), expected)
+    torch.testing.assert_close(attention.weights(projected) @ projected.v, torch.stack(heads, 1))
 
 
 def test_pooled_keys_are_means_of_seven_by_seven_parts() -> None:
@@ -42,19 +43,19 @@ def test_pooled_keys_are_means_of_seven_by_seven_parts() -> None:
 @pytest.mark.parametrize('size', [(1, 1), (6, 6), (7, 3)])
 def test_products_with_matrices_pool_as_torch_does(shape: tuple[int, int], size: tuple[int, int]) -> None:
     x = torch.randn(2, 4, *shape, dtype=torch.float64)
-    torch.testing.assert_close(average_pool(x, size), F.adaptive_avg_pool2d(x, size))
+    pooled = average_pool(x.permute(0, 2, 3, 1), size).permute(0, 3, 1, 2)
+    torch.testing.assert_close(pooled, F.adaptive_avg_pool2d(x, size))
 
 
 def test_pooled_keys_lie_among_the_queries() -> None:
     attention, x = Attention(embed_dims=12, num_heads=3, sr_ratio=2, sr_mode='pool'), torch.randn(1, 10, 5, 12)
-    assert attention.project(x, x, NOTHING, 0).key_grid == Grid(7, 5, 10 / 7, 1)
+    assert attention.project(x, NOTHING, 0).key_grid == Grid(7, 5, 10 / 7, 1)
 
 
 def test_block_is_pre_norm_with_two_residual_branches() -> None:
     block = Block(embed_dims=8, num_heads=2, mlp_ratio=4)
     x = torch.randn(1, 3, 4, 8)
-    normed = block.norm1(x)
-    y = x + block.attn(block.attn.project(normed, normed, NOTHING, 0)).reshape(x.shape)
+    y = x + block.attn(block.norm1(x), NOTHING, 0)
     hidden = F.gelu(block.mlp.fc1(block.norm2(y)))
     torch.testing.assert_close(block(x, NOTHING, 0), y + block.mlp.fc2(hidden))
     assert block.mlp.fc1.out_features == 32

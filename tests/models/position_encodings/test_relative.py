@@ -53,5 +53,5 @@ def test_it_matters_from_the_first_iteration() -> None:
     block, grid = Block(embed_dims=192, num_heads=3, mlp_ratio=4), Grid(14, 14)
     block.apply(init_parameters)
     x = torch.randn(1, grid.size, 192)
-    q, k, _, bias, *_ = block.attn.project(x, x, encodings, 0, grid)
+    q, k, _, bias, *_ = block.attn.project(x, encodings, 0, grid)
     assert bias.std() > 0.1 * (q @ k.mT / 8).std()

@@ -1,0 +1,98 @@
+"""Layers that others replace or hook are called: the backbone reads no weight past its layer."""
+import pytest
+import torch
+from peft import LoraConfig, inject_adapter_in_model
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+from cpvt_mm import CPVT, PyramidCPVT
+from tests.conftest import NARROW, NARROW_PLAIN
+
+LAYERS = ('q', 'kv', 'proj', 'fc1', 'fc2')
+BACKBONES = {
+    'pyramid': lambda: PyramidCPVT(NARROW),
+    'pyramid-pool': lambda: PyramidCPVT(NARROW, sr_mode='pool'),
+    'pyramid-qk': lambda: PyramidCPVT(NARROW, position_encoding=dict(type='PEG', target='qk')),
+    'plain': lambda: CPVT(NARROW_PLAIN),
+    'plain-qk': lambda: CPVT(NARROW_PLAIN, position_encoding=dict(type='PEG', target='qk')),
+}
+
+
+@pytest.fixture(params=BACKBONES)
+def model(request: pytest.FixtureRequest) -> nn.Module:
+    return BACKBONES[request.param]().eval()
+
+
+def linear_layers(model: nn.Module) -> dict[str, nn.Module]:
+    """The linear layers of attention and MLP, by name."""
+    return {name: module for name, module in model.named_modules() if name.rpartition('.')[2] in LAYERS
+            and isinstance(module, nn.Linear)}
+
+
+def test_every_layer_is_called(model: nn.Module) -> None:
+    seen: set[str] = set()
+    wanted = {name: module for name, module in model.named_modules() if not list(module.children())
+              and list(module.parameters(recurse=False))}
+    for name, module in wanted.items():
+        module.register_forward_hook(lambda *_, name=name: seen.add(name))
+    model(torch.randn(1, 3, 64, 96))
+    assert seen == set(wanted)
+
+
+def test_what_a_hook_returns_counts(model: nn.Module) -> None:
+    image = torch.randn(1, 3, 64, 96)
+    with torch.no_grad():
+        expected = model(image)[-1]
+        for name, module in linear_layers(model).items():
+            with module.register_forward_hook(lambda module, args, out: out + torch.randn_like(out)):
+                assert not torch.equal(model(image)[-1], expected), name
+
+
+def test_lora_of_peft_trains_adapters_only(model: nn.Module) -> None:
+    image = torch.randn(1, 3, 64, 96)
+    expected = model(image)[-1]
+    inject_adapter_in_model(LoraConfig(target_modules=['q', 'kv', 'proj'], r=2), model)
+    outputs = model(image)[-1]
+    torch.testing.assert_close(outputs, expected)  # LoRA starts with zeros
+    outputs.square().sum().backward()
+    adapted = {name.partition('.lora_')[0] for name, p in model.named_parameters() if p.grad is not None}
+    assert adapted == {name for name, module in model.named_modules() if hasattr(module, 'lora_A')} != set()
+    assert all(('lora_' in name) == (p.grad is not None) for name, p in model.named_parameters())
+    # The second matrix is zero at first, so the first learns nothing yet.
+    assert all(p.grad.any() for name, p in model.named_parameters() if 'lora_B' in name)
+
+
+@torch.no_grad()
+def test_weights_that_torchao_quantizes_are_used(model: nn.Module) -> None:
+    image = torch.randn(1, 3, 64, 96)
+    expected = model(image)[-1]
+    quantize_(model, Int8WeightOnlyConfig())
+    outputs = model(image)[-1]
+    assert not torch.equal(outputs, expected)
+    # Weights are off by half a step of 1/127 of the largest in a row at most, so features by some per cent.
+    assert (outputs - expected).norm() < 0.1 * expected.norm()
+
+
+@pytest.mark.parametrize('with_cp', [False, True])
+@pytest.mark.parametrize('name', BACKBONES)
+def test_gradients_can_be_differentiated_again(name: str, with_cp: bool) -> None:
+    """The gradient of a penalty on the gradient, against differences of the penalty in float64."""
+    model = BACKBONES[name]().double()
+    for module in model.modules():
+        if hasattr(module, 'with_cp'):
+            module.with_cp = with_cp
+    image, direction = torch.randn(2, 1, 3, 33, 40, dtype=torch.float64)
+
+    def penalty(x: Tensor, create_graph: bool) -> Tensor:
+        gradient, = torch.autograd.grad(model(x)[-1].sin().sum(), x, create_graph=create_graph)
+        return gradient.square().sum()
+
+    # torch's fused attention kernels have no second derivative, its math kernel has.
+    with sdpa_kernel(SDPBackend.MATH):
+        x = image.clone().requires_grad_()
+        slope, = torch.autograd.grad(penalty(x, create_graph=True), x)
+        step = 1e-5
+        ahead, behind = (penalty((image + sign * step * direction).requires_grad_(), create_graph=False)
+                         for sign in (1, -1))
+    torch.testing.assert_close((slope * direction).sum(), (ahead - behind) / (2 * step), rtol=1e-5, atol=1e-9)
