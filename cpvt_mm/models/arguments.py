@@ -3,9 +3,12 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, fields
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-Arch = TypeVar('Arch')
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Arch = TypeVar('Arch', bound='DataclassInstance')
 
 
 def check_keywords(init: Callable[..., None]) -> Callable[..., None]:
@@ -78,7 +81,8 @@ def check_img_size(img_size: int | tuple[int, int]) -> tuple[int, int]:
         raise ValueError(f'img_size is {img_size!r}, but must be an int, or a height and a width.')
     for side in sides:
         check_positive('img_size', side)
-    return tuple(sides)
+    height, width = sides
+    return height, width
 
 
 def parse_arch(arch: str | dict[str, Any], cls: type[Arch], named: Mapping[str, Arch]) -> Arch:

@@ -15,9 +15,9 @@ class Grid(NamedTuple):
     Attributes:
         height: Rows.
         width: Columns.
-        cell_height: Query tokens that a cell spans from top to bottom: 1 for queries, the stage's `sr_ratio` for keys,
-            not whole for pooled ones. Both grids begin at the same corner, top left.
-        cell_width: The same from left to right.
+        cell_height: Height of a cell in query tokens: 1 for queries, the stage's `sr_ratio` for keys, a fraction for
+            pooled keys. The top left corners of both grids coincide.
+        cell_width: Width of a cell in query tokens.
     """
     height: int
     width: int
@@ -30,7 +30,7 @@ class Grid(NamedTuple):
 
 
 def token_centers(length: int, cell: float = 1, device: torch.device | None = None) -> Tensor:
-    """Centres of the cells along one axis, in query tokens: `(length,)`, float32; that of query token i is i."""
+    """The centers of the cells of one axis, in query tokens: `(length,)`, float32; that of query token i is i."""
     return (torch.arange(length, dtype=torch.float32, device=device) + 0.5) * cell - 0.5
 
 
@@ -38,10 +38,10 @@ def on_grid(function: Callable[[Tensor], Tensor], x: Tensor, grid: Grid | None =
     """Applies `function`, `(B, H, W, C)` -> `(B, H, W, C)`, to the tokens of a grid.
 
     Args:
-        function: Returns its very argument where it has nothing to do.
+        function: A function that returns its very argument where it has nothing to do.
         x: `(B, H, W, C)`; or, with `grid`, `(B, E + H * W, C)`, whose first E tokens have no place in the grid and pass
             untouched.
-        grid: That of the tokens. Defaults to None: `x` is the grid itself.
+        grid: The grid of the tokens. Defaults to None: `x` is the grid itself.
 
     Returns:
         A tensor of the shape of `x`; `x` itself where the function had nothing to do.
@@ -78,7 +78,7 @@ def to_nhwc(x: Tensor) -> Tensor:
 
 
 def pad_or_crop(x: Tensor, height: int, width: int) -> Tensor:
-    """`(B, C, H, W)` -> `(B, C, height, width)`: zero rows below and columns on the right, or less of `x`, or `x`."""
+    """`(B, C, H, W)` -> `(B, C, height, width)`, with zeros below and on the right, or cropped there, or `x` itself."""
     if is_known_to_be(x.shape[2:], (height, width)):
         return x
     return F.pad(x, (0, width - x.shape[3], 0, height - x.shape[2]))
@@ -92,12 +92,12 @@ def round_up(length: int, multiple: int) -> int:
 
 
 def grid_size(size: tuple[int, int], stride: int) -> tuple[int, int]:
-    """Rows and columns of the grid that an image of this height and width has at a stride; a begun cell counts."""
+    """Rows and columns of the grid of an image of this height and width at a stride, rounded up."""
     return round_up(size[0], stride) // stride, round_up(size[1], stride) // stride
 
 
 def pad_to_multiple(x: Tensor, multiple: int) -> Tensor:
-    """Zero rows below and zero columns to the right, until both sides of the grid are multiples.
+    """Pads with zero rows below and zero columns on the right, until both sides of the grid are multiples.
 
     `(B, H, W, C)` -> `(B, ceil(H / multiple) * multiple, ceil(W / multiple) * multiple, C)`; a view if they are.
     """

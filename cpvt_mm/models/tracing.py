@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 def is_traced() -> bool:
     """Whether the code that runs is recorded."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]  # public, but re-exported without a word
 
 
 def is_known_to_be(size: tuple[int, ...], wanted: tuple[int, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""How large the images of a padded batch are, and which of them are padded alike."""
+"""The sizes of the images in a padded batch, and which of them are padded alike."""
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -11,11 +11,12 @@ Size: TypeAlias = tuple[int, int]
 
 
 def attach_valid_sizes(batch: Tensor, sizes: Sequence[Size]) -> None:
-    """Has a batch `(B, C, H, W)` tell the sizes that its images have without their padding.
+    """Attaches to a batch `(B, C, H, W)` the sizes of its images without padding.
 
     They travel with this very tensor, through wrappers of the model and autocast; what is computed from it has none.
     """
-    batch.valid_sizes = [(int(height), int(width)) for height, width in sizes]
+    # Tensors take attributes of any name.
+    batch.valid_sizes = [(int(height), int(width)) for height, width in sizes]  # type: ignore[attr-defined]
 
 
 def valid_sizes_of(batch: Tensor) -> list[Size] | None:

@@ -3,13 +3,13 @@ from abc import abstractmethod
 from typing import Any, Literal, TypeAlias
 
 from mmengine.model import PretrainedInit
-from torch import nn
 
 from cpvt_mm.checkpoints.loading import load_pretrained
 from cpvt_mm.errors import UserError
 
 from ..arguments import check_img_size, check_names, check_positive, check_rates, check_with_cp
 from ..layers import WithCp
+from ..position_encodings import PositionEncodings
 from .exact_padding import ExactPadding
 
 PRETRAINED_KEYS = ('type', 'checkpoint', 'prefix', 'map_location', 'allow_missing')
@@ -22,6 +22,8 @@ class Backbone(ExactPadding):
 
     The arguments are those of the subclasses of the same name; they are checked here.
     """
+
+    init_cfg: InitCfg
 
     def __init__(self, in_channels: int, img_size: int | tuple[int, int], drop_rate: float, attn_drop_rate: float,
                  drop_path_rate: float, with_cp: WithCp, padding: Literal['exact'] | None, init_cfg: InitCfg) -> None:
@@ -46,7 +48,8 @@ class Backbone(ExactPadding):
         """Initialises as mmengine does, except that `load_pretrained` reads checkpoints, last.
 
         Raises:
-            UserError: As of `load_pretrained`, or if `init_cfg` has other keys than its arguments.
+            UserError: If the checkpoint does not fill the backbone, or `init_cfg` has a key that `load_pretrained` does
+                not take.
         """
         if self.is_init:
             super().init_weights()  # warns
@@ -87,17 +90,17 @@ class Backbone(ExactPadding):
         return block + 1, self.num_blocks + 2
 
 
-def block_of(stage: nn.Module, name: str) -> int:
-    """The block that a parameter belongs to; -1: what is before the first.
+def block_of(position_encoding: PositionEncodings, name: str) -> int:
+    """The block that a parameter of a stage, or of the plain backbone, belongs to; -1: it comes before the first.
 
     Args:
-        stage: What has `blocks` and a `position_encoding`: a stage of the pyramid, or the plain backbone.
-        name: Of the parameter in it.
+        position_encoding: The encodings of the stage.
+        name: The name of the parameter in the stage.
     """
     part, _, rest = name.partition('.')
     if part == 'blocks':
         return int(rest.partition('.')[0])
-    return stage.position_encoding.block_of(rest) if part == 'position_encoding' else -1
+    return position_encoding.block_of(rest) if part == 'position_encoding' else -1
 
 
 def _is_pretrained(name: str | type) -> bool:

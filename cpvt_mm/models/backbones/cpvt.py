@@ -17,7 +17,7 @@ from ..arguments import (
     is_sequence_of_ints,
     parse_arch,
 )
-from ..grid import Grid, grid_size, to_nchw, to_nhwc
+from ..grid import Grid, grid_size, pad_or_crop, to_nchw, to_nhwc
 from ..layers import Block, PatchEmbed, WithCp, init_parameters
 from ..layers.checkpointing import run_block
 from ..position_encodings import StageSpec, build_position_encodings
@@ -187,21 +187,19 @@ class CPVT(Backbone):
         return pooled if self.dist_token is None else (pooled, x[:, self.num_extra_tokens - 1])
 
     def pad_or_crop_output(self, out: Output, stride: int, padded: tuple[int, int], size: tuple[int, int]) -> Output:
-        if self.out_type == 'featmap':
+        if self.out_type != 'raw' or isinstance(out, tuple):
             return super().pad_or_crop_output(out, stride, padded, size)
-        if self.out_type == 'raw':
-            extra, patches = out[:, :self.num_extra_tokens], out[:, self.num_extra_tokens:]
-            patches = to_nchw(patches.unflatten(1, grid_size(padded, stride)))
-            patches = to_nhwc(super().pad_or_crop_output(patches, stride, padded, size))
-            return torch.cat([extra, patches.flatten(1, 2)], dim=1)
-        return out
+        extra, patches = out[:, :self.num_extra_tokens], out[:, self.num_extra_tokens:]
+        grid = to_nchw(patches.unflatten(1, grid_size(padded, stride)))
+        grid = to_nhwc(pad_or_crop(grid, *grid_size(size, stride)))
+        return torch.cat([extra, grid.flatten(1, 2)], dim=1)
 
     @property
     def num_blocks(self) -> int:
         return len(self.blocks)
 
     def _block_of(self, name: str) -> int:
-        return self.num_blocks if name.startswith('norm.') else block_of(self, name)
+        return self.num_blocks if name.startswith('norm.') else block_of(self.position_encoding, name)
 
     def train(self, mode: bool = True) -> 'CPVT':
         """Sets the mode of what is not frozen."""

@@ -66,7 +66,8 @@ class ExactPadding(BaseModule):
                 raise ValueError("valid_sizes are given, but padding is None: build the backbone with padding='exact'.")
             return self.encode(x)
         sizes = self._sizes(x, valid_sizes)
-        whole = tuple(x.shape[2:])
+        height, width = x.shape[2:]
+        whole = (height, width)
         if sizes is None or all(size == whole for size in sizes):
             return self._encode_alone(x, whole)
         groups = by_padded_size(sizes, PAD_SIZE_DIVISOR)
@@ -84,13 +85,14 @@ class ExactPadding(BaseModule):
 
     def pad_or_crop_output(self, out: Output, stride: int, padded: Size, size: Size) -> Output:
         """An output for images of `padded` pixels a side -> that for images of `size`: without a map's cells that are
-        too many, with zeros for those that are missing.
+        too many, with zeros for those that are missing. Vectors stay as they are.
         """
-        return pad_or_crop(out, *grid_size(size, stride))
+        return pad_or_crop(out, *grid_size(size, stride)) if isinstance(out, Tensor) and out.dim() == 4 else out
 
     def _encode_alone(self, x: Tensor, size: Size) -> tuple[Output, ...]:
         """Outputs of images that zeros complete, of the shapes that those of images of `size` have."""
-        padded = tuple(round_up(side, PAD_SIZE_DIVISOR) for side in x.shape[2:])
+        height, width = (round_up(side, PAD_SIZE_DIVISOR) for side in x.shape[2:])
+        padded = (height, width)
         outs = self.encode(pad_or_crop(x, *padded))
         return tuple(self.pad_or_crop_output(out, stride, padded, size)
                      for out, stride in zip(outs, self.strides, strict=True))
@@ -120,6 +122,11 @@ class ExactPadding(BaseModule):
 def _join(parts: Sequence[Output], places: Sequence[int]) -> Output:
     """One output of all images; `places` says for each where it is among the parts."""
     if isinstance(parts[0], tuple):
-        return tuple(_join(part, places) for part in zip(*parts, strict=True))
+        first, second = zip(*parts, strict=True)
+        return _join_tensors(first, places), _join_tensors(second, places)
+    return _join_tensors([part for part in parts if isinstance(part, Tensor)], places)
+
+
+def _join_tensors(parts: Sequence[Tensor], places: Sequence[int]) -> Tensor:
     images = [image for part in parts for image in part.split(1)]
     return torch.cat([images[place] for place in places])

@@ -1,7 +1,7 @@
 """The pyramid CPVT: four stages, a PEG in each."""
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from mmengine.registry import MODELS as MMENGINE_MODELS
@@ -186,6 +186,7 @@ class PyramidCPVT(Backbone):
         check_frozen_stages(frozen_stages, num_stages, 'stages')
 
         self.out_indices = tuple(out_indices)
+        self.depths = tuple(spec.depths[:num_stages])
         self.frozen_stages = frozen_stages
         self.norm_eps = norm_eps
         self.out_channels = tuple(spec.embed_dims[i] for i in out_indices)
@@ -230,14 +231,14 @@ class PyramidCPVT(Backbone):
 
     @property
     def num_blocks(self) -> int:
-        return sum(len(stage.blocks) for stage in self.stages)
+        return sum(self.depths)
 
     def _block_of(self, name: str) -> int:
         if not name.startswith('stages.'):  # out_norms
             return self.num_blocks
         _, index, rest = name.split('.', maxsplit=2)  # stages.<index>.<rest>
-        before = sum(len(stage.blocks) for stage in self.stages[:int(index)])
-        block = block_of(self.stages[int(index)], rest)
+        before = sum(self.depths[:int(index)])
+        block = block_of(cast(PyramidStage, self.stages[int(index)]).position_encoding, rest)
         return before + (max(block, 0) if before else block)
 
     def train(self, mode: bool = True) -> 'PyramidCPVT':
@@ -247,7 +248,7 @@ class PyramidCPVT(Backbone):
         return self
 
     def _freeze(self) -> None:
-        frozen: list[nn.Module] = [self.stages[0].patch_embed] if self.frozen_stages == 0 else []
+        frozen = [self.stages[0].get_submodule('patch_embed')] if self.frozen_stages == 0 else []
         for i in range(self.frozen_stages):
             frozen.append(self.stages[i])
             if i in self.out_indices:

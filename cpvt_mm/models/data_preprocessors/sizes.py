@@ -1,4 +1,4 @@
-"""What a data preprocessor does so that its batches tell how large their images are."""
+"""A mixin for data preprocessors: their batches tell how large the images are."""
 from typing import Any
 
 from torch import nn
@@ -15,7 +15,7 @@ class TellsValidSizes(nn.Module):
     batch_augments: nn.Module | None
 
     def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
-        """As of the library's class; `inputs` carry the sizes."""
+        """Does what the library's class does; `inputs` carry the sizes."""
         sizes = [image.shape[-2:] for image in data['inputs']]
         data = super().forward(data, training)
         if training and self.batch_augments is not None:

@@ -3,11 +3,12 @@ from torch import nn
 
 
 def init_parameters(module: nn.Module) -> None:
-    """Initialises one layer as the original code of Twins-PCPVT does, but for convolutions' biases; for `Module.apply`.
+    """Initialises one layer like the original code of Twins-PCPVT, except the biases of convolutions.
 
-    Linear: normal of std 0.02 truncated at two, bias 0. Convolution: normal of variance 2 / fan-out, bias normal of
-    std 0.02. The original has 0 there, and the tokens of padding, whose pixels are 0, are 0 in every channel. At such
-    tokens the derivative of LayerNorm is 1 / sqrt(eps): the first gradients of a padded batch are 10^6 times too large.
+    Pass it to `Module.apply`. Linear layers get a normal of std 0.02, truncated at two standard deviations, and a zero
+    bias. Convolutions get a normal of variance 2 / fan-out and a bias of std 0.02. The original has zeros there, which
+    makes the tokens of zero-padded pixels zero in every channel. The derivative of LayerNorm at such a token is
+    1 / sqrt(eps), so the first gradients of a padded batch would be 10^6 times too large.
     """
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02, a=-0.04, b=0.04)

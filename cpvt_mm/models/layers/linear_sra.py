@@ -17,7 +17,7 @@ def average_pool(x: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def _shares(length: int, parts: int, like: Tensor) -> Tensor:
-    """What each of `length` cells contributes to the mean of each part: `(parts, length)`."""
+    """The share of each of `length` cells in the mean of each part: `(parts, length)`."""
     part = torch.arange(parts, device=like.device)[:, None]
     cell = torch.arange(length, device=like.device)
     start, stop = part * length // parts, ((part + 1) * length + parts - 1) // parts

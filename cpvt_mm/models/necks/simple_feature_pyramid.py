@@ -15,7 +15,7 @@ from ..grid import round_up, to_nchw, to_nhwc
 
 
 class LayerNorm2d(nn.Module):
-    """LayerNorm over the channels of `(B, C, H, W)`; its parameters' names say `norm`, by which configs find them."""
+    """LayerNorm over the channels of `(B, C, H, W)`. Configs find its parameters by `norm` in their names."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class LayerNorm2d(nn.Module):
 
 
 class CeilMaxPool2d(nn.Module):
-    """Maxima of 2 x 2 cells: `(B, C, H, W)` -> `(B, C, ceil(H / 2), ceil(W / 2))`."""
+    """Takes the maximum of 2 x 2 cells: `(B, C, H, W)` -> `(B, C, ceil(H / 2), ceil(W / 2))`."""
 
     def forward(self, x: Tensor) -> Tensor:
         # Not ceil_mode, which torch cannot export to sizes that are not known.
@@ -59,7 +59,7 @@ class SimpleFeaturePyramid(BaseModule):
         in_channels: Channels of the map; divisible by the largest upscaling.
         in_stride: Its stride, a power of two: the backbone's `patch_size`. Defaults to 16.
         out_channels: Channels of each output. Defaults to 256.
-        strides: Of the outputs, increasing powers of two. Defaults to (4, 8, 16, 32).
+        strides: Strides of the outputs, increasing powers of two. Defaults to (4, 8, 16, 32).
         num_outs: Number of outputs; those beyond `strides` are the last one subsampled by two, for RPN's largest
             anchors. Defaults to None: as many as `strides`.
         init_cfg: mmengine's initialisation config. Defaults to None.

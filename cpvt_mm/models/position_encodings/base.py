@@ -1,5 +1,5 @@
 """The contract that position encodings share, and their combination."""
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from ..grid import Grid, on_grid
 
 @dataclass(frozen=True)
 class StageSpec:
-    """What an encoding may know of the blocks it serves: a stage of the pyramid, or the whole plain backbone.
+    """The blocks that an encoding serves: a stage of the pyramid, or the whole plain backbone.
 
     Attributes:
         embed_dims: Channels of a token.
@@ -35,7 +35,7 @@ class StageSpec:
 
 
 class PositionEncoding(nn.Module):
-    """How the tokens of one stage learn where they are. At each of five points an encoding may do something.
+    """Tells the tokens of one stage where they are, at any of five points.
 
     A subclass overrides the points it needs; the others do nothing, and return the very tensor they get. Class tokens
     have no place in the grid and never reach an encoding.
@@ -61,24 +61,24 @@ class PositionEncoding(nn.Module):
         return x
 
     def encode_qk(self, x: Tensor, grid: Grid) -> Tensor:
-        """The queries, and then the keys, of every block, with their grid. `(B, heads, H * W, C / heads)` -> the same.
+        """Encodes queries, and then keys, of every block, with their grid. `(B, heads, H * W, C / heads)` -> the same.
 
         `grid.cell_height` and `grid.cell_width` place keys among queries where the keys' grid is coarser.
         """
         return x
 
     def attention_bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
-        """Added to the logits of block `index`: broadcastable to `(B, heads, H * W, H' * W')`, or None.
+        """The bias added to the logits of block `index`: broadcastable to `(B, heads, H * W, H' * W')`, or None.
 
         `q` are its queries, `(B, heads, H * W, C / heads)`.
         """
         return None
 
     def block_of(self, name: str) -> int:
-        """The block that a parameter learns as fast as, where learning rates differ by layer; -1: what is before all.
+        """The block that a parameter belongs to for layer-wise learning rates; -1: it comes before all blocks.
 
         Args:
-            name: Of the parameter in this encoding.
+            name: The name of the parameter in this encoding.
         """
         return -1
 
@@ -89,6 +89,9 @@ class PositionEncodings(nn.ModuleList):
     Tokens are a grid, `(B, H, W, C)`; or, once class tokens have joined and where `grid` is given, `(B, E + H * W, C)`
     with E of these in front, which pass untouched.
     """
+
+    def __iter__(self) -> Iterator[PositionEncoding]:
+        return super().__iter__()  # type: ignore[return-value]  # a ModuleList knows no type of its modules
 
     def at_entry(self, x: Tensor) -> Tensor:
         """`(B, H, W, C)` -> the same."""
@@ -118,21 +121,23 @@ class PositionEncodings(nn.ModuleList):
     def attention_bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
         """Broadcastable to `(B, heads, E + H * W, E + H' * W')`, in the dtype of `q`; 0 from and to class tokens."""
         num_extra = q.shape[2] - grid.size
-        biases = [encoding.attention_bias(q[:, :, num_extra:], index, grid, key_grid) for encoding in self]
-        biases = [bias for bias in biases if bias is not None]
-        if not biases:
+        total = None
+        for encoding in self:
+            bias = encoding.attention_bias(q[:, :, num_extra:], index, grid, key_grid)
+            if bias is not None:
+                total = bias if total is None else total + bias
+        if total is None:
             return None
-        bias = sum(biases[1:], biases[0]).to(q.dtype)
-        return F.pad(bias, (num_extra, 0, num_extra, 0)) if num_extra else bias
+        return F.pad(total.to(q.dtype), (num_extra, 0, num_extra, 0)) if num_extra else total.to(q.dtype)
 
     def block_of(self, name: str) -> int:
         index, _, rest = name.partition('.')
-        return self[int(index)].block_of(rest)
+        return list(self)[int(index)].block_of(rest)
 
 
 def build_position_encodings(cfg: dict[str, Any] | Sequence[dict[str, Any]] | None,
                              stage: StageSpec) -> PositionEncodings:
-    """Builds what a backbone's `position_encoding` argument says, for one stage.
+    """Builds the position encodings of one stage from the `position_encoding` argument of a backbone.
 
     Args:
         cfg: None, one config (`dict(type='PEG', ...)`) or a sequence of configs that combine.

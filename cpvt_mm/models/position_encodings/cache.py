@@ -2,7 +2,8 @@
 import functools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,32 +13,38 @@ from ..tracing import is_traced
 MAX_BYTES = 2**26
 
 
-def cached(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Decorates a pure function of numbers and a device: its last results are kept, 64 MiB at most.
+class Cached:
+    """A pure function of numbers and a device that keeps its last results, 64 MiB at most.
 
-    They are shared by all models and threads of a process and no part of a state dict. Compiled and traced code
-    computes them anew, since a compiler folds them into what uses them.
+    All models and threads of a process share them; they are no part of a state dict. Compiled and traced code computes
+    them anew, since a compiler folds them into the code that uses them.
+
+    Args:
+        function: The function; it returns a tensor.
     """
-    kept: OrderedDict[tuple, Tensor] = OrderedDict()
-    lock = threading.Lock()
 
-    @functools.wraps(function)
-    def call(*key: object) -> Tensor:
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.kept: OrderedDict[tuple[Hashable, ...], Tensor] = OrderedDict()
+        self.lock = threading.Lock()
+
+    def __call__(self, *key: Any) -> Tensor:
         if is_traced():
-            return function(*key)
-        with lock:
-            if key in kept:
-                kept.move_to_end(key)
-                return kept[key]
+            return self.function(*key)
+        with self.lock:
+            if key in self.kept:
+                self.kept.move_to_end(key)
+                return self.kept[key]
         # A tensor made in inference mode could not be used in training later.
         with torch.inference_mode(False), torch.no_grad():
-            result = function(*key)
+            result = self.function(*key)
         if type(result) is Tensor:  # and no fake one, of a mode that only works out shapes
-            with lock:
-                kept[key] = result
-                while len(kept) > 1 and sum(tensor.nbytes for tensor in kept.values()) > MAX_BYTES:
-                    kept.popitem(last=False)
+            with self.lock:
+                self.kept[key] = result
+                while len(self.kept) > 1 and sum(tensor.nbytes for tensor in self.kept.values()) > MAX_BYTES:
+                    self.kept.popitem(last=False)
         return result
 
-    call.kept = kept
-    return call
+
+cached = Cached  # as a decorator

@@ -6,7 +6,7 @@ from torch import Tensor
 def frequencies(dims: int, temperature: float, device: torch.device) -> Tensor:
     """`temperature**(-2 k / dims)` for k from 0 to `dims / 2 - 1` (arXiv 1706.03762, section 3.5): float32.
 
-    Numbers of Python: exported models hold these, and no power that another runtime rounds otherwise. Places in a row
-    of tokens count to thousands, and as many times the last digit is wrong.
+    Computed in Python, so that exported graphs contain constants. Runtimes round `pow` differently, and a place in a
+    sequence of thousands of tokens multiplies that error.
     """
     return torch.tensor([temperature**(-k / dims) for k in range(0, dims, 2)], dtype=torch.float32, device=device)

@@ -15,9 +15,10 @@ TARGETS = ('tokens', 'qk')
 
 
 def make_conv(channels: int, kernel_size: int, conv_type: str, bias: bool) -> nn.Module:
-    """A convolution that keeps the grid's size, zeros around it; weights without bias, with d channels:
+    """A zero-padded convolution that keeps the size of the grid.
 
-    depthwise d * k * k, separable (depthwise, then pointwise) d * k * k + d * d, full d * d * k * k.
+    With d channels and kernel size k its weights are, without bias: depthwise d * k * k, separable (depthwise, then
+    pointwise) d * k * k + d * d, full d * d * k * k.
     """
 
     def conv(kernel_size: int, groups: int, bias: bool) -> nn.Conv2d:
@@ -29,7 +30,7 @@ def make_conv(channels: int, kernel_size: int, conv_type: str, bias: bool) -> nn
 
 
 def fix_parameters(module: nn.Module) -> None:
-    """Makes buffers of all parameters: a checkpoint keeps them, no optimizer sees them, nothing unfreezes them."""
+    """Turns all parameters into buffers: a checkpoint keeps them, no optimizer sees them, nothing unfreezes them."""
     for part in module.modules():
         for name, parameter in list(part.named_parameters(recurse=False)):
             delattr(part, name)
@@ -40,8 +41,8 @@ def fix_parameters(module: nn.Module) -> None:
 class PEG(PositionEncoding):
     """A zero-padded convolution over the token grid, added to the tokens: `y = x + conv(x)`.
 
-    The zeros around the grid are what tells a token its absolute position. From CPVT (arXiv 2102.10882, section
-    "Conditional Positional Encodings"; the variants from its ablations).
+    PEG infers the absolute position from the zero padding at the border. From CPVT (arXiv 2102.10882, section
+    "Conditional Positional Encodings"; the variants are from its ablations).
 
     Args:
         stage: The blocks it serves.
@@ -106,7 +107,7 @@ class PEG(PositionEncoding):
         """`(B, H, W, C)` -> `(B, H, W, C)`; `x` itself where there is no encoding."""
         if str(position) not in self.convs:
             return x
-        for conv in self.convs[str(position)]:
+        for conv in self.convs[str(position)].children():
             encoding = to_nhwc(conv(to_nchw(x)))
             x = x + encoding if self.residual else encoding
         return x

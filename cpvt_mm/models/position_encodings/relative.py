@@ -12,7 +12,7 @@ from .cache import cached
 
 @cached
 def clipped_offsets(length: int, key_length: int, cell: float, max_distance: int, device: torch.device) -> Tensor:
-    """How far each key lies from each query along one axis, in tokens, clipped: `(length, key_length)`, float32."""
+    """The distance of each key from each query along one axis, in tokens, clipped: `(length, key_length)`, float32."""
     offsets = token_centers(key_length, cell, device) - token_centers(length, device=device)[:, None]
     return offsets.clamp(-max_distance, max_distance)
 
@@ -59,7 +59,7 @@ class RelativePE(PositionEncoding):
         return self.stage.depth - 1
 
     def _vectors(self, table: Tensor, length: int, key_length: int, cell: float) -> Tensor:
-        """Of each query and key along one axis: `(length, key_length, C / heads)`."""
+        """The vectors of all pairs of a query and a key along one axis: `(length, key_length, C / heads)`."""
         places = clipped_offsets(length, key_length, cell, self.max_distance, table.device) + self.max_distance
         below, above = places.floor(), places.ceil()
         return torch.lerp(table[below.long()], table[above.long()], (places - below)[..., None].to(table.dtype))

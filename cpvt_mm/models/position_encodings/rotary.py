@@ -20,16 +20,16 @@ def rotation(length: int, cell: float, dims: int, temperature: float, device: to
 
 @POSITION_ENCODINGS.register_module()
 class RotaryPE(PositionEncoding):
-    """Turns queries and keys by angles proportional to their place, so that logits see how far apart they are.
+    """Rotates queries and keys by angles proportional to their place, so that logits depend on distances.
 
-    RoFormer (arXiv 2104.09864, section 3.2) along two axes: half of a head's channels turn with the row, half with the
-    column; channel k of a half turns together with channel k + C / 4 of it. Under spatial reduction a key lies at the
-    centre of the tokens it covers.
+    RoFormer (arXiv 2104.09864, section 3.2) along two axes: the row rotates half of a head's channels, the column the
+    other half. In each half, channel k and channel k + C / 4 form a pair. With spatial reduction a key lies at the
+    center of the tokens it covers.
 
     Args:
         stage: The blocks it serves. The channels of a head must be divisible by 4.
-        temperature: Ratio of the longest to the shortest period, nearly. Defaults to 100: the paper's 10000 is meant
-            for texts, thousands of tokens long.
+        temperature: The ratio of the longest to the shortest period, nearly. Defaults to 100: the paper's 10000 is
+            for texts of thousands of tokens.
 
     Raises:
         ValueError: If a head's channels cannot be split, or `temperature` is not above 1.
@@ -56,6 +56,6 @@ class RotaryPE(PositionEncoding):
 
 
 def rotate(first: Tensor, second: Tensor, cos_and_sin: Tensor) -> tuple[Tensor, Tensor]:
-    """Turns points of a plane, `first` and `second` their coordinates."""
+    """Rotates points of a plane with the coordinates `first` and `second`."""
     cos, sin = cos_and_sin.to(first.dtype)
     return first * cos - second * sin, first * sin + second * cos

@@ -1,4 +1,4 @@
-"""Fixed sines and cosines: of the position, or of random projections of it."""
+"""Fixed sines and cosines, either of the position or of random projections of it."""
 import math
 
 import torch
@@ -14,7 +14,7 @@ from .frequencies import frequencies
 
 @cached
 def sinusoid(length: int, dims: int, temperature: float, device: torch.device) -> Tensor:
-    """Sines, then cosines, of places 0 to `length - 1` at `dims / 2` frequencies, `temperature**(-2 k / dims)`.
+    """The sines, then cosines, of places 0 to `length - 1` at `dims / 2` frequencies, `temperature**(-2 k / dims)`.
 
     Returns:
         `(length, dims)`, float32.
@@ -27,8 +27,9 @@ def sinusoid(length: int, dims: int, temperature: float, device: torch.device) -
 class SinusoidalPE(PositionEncoding):
     """Sines and cosines of the position, added to the tokens at the entry, at any size.
 
-    Of places in a row (Vaswani et al., arXiv 1706.03762, section 3.5), or half of the channels for the row and half for
-    the column (as in DETR and MAE). Sines come before cosines; computed in float32, added in the dtype of the tokens.
+    `ndim=1` encodes the place in the row-major sequence (Vaswani et al., arXiv 1706.03762, section 3.5). `ndim=2`
+    encodes the row in one half of the channels and the column in the other (DETR, MAE). Sines come before cosines. They
+    are computed in float32 and added in the dtype of the tokens.
 
     Args:
         stage: The blocks it serves. `embed_dims` must be divisible by 2 * `ndim`.
@@ -77,6 +78,8 @@ class RandomFourierPE(PositionEncoding):
         ValueError: If `embed_dims` is odd or `scale` not positive.
     """
 
+    frequencies: Tensor
+
     @check_keywords
     def __init__(self, stage: StageSpec, scale: float = 1.) -> None:
         super().__init__(stage)
@@ -91,7 +94,7 @@ class RandomFourierPE(PositionEncoding):
         return x + torch.cat([angles.sin(), angles.cos()], dim=2).to(x.dtype)
 
     def _angles(self, length: int, axis: int) -> Tensor:
-        """What one axis adds to the angles: `(length, embed_dims / 2)`, float32."""
+        """The part of the angles that one axis gives: `(length, embed_dims / 2)`, float32."""
         centers = (torch.arange(length, dtype=torch.float32, device=self.frequencies.device) + 0.5) / length
         # SAM maps coordinates to [-1, 1] before projecting them.
         return 2 * math.pi * (2 * centers[:, None] - 1) * self.frequencies[axis].float()

@@ -68,7 +68,7 @@ class LearnablePE(TablePE):
         ndim: 2, a grid resampled bicubically without antialiasing, or 1, a sequence resampled linearly. Defaults to 2.
 
     Raises:
-        ValueError: As of `TablePE`.
+        ValueError: If `grid` or `ndim` is not allowed, or a checkpoint's table is of another size.
     """
 
     @check_keywords
@@ -84,11 +84,11 @@ class RandomTablePE(TablePE):
     Args:
         stage: The blocks it serves.
         grid: Rows and columns of tokens the table is for. Defaults to those of the backbone's `img_size`.
-        ndim: 2 or 1, as of `LearnablePE`. Defaults to 2.
+        ndim: 2 or 1, see `LearnablePE`. Defaults to 2.
         std: Standard deviation of the noise. Defaults to 1.
 
     Raises:
-        ValueError: As of `TablePE`, or if `std` is not positive.
+        ValueError: If `grid`, `ndim` or `std` is not allowed, or a checkpoint's table is of another size.
     """
 
     @check_keywords
