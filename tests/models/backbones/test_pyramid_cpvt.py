@@ -19,15 +19,16 @@ def ceil_sizes(height: int, width: int, strides: tuple[int, ...]) -> list[tuple[
 
 
 def test_number_of_parameters_of_small() -> None:
-    assert round(sum(p.numel() for p in PyramidCPVT('small').parameters()) / 1e6, 2) == 23.59
+    with torch.device('meta'):
+        assert round(sum(p.numel() for p in PyramidCPVT('small').parameters()) / 1e6, 2) == 23.59
 
 
 @pytest.mark.parametrize('arch', ARCHS)
 def test_named_archs(arch: str) -> None:
-    model = PyramidCPVT(arch).eval()
-    assert model.strides == (4, 8, 16, 32)
-    with torch.inference_mode():
+    with torch.device('meta'):  # shapes without values
+        model = PyramidCPVT(arch).eval()
         outputs = model(torch.randn(1, 3, 33, 65))
+    assert model.strides == (4, 8, 16, 32)
     assert [o.shape[1] for o in outputs] == list(model.out_channels) == list(ARCHS[arch].embed_dims)
 
 
@@ -48,6 +49,7 @@ def test_any_size_gives_ceil_and_loses_no_row_or_column(backbone: PyramidCPVT, h
 
 
 @torch.no_grad()
+@pytest.mark.usefixtures('float64')
 def test_zeros_on_the_right_and_below_stand_for_missing_pixels(backbone: PyramidCPVT) -> None:
     image = torch.randn(1, 3, 50, 70)
     padded = torch.nn.functional.pad(image, (0, 2, 0, 2))
@@ -65,6 +67,7 @@ def test_only_what_out_indices_needs_is_built(out_indices: tuple[int, ...]) -> N
 
 
 @torch.no_grad()
+@pytest.mark.usefixtures('float64')
 def test_a_subset_returns_the_maps_of_the_whole() -> None:
     whole = PyramidCPVT(NARROW, drop_path_rate=0.2).eval()
     part = PyramidCPVT(NARROW, out_indices=(0, 2), drop_path_rate=0.2).eval()
@@ -123,6 +126,7 @@ def test_frozen_stages_get_no_gradient_and_stay_in_eval_mode(frozen_stages: int)
             assert module.training != f'{name}.'.startswith(prefixes), name
 
 
+@pytest.mark.usefixtures('float64')
 @pytest.mark.parametrize('name', ONE_FOR_EACH_POINT)
 @pytest.mark.parametrize('drop_rate', [0., 0.1])
 def test_checkpointing_changes_no_output_and_no_gradient(drop_rate: float, name: str) -> None:
@@ -137,13 +141,13 @@ def test_checkpointing_changes_no_output_and_no_gradient(drop_rate: float, name:
         sum(output.square().mean() for output in outputs).backward()
         results.append((outputs, [p.grad for p in model.parameters()]))
     for result in results[1:]:
-        torch.testing.assert_close(result, results[0], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(result, results[0], rtol=1e-7, atol=1e-9)
 
 
 def test_checkpointing_keeps_fewer_tensors() -> None:
     image, kept = torch.randn(1, 3, 128, 128), {}
     for with_cp in WITH_CP:
-        model = PyramidCPVT('tiny', with_cp=with_cp, drop_path_rate=0.2)
+        model = PyramidCPVT('nano', with_cp=with_cp, drop_path_rate=0.2)
         kept[with_cp] = kept_bytes(model, partial(model, image))
     assert kept['selective'] < 0.3 * kept[False]
     assert kept[True] < 0.2 * kept[False]
@@ -162,7 +166,9 @@ def test_autocast_stays_finite(dtype: torch.dtype, name: str) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize('name', ENCODINGS)
+@pytest.mark.slow
+@pytest.mark.usefixtures('float64')
+@pytest.mark.parametrize('name', ONE_FOR_EACH_POINT)
 def test_it_is_one_graph_at_any_size(name: str) -> None:
     torch.compiler.reset()
     model = PyramidCPVT(NARROW, out_indices=(0,), position_encoding=ENCODINGS[name]).eval()  # all stages take minutes
@@ -287,6 +293,7 @@ def test_bad_arguments_are_named(kwargs: dict, error: type[Exception], words: tu
 
 
 @torch.no_grad()
+@pytest.mark.usefixtures('float64')
 def test_it_can_be_traced(tmp_path: Path) -> None:
     model = PyramidCPVT(NARROW).eval()
     torch.jit.trace(model, torch.randn(1, 3, 256, 256)).save(tmp_path / 'traced.pt')

@@ -1,4 +1,5 @@
 """Whatever is put in: features of the right shape, or a sentence."""
+import itertools
 import math
 import warnings
 from functools import partial
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from cpvt_mm import CPVT, PyramidCPVT
 from tests.conftest import NARROW, NARROW_PLAIN
-from tests.encodings import ENCODINGS
+from tests.encodings import ENCODINGS, ONE_FOR_EACH_POINT
 
 ARCHS = {
     'narrow': partial(PyramidCPVT, NARROW),
@@ -23,9 +24,10 @@ SIDES = st.integers(1, 400)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize('padding', [None, 'exact'])
-@pytest.mark.parametrize('name', ENCODINGS)
-@pytest.mark.parametrize('arch', ARCHS)
+@pytest.mark.parametrize(('arch', 'name', 'padding'), [
+    *itertools.product(('narrow', 'plain'), ENCODINGS, [None]),
+    *itertools.product(('narrow', 'plain'), ONE_FOR_EACH_POINT, ['exact']),
+    *itertools.product(('pooled', 'nano'), ['peg', 'relative'], [None, 'exact'])])
 def test_any_size_gives_finite_features_of_the_right_shape_twice_the_same(arch: str, name: str,
                                                                           padding: str | None) -> None:
     model = ARCHS[arch](position_encoding=ENCODINGS[name], padding=padding).eval()

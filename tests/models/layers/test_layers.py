@@ -86,7 +86,7 @@ def test_drop_path_drops_whole_samples_and_keeps_the_mean() -> None:
     drop = DropPath(0.25).train()
     out = drop(torch.ones(4000, 2, 3))
     kept = out[:, 0, 0] > 0
-    assert torch.equal(out, (kept.float() / 0.75)[:, None, None].expand_as(out))
+    assert torch.equal(out, (kept.double() / 0.75)[:, None, None].expand_as(out))
     assert kept.float().mean() == pytest.approx(0.75, abs=0.03)
 
 

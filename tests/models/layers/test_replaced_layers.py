@@ -65,7 +65,7 @@ def test_lora_of_peft_trains_adapters_only(model: nn.Module) -> None:
 
 @torch.no_grad()
 def test_weights_that_torchao_quantizes_are_used(model: nn.Module) -> None:
-    image = torch.randn(1, 3, 64, 96)
+    model, image = model.float(), torch.randn(1, 3, 64, 96, dtype=torch.float32)
     expected = model(image)[-1]
     quantize_(model, Int8WeightOnlyConfig())
     outputs = model(image)[-1]
@@ -78,11 +78,11 @@ def test_weights_that_torchao_quantizes_are_used(model: nn.Module) -> None:
 @pytest.mark.parametrize('name', BACKBONES)
 def test_gradients_can_be_differentiated_again(name: str, with_cp: bool) -> None:
     """The gradient of a penalty on the gradient, against differences of the penalty in float64."""
-    model = BACKBONES[name]().double()
+    model = BACKBONES[name]()
     for module in model.modules():
         if hasattr(module, 'with_cp'):
             module.with_cp = with_cp
-    image, direction = torch.randn(2, 1, 3, 33, 40, dtype=torch.float64)
+    image, direction = torch.randn(2, 1, 3, 33, 40)
 
     def penalty(x: Tensor, create_graph: bool) -> Tensor:
         gradient, = torch.autograd.grad(model(x)[-1].sin().sum(), x, create_graph=create_graph)

@@ -139,6 +139,7 @@ def test_target_qk_feeds_queries_and_keys_of_the_next_block_only(
         assert qk is None or (qk.shape == x.shape and not torch.equal(qk, x))
 
 
+@pytest.mark.usefixtures('float64')
 def test_target_qk_is_attention_with_values_of_the_plain_tokens() -> None:
     encodings = build_position_encodings(
         dict(type='PEG', target='qk'), StageSpec(embed_dims=6, num_heads=2, depth=3, grid=(4, 4)))
