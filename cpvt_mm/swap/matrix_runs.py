@@ -17,7 +17,7 @@ from rich.progress import Progress
 
 from cpvt_mm.errors import UserError
 from cpvt_mm.processes import end_with_parent
-from cpvt_mm.torchvision_stand_in import import_mmpretrain
+from cpvt_mm.stack import require
 
 from .matrix import ARCH_TO_BUILD, ARCH_TO_RUN, Record, Trial, check, list_configs, run
 from .writing import shipped_configs
@@ -122,7 +122,7 @@ def _start_worker() -> None:
     logging.disable(logging.WARNING)
     warnings.simplefilter('ignore')
     with contextlib.suppress(ImportError):  # some configs are for its backbones
-        import_mmpretrain()
+        require('mmpretrain')
 
 
 def _quietly(function: Callable[..., Result], *arguments: str) -> Result:
