@@ -27,7 +27,7 @@ def test_swap_backbone_writes_the_config_and_prints_what_changes(
 
 
 @pytest.mark.parametrize(('config', 'out', 'error'), [
-    ('mmdet::cornernet/cornernet_hourglass104_8xb6-210e-mstest_coco.py', 'out.py', 'error: its backbone HourglassNet'),
+    ('mmdet::misc/d2_retinanet_r50-caffe_fpn_ms-90k_coco.py', 'out.py', 'error: it has no model.backbone with a type'),
     ('missing.py', 'out.py', 'error: config missing.py does not exist: check the path.'),
     (RETINANET, 'out.txt', 'out.txt is no name of a config: it must end with .py.'),
 ])
