@@ -110,8 +110,8 @@ def test_schedules_are_those_of_the_sources(pattern: str, lr: float, weight_deca
 
 
 def test_layers_of_a_vit_b_learn_at_vitdets_rates() -> None:
-    folder = ROOT / 'configs/cpvt'
-    cfg, base = (copy.deepcopy(read(folder / f'mask-rcnn_cpvt-b_sfp_{rest}_coco.py')) for rest in ('layer-decay_1x', '1x'))
+    cfg, base = (copy.deepcopy(read(ROOT / f'configs/cpvt/mask-rcnn_cpvt-b_sfp_{rest}_coco.py'))
+                 for rest in ('layer-decay_1x', '1x'))
     assert cfg.optim_wrapper.pop('constructor') == 'cpvt_mm.LayerDecayOptimWrapperConstructor'
     assert cfg.optim_wrapper.paramwise_cfg.pop('layer_decay_rate') == 0.7
     assert cfg.to_dict() == base.to_dict()
