@@ -75,6 +75,9 @@ class Backbone(ExactPadding):
         block = self._block_of(param_name[len(prefix):]) if param_name.startswith(prefix) else self.num_blocks
         return block + 1, self.num_blocks + 2
 
+    def meet_norm_eps(self, norm_eps: float | None, fmt: str) -> None:
+        """Is told the eps that the LayerNorms had when the loaded weights were trained, if known, and their format."""
+
 
 def block_of(stage: nn.Module, name: str) -> int:
     """The block that a parameter belongs to; -1: what is before the first.
