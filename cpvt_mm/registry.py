@@ -9,8 +9,8 @@ from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS
 from mmengine.registry import Registry
 
-# Parts built on mmdet, mmseg or mmpretrain. They are imported, and import it, when a config names them.
-OF_LIBRARIES = {
+# Modules that import mmdet, mmseg or mmpretrain. They are imported only when a config names their class.
+LAZY_MODULES = {
     'DetDataPreprocessor': 'cpvt_mm.models.data_preprocessors.detection',
     'SegDataPreProcessor': 'cpvt_mm.models.data_preprocessors.segmentation',
     'DistilledClassifier': 'cpvt_mm.models.classifiers',
@@ -19,10 +19,10 @@ OF_LIBRARIES = {
 
 
 class ModelRegistry(Registry):
-    """A registry that imports what is built on another library only when it is asked for."""
+    """A registry that imports the modules of `LAZY_MODULES` only when one of their classes is asked for."""
 
     def get(self, key: str) -> type | None:
-        module = OF_LIBRARIES.get(key.removeprefix(f'{self.scope}.'))
+        module = LAZY_MODULES.get(key.removeprefix(f'{self.scope}.'))
         if module:
             importlib.import_module(module)
         return super().get(key)

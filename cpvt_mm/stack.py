@@ -2,11 +2,10 @@
 import importlib
 
 from .errors import first_line
-from .torchvision_stand_in import import_mmpretrain
 
 INSTALL = "install one stack, pip install 'cpvt_mm[openmmlab]' or 'cpvt_mm[onedl]' (README, section Install)"
-INSTALL_MMPRETRAIN = ('pip install mmpretrain, and either the torchvision that goes with your torch or none (README, '
-                      'section Classification)')
+INSTALL_MMPRETRAIN = ('pip install mmpretrain, and the torchvision that goes with your torch (README, section '
+                      'Classification)')
 
 
 def require(*modules: str) -> None:
@@ -17,10 +16,8 @@ def require(*modules: str) -> None:
     """
     for module in modules:
         try:
-            if module == 'mmpretrain':
-                import_mmpretrain()
-            else:
-                importlib.import_module(module)
+            # Importing mmpretrain alone does not import torchvision, but everything in it does.
+            importlib.import_module('mmpretrain.models' if module == 'mmpretrain' else module)
         # The libraries assert the versions of mmcv and mmengine; ops built for another torch raise OSError, those of
         # torchvision RuntimeError.
         except (ImportError, AssertionError, OSError, RuntimeError) as error:

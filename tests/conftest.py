@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cpvt_mm import CPVT, PyramidCPVT
 
 ROOT = Path(__file__).parents[1]
+runpy.run_path(str(ROOT / 'tools/misc/torchvision_stand_in.py'))['stand_in']()
 GOLDEN = ROOT / 'tests/golden'
 UPERNET = ROOT / 'configs/toy/upernet_pyramid-cpvt-nano_toy-shapes.py'
 MASK_RCNN = ROOT / 'configs/toy/mask-rcnn_pyramid-cpvt-nano_fpn_toy-shapes.py'

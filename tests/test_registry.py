@@ -27,12 +27,13 @@ model = dict(type='EncoderDecoder', backbone=dict(type='{type}', arch='nano'),
 IMPORT = "custom_imports = dict(imports=['cpvt_mm'])"
 
 
-@pytest.mark.parametrize('scope, config, name', [
-    ('mmdet', MASK_RCNN, 'MaskRCNN'),
-    ('mmseg', SEGMENTOR, 'EncoderDecoder'),
+@pytest.mark.parametrize('scope, config, name, kind, imports', [
+    ('mmdet', MASK_RCNN, 'MaskRCNN', 'cpvt_mm.PyramidCPVT', ''),
+    pytest.param('mmdet', MASK_RCNN, 'MaskRCNN', 'PyramidCPVT', IMPORT, marks=pytest.mark.slow),
+    pytest.param('mmseg', SEGMENTOR, 'EncoderDecoder', 'cpvt_mm.PyramidCPVT', '', marks=pytest.mark.slow),
+    pytest.param('mmseg', SEGMENTOR, 'EncoderDecoder', 'PyramidCPVT', IMPORT, marks=pytest.mark.slow),
 ])
-@pytest.mark.parametrize('kind, imports', [('cpvt_mm.PyramidCPVT', ''), ('PyramidCPVT', IMPORT)])
-def test_one_line_in_a_config_is_enough(run_python: Run, scope: str, config: str, name: str, kind: str, imports: str
-                                        ) -> None:
+def test_one_line_in_a_config_is_enough(run_python: Run, scope: str, config: str, name: str, kind: str,
+                                        imports: str) -> None:
     done = run_python(BUILD.format(config=config.format(type=kind, imports=imports), scope=scope))
     assert done.stdout.split() == [name, 'cpvt_mm.models.backbones.pyramid_cpvt', '32', '64', '128', '192'], done.stderr

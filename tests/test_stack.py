@@ -1,6 +1,7 @@
-"""What an environment without a stack, or with a mismatched one, is told."""
+"""An environment without a stack, or with a mismatched one, is told in one sentence."""
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -31,8 +32,8 @@ print([tuple(out.shape) for out in model(torch.zeros(1, 3, 33, 65))])
 
 @pytest.mark.parametrize('hidden, module', [
     ('mmengine', 'cpvt_mm'),
-    ('mmcv', 'cpvt_mm.engine'),
-    ('cv2', 'cpvt_mm.datasets.toy_shapes'),
+    pytest.param('mmcv', 'cpvt_mm.engine', marks=pytest.mark.slow),
+    pytest.param('cv2', 'cpvt_mm.datasets.toy_shapes', marks=pytest.mark.slow),
 ])
 def test_a_missing_part_is_named_in_one_line(run_python: Run, hidden: str, module: str) -> None:
     done = run_python(HIDE.format(names=[hidden]) + f'import {module}')
@@ -41,8 +42,8 @@ def test_a_missing_part_is_named_in_one_line(run_python: Run, hidden: str, modul
     assert ADVICE in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('code', [
-    "from cpvt_mm.stack import require; require('mmpretrain')",
     "import cpvt_mm.models.heads",
     "from mmengine.registry import MODELS; MODELS.build(dict(type='cpvt_mm.DistilledClassifier'))",
 ])
@@ -52,6 +53,21 @@ def test_what_needs_mmpretrain_says_so_when_it_is_used(run_python: Run, code: st
     assert last.startswith('ImportError: cpvt_mm needs mmpretrain, which does not import (No module named')
     assert 'pip install mmpretrain' in last
     assert ADVICE not in last
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('torchvision, reason', [
+    ('raise ModuleNotFoundError("No module named \'torchvision\'")', "No module named 'torchvision'"),
+    ("raise RuntimeError('operator torchvision::nms does not exist')", 'operator torchvision::nms does not exist'),
+], ids=['missing', 'made for another torch'])
+def test_mmpretrain_needs_the_torchvision_of_the_installed_torch(run_python: Run, tmp_path: Path, torchvision: str,
+                                                                 reason: str) -> None:
+    (tmp_path / 'empty/torchvision.py').write_text(torchvision)
+    # mmdet tries to import mmpretrain, and goes on without it.
+    done = run_python("from cpvt_mm.stack import require; require('mmdet', 'mmpretrain')")
+    assert done.stderr.splitlines()[-1] == (
+        f'ImportError: cpvt_mm needs mmpretrain, which does not import ({reason}): pip install mmpretrain, and the '
+        'torchvision that goes with your torch (README, section Classification).')
 
 
 @pytest.mark.parametrize('error', [

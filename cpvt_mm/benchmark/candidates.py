@@ -13,7 +13,6 @@ from cpvt_mm.checkpoints.pyramid import CPVT_MM, MMPRETRAIN, MMSEG, TWINS
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.models.backbones.pyramid_cpvt import PATCH_SIZES, PyramidArch
 from cpvt_mm.stack import require
-from cpvt_mm.torchvision_stand_in import import_timm
 
 from .original import import_original
 
@@ -101,7 +100,6 @@ def _from(library: str, name: str) -> Callable[[], type[nn.Module]]:
 
 
 def _timm() -> type[nn.Module]:
-    import_timm()
     from timm.models.twins import Twins
 
     class Backbone(Twins):

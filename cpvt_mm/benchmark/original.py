@@ -11,8 +11,6 @@ from unittest.mock import patch
 from mmengine.registry import Registry
 from torch import nn
 
-from cpvt_mm.torchvision_stand_in import import_timm
-
 
 def import_original() -> type[nn.Module]:
     """Its pyramid with PEG.
@@ -20,7 +18,6 @@ def import_original() -> type[nn.Module]:
     Raises:
         ImportError: If there is no module `gvt`, or timm, which it needs, is not installed.
     """
-    import_timm()
     with patch.dict('sys.modules', _old_modules()):
         return importlib.import_module('gvt').CPVTV2
 

@@ -18,16 +18,16 @@ from mmengine.registry import DefaultScope
 from mmengine.runner import set_random_seed
 
 from cpvt_mm.complexity import count_flops
-from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.errors import first_line
 from cpvt_mm.models.backbones.pyramid_cpvt import ARCHS
 from cpvt_mm.models.layers import bands
 from cpvt_mm.stack import require
 from cpvt_mm.swap import read_config, swap_backbone
 from cpvt_mm.swap.channels import walk
-from cpvt_mm.swap.fake_data import Batch, fake_batch
-from cpvt_mm.swap.trial import build, plain_optim_wrapper
 
 from .candidates import PEERS, Candidate, CannotMeasure
+from .from_config import build_model, build_plain_optim_wrapper
+from .random_batch import Batch, random_batch
 from .settings import Setting
 from .steps import Step
 
@@ -59,13 +59,10 @@ class WholeModels:
             model = self._build(cfg, candidate)
             if getattr(model.data_preprocessor, 'size', None):
                 model.data_preprocessor.size = setting.shape[2:]
-            batch = fake_batch(cfg, setting.mode == 'train', setting.shape[2:], setting.batch_size, BOXES_OF_COCO)
-            if [image.shape for image in batch['inputs']] != setting.batch_size * [setting.shape[1:]]:
-                raise UserError(f'config {self.config} is for no detector or segmentor of single images: take one that '
-                                'is.')
+            batch = random_batch(cfg, setting.shape[2:], setting.batch_size, BOXES_OF_COCO)
             if setting.mode == 'forward':
                 return Step(model, self._predict(model.eval(), batch, setting))
-            optim_wrapper = plain_optim_wrapper(model, cfg, lr=0.)
+            optim_wrapper = build_plain_optim_wrapper(model, cfg, lr=0.)
             return Step(model, self._train(model.train(), optim_wrapper, batch, setting), optim_wrapper)
 
     def flops(self, candidate: Candidate, setting: Setting) -> int | None:
@@ -96,7 +93,7 @@ class WholeModels:
         try:
             require(PEERS[candidate.name].type.partition('.')[0])
             set_random_seed(0)
-            model = revert_sync_batchnorm(build(cfg))
+            model = revert_sync_batchnorm(build_model(cfg))
             model.init_weights()
         except Exception as error:  # whatever an import or a constructor raises
             raise CannotMeasure(f'{candidate} cannot be built ({type(error).__name__}: {first_line(error)}).'

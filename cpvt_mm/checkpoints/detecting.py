@@ -1,4 +1,4 @@
-"""Which format a checkpoint has, and below which prefix: its names tell."""
+"""Tells a checkpoint's format, and the prefix of its backbone, by the names of its tensors."""
 from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
@@ -8,17 +8,17 @@ from cpvt_mm.errors import UserError
 from .formats import Format
 from .plain import PLAIN_FORMATS
 from .pyramid import PYRAMID_FORMATS
-from .reading import read_checkpoint, unwrap
+from .reading import read_weights
 
 FORMATS = (*PYRAMID_FORMATS, *PLAIN_FORMATS)
 
 
 class Detected(NamedTuple):
-    """Where a checkpoint holds a backbone, and how.
+    """The backbone that was found in a checkpoint.
 
     Attributes:
-        format: That of the names below the prefix.
-        prefix: What is in front of the backbone's names: '' or with a dot at its end.
+        format: The format of the names below the prefix.
+        prefix: The beginning of the backbone's names: '' or with a dot at its end.
         others: Further prefixes below which there is a backbone.
     """
     format: Format
@@ -31,8 +31,8 @@ def detect_format(names: Collection[str], path: object, prefix: str | None = Non
     """Finds the backbone in a checkpoint: the one with the shortest prefix, of these the first.
 
     Args:
-        names: Those of the checkpoint's tensors.
-        path: That of the checkpoint, for the message.
+        names: The names of the checkpoint's tensors.
+        path: The path of the checkpoint, for the message.
         prefix: The only one to look below, with or without the dot. Defaults to None: any.
         wanted: The classes of backbones to prefer, whatever their prefix. Defaults to none.
 
@@ -61,7 +61,7 @@ def detect_format(names: Collection[str], path: object, prefix: str | None = Non
 def check_backbone(path: str | Path) -> None:
     """Raises a UserError if a file is no checkpoint with a PyramidCPVT; a URL is not looked at."""
     if '://' not in str(path):
-        found = detect_format(unwrap(read_checkpoint(path), path).tensors, path, wanted=['PyramidCPVT'])
+        found = detect_format(read_weights(path).tensors, path, wanted=['PyramidCPVT'])
         if found.format.backbone != 'PyramidCPVT':
             raise UserError(f'checkpoint {path} holds a {found.format.backbone} (format {found.format}), but must hold '
                             'a PyramidCPVT.')

@@ -1,4 +1,4 @@
-"""How another library names the parameters of a backbone: rules that are written once and read in both directions."""
+"""Other libraries' names of a backbone's parameters, as rules that are written once and read in both directions."""
 import functools
 import re
 from collections.abc import Mapping
@@ -14,22 +14,23 @@ PLACEHOLDERS = {'i': r'\d+', 'j': r'\d+', 'p': 'weight|bias'}
 
 @dataclass(frozen=True)
 class Rule:
-    """One name of theirs and what it is called here. Both are templates, with the placeholders {i}, {j} and {p}.
+    """One name of the other library and its name here. Both are templates with the placeholders {i}, {j} and {p}.
 
     Attributes:
         theirs: The name in the other library.
-        ours: The name here; a second one where theirs holds queries, keys and values: queries, then keys and values.
+        ours: The name here; two where theirs holds queries, keys and values: that of the queries, then that of the
+            keys and values.
     """
     theirs: str
     ours: tuple[str, ...]
 
     def our_names(self, name: str) -> tuple[str, ...]:
-        """The names here of one of theirs; none where the rule is not about it."""
+        """Translates one of their names; an empty tuple where the rule is not about it."""
         match = _pattern(self.theirs).fullmatch(name)
         return tuple(template.format(**match.groupdict()) for template in self.ours) if match else ()
 
     def their_name(self, name: str) -> str | None:
-        """The reverse, of any of the names here."""
+        """Translates one of our names; None where the rule is not about it."""
         matches = (_pattern(template).fullmatch(name) for template in self.ours)
         return next((self.theirs.format(**match.groupdict()) for match in matches if match), None)
 
@@ -43,20 +44,20 @@ def _pattern(template: str) -> re.Pattern[str]:
 
 
 def rules(names: Mapping[str, str | tuple[str, str]]) -> tuple[Rule, ...]:
-    """Rules of a dict from their names to ours."""
+    """Makes rules of a dict from their names to ours."""
     return tuple(Rule(theirs, (ours,) if isinstance(ours, str) else ours) for theirs, ours in names.items())
 
 
 @dataclass(frozen=True)
 class Format:
-    """The names under which checkpoints hold the weights of one backbone. This class is that of the project itself.
+    """The names under which checkpoints hold the weights of one backbone. Without rules: this project's names.
 
     Attributes:
-        names: What it is called, the first for logs, all for `convert_checkpoint.py --to`.
+        names: Names of the format itself, as `convert_checkpoint.py --to` takes them.
         backbone: The class it is for, 'PyramidCPVT' or 'CPVT'.
         signature: Names that a file of the format has; no other format has all of them.
         rules: The first that is about a name counts; a name that no rule is about is the same in both.
-        norm_eps: What its models have where PyramidCPVT has its `norm_eps`. Defaults to None: any.
+        norm_eps: The eps that its models have where PyramidCPVT has its `norm_eps`. Defaults to None: unknown.
     """
     names: tuple[str, ...]
     backbone: str
@@ -68,29 +69,28 @@ class Format:
         return ' or '.join(self.names)
 
     def our_names(self, name: str) -> tuple[str, ...]:
-        """The names here of one of theirs: two where the file holds queries, keys and values in one tensor."""
+        """Translates one of their names: to two where their tensor holds queries, keys and values."""
         return next(filter(None, (rule.our_names(name) for rule in self.rules)), (name,))
 
     def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The weights of a file under the names of the backbone here, and all others as they are.
+        """Renames the weights of a file to the names of the backbone here, and keeps all others as they are.
 
         Raises:
             UserError: If the file is of a model that the backbone cannot be.
         """
-        renamed = {}
+        renamed: dict[str, Tensor] = {}
         for name, tensor in weights.items():
             names = self.our_names(name)
             parts = (tensor,) if len(names) == 1 else tensor.tensor_split([len(tensor) // 3])
             renamed.update(zip(names, parts, strict=True))
         return renamed
-
     def to_theirs(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The reverse.
+        """Renames the weights of a backbone here to the names of the format, and keeps all others as they are.
 
         Raises:
             UserError: If the other library's model cannot be the backbone.
         """
-        renamed = {}
+        renamed: dict[str, Tensor] = {}
         for name in weights:
             rule, theirs = next(
                 ((rule, theirs) for rule in self.rules if (theirs := rule.their_name(name))), (None, name))
@@ -102,4 +102,3 @@ class Format:
                                     f'format {self}: take a whole checkpoint.')
                 renamed[theirs] = torch.cat([weights[part] for part in parts]) if len(parts) > 1 else weights[name]
         return renamed
-

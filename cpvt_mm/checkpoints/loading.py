@@ -1,47 +1,40 @@
-"""Weights of any known format into a backbone: all of them, or an error."""
-from __future__ import annotations
-
+"""Fills a backbone with the weights of a checkpoint of any known format: all of them, or an error."""
 import logging
 import re
 from collections.abc import Container, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mmengine.logging import print_log
 from torch import Tensor, nn
 
 from cpvt_mm.errors import UserError
-from cpvt_mm.models.grid import resample
-from cpvt_mm.models.position_encodings.tables import LearnablePE
 
 from .detecting import detect_format
 from .plain import TABLE
-from .reading import read_checkpoint, unwrap
-
-if TYPE_CHECKING:
-    from cpvt_mm.models.backbones.base import Backbone
+from .reading import read_weights
 
 
-def load_pretrained(backbone: Backbone, checkpoint: str | Path, prefix: str | None = None, map_location: str = 'cpu',
+def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | None = None, map_location: str = 'cpu',
                     allow_missing: str | Sequence[str] | None = None) -> None:
     """Reads a checkpoint into a backbone, and logs the format, the share filled, and each name left over or missing.
 
-    Position tables of `LearnablePE` are resampled where the backbone's have another grid. What is left over of the
-    backbone itself, such as blocks of a deeper arch or another position encoding, is also a warning.
+    Position tables of `LearnablePE` are resampled where the backbone's have another grid. A warning names the tensors
+    of another backbone of the same class for which this one has no place, such as blocks of a deeper arch; another
+    warning tells that models of the format have another `norm_eps`.
 
     Args:
         backbone: A PyramidCPVT or CPVT.
         checkpoint: Path or URL of a file of any format in `detecting.FORMATS`, of the backbone or a model with it.
-        prefix: What is in front of the backbone's names in the file. Defaults to None: found.
+        prefix: The beginning of the backbone's names in the file. Defaults to None: found.
         map_location: The device to read to. Defaults to 'cpu'.
-        allow_missing: Regular expressions; what of the backbone the file lacks must match one of them (`re.search`),
-            and stays as it is. Defaults to None: nothing may be missing.
+        allow_missing: Regular expressions; a tensor of the backbone that the file lacks must match one of them
+            (`re.search`), and stays as it is. Defaults to None: nothing may be missing.
 
     Raises:
         UserError: If the file cannot be read, has no such backbone, or does not fill it. Nothing is changed then.
     """
     allowed = _compile(allow_missing)
-    weights, key, ema_key = unwrap(read_checkpoint(checkpoint, map_location), checkpoint)
+    weights, key, ema_key, *_ = read_weights(checkpoint, map_location)
     classes = [cls.__name__ for cls in type(backbone).__mro__]
     fmt, prefix, others = detect_format(weights, checkpoint, prefix, classes)
     if fmt.backbone not in classes:
@@ -55,31 +48,31 @@ def load_pretrained(backbone: Backbone, checkpoint: str | Path, prefix: str | No
                                 if name.startswith(prefix)})
     except UserError as error:
         raise UserError(f'checkpoint {checkpoint} cannot be loaded: {error}') from error
-    # A backbone with norm_eps='auto' keeps what it was trained with.
-    norm_eps = round(float(renamed.pop('norm_eps')), 12) if 'norm_eps' in renamed else fmt.norm_eps
     fitted, table_notes = _fit_tables(backbone, renamed)
-    wanted = {name: tensor for name, tensor in backbone.state_dict().items() if name != 'norm_eps'}
+    wanted = backbone.state_dict()
     fitting = {name: tensor for name, tensor in fitted.items() if name in wanted}
     missing = [name for name in wanted if name not in fitting]
     _check(fitting, wanted, [name for name in missing if not any(pattern.search(name) for pattern in allowed)],
            f'checkpoint {checkpoint} (format {fmt})', type(backbone).__name__)
     backbone.load_state_dict(fitting, strict=False)
 
-    used = {*fitting, 'norm_eps', *(name for name in renamed if name not in fitted)}  # the last: a table that was moved
+    used = {*fitting, *(name for name in renamed if name not in fitted)}  # the latter: a table under another name
     left_over = [name for name in weights if not name.startswith(prefix)
                  or used.isdisjoint(fmt.our_names(name.removeprefix(prefix)))]
     notes = [*notes, *table_notes, f'left over: {", ".join(left_over) or "nothing"}']
     print_log(f'checkpoint {checkpoint}: format {fmt}, {_share(backbone, fitting)}; {"; ".join(notes)}', 'current')
     parts = {name.split('.')[0] for name in wanted}
     surplus = [name for name in fitted if name not in wanted and name.split('.')[0] in parts
-               and name != TABLE]  # of which there is a note
+               and name != TABLE]  # which has a note
     if surplus:
-        print_log(f'checkpoint {checkpoint} is of a larger or another {type(backbone).__name__}: this one has no place '
-                  f'for {len(surplus)} of its tensors: {", ".join(surplus)}', 'current', logging.WARNING)
+        _warn(f'checkpoint {checkpoint} is of a larger or another {type(backbone).__name__}: this one has no place for '
+              f'{len(surplus)} of its tensors: {", ".join(surplus)}')
     if missing:
-        print_log(f'checkpoint {checkpoint} lacks, as allow_missing allows: {", ".join(missing)}', 'current',
-                  logging.WARNING)
-    backbone.meet_norm_eps(norm_eps, str(fmt))
+        _warn(f'checkpoint {checkpoint} lacks, as allow_missing allows: {", ".join(missing)}')
+    eps = getattr(backbone, 'norm_eps', None)
+    if fmt.norm_eps and eps and eps != fmt.norm_eps:
+        _warn(f'models of format {fmt} have norm_eps {fmt.norm_eps:g}, but the backbone has {eps:g}: set '
+              f'norm_eps={fmt.norm_eps:g}, unless the weights were trained with {eps:g}.')
 
 
 def _check(fitting: dict[str, Tensor], wanted: dict[str, Tensor], missing: list[str], what: str, where: str) -> None:
@@ -102,27 +95,26 @@ def _share(backbone: nn.Module, filled: Container[str]) -> str:
     return f"{tenths / 10} % of the backbone's {total:,} parameters filled"
 
 
-def _fit_tables(backbone: Backbone, weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """The weights with position tables as the backbone's are, and what to say of it."""
-    tables = {f'{name}.table': module.table for name, module in backbone.named_modules()
-              if isinstance(module, LearnablePE)}
+def _fit_tables(backbone: nn.Module, weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+    """The weights with position tables of the backbone's grids, and notes on what was done to them."""
+    fits = {f'{name}.table': module.fit_table for name, module in backbone.named_modules()
+            if callable(getattr(module, 'fit_table', None))}
     weights, notes = dict(weights), []
     if TABLE in weights and TABLE not in backbone.state_dict():
-        if len(tables) == 1:  # beside other encodings
-            weights[next(iter(tables))] = weights.pop(TABLE)
-        elif not tables:
+        if len(fits) == 1:  # beside other encodings
+            weights[next(iter(fits))] = weights.pop(TABLE)
+        elif not fits:
             notes.append('its position table is dropped, the backbone has none')
-    for name, table in tables.items():
-        loaded = weights.get(name)
-        if loaded is None or loaded.shape == table.shape or loaded.shape[-1] != table.shape[-1]:
-            continue
-        if loaded.dim() == table.dim() == 3:
-            weights[name] = resample(loaded, tuple(table.shape[:2]))
-            notes.append(f'{name} resampled from {loaded.shape[0]} x {loaded.shape[1]} to {table.shape[0]} x '
-                         f'{table.shape[1]}')
-        elif loaded.dim() == 3:  # into a sequence
-            weights[name] = loaded.flatten(0, 1)
+    for name, fit_table in fits.items():
+        if name in weights:
+            loaded, weights[name] = weights[name], fit_table(weights[name])
+            if loaded.dim() == weights[name].dim() and loaded.shape != weights[name].shape:
+                notes.append(f'{name} resampled from {_grid(loaded)} to {_grid(weights[name])}')
     return weights, notes
+
+
+def _grid(table: Tensor) -> str:
+    return ' x '.join(map(str, table.shape[:-1]))
 
 
 def _compile(allow_missing: str | Sequence[str] | None) -> list[re.Pattern[str]]:
@@ -136,3 +128,7 @@ def _compile(allow_missing: str | Sequence[str] | None) -> list[re.Pattern[str]]
 
 def _first(names: list[str]) -> str:
     return ', '.join(names[:3]) + (', ...' if names[3:] else '')
+
+
+def _warn(text: str) -> None:
+    print_log(text, 'current', logging.WARNING)

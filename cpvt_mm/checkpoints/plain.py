@@ -12,15 +12,16 @@ from .formats import Format, rules
 
 TOKENS = ('cls_token', 'dist_token')
 TABLE = 'position_encoding.0.table'
-# Of ViTs that compute something else: register tokens, norms before the blocks or of queries and keys, layer scales.
+# ViTs with these compute something else: register tokens, norms before the blocks or of queries and keys, layer scales.
 FOREIGN = re.compile(r'(^|\.)(reg_token|register_tokens|norm_pre|pre_norm|q_norm|k_norm|ls[12]|gamma[12]?)(\.|$)')
 
 
 @dataclass(frozen=True)
 class PlainFormat(Format):
-    """That of a ViT with a table of positions: `(1, E + side * side, C)`, a row for each of E class tokens first.
+    """The format of a ViT with a position table `(1, E + side * side, C)`: E rows for class tokens, then the grid.
 
-    A class token always has the same place: its row is added to it, and back again it is in the token, its row 0.
+    A class token always gets the same row, so loading adds the row to the token. Converted back, the token keeps the
+    sum, and its row is 0.
     """
 
     def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -47,8 +48,8 @@ class PlainFormat(Format):
 
     def to_theirs(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         encodings = [name for name in weights if name.startswith('position_encoding.')]
-        table = weights.get(TABLE)
-        if encodings != [TABLE] or table.dim() != 3 or table.shape[0] != table.shape[1]:
+        table = weights[TABLE] if encodings == [TABLE] else None
+        if table is None or table.dim() != 3 or table.shape[0] != table.shape[1]:
             raise UserError(f'the format {self} knows no encoding but one LearnablePE on a square grid, so the weights '
                             f'cannot be converted: they have {", ".join(encodings[:3]) or "none"}.')
         rows = [table.new_zeros(1, table.shape[-1]) for name in TOKENS if name in weights]

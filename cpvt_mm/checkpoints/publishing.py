@@ -1,11 +1,11 @@
-"""Checkpoints to hand on: weights only, under a name that tells whether they are whole."""
+"""Writes checkpoints to hand on: weights only, with a checksum in the name."""
 import hashlib
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from cpvt_mm.files import check_free, write_checkpoint
 
-from .reading import read_checkpoint, unwrap
+from .reading import read_weights
 
 
 def publish_model(source: Path, stem: Path) -> tuple[Path, tuple[str, ...]]:
@@ -13,7 +13,7 @@ def publish_model(source: Path, stem: Path) -> tuple[Path, tuple[str, ...]]:
 
     Args:
         source: The file to read.
-        stem: Folder and beginning of the name; a .pth at its end does not count.
+        stem: Folder and beginning of the name; a .pth at its end is dropped.
 
     Returns:
         The file that was written, and the keys that were left out.
@@ -23,12 +23,10 @@ def publish_model(source: Path, stem: Path) -> tuple[Path, tuple[str, ...]]:
     """
     stem = stem.with_suffix('') if stem.suffix == '.pth' else stem
     check_free(stem.with_name(f'{stem.name}.pth'))
-    checkpoint = read_checkpoint(source)
-    weights, key, _ = unwrap(checkpoint, source)
-    meta = {'meta': checkpoint['meta']} if key and 'meta' in checkpoint else {}
+    weights = read_weights(source)
     with TemporaryDirectory(dir=stem.parent) as folder:
         unnamed = Path(folder) / 'weights.pth'
-        write_checkpoint(unnamed, {'state_dict': weights, **meta})
+        write_checkpoint(unnamed, {'state_dict': weights.tensors, **weights.meta})
         named = stem.with_name(f'{stem.name}-{hashlib.sha256(unnamed.read_bytes()).hexdigest()[:8]}.pth')
         unnamed.replace(named)
-    return named, tuple(name for name in checkpoint if key and name not in (key, *meta))
+    return named, weights.left_out

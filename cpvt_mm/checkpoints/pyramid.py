@@ -14,10 +14,11 @@ PEG = 'stages.{i}.position_encoding.0.convs.0.0.{p}'
 
 @dataclass(frozen=True)
 class PyramidFormat(Format):
-    """That of another Twins-PCPVT: one plain PEG after the first block of each stage, and at most one norm, at the end.
+    """The format of another Twins-PCPVT: one plain PEG after the first block of each stage, and at most a last norm.
 
-    The norms that theirs may have after each stage (`extra_norm`, `norm_after_stage`) are between the stages: the next
-    one sees normed tokens. Those of `out_norm` here are on the way out. Only after the last stage that is the same.
+    The norms that other implementations may have after each stage (`extra_norm`, `norm_after_stage`) normalize the
+    input of the next stage. The norms of `out_norm` here normalize outputs only. Both are the same after the last
+    stage.
     """
 
     def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -67,7 +68,7 @@ TWINS = PyramidFormat(
 
 
 def _openmmlab(blocks: str, attention: dict[str, str | tuple[str, str]]) -> dict[str, str | tuple[str, str]]:
-    """What mmseg and mmpretrain name alike, the blocks under `blocks`, beside the names of the attention's layers."""
+    """The names of mmseg's and mmpretrain's PCPVT, which differ in the name of the blocks and within the attention."""
     return {
         'patch_embeds.{i}.projection.{p}': 'stages.{i}.patch_embed.proj.{p}',
         'patch_embeds.{i}.norm.{p}': 'stages.{i}.patch_embed.norm.{p}',
@@ -89,7 +90,7 @@ MMSEG = PyramidFormat(
             'attn.in_proj_{p}': (BLOCK + 'attn.q.{p}', BLOCK + 'attn.kv.{p}'),
             'attn.out_proj.{p}': BLOCK + 'attn.proj.{p}',
         }),
-        'norm.{p}': 'out_norms.3.{p}',  # which its models have not, but its files of Twins' weights
+        'norm.{p}': 'out_norms.3.{p}',  # its models have no such norm, but its files of Twins' weights do
     }), norm_eps=1e-5)
 
 MMPRETRAIN = PyramidFormat(
@@ -101,6 +102,6 @@ MMPRETRAIN = PyramidFormat(
             'proj.{p}': BLOCK + 'attn.proj.{p}',
         }),
         'norm_after_stage3.{p}': 'out_norms.3.{p}',
-    }), norm_eps=1e-5)
+    }), norm_eps=1e-6)  # its class has 1e-5 by default, but the configs of its weights say 1e-6
 
 PYRAMID_FORMATS = (CPVT_MM, TWINS, MMSEG, MMPRETRAIN)

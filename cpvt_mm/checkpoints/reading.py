@@ -1,4 +1,4 @@
-"""Reading checkpoints: tensors only, and never in part without a word."""
+"""Reads checkpoints: tensors only, and never in part without an error."""
 import argparse
 import hashlib
 import os
@@ -33,15 +33,15 @@ def read_tensors_only() -> None:
 
 
 def allow_log() -> None:
-    """Puts what training files hold beside tensors on torch's list of what is safe.
+    """Puts the classes that training files hold beside tensors on torch's list of safe ones.
 
     `resume` needs mmengine's log; mmengine 0.10.7 does not put its classes there. DeiT's and Twins' training files hold
     the command's arguments, a Namespace.
     """
-    scalar, _ = np.float64(0).__reduce__()
-    array, *_ = np.zeros(0).__reduce__()
+    samples: tuple[Any, ...] = np.float64(0), np.zeros(0)
+    functions = [sample.__reduce__()[0] for sample in samples]
     both_numpys = [(function, f'numpy.{core}.multiarray.{function.__name__}')
-                   for function in (scalar, array) for core in ('core', '_core')]
+                   for function in functions for core in ('core', '_core')]
     dtypes = [type(np.dtype(code)) for code in ('f4', 'f8', 'i4', 'i8')]
     torch.serialization.add_safe_globals(
         [argparse.Namespace, HistoryBuffer, (_get_statistic, 'builtins.getattr'), *both_numpys, np.ndarray, np.dtype,
@@ -59,7 +59,7 @@ def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, An
     """Reads a checkpoint (a path or a URL): tensors, numbers, strings and mmengine's log, no other object.
 
     Args:
-        path: Of a file of torch.save or, where it ends in .safetensors, of safetensors.
+        path: A file of torch.save or, where the name ends in .safetensors, of safetensors.
         map_location: The device to read to. Defaults to 'cpu'.
 
     Raises:
@@ -148,13 +148,17 @@ class Weights(NamedTuple):
     """The weights in a checkpoint.
 
     Attributes:
-        tensors: By name.
-        key: Of the checkpoint, where they are; '' where the checkpoint is bare.
-        ema_key: Where it has others that were not taken, most often a moving average; '' where it has none.
+        tensors: The weights by name.
+        key: The key of the checkpoint that holds them; '' where the checkpoint is bare.
+        ema_key: The key of others that were not taken, most often a moving average; '' where there is none.
+        meta: mmengine's entry `meta` of the checkpoint, as `{'meta': ...}`; empty where there is none.
+        left_out: All other keys of the checkpoint, such as the optimizer's.
     """
     tensors: dict[str, Tensor]
     key: str
     ema_key: str
+    meta: dict[str, Any]
+    left_out: tuple[str, ...]
 
 
 def unwrap(checkpoint: dict[str, Any], path: str | Path) -> Weights:
@@ -173,7 +177,15 @@ def unwrap(checkpoint: dict[str, Any], path: str | Path) -> Weights:
         has = ', '.join(map(str, list(values)[:3])) or 'nothing'
         raise UserError(f'checkpoint {path} holds no tensors {where}: it has {has}.')
     ema_key = next((other for other in held if other in EMA_KEYS and other != key), '')
-    return Weights(tensors, key, ema_key)
+    meta = {'meta': checkpoint['meta']} if key and 'meta' in checkpoint else {}
+    left_out = [name for name, value in checkpoint.items()
+                if (name not in (key, *meta) if key else not isinstance(value, Tensor))]
+    return Weights(tensors, key, ema_key, meta, tuple(map(str, left_out)))
+
+
+def read_weights(path: str | Path, map_location: str = 'cpu') -> Weights:
+    """Reads the weights of a checkpoint; see `read_checkpoint` and `unwrap`."""
+    return unwrap(read_checkpoint(path, map_location), path)
 
 
 def check_fits(model: nn.Module, path: str | Path, checkpoint: dict[str, Any] | None = None) -> None:
@@ -181,8 +193,8 @@ def check_fits(model: nn.Module, path: str | Path, checkpoint: dict[str, Any] | 
 
     Args:
         model: The model.
-        path: Of the checkpoint; may be a URL.
-        checkpoint: What it holds, if it has been read. Defaults to None: it is read.
+        path: The path or URL of the checkpoint.
+        checkpoint: The content of the file, if it has been read. Defaults to None: it is read.
 
     Raises:
         UserError: If a parameter or buffer is missing, left over or of another shape, or mmengine cannot read the file.
@@ -200,20 +212,21 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
     """Reads a checkpoint into a model, all of it; its weights may be under any key of `unwrap`, or none.
 
     Raises:
-        UserError: As of `check_fits`; nothing is read then.
+        UserError: If a parameter or buffer is missing, left over or of another shape. The model is unchanged then.
     """
-    weights = unwrap(read_checkpoint(path), path).tensors
+    weights = read_weights(path).tensors
     _compare(model, weights, f'checkpoint {path} does not fit the {type(model).__name__} it is for')
     model.load_state_dict(weights)
 
 
 def _bare(weights: dict[str, Any]) -> dict[str, Any]:
-    """Without what a wrapper for several processes adds to the names."""
+    """Removes the prefix that a wrapper for several processes adds to the names."""
     return {name.removeprefix('module.'): value for name, value in weights.items()}
 
 
 def _compare(model: nn.Module, weights: dict[str, Any], complaint: str) -> None:
-    wanted = (model.module if is_model_wrapper(model) else model).state_dict()
+    inner: nn.Module = model.module if is_model_wrapper(model) else model  # type: ignore[assignment]  # any attribute
+    wanted = inner.state_dict()
     misfits = {
         'missing': [name for name in wanted if name not in weights],
         'left over': [name for name in weights if name not in wanted],

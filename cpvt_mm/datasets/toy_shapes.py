@@ -28,7 +28,7 @@ Image = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Shape:
-    """The look of a class: corners on the unit circle (degrees, radius), texture, and hue (degrees)."""
+    """The look of a class: corners in polar coordinates (degrees, radius), texture, and hue (degrees)."""
     corners: tuple[tuple[float, float], ...]
     texture: Callable[[NDArray, NDArray], Mask]
     hue: float

@@ -1,4 +1,4 @@
-"""The backbone in configs of mmdet and mmseg that are there already."""
+"""Puts the backbone into existing configs of mmdet and mmseg."""
 from .errors import CannotSwap
 from .swapping import swap_backbone
 from .writing import read_config, to_delta, write_config

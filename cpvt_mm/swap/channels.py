@@ -1,4 +1,4 @@
-"""Channels that parts of a config expect, replaced by those that they get."""
+"""Replaces the channels that necks and heads of a config expect by those that they get."""
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,10 +14,10 @@ def adapt_neck(neck: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> 
     """Sets `in_channels` of a neck, in place.
 
     Args:
-        neck: One number of channels for the last map, or one for each map, in their order or the reverse; a neck
-            without `in_channels` takes any.
-        old: Channels of the maps that it was made for.
-        new: Channels of the maps that it gets.
+        neck: A config with `in_channels`: a number for the last map, or one for each map, in their order or the
+            reverse. A neck without `in_channels` takes any maps.
+        old: The channels of the maps that it was made for.
+        new: The channels of the maps that it gets.
 
     Raises:
         CannotSwap: If it does not fit `old`.
@@ -30,7 +30,7 @@ def adapt_neck(neck: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> 
         return
     outputs = neck.get('out_channels')
     if isinstance(outputs, (list, tuple)) and list(outputs[:len(old)]) == list(old):
-        # SSD's hands the maps on, and makes more of the last.
+        # SSD's neck passes the maps on, and makes more of the last.
         neck['out_channels'] = type(outputs)([*new, *outputs[len(old):]])
     if not isinstance(expected, int) and list(expected) == list(old):
         neck['in_channels'] = type(expected)(new)
@@ -45,9 +45,9 @@ def adapt_heads(model: dict[str, Any], old: Sequence[int], new: Sequence[int]) -
     """Sets the channels that the heads of a model expect, in place.
 
     Args:
-        model: With the heads, nested as deep as may be.
-        old: Channels of the maps that they were made for.
-        new: Channels of the maps that they get.
+        model: The config of a model with heads, nested at any depth.
+        old: The channels of the maps that they were made for.
+        new: The channels of the maps that they get.
 
     Raises:
         CannotSwap: If a head does not fit `old`, or has channels that no config sets.
@@ -65,7 +65,15 @@ def adapt_heads(model: dict[str, Any], old: Sequence[int], new: Sequence[int]) -
 
 
 def _adapt_node(node: dict[str, Any], where: str, old: list[int], new: list[int], default_index: int | None) -> None:
-    """One dict of a head; `default_index` is the map that it takes if it does not say, None if it need not take any."""
+    """Adapts one dict of a head.
+
+    Args:
+        node: The dict.
+        where: Its path in the config.
+        old: The channels of the maps that it was made for.
+        new: The channels of the maps that it gets.
+        default_index: The map that it takes if it has no `in_index`; None if it need not take any.
+    """
     expected = node.get('in_channels')
     index = node.get('in_index', default_index)
     if isinstance(expected, (list, tuple)) and list(expected) == old:
@@ -83,7 +91,7 @@ def _adapt_node(node: dict[str, Any], where: str, old: list[int], new: list[int]
         if node.get('num_convs') == 0 and node.get('channels') == expected:  # a head that only classifies
             node['channels'] = becomes[0]
     elif len(old) == 1:
-        # A single map: whatever has its channels reads it.
+        # There is a single map: every part with its channels reads it.
         for key in ('in_channels', 'out_channels') if 'featmap_strides' in node else ('in_channels',):
             if node.get(key) == old[0]:
                 node[key] = new[0]
@@ -92,7 +100,7 @@ def _adapt_node(node: dict[str, Any], where: str, old: list[int], new: list[int]
 
 
 def walk(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
-    """All dicts in nested dicts and lists, outer ones first, each with the keys that lead to it."""
+    """Yields all dicts in nested dicts and lists, outer ones first, each with the keys that lead to it."""
     if isinstance(value, dict):
         yield path, value
         for key, item in value.items():

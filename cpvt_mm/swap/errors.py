@@ -1,9 +1,9 @@
-"""Why a config cannot take the backbone."""
+"""Reasons why a config cannot take the backbone."""
 from cpvt_mm.errors import UserError
 
 
 class CannotSwap(UserError):
-    """The config cannot take a pyramid of four stages; says why in one sentence."""
+    """The config cannot take a pyramid of four stages. The message is a sentence with the reason."""
 
 
 class CannotBuild(CannotSwap):

@@ -1,4 +1,4 @@
-"""What an optimizer's config says of single parameters, for the new backbone."""
+"""Translates an optimizer's rules for parameters of the old backbone to the new one."""
 import re
 from typing import Any
 
@@ -7,7 +7,7 @@ from torch import nn
 
 # No weight decay on position encodings and norms, as in the configs of this project.
 DECAY_RULES = {'position_encoding': dict(decay_mult=0.), 'norm': dict(decay_mult=0.)}
-# AdamW of the original's 1x setting on COCO and of Swin's on ADE20K, for BATCH_SIZE images.
+# The optimizers of the original's 1x schedule on COCO and of Swin's on ADE20K, for BATCH_SIZE images.
 BATCH_SIZE = 16
 OPTIMIZERS = {
     'mmdet': dict(type='AdamW', lr=2e-4, weight_decay=1e-4),
@@ -15,19 +15,19 @@ OPTIMIZERS = {
 }
 # Names of position tables and encodings in backbones of the libraries.
 POSITION_KEYS = ('absolute_pos_embed', 'relative_position_bias_table', 'pos_embed', 'pos_block', 'position_encodings')
-# They know the names of a few backbones only.
+# These constructors know the names of a few backbones only.
 LAYER_DECAY = ('LearningRateDecayOptimizerConstructor', 'LayerDecayOptimizerConstructor')
 
 
 def translate_custom_keys(keys: dict[str, Any], backbone: nn.Module) -> dict[str, Any]:
-    """Keys of `paramwise_cfg.custom_keys` for the new backbone.
+    """Translates `paramwise_cfg.custom_keys` to the new backbone.
 
-    A key for the old one's norms becomes keys for all norms of the new one, a key for its position tables one for
-    position encodings; others that begin with `backbone.` stay if they match a parameter. All else stays.
+    A key for norms of the old backbone becomes keys for all norms of the new one. A key for its position tables becomes
+    one for position encodings. Other keys that begin with `backbone.` stay if they match a parameter. All else stays.
 
     Args:
-        keys: Those of the config.
-        backbone: The new one.
+        keys: The keys of the config.
+        backbone: The new backbone.
     """
     names = [f'backbone.{name}' for name, _ in backbone.named_parameters()]
     translated = {}
@@ -42,7 +42,10 @@ def translate_custom_keys(keys: dict[str, Any], backbone: nn.Module) -> dict[str
 
 
 def _norm_keys(backbone: nn.Module) -> list[str]:
-    """The fewest keys that match all its norms and no parameter of a head: a key matches any name that contains it."""
+    """Returns the fewest keys that match all its norms, but no parameter of a head.
+
+    A key matches all names that contain it.
+    """
     norms = [f'backbone.{name}' for name, module in backbone.named_modules() if isinstance(module, nn.LayerNorm)]
     return list(dict.fromkeys(re.sub(r'^.*(patch_embed|attn\.sr)\.norm$|\d+$', _shorten, name) for name in norms))
 
@@ -52,10 +55,10 @@ def _shorten(match: re.Match) -> str:
 
 
 def adapt_optimizer(wrapper: dict[str, Any], backbone: nn.Module) -> None:
-    """Changes what `optim_wrapper` says of the old backbone's parameters, in place."""
+    """Changes the rules of `optim_wrapper` for parameters of the old backbone, in place."""
     paramwise = wrapper.get('paramwise_cfg') or {}
     if (wrapper.get('constructor') or '').rpartition('.')[2] in LAYER_DECAY:
-        # Layer-wise decay exempts norms and biases, too; that is left of it.
+        # Layer-wise decay also exempts norms and biases from weight decay; that part is kept.
         del wrapper['constructor']
         wrapper['paramwise_cfg'] = dict(custom_keys=dict(DECAY_RULES))
     elif paramwise.get('custom_keys'):
@@ -63,7 +66,7 @@ def adapt_optimizer(wrapper: dict[str, Any], backbone: nn.Module) -> None:
 
 
 def set_schedule(cfg: Config, backbone: nn.Module) -> None:
-    """AdamW with the project's rules, in place.
+    """Sets AdamW with the project's rules, in place.
 
     The learning rate of an AdamW that is there stays, and so do rules for other parameters, accumulation, clipping and
     mixed precision. With a new one, the rates that schedulers end at change in proportion.
@@ -84,7 +87,7 @@ def set_schedule(cfg: Config, backbone: nn.Module) -> None:
     keys = paramwise.get('custom_keys') or {}
     rules = dict(DECAY_RULES)
     if 'backbone' in keys:
-        # Of the keys that match a name, mmengine takes the longest and no other.
+        # mmengine applies only the longest of the keys that match a name.
         exempt = {**keys['backbone'], 'decay_mult': 0.}
         rules |= dict.fromkeys(['position_encoding', *_norm_keys(backbone)], exempt)
     wrapper['paramwise_cfg'] = {**paramwise, 'custom_keys': {**rules, **keys}}

@@ -1,4 +1,4 @@
-"""What the parts of a model return, found out by running them on a small image."""
+"""Probes the parts of a model: runs them on a small image to learn the shapes of their outputs."""
 import functools
 import pickle
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from cpvt_mm.errors import first_line
 
 from .errors import CannotBuild, CannotRun, CannotSwap
 
-# Of the image; as large as SSD needs it.
+# The side of the image in pixels, as large as SSD needs it.
 SIDE = 320
 
 
@@ -24,8 +24,8 @@ class Maps:
     """Feature maps that one part of a model hands to the next.
 
     Attributes:
-        channels: Of each map.
-        strides: Pixels of the image that a cell spans per side, of each map.
+        channels: The channels of each map.
+        strides: The stride of each map: the pixels of the image that a cell spans per side.
     """
     channels: tuple[int, ...]
     strides: tuple[int, ...]
@@ -33,7 +33,7 @@ class Maps:
 
 @dataclass(frozen=True)
 class ProbedBackbone:
-    """A backbone's maps and the stages that they come from; None where it names no stages."""
+    """A backbone's maps, and the stages that they come from; None if it names no stages."""
     maps: Maps
     out_indices: tuple[int, ...] | None
 
@@ -63,7 +63,7 @@ def _probe_backbone(pickled: bytes, scope: str | None) -> ProbedBackbone:
     backbone.train()
     if _run(backbone, image, side, what) != maps:
         raise CannotSwap(f'{what} returns other maps in training than in evaluation, which its heads are made for.')
-    out_indices = getattr(backbone, 'out_indices', None)
+    out_indices: Any = getattr(backbone, 'out_indices', None)
     is_one_each = isinstance(out_indices, (list, tuple)) and len(out_indices) == len(maps.channels)
     return ProbedBackbone(maps, tuple(out_indices) if is_one_each else None)
 

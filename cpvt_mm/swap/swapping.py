@@ -1,4 +1,4 @@
-"""Config -> config: the pyramid CPVT in the place of a backbone."""
+"""Puts the pyramid CPVT in the place of a config's backbone."""
 import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from .errors import CannotBuild, CannotRun, CannotSwap
 from .optimizer import adapt_optimizer, set_schedule
 from .probing import Maps, ProbedBackbone, probe_backbone, probe_necks
 
-# Of the images that weights of this backbone are trained on, RGB.
+# The normalization of the images that weights of this backbone are trained on, RGB.
 MEAN = [123.675, 116.28, 103.53]
 STD = [58.395, 57.12, 57.375]
 DROP_PATH_RATE = 0.2
@@ -24,14 +24,14 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Sequence[int]] = 'small', c
                   schedule: bool = False) -> Config:
     """Puts `PyramidCPVT` into a config of mmdet or mmseg.
 
-    What depends on the backbone follows: `in_channels` of necks and heads, the mean and deviation of the images,
-    weights of the old backbone or of a whole model with it (`pretrained`, `init_cfg`, `load_from`), rules of the
-    optimizer for parameters of the old backbone. Each map of the old backbone is replaced by that of a stage: see
-    `choose_stages`.
+    It also changes what depends on the backbone: `in_channels` of necks and heads, and the mean and deviation of the
+    images. It removes weights of the old backbone or of a whole model with it (`pretrained`, `init_cfg`, `load_from`),
+    and translates rules of the optimizer for parameters of the old backbone. The map of a stage replaces each map of
+    the old backbone: see `choose_stages`.
 
     Args:
-        cfg: Not changed. The old backbone is built and run once, to learn its channels; so are necks.
-        arch: As of `PyramidCPVT`. Defaults to 'small'.
+        cfg: The config. It is not changed. Its backbone and necks are built and run once, to learn their channels.
+        arch: The `arch` of `PyramidCPVT`. Defaults to 'small'.
         checkpoint: Weights for the backbone, of any format that it reads. Defaults to None: random.
         schedule: Whether to train with AdamW by this project's rules (no weight decay on position encodings and
             norms); a learning rate for AdamW that the config has is kept. Defaults to False.
@@ -45,7 +45,7 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Sequence[int]] = 'small', c
         TypeError: If `cfg` is no Config.
     """
     if not isinstance(cfg, Config):
-        raise TypeError(f'cfg is a {type(cfg).__name__}, but must be a Config, as of cpvt_mm.swap.read_config.')
+        raise TypeError(f'cfg is a {type(cfg).__name__}, but must be a Config: read it with cpvt_mm.swap.read_config.')
     cfg = copy.deepcopy(cfg)
     owners = list(_owners(cfg))
     if not owners:
@@ -53,7 +53,7 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Sequence[int]] = 'small', c
     backbones = [_swap_in(path, owner, cfg, arch, checkpoint) for path, owner in owners]
     if cfg.get('load_from'):
         cfg.load_from = None
-    _forget_imports(cfg)
+    _remove_imports(cfg)
     with torch.device('meta'):  # only its names are needed
         backbone = PyramidCPVT(**backbones[0])
     if cfg.get('optim_wrapper'):
@@ -64,7 +64,7 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Sequence[int]] = 'small', c
 
 
 def _owners(cfg: Config) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
-    """The parts of the model that have a backbone, with their paths.
+    """Yields the parts of the model that have a backbone, with their paths.
 
     A network for re-identification within a tracker is a model of its own, with its own weights; it stays.
     """
@@ -94,17 +94,17 @@ def _swap_in(path: tuple[str | int, ...], owner: dict[str, Any], cfg: Config, ar
     holders = [cfg.model]
     for key in path:
         holders.append(holders[-1][key])
-    _forget_weights(holders)
+    _remove_weights(holders)
     if 'in_channels' not in arguments:
         _set_normalization(holders, cfg)
     return arguments
 
 
 def _arguments(old: dict[str, Any], arch: str | dict[str, Sequence[int]], stages: Sequence[int]) -> dict[str, Any]:
-    """Those of the new backbone."""
+    """Returns the arguments of the new backbone."""
     if old['type'].rpartition('.')[2] == 'PyramidCPVT':
         return {**{key: value for key, value in old.items() if key not in ('type', 'init_cfg')}, 'arch': arch}
-    arguments = dict(arch=arch, drop_path_rate=DROP_PATH_RATE)
+    arguments: dict[str, Any] = dict(arch=arch, drop_path_rate=DROP_PATH_RATE)
     if list(stages) != list(range(len(STRIDES))):
         arguments['out_indices'] = stages
     if old.get('in_channels', 3) != 3:
@@ -131,15 +131,16 @@ def _adapt(owner: dict[str, Any], necks: Sequence[dict[str, Any]], old: Maps, ne
 
 
 def choose_stages(name: str, backbone: ProbedBackbone, scope: str | None) -> tuple[int, ...]:
-    """The stages of the pyramid, from 0, that replace the maps of a backbone.
+    """Chooses the stages of the pyramid, counted from 0, that replace the maps of a backbone.
 
-    Without dilation the stage of a map's stride is also that of its number. With it they differ: a detector's anchors
-    need the stride, a segmentor takes any and needs what the last stage has seen.
+    Without dilation, the map of stage i has the stride of the pyramid's stage i. With dilation, the stride is smaller:
+    a detector gets the stage of the same stride, which its anchors need; a segmentor gets the stage of the same
+    number, because it takes any stride and needs the receptive field of the last stage.
 
     Args:
-        name: Its type.
-        backbone: As it was probed.
-        scope: Of the config: 'mmseg', or any other.
+        name: The type of the backbone.
+        backbone: Its maps.
+        scope: The scope of the config: 'mmseg', or any other.
 
     Raises:
         CannotSwap: If its maps are not those of a pyramid.
@@ -168,16 +169,16 @@ def _by_number(backbone: ProbedBackbone) -> tuple[int, ...]:
     return named if named == tuple(i for i in numbers if i in named) else ()
 
 
-def _forget_weights(holders: Sequence[dict[str, Any]]) -> None:
-    """Takes away weights of what has the old backbone in it."""
+def _remove_weights(holders: Sequence[dict[str, Any]]) -> None:
+    """Removes pretrained weights of all that contains the old backbone."""
     for holder in holders:
         for key in ('pretrained', 'init_cfg'):
             if holder.get(key):
                 holder[key] = None
 
 
-def _forget_imports(cfg: Config) -> None:
-    """Takes away the import of mmpretrain if it was for the old backbone only."""
+def _remove_imports(cfg: Config) -> None:
+    """Removes the import of mmpretrain if it was for the old backbone only."""
     imports = (cfg.get('custom_imports') or {}).get('imports', [])
     modules = [imports] if isinstance(imports, str) else imports
     if modules and all(module.startswith('mmpretrain') for module in modules) and 'mmpretrain.' not in str(cfg.model):
@@ -185,7 +186,7 @@ def _forget_imports(cfg: Config) -> None:
 
 
 def _set_normalization(holders: Sequence[dict[str, Any]], cfg: Config) -> None:
-    """Sets mean, deviation and order of channels in the preprocessors of what has the backbone in it."""
+    """Sets mean, deviation and order of channels in the preprocessors of all that contains the backbone."""
     has_own = any(holder.get('data_preprocessor') for holder in holders)
     for holder in holders if has_own else [cfg]:
         node = holder.get('data_preprocessor')

@@ -1,4 +1,4 @@
-"""Reading a config by file or name, and writing what was changed as one that inherits from it."""
+"""Reads a config by file or name, and writes a changed one as a config that inherits from it."""
 import os
 import sys
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def _read(name: str) -> Config:
 
 
 def bases_of(name: str, out: Path, default_scope: str | None) -> list[str]:
-    """What a config at `out` can write as `_base_` to inherit from config `name`, the best first.
+    """Returns values of `_base_` by which a config at `out` can inherit from config `name`, the best first.
 
     Parts of a config that is inherited from by a scoped name are built in that scope, so it must be the config's own.
     """
@@ -73,13 +73,13 @@ def bases_of(name: str, out: Path, default_scope: str | None) -> list[str]:
 
 
 def shipped_configs(library: str) -> Path:
-    """The folder of the configs that come with an installed library."""
+    """Returns the folder of the configs that come with an installed library."""
     require(library)
-    return Path(sys.modules[library].__file__).resolve().parent / '.mim/configs'
+    return Path(str(sys.modules[library].__file__)).resolve().parent / '.mim/configs'
 
 
 def to_delta(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """The dict that makes `new` of `old` by mmengine's inheritance: what differs, or all with `_delete_`."""
+    """Returns the dict that turns `old` into `new` by mmengine's inheritance: differences, or all with `_delete_`."""
     gone = [key for key in old if key not in new]
     if gone or ('type' in old and old['type'] != new['type']):
         return {'_delete_': True, **new}
@@ -90,7 +90,7 @@ def to_delta(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 
 
 def changes(old: Any, new: Any, path: str = '') -> Iterator[str]:
-    """The lines of a diff: `- key = value` and `+ key = value`, keys dotted."""
+    """Yields the lines of a diff: `- key = value` and `+ key = value`, with dotted keys."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in [*old, *(key for key in new if key not in old)]:
             if old.get(key, ...) != new.get(key, ...):
@@ -111,7 +111,7 @@ def changes(old: Any, new: Any, path: str = '') -> Iterator[str]:
 
 
 def to_source(value: Any) -> str:
-    """Python that evaluates to a value of a config, dicts as OpenMMLab writes them."""
+    """Writes Python source of a value of a config, with dicts as OpenMMLab writes them."""
     if isinstance(value, dict):
         if all(str(key).isidentifier() for key in value):
             return f'dict({", ".join(f"{key}={to_source(item)}" for key, item in value.items())})'
@@ -127,10 +127,10 @@ def write_config(old: Config, new: Config, name: str, out: Path) -> None:
     """Writes `new` as a config that inherits from `old` and states what differs.
 
     Args:
-        old: As `read_config` reads `name`.
-        new: What the written config shall be.
-        name: As of `read_config`.
-        out: The file; a `.py` that must not exist, in a folder that does.
+        old: The config that `read_config` reads by `name`.
+        new: The config to write.
+        name: See `read_config`.
+        out: The file to write: a `.py` that must not exist, in a folder that does.
 
     Raises:
         UserError: If `out` exists or cannot be such a config.
@@ -159,13 +159,13 @@ def write_config(old: Config, new: Config, name: str, out: Path) -> None:
 def _reads_as(path: Path, cfg: Config) -> bool:
     try:
         found = Config.fromfile(path)
-    except Exception:  # of mmengine there are many for a base that it does not find
+    except Exception:  # mmengine raises several for a base that it does not find
         return False
     return _unscoped(found.to_dict()) == _unscoped(cfg.to_dict())
 
 
 def _unscoped(value: Any) -> Any:
-    """Without the scope that mmengine notes in what it inherits from another package."""
+    """Removes the scope that mmengine adds to what a config inherits from another package."""
     if isinstance(value, dict):
         return {key: _unscoped(item) for key, item in value.items() if key != '_scope_'}
     if isinstance(value, (list, tuple)):

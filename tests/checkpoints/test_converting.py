@@ -75,15 +75,6 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / 'there.pth').read_text() == 'mine'
 
 
-def test_an_eps_that_was_found_is_not_for_other_libraries(tmp_path: Path) -> None:
-    torch.save({f'backbone.{k}': v for k, v in PyramidCPVT(NARROW, norm_eps='auto').state_dict().items()},
-               tmp_path / 'a.pth')
-    assert convert_checkpoint(tmp_path / 'a.pth', tmp_path / 'b.pth').left_out == ()
-    assert 'backbone.norm_eps' in state_dict(tmp_path / 'b.pth')
-    assert convert_checkpoint(tmp_path / 'a.pth', tmp_path / 'c.pth', 'mmseg').left_out == ('backbone.norm_eps',)
-    assert not any('norm_eps' in name for name in state_dict(tmp_path / 'c.pth'))
-
-
 def test_pooled_keys_have_no_names_elsewhere(tmp_path: Path) -> None:
     torch.save(PyramidCPVT(NARROW, sr_mode='pool').state_dict(), tmp_path / 'a.pth')
     with pytest.raises(UserError, match=r"weights are of sr_mode='pool' \(stages\.0\.blocks\.0\.attn\.sr"):

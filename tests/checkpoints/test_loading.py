@@ -52,6 +52,17 @@ def test_what_of_the_backbone_is_left_over_is_a_warning(config: dict, name: str,
     assert 'is of a larger or another PyramidCPVT: this one has no place for' in warning and name in warning
 
 
+@pytest.mark.parametrize(('name', 'norm_eps', 'expected'), [
+    ('mmseg', 1e-6, ['models of format mmseg have norm_eps 1e-05, but the backbone has 1e-06: set norm_eps=1e-05, '
+                     'unless the weights were trained with 1e-06.']),
+    ('mmseg', 1e-5, []),
+    ('timm', 1e-6, []),
+])
+def test_another_norm_eps_is_a_warning(name: str, norm_eps: float, expected: list[str], log: list) -> None:
+    pretrained(GOLDEN / f'{name}.pth', norm_eps=norm_eps)
+    assert [message for level, message in log if level == 'WARNING'] == expected
+
+
 @pytest.mark.parametrize('prefix', ['', 'backbone.', 'detector.backbone.'])
 def test_the_backbone_of_a_whole_model_is_found(prefix: str, weights: dict, path: Path, log: list) -> None:
     torch.save(dict(state_dict={'neck.bias': torch.ones(1), **{prefix + k: v for k, v in weights.items()}}), path)

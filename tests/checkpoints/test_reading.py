@@ -15,7 +15,15 @@ from mmengine.logging import HistoryBuffer
 from safetensors.torch import save_file
 from torch import nn
 
-from cpvt_mm.checkpoints.reading import check_fits, load_weights, read_checkpoint, read_tensors_only, sha256, unwrap
+from cpvt_mm.checkpoints.reading import (
+    check_fits,
+    load_weights,
+    read_checkpoint,
+    read_tensors_only,
+    read_weights,
+    sha256,
+    unwrap,
+)
 from cpvt_mm.errors import UserError
 
 
@@ -142,23 +150,31 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
         read_checkpoint(save(tmp_path / 'list.pth', [torch.ones(1)]))
 
 
-@pytest.mark.parametrize('wrap, key, ema_key', [
-    (lambda weights, _: weights, '', ''),
-    (lambda weights, _: dict(weights, epoch=3), '', ''),
-    (lambda weights, _: dict(state_dict=weights, meta={}), 'state_dict', ''),
-    (lambda weights, _: dict(model=weights, optimizer={}), 'model', ''),
-    (lambda weights, _: dict(ema=weights), 'ema', ''),
-    (lambda weights, _: dict(ema_state_dict=weights), 'ema_state_dict', ''),
-    (lambda weights, average: dict(ema_state_dict=average, state_dict=weights), 'state_dict', 'ema_state_dict'),
-    (lambda weights, average: dict(state_dict_ema=average, state_dict=weights), 'state_dict', 'state_dict_ema'),
-    (lambda weights, average: dict(model_ema=average, model=weights), 'model', 'model_ema'),
-    (lambda weights, _: {f'module.{name}': value for name, value in weights.items()}, '', ''),
+@pytest.mark.parametrize('wrap, key, ema_key, left_out', [
+    (lambda weights, _: weights, '', '', ()),
+    (lambda weights, _: dict(weights, epoch=3), '', '', ('epoch',)),
+    (lambda weights, _: dict(state_dict=weights), 'state_dict', '', ()),
+    (lambda weights, _: dict(model=weights, optimizer={}), 'model', '', ('optimizer',)),
+    (lambda weights, _: dict(ema=weights), 'ema', '', ()),
+    (lambda weights, _: dict(ema_state_dict=weights), 'ema_state_dict', '', ()),
+    (lambda weights, average: dict(ema_state_dict=average, state_dict=weights), 'state_dict', 'ema_state_dict',
+     ('ema_state_dict',)),
+    (lambda weights, average: dict(state_dict_ema=average, state_dict=weights), 'state_dict', 'state_dict_ema',
+     ('state_dict_ema',)),
+    (lambda weights, average: dict(model_ema=average, model=weights), 'model', 'model_ema', ('model_ema',)),
+    (lambda weights, _: {f'module.{name}': value for name, value in weights.items()}, '', '', ()),
 ])
-def test_weights_are_found_in_their_wrapper(wrap: Callable[[dict, dict], dict], key: str, ema_key: str) -> None:
+def test_weights_are_found_in_their_wrapper(wrap: Callable[[dict, dict], dict], key: str, ema_key: str,
+                                            left_out: tuple[str, ...]) -> None:
     weights, average = dict(weight=torch.ones(2)), dict(weight=torch.zeros(2))
-    tensors, *keys = unwrap(wrap(weights, average), 'a.pth')
-    assert list(tensors) == ['weight'] and torch.equal(tensors['weight'], torch.ones(2))
-    assert keys == [key, ema_key]
+    found = unwrap(wrap(weights, average), 'a.pth')
+    assert list(found.tensors) == ['weight'] and torch.equal(found.tensors['weight'], torch.ones(2))
+    assert found[1:] == (key, ema_key, {}, left_out)
+
+
+def test_meta_of_mmengine_is_kept_apart(tmp_path: Path) -> None:
+    path = save(tmp_path / 'a.pth', dict(state_dict=dict(weight=torch.ones(2)), meta=dict(epoch=3), optimizer={}))
+    assert read_weights(path)[1:] == ('state_dict', '', dict(meta=dict(epoch=3)), ('optimizer',))
 
 
 @pytest.mark.parametrize('checkpoint, words', [

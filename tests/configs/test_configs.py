@@ -1,6 +1,8 @@
-"""Every shipped config: decay keys that match, one training step, one prediction."""
+"""Every shipped config builds and has decay keys that match; one of each family trains a step and predicts."""
+import copy
 import json
-from functools import partial
+import re
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,30 @@ from tests.encodings import ENCODINGS
 CONFIGS = sorted(path for path in (ROOT / 'configs').glob('[!_]*/*.py') if 'in1k' not in path.stem)
 EXAMPLES = [path for path in CONFIGS if path.parent.name == 'position_encodings']
 TOYS = [path for path in CONFIGS if path.parent.name == 'toy']
-# Encodings whose weights are not learnt, and those that have none.
-FIXED = ('random-table', 'random-fourier', 'peg-fixed')
-WEIGHTLESS = ('none', 'sinusoidal-1d', 'sinusoidal-2d', 'rotary')
+SIZES = ('ti', 't', 's', 'b', 'l')
+
+
+def size(path: Path) -> int:
+    """The index of a config's arch in SIZES; 0 for toys."""
+    match = re.search(r'cpvt-(ti|t|s|b|l)_', path.stem)
+    return SIZES.index(match[1]) if match else 0
+
+
+@cache
+def read(path: Path) -> Config:
+    """Reads a config for tests that do not change it."""
+    return Config.fromfile(path)
+
+
+def smallest_of_each_family() -> list[Path]:
+    paths = sorted((path for path in CONFIGS if path not in EXAMPLES), key=size, reverse=True)
+    return sorted({re.sub(r'cpvt-(ti|t|s|b|l)_', 'cpvt_', path.stem): path for path in paths}.values())
+
+
+def build(cfg: Config) -> nn.Module:
+    """The model without memory for its weights."""
+    with DefaultScope.overwrite_default_scope(cfg.default_scope), torch.device('meta'):
+        return MODELS.build(cfg.model)
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +65,7 @@ def test_all_are_here() -> None:
         ('semantic-fpn_pyramid-cpvt', '8xb4-80k_ade20k-512x512', 's b l'),
         ('mask-rcnn_cpvt', 'sfp_1x_coco', 'ti s b'), ('mask-rcnn_cpvt', 'sfp_layer-decay_1x_coco', 'b'),
         ('upernet_cpvt', 'sfp_8xb2-160k_ade20k-512x512', 'ti s b')] for a in sizes.split()}
-    found = {path.stem: Config.fromfile(path).model.backbone.arch for path in CONFIGS
+    found = {path.stem: read(path).model.backbone.arch for path in CONFIGS
              if path not in (*EXAMPLES, *TOYS)}
     assert found == expected
 
@@ -50,11 +73,12 @@ def test_all_are_here() -> None:
 @pytest.mark.parametrize('path', EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_switches_the_encoding_and_no_other_key(path: Path) -> None:
     head, arch, encoding, *rest = path.stem.split('_')
-    cfg = Config.fromfile(path)
-    base = Config.fromfile(ROOT / 'configs/pyramid_cpvt' / f'{"_".join([head, arch, *rest])}.py')
+    cfg = copy.deepcopy(read(path))
+    base = read(ROOT / 'configs/pyramid_cpvt' / f'{"_".join([head, arch, *rest])}.py')
     assert 'position_encoding' not in base.model.backbone
     wanted = {'learnable': 'learnable-2d', 'sinusoidal': 'sinusoidal-2d'}.get(encoding, encoding)
     assert cfg.model.backbone.pop('position_encoding') == ENCODINGS[wanted]
+    build(load_config(path))
     if 'learnable' in encoding and head == 'upernet':  # the table is for the crops
         assert cfg.model.backbone.pop('img_size') == cfg.crop_size[0] == 512
     assert cfg.to_dict() == base.to_dict()
@@ -74,7 +98,7 @@ def test_schedules_are_those_of_the_sources(pattern: str, lr: float, weight_deca
     paths = list((ROOT / 'configs').glob(f'{pattern}.py'))
     assert len(paths) >= 3
     for path in paths:
-        cfg = Config.fromfile(path)
+        cfg = read(path)
         optimizer = cfg.optim_wrapper.optimizer
         assert (optimizer.type, optimizer.lr, optimizer.weight_decay) == ('AdamW', lr, weight_decay)
         assert cfg.train_cfg.get('max_epochs', cfg.train_cfg.get('max_iters')) == length
@@ -86,20 +110,21 @@ def test_schedules_are_those_of_the_sources(pattern: str, lr: float, weight_deca
 
 
 def test_layers_of_a_vit_b_learn_at_vitdets_rates() -> None:
-    folder = ROOT / 'configs/cpvt'
-    cfg, base = (Config.fromfile(folder / f'mask-rcnn_cpvt-b_sfp_{rest}_coco.py') for rest in ('layer-decay_1x', '1x'))
+    cfg, base = (copy.deepcopy(read(ROOT / f'configs/cpvt/mask-rcnn_cpvt-b_sfp_{rest}_coco.py'))
+                 for rest in ('layer-decay_1x', '1x'))
     assert cfg.optim_wrapper.pop('constructor') == 'cpvt_mm.LayerDecayOptimWrapperConstructor'
     assert cfg.optim_wrapper.paramwise_cfg.pop('layer_decay_rate') == 0.7
     assert cfg.to_dict() == base.to_dict()
 
 
-@pytest.mark.parametrize('path', [path for path in CONFIGS if path not in EXAMPLES], ids=lambda path: path.stem)
+@pytest.mark.parametrize('path', [
+    pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if SIZES[size(path)] in 'bl' else [])
+    for path in CONFIGS if path not in EXAMPLES])
 def test_position_encodings_and_norms_have_no_weight_decay(path: Path) -> None:
     cfg = load_config(path)
     cfg.optim_wrapper.type = 'OptimWrapper'
-    with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        model = MODELS.build(cfg.model)
-        groups = build_optim_wrapper(model, cfg.optim_wrapper).optimizer.param_groups
+    model = build(cfg)
+    groups = build_optim_wrapper(model, cfg.optim_wrapper).optimizer.param_groups
     decay = {id(p): group['weight_decay'] for group in groups for p in group['params']}
     keys = list(cfg.optim_wrapper.paramwise_cfg.custom_keys)
     assert keys == ['position_encoding', 'norm']
@@ -167,7 +192,8 @@ def data(toy_shapes: Path) -> Path:
     return toy_shapes
 
 
-@pytest.mark.parametrize('path', CONFIGS, ids=lambda path: path.stem)
+@pytest.mark.slow
+@pytest.mark.parametrize('path', smallest_of_each_family(), ids=lambda path: path.stem)
 def test_trains_a_step_and_predicts_at_odd_sizes(path: Path, data: Path, tmp_path: Path) -> None:
     cfg = load_config(path, work_dir=str(tmp_path))
     cut_down(cfg, data)
@@ -179,12 +205,15 @@ def test_trains_a_step_and_predicts_at_odd_sizes(path: Path, data: Path, tmp_pat
     assert ('val/coco/bbox_mAP' if cfg.default_scope == 'mmdet' else 'val/mIoU') in scalars
 
 
-STEPS = [(path, encoding) for path in (MASK_RCNN, UPERNET) for encoding in ENCODINGS] + [
-    (path, encoding) for path in TOYS if '_cpvt_' in path.stem for encoding in ('rotary', 'relative', 'peg-learnable')]
+# One encoding for each point of the contract, then a combination, and a plain transformer.
+STEPS = [(UPERNET, name) for name in ('none', 'learnable-2d', 'peg', 'peg-qk', 'rotary', 'relative', 'peg-fixed')] + [
+    (MASK_RCNN, 'peg-learnable'), (ROOT / 'configs/toy/upernet_cpvt_sfp_toy-shapes.py', 'relative')]
+FIXED, WEIGHTLESS = ('peg-fixed',), ('none', 'rotary')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('path, encoding', STEPS, ids=lambda value: getattr(value, 'stem', value))
-def test_every_encoding_trains_a_step_at_odd_sizes(path: Path, encoding: str, data: Path, tmp_path: Path) -> None:
+def test_encodings_learn_at_odd_sizes(path: Path, encoding: str, data: Path, tmp_path: Path) -> None:
     cfg = load_config(path, work_dir=str(tmp_path))
     cut_down(cfg, data)
     cfg.model.backbone.position_encoding = ENCODINGS[encoding]

@@ -34,6 +34,7 @@ def test_backbone_without_numbered_stages() -> None:
     assert probe_backbone(dict(type='cpvt_mm.OddBackbone', returns='vector'), None).maps == Maps((3,), (320,))
 
 
+@pytest.mark.slow
 def test_backbone_for_one_size_of_image() -> None:
     backbone = dict(type='mmseg.BEiT', img_size=(64, 64), embed_dims=12, num_layers=2, num_heads=2, out_indices=(0, 1),
                     qv_bias=True)

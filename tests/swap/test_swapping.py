@@ -45,6 +45,7 @@ def get(cfg: Config, key: str) -> Any:
     return cfg
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('name', 'expected'), [
     ('mmdet/mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py', {'neck.in_channels': WIDTHS}),
     ('mmdet/dino/dino-4scale_r50_8xb2-12e_coco.py',
@@ -86,6 +87,7 @@ def test_what_depends_on_channels_follows(shipped: Callable[[str], Config], name
     assert {key: get(model, key) for key in expected} == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('name', 'reason'), [
     ('mmdet/detectors/htc_r50-rfp_1x_coco.py', 'returns maps of strides 1, 4, 8, 16, 32, but a'),
     ('mmdet/faster_rcnn/faster-rcnn_r50-caffe_c4-1x_coco.py', 'shared_head, ResLayer, is the last stage of the old'),

@@ -60,6 +60,7 @@ def test_written_config_inherits_and_is_what_was_asked_for(tmp_path: Path) -> No
     assert written.train_dataloader == old.train_dataloader
 
 
+@pytest.mark.slow
 def test_own_config_is_inherited_from_by_its_path(own_config: Path, tmp_path: Path) -> None:
     old = read_config(str(own_config))
     out = tmp_path / 'swapped/out.py'
@@ -77,6 +78,7 @@ def test_shipped_file_is_inherited_from_by_its_name(tmp_path: Path) -> None:
     assert '::' not in other_scope and (tmp_path / other_scope).samefile(path)
 
 
+@pytest.mark.slow
 def test_shipped_file_whose_name_mmengine_does_not_read_is_inherited_from_by_its_path(tmp_path: Path) -> None:
     """It allows no plus sign."""
     path = shipped_configs('mmdet') / 'gn+ws/faster-rcnn_r50_fpn_gn-ws-all_1x_coco.py'
@@ -86,6 +88,7 @@ def test_shipped_file_whose_name_mmengine_does_not_read_is_inherited_from_by_its
     assert '::' not in out.read_text()
 
 
+@pytest.mark.slow
 @needs_mmseg_names
 def test_config_of_mmseg_by_name(tmp_path: Path) -> None:
     name = 'mmseg::fcn/fcn_r50-d8_4xb2-40k_cityscapes-512x1024.py'

@@ -20,6 +20,7 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
+@pytest.mark.slow
 def test_two_processes_train_and_evaluate(toy_shapes: Path, tmp_path: Path) -> None:
     options = toy_overrides(toy_shapes, **{'train_cfg.max_iters': 2, 'train_cfg.val_interval': 2,
                                            'default_hooks.checkpoint.interval': 2, 'log_level': 'INFO'})

@@ -1,4 +1,4 @@
-"""What is looked at before a run: annotation files, but no image."""
+"""The check before a run: annotation files, but no image."""
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -16,13 +16,13 @@ def check_before_training(cfg: dict[str, Any]) -> None:
     """Logs what is wrong with the annotations of a dataset's config.
 
     Args:
-        cfg: A dataset's config, of COCO's or ADE20K's layout or wrapping such; others pass.
+        cfg: The config of a dataset in COCO's or ADE20K's layout, or of one that wraps such; others pass.
 
     Raises:
         FileNotFoundError: If an annotation file or the folder of images does not exist.
-        UserError: If one is of no use, mmdet would fail on it, or labels would be of other classes.
+        UserError: If a file cannot be used, mmdet would fail on it, or labels would stand for other classes.
     """
-    # A dataset that is repeated is read once, however it is augmented.
+    # A dataset that occurs several times is read once, whatever its augmentations.
     datasets = {repr({**one, 'pipeline': _loads_masks(one)}): one for one in unwrap(cfg)}
     for one in datasets.values():
         try:
@@ -52,7 +52,7 @@ def _loads_masks(cfg: dict[str, Any]) -> bool:
 
 
 def _fatal(cfg: dict[str, Any], cls: type) -> set[Kind]:
-    """What mmdet fails on, or takes for another class or another mask. It copes with the rest, or leaves it out."""
+    """Returns the kinds on which mmdet fails, or reads another class or mask. It copes with the rest, or skips it."""
     return {Kind.CLASSES, *([Kind.DUPLICATE_ANNOTATION] if getattr(cls, 'ANN_ID_UNIQUE', False) else ()),
             *([Kind.MASK] if _loads_masks(cfg) else ())}
 

@@ -1,4 +1,4 @@
-"""Annotation files in COCO's layout."""
+"""Checks of annotation files in COCO's layout."""
 import json
 import math
 from collections import Counter
@@ -11,10 +11,10 @@ from cpvt_mm.errors import UserError, first_line
 
 from .findings import Finding, Kind
 
-# What mmdet reads of an entry.
+# The keys that mmdet reads.
 KEYS = dict(images=('id', 'file_name', 'height', 'width'), categories=('id', 'name'),
             annotations=('id', 'image_id', 'category_id', 'bbox', 'area'))
-# Files round coordinates: so many pixels beyond the border are none.
+# Files round coordinates: so many pixels beyond the border are no fault.
 TOLERANCE = 1
 
 Entry = dict[str, Any]
@@ -25,7 +25,7 @@ def read_coco(file: str, backend_args: dict[str, Any] | None = None) -> dict[str
 
     Args:
         file: Path, or an address of one of mmengine's storage backends.
-        backend_args: Of the dataset. Defaults to None: a local file.
+        backend_args: The dataset's argument for mmengine's storage backends. Defaults to None: a local file.
 
     Returns:
         `images`, `categories` and `annotations`, whose entries have all `KEYS`. A file without `annotations`, as that
@@ -71,9 +71,9 @@ def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str]) 
     """Finds what is wrong with annotations, without the images.
 
     Args:
-        coco: As of `read_coco`.
+        coco: See `read_coco`.
         file: Its name, for the findings.
-        classes: Those of the dataset's metainfo, in the order of the model's labels. None: all categories are.
+        classes: The classes of the dataset's metainfo, in the order of the model's labels. Empty: all categories.
     """
     for name in KEYS:
         kind = Kind.DUPLICATE_ANNOTATION if name == 'annotations' else Kind.DUPLICATE
@@ -113,7 +113,7 @@ def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str]) 
 
 
 def _check_categories(categories: Sequence[str], file: str, classes: Sequence[str]) -> Iterator[Finding]:
-    """mmdet numbers labels in the order of the file's categories, whatever the order of the classes."""
+    """Compares categories with classes: mmdet numbers labels in the order of the file's categories."""
     classes_here, known = set(categories), set(classes)
     missing = [name for name in classes if name not in classes_here]
     listed = [name for name in categories if name in known]
@@ -151,7 +151,7 @@ def _fault_of_extent(left: float, top: float, right: float, bottom: float, image
 
 
 def _faults_of_mask(mask: Any, image: Entry) -> Iterator[tuple[Kind, str]]:
-    """Of polygons, or a run-length encoding."""
+    """Checks polygons, or a run-length encoding."""
     if isinstance(mask, dict):
         yield from _faults_of_rle(mask, [image['height'], image['width']])
     elif isinstance(mask, list):
@@ -167,7 +167,7 @@ def _faults_of_mask(mask: Any, image: Entry) -> Iterator[tuple[Kind, str]]:
 
 
 def _faults_of_rle(mask: Entry, size: list[int]) -> Iterator[tuple[Kind, str]]:
-    """Of a run-length encoding, whose `counts` are listed or a string."""
+    """Checks a run-length encoding, whose `counts` are a list or a string."""
     counts = mask.get('counts')
     if mask.get('size') is None or not isinstance(counts, list | str):
         yield Kind.POLYGON, 'a mask without size or counts, which is left out,'
@@ -180,7 +180,7 @@ def _faults_of_rle(mask: Entry, size: list[int]) -> Iterator[tuple[Kind, str]]:
 
 
 def _fault_of_polygon(polygon: list[float], image: Entry) -> str:
-    """Of numbers x, y, x, y, ..."""
+    """Checks a list of numbers x, y, x, y, ..."""
     if len(polygon) < 6 or len(polygon) % 2:
         return f'of {len(polygon)} numbers, which is left out,'
     xs, ys = polygon[::2], polygon[1::2]

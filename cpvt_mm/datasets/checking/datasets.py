@@ -1,4 +1,4 @@
-"""Whole datasets: what is wrong with their annotations, and what is left to do for each file."""
+"""Checks of whole datasets: their annotations at once, each of their files as a job."""
 import os.path
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -24,11 +24,11 @@ def check_annotations(cfg: dict[str, Any], num_classes: int | None = None) -> tu
 
     Args:
         cfg: The config of a dataset that wraps no other.
-        num_classes: Classes of the model, for label maps. Defaults to None: as many as the dataset has. Labels
-            are not looked at where that states none, either.
+        num_classes: The number of the model's classes, for label maps. Defaults to None: that of the dataset. Labels
+            are not checked if the dataset states no classes, either.
 
     Returns:
-        What is wrong with the annotations, and the checks of the files that they name.
+        The faults of the annotations, and the checks of the files that they name.
 
     Raises:
         FileNotFoundError: If the annotation file or the folder of images does not exist.
@@ -51,8 +51,8 @@ def _check_coco(dataset: BaseDataset) -> tuple[list[Finding], list[Job]]:
     if not coco['annotations'] and (dataset.filter_cfg or {}).get('filter_empty_gt') and not dataset.test_mode:
         raise UserError(f'annotation file {dataset.ann_file} has no annotations, and filter_cfg.filter_empty_gt leaves '
                         'images without them out: put the whole file there.')
-    jobs = [partial(check_image, os.path.join(dataset.data_prefix['img'], image['file_name']),
-                    (image['height'], image['width']), dataset.backend_args) for image in coco['images']]
+    jobs: list[Job] = [partial(check_image, os.path.join(dataset.data_prefix['img'], image['file_name']),
+                               (image['height'], image['width']), dataset.backend_args) for image in coco['images']]
     return list(check_coco(coco, dataset.ann_file, classes_of(dataset))), jobs
 
 
@@ -66,9 +66,9 @@ def _check_label_maps(dataset: BaseDataset, num_classes: int | None) -> tuple[li
     num_classes = num_classes or len(classes_of(dataset))
     labels = Labels(num_classes, dataset.reduce_zero_label, dataset.label_map, dataset.ignore_index
                     ) if num_classes else None
-    jobs = [partial(check_pair, sample['img_path'], sample['seg_map_path'], labels, dataset.backend_args)
-            for sample in samples]
-    # A list of names may be of a part of the folder.
+    jobs: list[Job] = [partial(check_pair, sample['img_path'], sample['seg_map_path'], labels, dataset.backend_args)
+                       for sample in samples]
+    # A list of names may cover a part of the folder only.
     alone = () if dataset.ann_file else _label_maps_alone(dataset, {sample['seg_map_path'] for sample in samples})
     return list(alone), jobs
 

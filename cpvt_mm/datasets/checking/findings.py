@@ -1,4 +1,4 @@
-"""What can be wrong with a dataset."""
+"""Faults that a dataset can have."""
 from dataclasses import dataclass
 from enum import Enum
 
@@ -28,18 +28,18 @@ class Kind(Enum):
     NOT_CHECKED = 'annotations that are not checked'
 
 
-# Nothing wrong, but worth a word.
+# These are worth a word, but no errors.
 NOTES = (Kind.CLASS_UNUSED, Kind.LEFT_OUT, Kind.NOT_ANNOTATED, Kind.NOT_CHECKED)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong.
+    """One fault.
 
     Attributes:
-        kind: What.
-        file: Where.
-        detail: The values; goes on from the file's name in a sentence.
+        kind: The kind of fault.
+        file: The file that has it.
+        detail: The values; together with the file's name they make a sentence.
     """
     kind: Kind
     file: str

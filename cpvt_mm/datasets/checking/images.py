@@ -1,4 +1,4 @@
-"""Image files."""
+"""Checks of image files."""
 from io import BytesIO
 from typing import Any
 
@@ -15,7 +15,7 @@ EXIF_ORIENTATION = 0x0112
 def decode(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) -> Image.Image | Finding:
     """Decodes an image to its last pixel; a finding of `kind`, if it is missing or not whole.
 
-    Pillow tells a truncated file; what is damaged inside of a JPEG file that has its end, no decoder does.
+    Pillow detects a truncated file. Corruption in the middle of a JPEG cannot be detected.
     """
     try:
         content = get(path, backend_args=backend_args)
@@ -33,7 +33,7 @@ def decode(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) ->
 
 
 def size_as_loaded(image: Image.Image) -> tuple[int, int]:
-    """Height and width after the rotation that the file asks for, which mmcv's loader follows."""
+    """Returns height and width after the rotation that the file asks for, which mmcv's loader follows."""
     width, height = image.size
     return (width, height) if image.getexif().get(EXIF_ORIENTATION, 1) >= 5 else (height, width)
 
@@ -45,13 +45,13 @@ def check_image(path: str, size: tuple[int, int] | None = None, backend_args: di
     Args:
         path: The file.
         size: Height and width that it should have. Defaults to None: any.
-        backend_args: Of the dataset. Defaults to None: a local file.
+        backend_args: The dataset's argument for mmengine's storage backends. Defaults to None: a local file.
     """
     image = decode(path, Kind.IMAGE, backend_args)
     if isinstance(image, Finding):
         return [image]
     found = size_as_loaded(image)
-    if size not in (None, found):
+    if size and size != found:
         return [Finding(Kind.IMAGE_SIZE, path, f'is {found[0]} x {found[1]} pixels (height x width), but '
                         f'{size[0]} x {size[1]} in the annotations')]
     return []

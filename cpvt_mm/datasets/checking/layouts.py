@@ -1,4 +1,4 @@
-"""Datasets of configs, and which layout they have."""
+"""Datasets of configs, and the layout of their annotations."""
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -7,15 +7,15 @@ from mmengine.registry import DATASETS
 from torch.utils.data import Dataset
 
 Layout = Literal['coco', 'label maps', 'images']
-# The class that reads a layout, and what a subclass that reads it alike has not changed.
-READERS = {
+# The class that reads a layout, and the methods that a subclass must not change to read the same layout.
+READERS: dict[Layout, tuple[tuple[str, str], tuple[str, ...]]] = {
     'coco': (('mmdet', 'CocoDataset'), ('load_data_list', 'parse_data_info', 'COCOAPI')),
     'label maps': (('mmseg', 'BaseSegDataset'), ('load_data_list',)),
 }
 
 
 def unwrap(cfg: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The datasets in a dataset's config: itself, or those that ConcatDataset, RepeatDataset and the like wrap."""
+    """Yields the dataset of a config, or the datasets that it wraps, as ConcatDataset and RepeatDataset do."""
     inner = [one for one in [*_listed(cfg.get('datasets')), cfg.get('dataset')]
              if isinstance(one, dict) and 'type' in one]
     if not inner:
@@ -25,7 +25,7 @@ def unwrap(cfg: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def unwrap_built(dataset: Any) -> Iterator[Any]:
-    """The same of a dataset that is built."""
+    """Yields a dataset that is built, or the datasets that it wraps."""
     wrapped = [*_listed(getattr(dataset, 'datasets', None)),
                *(getattr(dataset, name, None) for name in ('dataset', '_dataset'))]
     inner = [one for one in wrapped if isinstance(one, Dataset)]
@@ -36,12 +36,12 @@ def unwrap_built(dataset: Any) -> Iterator[Any]:
 
 
 def _listed(value: Any) -> Sequence[Any]:
-    """A dataset may have an argument of its own that is called `datasets`."""
+    """Returns the items of a list; none of an argument with the name `datasets` that is something else."""
     return value if isinstance(value, list | tuple) else ()
 
 
 def dataset_class(cfg: dict[str, Any]) -> type:
-    """The class of a dataset's config, in the default scope.
+    """Finds the class of a dataset's config, in the default scope.
 
     Raises:
         KeyError: If there is none of that name.
@@ -56,7 +56,7 @@ def dataset_class(cfg: dict[str, Any]) -> type:
 
 
 def layout_of(cls: type) -> Layout:
-    """How a dataset's class keeps its annotations; 'images' where only images can be told."""
+    """Tells how a dataset's class keeps its annotations; 'images' if it reads them in a way of its own."""
     for layout, (reader, unchanged) in READERS.items():
         for base in cls.__mro__:
             if (base.__module__.split('.')[0], base.__name__) == reader and all(
@@ -71,12 +71,12 @@ def build_unread(cfg: dict[str, Any]) -> BaseDataset:
 
 
 def classes_of(dataset: BaseDataset) -> list[str]:
-    """The classes of a dataset, in the order of its labels; none where it does not state them."""
+    """Returns the classes of a dataset, in the order of its labels; none if it does not state them."""
     classes = dataset.metainfo.get('classes') or ()
     return [classes] if isinstance(classes, str) else list(classes)
 
 
 def loads_masks(transform: Any) -> bool:
-    """Whether a transform, or the config of one, reads run-length encodings: those that want polygons ignore them."""
+    """Whether a transform, or the config of one, reads run-length encoded masks; loaders of polygons ignore them."""
     settings = transform if isinstance(transform, dict) else getattr(transform, '__dict__', {})
     return bool(settings.get('with_mask') and settings.get('poly2mask', True))

@@ -14,20 +14,20 @@ from .images import decode
 from .layouts import loads_masks
 
 Sample = dict[str, Any]
-# Of loaders: mmcv's of images that OpenCV cannot decode, OpenCV's of no bytes, Pillow's of all.
+# mmcv's loader asserts that OpenCV decodes an image, OpenCV has its own error for no bytes, Pillow raises OSErrors.
 LOADING_ERRORS = (AssertionError, cv2.error, OSError)
 
 
 class CheckedPipeline(Compose):
-    """Runs transforms, and looks at what was loaded: no further file is read, so it costs next to nothing.
+    """Runs transforms and checks what they load. It reads no further file, so it costs next to nothing.
 
-    Only samples of one image are looked at; those of videos and the like pass.
+    Only samples of one image are checked; others, such as videos, pass.
 
     Args:
-        transforms: Of the pipeline.
-        is_coco: Whether samples are of COCO's layout: sizes of masks and images are those of the annotations.
+        transforms: The transforms of the pipeline.
+        is_coco: Whether samples have COCO's layout. The sizes of masks and images must then match the annotations.
             Defaults to False.
-        num_classes: Label maps have classes 0 to `num_classes - 1`. Defaults to None: they are not looked at.
+        num_classes: Label maps have classes 0 to `num_classes - 1`. Defaults to None: they are not checked.
         ignored: Further values of label maps. Defaults to 255 alone.
     """
 
@@ -69,12 +69,12 @@ class CheckedPipeline(Compose):
 
 
 def _keys(data: Any) -> set[str]:
-    """Those of a sample of one image; none of anything else."""
+    """Returns the keys of a sample of one image; none of anything else."""
     return set(data) if isinstance(data, dict) and isinstance(data.get('img_path'), str) else set()
 
 
 def _unreadable_file(loaded: set[str], data: Sample, error: Exception) -> str | None:
-    """The file that a transform failed to load, and why; None if it failed with something else.
+    """Names the file that a transform failed to load, and why; None if it failed with something else.
 
     Images are loaded first. Label maps may be loaded after transforms that fail for reasons of their own.
     """
@@ -82,7 +82,7 @@ def _unreadable_file(loaded: set[str], data: Sample, error: Exception) -> str | 
     path = data.get('img_path' if is_image else 'seg_map_path')
     if not path or 'gt_seg_map' in loaded:
         return None
-    # Whether another storage backend's file can be decoded is not known here.
+    # Only local files are decoded again.
     found = decode(path, Kind.IMAGE if is_image else Kind.LABEL_MAP) if os.path.isfile(path) else None
     if isinstance(found, Finding):
         return f'{path} {found.detail}'
@@ -111,7 +111,7 @@ def check_size(data: Sample) -> None:
 def check_label_map(data: Sample, num_classes: int, ignored: Collection[int]) -> None:
     """Raises a UserError if a loaded label map has another size than its image, or a label that is no class.
 
-    Maps of other kinds pass, as those of probabilities, and those that are loaded before the image.
+    Maps of probabilities pass, and maps that are loaded before the image.
     """
     label_map, size = data['gt_seg_map'], tuple(data.get('ori_shape', ())[:2])
     if not size or not isinstance(label_map, np.ndarray) or label_map.dtype.kind not in 'iu' or label_map.ndim != 2:

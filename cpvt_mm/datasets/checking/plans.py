@@ -1,4 +1,4 @@
-"""The checks of a whole config."""
+"""Checks of all datasets of a config."""
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -23,8 +23,8 @@ class Plan:
     """Checks of one dataset.
 
     Attributes:
-        splits: Of which dataloaders it is: 'train', 'val', 'test', or several of them, joined by commas.
-        findings: What was wrong before a file was decoded.
+        splits: The dataloaders that load it: 'train', 'val', 'test', or several of them, joined by commas.
+        findings: The faults that were found without decoding a file.
         jobs: The checks of its files.
     """
     splits: str
@@ -36,7 +36,7 @@ def plan_checks(cfg: Config) -> Iterator[Plan]:
     """Reads the annotations of a config's datasets, one after the other.
 
     Args:
-        cfg: As of `load_config`.
+        cfg: See `cpvt_mm.engine.load_config`.
     """
     init_default_scope(cfg.default_scope)
     model = cfg.get('model', {})
@@ -47,7 +47,7 @@ def plan_checks(cfg: Config) -> Iterator[Plan]:
         loader = cfg.get(f'{split}_dataloader')
         for dataset in unwrap(loader['dataset'].to_dict()) if loader else ():
             dataset.pop('pipeline', None)
-            # Validation and test are of the same data in most configs.
+            # Validation and test have the same data in most configs.
             datasets.setdefault(repr(dataset), ([], dataset))[0].append(split)
     for splits, dataset in datasets.values():
         yield Plan(', '.join(dict.fromkeys(splits)), *_check(dataset, heads))
@@ -55,7 +55,7 @@ def plan_checks(cfg: Config) -> Iterator[Plan]:
 
 def _check(dataset: dict[str, Any], heads_of: dict[str, dict[str, int]]) -> tuple[list[Finding], list[Job]]:
     try:
-        # What heads have to do with the classes of other layouts is not known; those that read names count tokens.
+        # Heads are compared with the classes of known layouts only; heads that read class names count tokens.
         heads = {} if dataset.get('return_classes') else heads_of.get(layout_of(dataset_class(dataset)), {})
         classes = classes_of(build_unread(dataset))
         findings, jobs = check_annotations(dataset, min(heads.values(), default=None))
@@ -73,7 +73,7 @@ def _check(dataset: dict[str, Any], heads_of: dict[str, dict[str, int]]) -> tupl
 
 
 def _num_classes(model: Any, path: str) -> Iterator[tuple[str, int]]:
-    """Heads that state their number of classes, if they are those of the dataset."""
+    """Yields the heads that state their number of classes, if these are the classes of the dataset."""
     if isinstance(model, list | tuple):
         for index, one in enumerate(model):
             yield from _num_classes(one, f'{path}.{index}')

@@ -12,7 +12,7 @@ EXAMPLES = 3
 
 
 def to_table(findings: Sequence[Finding]) -> Table:
-    """A row for each kind of finding: what, how many, and the first of them."""
+    """Makes a row for each kind of finding: its name, how many there are, and the first of them."""
     table = Table('what', 'how many', Column('the first', overflow='fold'), show_lines=True)
     for kind in Kind:
         found = [finding for finding in findings if finding.kind is kind]
@@ -25,7 +25,7 @@ def to_table(findings: Sequence[Finding]) -> Table:
 
 
 def to_csv(findings: Sequence[tuple[str, Finding]]) -> str:
-    """All findings, each with the splits of its dataset, as CSV."""
+    """Writes all findings, each with the splits of its dataset, as CSV."""
     text = StringIO()
     writer = csv.writer(text)
     writer.writerow(('split', 'severity', 'what', 'file', 'detail'))

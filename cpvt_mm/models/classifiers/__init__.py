@@ -1,4 +1,4 @@
-"""Classifiers. Needs mmpretrain, so `cpvt_mm.models` does not import it."""
+"""Classifiers. They need mmpretrain, so `cpvt_mm.models` does not import them."""
 from .distilled_classifier import DistilledClassifier
 
 __all__ = ['DistilledClassifier']

@@ -22,15 +22,17 @@ from mmpretrain.structures import DataSample  # noqa: E402
 class DistilledClassifier(ImageClassifier):
     """An image classifier trained by hard distillation (DeiT, arXiv 2012.12877, section 4).
 
-    Its distillation token learns the classes that a teacher predicts for the same batch, after mixing. The teacher is
-    fixed: in eval mode, without gradients. It belongs to training only, and is no submodule: parameters, state dict and
-    checkpoints are the student's. Training, resumed or not, reads it from its own checkpoint; testing needs none.
+    The distillation token learns the classes that a teacher predicts for the same batch, after mixing. The teacher is
+    fixed: it is in eval mode and gets no gradients. It is used in training only, and it is no submodule: parameters,
+    state dict and checkpoints are the student's. Training, resumed or not, reads the teacher from its own checkpoint.
+    Testing needs no teacher.
 
     Args:
-        backbone: One that returns pairs of pooled features and distillation token, as `CPVT` with `dist_token`.
-        head: A `DistilledHead`.
-        teacher: Config of a classifier of mmpretrain. Gets the student's input, normalised as that is.
-        teacher_checkpoint: Its weights, a path or URL. Defaults to None; training needs it.
+        backbone: The config of a backbone that returns pairs of pooled features and distillation token, such as `CPVT`
+            with `dist_token`.
+        head: The config of a `DistilledHead`.
+        teacher: The config of a classifier of mmpretrain. It gets the student's input with the student's normalization.
+        teacher_checkpoint: The path or URL of its weights. Defaults to None; training needs it.
         train_cfg: mmpretrain's batch augmentations. Defaults to None.
         data_preprocessor: mmpretrain's. Defaults to None.
         init_cfg: mmengine's initialisation config. Defaults to None.
@@ -67,7 +69,7 @@ class DistilledClassifier(ImageClassifier):
         self._read_teacher()
 
     def loss(self, inputs: Tensor, data_samples: list[DataSample]) -> dict[str, Tensor]:
-        """Of `inputs`, `(B, 3, H, W)`, normalised."""
+        """Returns the losses of normalized images `(B, 3, H, W)`."""
         if self.teacher is None:
             self._read_teacher()
         with torch.no_grad():
@@ -90,7 +92,7 @@ class DistilledClassifier(ImageClassifier):
         self.__dict__['teacher'] = teacher
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies, such as EMA's, and pickles are the student's."""
+        """Leaves the teacher out of copies, such as EMA's, and of pickles."""
         return {**self.__dict__, 'teacher': None}
 
     def _apply(self, *args: Any, **kwargs: Any) -> 'DistilledClassifier':

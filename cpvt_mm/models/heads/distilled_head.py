@@ -1,4 +1,4 @@
-"""Two classifiers: of the image's features, and of the distillation token."""
+"""A head with two classifiers: one for the image's features, one for the distillation token."""
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -20,15 +20,15 @@ from mmpretrain.structures import DataSample  # noqa: E402
 
 @MODELS.register_module()
 class DistilledHead(ClsHead):
-    """A linear classifier of the pooled features and one of the distillation token (DeiT, arXiv 2012.12877, section 4).
+    """A linear classifier for the pooled features and one for the distillation token (DeiT, arXiv 2012.12877, sec. 4).
 
     The prediction is the mean of their softmaxes, as in the paper; DeiT's code, and mmpretrain's DeiTClsHead, average
     logits.
 
     Args:
-        num_classes: Classes of the labels and of the teacher.
-        in_channels: Channels of the features and of the token.
-        loss: Config of the loss against the labels. Defaults to `dict(type='mmpretrain.CrossEntropyLoss')`.
+        num_classes: The number of classes of the labels and of the teacher.
+        in_channels: The channels of the features and of the token.
+        loss: The config of the loss against the labels. Defaults to `dict(type='mmpretrain.CrossEntropyLoss')`.
         init_cfg: mmengine's initialisation config. Defaults to DeiT's, a truncated normal of std 0.02.
 
     Raises:
@@ -49,7 +49,7 @@ class DistilledHead(ClsHead):
         self.fc_dist = nn.Linear(in_channels, num_classes)
 
     def logits(self, feats: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """`(..., (pooled (B, C), token (B, C)))`, of which the last is taken -> logits of both, `(B, num_classes)`."""
+        """Classifies the last pair of `feats`: features and token, both `(B, C)` -> two logits, `(B, num_classes)`."""
         if not isinstance(feats[-1], (list, tuple)):
             raise ValueError('DistilledHead needs pairs of pooled features and distillation token, but the backbone '
                              "gives single tensors: set its out_type to 'cls_token' or 'gap', and dist_token.")
@@ -57,13 +57,13 @@ class DistilledHead(ClsHead):
         return self.fc(pooled), self.fc_dist(token)
 
     def forward(self, feats: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-        """As of `logits` -> the logarithm of the mean of both softmaxes, `(B, num_classes)`."""
+        """Returns the logarithm of the mean of both softmaxes, `(B, num_classes)`. For `feats` see `logits`."""
         log_probabilities = torch.stack([F.log_softmax(logits, dim=1) for logits in self.logits(feats)])
         return log_probabilities.logsumexp(dim=0) - math.log(2)
 
     def loss(self, feats: Sequence[tuple[Tensor, Tensor]], data_samples: list[DataSample], teacher_labels: Tensor
              ) -> dict[str, Tensor]:
-        """Both halves of the paper's equation 3; `teacher_labels` is `(B,)`, int64."""
+        """Returns both halves of the paper's equation 3; `teacher_labels` is `(B,)`, int64."""
         logits, token_logits = self.logits(feats)
         return dict(
             loss_cls=self._get_loss(logits, data_samples)['loss'] / 2,

@@ -76,6 +76,12 @@ class LearnablePE(TablePE):
         super().__init__(stage, grid, ndim)
         self.table = nn.Parameter(nn.init.trunc_normal_(torch.empty(self.table_shape), std=0.02))
 
+    def fit_table(self, table: Tensor) -> Tensor:
+        """Turns a grid of vectors, `(H, W, C)`, into the shape of this table; all other tables stay as they are."""
+        if table.dim() != 3 or table.shape[-1] != self.stage.embed_dims:
+            return table
+        return resample(table, self.grid) if self.ndim == 2 else table.flatten(0, 1)
+
 
 @POSITION_ENCODINGS.register_module()
 class RandomTablePE(TablePE):

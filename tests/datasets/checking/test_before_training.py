@@ -1,4 +1,4 @@
-"""What stops training, what is only said, and what is none of the check's affair."""
+"""Faults that stop training, faults that are only logged, and datasets that are not checked."""
 import json
 import shutil
 from collections.abc import Callable

@@ -27,15 +27,15 @@ def heads(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize('dataset, model, number', [
-    # As of STDC.
+    # STDC
     (CITYSCAPES, dict(decode_head=dict(num_classes=19), auxiliary_head=[dict(num_classes=19), dict(num_classes=2)]),
      19),
-    # As of HTC.
+    # HTC
     (COCO, dict(rpn_head=dict(num_classes=1), roi_head=dict(bbox_head=[dict(num_classes=80)] * 3,
                                                             semantic_head=dict(num_classes=183))), 80),
-    # As of Panoptic FPN.
+    # Panoptic FPN
     (PANOPTIC, dict(roi_head=dict(bbox_head=dict(num_classes=80)), semantic_head=dict(num_classes=53)), None),
-    # As of Grounding DINO.
+    # Grounding DINO
     (dict(COCO, return_classes=True), dict(bbox_head=dict(num_classes=256)), None),
 ])
 def test_heads_of_other_classes_are_no_fault(heads: Any, dataset: dict, model: dict, number: int | None) -> None:

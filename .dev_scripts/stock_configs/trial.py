@@ -1,42 +1,29 @@
-"""Building a config's model, and a step of training and a prediction with it."""
+"""A step of training and a prediction with the model of a config."""
 import copy
 import warnings
 
 import torch
-from mmengine.config import Config, ConfigDict
+from mmengine.config import Config
 from mmengine.logging import MessageHub
 from mmengine.model import BaseModel, revert_sync_batchnorm
-from mmengine.optim import OptimWrapper, build_optim_wrapper
-from mmengine.registry import MODELS, DefaultScope
+from mmengine.registry import DefaultScope
 from mmengine.runner import set_random_seed
 from torch import nn
 
+from cpvt_mm.benchmark.from_config import build_model, build_plain_optim_wrapper
 from cpvt_mm.models.backbones.pyramid_cpvt import PyramidCPVT
+from cpvt_mm.swap.channels import walk
 
-from .channels import walk
-from .fake_data import SIDE, fake_batch
+from .batches import SIDE, small_batch
 
 MOST_CLASSES = 1300
-
-
-def build(cfg: Config) -> BaseModel:
-    """The model of a config, without any weights from elsewhere."""
-    model_cfg = copy.deepcopy(cfg.model)
-    for _, node in walk(model_cfg):
-        for key in ('init_cfg', 'pretrained', 'teacher_ckpt'):
-            if isinstance(node.get(key), str) or 'Pretrained' in str(node.get(key)):
-                node[key] = None
-    if cfg.get('data_preprocessor') and not model_cfg.get('data_preprocessor'):
-        model_cfg['data_preprocessor'] = cfg.data_preprocessor
-    with DefaultScope.overwrite_default_scope(cfg.get('default_scope')), warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        return MODELS.build(model_cfg)
 
 
 def try_out(cfg: Config) -> None:
     """Trains a step on two small images with the config's optimizer, if it has one, on the CPU, and predicts.
 
-    Raises what the model raises, and:
+    Raises:
+        Exception: Whatever the model raises.
         FloatingPointError: If the loss or a weight of the backbone is not finite.
         RuntimeError: If a stage of the backbone does not learn, or there is no prediction.
     """
@@ -44,7 +31,7 @@ def try_out(cfg: Config) -> None:
     set_random_seed(0)
     with DefaultScope.overwrite_default_scope(cfg.get('default_scope')), warnings.catch_warnings():
         warnings.simplefilter('ignore')
-        model = revert_sync_batchnorm(build(cfg))
+        model = revert_sync_batchnorm(build_model(cfg))
         model.init_weights()
         for count in ('iter', 'epoch'):  # as a runner does
             MessageHub.get_current_instance().update_info(count, 0)
@@ -52,17 +39,17 @@ def try_out(cfg: Config) -> None:
             _train_step(model, cfg)
         model.eval()
         with torch.no_grad():
-            predictions = model.test_step(fake_batch(cfg, training=False))
+            predictions = model.test_step(small_batch(cfg, training=False))
     if not predictions:
         raise RuntimeError('The model predicts nothing, not even an empty result.')
 
 
 def _train_step(model: BaseModel, cfg: Config) -> None:
     model.train()
-    optim_wrapper = plain_optim_wrapper(model, cfg, weight_decay=0.)  # it moves weights that learn nothing
+    optim_wrapper = build_plain_optim_wrapper(model, cfg, weight_decay=0.)  # it moves weights that learn nothing
     parts = _backbone_parts(model)
     before = {name: [p.detach().clone() for p in parameters] for name, parameters in parts.items()}
-    losses = model.train_step(fake_batch(cfg, training=True), optim_wrapper)
+    losses = model.train_step(small_batch(cfg, training=True), optim_wrapper)
     if not torch.isfinite(losses['loss']):
         raise FloatingPointError(f'The loss is {losses["loss"]}.')
     if not parts:
@@ -74,16 +61,8 @@ def _train_step(model: BaseModel, cfg: Config) -> None:
             raise FloatingPointError(f'The step leaves weights in {name} that are not finite.')
 
 
-def plain_optim_wrapper(model: BaseModel, cfg: Config, **optimizer: float) -> OptimWrapper:
-    """The config's, with other values of its optimizer, but without what needs a GPU or several iterations."""
-    wrapper = {key: value for key, value in cfg.optim_wrapper.items()
-               if key not in ('type', 'loss_scale', 'dtype', 'accumulative_counts')}
-    wrapper['optimizer'] = {**wrapper['optimizer'], **optimizer}
-    return build_optim_wrapper(model, ConfigDict(type='OptimWrapper', **wrapper))
-
-
 def _backbone_parts(model: BaseModel) -> dict[str, list[nn.Parameter]]:
-    """What must learn, by name: each stage of the new backbone, or the whole old one; but not what is frozen."""
+    """Finds the parameters that must learn: of each stage of the new backbone, or of the whole old one."""
     modules = dict(model.named_modules())
     parts = {f'{name}.stages.{i}': stage for name, module in modules.items() if isinstance(module, PyramidCPVT)
              for i, stage in enumerate(module.stages)}
@@ -94,7 +73,7 @@ def _backbone_parts(model: BaseModel) -> dict[str, list[nn.Parameter]]:
 
 
 def _made_small(cfg: Config) -> Config:
-    """The config with images that stay small, and no more classes than NMS of random scores can deal with."""
+    """Copies the config, with images that stay small and no more classes than NMS of random scores can deal with."""
     cfg = copy.deepcopy(cfg)
     for _, node in walk(cfg.model):
         if isinstance(node.get('num_classes'), int):

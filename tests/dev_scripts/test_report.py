@@ -1,20 +1,19 @@
-from cpvt_mm.swap.matrix import Record, Trial
-from cpvt_mm.swap.matrix_report import to_markdown
+from stock_configs.matrix import Record
+from stock_configs.report import to_markdown
 
 RECORDS = [
-    Record('mmdet', 'a/1.py', 'ResNet', 'built'),
+    Record('mmdet', 'a/1.py', 'ResNet', 'built', trial='ran'),
     Record('mmdet', 'a/2.py', 'ResNet', 'refused', 'it is odd.'),
     Record('mmdet', 'a/3.py', 'HourglassNet', 'refused', 'it is odd.'),
     Record('mmdet', 'b/1.py', 'ResNet', 'unavailable', 'lap is not installed'),
     Record('mmdet', 'b/2.py', 'HourglassNet', 'failed', 'KeyError: x'),
     Record('mmdet', 'b/3.py', '', 'fragment', 'no model'),
-    Record('mmseg', 'c/1.py', 'PCPVT', 'built'),
+    Record('mmseg', 'c/1.py', 'PCPVT', 'built', trial='failed', trial_reason='ValueError: y'),
 ]
-TRIALS = [Trial('mmdet', 'a', 'a/1.py', 'ran'), Trial('mmseg', 'c', 'c/1.py', 'failed', 'ValueError: y')]
 
 
 def test_the_page() -> None:
-    lines = to_markdown(RECORDS, TRIALS).splitlines()
+    lines = to_markdown(RECORDS).splitlines()
     for line in (
             '| mmdet | 6 | 1 | 2 | 1 | 1 | 1 | 1 | 1 |',
             '| mmdet, of a strided pyramid | 3 | 1 | 1 |  | 1 |  | | |',
@@ -31,13 +30,13 @@ def test_the_page() -> None:
 
 
 def test_rows_have_the_cells_of_their_head() -> None:
-    tables = [block for block in to_markdown(RECORDS, TRIALS).split('\n\n') if block.startswith('|')]
+    tables = [block for block in to_markdown(RECORDS).split('\n\n') if block.startswith('|')]
     assert len(tables) == 3
     for table in tables:
         assert len({line.count('|') for line in table.splitlines()}) == 1, table
 
 
 def test_no_headings_without_entries_and_no_more_than_three_examples() -> None:
-    page = to_markdown([Record('mmseg', f'a/{i}.py', 'ResNet', 'refused', 'it is odd.') for i in range(5)], [])
+    page = to_markdown([Record('mmseg', f'a/{i}.py', 'ResNet', 'refused', 'it is odd.') for i in range(5)])
     assert '## Failed' not in page and '## mmdet' not in page
     assert '- 5: it is odd. `mmseg::a/0.py`, `mmseg::a/1.py`, `mmseg::a/2.py` and 2 more' in page

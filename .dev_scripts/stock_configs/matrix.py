@@ -1,0 +1,204 @@
+"""The swap tried on the configs that mmdet and mmseg ship, one by one."""
+import contextlib
+import logging
+import os
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from mmengine.config import Config
+
+from cpvt_mm.benchmark.from_config import build_model
+from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.results import Results
+from cpvt_mm.stack import require
+from cpvt_mm.swap import CannotSwap, read_config, swap_backbone, write_config
+from cpvt_mm.swap.channels import walk
+from cpvt_mm.swap.errors import CannotBuild, CannotRun
+from cpvt_mm.swap.writing import shipped_configs
+from cpvt_mm.work import Report, run_in_processes
+
+from .trial import try_out
+from .versions import LIBRARIES_AND_TORCH, OPTIONAL, versions
+
+LIBRARIES = ('mmdet', 'mmseg')
+# Widths are handled alike, and the nano backbone takes less time to run.
+ARCH_TO_BUILD, ARCH_TO_RUN = 'small', 'nano'
+# The swap must take configs of these backbones, or refuse them for a reason that holds for any strided pyramid.
+PYRAMIDS = re.compile(
+    r'(mm\w+\.)?(ResNet|ResNetV1c|ResNetV1d|ResNeXt|RegNet|Res2Net|ResNeSt|HRNet|SwinTransformer|'
+    r'PyramidVisionTransformer(V2)?|ConvNeXt|MixVisionTransformer|PCPVT|SVT)')
+
+
+@dataclass(frozen=True)
+class Record:
+    """The outcome for one config.
+
+    Attributes:
+        library: 'mmdet' or 'mmseg'.
+        config: Its path below the library's configs; the first folder is the algorithm's family.
+        backbone: The types of its backbones, joined by commas.
+        outcome: 'built': swapped, written, read again and built. 'refused': not swapped, with a reason. 'failed': any
+            other error. 'unavailable': an error that the config has with its old backbone, too. 'fragment': a file
+            without a model, for others to inherit from.
+        reason: The reason of every outcome but 'built'. Defaults to ''.
+        trial: 'ran', 'failed' or 'unavailable': the outcome of a step of training and a prediction. Defaults to '':
+            not tried.
+        trial_reason: The reason of every trial but those that ran. Defaults to ''.
+    """
+    library: str
+    config: str
+    backbone: str
+    outcome: str
+    reason: str = ''
+    trial: str = ''
+    trial_reason: str = ''
+
+    @property
+    def family(self) -> str:
+        return self.config.split('/')[0]
+
+    @property
+    def has_pyramid(self) -> bool:
+        """Whether one of the backbones is among `PYRAMIDS`."""
+        return any(PYRAMIDS.fullmatch(name) for name in self.backbone.split(', '))
+
+
+def list_configs(library: str) -> list[str]:
+    """Lists the configs that the installed `library` ships, as paths below its folder of configs, without bases."""
+    folder = shipped_configs(library)
+    paths = [path.relative_to(folder) for path in sorted(folder.rglob('*.py'))]
+    return [path.as_posix() for path in paths if '_base_' not in path.parts]
+
+
+def open_results(folder: Path) -> Results:
+    """Opens the results in a folder; raises a UserError if packages of other versions made them."""
+    return Results(folder, dict(versions=versions((*LIBRARIES_AND_TORCH, *OPTIONAL))))
+
+
+def run_matrix(libraries: Sequence[str], families: Sequence[str] | None, jobs: int, results: Results) -> list[Record]:
+    """Checks each config of the libraries, and tries the first of each family that builds.
+
+    Args:
+        libraries: Some of LIBRARIES.
+        families: The first folders of the configs to take; None for all.
+        jobs: The number of processes, of one thread each.
+        results: What is in there is not done again, unless it may have been mended: failed and unavailable.
+
+    Returns:
+        The records in the order of the configs.
+
+    Raises:
+        UserError: If no config is in `families`, or a process dies.
+    """
+    configs = {f'{library}::{config}': (library, config) for library in libraries for config in list_configs(library)
+               if families is None or config.split('/')[0] in families}
+    if not configs:
+        raise UserError(f'no config is in {", ".join(families or libraries)}: name folders of the libraries\' configs.')
+    records = {key: Record(**results[key]) for key in configs if key in results}
+    todo = [key for key in configs if key not in records or records[key].outcome in ('failed', 'unavailable')]
+    tasks = {key: partial(_in_silence, check, (*configs[key], ARCH_TO_BUILD)) for key in todo}
+    for key, record in run_in_processes('Swapping', tasks, jobs, _start_worker):
+        records[key] = record
+        results.put(key, asdict(record))
+    first: dict[tuple[str, str], str] = {}
+    for key in configs:
+        if records[key].outcome == 'built':
+            first.setdefault((records[key].library, records[key].family), key)
+    tasks = {key: partial(_in_silence, run, (records[key], ARCH_TO_RUN)) for key in first.values()
+             if records[key].trial != 'ran'}
+    for key, record in run_in_processes('Running', tasks, jobs, _start_worker):
+        records[key] = record
+        results.put(key, asdict(record))
+    return [records[key] for key in configs]
+
+
+def check(library: str, config: str, arch: str) -> Record:
+    """Swaps the backbone of a config, writes the new config, reads it and builds the model."""
+    path = shipped_configs(library) / config
+    try:
+        old = read_config(str(path))
+    except (UserError, ImportError) as error:
+        return Record(library, config, _backbones_of_source(path), 'unavailable', _say(error))
+    backbone = ', '.join(str(node['backbone'].get('type')) for _, node in walk(old.get('model') or {})
+                         if isinstance(node.get('backbone'), dict))
+    if not old.get('model'):
+        return Record(library, config, backbone, 'fragment', 'no model')
+    try:
+        new = _swap_and_read_again(old, path, arch)
+    except CannotBuild as error:
+        return Record(library, config, backbone, 'unavailable', _say(error))
+    except CannotSwap as error:
+        outcome = 'failed' if isinstance(error, CannotRun) else 'refused'  # the probe may be at fault
+        return Record(library, config, backbone, outcome, _say(error))
+    except Exception as error:  # the outcome to record
+        return Record(library, config, backbone, 'failed', _say(error))
+    reason = _raises(build_model, new)
+    if reason:
+        return Record(library, config, backbone,
+                      *_blame(reason, _raises(build_model, old), 'swapped and written, but '))
+    return Record(library, config, backbone, 'built')
+
+
+def _swap_and_read_again(old: Config, path: Path, arch: str) -> Config:
+    with TemporaryDirectory() as folder:
+        swapped = Path(folder) / 'swapped.py'
+        write_config(old, swap_backbone(old, arch), str(path), swapped)
+        return Config.fromfile(swapped)
+
+
+def run(record: Record, arch: str) -> Record:
+    """Swaps the backbone of a config, trains a step and predicts."""
+    old = read_config(str(shipped_configs(record.library) / record.config))
+    reason = _raises(try_out, swap_backbone(old, arch))
+    trial, reason = _blame(reason, _raises(try_out, old), '') if reason else ('ran', '')
+    return replace(record, trial=trial, trial_reason=reason)
+
+
+def _blame(reason: str, reason_before: str, then: str) -> tuple[str, str]:
+    """Tells the swap's own errors from those that the old backbone gives as well, in the same words but for numbers."""
+    is_same = re.sub(r'\d+', '', reason) == re.sub(r'\d+', '', reason_before)
+    return ('unavailable', f'{then}{reason_before}') if is_same else ('failed', reason)
+
+
+def _raises(function: Callable[[Config], object], cfg: Config) -> str:
+    """Calls a function; returns what it raises, in a line, or ''."""
+    try:
+        function(cfg)
+    except Exception as error:  # the outcome to record
+        return _say(error)
+    return ''
+
+
+def _say(error: Exception) -> str:
+    text = first_line(error) if isinstance(error, UserError) else f'{type(error).__name__}: {first_line(error)}'
+    # Folders of this machine are no part of a reason; nor is the layout of a text.
+    return re.sub(r'\s+', ' ', re.sub(r'(?<![\w:/])/\S+/', '', text))
+
+
+def _backbones_of_source(path: Path) -> str:
+    """Finds the types of backbones that a config's own text names."""
+    return ', '.join(re.findall(r"backbone=dict\([^()]*?type='([\w.]+)'", path.read_text()))
+
+
+def _start_worker() -> None:
+    os.chdir(shipped_configs('mmdet').parent)  # where configs look for those of their teachers
+    os.environ['HF_HUB_OFFLINE'] = '1'  # nothing is downloaded
+    # Some layers of mmcv can only be built in a group of processes.
+    torch.distributed.init_process_group('gloo', store=torch.distributed.HashStore(), rank=0, world_size=1)
+    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)
+    warnings.simplefilter('ignore')
+    with contextlib.suppress(ImportError):  # some configs are for its backbones
+        require('mmpretrain')
+
+
+def _in_silence(function: Callable[..., Record], arguments: tuple[object, ...], _: Report) -> Record:
+    """Calls a function without the text that models and constructors print."""
+    with open(os.devnull, 'w') as sink, contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
+        return function(*arguments)

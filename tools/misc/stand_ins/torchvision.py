@@ -1,0 +1,45 @@
+"""Stands in for torchvision: its classes can be imported and inherited from, but nothing in it can be used."""
+import enum
+import sys
+from types import ModuleType
+
+__version__ = '0.0 (a stand-in)'
+# What mmpretrain and timm import.
+MODULES = ('datasets', 'ops', 'ops.boxes', 'ops.misc', 'transforms', 'transforms.functional', 'transforms.transforms')
+
+
+class _Missing:
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        raise _error(type(self).__name__)
+
+
+class _InterpolationMode(enum.Enum):
+    """Keys of timm's tables."""
+    NEAREST = enum.auto()
+    BILINEAR = enum.auto()
+    BICUBIC = enum.auto()
+    BOX = enum.auto()
+    HAMMING = enum.auto()
+    LANCZOS = enum.auto()
+
+
+class _Module(ModuleType):
+
+    def __getattr__(self, name: str) -> type:
+        if name.startswith('__'):  # what Python asks of any module
+            raise AttributeError(name)
+        if not name[0].isupper():
+            raise _error(f'{self.__name__}.{name}')
+        return _InterpolationMode if name == 'InterpolationMode' else type(name, (_Missing,), {})
+
+
+def _error(what: str) -> ImportError:
+    return ImportError(f'{what} needs torchvision, which is not installed: install the version that goes with your '
+                       'torch.')
+
+
+for _name in MODULES:
+    sys.modules[f'{__name__}.{_name}'] = _module = _Module(f'{__name__}.{_name}')
+    _parent, _, _child = _module.__name__.rpartition('.')
+    setattr(sys.modules[_parent], _child, _module)
