@@ -160,8 +160,8 @@ def non_finite_losses(outputs: Mapping[str, Any]) -> dict[str, float]:
 
 def non_finite_state(model: nn.Module) -> str:
     """The name of the first weight or buffer with a value that is not finite; '' if there is none."""
-    state = (model.module if is_model_wrapper(model) else model).state_dict()
-    return next((name for name, value in state.items()
+    inner: nn.Module = model.module if is_model_wrapper(model) else model  # type: ignore[assignment]
+    return next((name for name, value in inner.state_dict().items()
                  if isinstance(value, torch.Tensor) and value.is_floating_point() and not value.isfinite().all()), '')
 
 

@@ -70,7 +70,7 @@ class BadGradient(Model):
 
 
 def runner(folder: Path, numbers: list[float], model: Model | None = None, interval: int = 2, val_interval: int = 100,
-           images: str = '{}.jpg', **hook: object) -> Runner:
+           images: str = '{}.jpg', checkpoint: dict[str, object] = {}, **hook: object) -> Runner:
     """A runner whose iteration i gets an image `<i>.jpg` with the i-th number; it keeps one checkpoint."""
     data = [dict(inputs=torch.tensor([1., number]),
                  data_samples=BaseDataElement(metainfo=dict(img_path=images.format(i))))
@@ -83,7 +83,7 @@ def runner(folder: Path, numbers: list[float], model: Model | None = None, inter
         train_cfg=dict(type='IterBasedTrainLoop', max_iters=len(numbers), val_interval=val_interval),
         optim_wrapper=dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=0.1)), **validation,
         default_hooks=dict(
-            checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=interval, max_keep_ckpts=1),
+            checkpoint=checkpoint or dict(type='CheckpointHook', by_epoch=False, interval=interval, max_keep_ckpts=1),
             non_finite_loss=dict(type='cpvt_mm.StopOnNonFiniteLoss', **hook)))
 
 
@@ -148,12 +148,12 @@ def test_what_is_saved_in_a_bad_iteration_is_the_model_before_it(is_epoch: bool,
 
 @pytest.mark.parametrize('is_epoch', [False, True])
 def test_an_older_checkpoint_stays_while_iterations_are_bad(is_epoch: bool, tmp_path: Path) -> None:
-    run = runner(tmp_path, [1, 1, 1, NAN] if is_epoch else [1, 1, 1, 1, NAN, NAN, NAN, 1], interval=2)
-    hook = next(hook for hook in run.hooks if isinstance(hook, CheckpointHook))
-    hook.__class__ = DurableCheckpointHook
+    numbers, epochs = ([1, 1, 1, NAN], dict(by_epoch=True, interval=1)) if is_epoch else (
+        [1, 1, 1, 1, NAN, NAN, NAN, 1], {})
+    run = runner(tmp_path, numbers, checkpoint=dict(
+        type='cpvt_mm.DurableCheckpointHook', **{**dict(by_epoch=False, interval=2, max_keep_ckpts=1), **epochs}))
     if is_epoch:
         run._train_loop = dict(type='EpochBasedTrainLoop', max_epochs=3)
-        hook.by_epoch, hook.interval = True, 1
         run.train()
         names = ['iter_3.pth']  # of the third epoch, the end
     else:

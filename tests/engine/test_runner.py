@@ -14,7 +14,7 @@ from PIL import Image
 from torch import nn
 
 from cpvt_mm.datasets.checking.pipeline import CheckedPipeline
-from cpvt_mm.engine.checking_runner import CheckingRunner
+from cpvt_mm.engine.runner import Runner
 from cpvt_mm.errors import UserError
 
 
@@ -26,12 +26,12 @@ class Videos(BaseDataset):
 
 
 @pytest.fixture
-def build(tmp_path: Path) -> Callable[..., CheckingRunner]:
+def build(tmp_path: Path) -> Callable[..., Runner]:
     """A runner of the parts that its methods read."""
     init_default_scope('mmseg')
 
-    def run(model: nn.Module | None = None, **cfg: Any) -> CheckingRunner:
-        runner = object.__new__(CheckingRunner)
+    def run(model: nn.Module | None = None, **cfg: Any) -> Runner:
+        runner = object.__new__(Runner)
         runner.model, runner.cfg = model or nn.Identity(), Config(cfg)
         return runner
 
