@@ -1,4 +1,6 @@
-"""The runner: what it checks of data, and what it leaves as mmengine has it."""
+"""The runner: what it checks of data, what it adds to mmengine's, and that mmengine calls what it overrides."""
+import inspect
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,14 +10,21 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset, Compose
-from mmengine.registry import init_default_scope
+from mmengine.hooks import CheckpointHook, Hook
+from mmengine.registry import DATA_SAMPLERS, HOOKS, RUNNERS, init_default_scope
+from mmengine.runner import Runner as MMEngineRunner
 from mmseg.datasets import BaseSegDataset
 from PIL import Image
 from torch import nn
+from torch.utils.data import BatchSampler
 
 from cpvt_mm.datasets.checking.pipeline import CheckedPipeline
-from cpvt_mm.engine.runner import Runner
+from cpvt_mm.engine import Runner, load_config, train
+from cpvt_mm.engine.run import build_runner
+from cpvt_mm.engine.seeding import SeededBatches
 from cpvt_mm.errors import UserError
+from cpvt_mm.hooks import DurableCheckpointHook
+from tests.conftest import UPERNET, toy_overrides
 
 
 class Videos(BaseDataset):
@@ -104,3 +113,86 @@ def test_labels_that_cannot_be_told_wrong_pass(build: Callable, tmp_path: Path, 
 def test_a_metric_without_a_file_fails_for_its_own_reason(build: Callable, more: dict) -> None:
     with pytest.raises(KeyError, match='metric should be one of'):
         build().build_evaluator(dict(type='mmdet.CocoMetric', metric='bbx', **more))
+
+
+@pytest.fixture
+def cfg(toy_shapes: Path, tmp_path: Path) -> Config:
+    return load_config(UPERNET, toy_overrides(toy_shapes), str(tmp_path))
+
+
+@HOOKS.register_module()
+class OwnCheckpointHook(CheckpointHook):
+    pass
+
+
+@DATA_SAMPLERS.register_module()
+class OwnBatchSampler(BatchSampler):
+
+    def __init__(self, sampler: object, batch_size: int, drop_last: bool = False, flag: int = 0) -> None:
+        super().__init__(sampler, batch_size, drop_last)
+        self.flag = flag
+
+
+@RUNNERS.register_module()
+class OwnRunner(MMEngineRunner):
+    pass
+
+
+def test_mmengines_checkpoint_hook_becomes_a_durable_one_and_those_derived_from_it_stay(cfg: Config) -> None:
+    cfg.default_hooks.checkpoint.update(type='mmengine.CheckpointHook', interval=7)
+    cfg.custom_hooks = [dict(type='CheckpointHook', interval=8), dict(type='OwnCheckpointHook', interval=9)]
+    runner = build_runner(cfg)
+    runner.register_hook(dict(type=CheckpointHook, interval=10))
+    hooks = [(hook.interval, type(hook)) for hook in runner.hooks if isinstance(hook, CheckpointHook)]
+    assert sorted(hooks) == [(7, DurableCheckpointHook), (8, DurableCheckpointHook), (9, OwnCheckpointHook),
+                             (10, DurableCheckpointHook)]
+
+
+def test_every_override_is_of_a_public_method_with_its_signature() -> None:
+    """The contract with both stacks: the methods are there, and take what they took."""
+    methods = {name: method for name, method in vars(Runner).items() if inspect.isfunction(method)}
+    assert {'build_logger', 'wrap_model', 'build_dataloader', 'build_evaluator', 'build_train_loop', 'register_hooks',
+            'register_hook', 'call_hook'} == set(methods)
+    for name, method in methods.items():
+        theirs = list(inspect.signature(getattr(MMEngineRunner, name)).parameters)
+        ours = list(inspect.signature(method).parameters)
+        assert ours == (theirs if theirs[0] == 'self' else ['self', *theirs]), name
+
+
+@pytest.mark.parametrize('loop, endless', [
+    (dict(type='IterBasedTrainLoop', max_iters=2), True), (dict(by_epoch=False, max_iters=2), True),
+    (dict(type='EpochBasedTrainLoop', max_epochs=1), False), (dict(by_epoch=True, max_epochs=1), False)])
+def test_the_training_loop_and_no_other_gets_seeded_batches(loop: dict, endless: bool, cfg: Config) -> None:
+    """The contract with both stacks: loops build their data from the config of the train loader."""
+    cfg.train_cfg, cfg.val_cfg = loop, dict(type='ValLoop')
+    cfg.train_dataloader.update(sampler=dict(type='DefaultSampler', shuffle=True), batch_size=3, drop_last=True)
+    runner = build_runner(cfg)
+    batches = runner.train_dataloader.batch_sampler
+    assert isinstance(batches, SeededBatches) and batches.endless == endless and batches.seed == runner.seed
+    assert (batches.batch_size, batches.drop_last) == (3, True)
+    assert type(runner.val_dataloader.batch_sampler) is BatchSampler
+
+
+def test_a_batch_sampler_of_the_config_is_seeded(cfg: Config) -> None:
+    cfg.train_dataloader.batch_sampler = dict(type='OwnBatchSampler', flag=7)
+    batches = build_runner(cfg).train_dataloader.batch_sampler
+    assert isinstance(batches, SeededBatches) and type(batches.batches) is OwnBatchSampler and batches.flag == 7
+
+
+def test_a_config_with_a_runner_of_its_own_gets_it(cfg: Config) -> None:
+    cfg.runner_type = 'OwnRunner'
+    assert type(build_runner(cfg)) is OwnRunner
+
+
+@pytest.mark.skipif(not Path('/dev/full').exists(), reason='needs a file that is always full')
+def test_a_log_on_a_full_disk_ends_training(cfg: Config) -> None:
+
+    class FillsUp(Hook):
+
+        def before_train(self, runner: Runner) -> None:
+            file, = (handler for handler in runner.logger.handlers if isinstance(handler, logging.FileHandler))
+            file.setStream(open('/dev/full', 'w')).close()
+            runner.logger.error('the last line')
+
+    with pytest.raises(UserError, match=r'\.log cannot be written \(No space left on device\): make room for it'):
+        train(cfg, hooks=[FillsUp()])
