@@ -6,6 +6,9 @@ of each image: numbers of outputs (the bare backbones); pixels, of which mmseg c
 samples (Mask R-CNN), because `EvenSampler` draws nothing at random and always finds as many as it wants. With mmdet's
 own sampler each process takes means over its own samples, which differ in number; and dropout and drop path draw
 differently in each process. Neither is used here, nor norms over batches.
+
+Models compute in float64, so that no rounding is magnified on its way through the layers. Two things of float32 stay,
+each a share of about 1e-7: tables are resampled in it, and mmdet and mmseg add its eps to the numbers they divide by.
 """
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -36,6 +39,10 @@ PEG = dict(type='PEG')
 BOTH = [PEG, dict(type='LearnablePE')]
 PLAIN_MASK_RCNN, PLAIN_UPERNET = (
     ROOT / f'configs/toy/{name}_cpvt_sfp_toy-shapes.py' for name in ('mask-rcnn', 'upernet'))
+
+
+# The difference allowed, as a share of the gradient: far above these two, far below what any process contributes.
+SHARE = 1e-5
 
 
 @dataclass(frozen=True)
@@ -225,7 +232,7 @@ def test_two_processes_give_the_gradients_of_one(name: str, of_two: list[dict[st
     for found in (process[name] for process in of_two):
         assert list(found) == list(expected) == trained
         for key in trained:
-            assert (found[key] - expected[key]).norm() <= 1e-9 * expected[key].norm(), key
+            assert (found[key] - expected[key]).norm() <= SHARE * expected[key].norm(), key
     without = {key for key in trained if 'backbone.' in key and not expected[key].any()}
     assert without == ({f'backbone.position_encoding.0.convs.2.0.{part}' for part in ('weight', 'bias')}
                        if case is USELESS else set())
