@@ -24,7 +24,7 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
           hooks: Sequence[Hook] = ()) -> None:
     """Trains a config.
 
-    A run that is killed and resumed, as often as may be, ends with the weights of one that is not: see
+    A run that is killed and resumed, however often, ends with the weights of an uninterrupted one: see
     `DurableCheckpointHook` and `SeedEachIteration`. A config with a `runner_type` of its own gets that runner, and with
     it neither of the two nor the checks of the data, unless its class derives from `cpvt_mm.engine.Runner`.
 

@@ -18,9 +18,8 @@ class SeedEachIteration(Hook):
     """Seeds what an iteration draws outside of the data, and has a resumed loop go on at the right batch.
 
     The training loop's loader has `SeededBatches`. Together they cover what is drawn from the generators of python,
-    numpy and torch. What transforms and data preprocessors keep from one batch to the next is lost when a run is
-    resumed: the images that mmdet's `CachedMosaic` and `CachedMixUp` collect, and the size that its
-    `BatchSyncRandomResize` drew last.
+    numpy and torch. Transforms and data preprocessors that keep a state start without it after a resume: mmdet's
+    `CachedMosaic` and `CachedMixUp` with no images collected, `BatchSyncRandomResize` without the size it drew last.
 
     Attributes:
         iteration: The number of the iteration to train next. Unlike the runner's, it can be read while the loop is

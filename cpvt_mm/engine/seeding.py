@@ -1,6 +1,6 @@
 """Random draws that follow from the seed and the number of the iteration.
 
-What is random in an iteration does not depend on what was drawn before. So a run that is resumed needs no saved state
+Draws of an iteration do not depend on those before it. So a run that is resumed needs no saved state
 of generators, of which every process, and each of its data loader workers, has its own.
 """
 import random

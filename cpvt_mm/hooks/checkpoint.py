@@ -61,7 +61,7 @@ class DurableCheckpointHook(CheckpointHook):
 
     There is a checkpoint that training can go on from at any moment after the first: new files are written beside their
     place and moved there (also `best_*`), then `last_checkpoint` is rewritten in the same way, and then what is no
-    longer kept is removed. What a killed run left behind is removed when the next one starts.
+    longer kept is removed. Leftovers of a killed run are removed when the next one starts.
 
     With `save_best`, a checkpoint is written again after its validation, also if it is not the best. So it tells
     whether there was one (and holds what others keep of it, such as `ReduceOnPlateauParamScheduler`). If a run is

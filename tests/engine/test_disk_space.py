@@ -30,7 +30,7 @@ def test_what_to_go_on_from_is_named(tmp_path: Path) -> None:
 
 def test_a_full_disk_without_a_name_may_be_shared_memory(tmp_path: Path) -> None:
     with pytest.raises(UserError) as raised, full_disk_as_user_error(str(tmp_path), resumable=True):
-        raise OSError(errno.ENOSPC, 'No space left on device')  # as of a lock of multiprocessing
+        raise OSError(errno.ENOSPC, 'No space left on device')  # as a lock of multiprocessing raises it
     assert str(raised.value) == (
         f'A disk is full (No space left on device): make room in {tmp_path} or in /dev/shm (the shared '
         'memory of data loader workers), whichever it is, then start again.')

@@ -1,7 +1,7 @@
 """Two processes train as one does on the batch of both, without find_unused_parameters.
 
-What is compared: the gradients that two processes have after DDP has averaged them, each with two of four images, and
-those of one process with all four. They are the same, up to rounding, where losses are means over equally many items
+The tests compare the gradients of two processes, each with two of four images, after DDP has averaged them, with those
+of one process with all four. They are the same, up to rounding, where losses are means over equally many items
 of each image: numbers of outputs (the bare backbones); pixels, of which mmseg counts the ignored ones, too (UperNet);
 samples (Mask R-CNN), because `EvenSampler` draws nothing at random and always finds as many as it wants. With mmdet's
 own sampler each process takes means over its own samples, which differ in number; and dropout and drop path draw
@@ -187,7 +187,7 @@ def nms_of_doubles(boxes: Tensor, scores: Tensor, *settings: Any, **more: Any) -
 
 
 def gradients(case: Case, model: nn.Module, images: slice) -> dict[str, Tensor]:
-    """Those of the second of two iterations. DDP raises in it if a parameter had no part in the first one's loss."""
+    """Returns those of the second of two iterations. DDP raises in it if the first one's loss lacked a parameter."""
     for _ in range(2):
         model.zero_grad()
         if case.config in (MASK_RCNN, PLAIN_MASK_RCNN):

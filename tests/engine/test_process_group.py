@@ -45,9 +45,7 @@ def config(data: Path, work_dir: Path, launcher: str) -> Config:
     options = toy_overrides(data, **{
         'train_cfg.max_iters': 2, 'train_cfg.val_interval': 100, 'train_dataloader.dataset.pipeline.2.scale': (64, 64),
         'val_dataloader.dataset.pipeline.1.scale': (64, 64), 'test_dataloader.dataset.pipeline.1.scale': (64, 64)})
-    cfg = load_config(UPERNET, options, str(work_dir))
-    cfg.launcher = launcher  # `load_config` refuses it where no launcher started the process, as here
-    return cfg
+    return load_config(UPERNET, options, str(work_dir), launcher)
 
 
 def group_works() -> bool:
@@ -59,7 +57,8 @@ def group_works() -> bool:
 def in_a_group(rank: int, folder: Path, data: Path, launcher: str) -> None:
     """Trains, fails and tests in a group of two, and notes what happened."""
     torch.set_num_threads(1)
-    os.environ.pop('LOCAL_RANK', None)
+    for name in ('RANK', 'LOCAL_RANK'):  # of a launcher, which there is none
+        os.environ.pop(name, None)
     dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=2)
     watch = Watch()
     train(config(data, folder / 'work', launcher), hooks=[watch])
@@ -94,7 +93,8 @@ def test_the_callers_group_is_used_and_stays(launcher: str, toy_shapes: Path, tm
 
 
 def in_a_group_of_one(rank: int, folder: Path, data: Path) -> None:
-    os.environ.pop('LOCAL_RANK', None)
+    for name in ('RANK', 'LOCAL_RANK'):  # of a launcher, which there is none
+        os.environ.pop(name, None)
     dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=1)
     train(config(data, folder / 'work', 'none'))
     assert group_works() and (folder / 'work/iter_2.pth').exists()

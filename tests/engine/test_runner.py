@@ -191,8 +191,9 @@ def test_a_log_on_a_full_disk_ends_training(cfg: Config) -> None:
 
         def before_train(self, runner: Runner) -> None:
             file, = (handler for handler in runner.logger.handlers if isinstance(handler, logging.FileHandler))
-            file.setStream(open('/dev/full', 'w')).close()
+            file.close()  # opens the file of that name when it next writes
+            file.baseFilename = '/dev/full'
             runner.logger.error('the last line')
 
-    with pytest.raises(UserError, match=r'\.log cannot be written \(No space left on device\): make room for it'):
+    with pytest.raises(UserError, match=r'/dev/full cannot be written \(No space left on device\): make room for it'):
         train(cfg, hooks=[FillsUp()])

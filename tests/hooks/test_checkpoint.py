@@ -17,7 +17,7 @@ from cpvt_mm.hooks.checkpoint import WHOLE_FILES, DurableCheckpointHook, WholeFi
 
 
 class Run:
-    """What the hook needs of a runner."""
+    """The parts of a runner that the hook needs."""
     epoch = iter = 0
     train_loop = val_loop = None
 
@@ -48,7 +48,7 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.fixture
 def removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was removed; each time, there must be newer files of the same kind that are whole."""
+    """Lists the removed files; each time, there must be newer files of the same kind that are whole."""
     names: list[str] = []
     remove = WholeFileBackend.remove
 

@@ -62,7 +62,7 @@ class Gradient(torch.autograd.Function):
 
 
 class BadGradient(Model):
-    """Of an input of 2 the losses are finite, but not the gradient."""
+    """For an input of 2 the losses are finite, but not the gradient."""
 
     def forward(self, inputs: list[Tensor], data_samples: list[BaseDataElement], mode: str) -> dict:
         losses = super().forward(inputs, data_samples, mode)
