@@ -1,4 +1,4 @@
-"""Errors that a user of a tool can cause: one sentence, no traceback."""
+"""Errors that a user can cause: one sentence, no traceback."""
 import functools
 import re
 import sys
@@ -6,28 +6,28 @@ from collections.abc import Callable
 
 
 class UserError(Exception):
-    """What is wrong, with the value, and what to do, in one sentence."""
+    """An error whose message is one sentence: the fault, with the value, and the remedy."""
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message; its type where there is none."""
+    """Returns the first line of an error's message, or its type if the message is empty."""
     return str(error).strip().split('\n')[0] or type(error).__name__
 
 
 def missing_file(error: FileNotFoundError) -> str | None:
-    """The path of an error, if it tells it."""
+    """Returns the path in an error's message, if it names one."""
     # Registries and data loader workers wrap the error in text of their own; the path survives in it.
     path = re.search(r"No such file or directory: '(.+?)'", str(error))
     return path[1] if path else None
 
 
 def sentence(error: UserError) -> str:
-    """The sentence of an error; workers of data loaders put their traceback before it."""
+    """Returns the sentence of an error without the traceback that data loader workers put before it."""
     return str(error).rpartition(f'\n{UserError.__module__}.{UserError.__qualname__}: ')[2].strip()
 
 
 def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
-    """Decorates a tool's `main`: what a user can cause ends it with a sentence and status 1."""
+    """Decorates a tool's `main`: errors that a user can cause end it with a sentence and status 1."""
 
     @functools.wraps(main)
     def wrapped() -> None:

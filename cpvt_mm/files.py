@@ -53,17 +53,17 @@ def write_checkpoint(path: Path, content: dict[str, Any]) -> None:
             # Its own save_file makes files that others may not read.
             temporary.write_bytes(save({name: tensor.clone().contiguous() for name, tensor in content.items()}))
         else:
-            # By way of a file object: torch would write the temporary's name into the file.
+            # Through a file object: given a path, torch writes the temporary's name into the file.
             with temporary.open('wb') as file:
                 torch.save(content, file)
 
 
 def remove_leftovers(folder: Path, *names: str) -> None:
-    """Removes what killed processes had not finished to write.
+    """Removes files that killed processes had not finished to write.
 
     Args:
-        folder: Where.
-        names: Of the files that were meant; may have wildcards. No one may be writing one of them.
+        folder: The folder of the files.
+        names: The files that were to be written; may have wildcards. No process may be writing one of them.
     """
     for name in names:
         for leftover in folder.glob(f'{name}.*.tmp'):
@@ -72,16 +72,16 @@ def remove_leftovers(folder: Path, *names: str) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A file beside `path` that takes its name when it has been written, to the disk.
+    """Yields a file beside `path`, which takes its name when it is written and on the disk.
 
     Raises:
-        OSError: That names `path`, if it cannot be written.
+        OSError: If it cannot be written; names `path`.
     """
     temporary = path.with_name(f'{path.name}.{os.getpid()}.tmp')
     try:
         yield temporary
         with temporary.open('rb') as file:
-            # Else a name could outlive a crash of the machine, and its content not; some file systems tell only here
+            # Else the name could survive a crash of the machine without the content. Some file systems say only here
             # that they are full.
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -1,6 +1,6 @@
 """Paints what a detector or segmentor predicts on an image, or on all images of a folder.
 
-What it paints on street.jpg is street.jpg.png in the output folder, which leaves street.png its own name.
+The result for street.jpg is street.jpg.png in the output folder, so that street.png keeps a name of its own.
 """
 import argparse
 from pathlib import Path

@@ -4,5 +4,6 @@ require('mmcv')
 
 from .config import load_config  # noqa: E402
 from .run import test, train  # noqa: E402
+from .runner import Runner  # noqa: E402
 
-__all__ = ['load_config', 'test', 'train']
+__all__ = ['Runner', 'load_config', 'test', 'train']

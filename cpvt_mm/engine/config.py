@@ -4,12 +4,13 @@ from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
+from mmengine.dist import is_distributed
 
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.stack import require
 
 LIBRARIES = ('mmdet', 'mmseg', 'mmpretrain')
-# What a launcher sets for each of its processes.
+# The variable that a launcher sets for each of its processes.
 LAUNCHERS = {'pytorch': 'RANK', 'slurm': 'SLURM_PROCID', 'mpi': 'OMPI_COMM_WORLD_RANK'}
 
 
@@ -25,10 +26,10 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
 
     Raises:
         UserError: If the file cannot be read, an option does not fit, `default_scope` names no known library, or
-            `launcher` started no process.
+            `launcher` started no process, and there is no process group.
         ImportError: If the library does not import.
     """
-    if launcher != 'none' and LAUNCHERS[launcher] not in os.environ:
+    if launcher != 'none' and LAUNCHERS[launcher] not in os.environ and not is_distributed():
         raise UserError(f'--launcher {launcher} is for processes that {launcher} starts, but {LAUNCHERS[launcher]} is '
                         'not set: use dist_train.sh, slurm_train.sh or mpirun, or no launcher.')
     if not Path(path).is_file():

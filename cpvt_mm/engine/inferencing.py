@@ -1,4 +1,4 @@
-"""Predictions painted on images, by the inferencers of mmdet and mmseg."""
+"""Painting predictions on images, with the inferencers of mmdet and mmseg."""
 import importlib
 from pathlib import Path
 
@@ -16,12 +16,12 @@ INFERENCERS = {'mmdet': 'DetInferencer', 'mmseg': 'MMSegInferencer'}
 
 
 def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = None) -> BaseInferencer:
-    """The inferencer of a config's library, with all weights of a checkpoint; it shows no progress of its own.
+    """Builds the inferencer of a config's library with all weights of a checkpoint. It shows no progress bar.
 
     Args:
-        cfg: As of `load_config`, of mmdet or mmseg. Changed in place.
+        cfg: A config of `load_config`, for mmdet or mmseg. Changed in place.
         checkpoint: Path or URL.
-        device: Such as 'cpu' or 'cuda:1'. Defaults to None: the one that mmengine finds.
+        device: A device such as 'cpu' or 'cuda:1'. Defaults to None: the one that mmengine finds.
 
     Raises:
         UserError: If the config is of another library, there is no such device, or the checkpoint does not fit.
@@ -32,7 +32,7 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
                         'are painted here: run tools/test.py with --show-dir.')
     try:
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # of devices without a name, and of those torch is not built for
+    except (RuntimeError, AssertionError) as error:  # no such name, or torch is built without it
         raise UserError(f'device {device!r} cannot be used ({first_line(error)}): name another.') from error
     # An inferencer would load what fits and go on.
     with DefaultScope.overwrite_default_scope(scope):
@@ -47,6 +47,6 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
 
 
 def paint(inferencer: BaseInferencer, path: str | Path) -> np.ndarray:
-    """An image file with the prediction painted on it: `(H, W, 3)` RGB, uint8."""
+    """Paints the prediction on an image file: `(H, W, 3)` RGB, uint8."""
     painted = inferencer(str(path), return_vis=True)['visualization']
     return painted[0] if isinstance(painted, list) else painted  # mmseg takes a single image out of its list

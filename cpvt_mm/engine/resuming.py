@@ -9,22 +9,22 @@ from mmengine.logging import print_log
 from cpvt_mm.checkpoints.reading import read_checkpoint
 from cpvt_mm.errors import UserError
 
-# What training goes on from.
+# Keys that training needs to go on.
 NEEDED = ('meta', 'state_dict', 'optimizer', 'message_hub')
 
 
 def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
-    """Has a config go on from a checkpoint, where it or the caller asks for that.
+    """Sets a config to go on from a checkpoint, where it or the caller asks for that.
 
     Args:
         cfg: Gets `resume`, and with it `load_from` and the checkpoint's seed, if it has none.
-        resume: The checkpoint, 'auto' for that of `find_checkpoint`, or None for what the config says.
+        resume: The checkpoint, 'auto' for the one that `find_checkpoint` finds, or None for what the config says.
 
     Returns:
         The checkpoint; empty if there is none to go on from.
 
     Raises:
-        UserError: If the checkpoint cannot be read, or as of `find_checkpoint`.
+        UserError: If the checkpoint cannot be read, or `find_checkpoint` raises it.
     """
     if cfg.get('resume'):
         resume = resume or cfg.get('load_from') or 'auto'
@@ -41,12 +41,12 @@ def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
 
 
 def find_checkpoint(work_dir: str) -> tuple[str, dict[str, Any]] | None:
-    """The checkpoint that `last_checkpoint` in a work dir names, or else the newest that is whole.
+    """Reads the checkpoint that `last_checkpoint` in a work dir names, or else the newest that is whole.
 
-    Searched are the work dir and the folder of the one that is named. What is passed over is told in the log.
+    It searches the work dir and the folder of the one that is named. The log tells which ones it passes over, and why.
 
     Returns:
-        Its path, and what it holds; None if there is none to go on from.
+        Its path and its content; None if there is none to go on from.
 
     Raises:
         UserError: If one is named, but there is none that is whole.
@@ -78,7 +78,7 @@ def find_checkpoint(work_dir: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def _candidates(work_dir: Path, named: str) -> list[Path]:
-    """The named checkpoint and then those beside it and in the work dir, the newest first."""
+    """Lists the named checkpoint and then those beside it and in the work dir, the newest first."""
     first = [Path(named)] if named else []
     folders = {work_dir, *(path.parent for path in first)}
     others = sorted((path for folder in folders for path in folder.glob('*.pth') if path.is_file()),

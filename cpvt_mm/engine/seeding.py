@@ -1,26 +1,22 @@
-"""Randomness that a resumed run repeats.
+"""Random draws that follow from the seed and the number of the iteration.
 
-What is random in an iteration follows from the seed and the number of the iteration, not from what was drawn before. So
-there is no state to keep: every process, and each of its workers, would have one of its own.
+Draws of an iteration do not depend on those before it. So a run that is resumed needs no saved state
+of generators, of which every process, and each of its data loader workers, has its own.
 """
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, count, islice, repeat
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
 import torch
 from mmengine.dist import get_rank
-from mmengine.hooks import Hook
-from mmengine.runner import Runner
-from torch.utils.data import DataLoader
+from mmengine.registry import DATA_SAMPLERS
+from torch.utils.data import BatchSampler, Sampler
 
-# Tells in the `meta` of a checkpoint that the run was such a one.
-MARK = 'seeded_each_iteration'
-# And how many batches of its epoch (`meta['epoch']`) it is trained for.
-BATCHES = 'batches_of_epoch'
+# The first number after the seed: what the draws are for.
 MODEL, DATA, ORDER = 0, 1, 2
 
 
@@ -45,7 +41,12 @@ def seeded(*numbers: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class SeededBatch:
-    """Indices of a batch. Who goes through them to load the samples, in a worker or not, seeds the generators first."""
+    """Indices of a batch. Iterating over them, as a data loader or its worker does to load, first seeds the generators.
+
+    Attributes:
+        indices: The samples.
+        numbers: See `seed_generators`.
+    """
     indices: list[int]
     numbers: tuple[int, ...]
 
@@ -58,35 +59,35 @@ class SeededBatch:
 
 
 class SeededBatches:
-    """A batch sampler that numbers the batches of a run and seeds each, also what the sampler draws, with its number.
+    """A batch sampler that numbers the batches of a run and seeds each, and the sampler that draws it, with its number.
 
-    Every pass begins at the iteration that training is at, so that one which is not the training's, as of hooks that
-    compute statistics, changes nothing.
+    Every pass begins at the iteration that training is at. So a pass of others, such as hooks that compute statistics,
+    changes nothing for training.
 
     Args:
-        batches: The batch sampler; its attributes are this one's, too.
-        seed: Of the run.
-        position: Tells the number of the iteration that is to be trained next.
+        batches: The batch sampler. Its attributes can be read here, too.
+        seed: The seed of the run.
+        position: Returns the number of the iteration that is to be trained next.
         endless: Whether a pass goes on with the following ones, and leaves out the batches before its first, as loops
-            without epochs need it; their own way is to load these batches.
+            without epochs need it.
 
     Attributes:
-        skip: The batches that are left out at the begin of a pass that is not endless.
+        skip: The batches left out at the begin of a pass that is not endless. Defaults to 0.
     """
 
-    def __init__(self, batches: Iterable[list[int]], seed: int, position: Callable[[], int], endless: bool) -> None:
+    def __init__(self, batches: BatchSampler, seed: int, position: Callable[[], int], endless: bool) -> None:
         self.batches = batches
         self.seed = seed
         self.position = position
         self.endless = endless
         self.skip = 0
         self.rank = get_rank()
-        # Of endless passes, which share one: samplers as mmengine's InfiniteSampler cannot start again.
+        # Endless passes share one stream: samplers such as mmengine's InfiniteSampler cannot start again.
         self.stream = self._draw(0)
         self.drawn: dict[int, list[int]] = {}
 
     def __getattr__(self, name: str) -> Any:
-        if name == 'batches':  # of a copy that is being made
+        if name == 'batches':  # not set yet, while a copy is made
             raise AttributeError(name)
         return getattr(self.batches, name)
 
@@ -99,11 +100,12 @@ class SeededBatches:
         return (SeededBatch(batch, (self.seed, DATA, self.rank, number)) for number, batch in numbered)
 
     def _share(self, number: int) -> Iterator[tuple[int, list[int]]]:
-        """The batches from a number on, which others may have drawn, or draw, too."""
+        """Yields the batches from a number on. Other passes may have drawn them, or draw them later."""
         while True:
             while number not in self.drawn:
-                drawn, batch = next(self.stream, (None, None))
-                if drawn is None:
+                try:
+                    drawn, batch = next(self.stream)
+                except StopIteration:
                     return
                 self.drawn[drawn] = batch
                 for old in [other for other in self.drawn if other < self.position()]:
@@ -112,7 +114,7 @@ class SeededBatches:
             number = max(number + 1, self.position())
 
     def _draw(self, first: int) -> Iterator[tuple[int, list[int]]]:
-        """What the batch sampler gives, numbered. It draws alike in all processes: some share out a common order."""
+        """Numbers what the batch sampler gives. It draws alike in all processes: some share out a common order."""
         batches = self._passes()
         for number in count(first):
             with seeded(self.seed, ORDER, number):
@@ -122,10 +124,9 @@ class SeededBatches:
             yield number, batch
 
     def _passes(self) -> Iterator[list[int]]:
-        sampler = getattr(self.batches, 'sampler', None)
         for epoch in count():
-            if epoch and hasattr(sampler, 'set_epoch'):
-                sampler.set_epoch(epoch)
+            if epoch and hasattr(self.batches.sampler, 'set_epoch'):
+                self.batches.sampler.set_epoch(epoch)
             batch = None
             for batch in self.batches:
                 yield batch
@@ -133,73 +134,16 @@ class SeededBatches:
                 return
 
 
-class SeedEachIteration(Hook):
-    """Seeds what an iteration draws outside of the data, and has loops go on at the right batch.
+def with_seeded_batches(loader: dict[str, Any], seed: int, position: Callable[[], int], endless: bool
+                        ) -> dict[str, Any]:
+    """Copies the config of a data loader, with `SeededBatches` around its batch sampler; see there for the others."""
+    loader = loader.copy()
+    loader.setdefault('batch_size', 1)  # torch's default, which mmengine asks for where there is a batch sampler
+    batch_sampler = loader.get('batch_sampler') or dict(type=BatchSampler, drop_last=loader.pop('drop_last', False))
 
-    Args:
-        done: The batches that the epoch to resume in was trained for. Loops without epochs do not need it.
-    """
+    def build(sampler: Sampler[int], batch_size: int) -> SeededBatches:
+        batches = DATA_SAMPLERS.build(batch_sampler, default_args=dict(sampler=sampler, batch_size=batch_size))
+        return SeededBatches(batches, seed, position, endless)
 
-    priority = 'VERY_HIGH'
-
-    def __init__(self, done: int) -> None:
-        self.done = done
-        self.epoch, self.first = -1, 0  # the epoch that runs, and the number of its first iteration
-
-    def before_train_epoch(self, runner: Runner) -> None:
-        loop = runner.train_loop
-        batches = getattr(loop, 'dataloader_iterator', None)
-        if batches is None:
-            self.epoch, self.first = runner.epoch, runner.iter - self.done
-            if self.done:
-                done, run_iter = self.done, loop.run_iter
-                loop.dataloader.batch_sampler.skip = done
-                # Hooks tell the end of an epoch by the index of the batch.
-                loop.run_iter = lambda index, batch: run_iter(done + index, batch)
-        # The loop now wants to get to the batches it has not trained on. It is there already.
-        elif hasattr(batches, 'skip_iter'):  # onedl
-            batches.skip_iter = lambda steps: None
-        else:
-            loop.dataloader_iterator = chain(repeat(None, runner.iter), batches)
-
-    def after_train_epoch(self, runner: Runner) -> None:
-        if self.epoch >= 0 and self.done:
-            runner.train_loop.dataloader.batch_sampler.skip = self.done = 0
-            del runner.train_loop.run_iter  # the class has it
-
-    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        # The same in all processes, as mmengine has it, unless randomness.diff_rank_seed makes the seeds differ: models
-        # may choose at random what runs, and must choose the same for their gradients to be averaged.
-        seed_generators(runner.seed, MODEL, runner.iter)
-
-    def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        meta = checkpoint['meta']
-        meta[MARK] = True
-        # Hooks that save by epoch say that the next one has begun.
-        meta[BATCHES] = meta['iter'] - self.first if meta['epoch'] == self.epoch else 0
-
-
-def seed_each_iteration(runner: Runner, meta: Mapping[str, Any]) -> None:
-    """Has what is random in each iteration of a runner follow from the iteration's number.
-
-    That covers what is drawn from the generators of python, numpy and torch. What transforms and data preprocessors
-    keep from one batch to the next is lost when a run is resumed: the images that mmdet's `CachedMosaic` and
-    `CachedMixUp` collect, the size that its `BatchSyncRandomResize` drew last.
-
-    Args:
-        runner: Whose training loop is not built yet.
-        meta: Of the checkpoint to resume; empty without one.
-    """
-    build, done = runner.build_dataloader, meta.get('iter', 0)
-
-    def build_seeded(*args: Any, **kwargs: Any) -> DataLoader:
-        del runner.build_dataloader  # the training loop's loader is the first to be built, the others stay as they are
-        loader = build(*args, **kwargs)
-        # Past torch's check, which is there for loaders that are in use.
-        loader.__dict__['batch_sampler'] = SeededBatches(
-            # A loop that is being built does not know of the checkpoint.
-            loader.batch_sampler, runner.seed, lambda: max(done, runner.iter), 'max_iters' in runner.cfg.train_cfg)
-        return loader
-
-    runner.build_dataloader = build_seeded
-    runner.register_hook(SeedEachIteration(meta.get(BATCHES, 0)))
+    loader['batch_sampler'] = dict(type=build)
+    return loader

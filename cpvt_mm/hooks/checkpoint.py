@@ -1,4 +1,7 @@
 """Checkpoints that survive a kill or a full disk at any moment."""
+from bisect import bisect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,11 @@ from cpvt_mm.registry import HOOKS
 BAD_ITERATIONS = 'bad_iterations'
 
 
+# The name of the backend, for `backend_args`.
+WHOLE_FILES = 'cpvt_mm.whole_files'
+
+
+@register_backend(WHOLE_FILES)
 class WholeFileBackend(LocalBackend):
     """mmengine's backend for local files, but a file is written whole or not at all."""
 
@@ -24,7 +32,7 @@ class WholeFileBackend(LocalBackend):
 
 
 class _RemovingLater:
-    """A file backend, but what is to be removed is collected."""
+    """A file backend that removes nothing, but collects what is to be removed."""
 
     def __init__(self, backend: BaseStorageBackend) -> None:
         self.backend = backend
@@ -53,15 +61,22 @@ class DurableCheckpointHook(CheckpointHook):
 
     There is a checkpoint that training can go on from at any moment after the first: new files are written beside their
     place and moved there (also `best_*`), then `last_checkpoint` is rewritten in the same way, and then what is no
-    longer kept is removed. What a killed run left behind is removed when the next one starts.
+    longer kept is removed. Leftovers of a killed run are removed when the next one starts.
 
     With `save_best`, a checkpoint is written again after its validation, also if it is not the best. So it tells
-    whether there was one (and holds what others keep of it, such as `ReduceOnPlateauParamScheduler`); a validation that
-    a killed run did not come to the end of is made up for when the next one starts.
+    whether there was one (and holds what others keep of it, such as `ReduceOnPlateauParamScheduler`). If a run is
+    killed before its validation ends, the next one makes up for it when it starts.
+
+    Local checkpoints are written by `WholeFileBackend`, unless `backend_args` names another backend.
     """
 
+    backend_args: dict[str, Any] | None
+    file_backend: Any
+
     def before_train(self, runner: Runner) -> None:
-        register_backend('local', WholeFileBackend, force=True, prefixes='')
+        is_local = '://' not in str(self.out_dir or runner.work_dir)
+        if is_local and self.backend_args is None and self.file_client_args is None:
+            self.backend_args = dict(backend=WHOLE_FILES)
         # Removes what a killed run had not come to: a checkpoint knows those that were there beside it.
         super().before_train(runner)
         if is_main_process():
@@ -80,15 +95,38 @@ class DurableCheckpointHook(CheckpointHook):
         # A checkpoint by iteration is of an epoch that goes on, if only to its end: the loop comes to the validation.
         if runner.val_loop is None or by_iter == self.by_epoch:
             return False
-        if hasattr(loop, '_decide_current_val_interval'):  # loops do so after they have trained, not when they resume
-            loop._decide_current_val_interval()
         done, last = (runner.iter, loop.max_iters) if by_iter else (runner.epoch, loop.max_epochs)
-        return (done >= max(loop.val_begin, 1) and (done % loop.val_interval == 0 or done == last)
+        interval = loop.val_interval
+        if hasattr(loop, 'dynamic_milestones'):  # loops look at them after they have trained, not when they are resumed
+            interval = loop.dynamic_intervals[bisect(loop.dynamic_milestones, done + 1) - 1]
+        return (done >= max(loop.val_begin, 1) and (done % interval == 0 or done == last)
                 and runner.message_hub.runtime_info.get('last_validation') != runner.iter)
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
         runner.message_hub.update_info('last_validation', runner.iter)
-        super().after_val_epoch(runner, metrics)
+        if not self.save_best:
+            super().after_val_epoch(runner, metrics)
+            return
+        before = self._best(runner)
+        with self._removing_later() as outdated:
+            super().after_val_epoch(runner, metrics)
+        best = self._best(runner)
+        for path in set(outdated) - set(best.values()):  # all may have one name
+            _remove(self.file_backend, path)
+        step = runner.epoch if self.by_epoch else runner.iter
+        path = self.file_backend.join_path(self.out_dir, self.filename_tmpl.format(step))
+        if best == before and path == self.last_ckpt:
+            self._save_checkpoint_with_step(runner, step, dict(epoch=runner.epoch, iter=runner.iter))
+
+    @contextmanager
+    def _removing_later(self) -> Iterator[list[str]]:
+        """Collects what mmengine removes in the body; yields the paths."""
+        backend = self.file_backend
+        self.file_backend = _RemovingLater(backend)
+        try:
+            yield self.file_backend.outdated
+        finally:
+            self.file_backend = backend
 
     def _set_last(self, runner: Runner, path: str) -> None:
         """Notes the last checkpoint that there is."""
@@ -96,7 +134,8 @@ class DurableCheckpointHook(CheckpointHook):
         runner.message_hub.update_info('last_ckpt', path)
 
     def _save_checkpoint_with_step(self, runner: Runner, step: int, meta: dict[str, Any]) -> None:
-        # Not mmengine's, which removes first, and cannot be told how to write last_checkpoint.
+        # Instead of mmengine's, which removes first, and cannot be told how to write last_checkpoint; all that saves
+        # training's state calls this method.
         if runner.message_hub.runtime_info.get(BAD_ITERATIONS) and runner.iter + 1 < runner.max_iters:
             runner.logger.warning(f'Checkpoint {step} is left out, because the last iteration was bad.')
             return
@@ -127,22 +166,6 @@ class DurableCheckpointHook(CheckpointHook):
             if is_main_process() and path != self.last_ckpt:
                 _remove(self.file_backend, path)
 
-    def _save_best_checkpoint(self, runner: Runner, metrics: dict[str, Any]) -> None:
-        before = self._best(runner)
-        backend, self.file_backend = self.file_backend, _RemovingLater(self.file_backend)
-        try:
-            super()._save_best_checkpoint(runner, metrics)
-            outdated = self.file_backend.outdated
-        finally:
-            self.file_backend = backend
-        best = self._best(runner)
-        for path in set(outdated) - set(best.values()):  # all may have one name
-            _remove(backend, path)
-        step = runner.epoch if self.by_epoch else runner.iter
-        path = backend.join_path(self.out_dir, self.filename_tmpl.format(step))
-        if self.save_best and best == before and path == self.last_ckpt:
-            self._save_checkpoint_with_step(runner, step, dict(epoch=runner.epoch, iter=runner.iter))
-
     def _best(self, runner: Runner) -> dict[str, str]:
-        """The best checkpoints, by what the hub calls them."""
+        """Returns the paths of the best checkpoints, by their keys in the hub."""
         return {name: path for name, path in runner.message_hub.runtime_info.items() if name.startswith('best_ckpt')}

@@ -1,4 +1,4 @@
-"""The end of a training whose losses are not finite."""
+"""A hook that stops training whose losses are not finite."""
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ MAX_IMAGES = 8
 
 @dataclass(frozen=True)
 class Report:
-    """What one process saw in an iteration.
+    """Findings of one process in an iteration.
 
     Attributes:
         losses: The losses that are not finite, by name.
-        images: Paths of the batch.
+        images: The paths of the batch.
     """
     losses: dict[str, float]
     images: tuple[str, ...]
@@ -47,15 +47,15 @@ class StopOnNonFiniteLoss(Hook):
     its scale, so they are bad only once that has fallen below 1 and where it began.
 
     The model is no longer finite if a norm's running mean has seen a bad batch, or a finite gradient has blown up a
-    weight. That is looked at in bad iterations, and before a checkpoint is saved or a validation begins, which may save
-    one: no such model is saved, and what is there stays.
+    weight. The hook looks in bad iterations, and before a checkpoint is saved or a validation begins, which may save
+    one. So no such model is saved, and older checkpoints stay.
 
-    In distributed training a bad iteration of one process is one of all, and all stop in the same iteration: the main
-    process with a UserError that names losses and images of the bad ones, the others with status 1.
+    In distributed training an iteration that is bad in one process is bad for all, and all stop in the same iteration:
+    the main process with a UserError that names losses and images of the bad ones, the others with status 1.
 
     Args:
         patience: Bad iterations in a row that end training. Weights do not change between them, so each tries the
-            same weights on another batch: where three fail, it is hardly the batch. Defaults to 3.
+            same weights on another batch: if three fail, the batch is hardly the cause. Defaults to 3.
     """
 
     # After the loss is logged, before CheckpointHook.
@@ -68,7 +68,7 @@ class StopOnNonFiniteLoss(Hook):
 
     def before_train(self, runner: Runner) -> None:
         self._count(runner, 0)
-        # Of the update at hand: whether it was left out, and whether a loss that counts already is to blame.
+        # The next update: whether it was left out, and whether a loss that counts already is to blame.
         self.dropped, self.explained = False, False
         wrapper = runner.optim_wrapper
         self.wrappers: list[OptimWrapper] = (
@@ -79,7 +79,7 @@ class StopOnNonFiniteLoss(Hook):
                 wrapper.optimizer.register_step_pre_hook(self._drop_bad_gradients)
 
     def _drop_bad_gradients(self, optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
-        """Before each update. DistributedDataParallel has averaged the gradients: all processes decide alike."""
+        """Runs before each update. DistributedDataParallel has averaged the gradients: all processes decide alike."""
         parameters = [parameter for group in optimizer.param_groups for parameter in group['params']]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         if not get_total_norm(gradients, norm_type=math.inf).isfinite():
@@ -150,7 +150,7 @@ def _loss_scale(wrapper: OptimWrapper) -> float:
 
 
 def non_finite_losses(outputs: Mapping[str, Any]) -> dict[str, float]:
-    """The losses that are not finite, of a step's outputs; their sum, 'loss', only if no other is."""
+    """Finds the losses of a step that are not finite; their sum, 'loss', is named only if no other is."""
     losses = {name: torch.as_tensor(value).detach() for name, value in outputs.items() if 'loss' in name}
     if math.isfinite(sum(losses.values())):  # waits for a GPU once
         return {}
@@ -159,22 +159,22 @@ def non_finite_losses(outputs: Mapping[str, Any]) -> dict[str, float]:
 
 
 def non_finite_state(model: nn.Module) -> str:
-    """The name of the first weight or buffer with a value that is not finite; '' if there is none."""
-    state = (model.module if is_model_wrapper(model) else model).state_dict()
-    return next((name for name, value in state.items()
+    """Finds the first weight or buffer with a value that is not finite; returns its name, or ''."""
+    inner: nn.Module = model.module if is_model_wrapper(model) else model  # type: ignore[assignment]
+    return next((name for name, value in inner.state_dict().items()
                  if isinstance(value, torch.Tensor) and value.is_floating_point() and not value.isfinite().all()), '')
 
 
 def image_paths(data_batch: Any) -> tuple[str, ...]:
-    """Paths of a batch's images, as far as its samples have them (`img_path` in `meta_keys` of the pipeline)."""
+    """Reads the paths of a batch's images, if its samples have them (`img_path` in `meta_keys` of the pipeline)."""
     samples = data_batch.get('data_samples') or () if isinstance(data_batch, Mapping) else ()
-    if isinstance(samples, Mapping):  # of branches, in semi-supervised training
+    if isinstance(samples, Mapping):  # semi-supervised training has branches
         samples = chain.from_iterable(samples.values())
     return tuple(sample.img_path for sample in samples if hasattr(sample, 'img_path'))
 
 
 def describe(reports: Sequence[Report]) -> str:
-    """The bad losses of each process, as a clause: 'loss_mask is nan'; the gradient, if there is none."""
+    """Names the bad losses of each process in a clause such as 'loss_mask is nan', or else the gradient."""
     clauses = [' and '.join(f'{name} is {value}' for name, value in report.losses.items())
                + (f' on rank {rank}' if get_world_size() > 1 else '')
                for rank, report in enumerate(reports) if report.losses]
@@ -182,7 +182,7 @@ def describe(reports: Sequence[Report]) -> str:
 
 
 def _and_images(reports: Sequence[Report], limit: int | None = None) -> str:
-    """The images of the bad processes; of all, if only the gradient, which they share, is bad."""
+    """Names the images of the bad processes, or of all if only the gradient, which they share, is bad."""
     bad = [report for report in reports if report.losses] or reports
     paths = [path for report in bad for path in report.images]
     if not paths:
@@ -192,7 +192,7 @@ def _and_images(reports: Sequence[Report], limit: int | None = None) -> str:
 
 
 def _checkpoint_is_due(runner: Runner) -> bool:
-    """Whether a CheckpointHook saves after this iteration. It removes an older file before, when it is too late."""
+    """Whether a CheckpointHook saves after this iteration. mmengine's removes an older file first: look before it."""
     return any(not hook.by_epoch and (hook.every_n_train_iters(runner, hook.interval, hook.save_begin)
                                       or (hook.save_last and hook.is_last_train_iter(runner)))
                for hook in runner.hooks if isinstance(hook, CheckpointHook))

@@ -1,4 +1,4 @@
-"""Learning rates that fall from the heads to the image."""
+"""Layer-wise decay of the learning rate."""
 from typing import Any
 
 from mmengine.logging import print_log
@@ -10,22 +10,23 @@ from cpvt_mm.models.arguments import check_names
 from cpvt_mm.models.backbones.base import Backbone
 from cpvt_mm.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
-# What mmengine's constructor reads; it passes over others without a word.
+# The keys that mmengine's constructor reads. It ignores others silently.
 MMENGINE_KEYS = ('custom_keys', 'bias_lr_mult', 'bias_decay_mult', 'norm_decay_mult', 'flat_decay_mult',
                  'dwconv_decay_mult', 'dcn_offset_lr_mult', 'bypass_duplicate')
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
 class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
-    """Each layer of a backbone learns more slowly than the next one.
+    """Gives each layer of a backbone a lower learning rate than the next one.
 
-    As in BEiT (arXiv 2106.08254) and ViTDet (arXiv 2203.16527): the learning rate of a parameter is multiplied by
+    BEiT (arXiv 2106.08254) and ViTDet (arXiv 2203.16527) do so: the learning rate of a parameter is multiplied by
     `layer_decay_rate` once for each layer that follows its own. Heads, and all else outside of the backbone, have the
     whole rate. The backbone is a `CPVT` or `PyramidCPVT`, anywhere in the model; its `get_layer_depth` says what the
     layers are. The rest is mmengine's: `custom_keys` and other rules count as without decay, their `lr_mult` comes on
     top, and frozen parameters are left out.
 
-    Schedulers that multiply rates keep the ratios. An `eta_min` does not, which all rates end at: take `eta_min_ratio`.
+    Schedulers that multiply rates keep the ratios. An `eta_min` does not, because all rates end at it: use
+    `eta_min_ratio`.
 
     Args:
         optim_wrapper_cfg: Config of the wrapper, with an `optimizer` that has an `lr`.

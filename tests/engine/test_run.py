@@ -5,8 +5,6 @@ from typing import Any
 import cv2
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.logging import MessageHub
@@ -15,7 +13,6 @@ from mmengine.runner import Runner
 from cpvt_mm import engine
 from cpvt_mm.checkpoints.reading import read_checkpoint
 from cpvt_mm.engine import load_config, train
-from cpvt_mm.engine.run import _leave_alone_on_error
 from cpvt_mm.errors import UserError
 from tests.conftest import MASK_RCNN, UPERNET, toy_overrides
 
@@ -119,22 +116,6 @@ def test_auto_scale_lr_needs_and_uses_the_base(upernet: TrainConfig, tmp_path: P
 def test_amp_without_a_gpu_is_refused(upernet: TrainConfig, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r'Mixed precision .* needs a GPU'):
         train(upernet(tmp_path, 1), amp=True)
-
-
-def fail_alone(rank: int, folder: Path) -> None:
-    dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=2)
-    try:
-        with _leave_alone_on_error():
-            if rank:
-                raise UserError('an image that this process alone has')
-            dist.all_reduce(torch.ones(1))
-    except (UserError, RuntimeError) as error:
-        (folder / f'{rank}.txt').write_text(f'{type(error).__name__} {dist.is_initialized()}')
-
-
-def test_a_process_that_fails_leaves_the_others_with_an_error(tmp_path: Path) -> None:
-    mp.spawn(fail_alone, (tmp_path,), nprocs=2)
-    assert [(tmp_path / f'{rank}.txt').read_text() for rank in range(2)] == ['RuntimeError False', 'UserError False']
 
 
 class Watch(Hook):

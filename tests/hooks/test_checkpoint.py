@@ -1,19 +1,23 @@
 """Old checkpoints go when the new ones are there."""
+import inspect
 from pathlib import Path
 
 import pytest
 from mmengine.config import Config
+from mmengine.fileio import LocalBackend, get_file_backend
+from mmengine.fileio.backends import backends
+from mmengine.hooks import CheckpointHook
 from mmengine.logging import MessageHub, MMLogger
 from mmengine.registry import HOOKS
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, save_checkpoint
 from mmengine.runner.utils import calc_dynamic_intervals
 
 from cpvt_mm.checkpoints.reading import read_checkpoint
-from cpvt_mm.hooks.checkpoint import DurableCheckpointHook, WholeFileBackend
+from cpvt_mm.hooks.checkpoint import WHOLE_FILES, DurableCheckpointHook, WholeFileBackend
 
 
 class Run:
-    """What the hook needs of a runner."""
+    """The parts of a runner that the hook needs."""
     epoch = iter = 0
     train_loop = val_loop = None
 
@@ -26,7 +30,8 @@ class Run:
     def save_checkpoint(self, folder: str, filename: str, *args: object, meta: dict[str, int], **settings: object
                         ) -> None:
         info = {name: value for name, value in self.message_hub.runtime_info.items() if name == 'last_validation'}
-        save_checkpoint(dict(iter=meta['iter'], info=info), f'{folder}/{filename}')
+        save_checkpoint(dict(iter=meta['iter'], info=info), f'{folder}/{filename}',
+                        backend_args=settings['backend_args'])
 
     def train(self, hook: DurableCheckpointHook, scores: list[float]) -> None:
         """An iteration and a validation for each score."""
@@ -43,7 +48,7 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.fixture
 def removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was removed; each time, there must be newer files of the same kind that are whole."""
+    """Lists the removed files; each time, there must be newer files of the same kind that are whole."""
     names: list[str] = []
     remove = WholeFileBackend.remove
 
@@ -155,7 +160,7 @@ class Backend(WholeFileBackend):
 
 
 def test_checkpoints_that_are_folders_go_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('cpvt_mm.hooks.checkpoint.WholeFileBackend', Backend)
+    monkeypatch.setitem(backends, WHOLE_FILES, Backend)
     run.train(build(run, max_keep_ckpts=1, save_best='mIoU'), [0.1, 0.3, 0.2])
     assert files(run) == ['best_mIoU_iter_2.pth', 'iter_3.pth', 'last_checkpoint']
 
@@ -217,9 +222,9 @@ def test_a_validation_that_was_done_is_not_made_up_for(run: Run, tmp_path: Path)
 
 
 def test_a_write_that_fails_leaves_the_file(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build(run)  # puts the backend in place
+    settings = dict(backend_args=build(run).backend_args)
     path = tmp_path / 'new/iter_1.pth'
-    save_checkpoint(dict(iter=1), str(path))
+    save_checkpoint(dict(iter=1), str(path), **settings)
 
     def fail(path: Path, content: bytes) -> None:
         path.touch()
@@ -227,7 +232,43 @@ def test_a_write_that_fails_leaves_the_file(run: Run, tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(Path, 'write_bytes', fail)
     with pytest.raises(OSError, match=r'iter_1\.pth') as raised:
-        save_checkpoint(dict(iter=2), str(path))
+        save_checkpoint(dict(iter=2), str(path), **settings)
     assert (raised.value.errno, raised.value.filename) == (28, str(path))
     assert [file.name for file in path.parent.iterdir()] == ['iter_1.pth']
     assert read_checkpoint(path) == dict(iter=1)
+
+
+def test_the_backend_of_others_stays(run: Run, tmp_path: Path) -> None:
+    assert build(run).backend_args == dict(backend=WHOLE_FILES)
+    assert type(get_file_backend(str(tmp_path))) is LocalBackend
+    assert type(build(run, backend_args=dict(backend='local')).file_backend) is LocalBackend
+
+
+class Recording(CheckpointHook):
+    """mmengine's hook, but for the one private method that `DurableCheckpointHook` overrides."""
+
+    def __init__(self, **settings: object) -> None:
+        super().__init__(**settings)
+        self.saved: list[int] = []
+
+    def _save_checkpoint_with_step(self, runner: Run, step: int, meta: dict[str, int]) -> None:
+        self.saved.append(step)
+
+
+def test_mmengine_saves_by_the_method_that_is_overridden(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The contract with both stacks: its name, its signature, and that all public methods that save call it."""
+    theirs, ours = (inspect.signature(hook._save_checkpoint_with_step)
+                    for hook in (CheckpointHook, DurableCheckpointHook))
+    assert list(theirs.parameters) == list(ours.parameters) == ['self', 'runner', 'step', 'meta']
+    monkeypatch.setattr(Run, 'max_iters', 10, raising=False)
+    monkeypatch.setattr(Run, 'max_epochs', 10, raising=False)
+    for by_epoch, save in ((False, lambda hook: hook.after_train_iter(run, 0)),
+                           (True, lambda hook: hook.after_train_epoch(run))):
+        hook = Recording(interval=1, by_epoch=by_epoch, save_best='mIoU')
+        hook.before_train(run)
+        save(hook)
+        assert hook.saved == [1]
+        hook.last_ckpt = 'iter_1.pth'
+        run.message_hub.runtime_info.clear()
+        hook.after_val_epoch(run, dict(mIoU=0.5))  # saves it again, with the name of the best
+        assert hook.saved == [1, 0]

@@ -1,4 +1,4 @@
-"""Painted predictions, named after their images."""
+"""A hook that paints predictions."""
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,11 +12,11 @@ from mmengine.structures import BaseDataElement
 class PaintPredictions(Hook):
     """Paints every test image with the library's visualizer: the ground truth on the left, the prediction right.
 
-    One hook for all libraries. Theirs differ in the names, formats and folders of what they write. A classifier's
+    It serves all libraries, whose own hooks differ in the names, formats and folders of what they write. A classifier's
     labels are written on the image, which is not doubled.
 
     Args:
-        folder: Where `<image's name>.png` goes; created if needed.
+        folder: The folder for `<image's name>.png`; created if needed.
     """
 
     def __init__(self, folder: str | Path) -> None:

@@ -1,0 +1,64 @@
+"""Checks of a run's data while it is loaded."""
+from collections.abc import Iterator
+from typing import Any
+
+from mmengine.dataset import BaseDataset, Compose
+from torch import nn
+from torch.utils.data import DataLoader
+
+from cpvt_mm.datasets.checking.coco import read_coco
+from cpvt_mm.datasets.checking.layouts import classes_of, layout_of, unwrap_built
+from cpvt_mm.datasets.checking.pipeline import CheckedPipeline
+
+
+def check_while_loading(loader: DataLoader, model: nn.Module, cfg: dict[str, Any]) -> None:
+    """Gives a loader's datasets pipelines that name the file at fault.
+
+    Args:
+        loader: Changed in place.
+        model: The model of the run. Its heads may have more classes than the dataset.
+        cfg: The config of the run, which may say which labels are ignored.
+    """
+    for dataset in unwrap_built(loader.dataset):
+        # Only mmengine's own class: another's pipeline may do more than run its transforms.
+        if type(getattr(dataset, 'pipeline', None)) is Compose:
+            layout = layout_of(type(dataset))
+            dataset.pipeline = CheckedPipeline(
+                dataset.pipeline.transforms, layout == 'coco',
+                _num_classes(dataset, model) if layout == 'label maps' else None, _ignored(dataset, model, cfg))
+
+
+def _num_classes(dataset: BaseDataset, model: nn.Module) -> int | None:
+    """How many classes label maps may have; None where the dataset does not state its classes."""
+    classes = classes_of(dataset)
+    heads = [getattr(module, 'num_classes', None) for name, module in model.named_modules() if 'decode_head' in name]
+    return max([len(classes), *(number for number in heads if isinstance(number, int))]) if classes else None
+
+
+def _ignored(dataset: BaseDataset, model: nn.Module, cfg: dict[str, Any]) -> set[int]:
+    """Labels that the dataset, a part of the model or a metric ignores, and 255, which stands for none."""
+    modules = [getattr(module, 'ignore_index', None) for module in model.modules()]
+    return {255, getattr(dataset, 'ignore_index', 255), *_values(cfg, 'ignore_index'),
+            *(label for label in modules if isinstance(label, int))}
+
+
+def _values(cfg: Any, key: str) -> Iterator[int]:
+    """The whole numbers that are set for a key anywhere in a config."""
+    if isinstance(cfg, dict):
+        if isinstance(cfg.get(key), int):
+            yield cfg[key]
+        cfg = list(cfg.values())
+    for one in cfg if isinstance(cfg, list | tuple) else ():
+        yield from _values(one, key)
+
+
+def check_files_of_metrics(evaluator: Any) -> None:
+    """Reads the annotation files that the config of an evaluator names for CocoMetric.
+
+    Raises:
+        UserError: If one is of no use.
+    """
+    for metric in evaluator if isinstance(evaluator, list) else [evaluator]:
+        if isinstance(metric, dict) and metric.get('type') in ('CocoMetric', 'mmdet.CocoMetric') and (
+                metric.get('ann_file')):
+            read_coco(metric['ann_file'], metric.get('backend_args'))

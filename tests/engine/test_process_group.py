@@ -1,0 +1,155 @@
+"""Runs in a process group of the caller, which stays, and in one of their own, which ends with them."""
+import atexit
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from mmengine.config import Config
+from mmengine.hooks import Hook
+from mmengine.model import is_model_wrapper
+from mmengine.runner import Runner
+
+from cpvt_mm import engine
+from cpvt_mm.checkpoints.reading import read_checkpoint
+from cpvt_mm.engine import load_config, train
+from cpvt_mm.engine.process_group import process_group
+from cpvt_mm.errors import UserError
+from tests.conftest import UPERNET, toy_overrides
+
+
+class Watch(Hook):
+    """Notes what a process trains: whether the model averages gradients, its images, and its last weights."""
+
+    def before_train(self, runner: Runner) -> None:
+        self.is_wrapped, self.images = is_model_wrapper(runner.model), []
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        self.images += [Path(sample.img_path).name for sample in data_batch['data_samples']]
+
+    def after_train(self, runner: Runner) -> None:
+        self.weights = runner.model.state_dict()
+
+
+class Fail(Hook):
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        raise UserError('a bad image')
+
+
+def config(data: Path, work_dir: Path, launcher: str) -> Config:
+    options = toy_overrides(data, **{
+        'train_cfg.max_iters': 2, 'train_cfg.val_interval': 100, 'train_dataloader.dataset.pipeline.2.scale': (64, 64),
+        'val_dataloader.dataset.pipeline.1.scale': (64, 64), 'test_dataloader.dataset.pipeline.1.scale': (64, 64)})
+    return load_config(UPERNET, options, str(work_dir), launcher)
+
+
+def group_works() -> bool:
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    return total.item() == dist.get_world_size()
+
+
+def in_a_group(rank: int, folder: Path, data: Path, launcher: str) -> None:
+    """Trains, fails and tests in a group of two, and notes what happened."""
+    torch.set_num_threads(1)
+    for name in ('RANK', 'LOCAL_RANK'):  # of a launcher, which there is none
+        os.environ.pop(name, None)
+    dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=2)
+    watch = Watch()
+    train(config(data, folder / 'work', launcher), hooks=[watch])
+    works = [group_works()]
+    with pytest.raises(UserError, match='a bad image'):
+        train(config(data, folder / 'failed', launcher), hooks=[Fail()])
+    works.append(group_works())
+    with pytest.raises(UserError, match='--show-dir paints in one process only'):
+        engine.test(config(data, folder / 'test', launcher), folder / 'work/iter_2.pth', folder / 'painted')
+    metrics = engine.test(config(data, folder / 'test', launcher), folder / 'work/iter_2.pth')
+    works.append(group_works())
+    torch.save(dict(works=works, is_wrapped=watch.is_wrapped, images=watch.images, weights=watch.weights,
+                    metrics={name: float(value) for name, value in metrics.items()}), folder / f'{rank}.pth')
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('launcher', ['none', 'pytorch'])
+def test_the_callers_group_is_used_and_stays(launcher: str, toy_shapes: Path, tmp_path: Path) -> None:
+    mp.spawn(in_a_group, (tmp_path, toy_shapes, launcher), nprocs=2)
+    first, second = (torch.load(tmp_path / f'{rank}.pth', weights_only=True) for rank in range(2))
+    assert first['works'] == second['works'] == [True] * 3
+    assert first['is_wrapped'] and second['is_wrapped']
+    # Each trains on its own half of the images, and all have the average of the gradients.
+    assert len(first['images']) == len(second['images']) == 4 and not {*first['images']} & {*second['images']}
+    saved = read_checkpoint(tmp_path / 'work/iter_2.pth')['state_dict']
+    for name, weight in saved.items():
+        assert torch.equal(first['weights'][f'module.{name}'], weight)
+        assert torch.equal(second['weights'][f'module.{name}'], weight)
+    # The main process gathers the results of all.
+    assert 0 <= first['metrics']['mIoU'] <= 100
+
+
+def in_a_group_of_one(rank: int, folder: Path, data: Path) -> None:
+    for name in ('RANK', 'LOCAL_RANK'):  # of a launcher, which there is none
+        os.environ.pop(name, None)
+    dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=1)
+    train(config(data, folder / 'work', 'none'))
+    assert group_works() and (folder / 'work/iter_2.pth').exists()
+    with pytest.raises(UserError, match='a bad image'):
+        train(config(data, folder / 'work', 'none'), hooks=[Fail()])
+    assert group_works()
+
+
+def test_a_group_of_one_as_in_a_notebook(toy_shapes: Path, tmp_path: Path) -> None:
+    mp.spawn(in_a_group_of_one, (tmp_path, toy_shapes))
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(('127.0.0.1', 0))
+        return listener.getsockname()[1]
+
+
+def in_their_own_group(rank: int, folder: Path, port: int, fails: bool) -> None:
+    """Runs several times, as training and then testing do, and may fail alone in the last."""
+    os.environ.update(RANK=str(rank), WORLD_SIZE='2', MASTER_ADDR='127.0.0.1', MASTER_PORT=str(port))
+    notes: list[object] = []
+    # After the group has ended: functions that are registered first are called last.
+    atexit.register(lambda: (folder / f'{rank}.txt').write_text(repr([*notes, dist.is_initialized()])))
+    cfg = Config(dict(launcher='pytorch'))
+    for _ in range(2):
+        with process_group(cfg):
+            notes.append(group_works())
+    if fails:
+        try:
+            with process_group(cfg):
+                if rank:
+                    raise UserError('an image that this process alone has')
+                dist.all_reduce(torch.ones(1))
+        except (UserError, RuntimeError) as error:
+            notes += [type(error).__name__, dist.is_initialized()]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason='makes the group of a machine without a GPU')
+@pytest.mark.parametrize('fails', [False, True])
+def test_a_group_that_a_run_makes_ends_with_the_process_or_an_error(fails: bool, tmp_path: Path, free_port: int
+                                                                    ) -> None:
+    processes = mp.start_processes(in_their_own_group, (tmp_path, free_port, fails), nprocs=2, join=False,
+                                   start_method='spawn')
+    # Not by join(), which ends a process that outlives the other; that would hide one that waits for ever.
+    for process in processes.processes:
+        process.join(60)
+        assert process.exitcode == 0
+    # A process that fails alone leaves the other with an error.
+    assert [(tmp_path / f'{rank}.txt').read_text() for rank in range(2)] == [
+        repr([True, True, *[error, False] * fails, False]) for error in ('RuntimeError', 'UserError')]
+
+
+def test_without_a_launcher_there_is_none() -> None:
+    with process_group(Config(dict(launcher='none'))):
+        assert not dist.is_initialized()
