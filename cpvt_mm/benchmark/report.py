@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, NullLocator
 
-from cpvt_mm.analysis.report import Row
+from cpvt_mm.tables import Row
 
 from .memory import OUT_OF_MEMORY
 

@@ -6,9 +6,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from cpvt_mm.analysis.report import Row, to_csv
 from cpvt_mm.errors import UserError
 from cpvt_mm.files import write_text
+from cpvt_mm.tables import Row, to_csv
 
 from .candidates import Candidate
 from .settings import Setting

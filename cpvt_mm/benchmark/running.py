@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import torch
 
-from cpvt_mm.analysis.report import Row
+from cpvt_mm.tables import Row
 
 from . import gemm
 from .candidates import Candidate, CannotMeasure

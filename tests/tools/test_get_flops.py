@@ -31,4 +31,4 @@ def test_a_missing_config_is_named(run_tool: Callable[..., str]) -> None:
 def test_an_image_without_pixels_is_refused(run_tool: Callable[..., str]) -> None:
     path = CONFIGS / 'pyramid_cpvt/pyramid-cpvt-s_16xb64_in1k.py'
     end = run_tool('analysis_tools/get_flops.py', path, '--shape', 0, 9)
-    assert end == 'error: --shape is 0 9, but both must be at least 1.'
+    assert end == 'error: --shape is 0, but must be at least 1.'

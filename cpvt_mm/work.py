@@ -1,0 +1,121 @@
+"""Tasks one after another, or several at a time in processes, with progress bars."""
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from multiprocessing.synchronize import Event
+from typing import TypeVar
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from .errors import UserError
+from .processes import end_with_parent
+
+T = TypeVar('T')
+# A task calls it with what it does at the moment, the steps of that which are done, and the steps in all.
+Report = Callable[[str, int, int], None]
+Task = Callable[[Report], T]
+
+
+def run_all(title: str, tasks: Mapping[str, Task[T]]) -> Iterator[tuple[str, T]]:
+    """Runs tasks one after another in this process.
+
+    Args:
+        title: Of the bar for all of them.
+        tasks: By name, which the task's own bar shows while it runs.
+
+    Yields:
+        Name and result of each task when it has ended.
+    """
+    with _Bars(title, len(tasks)) as bars:
+        for name, task in tasks.items():
+            result = task(partial(bars.show, name))
+            bars.end(name)
+            yield name, result
+
+
+def run_in_processes(title: str, tasks: Mapping[str, Task[T]], jobs: int, start: Callable[[], object],
+                     ) -> Iterator[tuple[str, T]]:
+    """Runs tasks several at a time. All of them end at once when one raises, or when this process ends.
+
+    Args:
+        title: Of the bar for all of them.
+        tasks: By name. Like their results, they must be such that pickle knows.
+        jobs: Processes. Each takes one task after another.
+        start: Called at the start of each process.
+
+    Yields:
+        Name and result of each task when it has ended.
+
+    Raises:
+        UserError: If a process dies.
+        Exception: Whatever a task raises.
+    """
+    context = multiprocessing.get_context('spawn')  # torch's threads do not survive a fork
+    stop = context.Event()
+    pool = ProcessPoolExecutor(jobs, context, _start, (stop, start))
+    with context.Manager() as manager, _Bars(title, len(tasks)) as bars:
+        states = manager.dict()
+        names = {pool.submit(_run, task, name, states): name for name, task in tasks.items()}
+        running = set(names)
+        try:
+            while running:
+                ended, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
+                for name, state in states.items():
+                    bars.show(name, *state)
+                for future in ended:
+                    result = future.result()
+                    bars.end(names[future])
+                    yield names[future], result
+        except BrokenProcessPool as error:
+            raise UserError('a process died, as for want of memory: run again with fewer --jobs; what is done is kept.'
+                            ) from error
+        finally:
+            if running:
+                stop.set()
+            pool.shutdown(cancel_futures=True)
+
+
+def _start(stop: Event, start: Callable[[], object]) -> None:
+    end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, too, and stops all
+    threading.Thread(target=_exit_on, args=(stop,), daemon=True).start()
+    start()
+
+
+def _exit_on(stop: Event) -> None:
+    stop.wait()
+    os._exit(1)
+
+
+def _run(task: Task[T], name: str, states: MutableMapping[str, tuple[str, int, int]]) -> T:
+    def report(what: str, done: int, total: int) -> None:
+        states[name] = what, done, total
+
+    try:
+        return task(report)
+    finally:
+        states.pop(name, None)
+
+
+class _Bars(Progress):
+    """A bar for all tasks, and one for each that runs and reports."""
+
+    def __init__(self, title: str, total: int) -> None:
+        super().__init__(TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._all = self.add_task(title, total=total)
+        self._own: dict[str, TaskID] = {}
+
+    def show(self, name: str, what: str, done: int, total: int) -> None:
+        if name not in self._own:
+            self._own[name] = self.add_task(name)
+        self.update(self._own[name], description=f'{name}: {what}', completed=done, total=total)
+
+    def end(self, name: str) -> None:
+        if name in self._own:
+            self.remove_task(self._own.pop(name))
+        self.advance(self._all)
