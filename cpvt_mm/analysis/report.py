@@ -10,12 +10,12 @@ from cpvt_mm.tables import Row, markdown_table, to_csv
 
 
 def spread(values: Sequence[float]) -> tuple[float, float | None]:
-    """The mean of the values, and half of their range; None for that of a single one."""
+    """Returns the mean of the values, and half of their range; None for the range of a single one."""
     return sum(values) / len(values), (max(values) - min(values)) / 2 if len(values) > 1 else None
 
 
 def collect(rows: Sequence[Row], series: str, metric: str) -> dict[str, dict[int | str, tuple[float, float | None]]]:
-    """For each value of column `series` and each `size`, the spread of `metric`; both in the order of the rows."""
+    """Finds the spread of `metric` for each value of column `series` and each `size`, in the order of the rows."""
     values: dict[str, dict[int | str, list[float]]] = {}
     for row in rows:
         values.setdefault(row[series], {}).setdefault(row['size'], []).append(row[metric])
@@ -23,7 +23,7 @@ def collect(rows: Sequence[Row], series: str, metric: str) -> dict[str, dict[int
 
 
 def to_markdown(rows: Sequence[Row], series: str, metric: str, digits: int = 1) -> str:
-    """A table of `metric`: a line for each value of column `series`, a column for each size; mean and half range."""
+    """Tabulates `metric`: a line for each value of column `series`, a column for each size; mean and half range."""
     sizes = list(dict.fromkeys(row['size'] for row in rows))
 
     def cell(mean: float, half: float | None) -> str:
@@ -58,7 +58,7 @@ def write_report(folder: Path, rows: Sequence[Row], curves: Sequence[Row], serie
 
 
 def plot(rows: Sequence[Row], series: str, metric: str, title: str) -> Figure:
-    """`metric` against size, a line for each value of column `series`; bars span the lowest and highest value.
+    """Draws `metric` against size, a line for each value of column `series`; bars span lowest and highest value.
 
     A rectangle's size, such as '1333x800', stands where a square of its area does.
     """

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from cpvt_mm.analysis.drawing import error_figure
 from cpvt_mm.analysis.equivariance import ENCODINGS
 from cpvt_mm.analysis.padding import build_backbone, draw_image, features, measure, train_step
-from cpvt_mm.benchmark.timing import cpu_seconds, interleave
+from cpvt_mm.benchmark.timing import interleave
 from cpvt_mm.cli import check_least, parse_sides
 from cpvt_mm.errors import UserError, exit_on_error
 from cpvt_mm.files import write_figure, write_text
@@ -77,7 +77,7 @@ def time_all(models: dict[str, nn.Module], images: list[Tensor], sizes: list[Siz
         calls = {name: partial(call, model, batch, sizes) for name, model in models.items()}
         with torch.set_grad_enabled(training), Progress() as progress:
             show = partial(progress.update, progress.add_task(f'Timing a {what}', total=rounds))
-            taken = interleave(calls, rounds, 1, cpu_seconds, lambda done, show=show: show(completed=done))
+            taken = interleave(calls, rounds, 1, lambda done, show=show: show(completed=done))
         for name in models:
             seconds[name][f'{what}_s'] = min(taken[name])
     return seconds
