@@ -55,7 +55,8 @@ class Backbones:
     def flops(self, candidate: Candidate, setting: Setting) -> int | None:
         """Counts operations; None for a candidate that looks at its data."""
         # Without data: it takes no time and no memory, and there is no fused kernel to be counted wrongly.
-        model = build_backbone(candidate.plain(), ARCHS[self.arch], self.drop_path_rate).to('meta').train(setting.mode == 'train')
+        model = build_backbone(candidate.plain(), ARCHS[self.arch], self.drop_path_rate).to('meta')
+        model.train(setting.mode == 'train')
         call = _call(model, torch.empty(setting.shape, device='meta'), replace(setting, dtype='fp32'))
         try:
             return count_flops(call)

@@ -41,6 +41,7 @@ if __name__ == '__main__':
 """
 
 
+@pytest.mark.slow
 def test_the_process_ends_with_the_one_that_asked(tmp_path: Path) -> None:
     script, file = tmp_path / 'wait.py', tmp_path / 'pid'
     script.write_text(WAIT.format(file=str(file)))

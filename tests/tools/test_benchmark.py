@@ -63,6 +63,7 @@ def test_measures_backbones_and_goes_on_from_what_is_there(benchmark: Callable[.
     assert 'Growth, as a power of the number of pixels' in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_measures_whole_models(benchmark: Callable[..., str], tmp_path: Path) -> None:
     assert benchmark('pvt', '--config', MASK_RCNN, '--sizes', 64, '--modes', 'train') == ''
     row, = read_results(tmp_path)

@@ -28,6 +28,7 @@ def read_results(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_trains_and_tests_each_encoding_and_goes_on_from_what_is_there(compare: Callable[..., str],
                                                                       tmp_path: Path) -> None:
     assert compare('--only', 'none', 'PEG', '--seeds', 0, '--sizes', 32, 64) == ''
@@ -87,6 +88,7 @@ def test_names_that_would_share_a_folder_are_refused(compare: Callable[..., str]
     assert "'a b' and 'a-b' of" in compare('--encodings', file)
 
 
+@pytest.mark.slow
 def test_an_error_of_a_run_ends_all_with_its_sentence(compare: Callable[..., str], tmp_path: Path) -> None:
     error = compare('--only', 'none', '--seeds', 0, 1, **{'train_dataloader.dataset.data_root': tmp_path / 'nowhere'})
     assert error.startswith(f'error: {tmp_path}/nowhere') and 'does not exist' in error

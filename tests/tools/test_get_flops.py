@@ -7,6 +7,7 @@ from tests.conftest import ROOT
 CONFIGS = ROOT / 'configs'
 
 
+@pytest.mark.slow
 def test_prints_a_row_for_each_config(run_tool: Callable[..., str], capsys: pytest.CaptureFixture) -> None:
     names = ('mask-rcnn_pyramid-cpvt-t_fpn_1x_coco', 'upernet_pyramid-cpvt-s_8xb2-160k_ade20k-512x512',
              'pyramid-cpvt-s_16xb64_in1k')

@@ -9,15 +9,32 @@ from mmengine.config import Config
 from cpvt_mm import PyramidCPVT, engine
 from cpvt_mm.analysis import sweep
 from cpvt_mm.engine import load_config
-from tests.conftest import Trained
+from tests.conftest import MASK_RCNN, UPERNET, Trained
 
 TOOL = 'analysis_tools/resolution_sweep.py'
 SLIDE = ('--crop-size', 32, 48, '--stride', 16, 48)
 
 
+CONFIGS = {'mmdet': MASK_RCNN, 'mmseg': UPERNET}
+
+
 @pytest.fixture
-def run(run_tool: Callable[..., str], trained: dict[str, Trained], tmp_path: Path) -> Callable[..., str]:
+def checkpoint(tmp_path: Path) -> Path:
+    """A file in the place of a checkpoint, where no test runs."""
+    path = tmp_path / 'weights.pth'
+    path.write_bytes(b'weights')
+    return path
+
+
+@pytest.fixture
+def run(run_tool: Callable[..., str], checkpoint: Path, tmp_path: Path) -> Callable[..., str]:
     """Runs the tool on the toy model of a library; its work dir is `tmp_path`."""
+    return lambda scope, *args: run_tool(TOOL, CONFIGS[scope], checkpoint, '--work-dir', tmp_path, *args)
+
+
+@pytest.fixture
+def run_trained(run_tool: Callable[..., str], trained: dict[str, Trained], tmp_path: Path) -> Callable[..., str]:
+    """Runs the tool on the trained toy model of a library; its work dir is `tmp_path`."""
     return lambda scope, *args: run_tool(TOOL, *trained[scope], '--work-dir', tmp_path, *args)
 
 
@@ -53,9 +70,10 @@ def read_results(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_a_segmentor_whole_and_in_windows(run: Callable[..., str], inputs: list, trained: dict[str, Trained],
-                                          tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert run('mmseg', '--sizes', 64, 96, '--mode', 'whole', 'slide', *SLIDE) == ''
+def test_a_segmentor_whole_and_in_windows(run_trained: Callable[..., str], inputs: list,
+                                          trained: dict[str, Trained], tmp_path: Path,
+                                          capsys: pytest.CaptureFixture) -> None:
+    assert run_trained('mmseg', '--sizes', 64, 96, '--mode', 'whole', 'slide', *SLIDE) == ''
     assert '4/4' in capsys.readouterr().out  # tests
     rows = read_results(tmp_path)
     slide = 'slide 32x48 by 16x48'
@@ -73,8 +91,9 @@ def test_a_segmentor_whole_and_in_windows(run: Callable[..., str], inputs: list,
     assert engine.test(cfg, checkpoint)['mIoU'] == float(rows[1]['mIoU'])
 
 
-def test_a_detector_at_a_rectangle(run: Callable[..., str], inputs: list, tmp_path: Path) -> None:
-    assert run('mmdet', '--sizes', 64, '96x48') == ''
+@pytest.mark.slow
+def test_a_detector_at_a_rectangle(run_trained: Callable[..., str], inputs: list, tmp_path: Path) -> None:
+    assert run_trained('mmdet', '--sizes', 64, '96x48') == ''
     row, other = read_results(tmp_path)
     assert (row['size'], other['size']) == ('64', '96x48') and 'mode' not in row
     assert {'coco/bbox_mAP', 'coco/segm_mAP'} < set(row)
@@ -112,30 +131,29 @@ def test_keeps_what_is_done_when_it_is_interrupted(run: Callable[..., str], test
     assert tested == [(32, 32), (64, 64)]
 
 
-def test_a_test_that_fails_leaves_the_folder_free(run: Callable[..., str], trained: dict[str, Trained], tmp_path: Path,
-                                                  tested: list, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+def test_a_test_that_fails_leaves_the_folder_free(run_trained: Callable[..., str], tested: list,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(sweep, 'test', engine.test)
         wrong = 'test_dataloader.dataset.data_prefix.img_path=nowhere'
-        assert 'nowhere does not exist' in run('mmseg', '--sizes', 32, '--cfg-options', wrong)
-    assert run('mmseg', '--sizes', 32) == ''
+        assert 'nowhere does not exist' in run_trained('mmseg', '--sizes', 32, '--cfg-options', wrong)
+    assert run_trained('mmseg', '--sizes', 32) == ''
 
 
 def test_refuses_the_folder_of_another_config_or_checkpoint(
-        run: Callable[..., str], run_tool: Callable[..., str], trained: dict[str, Trained], tested: list,
-        tmp_path: Path) -> None:
+        run: Callable[..., str], run_tool: Callable[..., str], checkpoint: Path, tested: list, tmp_path: Path) -> None:
     assert run('mmseg', '--sizes', 32) == ''
     refusal = f'error: {tmp_path}/results.json holds results with '
     assert run('mmseg', '--sizes', 32, '--cfg-options', 'model.decode_head.channels=32').startswith(
         f'{refusal}config.model.decode_head.channels = ')
-    config, checkpoint = trained['mmseg']
     changed = tmp_path / 'changed.pth'
     changed.write_bytes(checkpoint.read_bytes() + b' ')
-    assert run_tool(TOOL, config, changed, '--work-dir', tmp_path, '--sizes', 64).startswith(
+    assert run_tool(TOOL, UPERNET, changed, '--work-dir', tmp_path, '--sizes', 64).startswith(
         f'{refusal}checkpoint = ')
     same = tmp_path / 'same.pth'
     same.write_bytes(checkpoint.read_bytes())
-    assert run_tool(TOOL, config, same, '--work-dir', tmp_path, '--sizes', 64) == ''
+    assert run_tool(TOOL, UPERNET, same, '--work-dir', tmp_path, '--sizes', 64) == ''
     assert tested == [(32, 32), (64, 64)]
 
 
@@ -160,7 +178,6 @@ def test_what_a_user_gets_wrong_is_one_sentence(run: Callable[..., str], tested:
     assert tested == []
 
 
-def test_a_missing_checkpoint_is_named(run_tool: Callable[..., str], trained: dict[str, Trained], tmp_path: Path
-                                       ) -> None:
-    assert run_tool(TOOL, trained['mmseg'].config, tmp_path / 'no.pth', '--work-dir', tmp_path, '--sizes', 32) == (
+def test_a_missing_checkpoint_is_named(run_tool: Callable[..., str], tmp_path: Path) -> None:
+    assert run_tool(TOOL, UPERNET, tmp_path / 'no.pth', '--work-dir', tmp_path, '--sizes', 32) == (
         f'error: checkpoint {tmp_path}/no.pth cannot be read (No such file or directory): check the path.')
