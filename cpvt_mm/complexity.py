@@ -1,4 +1,4 @@
-"""Parameters and floating-point operations of models."""
+"""Counting parameters and floating-point operations of models."""
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ from torch.utils.flop_counter import FlopCounterMode, conv_flop_count, sdpa_flop
 
 @dataclass(frozen=True)
 class Complexity:
-    """Of one model at one input size.
+    """Complexity of one model at one input size.
 
     Attributes:
         params: Parameters, trainable or not.
-        flops: Operations of a forward pass of one image; a multiply-add counts as two. Attention is included, what
-            is no matrix product (norms, activations, NMS) is not.
+        flops: Operations of a forward pass of one image; a multiply-add counts as two. Attention is included. What is
+            no matrix product (norms, activations, NMS) is not.
     """
     params: int
     flops: int
@@ -30,7 +30,7 @@ def _cpu_attention_flops(query: tuple[int, ...], key: tuple[int, ...], value: tu
 def _cpu_attention_backward_flops(grad: tuple[int, ...], query: tuple[int, ...], key: tuple[int, ...],
                                   value: tuple[int, ...], *args: object, out_shape: object = None,
                                   **kwargs: object) -> int:
-    # Two products for each of the forward pass; that the logits are computed again is no part of the model.
+    # Two products for each of the forward pass. That the kernel computes the logits again is no part of the model.
     return 2 * sdpa_flop_count(query, key, value)
 
 
@@ -51,7 +51,7 @@ FLOPS = {
 
 
 def count_flops(function: Callable[[], object]) -> int:
-    """Operations of matrix products and convolutions, attention included, while `function` runs."""
+    """Counts operations of matrix products and convolutions, attention included, while `function` runs."""
     with FlopCounterMode(display=False, custom_mapping=FLOPS) as counter:
         function()
     return counter.get_total_flops()
@@ -70,11 +70,11 @@ def measure_config(cfg: Config, shape: tuple[int, int]) -> tuple[Complexity, Com
     A two-stage detector's head sees the proposals that random weights give.
 
     Args:
-        cfg: As of `cpvt_mm.engine.load_config`.
+        cfg: See `cpvt_mm.engine.load_config`.
         shape: Height and width in pixels.
 
     Returns:
-        Of its backbone, and of the whole model as it runs in tests.
+        Complexity of its backbone, and of the whole model as it runs in tests.
     """
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
         model = MODELS.build(cfg.model)
@@ -83,7 +83,7 @@ def measure_config(cfg: Config, shape: tuple[int, int]) -> tuple[Complexity, Com
 
 
 def data_sample(library: str, image: Tensor) -> object:
-    """What `library` needs to know of a batch of one image."""
+    """Makes the data sample that `library` needs beside a batch of one image."""
     shape = tuple(image.shape[-2:])
     meta = dict(img_shape=shape, ori_shape=shape, pad_shape=shape, batch_input_shape=shape, scale_factor=(1., 1.))
     if library == 'mmdet':

@@ -1,4 +1,4 @@
-"""Attention weights of chosen blocks, and where in an image their queries and keys lie."""
+"""Attention weights of chosen blocks, and the places of their queries and keys in an image."""
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,9 +22,9 @@ class AttentionMap:
     """Attention of one block for one image.
 
     Attributes:
-        weights: Of each query to each key, `(heads, E + H * W, E + H' * W')`; over the keys they sum to 1.
-        grid: Of the queries, H x W; E class and distillation tokens are in front.
-        key_grid: Of the keys, H' x W'.
+        weights: Weight of each key for each query, `(heads, E + H * W, E + H' * W')`; over the keys they sum to 1.
+        grid: Grid of the queries, H x W; E class and distillation tokens are in front.
+        key_grid: Grid of the keys, H' x W'.
         stride: Pixels a cell of `grid` spans per side.
     """
     weights: Tensor
@@ -38,7 +38,7 @@ class AttentionMap:
         return self.stride * self.key_grid.cell_height, self.stride * self.key_grid.cell_width
 
     def of_query(self, query: Query) -> Tensor:
-        """To each key that has a place, `(heads, H', W')`; with class tokens, what goes to them is missing from 1."""
+        """Weights of the keys on the grid for one query, `(heads, H', W')`; without those of class tokens."""
         row = 0
         if query != 'cls':
             x, y = query
@@ -47,7 +47,7 @@ class AttentionMap:
         return keys.unflatten(1, (self.key_grid.height, self.key_grid.width))
 
     def of_all(self) -> Tensor:
-        """Of each query to each key that have a place, mean of the heads: `(H * W, H' * W')`."""
+        """Weights of all keys on the grid for all queries on the grid, mean of the heads: `(H * W, H' * W')`."""
         return self.weights[:, -self.grid.size:, -self.key_grid.size:].mean(dim=0)
 
     @property
@@ -56,7 +56,11 @@ class AttentionMap:
 
 
 def name_blocks(backbone: CPVT | PyramidCPVT) -> dict[str, tuple[Block, int]]:
-    """Blocks with the pixels a token spans: of CPVT '0', '1', ..., of PyramidCPVT '0.0' (stage and block), ..."""
+    """Names blocks, '0', '1', ... in CPVT and '0.0' (stage and block), ... in PyramidCPVT.
+
+    Returns:
+        Each block, and the pixels per side that a token spans.
+    """
     if isinstance(backbone, CPVT):
         return {str(i): (block, backbone.patch_embed.patch_size) for i, block in enumerate(backbone.blocks)}
     return {f'{i}.{j}': (block, STRIDES[i])
@@ -64,7 +68,7 @@ def name_blocks(backbone: CPVT | PyramidCPVT) -> dict[str, tuple[Block, int]]:
 
 
 def default_blocks(backbone: CPVT | PyramidCPVT) -> list[str]:
-    """Of each stage (of CPVT: of all) the second block, if it has two: the first that sees what a PEG adds."""
+    """Names the second block of each stage (in CPVT: of all), or the only one: the first after a PEG."""
     if isinstance(backbone, CPVT):
         return [str(min(1, len(backbone.blocks) - 1))]
     return [f'{i}.{min(1, len(stage.blocks) - 1)}' for i, stage in enumerate(backbone.stages)]
@@ -72,12 +76,12 @@ def default_blocks(backbone: CPVT | PyramidCPVT) -> list[str]:
 
 @torch.no_grad()
 def collect(backbone: CPVT | PyramidCPVT, image: Tensor, names: Sequence[str]) -> dict[str, AttentionMap]:
-    """Runs a backbone in eval mode and keeps the attention of some blocks.
+    """Runs a backbone and keeps the attention of some blocks.
 
     Args:
-        backbone: What attends.
+        backbone: In eval mode.
         image: `(1, 3, H, W)`.
-        names: Of the blocks, as of `name_blocks`.
+        names: Names of the blocks; see `name_blocks`.
 
     Returns:
         A map for each name.
@@ -105,15 +109,15 @@ def collect(backbone: CPVT | PyramidCPVT, image: Tensor, names: Sequence[str]) -
 
 
 def average(backbone: CPVT | PyramidCPVT, images: Iterable[Tensor], names: Sequence[str]) -> dict[str, Tensor]:
-    """Attention of each place to each place, averaged over heads and images (CPVT, arXiv 2102.10882).
+    """Averages attention of each place to each place over heads and images (CPVT, arXiv 2102.10882).
 
     Args:
-        backbone: What attends; in eval mode.
+        backbone: In eval mode.
         images: At least one `(1, 3, H, W)`, all of one size.
-        names: Of the blocks.
+        names: Names of the blocks; see `name_blocks`.
 
     Returns:
-        For each name `(H * W, H' * W')`, as of `AttentionMap.of_all`.
+        `(H * W, H' * W')` for each name; see `AttentionMap.of_all`.
     """
     sums: dict[str, Tensor] = {}
     count = 0
@@ -125,7 +129,7 @@ def average(backbone: CPVT | PyramidCPVT, images: Iterable[Tensor], names: Seque
 
 
 def parse_query(words: Sequence[str], backbone: CPVT | PyramidCPVT, height: int, width: int) -> Query:
-    """'cls', or x and y of a pixel of an image of `height` x `width`.
+    """Reads 'cls', or x and y of a pixel of an image of `height` x `width`.
 
     Raises:
         UserError: If it is neither, or the backbone has no class token.

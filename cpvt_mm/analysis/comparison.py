@@ -1,35 +1,25 @@
-"""Training one config with one position encoding after another, and testing each at several image sizes.
-
-Every run has a folder, and every result a file in it that is written when it is whole: a study that was interrupted,
-or is asked for more encodings, seeds or sizes, goes on from what is there.
-"""
-import json
-import multiprocessing
-import os
+"""Training one config with one position encoding after another, and testing each at several image sizes."""
 import re
-import signal
-from collections.abc import Callable, Iterator, MutableMapping, MutableSequence, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from multiprocessing import connection
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
 from mmengine.config import Config
 from mmengine.runner import find_latest_checkpoint
 
 from cpvt_mm.engine import load_config, test, train
 from cpvt_mm.errors import UserError, first_line
-from cpvt_mm.files import write_text
+from cpvt_mm.loading import load_backbone
+from cpvt_mm.results import Results
+from cpvt_mm.tables import Row
+from cpvt_mm.work import Report
 
-from .inputs import load_backbone
 from .progress import ReportIterations
-from .recipe import check_recipe, write_recipe
 from .sizes import Size, set_test_size
 
 Encoding = dict[str, Any] | list[dict[str, Any]] | None
-# What a run is doing, how much of it is done, and of how much.
-State = tuple[str, int, int]
 
 
 def read_encodings(path: str | Path) -> dict[str, Encoding]:
@@ -67,8 +57,8 @@ class Run:
         config: Config file of mmdet or mmseg.
         encoding: Name of the encoding.
         position_encoding: Its config.
-        seed: Of the training.
-        work_dir: The study's folder; this run's is inside.
+        seed: Seed of the training.
+        work_dir: The study's folder; this run has a folder of its own inside.
         options: Values of the config to override. Defaults to none.
     """
     config: str | Path
@@ -86,117 +76,62 @@ class Run:
         return self.work_dir / slug(self.encoding) / f'seed_{self.seed}'
 
     def load(self) -> Config:
-        """The run's config, complete."""
+        """Loads the run's complete config."""
         cfg = load_config(self.config, self.options, work_dir=str(self.folder))
         cfg.model.backbone.position_encoding = self.position_encoding
         cfg.randomness = dict(cfg.get('randomness', {}), seed=self.seed)
         cfg.log_level = 'WARNING'
         return cfg
 
-    def claim_folder(self) -> None:
-        """Sees that the run is possible, and that the folder is its own.
+    @cached_property
+    def recipe(self) -> dict[str, Any]:
+        """The config, without the folder."""
+        return {key: value for key, value in self.load().to_dict().items() if key != 'work_dir'}
+
+    def results(self) -> Results:
+        """Opens the results in the folder: 'checkpoint' once the training has ended, and metrics by test size.
 
         Raises:
-            UserError: If the backbone cannot be built, no test size be set, or the folder holds results of another
+            UserError: If the folder holds results of another config.
+        """
+        return Results(self.folder, self.recipe)
+
+    def claim_folder(self) -> None:
+        """Checks that the run is possible, and makes the folder one of this config.
+
+        Raises:
+            UserError: If the backbone cannot be built, no test size can be set, or the folder holds results of another
                 config.
         """
-        cfg = self.load()
-        recipe = {key: value for key, value in cfg.to_dict().items() if key != 'work_dir'}
-        if not check_recipe(self.folder, recipe, f'config of {self.encoding!r}'):
+        results = self.results()
+        if not results.path.exists():
+            cfg = self.load()
             set_test_size(cfg, Size(1, 1))
             load_backbone(cfg)
-            write_recipe(self.folder, recipe)
+            results.write()
 
-    def train(self, on_iteration: Callable[[int, int], None]) -> None:
-        """Trains, or goes on from the last checkpoint; nothing to do where that is finished.
+    def complete(self, sizes: Sequence[int], report: Report) -> None:
+        """Trains, or goes on from the last checkpoint, and tests; what is done is not done again.
 
         Args:
-            on_iteration: Called with the iterations that are done and those there are.
+            sizes: Sides of the squares in pixels that test images are resized to fit.
+            report: Told of each iteration.
         """
-        finished = self.folder / 'finished.txt'
-        if not finished.exists():
-            train(self.load(), resume='auto', hooks=[ReportIterations(on_iteration)])
-            write_text(finished, Path(find_latest_checkpoint(self.folder)).name)
+        results = self.results()
+        if 'checkpoint' not in results:
+            train(self.load(), resume='auto', hooks=[ReportIterations(report, 'training')])
+            results.put('checkpoint', dict(name=Path(find_latest_checkpoint(self.folder)).name))
+        for size in sizes:
+            if str(size) not in results:
+                cfg = self.load()
+                set_test_size(cfg, Size(size, size))
+                metrics = test(cfg, self.folder / results['checkpoint']['name'],
+                               hooks=[ReportIterations(report, f'testing at {size} px')])
+                results.put(str(size), {name: float(value) for name, value in metrics.items()})
 
-    def test(self, size: int) -> None:
-        """Tests, with images resized to fit a square of `size` pixels a side; nothing to do where that is done."""
-        if not self._results(size).exists():
-            cfg = self.load()
-            set_test_size(cfg, Size(size, size))
-            metrics = test(cfg, self.folder / (self.folder / 'finished.txt').read_text())
-            write_text(self._results(size), json.dumps({name: float(value) for name, value in metrics.items()}))
-
-    def is_complete(self, sizes: Sequence[int]) -> bool:
-        return all(self._results(size).exists() for size in sizes)
-
-    def metrics(self, size: int) -> dict[str, float]:
-        """By name; of a test that is done."""
-        return json.loads(self._results(size).read_text())
-
-    def _results(self, size: int) -> Path:
-        return self.folder / f'test_{size}.json'
-
-
-def complete(runs: Sequence[Run], sizes: Sequence[int], jobs: int = 1) -> Iterator[dict[str, State]]:
-    """Trains and tests what is not yet done, several runs at a time, each in a process with its share of the cores.
-
-    Threads of one process that wait for each other are slow where another process has a core, so processes are what
-    shares a machine. When the caller ends, or a run fails, all of them end at once.
-
-    Args:
-        runs: All of them.
-        sizes: Of the test images, in pixels a side.
-        jobs: Processes. Defaults to 1.
-
-    Yields:
-        Every half second, the state of each run that has begun, by name.
-
-    Raises:
-        Exception: What a run raised.
-    """
-    waiting = [run for run in runs if not run.is_complete(sizes)]
-    if not waiting:
-        return
-    threads = max((os.cpu_count() or 1) // jobs, 1)
-    context = multiprocessing.get_context('spawn')  # torch's threads do not survive a fork
-    with context.Manager() as manager:
-        states, errors, running = manager.dict(), manager.list(), []
-        try:
-            while waiting or running:
-                while waiting and len(running) < jobs:
-                    process = context.Process(target=_complete, args=(waiting.pop(0), sizes, threads, states, errors))
-                    process.start()
-                    running.append(process)
-                connection.wait([process.sentinel for process in running], timeout=0.5)
-                # Asked once: one that ends between two questions would be lost.
-                ended = [process for process in running if not process.is_alive()]
-                if errors:
-                    raise errors[0]
-                for process in ended:
-                    if process.exitcode:
-                        raise UserError(f'a training ended with status {process.exitcode}: its messages are above.')
-                    running.remove(process)
-                yield dict(states)
-        finally:
-            for process in running:
-                process.terminate()
-                process.join()
-
-
-def _complete(run: Run, sizes: Sequence[int], threads: int, states: MutableMapping[str, State],
-              errors: MutableSequence[Exception]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
-    torch.set_num_threads(threads)
-
-    def on_iteration(done: int, total: int) -> None:
-        states[str(run)] = 'training', done, total
-
-    try:
-        run.train(on_iteration)
-        for done, size in enumerate(sizes):
-            states[str(run)] = 'testing', done, len(sizes)
-            run.test(size)
-        states[str(run)] = 'done', len(sizes), len(sizes)
-    except Exception as error:
-        errors.append(error)
-        raise
+    def rows(self, sizes: Sequence[int]) -> list[Row]:
+        """Metrics at each size; none where a test is missing."""
+        results = self.results()
+        if any(str(size) not in results for size in sizes):
+            return []
+        return [dict(encoding=self.encoding, seed=self.seed, size=size, **results[str(size)]) for size in sizes]

@@ -10,13 +10,13 @@ from torch import Tensor
 
 
 def error_figure(cells: dict[str, Tensor], margin: int, title: str) -> Figure:
-    """A heat map of relative errors, `(h, w)`, for each name, all in one scale; a white frame leaves out a margin."""
+    """Draws a heat map of relative errors, `(h, w)`, for each name, all in one scale; a white frame marks a margin."""
     columns = min(len(cells), 4)
     rows = -(-len(cells) // columns)
     figure = Figure(figsize=(max(2.4 * columns + 0.8, 4), 2.5 * rows + 0.8), layout='constrained')
     figure.suptitle(title, fontsize='medium', wrap=True)
     panels = figure.subplots(rows, columns, squeeze=False)
-    # Exact ones are 1e-7, tables 1: a linear scale would show either tables or the others.
+    # Exact encodings have errors of 1e-7, tables of 1: a linear scale would show either tables or the others.
     scale = LogNorm(1e-3, 2, clip=True)
     for axes in panels.flat:
         axes.set_axis_off()
@@ -36,9 +36,9 @@ class Overlay:
     """One map to draw over an image.
 
     Attributes:
-        title: Of the panel.
+        title: Title of the panel.
         values: `(H', W')`, at least 0.
-        cell: Height and width in pixels of the image that one of them spans, from the top left.
+        cell: Height and width in pixels that each value spans; the first lies at the top left of the image.
     """
     title: str
     values: Tensor
@@ -47,13 +47,13 @@ class Overlay:
 
 def overlay_figure(image: np.ndarray, overlays: Sequence[Sequence[Overlay]], mark: tuple[int, int] | None,
                    title: str) -> Figure:
-    """The image, and each overlay on it, from transparent at 0 to bright yellow at its highest value.
+    """Draws each overlay on the image, from transparent at 0 to bright yellow at its highest value.
 
     Args:
         image: `(H, W, 3)` RGB, uint8.
         overlays: Rows of panels.
         mark: Pixel to mark with a cross, x and y, or None.
-        title: Of the figure.
+        title: Title of the figure.
     """
     height, width = image.shape[:2]
     columns = max(map(len, overlays))
@@ -82,7 +82,7 @@ def overlay_figure(image: np.ndarray, overlays: Sequence[Sequence[Overlay]], mar
 
 
 def grid_figure(maps: dict[str, Tensor], title: str) -> Figure:
-    """Attention as matrices, a row for each query and a column for each key, `(queries, keys)` each."""
+    """Draws attention as matrices, `(queries, keys)`: a row for each query and a column for each key."""
     columns = min(len(maps), 4)
     rows = -(-len(maps) // columns)
     figure = Figure(figsize=(max(4 * columns, 7), 4 * rows + 0.3), layout='constrained')

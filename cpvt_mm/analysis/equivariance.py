@@ -1,9 +1,9 @@
 """Translation equivariance: how far features move with the image.
 
 A picture on an empty canvas moves by whole cells of every grid in the network; between cells no vision transformer is
-equivariant, because its patches do not overlap. Nothing enters or leaves, so that attention that knows no positions
-sees the same tokens in another order, and what then changes is the doing of the position encoding. (Crops of a larger
-image would measure mostly what new content at the border does to attention, with no position encoding, too.)
+equivariant, because its patches do not overlap. Nothing enters or leaves the canvas. Attention that knows no positions
+therefore sees the same tokens in another order, and only the position encoding can change the features. (Crops of a
+larger image would mostly measure what new content at the border does to attention, even without a position encoding.)
 """
 import itertools
 import math
@@ -20,7 +20,7 @@ from cpvt_mm.models import CPVT, PyramidCPVT
 from cpvt_mm.models.backbones.pyramid_cpvt import STRIDES
 from cpvt_mm.models.layers import Attention
 
-# What the tool compares, by name.
+# The position encodings that the tool compares, by name.
 ENCODINGS: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {
     'none': None,
     'learnable 2-D': dict(type='LearnablePE'),
@@ -38,13 +38,13 @@ ENCODINGS: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {
 
 @dataclass(frozen=True)
 class Equivariance:
-    """Of one function on one image.
+    """How well the features of one image move with it.
 
     Attributes:
         error: RMS of the difference between the features of the same content before and after it moves, in units of the
             RMS by which features vary from place to place; over inner cells. 0: they move with the image; sqrt(2): they
             have nothing in common.
-        cells: The same for each cell of the canvas, where the content was before it moved, `(h, w)`; NaN where no move
+        cells: The error of each cell of the canvas, `(h, w)`, where the content was before it moved; NaN where no move
             takes it to an inner cell.
         stride: Pixels a cell spans per side.
     """
@@ -56,26 +56,26 @@ class Equivariance:
 def measure(features: Callable[[Tensor], Tensor], image: Tensor, shift: int, stride: int, margin: int) -> Equivariance:
     """Compares the features of an image with those after a move in each of the eight directions.
 
-    The variation is taken about each channel's mean, because what all places share says nothing about any of them.
+    The variation is taken about each channel's mean: a constant that all places share tells no place from another.
 
     Args:
         features: `(1, 3, H, W)` -> `(1, C, h, w)`.
         image: `(1, 3, H, W)`; its outer `shift` pixels are empty.
         shift: Pixels; a multiple of `stride`.
         stride: Pixels a cell of the features spans per side.
-        margin: Cells at each border of the canvas that are no inner cells: where padding reaches without attention.
+        margin: Cells at each border of the canvas that are no inner cells: padding reaches them even without attention.
     """
     still, step = features(image)[0], shift // stride
     inner = (..., slice(margin, still.shape[1] - margin), slice(margin, still.shape[2] - margin))
-    squares = []
+    moves = []
     for y, x in itertools.product((-step, 0, step), repeat=2):
         if (y, x) != (0, 0):
             moved = torch.full_like(still, math.nan)
             moved[inner] = features(image.roll((y * stride, x * stride), dims=(2, 3)))[0][inner]
             # Back to where the content was; negative padding cuts off.
             moved = F.pad(moved, (-x, x, -y, y), value=math.nan)
-            squares.append((still - moved).square().mean(dim=0))
-    squares = torch.stack(squares)
+            moves.append((still - moved).square().mean(dim=0))
+    squares = torch.stack(moves)
     variance = still[inner].var(dim=(1, 2), correction=0).mean()
     return Equivariance(error=(squares[inner].nanmean() / variance).sqrt().item(),
                         cells=(squares.nanmean(dim=0) / variance).sqrt(), stride=stride)
@@ -84,15 +84,15 @@ def measure(features: Callable[[Tensor], Tensor], image: Tensor, shift: int, str
 @torch.no_grad()
 def measure_backbone(backbone: CPVT | PyramidCPVT, image: Tensor, shift: int, margin: int,
                      output: int | None = None) -> Equivariance:
-    """`measure` of one output of a backbone in eval mode.
+    """Calls `measure` for one output of a backbone.
 
     Args:
-        backbone: One that returns maps.
+        backbone: In eval mode; returns maps.
         image: `(1, 3, H, W)`, sides multiples of `cell_period`; its outer `shift` pixels are empty.
         shift: Pixels; a multiple of `cell_period`.
         margin: Cells of the output at each border of the canvas that are left out.
-        output: Index of the output. Defaults to None: the last of stride 16 or finer, where both backbones have the
-            same grid, and enough cells.
+        output: Index of the output. Defaults to None: the last of stride 16 or finer. Both backbones have that grid,
+            and it has enough cells.
 
     Raises:
         UserError: If there is no such output, or sizes do not fit.
@@ -118,19 +118,19 @@ def measure_backbone(backbone: CPVT | PyramidCPVT, image: Tensor, shift: int, ma
 
 
 def cell_period(backbone: CPVT | PyramidCPVT) -> int:
-    """Pixels: shifts by its multiples are whole cells of every grid of tokens and of every grid of reduced keys."""
+    """Returns pixels whose multiples are whole cells of every grid of tokens and of every grid of reduced keys."""
     if isinstance(backbone, CPVT):
         return backbone.patch_embed.patch_size
-    return math.lcm(*(STRIDES[i] * block.attn.sr_ratio
-                      for i, stage in enumerate(backbone.stages) for block in stage.blocks))
+    return math.lcm(*(STRIDES[i] * attn.sr_ratio for i, stage in enumerate(backbone.stages)
+                      for attn in stage.modules() if isinstance(attn, Attention)))
 
 
 def draw_weights(backbone: nn.Module, seed: int) -> None:
     """Draws weights with which attention and position encodings matter as they do in a trained network.
 
-    Those a network is constructed with are so small that attention is the same for all keys, and a table hardly there.
-    Here linear layers and convolutions keep variance (normal, 1 / fan-in), and tables and tokens are of variance 1;
-    biases are small, norms stay. What is not the position encoding's is the same whatever the encoding.
+    Initial weights are so small that attention is the same for all keys, and tables hardly count. Here linear layers
+    and convolutions keep variance (normal, 1 / fan-in), and tables and tokens have variance 1; biases are small, norms
+    stay. All weights but those of the position encoding are the same whatever the encoding is.
     """
     generator = torch.Generator().manual_seed(seed)
     for _, module in sorted(backbone.named_modules(), key=lambda named: 'position_encoding' in named[0]):
@@ -143,7 +143,7 @@ def draw_weights(backbone: nn.Module, seed: int) -> None:
 
 
 def remove_attention(backbone: nn.Module) -> None:
-    """Has every attention give zero, so that only its block's residual path and MLP are left."""
+    """Makes every attention return zero, so that only its block's residual path and MLP are left."""
     for module in backbone.modules():
         if isinstance(module, Attention):
             nn.init.zeros_(module.proj.weight)

@@ -1,26 +1,25 @@
-"""How far an image's features in a padded batch are from those it has alone."""
+"""Differences between an image's features in a padded batch and those it has alone."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from mmengine.config import Config
-from mmengine.registry import MODELS, DefaultScope
 from torch import Tensor, nn
 
-from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.loading import backbone_config, build
 from cpvt_mm.models.backbones.base import Backbone
 from cpvt_mm.models.backbones.exact_padding import PAD_SIZE_DIVISOR
 from cpvt_mm.models.grid import pad_or_crop, round_up
 from cpvt_mm.models.valid_sizes import Size
 
 from .equivariance import draw_weights
-from .inputs import backbone_config, smooth_noise
+from .inputs import smooth_noise
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Of one output of a backbone.
+    """The difference of one output of a backbone.
 
     Attributes:
         error: RMS of the difference in units of the RMS by which the features vary from place to place.
@@ -33,13 +32,13 @@ class Difference:
 
 
 def features(model: nn.Module, batch: Tensor, sizes: list[Size]) -> Sequence[Tensor]:
-    """The maps of a backbone, which is told the sizes of the images if it wants to know."""
+    """Runs a backbone; one with the option `padding` is told the sizes of the images."""
     return model(batch, sizes) if isinstance(model, Backbone) and model.padding else model(batch)
 
 
 def train_step(model: nn.Module, batch: Tensor, sizes: list[Size]) -> None:
-    """A forward and a backward pass."""
-    sum(output.square().mean() for output in features(model, batch, sizes)).backward()
+    """Runs a forward and a backward pass."""
+    torch.stack([output.square().mean() for output in features(model, batch, sizes)]).sum().backward()
 
 
 @torch.no_grad()
@@ -48,10 +47,10 @@ def measure(model: nn.Module, image: Tensor, neighbour: Tensor) -> list[Differen
 
     Args:
         model: Images `(B, 3, H, W)` -> maps `(B, C, h, w)`.
-        image: `(1, 3, h, w)`; alone it is completed with zeros to multiples of 32, as by mmdet's data preprocessor.
+        image: `(1, 3, h, w)`. Alone it is padded with zeros to multiples of 32, as mmdet's data preprocessor does.
         neighbour: `(1, 3, H, W)`, at least as large.
     """
-    sizes = [tuple(x.shape[2:]) for x in (image, neighbour)]
+    sizes: list[Size] = [(x.shape[2], x.shape[3]) for x in (image, neighbour)]
     alone = features(model, pad_or_crop(image, *(round_up(side, PAD_SIZE_DIVISOR) for side in sizes[0])), sizes[:1])
     whole = [round_up(side, PAD_SIZE_DIVISOR) for side in sizes[1]]
     together = features(model, torch.cat([pad_or_crop(x, *whole) for x in (image, neighbour)]), sizes)
@@ -59,7 +58,7 @@ def measure(model: nn.Module, image: Tensor, neighbour: Tensor) -> list[Differen
 
 
 def _difference(features: Tensor, expected: Tensor) -> Difference:
-    """`(C, H, W)` and `(C, h, w)`, compared where both have cells."""
+    """Compares `(C, H, W)` with `(C, h, w)` where both have cells."""
     _, rows, columns = expected.shape
     difference = features[:, :rows, :columns] - expected
     squares = difference.square().mean(dim=0) / expected.var(dim=(1, 2), correction=0).mean()
@@ -67,7 +66,7 @@ def _difference(features: Tensor, expected: Tensor) -> Difference:
 
 
 def build_backbone(cfg: Config, **changes: Any) -> nn.Module:
-    """The backbone of any config, with weights of `draw_weights`, in eval mode.
+    """Builds the backbone of any config, with weights of `draw_weights`, in eval mode.
 
     Args:
         cfg: With `model.backbone`.
@@ -76,20 +75,16 @@ def build_backbone(cfg: Config, **changes: Any) -> nn.Module:
     Raises:
         UserError: If there is no backbone, or it cannot be built.
     """
-    config = {**backbone_config(cfg), 'init_cfg': None, 'pretrained': None, **changes}
-    if 'pretrained' not in cfg.model.backbone:
-        config.pop('pretrained')
-    try:
-        with DefaultScope.overwrite_default_scope(cfg.get('default_scope')):
-            torch.manual_seed(0)  # some draw what is no parameter
-            backbone = MODELS.build(config)
-    except (ValueError, TypeError, KeyError) as error:
-        raise UserError(f'the backbone of config {cfg.filename} cannot be built: {first_line(error)}') from error
+    config = {**backbone_config(cfg), 'init_cfg': None, **changes}
+    if 'pretrained' in config:
+        config['pretrained'] = None
+    torch.manual_seed(0)  # some draw what is no parameter
+    backbone = build(cfg, config)
     draw_weights(backbone, seed=0)
     backbone.eval()  # not all return themselves
     return backbone
 
 
 def draw_image(size: Size, seed: int) -> Tensor:
-    """Smooth noise, `(1, 3, height, width)`."""
+    """Draws smooth noise, `(1, 3, height, width)`, float32."""
     return smooth_noise(max(size), seed)[:, :, :size[0], :size[1]].contiguous()

@@ -1,20 +1,26 @@
-"""How far a training or test is."""
-from collections.abc import Callable
-
+"""A hook that tells how far a training or test is."""
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
+from cpvt_mm.work import Report
+
 
 class ReportIterations(Hook):
-    """Calls back after every iteration of training or testing, with the number done and that there are."""
+    """Reports the iterations that are done, and those in all, after each of training or testing.
 
-    def __init__(self, callback: Callable[[int, int], None]) -> None:
-        self.callback = callback
+    Args:
+        report: Called after every iteration.
+        what: What it is told to be done, such as 'training'.
+    """
+
+    def __init__(self, report: Report, what: str) -> None:
+        self.report = report
+        self.what = what
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: object = None,
                          outputs: object = None) -> None:
-        self.callback(runner.iter + 1, runner.max_iters)
+        self.report(self.what, runner.iter + 1, runner.max_iters)
 
     def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: object = None,
                         outputs: object = None) -> None:
-        self.callback(batch_idx + 1, len(runner.test_dataloader))
+        self.report(self.what, batch_idx + 1, len(runner.test_dataloader))

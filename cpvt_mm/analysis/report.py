@@ -1,31 +1,21 @@
 """Tables and plots of a metric against image size."""
-import csv
-import io
 import math
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
 from matplotlib.figure import Figure
 
-Row = dict[str, Any]
-
-
-def to_csv(rows: Sequence[Row]) -> str:
-    """Comma-separated rows under the names of all columns; a row need not have every one."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list({name: None for row in rows for name in row}), lineterminator='\n')
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+from cpvt_mm.files import write_figure, write_text
+from cpvt_mm.tables import Row, markdown_table, to_csv
 
 
 def spread(values: Sequence[float]) -> tuple[float, float | None]:
-    """The mean of the values, and half of their range; None for that of a single one."""
+    """Returns the mean of the values, and half of their range; None for the range of a single one."""
     return sum(values) / len(values), (max(values) - min(values)) / 2 if len(values) > 1 else None
 
 
 def collect(rows: Sequence[Row], series: str, metric: str) -> dict[str, dict[int | str, tuple[float, float | None]]]:
-    """For each value of column `series` and each `size`, the spread of `metric`; both in the order of the rows."""
+    """Finds the spread of `metric` for each value of column `series` and each `size`, in the order of the rows."""
     values: dict[str, dict[int | str, list[float]]] = {}
     for row in rows:
         values.setdefault(row[series], {}).setdefault(row['size'], []).append(row[metric])
@@ -33,21 +23,42 @@ def collect(rows: Sequence[Row], series: str, metric: str) -> dict[str, dict[int
 
 
 def to_markdown(rows: Sequence[Row], series: str, metric: str, digits: int = 1) -> str:
-    """A table of `metric`: a line for each value of column `series`, a column for each size; mean and half range."""
-    collected = collect(rows, series, metric)
+    """Tabulates `metric`: a line for each value of column `series`, a column for each size; mean and half range."""
     sizes = list(dict.fromkeys(row['size'] for row in rows))
-    lines = [f'| {series} | ' + ' | '.join(f'{size} px' for size in sizes) + ' |', '|---' * (1 + len(sizes)) + '|']
-    for name, by_size in collected.items():
-        cells = []
-        for size in sizes:
-            mean, half = by_size.get(size, (None, None))
-            cells.append(' ± '.join(f'{value:.{digits}f}' for value in (mean, half) if value is not None))
-        lines.append(f'| {name} | ' + ' | '.join(cells) + ' |')
-    return '\n'.join(lines) + '\n'
+
+    def cell(mean: float, half: float | None) -> str:
+        return f'{mean:.{digits}f}' + ('' if half is None else f' ± {half:.{digits}f}')
+
+    lines = [[name, *(cell(*by_size[size]) if size in by_size else '' for size in sizes)]
+             for name, by_size in collect(rows, series, metric).items()]
+    return markdown_table([series, *(f'{size} px' for size in sizes)], lines)
+
+
+def write_report(folder: Path, rows: Sequence[Row], curves: Sequence[Row], series: str, metric: str, title: str,
+                 digits: int = 1) -> str:
+    """Writes results.csv, results.md and results.png.
+
+    Args:
+        folder: Where to.
+        rows: Written as CSV.
+        curves: Drawn and tabulated; often the same.
+        series: Column of `curves`, whose values are the lines.
+        metric: Column of `curves`, whose values are drawn.
+        title: Of the plot.
+        digits: Of the table's numbers, after the point. Defaults to 1.
+
+    Returns:
+        The table.
+    """
+    table = to_markdown(curves, series, metric, digits)
+    write_text(folder / 'results.csv', to_csv(rows))
+    write_text(folder / 'results.md', table)
+    write_figure(folder / 'results.png', plot(curves, series, metric, title))
+    return table
 
 
 def plot(rows: Sequence[Row], series: str, metric: str, title: str) -> Figure:
-    """`metric` against size, a line for each value of column `series`; bars span the lowest and highest value.
+    """Draws `metric` against size, a line for each value of column `series`; bars span lowest and highest value.
 
     A rectangle's size, such as '1333x800', stands where a square of its area does.
     """
@@ -71,6 +82,6 @@ def plot(rows: Sequence[Row], series: str, metric: str, title: str) -> Figure:
 
 
 def _side(size: int | str) -> float:
-    """Of a square with as many pixels."""
+    """The side of a square with as many pixels."""
     sides = [int(side) for side in str(size).split('x')]
     return math.prod(sides) ** (1 / len(sides))

@@ -1,9 +1,9 @@
 """The sizes that images are tested at."""
-import re
 from typing import NamedTuple
 
 from mmengine.config import Config
 
+from cpvt_mm.cli import parse_sides
 from cpvt_mm.errors import UserError
 
 
@@ -17,17 +17,8 @@ class Size(NamedTuple):
 
 
 def parse_size(text: str) -> Size:
-    """Reads a size: '512' or '1333x800'.
-
-    Raises:
-        UserError: If it is neither, or 0.
-    """
-    match = re.fullmatch(r'(\d+)(?:x(\d+))?', text)
-    size = Size(int(match[1]), int(match[2] or match[1])) if match else Size(0, 0)
-    if min(size) < 1:
-        raise UserError(f'size {text!r} is no size of an image: give the pixels of a side, such as 512, or of both, '
-                        'such as 1333x800.')
-    return size
+    """Reads '512' or '1333x800', width first. Raises a UserError if it is neither."""
+    return Size(*parse_sides(text))
 
 
 def set_test_size(cfg: Config, size: Size) -> None:

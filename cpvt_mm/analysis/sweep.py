@@ -1,10 +1,5 @@
-"""Testing one checkpoint at several image sizes.
-
-Every result is a file that is written when it is whole: a sweep that was interrupted, or is asked for more, goes on
-from what is there.
-"""
-import json
-from collections.abc import Callable, Sequence
+"""Testing one checkpoint at several image sizes."""
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,11 +8,11 @@ from mmengine.config import Config
 
 from cpvt_mm.checkpoints.reading import sha256
 from cpvt_mm.engine import load_config, test
-from cpvt_mm.files import write_text
+from cpvt_mm.results import Results
+from cpvt_mm.tables import Row
+from cpvt_mm.work import Report
 
 from .progress import ReportIterations
-from .recipe import check_recipe, write_recipe
-from .report import Row
 from .sizes import Size, set_test_size
 from .windows import Mode, set_mode
 
@@ -38,57 +33,42 @@ class Sweep:
     options: dict[str, Any] = field(default_factory=dict)
 
     def load(self) -> Config:
-        """The config, complete."""
+        """Loads the complete config."""
         cfg = load_config(self.config, self.options, work_dir=str(self.folder))
         cfg.log_level = 'WARNING'
         # Workers that outlast their only pass end in a destructor, which takes seconds and swallows Ctrl-C.
         cfg.test_dataloader.persistent_workers = False
         return cfg
 
-    def recipe(self) -> dict[str, Any]:
-        """What all results are of.
+    def results(self) -> Results:
+        """Opens the results in the folder.
 
         Raises:
-            UserError: If the config or checkpoint cannot be read.
+            UserError: If the config or checkpoint cannot be read, or the folder holds results of others.
         """
         config = {key: value for key, value in self.load().to_dict().items() if key != 'work_dir'}
-        return dict(checkpoint=sha256(self.checkpoint), config=config)
+        return Results(self.folder, dict(checkpoint=sha256(self.checkpoint), config=config))
 
-    def check_folder(self) -> None:
-        """Raises a UserError if the folder holds results of another config or checkpoint."""
-        check_recipe(self.folder, self.recipe(), 'config or checkpoint')
-
-    def test(self, size: Size, mode: Mode, on_iteration: Callable[[int, int], None]) -> None:
-        """Tests at a size, and writes the result.
+    def test(self, size: Size, mode: Mode, report: Report) -> Row:
+        """Tests at one size.
 
         Args:
-            size: Of `set_test_size`.
-            mode: Of `resolve_mode`.
-            on_iteration: Called with the iterations that are done and those there are.
+            size: See `set_test_size`.
+            mode: See `resolve_mode`.
+            report: Told of each iteration.
+
+        Returns:
+            The mode, where there is one, the size, and the metrics.
 
         Raises:
             UserError: If the config has no such size, or the checkpoint does not fit.
         """
-        cfg, recipe = self.load(), self.recipe()
+        cfg = self.load()
         set_test_size(cfg, size)
         set_mode(cfg, mode)
-        metrics = test(cfg, self.checkpoint, hooks=[ReportIterations(on_iteration)])
-        # Only now: a test that fails leaves the folder to a corrected one.
-        write_recipe(self.folder, recipe)
-        write_text(self._file(size, mode), json.dumps({name: float(value) for name, value in metrics.items()}))
-
-    def has(self, size: Size, mode: Mode) -> bool:
-        """Whether that test is done."""
-        return self._file(size, mode).exists()
-
-    def row(self, size: Size, mode: Mode) -> Row:
-        """Mode, where there is one, size and metrics of a test that is done."""
+        metrics = test(cfg, self.checkpoint, hooks=[ReportIterations(report, 'testing')])
         return {**({'mode': str(mode)} if mode else {}), 'size': str(size),
-                **json.loads(self._file(size, mode).read_text())}
-
-    def _file(self, size: Size, mode: Mode) -> Path:
-        parts = ['test', *str(mode or '').split(), str(size)]
-        return self.folder / f'{"_".join(parts)}.json'
+                **{name: float(value) for name, value in metrics.items()}}
 
 
 def curves(rows: Sequence[Row], metrics: Sequence[str], value: str) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Whether a segmentor takes an image whole, or in windows that slide over it."""
+"""Testing a segmentor on whole images, or in windows that slide over them."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -14,7 +14,7 @@ class Windows:
 
     Attributes:
         crop_size: Height and width in pixels.
-        stride: From one to the next, down and to the right, in pixels.
+        stride: Pixels from one window to the next, down and to the right.
     """
     crop_size: tuple[int, int]
     stride: tuple[int, int]
@@ -29,13 +29,13 @@ Mode = Windows | Literal['whole'] | None
 
 def resolve_mode(cfg: Config, name: str | None = None, crop_size: Sequence[int] | None = None,
                  stride: Sequence[int] | None = None) -> Mode:
-    """The mode of a test.
+    """Finds the mode of a test.
 
     Args:
-        cfg: Of a detector or segmentor.
+        cfg: Config of a detector or segmentor.
         name: 'whole' or 'slide'. Defaults to None: the config's, where it is a segmentor.
-        crop_size: Of the windows, height and width in pixels. Defaults to None: the config's.
-        stride: Of the windows, in pixels. Defaults to None: the config's.
+        crop_size: Height and width of the windows in pixels. Defaults to None: the config's.
+        stride: Pixels from one window to the next, down and to the right. Defaults to None: the config's.
 
     Raises:
         UserError: If the model is no segmentor but a mode is named, or the windows are incomplete or leave gaps.
@@ -48,12 +48,14 @@ def resolve_mode(cfg: Config, name: str | None = None, crop_size: Sequence[int] 
     test_cfg = cfg.model.get('test_cfg') or {}
     if (name or test_cfg.get('mode', 'whole')) == 'whole':
         return 'whole'
-    found = {'crop_size': crop_size or test_cfg.get('crop_size'), 'stride': stride or test_cfg.get('stride')}
-    for key, value in found.items():
+    sides: dict[str, tuple[int, int]] = {}
+    for key, given in (('crop_size', crop_size), ('stride', stride)):
+        value = given or test_cfg.get(key)
         if value is None:
             raise UserError(f'model.test_cfg of config {cfg.filename} has no {key} of the sliding windows: give '
                             f'--{key.replace("_", "-")} HEIGHT WIDTH.')
-    windows = Windows(*(tuple(value) for value in found.values()))
+        sides[key] = value[0], value[1]
+    windows = Windows(**sides)
     if any(not 1 <= step <= side for step, side in zip(windows.stride, windows.crop_size, strict=True)):
         raise UserError(f'--stride is {windows.stride[0]} {windows.stride[1]}, but must be from 1 to --crop-size '
                         f'({windows.crop_size[0]} {windows.crop_size[1]}): windows further apart leave gaps.')
@@ -61,7 +63,7 @@ def resolve_mode(cfg: Config, name: str | None = None, crop_size: Sequence[int] 
 
 
 def set_mode(cfg: Config, mode: Mode) -> None:
-    """Has a segmentor tested in a mode of `resolve_mode`."""
+    """Sets the mode that a segmentor is tested in; see `resolve_mode`."""
     if isinstance(mode, Windows):
         cfg.merge_from_dict({'model.test_cfg': dict(mode='slide', crop_size=mode.crop_size, stride=mode.stride)})
     elif mode:

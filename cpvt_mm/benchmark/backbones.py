@@ -1,4 +1,5 @@
-"""Backbones alone."""
+"""Backbones measured alone."""
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 from cpvt_mm.complexity import count_flops
 from cpvt_mm.models.backbones.pyramid_cpvt import ARCHS
 
-from .candidates import PEERS, Candidate, build_backbone
+from .candidates import PEERS, Candidate, CannotMeasure, build_backbone, parse_candidate
 from .settings import Setting
 from .steps import Step
 from .weights import give_weights, max_abs_diff, reference
@@ -18,13 +19,13 @@ from .weights import give_weights, max_abs_diff, reference
 class Backbones:
     """A forward pass, or one forward and backward: gradients of all weights from given ones of the four maps.
 
-    All that are the same pyramid have the same weights.
+    All implementations of the same pyramid have the same weights.
 
     Attributes:
         arch: Name of the arch whose size all have.
-        drop_path_rate: Of all of them. Defaults to 0.2.
+        drop_path_rate: Largest rate of stochastic depth, the same for all. Defaults to 0.2.
         device: 'cpu' or 'cuda'. Defaults to 'cpu'.
-        channels_last: Whether images and weights are laid out so. Defaults to False.
+        channels_last: Whether images and weights are channels-last in memory. Defaults to False.
     """
     arch: str
     drop_path_rate: float = 0.2
@@ -36,20 +37,26 @@ class Backbones:
         return torch.channels_last if self.channels_last else torch.contiguous_format
 
     def step(self, candidate: Candidate, setting: Setting) -> Step:
-        model = self._build(candidate)
-        fmt = PEERS[candidate.name].format
-        has_same_weights = fmt is not None and give_weights(model, fmt, ARCHS[self.arch])
-        model = model.to(self.device, memory_format=self._format).train(setting.mode == 'train')
+        peer = PEERS[candidate.name]
+        if peer.convert and (self.device, setting.mode, setting.dtype, candidate.shapes) != (
+                'cpu', 'forward', 'fp32', None):
+            raise CannotMeasure(f'{candidate} runs forward passes in fp32 on the CPU only.')
+        model, has_same_weights = self.build(candidate)
+        model.train(setting.mode == 'train')
+        if peer.convert:
+            model = _converted(self, str(candidate), setting.threads)
         candidate.compile(model)
         # It would be compiled a second time to be compared in another mode or dtype.
         is_comparable = has_same_weights and (not candidate.shapes or (setting.mode, setting.dtype) == (
             'forward', 'fp32'))
-        return Step(model, _call(model, self._images(setting), setting), is_comparable=is_comparable)
+        return Step(model, _call(model, self._images(setting), setting), is_comparable=is_comparable,
+                    has_torch_memory=not peer.convert)
 
     def flops(self, candidate: Candidate, setting: Setting) -> int | None:
-        """None for a candidate that looks at its data."""
+        """Counts operations; None for a candidate that looks at its data."""
         # Without data: it takes no time and no memory, and there is no fused kernel to be counted wrongly.
-        model = self._build(candidate.plain()).to('meta').train(setting.mode == 'train')
+        model = build_backbone(candidate.plain(), ARCHS[self.arch], self.drop_path_rate).to('meta')
+        model.train(setting.mode == 'train')
         call = _call(model, torch.empty(setting.shape, device='meta'), replace(setting, dtype='fp32'))
         try:
             return count_flops(call)
@@ -57,7 +64,7 @@ class Backbones:
             return None
 
     def max_abs_diff(self, step: Step, setting: Setting) -> float | None:
-        """Of the maps in eval mode, in float32."""
+        """Compares the maps in eval mode, in float32."""
         if not step.is_comparable:
             return None
         images, training = self._images(setting), step.model.training
@@ -66,12 +73,24 @@ class Backbones:
         step.model.train(training)
         return max_abs_diff(outputs, expected)
 
-    def _build(self, candidate: Candidate) -> nn.Module:
-        return build_backbone(candidate, ARCHS[self.arch], self.drop_path_rate)
+    def build(self, candidate: Candidate) -> tuple[nn.Module, bool]:
+        """Builds a candidate on the device, and tells whether it has the weights that all have."""
+        model, fmt = build_backbone(candidate, ARCHS[self.arch], self.drop_path_rate), PEERS[candidate.name].format
+        has_same_weights = fmt is not None and give_weights(model, fmt, ARCHS[self.arch])
+        # torch's types know no memory_format alone.
+        return model.to(self.device).to(memory_format=self._format), has_same_weights  # type: ignore[call-overload]
 
     def _images(self, setting: Setting) -> Tensor:
         images = torch.randn(setting.shape, generator=torch.Generator().manual_seed(0))
         return images.to(self.device).contiguous(memory_format=self._format)
+
+
+@functools.cache
+def _converted(subject: Backbones, candidate: str, threads: int) -> nn.Module:
+    """Converts a candidate. That takes minutes and depends on no size, so it is done once for as many threads."""
+    convert = PEERS[parse_candidate(candidate).name].convert
+    assert convert
+    return convert(subject.build(parse_candidate(candidate))[0].eval())
 
 
 def _call(model: nn.Module, images: Tensor, setting: Setting) -> Callable[[], None]:

@@ -1,9 +1,10 @@
-"""What can be measured: this backbone, other implementations of the same pyramid, and pyramids of its size."""
+"""The backbones that can be measured: this one, other implementations of the same pyramid, and pyramids of its size."""
 import ast
 import importlib
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from torch import nn
@@ -14,13 +15,11 @@ from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.models.backbones.pyramid_cpvt import PATCH_SIZES, PyramidArch
 from cpvt_mm.stack import require
 
-from .original import import_original
-
 Arguments = dict[str, Any]
 
 
 class CannotMeasure(UserError):
-    """Why there is no value of a candidate, in one sentence."""
+    """One sentence on why there is no value of a candidate."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +40,12 @@ class Candidate:
         return self.name + (f':{arguments}' if arguments else '') + (f' compiled {self.shapes}' if self.shapes else '')
 
     def compile(self, model: nn.Module) -> None:
-        """Compiles a model, at its first call, if it is to be."""
+        """Has torch.compile compile a model at its first call, if the candidate has `shapes`."""
         if self.shapes:
             model.compile(dynamic=self.shapes == 'dynamic')
 
     def plain(self) -> 'Candidate':
-        """The one that does the same work, once, and eagerly."""
+        """Returns the candidate that does the same work eagerly, and nothing twice."""
         arguments = {key: value for key, value in self.arguments.items() if key != 'with_cp'}
         return Candidate(self.name, arguments)
 
@@ -78,36 +77,47 @@ class Peer:
 
     Attributes:
         load: Imports what it needs and returns the class.
-        arguments: Those of its constructor, but for the rate of stochastic depth, that make it of an arch's size.
-        type: Under which configs know it, with its scope; None for one that is in no registry.
-        format: The names of its weights, if it can have those of `PyramidCPVT`; else None.
+        arguments: Arguments of its constructor, without the drop path rate, that give it an arch's size.
+        type: Its `type` in configs, with the scope. Defaults to None: it is in no registry.
+        format: The names of its weights, if it can have those of `PyramidCPVT`. Defaults to None: it cannot.
+        convert: Turns a model in eval mode into one that another runtime runs. Defaults to None: torch runs it.
     """
-    load: Callable[[], type[nn.Module]]
+    load: Callable[[], Callable[..., nn.Module]]
     arguments: Callable[[PyramidArch], Arguments]
     type: str | None = None
     format: Format | None = None
+    convert: Callable[[nn.Module], nn.Module] | None = None
 
     def complete(self, candidate: Candidate, arch: PyramidArch, drop_path_rate: float) -> Arguments:
-        """All arguments of a candidate that is one of these."""
+        """Returns all arguments of a candidate that is one of these."""
         return {**self.arguments(arch), 'drop_path_rate': drop_path_rate, **candidate.arguments}
 
 
-def _from(library: str, name: str) -> Callable[[], type[nn.Module]]:
-    def load() -> type[nn.Module]:
+def _from(library: str, name: str) -> Callable[[], Callable[..., nn.Module]]:
+    def load() -> Callable[..., nn.Module]:
         require(library)
         return getattr(importlib.import_module(f'{library}.models.backbones'), name)
     return load
 
 
-def _timm() -> type[nn.Module]:
-    from timm.models.twins import Twins
+def _timm() -> Callable[..., nn.Module]:
+    try:
+        twins = importlib.import_module('timm.models.twins')
+    except (ImportError, RuntimeError) as error:  # a torchvision of another torch raises either
+        raise ImportError(f'timm does not import ({first_line(error)}): pip install timm, with the torchvision that '
+                          'goes with your torch') from error
 
-    class Backbone(Twins):
+    def build(**arguments: object) -> nn.Module:
+        model = twins.Twins(**arguments)
+        model.forward = partial(model.forward_intermediates, intermediates_only=True)
+        return model
 
-        def forward(self, x):
-            return tuple(self.forward_intermediates(x, intermediates_only=True))
+    return build
 
-    return Backbone
+
+def _onnx(model: nn.Module) -> nn.Module:
+    from .runtimes import OnnxModel  # imports what only deployment needs
+    return OnnxModel(model)
 
 
 def _lists(arch: PyramidArch) -> Arguments:
@@ -123,19 +133,20 @@ def _pvt(arch: PyramidArch) -> Arguments:
 PEERS = {
     'cpvt_mm': Peer(_from('cpvt_mm', 'PyramidCPVT'), lambda arch: dict(arch=asdict(arch)), 'cpvt_mm.PyramidCPVT',
                     CPVT_MM),
+    'onnxruntime': Peer(_from('cpvt_mm', 'PyramidCPVT'), lambda arch: dict(arch=asdict(arch)), format=CPVT_MM,
+                        convert=_onnx),
     'mmseg': Peer(_from('mmseg', 'PCPVT'), lambda arch: dict(_lists(arch), qkv_bias=True), 'mmseg.PCPVT', MMSEG),
     'mmpretrain': Peer(_from('mmpretrain', 'PCPVT'), lambda arch: dict(
         arch=dict(_lists(arch), patch_sizes=list(PATCH_SIZES), strides=list(PATCH_SIZES)), qkv_bias=True,
         out_indices=(0, 1, 2, 3)), 'mmpretrain.PCPVT', MMPRETRAIN),
     'timm': Peer(_timm, lambda arch: dict(_lists(arch), num_classes=0), format=TWINS),
-    'twins': Peer(import_original, lambda arch: dict(_lists(arch), num_classes=0, qkv_bias=True), format=TWINS),
     'pvt': Peer(_from('mmdet', 'PyramidVisionTransformer'), _pvt, 'mmdet.PyramidVisionTransformer'),
     'pvtv2': Peer(_from('mmdet', 'PyramidVisionTransformerV2'), _pvt, 'mmdet.PyramidVisionTransformerV2'),
 }
 
 
 def build_backbone(candidate: Candidate, arch: PyramidArch, drop_path_rate: float) -> nn.Module:
-    """Builds a candidate, not compiled; it takes images `(B, 3, H, W)` and returns the maps of its four stages.
+    """Builds a candidate, neither compiled nor converted: images `(B, 3, H, W)` -> the maps of four stages.
 
     Raises:
         CannotMeasure: If its library is not there, or the class does not take the arguments.

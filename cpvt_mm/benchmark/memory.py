@@ -1,9 +1,9 @@
 """Peak memory of a call, in a process of its own.
 
-What is counted is what the model holds between two calls (weights, buffers, what the optimizer keeps) and what a second
-call adds at its peak: activations, gradients, and the workspace of kernels. Not counted is what a process has anyway
-(the libraries, the images, and for a compiled model the compiler), nor what the allocator keeps of memory that was
-freed: that differs from run to run, on the CPU by a tenth of all.
+The peak counts what the model holds between two calls (weights, buffers, the optimizer's state) and what a second call
+adds: activations, gradients, and the workspace of kernels. It does not count what a process has anyway (the libraries,
+the images, and for a compiled model the compiler), nor freed memory that the allocator keeps: that differs from run to
+run, on the CPU by a tenth of all.
 """
 import ctypes
 import gc
@@ -26,7 +26,7 @@ from cpvt_mm.processes import end_with_parent
 from .candidates import Candidate, CannotMeasure
 from .settings import Setting
 from .steps import Step, Subject
-from .timing import CLOCKS
+from .timing import seconds
 
 OUT_OF_MEMORY = 'out of memory'
 # The last is what oneDNN says.
@@ -38,23 +38,23 @@ SHARE = 0.9
 
 
 class Usage(NamedTuple):
-    """Of one candidate.
+    """Memory of one candidate.
 
     Attributes:
-        bytes: The peak; None where the system does not tell.
-        first_call: Seconds that the first call took, a compiler's included.
+        bytes: The peak; None where it cannot be known.
+        first_call: Seconds that the first call took, a compiler's included; None where none was made.
     """
     bytes: int | None
-    first_call: float
+    first_call: float | None
 
 
 def measure_alone(subject: Subject, candidate: Candidate, setting: Setting, limit: int | None = None) -> Usage:
     """Measures a candidate in a new process, which ends with this one.
 
     Args:
-        subject: What it is measured as.
+        subject: Builds what is measured.
         candidate: The candidate.
-        setting: Under what.
+        setting: The conditions.
         limit: Bytes that it may take on the CPU. Defaults to None: most of what is free.
 
     Raises:
@@ -83,7 +83,7 @@ def _measure(subject: Subject, candidate: Candidate, setting: Setting, limit: in
         if subject.device == 'cpu':
             _limit(most_bytes() if limit is None else limit)
         step = subject.step(candidate, setting)
-        first_call = CLOCKS[subject.device](step.run)
+        first_call = seconds(step.run)
         return Usage((_peak_on_gpu if subject.device == 'cuda' else _peak)(step), first_call)
     except CannotMeasure:
         raise
@@ -119,22 +119,32 @@ def _peak_on_gpu(step: Step) -> int:
 
 
 def _status(name: str) -> int:
-    """A number of bytes that Linux knows of this process."""
-    return 1024 * int(re.search(rf'{name}:\s*(\d+) kB', Path('/proc/self/status').read_text())[1])
+    """Reads a number of bytes that Linux knows of this process."""
+    return _bytes(Path('/proc/self/status'), name)
 
 
-def most_bytes() -> int:
-    """What a process may take: most of what can be had without swapping, also within the limit of a container."""
-    found = re.search(r'MemAvailable:\s*(\d+) kB', Path('/proc/meminfo').read_text())
-    free = 1024 * int(found[1])
-    with suppress(OSError, ValueError):  # there need be none
-        group = Path('/sys/fs/cgroup')
-        free = min(free, int((group / 'memory.max').read_text()) - int((group / 'memory.current').read_text()))
-    return int(SHARE * free)
+def _bytes(path: Path, name: str) -> int:
+    fields = dict(line.partition(':')[::2] for line in path.read_text().splitlines())
+    return 1024 * int(fields[name].split()[0])  # '123 kB'
 
 
-def _limit(number: int) -> None:
+def most_bytes() -> int | None:
+    """Returns what a process may take: most of what is free without swapping, also within the limit of a container.
+
+    None where the system does not tell.
+    """
+    with suppress(OSError):
+        free = _bytes(Path('/proc/meminfo'), 'MemAvailable')
+        with suppress(OSError, ValueError):  # there need be no container
+            group = Path('/sys/fs/cgroup')
+            free = min(free, int((group / 'memory.max').read_text()) - int((group / 'memory.current').read_text()))
+        return int(SHARE * free)
+    return None
+
+
+def _limit(number: int | None) -> None:
     """Has an allocation of more bytes than that fail, where the system can; else it may kill another process."""
     with suppress(OSError, ValueError):
-        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-        resource.setrlimit(resource.RLIMIT_DATA, (_status('VmData') + number, hard))
+        if number is not None:
+            hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+            resource.setrlimit(resource.RLIMIT_DATA, (_status('VmData') + number, hard))

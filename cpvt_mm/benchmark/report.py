@@ -1,4 +1,4 @@
-"""Tables and a plot of what was measured."""
+"""Tables and a plot of measurements."""
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, NullLocator
 
-from cpvt_mm.analysis.report import Row
+from cpvt_mm.tables import Row, markdown_table
 
 from .memory import OUT_OF_MEMORY
 
@@ -19,10 +19,10 @@ HEADER = ('image', 'candidate', 'min s', 'median s', 'steps/s', 'time', 'MB', 'm
 
 
 def exponent(rows: Sequence[Row], metric: str) -> float | None:
-    """The power of the number of pixels that a metric grows with: the slope of logarithms, by least squares.
+    """Fits the power of the number of pixels that a metric grows with: the slope of logarithms, by least squares.
 
     Args:
-        rows: Of one candidate, at several sizes.
+        rows: Rows of one candidate, at several sizes.
         metric: A column; rows without a value do not count.
 
     Returns:
@@ -31,11 +31,12 @@ def exponent(rows: Sequence[Row], metric: str) -> float | None:
     points = [(row['height'] * row['width'], row[metric]) for row in rows if row[metric]]
     if len({pixels for pixels, _ in points}) < 2:
         return None
-    return float(np.polyfit(*np.log(points).T, deg=1)[0])
+    pixels, values = np.log(points).T
+    return float(np.polyfit(pixels, values, deg=1)[0])
 
 
 def to_markdown(rows: Sequence[Row]) -> str:
-    """For each mode, batch size, dtype and number of threads: what was measured, how it grows, and what failed."""
+    """Tells for each mode, batch size, dtype and number of threads the values, how they grow, and what failed."""
     return '\n'.join(_section(rows) for rows in _by(rows, _all_but_size).values())
 
 
@@ -47,22 +48,22 @@ def _section(rows: Sequence[Row]) -> str:
     if peak:
         lines += [f'GEMM peak: {peak:.1f} GFLOP/s. Times and memory are also given relative to the first candidate\'s.',
                   '']
-    table = [line for group in _by(rows, _size).values() for line in _group(group)]
+    table = [cells for group in _by(rows, _size).values() for cells in _group(group)]
     if table:
-        lines += [_line(HEADER), '|---' * len(HEADER) + '|', *table, '']
-    growth = [_line((name, *(_number(exponent(of_one, metric), '.2f') for metric in METRICS)))
+        lines.append(markdown_table(HEADER, table))
+    growth = [[name, *(_number(exponent(of_one, metric), '.2f') for metric in METRICS)]
               for name, of_one in _by(rows, _candidate).items() if exponent(of_one, 'min_s') is not None]
     if growth:
-        lines += ['Growth, as a power of the number of pixels:', '', '| candidate | time | memory |', '|---|---|---|',
-                  *growth, '']
+        lines += ['Growth, as a power of the number of pixels:', '',
+                  markdown_table(['candidate', 'time', 'memory'], growth)]
     failures = dict.fromkeys(f'- {row["candidate"]}: {row["failure"]}' for row in rows if _is_left_out(row))
     return '\n'.join([*lines, *(['Not measured:', '', *failures, ''] if failures else [])])
 
 
-def _group(rows: Sequence[Row]) -> list[str]:
-    """Lines of one size."""
+def _group(rows: Sequence[Row]) -> list[list[str]]:
+    """Cells of the lines of one size."""
     first = rows[0]
-    return [_line((
+    return [[
         f'{row["height"]} x {row["width"]}',
         row['candidate'],
         row['failure'] or _number(row['min_s'], '.4g'),
@@ -74,11 +75,11 @@ def _group(rows: Sequence[Row]) -> list[str]:
         _number(row['gflops'], '.1f'),
         _number(row['share_of_peak'], '.0%'),
         _number(row['max_abs_diff'], '.1e'),
-        _number(row['compile_s'], '.1f'))) for row in rows if not _is_left_out(row)]
+        _number(row['compile_s'], '.1f')] for row in rows if not _is_left_out(row)]
 
 
 def plot(rows: Sequence[Row], title: str) -> Figure:
-    """Time and memory against the side of the image, on log axes: a row for each mode, a line for each candidate."""
+    """Draws time and memory against the side of the image, on log axes: a row for each mode, a line a candidate."""
     measured = {row['candidate'] for row in rows if row['min_s']}
     modes = _by((row for row in rows if row['candidate'] in measured), lambda row: row['mode'])
     figure = Figure(figsize=(12, 4.5 * len(modes)), layout='constrained')
@@ -138,12 +139,8 @@ def _side(row: Row) -> float:
 
 
 def _is_left_out(row: Row) -> bool:
-    """Whether it failed at any size, and not for want of memory."""
+    """Whether it failed for another reason than want of memory."""
     return bool(row['failure']) and not row['failure'].startswith(OUT_OF_MEMORY)
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f'| {" | ".join(cells)} |'
 
 
 def _number(value: float | None, spec: str) -> str:

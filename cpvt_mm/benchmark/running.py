@@ -1,40 +1,42 @@
-"""Measuring a group of candidates, and one group after another."""
+"""Measuring a group of candidates."""
 import os
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from unittest.mock import patch
 
 import torch
 
-from cpvt_mm.analysis.report import Row
+from cpvt_mm.tables import Row
+from cpvt_mm.work import Report
 
 from . import gemm
 from .candidates import Candidate, CannotMeasure
 from .memory import Usage, measure_alone, most_bytes
 from .settings import DTYPES, Setting
 from .steps import Step, Subject
-from .timing import CLOCKS, interleave
+from .timing import interleave
 
-# Called with what is done next, and the part of the group that is done.
-OnProgress = Callable[[str, float], None]
+COLUMNS = ('candidate', 'mode', 'height', 'width', 'batch_size', 'dtype', 'threads', 'device', 'min_s', 'median_s',
+           'memory_mb', 'gflops', 'gemm_gflops_per_s', 'share_of_peak', 'max_abs_diff', 'compile_s', 'failure')
 
 
 def measure_group(subject: Subject, candidates: Sequence[Candidate], setting: Setting, rounds: int, warmup: int,
-                  on_progress: OnProgress) -> list[Row]:
+                  report: Report) -> dict[str, Row]:
     """Measures candidates under one setting: the memory of each in a process of its own, then the time, in turns.
 
     Args:
-        subject: What they are measured as.
+        subject: Builds what is measured of them.
         candidates: All of the group; no two are alike.
-        setting: The same for all.
+        setting: The conditions, the same for all.
         rounds: Times that each is timed; at least 1.
         warmup: Times that each is called before that; at least 1.
-        on_progress: Called with what is done next, and the part of the group that is done.
+        report: Told of each candidate and each round.
 
     Returns:
-        A row for each candidate, with all of COLUMNS (see `results.py`); of one without values `failure` tells why.
+        A row for each candidate, by its name, with all of COLUMNS; `failure` is None, or tells why there are no values.
     """
     torch.set_num_threads(setting.threads)
     measured: dict[str, tuple[Candidate, Step, Usage]] = {}
@@ -43,36 +45,35 @@ def measure_group(subject: Subject, candidates: Sequence[Candidate], setting: Se
     limit = most_bytes() if subject.device == 'cpu' else None  # the same for all, though the first stay for their turns
     with _cold_compiler(any(candidate.shapes for candidate in candidates)):
         for index, candidate in enumerate(candidates):
-            on_progress(f'{setting}: memory of {candidate}', index / parts)
+            report(f'memory of {candidate}', index, parts)
             try:
                 # Built here first, since that is soon known to fail.
                 step = subject.step(candidate, setting)
-                measured[str(candidate)] = candidate, step, measure_alone(subject, candidate, setting, limit)
+                usage = (measure_alone(subject, candidate, setting, limit) if step.has_torch_memory
+                         else Usage(None, None))
+                measured[str(candidate)] = candidate, step, usage
             except CannotMeasure as error:
                 failures[str(candidate)] = str(error)
         differences = {name: subject.max_abs_diff(step, setting) for name, (_, step, _) in measured.items()}
         seconds, peak = _time({name: step for name, (_, step, _) in measured.items()}, subject.device, setting, rounds,
-                              warmup, lambda done: on_progress(f'{setting}: time', (len(candidates) + done) / parts))
-    rows = []
-    for candidate in candidates:
-        row = dict(candidate=str(candidate), **vars(setting), device=subject.device)
-        if str(candidate) in failures:
-            row['failure'] = failures[str(candidate)]
-        else:
-            _, _, usage = measured[str(candidate)]
-            row.update(_values(seconds[str(candidate)], peak, subject.flops(candidate, setting), usage),
-                       max_abs_diff=differences[str(candidate)],
-                       compile_s=usage.first_call if candidate.shapes else None)
-        rows.append(row)
+                              warmup, lambda done: report('time', len(candidates) + done, parts))
+    rows: dict[str, Row] = {}
+    for name in map(str, candidates):
+        rows[name] = dict.fromkeys(COLUMNS)
+        rows[name].update(candidate=name, **asdict(setting), device=subject.device, failure=failures.get(name))
+        if name in measured:
+            candidate, _, usage = measured[name]
+            rows[name].update(_values(seconds[name], peak, subject.flops(candidate, setting), usage),
+                              max_abs_diff=differences[name], compile_s=usage.first_call if candidate.shapes else None)
     return rows
 
 
 def _time(steps: dict[str, Step], device: str, setting: Setting, rounds: int, warmup: int,
           on_round: Callable[[int], None]) -> tuple[dict[str, list[float]], float]:
-    """Seconds of each step, and operations a second of the fastest product of matrices between them."""
+    """Returns seconds of each step, and operations a second of the fastest product of matrices between them."""
     products = gemm.products(device, DTYPES[setting.dtype])
     calls = {**{name: step.run for name, step in steps.items()}, **{name: call for name, (_, call) in products.items()}}
-    seconds = interleave(calls, rounds, warmup, CLOCKS[device], on_round)
+    seconds = interleave(calls, rounds, warmup, on_round)
     return seconds, gemm.peak({name: operations for name, (operations, _) in products.items()}, seconds)
 
 

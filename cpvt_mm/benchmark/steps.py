@@ -15,18 +15,20 @@ class Step:
     """One forward pass or one step of training, again and again.
 
     Attributes:
-        model: That is called.
+        model: The model that is called.
         run: The call.
-        optim_wrapper: What it trains with. Defaults to None.
+        optim_wrapper: Updates the model in the call. Defaults to None: it does not train, or gets gradients alone.
         is_comparable: Whether it is another implementation of PyramidCPVT, with its weights. Defaults to False.
+        has_torch_memory: Whether torch holds its weights, so that its memory can be measured. Defaults to True.
     """
     model: nn.Module
     run: Callable[[], object]
     optim_wrapper: OptimWrapper | None = None
     is_comparable: bool = False
+    has_torch_memory: bool = True
 
     def held_bytes(self) -> int:
-        """What it holds between two calls: weights, buffers, and what the optimizer keeps; gradients are none."""
+        """Counts what it holds between two calls: weights, buffers, and the optimizer's state; no gradients."""
         storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in self._held()}
         return sum(storages.values())
 
@@ -39,7 +41,7 @@ class Step:
 
 
 class Subject(Protocol):
-    """What the candidates are measured as: alone, or as a part of a model."""
+    """Builds what is measured of the candidates: the backbones alone, or models around them."""
 
     device: str
 
@@ -51,7 +53,7 @@ class Subject(Protocol):
         """
 
     def flops(self, candidate: Candidate, setting: Setting) -> int | None:
-        """Operations of a call, without those that are done again to save memory; None if they cannot be counted."""
+        """Counts the operations of a call, without those repeated to save memory; None if they cannot be counted."""
 
     def max_abs_diff(self, step: Step, setting: Setting) -> float | None:
-        """How far its outputs are from those of PyramidCPVT; None where they need not be alike."""
+        """Returns how far its outputs are from those of PyramidCPVT; None where they need not be alike."""

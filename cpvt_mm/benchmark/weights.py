@@ -1,6 +1,7 @@
 """The same weights in all implementations of the pyramid, and how far their outputs are apart."""
 import functools
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +12,8 @@ from cpvt_mm.models.backbones.pyramid_cpvt import PyramidArch, PyramidCPVT
 
 @functools.cache
 def reference(arch: PyramidArch) -> PyramidCPVT:
-    """The backbone whose weights all get, in eval mode; random, also where they begin as zeros or ones."""
-    model = PyramidCPVT(vars(arch)).eval()
+    """Builds the backbone whose weights all get, in eval mode; random, also where they begin as zeros or ones."""
+    model = PyramidCPVT(asdict(arch)).eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -24,12 +25,12 @@ def give_weights(model: nn.Module, fmt: Format, arch: PyramidArch) -> bool:
     """Gives a backbone the weights of the reference, and the eps of its norms.
 
     Args:
-        model: Of the arch.
+        model: A backbone of the arch.
         fmt: How it names its weights.
-        arch: Of the reference.
+        arch: The arch of the reference.
 
     Returns:
-        Whether it could: it has other weights where its arguments made it another model. Then it stays as it is.
+        Whether they fit. Where its arguments made it another model they do not, and it stays as it is.
     """
     source = reference(arch)
     weights = fmt.to_theirs(source.state_dict())
@@ -45,7 +46,7 @@ def give_weights(model: nn.Module, fmt: Format, arch: PyramidArch) -> bool:
 
 
 def max_abs_diff(outputs: Sequence[Tensor], expected: Sequence[Tensor]) -> float | None:
-    """The largest difference of any two cells; None where the maps are not of the same sizes."""
+    """Returns the largest difference of any two cells; None where the maps are not of the same sizes."""
     if [x.shape for x in outputs] != [x.shape for x in expected]:
         return None
     return max(float((x - y).abs().max()) for x, y in zip(outputs, expected, strict=True))

@@ -2,12 +2,10 @@
 import copy
 import functools
 import logging
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from unittest.mock import patch
 
 import torch
 from mmengine.config import Config
@@ -20,8 +18,6 @@ from mmengine.runner import set_random_seed
 from cpvt_mm.complexity import count_flops
 from cpvt_mm.errors import first_line
 from cpvt_mm.models.backbones.pyramid_cpvt import ARCHS
-from cpvt_mm.models.layers import bands
-from cpvt_mm.stack import require
 from cpvt_mm.swap import read_config, swap_backbone
 from cpvt_mm.swap.channels import walk
 
@@ -38,14 +34,14 @@ BOXES_OF_COCO = 7  # on an image, on average
 class WholeModels:
     """A prediction, or a step of training with the config's optimizer, of random images and weights.
 
-    The learning rate is 0, so that every step is of the same model. Of a compiled candidate the backbone is compiled.
+    The learning rate is 0, so that every step trains the same model. If a candidate is compiled, its backbone is.
 
     Attributes:
-        config: Of a detector or segmentor, as of `cpvt_mm.swap.read_config`; its backbone is replaced.
-        arch: As of `Backbones`.
-        drop_path_rate: As of `Backbones`. Defaults to 0.2.
-        device: As of `Backbones`. Defaults to 'cpu'.
-        channels_last: Whether weights are laid out so. Defaults to False.
+        config: Config of a detector or segmentor, see `cpvt_mm.swap.read_config`; its backbone is replaced.
+        arch: See `Backbones`.
+        drop_path_rate: See `Backbones`. Defaults to 0.2.
+        device: See `Backbones`. Defaults to 'cpu'.
+        channels_last: Whether weights are channels-last in memory. Defaults to False.
     """
     config: str
     arch: str
@@ -66,15 +62,13 @@ class WholeModels:
             return Step(model, self._train(model.train(), optim_wrapper, batch, setting), optim_wrapper)
 
     def flops(self, candidate: Candidate, setting: Setting) -> int | None:
-        # All tokens in one band: attention is then torch's function, and nothing is computed again.
-        with patch.object(bands, 'LEAST_ROWS', sys.maxsize):
-            return count_flops(self.step(candidate.plain(), setting).run)
+        return count_flops(self.step(candidate.plain(), setting).run)
 
     def max_abs_diff(self, step: Step, setting: Setting) -> None:
-        """None: of random weights each model has its own."""
+        """Returns None: each model has random weights of its own."""
 
     def _config(self, candidate: Candidate) -> Config:
-        """The config with the candidate as its backbone, and images of any size."""
+        """Makes the config with the candidate as its backbone, and images of any size."""
         peer = PEERS[candidate.name]
         if peer.type is None:
             raise CannotMeasure(f'{candidate} is in no registry of OpenMMLab, so no config can have it.')
@@ -91,7 +85,7 @@ class WholeModels:
 
     def _build(self, cfg: Config, candidate: Candidate) -> BaseModel:
         try:
-            require(PEERS[candidate.name].type.partition('.')[0])
+            PEERS[candidate.name].load()
             set_random_seed(0)
             model = revert_sync_batchnorm(build_model(cfg))
             model.init_weights()
@@ -99,7 +93,7 @@ class WholeModels:
             raise CannotMeasure(f'{candidate} cannot be built ({type(error).__name__}: {first_line(error)}).'
                                 ) from error
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
-        model = model.to(self.device, memory_format=layout)
+        model = model.to(self.device).to(memory_format=layout)
         candidate.compile(model.backbone)
         return model
 
@@ -124,14 +118,14 @@ class WholeModels:
 
 @functools.cache
 def _with_pyramid(config: str, arch: str) -> Config:
-    """The config with PyramidCPVT, and with what follows from the number of its channels."""
+    """Swaps PyramidCPVT into the config, with what follows from the number of its channels."""
     with _quietly():
         return swap_backbone(read_config(config), arch)
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without what constructors log and warn of."""
+    """Silences what constructors log and warn of."""
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Whether an exported model computes what the eager one does."""
+"""Comparing an exported model with the eager one."""
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ SHAPES = ((1, 1, 1), (2, 1, 70), (1, 33, 47), (3, 97, 61), (1, 64, 64), (2, 128,
 
 @dataclass(frozen=True)
 class Difference:
-    """Between two models on one batch of noise.
+    """The difference between two models on one batch of noise.
 
     Attributes:
         shape: Batch, height and width.
@@ -38,10 +38,10 @@ class Difference:
 
 
 def compare(model: nn.Module, run: Run) -> Iterator[Difference]:
-    """Compares at the ten sizes of SHAPES, on normal noise, which is what normalized pixels are like.
+    """Compares at the ten sizes of SHAPES, on normal noise, because normalized pixels are like that.
 
     Args:
-        model: The eager model, as of `load_part`.
+        model: The eager model; see `load_part`.
         run: The exported one.
 
     Raises:
@@ -54,7 +54,7 @@ def compare(model: nn.Module, run: Run) -> Iterator[Difference]:
             expected = tree_leaves(model(image))
         try:
             outputs = run(image)
-        except Exception as error:  # of any runtime
+        except Exception as error:  # each runtime has its own
             raise UserError(f'the exported model does not run on {batch} x {height} x {width} ({first_line(error)}): '
                             'nothing is written.') from error
         yield Difference((batch, height, width), _largest(outputs, expected), max(map(_max, expected)))
@@ -71,7 +71,7 @@ def _max(x: Tensor) -> float:
 
 
 def check(differences: Sequence[Difference]) -> None:
-    """Raises a UserError if one is not small."""
+    """Raises a UserError if a difference is not small."""
     large = [difference for difference in differences if not difference.is_small]
     if large:
         batch, height, width = large[0].shape

@@ -1,4 +1,4 @@
-"""From a model to a file that runs without this package, at any size."""
+"""Exporting a model to a file that runs without this package, at any size."""
 import logging
 import re
 import warnings
@@ -26,16 +26,16 @@ FORMATS = {'.pt2': pt2_file, '.onnx': onnx_file}
 def exported(model: nn.Module, path: Path, description: Mapping[str, str]) -> Iterator[Run]:
     """Exports a model with free batch, height and width, and writes it.
 
-    The file takes its name at the end of the `with` block, and only if nothing is raised there: what is in the file
-    can be tried before.
+    The file takes its name at the end of the `with` block, and only if nothing is raised there: the block can try what
+    is in the file.
 
     Args:
-        model: As of `load_part`.
+        model: See `load_part`.
         path: Ends in .pt2, for `torch.export.load`, or .onnx.
         description: Kept in the file: in the metadata of .onnx, in `description.json` among the extra files of .pt2.
 
     Yields:
-        The model in the file: an image `(B, C, H, W)` -> its outputs, in a row.
+        The model in the file: images `(B, C, H, W)` -> a flat list of its outputs.
 
     Raises:
         UserError: If the file is there already, its suffix or the model cannot be exported, or a package is missing.
@@ -52,10 +52,10 @@ def exported(model: nn.Module, path: Path, description: Mapping[str, str]) -> It
 
 
 def export_program(model: nn.Module) -> ExportedProgram:
-    """Exports with a batch, height and width of any size from 1, whose values the program never asks for."""
+    """Exports with batch, height and width of any size from 1; the program never asks for their values."""
     image = torch.zeros(2, in_channels(model), 64, 96)
-    # With a Dim, for which the example's size stands, torch (2.13) demands of other sizes what it has assumed for its
-    # own convolutions: more than one image, more than one cell a side on every map.
+    # A Dim takes the example's size as typical. torch (2.13) then demands what its convolutions assume of that size:
+    # more than one image, more than one cell a side on every map.
     mark_unbacked(image, [0, 2, 3], min=1)
     with torch.no_grad():
         program = torch.export.export(model, (image,), strict=True)
@@ -66,7 +66,7 @@ def export_program(model: nn.Module) -> ExportedProgram:
 
 @contextmanager
 def _reasons(model: nn.Module, suffix: str) -> Iterator[None]:
-    """Turns what an export raises into a UserError, and keeps torch from logging it, and what packages it lacks."""
+    """Turns what an export raises into a UserError, and keeps torch from logging it."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -86,7 +86,7 @@ def _reasons(model: nn.Module, suffix: str) -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """The line of code that asks for a size, where torch tells it; else the first line of what was raised first."""
+    """Returns the line of code that asks for a size, where torch tells it; else the first line of the first error."""
     while error.__cause__:
         error = error.__cause__
     line = re.search(r'^Caused by: (.+?):? +# \S*?([\w.]+:\d+ in \w+)', str(error), re.MULTILINE)

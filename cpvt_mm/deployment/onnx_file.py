@@ -1,4 +1,4 @@
-"""Files of ONNX."""
+"""Writing and running ONNX files."""
 from __future__ import annotations
 
 import re
@@ -34,27 +34,29 @@ def check_installed() -> None:
 
 
 def write(path: Path, program: ExportedProgram, description: Mapping[str, str]) -> None:
-    """Writes `program` with its weights as one file, and `description` as its metadata."""
+    """Writes `program` with its weights as one file, with `description` as its metadata."""
     path.write_bytes(to_onnx(program, description).SerializeToString())
 
 
 def to_onnx(program: ExportedProgram, description: Mapping[str, str]) -> ModelProto:
-    """The input is called `image`, its axes `batch`, `height` and `width`; the outputs `output0` and so on."""
+    """Converts a program; the input is `image`, its axes `batch`, `height` and `width`, the outputs `output0`, ..."""
     from onnx.helper import set_model_props
     if any(node.target is POOL for node in program.graph.nodes):
         # ONNX has no such operator, and torch's own replacement wants to know the sizes.
         program = program.run_decompositions({POOL: average_pool})
     outputs = [f'output{i}' for i in range(len(program.graph_signature.user_outputs))]
-    # Keeping no gradients, as in the export: where the operators would choose otherwise, views no longer fit.
+    # Without gradients, as in the export: operators decompose in another way with them, and views no longer fit.
     with torch.no_grad():
-        model = torch.onnx.export(program, input_names=['image'], output_names=outputs, verbose=False).model_proto
+        onnx_program = torch.onnx.export(program, input_names=['image'], output_names=outputs, verbose=False)
+    assert onnx_program  # torch returns none where it writes a file
+    model = onnx_program.model_proto
     _name_axes(model)
     set_model_props(model, dict(description))
     return model
 
 
 def _name_axes(model: ModelProto) -> None:
-    """Calls the free axes by what they are, instead of torch's u0, u1, ..., of which the names of others are made."""
+    """Renames the free axes u0, u1, ... of torch, also in the expressions that name axes computed from them."""
     axes = model.graph.input[0].type.tensor_type.shape.dim
     names = {axis.dim_param: name for axis, name in zip(axes, AXES, strict=True) if axis.dim_param}
     for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
@@ -64,10 +66,11 @@ def _name_axes(model: ModelProto) -> None:
 
 
 def load(path: Path) -> Run:
-    """The model in a file, run by onnxruntime on the CPU."""
+    """Loads a model that onnxruntime runs on the CPU, with as many threads as torch has at the time."""
     import onnxruntime
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # what it raises says the same
+    options.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(path, options, providers=['CPUExecutionProvider'])
 
     def run(image: Tensor) -> list[Tensor]:

@@ -1,24 +1,27 @@
-"""What of a config's model is exported, and what it expects."""
+"""The part of a config's model that is exported, and what it expects of images."""
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mmengine.config import Config
-from mmengine.registry import MODELS, DefaultScope
 from torch import Tensor, nn
 
-from cpvt_mm.analysis.inputs import load_backbone, normalization
 from cpvt_mm.checkpoints.reading import load_weights
-from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.errors import UserError
+from cpvt_mm.loading import build, load_backbone, normalization
 from cpvt_mm.models.layers import PatchEmbed
 from cpvt_mm.version import __version__
+
+if TYPE_CHECKING:
+    from mmseg.models import EncoderDecoder
 
 PARTS = ('backbone', 'segmentor')
 
 
 class Segmentor(nn.Module):
-    """The backbone, neck and decode head of an EncoderDecoder of mmseg, and its enlarging of logits to the image."""
+    """Backbone, neck and decode head of an EncoderDecoder of mmseg; the logits are resized to the image."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: 'EncoderDecoder') -> None:
         super().__init__()
         self.model = model
 
@@ -31,7 +34,7 @@ def load_part(cfg: Config, part: str, checkpoint: str | Path | None = None) -> n
     """Builds a part of a config's model, in eval mode.
 
     Args:
-        cfg: As of `cpvt_mm.engine.load_config`.
+        cfg: See `cpvt_mm.engine.load_config`.
         part: 'backbone': a `CPVT` or `PyramidCPVT`; or 'segmentor': a `Segmentor`.
         checkpoint: Weights of the config's whole model. Defaults to None: random ones.
 
@@ -44,11 +47,7 @@ def load_part(cfg: Config, part: str, checkpoint: str | Path | None = None) -> n
         raise UserError(f'config {cfg.filename} is of {cfg.default_scope}, but segmentors are of mmseg: export the '
                         'backbone alone, with --part backbone.')
     from mmseg.models import EncoderDecoder
-    try:
-        with DefaultScope.overwrite_default_scope(cfg.default_scope):
-            model = MODELS.build(cfg.model)
-    except (AssertionError, ValueError, TypeError, KeyError) as error:  # heads assert
-        raise UserError(f'the model cannot be built: {first_line(error)}') from error
+    model = build(cfg, cfg.model)
     if not isinstance(model, EncoderDecoder):
         raise UserError(f'the model of config {cfg.filename} is a {type(model).__name__}, but must be an '
                         'EncoderDecoder: export the backbone alone, with --part backbone.')
@@ -58,12 +57,12 @@ def load_part(cfg: Config, part: str, checkpoint: str | Path | None = None) -> n
 
 
 def in_channels(model: nn.Module) -> int:
-    """Channels of the images that a model with one of our backbones takes."""
+    """Returns the channels of the images that a model with one of our backbones takes."""
     return next(module.proj.in_channels for module in model.modules() if isinstance(module, PatchEmbed))
 
 
 def describe(cfg: Config) -> dict[str, str]:
-    """What goes into an exported file beside the model: where it is from, and how images are prepared for it.
+    """Describes where an exported model is from, and how images are prepared for it.
 
     `(pixels - mean) / std` per channel, pixels from 0 to 255; `mean` and `std` are JSON lists in the order of
     `channels`, 'RGB' or 'BGR'.

@@ -1,4 +1,4 @@
-"""Files of torch.export."""
+"""Writing and running files of torch.export."""
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ DESCRIPTION = 'description.json'
 
 
 def check_installed() -> None:
-    """Torch is all it needs."""
+    """Does nothing: torch is all that is needed."""
 
 
 def write(path: Path, program: ExportedProgram, description: Mapping[str, str]) -> None:
@@ -24,7 +24,7 @@ def write(path: Path, program: ExportedProgram, description: Mapping[str, str]) 
 
 
 def load(path: Path) -> Run:
-    """The program in a file."""
+    """Loads the program in a file."""
     with path.open('rb') as file:
         module = torch.export.load(file).module()
 

@@ -13,6 +13,8 @@ from tests.encodings import ENCODINGS
 PLAIN = dict(embed_dims=24, depth=3, num_heads=2)
 BACKBONES = {'plain': lambda encoding: CPVT(PLAIN, position_encoding=encoding),
              'pyramid': lambda encoding: PyramidCPVT(NARROW, position_encoding=encoding)}
+# One for each point at which an encoding acts: after a block, before the first, queries and keys, logits, their tokens.
+HOOKS = ('none', 'peg', 'learnable-2d', 'rotary', 'relative', 'peg-qk')
 # Sides that fill neither patches nor the cells of reduced keys.
 HEIGHT, WIDTH = 70, 50
 
@@ -21,7 +23,7 @@ def image() -> Tensor:
     return torch.randn(1, 3, HEIGHT, WIDTH)
 
 
-@pytest.mark.parametrize('encoding', ENCODINGS)
+@pytest.mark.parametrize('encoding', HOOKS)
 @pytest.mark.parametrize('backbone', BACKBONES)
 @torch.no_grad()
 def test_weights_are_those_that_the_block_attended_with(backbone: str, encoding: str) -> None:

@@ -10,7 +10,7 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 
-from cpvt_mm.analysis.inputs import list_images, load_backbone, read_image, read_square, smooth_noise, to_input
+from cpvt_mm.analysis.inputs import list_images, read_image, read_square, smooth_noise, to_input
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import UserError
 from tests.conftest import UPERNET
@@ -74,28 +74,3 @@ def test_noise_is_of_unit_variance_and_the_same_for_a_seed() -> None:
     assert noise.mean().abs() < 1e-5 and (noise.std() - 1).abs() < 1e-5
     assert torch.equal(noise, smooth_noise(64, seed=1)) and not torch.equal(noise, smooth_noise(64, seed=2))
     assert noise.diff(dim=3).std() < 0.5  # neighbours are alike
-
-
-def test_a_checkpoint_is_of_the_whole_model(tmp_path: Path) -> None:
-    cfg, path = load_config(UPERNET), tmp_path / 'whole.pth'
-    with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        model = MODELS.build(cfg.model)
-    torch.save(dict(state_dict=model.state_dict()), path)
-    backbone = load_backbone(cfg, path)
-    assert not backbone.training
-    expected = model.backbone.state_dict()
-    assert all(torch.equal(value, expected[name]) for name, value in backbone.state_dict().items())
-    torch.save(expected, path)
-    with pytest.raises(UserError, match='does not fit'):
-        load_backbone(cfg, path)
-
-
-@pytest.mark.parametrize(('model', 'message'), [
-    ({}, 'has no model.backbone'),
-    (dict(backbone=dict(type='mmseg.ResNet', depth=50)), 'is a ResNet, but must be a CPVT or a PyramidCPVT'),
-    (dict(backbone=dict(type='cpvt_mm.CPVT', arch='huge')), "the model cannot be built: .*'huge' is not an arch"),
-    (dict(backbone=dict(type='NoSuch')), 'the model cannot be built: .*NoSuch'),
-])
-def test_what_has_no_such_backbone_is_refused(model: dict, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        load_backbone(Config(dict(model=model, default_scope='mmseg')))

@@ -46,7 +46,7 @@ def test_a_stock_backbone_needs_none_of_its_pretrained_weights() -> None:
 
 
 def test_what_cannot_be_built_is_a_sentence() -> None:
-    with pytest.raises(UserError, match=r'the backbone of config .* cannot be built: '):
+    with pytest.raises(UserError, match=r'the cpvt_mm.PyramidCPVT of config .* cannot be built: '):
         build_backbone(Config(dict(model=dict(backbone=dict(type='cpvt_mm.PyramidCPVT', arch='huge')))))
     with pytest.raises(UserError, match=r'has no model\.backbone'):
         build_backbone(Config(dict(model=dict())))

@@ -37,7 +37,7 @@ class Told:
             raise CannotMeasure('missing cannot be built.')
         model = Holder(candidate.arguments.get('megabytes', 1))
         does = dict(fails=self.fail, dies=self.die, waits=lambda: self.wait(candidate.arguments['file']))
-        return Step(model, does.get(candidate.name, model))
+        return Step(model, does.get(candidate.name, model), has_torch_memory=candidate.name != 'elsewhere')
 
     def flops(self, candidate: Candidate, setting: Setting) -> int:
         return 6 * MB

@@ -1,3 +1,4 @@
+import copy
 from dataclasses import replace
 
 import pytest
@@ -5,6 +6,7 @@ import torch
 
 from cpvt_mm.benchmark.backbones import Backbones
 from cpvt_mm.benchmark.candidates import PEERS, Candidate, CannotMeasure, build_backbone
+from cpvt_mm.benchmark.settings import Setting
 from cpvt_mm.benchmark.weights import give_weights, max_abs_diff, reference
 from cpvt_mm.models.backbones.pyramid_cpvt import ARCHS
 
@@ -21,7 +23,7 @@ def skip_if_missing(name: str) -> None:
         pytest.skip(f'{name}: {error}')
 
 
-@pytest.mark.parametrize('name', ['mmseg', 'mmpretrain', 'timm', 'twins'])
+@pytest.mark.parametrize('name', ['mmseg', 'mmpretrain', 'timm'])
 def test_other_implementations_do_the_same(name: str) -> None:
     skip_if_missing(name)
     subject, ours, other = Backbones('nano'), Candidate('cpvt_mm'), Candidate(name)
@@ -33,18 +35,36 @@ def test_other_implementations_do_the_same(name: str) -> None:
         assert subject.flops(other, setting) == subject.flops(ours, setting)
 
 
+@torch.no_grad()
 def test_the_weights_tell_apart_what_is_not_the_same() -> None:
-    """That they are random everywhere, and eps is as of the original, is seen in the outputs."""
-    image = torch.randn(1, 3, 64, 96)
+    """All weights are random, so that a wrong one, or another eps of one norm, shows in the outputs."""
     for name, parameter in reference(NANO).named_parameters():
         assert len(parameter.unique()) > 0.9 * parameter.numel(), name
+    image = torch.randn(1, 3, 64, 96, dtype=torch.float64)
+    expected = copy.deepcopy(reference(NANO)).double()(image)
     model = build_backbone(Candidate('mmseg'), NANO, 0.2).eval()
     assert give_weights(model, PEERS['mmseg'].format, NANO)
-    with torch.no_grad():
-        close = max_abs_diff(model(image), reference(NANO)(image))
-        model.layers[2][1].norm1.eps = 0.1
-        assert max_abs_diff(model(image), reference(NANO)(image)) > 100 * close
-        assert max_abs_diff(model(image), reference(NANO)(image[..., :64])) is None
+    model.double()
+    assert max_abs_diff(model(image), expected) < 1e-10
+    model.layers[2][1].norm1.eps = 0.1
+    assert max_abs_diff(model(image), expected) > 1e-5
+    assert max_abs_diff(model(image[..., :64]), expected) is None
+
+
+@pytest.mark.slow
+def test_onnxruntime_computes_the_same() -> None:
+    subject = Backbones('nano')
+    step = subject.step(Candidate('onnxruntime'), SETTING)
+    assert subject.max_abs_diff(step, SETTING) < 1e-4
+    assert not step.has_torch_memory
+    assert subject.flops(Candidate('onnxruntime'), SETTING) == subject.flops(Candidate('cpvt_mm'), SETTING)
+
+
+@pytest.mark.parametrize('setting, shapes', [
+    (TRAIN, None), (replace(SETTING, dtype='bf16'), None), (SETTING, 'static')])
+def test_onnxruntime_runs_forward_passes_only(setting: Setting, shapes: str | None) -> None:
+    with pytest.raises(CannotMeasure, match='runs forward passes in fp32 on the CPU only'):
+        Backbones('nano').step(Candidate('onnxruntime', shapes=shapes), setting)
 
 
 @pytest.mark.parametrize('arguments, is_comparable', [
@@ -57,7 +77,7 @@ def test_only_the_same_model_is_compared(arguments: dict, is_comparable: bool) -
 
 @pytest.mark.parametrize('setting, is_comparable', [
     (SETTING, True), (TRAIN, False), (replace(SETTING, dtype='bf16'), False)])
-def test_a_compiled_one_is_compared_as_it_is_compiled(setting, is_comparable: bool) -> None:
+def test_a_compiled_one_is_compared_as_it_is_compiled(setting: Setting, is_comparable: bool) -> None:
     assert Backbones('nano').step(Candidate('cpvt_mm', shapes='static'), setting).is_comparable == is_comparable
 
 

@@ -1,8 +1,6 @@
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +8,7 @@ import pytest
 from cpvt_mm.benchmark.candidates import Candidate, CannotMeasure
 from cpvt_mm.benchmark.memory import measure_alone
 from tests.conftest import ROOT
+from tests.processes import is_alive, wait_until
 
 from .subjects import MB, SETTING, Told
 
@@ -42,6 +41,7 @@ if __name__ == '__main__':
 """
 
 
+@pytest.mark.slow
 def test_the_process_ends_with_the_one_that_asked(tmp_path: Path) -> None:
     script, file = tmp_path / 'wait.py', tmp_path / 'pid'
     script.write_text(WAIT.format(file=str(file)))
@@ -52,18 +52,3 @@ def test_the_process_ends_with_the_one_that_asked(tmp_path: Path) -> None:
         asking.kill()
         asking.wait()
     wait_until(lambda: not is_alive(int(file.read_text())))
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        # One that has ended, but that nobody waits for, is a zombie.
-        return Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[0] != 'Z'
-    except FileNotFoundError:
-        return False

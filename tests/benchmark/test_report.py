@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from cpvt_mm.benchmark.report import exponent, plot, to_markdown
-from cpvt_mm.benchmark.results import COLUMNS
+from cpvt_mm.benchmark.running import COLUMNS
 
 
 def row(candidate: str, side: int, **values: Any) -> dict[str, Any]:

@@ -5,9 +5,13 @@ import pytest
 from cpvt_mm.benchmark import running
 from cpvt_mm.benchmark.candidates import Candidate, CannotMeasure
 from cpvt_mm.benchmark.memory import Usage
-from cpvt_mm.benchmark.running import measure_group
+from cpvt_mm.benchmark.running import COLUMNS, measure_group
 
 from .subjects import SETTING, Told
+
+
+def ignore(what: str, done: int, total: int) -> None:
+    pass
 
 
 @pytest.fixture(autouse=True)
@@ -23,20 +27,26 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_row_for_each_candidate() -> None:
-    progress: list[tuple[str, float]] = []
+    progress: list[tuple[str, int, int]] = []
     rows = measure_group(Told(), [Candidate('a'), Candidate('missing'), Candidate('a', shapes='static')], SETTING, 3, 1,
                          lambda *state: progress.append(state))
-    assert [row['candidate'] for row in rows] == ['a', 'missing', 'a compiled static']
-    plain, missing, compiled = rows
-    assert missing['failure'] == 'missing cannot be built.' and 'min_s' not in missing
-    assert all(row['height'] == 64 and row['width'] == 96 and row['device'] == 'cpu' for row in rows)
+    assert list(rows) == [row['candidate'] for row in rows.values()] == ['a', 'missing', 'a compiled static']
+    plain, missing, compiled = rows.values()
+    assert missing['failure'] == 'missing cannot be built.' and missing['min_s'] is plain['failure'] is None
+    assert all(tuple(row) == COLUMNS for row in rows.values())
+    assert all(row['height'] == 64 and row['width'] == 96 and row['device'] == 'cpu' for row in rows.values())
     assert 0 < plain['min_s'] <= plain['median_s']
     assert (plain['memory_mb'], plain['gflops'], plain['max_abs_diff']) == (7.5, 0.006, 0.25)
     assert plain['share_of_peak'] == pytest.approx(
         plain['gflops'] / plain['min_s'] / plain['gemm_gflops_per_s'])
     assert plain['compile_s'] is None and compiled['compile_s'] == 12.5
-    assert [part for _, part in progress] == sorted(part for _, part in progress) and progress[-1][1] == 1
-    assert progress[1][0] == 'forward, 2 x 64 x 96, fp32, 1 thread: memory of missing'
+    assert progress == [('memory of a', 0, 6), ('memory of missing', 1, 6), ('memory of a compiled static', 2, 6),
+                        ('time', 4, 6), ('time', 5, 6), ('time', 6, 6)]
+
+
+def test_memory_that_is_not_torch_s_is_not_measured() -> None:
+    row, = measure_group(Told(), [Candidate('elsewhere')], SETTING, 1, 1, ignore).values()
+    assert row['memory_mb'] is None and row['min_s'] > 0
 
 
 def test_what_does_not_fit_is_not_run() -> None:
@@ -47,8 +57,8 @@ def test_what_does_not_fit_is_not_run() -> None:
             step = super().step(candidate, setting)
             return replace(step, run=lambda: ran.append(candidate.name))
 
-    rows = measure_group(Seen(), [Candidate('huge'), Candidate('small')], SETTING, 2, 1, lambda *state: None)
-    assert rows[0]['failure'] == 'out of memory' and 'failure' not in rows[1]
+    rows = measure_group(Seen(), [Candidate('huge'), Candidate('small')], SETTING, 2, 1, ignore)
+    assert rows['huge']['failure'] == 'out of memory' and rows['small']['failure'] is None
     assert ran == 3 * ['small']
 
 
@@ -56,5 +66,5 @@ def test_several_groups_go_on_with_the_threads_of_each(monkeypatch: pytest.Monke
     threads: list[int] = []
     monkeypatch.setattr('torch.set_num_threads', threads.append)
     for number in (2, 1):
-        measure_group(Told(), [Candidate('a')], replace(SETTING, threads=number), 1, 1, lambda *state: None)
+        measure_group(Told(), [Candidate('a')], replace(SETTING, threads=number), 1, 1, ignore)
     assert threads == [2, 1]

@@ -16,11 +16,12 @@ from cpvt_mm.models.position_encodings import PositionEncoding, PositionEncoding
 from tests.deployment.conftest import SMALL, assert_files_are_right
 from tests.encodings import ENCODINGS
 
-# An export takes seconds, so several encodings share one; what works together works alone.
+# An export takes long, so several encodings share one; what works together works alone.
 TOGETHER = {
-    'tables and waves': ('conv', ['learnable-1d', 'learnable-2d', 'random-table', 'sinusoidal-1d', 'sinusoidal-2d',
-                                  'random-fourier', 'relative']),
-    'convolutions': ('conv', ['peg', 'peg-first', 'peg-qk', 'peg-fixed', 'peg-separable', 'rotary']),
+    # One for each point at which an encoding acts.
+    'each point': ('conv', ['peg', 'learnable-2d', 'rotary', 'relative', 'peg-qk']),
+    'the others': ('conv', ['learnable-1d', 'random-table', 'sinusoidal-1d', 'sinusoidal-2d', 'random-fourier',
+                            'peg-first', 'peg-fixed', 'peg-separable']),
     'pooled keys': ('pool', ['relative']),
 }
 
@@ -29,11 +30,12 @@ def test_all_encodings_are_tried() -> None:
     assert {name for _, names in TOGETHER.values() for name in names} == {*ENCODINGS} - {'none', 'peg-learnable'}
 
 
-@pytest.mark.parametrize('together', TOGETHER)
+@pytest.mark.parametrize('together', [
+    'each point', *(pytest.param(name, marks=pytest.mark.slow) for name in ('the others', 'pooled keys'))])
 def test_encodings_are_right_at_all_sizes(together: str, tmp_path: Path) -> None:
     sr_mode, names = TOGETHER[together]
     depth = 2 if 'peg-qk' in names else 1  # it feeds a second block
-    # Of one stage, whose keys lie on a grid that is coarser.
+    # One stage is used; its keys lie on a coarser grid.
     arch = dict(embed_dims=(12,) * 4, depths=(depth, 1, 1, 1), num_heads=(3,) * 4, mlp_ratios=(2,) * 4,
                 sr_ratios=(2,) * 4)
     model = PyramidCPVT(arch, img_size=64, out_indices=(0,), sr_mode=sr_mode,
@@ -41,12 +43,14 @@ def test_encodings_are_right_at_all_sizes(together: str, tmp_path: Path) -> None
     assert_files_are_right(model.eval(), tmp_path)
 
 
+@pytest.mark.slow
 def test_class_tokens_stand_beside_any_grid(tmp_path: Path) -> None:
     encodings = [ENCODINGS[name] for name in ('peg', 'rotary')]
     model = CPVT({**SMALL, 'embed_dims': 12}, out_type='cls_token', dist_token=True, position_encoding=encodings)
     assert_files_are_right(model.eval(), tmp_path)
 
 
+@pytest.mark.slow
 def test_images_are_completed_where_padding_is_exact(tmp_path: Path) -> None:
     model = CPVT({**SMALL, 'depth': 1}, padding='exact')
     assert_files_are_right(model.eval(), tmp_path)

@@ -34,13 +34,14 @@ SEGMENTORS = {
 
 
 def config(head: str, **options: object) -> Config:
-    """Of a small segmentor with such a head."""
+    """Makes the config of a small segmentor with such a head."""
     model = SEGMENTORS[head]
     decode_head = dict(channels=8, num_classes=5, norm_cfg=NORM, align_corners=False, **model['decode_head'])
     return Config(dict(default_scope='mmseg', model={
         'type': 'EncoderDecoder', **model, 'decode_head': {**decode_head, **options}, 'test_cfg': dict(mode='whole')}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('head', SEGMENTORS)
 def test_segmentors_are_right_at_all_sizes(head: str, tmp_path: Path) -> None:
     segmentor = load_part(config(head), 'segmentor')

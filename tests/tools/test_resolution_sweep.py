@@ -4,19 +4,37 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from mmengine.config import Config
 
 from cpvt_mm import PyramidCPVT, engine
 from cpvt_mm.analysis import sweep
 from cpvt_mm.engine import load_config
-from tests.conftest import Trained
+from tests.conftest import MASK_RCNN, UPERNET, Trained
 
 TOOL = 'analysis_tools/resolution_sweep.py'
 SLIDE = ('--crop-size', 32, 48, '--stride', 16, 48)
 
 
+CONFIGS = {'mmdet': MASK_RCNN, 'mmseg': UPERNET}
+
+
 @pytest.fixture
-def run(run_tool: Callable[..., str], trained: dict[str, Trained], tmp_path: Path) -> Callable[..., str]:
+def checkpoint(tmp_path: Path) -> Path:
+    """A file in the place of a checkpoint, where no test runs."""
+    path = tmp_path / 'weights.pth'
+    path.write_bytes(b'weights')
+    return path
+
+
+@pytest.fixture
+def run(run_tool: Callable[..., str], checkpoint: Path, tmp_path: Path) -> Callable[..., str]:
     """Runs the tool on the toy model of a library; its work dir is `tmp_path`."""
+    return lambda scope, *args: run_tool(TOOL, CONFIGS[scope], checkpoint, '--work-dir', tmp_path, *args)
+
+
+@pytest.fixture
+def run_trained(run_tool: Callable[..., str], trained: dict[str, Trained], tmp_path: Path) -> Callable[..., str]:
+    """Runs the tool on the trained toy model of a library; its work dir is `tmp_path`."""
     return lambda scope, *args: run_tool(TOOL, *trained[scope], '--work-dir', tmp_path, *args)
 
 
@@ -39,7 +57,7 @@ def tested(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """In the place of all tests, whose metric is the width: their scales."""
     scales: list[tuple[int, int]] = []
 
-    def test(cfg: object, checkpoint: str, hooks: object) -> dict[str, float]:
+    def test(cfg: Config, checkpoint: str, hooks: object) -> dict[str, float]:
         scales.append(cfg.test_dataloader.dataset.pipeline[1].scale)
         return {'mIoU': float(scales[-1][0]), 'aAcc': 1.}
 
@@ -52,10 +70,11 @@ def read_results(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_a_segmentor_whole_and_in_windows(run: Callable[..., str], inputs: list, trained: dict[str, Trained],
-                                          tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert run('mmseg', '--sizes', 64, 96, '--mode', 'whole', 'slide', *SLIDE) == ''
-    assert capsys.readouterr().out.count('4/4') == 4  # images, of each test
+def test_a_segmentor_whole_and_in_windows(run_trained: Callable[..., str], inputs: list,
+                                          trained: dict[str, Trained], tmp_path: Path,
+                                          capsys: pytest.CaptureFixture) -> None:
+    assert run_trained('mmseg', '--sizes', 64, 96, '--mode', 'whole', 'slide', *SLIDE) == ''
+    assert '4/4' in capsys.readouterr().out  # tests
     rows = read_results(tmp_path)
     slide = 'slide 32x48 by 16x48'
     assert [(row['mode'], row['size']) for row in rows] == [
@@ -72,8 +91,9 @@ def test_a_segmentor_whole_and_in_windows(run: Callable[..., str], inputs: list,
     assert engine.test(cfg, checkpoint)['mIoU'] == float(rows[1]['mIoU'])
 
 
-def test_a_detector_at_a_rectangle(run: Callable[..., str], inputs: list, tmp_path: Path) -> None:
-    assert run('mmdet', '--sizes', 64, '96x48') == ''
+@pytest.mark.slow
+def test_a_detector_at_a_rectangle(run_trained: Callable[..., str], inputs: list, tmp_path: Path) -> None:
+    assert run_trained('mmdet', '--sizes', 64, '96x48') == ''
     row, other = read_results(tmp_path)
     assert (row['size'], other['size']) == ('64', '96x48') and 'mode' not in row
     assert {'coco/bbox_mAP', 'coco/segm_mAP'} < set(row)
@@ -105,34 +125,35 @@ def test_keeps_what_is_done_when_it_is_interrupted(run: Callable[..., str], test
     monkeypatch.setattr(sweep, 'test', interrupt)
     assert run('mmseg', '--sizes', 32, 64) == 'Interrupted: the same command goes on from here.'
     assert [row['size'] for row in read_results(tmp_path)] == ['32']
-    assert [path.name for path in tmp_path.glob('test_*')] == ['test_whole_32.json']
+    assert list(json.loads((tmp_path / 'results.json').read_text())['records']) == ['32 px, whole']
     monkeypatch.setattr(sweep, 'test', test)
     assert run('mmseg', '--sizes', 32, 64) == ''
     assert tested == [(32, 32), (64, 64)]
 
 
-def test_a_test_that_fails_leaves_the_folder_free(run: Callable[..., str], trained: dict[str, Trained], tmp_path: Path,
-                                                  tested: list, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+def test_a_test_that_fails_leaves_the_folder_free(run_trained: Callable[..., str], tested: list,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(sweep, 'test', engine.test)
         wrong = 'test_dataloader.dataset.data_prefix.img_path=nowhere'
-        assert 'nowhere does not exist' in run('mmseg', '--sizes', 32, '--cfg-options', wrong)
-    assert run('mmseg', '--sizes', 32) == ''
+        assert 'nowhere does not exist' in run_trained('mmseg', '--sizes', 32, '--cfg-options', wrong)
+    assert run_trained('mmseg', '--sizes', 32) == ''
 
 
 def test_refuses_the_folder_of_another_config_or_checkpoint(
-        run: Callable[..., str], run_tool: Callable[..., str], trained: dict[str, Trained], tested: list,
-        tmp_path: Path) -> None:
+        run: Callable[..., str], run_tool: Callable[..., str], checkpoint: Path, tested: list, tmp_path: Path) -> None:
     assert run('mmseg', '--sizes', 32) == ''
-    refusal = f'error: {tmp_path} holds results of another config or checkpoint (recipe.json)'
-    assert run('mmseg', '--sizes', 32, '--cfg-options', 'model.decode_head.channels=32').startswith(refusal)
-    config, checkpoint = trained['mmseg']
+    refusal = f'error: {tmp_path}/results.json holds results with '
+    assert run('mmseg', '--sizes', 32, '--cfg-options', 'model.decode_head.channels=32').startswith(
+        f'{refusal}config.model.decode_head.channels = ')
     changed = tmp_path / 'changed.pth'
     changed.write_bytes(checkpoint.read_bytes() + b' ')
-    assert run_tool(TOOL, config, changed, '--work-dir', tmp_path, '--sizes', 64).startswith(refusal)
+    assert run_tool(TOOL, UPERNET, changed, '--work-dir', tmp_path, '--sizes', 64).startswith(
+        f'{refusal}checkpoint = ')
     same = tmp_path / 'same.pth'
     same.write_bytes(checkpoint.read_bytes())
-    assert run_tool(TOOL, config, same, '--work-dir', tmp_path, '--sizes', 64) == ''
+    assert run_tool(TOOL, UPERNET, same, '--work-dir', tmp_path, '--sizes', 64) == ''
     assert tested == [(32, 32), (64, 64)]
 
 
@@ -140,7 +161,7 @@ def test_shows_the_metrics_that_are_asked_for(run: Callable[..., str], tested: l
     assert run('mmseg', '--sizes', 32, '--metrics', 'aAcc', 'mIoU') == ''
     assert (tmp_path / 'results.md').read_text().splitlines()[2:] == ['| aAcc, whole | 1.0 |', '| mIoU, whole | 32.0 |']
     assert run('mmseg', '--sizes', 32, '--metrics', 'AP').startswith("error: 'AP' is not a metric of")
-    assert json.loads((tmp_path / 'test_whole_32.json').read_text()) == {'mIoU': 32., 'aAcc': 1.}
+    assert tested == [(32, 32)]
 
 
 @pytest.mark.parametrize('scope, args, words', [
@@ -157,7 +178,6 @@ def test_what_a_user_gets_wrong_is_one_sentence(run: Callable[..., str], tested:
     assert tested == []
 
 
-def test_a_missing_checkpoint_is_named(run_tool: Callable[..., str], trained: dict[str, Trained], tmp_path: Path
-                                       ) -> None:
-    assert run_tool(TOOL, trained['mmseg'].config, tmp_path / 'no.pth', '--work-dir', tmp_path, '--sizes', 32) == (
+def test_a_missing_checkpoint_is_named(run_tool: Callable[..., str], tmp_path: Path) -> None:
+    assert run_tool(TOOL, UPERNET, tmp_path / 'no.pth', '--work-dir', tmp_path, '--sizes', 32) == (
         f'error: checkpoint {tmp_path}/no.pth cannot be read (No such file or directory): check the path.')

@@ -30,6 +30,7 @@ def checkpoint(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_compares_all_encodings_in_a_backbone_with_random_weights(run_tool: Run, tmp_path: Path,
                                                                   capsys: pytest.CaptureFixture) -> None:
     out = tmp_path / 'new/figure.png'
@@ -54,6 +55,7 @@ def few_encodings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return list(few)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('few_encodings')
 def test_seed_settles_everything(run_tool: Run, tmp_path: Path) -> None:
     texts = []

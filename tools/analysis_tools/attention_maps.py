@@ -7,15 +7,17 @@ import argparse
 from pathlib import Path
 
 from matplotlib.figure import Figure
-from mmengine.config import Config, DictAction
+from mmengine.config import Config
 from rich.progress import track
 
 from cpvt_mm.analysis.attention import AttentionMap, Query, average, collect, default_blocks, parse_query
 from cpvt_mm.analysis.drawing import Overlay, grid_figure, overlay_figure
-from cpvt_mm.analysis.inputs import list_images, load_backbone, read_image, to_input
+from cpvt_mm.analysis.inputs import list_images, read_image, to_input
+from cpvt_mm.cli import add_cfg_options, check_least
 from cpvt_mm.engine import load_config
-from cpvt_mm.errors import UserError, exit_on_error
+from cpvt_mm.errors import exit_on_error
 from cpvt_mm.files import write_figure
+from cpvt_mm.loading import load_backbone
 from cpvt_mm.models import CPVT, PyramidCPVT
 
 PANELS_A_ROW = 6
@@ -28,8 +30,7 @@ def parse_args() -> argparse.Namespace:
     source.add_argument('--image', type=Path, help='image file')
     source.add_argument('--average', type=Path, metavar='FOLDER', help='folder of images')
     parser.add_argument('--checkpoint', help="weights of the config's model (default: random weights)")
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
-                        help='values of the config to override; keys are dotted')
+    add_cfg_options(parser)
     parser.add_argument('--query', nargs='+', action='append', metavar='X Y', default=[],
                         help='pixel of the image, or cls for the class token; may be repeated (default: the centre)')
     parser.add_argument('--blocks', nargs='+', metavar='NAME',
@@ -89,8 +90,8 @@ def draw_average(args: argparse.Namespace, cfg: Config, backbone: CPVT | Pyramid
 @exit_on_error
 def main() -> None:
     args = parse_args()
-    if args.size and min(args.size) < 1:
-        raise UserError(f'--size is {args.size[0]} {args.size[1]}, but both must be at least 1 pixel.')
+    if args.size:
+        check_least(args, 1, 'size')
     cfg = load_config(args.config, args.cfg_options)
     backbone = load_backbone(cfg, args.checkpoint)
     if not args.checkpoint:

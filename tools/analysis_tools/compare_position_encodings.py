@@ -4,16 +4,18 @@ Writes results.csv, results.md and results.png, of all that it is asked for, to 
 when it is run again, or asked for more.
 """
 import argparse
-import sys
+import os
+from functools import partial
 from pathlib import Path
 
-from mmengine.config import DictAction
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+import torch
 
-from cpvt_mm.analysis.comparison import Run, complete, read_encodings
-from cpvt_mm.analysis.report import plot, to_csv, to_markdown
+from cpvt_mm.analysis.comparison import Run, read_encodings
+from cpvt_mm.analysis.report import write_report
+from cpvt_mm.cli import add_cfg_options, check_least, resumable
 from cpvt_mm.errors import UserError, exit_on_error
-from cpvt_mm.files import write_figure, write_text
+from cpvt_mm.tables import Row
+from cpvt_mm.work import run_in_processes
 
 CONFIGS = Path(__file__).parents[2] / 'configs'
 
@@ -32,38 +34,23 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--metric', default='mIoU', help='what the table and the plot show')
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/position_encodings'),
                         help='folder of the study')
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction, default={}, metavar='KEY=VALUE',
-                        help='values of the config to override; keys are dotted')
+    add_cfg_options(parser)
     return parser.parse_args()
 
 
-def report(args: argparse.Namespace, runs: list[Run]) -> str:
+def report(args: argparse.Namespace, rows: list[Row]) -> str:
     """Writes the results of the runs that are complete, and returns them as a table."""
-    found = [run for run in runs if run.is_complete(args.sizes)]
-    metrics = found[0].metrics(args.sizes[0])
-    if args.metric not in metrics:
+    if args.metric not in rows[0]:
+        metrics = [name for name in rows[0] if name not in ('encoding', 'seed', 'size')]
         raise UserError(f'{args.metric!r} is not a metric of {args.config}; there are {", ".join(metrics)}.')
-    rows = [dict(encoding=run.encoding, seed=run.seed, size=size, **run.metrics(size))
-            for run in found for size in args.sizes]
-    table = to_markdown(rows, 'encoding', args.metric)
-    write_text(args.work_dir / 'results.csv', to_csv(rows))
-    write_text(args.work_dir / 'results.md', table)
-    write_figure(args.work_dir / 'results.png', plot(rows, 'encoding', args.metric, Path(args.config).stem))
-    return table
+    return write_report(args.work_dir, rows, rows, 'encoding', args.metric, Path(args.config).stem)
 
 
 @exit_on_error
+@resumable
 def main() -> None:
-    try:
-        compare(parse_args())
-    except KeyboardInterrupt:
-        sys.exit('Interrupted: the same command goes on from here.')
-
-
-def compare(args: argparse.Namespace) -> None:
-    for name, value in (('--jobs', args.jobs), *(('--sizes', size) for size in args.sizes)):
-        if value < 1:
-            raise UserError(f'{name} is {value}, but must be at least 1.')
+    args = parse_args()
+    check_least(args, 1, 'jobs', 'sizes')
     encodings = read_encodings(args.encodings)
     for name in args.only or ():
         if name not in encodings:
@@ -73,15 +60,12 @@ def compare(args: argparse.Namespace) -> None:
             for seed in dict.fromkeys(args.seeds) for name in dict.fromkeys(args.only or encodings)]
     for run in runs:
         run.claim_folder()
-    with Progress(TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()) as progress:
-        tasks, num_complete = {}, 0
-        for states in complete(runs, args.sizes, args.jobs):
-            for name, (what, done, total) in states.items():
-                tasks[name] = tasks[name] if name in tasks else progress.add_task(name)
-                progress.update(tasks[name], description=f'{name}: {what}', completed=done, total=total)
-            if num_complete < (num_complete := sum(run.is_complete(args.sizes) for run in runs)):
-                report(args, runs)
-    print(report(args, runs))
+    tasks = {str(run): partial(run.complete, args.sizes) for run in runs if not run.rows(args.sizes)}
+    # Each process has its share of the cores: threads that wait for each other are slow where another has a core.
+    start = partial(torch.set_num_threads, max((os.cpu_count() or 1) // args.jobs, 1))
+    for _ in run_in_processes('Training', tasks, args.jobs, start):
+        report(args, [row for run in runs for row in run.rows(args.sizes)])
+    print(report(args, [row for run in runs for row in run.rows(args.sizes)]))
     print(f'Also in {args.work_dir}: results.csv, results.md, results.png')
 
 

@@ -4,9 +4,11 @@ from pathlib import Path
 
 from rich.progress import track
 
+from cpvt_mm.cli import check_least
 from cpvt_mm.complexity import measure_config
 from cpvt_mm.engine import load_config
-from cpvt_mm.errors import UserError, exit_on_error
+from cpvt_mm.errors import exit_on_error
+from cpvt_mm.tables import markdown_table
 
 SHAPES = {'mmdet': (800, 1216), 'mmseg': (512, 512), 'mmpretrain': (224, 224)}
 
@@ -22,18 +24,17 @@ def parse_args() -> argparse.Namespace:
 @exit_on_error
 def main() -> None:
     args = parse_args()
-    if args.shape and min(args.shape) < 1:
-        raise UserError(f'--shape is {args.shape[0]} {args.shape[1]}, but both must be at least 1.')
+    if args.shape:
+        check_least(args, 1, 'shape')
     rows = []
     for path in track(args.configs, 'Counting'):
         cfg = load_config(path)
         height, width = args.shape or SHAPES[cfg.default_scope]
-        backbone, model = measure_config(cfg, (height, width))
-        rows.append(f'| {Path(path).stem} | {height} x {width} | {backbone.params / 1e6:.2f} | {model.params / 1e6:.2f}'
-                    f' | {backbone.flops / 1e9:.1f} | {model.flops / 1e9:.1f} |')
-    print('| config | image | backbone, M params | model, M params | backbone, GFLOPs | model, GFLOPs |')
-    print('|---|---|---|---|---|---|')
-    print(*rows, sep='\n')
+        parts = measure_config(cfg, (height, width))
+        rows.append([Path(path).stem, f'{height} x {width}', *(f'{part.params / 1e6:.2f}' for part in parts),
+                     *(f'{part.flops / 1e9:.1f}' for part in parts)])
+    print(markdown_table(['config', 'image', 'backbone, M params', 'model, M params', 'backbone, GFLOPs',
+                          'model, GFLOPs'], rows), end='')
 
 
 if __name__ == '__main__':

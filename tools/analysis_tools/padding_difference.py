@@ -14,15 +14,15 @@ from torch import Tensor, nn
 from cpvt_mm.analysis.drawing import error_figure
 from cpvt_mm.analysis.equivariance import ENCODINGS
 from cpvt_mm.analysis.padding import build_backbone, draw_image, features, measure, train_step
-from cpvt_mm.analysis.report import to_csv
-from cpvt_mm.benchmark.settings import parse_size
-from cpvt_mm.benchmark.timing import cpu_seconds, interleave
+from cpvt_mm.benchmark.timing import interleave
+from cpvt_mm.cli import check_least, parse_sides
 from cpvt_mm.errors import UserError, exit_on_error
 from cpvt_mm.files import write_figure, write_text
 from cpvt_mm.models.backbones.base import Backbone
 from cpvt_mm.models.grid import pad_or_crop
 from cpvt_mm.models.valid_sizes import Size
 from cpvt_mm.swap.writing import read_config
+from cpvt_mm.tables import Row, markdown_table, to_csv
 
 CONFIGS = Path(__file__).parents[2] / 'configs'
 STOCK = ['mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py', 'mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py',
@@ -36,9 +36,9 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('configs', nargs='*', default=[*STOCK, *map(str, OURS)],
                         help='files, or names such as mmdet::...; not given: five of mmdet and mmseg, two of ours')
-    parser.add_argument('--image', type=parse_size, default=(480, 640), metavar='HxW',
+    parser.add_argument('--image', type=parse_sides, default=(480, 640), metavar='HxW',
                         help='pixels of the image that is compared (default: 480x640)')
-    parser.add_argument('--neighbour', type=parse_size, default=(800, 1216), metavar='HxW',
+    parser.add_argument('--neighbour', type=parse_sides, default=(800, 1216), metavar='HxW',
                         help='pixels of the other image of the batch (default: 800x1216)')
     parser.add_argument('--encodings', action='store_true',
                         help='one position encoding after another in the backbones of this package')
@@ -77,7 +77,7 @@ def time_all(models: dict[str, nn.Module], images: list[Tensor], sizes: list[Siz
         calls = {name: partial(call, model, batch, sizes) for name, model in models.items()}
         with torch.set_grad_enabled(training), Progress() as progress:
             show = partial(progress.update, progress.add_task(f'Timing a {what}', total=rounds))
-            taken = interleave(calls, rounds, 1, cpu_seconds, lambda done, show=show: show(completed=done))
+            taken = interleave(calls, rounds, 1, lambda done, show=show: show(completed=done))
         for name in models:
             seconds[name][f'{what}_s'] = min(taken[name])
     return seconds
@@ -88,8 +88,7 @@ def main() -> None:
     args = parse_args()
     if any(side > limit for side, limit in zip(args.image, args.neighbour, strict=True)):
         raise UserError(f'--image {args.image} does not fit beside --neighbour {args.neighbour}: make it smaller.')
-    if args.rounds < 0:
-        raise UserError(f'--rounds is {args.rounds}, but must be at least 0.')
+    check_least(args, 0, 'rounds')
     models = build_all(args)
     sizes = [args.image, args.neighbour]
     images = [draw_image(size, seed) for seed, size in enumerate(sizes)]
@@ -115,16 +114,12 @@ def main() -> None:
     print(table)
 
 
-def to_table(rows: list[dict], num_outputs: int, title: str) -> str:
+def to_table(rows: list[Row], num_outputs: int, title: str) -> str:
     columns = {**{f'error_{i}': f'output {i}' for i in range(num_outputs)}, 'max_abs': 'largest difference',
                'forward_s': 'forward, s', 'step_s': 'step, s'}
     columns = {key: name for key, name in columns.items() if any(key in row for row in rows)}
-    lines = [f'{title}, relative error against alone:', '', '| backbone | ' + ' | '.join(columns.values()) + ' |',
-             '|---' * (len(columns) + 1) + '|']
-    for row in rows:
-        cells = [f'{row[key]:.2g}' if key in row else '' for key in columns]
-        lines.append('| ' + ' | '.join([row['backbone'], *cells]) + ' |')
-    return '\n'.join(lines) + '\n'
+    lines = [[row['backbone'], *(f'{row[key]:.2g}' if key in row else '' for key in columns)] for row in rows]
+    return f'{title}, relative error against alone:\n\n{markdown_table(["backbone", *columns.values()], lines)}'
 
 
 if __name__ == '__main__':

@@ -4,23 +4,21 @@ Writes results.csv, results.md and results.png, of all that it is asked for, to 
 when it is run again, or asked for more.
 """
 import argparse
-import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from mmengine.config import DictAction
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-from cpvt_mm.analysis.report import plot, to_csv, to_markdown
-from cpvt_mm.analysis.sizes import Size, parse_size, set_test_size
+from cpvt_mm.analysis.report import write_report
+from cpvt_mm.analysis.sizes import parse_size, set_test_size
 from cpvt_mm.analysis.sweep import Sweep, curves
-from cpvt_mm.analysis.windows import Mode, Windows, resolve_mode
+from cpvt_mm.analysis.windows import Windows, resolve_mode
+from cpvt_mm.cli import add_cfg_options, resumable
 from cpvt_mm.errors import UserError, exit_on_error
-from cpvt_mm.files import write_figure, write_text
+from cpvt_mm.tables import Row
+from cpvt_mm.work import run_all
 
 # Those of them that there are, if none is asked for.
 METRICS = ('coco/bbox_mAP', 'coco/segm_mAP', 'mIoU')
-Test = tuple[Size, Mode]
 
 
 def parse_args() -> argparse.Namespace:
@@ -41,14 +39,12 @@ def parse_args() -> argparse.Namespace:
                         help=f'what the table and the plot show (default: what there is of {", ".join(METRICS)})')
     parser.add_argument('--work-dir', type=Path,
                         help='folder of the results (default: work_dirs/resolution_sweep/<name of the config>)')
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction, default={}, metavar='KEY=VALUE',
-                        help='values of the config to override; keys are dotted')
+    add_cfg_options(parser)
     return parser.parse_args()
 
 
-def report(sweep: Sweep, tests: Sequence[Test], names: Sequence[str] | None) -> str:
+def report(sweep: Sweep, rows: Sequence[Row], names: Sequence[str] | None) -> str:
     """Writes the results of the tests that are done, and returns them as a table."""
-    rows = [sweep.row(*test) for test in tests if sweep.has(*test)]
     found = [name for name in rows[0] if name not in ('mode', 'size')]
     metrics = names or [name for name in METRICS if name in found] or found
     for name in metrics:
@@ -57,22 +53,14 @@ def report(sweep: Sweep, tests: Sequence[Test], names: Sequence[str] | None) -> 
     value = metrics[0] if len(metrics) == 1 else 'value'
     lines = curves(rows, metrics, value)
     # Shares need more digits than percents.
-    table = to_markdown(lines, 'metric', value, digits=1 if max(line[value] for line in lines) > 1 else 3)
-    write_text(sweep.folder / 'results.csv', to_csv(rows))
-    write_text(sweep.folder / 'results.md', table)
-    write_figure(sweep.folder / 'results.png', plot(lines, 'metric', value, Path(sweep.config).stem))
-    return table
+    digits = 1 if max(line[value] for line in lines) > 1 else 3
+    return write_report(sweep.folder, rows, lines, 'metric', value, Path(sweep.config).stem, digits)
 
 
 @exit_on_error
+@resumable
 def main() -> None:
-    try:
-        run(parse_args())
-    except KeyboardInterrupt:
-        sys.exit('Interrupted: the same command goes on from here.')
-
-
-def run(args: argparse.Namespace) -> None:
+    args = parse_args()
     folder = args.work_dir or Path('work_dirs/resolution_sweep') / Path(args.config).stem
     sweep = Sweep(args.config, args.checkpoint, folder, args.cfg_options)
     cfg = sweep.load()
@@ -80,14 +68,13 @@ def run(args: argparse.Namespace) -> None:
     modes = [resolve_mode(cfg, name, args.crop_size, args.stride) for name in args.mode]
     if (args.crop_size or args.stride) and not any(isinstance(mode, Windows) for mode in modes):
         raise UserError('--crop-size and --stride are of sliding windows, but nothing slides: add --mode slide.')
-    sweep.check_folder()
-    tests = [(size, mode) for mode in dict.fromkeys(modes) for size in dict.fromkeys(args.sizes)]
-    with Progress(TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()) as progress:
-        for size, mode in [test for test in tests if not sweep.has(*test)]:
-            task = progress.add_task(f'{size} px, {mode}' if mode else f'{size} px', total=None)
-            sweep.test(size, mode, lambda done, total, task=task: progress.update(task, completed=done, total=total))
-            report(sweep, tests, args.metrics)
-    print(report(sweep, tests, args.metrics))
+    tests = {f'{size} px, {mode}' if mode else f'{size} px': partial(sweep.test, size, mode)
+             for mode in modes for size in args.sizes}
+    results = sweep.results()
+    for name, row in run_all('Testing', {name: test for name, test in tests.items() if name not in results}):
+        results.put(name, row)
+        report(sweep, [results[name] for name in tests if name in results], args.metrics)
+    print(report(sweep, [results[name] for name in tests], args.metrics))
     print(f'Also in {folder}: results.csv, results.md, results.png')
 
 

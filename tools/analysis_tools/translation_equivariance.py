@@ -1,4 +1,4 @@
-"""Measures how far a backbone's features move with a picture on an empty canvas.
+"""Measures how well a backbone's features follow a picture that moves on an empty canvas.
 
 Without --checkpoint: for one position encoding after another, in the same backbone with the same random weights. With
 it: for the encoding that it was trained with. Writes a figure, and the table beside it as .md and .csv.
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from mmengine.config import Config, DictAction
+from mmengine.config import Config
 from rich.progress import track
 from torch import Tensor
 
@@ -20,11 +20,13 @@ from cpvt_mm.analysis.equivariance import (
     measure_backbone,
     remove_attention,
 )
-from cpvt_mm.analysis.inputs import backbone_config, load_backbone, read_square, smooth_noise, to_input
-from cpvt_mm.analysis.report import to_csv
+from cpvt_mm.analysis.inputs import read_square, smooth_noise, to_input
+from cpvt_mm.cli import add_cfg_options
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import UserError, exit_on_error
 from cpvt_mm.files import write_figure, write_text
+from cpvt_mm.loading import backbone_config, load_backbone
+from cpvt_mm.tables import markdown_table, to_csv
 
 IMAGENET = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], bgr_to_rgb=True)
 
@@ -33,8 +35,7 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('config', nargs='?', help='config file of mmdet, mmseg or mmpretrain; not given: --backbone')
     parser.add_argument('--checkpoint', help="weights of the config's model; not given: random weights")
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
-                        help='values of the config to override; keys are dotted')
+    add_cfg_options(parser)
     parser.add_argument('--backbone', choices=['CPVT', 'PyramidCPVT'], default='CPVT', help='without a config')
     parser.add_argument('--arch', default='tiny', help='its arch')
     parser.add_argument('--image', type=Path, help='the picture, its central square; not given: smooth noise')
@@ -71,7 +72,7 @@ def read_canvas(args: argparse.Namespace, cfg: Config) -> Tensor:
 
 
 def measure_all(args: argparse.Namespace, cfg: Config) -> dict[str, tuple[Equivariance, Equivariance]]:
-    """For each encoding: of the full network, and with its attention removed."""
+    """Measures the full network with each encoding, and again with its attention removed."""
     canvas, backbone = read_canvas(args, cfg), backbone_config(cfg)
     own = backbone.get('position_encoding', dict(type='PEG'))
     if args.checkpoint:
@@ -103,9 +104,9 @@ def main() -> None:
     cells = {f'{name}: {result.error:.2g}': result.cells for name, result in full.items()}
     rows = [dict(encoding=name, error=result.error, error_without_attention=removed.error)
             for name, (result, removed) in results.items()]
-    table = '\n'.join([
-        f'{title}. Relative error:', '', '| encoding | full network | attention removed |', '|---|---|---|',
-        *(f'| {row["encoding"]} | {row["error"]:.2g} | {row["error_without_attention"]:.2g} |' for row in rows), ''])
+    table = f'{title}. Relative error:\n\n' + markdown_table(
+        ['encoding', 'full network', 'attention removed'],
+        [[name, f'{result.error:.2g}', f'{removed.error:.2g}'] for name, (result, removed) in results.items()])
     args.out.parent.mkdir(parents=True, exist_ok=True)
     write_text(args.out.with_suffix('.md'), table)
     write_text(args.out.with_suffix('.csv'), to_csv(rows))

@@ -9,12 +9,13 @@ import argparse
 from pathlib import Path
 
 import torch
-from mmengine.config import DictAction
 from rich.progress import track
 
+from cpvt_mm.cli import add_cfg_options
 from cpvt_mm.deployment import PARTS, SHAPES, check, compare, describe, exported, load_part
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import exit_on_error
+from cpvt_mm.tables import markdown_table
 
 
 def parse_args() -> argparse.Namespace:
@@ -24,8 +25,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--checkpoint', help="weights of the config's model; not given: random weights")
     parser.add_argument('--part', choices=PARTS, default='backbone',
                         help='the backbone alone, or with neck and decode head, for mmseg only (default: backbone)')
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
-                        help='values of the config to override; keys are dotted')
+    add_cfg_options(parser)
     return parser.parse_args()
 
 
@@ -37,11 +37,9 @@ def main() -> None:
     model = load_part(cfg, args.part, args.checkpoint)
     with exported(model, args.out, describe(cfg)) as run:
         differences = list(track(compare(model, run), 'Comparing', total=len(SHAPES)))
-        print('| batch | height x width | largest difference | largest output |')
-        print('|---|---|---|---|')
-        for difference in differences:
-            batch, height, width = difference.shape
-            print(f'| {batch} | {height} x {width} | {difference.largest:.1e} | {difference.scale:.2g} |')
+        rows = [[str(d.shape[0]), f'{d.shape[1]} x {d.shape[2]}', f'{d.largest:.1e}', f'{d.scale:.2g}']
+                for d in differences]
+        print(markdown_table(['batch', 'height x width', 'largest difference', 'largest output'], rows), end='')
         check(differences)
     print(f'{args.out}: written, {args.out.stat().st_size / 2**20:.1f} MiB')
 

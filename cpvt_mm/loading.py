@@ -1,0 +1,62 @@
+"""Backbones of configs, with their weights, and what they expect of images."""
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config, ConfigDict
+from mmengine.registry import MODELS, DefaultScope
+from torch import nn
+
+from .checkpoints.reading import load_weights
+from .errors import UserError, first_line
+from .models import CPVT, PyramidCPVT
+
+
+def backbone_config(cfg: Config) -> ConfigDict:
+    """Returns `model.backbone` of a config; raises a UserError where there is none."""
+    if 'backbone' not in cfg.get('model', {}):
+        raise UserError(f'config {cfg.filename} has no model.backbone: take one of a model with a CPVT or PyramidCPVT.')
+    return cfg.model.backbone
+
+
+def build(cfg: Config, part: Mapping[str, Any]) -> nn.Module:
+    """Builds a part of a config under the config's `default_scope`.
+
+    Raises:
+        UserError: If it cannot be built.
+    """
+    try:
+        with DefaultScope.overwrite_default_scope(cfg.get('default_scope')):
+            return MODELS.build(part)
+    except (AssertionError, ValueError, TypeError, KeyError) as error:  # heads assert
+        raise UserError(f'the {part.get("type")} of config {cfg.filename} cannot be built: {first_line(error)}'
+                        ) from error
+
+
+def load_backbone(cfg: Config, checkpoint: str | Path | None = None) -> CPVT | PyramidCPVT:
+    """Builds the backbone of a config, in eval mode.
+
+    Args:
+        cfg: With `model.backbone` and, where its type needs it, `default_scope`.
+        checkpoint: Weights of the whole `model`. Defaults to None: those it is constructed with, which are random.
+
+    Raises:
+        UserError: If the config gives no such backbone, or the checkpoint does not fit.
+    """
+    config = backbone_config(cfg)
+    model = build(cfg, cfg.model) if checkpoint else None
+    backbone = model.backbone if model else build(cfg, config)
+    if not isinstance(backbone, (CPVT, PyramidCPVT)):
+        raise UserError(f'model.backbone of config {cfg.filename} is a {type(backbone).__name__}, but must be a CPVT '
+                        'or a PyramidCPVT.')
+    if model and checkpoint:
+        load_weights(model, checkpoint)
+    return backbone.eval()
+
+
+def normalization(cfg: Config) -> tuple[list[float], list[float], bool]:
+    """Returns what a config's data preprocessor does to pixels: `mean`, `std`, and whether it makes BGR into RGB."""
+    preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
+    # mmpretrain has its own name for it.
+    is_rgb = bool(preprocessor.get('bgr_to_rgb') or preprocessor.get('to_rgb'))
+    return list(preprocessor.get('mean') or [0., 0., 0.]), list(preprocessor.get('std') or [1., 1., 1.]), is_rgb
