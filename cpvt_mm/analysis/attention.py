@@ -2,14 +2,14 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
 
 from cpvt_mm.errors import UserError
 from cpvt_mm.models import CPVT, PyramidCPVT
-from cpvt_mm.models.backbones.pyramid_cpvt import STRIDES
+from cpvt_mm.models.backbones.pyramid_cpvt import STRIDES, PyramidStage
 from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.layers import Attention, Block
 
@@ -62,16 +62,17 @@ def name_blocks(backbone: CPVT | PyramidCPVT) -> dict[str, tuple[Block, int]]:
         Each block, and the pixels per side that a token spans.
     """
     if isinstance(backbone, CPVT):
-        return {str(i): (block, backbone.patch_embed.patch_size) for i, block in enumerate(backbone.blocks)}
-    return {f'{i}.{j}': (block, STRIDES[i])
-            for i, stage in enumerate(backbone.stages) for j, block in enumerate(stage.blocks)}
+        return {str(i): (cast(Block, block), backbone.patch_embed.patch_size)
+                for i, block in enumerate(backbone.blocks)}
+    return {f'{i}.{j}': (cast(Block, block), STRIDES[i]) for i, stage in enumerate(backbone.stages)
+            for j, block in enumerate(cast(PyramidStage, stage).blocks)}
 
 
 def default_blocks(backbone: CPVT | PyramidCPVT) -> list[str]:
     """Names the second block of each stage (in CPVT: of all), or the only one: the first after a PEG."""
     if isinstance(backbone, CPVT):
         return [str(min(1, len(backbone.blocks) - 1))]
-    return [f'{i}.{min(1, len(stage.blocks) - 1)}' for i, stage in enumerate(backbone.stages)]
+    return [f'{i}.{min(1, depth - 1)}' for i, depth in enumerate(backbone.depths)]
 
 
 @torch.no_grad()
