@@ -26,6 +26,7 @@ def image() -> Tensor:
 @pytest.mark.parametrize('encoding', HOOKS)
 @pytest.mark.parametrize('backbone', BACKBONES)
 @torch.no_grad()
+@pytest.mark.usefixtures('float64')
 def test_weights_are_those_that_the_block_attended_with(backbone: str, encoding: str) -> None:
     model = BACKBONES[backbone](ENCODINGS[encoding]).eval()
     draw_weights(model, seed=0)
@@ -37,9 +38,9 @@ def test_weights_are_those_that_the_block_attended_with(backbone: str, encoding:
     for name, (attn, args, out) in calls.items():
         weights = found[name].weights
         torch.testing.assert_close(weights.sum(dim=-1), torch.ones(weights.shape[:2]))
-        values = args[0].v
+        values = attn.project(*args).v
         attended = (weights @ values).transpose(1, 2).reshape(out.shape)
-        torch.testing.assert_close(attn.proj(attended), out, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(attn.proj(attended), out)
 
 
 def test_grids_of_the_pyramid_cover_the_image_at_odd_sizes(backbone: PyramidCPVT) -> None:
