@@ -4,6 +4,9 @@ ENV := $(if $(filter onedl,$(STACK)),.venv-onedl,.venv)
 # Caches of matplotlib and yapf go here: nothing is written outside the checkout but pip's cache.
 RUN := MPLCONFIGDIR=$(CURDIR)/$(ENV)/cache XDG_CACHE_HOME=$(CURDIR)/$(ENV)/cache $(ENV)/bin/python
 
+# A process a core, each with one thread unless OMP_NUM_THREADS says otherwise.
+PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(RUN) -m pytest --basetemp=$(ENV)/tmp -n auto --dist loadfile
+
 # The demo and the tests run on the CPU, and .venv gets mmcv without CUDA; for a GPU call setup_env.sh yourself.
 export CUDA_VISIBLE_DEVICES :=
 # mmengine imports pkg_resources.
@@ -15,10 +18,10 @@ demo: env
 	$(RUN) tools/misc/demo.py --work-dir work_dirs/demo-$(STACK)
 
 test: env  # what a contributor runs: without the slow ones
-	$(RUN) -m pytest --basetemp=$(ENV)/tmp -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: env
-	$(RUN) -m pytest --basetemp=$(ENV)/tmp
+	$(PYTEST)
 
 lint: env
 	$(RUN) -m ruff check
