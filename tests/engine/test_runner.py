@@ -195,5 +195,6 @@ def test_a_log_on_a_full_disk_ends_training(cfg: Config) -> None:
             file.baseFilename = '/dev/full'
             runner.logger.error('the last line')
 
+    cfg.train_cfg.update(max_iters=1, val_interval=100)
     with pytest.raises(UserError, match=r'/dev/full cannot be written \(No space left on device\): make room for it'):
         train(cfg, hooks=[FillsUp()])
