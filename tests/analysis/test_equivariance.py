@@ -27,6 +27,9 @@ BACKBONES = {'plain': lambda **options: CPVT(PLAIN, img_size=SIZE, **options),
 EXACT_WITHOUT_ATTENTION = {'none', 'rotary', 'relative', 'PEG', 'PEG, k = 1'}
 # They know no position at all.
 EXACT = {'none', 'PEG, k = 1'}
+# All encodings in the plain backbone; in the pyramid one of each kind.
+CASES = [*(('plain', encoding) for encoding in ENCODINGS),
+         *(('pyramid', encoding) for encoding in ('none', 'learnable 2-D', 'rotary', 'relative', 'PEG'))]
 
 
 def canvas() -> Tensor:
@@ -69,8 +72,7 @@ def test_the_map_shows_where() -> None:
     assert torch.equal(cells > 0, around)
 
 
-@pytest.mark.parametrize('encoding', ENCODINGS)
-@pytest.mark.parametrize('backbone', BACKBONES)
+@pytest.mark.parametrize(('backbone', 'encoding'), CASES)
 def test_without_attention_peg_is_exact_inside_and_tables_are_not(backbone: str, encoding: str) -> None:
     error = result(backbone, encoding, attention=False).error
     assert error <= 1e-5 if encoding in EXACT_WITHOUT_ATTENTION else error > 0.1
@@ -84,12 +86,15 @@ def test_without_attention_the_padding_of_peg_reaches_the_margin_only(backbone: 
         assert border.min() > 0.1
 
 
-@pytest.mark.parametrize('backbone', BACKBONES)
-def test_with_attention_whatever_knows_positions_is_inexact(backbone: str) -> None:
-    errors = {encoding: result(backbone, encoding).error for encoding in ENCODINGS}
-    for encoding, error in errors.items():
-        assert error <= 1e-4 if encoding in EXACT else error > 1e-2, encoding
-    assert errors['PEG'] < errors['sinusoidal 2-D'] < errors['learnable 2-D']
+@pytest.mark.parametrize(('backbone', 'encoding'), [*CASES, ('pyramid', 'PEG, k = 1')])
+def test_with_attention_whatever_knows_positions_is_inexact(backbone: str, encoding: str) -> None:
+    error = result(backbone, encoding).error
+    assert error <= 1e-4 if encoding in EXACT else error > 1e-2
+
+
+def test_with_attention_features_move_best_with_peg() -> None:
+    errors = [result('plain', encoding).error for encoding in ('PEG', 'sinusoidal 2-D', 'learnable 2-D')]
+    assert errors == sorted(errors)
 
 
 def test_drawn_weights_differ_in_the_encoding_only() -> None:

@@ -30,8 +30,8 @@ def test_all_encodings_are_tried() -> None:
     assert {name for _, names in TOGETHER.values() for name in names} == {*ENCODINGS} - {'none', 'peg-learnable'}
 
 
-@pytest.mark.parametrize('together', [
-    'each point', *(pytest.param(name, marks=pytest.mark.slow) for name in ('the others', 'pooled keys'))])
+@pytest.mark.slow
+@pytest.mark.parametrize('together', TOGETHER)
 def test_encodings_are_right_at_all_sizes(together: str, tmp_path: Path) -> None:
     sr_mode, names = TOGETHER[together]
     depth = 2 if 'peg-qk' in names else 1  # it feeds a second block
@@ -98,7 +98,7 @@ def test_an_encoding_that_asks_for_the_size_is_named(suffix: str, small: CPVT, t
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize('suffix', ['.pt2', '.onnx'])
+@pytest.mark.parametrize('suffix', ['.pt2', pytest.param('.onnx', marks=pytest.mark.slow)])
 def test_a_file_has_its_name_only_when_all_is_well(suffix: str, small: CPVT, tmp_path: Path) -> None:
     path = tmp_path / f'a{suffix}'
     with pytest.raises(ArithmeticError), exported(small, path, {}) as run:

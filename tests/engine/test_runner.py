@@ -193,7 +193,11 @@ def test_a_log_on_a_full_disk_ends_training(cfg: Config) -> None:
             file, = (handler for handler in runner.logger.handlers if isinstance(handler, logging.FileHandler))
             file.close()  # opens the file of that name when it next writes
             file.baseFilename = '/dev/full'
-            runner.logger.error('the last line')
+            try:
+                runner.logger.error('the last line')
+            finally:
+                runner.logger.removeHandler(file)  # later tests use this logger, too
 
+    cfg.train_cfg.update(max_iters=1, val_interval=100)
     with pytest.raises(UserError, match=r'/dev/full cannot be written \(No space left on device\): make room for it'):
         train(cfg, hooks=[FillsUp()])

@@ -257,6 +257,8 @@ class Recording(CheckpointHook):
 
 def test_mmengine_saves_by_the_method_that_is_overridden(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The contract with both stacks: its name, its signature, and that all public methods that save call it."""
+    overridden = {name for name in vars(DurableCheckpointHook) if hasattr(CheckpointHook, name)}
+    assert {name for name in overridden if name[0] == '_' != name[1]} == {'_save_checkpoint_with_step'}
     theirs, ours = (inspect.signature(hook._save_checkpoint_with_step)
                     for hook in (CheckpointHook, DurableCheckpointHook))
     assert list(theirs.parameters) == list(ours.parameters) == ['self', 'runner', 'step', 'meta']

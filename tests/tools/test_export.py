@@ -24,6 +24,7 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_file_is_written_and_compared(run_tool: Callable[..., str], config: Path, tmp_path: Path,
                                         capsys: pytest.CaptureFixture) -> None:
     """All four stages, without a position encoding, with weights of a checkpoint."""
