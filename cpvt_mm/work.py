@@ -25,7 +25,7 @@ def run_all(title: str, tasks: Mapping[str, Task[T]]) -> Iterator[tuple[str, T]]
     """Runs tasks one after another in this process.
 
     Args:
-        title: Of the bar for all of them.
+        title: Title of the bar for all of them.
         tasks: By name, which the task's own bar shows while it runs.
 
     Yields:
@@ -43,7 +43,7 @@ def run_in_processes(title: str, tasks: Mapping[str, Task[T]], jobs: int, start:
     """Runs tasks several at a time. All of them end at once when one raises, or when this process ends.
 
     Args:
-        title: Of the bar for all of them.
+        title: Title of the bar for all of them.
         tasks: By name. Like their results, they must be such that pickle knows.
         jobs: Processes. Each takes one task after another.
         start: Called at the start of each process.

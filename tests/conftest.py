@@ -70,7 +70,7 @@ def pretrained(path: Path, cls: type = PyramidCPVT, init_cfg: dict[str, object] 
 
 @pytest.fixture
 def log(request: pytest.FixtureRequest) -> list[tuple[str, str]]:
-    """What mmengine's current logger gets: levels and messages."""
+    """Records that mmengine's current logger gets: levels and messages."""
     records: list[tuple[str, str]] = []
     handler = logging.Handler()
     handler.emit = lambda record: records.append((record.levelname, record.getMessage()))
@@ -166,7 +166,7 @@ def toy_overrides(toy_shapes: Path, **more: object) -> dict[str, object]:
 
 
 class Trained(NamedTuple):
-    """What training leaves: the config as it was written to the work dir, and the last checkpoint."""
+    """Files that training leaves: the config as it was written to the work dir, and the last checkpoint."""
     config: Path
     checkpoint: Path
 

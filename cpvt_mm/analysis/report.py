@@ -44,8 +44,8 @@ def write_report(folder: Path, rows: Sequence[Row], curves: Sequence[Row], serie
         curves: Drawn and tabulated; often the same.
         series: Column of `curves`, whose values are the lines.
         metric: Column of `curves`, whose values are drawn.
-        title: Of the plot.
-        digits: Of the table's numbers, after the point. Defaults to 1.
+        title: Title of the plot.
+        digits: Digits after the point in the table. Defaults to 1.
 
     Returns:
         The table.

@@ -10,7 +10,7 @@ from cpvt_mm.errors import UserError
 
 
 def load(data: dict) -> dict:
-    """As mmcv's loader fails."""
+    """Fails like mmcv's loader."""
     image = np.asarray(Image.open(data['img_path'])) if Path(data['img_path']).name != 'odd.jpg' else None
     assert image is not None, f'failed to load image: {data["img_path"]}'
     return dict(data, img=image, ori_shape=image.shape[:2])

@@ -92,7 +92,7 @@ def test_padding_does_not_blow_up_the_first_gradients() -> None:
 
 
 def eps_of(model: PyramidCPVT) -> set[float]:
-    """That of the LayerNorms that `norm_eps` is about; all others have 1e-5."""
+    """The eps of the LayerNorms that `norm_eps` sets; all others must have 1e-5."""
     meant = [norm for stage in model.stages for block in stage.blocks for norm in (block.norm1, block.norm2)]
     meant += model.out_norms.values()
     norms = [module for module in model.modules() if isinstance(module, torch.nn.LayerNorm)]
