@@ -12,6 +12,8 @@ from cpvt_mm.checkpoints.reading import read_checkpoint
 
 from .attempts import attempt, detector, die_at_step, die_half_written, limit_files, segmentor
 
+pytestmark = pytest.mark.slow
+
 KILLED = -signal.SIGKILL
 
 

@@ -49,7 +49,8 @@ def infer(run_python: Run, image: Path, monkeypatch: pytest.MonkeyPatch) -> Call
     return run
 
 
-@pytest.mark.parametrize('scope, inferencer', [('mmdet', 'DetInferencer'), ('mmseg', 'MMSegInferencer')])
+@pytest.mark.parametrize('scope, inferencer', [
+    ('mmdet', 'DetInferencer'), pytest.param('mmseg', 'MMSegInferencer', marks=pytest.mark.slow)])
 def test_the_config_and_checkpoint_of_a_training_are_enough(
         scope: str, inferencer: str, trained: dict[str, Trained], image: Path, infer: Callable[..., list[str]]) -> None:
     config, checkpoint = trained[scope]
@@ -59,6 +60,7 @@ def test_the_config_and_checkpoint_of_a_training_are_enough(
         'all weights: True', f'prediction: {prediction}', 'files: []']
 
 
+@pytest.mark.slow
 def test_a_published_checkpoint_holds_the_config_too(trained: dict[str, Trained], tmp_path: Path,
                                                      infer: Callable[..., list[str]]) -> None:
     published, _ = publish_model(trained['mmdet'].checkpoint, tmp_path / 'model')

@@ -51,6 +51,7 @@ def test_resume_equals_an_uninterrupted_run(upernet: TrainConfig, tmp_path: Path
     assert len(changed) > 100
 
 
+@pytest.mark.slow
 def test_resume_keeps_a_seed_that_the_config_leaves_open(upernet: TrainConfig, tmp_path: Path) -> None:
     train(upernet(tmp_path, 2, randomness=dict(seed=None)))
     seed = read_checkpoint(tmp_path / 'iter_2.pth')['meta']['seed']
@@ -60,6 +61,7 @@ def test_resume_keeps_a_seed_that_the_config_leaves_open(upernet: TrainConfig, t
     assert cfg.randomness.seed == seed == read_checkpoint(tmp_path / 'iter_3.pth')['meta']['seed']
 
 
+@pytest.mark.slow
 def test_resume_from_a_run_with_other_randomness_says_so(upernet: TrainConfig, tmp_path: Path) -> None:
     path = tmp_path / 'old.pth'
     train(upernet(tmp_path, 2))
@@ -73,19 +75,22 @@ def test_resume_from_a_run_with_other_randomness_says_so(upernet: TrainConfig, t
     assert ''.join(log.read_text() for log in tmp_path.glob('new/*/*.log')).count(sentence) == 1
 
 
+@pytest.mark.slow
 def test_resume_from_a_named_checkpoint_and_from_none(upernet: TrainConfig, tmp_path: Path) -> None:
     train(upernet(tmp_path / 'a', 2), resume='auto')  # there is none: from the beginning
     train(upernet(tmp_path / 'b', 4), resume=str(tmp_path / 'a/iter_2.pth'))
     assert (tmp_path / 'b/iter_4.pth').exists()
 
 
+@pytest.mark.slow
 def test_resume_refuses_a_checkpoint_of_another_model(upernet: TrainConfig, tmp_path: Path) -> None:
     train(upernet(tmp_path, 2))
     with pytest.raises(UserError, match=r'iter_2\.pth does not fit the model.* of another shape'):
         train(upernet(tmp_path, 4, **{'model.decode_head.channels': 32}), resume='auto')
 
 
-@pytest.mark.parametrize('config, metric', [(UPERNET, 'mIoU'), (MASK_RCNN, 'coco/bbox_mAP')])
+@pytest.mark.parametrize('config, metric', [
+    (UPERNET, 'mIoU'), pytest.param(MASK_RCNN, 'coco/bbox_mAP', marks=pytest.mark.slow)])
 def test_testing_gives_metrics_and_paints_every_image(config: Path, metric: str, toy_shapes: Path, tmp_path: Path
                                                       ) -> None:
     options = toy_overrides(toy_shapes, **{'train_cfg.max_iters': 1, 'train_cfg.val_interval': 100})
@@ -103,6 +108,7 @@ def test_testing_gives_metrics_and_paints_every_image(config: Path, metric: str,
     assert painted == {name: (height, 2 * width, 3) for name, (height, width, _) in images.items()}
 
 
+@pytest.mark.slow
 def test_auto_scale_lr_needs_and_uses_the_base(upernet: TrainConfig, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r'--auto-scale-lr needs auto_scale_lr\.base_batch_size'):
         train(upernet(tmp_path, 1), auto_scale_lr=True)
@@ -153,6 +159,7 @@ def epochs(toy_shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('step', [2, 4, 6])  # in an epoch, and at the end of one and of all
 def test_epochs_go_on_at_a_checkpoint_by_iteration(step: int, toy_shapes: Path, epochs: Path, tmp_path: Path) -> None:
     hook = Watch()

@@ -48,6 +48,7 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('workers', [0, 1])
 @pytest.mark.parametrize('config', [UPERNET, MASK_RCNN], ids=['segmentor', 'detector'])
 def test_a_truncated_image_is_named(train: Run, data: Path, config: Path, workers: int) -> None:
@@ -58,6 +59,7 @@ def test_a_truncated_image_is_named(train: Run, data: Path, config: Path, worker
     assert 'cannot be read: image file is truncated' in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('workers', [0, 1])
 def test_a_label_map_of_another_size_is_named(train: Run, data: Path, workers: int) -> None:
     for path in (data / 'annotations/training').iterdir():
@@ -73,6 +75,7 @@ def test_a_label_that_is_no_class_is_named_also_in_validation(train: Run, data: 
     assert train(UPERNET).startswith(f'error: label map {path} has class 6, but there are 6 classes')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('change, words', [
     (lambda coco: coco['categories'][1].update(name='moon'), 'has no category for 1 of 5 classes (ball)'),
     (lambda coco: coco['annotations'][2].update(id=1), 'has id 1 2 times in annotations'),
@@ -93,12 +96,14 @@ def test_an_empty_annotation_file_is_named(train: Run, data: Path, name: str) ->
     assert train(MASK_RCNN) == f'error: annotation file {data / name} is empty (0 bytes): put the whole file there.'
 
 
+@pytest.mark.slow
 def test_an_empty_annotation_file_of_a_metric_is_named(train: Run, data: Path) -> None:
     (data / 'other.json').write_text('')
     message = train(MASK_RCNN, **{'val_evaluator.ann_file': data / 'other.json'})
     assert message.startswith(f'error: annotation file {data / "other.json"} is empty (0 bytes)')
 
 
+@pytest.mark.slow
 def test_an_image_of_another_size_is_named(train: Run, data: Path) -> None:
     change_annotations(data, lambda coco: [image.update(width=1 + image['width']) or annotation.update(segmentation=[])
                                            for image in coco['images'] for annotation in coco['annotations']])
@@ -112,6 +117,7 @@ def test_a_folder_without_images_is_named(train: Run, data: Path) -> None:
     assert train(UPERNET).startswith(f'error: {data}/images/training (*.jpg) has no image: put the data there')
 
 
+@pytest.mark.slow
 def test_what_mmdet_leaves_out_is_told(train: Run, data: Path, capsys: pytest.CaptureFixture) -> None:
     change_annotations(data, lambda coco: (coco['categories'].append(dict(id=6, name='moon')),
                                            coco['annotations'][0].update(category_id=6),
@@ -123,6 +129,7 @@ def test_what_mmdet_leaves_out_is_told(train: Run, data: Path, capsys: pytest.Ca
         assert f'{data / JSON} {words}' in log.out + log.err
 
 
+@pytest.mark.slow
 def test_testing_names_files_too(run_tool: Run, data: Path, tmp_path: Path) -> None:
     options = toy_overrides(data, **{'train_cfg.max_iters': 1, 'train_cfg.val_interval': 9})
     cfg = load_config(UPERNET, options, str(tmp_path / 'work'))

@@ -45,6 +45,7 @@ def test_an_unreadable_config_is_named(run_tool: Run, tmp_path: Path) -> None:
         assert run_tool(tool, 'no.py', *arguments[1:]) == 'error: config no.py does not exist: check the path.'
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_does_not_fit_is_named(run_tool: Run, toy_shapes: Path, tmp_path: Path) -> None:
     torch.save(dict(state_dict=dict(weight=torch.ones(1))), tmp_path / 'other.pth')
     data = ['--cfg-options', *roots(toy_shapes)]
