@@ -91,8 +91,8 @@ class CPVT(Backbone):
         drop_path_rate: Stochastic depth of the last block; rises linearly from 0. Defaults to 0.
         frozen_stages: -1 freezes nothing, 0 the patch embedding, the tokens and the position encoding, which all blocks
             share, n >= 1 also the first n blocks: no gradient, eval mode. Defaults to -1.
-        with_cp: Activation checkpointing. False: none. 'selective': the backward pass computes the blocks again, except
-            their attention. True: it computes whole blocks again. Defaults to False.
+        with_cp: Activation checkpointing. False: none. 'selective': the backward pass computes MLPs and norms again,
+            but not attention. True: it computes whole blocks again. Defaults to False.
         padding: 'exact': features of an image in a padded batch are those it has alone (see `forward`). Defaults to
             None: they depend on the sizes of its neighbours, as in other backbones.
         init_cfg: mmengine's initialisation config; type 'Pretrained' takes the arguments of `load_pretrained`.

@@ -145,8 +145,8 @@ class PyramidCPVT(Backbone):
             original's.
         frozen_stages: -1 freezes nothing, 0 the first patch embedding, n >= 1 the first n stages: they get no
             gradient and stay in eval mode. Defaults to -1.
-        with_cp: Activation checkpointing. False: none. 'selective': the backward pass computes the blocks again, except
-            their attention. True: it computes whole blocks again. Defaults to False.
+        with_cp: Activation checkpointing. False: none. 'selective': the backward pass computes MLPs and norms again,
+            but not attention. True: it computes whole blocks again. Defaults to False.
         sr_mode: How keys and values are reduced: 'conv', by the arch's `sr_ratios`, so that attention grows with the
             square of the pixels; or 'pool', to 7 x 7 in every stage (PVT v2, arXiv 2106.13797, section 3.2), so that it
             grows with the pixels. Defaults to 'conv'.

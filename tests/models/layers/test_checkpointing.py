@@ -51,6 +51,7 @@ def test_what_a_block_keeps_beside_its_input() -> None:
             / x.untyped_storage().nbytes() for with_cp in WITH_CP}
     output, attention = 1, 1 + 2 / 8  # and for each head the logarithm of the softmax's denominator
     assert kept[True] == output
-    assert kept['selective'] == output + attention
-    qkv, norms, first_sum, hidden = 3, 2 * (1 + 2 / 8), 1, 2 * 8  # means and deviations; before and after the GELU
+    qkv, projection = 3, 1
+    assert kept['selective'] == output + attention + qkv + projection
+    norms, first_sum, hidden = 2 * (1 + 2 / 8), 1, 2 * 8  # means and deviations; before and after the GELU
     assert kept[False] == output + attention + qkv + norms + first_sum + hidden
