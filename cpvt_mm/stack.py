@@ -16,8 +16,9 @@ def require(*modules: str) -> None:
     """
     for module in modules:
         try:
-            # Importing mmpretrain alone does not import torchvision, but everything in it does.
-            importlib.import_module('mmpretrain.models' if module == 'mmpretrain' else module)
+            importlib.import_module(module)
+            if module == 'mmpretrain':  # which alone does not import torchvision, but everything in it does
+                importlib.import_module('mmpretrain.models')
         # The libraries assert the versions of mmcv and mmengine; ops built for another torch raise OSError, those of
         # torchvision RuntimeError.
         except (ImportError, AssertionError, OSError, RuntimeError) as error:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.export import ExportedProgram
 
 from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.models.grid import to_nchw, to_nhwc
 from cpvt_mm.models.layers.linear_sra import average_pool
 
 from .checking import Run
@@ -43,7 +44,7 @@ def to_onnx(program: ExportedProgram, description: Mapping[str, str]) -> ModelPr
     from onnx.helper import set_model_props
     if any(node.target is POOL for node in program.graph.nodes):
         # ONNX has no such operator, and torch's own replacement wants to know the sizes.
-        program = program.run_decompositions({POOL: average_pool})
+        program = program.run_decompositions({POOL: _average_pool})
     outputs = [f'output{i}' for i in range(len(program.graph_signature.user_outputs))]
     # Without gradients, as in the export: operators decompose in another way with them, and views no longer fit.
     with torch.no_grad():
@@ -53,6 +54,11 @@ def to_onnx(program: ExportedProgram, description: Mapping[str, str]) -> ModelPr
     _name_axes(model)
     set_model_props(model, dict(description))
     return model
+
+
+def _average_pool(x: Tensor, size: tuple[int, int]) -> Tensor:
+    """`(B, C, H, W)` -> `(B, C, *size)`."""
+    return to_nchw(average_pool(to_nhwc(x), size))
 
 
 def _name_axes(model: ModelProto) -> None:
