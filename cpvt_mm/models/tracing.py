@@ -2,8 +2,8 @@
 
 `torch.compile`, `torch.export` and `torch.jit.trace` record a model to run it again at other sizes. A question about a
 size would be recorded as well: a compiler makes another graph for each answer, and an exported model keeps the answer
-of the size that it was traced at. Two more places ask `is_traced`: `Cached`, since remembered tables cannot be part of a
-graph, and `ExactPadding`, since its checks and its warning are for eager code.
+of the size that it was traced at. Two more places ask `is_traced`: `Cached`, since remembered tables cannot be part of
+a graph, and `ExactPadding`, since its checks and its warning are for eager code.
 """
 import torch
 import torch.nn.functional as F
