@@ -163,7 +163,7 @@ class CPVT(Backbone):
         - 'cls_token' and 'gap': `(B, C)`; with `dist_token` a pair, the other one the distillation token, `(B, C)`.
         - 'raw': `(B, E + h * w, C)`.
         """
-        x = self.patch_embed(to_nhwc(x.contiguous(memory_format=torch.channels_last)))
+        x = self.patch_embed(to_nhwc(x))
         grid = Grid(*x.shape[1:3])
         x = self.position_encoding.at_entry(x).flatten(1, 2)
         extra = [t.expand(len(x), -1, -1) for t in (self.cls_token, self.dist_token) if t is not None]

@@ -3,7 +3,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast
 
-import torch
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from torch import Tensor, nn
 
@@ -108,13 +107,14 @@ class PyramidStage(nn.Module):
             for rate in drop_path_rates)
 
     def forward(self, x: Tensor) -> Tensor:
-        """`(B, H, W, in_channels)` -> `(B, ceil(H / patch_size), ceil(W / patch_size), embed_dims)`."""
-        x = self.drop(self.patch_embed(x))
+        """`(B, in_channels, H, W)` -> `(B, embed_dims, ceil(H / patch_size), ceil(W / patch_size))`, contiguous."""
+        x = self.drop(self.patch_embed(to_nhwc(x)))
         x = self.position_encoding.at_entry(x)
         for index, block in enumerate(self.blocks):
             x = run_block(block, self.with_cp, x, self.position_encoding, index)
             x = self.position_encoding.after_block(x, index)  # after block 0 the PEG: x + conv(x)
-        return x
+        # mmcv's RoIAlign reads its input as if it were contiguous, so a view would not do.
+        return to_nchw(x).contiguous()
 
 
 # Under mmengine's root, too: every library then finds the plain name once this package is imported.
@@ -220,13 +220,11 @@ class PyramidCPVT(Backbone):
 
     def encode(self, x: Tensor) -> tuple[Tensor, ...]:
         """`(B, in_channels, H, W)` -> for each of out_indices `(B, C, ceil(H / stride), ceil(W / stride))`."""
-        x = to_nhwc(x.contiguous(memory_format=torch.channels_last))
         outs = []
         for i, stage in enumerate(self.stages):
             x = stage(x)
             if i in self.out_indices:
-                # mmcv's RoIAlign reads its input as if it were contiguous NCHW, so a view would not do.
-                outs.append(to_nchw(self.out_norms[str(i)](x)).contiguous())
+                outs.append(to_nchw(self.out_norms[str(i)](to_nhwc(x))).contiguous())
         return tuple(outs)
 
     @property
