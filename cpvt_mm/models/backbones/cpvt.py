@@ -19,7 +19,7 @@ from ..arguments import (
 )
 from ..grid import Grid, grid_size, pad_or_crop, to_nchw, to_nhwc
 from ..layers import Block, PatchEmbed, WithCp, init_parameters
-from ..layers.checkpointing import run_block
+from ..layers.checkpointing import recomputed
 from ..position_encodings import StageSpec, build_position_encodings
 from .base import Backbone, InitCfg, block_of
 from .exact_padding import Output
@@ -91,8 +91,8 @@ class CPVT(Backbone):
         drop_path_rate: Stochastic depth of the last block; rises linearly from 0. Defaults to 0.
         frozen_stages: -1 freezes nothing, 0 the patch embedding, the tokens and the position encoding, which all blocks
             share, n >= 1 also the first n blocks: no gradient, eval mode. Defaults to -1.
-        with_cp: Activation checkpointing. False: none. 'selective': the backward pass computes MLPs and norms again,
-            but not attention. True: it computes whole blocks again. Defaults to False.
+        with_cp: Activation checkpointing. False: none. 'selective': the backward pass computes MLPs again. True: it
+            computes whole blocks again. Defaults to False.
         padding: 'exact': features of an image in a padded batch are those it has alone (see `forward`). Defaults to
             None: they depend on the sizes of its neighbours, as in other backbones.
         init_cfg: mmengine's initialisation config; type 'Pretrained' takes the arguments of `load_pretrained`.
@@ -149,7 +149,8 @@ class CPVT(Backbone):
         # The rates depend on the whole depth, also where out_indices leaves blocks out.
         self.blocks = nn.ModuleList(
             Block(spec.embed_dims, spec.num_heads, spec.mlp_ratio, drop_rate=drop_rate, attn_drop_rate=attn_drop_rate,
-                  drop_path_rate=drop_path_rate * i / max(spec.depth - 1, 1)) for i in range(depth))
+                  drop_path_rate=drop_path_rate * i / max(spec.depth - 1, 1), recompute_mlp=with_cp == 'selective')
+            for i in range(depth))
         self.norm = nn.LayerNorm(spec.embed_dims, eps=1e-6) if depth == spec.depth else nn.Identity()
         self.apply(init_parameters)
         self._freeze()
@@ -170,7 +171,7 @@ class CPVT(Backbone):
         x = self.drop(torch.cat([*extra, x], dim=1))
         outs = []
         for index, block in enumerate(self.blocks):
-            x = run_block(block, self.with_cp, x, self.position_encoding, index, grid)
+            x = recomputed(block, self.with_cp is True, x, self.position_encoding, index, grid)
             x = self.position_encoding.after_block(x, index, grid)  # after block 0 the PEG: x + conv(x)
             if index in self.out_indices:
                 outs.append(self._output(self.norm(x) if block is self.blocks[-1] else x, grid))

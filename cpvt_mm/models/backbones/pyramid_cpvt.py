@@ -19,7 +19,7 @@ from ..arguments import (
 )
 from ..grid import grid_size, to_nchw, to_nhwc
 from ..layers import Block, PatchEmbed, WithCp, init_parameters
-from ..layers.checkpointing import run_block
+from ..layers.checkpointing import recomputed
 from ..position_encodings import StageSpec, build_position_encodings
 from .base import Backbone, InitCfg, block_of
 
@@ -103,7 +103,8 @@ class PyramidStage(nn.Module):
         self.position_encoding = build_position_encodings(
             position_encoding, StageSpec(embed_dims, num_heads, depth=len(drop_path_rates), grid=grid))
         self.blocks = nn.ModuleList(
-            Block(embed_dims, num_heads, mlp_ratio, sr_ratio, drop_rate, attn_drop_rate, rate, norm_eps, sr_mode)
+            Block(embed_dims, num_heads, mlp_ratio, sr_ratio, drop_rate, attn_drop_rate, rate, norm_eps, sr_mode,
+                  recompute_mlp=with_cp == 'selective')
             for rate in drop_path_rates)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -111,7 +112,7 @@ class PyramidStage(nn.Module):
         x = self.drop(self.patch_embed(to_nhwc(x)))
         x = self.position_encoding.at_entry(x)
         for index, block in enumerate(self.blocks):
-            x = run_block(block, self.with_cp, x, self.position_encoding, index)
+            x = recomputed(block, self.with_cp is True, x, self.position_encoding, index)
             x = self.position_encoding.after_block(x, index)  # after block 0 the PEG: x + conv(x)
         # mmcv's RoIAlign reads its input as if it were contiguous, so a view would not do.
         return to_nchw(x).contiguous()
@@ -145,8 +146,8 @@ class PyramidCPVT(Backbone):
             original's.
         frozen_stages: -1 freezes nothing, 0 the first patch embedding, n >= 1 the first n stages: they get no
             gradient and stay in eval mode. Defaults to -1.
-        with_cp: Activation checkpointing. False: none. 'selective': the backward pass computes MLPs and norms again,
-            but not attention. True: it computes whole blocks again. Defaults to False.
+        with_cp: Activation checkpointing. False: none. 'selective': the backward pass computes MLPs again. True: it
+            computes whole blocks again. Defaults to False.
         sr_mode: How keys and values are reduced: 'conv', by the arch's `sr_ratios`, so that attention grows with the
             square of the pixels; or 'pool', to 7 x 7 in every stage (PVT v2, arXiv 2106.13797, section 3.2), so that it
             grows with the pixels. Defaults to 'conv'.

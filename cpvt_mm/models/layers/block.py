@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from ..grid import Grid
 from ..position_encodings import PositionEncodings
 from .attention import Attention
+from .checkpointing import recomputed
 from .drop_path import DropPath
 from .mlp import MLP
 
@@ -23,17 +24,20 @@ class Block(nn.Module):
         drop_path_rate: Stochastic depth of this block. Defaults to 0.
         norm_eps: The eps of both LayerNorms. Defaults to 1e-6, as in the original.
         sr_mode: 'conv' or 'pool', see `Attention`. Defaults to 'conv'.
+        recompute_mlp: Whether the backward pass computes the MLP again, so that its wide layer is not kept. Defaults to
+            False.
     """
 
     def __init__(self, embed_dims: int, num_heads: int, mlp_ratio: int, sr_ratio: int = 1, drop_rate: float = 0.,
                  attn_drop_rate: float = 0., drop_path_rate: float = 0., norm_eps: float = 1e-6,
-                 sr_mode: Literal['conv', 'pool'] = 'conv') -> None:
+                 sr_mode: Literal['conv', 'pool'] = 'conv', recompute_mlp: bool = False) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(embed_dims, eps=norm_eps)
         self.attn = Attention(embed_dims, num_heads, sr_ratio, drop_rate, attn_drop_rate, sr_mode)
         self.norm2 = nn.LayerNorm(embed_dims, eps=norm_eps)
         self.mlp = MLP(embed_dims, mlp_ratio, drop_rate)
         self.drop_path = DropPath(drop_path_rate)
+        self.recompute_mlp = recompute_mlp
 
     def forward(self, x: Tensor, position_encoding: PositionEncodings, index: int, grid: Grid | None = None) -> Tensor:
         """`(B, H, W, C)` -> `(B, H, W, C)`, or with `grid` `(B, E + H * W, C)` -> the same.
@@ -47,5 +51,5 @@ class Block(nn.Module):
         encoded = position_encoding.qk_tokens(x, index, grid)
         qk = None if encoded is x else self.norm1(encoded)
         x = x + self.drop_path(self.attn(self.norm1(x), position_encoding, index, grid, qk))
-        x = x + self.drop_path(self.mlp(self.norm2(x)))
+        x = x + self.drop_path(recomputed(self.mlp, self.recompute_mlp, self.norm2(x)))
         return x
