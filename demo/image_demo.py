@@ -5,9 +5,11 @@ The result for street.jpg is street.jpg.png in the output folder, so that street
 import argparse
 from pathlib import Path
 
+from PIL import Image, UnidentifiedImageError
 from rich.progress import track
 
 from cpvt_mm.analysis.inputs import IMAGE_SUFFIXES, list_images, read_image
+from cpvt_mm.datasets.checking.images import LOSES_BITS, has_16_bits
 from cpvt_mm.engine import load_config
 from cpvt_mm.engine.inferencing import build_inferencer, paint
 from cpvt_mm.errors import UserError, exit_on_error
@@ -26,6 +28,15 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def loses_bits(path: Path) -> bool:
+    """Whether an image has 16 bits a channel, as far as Pillow knows its format."""
+    try:
+        with Image.open(path) as image:
+            return has_16_bits(image)
+    except UnidentifiedImageError:
+        return False
+
+
 @exit_on_error
 def main() -> None:
     args = parse_args()
@@ -36,7 +47,7 @@ def main() -> None:
     paths = list_images(args.image) if args.image.is_dir() else [args.image]
     inferencer = build_inferencer(load_config(args.config), args.checkpoint, args.device)
     args.out_dir.mkdir(parents=True, exist_ok=True)
-    failed = []
+    failed, warned = [], False
     for path in track(paths, 'Painting'):
         try:
             read_image(path)  # says what the inferencer would fail on
@@ -44,6 +55,9 @@ def main() -> None:
             print(f'error: {error}')
             failed.append(path.name)
         else:
+            if not warned and loses_bits(path):
+                print(f'warning: {path} {LOSES_BITS}; this is said once.')
+                warned = True
             write_image(args.out_dir / f'{path.name}.png', paint(inferencer, path))
     print(f'{len(paths) - len(failed)} of {len(paths)} images painted in {args.out_dir}')
     if failed:

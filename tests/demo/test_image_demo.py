@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -63,6 +64,16 @@ def test_names_unreadable_images_and_paints_the_others(run: Callable[..., str], 
     out = capsys.readouterr().out.replace('\n', '')
     assert f'image {images}/a.jpeg cannot be read'.replace('\n', '') in out and '3 of 5 images painted' in out
     assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == ['a.jpg.png', 'a.png.png', 'b.JPG.png']
+
+
+def test_warns_once_of_images_that_lose_bits(run: Callable[..., str], images: Path, capsys: pytest.CaptureFixture
+                                             ) -> None:
+    for name in ('c.png', 'd.TIF'):
+        cv2.imwrite(str(images / name), np.full((32, 32), 4080, np.uint16))
+    assert run('mmseg', images) == ''
+    out = capsys.readouterr().out.replace('\n', '')
+    assert out.count('warning: ') == out.count('has 16 bits a channel, but is read as 8 bits') == 1
+    assert f'{images}/c.png has 16 bits' in out and '5 of 5 images painted' in out
 
 
 def test_the_checkpoint_of_another_model_is_refused(run_tool: Callable[..., str], images: Path, tmp_path: Path,
