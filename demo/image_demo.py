@@ -24,6 +24,9 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('checkpoint', help='file or URL')
     parser.add_argument('--out-dir', type=Path, default=Path('outputs'),
                         help='folder of the painted images (default: %(default)s)')
+    parser.add_argument('--no-labels', action='store_true', help='paint without names and scores')
+    parser.add_argument('--score-thr', type=float, metavar='SCORE',
+                        help='boxes and masks with this score or less are left out, detectors only (default: 0.3)')
     parser.add_argument('--device', help='such as cpu or cuda:0 (default: a GPU if there is one)')
     return parser.parse_args()
 
@@ -45,7 +48,11 @@ def main() -> None:
     if args.out_dir.resolve() == args.image.resolve():
         raise UserError(f'--out-dir {args.out_dir} is the folder of the images: name another.')
     paths = list_images(args.image) if args.image.is_dir() else [args.image]
-    inferencer = build_inferencer(load_config(args.config), args.checkpoint, args.device)
+    cfg = load_config(args.config)
+    if args.score_thr is not None and cfg.default_scope == 'mmseg':
+        raise UserError(f'--score-thr is for detectors, but config {args.config} is for mmseg: leave it out.')
+    score_thr = 0.3 if args.score_thr is None else args.score_thr
+    inferencer = build_inferencer(cfg, args.checkpoint, args.device)
     args.out_dir.mkdir(parents=True, exist_ok=True)
     failed, warned = [], False
     for path in track(paths, 'Painting'):
@@ -58,7 +65,8 @@ def main() -> None:
             if not warned and loses_bits(path):
                 print(f'warning: {path} {LOSES_BITS}; this is said once.')
                 warned = True
-            write_image(args.out_dir / f'{path.name}.png', paint(inferencer, path))
+            write_image(args.out_dir / f'{path.name}.png',
+                        paint(inferencer, path, not args.no_labels, score_thr))
     print(f'{len(paths) - len(failed)} of {len(paths)} images painted in {args.out_dir}')
     if failed:
         raise UserError(f'{len(failed)} of {len(paths)} images cannot be read ({", ".join(failed)}): mend or '

@@ -55,6 +55,20 @@ def test_colours_are_those_of_the_image(run: Callable[..., str], images: Path, t
     assert np.array_equal(read(tmp_path / 'out/a.png.png'), read(images / 'a.png'))
 
 
+def test_labels_and_threshold_reach_the_painter(run: Callable[..., str], images: Path, tmp_path: Path,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def paint(inferencer: object, path: Path, labels: bool, score_thr: float) -> np.ndarray:
+        calls.append((labels, score_thr))
+        return np.zeros((8, 8, 3), np.uint8)
+
+    monkeypatch.setattr('cpvt_mm.engine.inferencing.paint', paint)
+    assert run('mmdet', images / 'a.png') == run('mmdet', images / 'a.png', '--no-labels', '--score-thr', 0) == ''
+    assert calls == [(True, 0.3), (False, 0)]
+    assert run('mmseg', images, '--score-thr', 0.5).startswith('error: --score-thr is for detectors, but config')
+
+
 def test_names_unreadable_images_and_paints_the_others(run: Callable[..., str], images: Path, tmp_path: Path,
                                                        capsys: pytest.CaptureFixture) -> None:
     (images / 'a.jpeg').write_bytes(b'')
