@@ -9,8 +9,6 @@ PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(RUN) -m pytest --basetemp=$(EN
 
 # The demo and the tests run on the CPU, and .venv gets mmcv without CUDA; for a GPU call setup_env.sh yourself.
 export CUDA_VISIBLE_DEVICES :=
-# mmengine imports pkg_resources.
-export PYTHONWARNINGS := ignore:pkg_resources is deprecated
 
 .PHONY: demo test test-all lint env
 

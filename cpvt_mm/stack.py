@@ -4,8 +4,9 @@ import importlib
 from .errors import first_line
 
 INSTALL = "install one stack, pip install 'cpvt_mm[openmmlab]' or 'cpvt_mm[onedl]' (README, section Install)"
-INSTALL_MMPRETRAIN = ('pip install mmpretrain, and the torchvision that goes with your torch (README, section '
-                      'Classification)')
+# transformers is optional. mmpretrain was tried with these versions of it.
+INSTALL_MMPRETRAIN = ('pip install mmpretrain==1.2.0, the torchvision that goes with your torch and, if you have '
+                      'transformers, its version 4.49, not 4.57 or 5 (README, section Classification)')
 
 
 def require(*modules: str) -> None:
@@ -20,8 +21,8 @@ def require(*modules: str) -> None:
             if module == 'mmpretrain':  # which alone does not import torchvision, but everything in it does
                 importlib.import_module('mmpretrain.models')
         # The libraries assert the versions of mmcv and mmengine; ops built for another torch raise OSError, those of
-        # torchvision RuntimeError.
-        except (ImportError, AssertionError, OSError, RuntimeError) as error:
+        # torchvision RuntimeError; mmpretrain with transformers 5 raises TypeError.
+        except (ImportError, AssertionError, OSError, RuntimeError, TypeError) as error:
             install = INSTALL_MMPRETRAIN if module == 'mmpretrain' else INSTALL
             raise ImportError(
                 f'cpvt_mm needs {module}, which does not import ({first_line(error)}): {install}.') from None

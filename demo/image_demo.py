@@ -5,9 +5,11 @@ The result for street.jpg is street.jpg.png in the output folder, so that street
 import argparse
 from pathlib import Path
 
+from PIL import Image, UnidentifiedImageError
 from rich.progress import track
 
 from cpvt_mm.analysis.inputs import IMAGE_SUFFIXES, list_images, read_image
+from cpvt_mm.datasets.checking.images import LOSES_BITS, has_16_bits
 from cpvt_mm.engine import load_config
 from cpvt_mm.engine.inferencing import build_inferencer, paint
 from cpvt_mm.errors import UserError, exit_on_error
@@ -22,8 +24,20 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('checkpoint', help='file or URL')
     parser.add_argument('--out-dir', type=Path, default=Path('outputs'),
                         help='folder of the painted images (default: %(default)s)')
+    parser.add_argument('--no-labels', action='store_true', help='paint without names and scores')
+    parser.add_argument('--score-thr', type=float, metavar='SCORE',
+                        help='boxes and masks with this score or less are left out, detectors only (default: 0.3)')
     parser.add_argument('--device', help='such as cpu or cuda:0 (default: a GPU if there is one)')
     return parser.parse_args()
+
+
+def loses_bits(path: Path) -> bool:
+    """Whether an image has 16 bits a channel, as far as Pillow knows its format."""
+    try:
+        with Image.open(path) as image:
+            return has_16_bits(image)
+    except UnidentifiedImageError:
+        return False
 
 
 @exit_on_error
@@ -34,9 +48,13 @@ def main() -> None:
     if args.out_dir.resolve() == args.image.resolve():
         raise UserError(f'--out-dir {args.out_dir} is the folder of the images: name another.')
     paths = list_images(args.image) if args.image.is_dir() else [args.image]
-    inferencer = build_inferencer(load_config(args.config), args.checkpoint, args.device)
+    cfg = load_config(args.config)
+    if args.score_thr is not None and cfg.default_scope == 'mmseg':
+        raise UserError(f'--score-thr is for detectors, but config {args.config} is for mmseg: leave it out.')
+    score_thr = 0.3 if args.score_thr is None else args.score_thr
+    inferencer = build_inferencer(cfg, args.checkpoint, args.device)
     args.out_dir.mkdir(parents=True, exist_ok=True)
-    failed = []
+    failed, warned = [], False
     for path in track(paths, 'Painting'):
         try:
             read_image(path)  # says what the inferencer would fail on
@@ -44,7 +62,11 @@ def main() -> None:
             print(f'error: {error}')
             failed.append(path.name)
         else:
-            write_image(args.out_dir / f'{path.name}.png', paint(inferencer, path))
+            if not warned and loses_bits(path):
+                print(f'warning: {path} {LOSES_BITS}; this is said once.')
+                warned = True
+            write_image(args.out_dir / f'{path.name}.png',
+                        paint(inferencer, path, not args.no_labels, score_thr))
     print(f'{len(paths) - len(failed)} of {len(paths)} images painted in {args.out_dir}')
     if failed:
         raise UserError(f'{len(failed)} of {len(paths)} images cannot be read ({", ".join(failed)}): mend or '

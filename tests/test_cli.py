@@ -1,4 +1,6 @@
+import subprocess
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 
 import pytest
 
@@ -30,6 +32,11 @@ def test_numbers_must_be_large_enough() -> None:
         check_least(args, 1, 'num_jobs', 'sizes')
     with pytest.raises(UserError, match='--num-jobs is 1, but must be at least 2'):
         check_least(args, 2, 'num_jobs')
+
+
+def test_the_warning_about_pkg_resources_is_not_shown(run_python: Callable[[str], subprocess.CompletedProcess]) -> None:
+    done = run_python('import cpvt_mm, warnings; import pkg_resources; warnings.warn("another")')
+    assert 'another' in done.stderr and 'pkg_resources' not in done.stderr
 
 
 def test_an_interrupted_tool_says_how_to_go_on() -> None:

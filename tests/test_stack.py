@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cpvt_mm.stack import require
+from cpvt_mm.stack import INSTALL_MMPRETRAIN, require
 
 Run = Callable[[str], subprocess.CompletedProcess]
 HIDE = '''
@@ -66,8 +66,17 @@ def test_mmpretrain_needs_the_torchvision_of_the_installed_torch(run_python: Run
     # mmdet tries to import mmpretrain, and goes on without it.
     done = run_python("from cpvt_mm.stack import require; require('mmdet', 'mmpretrain')")
     assert done.stderr.splitlines()[-1] == (
-        f'ImportError: cpvt_mm needs mmpretrain, which does not import ({reason}): pip install mmpretrain, and the '
-        'torchvision that goes with your torch (README, section Classification).')
+        f'ImportError: cpvt_mm needs mmpretrain, which does not import ({reason}): {INSTALL_MMPRETRAIN}.')
+
+
+def test_the_error_of_mmpretrain_names_the_transformers_that_it_works_with(monkeypatch: pytest.MonkeyPatch) -> None:
+
+    def fail(name: str) -> None:
+        raise TypeError('NoneType takes no arguments')  # what transformers 5 makes of mmpretrain
+
+    monkeypatch.setattr('importlib.import_module', fail)
+    with pytest.raises(ImportError, match=r'\(NoneType takes no arguments\): .*version 4\.49, not 4\.57 or 5'):
+        require('mmpretrain')
 
 
 @pytest.mark.parametrize('error', [

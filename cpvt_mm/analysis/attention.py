@@ -130,7 +130,7 @@ def average(backbone: CPVT | PyramidCPVT, images: Iterable[Tensor], names: Seque
 
 
 def parse_query(words: Sequence[str], backbone: CPVT | PyramidCPVT, height: int, width: int) -> Query:
-    """Reads 'cls', or x and y of a pixel of an image of `height` x `width`.
+    """Reads 'cls', or x and y of a pixel of an input of `height` x `width`.
 
     Raises:
         UserError: If it is neither, or the backbone has no class token.
@@ -143,6 +143,6 @@ def parse_query(words: Sequence[str], backbone: CPVT | PyramidCPVT, height: int,
         raise UserError(f'--query is {" ".join(words)!r}, but must be two whole numbers, X Y, or cls.')
     x, y = map(int, words)
     if x >= width or y >= height:
-        raise UserError(f'--query {x} {y} is outside of the image of {width} x {height} pixels: take X from 0 to '
-                        f'{width - 1} and Y from 0 to {height - 1}.')
+        raise UserError(f'--query {x} {y} is outside of the resized image of {height} x {width} pixels (height x '
+                        f'width): take X from 0 to {width - 1} and Y from 0 to {height - 1}.')
     return x, y

@@ -12,7 +12,7 @@ from torch import Tensor
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.loading import normalization
 
-IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.webp')
+IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.webp', '.tif', '.tiff')
 
 
 def read_image(path: str | Path, size: tuple[int, int] | None = None) -> np.ndarray:

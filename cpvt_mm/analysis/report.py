@@ -24,7 +24,7 @@ def collect(rows: Sequence[Row], series: str, metric: str) -> dict[str, dict[int
 
 def to_markdown(rows: Sequence[Row], series: str, metric: str, digits: int = 1) -> str:
     """Tabulates `metric`: a line for each value of column `series`, a column for each size; mean and half range."""
-    sizes = list(dict.fromkeys(row['size'] for row in rows))
+    sizes = sorted({row['size'] for row in rows}, key=side)
 
     def cell(mean: float, half: float | None) -> str:
         return f'{mean:.{digits}f}' + ('' if half is None else f' ± {half:.{digits}f}')
@@ -64,16 +64,16 @@ def plot(rows: Sequence[Row], series: str, metric: str, title: str) -> Figure:
     """
     figure = Figure(figsize=(8, 5), layout='constrained')
     axes = figure.subplots()
-    sizes = sorted({row['size'] for row in rows}, key=_side)
+    sizes = sorted({row['size'] for row in rows}, key=side)
     collected = collect(rows, series, metric)
     for i, (name, by_size) in enumerate(collected.items()):
         shift = 1 + 0.006 * (i - (len(collected) - 1) / 2)  # so that bars do not hide each other
-        x = sorted(by_size, key=_side)
+        x = sorted(by_size, key=side)
         means, halves = zip(*(by_size[size] for size in x), strict=True)
-        axes.errorbar([_side(size) * shift for size in x], means, yerr=[half or 0 for half in halves], label=name,
+        axes.errorbar([side(size) * shift for size in x], means, yerr=[half or 0 for half in halves], label=name,
                       capsize=3, marker='os^Dv<>P*X'[i % 10], linestyle='-' if i < 10 else '--')
     axes.set(xscale='log', xlabel='test size (pixels a side)', ylabel=metric, title=title)
-    axes.set_xticks(list(map(_side, sizes)), labels=list(map(str, sizes)),
+    axes.set_xticks(list(map(side, sizes)), labels=list(map(str, sizes)),
                     rotation=45 if any('x' in str(size) for size in sizes) else 0)
     axes.minorticks_off()
     axes.grid(alpha=0.3)
@@ -81,7 +81,7 @@ def plot(rows: Sequence[Row], series: str, metric: str, title: str) -> Figure:
     return figure
 
 
-def _side(size: int | str) -> float:
+def side(size: int | str) -> float:
     """The side of a square with as many pixels."""
-    sides = [int(side) for side in str(size).split('x')]
+    sides = [int(one) for one in str(size).split('x')]
     return math.prod(sides) ** (1 / len(sides))

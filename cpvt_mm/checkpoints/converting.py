@@ -11,6 +11,7 @@ from .detecting import FORMATS, Detected, detect_format
 from .formats import Format
 from .reading import is_safetensors, read_weights
 
+SUFFIXES = ('.pth', '.pt', '.safetensors')
 TARGETS = tuple(dict.fromkeys(name for fmt in FORMATS for name in fmt.names))
 
 
@@ -46,13 +47,16 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm') -> Conve
 
     Args:
         source: The file to read.
-        target: The file to write: a .safetensors, which holds no `meta`, or else a file of torch.save, which holds the
-            weights under `state_dict`.
+        target: The file to write: a .safetensors, which holds no `meta`, or else a .pth or .pt of torch.save, which
+            holds the weights under `state_dict`.
         to: One of TARGETS. Defaults to 'cpvt_mm'.
 
     Raises:
-        UserError: If the source cannot be read or converted, or the target is there already or has no folder.
+        UserError: If the source cannot be read or converted, or the target has another suffix than SUFFIXES, is there
+            already or has no folder.
     """
+    if target.suffix not in SUFFIXES:
+        raise UserError(f'{target} is no name of a checkpoint: end it in .pth or .safetensors.')
     check_free(target)
     weights = read_weights(source)
     found = detect_format(weights.tensors, source)

@@ -4,6 +4,7 @@ require('mmcv')
 
 from .checking import SHAPES, TOLERANCE, Difference, check, compare  # noqa: E402
 from .exporting import exported  # noqa: E402
-from .parts import PARTS, describe, load_part  # noqa: E402
+from .parts import PARTS, describe, describe_classes, load_part  # noqa: E402
 
-__all__ = ['PARTS', 'SHAPES', 'TOLERANCE', 'Difference', 'check', 'compare', 'describe', 'exported', 'load_part']
+__all__ = ['PARTS', 'SHAPES', 'TOLERANCE', 'Difference', 'check', 'compare', 'describe', 'describe_classes', 'exported',
+           'load_part']

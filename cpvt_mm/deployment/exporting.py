@@ -1,4 +1,5 @@
 """Exporting a model to a file that runs without this package, at any size."""
+import inspect
 import logging
 import re
 import warnings
@@ -13,12 +14,13 @@ from torch.export import ExportedProgram
 
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.files import check_free, whole_file
-from cpvt_mm.models.position_encodings import PositionEncodings
 
 from . import onnx_file, pt2_file
 from .checking import Run
 from .parts import in_channels
 
+# A line of Python's in a traceback: file, line, function and code.
+FRAME = re.compile(r'^ *File "(.+?)", line (\d+), in (\S+)\n +(.+)$', re.MULTILINE)
 FORMATS = {'.pt2': pt2_file, '.onnx': onnx_file}
 
 
@@ -76,18 +78,34 @@ def _reasons(model: nn.Module, suffix: str) -> Iterator[None]:
     except OSError:  # of writing, a full disk
         raise
     except Exception as error:  # what a compiler raises is beyond counting
-        encodings = {type(encoding).__name__: None for module in model.modules()
-                     if isinstance(module, PositionEncodings) for encoding in module}
-        raise UserError(f'the {type(model).__name__} with position_encoding {", ".join(encodings) or None} cannot be '
-                        f'exported to {suffix} with free sizes, because of {_reason(error)}: replace the encoding or '
-                        'head where that is, or make it work for any size.') from error
+        raise UserError(f'the {type(model).__name__} cannot be exported to {suffix} with free sizes, because of '
+                        f'{_reason(error, model)}: replace that part, or make it work for any size.') from error
     finally:
         logging.disable(disabled)
 
 
-def _reason(error: BaseException) -> str:
-    """Returns the line of code that asks for a size, where torch tells it; else the first line of the first error."""
+def _reason(error: BaseException, model: nn.Module) -> str:
+    """Returns the line of code that cannot be exported and the module of `model` that it is in, where torch tells.
+
+    Else the first line of the first error.
+    """
     while error.__cause__:
         error = error.__cause__
-    line = re.search(r'^Caused by: (.+?):? +# \S*?([\w.]+:\d+ in \w+)', str(error), re.MULTILINE)
-    return f"'{line[1]}' ({line[2]})" if line else first_line(error)
+    explained, _, stack = str(error).partition('from user code:')
+    frames = FRAME.findall(stack)
+    if not frames:
+        return first_line(error)
+    owner = next(filter(None, (_owner(model, *frame[:3]) for frame in reversed(frames))), model)
+    path, line, function, code = frames[-1]
+    reason = re.search(r'Explanation: (.+)', explained)
+    return (f"'{code}' in its {type(owner).__name__} ({Path(path).name}:{line} in {function}"
+            f'{f"; {reason[1]}" if reason else ""})')
+
+
+def _owner(model: nn.Module, path: str, line: str, function: str) -> nn.Module | None:
+    """Finds the module of `model` whose method `function` has the line."""
+    for module in model.modules():
+        code = getattr(inspect.unwrap(getattr(type(module), function, _owner)), '__code__', None)
+        if code and code.co_filename == path and any(number == int(line) for *_, number in code.co_lines()):
+            return module
+    return None

@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmengine.config import Config
+from mmengine.registry import DefaultScope
 from torch import Tensor, nn
 
-from cpvt_mm.checkpoints.reading import load_weights
+from cpvt_mm.checkpoints.reading import load_weights, read_checkpoint
+from cpvt_mm.datasets.checking.layouts import build_unread
 from cpvt_mm.errors import UserError
 from cpvt_mm.loading import build, load_backbone, normalization
 from cpvt_mm.models.layers import PatchEmbed
@@ -75,3 +77,16 @@ def describe(cfg: Config) -> dict[str, str]:
         channels='RGB' if is_rgb else 'BGR',
         mean=json.dumps(mean),
         std=json.dumps(std))
+
+
+def describe_classes(cfg: Config, checkpoint: str | Path | None = None) -> dict[str, str]:
+    """Describes the channels of a segmentor's logits: `classes` and `palette`, JSON lists of names and RGB values.
+
+    They are those that training wrote into the checkpoint, or else those of the config's test data, which is not read.
+    What neither states is left out.
+    """
+    meta = (read_checkpoint(checkpoint).get('meta') or {}).get('dataset_meta') if checkpoint else None
+    if not meta and cfg.get('test_dataloader'):
+        with DefaultScope.overwrite_default_scope(cfg.default_scope):
+            meta = build_unread(cfg.test_dataloader.dataset).metainfo
+    return {key: json.dumps(meta[key]) for key in ('classes', 'palette') if meta and meta.get(key)}

@@ -1,7 +1,9 @@
 """Painting predictions on images, with the inferencers of mmdet and mmseg."""
 import importlib
+from contextlib import nullcontext
 from pathlib import Path
 
+import mmcv
 import numpy as np
 import torch
 from mmengine.config import Config
@@ -11,6 +13,8 @@ from mmengine.registry import MODELS, DefaultScope
 
 from cpvt_mm.checkpoints.reading import check_fits, read_tensors_only
 from cpvt_mm.errors import UserError, first_line
+
+from .drawing import are_legible, size_to_image, without_texts
 
 INFERENCERS = {'mmdet': 'DetInferencer', 'mmseg': 'MMSegInferencer'}
 
@@ -46,7 +50,23 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
     return inferencer
 
 
-def paint(inferencer: BaseInferencer, path: str | Path) -> np.ndarray:
-    """Paints the prediction on an image file: `(H, W, 3)` RGB, uint8."""
-    painted = inferencer(str(path), return_vis=True)['visualization']
+def paint(inferencer: BaseInferencer, path: str | Path, labels: bool = True, score_thr: float = 0.3) -> np.ndarray:
+    """Paints the prediction on an image file.
+
+    Args:
+        inferencer: See `build_inferencer`.
+        path: The image.
+        labels: Whether names and scores are written, on images where they can be read. Defaults to True.
+        score_thr: A detector's boxes and masks with this score or less are left out. Defaults to 0.3, as in mmdet.
+
+    Returns:
+        `(H, W, 3)` RGB, uint8.
+    """
+    image, visualizer = mmcv.imread(path), inferencer.visualizer
+    if 'with_labels' in inferencer.visualize_kwargs:  # mmseg
+        painted = inferencer(str(path), return_vis=True, with_labels=labels and are_legible(image))['visualization']
+    else:
+        size_to_image(visualizer, image)
+        with nullcontext() if labels else without_texts(visualizer):
+            painted = inferencer(str(path), return_vis=True, pred_score_thr=score_thr)['visualization']
     return painted[0] if isinstance(painted, list) else painted  # mmseg takes a single image out of its list

@@ -8,6 +8,8 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
 
+from .drawing import are_legible, size_to_image
+
 
 class PaintPredictions(Hook):
     """Paints every test image with the library's visualizer: the ground truth on the left, the prediction right.
@@ -34,5 +36,8 @@ class PaintPredictions(Hook):
             visualizer, file = runner.visualizer, str(self.folder / f'{name}.png')
             if hasattr(visualizer, 'visualize_cls'):
                 visualizer.visualize_cls(image, sample, name=name, out_file=file)
+            elif runner.cfg.default_scope == 'mmseg':
+                visualizer.add_datasample(name, image, sample, out_file=file, with_labels=are_legible(image))
             else:
+                size_to_image(visualizer, image)
                 visualizer.add_datasample(name, image, sample, out_file=file)

@@ -126,7 +126,8 @@ def test_queries_are_pixels_or_the_class_token() -> None:
 
 
 @pytest.mark.parametrize(('words', 'message'), [
-    (['50', '0'], '--query 50 0 is outside of the image of 50 x 70 pixels: take X from 0 to 49 and Y from 0 to 69'),
+    (['50', '0'], r'--query 50 0 is outside of the resized image of 70 x 50 pixels \(height x width\): take X from 0 '
+     'to 49 and Y from 0 to 69'),
     (['0', '70'], '--query 0 70 is outside'),
     (['-1', '0'], "--query is '-1 0', but must be two whole numbers, X Y, or cls"),
     (['3'], "--query is '3', but must be two whole numbers"),

@@ -61,9 +61,9 @@ def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
 def test_a_folder_gives_its_images_by_name(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r'has no image \(\.jpg, \.jpeg, \.png'):
         list_images(tmp_path)
-    for name in ('b.jpg', 'a.PNG', 'c.txt'):
+    for name in ('b.jpg', 'a.PNG', 'c.txt', 'd.TIF', 'e.tiff'):
         (tmp_path / name).touch()
-    assert [path.name for path in list_images(tmp_path)] == ['a.PNG', 'b.jpg']
+    assert [path.name for path in list_images(tmp_path)] == ['a.PNG', 'b.jpg', 'd.TIF', 'e.tiff']
     with pytest.raises(UserError, match=r'folder .* does not exist'):
         list_images(tmp_path / 'no')
 

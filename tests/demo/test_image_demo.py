@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -54,6 +55,20 @@ def test_colours_are_those_of_the_image(run: Callable[..., str], images: Path, t
     assert np.array_equal(read(tmp_path / 'out/a.png.png'), read(images / 'a.png'))
 
 
+def test_labels_and_threshold_reach_the_painter(run: Callable[..., str], images: Path, tmp_path: Path,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def paint(inferencer: object, path: Path, labels: bool, score_thr: float) -> np.ndarray:
+        calls.append((labels, score_thr))
+        return np.zeros((8, 8, 3), np.uint8)
+
+    monkeypatch.setattr('cpvt_mm.engine.inferencing.paint', paint)
+    assert run('mmdet', images / 'a.png') == run('mmdet', images / 'a.png', '--no-labels', '--score-thr', 0) == ''
+    assert calls == [(True, 0.3), (False, 0)]
+    assert run('mmseg', images, '--score-thr', 0.5).startswith('error: --score-thr is for detectors, but config')
+
+
 def test_names_unreadable_images_and_paints_the_others(run: Callable[..., str], images: Path, tmp_path: Path,
                                                        capsys: pytest.CaptureFixture) -> None:
     (images / 'a.jpeg').write_bytes(b'')
@@ -63,6 +78,16 @@ def test_names_unreadable_images_and_paints_the_others(run: Callable[..., str], 
     out = capsys.readouterr().out.replace('\n', '')
     assert f'image {images}/a.jpeg cannot be read'.replace('\n', '') in out and '3 of 5 images painted' in out
     assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == ['a.jpg.png', 'a.png.png', 'b.JPG.png']
+
+
+def test_warns_once_of_images_that_lose_bits(run: Callable[..., str], images: Path, capsys: pytest.CaptureFixture
+                                             ) -> None:
+    for name in ('c.png', 'd.TIF'):
+        cv2.imwrite(str(images / name), np.full((32, 32), 4080, np.uint16))
+    assert run('mmseg', images) == ''
+    out = capsys.readouterr().out.replace('\n', '')
+    assert out.count('warning: ') == out.count('has 16 bits a channel, but is read as 8 bits') == 1
+    assert f'{images}/c.png has 16 bits' in out and '5 of 5 images painted' in out
 
 
 def test_the_checkpoint_of_another_model_is_refused(run_tool: Callable[..., str], images: Path, tmp_path: Path,

@@ -5,7 +5,8 @@ from pathlib import Path
 import onnx
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.export import Dim
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.deployment import exported
@@ -79,6 +80,14 @@ def test_a_file_of_torch_needs_no_example_and_keeps_the_description(small: CPVT,
     torch.testing.assert_close(program.module()(image), small(image), atol=1e-5, rtol=1e-5)
 
 
+def test_dynamic_sizes_work_with_torch_alone(small: CPVT) -> None:
+    """As docs/deployment.md tells."""
+    sizes = {0: Dim.DYNAMIC, 2: Dim.DYNAMIC, 3: Dim.DYNAMIC}
+    program = torch.export.export(small, (torch.zeros(2, 3, 64, 96),), dynamic_shapes=(sizes,))
+    image = torch.randn(1, 3, 70, 33)
+    torch.testing.assert_close(program.module()(image), small(image), atol=1e-5, rtol=1e-5)
+
+
 class Branching(PositionEncoding):
     """Treats large images otherwise."""
 
@@ -92,10 +101,32 @@ def test_an_encoding_that_asks_for_the_size_is_named(suffix: str, small: CPVT, t
     small.position_encoding = PositionEncodings([Branching(stage)])
     with pytest.raises(UserError) as error, exported(small, tmp_path / f'a{suffix}', {}):
         pass
-    words = ('CPVT', 'Branching', suffix, 'return x + 1 if x.shape[1] > 20 else x', 'test_exporting.py')
+    words = ('the CPVT cannot', suffix, "'return x + 1 if x.shape[1] > 20 else x' in its Branching (test_exporting.py:",
+             'in at_entry)')
     assert all(word in str(error.value) for word in words)
     assert '\n' not in str(error.value)
     assert not any(tmp_path.iterdir())
+
+
+class Deforming(nn.Module):
+    """Does what the pixel decoder of Mask2Former does, in a function beside it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + shape_of(x).sum()
+
+
+def shape_of(x: Tensor) -> Tensor:
+    return torch._shape_as_tensor(x)[2:].to(x.device)
+
+
+def test_a_part_that_torch_cannot_export_is_named(small: CPVT, tmp_path: Path) -> None:
+    small.patch_embed = nn.Sequential(small.patch_embed, Deforming())
+    with pytest.raises(UserError) as error, exported(small, tmp_path / 'a.onnx', {}):
+        pass
+    words = ("because of 'return torch._shape_as_tensor(x)[2:].to(x.device)' in its Deforming (test_exporting.py:",
+             'in shape_of; Dynamo does not know how to trace method `to`', ': replace that part')
+    assert all(word in str(error.value) for word in words)
+    assert 'PEG' not in str(error.value) and '\n' not in str(error.value)
 
 
 @pytest.mark.parametrize('suffix', ['.pt2', pytest.param('.onnx', marks=pytest.mark.slow)])

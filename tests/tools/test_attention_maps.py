@@ -37,6 +37,17 @@ def test_a_figure_for_each_query(run_tool: Run, image: Path, tmp_path: Path, cap
     assert panels(files[0]) == panels(files[1])
 
 
+@pytest.mark.parametrize('source', ['--image', '--average'])
+def test_titles_say_height_x_width_of_the_input(source: str, run_tool: Run, image: Path, tmp_path: Path,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    titles = []
+    monkeypatch.setattr('cpvt_mm.files.write_figure', lambda path, figure: titles.append(figure.get_suptitle()))
+    path = image if source == '--image' else image.parent
+    assert run_tool(TOOL, UPERNET, source, path, '--size', 64, 96, '--out-dir', tmp_path) == ''
+    assert len(titles) == 1 and '64 x 96 pixels (height x width)' in titles[0]
+    assert source == '--average' or 'pixel x=48, y=32' in titles[0]
+
+
 def test_heads_are_drawn_beside_their_mean(run_tool: Run, image: Path, tmp_path: Path) -> None:
     widths, heights = [], []
     for heads in ([], ['--heads']):
@@ -81,7 +92,7 @@ def test_with_a_checkpoint_the_weights_are_not_random(run_tool: Run, image: Path
 
 @pytest.mark.parametrize(('arguments', 'message'), [
     (['--image', 'IMAGE', '--blocks', '2.7'], 'there is no block 2.7: the backbone has 0.0, 0.1, 1.0, 1.1, 2.0, '),
-    (['--image', 'IMAGE', '--query', 64, 0], '--query 64 0 is outside of the image of 64 x 64 pixels'),
+    (['--image', 'IMAGE', '--query', 64, 0], '--query 64 0 is outside of the resized image of 64 x 64 pixels'),
     (['--image', 'no.jpg'], 'image no.jpg cannot be read'),
     (['--image', 'IMAGE', '--size', 0, 64], '--size is 0, but must be at least 1'),
     (['--average', 'no'], 'folder no does not exist'),

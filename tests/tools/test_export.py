@@ -1,5 +1,5 @@
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -55,13 +55,20 @@ def test_a_wrong_size_is_shown_and_nothing_written(run_tool: Callable[..., str],
 
     torch.manual_seed(0)  # as the tool has it
     model = load_part(load_config(config), 'segmentor')
-    monkeypatch.setattr(onnx_file, 'write', lambda path, *args: path.write_text('half'))
+
+    def write(path: Path, program: object, description: Mapping[str, str]) -> None:
+        path.write_text('half')
+        descriptions.append(description)
+
+    descriptions: list[Mapping[str, str]] = []
+    monkeypatch.setattr(onnx_file, 'write', write)
     monkeypatch.setattr(onnx_file, 'load', lambda path: run)
     monkeypatch.setattr('cpvt_mm.deployment.exporting.export_program', lambda model: None)
     error = run_tool(TOOL, config, tmp_path / 'a.onnx', '--part', 'segmentor')
     assert error == ('error: the exported model is off by 5.0e-01 on 1 x 200 x 333, and too far at 1 of 10 sizes: '
                      'nothing is written.')
     assert '| 1 | 200 x 333 | 5.0e-01 |' in capsys.readouterr().out
+    assert descriptions[0]['channels'] == 'RGB' and json.loads(descriptions[0]['classes'])[1] == 'sun'
     assert list(tmp_path.iterdir()) == [config]
 
 

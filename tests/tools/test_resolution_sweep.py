@@ -108,9 +108,19 @@ def test_goes_on_from_what_is_there(run: Callable[..., str], tested: list, tmp_p
     assert run('mmseg', '--sizes', 32, 64) == ''
     assert tested == [(32, 32), (64, 64)]
     assert run('mmseg', '--sizes', 96, 32, 64, '64x128') == ''
-    assert tested[2:] == [(96, 96), (64, 128)]
+    assert tested[2:] == [(64, 128), (96, 96)]
     assert [(row['size'], float(row['mIoU'])) for row in read_results(tmp_path)] == [
-        ('96', 96), ('32', 32), ('64', 64), ('64x128', 64)]
+        ('32', 32), ('64', 64), ('64x128', 64), ('96', 96)]
+
+
+def test_the_table_has_all_results_of_the_folder(run: Callable[..., str], tested: list, tmp_path: Path) -> None:
+    assert run('mmseg', '--sizes', 64, 96) == ''
+    assert run('mmseg', '--sizes', 80, '--mode', 'whole', 'slide', *SLIDE) == ''
+    assert len(tested) == 4
+    assert (tmp_path / 'results.md').read_text().splitlines() == [
+        '| metric | 64 px | 80 px | 96 px |', '|---|---|---|---|', '| mIoU, whole | 64.0 | 80.0 | 96.0 |',
+        '| mIoU, slide 32x48 by 16x48 |  | 80.0 |  |']
+    assert [row['size'] for row in read_results(tmp_path)] == ['64', '80', '96', '80']
 
 
 def test_keeps_what_is_done_when_it_is_interrupted(run: Callable[..., str], tested: list, tmp_path: Path,
@@ -160,8 +170,15 @@ def test_refuses_the_folder_of_another_config_or_checkpoint(
 def test_shows_the_metrics_that_are_asked_for(run: Callable[..., str], tested: list, tmp_path: Path) -> None:
     assert run('mmseg', '--sizes', 32, '--metrics', 'aAcc', 'mIoU') == ''
     assert (tmp_path / 'results.md').read_text().splitlines()[2:] == ['| aAcc, whole | 1.0 |', '| mIoU, whole | 32.0 |']
-    assert run('mmseg', '--sizes', 32, '--metrics', 'AP').startswith("error: 'AP' is not a metric of")
-    assert tested == [(32, 32)]
+
+
+@pytest.mark.parametrize('before', [[], [(64, 64)]], ids=['at the first result', 'before any test'])
+def test_a_misspelt_metric_is_noticed_early(before: list, run: Callable[..., str], tested: list) -> None:
+    if before:
+        assert run('mmseg', '--sizes', 64) == ''
+    error = run('mmseg', '--sizes', 96, 32, '--metrics', 'miou')
+    assert error == f"error: 'miou' is not a metric of {UPERNET}; there are mIoU, aAcc."
+    assert tested == (before or [(32, 32)])  # the quickest
 
 
 @pytest.mark.parametrize('scope, args, words', [

@@ -32,7 +32,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--checkpoint', help="weights of the config's model (default: random weights)")
     add_cfg_options(parser)
     parser.add_argument('--query', nargs='+', action='append', metavar='X Y', default=[],
-                        help='pixel of the image, or cls for the class token; may be repeated (default: the centre)')
+                        help='column and row, from 0, of a pixel of the image as --size resizes it, not of the file; '
+                        'or cls for the class token; may be repeated (default: the centre)')
     parser.add_argument('--blocks', nargs='+', metavar='NAME',
                         help='numbers of blocks of CPVT, STAGE.BLOCK of PyramidCPVT, from 0 (default: the second of '
                         'each stage)')
@@ -70,10 +71,11 @@ def draw_queries(args: argparse.Namespace, cfg: Config, backbone: CPVT | Pyramid
     found = collect(backbone, to_input(image, cfg), blocks)
     figures = {}
     for query in queries:
-        of = 'the class token' if query == 'cls' else f'pixel {query[0]}, {query[1]}'
+        of = 'the class token' if query == 'cls' else f'pixel x={query[0]}, y={query[1]}'
         name = 'cls' if query == 'cls' else f'{query[0]}_{query[1]}'
         figures[f'{args.image.stem}_{name}'] = overlay_figure(
-            image, overlays_of(found, query, args.heads), None if query == 'cls' else query, f'Attention of {of}')
+            image, overlays_of(found, query, args.heads), None if query == 'cls' else query,
+            f'Attention of {of}\ninput of {height} x {width} pixels (height x width)')
     return figures
 
 
@@ -83,7 +85,7 @@ def draw_average(args: argparse.Namespace, cfg: Config, backbone: CPVT | Pyramid
     height, width = args.size or (224, 224)
     paths = list_images(args.average)
     images = (to_input(read_image(path, (height, width)), cfg) for path in track(paths, 'Averaging'))
-    title = f'Attention, mean of heads and of {len(paths)} images of {width} x {height} pixels'
+    title = f'Attention, mean of heads and of {len(paths)} images of {height} x {width} pixels (height x width)'
     return {f'{args.average.name}_average': grid_figure(average(backbone, images, blocks), title)}
 
 

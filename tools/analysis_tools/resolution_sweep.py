@@ -1,14 +1,14 @@
 """Tests one checkpoint of a detector or segmentor at several image sizes.
 
-Writes results.csv, results.md and results.png, of all that it is asked for, to the work dir. Goes on from what is there
-when it is run again, or asked for more.
+Writes results.csv, results.md and results.png to the work dir. When it is run again with other sizes or modes, it adds
+them to those that are there.
 """
 import argparse
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 
-from cpvt_mm.analysis.report import write_report
+from cpvt_mm.analysis.report import side, write_report
 from cpvt_mm.analysis.sizes import parse_size, set_test_size
 from cpvt_mm.analysis.sweep import Sweep, curves
 from cpvt_mm.analysis.windows import Windows, resolve_mode
@@ -43,13 +43,24 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def report(sweep: Sweep, rows: Sequence[Row], names: Sequence[str] | None) -> str:
-    """Writes the results of the tests that are done, and returns them as a table."""
-    found = [name for name in rows[0] if name not in ('mode', 'size')]
-    metrics = names or [name for name in METRICS if name in found] or found
-    for name in metrics:
+def choose_metrics(sweep: Sweep, row: Row, names: Sequence[str] | None) -> list[str]:
+    """The metrics of a result that are asked for, or else those of METRICS, or else all.
+
+    Raises:
+        UserError: If there is no such metric.
+    """
+    found = [name for name in row if name not in ('mode', 'size')]
+    for name in names or ():
         if name not in found:
             raise UserError(f'{name!r} is not a metric of {sweep.config}; there are {", ".join(found)}.')
+    return list(names or [name for name in METRICS if name in found] or found)
+
+
+def report(sweep: Sweep, results: Collection[Row], names: Sequence[str] | None) -> str:
+    """Writes all results in the folder, mode by mode and from small to large, and returns them as a table."""
+    modes = list(dict.fromkeys(row.get('mode') for row in results))
+    rows = sorted(results, key=lambda row: (modes.index(row.get('mode')), side(row['size'])))
+    metrics = choose_metrics(sweep, rows[0], names)
     value = metrics[0] if len(metrics) == 1 else 'value'
     lines = curves(rows, metrics, value)
     # Shares need more digits than percents.
@@ -69,12 +80,15 @@ def main() -> None:
     if (args.crop_size or args.stride) and not any(isinstance(mode, Windows) for mode in modes):
         raise UserError('--crop-size and --stride are of sliding windows, but nothing slides: add --mode slide.')
     tests = {f'{size} px, {mode}' if mode else f'{size} px': partial(sweep.test, size, mode)
-             for mode in modes for size in args.sizes}
+             # The quickest first, because only a result tells which metrics there are.
+             for mode in modes for size in sorted(args.sizes, key=lambda size: side(str(size)))}
     results = sweep.results()
+    for row in results.values():
+        choose_metrics(sweep, row, args.metrics)
     for name, row in run_all('Testing', {name: test for name, test in tests.items() if name not in results}):
         results.put(name, row)
-        report(sweep, [results[name] for name in tests if name in results], args.metrics)
-    print(report(sweep, [results[name] for name in tests], args.metrics))
+        report(sweep, results.values(), args.metrics)
+    print(report(sweep, results.values(), args.metrics))
     print(f'Also in {folder}: results.csv, results.md, results.png')
 
 

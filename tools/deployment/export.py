@@ -3,7 +3,7 @@
 OUT.pt2 is for torch.export.load, OUT.onnx for onnxruntime and others. The exported model takes batches of images as the
 config's data preprocessor leaves them, float32, (batch, 3, height, width): normalized with its mean and std, and RGB
 where it says bgr_to_rgb; the file holds these values. It gives the maps of the backbone, or a segmentor's logits at
-every pixel.
+every pixel; a segmentor's file also holds the names and colours of the classes.
 """
 import argparse
 from pathlib import Path
@@ -12,7 +12,7 @@ import torch
 from rich.progress import track
 
 from cpvt_mm.cli import add_cfg_options
-from cpvt_mm.deployment import PARTS, SHAPES, check, compare, describe, exported, load_part
+from cpvt_mm.deployment import PARTS, SHAPES, check, compare, describe, describe_classes, exported, load_part
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import exit_on_error
 from cpvt_mm.tables import markdown_table
@@ -35,7 +35,10 @@ def main() -> None:
     cfg = load_config(args.config, args.cfg_options)
     torch.manual_seed(0)
     model = load_part(cfg, args.part, args.checkpoint)
-    with exported(model, args.out, describe(cfg)) as run:
+    description = describe(cfg)
+    if args.part == 'segmentor':
+        description |= describe_classes(cfg, args.checkpoint)
+    with exported(model, args.out, description) as run:
         differences = list(track(compare(model, run), 'Comparing', total=len(SHAPES)))
         rows = [[str(d.shape[0]), f'{d.shape[1]} x {d.shape[2]}', f'{d.largest:.1e}', f'{d.scale:.2g}']
                 for d in differences]

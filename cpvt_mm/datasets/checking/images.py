@@ -1,4 +1,5 @@
 """Checks of image files."""
+import re
 from io import BytesIO
 from typing import Any
 
@@ -10,11 +11,14 @@ from cpvt_mm.errors import first_line
 from .findings import Finding, Kind
 
 EXIF_ORIENTATION = 0x0112
+LOSES_BITS = ('has 16 bits a channel, but is read as 8 bits (value // 256): convert it to 8 bits, with the range of '
+              'values that you need')
 
 
 def decode(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) -> Image.Image | Finding:
     """Decodes an image to its last pixel; a finding of `kind`, if it is missing or not whole.
 
+    An image of 16 bits a channel is a finding, too, because loaders drop the lower bits; a label map is not.
     Pillow detects a truncated file. Corruption in the middle of a JPEG cannot be detected.
     """
     try:
@@ -22,6 +26,7 @@ def decode(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) ->
         if not content:
             return Finding(kind, path, 'is empty (0 bytes)')
         image = Image.open(BytesIO(content))
+        loses_bits = kind is Kind.IMAGE and has_16_bits(image)
         image.load()
     except FileNotFoundError:
         return Finding(kind, path, 'does not exist')
@@ -29,7 +34,17 @@ def decode(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) ->
         return Finding(kind, path, 'is no image that Pillow knows')
     except Exception as error:  # each format has errors of its own
         return Finding(kind, path, f'cannot be read: {first_line(error)}')
-    return image
+    return Finding(kind, path, LOSES_BITS) if loses_bits else image
+
+
+def has_16_bits(image: Image.Image) -> bool:
+    """Whether an image has 16 bits a channel, which mmcv's loader reads as 8.
+
+    Args:
+        image: As `Image.open` returns it: once pixels are loaded, Pillow no longer tells.
+    """
+    # Pillow's name for the pixels in the file, such as 'I;16', 'RGB;16B' or 'RGB;16L'; 'BGR;16' has 5 bits a channel.
+    return any(re.search(r'I;16|;16[BLN]', str(tile[-1])) for tile in getattr(image, 'tile', ()))
 
 
 def size_as_loaded(image: Image.Image) -> tuple[int, int]:

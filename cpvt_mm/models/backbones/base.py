@@ -1,7 +1,12 @@
 """The part that both backbones share: common arguments, how `init_cfg` is read, the layer of each parameter."""
+import logging
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from mmengine.logging import MMLogger, print_log
 from mmengine.model import PretrainedInit
 
 from cpvt_mm.checkpoints.loading import load_pretrained
@@ -34,6 +39,8 @@ class Backbone(ExactPadding):
         self.in_channels = in_channels
         self.img_size = check_img_size(img_size)
         self.with_cp = with_cp
+        for cfg in self._split_init_cfg()[0]:
+            _warn_if_missing(cfg.get('checkpoint'))
 
     @property
     @abstractmethod
@@ -47,19 +54,21 @@ class Backbone(ExactPadding):
     def init_weights(self) -> None:
         """Initialises as mmengine does, except that `load_pretrained` reads checkpoints, last.
 
+        What mmengine notes of each parameter goes to the log's file, where there is one, and nowhere else.
+
         Raises:
             UserError: If the checkpoint does not fill the backbone, or `init_cfg` has a key that `load_pretrained` does
                 not take.
         """
         if self.is_init:
-            super().init_weights()  # warns
+            with _only_warnings():
+                super().init_weights()  # warns
             return
         init_cfg = self.init_cfg
-        cfgs = [init_cfg] if isinstance(init_cfg, dict) else init_cfg or []
-        pretrained = [cfg for cfg in cfgs if _is_pretrained(cfg['type'])]
-        self.init_cfg = [cfg for cfg in cfgs if cfg not in pretrained]
+        pretrained, self.init_cfg = self._split_init_cfg()
         try:
-            super().init_weights()
+            with _only_warnings():
+                super().init_weights()
         finally:
             self.init_cfg = init_cfg
         for cfg in pretrained:
@@ -67,6 +76,12 @@ class Backbone(ExactPadding):
             if 'checkpoint' not in cfg:
                 raise UserError(f'init_cfg is {cfg}, but must name a checkpoint: a path or a URL.')
             load_pretrained(self, **{key: value for key, value in cfg.items() if key != 'type'})
+
+    def _split_init_cfg(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """The parts of `init_cfg` that read a checkpoint, and the others."""
+        cfgs = [self.init_cfg] if isinstance(self.init_cfg, dict) else self.init_cfg or []
+        pretrained = [cfg for cfg in cfgs if _is_pretrained(cfg['type'])]
+        return pretrained, [cfg for cfg in cfgs if cfg not in pretrained]
 
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
         """The layer of a parameter, for learning rates that differ by layer.
@@ -106,3 +121,22 @@ def block_of(position_encoding: PositionEncodings, name: str) -> int:
 def _is_pretrained(name: str | type) -> bool:
     """Whether it is mmengine's initialisation from a checkpoint: its class, or a name with or without a scope."""
     return name is PretrainedInit or str(name).rpartition('.')[2] in ('Pretrained', 'PretrainedInit')
+
+
+def _warn_if_missing(checkpoint: object) -> None:
+    """Warns of a path without a file. It is no error yet: a whole model's checkpoint may fill the backbone, too."""
+    if isinstance(checkpoint, str | Path) and '://' not in str(checkpoint) and not Path(checkpoint).is_file():
+        print_log(f'checkpoint {checkpoint} of init_cfg does not exist, so that init_weights() will fail: correct the '
+                  'path, unless all weights come from elsewhere.', 'current', logging.WARNING)
+
+
+@contextmanager
+def _only_warnings() -> Iterator[None]:
+    """Keeps mmengine's current logger from less. Where it has no file, mmengine logs four lines for each parameter."""
+    logger = MMLogger.get_current_instance()
+    level = logger.level
+    logger.setLevel(max(level, logging.WARNING))
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -167,7 +167,8 @@ class CPVT(Backbone):
         x = self.patch_embed(to_nhwc(x))
         grid = Grid(*x.shape[1:3])
         x = self.position_encoding.at_entry(x).flatten(1, 2)
-        extra = [t.expand(len(x), -1, -1) for t in (self.cls_token, self.dist_token) if t is not None]
+        # len(x) would fix the number of images in torch.export.
+        extra = [t.expand(x.shape[0], -1, -1) for t in (self.cls_token, self.dist_token) if t is not None]
         x = self.drop(torch.cat([*extra, x], dim=1))
         outs = []
         for index, block in enumerate(self.blocks):

@@ -1,11 +1,12 @@
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
 
 from cpvt_mm.datasets.checking.findings import Finding, Kind
-from cpvt_mm.datasets.checking.images import EXIF_ORIENTATION, check_image, decode
+from cpvt_mm.datasets.checking.images import EXIF_ORIENTATION, LOSES_BITS, check_image, decode, has_16_bits
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
 
@@ -60,3 +61,24 @@ def test_the_size_is_that_after_the_rotation_of_the_camera(tmp_path: Path) -> No
 def test_decoding_gives_the_pixels(tmp_path: Path) -> None:
     Image.fromarray(PIXELS).save(tmp_path / 'a.png')
     assert np.array_equal(decode(str(tmp_path / 'a.png'), Kind.IMAGE), PIXELS)
+
+
+GREY, DEEP = PIXELS[..., 0], np.uint16(16)  # values up to 4080, as of a 12-bit camera
+
+
+@pytest.mark.parametrize('name', ['a.png', 'a.tif'])
+@pytest.mark.parametrize('pixels', [GREY, PIXELS], ids=['grey', 'RGB'])
+def test_16_bits_are_found_in_images_but_allowed_in_label_maps(name: str, pixels: np.ndarray, tmp_path: Path) -> None:
+    path = str(tmp_path / name)
+    cv2.imwrite(path, pixels)
+    assert not has_16_bits(Image.open(path)) and check_image(path) == []
+    cv2.imwrite(path, pixels * DEEP)
+    assert cv2.imread(path).max() <= 16  # what is left of them
+    assert has_16_bits(Image.open(path)) and check_image(path) == [Finding(Kind.IMAGE, path, LOSES_BITS)]
+    assert not isinstance(decode(path, Kind.LABEL_MAP), Finding)
+
+
+def test_other_depths_are_not_of_16_bits(tmp_path: Path) -> None:
+    for mode in ('1', 'P', 'RGBA'):
+        Image.fromarray(PIXELS).convert(mode).save(tmp_path / 'a.png')
+        assert not has_16_bits(Image.open(tmp_path / 'a.png'))

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from mmengine.logging import MMLogger
 from mmengine.model import BaseModule, PretrainedInit
 from mmengine.registry import MODELS, DefaultScope
 from torch import nn
@@ -97,6 +98,24 @@ def test_what_cannot_be_read_is_named(init_cfg: dict, words: str) -> None:
     model = PyramidCPVT(NARROW, init_cfg=dict(type='Pretrained', **init_cfg))
     with pytest.raises(UserError, match=words):
         model.init_weights()
+
+
+def test_outside_of_a_runner_only_the_checkpoint_is_logged(log: list) -> None:
+    model = PyramidCPVT(NARROW, init_cfg=dict(type='Pretrained', checkpoint=str(OFFICIAL)))
+    before = MMLogger.get_current_instance().level
+    model.init_weights()
+    assert [(level, message[:10]) for level, message in log if level != 'DEBUG'] == [('INFO', 'checkpoint')]
+    assert MMLogger.get_current_instance().level == before
+    model.init_weights()  # mmengine's warnings are heard
+    assert log[-1][0] == 'WARNING' and 'more than once' in log[-1][1]
+
+
+@pytest.mark.parametrize('checkpoint, warnings', [('no.pth', 1), (str(OFFICIAL), 0), ('https://x.org/no.pth', 0)])
+def test_a_missing_file_is_told_when_the_backbone_is_built(checkpoint: str, warnings: int, log: list) -> None:
+    CPVT(NARROW_PLAIN, init_cfg=[dict(type='Pretrained', checkpoint=checkpoint), dict(type='Normal', layer='Linear')])
+    found = [message for level, message in log if level == 'WARNING']
+    assert len(found) == warnings
+    assert all(message.startswith('checkpoint no.pth of init_cfg does not exist') for message in found)
 
 
 ALL_KINDS = [dict(type='PEG', positions=(-1, 0, 1)), dict(type='PEG', positions=(-1, 0), target='qk'),
