@@ -1,8 +1,12 @@
 """Errors that a user can cause: one sentence, no traceback."""
+import difflib
 import functools
 import re
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+
+from torch import nn
 
 
 class UserError(Exception):
@@ -26,8 +30,34 @@ def sentence(error: UserError) -> str:
     return str(error).rpartition(f'\n{UserError.__module__}.{UserError.__qualname__}: ')[2].strip()
 
 
+def explain(error: BaseException, model: nn.Module | None = None) -> str:
+    """Says in which module of a model, or in which transform of a pipeline, an error was raised, and its first line.
+
+    Args:
+        error: An error that has been raised.
+        model: The model, whose modules are named as in its state dict. Defaults to None: by their class.
+    """
+    names = {id(module): name for name, module in model.named_modules()} if model else {}
+    places = [names.get(id(owner)) or type(owner).__name__ for owner in _owners(error)]
+    return f'{type(error).__name__}{f" in {places[-1]}" if places else ""}: {first_line(error)}'
+
+
+def _owners(error: BaseException) -> Iterator[object]:
+    """Yields the modules and transforms whose methods an error passed through, the innermost last."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        owner = frame.f_locals.get('self')
+        if isinstance(owner, nn.Module) or callable(getattr(owner, 'transform', None)):
+            yield owner
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Returns a clause with the nearest of the known names, to end a message with; '' if none is near."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f': did you mean {near[0]}' if near else ''
+
+
 def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
-    """Decorates a tool's `main`: errors that a user can cause end it with a sentence and status 1."""
+    """Decorates a tool's `main`: errors that a user can cause, and Ctrl-C, end it with a sentence and status 1."""
 
     @functools.wraps(main)
     def wrapped() -> None:
@@ -37,10 +67,12 @@ def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
             path = missing_file(error)
             what = f'{path} does not exist' if path else first_line(error)
             sys.exit(f'error: {what}: put the file there, or correct the path in the config or with --cfg-options '
-                     '(data_root, ann_file, data_prefix).')
+                     '(train_dataloader.dataset.data_root, and the same for val_ and test_dataloader).')
         except UserError as error:
             sys.exit(f'error: {sentence(error)}')
         except (FileExistsError, ImportError) as error:
             sys.exit(f'error: {error}')
+        except KeyboardInterrupt:
+            sys.exit('Interrupted.')
 
     return wrapped

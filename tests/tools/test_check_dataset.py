@@ -26,7 +26,9 @@ def check(run_tool: Callable[..., str], data: Path, tmp_path: Path) -> Check:
     """Runs the tool; returns what it exits with and the rows of its CSV file: split, severity, what, file, detail."""
 
     def run(config: Path, *options: str, out: str = 'out.csv') -> tuple[str, list[tuple[str, ...]]]:
-        status = run_tool(TOOL, config, '--out', tmp_path / out, '--cfg-options', *options, *(
+        metrics = [f'{split}_evaluator.ann_file={data}/instances_validation.json' for split in ('val', 'test')
+                   if config == MASK_RCNN]
+        status = run_tool(TOOL, config, '--out', tmp_path / out, '--cfg-options', *metrics, *options, *(
             f'{split}_dataloader.dataset.data_root={data}/' for split in ('train', 'val', 'test')))
         with open(tmp_path / out, newline='') as file:
             return status, [tuple(row) for row in csv.reader(file)][1:]
@@ -60,6 +62,7 @@ def test_all_faults_of_annotations_and_images_are_found_at_once(check: Check, da
         ('train', 'error', 'image that is missing or cannot be read', str(images / '000001.jpg')),
         ('train', 'error', 'image that is missing or cannot be read', str(images / '000002.jpg')),
         ('train', 'error', 'image that is missing or cannot be read', str(images / 'new.jpg')),
+        ('train', 'error', 'sample that the pipeline or model fails on', 'train_dataloader.dataset'),
         ('train', 'note', 'image without annotation', str(file))}
     printed = capsys.readouterr().out
     assert 'image without annotation' in printed and printed.splitlines()[-1].startswith('Images checked: 13, errors: ')
@@ -79,15 +82,46 @@ def test_all_faults_of_label_maps_are_found_at_once(check: Check, data: Path) ->
         ('val, test', 'error', 'image that is missing or cannot be read', str(images / '000000.jpg')),
         ('val, test', 'error', 'label map that is missing or cannot be read', str(maps / '000001.png')),
         ('val, test', 'error', 'label map of another size than its image', str(maps / '000002.png')),
-        ('val, test', 'error', 'label that is no class', str(maps / '000003.png'))}
+        ('val, test', 'error', 'label that is no class', str(maps / '000003.png')),
+        *((split, 'error', 'sample that the pipeline or model fails on', f'{split}_dataloader.dataset')
+          for split in ('val', 'test'))}
 
 
 def test_labels_are_held_against_the_classes_of_the_model(check: Check) -> None:
     status, rows = check(UPERNET, 'model.decode_head.num_classes=2')
     assert status == '1'
-    assert ('train', 'error', 'head with another number of classes', 'model.decode_head.num_classes',
+    assert ('train', 'error', 'head with fewer classes than the dataset', 'model.decode_head.num_classes',
             'is 2, but the dataset has 6 classes') in rows
     assert any(row[2] == 'label that is no class' and row[4].endswith('but there are 2 classes') for row in rows)
+
+
+@pytest.mark.parametrize('config, options, words', [
+    (UPERNET, ['train_dataloader.dataset.pipeline.1.reduce_zero_label=True'],
+     'fails: sample {data}/images/training/000000.jpg does not pass the pipeline (AssertionError in LoadAnnotations: '),
+    (UPERNET, ['model.auxiliary_head.num_classes=2'], 'first sample that the model fails on (IndexError in auxiliary'),
+    (MASK_RCNN, ['model.neck.in_channels=[8,8,8,8]'],
+     'first sample that the model fails on (RuntimeError in neck.lateral_convs.'),
+])
+def test_one_sample_goes_through_pipeline_and_model(check: Check, data: Path, config: Path, options: list[str],
+                                                    words: str) -> None:
+    status, rows = check(config, *options)
+    (row,) = [row for row in rows if row[0] == 'train']
+    assert status == '1' and row[2:4] == ('sample that the pipeline or model fails on', 'train_dataloader.dataset')
+    assert words.format(data=data) in row[4]
+
+
+@pytest.mark.parametrize('file, words', [
+    ('instances_training.json', 'which lacks'), ('no.json', 'which cannot be read')])
+def test_a_metric_reads_the_annotations_of_its_dataset(check: Check, data: Path, file: str, words: str) -> None:
+    coco = json.loads((data / 'instances_training.json').read_text())
+    for image in coco['images']:
+        image['id'] += 100
+    (data / 'instances_training.json').write_text(json.dumps(dict(coco, annotations=[])))
+    status, rows = check(MASK_RCNN, f'val_evaluator.ann_file={data}/{file}',
+                         'train_dataloader.dataset.filter_cfg.filter_empty_gt=False')
+    assert status == '1'
+    assert any(row[2:4] == ('metric with another annotation file', 'val_evaluator.ann_file') and words in row[4]
+               for row in rows)
 
 
 def test_notes_alone_are_no_error(check: Check, data: Path) -> None:
@@ -104,10 +138,10 @@ def test_notes_alone_are_no_error(check: Check, data: Path) -> None:
 def test_a_dataset_that_cannot_be_read_hides_no_other(check: Check, data: Path, content: str, reason: str) -> None:
     (data / 'instances_training.json').write_text(content)
     (data / 'images/validation/000000.jpg').unlink()
-    status, ((split, _, what, file, detail), other) = check(MASK_RCNN)
+    status, ((split, _, what, file, detail), other, *_) = check(MASK_RCNN)
     assert (status, split, what, file) == ('1', 'train', 'dataset that cannot be read',
                                            str(data / 'instances_training.json'))
-    assert reason in detail
+    assert detail.startswith(reason)
     assert other[0] == 'val, test' and other[4] == 'does not exist'
 
 

@@ -1,14 +1,18 @@
-"""Checks the datasets of a config: annotations, and every image and label map. Exits with 1 if there are errors."""
+"""Checks the datasets of a config: annotations, every image and label map, and one sample in pipeline and model.
+
+Exits with 1 if there are errors.
+"""
 import argparse
 import sys
 from pathlib import Path
 
-from mmengine.config import DictAction
 from rich.console import Console
 from rich.progress import track
 
-from cpvt_mm.datasets.checking.findings import Finding
-from cpvt_mm.datasets.checking.plans import plan_checks, run
+from cpvt_mm.cli import add_cfg_options
+from cpvt_mm.datasets.checking.findings import Finding, Kind
+from cpvt_mm.datasets.checking.first_sample import try_split
+from cpvt_mm.datasets.checking.plans import SPLITS, plan_checks, run
 from cpvt_mm.datasets.checking.report import to_csv, to_table
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import exit_on_error
@@ -19,8 +23,7 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('config', help='config file of mmdet, mmseg or mmpretrain')
     parser.add_argument('--out', type=Path, help='CSV file for all findings; the table has the first of each kind')
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
-                        help='values of the config to override; keys are dotted')
+    add_cfg_options(parser)
     return parser.parse_args()
 
 
@@ -31,11 +34,17 @@ def main() -> None:
         check_free(args.out)
     console, files = Console(), 0
     found: list[tuple[str, Finding]] = []
-    for plan in plan_checks(load_config(args.config, args.cfg_options)):
+    cfg = load_config(args.config, args.cfg_options)
+    for plan in plan_checks(cfg):
         found += [(plan.splits, finding) for finding in plan.findings]
         for findings in track(run(plan.jobs), plan.splits, len(plan.jobs), console=console):
             found += [(plan.splits, finding) for finding in findings]
         files += len(plan.jobs)
+    for split in SPLITS:
+        # What cannot be read has been told.
+        if cfg.get(f'{split}_dataloader') and not any(split in splits and finding.kind in (Kind.DATASET, Kind.NOT_BUILT)
+                                                      for splits, finding in found):
+            found += [(split, finding) for finding in try_split(cfg, split)]
     errors = sum(finding.is_error for _, finding in found)
     if found:
         console.print(to_table([finding for _, finding in found]))

@@ -1,62 +1,63 @@
-"""The check before a run: annotation files, but no image."""
+"""The check before a run: annotation files and the first sample of each dataset, but no other image."""
 import logging
 from collections.abc import Sequence
-from typing import Any
 
+from mmengine.config import Config
 from mmengine.logging import print_log
 
-from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.errors import UserError
 
-from .datasets import check_annotations
 from .findings import Finding, Kind
-from .layouts import dataset_class, layout_of, loads_masks, unwrap
+from .layouts import dataset_class, loads
+from .plans import MISSING, Plan, plan_checks
+
+# What no run can mend: training or testing would fail, or measure something else.
+FATAL = {Kind.DATASET, Kind.CLASSES, Kind.TOO_FEW_CLASSES, Kind.NOTHING_LEFT, Kind.CORNERS, Kind.EVALUATOR}
 
 
-def check_before_training(cfg: dict[str, Any]) -> None:
-    """Logs what is wrong with the annotations of a dataset's config.
+def check_before_training(cfg: Config, splits: Sequence[str]) -> None:
+    """Logs what is wrong with the annotations of the datasets in COCO's or ADE20K's layout; others pass.
 
     Args:
-        cfg: The config of a dataset in COCO's or ADE20K's layout, or of one that wraps such; others pass.
+        cfg: See `cpvt_mm.engine.load_config`.
+        splits: The dataloaders whose datasets are checked: 'train', 'val', 'test'.
 
     Raises:
-        FileNotFoundError: If an annotation file or the folder of images does not exist.
         UserError: If a file cannot be used, mmdet would fail on it, or labels would stand for other classes.
     """
-    # A dataset that occurs several times is read once, whatever its augmentations.
-    datasets = {repr({**one, 'pipeline': _loads_masks(one)}): one for one in unwrap(cfg)}
-    for one in datasets.values():
-        try:
-            cls = dataset_class(one)
-            if layout_of(cls) == 'images':
-                continue
-            findings, _ = check_annotations(one)
-        except (FileNotFoundError, UserError):
-            raise
-        except Exception as error:  # a dataset may be built in another way; if it is at fault, the runner will say so
-            print_log(f'The annotations of {one.get("type")} are not checked ({type(error).__name__}: '
-                      f'{first_line(error)}).', 'current', logging.WARNING)
-            continue
-        fatal = _fatal(one, cls)
+    for plan in plan_checks(cfg, splits):
+        fatal = _fatal(plan)
         for kind in Kind:
-            found = [finding for finding in findings if finding.kind is kind]
+            found = [finding for finding in plan.findings if finding.kind is kind]
             if found and kind in fatal:
-                raise UserError(f'{_sentence(found)}: correct the file, or metainfo.classes of the config '
-                                '(tools/misc/check_dataset.py finds all).')
-            if found:
+                raise UserError(_error(found, plan.name))
+            if found and kind is not Kind.NOT_CHECKED:
                 print_log(f'{_sentence(found)}; tools/misc/check_dataset.py finds all.', 'current',
                           logging.WARNING if found[0].is_error else logging.INFO)
 
 
-def _loads_masks(cfg: dict[str, Any]) -> bool:
-    return any(map(loads_masks, cfg.get('pipeline') or ()))
-
-
-def _fatal(cfg: dict[str, Any], cls: type) -> set[Kind]:
+def _fatal(plan: Plan) -> set[Kind]:
     """Returns the kinds on which mmdet fails, or reads another class or mask. It copes with the rest, or skips it."""
-    return {Kind.CLASSES, *([Kind.DUPLICATE_ANNOTATION] if getattr(cls, 'ANN_ID_UNIQUE', False) else ()),
-            *([Kind.MASK] if _loads_masks(cfg) else ())}
+    if {finding.kind for finding in plan.findings} & {Kind.DATASET, Kind.NOT_BUILT}:
+        return FATAL
+    unique = getattr(dataset_class(plan.dataset), 'ANN_ID_UNIQUE', False)
+    return {*FATAL, *([Kind.DUPLICATE_ANNOTATION] if unique else ()),
+            *([Kind.MASK] if loads(plan.dataset, 'with_mask') else ())}
 
 
 def _sentence(found: Sequence[Finding]) -> str:
     more = f' (and {len(found) - 1} more of this kind)' if len(found) > 1 else ''
     return f'{found[0].file} {found[0].detail}{more}'
+
+
+def _error(found: Sequence[Finding], name: str) -> str:
+    """Says what is wrong, and which key of the config, or which file, to correct."""
+    kind, file, detail = found[0].kind, found[0].file, found[0].detail
+    if kind is Kind.DATASET:  # a sentence already, unless the file is missing
+        advice = f': put the file there, or correct {name}.data_root, .ann_file or .data_prefix.'
+        return f'{file} {detail}{advice if detail == MISSING else ""}'
+    if kind is Kind.CLASSES:
+        return (f'{name}.metainfo.classes does not match the annotations, {file} {detail}: correct either '
+                '(tools/misc/check_dataset.py finds all).')
+    what = {Kind.EVALUATOR: 'the path', Kind.TOO_FEW_CLASSES: 'the config'}.get(kind, 'the file')
+    return f'{_sentence(found)}: correct {what} (tools/misc/check_dataset.py finds all).'

@@ -6,16 +6,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mmengine.fileio import get
+from pycocotools import mask as coco_mask
 
-from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.errors import first_line
 
-from .findings import Finding, Kind
+from .findings import Finding, Kind, UnusableFile
 
 # The keys that mmdet reads.
 KEYS = dict(images=('id', 'file_name', 'height', 'width'), categories=('id', 'name'),
             annotations=('id', 'image_id', 'category_id', 'bbox', 'area'))
 # Files round coordinates: so many pixels beyond the border are no fault.
 TOLERANCE = 1
+# As many boxes that read better as corners are no chance.
+CORNERS = 3
 
 Entry = dict[str, Any]
 
@@ -33,28 +36,26 @@ def read_coco(file: str, backend_args: dict[str, Any] | None = None) -> dict[str
 
     Raises:
         FileNotFoundError: If there is no such file.
-        UserError: If the file is empty, is not JSON, or is not in COCO's layout.
+        UnusableFile: If the file is empty, is not JSON, or is not in COCO's layout.
     """
     content = get(file, backend_args=backend_args)
     if not content.strip():
-        raise UserError(f'annotation file {file} is empty ({len(content)} bytes): put the whole file there.')
+        raise UnusableFile(file, f'is empty ({len(content)} bytes): put the whole file there.')
     try:
         coco = json.loads(content)
     except ValueError as error:
-        raise UserError(f'annotation file {file} is not JSON ({first_line(error)}): put the whole file there.'
-                        ) from error
+        raise UnusableFile(file, f'is not JSON ({first_line(error)}): put the whole file there.') from error
     if not isinstance(coco, dict) or not coco.get('images') or not coco.get('categories'):
         missing = [key for key in ('images', 'categories') if not isinstance(coco, dict) or not coco.get(key)]
-        raise UserError(f'annotation file {file} has no {" and no ".join(missing)}: put a file in COCO\'s layout '
-                        'there.')
+        raise UnusableFile(file, f'has no {" and no ".join(missing)}: put a file in COCO\'s layout there.')
     for name, keys in KEYS.items():
         for index, entry in enumerate(coco.setdefault(name, [])):
             missing = [key for key in keys if key not in entry]
             if missing:
-                raise UserError(f'annotation file {file} has no {missing[0]!r} in {name}[{index}]: add it.')
+                raise UnusableFile(file, f'has no {missing[0]!r} in {name}[{index}]: add it.')
             if 'bbox' in keys and not _is_box(entry['bbox']):
-                raise UserError(f'annotation file {file} has bbox={entry["bbox"]} in {name}[{index}], but a box is '
-                                'four numbers (x, y, width, height): correct it.')
+                raise UnusableFile(file, f'has bbox={entry["bbox"]} in {name}[{index}], but a box is four numbers (x, '
+                                   'y, width, height): correct it.')
     return {name: coco[name] for name in KEYS}
 
 
@@ -67,13 +68,15 @@ def _are_numbers(value: Any) -> bool:
         isinstance(number, int | float) and math.isfinite(number) for number in value)
 
 
-def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str]) -> Iterator[Finding]:
+def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str], needs_masks: bool = False
+               ) -> Iterator[Finding]:
     """Finds what is wrong with annotations, without the images.
 
     Args:
         coco: See `read_coco`.
         file: Its name, for the findings.
         classes: The classes of the dataset's metainfo, in the order of the model's labels. Empty: all categories.
+        needs_masks: Whether the pipeline loads masks, so that an annotation without one is a fault. Defaults to False.
     """
     for name in KEYS:
         kind = Kind.DUPLICATE_ANNOTATION if name == 'annotations' else Kind.DUPLICATE
@@ -85,6 +88,14 @@ def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str]) 
         yield from _check_categories([category['name'] for category in coco['categories']], file, classes)
     known = set(classes or names.values())
     images = {image['id']: image for image in coco['images']}
+    fault_of_boxes = _fault_of_corners(coco['annotations'], images)
+    if fault_of_boxes:
+        yield Finding(Kind.CORNERS, file, fault_of_boxes)
+    used, wanted = ({annotation['category_id'] for annotation in coco['annotations']},
+                    [id for id, name in names.items() if name in known])
+    if used and wanted and used.isdisjoint(wanted):
+        yield Finding(Kind.NOTHING_LEFT, file, 'has no annotation of a class: the annotations have category_id '
+                      f'{_some(sorted(map(repr, used)))}, but the classes {_some(list(map(repr, wanted)))}')
     left_out: Counter[str] = Counter()
     for annotation in coco['annotations']:
         where = f'in annotation {annotation["id"]}'
@@ -99,10 +110,13 @@ def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str]) 
             continue
         where = f'{where} of {image["file_name"]} (width {image["width"]}, height {image["height"]})'
         fault = _fault_of_box(annotation, image)
-        if fault:
+        if fault and not fault_of_boxes:
             yield Finding(Kind.BOX, file, f'has bbox {annotation["bbox"]} {where}, which {fault}')
         if names.get(category) in known and not _is_left_out(annotation, image):
-            for kind, fault in _faults_of_mask(annotation.get('segmentation'), image):
+            mask = annotation.get('segmentation')
+            if needs_masks and not mask:  # mmdet's loader fails, whatever the value
+                yield Finding(Kind.MASK, file, f'has no segmentation {where}, but the pipeline loads masks')
+            for kind, fault in _faults_of_mask(mask, image):
                 yield Finding(kind, file, f'has {fault} {where}')
     for name, number in left_out.items():
         yield Finding(Kind.LEFT_OUT, file, f'has {number} annotations of {name!r}, which are left out: it is no class')
@@ -117,7 +131,7 @@ def _check_categories(categories: Sequence[str], file: str, classes: Sequence[st
     classes_here, known = set(categories), set(classes)
     missing = [name for name in classes if name not in classes_here]
     listed = [name for name in categories if name in known]
-    without = f'has no category for {len(missing)} of {len(classes)} classes ({", ".join(missing)})'
+    without = f'has no category for {len(missing)} of {len(classes)} classes ({_some(missing)})'
     if not listed or len(set(listed)) < len(listed) or set(listed) != set(classes[:len(listed)]):
         fault = without if missing else 'has two categories of the same name'
         yield Finding(Kind.CLASSES, file, f'{fault}, so that labels would not be the numbers of classes')
@@ -128,6 +142,23 @@ def _check_categories(categories: Sequence[str], file: str, classes: Sequence[st
         ours, theirs = next((a, b) for a, b in zip(classes, listed, strict=False) if a != b)
         yield Finding(Kind.CLASS_ORDER, file, f'lists {theirs!r} where the classes have {ours!r}, so that one would be '
                       'called the other: labels are numbered in the order of the file')
+
+
+def _some(names: Sequence[str], limit: int = 5) -> str:
+    """Lists names, separated by commas, but not more than a sentence can hold."""
+    return ', '.join(names[:limit]) + (f' and {len(names) - limit} more' if len(names) > limit else '')
+
+
+def _fault_of_corners(annotations: Sequence[Entry], images: dict[Any, Entry]) -> str:
+    """Tells boxes that were written as corners: several reach out of their images, but all fit as x1, y1, x2, y2."""
+    boxes = [(annotation['bbox'], images[annotation['image_id']]) for annotation in annotations
+             if annotation['image_id'] in images]
+    outside = sum(bool(_fault_of_extent(x, y, x + width, y + height, image)) for (x, y, width, height), image in boxes)
+    if outside < CORNERS or any(right <= left or bottom <= top or _fault_of_extent(left, top, right, bottom, image)
+                                for (left, top, right, bottom), image in boxes):
+        return ''
+    return (f'has {outside} boxes that reach out of their images, and all {len(boxes)} boxes fit as corners (x1, y1, '
+            'x2, y2), but a box is (x, y, width, height)')
 
 
 def _is_left_out(annotation: Entry, image: Entry) -> bool:
@@ -145,6 +176,8 @@ def _fault_of_box(annotation: Entry, image: Entry) -> str:
 
 
 def _fault_of_extent(left: float, top: float, right: float, bottom: float, image: Entry) -> str:
+    if right <= 0 or bottom <= 0 or left >= image['width'] or top >= image['height']:
+        return 'is wholly outside of the image'
     if min(left, top) < -TOLERANCE or right > image['width'] + TOLERANCE or bottom > image['height'] + TOLERANCE:
         return 'reaches out of the image'
     return ''
@@ -177,6 +210,16 @@ def _faults_of_rle(mask: Entry, size: list[int]) -> Iterator[tuple[Kind, str]]:
         yield Kind.MASK, 'a mask whose counts are no numbers'
     elif isinstance(counts, list) and sum(counts) != size[0] * size[1]:
         yield Kind.MASK, f'a mask of {sum(counts)} pixels'
+    elif isinstance(counts, str) and not _decodes(mask):
+        yield Kind.MASK, f'a run-length encoding that does not decode (counts {counts[:20]!r})'
+
+
+def _decodes(mask: Entry) -> bool:
+    try:
+        coco_mask.decode(mask)
+    except ValueError:
+        return False
+    return bool(mask['counts'])  # from none it makes a mask of what is in memory
 
 
 def _fault_of_polygon(polygon: list[float], image: Entry) -> str:

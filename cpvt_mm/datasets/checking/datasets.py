@@ -1,44 +1,44 @@
 """Checks of whole datasets: their annotations at once, each of their files as a job."""
 import os.path
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
 
 from mmengine.dataset import BaseDataset
 from mmengine.fileio import list_dir_or_file
 
-from cpvt_mm.errors import UserError
-
 from .coco import check_coco, read_coco
-from .findings import Finding, Kind
+from .findings import Finding, Kind, UnusableFile
 from .images import check_image
 from .label_maps import Labels, check_pair
-from .layouts import build_unread, classes_of, dataset_class, layout_of
+from .layouts import build_unread, classes_of, dataset_class, layout_of, loads
 
 # Checks a file, in any thread.
 Job = Callable[[], list[Finding]]
 
 
-def check_annotations(cfg: dict[str, Any], num_classes: int | None = None) -> tuple[list[Finding], list[Job]]:
+def check_annotations(cfg: dict[str, Any], num_classes: int | None = None, ignored: Collection[int] | None = None
+                      ) -> tuple[list[Finding], list[Job]]:
     """Checks a dataset without decoding an image.
 
     Args:
         cfg: The config of a dataset that wraps no other.
         num_classes: The number of the model's classes, for label maps. Defaults to None: that of the dataset. Labels
             are not checked if the dataset states no classes, either.
+        ignored: Labels that heads or metrics ignore. Defaults to None: the dataset's `ignore_index`.
 
     Returns:
         The faults of the annotations, and the checks of the files that they name.
 
     Raises:
         FileNotFoundError: If the annotation file or the folder of images does not exist.
-        UserError: If it cannot be read, or there is no image.
+        UnusableFile: If it cannot be read, or there is no image.
     """
     layout, dataset = layout_of(dataset_class(cfg)), build_unread(cfg)
     if layout == 'coco':
-        return _check_coco(dataset)
+        return _check_coco(dataset, loads(cfg, 'with_mask'))
     if layout == 'label maps':
-        return _check_label_maps(dataset, num_classes)
+        return _check_label_maps(dataset, num_classes, ignored)
     dataset.full_init()
     paths = [dataset.get_data_info(index).get('img_path') for index in range(len(dataset))]
     return ([Finding(Kind.NOT_CHECKED, dataset.ann_file or cfg['type'], f'is of a {cfg["type"]}, of which only images '
@@ -46,26 +46,27 @@ def check_annotations(cfg: dict[str, Any], num_classes: int | None = None) -> tu
             [partial(check_image, path, None, getattr(dataset, 'backend_args', None)) for path in paths if path])
 
 
-def _check_coco(dataset: BaseDataset) -> tuple[list[Finding], list[Job]]:
+def _check_coco(dataset: BaseDataset, needs_masks: bool) -> tuple[list[Finding], list[Job]]:
     coco = read_coco(dataset.ann_file, dataset.backend_args)
     if not coco['annotations'] and (dataset.filter_cfg or {}).get('filter_empty_gt') and not dataset.test_mode:
-        raise UserError(f'annotation file {dataset.ann_file} has no annotations, and filter_cfg.filter_empty_gt leaves '
-                        'images without them out: put the whole file there.')
+        raise UnusableFile(dataset.ann_file, 'has no annotations, and filter_cfg.filter_empty_gt leaves images without '
+                           'them out: put the whole file there.')
     jobs: list[Job] = [partial(check_image, os.path.join(dataset.data_prefix['img'], image['file_name']),
                                (image['height'], image['width']), dataset.backend_args) for image in coco['images']]
-    return list(check_coco(coco, dataset.ann_file, classes_of(dataset))), jobs
+    return list(check_coco(coco, dataset.ann_file, classes_of(dataset), needs_masks)), jobs
 
 
-def _check_label_maps(dataset: BaseDataset, num_classes: int | None) -> tuple[list[Finding], list[Job]]:
+def _check_label_maps(dataset: BaseDataset, num_classes: int | None, ignored: Collection[int] | None
+                      ) -> tuple[list[Finding], list[Job]]:
     samples = dataset.load_data_list()
     if not samples:
         where = dataset.ann_file or f'{dataset.data_prefix["img_path"]} (*{dataset.img_suffix})'
-        raise UserError(f'{where} has no image: put the data there, or correct the path or img_suffix in the config.')
+        raise UnusableFile(where, 'has no image: put the data there, or correct the path or img_suffix in the config.')
     if 'seg_map_path' not in samples[0]:  # a test set
         return [], [partial(check_image, sample['img_path'], None, dataset.backend_args) for sample in samples]
     num_classes = num_classes or len(classes_of(dataset))
-    labels = Labels(num_classes, dataset.reduce_zero_label, dataset.label_map, dataset.ignore_index
-                    ) if num_classes else None
+    labels = Labels(num_classes, dataset.reduce_zero_label, dataset.label_map,
+                    (dataset.ignore_index,) if ignored is None else ignored) if num_classes else None
     jobs: list[Job] = [partial(check_pair, sample['img_path'], sample['seg_map_path'], labels, dataset.backend_args)
                        for sample in samples]
     # A list of names may cover a part of the folder only.

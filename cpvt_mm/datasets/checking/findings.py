@@ -2,11 +2,19 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from cpvt_mm.errors import UserError
+
 
 class Kind(Enum):
     """Kinds of findings, in the words of a report."""
     DATASET = 'dataset that cannot be read'
-    NUM_CLASSES = 'head with another number of classes'
+    NOT_BUILT = 'dataset that cannot be built'
+    SAMPLE = 'sample that the pipeline or model fails on'
+    EVALUATOR = 'metric with another annotation file'
+    TOO_FEW_CLASSES = 'head with fewer classes than the dataset'
+    NUM_CLASSES = 'head with more classes than the dataset'
+    CORNERS = 'boxes that are written as corners'
+    NOTHING_LEFT = 'annotations of no class'
     CLASSES = 'classes that do not match the categories'
     CLASS_ORDER = 'categories in another order than the classes'
     CLASS_UNUSED = 'class without a category'
@@ -48,3 +56,17 @@ class Finding:
     @property
     def is_error(self) -> bool:
         return self.kind not in NOTES
+
+
+class UnusableFile(UserError):
+    """An error in a file without which a dataset is of no use.
+
+    Args:
+        file: The file or folder.
+        detail: What is wrong and what to do; together with the file's name it makes a sentence.
+    """
+
+    def __init__(self, file: str, detail: str) -> None:
+        super().__init__(f'{file} {detail}')
+        self.file = file
+        self.detail = detail

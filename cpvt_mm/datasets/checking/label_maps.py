@@ -1,5 +1,5 @@
 """Checks of images with label maps, in ADE20K's layout."""
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +17,12 @@ class Labels:
         num_classes: Classes are 0 to `num_classes - 1`.
         reduce_zero_label: Whether value 0 is ignored, and value 1 is class 0.
         label_map: The new class of each old class, if only some classes of a dataset are used; else None.
-        ignore_index: The value that stands for no class.
+        ignored: The values that stand for no class. Defaults to 255 alone.
     """
     num_classes: int
     reduce_zero_label: bool = False
     label_map: Mapping[int, int] | None = None
-    ignore_index: int = 255
+    ignored: Collection[int] = (255,)
 
     def are_known(self, value: int) -> bool:
         """Whether a value of a label map is a class, or ignored."""
@@ -30,7 +30,7 @@ class Labels:
         if self.reduce_zero_label:
             label = 255 if value in (0, 255) else value - 1
         label = (self.label_map or {}).get(label, label)
-        return label == self.ignore_index or 0 <= label < self.num_classes
+        return label in self.ignored or 0 <= label < self.num_classes
 
     def unknown(self, values: Iterable[int]) -> list[int]:
         return [value for value in map(int, values) if not self.are_known(value)]

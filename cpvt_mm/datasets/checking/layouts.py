@@ -14,14 +14,18 @@ READERS: dict[Layout, tuple[tuple[str, str], tuple[str, ...]]] = {
 }
 
 
-def unwrap(cfg: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yields the dataset of a config, or the datasets that it wraps, as ConcatDataset and RepeatDataset do."""
-    inner = [one for one in [*_listed(cfg.get('datasets')), cfg.get('dataset')]
-             if isinstance(one, dict) and 'type' in one]
+def unwrap(cfg: dict[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the dataset of a config, or the datasets that it wraps, as ConcatDataset and RepeatDataset do.
+
+    Each comes with the dotted name of its config; `name` is that of `cfg`.
+    """
+    inner = [(f'{name}.{key}', one) for key, one in [
+        *((f'datasets.{index}', one) for index, one in enumerate(_listed(cfg.get('datasets')))),
+        ('dataset', cfg.get('dataset'))] if isinstance(one, dict) and 'type' in one]
     if not inner:
-        yield cfg
-    for one in inner:
-        yield from unwrap(one)
+        yield name, cfg
+    for inner_name, one in inner:
+        yield from unwrap(one, inner_name)
 
 
 def unwrap_built(dataset: Any) -> Iterator[Any]:
@@ -76,7 +80,6 @@ def classes_of(dataset: BaseDataset) -> list[str]:
     return [classes] if isinstance(classes, str) else list(classes)
 
 
-def loads_masks(transform: Any) -> bool:
-    """Whether a transform, or the config of one, reads run-length encoded masks; loaders of polygons ignore them."""
-    settings = transform if isinstance(transform, dict) else getattr(transform, '__dict__', {})
-    return bool(settings.get('with_mask') and settings.get('poly2mask', True))
+def loads(cfg: dict[str, Any], what: str) -> bool:
+    """Whether the pipeline of a dataset's config loads something, as LoadAnnotations does: 'with_mask', ..."""
+    return any(isinstance(transform, dict) and transform.get(what) for transform in cfg.get('pipeline') or ())

@@ -11,7 +11,6 @@ from cpvt_mm.errors import UserError, first_line
 
 from .findings import Finding, Kind
 from .images import decode
-from .layouts import loads_masks
 
 Sample = dict[str, Any]
 # mmcv's loader asserts that OpenCV decodes an image, OpenCV has its own error for no bytes, Pillow raises OSErrors.
@@ -25,7 +24,7 @@ class CheckedPipeline(Compose):
 
     Args:
         transforms: The transforms of the pipeline.
-        is_coco: Whether samples have COCO's layout. The sizes of masks and images must then match the annotations.
+        is_coco: Whether samples have COCO's layout. The sizes of images must then match the annotations.
             Defaults to False.
         num_classes: Label maps have classes 0 to `num_classes - 1`. Defaults to None: they are not checked.
         ignored: Further values of label maps. Defaults to 255 alone.
@@ -46,8 +45,6 @@ class CheckedPipeline(Compose):
         """
         for transform in self.transforms:
             was = _keys(data)
-            if self.is_coco and was and loads_masks(transform):
-                check_masks(data)
             try:
                 data = transform(data)
             except FileNotFoundError:  # has the name
@@ -87,17 +84,6 @@ def _unreadable_file(loaded: set[str], data: Sample, error: Exception) -> str | 
     if isinstance(found, Finding):
         return f'{path} {found.detail}'
     return f'{path} cannot be read: {first_line(error)}' if is_image else None
-
-
-def check_masks(data: Sample) -> None:
-    """Raises a UserError if an RLE of mmdet's instances has another size than the image: mmdet would reshape it."""
-    size = [data.get('height'), data.get('width')]
-    for instance in data.get('instances', ()):
-        mask = instance.get('mask')
-        # Without a size, mmdet leaves the instance out.
-        if isinstance(mask, dict) and None not in size and mask.get('size') not in (None, size):
-            raise UserError(f'a mask of image {data["img_path"]} is of size {mask["size"]}, but the image of {size} '
-                            '(height, width): correct the annotation.')
 
 
 def check_size(data: Sample) -> None:

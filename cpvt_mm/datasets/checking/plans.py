@@ -11,11 +11,13 @@ from mmengine.registry import init_default_scope
 
 from cpvt_mm.errors import UserError, first_line, missing_file
 
+from .coco import read_coco
 from .datasets import Job, check_annotations
-from .findings import Finding, Kind
-from .layouts import build_unread, classes_of, dataset_class, layout_of, unwrap
+from .findings import Finding, Kind, UnusableFile
+from .layouts import build_unread, classes_of, dataset_class, layout_of, loads, unwrap
 
 SPLITS = ('train', 'val', 'test')
+MISSING = 'does not exist'
 
 
 @dataclass(frozen=True)
@@ -24,49 +26,73 @@ class Plan:
 
     Attributes:
         splits: The dataloaders that load it: 'train', 'val', 'test', or several of them, joined by commas.
+        name: The dotted name of its config.
+        dataset: Its config.
         findings: The faults that were found without decoding a file.
         jobs: The checks of its files.
     """
     splits: str
+    name: str
+    dataset: dict[str, Any]
     findings: list[Finding]
     jobs: list[Job]
 
 
-def plan_checks(cfg: Config) -> Iterator[Plan]:
+def plan_checks(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[Plan]:
     """Reads the annotations of a config's datasets, one after the other.
 
     Args:
         cfg: See `cpvt_mm.engine.load_config`.
+        splits: The dataloaders whose datasets are checked. Defaults to all.
     """
     init_default_scope(cfg.default_scope)
     model = cfg.get('model', {})
     heads = {'coco': dict(_num_classes(model, 'model')),
              'label maps': dict(_num_classes(model.get('decode_head'), 'model.decode_head'))}
-    datasets: dict[str, tuple[list[str], dict[str, Any]]] = {}
-    for split in SPLITS:
+    datasets: dict[str, tuple[list[str], str, dict[str, Any]]] = {}
+    for split in splits:
         loader = cfg.get(f'{split}_dataloader')
-        for dataset in unwrap(loader['dataset'].to_dict()) if loader else ():
-            dataset.pop('pipeline', None)
-            # Validation and test have the same data in most configs.
-            datasets.setdefault(repr(dataset), ([], dataset))[0].append(split)
-    for splits, dataset in datasets.values():
-        yield Plan(', '.join(dict.fromkeys(splits)), *_check(dataset, heads))
+        for name, dataset in unwrap(loader['dataset'].to_dict(), f'{split}_dataloader.dataset') if loader else ():
+            # Validation and test have the same data in most configs, and one dataset may be augmented in several ways.
+            key = repr({**dataset, 'pipeline': loads(dataset, 'with_mask')})
+            datasets.setdefault(key, ([], name, dataset))[0].append(split)
+    for found, name, dataset in datasets.values():
+        readers = (model.get('decode_head'), model.get('auxiliary_head')) if found[0] == 'train' else (
+            cfg.get(f'{found[0]}_evaluator'),)
+        findings, jobs = _check(dataset, heads, _ignored(*readers))
+        if found[0] != 'train':
+            findings += _check_evaluator(cfg, f'{found[0]}_evaluator', dataset)
+        yield Plan(', '.join(dict.fromkeys(found)), name, dataset, findings, jobs)
 
 
-def _check(dataset: dict[str, Any], heads_of: dict[str, dict[str, int]]) -> tuple[list[Finding], list[Job]]:
+def _ignored(*heads_or_metrics: Any) -> set[int]:
+    """The labels that all heads, or metrics, of mmseg ignore."""
+    parts = [part for one in heads_or_metrics for part in _listed(one)]
+    return set.intersection(*({part.get('ignore_index', 255)} for part in parts or [{}]))
+
+
+def _listed(value: Any) -> list[dict[str, Any]]:
+    """The parts that a config lists, or its only one."""
+    return [one for one in (value if isinstance(value, list | tuple) else [value]) if isinstance(one, dict)]
+
+
+def _check(dataset: dict[str, Any], heads_of: dict[str, dict[str, int]], ignored: set[int]
+           ) -> tuple[list[Finding], list[Job]]:
     try:
         # Heads are compared with the classes of known layouts only; heads that read class names count tokens.
         heads = {} if dataset.get('return_classes') else heads_of.get(layout_of(dataset_class(dataset)), {})
         classes = classes_of(build_unread(dataset))
-        findings, jobs = check_annotations(dataset, min(heads.values(), default=None))
+        findings, jobs = check_annotations(dataset, min(heads.values(), default=None), ignored)
+    except UnusableFile as error:
+        return [Finding(Kind.DATASET, error.file, error.detail)], []
     except Exception as error:  # datasets raise what they like
         path = missing_file(error) if isinstance(error, FileNotFoundError) else None
         if path:
-            return [Finding(Kind.DATASET, path, 'does not exist')], []
-        reason = str(error) if isinstance(error, UserError) else f'{type(error).__name__}: {first_line(error)}'
+            return [Finding(Kind.DATASET, path, MISSING)], []
         file = os.path.join(dataset.get('data_root') or '', dataset.get('ann_file') or '') or str(dataset.get('type'))
-        return [Finding(Kind.DATASET, file, f'is of no use: {reason}')], []
-    wrong = [Finding(Kind.NUM_CLASSES, f'{name}.num_classes', f'is {number}, but the dataset has {len(classes)} '
+        return [Finding(Kind.NOT_BUILT, file, f'is not checked ({type(error).__name__}: {first_line(error)})')], []
+    wrong = [Finding(Kind.NUM_CLASSES if number > len(classes) else Kind.TOO_FEW_CLASSES,
+                     f'{name}.num_classes', f'is {number}, but the dataset has {len(classes)} '
                      'classes')
              for name, number in heads.items() if classes and number != len(classes)]
     return [*wrong, *findings], jobs
@@ -85,11 +111,27 @@ def _num_classes(model: Any, path: str) -> Iterator[tuple[str, int]]:
             yield from _num_classes(one, f'{path}.{name}')
 
 
+def _check_evaluator(cfg: Config, name: str, dataset: dict[str, Any]) -> Iterator[Finding]:
+    """Compares the annotation files of mmdet's CocoMetric with that of the dataset which it measures."""
+    own = os.path.join(dataset.get('data_root') or '', dataset.get('ann_file') or '')
+    for metric in _listed(cfg.get(name)):
+        file = metric.get('ann_file') if str(metric.get('type')).endswith('CocoMetric') else None
+        if not file or os.path.normpath(file) == os.path.normpath(own):
+            continue
+        try:
+            known = {image['id'] for image in read_coco(file, metric.get('backend_args'))['images']}
+            ids = [image['id'] for image in read_coco(own, dataset.get('backend_args'))['images']]
+        except (FileNotFoundError, UserError) as error:
+            yield Finding(Kind.EVALUATOR, f'{name}.ann_file', f'is {file}, which cannot be read '
+                          f'({first_line(error).rstrip(".")})')
+            continue
+        unknown = [id for id in ids if id not in known]
+        if unknown:
+            yield Finding(Kind.EVALUATOR, f'{name}.ann_file', f'is {file}, which lacks {len(unknown)} of the '
+                          f'{len(ids)} images of {own}')
+
+
 def run(jobs: Sequence[Job]) -> Iterator[list[Finding]]:
     """Runs checks of files, in their order, on all cores: decoders work outside of the interpreter's lock."""
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        yield from threads.map(_call, jobs)
-
-
-def _call(job: Job) -> list[Finding]:
-    return job()
+        yield from threads.map(lambda job: job(), jobs)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from mmdet.datasets import CocoDataset
+from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from mmseg.datasets import BaseSegDataset
 
-from cpvt_mm.datasets.checking import datasets
-from cpvt_mm.datasets.checking.before_training import check_before_training
+from cpvt_mm.datasets.checking import before_training, datasets
 from cpvt_mm.datasets.toy_shapes import CLASSES
 from cpvt_mm.errors import UserError
 
@@ -40,6 +40,11 @@ def data(toy_shapes: Path, tmp_path: Path) -> Path:
 def config(data: Path, **more: Any) -> dict[str, Any]:
     return {**dict(type=CocoDataset, data_root=str(data), ann_file='instances_training.json',
                    data_prefix=dict(img='images/training/'), metainfo=dict(classes=CLASSES), pipeline=BOXES), **more}
+
+
+def check_before_training(dataset: dict[str, Any]) -> None:
+    before_training.check_before_training(
+        Config(dict(default_scope='mmdet', train_dataloader=dict(dataset=dataset))), ['train'])
 
 
 def change_annotations(data: Path, change: Callable[[dict], object]) -> None:
@@ -79,13 +84,32 @@ def test_what_mmdet_copes_with_is_a_warning(data: Path, log: list, more: dict, c
 @pytest.mark.parametrize('more, change, words', [
     (dict(pipeline=MASKS), flat, 'has a segmentation that is no list of polygons'),
     ({}, duplicate, 'has id 1 2 times in annotations'),
-    ({}, lambda coco: coco['categories'].pop(0), 'has no category for 1 of 5 classes (sun)'),
+    (dict(pipeline=MASKS), lambda coco: coco['annotations'][0].pop('segmentation'), 'has no segmentation in '),
+    ({}, lambda coco: [one.update(category_id='x') for one in coco['annotations']], 'has no annotation of a class'),
+    ({}, lambda coco: coco.update(annotations=[]), 'has no annotations, and filter_cfg.filter_empty_gt leaves'),
 ])
 def test_what_mmdet_fails_on_is_an_error(data: Path, more: dict, change: Callable, words: str) -> None:
     change_annotations(data, change)
     with pytest.raises(UserError) as error:
-        check_before_training(config(data, **more))
+        check_before_training(config(data, **{'filter_cfg': dict(filter_empty_gt=True), **more}))
     assert str(error.value).startswith(f'{data}/instances_training.json {words}')
+
+
+def test_classes_that_do_not_match_name_the_key_first(data: Path) -> None:
+    change_annotations(data, lambda coco: coco['categories'].pop(0))
+    with pytest.raises(UserError) as error:
+        check_before_training(config(data))
+    assert str(error.value).startswith(
+        'train_dataloader.dataset.metainfo.classes does not match the annotations, '
+        f'{data}/instances_training.json has no category for 1 of 5 classes (sun)')
+
+
+def test_a_missing_file_names_the_keys_to_correct(data: Path) -> None:
+    with pytest.raises(UserError) as error:
+        check_before_training(dict(type='RepeatDataset', times=2, dataset=config(data, ann_file='no.json')))
+    assert str(error.value) == (
+        f'{data}/no.json does not exist: put the file there, or correct train_dataloader.dataset.dataset.data_root, '
+        '.ann_file or .data_prefix.')
 
 
 @pytest.mark.parametrize('classes', [CLASSES[:2], 'sun'])
@@ -104,7 +128,7 @@ def test_a_file_without_the_last_class_is_no_fault(data: Path, log: list) -> Non
 def test_a_dataset_that_is_built_otherwise_is_not_checked(data: Path, log: list) -> None:
     check_before_training(dict(type=Own, ann_file=str(data / 'instances_training.json')))
     (level, message), = of_the_checks(log)
-    assert level == 'WARNING' and message.startswith(f'The annotations of {Own} are not checked (TypeError: ')
+    assert level == 'WARNING' and 'is not checked (TypeError: ' in message
 
 
 def test_label_maps_may_be_of_unknown_classes(data: Path, log: list) -> None:

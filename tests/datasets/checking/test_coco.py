@@ -28,11 +28,11 @@ GOOD = dict(
     ])
 
 
-def findings(change: Callable[[dict], object] = lambda coco: None, classes: tuple[str, ...] = ('cat', 'dog')
-             ) -> list[tuple[Kind, str]]:
+def findings(change: Callable[[dict], object] = lambda coco: None, classes: tuple[str, ...] = ('cat', 'dog'),
+             needs_masks: bool = False) -> list[tuple[Kind, str]]:
     coco = copy.deepcopy(GOOD)
     change(coco)
-    found = list(check_coco(coco, 'f.json', classes))
+    found = list(check_coco(coco, 'f.json', classes, needs_masks))
     assert all(finding.file == 'f.json' for finding in found)
     return [(finding.kind, finding.detail) for finding in found]
 
@@ -71,7 +71,8 @@ def test_categories_are_the_classes_in_their_order(classes: tuple[str, ...], exp
     (0, dict(bbox=[0, 0, 32, 20]), Kind.BOX, 'has bbox [0, 0, 32, 20] in annotation 1 of a.jpg (width 30, height 20), '
                                              'which reaches out of the image'),
     (0, dict(bbox=[-2, 0, 9, 9]), Kind.BOX, 'reaches out'),
-    (0, dict(bbox=[40, 0, 9, 9]), Kind.BOX, 'reaches out'),
+    (0, dict(bbox=[40, 0, 9, 9]), Kind.BOX, 'which is wholly outside of the image'),
+    (0, dict(bbox=[0, -9, 9, 9]), Kind.BOX, 'which is wholly outside of the image'),
     (0, dict(bbox=[1, 1, 0, 9]), Kind.BOX, 'is below one pixel (area 600) and left out'),
     (0, dict(area=0), Kind.BOX, 'is below one pixel (area 0) and left out'),
     (1, dict(segmentation=[[1, 2, 4, 2]]), Kind.POLYGON, 'has a polygon of 4 numbers, which is left out,'),
@@ -86,6 +87,9 @@ def test_categories_are_the_classes_in_their_order(classes: tuple[str, ...], exp
     *((1, dict(segmentation=flat), Kind.MASK, 'has a segmentation that is no list of polygons [x, y, x, y, ...] in')
       for flat in ([1, 2, 4, 2, 4, 6], [[[1, 2], [4, 2], [4, 6]]], ['1, 2, 4'], [[1, 2, 4, 2, 4, None]])),
     (1, dict(segmentation='1, 2, 4'), Kind.MASK, 'has a segmentation that is a str in'),
+    *((3, dict(segmentation=dict(size=[20, 30], counts=counts)), Kind.MASK,
+       f'has a run-length encoding that does not decode (counts {counts!r}) in annotation 4')
+      for counts in ('zz!!', "b'PPYo1'", '')),
 ])
 def test_each_fault_of_an_annotation_is_found_alone(index: int, change: dict, kind: Kind, words: str) -> None:
     (found, detail), = findings(lambda coco: coco['annotations'][index].update(change))
@@ -97,6 +101,39 @@ def test_each_fault_of_an_annotation_is_found_alone(index: int, change: dict, ki
 def test_masks_that_mmdet_never_loads_have_no_fault(change: dict) -> None:
     found = findings(lambda coco: coco['annotations'][1].update(change, segmentation=[1, 2]))
     assert Kind.MASK not in dict(found)
+
+
+@pytest.mark.parametrize('mask', [None, [], '', {}])
+def test_an_annotation_needs_a_mask_where_the_pipeline_loads_masks(mask: object) -> None:
+    def change(coco: dict) -> None:
+        coco['annotations'][0]['segmentation'] = [[0, 0, 30, 0, 30, 20]]
+        coco['annotations'][1]['segmentation'] = mask
+
+    assert findings(change, needs_masks=True)[0] == (
+        Kind.MASK, 'has no segmentation in annotation 2 of a.jpg (width 30, height 20), but the pipeline loads masks')
+    assert Kind.MASK not in dict(findings(lambda coco: coco['annotations'][1].pop('segmentation')))
+
+
+def test_boxes_that_are_corners_are_told_once() -> None:
+    corners = [[20, 10, 29, 19], [15, 5, 25, 15], [18, 12, 30, 20], [1, 1, 9, 9]]
+
+    def change(coco: dict) -> None:
+        for annotation, bbox in zip(coco['annotations'], corners, strict=True):
+            annotation['bbox'] = bbox
+
+    assert findings(change) == [(Kind.CORNERS, 'has 3 boxes that reach out of their images, and all 4 boxes fit as '
+                                 'corners (x1, y1, x2, y2), but a box is (x, y, width, height)')]
+    corners[3] = [9, 9, 1, 1]  # no corners
+    assert {kind for kind, _ in findings(change)} == {Kind.BOX}
+
+
+def test_annotations_of_no_class_are_told() -> None:
+    def change(coco: dict) -> None:
+        for annotation in coco['annotations']:
+            annotation['category_id'] = str(annotation['category_id'])
+
+    assert (Kind.NOTHING_LEFT, "has no annotation of a class: the annotations have category_id '5', '7', but the "
+            'classes 5, 7') in findings(change)
 
 
 def test_two_categories_of_a_name_shift_labels() -> None:
@@ -172,7 +209,7 @@ def test_a_file_of_no_use_is_named(content: str, words: str, tmp_path: Path) -> 
     file.write_text(content)
     with pytest.raises(UserError) as error:
         read_coco(str(file))
-    assert str(error.value).startswith(f'annotation file {file} {words}')
+    assert str(error.value).startswith(f'{file} {words}')
 
 
 def test_a_file_without_annotations_is_that_of_a_test_set(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from cpvt_mm.datasets.checking.layouts import (
     classes_of,
     dataset_class,
     layout_of,
-    loads_masks,
+    loads,
     unwrap,
     unwrap_built,
 )
@@ -38,10 +38,11 @@ def test_the_layout_is_that_of_the_reader(cls: type, layout: str) -> None:
 
 def test_wrapped_datasets_are_found() -> None:
     one, other = dict(type='A'), dict(type='B')
-    assert list(unwrap(one)) == [one]
-    assert list(unwrap(dict(type='RepeatDataset', times=2, dataset=one))) == [one]
+    assert list(unwrap(one, 'a')) == [('a', one)]
+    assert list(unwrap(dict(type='RepeatDataset', times=2, dataset=one), 'a')) == [('a.dataset', one)]
     assert list(unwrap(dict(type='ConcatDataset', datasets=[
-        one, dict(type='ClassBalancedDataset', oversample_thr=1e-3, dataset=other)]))) == [one, other]
+        one, dict(type='ClassBalancedDataset', oversample_thr=1e-3, dataset=other)]), 'a')) == [
+            ('a.datasets.0', one), ('a.datasets.1.dataset', other)]
 
 
 def test_wrapped_datasets_are_found_when_built() -> None:
@@ -55,7 +56,7 @@ def test_wrapped_datasets_are_found_when_built() -> None:
                                  dict(dataset='a'), dict(dataset=dict(a=1)), dict(datasets=dict(a=1))])
 def test_arguments_of_a_datasets_own_wrap_nothing(own: dict) -> None:
     cfg = dict(type='A', **own)
-    assert list(unwrap(cfg)) == [cfg]
+    assert list(unwrap(cfg, 'a')) == [('a', cfg)]
     dataset = BaseDataset(lazy_init=True)
     vars(dataset).update(own)
     assert list(unwrap_built(dataset)) == [dataset]
@@ -67,12 +68,11 @@ def test_classes_may_be_none_or_one(metainfo: dict, classes: list[str]) -> None:
     assert classes_of(BaseDataset(metainfo=metainfo, lazy_init=True)) == classes
 
 
-@pytest.mark.parametrize('settings, expected', [({}, False), (dict(with_mask=True), True),
-                                                (dict(with_mask=True, poly2mask=False), False)])
-def test_loaders_of_masks_are_told_built_or_not(settings: dict, expected: bool) -> None:
-    from mmdet.datasets.transforms import LoadAnnotations
-    assert loads_masks(dict(type='LoadAnnotations', **settings)) == loads_masks(LoadAnnotations(**settings)) == expected
-    assert not loads_masks(len)
+def test_what_a_pipeline_loads_is_told() -> None:
+    pipeline = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_mask=True, with_seg=False)]
+    assert loads(dict(pipeline=pipeline), 'with_mask')
+    assert not loads(dict(pipeline=pipeline), 'with_seg')
+    assert not loads(dict(pipeline=[len]), 'with_mask') and not loads({}, 'with_mask')
 
 
 def test_a_dataset_is_built_without_its_files() -> None:

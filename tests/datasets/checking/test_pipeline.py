@@ -32,18 +32,8 @@ def sample(tmp_path: Path) -> dict:
     return data
 
 
-class LoadMasks:
-    """With the settings of mmdet's loader."""
-
-    def __init__(self, with_mask: bool = True, poly2mask: bool = True) -> None:
-        self.with_mask, self.poly2mask = with_mask, poly2mask
-
-    def __call__(self, data: dict) -> dict:
-        return data
-
-
 def checked(*transforms: Callable, num_classes: int = 2, ignored: tuple[int, ...] = (255,)) -> CheckedPipeline:
-    return CheckedPipeline(transforms or (load, LoadMasks(), load_labels), True, num_classes, ignored)
+    return CheckedPipeline(transforms or (load, load_labels), True, num_classes, ignored)
 
 
 def fault(sample: dict, *transforms: Callable, num_classes: int = 2) -> str:
@@ -78,19 +68,8 @@ def test_sizes_that_do_not_match_are_named(sample: dict) -> None:
     assert fault(dict(sample, width=31, instances=[])) == (
         f'image {sample["img_path"]} is 20 x 30 pixels (height x width), but 20 x 31 in the annotations: put the right '
         'image there.')
-    assert 'is of size [30, 20], but the image of [20, 30]' in fault(
-        dict(sample, instances=[dict(mask=dict(size=[30, 20], counts=''))]))
     Image.new('L', (15, 10)).save(sample['seg_map_path'])
     assert 'a.png is of shape (10, 15), but its image is 20 x 30 pixels' in fault(sample)
-
-
-@pytest.mark.parametrize('mask', [dict(size=[30, 20], counts=''), dict(counts=''), {}])
-def test_masks_that_are_not_read_are_not_looked_at(mask: dict, sample: dict) -> None:
-    sample['instances'] = [dict(mask=mask)]
-    for transform in (load, LoadMasks(with_mask=False), LoadMasks(poly2mask=False)):
-        checked(load, transform)(sample)
-    if 'size' not in mask:
-        checked(load, LoadMasks())(sample)
 
 
 @pytest.mark.parametrize('data', [
@@ -106,7 +85,7 @@ def test_samples_that_are_not_of_one_image_pass(data: object) -> None:
     def add(data: dict) -> dict:
         return dict(data, ori_shape=[(9, 9)], gt_seg_map=[np.zeros(3)]) if isinstance(data, dict) else data
 
-    assert repr(checked(LoadMasks(), add)(data)) == repr(add(data))
+    assert repr(checked(add)(data)) == repr(add(data))
     with pytest.raises(AssertionError, match='a wrong setting'):
         checked(fail)(data)
 
@@ -123,7 +102,7 @@ def test_a_shape_may_have_channels(sample: dict) -> None:
 
 
 def test_sizes_are_those_of_annotations_in_one_layout_alone(sample: dict) -> None:
-    assert CheckedPipeline([load, LoadMasks()])(dict(sample, height=5, instances=[dict(mask=dict(size=[1, 2]))]))
+    assert CheckedPipeline([load])(dict(sample, height=5, instances=[dict(mask=dict(size=[1, 2]))]))
 
 
 @pytest.mark.parametrize('label_map', [
