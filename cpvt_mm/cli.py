@@ -3,16 +3,28 @@ import functools
 import re
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from mmengine.config import DictAction
 
 from .errors import UserError
 
 
+class CfgOptions(DictAction):
+    """mmengine's action for KEY=VALUE, with an error of argparse for what has no value."""
+
+    def __call__(self, parser: ArgumentParser, namespace: Namespace, values: str | Sequence[Any] | None,
+                 option_string: str | None = None) -> None:
+        for option in values or ():
+            if '=' not in option:
+                parser.error(f'{option_string} {option} has no value: write {option}=VALUE')
+        super().__call__(parser, namespace, values, option_string)
+
+
 def add_cfg_options(parser: ArgumentParser) -> None:
     """Adds `--cfg-options`: a dict, empty if it is not given."""
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction, default={}, metavar='KEY=VALUE',
+    parser.add_argument('--cfg-options', nargs='+', action=CfgOptions, default={}, metavar='KEY=VALUE',
                         help='values of the config to override; keys are dotted')
 
 

@@ -1,5 +1,6 @@
 """Trains a detector, segmentor or classifier."""
 import argparse
+import sys
 
 from cpvt_mm.engine import load_config, train
 from cpvt_mm.engine.arguments import add_run_arguments, parse_run_arguments
@@ -20,7 +21,10 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     args = parse_args()
     cfg = load_config(args.config, args.cfg_options, args.work_dir, args.launcher)
-    train(cfg, args.amp, args.auto_scale_lr, args.resume)
+    try:
+        train(cfg, args.amp, args.auto_scale_lr, args.resume)
+    except KeyboardInterrupt:
+        sys.exit(f'Interrupted: --resume goes on from the last checkpoint in {cfg.work_dir}.')
 
 
 if __name__ == '__main__':

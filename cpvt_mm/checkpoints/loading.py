@@ -75,6 +75,30 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
               f'norm_eps={fmt.norm_eps:g}, unless the weights were trained with {eps:g}.')
 
 
+def check_fills_backbones(model: nn.Module, checkpoint: str | Path) -> None:
+    """Checks that a checkpoint of a whole model, as `load_from` names one, fills the backbones of this package.
+
+    mmengine loads what fits, warns, and goes on; a head of another number of classes is meant to be left out so.
+
+    Raises:
+        UserError: If there is no such file, or a tensor of a backbone is missing in it or of another shape.
+    """
+    if '://' not in str(checkpoint) and not Path(checkpoint).is_file():
+        raise UserError(f'load_from is {checkpoint}, but there is no such file: check the path.')
+    backbones = {name: module for name, module in model.named_modules()
+                 if any(cls.__module__ == 'cpvt_mm.models.backbones.base' for cls in type(module).__mro__)}
+    weights = read_weights(checkpoint).tensors if backbones else {}
+    for prefix, backbone in backbones.items():
+        wanted = backbone.state_dict()
+        fitting = {name: weights[f'{prefix}.{name}'] for name in wanted if f'{prefix}.{name}' in weights}
+        missing = [name for name in wanted if name not in fitting]
+        if len(missing) == len(wanted):
+            raise UserError(f'load_from is {checkpoint}, which has no weights below {prefix!r}: it is no checkpoint of '
+                            f'such a model; weights of a backbone alone are for model.{prefix}.init_cfg='
+                            "dict(type='Pretrained', checkpoint=...).")
+        _check(fitting, wanted, missing, f'load_from ({checkpoint})', type(backbone).__name__)
+
+
 def _check(fitting: dict[str, Tensor], wanted: dict[str, Tensor], missing: list[str], what: str, where: str) -> None:
     misshapen = [f'{name} {tuple(tensor.shape)} instead of {tuple(wanted[name].shape)}'
                  for name, tensor in fitting.items() if tensor.shape != wanted[name].shape]

@@ -2,7 +2,7 @@
 import os
 from argparse import ArgumentParser, Namespace
 
-from mmengine.config import DictAction
+from cpvt_mm.cli import add_cfg_options
 
 
 def add_run_arguments(parser: ArgumentParser) -> None:
@@ -10,8 +10,7 @@ def add_run_arguments(parser: ArgumentParser) -> None:
     parser.add_argument('config', help='config file of mmdet, mmseg or mmpretrain')
     parser.add_argument('--work-dir', help="folder for logs and checkpoints (default: the config's, or "
                         'work_dirs/<name of the config>)')
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
-                        help='values of the config to override; keys are dotted')
+    add_cfg_options(parser)
     parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
                         help='who starts the processes')
     parser.add_argument('--local-rank', '--local_rank', type=int, default=0, help='set by launchers')

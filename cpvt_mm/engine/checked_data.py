@@ -6,7 +6,6 @@ from mmengine.dataset import BaseDataset, Compose
 from torch import nn
 from torch.utils.data import DataLoader
 
-from cpvt_mm.datasets.checking.coco import read_coco
 from cpvt_mm.datasets.checking.layouts import classes_of, layout_of, unwrap_built
 from cpvt_mm.datasets.checking.pipeline import CheckedPipeline
 
@@ -50,15 +49,3 @@ def _values(cfg: Any, key: str) -> Iterator[int]:
         cfg = list(cfg.values())
     for one in cfg if isinstance(cfg, list | tuple) else ():
         yield from _values(one, key)
-
-
-def check_files_of_metrics(evaluator: Any) -> None:
-    """Reads the annotation files that the config of an evaluator names for CocoMetric.
-
-    Raises:
-        UserError: If one is of no use.
-    """
-    for metric in evaluator if isinstance(evaluator, list) else [evaluator]:
-        if isinstance(metric, dict) and metric.get('type') in ('CocoMetric', 'mmdet.CocoMetric') and (
-                metric.get('ann_file')):
-            read_coco(metric['ann_file'], metric.get('backend_args'))

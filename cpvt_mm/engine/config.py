@@ -9,6 +9,8 @@ from mmengine.dist import is_distributed
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.stack import require
 
+from .unread_keys import warn_of_unread_keys
+
 LIBRARIES = ('mmdet', 'mmseg', 'mmpretrain')
 # The variable that a launcher sets for each of its processes.
 LAUNCHERS = {'pytorch': 'RANK', 'slurm': 'SLURM_PROCID', 'mpi': 'OMPI_COMM_WORLD_RANK'}
@@ -39,7 +41,7 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
     except Exception as error:  # a config is a program, it can raise anything
         # Where a `_base_` is a library's, mmengine finds out first.
         require(*(library for library in LIBRARIES if f'{library} is not installed' in str(error)))
-        raise UserError(f'config {path} cannot be read ({type(error).__name__}: {first_line(error)}): correct it or '
+        raise UserError(f'config {path} cannot be read ({type(error).__name__}: {_reasons(error)}): correct it or '
                         'the _base_ it names.') from error
     try:
         cfg.merge_from_dict(options or {})
@@ -50,6 +52,15 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
         raise UserError(f'default_scope of config {path} is {scope!r}, but must be {", ".join(LIBRARIES[:-1])} or '
                         f'{LIBRARIES[-1]}: it says which library the config is for.')
     require(scope)
+    warn_of_unread_keys(cfg, options or {})
     cfg.work_dir = work_dir or cfg.get('work_dir') or f'work_dirs/{Path(path).stem}'
     cfg.launcher = launcher
     return cfg
+
+
+def _reasons(error: BaseException) -> str:
+    """The first line of an error, and those of the errors that caused it: a failed custom import has three."""
+    lines = [first_line(error)]
+    while error := error.__cause__ or error.__context__:  # type: ignore[assignment]  # ends with None
+        lines.append(first_line(error))
+    return '; '.join(dict.fromkeys(lines))

@@ -33,6 +33,11 @@ def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
     if not found:
         return {}
     cfg.load_from, checkpoint = found
+    missing = [key for key in NEEDED if key not in checkpoint]
+    if missing:
+        raise UserError(f'checkpoint {cfg.load_from} has no {", ".join(missing)}, so training cannot go on from it (it '
+                        'may be published): start from its weights with --cfg-options load_from=CHECKPOINT instead of '
+                        '--resume.')
     randomness = cfg.get('randomness') or {}
     if randomness.get('seed') is None:
         # mmengine takes it over, too, but too late for the order of the data.

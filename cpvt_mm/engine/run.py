@@ -10,10 +10,12 @@ from mmengine.hooks import Hook
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner as MMEngineRunner
 
+from cpvt_mm.checkpoints.loading import check_fills_backbones
 from cpvt_mm.checkpoints.reading import check_fits, read_tensors_only
 from cpvt_mm.errors import UserError
 
 from .disk_space import full_disk_as_user_error
+from .failures import failures_as_user_errors
 from .paint_predictions import PaintPredictions
 from .process_group import process_group
 from .resuming import prepare_to_resume
@@ -39,23 +41,27 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
         hooks: More hooks than the config has. Defaults to none.
 
     Raises:
-        UserError: If the config allows no such run, the checkpoint does not fit, or the disk is full.
+        UserError: If the config allows no such run, the first iteration fails, the checkpoint does not fit, or the disk
+            is full.
     """
     if amp:
         cfg.optim_wrapper.update(type='AmpOptimWrapper', loss_scale='dynamic')
     if cfg.optim_wrapper.get('type') == 'AmpOptimWrapper' and get_device() == 'cpu':
-        raise UserError('Mixed precision (--amp, or optim_wrapper.type=AmpOptimWrapper in the config) needs a GPU, but '
-                        'torch sees none: train with optim_wrapper.type=OptimWrapper.')
+        raise UserError('Mixed precision needs a GPU, but torch sees none: ' + (
+            'leave out --amp.' if amp else 'train with optim_wrapper.type=OptimWrapper.'))
     if auto_scale_lr:
         if 'base_batch_size' not in (cfg.get('auto_scale_lr') or {}):
             raise UserError('--auto-scale-lr needs auto_scale_lr.base_batch_size, the batch size that the learning '
                             'rate is meant for, which the config does not set.')
         cfg.auto_scale_lr.enable = True
     checkpoint = prepare_to_resume(cfg, resume)
-    with process_group(cfg), full_disk_as_user_error(cfg.work_dir, resumable=True):
-        runner = build_runner(cfg, hooks)
+    with (process_group(cfg), full_disk_as_user_error(cfg.work_dir, resumable=True),
+          failures_as_user_errors('training cannot begin', cfg.work_dir) as run):
+        run.runner = runner = build_runner(cfg, hooks)
         if cfg.resume:
             check_fits(runner.model, cfg.load_from, checkpoint)
+        elif cfg.get('load_from'):
+            check_fills_backbones(runner.model, cfg.load_from)
         del checkpoint  # mmengine reads it again
         runner.train()
 
@@ -82,8 +88,9 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
         where = f'the launcher is {cfg.launcher}' if cfg.launcher != 'none' else f'there are {get_world_size()}'
         raise UserError(f'--show-dir paints in one process only, but {where}: run test.py without a launcher.')
     cfg.update(resume=False, load_from=str(checkpoint))
-    with process_group(cfg), full_disk_as_user_error(cfg.work_dir, resumable=False):
-        runner = build_runner(cfg, [*hooks, PaintPredictions(show_dir)] if show_dir else hooks)
+    with (process_group(cfg), full_disk_as_user_error(cfg.work_dir, resumable=False),
+          failures_as_user_errors('the test fails', cfg.work_dir) as run):
+        run.runner = runner = build_runner(cfg, [*hooks, PaintPredictions(show_dir)] if show_dir else hooks)
         check_fits(runner.model, checkpoint)
         return runner.test()
 

@@ -3,22 +3,25 @@ from typing import Any
 
 from mmengine.device import get_device
 from mmengine.dist import is_main_process
-from mmengine.evaluator import Evaluator
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.logging import MMLogger
-from mmengine.registry import HOOKS
+from mmengine.optim import OptimWrapper, OptimWrapperDict
+from mmengine.registry import HOOKS, OPTIMIZERS
 from mmengine.runner import BaseLoop
 from mmengine.runner import Runner as MMEngineRunner
 from torch import nn
 from torch.utils.data import DataLoader
 
 from cpvt_mm.datasets.checking.before_training import check_before_training
-from cpvt_mm.hooks import DurableCheckpointHook
+from cpvt_mm.datasets.checking.first_sample import load_first
+from cpvt_mm.errors import UserError, did_you_mean
+from cpvt_mm.hooks import DurableCheckpointHook, StopOnNonFiniteLoss
 
-from .checked_data import check_files_of_metrics, check_while_loading
+from .checked_data import check_while_loading
 from .disk_space import replace_log_files
 from .seed_each_iteration import SeedEachIteration
 from .seeding import with_seeded_batches
+from .workers import WorkerInit
 
 
 class Runner(MMEngineRunner):
@@ -27,10 +30,15 @@ class Runner(MMEngineRunner):
     Every method here overrides a public one of mmengine's:
 
     - `build_logger`: a full disk is an error.
-    - `build_dataloader`, `build_evaluator`: annotation files are checked before they are read, images and label maps
-      when they are.
-    - `build_train_loop`, `register_hooks`, `call_hook`: what is random follows from the number of the iteration.
+    - `train`, `test`: annotation files are checked before they are read. Only training writes the config to the work
+      dir (`dump_config`).
+    - `build_dataloader`: images and label maps are checked when they are read. Workers end with the process that
+      started them.
+    - `build_train_loop`, `build_val_loop`, `build_test_loop`: a first sample is loaded at once.
+    - `build_optim_wrapper`: an unknown optimizer is an error that names it.
+    - `build_train_loop` also, `register_hooks`, `call_hook`: what is random follows from the number of the iteration.
     - `register_hook`: `CheckpointHook` becomes `DurableCheckpointHook`.
+    - `register_default_hooks`: `StopOnNonFiniteLoss` is one of them; `default_hooks.non_finite_loss=None` removes it.
     - `wrap_model`: several processes can train on a CPU.
     """
 
@@ -50,6 +58,32 @@ class Runner(MMEngineRunner):
                 find_unused_parameters=self.cfg.get('find_unused_parameters', False))
         return super().wrap_model(model_wrapper_cfg, model)
 
+    def dump_config(self) -> None:
+        """Does nothing, since mmengine's constructor calls it: a test must leave the config of the training alone."""
+
+    def train(self) -> nn.Module:
+        """Trains the model.
+
+        Raises:
+            UserError: If annotations are of no use.
+        """
+        self._check_data('train', 'val')
+        super().dump_config()
+        return super().train()
+
+    def test(self) -> dict[str, float]:
+        """Evaluates the model.
+
+        Raises:
+            UserError: If annotations are of no use.
+        """
+        self._check_data('test')
+        return super().test()
+
+    def _check_data(self, *splits: str) -> None:
+        if is_main_process():
+            check_before_training(self.cfg, splits)
+
     # An instance method here, which knows the model; the loops call it on the runner.
     def build_dataloader(self, dataloader: DataLoader | dict[str, Any], seed: int | None = None,
                          diff_rank_seed: bool = False) -> DataLoader:
@@ -57,32 +91,45 @@ class Runner(MMEngineRunner):
 
         Raises:
             FileNotFoundError: If an annotation file or a folder does not exist.
-            UserError: If annotations are of no use.
         """
-        if isinstance(dataloader, dict) and isinstance(dataloader['dataset'], dict) and is_main_process():
-            check_before_training(dataloader['dataset'])
         loader = MMEngineRunner.build_dataloader(dataloader, seed, diff_rank_seed)
         check_while_loading(loader, self.model, self.cfg.to_dict())
+        loader.worker_init_fn = WorkerInit(loader.worker_init_fn)
         return loader
 
-    def build_evaluator(self, evaluator: Evaluator | dict[str, Any] | list[dict[str, Any]]) -> Evaluator:
-        """Builds the metrics, which may read an annotation file of their own.
+    def build_optim_wrapper(self, optim_wrapper: OptimWrapper | OptimWrapperDict | dict[str, Any]
+                            ) -> OptimWrapper | OptimWrapperDict:
+        """Builds the optimizer.
 
         Raises:
-            UserError: If that file is of no use.
+            UserError: If there is no optimizer of its name.
         """
-        try:
-            return super().build_evaluator(evaluator)
-        except Exception:  # mmdet's does not name the file
-            check_files_of_metrics(evaluator)
-            raise
+        name = optim_wrapper.get('optimizer', {}).get('type') if isinstance(optim_wrapper, dict) else None
+        if isinstance(name, str) and OPTIMIZERS.get(name) is None:
+            raise UserError(f'optim_wrapper.optimizer.type is {name}, but there is no such optimizer'
+                            f'{did_you_mean(name, OPTIMIZERS.module_dict)}.')
+        return super().build_optim_wrapper(optim_wrapper)
 
     def build_train_loop(self, loop: BaseLoop | dict[str, Any]) -> BaseLoop:
         """Builds the training loop, whose loader gets `SeededBatches`."""
         if isinstance(self._train_dataloader, dict):
             self._train_dataloader = with_seeded_batches(
                 self._train_dataloader, self.seed, lambda: self.seeding.iteration, endless='max_iters' in loop)
-        return super().build_train_loop(loop)
+        return self._with_good_sample(super().build_train_loop(loop), 'train_dataloader.dataset')
+
+    def build_val_loop(self, loop: BaseLoop | dict[str, Any]) -> BaseLoop:
+        """Builds the validation loop and loads a first sample."""
+        return self._with_good_sample(super().build_val_loop(loop), 'val_dataloader.dataset')
+
+    def build_test_loop(self, loop: BaseLoop | dict[str, Any]) -> BaseLoop:
+        """Builds the test loop and loads a first sample."""
+        return self._with_good_sample(super().build_test_loop(loop), 'test_dataloader.dataset')
+
+    @staticmethod
+    def _with_good_sample(loop: BaseLoop, name: str) -> BaseLoop:
+        if is_main_process():
+            load_first(loop.dataloader.dataset, name)
+        return loop
 
     def register_hooks(self, default_hooks: dict[str, Hook | dict[str, Any]] | None = None,
                        custom_hooks: list[Hook | dict[str, Any]] | None = None) -> None:
@@ -90,6 +137,13 @@ class Runner(MMEngineRunner):
         super().register_hooks(default_hooks, custom_hooks)
         self.seeding = SeedEachIteration()
         self.register_hook(self.seeding)
+
+    def register_default_hooks(self, hooks: dict[str, Hook | dict[str, Any]] | None = None) -> None:
+        """Registers mmengine's default hooks and `StopOnNonFiniteLoss`."""
+        hooks = {'non_finite_loss': dict(type=StopOnNonFiniteLoss), **(hooks or {})}
+        if hooks['non_finite_loss'] is None:
+            del hooks['non_finite_loss']
+        super().register_default_hooks(hooks)
 
     def register_hook(self, hook: Hook | dict[str, Any], priority: str | int | None = None) -> None:
         """Registers a hook. The config of a `CheckpointHook`, however it names it, makes a `DurableCheckpointHook`."""

@@ -14,7 +14,7 @@ from cpvt_mm import engine
 from cpvt_mm.checkpoints.reading import read_checkpoint
 from cpvt_mm.engine import load_config, train
 from cpvt_mm.errors import UserError
-from tests.conftest import MASK_RCNN, UPERNET, toy_overrides
+from tests.conftest import MASK_RCNN, UPERNET, Trained, toy_overrides
 
 TrainConfig = Callable[..., Config]
 
@@ -120,7 +120,7 @@ def test_auto_scale_lr_needs_and_uses_the_base(upernet: TrainConfig, tmp_path: P
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason='tells what happens without a GPU')
 def test_amp_without_a_gpu_is_refused(upernet: TrainConfig, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r'Mixed precision .* needs a GPU'):
+    with pytest.raises(UserError, match=r'Mixed precision needs a GPU, .*: leave out --amp'):
         train(upernet(tmp_path, 1), amp=True)
 
 
@@ -171,3 +171,37 @@ def test_epochs_go_on_at_a_checkpoint_by_iteration(step: int, toy_shapes: Path, 
     torch.testing.assert_close(first['state_dict'], second['state_dict'], rtol=0, atol=0)
     rates = [list(one['message_hub']['log_scalars']['train/lr'].data[0]) for one in (first, second)]
     assert rates[0] == rates[1] and len(set(rates[0])) == 2
+
+
+def test_a_test_leaves_the_config_of_the_training_alone(trained: dict[str, Trained], toy_shapes: Path) -> None:
+    config, checkpoint = trained['mmseg']
+    before = config.read_text()
+    cfg = load_config(UPERNET, toy_overrides(toy_shapes, test_pipeline=[]), str(config.parent))
+    assert 0 <= engine.test(cfg, checkpoint)['mIoU'] <= 100
+    with pytest.raises(UserError, match=r'no\.pth'):
+        engine.test(load_config(UPERNET, toy_overrides(toy_shapes), str(config.parent)), 'no.pth')
+    assert config.read_text() == before
+
+
+class FailsInIteration(Hook):
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
+        if runner.iter == self.number:
+            raise RuntimeError('no more')
+
+
+def test_what_fails_in_the_first_iteration_is_told_in_a_sentence(upernet: TrainConfig, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as error:
+        train(upernet(tmp_path, 3), hooks=[FailsInIteration(0)])
+    traceback = tmp_path / 'traceback.txt'
+    assert str(error.value) == ('training cannot begin (RuntimeError: no more): correct the config, or see the '
+                                f'traceback in {traceback}.')
+    assert 'in before_train_iter' in traceback.read_text()
+
+
+def test_what_fails_later_passes(upernet: TrainConfig, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match='no more'):
+        train(upernet(tmp_path, 3), hooks=[FailsInIteration(1)])

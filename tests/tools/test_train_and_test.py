@@ -27,7 +27,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 ])
 def test_a_missing_dataset_is_named(run_tool: Run, config: Path, path: str) -> None:
     message = run_tool('train.py', config)
-    assert message.startswith(f'error: {path} does not exist: put the file there, or correct the path')
+    assert message.startswith(f'error: {path} does not exist: put the file there, or correct train_dataloader.dataset.')
     assert '\n' not in message
 
 
@@ -47,7 +47,8 @@ def test_an_unreadable_config_is_named(run_tool: Run, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_checkpoint_that_does_not_fit_is_named(run_tool: Run, toy_shapes: Path, tmp_path: Path) -> None:
-    torch.save(dict(state_dict=dict(weight=torch.ones(1))), tmp_path / 'other.pth')
+    torch.save(dict(meta={}, optimizer={}, message_hub={}, state_dict=dict(weight=torch.ones(1))),
+               tmp_path / 'other.pth')
     data = ['--cfg-options', *roots(toy_shapes)]
     for arguments in (['test.py', UPERNET, 'other.pth'], ['train.py', UPERNET, '--resume', 'other.pth']):
         message = run_tool(*arguments, *data)

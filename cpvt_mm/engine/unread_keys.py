@@ -1,0 +1,57 @@
+"""Keys of a config that nothing reads, most often misspelt ones."""
+import difflib
+import inspect
+import logging
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.logging import print_log
+from mmengine.runner import Runner
+
+# What mmengine's runner takes, what it reads from the config beside that, and what tools of the libraries read.
+READ = {*inspect.signature(Runner.__init__).parameters, 'runner_type', 'custom_imports', 'compile', 'optimizer',
+        'activation_checkpointing', 'efficient_conv_bn_eval', 'find_unused_parameters', 'model_wrapper_cfg',
+        'tta_model', 'tta_pipeline'}
+# As near as `lrr` and `lr`, or `modle` and `model`.
+NEAR = 0.75
+
+
+def warn_of_unread_keys(cfg: Config, options: dict[str, Any]) -> None:
+    """Warns of top-level keys that nothing reads, with the nearest key that is read.
+
+    An option comes too late for a variable of the config file: the file has used it already. A variable of the file is
+    told only if it is used nowhere in the file, and its name is near that of a key.
+
+    Args:
+        cfg: The config, with the options.
+        options: The options, with dotted keys.
+    """
+    keys = list(_dotted(cfg.to_dict()))
+    for name in dict.fromkeys(option.split('.')[0] for option in options):
+        if name not in READ:
+            _warn(f'--cfg-options {name}', _nearest(name, keys))
+    given = {option.split('.')[0] for option in options}
+    for name in set(cfg) - READ - given:
+        nearest = _nearest(name, keys)
+        if nearest and len(re.findall(rf'\b{re.escape(name)}\b', cfg.text)) == 1:
+            _warn(f'{name} of config {cfg.filename}', nearest)
+
+
+def _dotted(value: Any, name: str = '') -> Iterator[str]:
+    for key, one in value.items() if isinstance(value, dict) else ():
+        if isinstance(key, str) and (name or key in READ):
+            yield f'{name}{key}'
+            yield from _dotted(one, f'{name}{key}.')
+
+
+def _nearest(name: str, keys: list[str]) -> str:
+    """The outermost dotted key whose last part is the name, or else near it; '' if there is none."""
+    last = {key.rpartition('.')[2] for key in keys}
+    near = [name] if name in last else difflib.get_close_matches(name, sorted(last), 5, NEAR)
+    return min((key for key in keys if key.rpartition('.')[2] in near), key=lambda key: key.count('.'), default='')
+
+
+def _warn(what: str, nearest: str) -> None:
+    print_log(f'{what} is read by nothing{f": did you mean {nearest}" if nearest else ""}.', 'current', logging.WARNING)

@@ -1,0 +1,23 @@
+"""Workers of data loaders that end with the process that started them."""
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cpvt_mm.processes import end_with_parent
+
+
+@dataclass(frozen=True)
+class WorkerInit:
+    """What a worker of a data loader runs first.
+
+    Attributes:
+        inner: The `worker_init_fn` of the loader; None if it has none.
+    """
+    inner: Callable[[int], object] | None
+
+    def __call__(self, worker: int) -> None:
+        end_with_parent()
+        # Ctrl-C reaches all processes of a terminal: the main one ends, and with it its workers.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if self.inner:
+            self.inner(worker)

@@ -1,0 +1,48 @@
+"""Workers of data loaders end with the process that started them, however it ends."""
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import UPERNET, toy_overrides
+from tests.processes import is_alive, wait_until
+
+CODE = '''
+import os, sys, time
+from pathlib import Path
+from cpvt_mm.engine import load_config
+from cpvt_mm.engine.run import build_runner
+options = dict(option.split('=') for option in sys.argv[2:])
+cfg = load_config(sys.argv[1], options, 'work')
+cfg.train_dataloader.update(num_workers=2, persistent_workers=True)
+runner = build_runner(cfg)
+loader = runner.build_dataloader(cfg.train_dataloader, seed=0)
+batches = iter(loader)
+next(batches)
+Path('tmp').write_text(' '.join(str(worker.pid) for worker in batches._workers))
+os.replace('tmp', 'pids')
+time.sleep(600)
+'''
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('number', [signal.SIGKILL, signal.SIGTERM])
+def test_workers_end_with_a_killed_process(number: int, toy_shapes: Path, tmp_path: Path) -> None:
+    options = [f'{key}={value}' for key, value in toy_overrides(toy_shapes).items() if key.endswith('data_root')]
+    process = subprocess.Popen([sys.executable, '-c', CODE, UPERNET, *options], cwd=tmp_path,
+                               stdout=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: (tmp_path / 'pids').exists() or process.poll() is not None)
+        workers = [int(pid) for pid in (tmp_path / 'pids').read_text().split()]
+        assert len(workers) == 2 and all(map(is_alive, workers))
+        process.send_signal(number)
+        wait_until(lambda: not any(map(is_alive, workers)))
+    finally:
+        process.kill()
+        process.wait()
+        for worker in workers:
+            if is_alive(worker):
+                os.kill(worker, signal.SIGKILL)
