@@ -150,6 +150,7 @@ def test_a_loss_that_is_not_finite_ends_training(imagenet: Path, tmp_path: Path)
     assert not (tmp_path / 'last_checkpoint').exists()
 
 
+@pytest.mark.slow
 def test_no_training_without_the_teachers_weights(imagenet: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r'model\.teacher_checkpoint is not set'):
         train(cut_down(CONFIGS['cpvt-ti-distilled'], imagenet, tmp_path))

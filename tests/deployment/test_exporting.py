@@ -57,6 +57,7 @@ def test_images_are_completed_where_padding_is_exact(tmp_path: Path) -> None:
     assert_files_are_right(model.eval(), tmp_path)
 
 
+@pytest.mark.slow
 def test_axes_and_outputs_of_onnx_have_names(small: CPVT) -> None:
     model = to_onnx(export_program(small), dict(channels='RGB'))
     onnx.checker.check_model(model)
@@ -68,6 +69,7 @@ def test_axes_and_outputs_of_onnx_have_names(small: CPVT) -> None:
     assert str(Path(__file__).parents[2]).encode() not in model.SerializeToString()
 
 
+@pytest.mark.slow
 def test_a_file_of_torch_needs_no_example_and_keeps_the_description(small: CPVT, tmp_path: Path) -> None:
     path = tmp_path / 'a.pt2'
     with exported(small, path, dict(channels='RGB')):

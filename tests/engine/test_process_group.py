@@ -103,6 +103,7 @@ def in_a_group_of_one(rank: int, folder: Path, data: Path) -> None:
     assert group_works()
 
 
+@pytest.mark.slow
 def test_a_group_of_one_as_in_a_notebook(toy_shapes: Path, tmp_path: Path) -> None:
     mp.spawn(in_a_group_of_one, (tmp_path, toy_shapes))
 

@@ -28,6 +28,7 @@ def read_results(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_measures_backbones_and_goes_on_from_what_is_there(benchmark: Callable[..., str], tmp_path: Path,
                                                           capsys: pytest.CaptureFixture,
                                                           monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,6 +136,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', OPTIONS)
 def test_options_of_a_segmentor(train: Run, data: Path, name: str) -> None:
     options, words = OPTIONS[name]

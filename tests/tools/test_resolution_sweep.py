@@ -70,6 +70,7 @@ def read_results(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_a_segmentor_whole_and_in_windows(run_trained: Callable[..., str], inputs: list,
                                           trained: dict[str, Trained], tmp_path: Path,
                                           capsys: pytest.CaptureFixture) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.conftest import GOLDEN, MASK_RCNN, ROOT, UPERNET
+from tests.conftest import ROOT, UPERNET
 
 Run = Callable[..., str]
 
@@ -19,16 +19,6 @@ def roots(data: Path) -> list[str]:
 @pytest.fixture(autouse=True)
 def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.mark.parametrize('config, path', [
-    (UPERNET, 'data/toy_shapes/images/training'),
-    (MASK_RCNN, 'data/toy_shapes/instances_training.json'),
-])
-def test_a_missing_dataset_is_named(run_tool: Run, config: Path, path: str) -> None:
-    message = run_tool('train.py', config)
-    assert message.startswith(f'error: {path} does not exist: put the file there, or correct train_dataloader.dataset.')
-    assert '\n' not in message
 
 
 def test_a_missing_image_is_named(run_tool: Run, toy_shapes: Path) -> None:
@@ -55,14 +45,6 @@ def test_a_checkpoint_that_does_not_fit_is_named(run_tool: Run, toy_shapes: Path
         assert message.startswith('error: checkpoint other.pth does not fit the model of the config')
         assert '1 left over (weight)' in message
     assert run_tool('test.py', UPERNET, 'no.pth', *data) == 'error: checkpoint no.pth does not exist: check the path.'
-
-
-def test_pretrained_weights_that_do_not_fill_the_backbone_are_named(run_tool: Run, toy_shapes: Path) -> None:
-    deit = GOLDEN / 'deit_timm.pth'
-    message = run_tool('train.py', UPERNET, '--cfg-options', *roots(toy_shapes), 'log_level=WARNING',
-                       'model.backbone.init_cfg.type=Pretrained', f'model.backbone.init_cfg.checkpoint={deit}')
-    assert message == (f'error: checkpoint {deit} holds a CPVT (format timm), but the backbone is a PyramidCPVT: take '
-                       'the other backbone, or other weights.')
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason='tells what happens without a GPU')

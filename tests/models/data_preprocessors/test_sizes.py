@@ -149,6 +149,7 @@ def test_wrapped_for_several_processes_in_mixed_precision_with_checkpointing(
     assert_features_are_those_of_alone(model, batch, outputs, SIZES, 1e-4 if cfg.default_scope == 'mmdet' else 0.2)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_a_detector_in_mixed_precision() -> None:
     model = build(retinanet()).train()
