@@ -5,7 +5,6 @@ from pathlib import Path
 
 import cv2
 import pytest
-from mmengine.config import Config
 
 from cpvt_mm.checkpoints.publishing import publish_model
 from cpvt_mm.engine import load_config
@@ -70,5 +69,5 @@ def test_a_published_checkpoint_holds_the_config_too(trained: dict[str, Trained]
 
 @pytest.mark.parametrize('imports', ['json', ['json'], ['json', 'cpvt_mm']])
 def test_what_a_config_imports_stays(imports: str | list[str], tmp_path: Path) -> None:
-    build_runner(load_config(UPERNET, dict(custom_imports=dict(imports=imports)), str(tmp_path)))
-    assert Config.fromfile(tmp_path / UPERNET.name).custom_imports == dict(imports=['json', 'cpvt_mm'])
+    runner = build_runner(load_config(UPERNET, dict(custom_imports=dict(imports=imports)), str(tmp_path)))
+    assert runner.cfg.custom_imports == dict(imports=['json', 'cpvt_mm'])

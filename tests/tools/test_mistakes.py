@@ -143,6 +143,7 @@ def test_options_of_a_segmentor(train: Run, data: Path, name: str) -> None:
     check(train(UPERNET, **options), words, data)
 
 
+@pytest.mark.slow
 def test_load_from_another_arch(train: Run, data: Path, trained: dict[str, Trained]) -> None:
     message = train(UPERNET, load_from=trained['mmseg'].checkpoint, **{
         f'{BACKBONE}.arch': 'tiny', 'model.decode_head.in_channels': '[64,128,320,512]',
@@ -209,6 +210,7 @@ ANNOTATIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ANNOTATIONS)
 def test_annotations(train: Run, data: Path, name: str) -> None:
     damage, words = ANNOTATIONS[name]
@@ -223,6 +225,7 @@ METRICS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', METRICS)
 def test_metrics(train: Run, data: Path, name: str) -> None:
     file, words = METRICS[name]
@@ -257,6 +260,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', FILES)
 def test_files(train: Run, data: Path, name: str) -> None:
     damage, words = FILES[name]

@@ -11,10 +11,10 @@ from rich.progress import track
 
 from cpvt_mm.cli import add_cfg_options
 from cpvt_mm.datasets.checking.findings import Finding, Kind
-from cpvt_mm.datasets.checking.first_sample import try_split
 from cpvt_mm.datasets.checking.plans import SPLITS, plan_checks, run
 from cpvt_mm.datasets.checking.report import to_csv, to_table
 from cpvt_mm.engine import load_config
+from cpvt_mm.engine.first_batch import try_split
 from cpvt_mm.errors import exit_on_error
 from cpvt_mm.files import check_free, write_text
 

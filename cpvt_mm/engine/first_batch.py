@@ -1,0 +1,40 @@
+"""One real sample of a dataset, through its pipeline and the model."""
+from collections.abc import Iterator
+
+import torch
+from mmengine.config import Config
+from mmengine.model import revert_sync_batchnorm
+from mmengine.registry import MODELS
+from mmengine.runner import Runner
+
+from cpvt_mm.datasets.checking.findings import Finding, Kind
+from cpvt_mm.datasets.checking.first_sample import load_first
+from cpvt_mm.errors import UserError, explain
+
+
+def try_split(cfg: Config, split: str) -> Iterator[Finding]:
+    """Sends a sample of a config's dataset through its pipeline; in training also through data preprocessor and losses.
+
+    Args:
+        cfg: See `cpvt_mm.engine.load_config`.
+        split: 'train', 'val' or 'test'; the config has its dataloader.
+    """
+    name = f'{split}_dataloader.dataset'
+    model = None
+    try:
+        loader = Runner.build_dataloader(
+            {**cfg[f'{split}_dataloader'], 'num_workers': 0, 'persistent_workers': False})
+        sample = load_first(loader.dataset, name)
+        if split == 'train':
+            # As mmengine's runner merges the two.
+            preprocessor = {key: cfg[key] for key in ('data_preprocessor',) if cfg.get(key)}
+            model = revert_sync_batchnorm(MODELS.build({**preprocessor, **cfg.model}))
+            # Norms of a batch need two.
+            batch = loader.collate_fn([sample] * min(getattr(loader.batch_sampler, 'batch_size', 1), 2))
+            with torch.no_grad():
+                model.train()(**model.data_preprocessor(batch, True), mode='loss')
+    except UserError as error:
+        yield Finding(Kind.SAMPLE, name, f'fails: {str(error).removeprefix(f"{name}: ")}')
+    except Exception as error:  # so do models
+        yield Finding(Kind.SAMPLE, name, f'has a first sample that the model fails on ({explain(error, model)})'
+                      if model else f'fails ({explain(error)})')
