@@ -42,9 +42,9 @@ def config(data: Path, **more: Any) -> dict[str, Any]:
                    data_prefix=dict(img='images/training/'), metainfo=dict(classes=CLASSES), pipeline=BOXES), **more}
 
 
-def check_before_training(dataset: dict[str, Any]) -> None:
+def check_before_training(dataset: dict[str, Any], model: dict[str, Any] = {}) -> None:
     before_training.check_before_training(
-        Config(dict(default_scope='mmdet', train_dataloader=dict(dataset=dataset))), ['train'])
+        Config(dict(default_scope='mmdet', model=model, train_dataloader=dict(dataset=dataset))), ['train'])
 
 
 def change_annotations(data: Path, change: Callable[[dict], object]) -> None:
@@ -110,6 +110,15 @@ def test_a_missing_file_names_the_keys_to_correct(data: Path) -> None:
     assert str(error.value) == (
         f'{data}/no.json does not exist: put the file there, or correct train_dataloader.dataset.dataset.data_root, '
         '.ann_file or .data_prefix.')
+
+
+def test_a_head_of_more_classes_is_a_warning_and_of_fewer_an_error(data: Path, log: list) -> None:
+    check_before_training(config(data), dict(roi_head=dict(bbox_head=dict(num_classes=80))))
+    (level, message), = of_the_checks(log)
+    assert level == 'WARNING'
+    assert message.startswith('model.roi_head.bbox_head.num_classes is 80, but the dataset has 5 classes')
+    with pytest.raises(UserError, match=r'model\.roi_head\.mask_head\.num_classes is 2, but the dataset has 5 classes'):
+        check_before_training(config(data), dict(roi_head=dict(mask_head=dict(num_classes=2))))
 
 
 @pytest.mark.parametrize('classes', [CLASSES[:2], 'sun'])
