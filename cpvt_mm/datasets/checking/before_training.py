@@ -1,4 +1,4 @@
-"""The check before a run: annotation files and the first sample of each dataset, but no other image."""
+"""The check before a run: annotation files, but no image."""
 import logging
 from collections.abc import Sequence
 

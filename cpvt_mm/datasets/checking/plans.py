@@ -60,8 +60,8 @@ def plan_checks(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[Plan]:
         readers = (model.get('decode_head'), model.get('auxiliary_head')) if found[0] == 'train' else (
             cfg.get(f'{found[0]}_evaluator'),)
         findings, jobs = _check(dataset, heads, _ignored(*readers))
-        if found[0] != 'train':
-            findings += _check_evaluator(cfg, f'{found[0]}_evaluator', dataset)
+        for split in dict.fromkeys(found):
+            findings += _check_evaluator(cfg, f'{split}_evaluator', dataset)
         yield Plan(', '.join(dict.fromkeys(found)), name, dataset, findings, jobs)
 
 
