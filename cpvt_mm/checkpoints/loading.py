@@ -12,6 +12,7 @@ from cpvt_mm.errors import UserError
 from .detecting import detect_format
 from .plain import TABLE
 from .reading import read_weights
+from .released import find_released
 
 
 def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | None = None, map_location: str = 'cpu',
@@ -24,7 +25,8 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
 
     Args:
         backbone: A PyramidCPVT or CPVT.
-        checkpoint: Path or URL of a file of any format in `detecting.FORMATS`, of the backbone or a model with it.
+        checkpoint: Path or address (see `fetched`) of a file of any format in `detecting.FORMATS`, of the backbone or
+            a model with it.
         prefix: The beginning of the backbone's names in the file. Defaults to None: found.
         map_location: The device to read to. Defaults to 'cpu'.
         allow_missing: Regular expressions; a tensor of the backbone that the file lacks must match one of them
@@ -70,9 +72,12 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     if missing:
         _warn(f'checkpoint {checkpoint} lacks, as allow_missing allows: {", ".join(missing)}')
     eps = getattr(backbone, 'norm_eps', None)
-    if fmt.norm_eps and eps and eps != fmt.norm_eps:
-        _warn(f'models of format {fmt} have norm_eps {fmt.norm_eps:g}, but the backbone has {eps:g}: set '
-              f'norm_eps={fmt.norm_eps:g}, unless the weights were trained with {eps:g}.')
+    released = find_released(checkpoint)
+    wanted_eps = released.norm_eps if released else fmt.norm_eps
+    if wanted_eps and eps and eps != wanted_eps:
+        what = f'weights of {checkpoint}' if released else f'models of format {fmt}'
+        _warn(f'{what} have norm_eps {wanted_eps:g}, but the backbone has {eps:g}: set norm_eps={wanted_eps:g}, unless '
+              f'the weights were trained with {eps:g}.')
 
 
 def check_fills_backbones(model: nn.Module, checkpoint: str | Path) -> None:
