@@ -101,11 +101,14 @@ class CPVT(Backbone):
     Attributes:
         out_channels (tuple[int, ...]): Channels of each output.
         strides (tuple[int, ...]): Pixels a cell of each map spans per side.
+        feature_info (FeatureInfo): Both, and the name of the block, in timm's form.
 
     Raises:
         ValueError: If a value is out of its range.
         TypeError: If an argument's name is unknown or its kind is wrong.
     """
+
+    parts = 'blocks'
 
     @check_keywords
     def __init__(self, arch: str | dict[str, int] = 'tiny', img_size: int | tuple[int, int] = 224,

@@ -159,11 +159,14 @@ class PyramidCPVT(Backbone):
     Attributes:
         out_channels (tuple[int, ...]): Channels of each returned map.
         strides (tuple[int, ...]): Pixels a cell of each returned map spans per side.
+        feature_info (FeatureInfo): Both, and the name of the stage, in timm's form.
 
     Raises:
         ValueError: If a value is out of its range.
         TypeError: If an argument's name is unknown or its kind is wrong.
     """
+
+    parts = 'stages'
 
     @check_keywords
     def __init__(self, arch: str | dict[str, Sequence[int]] = 'small', img_size: int | tuple[int, int] = 224,
