@@ -13,13 +13,15 @@ from .detecting import detect_format
 from .plain import TABLE
 from .reading import read_weights
 from .released import find_released
+from .stem import fit_stem
 
 
 def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | None = None, map_location: str = 'cpu',
                     allow_missing: str | Sequence[str] | None = None) -> None:
     """Reads a checkpoint into a backbone, and logs the format, the share filled, and each name left over or missing.
 
-    Position tables of `LearnablePE` are resampled where the backbone's have another grid. A warning names the tensors
+    Position tables of `LearnablePE` are resampled where the backbone's have another grid, and the first convolution is
+    adapted where the file's is for RGB and the backbone has other `in_channels`. A warning names the tensors
     of another backbone of the same class for which this one has no place, such as blocks of a deeper arch; another
     warning tells that models of the format have another `norm_eps`.
 
@@ -52,6 +54,7 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
         raise UserError(f'checkpoint {checkpoint} cannot be loaded: {error}') from error
     fitted, table_notes = _fit_tables(backbone, renamed)
     wanted = backbone.state_dict()
+    fitted, stem_notes = fit_stem(fitted, wanted)
     fitting = {name: tensor for name, tensor in fitted.items() if name in wanted}
     missing = [name for name in wanted if name not in fitting]
     _check(fitting, wanted, [name for name in missing if not any(pattern.search(name) for pattern in allowed)],
@@ -61,7 +64,7 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     used = {*fitting, *(name for name in renamed if name not in fitted)}  # the latter: a table under another name
     left_over = [name for name in weights if not name.startswith(prefix)
                  or used.isdisjoint(fmt.our_names(name.removeprefix(prefix)))]
-    notes = [*notes, *table_notes, f'left over: {", ".join(left_over) or "nothing"}']
+    notes = [*notes, *table_notes, *stem_notes, f'left over: {", ".join(left_over) or "nothing"}']
     print_log(f'checkpoint {checkpoint}: format {fmt}, {_share(backbone, fitting)}; {"; ".join(notes)}', 'current')
     parts = {name.split('.')[0] for name in wanted}
     surplus = [name for name in fitted if name not in wanted and name.split('.')[0] in parts

@@ -132,7 +132,7 @@ class PyramidCPVT(Backbone):
             `num_heads`, `mlp_ratios` and `sr_ratios`, four ints each. Defaults to 'small'.
         img_size: Reference image size for learned position tables, in pixels, a side or height and width; inputs may
             have any size. Defaults to 224.
-        in_channels: Channels of the image. Defaults to 3.
+        in_channels: Channels of the image. Pretrained weights for 3 are adapted to others. Defaults to 3.
         out_indices: Stages whose maps are returned, in increasing order; later stages are not built.
             Defaults to (0, 1, 2, 3).
         position_encoding: None, a config, or a list of configs that combine; built once for each stage.
