@@ -1,5 +1,6 @@
 """Fetches checkpoints: what has an address comes into torch's cache, whole and checked, or not at all."""
 import hashlib
+import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -109,6 +110,7 @@ def _download_first(files: dict[str, Path]) -> list[str]:
             break
         except (OSError, HTTPException, ValueError) as error:
             failures.append(f'{url}: {_short(error)}')
+            print_log(failures[-1], 'current', logging.WARNING)
     return failures
 
 
@@ -121,7 +123,7 @@ def _download(url: str, target: Path) -> None:
         ValueError: If the file is not the right one.
     """
     if url.startswith(f'{HUB}/'):
-        url = os.environ.get('HF_ENDPOINT', HUB).rstrip('/') + url.removeprefix(HUB)
+        url = (os.environ.get('HF_ENDPOINT') or HUB).rstrip('/') + url.removeprefix(HUB)
     remove_leftovers(target.parent, target.name)
     print_log(f'fetching {url} to {target}', 'current')
     request = Request(url, headers={'User-Agent': 'cpvt_mm'})

@@ -64,23 +64,25 @@ def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, An
     Raises:
         UserError: If there is no such file, or it is no such checkpoint.
     """
+    what = f'checkpoint {path}'
     try:
         with fetched(path) as local:
+            if local != path:  # which may have been put there by hand
+                what += f' ({local})'
             read = _read_safetensors if is_safetensors(path) or is_safetensors(local) else _read_torch
             checkpoint = read(str(local), map_location)
     except UserError:
         raise
     except FileNotFoundError as error:
-        raise UserError(f'checkpoint {path} does not exist: check the path.') from error
+        raise UserError(f'{what} does not exist: check the path.') from error
     except pickle.UnpicklingError as error:
         # torch's own words advise to switch the protection off.
-        raise UserError(f'checkpoint {path} is damaged, or holds code or objects beside tensors: only tensors are '
-                        'read, save its state_dict alone.') from error
+        raise UserError(f'{what} is damaged, or holds code or objects beside tensors: only tensors are read, save its '
+                        'state_dict alone.') from error
     except Exception as error:  # what a damaged file raises is beyond counting
-        raise UserError(f'checkpoint {path} cannot be read ({first_line(error)}): it is damaged or no checkpoint.'
-                        ) from error
+        raise UserError(f'{what} cannot be read ({first_line(error)}): it is damaged or no checkpoint.') from error
     if not isinstance(checkpoint, dict):
-        raise UserError(f'checkpoint {path} holds a {type(checkpoint).__name__}, but must hold a dict of tensors.')
+        raise UserError(f'{what} holds a {type(checkpoint).__name__}, but must hold a dict of tensors.')
     return checkpoint
 
 

@@ -147,6 +147,14 @@ def test_a_sentence_tells_where_to_put_the_file_and_how_to_train_without_it(cach
     assert torch.equal(read_checkpoint(url)['weight'], WEIGHTS['weight'])
 
 
+def test_a_damaged_file_in_the_cache_is_named(cache: Path) -> None:
+    url = 'http://127.0.0.1:1/a-0123abcd.pth'
+    cache.mkdir(parents=True)
+    cache_file(url).write_bytes(saved()[:100])
+    with pytest.raises(UserError, match=rf'checkpoint {url} \({cache_file(url)}\) cannot be read .*damaged'):
+        read_checkpoint(url)
+
+
 def test_a_server_that_does_not_answer_is_left_after_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, 'TIMEOUT', .3)
     with socket.create_server(('127.0.0.1', 0)) as silent, pytest.raises(UserError, match='timed out'):
@@ -204,13 +212,15 @@ def release(monkeypatch: pytest.MonkeyPatch, *urls: str) -> str:
     return 'cpvt_mm://mine'
 
 
-def test_urls_of_released_weights_are_tried_in_order(server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
-                                                     ) -> None:
+def test_urls_of_released_weights_are_tried_in_order(server: Server, cache: Path, log: list,
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     good = server.add('/good.pth', saved())
     address = release(monkeypatch, server.add('/cut.pth', saved()), good, server.add('/never.pth', saved()))
     for _ in range(2):
         assert read_weights(address).tensors.keys() == {'weight'}
     assert server.requests == ['/cut.pth', '/good.pth'] and kept(cache) == [cache_file(good).name]
+    [warning] = [text for level, text in log if level == 'WARNING']
+    assert warning.startswith(f'{server.url}/cut.pth: ValueError: only ')
 
 
 def test_where_no_url_works_each_is_named(server: Server, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
