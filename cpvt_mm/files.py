@@ -3,14 +3,16 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from PIL import Image
 
 from .errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def check_free(path: Path) -> None:
@@ -33,7 +35,7 @@ def write_bytes(path: Path, content: bytes) -> None:
         temporary.write_bytes(content)
 
 
-def write_figure(path: Path, figure: Figure, dpi: int = 120) -> None:
+def write_figure(path: Path, figure: 'Figure', dpi: int = 120) -> None:
     """Writes a figure as PNG in the same way."""
     with whole_file(path) as temporary:
         figure.savefig(temporary, format='png', dpi=dpi)

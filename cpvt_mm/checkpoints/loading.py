@@ -12,19 +12,23 @@ from cpvt_mm.errors import UserError
 from .detecting import detect_format
 from .plain import TABLE
 from .reading import read_weights
+from .released import find_released
+from .stem import fit_stem
 
 
 def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | None = None, map_location: str = 'cpu',
                     allow_missing: str | Sequence[str] | None = None) -> None:
     """Reads a checkpoint into a backbone, and logs the format, the share filled, and each name left over or missing.
 
-    Position tables of `LearnablePE` are resampled where the backbone's have another grid. A warning names the tensors
+    Position tables of `LearnablePE` are resampled where the backbone's have another grid, and the first convolution is
+    adapted where the file's is for RGB and the backbone has other `in_channels`. A warning names the tensors
     of another backbone of the same class for which this one has no place, such as blocks of a deeper arch; another
     warning tells that models of the format have another `norm_eps`.
 
     Args:
         backbone: A PyramidCPVT or CPVT.
-        checkpoint: Path or URL of a file of any format in `detecting.FORMATS`, of the backbone or a model with it.
+        checkpoint: Path or address (see `fetched`) of a file of any format in `detecting.FORMATS`, of the backbone or
+            a model with it.
         prefix: The beginning of the backbone's names in the file. Defaults to None: found.
         map_location: The device to read to. Defaults to 'cpu'.
         allow_missing: Regular expressions; a tensor of the backbone that the file lacks must match one of them
@@ -50,6 +54,7 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
         raise UserError(f'checkpoint {checkpoint} cannot be loaded: {error}') from error
     fitted, table_notes = _fit_tables(backbone, renamed)
     wanted = backbone.state_dict()
+    fitted, stem_notes = fit_stem(fitted, wanted)
     fitting = {name: tensor for name, tensor in fitted.items() if name in wanted}
     missing = [name for name in wanted if name not in fitting]
     _check(fitting, wanted, [name for name in missing if not any(pattern.search(name) for pattern in allowed)],
@@ -59,7 +64,7 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     used = {*fitting, *(name for name in renamed if name not in fitted)}  # the latter: a table under another name
     left_over = [name for name in weights if not name.startswith(prefix)
                  or used.isdisjoint(fmt.our_names(name.removeprefix(prefix)))]
-    notes = [*notes, *table_notes, f'left over: {", ".join(left_over) or "nothing"}']
+    notes = [*notes, *table_notes, *stem_notes, f'left over: {", ".join(left_over) or "nothing"}']
     print_log(f'checkpoint {checkpoint}: format {fmt}, {_share(backbone, fitting)}; {"; ".join(notes)}', 'current')
     parts = {name.split('.')[0] for name in wanted}
     surplus = [name for name in fitted if name not in wanted and name.split('.')[0] in parts
@@ -70,9 +75,12 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     if missing:
         _warn(f'checkpoint {checkpoint} lacks, as allow_missing allows: {", ".join(missing)}')
     eps = getattr(backbone, 'norm_eps', None)
-    if fmt.norm_eps and eps and eps != fmt.norm_eps:
-        _warn(f'models of format {fmt} have norm_eps {fmt.norm_eps:g}, but the backbone has {eps:g}: set '
-              f'norm_eps={fmt.norm_eps:g}, unless the weights were trained with {eps:g}.')
+    released = find_released(checkpoint)
+    wanted_eps = released.norm_eps if released else fmt.norm_eps
+    if wanted_eps and eps and eps != wanted_eps:
+        what = f'weights of {checkpoint}' if released else f'models of format {fmt}'
+        _warn(f'{what} have norm_eps {wanted_eps:g}, but the backbone has {eps:g}: set norm_eps={wanted_eps:g}, unless '
+              f'the weights were trained with {eps:g}.')
 
 
 def check_fills_backbones(model: nn.Module, checkpoint: str | Path) -> None:

@@ -3,20 +3,18 @@ import argparse
 import hashlib
 import os
 import pickle
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlparse
 
 import numpy as np
 import torch
-from mmengine.fileio import get_local_path
 from mmengine.logging import HistoryBuffer
 from mmengine.model import is_model_wrapper
 from torch import Tensor, nn
 
 from cpvt_mm.errors import UserError, first_line
+
+from .fetching import fetched
 
 # Where files keep the weights: mmengine's (with its EMAHook, the average), DeiT's and Twins'; then moving averages.
 KEYS = ('state_dict', 'model')
@@ -56,66 +54,46 @@ def _get_statistic(owner: object, name: str) -> object:
 
 
 def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, Any]:
-    """Reads a checkpoint (a path or a URL): tensors, numbers, strings and mmengine's log, no other object.
+    """Reads a checkpoint: tensors, numbers, strings and mmengine's log, no other object.
 
     Args:
-        path: A file of torch.save or, where the name ends in .safetensors, of safetensors.
+        path: A path, or an address of `fetched`. The file is one of torch.save or, where its name ends in
+            .safetensors, of safetensors.
         map_location: The device to read to. Defaults to 'cpu'.
 
     Raises:
         UserError: If there is no such file, or it is no such checkpoint.
     """
-    read = _read_safetensors if is_safetensors(path) else _read_torch
+    what = f'checkpoint {path}'
     try:
-        with _fetch(path) as local:
+        with fetched(path) as local:
+            if local != path:  # which may have been put there by hand
+                what += f' ({local})'
+            read = _read_safetensors if is_safetensors(path) or is_safetensors(local) else _read_torch
             checkpoint = read(str(local), map_location)
     except UserError:
         raise
     except FileNotFoundError as error:
-        raise UserError(f'checkpoint {path} does not exist: check the path.') from error
+        raise UserError(f'{what} does not exist: check the path.') from error
     except pickle.UnpicklingError as error:
         # torch's own words advise to switch the protection off.
-        raise UserError(f'checkpoint {path} is damaged, or holds code or objects beside tensors: only tensors are '
-                        'read, save its state_dict alone.') from error
+        raise UserError(f'{what} is damaged, or holds code or objects beside tensors: only tensors are read, save its '
+                        'state_dict alone.') from error
     except Exception as error:  # what a damaged file raises is beyond counting
-        raise UserError(f'checkpoint {path} cannot be read ({first_line(error)}): it is damaged or no checkpoint.'
-                        ) from error
+        raise UserError(f'{what} cannot be read ({first_line(error)}): it is damaged or no checkpoint.') from error
     if not isinstance(checkpoint, dict):
-        raise UserError(f'checkpoint {path} holds a {type(checkpoint).__name__}, but must hold a dict of tensors.')
+        raise UserError(f'{what} holds a {type(checkpoint).__name__}, but must hold a dict of tensors.')
     return checkpoint
 
 
-@contextmanager
-def _fetch(path: str | Path) -> Iterator[str | Path]:
-    """The local file of a path or URL; what comes by http stays in torch's cache, under a name of its own."""
-    if '://' not in str(path):
-        yield path
-        return
-    with ExitStack() as stack:
-        try:
-            if str(path).startswith(('http://', 'https://')):
-                address = hashlib.sha256(str(path).encode()).hexdigest()[:8]
-                local = Path(torch.hub.get_dir(), 'checkpoints', f'{address}-{Path(urlparse(str(path)).path).name}')
-                local.parent.mkdir(parents=True, exist_ok=True)
-                if not local.exists():
-                    torch.hub.download_url_to_file(str(path), str(local))
-            else:
-                local = stack.enter_context(get_local_path(path))
-        except Exception as error:  # of mmengine's many file backends
-            raise UserError(f'checkpoint {path} cannot be fetched ({type(error).__name__}: {first_line(error)}): check '
-                            'the address; paths, http://, https:// and the schemes of mmengine.fileio are read.'
-                            ) from error
-        yield local
-
-
 def sha256(path: str | Path) -> str:
-    """The digest of a checkpoint's file (a path or a URL), in hexadecimal.
+    """The digest of a checkpoint's file (a path, or an address of `fetched`), in hexadecimal.
 
     Raises:
         UserError: If there is no such file.
     """
     try:
-        with _fetch(path) as local:
+        with fetched(path) as local:
             return hashlib.sha256(Path(local).read_bytes()).hexdigest()
     except OSError as error:
         raise UserError(f'checkpoint {path} cannot be read ({error.strerror or first_line(error)}): check the path.'

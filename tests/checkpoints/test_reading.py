@@ -2,7 +2,6 @@ import argparse
 import os
 import pickle
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -248,27 +247,3 @@ def test_whatever_a_damaged_file_raises_is_a_sentence(tmp_path: Path) -> None:
 
 def test_keys_that_are_no_names_do_not_count() -> None:
     assert unwrap({1: torch.ones(1), 'weight': torch.ones(2)}, 'a.pth').tensors.keys() == {'weight'}
-
-
-@pytest.mark.parametrize('address', ['torchvision://resnet50', 'http://localhost:1/a.pth'])
-def test_what_cannot_be_fetched_is_not_called_damaged(address: str, tmp_path: Path,
-                                                      monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path))
-    with pytest.raises(UserError, match=f'checkpoint {address} cannot be fetched .*: check the address') as caught:
-        read_checkpoint(address)
-    assert 'damaged' not in str(caught.value)
-
-
-def test_a_url_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.save(dict(weight=torch.ones(2)), tmp_path / 'a.pth')
-    fetched = []
-
-    def fetch(url: str, target: str) -> None:
-        fetched.append(url)
-        shutil.copy(tmp_path / 'a.pth', target)
-
-    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path / 'hub'))
-    monkeypatch.setattr(torch.hub, 'download_url_to_file', fetch)
-    for url in ('https://a.org/model.pth', 'https://a.org/model.pth', 'https://b.org/model.pth?download=true'):
-        assert torch.equal(read_checkpoint(url)['weight'], torch.ones(2))
-    assert fetched == ['https://a.org/model.pth', 'https://b.org/model.pth?download=true']

@@ -16,6 +16,7 @@ from ..arguments import check_img_size, check_names, check_positive, check_rates
 from ..layers import WithCp
 from ..position_encodings import PositionEncodings
 from .exact_padding import ExactPadding
+from .feature_info import FeatureInfo
 
 PRETRAINED_KEYS = ('type', 'checkpoint', 'prefix', 'map_location', 'allow_missing')
 
@@ -29,6 +30,9 @@ class Backbone(ExactPadding):
     """
 
     init_cfg: InitCfg
+    out_channels: tuple[int, ...]
+    out_indices: tuple[int, ...]
+    parts: str  # the submodule whose children out_indices counts
 
     def __init__(self, in_channels: int, img_size: int | tuple[int, int], drop_rate: float, attn_drop_rate: float,
                  drop_path_rate: float, with_cp: WithCp, padding: Literal['exact'] | None, init_cfg: InitCfg) -> None:
@@ -50,6 +54,13 @@ class Backbone(ExactPadding):
     @abstractmethod
     def _block_of(self, name: str) -> int:
         """The block that a parameter belongs to, of all stages; -1: what is before them, `num_blocks`: after them."""
+
+    @property
+    def feature_info(self) -> FeatureInfo:
+        """Channels, stride and name of each output, as timm's models tell them."""
+        outputs = zip(self.out_channels, self.strides, self.out_indices, strict=True)
+        return FeatureInfo(dict(num_chs=channels, reduction=stride, module=f'{self.parts}.{index}')
+                           for channels, stride, index in outputs)
 
     def init_weights(self) -> None:
         """Initialises as mmengine does, except that `load_pretrained` reads checkpoints, last.

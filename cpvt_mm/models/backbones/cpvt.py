@@ -77,7 +77,7 @@ class CPVT(Backbone):
         img_size: Reference image size for learned position tables, in pixels, a side or height and width; inputs may
             have any size. Defaults to 224.
         patch_size: Pixels a side. Defaults to 16.
-        in_channels: Channels of the image. Defaults to 3.
+        in_channels: Channels of the image. Pretrained weights for 3 are adapted to others. Defaults to 3.
         cls_token: Whether a class token is in front of the patches. No position encoding reaches it. Defaults to True.
         dist_token: Whether a distillation token follows it (DeiT, section 4). Defaults to False.
         out_indices: Blocks whose output is returned, in increasing order, -1 being the last; later blocks are not
@@ -101,11 +101,14 @@ class CPVT(Backbone):
     Attributes:
         out_channels (tuple[int, ...]): Channels of each output.
         strides (tuple[int, ...]): Pixels a cell of each map spans per side.
+        feature_info (FeatureInfo): Both, and the name of the block, in timm's form.
 
     Raises:
         ValueError: If a value is out of its range.
         TypeError: If an argument's name is unknown or its kind is wrong.
     """
+
+    parts = 'blocks'
 
     @check_keywords
     def __init__(self, arch: str | dict[str, int] = 'tiny', img_size: int | tuple[int, int] = 224,

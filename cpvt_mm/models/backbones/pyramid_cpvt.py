@@ -132,7 +132,7 @@ class PyramidCPVT(Backbone):
             `num_heads`, `mlp_ratios` and `sr_ratios`, four ints each. Defaults to 'small'.
         img_size: Reference image size for learned position tables, in pixels, a side or height and width; inputs may
             have any size. Defaults to 224.
-        in_channels: Channels of the image. Defaults to 3.
+        in_channels: Channels of the image. Pretrained weights for 3 are adapted to others. Defaults to 3.
         out_indices: Stages whose maps are returned, in increasing order; later stages are not built.
             Defaults to (0, 1, 2, 3).
         position_encoding: None, a config, or a list of configs that combine; built once for each stage.
@@ -159,11 +159,14 @@ class PyramidCPVT(Backbone):
     Attributes:
         out_channels (tuple[int, ...]): Channels of each returned map.
         strides (tuple[int, ...]): Pixels a cell of each returned map spans per side.
+        feature_info (FeatureInfo): Both, and the name of the stage, in timm's form.
 
     Raises:
         ValueError: If a value is out of its range.
         TypeError: If an argument's name is unknown or its kind is wrong.
     """
+
+    parts = 'stages'
 
     @check_keywords
     def __init__(self, arch: str | dict[str, Sequence[int]] = 'small', img_size: int | tuple[int, int] = 224,

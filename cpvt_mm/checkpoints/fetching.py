@@ -1,0 +1,150 @@
+"""Fetches checkpoints: what has an address comes into torch's cache, whole and checked, or not at all."""
+import hashlib
+import logging
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPException
+from pathlib import Path
+from urllib.parse import urlparse
+from urllib.request import Request, urlopen
+
+import torch
+from filelock import FileLock  # torch requires it
+from mmengine.fileio import get_local_path
+from mmengine.logging import print_log
+
+from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.files import remove_leftovers, whole_file
+
+from .released import SCHEME, find_released
+
+TIMEOUT = 30.  # seconds that a connection, or the next part of a file, may take
+HUB = 'https://huggingface.co'
+# `name-<beginning of the file's SHA-256>.pth`, as torch and OpenMMLab name files; 20220308 is a date.
+CHECKSUM = re.compile(r'-(?!(?:19|20)\d{6}\.)([0-9a-f]{8,64})\.(?:pth|pt|bin|safetensors)$')
+
+
+@contextmanager
+def fetched(path: str | Path) -> Iterator[str | Path]:
+    """The local file of a path, a URL, `hf://owner/name`, `hf://owner/name/FILE` or `cpvt_mm://<released weights>`.
+
+    What comes by http stays in torch's cache.
+
+    Raises:
+        UserError: If it cannot be fetched. A path is not looked at.
+    """
+    address = str(path)
+    if '://' not in address:
+        yield path
+    elif urls := _urls(address):
+        yield _cached(address, urls)
+    else:
+        with ExitStack() as stack:
+            try:
+                local = stack.enter_context(get_local_path(address))
+            except Exception as error:  # of mmengine's many file backends
+                raise UserError(f'checkpoint {address} cannot be fetched ({_short(error)}): check the address; paths, '
+                                'http://, https://, hf://, cpvt_mm:// and the schemes of mmengine.fileio are read.'
+                                ) from error
+            yield local
+
+
+def _urls(address: str) -> Sequence[str]:
+    """The URLs of an address, the preferred one first; none where it does not come by http."""
+    released = find_released(address)
+    if released and address.startswith(SCHEME):
+        return tuple(released.files)
+    scheme, _, rest = address.partition('://')
+    if scheme != 'hf':
+        return (address,) if scheme in ('http', 'https') else ()
+    owner, _, rest = rest.partition('/')
+    name, _, file = rest.partition('/')
+    if not owner or not name:
+        raise UserError(f'checkpoint {address} names no file of the Hugging Face hub: write hf://owner/name, for its '
+                        'model.safetensors, or hf://owner/name/FILE.')
+    return (f'{HUB}/{owner}/{name}/resolve/main/{file or "model.safetensors"}',)
+
+
+def cache_file(url: str) -> Path:
+    """Where torch's cache keeps the file of a URL: under its own name, if that has a checksum."""
+    name = Path(urlparse(url).path).name
+    if not CHECKSUM.search(name):
+        name = f'{hashlib.sha256(url.encode()).hexdigest()[:8]}-{name}'
+    return Path(torch.hub.get_dir(), 'checkpoints', name)
+
+
+def _cached(address: str, urls: Sequence[str]) -> Path:
+    """The file of the first URL that is in the cache or can be fetched."""
+    files = {url: cache_file(url) for url in urls}
+    first = files[urls[0]]
+    failures: list[str] = []
+    try:
+        if not _existing(files):
+            first.parent.mkdir(parents=True, exist_ok=True)
+            # One process of a machine downloads. The others wait here and then find the file.
+            with FileLock(f'{first}.lock'):
+                failures = [] if _existing(files) else _download_first(files)
+    except OSError as error:
+        raise UserError(f'checkpoint {address} has no place in the cache ({_short(error)}): set the environment '
+                        'variable TORCH_HOME to a folder that can be written.') from error
+    found = _existing(files)
+    if not found:
+        raise UserError(f'checkpoint {address} cannot be fetched ({"; ".join(failures)}): check the address and the '
+                        f'network, or fetch {urls[0]} elsewhere and put it here as {first}, or train without it '
+                        '(init_cfg=None, on the command line --cfg-options model.backbone.init_cfg=None).')
+    return found[0]
+
+
+def _existing(files: dict[str, Path]) -> list[Path]:
+    return [file for file in files.values() if file.exists()]
+
+
+def _download_first(files: dict[str, Path]) -> list[str]:
+    """Downloads from the first URL that works; returns what is wrong with those before it."""
+    failures = []
+    for url, file in files.items():
+        try:
+            _download(url, file)
+            break
+        except (OSError, HTTPException, ValueError) as error:
+            failures.append(f'{url}: {_short(error)}')
+            print_log(failures[-1], 'current', logging.WARNING)
+    return failures
+
+
+def _download(url: str, target: Path) -> None:
+    """Writes the file of a URL to `target`, unless it is cut off or another one.
+
+    Raises:
+        OSError: If the server is not reached, or the file cannot be written.
+        HTTPException: If the server does not speak http.
+        ValueError: If the file is not the right one.
+    """
+    if url.startswith(f'{HUB}/'):
+        url = (os.environ.get('HF_ENDPOINT') or HUB).rstrip('/') + url.removeprefix(HUB)
+    remove_leftovers(target.parent, target.name)
+    print_log(f'fetching {url} to {target}', 'current')
+    request = Request(url, headers={'User-Agent': 'cpvt_mm'})
+    with urlopen(request, timeout=TIMEOUT) as response, whole_file(target) as temporary:
+        digest, count, start = hashlib.sha256(), 0, b''
+        with temporary.open('wb') as file:
+            while part := response.read(1 << 20):
+                file.write(part)
+                digest.update(part)
+                count += len(part)
+                start = start or part[:16]
+        length = response.headers['Content-Length']
+        if length is not None and count != int(length):
+            raise ValueError(f'only {count} of {length} bytes came')
+        checksum = CHECKSUM.search(target.name)
+        if checksum and not digest.hexdigest().startswith(checksum[1]):
+            raise ValueError(f'the SHA-256 of what came begins with {digest.hexdigest()[:8]}, not {checksum[1]}')
+        # Networks that ask for a password answer any request with a page of theirs.
+        if not start.startswith((b'PK', b'\x80')) and start[8:9] != b'{':
+            raise ValueError(f'what came is no checkpoint, it begins with {start!r}')
+
+
+def _short(error: BaseException) -> str:
+    return f'{type(error).__name__}: {first_line(error)}'

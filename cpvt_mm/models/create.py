@@ -1,0 +1,58 @@
+"""Backbones by name."""
+from typing import Any
+
+from cpvt_mm.checkpoints.released import RELEASED, SCHEME
+from cpvt_mm.errors import UserError, did_you_mean
+
+from .backbones import ARCHS, CPVT, PLAIN_ARCHS, PyramidCPVT
+
+# For each name the class, its `arch`, and what else differs from the defaults.
+BACKBONES: dict[str, tuple[type[PyramidCPVT] | type[CPVT], str, dict[str, Any]]] = {
+    **{f'pyramid-cpvt-{arch}': (PyramidCPVT, arch, {}) for arch in ARCHS},
+    **{f'cpvt-{arch}': (CPVT, arch, {}) for arch in PLAIN_ARCHS},
+    **{f'deit-{arch}': (CPVT, arch, dict(position_encoding=dict(type='LearnablePE'))) for arch in PLAIN_ARCHS},
+}
+
+
+def list_backbones() -> list[str]:
+    """The names that `create_backbone` takes."""
+    return list(BACKBONES)
+
+
+def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> PyramidCPVT | CPVT:
+    """Builds a backbone.
+
+    Args:
+        name: One of `list_backbones()`.
+        pretrained: Whether to load the weights that the authors released (`checkpoints.released`). A
+            `position_encoding` that is given may have parameters that they lack; these stay random, with a warning.
+            Defaults to False: random weights, or what `init_cfg` and `init_weights()` load.
+        kwargs: Arguments of the class, but `arch`; with `pretrained` also no `init_cfg`. `norm_eps` of `PyramidCPVT`
+            is that of the weights, if it is not given.
+
+    Raises:
+        UserError: If the name is unknown, or there are no weights, or they cannot be fetched or do not fit.
+        TypeError: If the class has no such argument, or one is given twice.
+        ValueError: If the value of an argument is out of its range.
+    """
+    if name not in BACKBONES:
+        raise UserError(f'{name!r} is not a backbone{did_you_mean(str(name), BACKBONES)}; there are '
+                        f'{", ".join(BACKBONES)}.')
+    if not isinstance(pretrained, bool):
+        raise TypeError(f"pretrained is {pretrained!r}, but must be True or False: name a file in init_cfg, as "
+                        "dict(type='Pretrained', checkpoint=...), and call init_weights().")
+    cls, arch, options = BACKBONES[name]
+    options = {**options, **kwargs}
+    if not pretrained:
+        return cls(arch=arch, **options)
+    if name not in RELEASED:
+        raise UserError(f'there are no released weights of {name}, only of {", ".join(RELEASED)}: set '
+                        'pretrained=False.')
+    if cls is PyramidCPVT:
+        options.setdefault('norm_eps', RELEASED[name].norm_eps)
+    init_cfg = dict(type='Pretrained', checkpoint=SCHEME + name)
+    if 'position_encoding' in kwargs:
+        init_cfg['allow_missing'] = 'position_encoding'
+    model = cls(arch=arch, init_cfg=init_cfg, **options)
+    model.init_weights()
+    return model

@@ -1,0 +1,257 @@
+import hashlib
+import io
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save
+
+from cpvt_mm import PyramidCPVT
+from cpvt_mm.checkpoints import fetching
+from cpvt_mm.checkpoints.fetching import cache_file, fetched
+from cpvt_mm.checkpoints.loading import load_pretrained
+from cpvt_mm.checkpoints.reading import read_checkpoint, read_weights
+from cpvt_mm.checkpoints.released import RELEASED, Released
+from cpvt_mm.errors import UserError
+from tests.conftest import GOLDEN, NARROW
+
+WEIGHTS = dict(weight=torch.ones(1000))
+
+
+def saved() -> bytes:
+    buffer = io.BytesIO()
+    torch.save(WEIGHTS, buffer)
+    return buffer.getvalue()
+
+
+class Server(ThreadingHTTPServer):
+    """Serves `files` by path. What a path's name says is done to it: 'cut' closes half way, 'slow' never goes on."""
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(('127.0.0.1', 0), Handler)
+        self.files: dict[str, bytes] = {}
+        self.requests: list[str] = []
+        self.url = f'http://127.0.0.1:{self.server_port}'
+
+    def add(self, path: str, content: bytes) -> str:
+        self.files[path] = content
+        return self.url + path
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        path = self.path.partition('?')[0]
+        self.server.requests.append(path)
+        if path not in self.server.files:
+            self.send_error(404)
+            return
+        content = self.server.files[path]
+        self.send_response(200)
+        self.send_header('Content-Length', str(len(content)))
+        self.end_headers()
+        self.wfile.write(content[:len(content) // 2])
+        self.wfile.flush()
+        if 'slow' in path:
+            time.sleep(2)
+        if 'wait' in path:
+            time.sleep(.3)
+        if 'cut' not in path:
+            self.wfile.write(content[len(content) // 2:])
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that downloads go to; there is none yet."""
+    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path / 'hub'))
+    return tmp_path / 'hub/checkpoints'
+
+
+def kept(cache: Path) -> list[str]:
+    return sorted(path.name for path in cache.iterdir() if path.suffix != '.lock')
+
+
+def named(content: bytes, suffix: str = 'pth') -> str:
+    return f'/model_20220308-{hashlib.sha256(content).hexdigest()[:8]}.{suffix}'
+
+
+@pytest.mark.parametrize('name', ['/a.pth', '/a-20220308.pth', '/a.pth?download=true', '/a.safetensors?download=true'])
+def test_a_url_is_fetched_once(name: str, server: Server, cache: Path) -> None:
+    path = name.partition('?')[0]
+    server.add(path, save(WEIGHTS) if 'safetensors' in name else saved())
+    for _ in range(2):
+        assert torch.equal(read_checkpoint(server.url + name)['weight'], WEIGHTS['weight'])
+    assert server.requests == [path] and kept(cache) == [cache_file(server.url + name).name]
+
+
+def test_files_of_the_same_name_are_kept_apart(server: Server, cache: Path) -> None:
+    for folder in 'ab':
+        server.add(f'/{folder}/model.pth', saved())
+        read_checkpoint(f'{server.url}/{folder}/model.pth')
+    assert len(kept(cache)) == 2 and all(name.endswith('-model.pth') for name in kept(cache))
+
+
+def test_a_file_with_a_checksum_keeps_its_name_as_in_torch(server: Server, cache: Path) -> None:
+    name = named(saved())
+    read_checkpoint(server.add(name, saved()))
+    assert kept(cache) == [name[1:]]
+
+
+@pytest.mark.parametrize(('path', 'content', 'words'), [
+    ('/cut.pth', saved(), 'only .* of .* bytes came'),
+    ('/cut.safetensors', save(WEIGHTS), 'only .* of .* bytes came'),
+    ('/a-0123abcd.pth', saved(), 'the SHA-256 of what came begins with .*, not 0123abcd'),
+    ('/page.pth', b'<!DOCTYPE html><title>{Log in}</title>', "what came is no checkpoint, it begins with b'<!DOC"),
+    ('/page.safetensors', b'<!DOCTYPE html><title>Log in</title>', 'what came is no checkpoint'),
+    ('/empty.pth', b'', 'what came is no checkpoint'),
+    ('/slow.pth', saved(), 'TimeoutError: timed out'),
+])
+def test_what_is_broken_or_wrong_is_not_kept(path: str, content: bytes, words: str, server: Server, cache: Path,
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, 'TIMEOUT', .3)
+    url = server.add(path, content)
+    with pytest.raises(UserError, match=rf'checkpoint {url} cannot be fetched \({url}: .*{words}'):
+        read_checkpoint(url)
+    assert kept(cache) == []
+
+
+def test_a_sentence_tells_where_to_put_the_file_and_how_to_train_without_it(cache: Path) -> None:
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        url = f'http://127.0.0.1:{free.getsockname()[1]}/a-0123abcd.pth'
+        with pytest.raises(UserError) as caught:
+            read_checkpoint(url)
+    assert str(caught.value).endswith(
+        f'Connection refused>): check the address and the network, or fetch {url} elsewhere and put it here as '
+        f'{cache / "a-0123abcd.pth"}, or train without it (init_cfg=None, on the command line --cfg-options '
+        'model.backbone.init_cfg=None).')
+    (cache / 'a-0123abcd.pth').write_bytes(saved())
+    assert torch.equal(read_checkpoint(url)['weight'], WEIGHTS['weight'])
+
+
+def test_a_damaged_file_in_the_cache_is_named(cache: Path) -> None:
+    url = 'http://127.0.0.1:1/a-0123abcd.pth'
+    cache.mkdir(parents=True)
+    cache_file(url).write_bytes(saved()[:100])
+    with pytest.raises(UserError, match=rf'checkpoint {url} \({cache_file(url)}\) cannot be read .*damaged'):
+        read_checkpoint(url)
+
+
+def test_a_server_that_does_not_answer_is_left_after_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, 'TIMEOUT', .3)
+    with socket.create_server(('127.0.0.1', 0)) as silent, pytest.raises(UserError, match='timed out'):
+        read_checkpoint(f'http://127.0.0.1:{silent.getsockname()[1]}/a.pth')
+
+
+def test_a_cache_that_cannot_be_written_is_named(cache: Path) -> None:
+    cache.parent.write_text('a file')
+    with pytest.raises(UserError, match=rf"no place in the cache \(.*{cache}'\): set .* TORCH_HOME"):
+        read_checkpoint('http://127.0.0.1:1/a.pth')
+
+
+def test_what_a_killed_process_left_goes(server: Server, cache: Path) -> None:
+    cache.mkdir(parents=True)
+    url = server.add('/a.pth', saved())
+    cache_file(url).with_name(f'{cache_file(url).name}.123.tmp').write_bytes(b'half')
+    read_checkpoint(url)
+    assert kept(cache) == [cache_file(url).name]
+
+
+def test_one_downloads_and_the_others_wait(server: Server) -> None:
+    url = server.add('/wait.pth', saved())
+    found: list[dict] = []
+    threads = [threading.Thread(target=lambda: found.append(read_checkpoint(url))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert len(found) == 4 and server.requests == ['/wait.pth']
+
+
+@pytest.mark.parametrize(('address', 'file'), [
+    ('hf://owner/name', 'model.safetensors'),
+    ('hf://owner/name/deep/b.pth', 'deep/b.pth'),
+])
+def test_the_hub_is_read_from_its_endpoint(address: str, file: str, server: Server, monkeypatch: pytest.MonkeyPatch,
+                                           cache: Path) -> None:
+    monkeypatch.setenv('HF_ENDPOINT', f'{server.url}/')
+    path = f'/owner/name/resolve/main/{file}'
+    server.add(path, saved() if file.endswith('.pth') else save(WEIGHTS))
+    assert torch.equal(read_checkpoint(address)['weight'], WEIGHTS['weight'])
+    assert server.requests == [path]
+    assert kept(cache) == [cache_file(f'https://huggingface.co{path}').name]  # the same from every endpoint
+
+
+@pytest.mark.parametrize('address', ['hf://name', 'hf://owner/', 'hf:///name'])
+def test_an_address_of_the_hub_without_a_repository_is_refused(address: str) -> None:
+    with pytest.raises(UserError, match=rf'{address} names no file .*write hf://owner/name'):
+        read_checkpoint(address)
+
+
+def release(monkeypatch: pytest.MonkeyPatch, *urls: str) -> str:
+    released = Released('PyramidCPVT', 'small', dict.fromkeys(urls, 'mmseg'), 81.2, 'a test')
+    monkeypatch.setitem(RELEASED, 'mine', released)
+    return 'cpvt_mm://mine'
+
+
+def test_urls_of_released_weights_are_tried_in_order(server: Server, cache: Path, log: list,
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    good = server.add('/good.pth', saved())
+    address = release(monkeypatch, server.add('/cut.pth', saved()), good, server.add('/never.pth', saved()))
+    for _ in range(2):
+        assert read_weights(address).tensors.keys() == {'weight'}
+    assert server.requests == ['/cut.pth', '/good.pth'] and kept(cache) == [cache_file(good).name]
+    [warning] = [text for level, text in log if level == 'WARNING']
+    assert warning.startswith(f'{server.url}/cut.pth: ValueError: only ')
+
+
+def test_where_no_url_works_each_is_named(server: Server, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    urls = [server.add('/cut.pth', saved()), f'{server.url}/gone.pth']
+    with pytest.raises(UserError) as caught:
+        read_checkpoint(release(monkeypatch, *urls))
+    message = str(caught.value)
+    assert message.startswith(f'checkpoint cpvt_mm://mine cannot be fetched ({urls[0]}: ValueError: only ')
+    assert f'; {urls[1]}: HTTPError: HTTP Error 404: Not Found): check' in message and '\n' not in message
+    assert f'fetch {urls[0]} elsewhere and put it here as {cache_file(urls[0])}, or' in message
+
+
+@pytest.mark.parametrize('by_name', [True, False])
+def test_norm_eps_is_that_of_the_weights_not_of_their_format(by_name: bool, server: Server, log: list,
+                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    url = server.add('/mmseg.pth', (GOLDEN / 'mmseg.pth').read_bytes())
+    name = release(monkeypatch, url)
+    address = name if by_name else url
+    load_pretrained(PyramidCPVT(NARROW), address)
+    assert [record for record in log if record[0] == 'WARNING'] == []
+    load_pretrained(PyramidCPVT(NARROW, norm_eps=1e-5), address)
+    [warning] = [message for level, message in log if level == 'WARNING']
+    assert warning.startswith(f'weights of {address} have norm_eps 1e-06, but the backbone has 1e-05')
+
+
+def test_what_no_backend_reads_is_not_called_damaged() -> None:
+    with pytest.raises(UserError, match=r'torchvision://resnet50 cannot be fetched .*: check the address') as caught:
+        read_checkpoint('torchvision://resnet50')
+    assert 'damaged' not in str(caught.value)
+
+
+def test_a_path_stays(tmp_path: Path) -> None:
+    with fetched(tmp_path / 'a.pth') as local:
+        assert local == tmp_path / 'a.pth'
