@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cpvt_mm.datasets.checking.coco import check_coco, read_coco
@@ -186,8 +186,9 @@ def test_an_image_without_annotation_is_noted_where_others_have_some() -> None:
 
 
 @given(st.floats(-1, 30), st.floats(-1, 20), st.floats(1, 32), st.floats(1, 22))
+@example(0, -1, 1, 1)  # within the tolerance, but nothing of it is inside
 def test_boxes_are_found_if_and_only_if_they_reach_out(x: float, y: float, width: float, height: float) -> None:
-    is_out = x + width > 31 or y + height > 21
+    is_out = x + width > 31 or y + height > 21 or x + width <= 0 or y + height <= 0 or x >= 30 or y >= 20
     assert bool(findings(lambda coco: coco['annotations'][0].update(bbox=[x, y, width, height]))) == is_out
 
 
