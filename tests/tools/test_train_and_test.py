@@ -85,7 +85,9 @@ def test_ctrl_c_ends_training_with_a_sentence(toy_shapes: Path, tmp_path: Path) 
     process = subprocess.Popen(
         [sys.executable, ROOT / 'tools/train.py', UPERNET, '--work-dir', 'work', '--cfg-options',
          *(f'{key}={value}' for key, value in options.items())],
-        cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        # Tests that run in the background of a shell ignore it, and so would their children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     try:
         wait_until(lambda: process.poll() is not None or any(
             'Iter(train)' in log.read_text() for log in tmp_path.glob('work/*/*.log')))
@@ -93,6 +95,7 @@ def test_ctrl_c_ends_training_with_a_sentence(toy_shapes: Path, tmp_path: Path) 
         _, err = process.communicate(timeout=60)
     finally:
         process.kill()
+        process.wait()
     assert process.returncode == 1
     assert err.splitlines()[-1] == 'Interrupted: --resume goes on from the last checkpoint in work.'
     assert 'Traceback' not in err
