@@ -26,8 +26,8 @@ def fit_stem(weights: dict[str, Tensor], wanted: dict[str, Tensor]) -> tuple[dic
     """Adapts the first convolution of a file for RGB, if the backbone has other channels; returns a note on it, too.
 
     Args:
-        weights: Those of the file, under the names here.
-        wanted: Those of the backbone.
+        weights: Weights of the file, under the names here.
+        wanted: Weights of the backbone.
     """
     name = next((name for name in STEMS if name in weights and name in wanted), None)
     if name is None or weights[name].dim() != 4 or weights[name].shape[1] != 3 or wanted[name].shape[1] == 3:

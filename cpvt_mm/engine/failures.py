@@ -1,4 +1,4 @@
-"""What fails while a run is built, or in its first iteration, is told in a sentence."""
+"""Tells in a sentence what fails while a run is built, or in its first iteration."""
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager

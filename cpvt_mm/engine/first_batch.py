@@ -26,9 +26,10 @@ def try_split(cfg: Config, split: str) -> Iterator[Finding]:
             {**cfg[f'{split}_dataloader'], 'num_workers': 0, 'persistent_workers': False})
         sample = load_first(loader.dataset, name)
         if split == 'train':
-            # As mmengine's runner merges the two.
-            preprocessor = {key: cfg[key] for key in ('data_preprocessor',) if cfg.get(key)}
-            model = revert_sync_batchnorm(MODELS.build({**preprocessor, **cfg.model}))
+            model_cfg = dict(cfg.model)
+            if cfg.get('data_preprocessor'):  # as mmengine's runner merges the two
+                model_cfg.setdefault('data_preprocessor', cfg.data_preprocessor)
+            model = revert_sync_batchnorm(MODELS.build(model_cfg))
             # Norms of a batch need two.
             batch = loader.collate_fn([sample] * min(getattr(loader.batch_sampler, 'batch_size', 1), 2))
             with torch.no_grad():

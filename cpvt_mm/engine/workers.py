@@ -8,7 +8,7 @@ from cpvt_mm.processes import end_with_parent
 
 @dataclass(frozen=True)
 class WorkerInit:
-    """What a worker of a data loader runs first.
+    """The first call in a worker of a data loader.
 
     Attributes:
         inner: The `worker_init_fn` of the loader; None if it has none.

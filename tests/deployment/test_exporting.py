@@ -83,7 +83,7 @@ def test_a_file_of_torch_needs_no_example_and_keeps_the_description(small: CPVT,
 
 
 def test_dynamic_sizes_work_with_torch_alone(small: CPVT) -> None:
-    """As docs/deployment.md tells."""
+    """The example of docs/deployment.md."""
     sizes = {0: Dim.DYNAMIC, 2: Dim.DYNAMIC, 3: Dim.DYNAMIC}
     program = torch.export.export(small, (torch.zeros(2, 3, 64, 96),), dynamic_shapes=(sizes,))
     image = torch.randn(1, 3, 70, 33)

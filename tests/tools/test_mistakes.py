@@ -209,15 +209,6 @@ ANNOTATIONS = {
     'an empty file of the metric': (lambda data: (data / VALIDATION).write_text(''), 'is empty (0 bytes)'),
 }
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize('name', ANNOTATIONS)
-def test_annotations(train: Run, data: Path, name: str) -> None:
-    damage, words = ANNOTATIONS[name]
-    damage(data)
-    check(train(MASK_RCNN), words, data)
-
-
 METRICS = {
     'the annotations of another dataset': (
         TRAINING, 'val_evaluator.ann_file is {data}/instances_training.json, which lacks'),
@@ -261,11 +252,12 @@ FILES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', FILES)
-def test_files(train: Run, data: Path, name: str) -> None:
-    damage, words = FILES[name]
+@pytest.mark.parametrize('config, damage, words', [
+    pytest.param(config, *case, id=f'{config.stem.partition("_")[0]}: {name}')
+    for config, table in ((MASK_RCNN, ANNOTATIONS), (UPERNET, FILES)) for name, case in table.items()])
+def test_damaged_data(train: Run, data: Path, config: Path, damage: Callable[[Path], object], words: str) -> None:
     damage(data)
-    check(train(UPERNET), words, data)
+    check(train(config), words, data)
 
 
 def test_there_are_many() -> None:

@@ -89,13 +89,17 @@ def _check(dataset: dict[str, Any], heads_of: dict[str, dict[str, int]], ignored
         path = missing_file(error) if isinstance(error, FileNotFoundError) else None
         if path:
             return [Finding(Kind.DATASET, path, MISSING)], []
-        file = os.path.join(dataset.get('data_root') or '', dataset.get('ann_file') or '') or str(dataset.get('type'))
+        file = _annotation_file(dataset) or str(dataset.get('type'))
         return [Finding(Kind.NOT_BUILT, file, f'is not checked ({type(error).__name__}: {first_line(error)})')], []
     wrong = [Finding(Kind.NUM_CLASSES if number > len(classes) else Kind.TOO_FEW_CLASSES,
                      f'{name}.num_classes', f'is {number}, but the dataset has {len(classes)} '
                      'classes')
              for name, number in heads.items() if classes and number != len(classes)]
     return [*wrong, *findings], jobs
+
+
+def _annotation_file(dataset: dict[str, Any]) -> str:
+    return os.path.join(dataset.get('data_root') or '', dataset.get('ann_file') or '')
 
 
 def _num_classes(model: Any, path: str) -> Iterator[tuple[str, int]]:
@@ -113,7 +117,7 @@ def _num_classes(model: Any, path: str) -> Iterator[tuple[str, int]]:
 
 def _check_evaluator(cfg: Config, name: str, dataset: dict[str, Any]) -> Iterator[Finding]:
     """Compares the annotation files of mmdet's CocoMetric with that of the dataset which it measures."""
-    own = os.path.join(dataset.get('data_root') or '', dataset.get('ann_file') or '')
+    own = _annotation_file(dataset)
     for metric in _listed(cfg.get(name)):
         file = metric.get('ann_file') if str(metric.get('type')).endswith('CocoMetric') else None
         if not file or os.path.normpath(file) == os.path.normpath(own):

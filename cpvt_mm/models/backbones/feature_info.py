@@ -1,4 +1,4 @@
-"""What a backbone returns, in the form that users of timm know."""
+"""Channels and strides of a backbone's outputs, in the form that users of timm know."""
 from typing import Any
 
 
