@@ -15,7 +15,10 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cpvt_mm import CPVT, PyramidCPVT
+from cpvt_mm import CPVT, PyramidCPVT, create_backbone
+from cpvt_mm.checkpoints.detecting import FORMATS
+from cpvt_mm.checkpoints.fetching import cache_file
+from cpvt_mm.checkpoints.released import SCHEME, find_released
 
 ROOT = Path(__file__).parents[1]
 runpy.run_path(str(ROOT / 'tools/misc/torchvision_stand_in.py'))['stand_in']()
@@ -125,6 +128,26 @@ def toy_shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp('data') / 'toy_shapes'
     assert list(write_toy_shapes(root, num_train=8, num_val=4)) == list(range(1, 13))
     return root
+
+
+@pytest.fixture
+def fake_released(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+                  ) -> Callable[[str], dict[str, Tensor]]:
+    """Puts random weights where torch's cache has released ones; returns them under the names here."""
+    folder = tmp_path_factory.mktemp('hub')
+    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(folder))
+
+    def write(address: str) -> dict[str, Tensor]:
+        released = find_released(address)
+        weights = create_backbone(address.removeprefix(SCHEME)).state_dict()
+        url, name = next(iter(released.files.items()))
+        fmt = next(fmt for fmt in FORMATS if fmt.backbone == released.backbone and name in fmt.names)
+        file = cache_file(url)
+        file.parent.mkdir(exist_ok=True)
+        torch.save(dict(model=fmt.to_theirs(weights)), file)
+        return weights
+
+    return write
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
-# With the learning rates that ViTDet gives the layers of a ViT-B: 0.7 a block (detectron2,
-# projects/ViTDet/configs/COCO/mask_rcnn_vitdet_b_100ep.py). They are for pretrained weights: set
-# model.backbone.init_cfg.
+# With the learning rates that ViTDet gives the layers of a pretrained ViT-B: 0.7 a block (detectron2,
+# projects/ViTDet/configs/COCO/mask_rcnn_vitdet_b_100ep.py).
 _base_ = './mask-rcnn_cpvt-b_sfp_1x_coco.py'
 optim_wrapper = dict(
     constructor='cpvt_mm.LayerDecayOptimWrapperConstructor', paramwise_cfg=dict(layer_decay_rate=0.7))

@@ -3,7 +3,13 @@
 # cls_token=True, and no decay of it.
 _base_ = 'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py'
 model = dict(
-    backbone=dict(_delete_=True, type='cpvt_mm.CPVT', arch='small', cls_token=False, drop_path_rate=0.1),
+    backbone=dict(
+        _delete_=True,
+        type='cpvt_mm.CPVT',
+        arch='small',
+        cls_token=False,
+        drop_path_rate=0.1,
+        init_cfg=dict(type='Pretrained', checkpoint='cpvt_mm://deit-small', allow_missing='position_encoding')),
     neck=dict(_delete_=True, type='cpvt_mm.SimpleFeaturePyramid', in_channels=384, num_outs=5))
 optim_wrapper = dict(
     optimizer=dict(_delete_=True, type='AdamW', lr=1e-4, weight_decay=0.1),

@@ -1,2 +1,2 @@
 _base_ = './mask-rcnn_cpvt-s_sfp_1x_coco.py'
-model = dict(backbone=dict(arch='tiny'), neck=dict(in_channels=192))
+model = dict(backbone=dict(arch='tiny', init_cfg=dict(checkpoint='cpvt_mm://deit-tiny')), neck=dict(in_channels=192))

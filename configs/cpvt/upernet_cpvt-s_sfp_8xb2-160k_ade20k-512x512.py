@@ -2,7 +2,13 @@
 # has one want cls_token=True, and no decay of it.
 _base_ = '../pyramid_cpvt/upernet_pyramid-cpvt-s_8xb2-160k_ade20k-512x512.py'
 model = dict(
-    backbone=dict(_delete_=True, type='cpvt_mm.CPVT', arch='small', cls_token=False, drop_path_rate=0.1),
+    backbone=dict(
+        _delete_=True,
+        type='cpvt_mm.CPVT',
+        arch='small',
+        cls_token=False,
+        drop_path_rate=0.1,
+        init_cfg=dict(type='Pretrained', checkpoint='cpvt_mm://deit-small', allow_missing='position_encoding')),
     neck=dict(type='cpvt_mm.SimpleFeaturePyramid', in_channels=384),
     decode_head=dict(in_channels=[256, 256, 256, 256]),
     auxiliary_head=dict(in_channels=256))

@@ -2,7 +2,12 @@
 # scale); the original warms up for 500 iterations.
 _base_ = 'mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_amp-ms-crop-3x_coco.py'
 model = dict(
-    backbone=dict(_delete_=True, type='cpvt_mm.PyramidCPVT', arch='small', drop_path_rate=0.2),
+    backbone=dict(
+        _delete_=True,
+        type='cpvt_mm.PyramidCPVT',
+        arch='small',
+        drop_path_rate=0.2,
+        init_cfg=dict(type='Pretrained', checkpoint='cpvt_mm://pyramid-cpvt-small')),
     neck=dict(in_channels=[64, 128, 320, 512]))
 optim_wrapper = dict(
     paramwise_cfg=dict(

@@ -1,2 +1,3 @@
+# From random weights: none are released for this size.
 _base_ = './mask-rcnn_pyramid-cpvt-s_fpn_1x_coco.py'
-model = dict(backbone=dict(arch='tiny'))
+model = dict(backbone=dict(arch='tiny', init_cfg=None))

@@ -1,7 +1,12 @@
 # The original's 1x setting, which is PVT's; but position encodings and norms do not decay.
 _base_ = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
 model = dict(
-    backbone=dict(_delete_=True, type='cpvt_mm.PyramidCPVT', arch='small', drop_path_rate=0.2),
+    backbone=dict(
+        _delete_=True,
+        type='cpvt_mm.PyramidCPVT',
+        arch='small',
+        drop_path_rate=0.2,
+        init_cfg=dict(type='Pretrained', checkpoint='cpvt_mm://pyramid-cpvt-small')),
     neck=dict(in_channels=[64, 128, 320, 512]))
 optim_wrapper = dict(
     optimizer=dict(_delete_=True, type='AdamW', lr=1e-4, weight_decay=1e-4),

@@ -4,7 +4,9 @@ _base_ = [
     '../_base_/datasets/ade20k_512x512.py',
     '../_base_/mmseg_runtime.py',
 ]
-model = dict(data_preprocessor=dict(size=(512, 512)))
+model = dict(
+    data_preprocessor=dict(size=(512, 512)),
+    backbone=dict(init_cfg=dict(type='Pretrained', checkpoint='cpvt_mm://pyramid-cpvt-small')))
 max_iters = 80000
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=max_iters, val_interval=8000)
 val_cfg = dict(type='ValLoop')

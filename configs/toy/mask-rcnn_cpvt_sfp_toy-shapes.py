@@ -1,3 +1,4 @@
+# From random weights: none are released for an arch of this size.
 _base_ = './mask-rcnn_pyramid-cpvt-nano_fpn_toy-shapes.py'
 model = dict(
     backbone=dict(

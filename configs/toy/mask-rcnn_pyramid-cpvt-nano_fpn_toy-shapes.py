@@ -1,3 +1,4 @@
+# From random weights: none are released for nano.
 _base_ = [
     'mmdet::_base_/models/mask-rcnn_r50_fpn.py',
     'mmdet::_base_/default_runtime.py',

@@ -1,3 +1,4 @@
+# From random weights: none are released for nano.
 # To compare position encodings. Nothing but the backbone's encoding knows where a token is: the head has only 1x1
 # convolutions, and images are squeezed into squares that need no padding.
 _base_ = './upernet_pyramid-cpvt-nano_toy-shapes.py'

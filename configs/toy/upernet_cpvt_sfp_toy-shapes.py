@@ -1,3 +1,4 @@
+# From random weights: none are released for an arch of this size.
 _base_ = './upernet_pyramid-cpvt-nano_toy-shapes.py'
 model = dict(
     backbone=dict(

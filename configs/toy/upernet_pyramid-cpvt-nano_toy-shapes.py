@@ -1,3 +1,4 @@
+# From random weights: none are released for nano.
 _base_ = [
     '../_base_/models/upernet.py',
     '../_base_/mmseg_runtime.py',

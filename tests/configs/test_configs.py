@@ -2,6 +2,7 @@
 import copy
 import json
 import re
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,14 @@ from typing import Any
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.hooks import Hook
 from mmengine.logging import MessageHub
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, DefaultScope
-from torch import nn
+from mmengine.runner import Runner
+from torch import Tensor, nn
 
+from cpvt_mm.checkpoints.released import RELEASED, SCHEME
 from cpvt_mm.engine import load_config, train
 from cpvt_mm.engine.run import build_runner
 from cpvt_mm.models.position_encodings import PositionEncodings
@@ -74,14 +78,27 @@ def test_all_are_here() -> None:
 def test_an_example_switches_the_encoding_and_no_other_key(path: Path) -> None:
     head, arch, encoding, *rest = path.stem.split('_')
     cfg = copy.deepcopy(read(path))
-    base = read(ROOT / 'configs/pyramid_cpvt' / f'{"_".join([head, arch, *rest])}.py')
+    base = copy.deepcopy(read(ROOT / 'configs/pyramid_cpvt' / f'{"_".join([head, arch, *rest])}.py'))
     assert 'position_encoding' not in base.model.backbone
     wanted = {'learnable': 'learnable-2d', 'sinusoidal': 'sinusoidal-2d'}.get(encoding, encoding)
     assert cfg.model.backbone.pop('position_encoding') == ENCODINGS[wanted]
+    assert cfg.model.backbone.pop('init_cfg') is None and base.model.backbone.pop('init_cfg')
     build(load_config(path))
     if 'learnable' in encoding and head == 'upernet':  # the table is for the crops
         assert cfg.model.backbone.pop('img_size') == cfg.crop_size[0] == 512
     assert cfg.to_dict() == base.to_dict()
+
+
+@pytest.mark.parametrize('path', CONFIGS, ids=lambda path: path.stem)
+def test_they_start_from_released_weights_or_say_why_not(path: Path) -> None:
+    backbone = read(path).model.backbone
+    names = [name for name, released in RELEASED.items()
+             if (f'cpvt_mm.{released.backbone}', released.arch) == (backbone.type, backbone.arch)]
+    if path in (*EXAMPLES, *TOYS) or not names:
+        assert backbone.get('init_cfg') is None
+        assert '# From random weights: ' in path.read_text()
+    else:
+        assert [backbone.init_cfg.checkpoint] == [SCHEME + name for name in names]
 
 
 @pytest.mark.parametrize('pattern, lr, weight_decay, length, warm_up, batch, drop_path_rate', [
@@ -192,12 +209,27 @@ def data(toy_shapes: Path) -> Path:
     return toy_shapes
 
 
+class Start(Hook):
+    """Keeps the weights of the backbone that training starts from."""
+
+    def before_train(self, runner: Runner) -> None:
+        self.weights = {name: tensor.clone() for name, tensor in runner.model.backbone.state_dict().items()}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('path', smallest_of_each_family(), ids=lambda path: path.stem)
-def test_trains_a_step_and_predicts_at_odd_sizes(path: Path, data: Path, tmp_path: Path) -> None:
+def test_trains_a_step_and_predicts_at_odd_sizes(path: Path, data: Path, tmp_path: Path,
+                                                 fake_released: Callable[[str], dict[str, Tensor]]) -> None:
     cfg = load_config(path, work_dir=str(tmp_path))
     cut_down(cfg, data)
-    train(cfg)
+    init_cfg = cfg.model.backbone.get('init_cfg')
+    weights = fake_released(init_cfg.checkpoint) if init_cfg else {}
+    start = Start()
+    train(cfg, hooks=[start])
+    for name in weights.keys() & start.weights.keys():
+        assert torch.equal(weights[name], start.weights[name]), name
+    # DeiT has no PEG.
+    assert not weights or all('position_encoding' in name for name in start.weights.keys() - weights.keys())
     scalars = MessageHub.get_current_instance().log_scalars
     losses = {name: buffer.current() for name, buffer in scalars.items() if 'loss' in name}
     assert 'train/loss' in losses

@@ -1,25 +1,18 @@
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 import torch
 
 import cpvt_mm
 from cpvt_mm import CPVT, PyramidCPVT, create_backbone, list_backbones
-from cpvt_mm.checkpoints.fetching import cache_file
-from cpvt_mm.checkpoints.plain import TABLE, TIMM
+from cpvt_mm.checkpoints.plain import TABLE
 from cpvt_mm.checkpoints.released import RELEASED
 from cpvt_mm.errors import UserError
 
 
 @pytest.fixture
-def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, torch.Tensor]:
-    """DeiT's tiny weights, here random, as torch's cache would hold them."""
-    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path))
-    weights = CPVT('tiny', position_encoding=dict(type='LearnablePE')).state_dict()
-    path = cache_file(next(iter(RELEASED['deit-tiny'].files)))
-    path.parent.mkdir()
-    torch.save(dict(model=TIMM.to_theirs(weights)), path)
-    return weights
+def weights(fake_released: Callable[[str], dict]) -> dict[str, torch.Tensor]:
+    return fake_released('cpvt_mm://deit-tiny')
 
 
 def test_every_name_builds_its_backbone() -> None:
