@@ -2,6 +2,7 @@
 import functools
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +42,7 @@ def give_weights(model: nn.Module, fmt: Format, arch: PyramidArch) -> bool:
     for name, module in model.named_modules():
         if isinstance(module, nn.LayerNorm) and f'{name}.weight' in weights:
             ours = fmt.our_names(f'{name}.weight')[0].rpartition('.')[0]
-            module.eps = source.get_submodule(ours).eps
+            module.eps = cast(nn.LayerNorm, source.get_submodule(ours)).eps
     return True
 
 

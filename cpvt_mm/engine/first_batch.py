@@ -11,6 +11,8 @@ from cpvt_mm.datasets.checking.findings import Finding, Kind
 from cpvt_mm.datasets.checking.first_sample import load_first
 from cpvt_mm.errors import UserError, explain
 
+from .normalization import check_normalization
+
 
 def try_split(cfg: Config, split: str) -> Iterator[Finding]:
     """Sends a sample of a config's dataset through its pipeline; in training also through data preprocessor and losses.
@@ -30,6 +32,7 @@ def try_split(cfg: Config, split: str) -> Iterator[Finding]:
             if cfg.get('data_preprocessor'):  # as mmengine's runner merges the two
                 model_cfg.setdefault('data_preprocessor', cfg.data_preprocessor)
             model = revert_sync_batchnorm(MODELS.build(model_cfg))
+            check_normalization(model)
             # Norms of a batch need two.
             batch = loader.collate_fn([sample] * min(getattr(loader.batch_sampler, 'batch_size', 1), 2))
             with torch.no_grad():

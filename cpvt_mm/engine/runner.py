@@ -19,6 +19,7 @@ from cpvt_mm.hooks import DurableCheckpointHook, StopOnNonFiniteLoss
 
 from .checked_data import check_while_loading
 from .disk_space import replace_log_files
+from .normalization import check_normalization
 from .seed_each_iteration import SeedEachIteration
 from .seeding import with_seeded_batches
 from .workers import WorkerInit
@@ -39,6 +40,7 @@ class Runner(MMEngineRunner):
     - `build_train_loop` also, `register_hooks`, `call_hook`: what is random follows from the number of the iteration.
     - `register_hook`: `CheckpointHook` becomes `DurableCheckpointHook`.
     - `register_default_hooks`: `StopOnNonFiniteLoss` is one of them; `default_hooks.non_finite_loss=None` removes it.
+    - `build_model`: images have to be normalized for the channels of the backbone.
     - `wrap_model`: several processes can train on a CPU.
     """
 
@@ -49,6 +51,16 @@ class Runner(MMEngineRunner):
         logger = super().build_logger(log_level, log_file, **kwargs)
         replace_log_files(logger)
         return logger
+
+    def build_model(self, model: nn.Module | dict[str, Any]) -> nn.Module:
+        """Builds the model.
+
+        Raises:
+            UserError: If images are normalized for another number of channels than its backbone takes.
+        """
+        built = super().build_model(model)
+        check_normalization(built)
+        return built
 
     def wrap_model(self, model_wrapper_cfg: dict[str, Any] | None, model: nn.Module) -> nn.Module:
         """Wraps the model for several processes; unless the config says how, without a device on a CPU."""

@@ -110,6 +110,8 @@ OPTIONS = {
     'a misspelt transform': ({f'{DATASET}.pipeline.0.type': 'LoadImage'}, 'LoadImage is not in the'),
     'a misspelt hook': ({'default_hooks.logger.type': 'LogHook'}, 'LogHook is not in the'),
     'a misspelt metric': ({'val_evaluator.type': 'IuMetric'}, 'IuMetric is not in the'),
+    'channels without the data preprocessor': ({f'{BACKBONE}.in_channels': 4}, 'data_preprocessor.mean has 3 values, '
+                                               'but backbone.in_channels is 4: give mean and std as many'),
     'arch without the neck or head': ({f'{BACKBONE}.arch': 'tiny'}, 'in decode_head.'),
     'a head of fewer classes': ({'model.decode_head.num_classes': 2}, 'model.decode_head.num_classes is 2, but the '
                                 'dataset has 6 classes'),

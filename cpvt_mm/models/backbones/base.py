@@ -17,13 +17,14 @@ from ..layers import WithCp
 from ..position_encodings import PositionEncodings
 from .exact_padding import ExactPadding
 from .feature_info import FeatureInfo
+from .hub import HubMixin
 
 PRETRAINED_KEYS = ('type', 'checkpoint', 'prefix', 'map_location', 'allow_missing')
 
 InitCfg: TypeAlias = dict[str, Any] | list[dict[str, Any]] | None
 
 
-class Backbone(ExactPadding):
+class Backbone(ExactPadding, HubMixin):
     """A backbone that `init_cfg=dict(type='Pretrained', ...)` fills whole, from a file of any known format.
 
     The arguments are those of the subclasses of the same name; they are checked here.

@@ -1,0 +1,81 @@
+"""Backbones in folders and on the Hugging Face hub: their arguments in config.json, their weights in safetensors."""
+import inspect
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+from torch import nn
+
+from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.files import write_checkpoint, write_text
+
+try:
+    from huggingface_hub import PyTorchModelHubMixin
+except ImportError:
+
+    class PyTorchModelHubMixin:  # type: ignore[no-redef]
+        """Stands in where huggingface_hub is not installed."""
+
+        def __init_subclass__(cls, **kwargs: Any) -> None:
+            super().__init_subclass__()
+
+        @classmethod
+        def _missing(cls, *args: Any, **kwargs: Any) -> None:
+            raise UserError("save_pretrained, from_pretrained and push_to_hub need huggingface_hub: pip install "
+                            "huggingface_hub, or the extra 'hub' of cpvt_mm.")
+
+        save_pretrained = from_pretrained = push_to_hub = _missing
+
+Model = TypeVar('Model', bound='HubMixin')
+
+
+class HubMixin(nn.Module, PyTorchModelHubMixin, library_name='cpvt_mm', paper_url='https://arxiv.org/abs/2102.10882'):
+    """`save_pretrained`, `from_pretrained` and `push_to_hub` of huggingface_hub, for a backbone.
+
+    The mixin of huggingface_hub drops arguments that are no JSON, and loads what fits. This one refuses both.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> 'HubMixin':
+        self = super().__new__(cls)
+        self.__dict__['_arguments'] = (args, kwargs)
+        return self
+
+    @classmethod
+    def from_pretrained(cls: type[Model], pretrained_model_name_or_path: str | Path, **kwargs: Any) -> Model:
+        """Builds a backbone from what `save_pretrained` or `push_to_hub` wrote, in eval mode.
+
+        Args:
+            pretrained_model_name_or_path: A folder, or `owner/name` on the hub.
+            kwargs: Arguments of the backbone that replace those of config.json; and huggingface_hub's: `revision`,
+                `token`, `cache_dir`, `force_download`, `local_files_only`, `map_location`.
+
+        Raises:
+            UserError: If the weights are not those of this class with these arguments.
+        """
+        source = pretrained_model_name_or_path
+        try:
+            model = super().from_pretrained(source, **{'strict': True, **kwargs})
+        except RuntimeError as error:
+            raise UserError(f'{source} does not fit a {cls.__name__} ({first_line(error)}): take the class and the '
+                            'arguments that it was saved with.') from error
+        return model.eval()
+
+    # huggingface_hub's documented way to say what a model's files are; it writes a config.json of its own if none is
+    # there.
+    def _save_pretrained(self, save_directory: Path) -> None:
+        write_text(save_directory / 'config.json', json.dumps(self._config(), indent=2) + '\n')
+        write_checkpoint(save_directory / 'model.safetensors', self.state_dict())
+
+    def _config(self) -> dict[str, Any]:
+        """Returns all arguments, but `init_cfg`, which may name a file of this machine."""
+        args, kwargs = self.__dict__['_arguments']
+        bound = inspect.signature(type(self).__init__).bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        config = {name: value for name, value in bound.arguments.items() if name not in ('self', 'init_cfg')}
+        for name, value in config.items():
+            try:
+                json.dumps(value)
+            except TypeError as error:
+                raise UserError(f'{name} of the {type(self).__name__} is {value!r}, which config.json cannot hold: '
+                                'build the backbone with names in place of classes.') from error
+        return config

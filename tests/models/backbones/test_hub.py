@@ -1,0 +1,178 @@
+import base64
+import copy
+import hashlib
+import json
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from cpvt_mm import CPVT, PEG, PyramidCPVT
+from cpvt_mm.engine import load_config
+from cpvt_mm.errors import UserError
+from cpvt_mm.loading import build, load_backbone
+from tests.conftest import MASK_RCNN, NARROW, NARROW_PLAIN
+
+BACKBONES = {
+    'PyramidCPVT': lambda: PyramidCPVT(NARROW, 160, out_indices=(1, 3), sr_mode='pool', position_encoding=[
+        dict(type='PEG', positions=(-1, 0)), dict(type='LearnablePE')]),
+    'CPVT': lambda: CPVT(NARROW_PLAIN, cls_token=False, position_encoding=None, drop_path_rate=.1),
+}
+
+
+def assert_same(a: nn.Module, b: nn.Module) -> None:
+    assert type(a) is type(b) and a.state_dict().keys() == b.state_dict().keys()
+    for name, tensor in a.state_dict().items():
+        assert torch.equal(tensor, b.state_dict()[name]) and tensor.dtype == b.state_dict()[name].dtype, name
+
+
+@pytest.mark.parametrize('name', BACKBONES)
+def test_a_folder_gives_the_same_backbone(name: str, tmp_path: Path) -> None:
+    model = BACKBONES[name]()
+    model.save_pretrained(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {'config.json', 'model.safetensors', 'README.md'}
+    again = type(model).from_pretrained(tmp_path)
+    assert not again.training
+    assert_same(model.eval(), again)
+    assert str(model) == str(again)  # with its rates
+    image = torch.rand(1, 3, 50, 70)
+    assert all(torch.equal(*pair) for pair in zip(model(image), again(image), strict=True))
+
+
+def test_arguments_can_be_replaced(tmp_path: Path) -> None:
+    BACKBONES['CPVT']().save_pretrained(tmp_path)
+    assert CPVT.from_pretrained(tmp_path, with_cp=True).with_cp is True
+
+
+def test_the_backbone_of_a_detectors_checkpoint_travels_as_well(tmp_path: Path) -> None:
+    cfg = load_config(MASK_RCNN)
+    weights = build(cfg, cfg.model).state_dict()
+    torch.save(dict(state_dict=weights, meta={}), tmp_path / 'epoch_12.pth')
+    load_backbone(cfg, tmp_path / 'epoch_12.pth').save_pretrained(tmp_path)
+    again = PyramidCPVT.from_pretrained(tmp_path)
+    for name, tensor in again.state_dict().items():
+        assert torch.equal(tensor, weights[f'backbone.{name}'])
+    # The file is a checkpoint like others.
+    other = PyramidCPVT('nano', init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'model.safetensors')))
+    other.init_weights()
+    assert_same(again, other.eval())
+
+
+def test_the_file_that_filled_it_is_not_in_its_config(tmp_path: Path) -> None:
+    PyramidCPVT(NARROW, init_cfg=dict(type='Constant', layer='LayerNorm', val=1.)).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / 'config.json').read_text())
+    assert 'init_cfg' not in config and config['arch']['depths'] == [2, 2, 3, 2] and config['norm_eps'] == 1e-6
+
+
+def test_an_argument_that_is_no_json_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r'position_encoding of the CPVT is .*PEG.*build the backbone with names'):
+        CPVT(NARROW_PLAIN, position_encoding=dict(type=PEG)).save_pretrained(tmp_path)
+
+
+def test_weights_of_other_arguments_are_refused(tmp_path: Path) -> None:
+    BACKBONES['CPVT']().save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r'does not fit a CPVT .*take the class and the arguments'):
+        CPVT.from_pretrained(tmp_path, position_encoding=dict(type='PEG'))
+
+
+def test_copies_keep_their_arguments(tmp_path: Path) -> None:
+    model = BACKBONES['PyramidCPVT']()
+    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        copied.save_pretrained(tmp_path)
+        assert_same(model.eval(), PyramidCPVT.from_pretrained(tmp_path))
+
+
+def test_without_huggingface_hub_a_sentence_names_it(run_python: Callable[[str], CompletedProcess]) -> None:
+    done = run_python("import sys; sys.modules['huggingface_hub'] = None\n"
+                      "import cpvt_mm; cpvt_mm.PyramidCPVT('nano').save_pretrained('a')")
+    assert done.returncode == 1
+    assert "push_to_hub need huggingface_hub: pip install huggingface_hub, or the extra 'hub'" in done.stderr
+
+
+class Hub(BaseHTTPRequestHandler):
+    """The part of the Hugging Face hub that small files need."""
+    files: dict[str, bytes]
+
+    def do_POST(self) -> None:
+        chunks = self.rfile.read(int(self.headers['Content-Length']))
+        if self.path.endswith('/preupload/main'):
+            answer = dict(files=[dict(path=file['path'], uploadMode='regular', shouldIgnore=False)
+                                 for file in json.loads(chunks)['files']])
+        elif self.path.endswith('/commit/main'):
+            for line in map(json.loads, chunks.splitlines()):
+                if line['key'] == 'file':
+                    self.files[line['value']['path']] = base64.b64decode(line['value']['content'])
+            answer = dict(commitUrl=f'{self.url}/me/narrow/commit/{"0" * 40}', commitOid='0' * 40)
+        else:  # a repository is made, a model card checked
+            answer = dict(url=f'{self.url}/me/narrow', errors=[], warnings=[])
+        self._send(json.dumps(answer).encode())
+
+    def do_GET(self) -> None:
+        name = self.path.rpartition('/')[2]
+        if '/resolve/' in self.path and name in self.files:
+            self._send(self.files[name], ETag=f'"{hashlib.sha256(self.files[name]).hexdigest()}"',
+                       **{'X-Repo-Commit': '0' * 40})
+        else:
+            self._send(b'', 404, **{'X-Error-Code': 'EntryNotFound'})
+
+    do_HEAD = do_GET
+
+    @property
+    def url(self) -> str:
+        return 'http://{}:{}'.format(*self.server.server_address)
+
+    def _send(self, content: bytes, status: int = 200, **headers: str) -> None:
+        self.send_response(status)
+        for key, value in {'Content-Length': str(len(content)), **headers}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        if self.command != 'HEAD':
+            self.wfile.write(content)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, bytes]]:
+    """The files of a repository on a server of the loopback, which new processes take for the hub."""
+    files: dict[str, bytes] = {}
+    handler = type('Handler', (Hub,), dict(files=files))
+    with ThreadingHTTPServer(('127.0.0.1', 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv('HF_ENDPOINT', f'http://127.0.0.1:{server.server_port}')
+        monkeypatch.setenv('HF_HOME', str(tmp_path / 'home'))
+        monkeypatch.setenv('HF_TOKEN', 'hf_none')
+        yield files
+        server.shutdown()
+
+
+@pytest.mark.slow
+def test_what_is_pushed_comes_back(hub: dict[str, bytes], tmp_path: Path,
+                                   run_python: Callable[[str], CompletedProcess]) -> None:
+    done = run_python(f"""
+import torch
+from cpvt_mm import CPVT
+arguments = dict(arch={NARROW_PLAIN!r}, cls_token=False)
+model = CPVT(**arguments)
+model.push_to_hub('me/narrow')
+again = CPVT.from_pretrained('me/narrow')
+other = CPVT(**arguments, init_cfg=dict(type='Pretrained', checkpoint='hf://me/narrow'))
+torch.hub.set_dir('cache')
+other.init_weights()
+torch.save([model.state_dict(), again.state_dict(), other.state_dict()], {str(tmp_path / 'states.pth')!r})
+""")
+    assert done.returncode == 0, done.stderr
+    assert set(hub) == {'config.json', 'model.safetensors', 'README.md'}
+    (tmp_path / 'pushed.safetensors').write_bytes(hub['model.safetensors'])
+    pushed = load_file(tmp_path / 'pushed.safetensors')
+    for state in torch.load(tmp_path / 'states.pth', weights_only=True):
+        assert state.keys() == pushed.keys()
+        assert all(torch.equal(tensor, pushed[name]) for name, tensor in state.items())
