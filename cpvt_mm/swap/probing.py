@@ -33,9 +33,16 @@ class Maps:
 
 @dataclass(frozen=True)
 class ProbedBackbone:
-    """A backbone's maps, and the stages that they come from; None if it names no stages."""
+    """A backbone's maps, and where they come from.
+
+    Attributes:
+        maps: The maps.
+        out_indices: The stages or blocks that they come from; None if it names none.
+        num_blocks: The number of its blocks, if it is a plain list of them. Defaults to None: it is not.
+    """
     maps: Maps
     out_indices: tuple[int, ...] | None
+    num_blocks: int | None = None
 
 
 def probe_backbone(config: dict[str, Any], scope: str | None) -> ProbedBackbone:
@@ -65,7 +72,10 @@ def _probe_backbone(pickled: bytes, scope: str | None) -> ProbedBackbone:
         raise CannotSwap(f'{what} returns other maps in training than in evaluation, which its heads are made for.')
     out_indices: Any = getattr(backbone, 'out_indices', None)
     is_one_each = isinstance(out_indices, (list, tuple)) and len(out_indices) == len(maps.channels)
-    return ProbedBackbone(maps, tuple(out_indices) if is_one_each else None)
+    # The names that OpenMMLab's transformers and those after timm have for their blocks.
+    lists = [getattr(backbone, name, None) for name in ('layers', 'blocks')]
+    num_blocks = next((len(blocks) for blocks in lists if isinstance(blocks, nn.ModuleList)), None)
+    return ProbedBackbone(maps, tuple(out_indices) if is_one_each else None, num_blocks)
 
 
 def probe_necks(configs: Sequence[dict[str, Any]], maps: Maps, scope: str | None) -> Maps:
