@@ -27,7 +27,7 @@ from .trial import try_out
 from .versions import LIBRARIES_AND_TORCH, OPTIONAL, versions
 
 LIBRARIES = ('mmdet', 'mmseg')
-# The outcomes of configs that build, and the backbones that are in them. Each config gets the first that it can take.
+# The outcomes of configs that build, and the backbones that are in them.
 BACKBONES = {'built': 'PyramidCPVT', 'plain': 'CPVT'}
 # Widths are handled alike, and the narrowest backbones take less time to run.
 ARCHS_TO_BUILD = {'PyramidCPVT': 'small', 'CPVT': 'small'}
@@ -156,20 +156,19 @@ def check(library: str, config: str, archs: Mapping[str, str]) -> Record:
 
 
 def _swap_in_first(old: Config, archs: Mapping[str, str]) -> tuple[str, Config]:
-    """Swaps in the first of `BACKBONES` that a config can take; returns its outcome and the new config.
+    """Swaps PyramidCPVT in, or CPVT if the config cannot take a pyramid; returns the outcome and the new config.
 
     Raises:
-        CannotSwap: If it can take none: why not the first.
+        CannotSwap: If it can take neither: the reason against the pyramid.
     """
-    first_error = None
-    for outcome, backbone in BACKBONES.items():
-        try:
-            return outcome, swap_backbone(old, archs[backbone], backbone=backbone)
-        except CannotSwap as error:
-            if isinstance(error, CannotBuild | CannotRun):
-                raise
-            first_error = first_error or error
-    raise first_error or CannotSwap('there is no backbone.')
+    try:
+        return 'built', swap_backbone(old, archs['PyramidCPVT'])
+    except (CannotBuild, CannotRun):
+        raise
+    except CannotSwap:
+        with contextlib.suppress(CannotSwap):
+            return 'plain', swap_backbone(old, archs['CPVT'], backbone='CPVT')
+        raise
 
 
 def _written_and_read(old: Config, new: Config, path: Path) -> Config:

@@ -69,14 +69,14 @@ class Target(ABC):
             CannotSwap: If the new one has no such maps.
             ValueError: If there is no such `arch`.
         """
-        with torch.device('meta'):
-            whole = self.cls(arch=arch)
         if self.is_in(config):
             others = {key: value for key, value in config.items()
                       if key not in ('type', 'arch', 'out_indices', 'init_cfg')}
         else:
             others = {**self.options, **{key: config[key] for key, default in KEPT.items()
                                          if config.get(key, default) != default}}
+        with torch.device('meta'):
+            whole = self.cls(arch=arch, **others)
         indices = self.choose_outputs(config, old, scope, whole)
         if indices != whole.out_indices:
             others['out_indices'] = indices
