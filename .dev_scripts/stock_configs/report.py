@@ -16,17 +16,16 @@ OUTCOMES = {
 }
 MEANINGS = f"""\
 - *PyramidCPVT swapped in*: of arch {ARCHS_TO_BUILD['PyramidCPVT']}, written, read again, and the model built.
-- *CPVT swapped in*: the same with the plain backbone, arch {ARCHS_TO_BUILD['CPVT']}, because all maps of the old one have
-  stride 16.
+- *CPVT swapped in*: the same with the plain backbone of arch {ARCHS_TO_BUILD['CPVT']}, where all maps have stride 16.
 - *Refused*: it can take neither; the reasons against PyramidCPVT are below.
 - *Failed*: any other error, or the model does not fit the way in which backbones and necks are probed.
 - *Fails with its own backbone, too*: it cannot be read or built here, or not trained on random images, with the same
   error before anything is swapped; the reasons are below.
 - *No model*: a file for others to inherit from.
-- *Step and prediction*: with the first config of a family that builds, PyramidCPVT of arch {ARCHS_TO_RUN['PyramidCPVT']} or
-  CPVT of arch {ARCHS_TO_RUN['CPVT']}: a training step, in which every stage or block of the backbone learns, and a
-  prediction, on the CPU, for a few images of {SIDE} x {SIDE} pixels (others where a model needs them). A tracker that
-  trains nothing only predicts.
+- *Step and prediction*: with the first config of a family that builds, and PyramidCPVT of arch
+  {ARCHS_TO_RUN['PyramidCPVT']} or CPVT of arch {ARCHS_TO_RUN['CPVT']}: a training step, in which every stage or block
+  of the backbone learns, and a prediction, on the CPU, for a few images of {SIDE} x {SIDE} pixels (others where a model
+  needs them). A tracker that trains nothing only predicts.
 """
 
 
