@@ -4,7 +4,7 @@ import logging
 import os
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,8 +27,11 @@ from .trial import try_out
 from .versions import LIBRARIES_AND_TORCH, OPTIONAL, versions
 
 LIBRARIES = ('mmdet', 'mmseg')
-# Widths are handled alike, and the nano backbone takes less time to run.
-ARCH_TO_BUILD, ARCH_TO_RUN = 'small', 'nano'
+# The outcomes of configs that build, and the backbones that are in them.
+BACKBONES = {'built': 'PyramidCPVT', 'plain': 'CPVT'}
+# Widths are handled alike, and the narrowest backbones take less time to run.
+ARCHS_TO_BUILD = {'PyramidCPVT': 'small', 'CPVT': 'small'}
+ARCHS_TO_RUN = {'PyramidCPVT': 'nano', 'CPVT': 'tiny'}
 # The swap must take configs of these backbones, or refuse them for a reason that holds for any strided pyramid.
 PYRAMIDS = re.compile(
     r'(mm\w+\.)?(ResNet|ResNetV1c|ResNetV1d|ResNeXt|RegNet|Res2Net|ResNeSt|HRNet|SwinTransformer|'
@@ -43,10 +46,10 @@ class Record:
         library: 'mmdet' or 'mmseg'.
         config: Its path below the library's configs; the first folder is the algorithm's family.
         backbone: The types of its backbones, joined by commas.
-        outcome: 'built': swapped, written, read again and built. 'refused': not swapped, with a reason. 'failed': any
-            other error. 'unavailable': an error that the config has with its old backbone, too. 'fragment': a file
-            without a model, for others to inherit from.
-        reason: The reason of every outcome but 'built'. Defaults to ''.
+        outcome: 'built' and 'plain': one of `BACKBONES` swapped in, written, read again and built. 'refused': not
+            swapped, with a reason. 'failed': any other error. 'unavailable': an error that the config has with its old
+            backbone, too. 'fragment': a file without a model, for others to inherit from.
+        reason: The reason of every outcome but those of `BACKBONES`. Defaults to ''.
         trial: 'ran', 'failed' or 'unavailable': the outcome of a step of training and a prediction. Defaults to '':
             not tried.
         trial_reason: The reason of every trial but those that ran. Defaults to ''.
@@ -102,15 +105,15 @@ def run_matrix(libraries: Sequence[str], families: Sequence[str] | None, jobs: i
         raise UserError(f'no config is in {", ".join(families or libraries)}: name folders of the libraries\' configs.')
     records = {key: Record(**results[key]) for key in configs if key in results}
     todo = [key for key in configs if key not in records or records[key].outcome in ('failed', 'unavailable')]
-    tasks = {key: partial(_in_silence, check, (*configs[key], ARCH_TO_BUILD)) for key in todo}
+    tasks = {key: partial(_in_silence, check, (*configs[key], ARCHS_TO_BUILD)) for key in todo}
     for key, record in run_in_processes('Swapping', tasks, jobs, _start_worker):
         records[key] = record
         results.put(key, asdict(record))
     first: dict[tuple[str, str], str] = {}
     for key in configs:
-        if records[key].outcome == 'built':
+        if records[key].outcome in BACKBONES:
             first.setdefault((records[key].library, records[key].family), key)
-    tasks = {key: partial(_in_silence, run, (records[key], ARCH_TO_RUN)) for key in first.values()
+    tasks = {key: partial(_in_silence, run, (records[key], ARCHS_TO_RUN)) for key in first.values()
              if records[key].trial != 'ran'}
     for key, record in run_in_processes('Running', tasks, jobs, _start_worker):
         records[key] = record
@@ -118,8 +121,14 @@ def run_matrix(libraries: Sequence[str], families: Sequence[str] | None, jobs: i
     return [records[key] for key in configs]
 
 
-def check(library: str, config: str, arch: str) -> Record:
-    """Swaps the backbone of a config, writes the new config, reads it and builds the model."""
+def check(library: str, config: str, archs: Mapping[str, str]) -> Record:
+    """Swaps the backbone of a config, writes the new config, reads it and builds the model.
+
+    Args:
+        library: 'mmdet' or 'mmseg'.
+        config: The path of the config below the library's.
+        archs: The `arch` of each of `BACKBONES`.
+    """
     path = shipped_configs(library) / config
     try:
         old = read_config(str(path))
@@ -130,7 +139,8 @@ def check(library: str, config: str, arch: str) -> Record:
     if not old.get('model'):
         return Record(library, config, backbone, 'fragment', 'no model')
     try:
-        new = _swap_and_read_again(old, path, arch)
+        built, new = _swap_in_first(old, archs)
+        new = _written_and_read(old, new, path)
     except CannotBuild as error:
         return Record(library, config, backbone, 'unavailable', _say(error))
     except CannotSwap as error:
@@ -142,20 +152,37 @@ def check(library: str, config: str, arch: str) -> Record:
     if reason:
         return Record(library, config, backbone,
                       *_blame(reason, _raises(build_model, old), 'swapped and written, but '))
-    return Record(library, config, backbone, 'built')
+    return Record(library, config, backbone, built)
 
 
-def _swap_and_read_again(old: Config, path: Path, arch: str) -> Config:
+def _swap_in_first(old: Config, archs: Mapping[str, str]) -> tuple[str, Config]:
+    """Swaps PyramidCPVT in, or CPVT if the config cannot take a pyramid; returns the outcome and the new config.
+
+    Raises:
+        CannotSwap: If it can take neither: the reason against the pyramid.
+    """
+    try:
+        return 'built', swap_backbone(old, archs['PyramidCPVT'])
+    except (CannotBuild, CannotRun):
+        raise
+    except CannotSwap:
+        with contextlib.suppress(CannotSwap):
+            return 'plain', swap_backbone(old, archs['CPVT'], backbone='CPVT')
+        raise
+
+
+def _written_and_read(old: Config, new: Config, path: Path) -> Config:
     with TemporaryDirectory() as folder:
         swapped = Path(folder) / 'swapped.py'
-        write_config(old, swap_backbone(old, arch), str(path), swapped)
+        write_config(old, new, str(path), swapped)
         return Config.fromfile(swapped)
 
 
-def run(record: Record, arch: str) -> Record:
+def run(record: Record, archs: Mapping[str, str]) -> Record:
     """Swaps the backbone of a config, trains a step and predicts."""
     old = read_config(str(shipped_configs(record.library) / record.config))
-    reason = _raises(try_out, swap_backbone(old, arch))
+    backbone = BACKBONES[record.outcome]
+    reason = _raises(try_out, swap_backbone(old, archs[backbone], backbone=backbone))
     trial, reason = _blame(reason, _raises(try_out, old), '') if reason else ('ran', '')
     return replace(record, trial=trial, trial_reason=reason)
 

@@ -3,33 +3,36 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from .batches import SIDE
-from .matrix import ARCH_TO_BUILD, ARCH_TO_RUN, LIBRARIES, Record
+from .matrix import ARCHS_TO_BUILD, ARCHS_TO_RUN, LIBRARIES, Record
 from .versions import LIBRARIES_AND_TORCH, OPTIONAL, versions
 
 OUTCOMES = {
-    'built': 'swapped and built',
+    'built': 'PyramidCPVT swapped in',
+    'plain': 'CPVT swapped in',
     'refused': 'refused',
     'failed': 'failed',
     'unavailable': 'fails with its own backbone, too',
     'fragment': 'no model',
 }
 MEANINGS = f"""\
-- *Swapped and built*: swapped for the {ARCH_TO_BUILD} backbone, written, read again, and the model built.
-- *Refused*: it cannot take a pyramid of four stages; the reasons are below.
+- *PyramidCPVT swapped in*: of arch {ARCHS_TO_BUILD['PyramidCPVT']}, written, read again, and the model built.
+- *CPVT swapped in*: the same with the plain backbone of arch {ARCHS_TO_BUILD['CPVT']}, where all maps have stride 16.
+- *Refused*: it can take neither; the reasons against PyramidCPVT are below.
 - *Failed*: any other error, or the model does not fit the way in which backbones and necks are probed.
 - *Fails with its own backbone, too*: it cannot be read or built here, or not trained on random images, with the same
   error before anything is swapped; the reasons are below.
 - *No model*: a file for others to inherit from.
-- *Step and prediction*: with the first config of a family that builds, and the {ARCH_TO_RUN} backbone: a training step,
-  in which every stage of the backbone learns, and a prediction, on the CPU, for a few images of {SIDE} x {SIDE} pixels
-  (others where a model needs them). A tracker that trains nothing only predicts.
+- *Step and prediction*: with the first config of a family that builds, and PyramidCPVT of arch
+  {ARCHS_TO_RUN['PyramidCPVT']} or CPVT of arch {ARCHS_TO_RUN['CPVT']}: a training step, in which every stage or block
+  of the backbone learns, and a prediction, on the CPU, for a few images of {SIDE} x {SIDE} pixels (others where a model
+  needs them). A tracker that trains nothing only predicts.
 """
 
 
 def to_markdown(records: Sequence[Record]) -> str:
     """Writes the whole page: a summary, a table of families, and the reasons."""
     return '\n'.join([
-        '# The backbone in the configs that mmdet and mmseg ship', '',
+        '# The backbones in the configs that mmdet and mmseg ship', '',
         f'Written by `python .dev_scripts/swap_matrix.py` on the CPU, with {versions(LIBRARIES_AND_TORCH)}; of the '
         f'packages that some models need, with {versions(OPTIONAL) or "none"}.', '',
         MEANINGS,

@@ -11,7 +11,7 @@ from mmengine.runner import set_random_seed
 from torch import nn
 
 from cpvt_mm.benchmark.from_config import build_model, build_plain_optim_wrapper
-from cpvt_mm.models.backbones.pyramid_cpvt import PyramidCPVT
+from cpvt_mm.models.backbones.base import Backbone
 from cpvt_mm.swap.channels import walk
 
 from .batches import SIDE, small_batch
@@ -25,7 +25,7 @@ def try_out(cfg: Config) -> None:
     Raises:
         Exception: Whatever the model raises.
         FloatingPointError: If the loss or a weight of the backbone is not finite.
-        RuntimeError: If a stage of the backbone does not learn, or there is no prediction.
+        RuntimeError: If a stage or block of the backbone does not learn, or there is no prediction.
     """
     cfg = _made_small(cfg)
     set_random_seed(0)
@@ -62,10 +62,10 @@ def _train_step(model: BaseModel, cfg: Config) -> None:
 
 
 def _backbone_parts(model: BaseModel) -> dict[str, list[nn.Parameter]]:
-    """Finds the parameters that must learn: of each stage of the new backbone, or of the whole old one."""
+    """Finds the parameters that must learn: of each stage or block of the new backbone, or of the whole old one."""
     modules = dict(model.named_modules())
-    parts = {f'{name}.stages.{i}': stage for name, module in modules.items() if isinstance(module, PyramidCPVT)
-             for i, stage in enumerate(module.stages)}
+    parts = {f'{name}.{module.parts}.{i}': part for name, module in modules.items() if isinstance(module, Backbone)
+             for i, part in enumerate(module.get_submodule(module.parts).children())}
     if not parts:
         parts = {name: module for name, module in modules.items() if name.endswith('backbone') and 'reid' not in name}
     learning = {name: [p for p in part.parameters() if p.requires_grad] for name, part in parts.items()}

@@ -58,13 +58,13 @@ def detect_format(names: Collection[str], path: object, prefix: str | None = Non
     return Detected(fmt, start, tuple(other for other, _ in others))
 
 
-def check_backbone(path: str | Path) -> None:
-    """Raises a UserError if a file is no checkpoint with a PyramidCPVT; a URL is not looked at."""
+def check_backbone(path: str | Path, backbone: str) -> None:
+    """Raises a UserError if a file is no checkpoint with a backbone of that class; a URL is not looked at."""
     if '://' not in str(path):
-        found = detect_format(read_weights(path).tensors, path, wanted=['PyramidCPVT'])
-        if found.format.backbone != 'PyramidCPVT':
+        found = detect_format(read_weights(path).tensors, path, wanted=[backbone])
+        if found.format.backbone != backbone:
             raise UserError(f'checkpoint {path} holds a {found.format.backbone} (format {found.format}), but must hold '
-                            'a PyramidCPVT.')
+                            f'a {backbone}.')
 
 
 def _known() -> str:

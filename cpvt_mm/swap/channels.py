@@ -10,34 +10,45 @@ NO_HEADS = ('backbone', 'neck', 'data_preprocessor', 'train_cfg', 'test_cfg', 'i
 SEGMENTATION_HEADS = ('decode_head', 'auxiliary_head')
 
 
+def channels_key(neck: dict[str, Any]) -> str:
+    """Returns the argument of a neck that says the channels of its maps."""
+    return 'embed_dim' if 'embed_dim' in neck else 'in_channels'  # mmseg's Feature2Pyramid
+
+
+def is_vitdet_neck(neck: dict[str, Any]) -> bool:
+    """Whether it is `SimpleFPN` of mmdet's ViTDet project, which reads one map that is in no sequence."""
+    return neck['type'].rpartition('.')[2] == 'SimpleFPN' and 'backbone_channel' in neck
+
+
 def adapt_neck(neck: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> None:
-    """Sets `in_channels` of a neck, in place.
+    """Sets the channels that a neck expects, in place.
 
     Args:
-        neck: A config with `in_channels`: a number for the last map, or one for each map, in their order or the
-            reverse. A neck without `in_channels` takes any maps.
+        neck: A config with `in_channels` or `embed_dim`: a number for the last map or for all, or one for each map, in
+            their order or the reverse. A neck without takes any maps.
         old: The channels of the maps that it was made for.
         new: The channels of the maps that it gets.
 
     Raises:
         CannotSwap: If it does not fit `old`.
     """
-    expected = neck.get('in_channels')
+    key = channels_key(neck)
+    expected = neck.get(key)
     if expected is None:
         return
     if isinstance(expected, int) and expected == old[-1]:
-        neck['in_channels'] = new[-1]
+        neck[key] = new[-1]
         return
     outputs = neck.get('out_channels')
     if isinstance(outputs, (list, tuple)) and list(outputs[:len(old)]) == list(old):
         # SSD's neck passes the maps on, and makes more of the last.
         neck['out_channels'] = type(outputs)([*new, *outputs[len(old):]])
     if not isinstance(expected, int) and list(expected) == list(old):
-        neck['in_channels'] = type(expected)(new)
+        neck[key] = type(expected)(new)
     elif not isinstance(expected, int) and list(expected) == list(reversed(old)):
-        neck['in_channels'] = type(expected)(reversed(new))
+        neck[key] = type(expected)(reversed(new))
     else:
-        raise CannotSwap(f'its neck {neck["type"]} has in_channels {expected}, but its backbone gives '
+        raise CannotSwap(f'its neck {neck["type"]} has {key} {expected}, but its backbone gives '
                          f'{", ".join(map(str, old))}: correct the config.')
 
 

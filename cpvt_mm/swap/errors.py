@@ -1,9 +1,9 @@
-"""Reasons why a config cannot take the backbone."""
+"""Reasons why a config cannot take a backbone."""
 from cpvt_mm.errors import UserError
 
 
 class CannotSwap(UserError):
-    """The config cannot take a pyramid of four stages. The message is a sentence with the reason."""
+    """The config cannot take the backbone. The message is a sentence with the reason."""
 
 
 class CannotBuild(CannotSwap):

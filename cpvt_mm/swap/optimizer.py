@@ -5,16 +5,16 @@ from typing import Any
 from mmengine.config import Config
 from torch import nn
 
+from cpvt_mm.models.backbones import CPVT
+
 # No weight decay on position encodings and norms, as in the configs of this project.
 DECAY_RULES = {'position_encoding': dict(decay_mult=0.), 'norm': dict(decay_mult=0.)}
-# The optimizers of the original's 1x schedule on COCO and of Swin's on ADE20K, for BATCH_SIZE images.
+# Images that the learning rates of this project's schedules are for.
 BATCH_SIZE = 16
-OPTIMIZERS = {
-    'mmdet': dict(type='AdamW', lr=2e-4, weight_decay=1e-4),
-    'mmseg': dict(type='AdamW', lr=6e-5, weight_decay=0.01),
-}
 # Names of position tables and encodings in backbones of the libraries.
 POSITION_KEYS = ('absolute_pos_embed', 'relative_position_bias_table', 'pos_embed', 'pos_block', 'position_encodings')
+# Learnt tokens of plain transformers.
+TOKEN_KEYS = ('cls_token', 'mask_token')
 # These constructors know the names of a few backbones only.
 LAYER_DECAY = ('LearningRateDecayOptimizerConstructor', 'LayerDecayOptimizerConstructor')
 
@@ -23,7 +23,8 @@ def translate_custom_keys(keys: dict[str, Any], backbone: nn.Module) -> dict[str
     """Translates `paramwise_cfg.custom_keys` to the new backbone.
 
     A key for norms of the old backbone becomes keys for all norms of the new one. A key for its position tables becomes
-    one for position encodings. Other keys that begin with `backbone.` stay if they match a parameter. All else stays.
+    one for position encodings. Keys for its tokens, and others that begin with `backbone.`, stay if they match a
+    parameter. All else stays.
 
     Args:
         keys: The keys of the config.
@@ -36,7 +37,7 @@ def translate_custom_keys(keys: dict[str, Any], backbone: nn.Module) -> dict[str
             translated['position_encoding'] = value
         elif key.startswith('backbone.') and 'norm' in key:
             translated |= dict.fromkeys(_norm_keys(backbone), value)
-        elif not key.startswith('backbone.') or any(key in name for name in names):
+        elif not (key.startswith('backbone.') or key in TOKEN_KEYS) or any(key in name for name in names):
             translated[key] = value
     return translated
 
@@ -55,28 +56,41 @@ def _shorten(match: re.Match) -> str:
 
 
 def adapt_optimizer(wrapper: dict[str, Any], backbone: nn.Module) -> None:
-    """Changes the rules of `optim_wrapper` for parameters of the old backbone, in place."""
+    """Changes the rules of `optim_wrapper` for parameters of the old backbone, in place.
+
+    Layer-wise decay of learning rates goes on in `CPVT` at the same rate, by this project's constructor. It goes with
+    the old backbone if the new one is a pyramid, because its rate is for other numbers of layers or stages.
+    """
     paramwise = wrapper.get('paramwise_cfg') or {}
     if (wrapper.get('constructor') or '').rpartition('.')[2] in LAYER_DECAY:
         # Layer-wise decay also exempts norms and biases from weight decay; that part is kept.
-        del wrapper['constructor']
         wrapper['paramwise_cfg'] = dict(custom_keys=dict(DECAY_RULES))
+        del wrapper['constructor']
+        if isinstance(backbone, CPVT):
+            wrapper['constructor'] = 'cpvt_mm.LayerDecayOptimWrapperConstructor'
+            rate = paramwise.get('layer_decay_rate', paramwise.get('decay_rate'))  # mmseg has both names
+            wrapper['paramwise_cfg']['layer_decay_rate'] = rate
     elif paramwise.get('custom_keys'):
         paramwise['custom_keys'] = translate_custom_keys(paramwise['custom_keys'], backbone)
 
 
-def set_schedule(cfg: Config, backbone: nn.Module) -> None:
+def set_schedule(cfg: Config, backbone: nn.Module, optimizers: dict[str, dict[str, Any]]) -> None:
     """Sets AdamW with the project's rules, in place.
 
     The learning rate of an AdamW that is there stays, and so do rules for other parameters, accumulation, clipping and
     mixed precision. With a new one, the rates that schedulers end at change in proportion.
+
+    Args:
+        cfg: The config.
+        backbone: The new backbone.
+        optimizers: The optimizers of its schedules for 'mmdet' and 'mmseg'; other scopes get mmdet's.
     """
     if not cfg.get('optim_wrapper'):
         cfg.optim_wrapper = dict(type='OptimWrapper')
     wrapper = cfg.optim_wrapper
     old = wrapper.get('optimizer') or {}
     if old.get('type') != 'AdamW':
-        new = wrapper['optimizer'] = dict(OPTIMIZERS.get(cfg.get('default_scope'), OPTIMIZERS['mmdet']))
+        new = wrapper['optimizer'] = dict(optimizers.get(cfg.get('default_scope'), optimizers['mmdet']))
         schedulers = cfg.get('param_scheduler') or []
         for scheduler in [schedulers] if isinstance(schedulers, dict) else schedulers:
             if scheduler.get('eta_min') and old.get('lr'):

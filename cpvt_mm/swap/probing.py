@@ -33,9 +33,16 @@ class Maps:
 
 @dataclass(frozen=True)
 class ProbedBackbone:
-    """A backbone's maps, and the stages that they come from; None if it names no stages."""
+    """A backbone's maps, and where they come from.
+
+    Attributes:
+        maps: The maps.
+        out_indices: The stages or blocks that they come from; None if it names none.
+        num_blocks: The number of its blocks, if it is a plain list of them. Defaults to None: it is not.
+    """
     maps: Maps
     out_indices: tuple[int, ...] | None
+    num_blocks: int | None = None
 
 
 def probe_backbone(config: dict[str, Any], scope: str | None) -> ProbedBackbone:
@@ -55,17 +62,31 @@ def _probe_backbone(pickled: bytes, scope: str | None) -> ProbedBackbone:
     config = pickle.loads(pickled)
     what = f'its backbone {config["type"]}'
     backbone = _build(config, scope, what)
-    # Some take images of one size only.
-    size = config.get('img_size', SIDE)
-    side = size if isinstance(size, int) else max(size)
+    try:
+        maps = _maps_of(backbone, config, SIDE, what)
+    except CannotRun:
+        size = config.get('img_size', SIDE)
+        side = size if isinstance(size, int) else max(size)
+        if side == SIDE:
+            raise
+        maps = _maps_of(backbone, config, side, what)  # some take images of one size only
+    out_indices: Any = getattr(backbone, 'out_indices', None)
+    is_one_each = isinstance(out_indices, (list, tuple)) and len(out_indices) == len(maps.channels)
+    # The names that OpenMMLab's transformers and those after timm have for their blocks.
+    lists = [getattr(backbone, name, None) for name in ('layers', 'blocks')]
+    num_blocks = next((len(blocks) for blocks in lists if isinstance(blocks, nn.ModuleList)), None)
+    return ProbedBackbone(maps, tuple(out_indices) if is_one_each else None, num_blocks)
+
+
+def _maps_of(backbone: nn.Module, config: dict[str, Any], side: int, what: str) -> Maps:
+    """Runs a backbone in evaluation and in training on images of one size."""
     image = torch.zeros(2, config.get('in_channels', 3), side, side)
+    backbone.eval()
     maps = _run(backbone, image, side, what)
     backbone.train()
     if _run(backbone, image, side, what) != maps:
         raise CannotSwap(f'{what} returns other maps in training than in evaluation, which its heads are made for.')
-    out_indices: Any = getattr(backbone, 'out_indices', None)
-    is_one_each = isinstance(out_indices, (list, tuple)) and len(out_indices) == len(maps.channels)
-    return ProbedBackbone(maps, tuple(out_indices) if is_one_each else None)
+    return maps
 
 
 def probe_necks(configs: Sequence[dict[str, Any]], maps: Maps, scope: str | None) -> Maps:

@@ -25,15 +25,23 @@ SAMPLE = {
         'fastfcn/fastfcn_r50-d32_jpu_psp_4xb4-80k_ade20k-512x512.py',  # a neck that hands maps on
     ],
 }
+NANO = {'PyramidCPVT': 'nano', 'CPVT': 'tiny'}
 RETINANET = 'retinanet/retinanet_r50_fpn_1x_coco.py'
 
 
 @pytest.mark.parametrize(('library', 'config'), [(name, config) for name in SAMPLE for config in SAMPLE[name]])
 def test_a_sample_of_the_matrix(library: str, config: str) -> None:
-    record = check(library, config, 'nano')
+    record = check(library, config, NANO)
     assert record.outcome == 'built', record.reason
     assert record.has_pyramid and record.family == config.split('/')[0]
-    record = run(record, 'nano')
+    record = run(record, NANO)
+    assert (record.trial, record.trial_reason) == ('ran', '')
+
+
+def test_a_plain_transformer_of_the_matrix() -> None:
+    record = check('mmseg', 'vit/vit_deit-s16_upernet_8xb2-80k_ade20k-512x512.py', NANO)
+    assert record.outcome == 'plain', record.reason
+    record = run(record, NANO)
     assert (record.trial, record.trial_reason) == ('ran', '')
 
 
@@ -71,7 +79,7 @@ def test_all_shipped_configs_are_listed() -> None:
 ])
 def test_outcomes_and_reasons(folder: Path, text: str, outcome: str, reason: str) -> None:
     write(folder / 'a/one.py', text)
-    record = check('mmdet', 'a/one.py', 'nano')
+    record = check('mmdet', 'a/one.py', NANO)
     assert record.outcome == outcome
     assert re.search(reason, record.reason)
     assert '\n' not in record.reason and str(folder) not in record.reason
@@ -91,7 +99,7 @@ def test_what_only_the_new_backbone_breaks_has_failed(folder: Path) -> None:
     write(folder / 'a/one.py', "model = dict(_delete_=True, type='SingleStageDetector', "
                                "backbone=dict(type='ResNet', depth=18, out_indices=(0,)), "
                                "bbox_head=dict(type='NeedsResNet', in_channels=64))")
-    record = check('mmdet', 'a/one.py', 'nano')
+    record = check('mmdet', 'a/one.py', NANO)
     assert (record.outcome, record.reason) == ('failed', 'RuntimeError: 64 channels only')
 
 

@@ -9,18 +9,20 @@ RECORDS = [
     Record('mmdet', 'b/2.py', 'HourglassNet', 'failed', 'KeyError: x'),
     Record('mmdet', 'b/3.py', '', 'fragment', 'no model'),
     Record('mmseg', 'c/1.py', 'PCPVT', 'built', trial='failed', trial_reason='ValueError: y'),
+    Record('mmseg', 'd/1.py', 'BEiT', 'plain', trial='ran'),
 ]
 
 
 def test_the_page() -> None:
     lines = to_markdown(RECORDS).splitlines()
     for line in (
-            '| mmdet | 6 | 1 | 2 | 1 | 1 | 1 | 1 | 1 |',
-            '| mmdet, of a strided pyramid | 3 | 1 | 1 |  | 1 |  | | |',
-            '| mmseg | 1 | 1 |  |  |  |  | 1 | 0 |',
-            '| a | 3 | 1 | 2 |  |  |  | ran |',
-            '| b | 3 |  |  | 1 | 1 | 1 |  |',
-            '| c | 1 | 1 |  |  |  |  | failed |',
+            '| mmdet | 6 | 1 |  | 2 | 1 | 1 | 1 | 1 | 1 |',
+            '| mmdet, of a strided pyramid | 3 | 1 |  | 1 |  | 1 |  | | |',
+            '| mmseg | 2 | 1 | 1 |  |  |  |  | 2 | 1 |',
+            '| a | 3 | 1 |  | 2 |  |  |  | ran |',
+            '| b | 3 |  |  |  | 1 | 1 | 1 |  |',
+            '| c | 1 | 1 |  |  |  |  |  | failed |',
+            '| d | 1 |  | 1 |  |  |  |  | ran |',
             '- 2: it is odd. `mmdet::a/2.py`, `mmdet::a/3.py`',
             '- 1: KeyError: x `mmdet::b/2.py`',
             '- 1: ValueError: y `mmseg::c/1.py`',

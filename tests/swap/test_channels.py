@@ -18,6 +18,12 @@ def test_neck_takes_the_new_channels(expected: object, becomes: object) -> None:
     assert neck == dict(type='FPN', in_channels=becomes, out_channels=256)
 
 
+def test_neck_of_plain_transformers_has_one_number_for_all_maps() -> None:
+    neck = dict(type='Feature2Pyramid', embed_dim=768, rescales=[4, 2, 1, 0.5])
+    adapt_neck(neck, (768,) * 4, (384,) * 4)
+    assert neck == dict(type='Feature2Pyramid', embed_dim=384, rescales=[4, 2, 1, 0.5])
+
+
 def test_neck_without_channels_stays() -> None:
     neck = dict(type='GlobalAveragePooling')
     adapt_neck(neck, OLD, NEW)
@@ -32,8 +38,9 @@ def test_neck_that_hands_maps_on_has_them_among_its_outputs() -> None:
 
 @pytest.mark.parametrize('expected', [1024, [256, 512, 1024]])
 def test_neck_that_does_not_fit_its_backbone_is_refused(expected: object) -> None:
-    with pytest.raises(CannotSwap, match=r'its neck FPN has in_channels .*, but its backbone gives 256, 512'):
-        adapt_neck(dict(type='FPN', in_channels=expected), OLD, NEW)
+    for key in ('in_channels', 'embed_dim'):
+        with pytest.raises(CannotSwap, match=f'its neck FPN has {key} .*, but its backbone gives 256, 512'):
+            adapt_neck({'type': 'FPN', key: expected}, OLD, NEW)
 
 
 @pytest.mark.parametrize(('head', 'becomes'), [

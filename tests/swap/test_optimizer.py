@@ -3,9 +3,12 @@ from mmengine.config import Config, ConfigDict
 from mmengine.optim import build_optim_wrapper
 from torch import nn
 
-from cpvt_mm import PyramidCPVT
+from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.swap.optimizer import DECAY_RULES, adapt_optimizer, set_schedule, translate_custom_keys
+from cpvt_mm.swap.pyramid import PyramidTarget
+from tests.conftest import NARROW_PLAIN
 
+OPTIMIZERS = PyramidTarget.optimizers
 NORM, TABLE, HEAD = dict(lr_mult=0.1, decay_mult=0.), dict(lr_mult=0.2), dict(lr_mult=3.)
 
 
@@ -29,7 +32,7 @@ def rates(model: nn.Module, keys: dict) -> dict[str, tuple[float, float]]:
 
 def schedule(wrapper: ConfigDict, backbone: PyramidCPVT, scope: str = 'mmdet') -> ConfigDict:
     cfg = Config(dict(default_scope=scope, optim_wrapper=wrapper))
-    set_schedule(cfg, backbone)
+    set_schedule(cfg, backbone, OPTIMIZERS)
     return cfg.optim_wrapper
 
 
@@ -56,6 +59,24 @@ def test_keys_are_few_and_none_matches_nothing(backbone: PyramidCPVT) -> None:
     names = [name for name, _ in Model(backbone).named_parameters()]
     assert len(keys) == 2 + 9 + 1  # norms of embeddings and reductions, of nine blocks, and position encodings
     assert all(any(key in name for name in names) for key in keys)
+
+
+def test_keys_for_tokens_stay_where_there_are_such_tokens() -> None:
+    """A head's query_embed is none of the backbone's."""
+    keys = dict(cls_token=NORM, query_embed=HEAD)
+    assert translate_custom_keys(keys, CPVT(NARROW_PLAIN)) == keys
+    assert translate_custom_keys(keys, CPVT(NARROW_PLAIN, cls_token=False)) == dict(query_embed=HEAD)
+
+
+@pytest.mark.parametrize('name', ['decay_rate', 'layer_decay_rate'])
+def test_layer_decay_goes_on_in_a_plain_backbone(name: str) -> None:
+    wrapper = ConfigDict(type='AmpOptimWrapper', constructor='LayerDecayOptimizerConstructor',
+                         optimizer=dict(type='AdamW', lr=1e-4),
+                         paramwise_cfg={name: 0.7, 'decay_type': 'layer_wise', 'num_layers': 12})
+    adapt_optimizer(wrapper, CPVT(NARROW_PLAIN))
+    assert wrapper == dict(type='AmpOptimWrapper', constructor='cpvt_mm.LayerDecayOptimWrapperConstructor',
+                           optimizer=dict(type='AdamW', lr=1e-4),
+                           paramwise_cfg=dict(layer_decay_rate=0.7, custom_keys=DECAY_RULES))
 
 
 def test_layer_decay_of_another_backbone_leaves_the_rules(backbone: PyramidCPVT) -> None:
@@ -111,7 +132,7 @@ def test_schedulers_end_in_proportion_to_the_new_rate(backbone: PyramidCPVT) -> 
         default_scope='mmseg', optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.01)),
         param_scheduler=[dict(type='PolyLR', eta_min=1e-4), dict(type='LinearLR')],
         auto_scale_lr=dict(enable=False, base_batch_size=64)))
-    set_schedule(cfg, backbone)
+    set_schedule(cfg, backbone, OPTIMIZERS)
     assert cfg.param_scheduler[0].eta_min == pytest.approx(6e-7)
     assert cfg.param_scheduler[1] == dict(type='LinearLR')
     assert cfg.auto_scale_lr == dict(enable=False, base_batch_size=16)
@@ -120,11 +141,11 @@ def test_schedulers_end_in_proportion_to_the_new_rate(backbone: PyramidCPVT) -> 
 def test_schedule_of_an_adamw_stays(backbone: PyramidCPVT) -> None:
     cfg = Config(dict(optim_wrapper=dict(optimizer=dict(type='AdamW', lr=1e-3)),
                       param_scheduler=dict(type='PolyLR', eta_min=1e-4), auto_scale_lr=dict(base_batch_size=64)))
-    set_schedule(cfg, backbone)
+    set_schedule(cfg, backbone, OPTIMIZERS)
     assert cfg.param_scheduler.eta_min == 1e-4 and cfg.auto_scale_lr.base_batch_size == 64
 
 
 def test_schedule_for_a_config_without_an_optimizer(backbone: PyramidCPVT) -> None:
     cfg = Config(dict(default_scope='mmdet'))
-    set_schedule(cfg, backbone)
+    set_schedule(cfg, backbone, OPTIMIZERS)
     assert cfg.optim_wrapper.optimizer.type == 'AdamW' and cfg.optim_wrapper.paramwise_cfg.custom_keys == DECAY_RULES

@@ -38,7 +38,7 @@ def test_backbone_without_numbered_stages() -> None:
 def test_backbone_for_one_size_of_image() -> None:
     backbone = dict(type='mmseg.BEiT', img_size=(64, 64), embed_dims=12, num_layers=2, num_heads=2, out_indices=(0, 1),
                     qv_bias=True)
-    assert probe_backbone(backbone, 'mmseg').maps == Maps((12, 12), (16, 16))
+    assert probe_backbone(backbone, 'mmseg') == ProbedBackbone(Maps((12, 12), (16, 16)), (0, 1), num_blocks=2)
 
 
 def test_maps_of_necks_that_follow_one_another() -> None:

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from mmengine.config import Config
 
-from tests.conftest import GOLDEN
+from tests.conftest import GOLDEN, ROOT
 
 RETINANET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
+PLAIN = ROOT / 'configs/toy/upernet_cpvt_sfp_toy-shapes.py'
 
 
 def test_swap_backbone_writes_the_config_and_prints_what_changes(
@@ -36,6 +37,26 @@ def test_swap_backbone_says_why_it_writes_nothing(run_tool: Callable[..., str], 
     message = run_tool('misc/swap_backbone.py', config, tmp_path / out)
     assert error in message and '\n' not in message
     assert not list(tmp_path.iterdir())
+
+
+def test_swap_backbone_puts_the_plain_backbone_in(run_tool: Callable[..., str], tmp_path: Path) -> None:
+    """With weights of a CPVT."""
+    out, weights = tmp_path / 'swapped.py', GOLDEN / 'deit_timm.pth'
+    assert run_tool('misc/swap_backbone.py', PLAIN, out, '--backbone', 'CPVT', '--arch', 'tiny', '--checkpoint',
+                    weights) == ''
+    model = Config.fromfile(out).model
+    assert (model.backbone.type, model.backbone.arch, model.neck.in_channels) == ('cpvt_mm.CPVT', 'tiny', 192)
+    assert model.backbone.init_cfg.checkpoint == str(weights)
+
+
+@pytest.mark.parametrize(('backbone', 'arch', 'error'), [
+    ('CPVT', 'nano', "error: 'nano' is not an arch of CPVT; allowed are tiny, small, base."),
+    ('PyramidCPVT', 'huge', "error: 'huge' is not an arch of PyramidCPVT; allowed are nano, tiny, small, base, large."),
+])
+def test_swap_backbone_tells_the_sizes(run_tool: Callable[..., str], tmp_path: Path, backbone: str, arch: str,
+                                       error: str) -> None:
+    assert run_tool('misc/swap_backbone.py', RETINANET, tmp_path / 'out.py', '--backbone', backbone,
+                    '--arch', arch) == error
 
 
 @pytest.mark.parametrize(('name', 'error'), [

@@ -1,11 +1,11 @@
-"""Puts PyramidCPVT into a config of mmdet or mmseg: writes a config that inherits from it, and prints what changed."""
+"""Puts PyramidCPVT or CPVT into a config of mmdet or mmseg: writes one that inherits from it, prints what changed."""
 import argparse
 from pathlib import Path
 
 from cpvt_mm.checkpoints.detecting import check_backbone
-from cpvt_mm.errors import exit_on_error
-from cpvt_mm.models.backbones.pyramid_cpvt import ARCHS
-from cpvt_mm.swap import read_config, swap_backbone, write_config
+from cpvt_mm.errors import UserError, exit_on_error
+from cpvt_mm.models.arguments import check_names
+from cpvt_mm.swap import TARGETS, read_config, swap_backbone, write_config
 from cpvt_mm.swap.writing import changes
 
 
@@ -13,7 +13,10 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('config', help='config file, or a name such as mmdet::retinanet/retinanet_r50_fpn_1x_coco.py')
     parser.add_argument('out', type=Path, help='file to write; must not exist')
-    parser.add_argument('--arch', choices=ARCHS, default='small', help='size of the backbone')
+    parser.add_argument('--backbone', choices=TARGETS, default='PyramidCPVT',
+                        help='CPVT is for plain transformers, whose maps all have stride 16')
+    parser.add_argument('--arch', default='small', help='size of the backbone: ' + '; '.join(
+        f'of {name} {", ".join(target.archs)}' for name, target in TARGETS.items()))
     parser.add_argument('--checkpoint', help='weights of the backbone, a path or URL; random if not given')
     parser.add_argument('--schedule', action='store_true',
                         help='train with AdamW, without weight decay on position encodings and norms')
@@ -23,10 +26,11 @@ def parse_args() -> argparse.Namespace:
 @exit_on_error
 def main() -> None:
     args = parse_args()
+    check_names(f'an arch of {args.backbone}', [args.arch], TARGETS[args.backbone].archs, UserError)
     if args.checkpoint:
-        check_backbone(args.checkpoint)
+        check_backbone(args.checkpoint, args.backbone)
     old = read_config(args.config)
-    new = swap_backbone(old, args.arch, args.checkpoint, args.schedule)
+    new = swap_backbone(old, args.arch, args.checkpoint, args.schedule, args.backbone)
     write_config(old, new, args.config, args.out)
     print(*changes(old.to_dict(), new.to_dict()), sep='\n')
     print(f'\nWrote {args.out}.' + ('' if args.checkpoint else ' The backbone starts from random weights.'))

@@ -1,0 +1,81 @@
+"""Puts CPVT in the place of plain transformers: backbones whose maps come from several depths and have one stride."""
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from cpvt_mm.models.arguments import parse_arch
+from cpvt_mm.models.backbones import CPVT, PLAIN_ARCHS, PyramidCPVT
+from cpvt_mm.models.backbones.cpvt import PlainArch
+
+from .channels import is_vitdet_neck
+from .errors import CannotSwap
+from .probing import ProbedBackbone
+from .pyramid import find_stages
+from .targets import Target
+
+
+class PlainTarget(Target):
+    """CPVT: the map of a block replaces each map of the old backbone, see `blocks_by_depth`."""
+    cls = CPVT
+    archs = tuple(PLAIN_ARCHS)
+    # A detector or segmentor reads patches only.
+    options: ClassVar[dict[str, Any]] = dict(drop_path_rate=0.1, cls_token=False)
+    # Of ViTDet, and of Swin on ADE20K.
+    optimizers: ClassVar[dict[str, dict[str, Any]]] = {
+        'mmdet': dict(type='AdamW', lr=1e-4, weight_decay=0.1),
+        'mmseg': dict(type='AdamW', lr=6e-5, weight_decay=0.01),
+    }
+
+    def choose_outputs(self, config: dict[str, Any], old: ProbedBackbone, scope: str | None,
+                       whole: PyramidCPVT | CPVT) -> tuple[int, ...]:
+        name, strides = config['type'], old.maps.strides
+        if set(strides) != set(whole.strides):
+            other = ': take PyramidCPVT instead of CPVT' if find_stages(old, scope) else ''
+            raise CannotSwap(f'its backbone {name} returns maps of strides {", ".join(map(str, strides))}, but CPVT of '
+                             f'stride {whole.strides[0]} only{other}.')
+        if len(strides) > whole.num_blocks:
+            raise CannotSwap(f'its backbone {name} returns {len(strides)} maps, but this arch of CPVT has '
+                             f'{whole.num_blocks} blocks.')
+        # CPVT does not build blocks after the last that it returns.
+        num_blocks = (parse_arch(config.get('arch', 'tiny'), PlainArch, PLAIN_ARCHS).depth if self.is_in(config)
+                      else old.num_blocks)
+        if old.out_indices and num_blocks and set(old.out_indices) <= set(range(num_blocks)):
+            return blocks_by_depth(sorted(old.out_indices), num_blocks, whole.num_blocks)
+        if len(strides) > 1:
+            raise CannotSwap(f'its backbone {name} returns {len(strides)} maps, but does not tell the blocks that they '
+                             'come from (it needs out_indices, and a list of blocks that is called layers or blocks).')
+        return whole.out_indices
+
+    def adapt_neck(self, neck: dict[str, Any]) -> None:
+        """Replaces ViTDet's neck by `SimpleFeaturePyramid`, which is the same but reads a sequence of maps."""
+        if is_vitdet_neck(neck):
+            new = dict(type='cpvt_mm.SimpleFeaturePyramid', in_channels=neck['backbone_channel'],
+                       out_channels=neck['out_channels'], num_outs=neck['num_outs'])
+            neck.clear()
+            neck.update(new)
+
+
+def blocks_by_depth(indices: Sequence[int], num_blocks: int, new_num_blocks: int) -> tuple[int, ...]:
+    """Chooses the blocks of a transformer that lie as deep as blocks of another one.
+
+    After block i, counted from 0, a share (i + 1) / num_blocks of the blocks is done. The new block is the first after
+    which at least that share is done, so that the last block replaces the last. Blocks that would coincide or change
+    places are moved to the next free ones.
+
+    Args:
+        indices: Blocks of the old transformer, in increasing order.
+        num_blocks: The number of its blocks.
+        new_num_blocks: The number of blocks of the new one, at least as many as there are indices.
+
+    Returns:
+        As many blocks, in increasing order.
+
+    Examples:
+        >>> blocks_by_depth([5, 11, 17, 23], 24, 12)
+        (2, 5, 8, 11)
+    """
+    blocks: list[int] = []
+    for following, index in zip(reversed(range(len(indices))), indices, strict=True):
+        same_share = -(-(index + 1) * new_num_blocks // num_blocks) - 1
+        after_previous = blocks[-1] + 1 if blocks else 0
+        blocks.append(min(max(same_share, after_previous), new_num_blocks - 1 - following))
+    return tuple(blocks)

@@ -1,0 +1,245 @@
+"""CPVT in configs of plain transformers, in the shapes that mmseg and mmdet's ViTDet project give them."""
+from collections.abc import Callable
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.model import revert_sync_batchnorm
+from mmengine.registry import DefaultScope
+from torch import Tensor, nn
+
+from cpvt_mm import CPVT
+from cpvt_mm.benchmark.from_config import build_model, build_plain_optim_wrapper
+from cpvt_mm.benchmark.random_batch import random_batch
+from cpvt_mm.registry import MODELS
+from cpvt_mm.swap import CannotSwap, swap_backbone
+from cpvt_mm.swap.plain import PlainTarget, blocks_by_depth
+from cpvt_mm.swap.probing import Maps, ProbedBackbone
+
+from .test_swapping import get
+
+ARCH = dict(embed_dims=24, depth=6, num_heads=2)
+VIT = dict(type='VisionTransformer', img_size=(64, 64), embed_dims=12, num_layers=6, num_heads=2,
+           out_indices=(1, 3, 4, 5))
+BEIT = dict(type='BEiT', img_size=(64, 64), embed_dims=12, num_layers=6, num_heads=2, out_indices=(1, 3, 4, 5),
+            qv_bias=True)
+SMALL = dict(num_classes=3, norm_cfg=dict(type='BN'), channels=8)
+ALL = (0, 1, 2, 3)
+OPTIM_WRAPPER = dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=1e-4, weight_decay=0.05))
+
+
+@MODELS.register_module(force=True)
+class ViT(nn.Module):
+    """Returns the map of its last block in no sequence, as that of ViTDet does."""
+
+    def __init__(self, embed_dim: int, depth: int) -> None:
+        super().__init__()
+        self.patch_embed = nn.Conv2d(3, embed_dim, 16, 16)
+        self.blocks = nn.ModuleList(nn.Conv2d(embed_dim, embed_dim, 1) for _ in range(depth))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patch_embed(x)
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def segmentor(backbone: dict, neck: dict | None, decode_head: dict, auxiliary_head: object = None) -> Config:
+    return Config(dict(
+        default_scope='mmseg', optim_wrapper=OPTIM_WRAPPER,
+        model=dict(type='EncoderDecoder', data_preprocessor=dict(type='SegDataPreProcessor', size=(64, 64)),
+                   backbone=backbone, neck=neck, decode_head=decode_head, auxiliary_head=auxiliary_head,
+                   train_cfg=dict(), test_cfg=dict(mode='slide', crop_size=(64, 64), stride=(48, 48)))))
+
+
+def vit() -> Config:
+    return segmentor(VIT, dict(type='MultiLevelNeck', in_channels=[12] * 4, out_channels=16, scales=[4, 2, 1, 0.5]),
+                     dict(type='UPerHead', in_channels=[16] * 4, in_index=ALL, **SMALL),
+                     dict(type='FCNHead', in_channels=16, in_index=3, **SMALL))
+
+
+def vit_without_neck() -> Config:
+    return segmentor(VIT, None, dict(type='UPerHead', in_channels=[12] * 4, in_index=ALL, **SMALL),
+                     dict(type='FCNHead', in_channels=12, in_index=3, **SMALL))
+
+
+def setr_mla() -> Config:
+    return segmentor(VIT, dict(type='MLANeck', in_channels=[12] * 4, out_channels=16),
+                     dict(type='SETRMLAHead', in_channels=(16,) * 4, in_index=ALL, mla_channels=2, **SMALL),
+                     [dict(type='FCNHead', in_channels=16, in_index=i, num_convs=0, concat_input=False,
+                           **{**SMALL, 'channels': 16}) for i in ALL])
+
+
+def setr_pup() -> Config:
+    return segmentor(VIT, None, dict(type='SETRUPHead', in_channels=12, in_index=3, **SMALL),
+                     [dict(type='SETRUPHead', in_channels=12, in_index=i, **SMALL) for i in (0, 1, 2)])
+
+
+def beit(backbone: dict = BEIT) -> Config:
+    return segmentor(backbone, dict(type='Feature2Pyramid', embed_dim=12, rescales=[4, 2, 1, 0.5]),
+                     dict(type='UPerHead', in_channels=[12] * 4, in_index=ALL, **SMALL),
+                     dict(type='FCNHead', in_channels=12, in_index=2, **SMALL))
+
+
+def mae() -> Config:
+    return beit({key: value for key, value in dict(BEIT, type='MAE').items() if key != 'qv_bias'})
+
+
+def vitdet() -> Config:
+    return Config(dict(
+        default_scope='mmdet', optim_wrapper=OPTIM_WRAPPER,
+        model=dict(type='RetinaNet', data_preprocessor=dict(type='DetDataPreprocessor', pad_size_divisor=32),
+                   backbone=dict(type='cpvt_mm.ViT', embed_dim=12, depth=6),
+                   neck=dict(type='SimpleFPN', backbone_channel=12, in_channels=[3, 6, 12, 12], out_channels=16,
+                             num_outs=5, norm_cfg=dict(type='LN2d')),
+                   bbox_head=dict(type='RetinaHead', num_classes=3, in_channels=16, feat_channels=16,
+                                  anchor_generator=dict(type='AnchorGenerator', strides=[4, 8, 16, 32, 64],
+                                                        ratios=[1.], octave_base_scale=4, scales_per_octave=1)),
+                   train_cfg=dict(assigner=dict(type='MaxIoUAssigner', pos_iou_thr=0.5, neg_iou_thr=0.4),
+                                  allowed_border=-1, pos_weight=-1),
+                   test_cfg=dict(nms_pre=10, score_thr=0., nms=dict(type='nms', iou_threshold=0.5),
+                                 max_per_img=10))))
+
+
+SHAPES = {
+    vit: {'neck.in_channels': [24] * 4, 'neck.out_channels': 16, 'decode_head.in_channels': [16] * 4},
+    vit_without_neck: {'decode_head.in_channels': [24] * 4, 'auxiliary_head.in_channels': 24},
+    setr_mla: {'neck.in_channels': [24] * 4, 'decode_head.in_channels': (16,) * 4, 'auxiliary_head.0.in_channels': 16},
+    setr_pup: {'decode_head.in_channels': 24, 'auxiliary_head.2.in_channels': 24},
+    beit: {'neck.embed_dim': 24, 'decode_head.in_channels': [24] * 4, 'auxiliary_head.in_channels': 24},
+    mae: {'neck.embed_dim': 24, 'decode_head.in_channels': [24] * 4, 'auxiliary_head.in_channels': 24},
+    vitdet: {'neck': dict(type='cpvt_mm.SimpleFeaturePyramid', in_channels=24, out_channels=16, num_outs=5),
+             'bbox_head.in_channels': 16},
+}
+
+
+@pytest.mark.parametrize('shape', SHAPES, ids=lambda shape: shape.__name__)
+def test_what_depends_on_channels_follows(shape: Callable[[], Config]) -> None:
+    old = shape()
+    before = old.to_dict()
+    model = swap_backbone(old, ARCH, backbone='CPVT').model
+    assert old.to_dict() == before
+    expected = dict(type='cpvt_mm.CPVT', arch=ARCH, drop_path_rate=0.1, cls_token=False)
+    if shape is not vitdet:
+        expected |= dict(img_size=(64, 64), out_indices=(1, 3, 4, 5))
+    assert model.backbone == expected
+    assert {key: get(model, key) for key in SHAPES[shape]} == SHAPES[shape]
+    assert model.test_cfg == old.model.test_cfg
+
+
+@pytest.mark.parametrize('shape', SHAPES, ids=lambda shape: shape.__name__)
+def test_swapped_model_trains_a_step_and_predicts(shape: Callable[[], Config]) -> None:
+    cfg = swap_backbone(shape(), ARCH, schedule=True, backbone='CPVT')
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        model = revert_sync_batchnorm(build_model(cfg))
+        model.init_weights()
+        block = model.backbone.blocks[0].attn.q.weight
+        before = block.detach().clone()
+        losses = model.train().train_step(random_batch(cfg, (64, 64), 2, 2), build_plain_optim_wrapper(model, cfg))
+        assert losses['loss'].isfinite() and not torch.equal(block, before)
+        with torch.no_grad():
+            assert len(model.eval().test_step(random_batch(cfg, (64, 64), 2, 2))) == 2
+
+
+@pytest.mark.parametrize(('indices', 'num_blocks', 'new_num_blocks', 'expected'), [
+    ((2, 5, 8, 11), 12, 12, (2, 5, 8, 11)),
+    ((5, 11, 17, 23), 24, 12, (2, 5, 8, 11)),
+    ((9, 14, 19, 23), 24, 12, (4, 7, 9, 11)),  # after 15 of 24 blocks: 7.5 of 12
+    ((5,), 12, 12, (5,)),
+    ((5, 11), 12, 24, (11, 23)),
+    ((20, 21, 22, 23), 24, 12, (8, 9, 10, 11)),  # two would be 10, two 11
+    ((0, 1), 24, 12, (0, 1)),  # both would be 0
+    ((0, 1, 2), 24, 3, (0, 1, 2)),
+    ((8,), 10, 2, (1,)),
+])
+def test_blocks_by_depth(indices: tuple[int, ...], num_blocks: int, new_num_blocks: int,
+                         expected: tuple[int, ...]) -> None:
+    assert blocks_by_depth(indices, num_blocks, new_num_blocks) == expected
+
+
+@pytest.mark.parametrize('num_blocks', [1, 2, 3, 5, 12, 24, 40])
+@pytest.mark.parametrize('new_num_blocks', [1, 2, 3, 5, 12])
+def test_blocks_are_distinct_and_the_last_replaces_the_last(num_blocks: int, new_num_blocks: int) -> None:
+    for first in range(num_blocks):
+        indices = range(max(first, num_blocks - new_num_blocks), num_blocks)
+        found = blocks_by_depth(indices, num_blocks, new_num_blocks)
+        assert len(found) == len(indices) and list(found) == sorted(set(found))
+        assert found[0] >= 0 and found[-1] == new_num_blocks - 1
+
+
+def choose(strides: tuple[int, ...], out_indices: tuple[int, ...] | None, num_blocks: int | None) -> tuple[int, ...]:
+    """Chooses blocks of the tiny CPVT, of 12, for a backbone X."""
+    old = ProbedBackbone(Maps((8,) * len(strides), strides), out_indices, num_blocks)
+    with torch.device('meta'):
+        return PlainTarget().choose_outputs(dict(type='X'), old, 'mmdet', CPVT())
+
+
+def test_one_map_without_a_block_is_that_of_the_last() -> None:
+    assert choose((16,), None, None) == (11,)
+    assert choose((16,), (2,), None) == (11,)  # a stage, and no list of blocks
+    assert choose((16,), (2,), 6) == (5,)
+
+
+@pytest.mark.parametrize(('strides', 'out_indices', 'num_blocks', 'reason'), [
+    ((4, 8, 16, 32), ALL, None, 'maps of strides 4, 8, 16, 32, but CPVT of stride 16 only: take PyramidCPVT inst'),
+    ((16, 8, 4), None, None, r'maps of strides 16, 8, 4, but CPVT of stride 16 only\.$'),
+    ((14, 14), (2, 5), 6, r'maps of strides 14, 14, but CPVT of stride 16 only\.$'),
+    ((16, 16), None, 6, '2 maps, but does not tell the blocks that they come from'),
+    ((16, 16), (2, 5), None, '2 maps, but does not tell the blocks that they come from'),
+    ((16, 16), (2, 5), 4, '2 maps, but does not tell the blocks that they come from'),
+    ((16,) * 13, tuple(range(13)), 24, '13 maps, but this arch of CPVT has 12 blocks'),
+])
+def test_maps_that_it_cannot_replace(strides: tuple, out_indices: tuple | None, num_blocks: int | None,
+                                     reason: str) -> None:
+    with pytest.raises(CannotSwap, match=f'its backbone X returns {reason}') as caught:
+        choose(strides, out_indices, num_blocks)
+    assert '\n' not in str(caught.value)
+
+
+def test_a_pyramid_is_refused_and_so_is_its_reverse() -> None:
+    """Each names the other backbone, which the config can take."""
+    for shape in (vit, vitdet):
+        with pytest.raises(CannotSwap, match='take CPVT instead of PyramidCPVT'):
+            swap_backbone(shape())
+    cfg = vit_without_neck()
+    cfg.model.backbone = dict(type='mmdet.ResNet', depth=18)
+    with pytest.raises(CannotSwap, match='take PyramidCPVT instead of CPVT'):
+        swap_backbone(cfg, backbone='CPVT')
+
+
+def test_a_config_of_cpvt_gets_another_arch() -> None:
+    """Blocks after the last that it returns are not built; they count all the same."""
+    own = dict(type='cpvt_mm.CPVT', arch='tiny', patch_size=8, out_indices=(2, 5),
+               position_encoding=dict(type='RotaryPE'))
+    cfg = segmentor(own, None, dict(type='FCNHead', in_channels=192, in_index=1, **SMALL))
+    model = swap_backbone(cfg, 'small', backbone='CPVT').model
+    assert model.backbone == {**own, 'arch': 'small'} and model.decode_head.in_channels == 384
+
+
+def test_layer_decay_of_the_old_backbone_goes_on() -> None:
+    """BEiT's constructor knows the names of its own blocks only."""
+    cfg = beit()
+    cfg.optim_wrapper = dict(
+        type='OptimWrapper', constructor='LayerDecayOptimizerConstructor',
+        optimizer=dict(type='AdamW', lr=1e-4, weight_decay=0.05),
+        paramwise_cfg=dict(num_layers=6, layer_decay_rate=0.5))
+    cfg = swap_backbone(cfg, ARCH, backbone='CPVT')
+    model = build_model(cfg)
+    groups = build_plain_optim_wrapper(model, cfg).optimizer.param_groups
+    rates = {id(group['params'][0]): group['lr'] for group in groups}
+    found = {name: rates[id(parameter)] / 1e-4 for name, parameter in model.named_parameters()}
+    assert found['backbone.patch_embed.proj.weight'] == pytest.approx(0.5**7)
+    assert found['backbone.blocks.5.attn.q.weight'] == pytest.approx(0.5)
+    assert found['decode_head.conv_seg.weight'] == 1.
+
+
+@pytest.mark.parametrize(('shape', 'optimizer'), [
+    (vitdet, dict(type='AdamW', lr=1e-4, weight_decay=0.1)),
+    (vit, dict(type='AdamW', lr=6e-5, weight_decay=0.01)),
+])
+def test_schedule_is_that_of_cpvt(shape: Callable[[], Config], optimizer: dict) -> None:
+    cfg = shape()
+    cfg.optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.01))
+    wrapper = swap_backbone(cfg, ARCH, schedule=True, backbone='CPVT').optim_wrapper
+    assert wrapper.optimizer == optimizer
+    assert wrapper.paramwise_cfg.custom_keys == dict(position_encoding=dict(decay_mult=0.), norm=dict(decay_mult=0.))
