@@ -1,6 +1,6 @@
-"""Lets mmpretrain and timm be imported where no torchvision can be installed; for tests and benchmarks only.
+"""Lets mmpretrain, timm and smp be imported where no torchvision can be installed; for tests and benchmarks only.
 
-Both import torchvision, but the models that are tested and measured here use nothing of it. PyPI has no torchvision for
+They import torchvision, but the models that are tested and measured here use nothing of it. PyPI has no torchvision for
 CPU builds of torch on Linux.
 """
 import importlib.util

@@ -4,8 +4,10 @@ import sys
 from types import ModuleType
 
 __version__ = '0.0 (a stand-in)'
-# What mmpretrain and timm import.
-MODULES = ('datasets', 'ops', 'ops.boxes', 'ops.misc', 'transforms', 'transforms.functional', 'transforms.transforms')
+# What mmpretrain, timm and segmentation_models_pytorch import.
+MODULES = ('datasets', 'models', 'models.densenet', 'models.resnet', 'models.vgg', 'ops', 'ops.boxes', 'ops.misc',
+           'transforms', 'transforms.functional', 'transforms.transforms')
+FUNCTIONS = ('make_layers',)
 
 
 class _Missing:
@@ -29,7 +31,7 @@ class _Module(ModuleType):
     def __getattr__(self, name: str) -> type:
         if name.startswith('__'):  # what Python asks of any module
             raise AttributeError(name)
-        if not name[0].isupper():
+        if not name[0].isupper() and name not in FUNCTIONS:
             raise _error(f'{self.__name__}.{name}')
         return _InterpolationMode if name == 'InterpolationMode' else type(name, (_Missing,), {})
 

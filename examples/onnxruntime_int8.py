@@ -1,0 +1,39 @@
+"""Quantises an exported backbone to int8: every second image calibrates it, the others compare it with float32.
+
+FP32.onnx is a file of tools/deployment/export.py: python examples/onnxruntime_int8.py FP32.onnx INT8.onnx IMAGE_FOLDER
+"""
+import json
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter as now
+from types import SimpleNamespace
+
+import numpy as np
+import onnx
+from onnxruntime import InferenceSession
+from onnxruntime.quantization import quant_pre_process, quantize_static
+
+from cpvt_mm.analysis.inputs import list_images, read_image
+
+source, target, folder = map(Path, sys.argv[1:])
+float32 = InferenceSession(source)
+mean, std = (np.float32(json.loads(float32.get_modelmeta().custom_metadata_map[key])) for key in ('mean', 'std'))
+feeds = [{'image': ((read_image(path) - mean) / std).transpose(2, 0, 1)[None]} for path in list_images(folder)]
+calibration = iter(feeds[::2])
+with TemporaryDirectory() as temporary:
+    prepared = f'{temporary}/prepared.onnx'
+    quant_pre_process(source, prepared)
+    graph = onnx.load(prepared).graph
+    weights = {tensor.name for tensor in graph.initializer}
+    # Attention, norms, GELUs, PEGs and what products return stay float32: int8 is slower there, or less accurate.
+    products = [node.name for node in graph.node if node.op_type == 'MatMul' and node.input[1] in weights]
+    quantize_static(prepared, target, SimpleNamespace(get_next=lambda: next(calibration, None)), per_channel=True,
+                    nodes_to_quantize=products, extra_options={'OpTypesToExcludeOutputQuantization': ['MatMul']})
+int8, rows = InferenceSession(target), []
+for feed in feeds[1::2]:
+    start, expected, middle, maps, end = now(), float32.run(None, feed), now(), int8.run(None, feed), now()
+    errors = [np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(maps, expected, strict=True)]
+    rows.append([(end - middle) / (middle - start), *errors])
+time, *errors = np.median(rows, axis=0)
+print(f'size {target.stat().st_size / source.stat().st_size:.2f}x, time {time:.2f}x, errors', *np.round(errors, 3))
