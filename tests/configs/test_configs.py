@@ -72,11 +72,11 @@ def test_all_are_here() -> None:
              if path not in (*EXAMPLES, *TOYS, *REAL)}
     assert found == expected
     assert {path.stem: read(path).model.backbone.get('arch') for path in REAL} == {
-        f'{head}_{backbone}{rest}': arch
+        'segformer_pyramid-cpvt-nano_camvid-256x256': 'nano', **{f'{head}_{backbone}{rest}': arch
         for head, rest, small in [('mask-rcnn', '_fpn_nuclei', '_fpn_nuclei'),
                                   ('upernet', '_camvid-192x256', '_camvid-360x480')]
         for backbone, rest, arch in [('pyramid-cpvt-nano', rest, 'nano'), ('pyramid-cpvt-s', small, 'small'),
-                                     ('r18', rest, None), ('mit-b0', rest, None), ('pvtv2-b0', rest, None)]}
+                                     ('r18', rest, None), ('mit-b0', rest, None), ('pvtv2-b0', rest, None)]}}
 
 
 @pytest.mark.parametrize('path', BASELINES, ids=lambda path: path.stem)

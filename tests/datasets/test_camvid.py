@@ -80,6 +80,6 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
 
 def test_the_configs_have_its_classes() -> None:
     from mmengine.config import Config
-    for name in ('camvid', 'camvid_256x192'):
+    for name in ('camvid_360x480', 'camvid_192x256'):
         meta = Config.fromfile(ROOT / f'configs/_base_/datasets/{name}.py').metainfo
         assert (tuple(meta.classes), tuple(map(tuple, meta.palette))) == (CLASSES, PALETTE)

@@ -1,5 +1,5 @@
-# tools/dataset_converters/nuclei.py writes the data. Images keep their sizes, 256 x 256 pixels and up, but for a crop of
-# the large ones in training.
+# tools/dataset_converters/nuclei.py writes the data. Images keep their sizes, 256 x 256 pixels and up. Training crops
+# large ones.
 data_root = 'data/nuclei/'
 metainfo = dict(classes=('nucleus',), palette=[(220, 20, 60)])
 
