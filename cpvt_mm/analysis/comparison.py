@@ -71,12 +71,11 @@ class Run:
             UserError: If the backbone cannot be built, a test's options do not fit, or the folder holds results of
                 another config.
         """
-        results = self.results()
+        results, cfg = self.results(), self.load()
+        backbone = build(cfg, backbone_config(cfg))
         for options in tests.values():
-            self.load(options)
+            set_options(cfg, options)
         if 'backbone' not in results:
-            cfg = self.load()
-            backbone = build(cfg, backbone_config(cfg))
             results.put('backbone', dict(parameters=sum(parameter.numel() for parameter in backbone.parameters())))
 
     def complete(self, tests: Mapping[str, Options], report: Report) -> None:

@@ -37,7 +37,9 @@ def test_an_image_is_the_original_but_for_what_jpeg_rounds(source: Path, tmp_pat
     smooth = np.stack([4 * rows, 3 * columns, 2 * (rows + columns)], -1).astype(np.uint8)
     save(source / 'train/train_0.png', smooth)
     assert len(list(write_camvid(source, tmp_path / 'camvid'))) == 7
-    written = np.asarray(Image.open(tmp_path / 'camvid/images/train/train_0.jpg')).astype(int)
+    image = Image.open(tmp_path / 'camvid/images/train/train_0.jpg')
+    assert image.format == 'JPEG'
+    written = np.asarray(image).astype(int)
     assert written.shape == smooth.shape
     assert np.abs(written - smooth).mean() < 2
 

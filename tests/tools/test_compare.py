@@ -32,7 +32,7 @@ def compare(run_tool: Callable[..., str], toy_shapes: Path, tmp_path: Path) -> C
     options = toy_overrides(toy_shapes, **{'train_cfg.max_iters': 2, 'train_cfg.val_interval': 2})
 
     def run(*args: object, **more: object) -> str:
-        return run_tool(TOOL, *args, '--jobs', 1, '--work-dir', tmp_path, '--cfg-options',
+        return run_tool(TOOL, '--jobs', 1, *args, '--work-dir', tmp_path, '--cfg-options',
                         *(f'{key}={value}' for key, value in {**options, **more}.items()))
 
     return run
