@@ -42,9 +42,12 @@ def write_figure(path: Path, figure: 'Figure', dpi: int = 120) -> None:
 
 
 def write_image(path: Path, image: np.ndarray) -> None:
-    """Writes an image, `(H, W, 3)` RGB, uint8, as PNG in the same way."""
+    """Writes an image, `(H, W, 3)` RGB or `(H, W)` grey, uint8, in the same way; as JPEG if so named, else as PNG."""
     with whole_file(path) as temporary:
-        Image.fromarray(image).save(temporary, format='png')
+        if path.suffix == '.jpg':
+            Image.fromarray(image).save(temporary, format='jpeg', quality=95)
+        else:
+            Image.fromarray(image).save(temporary, format='png')
 
 
 def write_checkpoint(path: Path, content: dict[str, Any]) -> None:

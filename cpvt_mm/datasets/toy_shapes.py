@@ -11,12 +11,13 @@ from pathlib import Path
 
 from cpvt_mm.stack import require
 
-require('cv2', 'pycocotools.mask')
+require('cv2')
 
 import cv2  # noqa: E402
 import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
-from pycocotools import mask as coco_mask  # noqa: E402
+
+from .coco import to_annotation  # noqa: E402
 
 CLASSES = ('sun', 'ball', 'kite', 'boat', 'square')
 UPPER, LOWER = ('sun', 'kite'), ('ball', 'boat')
@@ -119,13 +120,6 @@ def make_image(rng: np.random.Generator) -> tuple[Image, NDArray[np.uint8], list
     return image, labels, instances
 
 
-def coco_annotation(mask: Mask, **ids: int) -> dict:
-    """One entry of COCO's `annotations`, with an RLE mask."""
-    rle = coco_mask.encode(np.asfortranarray(mask, np.uint8))
-    return dict(ids, bbox=coco_mask.toBbox(rle).tolist(), area=int(mask.sum()), iscrowd=0,
-                segmentation=dict(size=list(mask.shape), counts=rle['counts'].decode()))
-
-
 def write_image(path: Path, image: Image) -> None:
     """Writes grey or BGR pixels; OpenCV alone would fail without a word."""
     options = [cv2.IMWRITE_JPEG_QUALITY, 95] if path.suffix == '.jpg' else []
@@ -150,7 +144,7 @@ def write_split(root: Path, split: str, count: int, seed: int) -> Iterator[int]:
         write_image(labels / f'{name}.png', label_map)
         coco['images'].append(dict(id=index, file_name=f'{name}.jpg', height=image.shape[0], width=image.shape[1]))
         coco['annotations'] += [
-            coco_annotation(mask, id=len(coco['annotations']) + i, image_id=index, category_id=1 + label)
+            to_annotation(mask, id=len(coco['annotations']) + i, image_id=index, category_id=1 + label)
             for i, (label, mask) in enumerate(instances, start=1)]
         yield index
     (root / f'instances_{split}.json').write_text(json.dumps(coco))

@@ -28,6 +28,9 @@ from tests.encodings import ENCODINGS
 CONFIGS = sorted(path for path in (ROOT / 'configs').glob('[!_]*/*.py') if 'in1k' not in path.stem)
 EXAMPLES = [path for path in CONFIGS if path.parent.name == 'position_encodings']
 TOYS = [path for path in CONFIGS if path.parent.name == 'toy']
+REAL = [path for path in CONFIGS if path.parent.name in ('nuclei', 'camvid')]
+BASELINES = [path for path in REAL if 'cpvt' not in path.stem]
+NORMS = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm)
 SIZES = ('ti', 't', 's', 'b', 'l')
 
 
@@ -70,8 +73,28 @@ def test_all_are_here() -> None:
         ('mask-rcnn_cpvt', 'sfp_1x_coco', 'ti s b'), ('mask-rcnn_cpvt', 'sfp_layer-decay_1x_coco', 'b'),
         ('upernet_cpvt', 'sfp_8xb2-160k_ade20k-512x512', 'ti s b')] for a in sizes.split()}
     found = {path.stem: read(path).model.backbone.arch for path in CONFIGS
-             if path not in (*EXAMPLES, *TOYS)}
+             if path not in (*EXAMPLES, *TOYS, *REAL)}
     assert found == expected
+    assert {path.stem: read(path).model.backbone.get('arch') for path in REAL} == {
+        'segformer_pyramid-cpvt-nano_camvid-256x256': 'nano', **{f'{head}_{backbone}{rest}': arch
+        for head, rest, small in [('mask-rcnn', '_fpn_nuclei', '_fpn_nuclei'),
+                                  ('upernet', '_camvid-192x256', '_camvid-360x480')]
+        for backbone, rest, arch in [('pyramid-cpvt-nano', rest, 'nano'), ('pyramid-cpvt-s', small, 'small'),
+                                     ('r18', rest, None), ('mit-b0', rest, None), ('pvtv2-b0', rest, None)]}}
+
+
+@pytest.mark.parametrize('path', BASELINES, ids=lambda path: path.stem)
+def test_a_baseline_has_another_backbone_and_no_other_difference(path: Path) -> None:
+    head, _, *rest = path.stem.split('_')
+    cfg, ours = copy.deepcopy(read(path)), copy.deepcopy(read(path.with_name(
+        f'{"_".join([head, "pyramid-cpvt-nano", *rest])}.py')))
+    assert ours.optim_wrapper.paramwise_cfg.custom_keys.pop('position_encoding') == dict(decay_mult=0.)
+    for config in (cfg, ours):
+        backbone = config.model.pop('backbone')
+        assert not backbone.get('init_cfg') and not backbone.get('drop_path_rate')
+        for part in ('neck', 'decode_head', 'auxiliary_head'):
+            config.model.get(part, {}).pop('in_channels', None)
+    assert cfg.to_dict() == ours.to_dict()
 
 
 @pytest.mark.parametrize('path', EXAMPLES, ids=lambda path: path.stem)
@@ -136,7 +159,7 @@ def test_layers_of_a_vit_b_learn_at_vitdets_rates() -> None:
 
 @pytest.mark.parametrize('path', [
     pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if SIZES[size(path)] in 'bl' else [])
-    for path in CONFIGS if path not in EXAMPLES])
+    for path in CONFIGS if path not in (*EXAMPLES, *BASELINES)])
 def test_position_encodings_and_norms_have_no_weight_decay(path: Path) -> None:
     cfg = load_config(path)
     cfg.optim_wrapper.type = 'OptimWrapper'
@@ -144,11 +167,13 @@ def test_position_encodings_and_norms_have_no_weight_decay(path: Path) -> None:
     groups = build_optim_wrapper(model, cfg.optim_wrapper).optimizer.param_groups
     decay = {id(p): group['weight_decay'] for group in groups for p in group['params']}
     keys = list(cfg.optim_wrapper.paramwise_cfg.custom_keys)
-    assert keys == ['position_encoding', 'norm']
+    norms = [module for module in model.modules() if isinstance(module, NORMS)] if path in REAL else []
+    assert keys == ['position_encoding', *([] if norms else ['norm'])]
+    by_class = {id(parameter) for module in norms for parameter in module.parameters()}
     for key in keys:
         assert any(key in name for name, _ in model.named_parameters())
     for name, parameter in model.named_parameters():
-        exempt = any(word in name for word in (*keys, 'cls_token', 'dist_token'))
+        exempt = id(parameter) in by_class or any(word in name for word in (*keys, 'cls_token', 'dist_token'))
         assert decay[id(parameter)] == (0 if exempt else cfg.optim_wrapper.optimizer.weight_decay), name
     assert all('norm' in name for name, module in model.named_modules() if isinstance(module, nn.LayerNorm))
 
@@ -169,15 +194,16 @@ def shrink_images(node: Any) -> None:
 def cut_down(cfg: Config, data: Path) -> None:
     """Leaves one iteration on two images and one prediction, at odd sizes, with few proposals; no other change."""
     toy = 'toy' in cfg.filename
+    annotations = 'instances' if toy else 'nuclei' if 'nuclei' in cfg.filename else 'coco'
     for loader, images in ((cfg.train_dataloader, 2), (cfg.val_dataloader, 1)):
         loader.update(batch_size=images, num_workers=0, persistent_workers=False)
         loader.dataset.update(data_root=f'{data}/', indices=images)
         shrink_images(loader.dataset.pipeline)
     cfg.test_dataloader = cfg.val_dataloader
+    splits = ((cfg.train_dataloader, 'training'), (cfg.val_dataloader, 'validation'))
     if cfg.default_scope == 'mmdet':
-        for loader, split in ((cfg.train_dataloader, 'training'), (cfg.val_dataloader, 'validation')):
-            loader.dataset.update(ann_file=f'instances_{split}.json' if toy else f'coco_{split}.json',
-                                  data_prefix=dict(img=f'images/{split}/'))
+        for loader, split in splits:
+            loader.dataset.update(ann_file=f'{annotations}_{split}.json', data_prefix=dict(img=f'images/{split}/'))
         cfg.val_evaluator.ann_file = f'{data}/{cfg.val_dataloader.dataset.ann_file}'
         cfg.test_evaluator = cfg.val_evaluator
         cfg.model.data_preprocessor.pad_size_divisor = 1
@@ -188,6 +214,8 @@ def cut_down(cfg: Config, data: Path) -> None:
             cfg.model.test_cfg.rpn.update(few)
             cfg.model.train_cfg.rcnn.sampler.num = 16
     else:
+        for loader, split in splits:
+            loader.dataset.data_prefix = dict(img_path=f'images/{split}', seg_map_path=f'annotations/{split}')
         cfg.model.data_preprocessor.pop('size_divisor', None)
         cfg.model.data_preprocessor.size = (65, 97) if toy else (61, 63)
     by_epoch = 'max_epochs' in cfg.train_cfg
@@ -200,12 +228,15 @@ def cut_down(cfg: Config, data: Path) -> None:
 
 @pytest.fixture(scope='session')
 def data(toy_shapes: Path) -> Path:
-    """The toy data, also with the categories of COCO, whose first ones stand for the shapes."""
+    """The toy data, also with the categories of COCO, whose first ones stand for the shapes, and as nuclei."""
     from mmdet.datasets import CocoDataset
     categories = [dict(id=i, name=name) for i, name in enumerate(CocoDataset.METAINFO['classes'], start=1)]
     for split in ('training', 'validation'):
         coco = json.loads((toy_shapes / f'instances_{split}.json').read_text())
         (toy_shapes / f'coco_{split}.json').write_text(json.dumps(dict(coco, categories=categories)))
+        (toy_shapes / f'nuclei_{split}.json').write_text(json.dumps(dict(
+            coco, categories=[dict(id=1, name='nucleus')],
+            annotations=[dict(annotation, category_id=1) for annotation in coco['annotations']])))
     return toy_shapes
 
 

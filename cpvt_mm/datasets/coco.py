@@ -1,0 +1,23 @@
+"""Annotations of instances in COCO's format."""
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cpvt_mm.stack import require
+
+require('pycocotools.mask')
+
+from pycocotools import mask as coco_mask  # noqa: E402
+
+
+def to_annotation(mask: NDArray[np.bool_], **ids: int) -> dict[str, Any]:
+    """Makes one entry of COCO's `annotations`, with a compressed RLE mask.
+
+    Args:
+        mask: Pixels of the instance `(H, W)`.
+        ids: `id`, `image_id` and `category_id`.
+    """
+    rle = coco_mask.encode(np.asfortranarray(mask, np.uint8))
+    return dict(ids, bbox=coco_mask.toBbox(rle).tolist(), area=int(mask.sum()), iscrowd=0,
+                segmentation=dict(size=list(mask.shape), counts=rle['counts'].decode()))

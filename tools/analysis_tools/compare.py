@@ -1,0 +1,64 @@
+"""Trains the variants of a study, each with several seeds, and tests them.
+
+Writes results.csv, results.md and results.png, of all that it is asked for, to the work dir. Goes on from what is there
+when it is run again, or asked for more.
+"""
+import argparse
+import os
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from cpvt_mm.analysis.comparison import Run
+from cpvt_mm.analysis.comparison_report import write_comparison
+from cpvt_mm.analysis.study import read_study
+from cpvt_mm.cli import add_cfg_options, check_least, resumable
+from cpvt_mm.errors import UserError, exit_on_error
+from cpvt_mm.work import run_in_processes
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument('study', type=Path, help='config file that sets variants and metrics, such as those in '
+                        'configs/_base_/studies; docs/comparing.md has what it can set')
+    parser.add_argument('--only', nargs='+', metavar='NAME', help='names of those variants to take; all if not given')
+    parser.add_argument('--seeds', type=int, nargs='+', default=[0, 1], help='one training for each')
+    parser.add_argument('--jobs', type=int, default=2, help='trainings at a time; each gets its share of the cores')
+    parser.add_argument('--work-dir', type=Path,
+                        help='folder of the results; work_dirs/<name of the study> if not given')
+    add_cfg_options(parser)
+    return parser.parse_args()
+
+
+@exit_on_error
+@resumable
+def main() -> None:
+    args = parse_args()
+    check_least(args, 1, 'jobs')
+    study = read_study(args.study)
+    folder = args.work_dir or Path('work_dirs') / args.study.stem
+    for name in args.only or ():
+        if name not in study.variants:
+            raise UserError(f'{name!r} is not among the variants of {args.study}: {", ".join(study.variants)}.')
+    # A seed of all variants before the next one, so that what is there can be compared.
+    runs = [Run(name, study.variants[name], seed, folder, args.cfg_options)
+            for seed in dict.fromkeys(args.seeds) for name in dict.fromkeys(args.only or study.variants)]
+    for run in runs:
+        run.claim_folder(study.tests)
+
+    def report() -> str:
+        rows = [row for run in runs for row in run.rows(study.tests)]
+        return write_comparison(folder, rows, study.metrics, args.study.stem)
+
+    tasks = {str(run): partial(run.complete, study.tests) for run in runs if not run.rows(study.tests)}
+    # Each process has its share of the cores: threads that wait for each other are slow where another has a core.
+    start = partial(torch.set_num_threads, max((os.cpu_count() or 1) // args.jobs, 1))
+    for _ in run_in_processes('Training', tasks, args.jobs, start):
+        report()
+    print(report())
+    print(f'Also in {folder}: results.csv, results.md, results.png')
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,33 @@
+"""Converts CamVid, the folder of the SegNet tutorial, into the layout of mmseg.
+
+Goes on from what is there when it is run again.
+"""
+import argparse
+from pathlib import Path
+
+from rich.progress import track
+
+from cpvt_mm.cli import resumable
+from cpvt_mm.datasets.camvid import find_originals, write_camvid
+from cpvt_mm.errors import exit_on_error
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument('source', type=Path,
+                        help='the folder CamVid, with train, trainannot, val, valannot, test and testannot inside')
+    parser.add_argument('root', type=Path, nargs='?', default=Path('data/camvid'), help='the folder to write')
+    return parser.parse_args()
+
+
+@exit_on_error
+@resumable
+def main() -> None:
+    args = parse_args()
+    images = write_camvid(args.source, args.root)
+    for _ in track(images, total=len(find_originals(args.source)), description=f'Writing {args.root.name}'):
+        pass
+
+
+if __name__ == '__main__':
+    main()
