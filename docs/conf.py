@@ -31,6 +31,7 @@ autodoc_typehints = 'description'
 autodoc_typehints_description_target = 'documented'
 autodoc_preserve_defaults = True
 maximum_signature_line_length = 80
+toc_object_entries_show_parents = 'hide'
 napoleon_numpy_docstring = False
 # Attributes are listed in the description of their class.
 napoleon_use_ivar = True
@@ -40,12 +41,13 @@ default_role = 'code'
 html_theme = 'pydata_sphinx_theme'
 html_title = f'{project} {release}'
 html_static_path = ['_static']
-html_css_files = ['wide_tables.css']
+html_css_files = ['narrow_screens.css']
 html_show_sourcelink = False
 html_theme_options = dict(
     navigation_with_keys=False,
     show_toc_level=2,
     footer_start=['copyright'],
     footer_end=[])
+html_context = dict(default_mode='auto')
 # A page without subpages needs no bar of sections.
 html_sidebars = {'get_started': [], 'changelog': [], 'contributing': []}

@@ -21,7 +21,7 @@ def read_help(tool: Path, mocked: list[str]) -> str:
     """The `--help` of a Python tool, which runs in this process: torch is imported once for all."""
     output = io.StringIO()
     # argparse breaks lines for the width of a terminal.
-    with patch.object(sys, 'argv', [str(tool), '--help']), patch.dict(os.environ, COLUMNS='88'), mock(mocked), \
+    with patch.object(sys, 'argv', [str(tool), '--help']), patch.dict(os.environ, COLUMNS='76'), mock(mocked), \
             redirect_stdout(output):
         try:
             runpy.run_path(str(tool), run_name='__main__')
@@ -41,11 +41,11 @@ def append_help(app: Sphinx, page: str, source: list[str]) -> None:
     if page != 'reference/tools':
         return
     for folder in FOLDERS:
+        source[0] += f'\n## {folder}\n'
         for tool in sorted([*(ROOT / folder).glob('*.py'), *(ROOT / folder).glob('*.sh')]):
-            name = str(tool.relative_to(ROOT))
-            if name not in HIDDEN:
+            if str(tool.relative_to(ROOT)) not in HIDDEN:
                 text = read_comment(tool) if tool.suffix == '.sh' else read_help(tool, app.config.autodoc_mock_imports)
-                source[0] += f'\n## {name}\n\n```text\n{text}\n```\n'
+                source[0] += f'\n### {tool.name}\n\n```text\n{text}\n```\n'
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
