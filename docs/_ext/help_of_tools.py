@@ -4,6 +4,7 @@ import os
 import runpy
 import sys
 from contextlib import redirect_stdout
+from itertools import groupby
 from pathlib import Path
 from unittest.mock import patch
 
@@ -11,10 +12,8 @@ from sphinx.application import Sphinx
 from sphinx.ext.autodoc.mock import mock
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ('tools', 'tools/analysis_tools', 'tools/dataset_converters', 'tools/deployment', 'tools/misc',
-           'tools/model_converters', 'demo')
 # For programs, not for people.
-HIDDEN = ('tools/misc/torchvision_stand_in.py',)
+HIDDEN = ('tools/misc/torchvision_stand_in.py', 'tools/misc/stand_ins/torchvision.py')
 
 
 def read_help(tool: Path, mocked: list[str]) -> str:
@@ -37,15 +36,22 @@ def read_comment(script: Path) -> str:
     return '\n'.join(line[2:] for line in lines[:next(i for i, line in enumerate(lines) if line[:1] != '#')])
 
 
+def find_tools() -> list[Path]:
+    """All tools for people, folder by folder; paths from the root of the repository."""
+    files = [*ROOT.glob('tools/**/*.py'), *ROOT.glob('tools/**/*.sh'), *ROOT.glob('demo/*.py')]
+    tools = [file.relative_to(ROOT) for file in files if str(file.relative_to(ROOT)) not in HIDDEN]
+    return sorted(tools, key=lambda tool: (tool.parts[0] != 'tools', tool.parent, tool.name))
+
+
 def append_help(app: Sphinx, page: str, source: list[str]) -> None:
     if page != 'reference/tools':
         return
-    for folder in FOLDERS:
+    for folder, tools in groupby(find_tools(), key=lambda tool: tool.parent):
         source[0] += f'\n## {folder}\n'
-        for tool in sorted([*(ROOT / folder).glob('*.py'), *(ROOT / folder).glob('*.sh')]):
-            if str(tool.relative_to(ROOT)) not in HIDDEN:
-                text = read_comment(tool) if tool.suffix == '.sh' else read_help(tool, app.config.autodoc_mock_imports)
-                source[0] += f'\n### {tool.name}\n\n```text\n{text}\n```\n'
+        for tool in tools:
+            text = (read_comment(ROOT / tool) if tool.suffix == '.sh'
+                    else read_help(ROOT / tool, app.config.autodoc_mock_imports))
+            source[0] += f'\n### {tool.name}\n\n```text\n{text}\n```\n'
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
