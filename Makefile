@@ -1,4 +1,4 @@
-# `make demo`, `make test` and `make lint` set up what they need; STACK=onedl in front uses the other stack.
+# `make demo`, `make test`, `make lint` and `make docs` set up what they need; STACK=onedl in front uses the other stack.
 STACK ?= openmmlab
 ENV := $(if $(filter onedl,$(STACK)),.venv-onedl,.venv)
 # Caches of matplotlib and yapf go here: nothing is written outside the checkout but pip's cache.
@@ -10,7 +10,7 @@ PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(RUN) -m pytest --basetemp=$(EN
 # The demo and the tests run on the CPU, and .venv gets mmcv without CUDA; for a GPU call setup_env.sh yourself.
 export CUDA_VISIBLE_DEVICES :=
 
-.PHONY: demo test test-all lint env
+.PHONY: demo test test-all lint docs env
 
 demo: env
 	$(RUN) tools/misc/demo.py --work-dir work_dirs/demo-$(STACK)
@@ -27,3 +27,13 @@ lint: env
 
 env:
 	tools/misc/setup_env.sh $(STACK) $(ENV)
+
+docs: .venv-docs/ready
+	MPLCONFIGDIR=$(CURDIR)/.venv-docs/cache .venv-docs/bin/python -m sphinx -W --keep-going docs docs/_build
+	@echo 'Open docs/_build/index.html.'
+
+# mmcv is not built for this.
+.venv-docs/ready: requirements/docs.txt
+	$${PYTHON:-python3} -m venv .venv-docs
+	.venv-docs/bin/python -m pip install -q -r requirements/docs.txt
+	touch $@

@@ -1,9 +1,11 @@
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.conftest import ROOT
@@ -42,4 +44,20 @@ def test_the_model_index_lists_every_config() -> None:
     folders = {str(Path(path).parent) for path in index['Import']}
     published = {f'configs/{path.name}' for path in (ROOT / 'configs').iterdir()} - {'configs/_base_', 'configs/toy'}
     assert folders == published
-    assert sorted(listed) == sorted(set().union(*map(files, folders)) - set(index['Import']))
+    readmes = {f'{folder}/README.md' for folder in folders}
+    assert sorted(listed) == sorted(set().union(*map(files, folders)) - set(index['Import']) - readmes)
+
+
+def test_the_metafiles_point_to_files_that_are_there() -> None:
+    for metafile in (ROOT / 'configs').glob('*/metafile.yml'):
+        content = yaml.safe_load(metafile.read_text())
+        for part in (*content.get('Collections', ()), *content['Models']):
+            for path in (part.get('README'), part.get('Code', {}).get('URL')):
+                assert path is None or (ROOT / path).is_file(), f'{metafile}: {path}'
+
+
+@pytest.mark.parametrize('folder', ['cpvt', 'position_encodings', 'pyramid_cpvt', 'toy'])
+def test_the_readme_of_a_folder_links_every_config(folder: str) -> None:
+    path = ROOT / 'configs' / folder
+    links = re.findall(r'\((\S+\.py)\)', (path / 'README.md').read_text())
+    assert sorted(links) == sorted(config.name for config in path.glob('*.py'))

@@ -1,0 +1,59 @@
+"""A Sphinx extension that appends the `--help` of every tool to the page reference/tools."""
+import io
+import os
+import runpy
+import sys
+from contextlib import redirect_stdout
+from itertools import groupby
+from pathlib import Path
+from unittest.mock import patch
+
+from sphinx.application import Sphinx
+from sphinx.ext.autodoc.mock import mock
+
+ROOT = Path(__file__).parents[2]
+# For programs, not for people.
+HIDDEN = ('tools/misc/torchvision_stand_in.py', 'tools/misc/stand_ins/torchvision.py')
+
+
+def read_help(tool: Path, mocked: list[str]) -> str:
+    """The `--help` of a Python tool, which runs in this process: torch is imported once for all."""
+    output = io.StringIO()
+    # argparse breaks lines for the width of a terminal.
+    with patch.object(sys, 'argv', [str(tool), '--help']), patch.dict(os.environ, COLUMNS='76'), mock(mocked), \
+            redirect_stdout(output):
+        try:
+            runpy.run_path(str(tool), run_name='__main__')
+        except SystemExit as end:
+            if end.code:
+                raise RuntimeError(f'{tool} --help ended with {end.code}') from end
+    return output.getvalue()
+
+
+def read_comment(script: Path) -> str:
+    """The comment at the head of a shell script."""
+    lines = script.read_text().splitlines()[1:]
+    return '\n'.join(line[2:] for line in lines[:next(i for i, line in enumerate(lines) if line[:1] != '#')])
+
+
+def find_tools() -> list[Path]:
+    """All tools for people, folder by folder; paths from the root of the repository."""
+    files = [*ROOT.glob('tools/**/*.py'), *ROOT.glob('tools/**/*.sh'), *ROOT.glob('demo/*.py')]
+    tools = [file.relative_to(ROOT) for file in files if str(file.relative_to(ROOT)) not in HIDDEN]
+    return sorted(tools, key=lambda tool: (tool.parts[0] != 'tools', tool.parent, tool.name))
+
+
+def append_help(app: Sphinx, page: str, source: list[str]) -> None:
+    if page != 'reference/tools':
+        return
+    for folder, tools in groupby(find_tools(), key=lambda tool: tool.parent):
+        source[0] += f'\n## {folder}\n'
+        for tool in tools:
+            text = (read_comment(ROOT / tool) if tool.suffix == '.sh'
+                    else read_help(ROOT / tool, app.config.autodoc_mock_imports))
+            source[0] += f'\n### {tool.name}\n\n```text\n{text}\n```\n'
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect('source-read', append_help)
+    return dict(parallel_read_safe=True)
