@@ -3,6 +3,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from mmengine.config import ConfigDict
 from torch import Tensor, nn
 
@@ -73,7 +74,8 @@ class TwoStage(Detector):
 
     def _masks(self, maps: list[Tensor], found: Detections) -> Tensor:
         head, labels = self.model.roi_head, found['labels']
-        rois = with_image(found['images'], found['dets'][:, :4])
+        # Runtimes fail on reshaping nothing, if there is no box: one more, of no size, is left out at the end.
+        rois = F.pad(with_image(found['images'], found['dets'][:, :4]), (0, 0, 0, 1))
         logits = head.mask_head(crop(head.mask_roi_extractor, maps, rois))
         labels = torch.zeros_like(labels) if head.mask_head.class_agnostic else labels
         return logits[torch.arange(len(labels), device=labels.device), labels].sigmoid()

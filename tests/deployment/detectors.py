@@ -33,7 +33,7 @@ RETINA = dict(
                    anchor_generator=anchors(4)),
     test_cfg=dict(nms_pre=100, min_bbox_size=0, score_thr=0.05, nms=NMS, max_per_img=40))
 FASTER = dict(
-    type='FasterRCNN', **PYRAMID,
+    type='FasterRCNN', **PYRAMID, train_cfg=None,
     rpn_head=dict(type='RPNHead', in_channels=8, feat_channels=8, anchor_generator=anchors(4)),
     roi_head=dict(
         type='StandardRoIHead', bbox_roi_extractor=extractor(7),
@@ -44,7 +44,8 @@ FASTER = dict(
         rcnn=dict(score_thr=0.05, nms=NMS, max_per_img=40)))
 MASK = dict(FASTER, type='MaskRCNN', roi_head=dict(
     FASTER['roi_head'], mask_roi_extractor=extractor(14),
-    mask_head=dict(type='FCNMaskHead', num_convs=1, in_channels=8, conv_out_channels=8, num_classes=4)),
+    mask_head=dict(type='FCNMaskHead', num_convs=1, in_channels=8, conv_out_channels=8, num_classes=4,
+                   norm_cfg=dict(type='GN', num_groups=4))),
     test_cfg=dict(FASTER['test_cfg'], rcnn=dict(FASTER['test_cfg']['rcnn'], mask_thr_binary=0.5)))
 MODELS = {'RetinaNet': RETINA, 'Faster R-CNN': FASTER, 'Mask R-CNN': MASK}
 
@@ -52,7 +53,7 @@ MODELS = {'RetinaNet': RETINA, 'Faster R-CNN': FASTER, 'Mask R-CNN': MASK}
 def config(model: dict[str, Any], **options: Any) -> Config:
     """Makes a config of a model, with `options` such as `{'test_cfg.nms_pre': 5}`."""
     cfg = Config(dict(default_scope='mmdet', model=model))
-    cfg.model.merge_from_dict(options)
+    cfg.merge_from_dict({f'model.{key}': value for key, value in options.items()})
     return cfg
 
 

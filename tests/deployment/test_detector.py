@@ -39,13 +39,14 @@ def run_eagerly(model: Detector, image: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize('name', OPTIONS)
-def test_boxes_are_those_of_mmdet(name: str) -> None:
-    """Without an export, hence but for batches of other sizes the very same arithmetic."""
+def test_boxes_are_those_of_mmdet(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an export; the arithmetic is the same but for the order of sums."""
+    monkeypatch.setattr('cpvt_mm.deployment.batches.SHAPES', ((1, 1, 1), (2, 33, 47), (1, 128, 96)))
     model, options = OPTIONS[name]
     wrapped = detector(model, **options)
-    differences = list(compare(wrapped, lambda image: run_eagerly(wrapped, image)))
-    assert all(difference.largest < 1e-4 for difference in differences)
-    assert sum(difference.count for difference in differences) > 30
+    tiny, *differences = compare(wrapped, lambda image: run_eagerly(wrapped, image))
+    assert all(difference.largest < 1e-4 and difference.count > 1 for difference in differences)
+    assert tiny.largest < 1e-4
 
 
 def test_a_batch_is_as_many_images() -> None:
@@ -127,7 +128,8 @@ def test_another_nms_is_named() -> None:
         detector(FASTER, **{'test_cfg.rcnn.nms.type': 'soft_nms'})
 
 
-@pytest.mark.parametrize('name', ['toy/mask-rcnn_pyramid-cpvt-nano_fpn_toy-shapes', 'cpvt/mask-rcnn_cpvt-ti_sfp_1x_coco',
+@pytest.mark.parametrize('name', ['toy/mask-rcnn_pyramid-cpvt-nano_fpn_toy-shapes',
+                                  'cpvt/mask-rcnn_cpvt-ti_sfp_1x_coco',
                                   'pyramid_cpvt/retinanet_pyramid-cpvt-t_fpn_1x_coco'])
 def test_configs_of_the_project_can_be_exported(name: str) -> None:
     cfg = load_config(ROOT / f'configs/{name}.py')
