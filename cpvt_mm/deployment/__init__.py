@@ -2,7 +2,8 @@ from cpvt_mm.stack import require
 
 require('mmcv')
 
-from .checking import SHAPES, TOLERANCE, Difference, check, compare  # noqa: E402
+from .batches import SHAPES  # noqa: E402
+from .checking import TOLERANCE, Difference, check, compare  # noqa: E402
 from .exporting import exported  # noqa: E402
 from .parts import PARTS, describe, describe_classes, load_part  # noqa: E402
 

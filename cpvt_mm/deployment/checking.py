@@ -1,26 +1,24 @@
 """Comparing an exported model with the eager one."""
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.errors import UserError
 
+from .batches import Run, batches, run_or_explain, shape_of
+from .detections import DetectionDifference, compare_detections
+from .detector import Detector
 from .parts import in_channels
 
-Run = Callable[[Tensor], list[Tensor]]
-
 TOLERANCE = 1e-4
-# Batch, height and width: down to one pixel, sides that fill patches of 32 and that do not, upright, wide and square.
-SHAPES = ((1, 1, 1), (2, 1, 70), (1, 33, 47), (3, 97, 61), (1, 64, 64), (2, 128, 96), (1, 224, 224), (1, 200, 333),
-          (2, 161, 255), (1, 320, 256))
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference between two models on one batch of noise.
+    """The difference between two models on one batch.
 
     Attributes:
         shape: Batch, height and width.
@@ -36,28 +34,33 @@ class Difference:
         """Whether it is TOLERANCE at most, times the scale where that is above 1: float32 has 7 digits."""
         return self.largest <= TOLERANCE * max(self.scale, 1.)  # not if it is no number
 
+    @property
+    def row(self) -> dict[str, str]:
+        """The cells of a table, by the names of their columns."""
+        batch, height, width = self.shape
+        return {'batch': str(batch), 'height x width': f'{height} x {width}',
+                'largest difference': f'{self.largest:.1e}', 'largest output': f'{self.scale:.2g}'}
 
-def compare(model: nn.Module, run: Run) -> Iterator[Difference]:
-    """Compares at the ten sizes of SHAPES, on normal noise, because normalized pixels are like that.
+
+def compare(model: nn.Module, run: Run, image: Tensor | None = None) -> Iterator[Difference | DetectionDifference]:
+    """Compares at the ten sizes of SHAPES; the boxes of a `Detector` by `compare_detections`.
 
     Args:
         model: The eager model; see `load_part`.
         run: The exported one.
+        image: See `batches`. Defaults to None: noise.
 
     Raises:
         UserError: If the exported model does not run at a size.
     """
-    generator = torch.Generator().manual_seed(0)
-    for batch, height, width in SHAPES:
-        image = torch.randn(batch, in_channels(model), height, width, generator=generator)
+    if isinstance(model, Detector):
+        yield from compare_detections(model, run, image)
+        return
+    for batch in batches(in_channels(model), image):
         with torch.no_grad():
-            expected = tree_leaves(model(image))
-        try:
-            outputs = run(image)
-        except Exception as error:  # each runtime has its own
-            raise UserError(f'the exported model does not run on {batch} x {height} x {width} ({first_line(error)}): '
-                            'nothing is written.') from error
-        yield Difference((batch, height, width), _largest(outputs, expected), max(map(_max, expected)))
+            expected = tree_leaves(model(batch))
+        outputs = run_or_explain(run, batch)
+        yield Difference(shape_of(batch), _largest(outputs, expected), max(map(_max, expected)))
 
 
 def _largest(outputs: list[Tensor], expected: list[Tensor]) -> float:
@@ -70,7 +73,7 @@ def _max(x: Tensor) -> float:
     return x.abs().max().item()
 
 
-def check(differences: Sequence[Difference]) -> None:
+def check(differences: Sequence[Difference | DetectionDifference]) -> None:
     """Raises a UserError if a difference is not small."""
     large = [difference for difference in differences if not difference.is_small]
     if large:

@@ -16,7 +16,8 @@ from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.files import check_free, whole_file
 
 from . import onnx_file, pt2_file
-from .checking import Run
+from .batches import Run
+from .detector import Detector
 from .parts import in_channels
 
 # A line of Python's in a traceback: file, line, function and code.
@@ -44,6 +45,9 @@ def exported(model: nn.Module, path: Path, description: Mapping[str, str]) -> It
     """
     if path.suffix not in FORMATS:
         raise UserError(f'{path} is no name of a format: end it in {" or ".join(FORMATS)}.')
+    if isinstance(model, Detector) and path.suffix != '.onnx':
+        raise UserError(f'a detector cannot be exported to {path.suffix}, which has no operators for its boxes: name a '
+                        'file that ends in .onnx.')
     fmt = FORMATS[path.suffix]
     fmt.check_installed()
     check_free(path)

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 from torch.export import ExportedProgram
+from torch.utils._pytree import tree_leaves, tree_unflatten
 
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.models.grid import to_nchw, to_nhwc
 from cpvt_mm.models.layers.linear_sra import average_pool
 
-from .checking import Run
+from . import operators
+from .batches import Run
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -40,20 +42,28 @@ def write(path: Path, program: ExportedProgram, description: Mapping[str, str]) 
 
 
 def to_onnx(program: ExportedProgram, description: Mapping[str, str]) -> ModelProto:
-    """Converts a program; the input is `image`, its axes `batch`, `height` and `width`, the outputs `output0`, ..."""
+    """Converts a program; the input is `image`, its axes `batch`, `height` and `width`, the outputs `output0`, ...,
+    or the keys of the dict that the model returns.
+    """
     from onnx.helper import set_model_props
     if any(node.target is POOL for node in program.graph.nodes):
         # ONNX has no such operator, and torch's own replacement wants to know the sizes.
         program = program.run_decompositions({POOL: _average_pool})
-    outputs = [f'output{i}' for i in range(len(program.graph_signature.user_outputs))]
     # Without gradients, as in the export: operators decompose in another way with them, and views no longer fit.
     with torch.no_grad():
-        onnx_program = torch.onnx.export(program, input_names=['image'], output_names=outputs, verbose=False)
+        onnx_program = torch.onnx.export(
+            program, input_names=['image'], output_names=_output_names(program), verbose=False,
+            custom_translation_table=operators.translations())
     assert onnx_program  # torch returns none where it writes a file
     model = onnx_program.model_proto
     _name_axes(model)
     set_model_props(model, dict(description))
     return model
+
+
+def _output_names(program: ExportedProgram) -> list[str]:
+    outputs = tree_unflatten(program.graph_signature.user_outputs, program.call_spec.out_spec)
+    return [*outputs] if isinstance(outputs, dict) else [f'output{i}' for i, _ in enumerate(tree_leaves(outputs))]
 
 
 def _average_pool(x: Tensor, size: tuple[int, int]) -> Tensor:

@@ -14,10 +14,13 @@ from cpvt_mm.loading import build, load_backbone, normalization
 from cpvt_mm.models.layers import PatchEmbed
 from cpvt_mm.version import __version__
 
+from .detector import to_detector
+
 if TYPE_CHECKING:
     from mmseg.models import EncoderDecoder
 
-PARTS = ('backbone', 'segmentor')
+PARTS = ('backbone', 'segmentor', 'detector')
+SCOPES = {'segmentor': 'mmseg', 'detector': 'mmdet'}
 
 
 class Segmentor(nn.Module):
@@ -37,25 +40,33 @@ def load_part(cfg: Config, part: str, checkpoint: str | Path | None = None) -> n
 
     Args:
         cfg: See `cpvt_mm.engine.load_config`.
-        part: 'backbone': a `CPVT` or `PyramidCPVT`; or 'segmentor': a `Segmentor`.
-        checkpoint: Weights of the config's whole model. Defaults to None: random ones.
+        part: 'backbone': a `CPVT` or `PyramidCPVT`; 'segmentor': a `Segmentor`; or 'detector': a `Detector`.
+        checkpoint: Weights of the config's whole model. Defaults to None: random ones, but not for a
+            detector, whose scores would be alike.
 
     Raises:
         UserError: If the config has no such part, or the checkpoint does not fit.
     """
     if part == 'backbone':
         return load_backbone(cfg, checkpoint)
-    if cfg.default_scope != 'mmseg':
-        raise UserError(f'config {cfg.filename} is of {cfg.default_scope}, but segmentors are of mmseg: export the '
-                        'backbone alone, with --part backbone.')
-    from mmseg.models import EncoderDecoder
+    if cfg.default_scope != SCOPES[part]:
+        raise UserError(f'config {cfg.filename} is of {cfg.default_scope}, but {part}s are of {SCOPES[part]}: export '
+                        'the backbone alone, with --part backbone.')
+    if part == 'detector' and not checkpoint:
+        raise UserError('a detector with random weights finds nothing to compare: give a --checkpoint.')
     model = build(cfg, cfg.model)
+    wrapped = to_detector(model) if part == 'detector' else _to_segmentor(model, cfg)
+    if checkpoint:
+        load_weights(model, checkpoint)
+    return wrapped.eval()
+
+
+def _to_segmentor(model: nn.Module, cfg: Config) -> Segmentor:
+    from mmseg.models import EncoderDecoder
     if not isinstance(model, EncoderDecoder):
         raise UserError(f'the model of config {cfg.filename} is a {type(model).__name__}, but must be an '
                         'EncoderDecoder: export the backbone alone, with --part backbone.')
-    if checkpoint:
-        load_weights(model, checkpoint)
-    return Segmentor(model).eval()
+    return Segmentor(model)
 
 
 def in_channels(model: nn.Module) -> int:
@@ -80,7 +91,9 @@ def describe(cfg: Config) -> dict[str, str]:
 
 
 def describe_classes(cfg: Config, checkpoint: str | Path | None = None) -> dict[str, str]:
-    """Describes the channels of a segmentor's logits: `classes` and `palette`, JSON lists of names and RGB values.
+    """Describes the channels of a segmentor's logits, or a detector's labels.
+
+    `classes` and `palette` are JSON lists of names and RGB values.
 
     They are those that training wrote into the checkpoint, or else those of the config's test data, which is not read.
     What neither states is left out.

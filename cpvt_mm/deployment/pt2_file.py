@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves
 
-from .checking import Run
+from .batches import Run
 
 DESCRIPTION = 'description.json'
 

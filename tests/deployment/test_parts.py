@@ -79,6 +79,11 @@ def test_a_detector_is_no_segmentor() -> None:
         load_part(load_config(MASK_RCNN), 'segmentor')
 
 
+def test_a_segmentor_is_no_detector() -> None:
+    with pytest.raises(UserError, match='is of mmseg, but detectors are of mmdet: export the backbone alone'):
+        load_part(load_config(UPERNET), 'detector')
+
+
 def test_a_head_that_does_not_build_is_an_error() -> None:
     with pytest.raises(UserError, match='cannot be built'):
         load_part(config('SegformerHead', in_index=(0, 1, 2)), 'segmentor')
@@ -105,3 +110,4 @@ def test_the_classes_are_those_of_the_checkpoint_or_else_of_the_test_data(tmp_pa
     expected = {'classes': '["a", "b"]', 'palette': '[[1, 2, 3], [4, 5, 6]]'}
     assert describe_classes(cfg, tmp_path / 'trained.pth') == expected
     assert describe_classes(config('FPNHead'), tmp_path / 'bare.pth') == {}
+    assert json.loads(describe_classes(load_config(MASK_RCNN))['classes']) == found['classes'][1:]

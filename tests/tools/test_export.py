@@ -2,13 +2,16 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from cpvt_mm.deployment import SHAPES, load_part, onnx_file
 from cpvt_mm.engine import load_config
+from cpvt_mm.files import write_image
 from tests.conftest import MASK_RCNN, UPERNET
+from tests.deployment import detectors
 
 TOOL = 'deployment/export.py'
 
@@ -70,6 +73,33 @@ def test_a_wrong_size_is_shown_and_nothing_written(run_tool: Callable[..., str],
     assert '| 1 | 200 x 333 | 5.0e-01 |' in capsys.readouterr().out
     assert descriptions[0]['channels'] == 'RGB' and json.loads(descriptions[0]['classes'])[1] == 'sun'
     assert list(tmp_path.iterdir()) == [config]
+
+
+def test_a_detector_is_compared_on_an_image(run_tool: Callable[..., str], tmp_path: Path,
+                                            capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the export itself."""
+    model = detectors.detector(detectors.RETINA)
+    detectors.config(detectors.RETINA).dump(tmp_path / 'config.py')
+    write_image(tmp_path / 'a.png', np.random.default_rng(0).integers(0, 255, (90, 70, 3), np.uint8))
+
+    def run(image: Tensor) -> list[Tensor]:
+        seen.append(image)
+        with torch.no_grad():
+            return [*model(image).values()]
+
+    seen: list[Tensor] = []
+    monkeypatch.setattr('cpvt_mm.deployment.batches.SHAPES', ((1, 64, 48), (2, 33, 47)))
+    monkeypatch.setattr(onnx_file, 'write', lambda path, program, description: path.write_text('whole'))
+    monkeypatch.setattr(onnx_file, 'load', lambda path: run)
+    monkeypatch.setattr('cpvt_mm.deployment.exporting.export_program', lambda model: None)
+    assert run_tool(TOOL, tmp_path / 'config.py', tmp_path / 'a.onnx', '--part', 'detector', '--checkpoint',
+                    detectors.save(model, tmp_path / 'a.pth'), '--image', tmp_path / 'a.png') == ''
+    rows = [line.split(' | ') for line in capsys.readouterr().out.splitlines() if line.startswith('| ')]
+    assert rows[0] == ['| batch', 'height x width', 'largest difference', 'boxes |']
+    assert [row[:2] for row in rows[1:]] == [['| 1', '64 x 48'], ['| 2', '33 x 47']]
+    assert all(int(row[3].removesuffix(' |')) > 0 for row in rows[1:])
+    assert seen[0].min() >= 0 and 100 < seen[0].mean() < 150  # the config does not normalize pixels
+    assert (tmp_path / 'a.onnx').exists()
 
 
 def test_what_cannot_be_exported_is_a_sentence(run_tool: Callable[..., str], tmp_path: Path) -> None:

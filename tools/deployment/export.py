@@ -1,9 +1,10 @@
-"""Exports a backbone or a segmentor for images of any size, and compares the file with the model at ten sizes.
+"""Exports a backbone, segmentor or detector for images of any size, and compares the file with the model at ten sizes.
 
 OUT.pt2 is for torch.export.load, OUT.onnx for onnxruntime and others. The exported model takes batches of images as the
 config's data preprocessor leaves them, float32, (batch, 3, height, width): normalized with its mean and std, and RGB
 where it says bgr_to_rgb; the file holds these values. It gives the maps of the backbone, or a segmentor's logits at
-every pixel; a segmentor's file also holds the names and colours of the classes.
+every pixel, or a detector's boxes (docs/deployment.md); files of the last two also hold the names and colours of the
+classes.
 """
 import argparse
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import torch
 from rich.progress import track
 
+from cpvt_mm.analysis.inputs import read_image, to_input
 from cpvt_mm.cli import add_cfg_options
 from cpvt_mm.deployment import PARTS, SHAPES, check, compare, describe, describe_classes, exported, load_part
 from cpvt_mm.engine import load_config
@@ -22,9 +24,11 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('config', help='config file of mmdet or mmseg')
     parser.add_argument('out', type=Path, metavar='OUT', help='file to write, .pt2 or .onnx')
-    parser.add_argument('--checkpoint', help="weights of the config's model; not given: random weights")
+    parser.add_argument('--checkpoint', help="weights of the config's model; not given: random, but not for a detector")
     parser.add_argument('--part', choices=PARTS, default='backbone',
-                        help='the backbone alone, or with neck and decode head, for mmseg only (default: backbone)')
+                        help='the backbone alone, or the whole model: a segmentor of mmseg, to both formats, or a '
+                             'detector of mmdet, to .onnx (default: backbone)')
+    parser.add_argument('--image', help='image to compare on, resized to the ten sizes; not given: noise')
     add_cfg_options(parser)
     return parser.parse_args()
 
@@ -36,13 +40,12 @@ def main() -> None:
     torch.manual_seed(0)
     model = load_part(cfg, args.part, args.checkpoint)
     description = describe(cfg)
-    if args.part == 'segmentor':
+    image = to_input(read_image(args.image), cfg) if args.image else None
+    if args.part != 'backbone':
         description |= describe_classes(cfg, args.checkpoint)
     with exported(model, args.out, description) as run:
-        differences = list(track(compare(model, run), 'Comparing', total=len(SHAPES)))
-        rows = [[str(d.shape[0]), f'{d.shape[1]} x {d.shape[2]}', f'{d.largest:.1e}', f'{d.scale:.2g}']
-                for d in differences]
-        print(markdown_table(['batch', 'height x width', 'largest difference', 'largest output'], rows), end='')
+        differences = list(track(compare(model, run, image), 'Comparing', total=len(SHAPES)))
+        print(markdown_table([*differences[0].row], [[*d.row.values()] for d in differences]), end='')
         check(differences)
     print(f'{args.out}: written, {args.out.stat().st_size / 2**20:.1f} MiB')
 

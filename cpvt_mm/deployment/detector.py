@@ -1,0 +1,127 @@
+"""Detectors of mmdet whose boxes can be exported: RetinaNet, Faster R-CNN and Mask R-CNN."""
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from mmengine.config import ConfigDict
+from torch import Tensor, nn
+
+from cpvt_mm.errors import UserError
+
+from .boxes import candidates, crop, pick, suppress, with_image
+from .operators import NO_BOX
+
+Detections = dict[str, Tensor]
+
+
+class Detector(nn.Module):
+    """A detector of mmdet with the layers of `model` and the numbers of its `test_cfg`.
+
+    Images `(B, 3, H, W)` -> for all images together: `dets`, `(N, 5)`, x1, y1, x2, y2 in pixels of the image and score;
+    `labels`, `(N,)`; `images`, `(N,)`, the place of the image in the batch; and, if there is a mask head, `masks`,
+    `(N, h, w)`, the probability in each cell of a grid over the box.
+
+    Attributes:
+        model: The detector of mmdet.
+        test_cfg: The numbers of its last step.
+    """
+
+    def __init__(self, model: Any, test_cfg: ConfigDict) -> None:
+        super().__init__()
+        self.model = model
+        self.test_cfg = test_cfg
+
+
+class OneStage(Detector):
+    """A RetinaNet."""
+
+    def forward(self, image: Tensor) -> Detections:
+        maps = self.model.extract_feat(image)
+        boxes, scores, labels, _ = candidates(self.model.bbox_head, maps, image.shape[2:])
+        return _detections(boxes, scores, labels, self.test_cfg)
+
+
+class TwoStage(Detector):
+    """A Faster R-CNN or Mask R-CNN."""
+
+    def forward(self, image: Tensor) -> Detections:
+        maps, head = self.model.extract_feat(image), self.model.roi_head
+        boxes, is_box = self._proposals(maps, image.shape[2:])
+        batch, count = is_box.shape
+        images = torch.arange(batch, device=boxes.device).repeat_interleave(count)
+        rois = with_image(images, boxes.flatten(0, 1))
+        logits, deltas = head.bbox_head(crop(head.bbox_roi_extractor, maps, rois))
+        scores = logits.softmax(-1)[:, :-1]
+        classes = scores.shape[1]
+        refined = 1 if head.bbox_head.reg_class_agnostic else classes
+        boxes = head.bbox_head.bbox_coder.decode(
+            rois[:, 1:].repeat_interleave(refined, dim=0), deltas.reshape(-1, 4), max_shape=image.shape[2:])
+        boxes = boxes.reshape(batch, count, refined, 4).expand(-1, -1, classes, -1)
+        scores = scores.reshape(batch, count, classes).where(is_box[..., None], NO_BOX)
+        labels = torch.arange(classes, device=boxes.device).expand_as(scores)
+        found = _detections(boxes.flatten(1, 2), scores.flatten(1), labels.flatten(1), self.test_cfg)
+        return {**found, 'masks': self._masks(maps, found)} if head.with_mask else found
+
+    def _proposals(self, maps: list[Tensor], img_shape: torch.Size) -> tuple[Tensor, Tensor]:
+        """Returns `(B, N, 4)`, and which are proposals, `(B, N)`: other images may have more."""
+        rpn = self.model.rpn_head
+        boxes, scores, _, levels = candidates(rpn, maps, img_shape)
+        kept = suppress(boxes, scores, levels, rpn.test_cfg)
+        scores = torch.full_like(scores, NO_BOX).index_put(kept, scores[kept])
+        scores, places = scores.topk(min(rpn.test_cfg.max_per_img, scores.shape[1]))
+        return pick(boxes, places), scores > NO_BOX
+
+    def _masks(self, maps: list[Tensor], found: Detections) -> Tensor:
+        head, labels = self.model.roi_head, found['labels']
+        # Runtimes fail on reshaping nothing, if there is no box: one more, of no size, is left out at the end.
+        rois = F.pad(with_image(found['images'], found['dets'][:, :4]), (0, 0, 0, 1))
+        logits = head.mask_head(crop(head.mask_roi_extractor, maps, rois))
+        labels = torch.zeros_like(labels) if head.mask_head.class_agnostic else labels
+        return logits[torch.arange(len(labels), device=labels.device), labels].sigmoid()
+
+
+def _detections(boxes: Tensor, scores: Tensor, labels: Tensor, cfg: ConfigDict) -> Detections:
+    kept = suppress(boxes, scores, labels, cfg)
+    return dict(dets=torch.cat([boxes, scores[..., None]], dim=-1)[kept], labels=labels[kept], images=kept[0])
+
+
+def to_detector(model: Any) -> Detector:
+    """Wraps a detector of mmdet.
+
+    Raises:
+        UserError: If it is of a kind that cannot be exported.
+    """
+    for part, is_known in _parts(model):
+        if not is_known:
+            raise UserError(f'a {type(part).__name__} cannot be exported, only RetinaNet, Faster R-CNN and Mask R-CNN '
+                            'with their own heads: export the backbone alone, with --part backbone.')
+    two_stage = hasattr(model, 'roi_head')
+    for cfg in [model.test_cfg.rpn, model.test_cfg.rcnn] if two_stage else [model.test_cfg]:
+        if cfg.nms.get('type', 'nms') != 'nms' or 'iou_threshold' not in cfg.nms:
+            raise UserError(f'a detector with nms={dict(cfg.nms)} in its test_cfg cannot be exported: make it '
+                            "dict(type='nms', iou_threshold=0.5).")
+    return TwoStage(model, model.test_cfg.rcnn) if two_stage else OneStage(model, model.test_cfg)
+
+
+def _parts(model: Any) -> Iterator[tuple[nn.Module, bool]]:
+    """Yields the parts of a detector that decide how it predicts, and whether that is how it is done here."""
+    from mmcv import ops
+    from mmdet import models
+    if not isinstance(model, models.TwoStageDetector):
+        head = getattr(model, 'bbox_head', model)
+        yield head, isinstance(head, models.RetinaHead)
+        return
+    yield model, type(model).predict is models.TwoStageDetector.predict  # panoptic ones have more to predict
+    head = model.roi_head
+    yield head, type(head) is models.StandardRoIHead
+    rpn = getattr(model, 'rpn_head', model)
+    yield rpn, isinstance(rpn, models.RPNHead)
+    yield head.bbox_head, isinstance(head.bbox_head, models.BBoxHead)
+    extractors = [head.bbox_roi_extractor]
+    if head.with_mask:
+        yield head.mask_head, isinstance(head.mask_head, models.FCNMaskHead)
+        extractors.append(head.mask_roi_extractor)
+    for extractor in extractors:
+        yield extractor, isinstance(extractor, models.SingleRoIExtractor)
+        yield from ((layer, isinstance(layer, ops.RoIAlign)) for layer in extractor.roi_layers)

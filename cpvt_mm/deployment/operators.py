@@ -1,0 +1,85 @@
+"""Non-maximum suppression and RoIAlign, which ONNX has as `NonMaxSuppression` and `RoiAlign`.
+
+torch.export cannot follow mmcv's, which are functions of a C++ extension. Here they are operators of torch: eager code
+runs mmcv's, and `translations` says what they are in ONNX.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+NO_BOX = -1.  # stands for the score where there is no box
+
+
+@torch.library.custom_op('cpvt_mm::nms', mutates_args=())
+def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, max_per_img: int) -> Tensor:
+    """Selects boxes of each image by non-maximum suppression.
+
+    Args:
+        boxes: `(B, N, 4)`: x1, y1, x2, y2.
+        scores: `(B, N)`; boxes of score NO_BOX are left out.
+        iou_threshold: A box is suppressed if it overlaps more than this with a kept one of a higher score.
+        max_per_img: How many boxes are kept at most.
+
+    Returns:
+        `(K, 2)`, int64: image and box of those kept, by image and then by falling score.
+    """
+    from mmcv import ops
+    kept = []
+    for image in range(len(boxes)):
+        places = (scores[image] > NO_BOX).nonzero().flatten()
+        _, order = ops.nms(boxes[image, places], scores[image, places], iou_threshold, max_num=max_per_img)
+        kept.append(torch.stack([torch.full_like(order, image), places[order]], dim=1))
+    return torch.cat(kept)
+
+
+@nms.register_fake
+def _nms_shape(boxes: Tensor, scores: Tensor, iou_threshold: float, max_per_img: int) -> Tensor:
+    return boxes.new_empty(torch.library.get_ctx().new_dynamic_size(), 2, dtype=torch.int64)
+
+
+@torch.library.custom_op('cpvt_mm::roi_align', mutates_args=())
+def roi_align(x: Tensor, rois: Tensor, size: list[int], scale: float, sampling_ratio: int, aligned: bool) -> Tensor:
+    """Samples boxes of a map on a grid of one size; `mmcv.ops.RoIAlign` says what the arguments mean.
+
+    Args:
+        x: `(B, C, H, W)`.
+        rois: `(K, 5)`: image, x1, y1, x2, y2.
+        size: Rows and columns of the grid.
+        scale: Cells of the map per pixel of the image.
+        sampling_ratio: Samples a side whose mean is a cell of the grid; 0: as many as the box covers cells of the map.
+        aligned: Whether the centre of the first pixel is at 0.5.
+
+    Returns:
+        `(K, C, *size)`.
+    """
+    from mmcv import ops
+    return ops.roi_align(x, rois, size, scale, sampling_ratio, 'avg', aligned)
+
+
+@roi_align.register_fake
+def _roi_align_shape(x: Tensor, rois: Tensor, size: list[int], scale: float, sampling_ratio: int, aligned: bool,
+                     ) -> Tensor:
+    return x.new_empty(rois.shape[0], x.shape[1], *size)
+
+
+def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """Returns a function for each operator that writes it in ONNX: torch's `custom_translation_table`."""
+    from onnxscript import INT64, opset18
+    op: Any = opset18  # its annotations know tensors alone, but numbers become constants
+
+    def to_nms(boxes: Any, scores: Any, iou_threshold: float, max_per_img: int) -> Any:
+        # Image, class and box; all are of one class.
+        kept = op.NonMaxSuppression(boxes, op.Unsqueeze(scores, [1]), [max_per_img], [iou_threshold], [NO_BOX])
+        return op.Gather(kept, [0, 2], axis=1)
+
+    def to_roi_align(x: Any, rois: Any, size: list[int], scale: float, sampling_ratio: int, aligned: bool) -> Any:
+        boxes, images = op.Slice(rois, [1], [5], [1]), op.Cast(op.Gather(rois, 0, axis=1), to=INT64.dtype)
+        return op.RoiAlign(x, boxes, images, output_height=size[0], output_width=size[1], spatial_scale=scale,
+                           sampling_ratio=sampling_ratio,
+                           coordinate_transformation_mode='half_pixel' if aligned else 'output_half_pixel')
+
+    return {torch.ops.cpvt_mm.nms.default: to_nms, torch.ops.cpvt_mm.roi_align.default: to_roi_align}

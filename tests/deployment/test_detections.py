@@ -1,0 +1,135 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from cpvt_mm.deployment import check, compare
+from cpvt_mm.deployment.detections import TOLERANCE
+from cpvt_mm.deployment.detector import Detector
+from cpvt_mm.errors import UserError
+from tests.deployment.detectors import MASK, RETINA, detector
+
+Outputs = list[Tensor]
+
+
+@pytest.fixture(autouse=True)
+def two_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('cpvt_mm.deployment.batches.SHAPES', ((2, 40, 56), (1, 64, 64)))
+
+
+@pytest.fixture
+def boxes() -> Detector:
+    """A RetinaNet; an image has more boxes than it keeps."""
+    return detector(RETINA)
+
+
+def changed(model: Detector, change: Callable[[Outputs], Outputs]) -> Callable[[Tensor], Outputs]:
+    """Runs the model, and changes what it finds in images of 64 x 64."""
+
+    @torch.no_grad()
+    def run(image: Tensor) -> Outputs:
+        outputs = [output.clone() for output in model(image).values()]
+        return change(outputs) if image.shape[2:] == (64, 64) else outputs
+
+    return run
+
+
+def moved(column: int, by: float) -> Callable[[Outputs], Outputs]:
+    def change(outputs: Outputs) -> Outputs:
+        outputs[0][0, column] += by
+        return outputs
+
+    return change
+
+
+def other_label(outputs: Outputs) -> Outputs:
+    outputs[1][0] = (outputs[1][0] + 1) % 4
+    return outputs
+
+
+def without_the_first(outputs: Outputs) -> Outputs:
+    return [output[1:] for output in outputs]
+
+
+def one_more(outputs: Outputs) -> Outputs:
+    more = [torch.cat([output, output[:1]]) for output in outputs]
+    more[0][-1] += 5
+    return more
+
+
+def other_image(outputs: Outputs) -> Outputs:
+    outputs[2][:] = 1
+    return outputs
+
+
+@pytest.mark.parametrize('change', [moved(0, 2e-3), moved(3, -2e-3), moved(4, 2e-3), other_label, without_the_first,
+                                    one_more, other_image, lambda outputs: [output[:0] for output in outputs]])
+def test_one_wrong_box_is_enough(change: Callable[[Outputs], Outputs], boxes: Detector) -> None:
+    first, second = compare(boxes, changed(boxes, change))
+    assert first.is_small and not second.is_small and second.largest > TOLERANCE
+    with pytest.raises(UserError, match=r'is off by .* on 1 x 64 x 64, and too far at 1 of 2 sizes'):
+        check([first, second])
+
+
+@pytest.mark.parametrize('change', [moved(0, 5e-4), moved(4, 5e-4),
+                                    lambda outputs: [output.flip(0) for output in outputs]])
+def test_rounding_and_another_order_are_no_fault(change: Callable[[Outputs], Outputs], boxes: Detector) -> None:
+    differences = list(compare(boxes, changed(boxes, change)))
+    assert [difference.shape for difference in differences] == [(2, 40, 56), (1, 64, 64)]
+    assert all(difference.is_small and difference.count > 5 for difference in differences)
+    check(differences)
+
+
+def test_the_last_of_many_boxes_may_be_another(boxes: Detector) -> None:
+    """The image has `max_per_img` of them, so that rounding decides which of two with one score is left out."""
+
+    def without_the_last(outputs: Outputs) -> Outputs:
+        assert len(outputs[0]) == boxes.test_cfg.max_per_img
+        return [output[:-1] for output in outputs]
+
+    check(list(compare(boxes, changed(boxes, without_the_last))))
+
+
+def test_a_box_at_the_threshold_may_be_missing(boxes: Detector) -> None:
+    with torch.no_grad():
+        lowest = boxes(torch.randn(1, 3, 64, 64))['dets'][:, 4].min().item()
+    boxes.test_cfg.max_per_img = 1000
+    boxes.test_cfg.score_thr = lowest
+
+    def without_the_weakest(outputs: Outputs) -> Outputs:
+        kept = outputs[0][:, 4] > lowest + TOLERANCE / 2
+        return [output[kept] for output in outputs]
+
+    check(list(compare(boxes, changed(boxes, without_the_weakest))))
+
+
+def test_masks_are_compared() -> None:
+    model = detector(MASK)
+
+    def change(outputs: Outputs) -> Outputs:
+        outputs[3][0, 5, 5] += 0.5
+        return outputs
+
+    first, second = compare(model, changed(model, change))
+    assert first.is_small and second.largest == pytest.approx(0.5, abs=1e-3)
+
+
+def test_an_image_is_resized_and_mirrored(boxes: Detector) -> None:
+    image, seen = torch.randn(1, 3, 90, 70), []
+
+    def run(batch: Tensor) -> Outputs:
+        seen.append(batch)
+        with torch.no_grad():
+            return [*boxes(batch).values()]
+
+    check(list(compare(boxes, run, image)))
+    assert [batch.shape for batch in seen] == [(2, 3, 40, 56), (1, 3, 64, 64)]
+    assert torch.equal(seen[0][1], seen[0][0].flip(2))
+    assert seen[1].mean() == pytest.approx(image.mean().item(), abs=0.01)
+
+
+def test_no_box_at_all_is_no_comparison(boxes: Detector) -> None:
+    boxes.test_cfg.score_thr = 1.
+    with pytest.raises(UserError, match=r'no box of a score above 1\.0, and nothing was compared: give an --image'):
+        list(compare(boxes, changed(boxes, lambda outputs: outputs)))
