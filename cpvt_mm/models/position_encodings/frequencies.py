@@ -9,4 +9,5 @@ def frequencies(dims: int, temperature: float, device: torch.device) -> Tensor:
     Computed in Python, so that exported graphs contain constants. Runtimes round `pow` differently, and a place in a
     sequence of thousands of tokens multiplies that error.
     """
-    return torch.tensor([temperature**(-k / dims) for k in range(0, dims, 2)], dtype=torch.float32, device=device)
+    values = torch.tensor([temperature**(-k / dims) for k in range(0, dims, 2)], dtype=torch.float32, device='cpu')
+    return values.to(device, non_blocking=True)  # torch.tensor(..., device=device) would wait for a GPU
