@@ -4,6 +4,7 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +34,13 @@ NARROW = dict(embed_dims=(16, 32, 40, 64), depths=(2, 2, 3, 2), num_heads=(1, 2,
 
 # The plain transformer of the reference outputs.
 NARROW_PLAIN = dict(embed_dims=48, depth=4, num_heads=3)
+
+# A backbone of each kind, for tests that try them all.
+BACKBONES = {
+    'conv': partial(PyramidCPVT, NARROW),
+    'pool': partial(PyramidCPVT, NARROW, sr_mode='pool'),
+    'plain': partial(CPVT, NARROW_PLAIN),
+}
 
 
 @pytest.fixture(autouse=True)

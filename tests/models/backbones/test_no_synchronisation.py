@@ -3,24 +3,16 @@
 The device `meta` stands in for a GPU: torch works out shapes there, and has no values to read. `tests/gpu` asks a real
 one.
 """
-from functools import partial
-
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.models.position_encodings.cache import Cached
-from tests.conftest import NARROW, NARROW_PLAIN
+from tests.conftest import BACKBONES
 from tests.encodings import ENCODINGS
 
 META = torch.device('meta')
-MODELS = {
-    'conv': partial(PyramidCPVT, NARROW),
-    'pool': partial(PyramidCPVT, NARROW, sr_mode='pool'),
-    'plain': partial(CPVT, NARROW_PLAIN, out_type='raw', dist_token=True),
-}
 
 
 class NoBlockingCopies(TorchDispatchMode):
@@ -48,9 +40,9 @@ def nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize('name', ENCODINGS)
-@pytest.mark.parametrize('model', MODELS)
+@pytest.mark.parametrize('model', BACKBONES)
 def test_a_forward_pass_waits_for_nothing(model: str, name: str) -> None:
-    backbone = MODELS[model](position_encoding=ENCODINGS[name], padding='exact', drop_rate=0.1, attn_drop_rate=0.1,
+    backbone = BACKBONES[model](position_encoding=ENCODINGS[name], padding='exact', drop_rate=0.1, attn_drop_rate=0.1,
                              drop_path_rate=0.1).to(META)
     images = torch.empty(2, 3, 64, 96, device=META)
     with NoBlockingCopies(), NoListsToDevices():
@@ -63,6 +55,6 @@ def test_what_waits_is_noticed() -> None:
     with NoBlockingCopies(), NoListsToDevices():
         for wait in (images.tolist, images.max().item, lambda: images[images > 0], lambda: bool(images.any()),
                      lambda: torch.ones(2).to(META), lambda: torch.tensor([1.], device=META)):
-            with pytest.raises((RuntimeError, NotImplementedError), match='blocks|meta'):
+            with pytest.raises((RuntimeError, NotImplementedError), match=r'blocks|meta'):
                 wait()
         torch.ones(2).to(META, non_blocking=True)
