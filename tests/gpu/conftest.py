@@ -14,7 +14,7 @@ def device() -> torch.device:
     name = os.environ.get('CPVT_MM_TEST_DEVICE', 'cuda')
     if name == 'cuda' and not torch.cuda.is_available():
         pytest.skip('torch finds no GPU here')
-    return torch.device(name, 0)
+    return torch.device('cuda', 0) if name == 'cuda' else torch.device(name)
 
 
 @pytest.fixture

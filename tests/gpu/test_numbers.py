@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from cpvt_mm import CPVT
 from tests.conftest import BACKBONES, GOLDEN, WITH_CP, golden_cases, pretrained
 from tests.encodings import ENCODINGS
+from tests.models.backbones.test_exact_padding import SIZES, assert_maps_are_those_of_alone
 
 pytestmark = pytest.mark.gpu
 
@@ -89,12 +90,8 @@ def test_what_is_computed_again_draws_the_same(kind: str, dtype: torch.dtype, de
 @pytest.mark.parametrize('name', ENCODINGS)
 @pytest.mark.parametrize('kind', BACKBONES)
 def test_images_of_several_sizes_get_the_features_they_have_alone(kind: str, name: str, device: torch.device) -> None:
-    model = BACKBONES[kind](position_encoding=ENCODINGS[name], padding='exact').eval().to(device)
-    images = torch.randn(3, 3, 70, 102, device=device)
-    sizes = [(70, 102), (33, 1), (64, 96)]
-    outputs = model(images, sizes)
-    for i, (height, width) in enumerate(sizes):
-        for output, alone in zip(outputs, model(images[i:i + 1, :, :height, :width]), strict=True):
-            rows, columns = alone.shape[2:]
-            assert relative_error([output[i, :, :rows, :columns]], [alone[0]]) < 50 * torch.finfo(torch.float32).eps
-            assert not output[i, :, rows:].any() and not output[i, :, :, columns:].any()
+    exact, plain = (BACKBONES[kind](position_encoding=ENCODINGS[name], padding=padding).eval().to(device)
+                    for padding in ('exact', None))
+    plain.load_state_dict(exact.state_dict())
+    images = torch.randn(len(SIZES), 3, 96, 128, device=device)
+    assert_maps_are_those_of_alone(exact(images, SIZES), images, plain, atol=1e-4)

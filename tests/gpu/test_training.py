@@ -1,0 +1,131 @@
+"""Steps of training through the runner, in mixed precision; a run that is resumed ends as one that was not."""
+import math
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.hooks import Hook
+from mmengine.runner import Runner
+
+from cpvt_mm.checkpoints.reading import read_checkpoint
+from cpvt_mm.engine import load_config, train
+from cpvt_mm.errors import UserError
+from tests.conftest import MASK_RCNN, ROOT, UPERNET, toy_overrides
+
+pytestmark = [pytest.mark.gpu, pytest.mark.slow]
+
+RETINANET = ROOT / 'configs/pyramid_cpvt/retinanet_pyramid-cpvt-t_fpn_1x_coco.py'
+
+
+def needs_ops(device: torch.device) -> None:
+    """Skips what needs mmcv's operators on a GPU, if mmcv was built without them."""
+    from mmcv.ops import nms
+    try:
+        nms(torch.tensor([[0., 0, 9, 9]], device=device), torch.ones(1, device=device), 0.5)
+    except (RuntimeError, NotImplementedError) as error:
+        pytest.skip(f'mmcv was built without its operators for CUDA ({error})')
+
+
+def config(name: str, data: Path, work_dir: Path, iterations: int, **more: Any) -> Config:
+    """A model of toy size that sees two images of 64 px an iteration, in mixed precision."""
+    options = toy_overrides(data, **{
+        'train_cfg.max_iters': iterations, 'train_cfg.val_interval': 100, 'model.backbone.drop_path_rate': 0.2,
+        'train_dataloader.dataset.pipeline.2.scale': (64, 64), 'val_dataloader.dataset.pipeline.1.scale': (64, 64),
+        'optim_wrapper.type': 'AmpOptimWrapper', **more})
+    if name != 'upernet':
+        options['val_evaluator.ann_file'] = options['test_evaluator.ann_file'] = f'{data}/instances_validation.json'
+    cfg = load_config(UPERNET if name == 'upernet' else MASK_RCNN, options, str(work_dir))
+    if name == 'retinanet':
+        detector = Config.fromfile(RETINANET).model
+        detector.backbone.arch = 'nano'
+        detector.neck.update(in_channels=[32, 64, 128, 192])
+        detector.bbox_head.num_classes = 5
+        cfg.model = detector
+    return cfg
+
+
+@pytest.fixture
+def amp(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU, lets mmengine's AmpOptimWrapper train, too: with its loss scale, but in float32.
+
+    mmcv has no nms of bfloat16 there, and oneDNN's gradient of a convolution in bfloat16 is NaN now and then.
+    """
+    if device.type == 'cpu':
+        module = 'mmengine.optim.optimizer.amp_optimizer_wrapper'
+        monkeypatch.setattr(f'{module}.is_cuda_available', lambda: True)
+        monkeypatch.setattr(f'{module}.GradScaler', partial(torch.amp.GradScaler, 'cpu'))
+        monkeypatch.setattr('mmengine.runner.amp.autocast', lambda **_: nullcontext())
+        monkeypatch.setattr('cpvt_mm.engine.run.get_device', lambda: 'cuda')
+
+
+class Watch(Hook):
+    """Notes losses and the loss scale of each iteration; may spoil the images from one on."""
+
+    def __init__(self, spoil_from: float = math.inf) -> None:
+        self.losses: list[float] = []
+        self.scales: list[float] = []
+        self.spoil_from = spoil_from
+
+    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
+        self.device = next(runner.model.parameters()).device
+        if runner.iter >= self.spoil_from:
+            data_batch['inputs'] = [torch.full_like(image, math.nan, dtype=torch.float) for image in
+                                    data_batch['inputs']]
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        self.losses.append(outputs['loss'].item())
+        self.scales.append(runner.optim_wrapper.loss_scaler.get_scale())
+
+
+@pytest.mark.usefixtures('amp')
+@pytest.mark.parametrize('name', ['upernet', 'retinanet', 'mask-rcnn'])
+def test_steps_in_mixed_precision(name: str, device: torch.device, toy_shapes: Path, tmp_path: Path) -> None:
+    if name != 'upernet':
+        needs_ops(device)
+    watch = Watch()
+    scale = {'optim_wrapper.loss_scale': dict(init_scale=1024., growth_interval=2)}
+    train(config(name, toy_shapes, tmp_path, 4, **scale), hooks=[watch])
+    assert watch.device == device
+    assert len(watch.losses) == 4 and all(map(math.isfinite, watch.losses))
+    assert watch.scales == [1024., 2048., 2048., 4096.]  # no gradient was dropped
+    state = read_checkpoint(tmp_path / 'iter_4.pth')['state_dict']
+    assert all(value.isfinite().all() for value in state.values())
+
+
+@pytest.mark.usefixtures('amp')
+def test_losses_that_are_not_finite_end_training(device: torch.device, toy_shapes: Path, tmp_path: Path) -> None:
+    watch = Watch(spoil_from=2)
+    with pytest.raises(UserError, match=r'in iteration 5 .* is nan .*the last of 3 such iterations in a row'):
+        train(config('upernet', toy_shapes, tmp_path, 8), hooks=[watch])
+    assert len(watch.losses) == 5
+    assert not list(tmp_path.glob('*.pth'))
+
+
+@pytest.mark.usefixtures('amp')
+def test_a_resumed_run_ends_as_one_that_was_not_interrupted(device: torch.device, toy_shapes: Path, tmp_path: Path,
+                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the bit, of RetinaNet: all its kernels have a deterministic form.
+
+    UperNet has none for its losses and adaptive pooling, nor Mask R-CNN for mmcv's RoIAlign. `LearnablePE` has none for
+    its resampling.
+    """
+    needs_ops(device)
+    monkeypatch.setenv('CUBLAS_WORKSPACE_CONFIG', ':4096:8')  # cuBLAS wants it
+    randomness = {'randomness.deterministic': True, 'default_hooks.checkpoint.interval': 2}
+    try:
+        train(config('retinanet', toy_shapes, tmp_path / 'whole', 4, **randomness))
+        train(config('retinanet', toy_shapes, tmp_path / 'parts', 2, **randomness))
+        train(config('retinanet', toy_shapes, tmp_path / 'parts', 4, **randomness), resume='auto')
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.backends.cudnn.deterministic = False
+    whole, parts = (read_checkpoint(tmp_path / name / 'iter_4.pth') for name in ('whole', 'parts'))
+    assert whole['state_dict'].keys() == parts['state_dict'].keys()
+    assert [name for name, value in whole['state_dict'].items() if not torch.equal(value, parts['state_dict'][name])
+            ] == []
+    first = read_checkpoint(tmp_path / 'whole/iter_2.pth')['state_dict']
+    assert any(not torch.equal(value, first[name]) for name, value in whole['state_dict'].items())
