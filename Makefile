@@ -1,25 +1,40 @@
 # `make demo`, `make test`, `make lint` and `make docs` set up what they need; STACK=onedl in front uses the other stack.
 STACK ?= openmmlab
-ENV := $(if $(filter onedl,$(STACK)),.venv-onedl,.venv)
+GPU_GOALS := $(filter %-gpu,$(MAKECMDGOALS))
+ENV := $(if $(filter onedl,$(STACK)),.venv-onedl,.venv)$(if $(GPU_GOALS),-gpu)
 # Caches of matplotlib and yapf go here: nothing is written outside the checkout but pip's cache.
 RUN := MPLCONFIGDIR=$(CURDIR)/$(ENV)/cache XDG_CACHE_HOME=$(CURDIR)/$(ENV)/cache $(ENV)/bin/python
 
 # A process a core, each with one thread unless OMP_NUM_THREADS says otherwise.
 PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(RUN) -m pytest --basetemp=$(ENV)/tmp -n auto --dist loadfile
 
-# The demo and the tests run on the CPU, and .venv gets mmcv without CUDA; for a GPU call setup_env.sh yourself.
+# The demo and the tests run on the CPU, and .venv gets mmcv without CUDA. Goals that end in -gpu see the GPUs, and have
+# an environment of their own.
+ifeq ($(GPU_GOALS),)
 export CUDA_VISIBLE_DEVICES :=
+endif
 
-.PHONY: demo test test-all lint docs env
+.PHONY: demo test test-all test-gpu bench-gpu lint docs env
 
 demo: env
 	$(RUN) tools/misc/demo.py --work-dir work_dirs/demo-$(STACK)
 
 test: env  # what a contributor runs: without the slow ones
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not gpu"
 
 test-all: env
-	$(PYTEST)
+	$(PYTEST) -m "not gpu"
+
+test-gpu: env  # one process: the tests share the GPU
+	$(RUN) -m pytest --basetemp=$(ENV)/tmp -rs tests/gpu
+
+BENCH = $(RUN) tools/analysis_tools/benchmark.py --device cuda --warmup 3 --rounds 20 --batch-sizes 1 8 16
+
+bench-gpu: env
+	$(BENCH) cpvt_mm cpvt_mm:with_cp=selective timm mmseg --sizes 224 512 800x1216 --dtypes tf32 bf16 \
+	  --out-dir work_dirs/benchmark-gpu
+	$(BENCH) cpvt_mm --compile static --sizes 224 800x1216 --dtypes fp32 tf32 bf16 \
+	  --out-dir work_dirs/benchmark-gpu-compiled
 
 lint: env
 	$(RUN) -m ruff check

@@ -10,7 +10,7 @@ from cpvt_mm.complexity import count_flops
 from cpvt_mm.models.backbones.pyramid_cpvt import ARCHS
 
 from .candidates import PEERS, Candidate, CannotMeasure, build_backbone, parse_candidate
-from .settings import Setting
+from .settings import Setting, allow_tf32
 from .steps import Step
 from .weights import give_weights, max_abs_diff, reference
 
@@ -68,7 +68,7 @@ class Backbones:
         if not step.is_comparable:
             return None
         images, training = self._images(setting), step.model.training
-        with torch.no_grad():
+        with torch.no_grad(), allow_tf32(False):
             outputs, expected = step.model.eval()(images), reference(ARCHS[self.arch]).to(self.device)(images)
         step.model.train(training)
         return max_abs_diff(outputs, expected)

@@ -83,8 +83,9 @@ def _measure(subject: Subject, candidate: Candidate, setting: Setting, limit: in
         if subject.device == 'cpu':
             _limit(most_bytes() if limit is None else limit)
         step = subject.step(candidate, setting)
-        first_call = seconds(step.run)
-        return Usage((_peak_on_gpu if subject.device == 'cuda' else _peak)(step), first_call)
+        with setting.precision():
+            first_call = seconds(step.run)
+            return Usage((_peak_on_gpu if subject.device == 'cuda' else _peak)(step), first_call)
     except CannotMeasure:
         raise
     except Exception as error:  # whatever a model raises

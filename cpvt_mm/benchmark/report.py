@@ -14,7 +14,7 @@ from .memory import OUT_OF_MEMORY
 
 Key = TypeVar('Key', bound=Hashable)
 METRICS = {'min_s': 'seconds', 'memory_mb': 'peak memory (MB)'}
-HEADER = ('image', 'candidate', 'min s', 'median s', 'steps/s', 'time', 'MB', 'memory', 'GFLOP', 'of GEMM peak',
+HEADER = ('image', 'candidate', 'min s', 'median s', 'images/s', 'time', 'MB', 'memory', 'GFLOP', 'of GEMM peak',
           'max abs diff', 'compile s')
 
 
@@ -68,7 +68,7 @@ def _group(rows: Sequence[Row]) -> list[list[str]]:
         row['candidate'],
         row['failure'] or _number(row['min_s'], '.4g'),
         _number(row['median_s'], '.4g'),
-        _number(row['median_s'] and 1 / row['median_s'], '.3g'),
+        _number(row['median_s'] and row['batch_size'] / row['median_s'], '.3g'),
         _ratio(row['min_s'], first['min_s']),
         _number(row['memory_mb'], '.0f'),
         _ratio(row['memory_mb'], first['memory_mb']),

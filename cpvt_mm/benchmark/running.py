@@ -39,11 +39,12 @@ def measure_group(subject: Subject, candidates: Sequence[Candidate], setting: Se
         A row for each candidate, by its name, with all of COLUMNS; `failure` is None, or tells why there are no values.
     """
     torch.set_num_threads(setting.threads)
+    torch.cuda.empty_cache()  # of earlier groups: other processes need the memory
     measured: dict[str, tuple[Candidate, Step, Usage]] = {}
     failures: dict[str, str] = {}
     parts = len(candidates) + rounds
     limit = most_bytes() if subject.device == 'cpu' else None  # the same for all, though the first stay for their turns
-    with _cold_compiler(any(candidate.shapes for candidate in candidates)):
+    with _cold_compiler(any(candidate.shapes for candidate in candidates)), setting.precision():
         for index, candidate in enumerate(candidates):
             report(f'memory of {candidate}', index, parts)
             try:

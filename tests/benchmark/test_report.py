@@ -43,7 +43,7 @@ def test_the_table_tells_all() -> None:
     assert lines[2].startswith('GEMM peak: 100.0 GFLOP/s')
     cells = [[cell.strip() for cell in line.strip('|').split('|')] for line in lines if line.startswith('| ')]
     first = next(line for line in cells if line[:2] == ['224 x 224', 'theirs'])
-    assert first == ['224 x 224', 'theirs', '11.24', '22.48', '0.0445', '224.00x', '100', '1.00x', '10.0', '50%',
+    assert first == ['224 x 224', 'theirs', '11.24', '22.48', '0.089', '224.00x', '100', '1.00x', '10.0', '50%',
                      '1.5e-06', '']
     large = next(line for line in cells if line[:2] == ['896 x 896', 'theirs'])
     assert large[2:] == ['out of memory', *[''] * 9]

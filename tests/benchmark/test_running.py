@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from cpvt_mm.benchmark import running
 from cpvt_mm.benchmark.candidates import Candidate, CannotMeasure
@@ -60,6 +61,25 @@ def test_what_does_not_fit_is_not_run() -> None:
     rows = measure_group(Seen(), [Candidate('huge'), Candidate('small')], SETTING, 2, 1, ignore)
     assert rows['huge']['failure'] == 'out of memory' and rows['small']['failure'] is None
     assert ran == 3 * ['small']
+
+
+@pytest.mark.parametrize('dtype', ['fp32', 'tf32'])
+def test_tf32_is_allowed_where_it_is_asked_for_and_nowhere_else(dtype: str) -> None:
+    found: list[tuple[bool, str]] = []
+
+    def precision() -> None:
+        found.append((torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()))
+
+    class Seen(Told):
+        def step(self, candidate: Candidate, setting: object) -> object:
+            return replace(super().step(candidate, setting), run=precision)
+
+    precision()
+    measure_group(Seen(), [Candidate('a')], replace(SETTING, dtype=dtype), 1, 1, ignore)
+    precision()
+    before, *during, after = found
+    assert before == after
+    assert during == 2 * [(True, 'high') if dtype == 'tf32' else (False, 'highest')]
 
 
 def test_several_groups_go_on_with_the_threads_of_each(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from cpvt_mm.benchmark.settings import allow_tf32
+
 
 @pytest.fixture(scope='session')
 def device() -> torch.device:
@@ -28,8 +30,5 @@ def gpu(device: torch.device) -> torch.device:
 @pytest.fixture(autouse=True)
 def without_tf32() -> Iterator[None]:
     """Products of float32 keep all digits."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision('highest')
-    with torch.backends.cudnn.flags(allow_tf32=False):
+    with allow_tf32(False):
         yield
-    torch.set_float32_matmul_precision(before)

@@ -44,7 +44,7 @@ def parse_args() -> argparse.Namespace:
                         help='pixels of the images: a side, or HEIGHTxWIDTH')
     parser.add_argument('--batch-sizes', type=int, nargs='+', default=[2], help='images in a batch')
     parser.add_argument('--dtypes', nargs='+', choices=DTYPES, default=['fp32'],
-                        help='all but fp32 by autocast, with weights in fp32')
+                        help='bf16 and fp16 by autocast, with weights in fp32; tf32 on a GPU only')
     parser.add_argument('--threads', type=int, nargs='+', default=[torch.get_num_threads()], help='on the CPU')
     parser.add_argument('--device', choices=['cpu', 'cuda'], default='cpu', help='where to run')
     parser.add_argument('--channels-last', action='store_true', help='images and weights are channels-last in memory')
@@ -83,6 +83,8 @@ def check(args: argparse.Namespace) -> None:
         raise UserError(f'--drop-path-rate is {args.drop_path_rate}, but must be at least 0 and below 1.')
     if args.device == 'cuda' and not torch.cuda.is_available():
         raise UserError('--device is cuda, but torch finds no GPU here: take cpu, or install torch for CUDA.')
+    if args.device == 'cpu' and 'tf32' in args.dtypes:
+        raise UserError('--dtypes has tf32, which only a GPU has: take fp32, or --device cuda.')
 
 
 def choose_subject(args: argparse.Namespace) -> Subject:
