@@ -2,6 +2,10 @@
 import re
 import sys
 from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+from sphinx.util.inspect import signature, stringify_signature
 
 ROOT = Path(__file__).parents[1]
 # The extension and this checkout's package.
@@ -51,3 +55,15 @@ html_theme_options = dict(
 html_context = dict(default_mode='auto')
 # A page without subpages needs no bar of sections.
 html_sidebars = {'get_started': [], 'changelog': [], 'contributing': []}
+
+
+def show_arguments(app: Sphinx, what: str, name: str, obj: Any, options: Any, arguments: str | None,
+                   returned: str | None) -> tuple[str | None, str | None]:
+    """Takes the arguments of a class from `__init__`; autodoc prefers `__new__`, which huggingface_hub's mixin has."""
+    if what == 'class' and arguments == '(*args, **kwargs)':
+        arguments = stringify_signature(signature(obj.__init__, bound_method=True), show_annotation=False)
+    return arguments, returned
+
+
+def setup(app: Sphinx) -> None:
+    app.connect('autodoc-process-signature', show_arguments)

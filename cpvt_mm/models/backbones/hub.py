@@ -2,7 +2,7 @@
 import inspect
 import json
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from torch import nn
 
@@ -34,14 +34,6 @@ class HubMixin(nn.Module, PyTorchModelHubMixin, library_name='cpvt_mm', paper_ur
 
     The mixin of huggingface_hub drops arguments that are no JSON, and loads what fits. This one refuses both.
     """
-
-    __signature__: ClassVar[inspect.Signature]
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        # For help() and editors, which would show the arguments of __new__.
-        _, *others = inspect.signature(cls.__init__).parameters.values()
-        cls.__signature__ = inspect.Signature(others)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> 'HubMixin':
         self = super().__new__(cls)

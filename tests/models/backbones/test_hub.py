@@ -1,7 +1,6 @@
 import base64
 import copy
 import hashlib
-import inspect
 import json
 import pickle
 import threading
@@ -45,15 +44,6 @@ def test_a_folder_gives_the_same_backbone(name: str, tmp_path: Path) -> None:
     assert str(model) == str(again)  # with its rates
     image = torch.rand(1, 3, 50, 70)
     assert all(torch.equal(*pair) for pair in zip(model(image), again(image), strict=True))
-
-
-@pytest.mark.parametrize('cls', [PyramidCPVT, CPVT])
-def test_a_backbone_shows_its_arguments(cls: type[nn.Module]) -> None:
-    shown = inspect.signature(cls)
-    names = list(shown.parameters)
-    assert (names[0], names[-1]) == ('arch', 'init_cfg')
-    with pytest.raises(TypeError, match="'depth'"):
-        shown.bind(depth=1)
 
 
 def test_arguments_can_be_replaced(tmp_path: Path) -> None:
