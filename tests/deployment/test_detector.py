@@ -25,6 +25,7 @@ OPTIONS = {
     'beyond the image': (RETINA, {'bbox_head.bbox_coder': dict(type='DeltaXYWHBBoxCoder', clip_border=False)}),
     'Faster R-CNN': (FASTER, {}),
     'few proposals': (FASTER, {'test_cfg.rpn.max_per_img': 4}),
+    'fewer proposals than may be': (FASTER, {'test_cfg.rpn.nms.iou_threshold': 0.1}),
     'one box for all classes': (FASTER, {'roi_head.bbox_head.reg_class_agnostic': True}),
     'not aligned': (FASTER, {'roi_head.bbox_roi_extractor.roi_layer': dict(
         type='RoIAlign', output_size=7, sampling_ratio=2, aligned=False)}),
