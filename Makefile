@@ -28,13 +28,13 @@ test-all: env
 test-gpu: env  # one process: the tests share the GPU
 	$(RUN) -m pytest --basetemp=$(ENV)/tmp -rs tests/gpu
 
-BENCH = $(RUN) tools/analysis_tools/benchmark.py --device cuda --warmup 3 --rounds 20 --batch-sizes 1 8 16
+ON_GPU := --device cuda --batch-sizes 1 8 16 --warmup 3 --rounds 20
 
 bench-gpu: env
-	$(BENCH) cpvt_mm cpvt_mm:with_cp=selective timm mmseg --sizes 224 512 800x1216 --dtypes tf32 bf16 \
-	  --out-dir work_dirs/benchmark-gpu
-	$(BENCH) cpvt_mm --compile static --sizes 224 800x1216 --dtypes fp32 tf32 bf16 \
-	  --out-dir work_dirs/benchmark-gpu-compiled
+	$(RUN) tools/analysis_tools/benchmark.py cpvt_mm cpvt_mm:with_cp=selective timm mmseg $(ON_GPU) \
+	  --sizes 224 512 800x1216 --dtypes tf32 bf16 --out-dir work_dirs/benchmark-gpu
+	$(RUN) tools/analysis_tools/benchmark.py cpvt_mm --compile static $(ON_GPU) \
+	  --sizes 224 800x1216 --dtypes fp32 tf32 bf16 --out-dir work_dirs/benchmark-gpu-compiled
 
 lint: env
 	$(RUN) -m ruff check
