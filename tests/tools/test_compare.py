@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from mmengine.config import Config
 
-from tests.conftest import ROOT, UPERNET, toy_overrides
+from tests.conftest import UPERNET, toy_overrides
 
 TOOL = 'analysis_tools/compare.py'
 STUDY = f"""
@@ -97,9 +97,3 @@ def test_what_a_user_gets_wrong_is_one_sentence(compare: Callable[..., str], stu
 def test_an_error_of_a_run_ends_all_with_its_sentence(compare: Callable[..., str], study: Path, tmp_path: Path) -> None:
     error = compare(study, '--only', 'none', **{'train_dataloader.dataset.data_root': tmp_path / 'nowhere'})
     assert error.startswith(f'error: {tmp_path}/nowhere') and 'does not exist' in error
-
-
-def test_the_tool_names_the_folder_of_the_studies(run_tool: Callable[..., str], capsys: pytest.CaptureFixture) -> None:
-    with pytest.raises(SystemExit):
-        run_tool(TOOL, '--help')
-    assert 'configs/_base_/studies' in capsys.readouterr().out and (ROOT / 'configs/_base_/studies').is_dir()
