@@ -1,9 +1,11 @@
 """Attention runs in torch's fused kernels, which hold no matrix of queries x keys."""
+import re
+
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tests.conftest import BACKBONES
+from tests.conftest import BACKBONES, Operators
 from tests.encodings import ENCODINGS
 
 pytestmark = pytest.mark.gpu
@@ -20,8 +22,11 @@ def test_no_other_kernel_is_needed(kind: str, name: str, dtype: torch.dtype, dev
     model = BACKBONES[kind](position_encoding=ENCODINGS[name]).to(device).train()
     images = torch.randn(2, 3, 70, 102, device=device)
     # torch raises where none of these kernels takes the tensors.
-    with sdpa_kernel(FUSED), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+    with (sdpa_kernel(FUSED), Operators() as operators,
+          torch.autocast(device.type, dtype, enabled=dtype != torch.float32)):
         outputs = model(images)
+    assert any(re.match('aten::_scaled_dot_product_(flash|efficient)_attention', name) for name in operators.names)
+    assert not any('softmax' in name for name in operators.names)
     sum(output.float().sum() for output in outputs).backward()
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 

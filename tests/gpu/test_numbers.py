@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cpvt_mm import CPVT
+from tests.checkpoints.test_pyramid import shaken
 from tests.conftest import BACKBONES, GOLDEN, WITH_CP, golden_cases, pretrained
 from tests.encodings import ENCODINGS
 from tests.models.backbones.test_exact_padding import SIZES, assert_maps_are_those_of_alone
@@ -19,14 +20,14 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 # Allowed differences from float64, as shares of a norm and in units of the precision's eps, the step from 1 to the next
 # number. An image passes up to nine blocks, whose layers round a few times each. Most of these errors cancel: a CPU has
-# 4 and 14. The gradient goes the same way back.
+# 5 and 16. The gradient goes the same way back.
 OUTPUT_ERRORS, GRADIENT_ERRORS = 8, 40
 
 
 def relative_error(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
     """The largest norm of a difference, as a share of the norm."""
-    return max(float((x.double().cpu() - y.double().cpu()).norm() / y.double().cpu().norm())
-               for x, y in zip(found, expected, strict=True))
+    pairs = [(x.detach().double().cpu(), y.detach().double().cpu()) for x, y in zip(found, expected, strict=True)]
+    return max(((x - y).norm() / y.norm()).item() for x, y in pairs)
 
 
 def outputs_and_gradient(model: nn.Module, images: Tensor, dtype: torch.dtype = torch.float32
@@ -35,7 +36,7 @@ def outputs_and_gradient(model: nn.Module, images: Tensor, dtype: torch.dtype = 
     model.zero_grad()
     with nullcontext() if dtype == torch.float32 else torch.autocast(images.device.type, dtype):
         outputs = model(images)
-    sum(output.square().mean() for output in outputs).backward()
+    sum(output.sin().mean() for output in outputs).backward()
     return outputs, torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
@@ -60,7 +61,7 @@ def test_the_plain_backbone_gives_the_reference_outputs(device: torch.device) ->
 @pytest.mark.parametrize('name', ENCODINGS)
 @pytest.mark.parametrize('kind', BACKBONES)
 def test_every_encoding_in_every_precision(kind: str, name: str, device: torch.device) -> None:
-    model = BACKBONES[kind](position_encoding=ENCODINGS[name]).eval()
+    model = shaken(BACKBONES[kind](position_encoding=ENCODINGS[name]))
     images = torch.randn(2, 3, 70, 102)
     outputs, gradient = outputs_and_gradient(model.double(), images.double())
     model.float().to(device)
@@ -75,12 +76,12 @@ def test_every_encoding_in_every_precision(kind: str, name: str, device: torch.d
 @pytest.mark.parametrize('dtype', DTYPES)
 @pytest.mark.parametrize('kind', ['conv', 'plain'])
 def test_what_is_computed_again_draws_the_same(kind: str, dtype: torch.dtype, device: torch.device) -> None:
-    found = []
+    images, found = torch.randn(2, 3, 64, 96, device=device), []
     for with_cp in WITH_CP:
         torch.manual_seed(0)
-        model = BACKBONES[kind](with_cp=with_cp, drop_rate=0.2, drop_path_rate=0.2).to(device).train()
+        model = shaken(BACKBONES[kind](with_cp=with_cp, drop_rate=0.2, drop_path_rate=0.2)).to(device).train()
         torch.manual_seed(0)
-        found.append(outputs_and_gradient(model, torch.ones(2, 3, 64, 96, device=device), dtype)[1])
+        found.append(outputs_and_gradient(model, images, dtype)[1])
     # The order of sums on a GPU is not fixed.
     assert max(relative_error([gradient], found[:1]) for gradient in found) < 8 * torch.finfo(dtype).eps
     assert found[0].any()
