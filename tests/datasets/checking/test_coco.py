@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from cpvt_mm.datasets.checking.coco import check_coco, read_coco
 from cpvt_mm.datasets.checking.findings import Kind
-from cpvt_mm.datasets.toy_shapes import CLASSES, coco_annotation
+from cpvt_mm.datasets.coco import to_annotation
+from cpvt_mm.datasets.toy_shapes import CLASSES
 from cpvt_mm.errors import UserError
 
 # One image of 20 x 30 pixels with a box, a polygon and a mask.
@@ -22,7 +23,7 @@ GOOD = dict(
         dict(id=1, image_id=1, category_id=5, bbox=[0, 0, 30, 20], area=600),
         dict(id=2, image_id=1, category_id=7, bbox=[1, 2, 3, 4], area=9,
              segmentation=[[1, 2, 4, 2, 4, 6], [0, 0, 30, 0, 30, 20]]),
-        coco_annotation(np.eye(20, 30, dtype=bool), id=3, image_id=1, category_id=5),
+        to_annotation(np.eye(20, 30, dtype=bool), id=3, image_id=1, category_id=5),
         dict(id=4, image_id=1, category_id=5, bbox=[0, 0, 5, 5], area=25, iscrowd=1,
              segmentation=dict(size=[20, 30], counts=[595, 5])),
     ])
