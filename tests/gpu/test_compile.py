@@ -1,7 +1,6 @@
 """Compiled backbones compute the same: for images of any size, and as CUDA graphs of one."""
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounterWithBackend
 from torch._dynamo.utils import counters
 
 from cpvt_mm import CPVT, PyramidCPVT
@@ -18,10 +17,11 @@ SHARE = 40 * torch.finfo(torch.float32).eps
 @pytest.mark.parametrize('kind', ['pyramid', 'plain'])
 def test_ten_sizes_recompile_at_most_twice(kind: str, training: bool, device: torch.device) -> None:
     torch.compiler.reset()
+    counters.clear()
     model = {'pyramid': PyramidCPVT('nano'), 'plain': CPVT(dict(embed_dims=48, depth=4, num_heads=3))}[kind]
     model = model.to(device).train(training)
-    counter = CompileCounterWithBackend('inductor' if device.type == 'cuda' else 'aot_eager')  # which takes seconds
-    compiled = torch.compile(model, backend=counter, dynamic=True, fullgraph=True)
+    backend = 'inductor' if device.type == 'cuda' else 'aot_eager'  # which takes seconds on a CPU
+    compiled = torch.compile(model, backend=backend, dynamic=True, fullgraph=True)
     for size in SIZES:
         images = torch.randn(2, 3, *size, device=device)
         if training:
@@ -32,7 +32,7 @@ def test_ten_sizes_recompile_at_most_twice(kind: str, training: bool, device: to
             with torch.no_grad():
                 found, expected = compiled(images), model(images)
         assert relative_error(found, expected) < SHARE
-    assert 1 <= counter.frame_count <= 3
+    assert 1 <= counters['frames']['ok'] <= 3  # the backend may be called twice for one
 
 
 @pytest.mark.parametrize('training', [False, True])
