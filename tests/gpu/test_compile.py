@@ -32,7 +32,7 @@ def test_ten_sizes_recompile_at_most_twice(kind: str, training: bool, device: to
             with torch.no_grad():
                 found, expected = compiled(images), model(images)
         assert relative_error(found, expected) < SHARE
-    assert 1 <= counters['frames']['ok'] <= 3  # the backend may be called twice for one
+    assert 1 <= counters['stats']['unique_graphs'] <= 3  # torch may call the backend twice for one graph
 
 
 @pytest.mark.parametrize('training', [False, True])

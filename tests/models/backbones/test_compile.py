@@ -1,6 +1,6 @@
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounterWithBackend
+from torch._dynamo.utils import counters
 
 from cpvt_mm import PyramidCPVT
 
@@ -13,9 +13,9 @@ SIZES = [(224, 224), (256, 320), (200, 333), (96, 128), (320, 224), (167, 333), 
 @pytest.mark.parametrize('mode', ['forward', 'train'])
 def test_ten_sizes_recompile_at_most_twice(mode: str) -> None:
     torch.compiler.reset()
+    counters.clear()
     model = PyramidCPVT('nano').train(mode == 'train')
-    counter = CompileCounterWithBackend('aot_eager')
-    compiled = torch.compile(model, backend=counter, dynamic=True, fullgraph=True)
+    compiled = torch.compile(model, backend='aot_eager', dynamic=True, fullgraph=True)
     for size in SIZES:
         image = torch.randn(1, 3, *size)
         results = []
@@ -27,4 +27,4 @@ def test_ten_sizes_recompile_at_most_twice(mode: str) -> None:
                 sum(output.square().mean() for output in outputs).backward()
             results.append([*outputs, *(p.grad for p in model.parameters() if p.grad is not None)])
         torch.testing.assert_close(*results, rtol=1e-7, atol=1e-9)
-    assert 1 <= counter.frame_count <= 3
+    assert 1 <= counters['stats']['unique_graphs'] <= 3  # torch may call the backend twice for one graph
