@@ -1,12 +1,12 @@
 """Tasks one after another, or several at a time in processes, with progress bars."""
 import multiprocessing
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
+from multiprocessing.managers import SyncManager
 from multiprocessing.synchronize import Event
 from typing import TypeVar
 
@@ -58,7 +58,9 @@ def run_in_processes(title: str, tasks: Mapping[str, Task[T]], jobs: int, start:
     context = multiprocessing.get_context('spawn')  # torch's threads do not survive a fork
     stop = context.Event()
     pool = ProcessPoolExecutor(jobs, context, _start, (stop, start))
-    with context.Manager() as manager, _Bars(title, len(tasks)) as bars:
+    manager = SyncManager(ctx=context)
+    manager.start(end_with_parent)
+    with manager, _Bars(title, len(tasks)) as bars:
         states = manager.dict()
         names = {pool.submit(_run, task, name, states): name for name, task in tasks.items()}
         running = set(names)
@@ -82,7 +84,6 @@ def run_in_processes(title: str, tasks: Mapping[str, Task[T]], jobs: int, start:
 
 def _start(stop: Event, start: Callable[[], object]) -> None:
     end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, too, and stops all
     threading.Thread(target=_exit_on, args=(stop,), daemon=True).start()
     start()
 

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import re
 import resource
+import signal
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -69,7 +70,7 @@ def measure_alone(subject: Subject, candidate: Candidate, setting: Setting, limi
 
 
 def _start() -> None:
-    end_with_parent()
+    end_with_parent(signal.SIG_DFL)
     for stream in (1, 2):  # also of what is not Python's
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     warnings.simplefilter('ignore')

@@ -1,5 +1,4 @@
 """Workers of data loaders that end with the process that started them."""
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,7 +16,5 @@ class WorkerInit:
 
     def __call__(self, worker: int) -> None:
         end_with_parent()
-        # Ctrl-C reaches all processes of a terminal: the main one ends, and with it its workers.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
         if self.inner:
             self.inner(worker)
