@@ -1,6 +1,11 @@
-# From random weights, in about 15 minutes of one core: the toy's, but with one evaluation, and norms are found by their
-# class, because other backbones have other names for them.
+# From random weights, in about 10 minutes of one core: the toy's, but half as long and with one evaluation. Norms are found
+# by their class, because other backbones have other names for them.
 _base_ = './toy.py'
-train_cfg = dict(val_interval=800)
+max_iters = 400
+train_cfg = dict(max_iters=max_iters, val_interval=max_iters)
 optim_wrapper = dict(
     paramwise_cfg=dict(norm_decay_mult=0., custom_keys=dict(_delete_=True, position_encoding=dict(decay_mult=0.))))
+param_scheduler = [
+    dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
+    dict(type='CosineAnnealingLR', by_epoch=False, begin=50, end=max_iters, T_max=max_iters - 50, eta_min=1e-5),
+]
