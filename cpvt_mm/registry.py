@@ -13,6 +13,7 @@ from mmengine.registry import Registry
 LAZY_MODULES = {
     'DetDataPreprocessor': 'cpvt_mm.models.data_preprocessors.detection',
     'SegDataPreProcessor': 'cpvt_mm.models.data_preprocessors.segmentation',
+    'TrackDataPreprocessor': 'cpvt_mm.models.data_preprocessors.tracking',
     'DistilledClassifier': 'cpvt_mm.models.classifiers',
     'DistilledHead': 'cpvt_mm.models.heads',
 }

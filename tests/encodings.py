@@ -15,6 +15,7 @@ ENCODINGS: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {
     'peg-first': dict(type='PEG', positions=(-1, 0)),
     'peg-qk': dict(type='PEG', target='qk'),
     'peg-fixed': dict(type='PEG', trainable=False),
+    'peg-3d': dict(type='PEG', ndim=3),
     'peg-separable': dict(type='PEG', conv_type='separable'),
     'peg-learnable': [dict(type='PEG'), dict(type='LearnablePE')],
 }

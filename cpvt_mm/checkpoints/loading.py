@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from cpvt_mm.errors import UserError
 
 from .detecting import detect_format
+from .inflation import inflate_kernels
 from .plain import TABLE
 from .reading import read_weights
 from .released import find_released
@@ -21,7 +22,8 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     """Reads a checkpoint into a backbone, and logs the format, the share filled, and each name left over or missing.
 
     Position tables of `LearnablePE` are resampled where the backbone's have another grid, and the first convolution is
-    adapted where the file's is for RGB and the backbone has other `in_channels`. A warning names the tensors
+    adapted where the file's is for RGB and the backbone has other `in_channels`. Kernels of images become the middle
+    slice of those of a `PEG` with `ndim=3`. A warning names the tensors
     of another backbone of the same class for which this one has no place, such as blocks of a deeper arch; another
     warning tells that models of the format have another `norm_eps`.
 
@@ -55,6 +57,7 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     fitted, table_notes = _fit_tables(backbone, renamed)
     wanted = backbone.state_dict()
     fitted, stem_notes = fit_stem(fitted, wanted)
+    fitted, kernel_notes = inflate_kernels(fitted, wanted)
     fitting = {name: tensor for name, tensor in fitted.items() if name in wanted}
     missing = [name for name in wanted if name not in fitting]
     _check(fitting, wanted, [name for name in missing if not any(pattern.search(name) for pattern in allowed)],
@@ -64,7 +67,7 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     used = {*fitting, *(name for name in renamed if name not in fitted)}  # the latter: a table under another name
     left_over = [name for name in weights if not name.startswith(prefix)
                  or used.isdisjoint(fmt.our_names(name.removeprefix(prefix)))]
-    notes = [*notes, *table_notes, *stem_notes, f'left over: {", ".join(left_over) or "nothing"}']
+    notes = [*notes, *table_notes, *stem_notes, *kernel_notes, f'left over: {", ".join(left_over) or "nothing"}']
     print_log(f'checkpoint {checkpoint}: format {fmt}, {_share(backbone, fitting)}; {"; ".join(notes)}', 'current')
     parts = {name.split('.')[0] for name in wanted}
     surplus = [name for name in fitted if name not in wanted and name.split('.')[0] in parts
@@ -104,6 +107,7 @@ def check_fills_backbones(model: nn.Module, checkpoint: str | Path) -> None:
             raise UserError(f'load_from is {checkpoint}, which has no weights below {prefix!r}: it is no checkpoint of '
                             f'such a model; weights of a backbone alone are for model.{prefix}.init_cfg='
                             "dict(type='Pretrained', checkpoint=...).")
+        fitting, _ = inflate_kernels(fitting, wanted)
         _check(fitting, wanted, missing, f'load_from ({checkpoint})', type(backbone).__name__)
 
 

@@ -77,6 +77,16 @@ def to_nhwc(x: Tensor) -> Tensor:
     return x.permute(0, 2, 3, 1)
 
 
+def on_clips(function: Callable[[Tensor], Tensor], num_frames: int, x: Tensor) -> Tensor:
+    """Applies `function`, `(N, T, H, W, C)` -> `(N, T, H, W, C)`, to images `(N * T, H, W, C)`, T being `num_frames`.
+
+    The frames of a clip follow each other. Returns `x` itself where the function had nothing to do, as `on_grid` does.
+    """
+    clips = x.unflatten(0, (-1, num_frames))
+    encoded = function(clips)
+    return x if encoded is clips else encoded.flatten(0, 1)
+
+
 def pad_or_crop(x: Tensor, height: int, width: int) -> Tensor:
     """`(B, C, H, W)` -> `(B, C, height, width)`, with zeros below and on the right, or cropped there, or `x` itself."""
     if is_known_to_be(x.shape[2:], (height, width)):

@@ -1,4 +1,4 @@
-"""The sizes of the images in a padded batch, and which of them are padded alike."""
+"""The sizes of the images in a padded batch, and which clips of them are alike."""
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -37,9 +37,20 @@ def check_valid_sizes(sizes: Sequence[Size], batch: Tensor) -> list[Size]:
     return [(int(height), int(width)) for height, width in sizes]
 
 
-def by_padded_size(sizes: Sequence[Size], multiple: int) -> dict[Size, list[int]]:
-    """Which images are equally large once their sides are completed to multiples: their places in the batch."""
-    members: dict[Size, list[int]] = {}
-    for i, (height, width) in enumerate(sizes):
-        members.setdefault((round_up(height, multiple), round_up(width, multiple)), []).append(i)
-    return members
+def alike(sizes: Sequence[Size], num_frames: int, multiple: int) -> dict[tuple[Size, int], list[range]]:
+    """Which clips are equally long, and equally large once their sides are completed to multiples.
+
+    Args:
+        sizes: Height and width of each image. A clip is as high and wide as the highest and widest of its frames.
+        num_frames: Frames of a clip; the last clip may be shorter. 1: each image is for itself.
+        multiple: Pixels.
+
+    Returns:
+        By size and number of frames: the clips, each as the places of its frames in the batch.
+    """
+    clips: dict[tuple[Size, int], list[range]] = {}
+    for start in range(0, len(sizes), num_frames):
+        frames = range(start, min(start + num_frames, len(sizes)))
+        height, width = (round_up(max(sides), multiple) for sides in zip(*(sizes[i] for i in frames), strict=True))
+        clips.setdefault(((height, width), len(frames)), []).append(frames)
+    return clips

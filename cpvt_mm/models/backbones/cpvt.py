@@ -158,7 +158,7 @@ class CPVT(Backbone):
         self.apply(init_parameters)
         self._freeze()
 
-    def encode(self, x: Tensor) -> tuple[Output, ...]:
+    def encode(self, x: Tensor, num_frames: int = 1) -> tuple[Output, ...]:
         """`(B, in_channels, H, W)` -> one output for each of out_indices, that of the last block after the last norm.
 
         With h = ceil(H / patch_size) and w = ceil(W / patch_size), and E = 0, 1 or 2 class and distillation tokens:
@@ -169,14 +169,14 @@ class CPVT(Backbone):
         """
         x = self.patch_embed(to_nhwc(x))
         grid = Grid(*x.shape[1:3])
-        x = self.position_encoding.at_entry(x).flatten(1, 2)
+        x = self.position_encoding.at_entry(x, num_frames).flatten(1, 2)
         # len(x) would fix the number of images in torch.export.
         extra = [t.expand(x.shape[0], -1, -1) for t in (self.cls_token, self.dist_token) if t is not None]
         x = self.drop(torch.cat([*extra, x], dim=1))
         outs = []
         for index, block in enumerate(self.blocks):
-            x = recomputed(block, self.with_cp is True, x, self.position_encoding, index, grid)
-            x = self.position_encoding.after_block(x, index, grid)  # after block 0 the PEG: x + conv(x)
+            x = recomputed(block, self.with_cp is True, x, self.position_encoding, index, grid, num_frames)
+            x = self.position_encoding.after_block(x, index, grid, num_frames)  # after block 0 the PEG: x + conv(x)
             if index in self.out_indices:
                 outs.append(self._output(self.norm(x) if block is self.blocks[-1] else x, grid))
         return tuple(outs)

@@ -1,7 +1,8 @@
-"""Batches of images of several sizes: the option `padding='exact'`."""
+"""Batches of images of several sizes, and of clips: the option `padding='exact'`, the argument `num_frames`."""
 import logging
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -9,9 +10,12 @@ from mmengine.logging import print_log
 from mmengine.model import BaseModule
 from torch import Tensor
 
+from ..arguments import check_positive
+from ..clips import num_frames_of
 from ..grid import grid_size, pad_or_crop, round_up
+from ..position_encodings import PositionEncodings
 from ..tracing import is_traced
-from ..valid_sizes import Size, by_padded_size, check_valid_sizes, valid_sizes_of
+from ..valid_sizes import Size, alike, check_valid_sizes, valid_sizes_of
 
 # An image that is alone is padded to multiples of this: the coarsest stride, and what mmdet's configs pad to.
 PAD_SIZE_DIVISOR = 32
@@ -39,49 +43,58 @@ class ExactPadding(BaseModule):
         if padding not in (None, 'exact'):
             raise ValueError(f"padding is {padding!r}, but must be None or 'exact'.")
         self.padding = padding
-        self._has_warned = False
+        self._warnings: set[str] = set()
 
-    def forward(self, x: Tensor, valid_sizes: Sequence[Size] | None = None) -> tuple[Output, ...]:
-        """Images -> outputs, in the shapes that `encode` tells.
+    def forward(self, x: Tensor, valid_sizes: Sequence[Size] | None = None, num_frames: int | None = None
+                ) -> tuple[Output, ...]:
+        """Images, or frames of clips -> outputs, in the shapes that `encode` tells.
 
         With `padding='exact'` the outputs of an image are those it has alone, at the top left, and zeros elsewhere;
         alone means that zeros complete it to the next multiples of 32 pixels. This holds for every position encoding.
         Images of each padded size run for themselves, so padding is not computed; a batch whose images fill it runs
         as a whole, as it does without the option.
 
+        A `PEG` with `ndim=3` lets the frames of a clip see each other. Then the outputs of a clip are those it has
+        alone; zeros complete its frames to multiples of 32 pixels that are common to them.
+
         Args:
-            x: `(B, in_channels, H, W)`, in the dtype of the weights or under autocast.
+            x: `(B, in_channels, H, W)`, in the dtype of the weights or under autocast. The frames of a clip follow each
+                other.
             valid_sizes: Height and width of each image, in pixels, without its padding, which is not read. Defaults
                 to None: what the data preprocessors of this package (`cpvt_mm.DetDataPreprocessor`,
-                `cpvt_mm.SegDataPreProcessor`) tell; if nobody does, the images fill the batch, and where there are
-                several a warning says so, once.
+                `cpvt_mm.SegDataPreProcessor`, `cpvt_mm.TrackDataPreprocessor`) tell; if nobody does, the images fill
+                the batch, and where there are several a warning says so, once.
+            num_frames: Frames of each clip; the last clip may be shorter. Without effect where no position encoding
+                spans frames. Defaults to None: what `cpvt_mm.TrackDataPreprocessor` tells; if nobody does, each image
+                is a clip, and where there are several a warning says so, once.
 
         Raises:
             ValueError: If the images do not fit the backbone, or the sizes the images.
         """
         if not is_traced():
             self._check_images(x)
-        if self.padding is None:
-            if valid_sizes is not None:
-                raise ValueError("valid_sizes are given, but padding is None: build the backbone with padding='exact'.")
-            return self.encode(x)
+        num_frames = self._num_frames(x, num_frames)
         sizes = self._sizes(x, valid_sizes)
         height, width = x.shape[2:]
         whole = (height, width)
-        if sizes is None or all(size == whole for size in sizes):
-            return self._encode_alone(x, whole)
-        groups = by_padded_size(sizes, PAD_SIZE_DIVISOR)
-        parts = []
-        for padded, members in groups.items():
+        if sizes is None:
+            # Traced code records clips that are whole: whether they are is a question about a size.
+            if num_frames == 1 or is_traced() or len(x) % num_frames == 0:
+                return self._encode_alone(x, whole, num_frames)
+            sizes = [whole] * len(x)
+        parts, order = [], []
+        multiple = PAD_SIZE_DIVISOR if self.padding else 1
+        for (padded, length), clips in alike(sizes, num_frames, multiple).items():
+            members = [i for frames in clips for i in frames]
             images = [pad_or_crop(x[i:i + 1, :, :sizes[i][0], :sizes[i][1]], *padded) for i in members]
-            parts.append(self._encode_alone(torch.cat(images), whole))
-        order = [i for members in groups.values() for i in members]
+            parts.append(self._encode_alone(torch.cat(images), whole, length))
+            order += members
         places = sorted(range(len(order)), key=order.__getitem__)
         return tuple(_join(outs, places) for outs in zip(*parts, strict=True))
 
     @abstractmethod
-    def encode(self, x: Tensor) -> tuple[Output, ...]:
-        """The outputs of images `(B, in_channels, H, W)` that fill the batch."""
+    def encode(self, x: Tensor, num_frames: int = 1) -> tuple[Output, ...]:
+        """The outputs of images `(B, in_channels, H, W)` that fill the batch, frames of clips of this length."""
 
     def pad_or_crop_output(self, out: Output, stride: int, padded: Size, size: Size) -> Output:
         """An output for images of `padded` pixels a side -> that for images of `size`: without a map's cells that are
@@ -89,25 +102,54 @@ class ExactPadding(BaseModule):
         """
         return pad_or_crop(out, *grid_size(size, stride)) if isinstance(out, Tensor) and out.dim() == 4 else out
 
-    def _encode_alone(self, x: Tensor, size: Size) -> tuple[Output, ...]:
-        """Outputs of images that zeros complete, of the shapes that those of images of `size` have."""
+    def _encode_alone(self, x: Tensor, size: Size, num_frames: int) -> tuple[Output, ...]:
+        """Outputs of images that fill the batch, of the shapes that those of images of `size` have."""
+        if self.padding is None:
+            return self.encode(x, num_frames)
         height, width = (round_up(side, PAD_SIZE_DIVISOR) for side in x.shape[2:])
         padded = (height, width)
-        outs = self.encode(pad_or_crop(x, *padded))
+        outs = self.encode(pad_or_crop(x, *padded), num_frames)
         return tuple(self.pad_or_crop_output(out, stride, padded, size)
                      for out, stride in zip(outs, self.strides, strict=True))
 
     def _sizes(self, x: Tensor, valid_sizes: Sequence[Size] | None) -> list[Size] | None:
-        """The sizes of the images without padding; None if nobody tells them."""
+        """The sizes of the images without padding; None if they fill the batch, or do not matter."""
+        if self.padding is None:
+            if valid_sizes is not None:
+                raise ValueError("valid_sizes are given, but padding is None: build the backbone with padding='exact'.")
+            return None
         sizes = valid_sizes_of(x) if valid_sizes is None else valid_sizes
         if sizes is not None:
-            return check_valid_sizes(sizes, x)
-        if not is_traced() and len(x) > 1 and not self._has_warned:
-            self._has_warned = True
-            print_log(f"padding='exact' of {type(self).__name__} has no effect on a batch that does not tell how large "
-                      'its images are: use data_preprocessor.type cpvt_mm.DetDataPreprocessor or '
-                      'cpvt_mm.SegDataPreProcessor, or pass valid_sizes.', 'current', logging.WARNING)
+            sizes = check_valid_sizes(sizes, x)
+            return None if all(size == x.shape[2:] for size in sizes) else sizes
+        if len(x) > 1:
+            self._warn(f"padding='exact' of {type(self).__name__} has no effect on a batch that does not tell how "
+                       'large its images are: use data_preprocessor.type cpvt_mm.DetDataPreprocessor or '
+                       'cpvt_mm.SegDataPreProcessor, or pass valid_sizes.')
         return None
+
+    def _num_frames(self, x: Tensor, num_frames: int | None) -> int:
+        """The frames of a clip; 1 if no position encoding spans frames."""
+        if num_frames is not None:
+            check_positive('num_frames', num_frames)
+        if not self._spans_frames:
+            return 1
+        num_frames = num_frames or num_frames_of(x)
+        if num_frames is None and len(x) > 1:
+            self._warn(f'PEG(ndim=3) of {type(self).__name__} takes each image for a clip of its own, since the batch '
+                       'does not tell how many are frames of one clip: use data_preprocessor.type '
+                       'cpvt_mm.TrackDataPreprocessor, or pass num_frames.')
+        return num_frames or 1
+
+    @cached_property
+    def _spans_frames(self) -> bool:
+        return any(isinstance(module, PositionEncodings) and module.spans_frames for module in self.modules())
+
+    def _warn(self, text: str) -> None:
+        """Warns, once for each text."""
+        if not is_traced() and text not in self._warnings:
+            self._warnings.add(text)
+            print_log(text, 'current', logging.WARNING)
 
     def _check_images(self, x: Tensor) -> None:
         if x.dim() != 4 or x.shape[1] != self.in_channels or 0 in x.shape[2:]:

@@ -107,13 +107,13 @@ class PyramidStage(nn.Module):
                   recompute_mlp=with_cp == 'selective')
             for rate in drop_path_rates)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, num_frames: int = 1) -> Tensor:
         """`(B, in_channels, H, W)` -> `(B, embed_dims, ceil(H / patch_size), ceil(W / patch_size))`, contiguous."""
         x = self.drop(self.patch_embed(to_nhwc(x)))
-        x = self.position_encoding.at_entry(x)
+        x = self.position_encoding.at_entry(x, num_frames)
         for index, block in enumerate(self.blocks):
-            x = recomputed(block, self.with_cp is True, x, self.position_encoding, index)
-            x = self.position_encoding.after_block(x, index)  # after block 0 the PEG: x + conv(x)
+            x = recomputed(block, self.with_cp is True, x, self.position_encoding, index, None, num_frames)
+            x = self.position_encoding.after_block(x, index, None, num_frames)  # after block 0 the PEG: x + conv(x)
         # mmcv's RoIAlign reads its input as if it were contiguous, so a view would not do.
         return to_nchw(x).contiguous()
 
@@ -222,11 +222,11 @@ class PyramidCPVT(Backbone):
         self.apply(init_parameters)
         self._freeze()
 
-    def encode(self, x: Tensor) -> tuple[Tensor, ...]:
+    def encode(self, x: Tensor, num_frames: int = 1) -> tuple[Tensor, ...]:
         """`(B, in_channels, H, W)` -> for each of out_indices `(B, C, ceil(H / stride), ceil(W / stride))`."""
         outs = []
         for i, stage in enumerate(self.stages):
-            x = stage(x)
+            x = stage(x, num_frames)
             if i in self.out_indices:
                 outs.append(to_nchw(self.out_norms[str(i)](to_nhwc(x))).contiguous())
         return tuple(outs)

@@ -39,7 +39,8 @@ class Block(nn.Module):
         self.drop_path = DropPath(drop_path_rate)
         self.recompute_mlp = recompute_mlp
 
-    def forward(self, x: Tensor, position_encoding: PositionEncodings, index: int, grid: Grid | None = None) -> Tensor:
+    def forward(self, x: Tensor, position_encoding: PositionEncodings, index: int, grid: Grid | None = None,
+                num_frames: int = 1) -> Tensor:
         """`(B, H, W, C)` -> `(B, H, W, C)`, or with `grid` `(B, E + H * W, C)` -> the same.
 
         Args:
@@ -47,8 +48,9 @@ class Block(nn.Module):
             position_encoding: The encodings of the stage.
             index: The place of this block in the stage.
             grid: The grid of the tokens where `x` is a sequence. Defaults to None.
+            num_frames: Frames of each clip; the images of a clip follow each other. Defaults to 1.
         """
-        encoded = position_encoding.qk_tokens(x, index, grid)
+        encoded = position_encoding.qk_tokens(x, index, grid, num_frames)
         qk = None if encoded is x else self.norm1(encoded)
         x = x + self.drop_path(self.attn(self.norm1(x), position_encoding, index, grid, qk))
         x = x + self.drop_path(recomputed(self.mlp, self.recompute_mlp, self.norm2(x)))

@@ -1,4 +1,6 @@
 """Initial values of parameters."""
+from math import prod
+
 from torch import nn
 
 
@@ -14,8 +16,8 @@ def init_parameters(module: nn.Module) -> None:
         nn.init.trunc_normal_(module.weight, std=0.02, a=-0.04, b=0.04)
         if module.bias is not None:
             nn.init.zeros_(module.bias)
-    elif isinstance(module, nn.Conv2d):
-        fan_out = module.kernel_size[0] * module.kernel_size[1] * module.out_channels // module.groups
+    elif isinstance(module, nn.Conv2d | nn.Conv3d):
+        fan_out = prod(module.kernel_size) * module.out_channels // module.groups
         nn.init.normal_(module.weight, std=(2 / fan_out)**0.5)
         if module.bias is not None:
             nn.init.normal_(module.bias, std=0.02)

@@ -1,5 +1,5 @@
 """The contract that position encodings share, and their combination."""
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cpvt_mm.registry import POSITION_ENCODINGS
 
 from ..arguments import check_names
-from ..grid import Grid, on_grid
+from ..grid import Grid, on_clips, on_grid
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,17 @@ class PositionEncoding(nn.Module):
     A subclass overrides the points it needs; the others do nothing, and return the very tensor they get. Class tokens
     have no place in the grid and never reach an encoding.
 
+    Frames are images. An encoding in which the frames of a clip see each other says so by `spans_frames`; the first
+    three points then get clips, `(N, T, H, W, C)`.
+
     Args:
         stage: The blocks it serves; given by the backbone, not by a config.
+
+    Attributes:
+        spans_frames (bool): Whether it gets clips. Defaults to False.
     """
+
+    spans_frames = False
 
     def __init__(self, stage: StageSpec) -> None:
         super().__init__()
@@ -87,26 +95,31 @@ class PositionEncodings(nn.ModuleList):
     """Zero or more position encodings of one stage, applied in turn at each of the five points.
 
     Tokens are a grid, `(B, H, W, C)`; or, once class tokens have joined and where `grid` is given, `(B, E + H * W, C)`
-    with E of these in front, which pass untouched.
+    with E of these in front, which pass untouched. Images may be frames: `num_frames` of them, one after the other, are
+    a clip.
     """
 
     def __iter__(self) -> Iterator[PositionEncoding]:
         return super().__iter__()  # type: ignore[return-value]  # a ModuleList knows no type of its modules
 
-    def at_entry(self, x: Tensor) -> Tensor:
+    @property
+    def spans_frames(self) -> bool:
+        return any(encoding.spans_frames for encoding in self)
+
+    def at_entry(self, x: Tensor, num_frames: int = 1) -> Tensor:
         """`(B, H, W, C)` -> the same."""
         for encoding in self:
-            x = encoding.at_entry(x)
+            x = _at_point(encoding, encoding.at_entry, x, None, num_frames)
         return x
 
-    def after_block(self, x: Tensor, index: int, grid: Grid | None = None) -> Tensor:
+    def after_block(self, x: Tensor, index: int, grid: Grid | None = None, num_frames: int = 1) -> Tensor:
         for encoding in self:
-            x = on_grid(partial(encoding.after_block, index=index), x, grid)
+            x = _at_point(encoding, partial(encoding.after_block, index=index), x, grid, num_frames)
         return x
 
-    def qk_tokens(self, x: Tensor, index: int, grid: Grid | None = None) -> Tensor:
+    def qk_tokens(self, x: Tensor, index: int, grid: Grid | None = None, num_frames: int = 1) -> Tensor:
         for encoding in self:
-            x = on_grid(partial(encoding.qk_tokens, index=index), x, grid)
+            x = _at_point(encoding, partial(encoding.qk_tokens, index=index), x, grid, num_frames)
         return x
 
     def encode_qk(self, x: Tensor, grid: Grid) -> Tensor:
@@ -133,6 +146,12 @@ class PositionEncodings(nn.ModuleList):
     def block_of(self, name: str) -> int:
         index, _, rest = name.partition('.')
         return list(self)[int(index)].block_of(rest)
+
+
+def _at_point(encoding: PositionEncoding, point: Callable[[Tensor], Tensor], x: Tensor, grid: Grid | None,
+              num_frames: int) -> Tensor:
+    """Applies an encoding to tokens at one of its points: to their grids, or to clips of them."""
+    return on_grid(partial(on_clips, point, num_frames) if encoding.spans_frames else point, x, grid)
 
 
 def build_position_encodings(cfg: dict[str, Any] | Sequence[dict[str, Any]] | None,

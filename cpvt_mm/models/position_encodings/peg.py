@@ -4,29 +4,44 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from cpvt_mm.checkpoints.inflation import inflate
 from cpvt_mm.registry import POSITION_ENCODINGS
 
 from ..arguments import check_keywords, check_names, check_positive, is_sequence_of_ints
-from ..grid import to_nchw, to_nhwc
 from .base import PositionEncoding, StageSpec
 
+CONVS = {2: nn.Conv2d, 3: nn.Conv3d}
 CONV_TYPES = ('depthwise', 'separable', 'full')
 TARGETS = ('tokens', 'qk')
 
 
-def make_conv(channels: int, kernel_size: int, conv_type: str, bias: bool) -> nn.Module:
-    """A zero-padded convolution that keeps the size of the grid.
+def make_conv(channels: int, kernel_size: tuple[int, ...], conv_type: str, bias: bool) -> nn.Module:
+    """A zero-padded convolution that keeps the size of the grid; it has as many dimensions as `kernel_size`.
 
-    With d channels and kernel size k its weights are, without bias: depthwise d * k * k, separable (depthwise, then
-    pointwise) d * k * k + d * d, full d * d * k * k.
+    With d channels and a kernel of n cells its weights are, without bias: depthwise d * n, separable (depthwise, then
+    pointwise) d * n + d * d, full d * d * n.
     """
 
-    def conv(kernel_size: int, groups: int, bias: bool) -> nn.Conv2d:
-        return nn.Conv2d(channels, channels, kernel_size, padding=kernel_size // 2, groups=groups, bias=bias)
+    def conv(kernel_size: tuple[int, ...], groups: int, bias: bool) -> nn.Module:
+        padding = [side // 2 for side in kernel_size]
+        return CONVS[len(kernel_size)](channels, channels, kernel_size, padding=padding, groups=groups, bias=bias)
 
     if conv_type == 'separable':
-        return nn.Sequential(conv(kernel_size, channels, bias=False), conv(1, 1, bias))
+        pointwise = (1,) * len(kernel_size)
+        return nn.Sequential(conv(kernel_size, channels, bias=False), conv(pointwise, 1, bias))
     return conv(kernel_size, channels if conv_type == 'depthwise' else 1, bias)
+
+
+def check_kernel_size(kernel_size: int | Sequence[int], ndim: int) -> tuple[int, ...]:
+    """Returns one odd number for each dimension."""
+    sides = (kernel_size,) * ndim if isinstance(kernel_size, int) else kernel_size
+    if not is_sequence_of_ints(sides) or len(sides) != ndim:
+        raise ValueError(f'kernel_size is {kernel_size!r}, but must be an int or {ndim} of them: ndim is {ndim}.')
+    for side in sides:
+        check_positive('kernel_size', side)
+        if side % 2 == 0:
+            raise ValueError(f'kernel_size is {kernel_size!r}, but must be odd.')
+    return tuple(sides)
 
 
 def fix_parameters(module: nn.Module) -> None:
@@ -46,7 +61,11 @@ class PEG(PositionEncoding):
 
     Args:
         stage: The blocks it serves.
-        kernel_size: Odd. 1 has parameters but sees no neighbour, so it encodes nothing: a control. Defaults to 3.
+        ndim: 2: the convolution is over the rows and columns of an image. 3: it is over the frames of a clip, too (see
+            the backbone's `forward`), and the first and the last frame have zeros beside them. It takes weights of
+            `ndim=2`, as its middle slice: at first each frame gets what it gets as an image. Defaults to 2.
+        kernel_size: Odd; an int, or `ndim` of them, the one for time first. 1 has parameters but sees no neighbour, so
+            it encodes nothing: a control. Defaults to 3.
         conv_type: 'depthwise', 'separable' (depthwise, then pointwise) or 'full'. Defaults to 'depthwise'.
         num_layers: Encodings in turn at each position, each with its residual. Defaults to 1.
         positions: The blocks it follows, counted from 0; -1: before the first. One encoding each. Every stage must
@@ -63,14 +82,14 @@ class PEG(PositionEncoding):
     """
 
     @check_keywords
-    def __init__(self, stage: StageSpec, kernel_size: int = 3,
+    def __init__(self, stage: StageSpec, ndim: int = 2, kernel_size: int | Sequence[int] = 3,
                  conv_type: Literal['depthwise', 'separable', 'full'] = 'depthwise', num_layers: int = 1,
                  positions: Sequence[int] = (0,), target: Literal['tokens', 'qk'] = 'tokens', trainable: bool = True,
                  bias: bool = True, residual: bool = True) -> None:
         super().__init__(stage)
-        check_positive('kernel_size', kernel_size)
-        if kernel_size % 2 == 0:
-            raise ValueError(f'kernel_size is {kernel_size}, but must be odd.')
+        if ndim not in CONVS:
+            raise ValueError(f'ndim is {ndim!r}, but must be 2 (images) or 3 (clips).')
+        sides = check_kernel_size(kernel_size, ndim)
         check_names('a conv_type of PEG', [conv_type], CONV_TYPES)
         check_names('a target of PEG', [target], TARGETS)
         check_positive('num_layers', num_layers)
@@ -80,15 +99,17 @@ class PEG(PositionEncoding):
                 or any(p not in range(-1, last + 1) for p in positions)):
             raise ValueError(f'positions is {positions!r}, but must be a sequence of different blocks, from -1 (before '
                              f'the first) to {last}: there are {stage.depth}, and target is {target!r}.')
+        self.spans_frames = ndim == 3
         self.target = target
         self.residual = residual
         self.convs = nn.ModuleDict({
             str(position): nn.ModuleList(
-                make_conv(stage.embed_dims, kernel_size, conv_type, bias) for _ in range(num_layers))
+                make_conv(stage.embed_dims, sides, conv_type, bias) for _ in range(num_layers))
             for position in positions
         })
         if not trainable:
             fix_parameters(self)
+        self.register_load_state_dict_pre_hook(_inflate_kernels)
 
     def at_entry(self, x: Tensor) -> Tensor:
         return self._encode(x, -1) if self.target == 'tokens' else x
@@ -104,10 +125,18 @@ class PEG(PositionEncoding):
         return position if self.target == 'tokens' else position + 1
 
     def _encode(self, x: Tensor, position: int) -> Tensor:
-        """`(B, H, W, C)` -> `(B, H, W, C)`; `x` itself where there is no encoding."""
+        """`(B, H, W, C)`, or clips `(N, T, H, W, C)` -> the same; `x` itself where there is no encoding."""
         if str(position) not in self.convs:
             return x
         for conv in self.convs[str(position)].children():
-            encoding = to_nhwc(conv(to_nchw(x)))
+            encoding = conv(x.movedim(-1, 1)).movedim(1, -1)
             x = x + encoding if self.residual else encoding
         return x
+
+
+def _inflate_kernels(encoding: PEG, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
+    """Makes kernels of images those of clips, in a checkpoint that is about to be loaded."""
+    for name, own in encoding.state_dict(prefix=prefix).items():
+        loaded = state_dict.get(name)
+        if loaded is not None and loaded.dim() == 4 and own.dim() == 5:
+            state_dict[name] = inflate(loaded, own.shape[2])

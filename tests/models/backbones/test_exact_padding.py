@@ -124,9 +124,9 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     batches: list[Tensor] = []
     encode = PyramidCPVT.encode
 
-    def recorded(self: PyramidCPVT, x: Tensor) -> tuple[Tensor, ...]:
+    def recorded(self: PyramidCPVT, x: Tensor, num_frames: int) -> tuple[Tensor, ...]:
         batches.append(x)
-        return encode(self, x)
+        return encode(self, x, num_frames)
 
     monkeypatch.setattr(PyramidCPVT, 'encode', recorded)
     return batches

@@ -1,0 +1,76 @@
+"""Batches of clips, whose frames the models of mmdet hand to their backbones as images."""
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+from torch._C import DisableTorchFunctionSubclass  # torch's documentation of subclasses names it
+
+from .valid_sizes import Size, attach_valid_sizes
+
+
+class ClipBatch(Tensor):
+    """Clips of equal length, `(N, T, C, H, W)`; images that a model takes from it tell what a backbone has to know.
+
+    All frames, `(N * T, C, H, W)`, as `batch.flatten(0, 1)` or `batch[0]` of one clip give them, tell the length of a
+    clip and the sizes without padding. One frame of each clip, `(N, C, H, W)`, as `batch[:, 0]` gives it, tells that
+    its images are no neighbours. Whatever else is computed is a plain tensor, and tells nothing.
+
+    Attributes:
+        window: Frames that see each other.
+        sizes: Height and width of each clip, in pixels, without padding.
+    """
+
+    window: int
+    sizes: list[Size]
+
+    @classmethod
+    def wrap(cls, clips: Tensor, sizes: Sequence[Size], window: int | None = None) -> 'ClipBatch':
+        """Wraps a tensor `(N, T, C, H, W)`, with a height and width for each of its clips.
+
+        Args:
+            clips: The frames, with padding.
+            sizes: Height and width of each clip, in pixels, without padding.
+            window: At most so many frames see each other. Defaults to None: all.
+
+        Raises:
+            ValueError: If frames of two clips would see each other.
+        """
+        num_clips, num_frames = clips.shape[:2]
+        if window is not None and num_clips > 1 and num_frames % min(window, num_frames):
+            raise ValueError(f'window is {window}, but must divide the {num_frames} frames of each of the {num_clips} '
+                             'videos of a batch: test with batch_size 1.')
+        batch = clips.as_subclass(cls)
+        batch.window = num_frames if window is None else min(window, num_frames)
+        batch.sizes = [(int(height), int(width)) for height, width in sizes]
+        return batch
+
+    @classmethod
+    def __torch_function__(cls, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (),
+                           kwargs: Mapping[str, Any] | None = None) -> Any:
+        with DisableTorchFunctionSubclass():
+            result = func(*args, **(kwargs or {}))
+            batch = args[0] if args else None
+            if type(result) is Tensor and isinstance(batch, cls) and hasattr(batch, 'sizes'):
+                batch._tell(result, one_of_each=func is Tensor.__getitem__ and isinstance(args[1], tuple))
+        return result
+
+    def _tell(self, images: Tensor, one_of_each: bool) -> None:
+        """Attaches to images what is known of them."""
+        num_clips, num_frames = self.shape[:2]
+        if images.shape == (num_clips * num_frames, *self.shape[2:]):
+            attach_num_frames(images, self.window)
+            attach_valid_sizes(images, [size for size in self.sizes for _ in range(num_frames)])
+        elif one_of_each and images.shape == (num_clips, *self.shape[2:]):
+            attach_num_frames(images, 1)
+            attach_valid_sizes(images, self.sizes)
+
+
+def attach_num_frames(batch: Tensor, num_frames: int) -> None:
+    """Attaches to images `(B, C, H, W)` how many of them, one after the other, are frames of one clip."""
+    # Tensors take attributes of any name.
+    batch.num_frames = num_frames  # type: ignore[attr-defined]
+
+
+def num_frames_of(batch: Tensor) -> int | None:
+    """Returns what `attach_num_frames` attached, or None."""
+    return getattr(batch, 'num_frames', None)
