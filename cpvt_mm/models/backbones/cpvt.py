@@ -200,6 +200,10 @@ class CPVT(Backbone):
         return torch.cat([extra, grid.flatten(1, 2)], dim=1)
 
     @property
+    def spans_frames(self) -> bool:
+        return self.position_encoding.spans_frames
+
+    @property
     def num_blocks(self) -> int:
         return len(self.blocks)
 

@@ -2,7 +2,6 @@
 import logging
 from abc import abstractmethod
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor
 from ..arguments import check_positive
 from ..clips import num_frames_of
 from ..grid import grid_size, pad_or_crop, round_up
-from ..position_encodings import PositionEncodings
 from ..tracing import is_traced
 from ..valid_sizes import Size, alike, check_valid_sizes, valid_sizes_of
 
@@ -79,7 +77,7 @@ class ExactPadding(BaseModule):
         whole = (height, width)
         if sizes is None:
             # Traced code records clips that are whole: whether they are is a question about a size.
-            if num_frames == 1 or is_traced() or len(x) % num_frames == 0:
+            if is_traced() or len(x) % num_frames == 0:
                 return self._encode_alone(x, whole, num_frames)
             sizes = [whole] * len(x)
         parts, order = [], []
@@ -91,6 +89,11 @@ class ExactPadding(BaseModule):
             order += members
         places = sorted(range(len(order)), key=order.__getitem__)
         return tuple(_join(outs, places) for outs in zip(*parts, strict=True))
+
+    @property
+    @abstractmethod
+    def spans_frames(self) -> bool:
+        """Whether a position encoding lets the frames of a clip see each other."""
 
     @abstractmethod
     def encode(self, x: Tensor, num_frames: int = 1) -> tuple[Output, ...]:
@@ -122,7 +125,7 @@ class ExactPadding(BaseModule):
         if sizes is not None:
             sizes = check_valid_sizes(sizes, x)
             return None if all(size == x.shape[2:] for size in sizes) else sizes
-        if len(x) > 1:
+        if not is_traced() and len(x) > 1:
             self._warn(f"padding='exact' of {type(self).__name__} has no effect on a batch that does not tell how "
                        'large its images are: use data_preprocessor.type cpvt_mm.DetDataPreprocessor or '
                        'cpvt_mm.SegDataPreProcessor, or pass valid_sizes.')
@@ -130,24 +133,23 @@ class ExactPadding(BaseModule):
 
     def _num_frames(self, x: Tensor, num_frames: int | None) -> int:
         """The frames of a clip; 1 if no position encoding spans frames."""
-        if num_frames is not None:
+        if num_frames is not None and not is_traced():
             check_positive('num_frames', num_frames)
-        if not self._spans_frames:
+        if not self.spans_frames:
             return 1
-        num_frames = num_frames or num_frames_of(x)
-        if num_frames is None and len(x) > 1:
+        if num_frames is None:
+            num_frames = num_frames_of(x)
+        if num_frames is not None:
+            return num_frames
+        if not is_traced() and len(x) > 1:
             self._warn(f'PEG(ndim=3) of {type(self).__name__} takes each image for a clip of its own, since the batch '
                        'does not tell how many are frames of one clip: use data_preprocessor.type '
                        'cpvt_mm.TrackDataPreprocessor, or pass num_frames.')
-        return num_frames or 1
-
-    @cached_property
-    def _spans_frames(self) -> bool:
-        return any(isinstance(module, PositionEncodings) and module.spans_frames for module in self.modules())
+        return 1
 
     def _warn(self, text: str) -> None:
         """Warns, once for each text."""
-        if not is_traced() and text not in self._warnings:
+        if text not in self._warnings:
             self._warnings.add(text)
             print_log(text, 'current', logging.WARNING)
 

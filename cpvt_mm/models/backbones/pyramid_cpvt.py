@@ -232,6 +232,10 @@ class PyramidCPVT(Backbone):
         return tuple(outs)
 
     @property
+    def spans_frames(self) -> bool:
+        return any(cast(PyramidStage, stage).position_encoding.spans_frames for stage in self.stages)
+
+    @property
     def num_blocks(self) -> int:
         return sum(self.depths)
 

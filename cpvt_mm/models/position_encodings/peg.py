@@ -1,5 +1,5 @@
 """The Positional Encoding Generator."""
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from cpvt_mm.registry import POSITION_ENCODINGS
 from ..arguments import check_keywords, check_names, check_positive, is_sequence_of_ints
 from .base import PositionEncoding, StageSpec
 
-CONVS = {2: nn.Conv2d, 3: nn.Conv3d}
+CONVS: dict[int, Callable[..., nn.Module]] = {2: nn.Conv2d, 3: nn.Conv3d}
 CONV_TYPES = ('depthwise', 'separable', 'full')
 TARGETS = ('tokens', 'qk')
 
@@ -23,7 +23,7 @@ def make_conv(channels: int, kernel_size: tuple[int, ...], conv_type: str, bias:
     """
 
     def conv(kernel_size: tuple[int, ...], groups: int, bias: bool) -> nn.Module:
-        padding = [side // 2 for side in kernel_size]
+        padding = tuple(side // 2 for side in kernel_size)
         return CONVS[len(kernel_size)](channels, channels, kernel_size, padding=padding, groups=groups, bias=bias)
 
     if conv_type == 'separable':

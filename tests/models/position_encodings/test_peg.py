@@ -7,9 +7,11 @@ from cpvt_mm.models.layers import Attention, Block
 from cpvt_mm.models.position_encodings import build_position_encodings
 from tests.conftest import NARROW
 
+STAGE = StageSpec(embed_dims=6, num_heads=2, depth=3, grid=(4, 4))
+
 
 def peg(**kwargs: object) -> PEG:
-    return PEG(StageSpec(embed_dims=6, num_heads=2, depth=3, grid=(4, 4)), **kwargs)
+    return PEG(STAGE, **kwargs)
 
 
 @pytest.mark.parametrize('kernel_size', [1, 3, 7])
