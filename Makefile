@@ -14,7 +14,7 @@ ifeq ($(GPU_GOALS),)
 export CUDA_VISIBLE_DEVICES :=
 endif
 
-.PHONY: demo test test-all test-gpu bench-gpu lint docs env
+.PHONY: demo test test-all test-gpu bench-gpu lint docs numbers env
 
 demo: env
 	$(RUN) tools/misc/demo.py --work-dir work_dirs/demo-$(STACK)
@@ -46,6 +46,9 @@ env:
 docs: .venv-docs/ready
 	MPLCONFIGDIR=$(CURDIR)/.venv-docs/cache .venv-docs/bin/python -m sphinx -W --keep-going docs docs/_build
 	@echo 'Open docs/_build/index.html.'
+
+numbers:  # for each table of README and docs the command that makes it
+	@$${PYTHON:-python3} .dev_scripts/numbers_of_docs.py
 
 # mmcv is not built for this.
 .venv-docs/ready: requirements/docs.txt

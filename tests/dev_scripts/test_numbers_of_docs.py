@@ -1,0 +1,25 @@
+"""Every table of numbers in README and docs says which command makes it."""
+import pytest
+from numbers_of_docs import find_tables, tables
+
+from tests.conftest import ROOT
+
+
+def test_the_sources_of_all_tables_are_named() -> None:
+    assert len(tables()) > 15
+    assert not [table for table in tables() if table.source is None]
+
+
+@pytest.mark.parametrize('source', sorted({table.source for table in tables() if table.source}))
+def test_the_command_is_there(source: str) -> None:
+    words = [word.strip(';') for word in source.split()]
+    files = [word for word in words if word.startswith(('tools/', 'configs/', 'examples/')) and '{' not in word]
+    assert source.startswith('not measured, ') or 'CONFIG' in source or files
+    assert all((ROOT / file).exists() for file in files)
+
+
+def test_a_table_without_a_source_is_found() -> None:
+    table = '| a | b |\n|---|---|\n| 1 | 2.5 |\n'
+    assert [tuple(found) for found in find_tables('page', f'Text\n{table}')] == [('page', 2, None)]
+    marked = f'<!-- numbers: python a.py -->\n{table}\n| a |\n|---|\n| arXiv 2010.11929 |\n'
+    assert [tuple(found) for found in find_tables('page', marked)] == [('page', 2, 'python a.py')]
