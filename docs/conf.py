@@ -17,7 +17,7 @@ copyright = 'the cpvt_mm authors'
 release = re.search(r"__version__ = '(.+)'", (ROOT / 'cpvt_mm/version.py').read_text())[1]
 
 extensions = [
-    'myst_parser',
+    'myst_nb',
     'sphinx.ext.autodoc',
     'sphinx.ext.napoleon',
     'sphinx_copybutton',
@@ -25,6 +25,8 @@ extensions = [
 ]
 exclude_patterns = ['_build']
 
+# Notebooks are committed with their outputs; tests/tutorials runs them.
+nb_execution_mode = 'off'
 myst_enable_extensions = ['deflist']
 myst_heading_anchors = 3
 
