@@ -80,7 +80,7 @@ val_dataloader = dict(
             dict(type='PackTrackInputs'),
         ]))
 test_dataloader = val_dataloader
-val_evaluator = dict(format_only=False)
+val_evaluator = dict(type='cpvt_mm.YouTubeVISMetric', format_only=False)
 test_evaluator = val_evaluator
 
 max_iters = 1200

@@ -1,7 +1,7 @@
 """A toy dataset of videos: the shapes of `toy_shapes` move over the canvas, in the format of YouTube-VIS for mmdet.
 
-Some balls and kites move to the right, others, which look the same, to the left: their classes differ by that alone. One
-frame does not tell them apart, two neighbouring ones do.
+Some balls and kites move to the right, others, which look the same, to the left: their classes differ by that alone.
+One frame does not tell them apart, two neighbouring ones do.
 """
 import json
 from collections.abc import Iterator
@@ -13,7 +13,6 @@ from cpvt_mm.stack import require
 require('cv2')
 
 import numpy as np  # noqa: E402
-from numpy.typing import NDArray  # noqa: E402
 
 from .coco import to_annotation  # noqa: E402
 from .toy_shapes import (  # noqa: E402
@@ -41,8 +40,8 @@ NUM_FRAMES = 8
 SIDE = 96
 RADII = (11, 16)
 SPEEDS = (4, 8)
-# The way of a shape is a circle: what leaves on one side enters on the other, after a frame out of sight. So its place is
-# uniform in every frame, whatever the direction.
+# The way of a shape is a circle: what leaves on one side enters on the other, after a frame out of sight. So its place
+# is uniform in every frame, whatever the direction.
 CIRCLE = SIDE + 2 * RADII[1] + SPEEDS[1]
 
 
@@ -124,9 +123,9 @@ def write_split(root: Path, split: str, count: int, seed: int) -> Iterator[int]:
 def write_toy_video(root: Path, num_train: int = 800, num_val: int = 100, seed: int = 0) -> Iterator[int]:
     """Writes the dataset; a generator, so that a tool can show progress.
 
-    Layout: `images/{training,validation}/<video>/<frame>.jpg`, and `instances_{training,validation}.json`, which is what
-    mmdet's `youtubevis2coco.py` makes of YouTube-VIS. Nothing is left under `root` unless the dataset is whole; one that
-    is whole and was made from the same arguments is left alone.
+    Layout: `images/{training,validation}/<video>/<frame>.jpg`, and `instances_{training,validation}.json`, in the
+    format that mmdet's `youtubevis2coco.py` makes of YouTube-VIS. Nothing is left under `root` unless the dataset is
+    whole; one that is whole and was made from the same arguments is left alone.
 
     Args:
         root: The folder to write.
