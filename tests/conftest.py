@@ -141,10 +141,10 @@ def toy_shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope='session')
 def toy_video(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small toy dataset of videos: 4 to train on, 6 to validate."""
+    """A small toy dataset of videos: 4 to train on, 8 to validate, with all classes."""
     from cpvt_mm.datasets.toy_video import write_toy_video
     root = tmp_path_factory.mktemp('data') / 'toy_video'
-    assert list(write_toy_video(root, num_train=4, num_val=6)) == list(range(1, 11))
+    assert list(write_toy_video(root, num_train=4, num_val=8)) == list(range(1, 13))
     return root
 
 

@@ -37,12 +37,12 @@ model = dict(
                 cross_attn_cfg=attention,
                 ffn_cfg=dict(embed_dims=channels, feedforward_channels=4 * channels))),
         loss_cls=dict(class_weight=[1.0] * num_classes + [0.1]),
-        train_cfg=dict(num_points=1024)))
+        train_cfg=dict(num_points=512)))
 
 # Clips of neighbouring frames, never mirrored: that would swap the classes.
 train_dataloader = dict(
     _delete_=True,
-    batch_size=4,
+    batch_size=8,
     num_workers=1,
     persistent_workers=True,
     sampler=dict(type='InfiniteSampler', shuffle=True),
@@ -83,12 +83,12 @@ test_dataloader = val_dataloader
 val_evaluator = dict(type='cpvt_mm.YouTubeVISMetric', format_only=False)
 test_evaluator = val_evaluator
 
-max_iters = 1200
+max_iters = 600
 train_cfg = dict(max_iters=max_iters, val_interval=max_iters)
 optim_wrapper = dict(
     _delete_=True,
     type='OptimWrapper',
-    optimizer=dict(type='AdamW', lr=1e-3, weight_decay=0.05),
+    optimizer=dict(type='AdamW', lr=3e-3, weight_decay=0.05),
     paramwise_cfg=dict(custom_keys={
         'position_encoding': dict(decay_mult=0.),
         'norm': dict(decay_mult=0.)

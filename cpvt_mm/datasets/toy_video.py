@@ -37,12 +37,12 @@ CLASSES = {
 }
 NUM_FRAMES = 8
 # In pixels, speeds in pixels a frame.
-SIDE = 96
-RADII = (11, 16)
-SPEEDS = (4, 8)
+HEIGHT, WIDTH = 48, 96
+RADII = (8, 11)
+SPEEDS = (6, 9)
 # The way of a shape is a circle: what leaves on one side enters on the other, after a frame out of sight. So its place
 # is uniform in every frame, whatever the direction.
-CIRCLE = SIDE + 2 * RADII[1] + SPEEDS[1]
+CIRCLE = WIDTH + 2 * RADII[1] + SPEEDS[1]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Mover:
     def at(self, frame: int) -> Sprite:
         """The shape in a frame, in the canvas' coordinates; it keeps its turn."""
         way = (self.sprite.x + self.velocity * frame) % CIRCLE
-        return replace(self.sprite, x=way - (CIRCLE - SIDE) / 2)
+        return replace(self.sprite, x=way - (CIRCLE - WIDTH) / 2)
 
 
 def make_mover(rng: np.random.Generator) -> Mover:
@@ -69,7 +69,7 @@ def make_mover(rng: np.random.Generator) -> Mover:
     label = int(rng.integers(len(CLASSES)))
     shape, direction = list(CLASSES.values())[label]
     radius = rng.uniform(*RADII)
-    sprite = make_sprite(rng, shape, rng.uniform(0, CIRCLE), rng.uniform(radius, SIDE - radius), radius)
+    sprite = make_sprite(rng, shape, rng.uniform(0, CIRCLE), rng.uniform(radius, HEIGHT - radius), radius)
     speed, either = int(rng.integers(*SPEEDS, endpoint=True)), int(rng.choice((-1, 1)))
     return Mover(label, sprite, speed * (direction or either))
 
@@ -78,14 +78,14 @@ def make_video(rng: np.random.Generator) -> tuple[list[Image], list[Mover], list
     """One video of `NUM_FRAMES` frames before a background that stands still.
 
     Returns:
-        The RGB frames `(SIDE, SIDE, 3)`; one to three shapes; for each frame the visible mask `(SIDE, SIDE)` of each
+        The RGB frames `(H, W, 3)`; one to three shapes; for each frame the visible mask `(H, W)` of each
         shape, which may be empty.
     """
-    still = background(rng, SIDE, SIDE)
+    still = background(rng, HEIGHT, WIDTH)
     movers = [make_mover(rng) for _ in range(rng.integers(1, 4))]
     frames, masks = [], []
     for frame in range(NUM_FRAMES):
-        canvas, owner = still.copy(), np.full((SIDE, SIDE), -1)
+        canvas, owner = still.copy(), np.full((HEIGHT, WIDTH), -1)
         for k, mover in enumerate(movers):
             owner[mover.at(frame).paint(canvas)] = k
         frames.append(add_noise(rng, canvas))
@@ -102,7 +102,7 @@ def write_split(root: Path, split: str, count: int, seed: int) -> Iterator[int]:
     for index in range(count):
         # A generator of its own makes a video independent of how many there are.
         frames, movers, masks = make_video(np.random.default_rng([seed, sum(map(ord, split)), index]))
-        name, size, video_id = f'{index:06d}', dict(height=SIDE, width=SIDE), index + 1
+        name, size, video_id = f'{index:06d}', dict(height=HEIGHT, width=WIDTH), index + 1
         coco['videos'].append(dict(id=video_id, name=name, **size))
         (root / 'images' / split / name).mkdir(parents=True)
         for frame, image in enumerate(frames):
