@@ -104,7 +104,8 @@ def main() -> None:
     parser.add_argument('--seeds', type=int, nargs='+', default=[0, 1])
     parser.add_argument('--video', type=int, default=0, help='which one of the validation to draw, from 0')
     parser.add_argument('--frames', type=int, nargs='+', default=[1, 2, 3, 4, 5, 6], help='which ones of it')
-    parser.add_argument('--out', type=Path, default=Path('work_dirs/toy_video.png'), help='the picture, of the first seed')
+    parser.add_argument('--out', type=Path, default=Path('work_dirs/toy_video.png'),
+                        help='the picture, of the first seed')
     args = parser.parse_args()
     study, drawn = read_study(args.study), {}
     for seed in args.seeds:

@@ -36,7 +36,7 @@ class PaintPredictions(Hook):
                 self._paint(runner, runner.visualizer, sample, Path(sample.img_path).stem)
 
     def _paint_video(self, runner: Runner, frames: Sequence[BaseDataElement]) -> None:
-        """Paints frames like images of a detector: mmdet's own visualizer of videos needs seaborn and paints no truth."""
+        """Paints frames as those of a detector: mmdet's visualizer of videos needs seaborn, and fails on the truth."""
         visualizer = VISUALIZERS.get('mmdet.DetLocalVisualizer')()
         visualizer.dataset_meta = runner.visualizer.dataset_meta
         for frame in frames:
