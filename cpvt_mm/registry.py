@@ -5,6 +5,7 @@ mmengine imports `<scope>.registry` by itself, so `type='cpvt_mm.PyramidCPVT'` i
 import importlib
 
 from mmengine.registry import HOOKS as MMENGINE_HOOKS
+from mmengine.registry import METRICS as MMENGINE_METRICS
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS
 from mmengine.registry import Registry
@@ -32,6 +33,7 @@ class ModelRegistry(Registry):
 MODELS = ModelRegistry('model', parent=MMENGINE_MODELS, scope='cpvt_mm', locations=['cpvt_mm.models'])
 
 HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='cpvt_mm', locations=['cpvt_mm.hooks'])
+METRICS = Registry('metric', parent=MMENGINE_METRICS, scope='cpvt_mm', locations=['cpvt_mm.evaluation'])
 OPTIM_WRAPPER_CONSTRUCTORS = Registry(
     'optimizer wrapper constructor', parent=MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS, scope='cpvt_mm',
     locations=['cpvt_mm.optim'])

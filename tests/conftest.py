@@ -26,6 +26,7 @@ runpy.run_path(str(ROOT / 'tools/misc/torchvision_stand_in.py'))['stand_in']()
 GOLDEN = ROOT / 'tests/golden'
 UPERNET = ROOT / 'configs/toy/upernet_pyramid-cpvt-nano_toy-shapes.py'
 MASK_RCNN = ROOT / 'configs/toy/mask-rcnn_pyramid-cpvt-nano_fpn_toy-shapes.py'
+MASK2FORMER_VIS = ROOT / 'configs/toy/mask2former-vis_pyramid-cpvt-nano_toy-video.py'
 
 # The narrow pyramid of the reference outputs.
 NARROW = dict(embed_dims=(16, 32, 40, 64), depths=(2, 2, 3, 2), num_heads=(1, 2, 5, 8), mlp_ratios=(8, 8, 4, 4),
@@ -135,6 +136,15 @@ def toy_shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from cpvt_mm.datasets.toy_shapes import write_toy_shapes
     root = tmp_path_factory.mktemp('data') / 'toy_shapes'
     assert list(write_toy_shapes(root, num_train=8, num_val=4)) == list(range(1, 13))
+    return root
+
+
+@pytest.fixture(scope='session')
+def toy_video(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small toy dataset of videos: 4 to train on, 8 to validate, with all classes."""
+    from cpvt_mm.datasets.toy_video import write_toy_video
+    root = tmp_path_factory.mktemp('data') / 'toy_video'
+    assert list(write_toy_video(root, num_train=4, num_val=8)) == list(range(1, 13))
     return root
 
 

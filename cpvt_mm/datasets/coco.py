@@ -16,7 +16,7 @@ def to_annotation(mask: NDArray[np.bool_], **ids: int) -> dict[str, Any]:
 
     Args:
         mask: Pixels of the instance `(H, W)`.
-        ids: `id`, `image_id` and `category_id`.
+        ids: `id`, `image_id` and `category_id`; of a video also `video_id` and `instance_id`.
     """
     rle = coco_mask.encode(np.asfortranarray(mask, np.uint8))
     return dict(ids, bbox=coco_mask.toBbox(rle).tolist(), area=int(mask.sum()), iscrowd=0,

@@ -67,9 +67,51 @@ def background(rng: np.random.Generator, height: int, width: int) -> NDArray:
     return np.clip(smooth + rng.normal(0, rng.uniform(2, 10), (height, width, 1)), 0, 255)
 
 
-def paint_shape(rng: np.random.Generator, canvas: NDArray, name: str, radius: float) -> Mask:
-    """Paints one shape at a random place that suits its class into `canvas` and returns where."""
-    height, width = canvas.shape[:2]
+def add_noise(rng: np.random.Generator, canvas: NDArray) -> Image:
+    """What a camera sees of a canvas `(H, W, 3)`."""
+    return np.clip(canvas + rng.normal(0, 6, canvas.shape), 0, 255).astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class Sprite:
+    """A shape at a place: its middle and radius in pixels, its turn in radians, and the two colours of its texture."""
+    shape: Shape
+    x: float
+    y: float
+    radius: float
+    turn: float
+    bright: NDArray
+    dark: NDArray
+
+    def paint(self, canvas: NDArray) -> Mask:
+        """Paints it into `canvas`, which may hold a part of it only, and returns where."""
+        angles, radii = np.array(self.shape.corners).T
+        angles = np.deg2rad(angles) + self.turn
+        corners = np.stack([self.x + self.radius * radii * np.cos(angles),
+                            self.y + self.radius * radii * np.sin(angles)], 1)
+        filled = np.zeros(canvas.shape[:2], np.uint8)
+        cv2.fillPoly(filled, [np.round(corners).astype(np.int32)], 1)
+        mask = filled.astype(bool)
+
+        rows, columns = np.nonzero(mask)
+        u = (columns - self.x) * np.cos(self.turn) + (rows - self.y) * np.sin(self.turn)
+        v = (rows - self.y) * np.cos(self.turn) - (columns - self.x) * np.sin(self.turn)
+        canvas[rows, columns] = np.where(self.shape.texture(u, v)[:, None], self.dark, self.bright)
+        return mask
+
+
+def make_sprite(rng: np.random.Generator, shape: Shape, x: float, y: float, radius: float) -> Sprite:
+    """A shape with a random turn and random colours of its class."""
+    turn = rng.uniform(0, 2 * np.pi)
+    hue = (shape.hue + rng.uniform(-50, 50)) % 360  # neighbouring classes share part of their range
+    saturation, light = rng.uniform(0.35, 0.9), rng.uniform(0.75, 1.)
+    hsv = np.array([[[hue, saturation, light], [hue, saturation, 0.45 * light]]], np.float32)
+    bright, dark = cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB)[0] * 255
+    return Sprite(shape, x, y, radius, turn, bright, dark)
+
+
+def place_shape(rng: np.random.Generator, name: str, height: int, width: int, radius: float) -> Sprite:
+    """A shape at a random place of an image that suits its class."""
     y = rng.uniform(0.6 * radius, height - 0.6 * radius)
     if name in UPPER + LOWER:
         # Clear of the middle, and of the border too, which would give the place away to a head that sees it.
@@ -77,23 +119,7 @@ def paint_shape(rng: np.random.Generator, canvas: NDArray, name: str, radius: fl
         y = rng.uniform(1.05 * radius, 0.38 * height)
         y = y if name in UPPER else height - y
     x = rng.uniform(0.6 * radius, width - 0.6 * radius)
-    shape, turn = SHAPES[name], rng.uniform(0, 2 * np.pi)
-    angles, radii = np.array(shape.corners).T
-    angles = np.deg2rad(angles) + turn
-    corners = np.stack([x + radius * radii * np.cos(angles), y + radius * radii * np.sin(angles)], 1)
-    filled = np.zeros((height, width), np.uint8)
-    cv2.fillPoly(filled, [np.round(corners).astype(np.int32)], 1)
-    mask = filled.astype(bool)
-
-    rows, columns = np.nonzero(mask)
-    u = (columns - x) * np.cos(turn) + (rows - y) * np.sin(turn)
-    v = (rows - y) * np.cos(turn) - (columns - x) * np.sin(turn)
-    hue = (shape.hue + rng.uniform(-50, 50)) % 360  # neighbouring classes share part of their range
-    saturation, light = rng.uniform(0.35, 0.9), rng.uniform(0.75, 1.)
-    hsv = np.array([[[hue, saturation, light], [hue, saturation, 0.45 * light]]], np.float32)
-    bright, dark = cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB)[0] * 255
-    canvas[rows, columns] = np.where(shape.texture(u, v)[:, None], dark, bright)
-    return mask
+    return make_sprite(rng, SHAPES[name], x, y, radius)
 
 
 def make_image(rng: np.random.Generator) -> tuple[Image, NDArray[np.uint8], list[tuple[int, Mask]]]:
@@ -109,8 +135,8 @@ def make_image(rng: np.random.Generator) -> tuple[Image, NDArray[np.uint8], list
     names = [str(name) for name in rng.choice(CLASSES, rng.integers(1, 3 + height * width // 10000))]
     for k, name in enumerate(names, start=1):
         radius = np.clip(rng.uniform(0.1, 0.32) * np.sqrt(height * width), 14, 0.45 * min(height, width))
-        owner[paint_shape(rng, canvas, name, radius)] = k
-    image = np.clip(canvas + rng.normal(0, 6, canvas.shape), 0, 255).astype(np.uint8)
+        owner[place_shape(rng, name, height, width, radius).paint(canvas)] = k
+    image = add_noise(rng, canvas)
     labels, instances = np.zeros((height, width), np.uint8), []
     for k, name in enumerate(names, start=1):
         visible = owner == k
@@ -150,6 +176,38 @@ def write_split(root: Path, split: str, count: int, seed: int) -> Iterator[int]:
     (root / f'instances_{split}.json').write_text(json.dumps(coco))
 
 
+def write_splits(root: Path, write: Callable[[Path, str, int, int], Iterator[int]],
+                 made_from: dict[str, int]) -> Iterator[int]:
+    """Writes a dataset of the splits 'training' and 'validation', or nothing.
+
+    Args:
+        root: The folder to write. One that was made from the same is left alone.
+        write: Writes a split of so many images or videos and a seed into a folder, and yields after each.
+        made_from: `num_train`, `num_val`, `seed`, and whatever else tells this dataset from others.
+
+    Yields:
+        How many are written so far, from 1 to `num_train + num_val`.
+
+    Raises:
+        FileExistsError: If `root` holds something else.
+    """
+    recipe = root / 'made_from.json'
+    if root.exists():
+        if recipe.exists() and json.loads(recipe.read_text()) == made_from:
+            return
+        raise FileExistsError(
+            f'{root} exists, but is no toy dataset of {made_from}: remove it, or name another folder.')
+    unfinished = root.with_name(f'{root.name}.unfinished')
+    shutil.rmtree(unfinished, ignore_errors=True)
+    written = 0
+    for split, count in dict(training=made_from['num_train'], validation=made_from['num_val']).items():
+        for _ in write(unfinished, split, count, made_from['seed']):
+            written += 1
+            yield written
+    (unfinished / recipe.name).write_text(json.dumps(made_from))
+    unfinished.rename(root)
+
+
 def write_toy_shapes(root: Path, num_train: int = 800, num_val: int = 100, seed: int = 0) -> Iterator[int]:
     """Writes the dataset; a generator, so that a tool can show progress.
 
@@ -169,19 +227,4 @@ def write_toy_shapes(root: Path, num_train: int = 800, num_val: int = 100, seed:
     Raises:
         FileExistsError: If `root` holds something else.
     """
-    made_from = dict(num_train=num_train, num_val=num_val, seed=seed)
-    recipe = root / 'made_from.json'
-    if root.exists():
-        if recipe.exists() and json.loads(recipe.read_text()) == made_from:
-            return
-        raise FileExistsError(
-            f'{root} exists, but is no toy dataset of {made_from}: remove it, or name another folder.')
-    unfinished = root.with_name(f'{root.name}.unfinished')
-    shutil.rmtree(unfinished, ignore_errors=True)
-    written = 0
-    for split, count in dict(training=num_train, validation=num_val).items():
-        for _ in write_split(unfinished, split, count, seed):
-            written += 1
-            yield written
-    (unfinished / recipe.name).write_text(json.dumps(made_from))
-    unfinished.rename(root)
+    yield from write_splits(root, write_split, dict(num_train=num_train, num_val=num_val, seed=seed))

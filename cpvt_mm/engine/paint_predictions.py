@@ -5,8 +5,10 @@ from pathlib import Path
 import mmcv
 from mmengine.fileio import get
 from mmengine.hooks import Hook
+from mmengine.registry import VISUALIZERS
 from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
+from mmengine.visualization import Visualizer
 
 from .drawing import are_legible, size_to_image
 
@@ -18,7 +20,7 @@ class PaintPredictions(Hook):
     labels are written on the image, which is not doubled.
 
     Args:
-        folder: The folder for `<image's name>.png`; created if needed.
+        folder: The folder for `<image's name>.png`, or `<video's name>_<frame's name>.png`; created if needed.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -28,16 +30,30 @@ class PaintPredictions(Hook):
     def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: dict | None = None,
                         outputs: Sequence[BaseDataElement] | None = None) -> None:
         for sample in outputs or ():
-            image = mmcv.imfrombytes(get(sample.img_path), channel_order='rgb')
-            name = Path(sample.img_path).stem
-            if name in self.names:  # an image of another folder
-                name = f'{name}_{len(self.names)}'
-            self.names.add(name)
-            visualizer, file = runner.visualizer, str(self.folder / f'{name}.png')
-            if hasattr(visualizer, 'visualize_cls'):
-                visualizer.visualize_cls(image, sample, name=name, out_file=file)
-            elif runner.cfg.default_scope == 'mmseg':
-                visualizer.add_datasample(name, image, sample, out_file=file, with_labels=are_legible(image))
+            if hasattr(sample, 'video_data_samples'):
+                self._paint_video(runner, sample.video_data_samples)
             else:
-                size_to_image(visualizer, image)
-                visualizer.add_datasample(name, image, sample, out_file=file)
+                self._paint(runner, runner.visualizer, sample, Path(sample.img_path).stem)
+
+    def _paint_video(self, runner: Runner, frames: Sequence[BaseDataElement]) -> None:
+        """Paints frames as those of a detector: mmdet's visualizer of videos needs seaborn, and fails on the truth."""
+        visualizer = VISUALIZERS.get('mmdet.DetLocalVisualizer')()
+        visualizer.dataset_meta = runner.visualizer.dataset_meta
+        for frame in frames:
+            frame.pred_instances = frame.pred_track_instances
+            path = Path(frame.img_path)
+            self._paint(runner, visualizer, frame, f'{path.parent.name}_{path.stem}')
+
+    def _paint(self, runner: Runner, visualizer: Visualizer, sample: BaseDataElement, name: str) -> None:
+        image = mmcv.imfrombytes(get(sample.img_path), channel_order='rgb')
+        if name in self.names:  # an image of another folder
+            name = f'{name}_{len(self.names)}'
+        self.names.add(name)
+        file = str(self.folder / f'{name}.png')
+        if hasattr(visualizer, 'visualize_cls'):
+            visualizer.visualize_cls(image, sample, name=name, out_file=file)
+        elif runner.cfg.default_scope == 'mmseg':
+            visualizer.add_datasample(name, image, sample, out_file=file, with_labels=are_legible(image))
+        else:
+            size_to_image(visualizer, image)
+            visualizer.add_datasample(name, image, sample, out_file=file)

@@ -1,0 +1,125 @@
+"""Tests what a study of the toy videos has trained: how often directions are right, and a picture of one video.
+
+Prints for each run the share of the balls and kites that are found, and of those the share whose direction is right.
+"""
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import mmcv
+import numpy as np
+from matplotlib.figure import Figure
+from mmengine.hooks import Hook
+from pycocotools import mask as coco_mask
+
+from cpvt_mm.analysis.comparison import Run
+from cpvt_mm.analysis.study import read_study
+from cpvt_mm.datasets.toy_video import CLASSES, HEIGHT, WIDTH
+from cpvt_mm.engine import test
+from cpvt_mm.errors import exit_on_error
+from cpvt_mm.files import write_figure
+
+NAMES = list(CLASSES)
+LOOKS = [name.split()[0] for name in NAMES]  # 'ball', 'kite' or 'square'
+Frames = Sequence[Any]  # mmdet's samples of the frames of one video, with predictions
+
+
+class Collect(Hook):
+    """Keeps the predictions of a test."""
+
+    def __init__(self) -> None:
+        self.videos: list[Frames] = []
+
+    def after_test_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        self.videos += [sample.video_data_samples for sample in outputs]
+
+
+def truth(frames: Frames) -> dict[int, tuple[int, np.ndarray]]:
+    """The label and the masks `(T, H, W)` of each instance."""
+    found: dict[int, tuple[int, np.ndarray]] = {}
+    for index, frame in enumerate(frames):
+        for one in frame.instances:
+            empty = np.zeros((len(frames), *frame.ori_shape[:2]), bool)
+            _, masks = found.setdefault(one['instance_id'], (one['bbox_label'], empty))
+            masks[index] = coco_mask.decode(one['mask'])
+    return found
+
+
+def predictions(frames: Frames) -> list[tuple[float, int, np.ndarray]]:
+    """Score, label and masks `(T, H, W)` of each prediction, the best one first."""
+    masks = np.stack([frame.pred_track_instances.masks.numpy() for frame in frames], 1)
+    first = frames[0].pred_track_instances
+    found = zip(first.scores.tolist(), first.labels.tolist(), masks, strict=True)
+    return sorted(found, key=lambda one: -one[0])
+
+
+def iou(first: np.ndarray, second: np.ndarray) -> float:
+    return float((first & second).sum() / max((first | second).sum(), 1))
+
+
+def directions(videos: Sequence[Frames]) -> tuple[int, int, int]:
+    """How many balls and kites there are, are found (same look, IoU above 0.5), and have the right direction."""
+    all_of_them = found = right = 0
+    for frames in videos:
+        candidates = predictions(frames)
+        for label, masks in truth(frames).values():
+            if LOOKS[label] == 'square':
+                continue
+            all_of_them += 1
+            best = next((guess for _, guess, guessed in candidates
+                         if LOOKS[guess] == LOOKS[label] and iou(masks, guessed) > 0.5), None)
+            found += best is not None
+            right += best == label
+    return all_of_them, found, right
+
+
+def paint(videos: Mapping[str, Frames], shown: Sequence[int], least: float = 0.3) -> Figure:
+    """Draws frames side by side, a row for each name; outlines and classes are those predicted."""
+    width = 2.4  # inches of a frame
+    figure = Figure(figsize=(width * len(shown), (width * HEIGHT / WIDTH + 0.1) * len(videos)), layout='constrained')
+    panels = figure.subplots(len(videos), len(shown), squeeze=False)
+    for (name, frames), row in zip(videos.items(), panels, strict=True):
+        chosen: list[tuple[float, int, np.ndarray]] = []
+        for one in predictions(frames):  # of those with nearly the same masks, the best
+            if one[0] > least and all(iou(one[2], other) < 0.5 for _, _, other in chosen):
+                chosen.append(one)
+        row[0].set_ylabel(name)
+        for axes, index in zip(row, shown, strict=True):
+            axes.imshow(mmcv.imread(frames[index].img_path, channel_order='rgb'))
+            axes.set(xticks=[], yticks=[])
+            for score, label, masks in chosen:
+                if masks[index].any():
+                    axes.contour(masks[index], [0.5], colors='white', linewidths=1.5)
+                    y, x = np.argwhere(masks[index]).mean(0)
+                    axes.text(np.clip(x, 16, WIDTH - 16), y, f'{NAMES[label]}\n{score:.2f}', color='white', fontsize=8,
+                              ha='center', va='center', bbox=dict(facecolor='black', alpha=0.6, pad=1, linewidth=0))
+    return figure
+
+
+@exit_on_error
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument('--study', type=Path, default=Path('configs/_base_/studies/space_time_toy.py'))
+    parser.add_argument('--seeds', type=int, nargs='+', default=[0, 1])
+    parser.add_argument('--video', type=int, default=0, help='which one of the validation to draw, from 0')
+    parser.add_argument('--frames', type=int, nargs='+', default=[1, 2, 3, 4, 5, 6], help='which ones of it')
+    parser.add_argument('--out', type=Path, default=Path('work_dirs/toy_video.png'),
+                        help='the picture, of the first seed')
+    args = parser.parse_args()
+    study, drawn = read_study(args.study), {}
+    for seed in args.seeds:
+        for name, variant in study.variants.items():
+            run = Run(name, variant, seed, Path('work_dirs') / args.study.stem)
+            for kind, options in study.tests.items():
+                collected = Collect()
+                test(run.load(options), run.folder / run.results()['checkpoint']['name'], hooks=[collected])
+                count, found, right = directions(collected.videos)
+                print(f'{run}, {kind}: {count} balls and kites, {found / count:.1%} found, of these '
+                      f'{right / max(found, 1):.1%} with the right direction')
+                drawn.setdefault(name, collected.videos[args.video])
+    write_figure(args.out, paint(drawn, args.frames))
+
+
+if __name__ == '__main__':
+    main()

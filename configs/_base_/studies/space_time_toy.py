@@ -1,0 +1,9 @@
+# Does it take a backbone that sees neighbouring frames to tell directions? In both variants the head attends to all of
+# them. In tests the backbone sees a whole video, or four frames at a time.
+config = '../../toy/mask2former-vis_pyramid-cpvt-nano_toy-video.py'
+variants = {
+    'PEG': dict(options={'model.backbone.position_encoding': dict(type='PEG')}),
+    'PEG, ndim=3': dict(options={'model.backbone.position_encoding': dict(type='PEG', ndim=3)}),
+}
+tests = {'whole videos': {}, 'windows of 4 frames': {'model.data_preprocessor.window': 4}}
+metrics = ['youtube_vis/segm_mAP', 'youtube_vis/segm_mAP_50']

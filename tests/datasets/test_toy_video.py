@@ -1,0 +1,156 @@
+import json
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mmdet.datasets import YouTubeVISDataset
+from mmengine.evaluator import Evaluator
+from mmengine.registry import DATASETS, DefaultScope
+from mmengine.structures import InstanceData
+from pycocotools import mask as coco_mask
+from pycocotools.coco import COCO
+
+from cpvt_mm.datasets import toy_video as module
+from cpvt_mm.datasets.toy_shapes import write_toy_shapes
+from cpvt_mm.datasets.toy_video import (
+    CIRCLE,
+    CLASSES,
+    HEIGHT,
+    NUM_FRAMES,
+    SPEEDS,
+    WIDTH,
+    Mover,
+    make_mover,
+    make_video,
+    write_toy_video,
+)
+from cpvt_mm.engine import load_config
+from tests.conftest import MASK2FORMER_VIS
+from tests.datasets.test_toy_shapes import contents
+
+SEEDS = range(12)
+
+
+def mask_of(mover: Mover, frame: int) -> np.ndarray:
+    return mover.at(frame).paint(np.zeros((HEIGHT, WIDTH, 3)))
+
+
+def test_the_same_seed_gives_the_same_bytes_however_many_there_are(toy_video: Path, tmp_path: Path) -> None:
+    for name, seed in (('again', 0), ('other', 1)):
+        assert list(write_toy_video(tmp_path / name, num_train=1, num_val=1, seed=seed)) == [1, 2]
+    first, again, other = map(contents, (toy_video, tmp_path / 'again', tmp_path / 'other'))
+    frames = [name for name in again if name.endswith('.jpg')]
+    assert len(frames) == 2 * NUM_FRAMES
+    for name in frames:
+        assert first[name] == again[name] != other[name]
+
+
+@pytest.mark.parametrize('seed', SEEDS)
+def test_one_frame_is_the_same_if_all_move_the_other_way(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames, movers, masks = make_video(np.random.default_rng(seed))
+    monkeypatch.setattr(module, 'CLASSES', {name: (shape, -way) for name, (shape, way) in CLASSES.items()})
+    others, mirrored, other_masks = make_video(np.random.default_rng(seed))
+    assert np.array_equal(frames[0], others[0]) and np.array_equal(masks[0], other_masks[0])
+    assert any(mover.velocity != other.velocity for mover, other in zip(movers, mirrored, strict=True)) == any(
+        mover.label != list(CLASSES).index('square') for mover in movers)
+
+
+def test_any_frame_has_shapes_in_all_places_whatever_their_direction() -> None:
+    mover = make_mover(np.random.default_rng(0))
+    places = {tuple(sorted(replace(mover, sprite=replace(mover.sprite, x=x), velocity=velocity).at(frame).x
+                           for x in range(CIRCLE)))
+              for velocity in (7, -7) for frame in range(NUM_FRAMES)}
+    assert len(places) == 1
+
+
+@pytest.mark.parametrize('seed', SEEDS)
+def test_a_video_backwards_is_one_of_the_other_direction(seed: int) -> None:
+    mover = make_mover(np.random.default_rng(seed))
+    end = mover.sprite.x + mover.velocity * (NUM_FRAMES - 1)
+    other = replace(mover, sprite=replace(mover.sprite, x=end), velocity=-mover.velocity)
+    for frame in range(NUM_FRAMES):
+        assert mover.at(frame).x == pytest.approx(other.at(NUM_FRAMES - 1 - frame).x)
+
+
+@pytest.mark.parametrize('seed', SEEDS)
+def test_masks_move_by_the_velocity_in_the_direction_of_the_class(seed: int) -> None:
+    mover = make_mover(np.random.default_rng(seed))
+    direction = list(CLASSES.values())[mover.label][1]
+    assert SPEEDS[0] <= abs(mover.velocity) <= SPEEDS[1] and mover.velocity * direction >= 0
+    mover = replace(mover, sprite=replace(mover.sprite, x=CIRCLE / 2))
+    before, after = mask_of(mover, 0), mask_of(mover, 1)
+    assert before.sum() > 60 and np.array_equal(after, np.roll(before, mover.velocity, axis=1))
+
+
+def test_what_leaves_comes_back_after_a_frame_out_of_sight() -> None:
+    mover = replace(make_mover(np.random.default_rng(3)), velocity=SPEEDS[1])
+    seen = [mask_of(mover, frame) for frame in range(CIRCLE)]
+    assert sum(was.any() and not now.any() for was, now in pairwise(seen)) >= SPEEDS[1] - 1  # so many rounds
+    assert not any(was[:, -1].any() and now[:, 0].any() for was, now in pairwise(seen))
+
+
+def test_annotations_are_of_what_is_visible_and_count_from_one(toy_video: Path) -> None:
+    coco = COCO(str(toy_video / 'instances_training.json'))
+    assert [category['name'] for category in coco.loadCats(coco.getCatIds())] == list(CLASSES)
+    assert [video['id'] for video in coco.dataset['videos']] == [1, 2, 3, 4]
+    frames = Counter((image['video_id'], image['frame_id']) for image in coco.imgs.values())
+    assert frames == Counter((video, frame) for video in range(1, 5) for frame in range(NUM_FRAMES))
+    instances: dict[int, set] = {}
+    for image in coco.imgs.values():
+        assert (toy_video / 'images/training' / image['file_name']).is_file()
+        covered = np.zeros((HEIGHT, WIDTH), int)
+        for annotation in coco.imgToAnns[image['id']]:
+            assert annotation['video_id'] == image['video_id'] and annotation['area'] > 0
+            instances.setdefault(annotation['instance_id'], set()).add((image['video_id'], annotation['category_id']))
+            covered += coco.annToMask(annotation)
+        assert covered.max(initial=0) <= 1
+    assert min(instances) == 1 and all(len(of) == 1 for of in instances.values())
+
+
+def test_an_interrupted_run_leaves_no_dataset_and_another_one_stays(tmp_path: Path) -> None:
+    root = tmp_path / 'toy'
+    next(write_toy_video(root, num_train=2, num_val=1))
+    assert not root.exists()
+    assert list(write_toy_video(root, num_train=2, num_val=1)) == [1, 2, 3]
+    assert json.loads((root / 'made_from.json').read_text()) == dict(
+        num_train=2, num_val=1, seed=0, num_frames=NUM_FRAMES)
+    assert not list(write_toy_video(root, num_train=2, num_val=1))
+    with pytest.raises(FileExistsError, match='remove it, or name another folder'):
+        next(write_toy_shapes(root, num_train=2, num_val=1))
+
+
+def dataset(toy_video: Path) -> YouTubeVISDataset:
+    cfg = load_config(MASK2FORMER_VIS)
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        return DATASETS.build(dict(cfg.val_dataloader.dataset, data_root=f'{toy_video}/'))
+
+
+@pytest.mark.parametrize('swapped', [False, True])
+def test_mmdets_metric_is_of_these_classes_and_sees_directions(swapped: bool, toy_video: Path) -> None:
+    """The ground truth as a prediction, as it is and with directions swapped."""
+    videos = dataset(toy_video)
+    assert videos.metainfo['classes'] == tuple(CLASSES)
+    evaluator = Evaluator(dict(load_config(MASK2FORMER_VIS).val_evaluator, metric_items=['mAP']))
+    evaluator.dataset_meta = videos.metainfo
+    labels = set()
+    for index in range(len(videos)):
+        sample = videos[index]['data_samples']
+        assert len(sample) == NUM_FRAMES
+        for frame in sample:
+            found = frame.instances
+            labels |= {one['bbox_label'] for one in found}
+            predicted = [(1, 0, 3, 2, 4)[one['bbox_label']] if swapped else one['bbox_label'] for one in found]
+            masks = [coco_mask.decode(one['mask']) for one in found]
+            frame.pred_track_instances = InstanceData(
+                labels=torch.tensor(predicted, dtype=torch.long), scores=torch.ones(len(found)),
+                masks=torch.from_numpy(np.array(masks, bool).reshape(-1, HEIGHT, WIDTH)),
+                bboxes=torch.tensor([one['bbox'] for one in found]).reshape(-1, 4),
+                instances_id=torch.tensor([one['instance_id'] for one in found], dtype=torch.long))
+        evaluator.process([sample])
+    assert labels == set(range(len(CLASSES)))
+    ap = evaluator.evaluate(len(videos))['youtube_vis/segm_mAP']
+    assert ap == pytest.approx(1 / len(labels) if swapped else 1, abs=1e-3)
