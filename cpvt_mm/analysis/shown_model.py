@@ -1,11 +1,9 @@
 """A trained model that is shown an image: what it predicts, and where it attends."""
 import copy
-import io
 from pathlib import Path
 
 import numpy as np
 from mmengine.registry import DefaultScope
-from PIL import Image
 
 from cpvt_mm.engine import load_config
 from cpvt_mm.engine.inferencing import build_inferencer, paint
@@ -13,7 +11,7 @@ from cpvt_mm.errors import UserError
 from cpvt_mm.models import CPVT, PyramidCPVT
 
 from .attention import collect, default_blocks, name_blocks
-from .drawing import Overlay, overlay_figure
+from .drawing import Overlay, overlay_image
 from .inputs import read_image, to_input
 from .sizes import set_shorter_test_side, shorter_test_side
 
@@ -64,10 +62,12 @@ class ShownModel:
         """
         read_image(path)  # says what the inferencer would fail on
         self._set_side(side)
+        np.random.seed(0)  # mmdet varies the colours of masks at random: here they stay, whatever the size
         with DefaultScope.overwrite_default_scope(self._cfg.default_scope):
             return paint(self._inferencer, path, score_thr=score_thr)
 
-    def draw_attention(self, path: str | Path, side: int, block: str | None, pixel: tuple[int, int]) -> Image.Image:
+    def draw_attention(self, path: str | Path, side: int, block: str | None, pixel: tuple[int, int]
+                       ) -> tuple[np.ndarray, str]:
         """Draws where the query at a pixel of an image file attends, over the image as the model sees it.
 
         Args:
@@ -75,6 +75,9 @@ class ShownModel:
             side: The test size, see `set_shorter_test_side`.
             block: One of `blocks`.
             pixel: Column and row in the file, from 0.
+
+        Returns:
+            `(H', W', 3)` RGB, uint8, and a sentence on it.
 
         Raises:
             UserError: If the image cannot be read, or the backbone has no such block.
@@ -90,11 +93,9 @@ class ShownModel:
         inputs = to_input(seen, self._cfg).to(next(self._backbone.parameters()).device)
         found = collect(self._backbone, inputs, [str(block)])[str(block)]
         weights = found.of_query((x, y)).mean(dim=0).cpu()
-        figure = overlay_figure(seen, [[Overlay(f'highest {weights.max():.1%}', weights, found.key_cell)]], (x, y),
-                                f'block {block}, x={x}, y={y}')
-        file = io.BytesIO()
-        figure.savefig(file, format='png', dpi=250)
-        return Image.open(file)
+        return overlay_image(seen, Overlay('', weights, found.key_cell), (x, y)), (
+            f'The model sees {seen.shape[1]} x {seen.shape[0]} pixels (width x height). In block {block}, the query at '
+            f'x={x}, y={y} gives {weights.max():.1%} of its attention to the brightest place.')
 
     def _set_side(self, side: int) -> None:
         cfg = copy.deepcopy(self._cfg)
