@@ -55,7 +55,7 @@ def choose(checkpoint: str) -> tuple[gr.Slider, gr.Slider, gr.Dropdown]:
     """The test size, score and block to begin with, for a checkpoint."""
     model = load(Path(checkpoint))
     return (gr.Slider(SMALLEST, max(LARGEST, model.side), model.side, step=STEP, buttons=[], label='Test size',
-                      info=f'Shorter side in pixels. The config has {model.side}.'),
+                      info=f"Shorter side of the scale, in pixels; the config's is {model.side}."),
             gr.Slider(0, 1, 0.3, step=0.05, buttons=[], label='Score', visible=model.is_detector,
                       info='Boxes and masks with less are left out.'),
             gr.Dropdown(model.blocks, value=model.block, label='Block', info='Whose attention is drawn.'))
