@@ -3,6 +3,8 @@ import runpy
 import socket
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -115,17 +117,24 @@ def address(trained: dict[str, Trained], tmp_path: Path) -> Iterator[str]:
         port = free.getsockname()[1]
     command = [sys.executable, str(TOOL), str(trained['mmseg'].checkpoint), str(trained['mmdet'].checkpoint.parent),
                '--port', str(port)]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-                          ) as process:
-        lines = []
-        for line in process.stdout:
-            lines.append(line)
-            if 'Running on local URL' in line:
-                break
-        else:
-            pytest.fail(''.join(lines))
-        yield f'http://127.0.0.1:{port}'
+    log = tmp_path / 'log'
+    with log.open('w') as output, subprocess.Popen(command, cwd=tmp_path, stdout=output, stderr=output) as process:
+        address = f'http://127.0.0.1:{port}'
+        until = time.monotonic() + 300
+        while not is_served(address):
+            assert process.poll() is None and time.monotonic() < until, log.read_text()
+            time.sleep(0.5)
+        yield address
         process.terminate()
+
+
+def is_served(address: str) -> bool:
+    try:
+        # Not by way of a proxy, which the environment may name.
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(address, timeout=10) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
 
 
 @pytest.mark.slow
@@ -135,6 +144,7 @@ def test_the_page_in_a_browser(address: str, image: str, tmp_path: Path) -> None
         pytest.skip(f'there is no {CHROMIUM}: apt install chromium')
     broken = tmp_path / 'broken.png'
     broken.write_text('no image')
+    api.expect.set_options(timeout=60_000)
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM),
                                              args=['--no-sandbox', '--disable-background-networking'])
