@@ -49,8 +49,9 @@ setup(
     # mmengine comes with a stack: two distributions provide it, so it cannot be named here.
     install_requires=['torch>=2.6', 'safetensors'],
     extras_require={
-        **{name: requirements(name) for name in ('openmmlab', 'onedl', 'mmpretrain', 'hub', 'examples', 'smp')},
-        # Without smp, which cannot be installed everywhere (see there).
+        **{name: requirements(name)
+           for name in ('openmmlab', 'onedl', 'mmpretrain', 'hub', 'examples', 'demo', 'smp')},
+        # Without demo and smp, which cannot be installed everywhere (see there).
         'tests': [line for name in ('tests', 'mmpretrain', 'hub', 'examples') for line in requirements(name)],
     },
     cmdclass={'build_py': BuildWithMim},

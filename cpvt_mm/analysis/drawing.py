@@ -3,11 +3,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
+DPI = 100
 
 def error_figure(cells: dict[str, Tensor], margin: int, title: str) -> Figure:
     """Draws a heat map of relative errors, `(h, w)`, for each name, all in one scale; a white frame marks a margin."""
@@ -61,24 +64,40 @@ def overlay_figure(image: np.ndarray, overlays: Sequence[Sequence[Overlay]], mar
     figure = Figure(figsize=(panel * columns, (panel * height / width + 0.4) * len(overlays) + 0.4),
                     layout='constrained')
     figure.suptitle(title, fontsize='medium')
-    grey = np.repeat(image.mean(axis=2, keepdims=True), 3, axis=2) / 255
     panels = figure.subplots(len(overlays), columns, squeeze=False)
     for axes in panels.flat:
         axes.set_axis_off()
     for row, row_overlays in zip(panels, overlays, strict=True):
         for axes, overlay in zip(row, row_overlays, strict=False):
-            values = overlay.values.numpy()
-            rows, cols = values.shape
-            axes.imshow(grey, extent=(0, width, height, 0))
-            cell_height, cell_width = overlay.cell
-            axes.imshow(values, extent=(0, cols * cell_width, rows * cell_height, 0), cmap='plasma',
-                        vmin=0, alpha=0.7 * values / values.max())
-            # Cells at the right and at the bottom may reach beyond the image.
-            axes.set(xlim=(0, width), ylim=(height, 0))
+            _draw_overlay(axes, image, overlay, mark)
             axes.set_title(overlay.title, fontsize='small')
-            if mark:
-                axes.plot(mark[0] + 0.5, mark[1] + 0.5, 'x', color='cyan', markersize=8, markeredgewidth=2)
     return figure
+
+
+def overlay_image(image: np.ndarray, overlay: Overlay, mark: tuple[int, int], side: int = 512) -> np.ndarray:
+    """Draws an overlay alone, as `overlay_figure` does: `(H', W', 3)` RGB, uint8, the longer side of `side` pixels."""
+    height, width = (round(length * side / max(image.shape[:2])) for length in image.shape[:2])
+    figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI)
+    _draw_overlay(figure.add_axes((0, 0, 1, 1)), image, overlay, mark)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3]
+
+
+def _draw_overlay(axes: Axes, image: np.ndarray, overlay: Overlay, mark: tuple[int, int] | None) -> None:
+    height, width = image.shape[:2]
+    grey = np.repeat(image.mean(axis=2, keepdims=True), 3, axis=2) / 255
+    values = overlay.values.numpy()
+    rows, cols = values.shape
+    axes.set_axis_off()
+    axes.imshow(grey, extent=(0, width, height, 0))
+    cell_height, cell_width = overlay.cell
+    axes.imshow(values, extent=(0, cols * cell_width, rows * cell_height, 0), cmap='plasma',
+                vmin=0, alpha=0.7 * values / values.max())
+    # Cells at the right and at the bottom may reach beyond the image.
+    axes.set(xlim=(0, width), ylim=(height, 0))
+    if mark:
+        axes.plot(mark[0] + 0.5, mark[1] + 0.5, 'x', color='cyan', markersize=8, markeredgewidth=2)
 
 
 def grid_figure(maps: dict[str, Tensor], title: str) -> Figure:

@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from cpvt_mm.analysis.drawing import Overlay, error_figure, grid_figure, overlay_figure
+from cpvt_mm.analysis.drawing import Overlay, error_figure, grid_figure, overlay_figure, overlay_image
 
 
 def test_a_heat_map_for_each_result_in_one_scale_with_a_frame() -> None:
@@ -30,6 +30,17 @@ def test_overlays_lie_on_the_image_cell_by_cell() -> None:
         assert axes.lines[0].get_xydata().tolist() == [[10.5, 20.5]]
     figure.canvas.draw()
     assert not any(axes.lines for axes in overlay_figure(image, rows, mark=None, title='').axes)
+
+
+def test_an_overlay_alone_has_the_shape_of_the_image() -> None:
+    values = torch.zeros(2, 2)
+    values[0, 1] = 1
+    picture = overlay_image(np.full((50, 100, 3), 128, np.uint8), Overlay('', values, (25, 50)), mark=(75, 37))
+    assert picture.shape == (256, 512, 3) and picture.dtype == np.uint8
+    assert (picture[64, 64] == 128).all()  # grey where nothing is attended to
+    red, green, blue = picture[64, 384].tolist()
+    assert red > 150 and green > 150 and blue < 100  # yellow
+    assert picture[192, 386].tolist() == [0, 255, 255]  # the mark
 
 
 def test_matrices_have_queries_in_rows_and_keys_in_columns() -> None:

@@ -1,7 +1,7 @@
 import pytest
 from mmengine.config import ConfigDict
 
-from cpvt_mm.analysis.sizes import Size, parse_size, set_test_size
+from cpvt_mm.analysis.sizes import Size, parse_size, set_shorter_test_side, set_test_size, shorter_test_side
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import UserError
 from tests.conftest import MASK_RCNN
@@ -26,3 +26,21 @@ def test_a_pipeline_without_resize_is_refused(dataset: dict) -> None:
     cfg.test_dataloader.dataset = ConfigDict(dataset)
     with pytest.raises(UserError, match='has no Resize'):
         set_test_size(cfg, Size(1, 1))
+
+
+@pytest.mark.parametrize('scale, shorter, doubled', [
+    ((1333, 800), 800, (2666, 1600)), ((512, 2048), 512, (1024, 4096)), (160, 160, (320, 320))])
+def test_the_scale_of_the_config_grows_with_its_shorter_side(scale: object, shorter: int, doubled: tuple) -> None:
+    cfg = load_config(MASK_RCNN)
+    resize = cfg.test_dataloader.dataset.pipeline[1]
+    resize.scale = scale
+    assert shorter_test_side(cfg) == shorter
+    set_shorter_test_side(cfg, 2 * shorter)
+    assert resize.scale == doubled
+
+
+def test_a_resize_without_a_scale_has_no_shorter_side() -> None:
+    cfg = load_config(MASK_RCNN)
+    del cfg.test_dataloader.dataset.pipeline[1].scale
+    with pytest.raises(UserError, match='has no scale: give it one'):
+        shorter_test_side(cfg)

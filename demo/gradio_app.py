@@ -1,0 +1,131 @@
+"""A page in the browser: drop an image, see what a detector or segmentor predicts, and where its backbone attends."""
+import argparse
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mmengine.runner import find_latest_checkpoint
+
+from cpvt_mm.analysis.shown_model import ShownModel
+from cpvt_mm.errors import UserError, exit_on_error, first_line, sentence
+
+try:
+    import gradio as gr
+except ImportError:
+    sys.exit("error: gradio is not installed: run pip install 'cpvt_mm[demo]'.")
+
+SMALLEST, LARGEST, STEP = 64, 1024, 32  # test sizes, pixels
+BUTTONS = ['download', 'fullscreen']
+HINT = 'Click a pixel of your image to see where it attends.'
+
+load = functools.cache(ShownModel)
+
+
+def in_page(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Has the page show what a user can get wrong."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any) -> Any:
+        try:
+            return function(*args)
+        except UserError as error:
+            raise gr.Error(sentence(error), print_exception=False) from error
+
+    return wrapped
+
+
+@in_page
+def predict(image: str | None, checkpoint: str, side: int, score_thr: float) -> np.ndarray | None:
+    return image and load(Path(checkpoint)).paint(image, side, score_thr)
+
+
+@in_page
+def attend(image: str | None, checkpoint: str, side: int, block: str, pixel: list[int] | None
+           ) -> tuple[np.ndarray | None, str]:
+    if not image or not pixel:
+        return None, HINT
+    return load(Path(checkpoint)).draw_attention(image, side, block, tuple(pixel))
+
+
+@in_page
+def choose(checkpoint: str) -> tuple[gr.Slider, gr.Slider, gr.Dropdown]:
+    """The test size, score and block to begin with, for a checkpoint."""
+    model = load(Path(checkpoint))
+    return (gr.Slider(SMALLEST, max(LARGEST, model.side), model.side, step=STEP, buttons=[], label='Test size',
+                      info=f"Shorter side of the scale, in pixels; the config's is {model.side}."),
+            gr.Slider(0, 1, 0.3, step=0.05, buttons=[], label='Score', visible=model.is_detector,
+                      info='Boxes and masks with less are left out.'),
+            gr.Dropdown(model.blocks, value=model.block, label='Block', info='Whose attention is drawn.'))
+
+
+def clicked(event: gr.SelectData) -> list[int]:
+    return event.index
+
+
+def build_app(checkpoints: list[Path]) -> gr.Blocks:
+    """Makes the page; raises a gr.Error if the first checkpoint cannot be loaded."""
+    names = [(f'{path.parent.name}/{path.name}', str(path)) for path in checkpoints]
+    with gr.Blocks(title='cpvt_mm', analytics_enabled=False) as app:
+        gr.Markdown('# cpvt_mm\nDrop an image, and see what the model predicts at each test size.')
+        pixel = gr.State()
+        with gr.Row():
+            image = gr.Image(label='Image', type='filepath', sources=['upload'], buttons=[], elem_id='image')
+            # Not opened by gradio: what is wrong with the file is said in a sentence where it is read.
+            image.preprocess = lambda payload: payload and payload.path
+            painted = gr.Image(label='Prediction', interactive=False, buttons=BUTTONS, elem_id='prediction')
+        with gr.Row():
+            with gr.Column(min_width=320):
+                checkpoint = gr.Dropdown(names, value=names[0][1], label='Checkpoint')
+                side, score_thr, block = choose(names[0][1])
+            with gr.Column(min_width=320):
+                attention = gr.Image(label='Attention', interactive=False, buttons=BUTTONS, elem_id='attention')
+                caption = gr.Markdown(HINT, elem_id='caption')
+        # One at a time, for they share the models; of the changes that wait, the last one counts.
+        one = dict(concurrency_id='models', trigger_mode='always_last', show_progress='minimal')
+        prediction = dict(fn=predict, inputs=[image, checkpoint, side, score_thr], outputs=painted, **one)
+        attending = dict(fn=attend, inputs=[image, checkpoint, side, block, pixel], outputs=[attention, caption],
+                         **one)
+        image.change(lambda: None, outputs=pixel)
+        image.select(clicked, outputs=pixel)
+        gr.on([image.change, side.input, score_thr.input], **prediction)
+        gr.on([pixel.change, side.input, block.input], **attending)
+        chosen = checkpoint.input(choose, checkpoint, [side, score_thr, block], **one)
+        chosen.success(**prediction).success(**attending)
+    return app
+
+
+def find_checkpoint(path: Path) -> Path:
+    """Returns a checkpoint, or the last one of a work dir; raises a UserError if there is none."""
+    found = Path(find_latest_checkpoint(path) or path) if path.is_dir() else path
+    if not found.is_file():
+        raise UserError(f'{path} is no checkpoint, and no work dir that has one: check the path.')
+    return found
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument('checkpoints', nargs='+', type=Path, metavar='CHECKPOINT',
+                        help='work dir of training, or checkpoint with its config beside it, as training leaves them')
+    parser.add_argument('--host', default='127.0.0.1', help='address to serve the page at')
+    parser.add_argument('--port', type=int, default=7860, help='port to serve the page at')
+    return parser.parse_args()
+
+
+@exit_on_error
+def main() -> None:
+    args = parse_args()
+    try:
+        build_app([find_checkpoint(path) for path in args.checkpoints]).launch(
+            server_name=args.host, server_port=args.port, show_error=True)
+    except gr.Error as error:
+        raise UserError(error.message) from error
+    except OSError as error:
+        raise UserError(f'the page cannot be served at {args.host}, port {args.port} ({first_line(error)}): name '
+                        'others.') from error
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,184 @@
+import re
+import runpy
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.conftest import ROOT, Trained
+
+gr = pytest.importorskip('gradio', reason="pip install 'cpvt_mm[demo]' into another environment (CONTRIBUTING.md)")
+CHROMIUM = Path('/usr/bin/chromium')
+TOOL = ROOT / 'demo/gradio_app.py'
+
+
+@pytest.fixture(scope='module')
+def app() -> dict[str, Any]:
+    """What the file defines."""
+    return runpy.run_path(str(TOOL))
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> str:
+    path = tmp_path / 'image.png'
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (100, 200, 3), np.uint8)).save(path)
+    return str(path)
+
+
+@pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
+def test_a_prediction_for_each_size_and_score(scope: str, app: dict[str, Any], image: str,
+                                              trained: dict[str, Trained]) -> None:
+    checkpoint = str(trained[scope].checkpoint)
+    small, large = (app['predict'](image, checkpoint, side, 0) for side in (64, 160))
+    assert small.shape == large.shape == (100, 200, 3) and not np.array_equal(small, large)
+    unsure = app['predict'](image, checkpoint, 160, 1)
+    assert np.array_equal(unsure, large) == (scope == 'mmseg')
+
+
+def test_attention_of_the_pixel_that_is_clicked(app: dict[str, Any], image: str, trained: dict[str, Trained]) -> None:
+    checkpoint = str(trained['mmseg'].checkpoint)
+    clicked = app['clicked'](gr.SelectData(None, dict(index=[150, 99], value=None)))
+    picture, sentence = app['attend'](image, checkpoint, 160, '2.1', clicked)
+    assert picture.shape == (256, 512, 3) and 'the query at x=120, y=79 gives' in sentence
+    other, _ = app['attend'](image, checkpoint, 160, '0.0', clicked)
+    assert not np.array_equal(picture, other)
+
+
+def test_without_an_image_or_a_click_nothing_is_drawn(app: dict[str, Any], image: str, trained: dict[str, Trained]
+                                                      ) -> None:
+    checkpoint = str(trained['mmseg'].checkpoint)
+    assert app['predict'](None, checkpoint, 160, 0.3) is None
+    for path, pixel in ((None, [0, 0]), (image, None)):
+        assert app['attend'](path, checkpoint, 160, '2.1', pixel) == (None, app['HINT'])
+
+
+def test_a_checkpoint_brings_its_size_blocks_and_score(app: dict[str, Any], trained: dict[str, Trained]) -> None:
+    for scope in ('mmdet', 'mmseg'):
+        side, score_thr, block = app['choose'](str(trained[scope].checkpoint))
+        assert (side.value, block.value, score_thr.visible) == (160, '2.1', scope == 'mmdet')
+
+
+def test_what_a_user_gets_wrong_is_one_sentence_in_the_page(app: dict[str, Any], image: str, tmp_path: Path,
+                                                            trained: dict[str, Trained]) -> None:
+    checkpoint = trained['mmseg'].checkpoint
+    broken = tmp_path / 'broken.png'
+    broken.write_text('no image')
+    missing = str(checkpoint.with_name('iter_3.pth'))
+    calls: dict[str, Callable] = {
+        'broken.png cannot be read: it is damaged, or no image.': lambda: app['predict'](
+            str(broken), str(checkpoint), 64, 0),
+        'iter_3.pth': lambda: app['predict'](image, missing, 64, 0),
+        'there is no block 9.9: ': lambda: app['attend'](image, str(checkpoint), 64, '9.9', [0, 0])}
+    for part, call in calls.items():
+        with pytest.raises(gr.Error) as caught:
+            call()
+        assert part in caught.value.message and '\n' not in caught.value.message
+
+
+def test_work_dirs_and_checkpoints_are_served(run_tool: Callable[..., str], trained: dict[str, Trained],
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    launched = []
+    monkeypatch.setattr(gr.Blocks, 'launch', lambda app, **options: launched.append((app, options)))
+    assert run_tool(str(TOOL), trained['mmdet'].checkpoint.parent, trained['mmseg'].checkpoint, '--port', 7999) == ''
+    [(page, options)] = launched
+    assert (options['server_name'], options['server_port']) == ('127.0.0.1', 7999)
+    choice = next(block for block in page.blocks.values() if isinstance(block, gr.Dropdown))
+    assert [value for _, value in choice.choices] == [str(files.checkpoint) for files in trained.values()]
+
+
+def test_what_cannot_be_served_is_one_sentence(run_tool: Callable[..., str], tmp_path: Path,
+                                               trained: dict[str, Trained]) -> None:
+    assert run_tool(str(TOOL), tmp_path) == (
+        f'error: {tmp_path} is no checkpoint, and no work dir that has one: check the path.')
+    alone = tmp_path / 'alone.pth'
+    alone.touch()
+    assert run_tool(str(TOOL), alone).startswith(f'error: folder {tmp_path} has 0 configs (*.py), but must have one')
+    with socket.socket() as taken:
+        taken.bind(('127.0.0.1', 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        message = run_tool(str(TOOL), trained['mmseg'].checkpoint, '--port', port)
+    assert message.startswith(f'error: the page cannot be served at 127.0.0.1, port {port} (')
+
+
+@pytest.fixture
+def address(trained: dict[str, Trained], tmp_path: Path) -> Iterator[str]:
+    """The address of a page that a process serves; both models are there, the segmentor first."""
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, str(TOOL), str(trained['mmseg'].checkpoint), str(trained['mmdet'].checkpoint.parent),
+               '--port', str(port)]
+    log = tmp_path / 'log'
+    with log.open('w') as output, subprocess.Popen(command, cwd=tmp_path, stdout=output, stderr=output) as process:
+        address = f'http://127.0.0.1:{port}'
+        until = time.monotonic() + 300
+        while not is_served(address):
+            assert process.poll() is None and time.monotonic() < until, log.read_text()
+            time.sleep(0.5)
+        yield address
+        process.terminate()
+
+
+def is_served(address: str) -> bool:
+    try:
+        # Not by way of a proxy, which the environment may name.
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(address, timeout=10) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+def test_the_page_in_a_browser(address: str, image: str, tmp_path: Path) -> None:
+    api = pytest.importorskip('playwright.sync_api', reason='pip install playwright')
+    if not CHROMIUM.exists():
+        pytest.skip(f'there is no {CHROMIUM}: apt install chromium')
+    broken = tmp_path / 'broken.png'
+    broken.write_text('no image')
+    api.expect.set_options(timeout=60_000)
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM),
+                                             args=['--no-sandbox', '--disable-background-networking'])
+        page = browser.new_page()
+        page.set_default_timeout(60_000)
+        prediction, attention = page.locator('#prediction img'), page.locator('#attention img')
+        size = page.get_by_role('slider').first
+        page.goto(address, wait_until='domcontentloaded')
+        page.set_input_files('#image input[type=file]', image)
+        first = prediction.get_attribute('src')
+        # A click at three quarters of the width and at the middle of the height.
+        shown = page.locator('#image img').bounding_box()
+        page.locator('#image img').click(position=dict(x=0.75 * shown['width'], y=0.5 * shown['height']))
+        page.get_by_text('The model sees 160 x 80 pixels').wait_for()
+        x, y = map(int, re.search(r'x=(\d+), y=(\d+)', page.locator('#caption').inner_text()).groups())
+        assert abs(x - 120) <= 1 and abs(y - 40) <= 1
+        picture = attention.get_attribute('src')
+
+        size.press('ArrowRight')
+        page.get_by_text('The model sees 192 x 96 pixels').wait_for()
+        api.expect(prediction).not_to_have_attribute('src', first)
+        api.expect(attention).not_to_have_attribute('src', picture)
+
+        # The detector has scores, and its size begins anew.
+        api.expect(page.get_by_role('slider')).to_have_count(1)
+        page.get_by_label('Checkpoint').click()
+        page.get_by_role('option').nth(1).click()
+        page.get_by_text('The model sees 160 x 80 pixels').wait_for()
+        api.expect(page.get_by_role('slider')).to_have_count(2)
+        assert size.input_value() == '160'
+
+        page.get_by_label('Remove').or_(page.get_by_label('Clear')).first.click()
+        api.expect(prediction).to_have_count(0)
+        api.expect(attention).to_have_count(0)
+        page.set_input_files('#image input[type=file]', str(broken))
+        page.get_by_text('broken.png cannot be read: it is damaged, or no image.').wait_for()
+        browser.close()
