@@ -21,6 +21,7 @@ model = dict(
         out_channels=channels,
         num_classes=num_classes,
         num_queries=10,
+        num_frames=3,
         pixel_decoder=dict(
             norm_cfg=dict(num_groups=8),
             encoder=dict(
@@ -43,7 +44,7 @@ model = dict(
 # Clips of neighbouring frames, never mirrored: that would swap the classes.
 train_dataloader = dict(
     _delete_=True,
-    batch_size=8,
+    batch_size=6,
     num_workers=1,
     persistent_workers=True,
     sampler=dict(type='InfiniteSampler', shuffle=True),
@@ -55,7 +56,7 @@ train_dataloader = dict(
         ann_file='instances_training.json',
         data_prefix=dict(img_path='images/training'),
         pipeline=[
-            dict(type='UniformRefFrameSample', num_ref_imgs=1, frame_range=1, filter_key_img=True),
+            dict(type='UniformRefFrameSample', num_ref_imgs=2, frame_range=1, filter_key_img=True),
             dict(
                 type='TransformBroadcaster',
                 transforms=[
@@ -89,7 +90,7 @@ train_cfg = dict(max_iters=max_iters, val_interval=max_iters)
 optim_wrapper = dict(
     _delete_=True,
     type='OptimWrapper',
-    optimizer=dict(type='AdamW', lr=3e-3, weight_decay=0.05),
+    optimizer=dict(type='AdamW', lr=2e-3, weight_decay=0.05),
     paramwise_cfg=dict(custom_keys={
         'position_encoding': dict(decay_mult=0.),
         'norm': dict(decay_mult=0.)
