@@ -22,7 +22,7 @@ TOGETHER = {
     # One for each point at which an encoding acts.
     'each point': ('conv', ['peg', 'learnable-2d', 'rotary', 'relative', 'peg-qk']),
     'the others': ('conv', ['learnable-1d', 'random-table', 'sinusoidal-1d', 'sinusoidal-2d', 'random-fourier',
-                            'peg-first', 'peg-fixed', 'peg-separable']),
+                            'peg-first', 'peg-fixed', 'peg-3d', 'peg-separable']),
     'pooled keys': ('pool', ['relative']),
 }
 
