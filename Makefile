@@ -44,8 +44,8 @@ env:
 	tools/misc/setup_env.sh $(STACK) $(ENV)
 
 docs: .venv-docs/ready
-	MPLCONFIGDIR=$(CURDIR)/.venv-docs/cache .venv-docs/bin/python -m sphinx -W --keep-going docs docs/_build
-	@echo 'Open docs/_build/index.html.'
+	MPLCONFIGDIR=$(CURDIR)/.venv-docs/cache .venv-docs/bin/python -m sphinx -W --keep-going docs docs/_build/html
+	@echo 'Open docs/_build/html/index.html.'
 
 numbers:  # for each table of README and docs the command that makes it
 	@$${PYTHON:-python3} .dev_scripts/numbers_of_docs.py
