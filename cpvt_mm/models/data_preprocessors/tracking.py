@@ -1,12 +1,16 @@
 """mmdet's data preprocessor for clips."""
+from collections.abc import Sequence
 from typing import Any
+
+from torch import Tensor
 
 from cpvt_mm.registry import MODELS
 from cpvt_mm.stack import require
 
 from ..arguments import check_positive
 from ..clips import ClipBatch
-from ..valid_sizes import attach_valid_sizes
+from ..valid_sizes import Size
+from .sizes import TellsValidSizes
 
 require('mmdet')
 
@@ -14,7 +18,7 @@ from mmdet.models.data_preprocessors import TrackDataPreprocessor as MMDetTrackD
 
 
 @MODELS.register_module()
-class TrackDataPreprocessor(MMDetTrackDataPreprocessor):
+class TrackDataPreprocessor(TellsValidSizes, MMDetTrackDataPreprocessor):
     """mmdet's; its batches tell `PEG(ndim=3)` which images are frames of a clip, and `padding='exact'` their sizes.
 
     Args:
@@ -33,16 +37,8 @@ class TrackDataPreprocessor(MMDetTrackDataPreprocessor):
             check_positive('window', window)
         self.window = window
 
-    def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
-        """Does what mmdet's does; `inputs` is a `ClipBatch`, or images in a training with `use_det_processor`."""
-        sizes = [clip.shape[-2:] for clip in data['inputs']]
-        data = super().forward(data, training)
-        if training and self.batch_augments is not None:
-            # They may resize the batch, and take clips of one frame only.
-            samples = data['data_samples'] if self.use_det_processor else [clip[0] for clip in data['data_samples']]
-            sizes = [sample.img_shape[:2] for sample in samples]
+    def tell_sizes(self, inputs: Tensor, sizes: Sequence[Size], training: bool) -> Tensor:
+        """Returns a `ClipBatch`; in a training with `use_det_processor` images, as for a detector."""
         if training and self.use_det_processor:
-            attach_valid_sizes(data['inputs'], sizes)
-        else:
-            data['inputs'] = ClipBatch.wrap(data['inputs'], sizes, None if training else self.window)
-        return data
+            return super().tell_sizes(inputs, sizes, training)
+        return ClipBatch.wrap(inputs, sizes, None if training else self.window)
