@@ -4,7 +4,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from cpvt_mm.checkpoints.inflation import inflate
+from cpvt_mm.checkpoints.inflation import inflate_kernels
 from cpvt_mm.registry import POSITION_ENCODINGS
 
 from ..arguments import check_keywords, check_names, check_positive, is_sequence_of_ints
@@ -136,7 +136,5 @@ class PEG(PositionEncoding):
 
 def _inflate_kernels(encoding: PEG, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
     """Makes kernels of images those of clips, in a checkpoint that is about to be loaded."""
-    for name, own in encoding.state_dict(prefix=prefix).items():
-        loaded = state_dict.get(name)
-        if loaded is not None and loaded.dim() == 4 and own.dim() == 5:
-            state_dict[name] = inflate(loaded, own.shape[2])
+    inflated, _ = inflate_kernels(state_dict, encoding.state_dict(prefix=prefix))
+    state_dict.update(inflated)
