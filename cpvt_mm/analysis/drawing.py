@@ -12,6 +12,7 @@ from torch import Tensor
 
 DPI = 100
 
+
 def error_figure(cells: dict[str, Tensor], margin: int, title: str) -> Figure:
     """Draws a heat map of relative errors, `(h, w)`, for each name, all in one scale; a white frame marks a margin."""
     columns = min(len(cells), 4)

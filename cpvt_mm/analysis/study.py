@@ -27,7 +27,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Study:
-    """What is compared.
+    """Variants to compare, and how.
 
     Attributes:
         variants: By name.

@@ -68,7 +68,7 @@ def background(rng: np.random.Generator, height: int, width: int) -> NDArray:
 
 
 def add_noise(rng: np.random.Generator, canvas: NDArray) -> Image:
-    """What a camera sees of a canvas `(H, W, 3)`."""
+    """Adds the noise of a camera to a canvas `(H, W, 3)`."""
     return np.clip(canvas + rng.normal(0, 6, canvas.shape), 0, 255).astype(np.uint8)
 
 

@@ -18,7 +18,7 @@ def batches(channels: int, image: Tensor | None = None) -> Iterator[Tensor]:
     """Yields a batch of each of the ten sizes of SHAPES.
 
     Args:
-        channels: Those of the batches.
+        channels: Channels of the batches.
         image: `(1, channels, H, W)`, normalized. It is resized, and the second of a batch is mirrored, the third upside
             down. Defaults to None: normal noise, because normalized pixels are like that.
     """

@@ -43,7 +43,7 @@ class DetectionDifference:
 
 
 class Found(NamedTuple):
-    """What a detector finds in an image: `(N, 5)`, `(N,)` and `(N, h, w)`; `(N, 0, 0)` if it has no masks."""
+    """Detections of an image: `(N, 5)`, `(N,)` and `(N, h, w)`; `(N, 0, 0)` if it has no masks."""
     dets: Tensor
     labels: Tensor
     masks: Tensor

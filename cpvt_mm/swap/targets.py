@@ -1,4 +1,4 @@
-"""What the swap needs to know of a backbone that it puts into configs."""
+"""Backbones that the swap puts into configs, and what it needs to know of each."""
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from typing import Any, ClassVar

@@ -22,7 +22,7 @@ TOOL = ROOT / 'demo/gradio_app.py'
 
 @pytest.fixture(scope='module')
 def app() -> dict[str, Any]:
-    """What the file defines."""
+    """Names that the file defines, and their values."""
     return runpy.run_path(str(TOOL))
 
 
