@@ -85,7 +85,7 @@ test_dataloader = val_dataloader
 val_evaluator = dict(type='cpvt_mm.YouTubeVISMetric', format_only=False)
 test_evaluator = val_evaluator
 
-max_iters = 1200
+max_iters = 2000
 train_cfg = dict(max_iters=max_iters, val_interval=max_iters)
 optim_wrapper = dict(
     _delete_=True,
