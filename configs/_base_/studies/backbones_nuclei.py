@@ -5,4 +5,4 @@ variants = {
     'MiT-b0': dict(config='../../nuclei/mask-rcnn_mit-b0_fpn_nuclei.py'),
     'PVTv2-b0': dict(config='../../nuclei/mask-rcnn_pvtv2-b0_fpn_nuclei.py'),
 }
-metrics = ['coco/bbox_mAP', 'coco/segm_mAP']
+metrics = ['coco/bbox_mAP', 'coco/bbox_mAP_50', 'coco/segm_mAP', 'coco/segm_mAP_50']

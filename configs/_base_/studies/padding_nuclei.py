@@ -11,4 +11,4 @@ variants = {
     }),
 }
 tests = {'one by one': {}, 'batches of four': {'test_dataloader.batch_size': 4}}
-metrics = ['coco/bbox_mAP', 'coco/segm_mAP']
+metrics = ['coco/bbox_mAP', 'coco/bbox_mAP_50', 'coco/segm_mAP', 'coco/segm_mAP_50']
