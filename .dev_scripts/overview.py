@@ -20,7 +20,8 @@ def box(axes: Axes, x: float, y: float, width: float, height: float, text: str, 
 
 
 def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
-    axes.annotate('', end, start, arrowprops=dict(arrowstyle='-|>', color='#444444', linewidth=1, shrinkA=0, shrinkB=0))
+    axes.annotate('', end, start,
+                  arrowprops=dict(arrowstyle='-|>', color='#444444', linewidth=1, shrinkA=0, shrinkB=0))
 
 
 def grid(axes: Axes, x: float, y: float, shades: np.ndarray, window: tuple[int, int] | None = None) -> None:
@@ -71,8 +72,8 @@ def draw_pyramid(axes: Axes) -> None:
         axes.text(x + 1.17, 2.0, f'stage {stage + 1}', ha='center', fontsize=9)
         arrow(axes, (x + 2.2, 0.8), (x + 2.2, 0.3))
         axes.text(x + 2.1, 0.55, f'H/{stride} x W/{stride}', ha='right', va='center', fontsize=8.5)
-    box(axes, 1.5, -0.4, 10.6, 0.65, 'neck and head of mmdet or mmsegmentation: FPN, Mask R-CNN, UperNet, Mask2Former ...',
-        HEAD)
+    box(axes, 1.5, -0.4, 10.6, 0.65,
+        'neck and head of mmdet or mmsegmentation: FPN, Mask R-CNN, UperNet, Mask2Former ...', HEAD)
 
 
 def main() -> None:
