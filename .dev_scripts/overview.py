@@ -43,7 +43,8 @@ def grid(axes: Axes, x: float, y: float, shades: np.ndarray, window: tuple[int, 
 
 def draw_peg(axes: Axes) -> None:
     shades = np.random.default_rng(0).uniform(0.35, 1, (ROWS, COLUMNS))
-    axes.set_title('PEG: a depthwise convolution with zero padding tells tokens where they are', fontsize=11, loc='left')
+    axes.set_title('PEG: a depthwise convolution with zero padding tells tokens where they are', fontsize=11,
+                   loc='left')
     grid(axes, 0, 0, np.pad(shades, 1, constant_values=np.nan), window=(1, 1))
     arrow(axes, (3.0, 1.2), (3.6, 1.2))
     box(axes, 3.6, 0.75, 2.2, 0.9, 'depthwise\n3 x 3 convolution', PEG)
