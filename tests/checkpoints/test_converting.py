@@ -69,7 +69,7 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r'folder .*no does not exist: make it first'):
         convert_checkpoint(FILES['timm'], tmp_path / 'no/a.pth')
     for name in ('model', 'model.safetensor', 'v1.2'):
-        with pytest.raises(UserError, match=f'{name} is no name of a checkpoint: end it in .pth or .safetensors'):
+        with pytest.raises(UserError, match=f'{name} is not a name for a checkpoint: use the suffix .pth or .safete'):
             convert_checkpoint(FILES['timm'], tmp_path / name)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / 'there.pth').write_text('mine')

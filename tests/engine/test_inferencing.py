@@ -33,7 +33,7 @@ def test_has_all_weights_of_the_checkpoint(scope: str, trained: dict[str, Traine
 
 @pytest.mark.parametrize('change, message', [
     (lambda content: content['state_dict'].popitem(), r'part\.pth does not fit the model .*1 missing'),
-    (lambda content: content.update(extra=Exploit()), r'part\.pth is damaged, or holds code'),
+    (lambda content: content.update(extra=Exploit()), r'part\.pth is damaged, or contains code'),
 ])
 def test_a_checkpoint_that_does_not_fit_or_holds_code_is_refused(
         change: object, message: str, trained: dict[str, Trained], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

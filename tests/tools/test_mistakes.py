@@ -126,7 +126,7 @@ OPTIONS = {
     'pretrained: of another arch': ({f'{BACKBONE}.init_cfg.type': 'Pretrained',
                                      f'{BACKBONE}.init_cfg.checkpoint': GOLDEN / 'timm.pth'},
                                     'use the arch that it was'),
-    'load_from: no such file': ({'load_from': 'no.pth'}, 'load_from is no.pth, but there is no such file'),
+    'load_from: no such file': ({'load_from': 'no.pth'}, 'load_from is no.pth, but this file does not exist'),
     'load_from: a backbone alone': ({'load_from': GOLDEN / 'timm.pth'}, "which has no weights below 'backbone'"),
     'data_root that is not there': ({f'{DATASET}.data_root': 'no'}, 'no/images/training does not exist: put the file '
                                     f'there, or correct {DATASET}.data_root'),

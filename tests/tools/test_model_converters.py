@@ -37,5 +37,5 @@ def test_code_in_a_checkpoint_is_refused_in_a_sentence(arguments: tuple[str, ...
                                                        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save(dict(state_dict={}, extra=Exploit()), 'evil.pth')
-    assert run_tool(*arguments).startswith('error: checkpoint evil.pth is damaged, or holds code or objects')
+    assert run_tool(*arguments).startswith('error: checkpoint evil.pth is damaged, or contains code or objects')
     assert [path.name for path in tmp_path.iterdir()] == ['evil.pth']
