@@ -57,7 +57,7 @@ def test_a_device_that_is_not_there_is_named(device: str, trained: dict[str, Tra
 
 def test_classifiers_have_no_inferencer_here() -> None:
     cfg = load_config(ROOT / 'configs/cpvt/cpvt-ti_16xb64_in1k.py')
-    with pytest.raises(UserError, match='is for mmpretrain, but only predictions of mmdet and mmseg are painted here'):
+    with pytest.raises(UserError, match='is for mmpretrain, but only predictions of mmdet and mmseg can be'):
         build_inferencer(cfg, 'x.pth')
 
 

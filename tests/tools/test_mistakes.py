@@ -49,7 +49,7 @@ ARGUMENTS = {
     'auto-scale-lr without a base': (['--auto-scale-lr'], '--auto-scale-lr needs auto_scale_lr.base_batch_size'),
     'resume: no such file': (['--resume', 'no.pth'], 'checkpoint no.pth does not exist: check the path.'),
     'resume: a published file': (['--resume', 'weights.pth'],
-                                 'has no meta, optimizer, message_hub, so training cannot go on from it'),
+                                 'has no meta, optimizer, message_hub, so training cannot resume from it'),
     'resume: no checkpoint': (['--resume', 'garbage.pth'], 'checkpoint garbage.pth is damaged'),
 }
 
@@ -94,8 +94,8 @@ def test_configs(run_tool: Run, data: Path, name: str, monkeypatch: pytest.Monke
 
 
 OPTIONS = {
-    'a misspelt optimizer': ({'optim_wrapper.optimizer.type': 'AdmaW'}, 'type is AdmaW, but there is no such optimizer'
-                             ': did you mean AdamW'),
+    'a misspelt optimizer': ({'optim_wrapper.optimizer.type': 'AdmaW'}, 'type is AdmaW, which is not a registered opti'
+                             'mizer: did you mean AdamW'),
     'a misspelt key of the backbone': ({f'{BACKBONE}.drop_path': 0.1}, "'drop_path' is not an argument of PyramidCPVT"),
     'an unknown arch': ({f'{BACKBONE}.arch': 'huge'}, 'nano, tiny, small, base, large'),
     'an unknown position encoding': ({f'{BACKBONE}.position_encoding.type': 'PGE'}, 'PGE'),
