@@ -73,10 +73,10 @@ def test_what_a_user_gets_wrong_is_one_sentence_in_the_page(app: dict[str, Any],
     broken.write_text('no image')
     missing = str(checkpoint.with_name('iter_3.pth'))
     calls: dict[str, Callable] = {
-        'broken.png cannot be read: it is damaged, or no image.': lambda: app['predict'](
+        'broken.png cannot be read: it is damaged or not an image.': lambda: app['predict'](
             str(broken), str(checkpoint), 64, 0),
         'iter_3.pth': lambda: app['predict'](image, missing, 64, 0),
-        'there is no block 9.9: ': lambda: app['attend'](image, str(checkpoint), 64, '9.9', [0, 0])}
+        'block 9.9 does not exist: ': lambda: app['attend'](image, str(checkpoint), 64, '9.9', [0, 0])}
     for part, call in calls.items():
         with pytest.raises(gr.Error) as caught:
             call()
@@ -180,5 +180,5 @@ def test_the_page_in_a_browser(address: str, image: str, tmp_path: Path) -> None
         api.expect(prediction).to_have_count(0)
         api.expect(attention).to_have_count(0)
         page.set_input_files('#image input[type=file]', str(broken))
-        page.get_by_text('broken.png cannot be read: it is damaged, or no image.').wait_for()
+        page.get_by_text('broken.png cannot be read: it is damaged or not an image.').wait_for()
         browser.close()

@@ -184,7 +184,7 @@ def test_a_misspelt_metric_is_noticed_early(before: list, run: Callable[..., str
 
 @pytest.mark.parametrize('scope, args, words', [
     ('mmseg', ('--sizes', '0'), "size '0' is no size of an image"),
-    ('mmseg', ('--sizes', 32, '--mode', 'slide'), 'has no crop_size of the sliding windows: give --crop-size HEIGHT'),
+    ('mmseg', ('--sizes', 32, '--mode', 'slide'), 'has no crop_size for sliding windows: pass --crop-size HEIGHT'),
     ('mmseg', ('--sizes', 32, '--crop-size', 32, 32), '--crop-size and --stride are of sliding windows, but nothing'),
     ('mmdet', ('--sizes', 32, '--mode', 'whole'), '--mode whole is for segmentors, but config'),
     ('mmdet', ('--sizes', 32, '--cfg-options', 'test_dataloader.dataset.pipeline.1.type=Pad'), 'has no Resize'),
