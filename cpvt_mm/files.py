@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def check_free(path: Path) -> None:
     """Raises a UserError if there is such a file, or no folder for it."""
     if path.exists():
-        raise UserError(f'{path} is there already: name another file to write.')
+        raise UserError(f'{path} exists already: choose another file.')
     if not path.parent.is_dir():
-        raise UserError(f'folder {path.parent} does not exist: make it first, or name another.')
+        raise UserError(f'folder {path.parent} does not exist: create it, or choose another.')
 
 
 def write_text(path: Path, text: str) -> None:

@@ -86,7 +86,7 @@ def test_warns_once_of_images_that_lose_bits(run: Callable[..., str], images: Pa
         cv2.imwrite(str(images / name), np.full((32, 32), 4080, np.uint16))
     assert run('mmseg', images) == ''
     out = capsys.readouterr().out.replace('\n', '')
-    assert out.count('warning: ') == out.count('has 16 bits a channel, but is read as 8 bits') == 1
+    assert out.count('warning: ') == out.count('has 16 bits per channel, but is read as 8 bits') == 1
     assert f'{images}/c.png has 16 bits' in out and '5 of 5 images painted' in out
 
 

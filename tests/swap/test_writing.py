@@ -101,7 +101,7 @@ def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     old = read_config(RETINANET)
     out = tmp_path / 'out.py'
     out.write_text('mine')
-    with pytest.raises(UserError, match=r'out.py is there already: name another file to write'):
+    with pytest.raises(UserError, match=r'out.py exists already: choose another file'):
         write_config(old, old, RETINANET, out)
     assert out.read_text() == 'mine'
     with pytest.raises(UserError, match=r'out.yaml is no name of a config: it must end with .py'):

@@ -97,7 +97,7 @@ def test_labels_are_held_against_the_classes_of_the_model(check: Check) -> None:
 
 @pytest.mark.parametrize('config, options, words', [
     (UPERNET, ['train_dataloader.dataset.pipeline.1.reduce_zero_label=True'],
-     'fails: sample {data}/images/training/000000.jpg does not pass the pipeline (AssertionError in LoadAnnotations: '),
+     'fails: the pipeline fails on sample {data}/images/training/000000.jpg (AssertionError in LoadAnnotations: '),
     (UPERNET, ['model.auxiliary_head.num_classes=2'], 'first sample that the model fails on (IndexError in auxiliary'),
     (MASK_RCNN, ['model.neck.in_channels=[8,8,8,8]'],
      'first sample that the model fails on (RuntimeError in neck.lateral_convs.'),
@@ -186,5 +186,5 @@ def test_of_other_datasets_images_are_checked(run_tool: Callable[..., str], tmp_
 def test_a_report_is_not_overwritten(run_tool: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / 'out.csv').write_text('mine')
     assert run_tool(TOOL, UPERNET, '--out', tmp_path / 'out.csv').startswith(
-        f'error: {tmp_path / "out.csv"} is there already')
+        f'error: {tmp_path / "out.csv"} exists already')
     assert (tmp_path / 'out.csv').read_text() == 'mine'

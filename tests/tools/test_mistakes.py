@@ -117,7 +117,7 @@ OPTIONS = {
                                 'dataset has 6 classes'),
     'an auxiliary head of fewer classes': ({'model.auxiliary_head.num_classes': 2}, 'IndexError in auxiliary_head'),
     'zero label reduced in the pipeline alone': ({f'{DATASET}.pipeline.1.reduce_zero_label': True},
-                                                 'does not pass the pipeline (AssertionError in LoadAnnotations: '),
+                                                 '000.jpg (AssertionError in LoadAnnotations: '),
     'pretrained: no such file': ({f'{BACKBONE}.init_cfg.type': 'Pretrained',
                                   f'{BACKBONE}.init_cfg.checkpoint': 'no.pth'}, 'checkpoint no.pth does not exist'),
     'pretrained: of another backbone': ({f'{BACKBONE}.init_cfg.type': 'Pretrained',
@@ -242,12 +242,12 @@ LABELS = 'annotations/training/*'
 FILES = {
     'images that end early': (images(cut), 'cannot be read: image file is truncated'),
     'images of zero bytes': (images(lambda path: path.write_bytes(b'')), 'is empty (0 bytes)'),
-    'images that are text': (images(lambda path: path.write_text('x' * 99)), 'is no image that Pillow knows'),
+    'images that are text': (images(lambda path: path.write_text('x' * 99)), 'is not an image that Pillow can read'),
     'no images': (images(Path.unlink), 'has no image: put the data there'),
     'label maps that are missing': (images(Path.unlink, LABELS), '.png does not exist'),
     'label maps that end early': (images(cut, LABELS), 'cannot be read: '),
     'label maps of another size': (images(lambda path: cv2.imwrite(str(path), np.zeros((16, 16), np.uint8)), LABELS),
-                                   'is of shape (16, 16), but its image is '),
+                                   'has shape (16, 16), but its image is '),
     'labels that are no class': (images(lambda path: cv2.imwrite(str(path), np.full_like(cv2.imread(
         str(path), cv2.IMREAD_UNCHANGED), 77)), LABELS), 'has class 77, but there are 6 classes'),
 }
