@@ -22,8 +22,8 @@ def test_reads_names_and_arguments(text: str, arguments: dict) -> None:
 
 
 @pytest.mark.parametrize('text, words', [
-    ('vit', "'vit' is no candidate: take cpvt_mm, onnxruntime, mmseg,"),
-    ('mmseg:with_cp', "'with_cp' of candidate 'mmseg:with_cp' is no argument"),
+    ('vit', "'vit' is not a candidate: choose from cpvt_mm, onnxruntime, mmseg,"),
+    ('mmseg:with_cp', "'with_cp' of candidate 'mmseg:with_cp' is not an argument"),
 ])
 def test_what_is_no_candidate_is_refused(text: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
