@@ -104,7 +104,7 @@ def _timm() -> Callable[..., nn.Module]:
     try:
         twins = importlib.import_module('timm.models.twins')
     except (ImportError, RuntimeError) as error:  # a torchvision for another version of torch raises either
-        raise ImportError(f'timm does not import ({first_line(error)}): pip install timm, with the torchvision that '
+        raise ImportError(f'timm cannot be imported ({first_line(error)}): pip install timm, with the torchvision that '
                           'goes with your torch') from error
 
     def build(**arguments: object) -> nn.Module:

@@ -74,7 +74,7 @@ def test_measures_whole_models(benchmark: Callable[..., str], tmp_path: Path) ->
 
 @pytest.mark.parametrize('args, words', [
     (('vit',), "'vit' is not a candidate: choose from cpvt_mm,"),
-    (('mmseg', '--sizes', '64by96'), "size '64by96' is no size of an image: give"),
+    (('mmseg', '--sizes', '64by96'), "size '64by96' is not an image size: give"),
     (('mmseg', '--batch-sizes', 0), '--batch-sizes is 0, but must be at least 1'),
     (('mmseg', '--warmup', 0), '--warmup is 0, but must be at least 1'),
     (('mmseg', '--drop-path-rate', 1.5), '--drop-path-rate is 1.5, but must be'),
