@@ -1,4 +1,4 @@
-"""Draws the figure at the top of README: what a PEG does, and where the pyramid has one."""
+"""Draws the figure at the top of README: what a PEG does, and where the pyramid uses it."""
 import argparse
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> N
 
 
 def grid(axes: Axes, x: float, y: float, shades: np.ndarray, window: tuple[int, int] | None = None) -> None:
-    """Cells of side 0.4 from the lower left corner; NaN is a zero of the padding, `window` the middle of a kernel."""
+    """Draws cells of side 0.4 from the lower left corner; NaN is zero padding, `window` the centre of a kernel."""
     side = 0.4
     for (row, column), shade in np.ndenumerate(shades):
         corner = (x + column * side, y + (len(shades) - 1 - row) * side)
@@ -42,7 +42,8 @@ def grid(axes: Axes, x: float, y: float, shades: np.ndarray, window: tuple[int, 
 
 def draw_peg(axes: Axes) -> None:
     shades = np.random.default_rng(0).uniform(0.35, 1, (ROWS, COLUMNS))
-    axes.set_title('PEG: a depthwise convolution with zero padding tells tokens where they are', fontsize=11, loc='left')
+    axes.set_title('PEG: a depthwise convolution with zero padding tells tokens where they are', fontsize=11,
+                   loc='left')
     grid(axes, 0, 0, np.pad(shades, 1, constant_values=np.nan), window=(1, 1))
     arrow(axes, (3.0, 1.2), (3.6, 1.2))
     box(axes, 3.6, 0.75, 2.2, 0.9, 'depthwise\n3 x 3 convolution', PEG)
@@ -71,8 +72,8 @@ def draw_pyramid(axes: Axes) -> None:
         axes.text(x + 1.17, 2.0, f'stage {stage + 1}', ha='center', fontsize=9)
         arrow(axes, (x + 2.2, 0.8), (x + 2.2, 0.3))
         axes.text(x + 2.1, 0.55, f'H/{stride} x W/{stride}', ha='right', va='center', fontsize=8.5)
-    box(axes, 1.5, -0.4, 10.6, 0.65, 'neck and head of mmdet or mmsegmentation: FPN, Mask R-CNN, UperNet, Mask2Former ...',
-        HEAD)
+    box(axes, 1.5, -0.4, 10.6, 0.65,
+        'neck and head of mmdet or mmsegmentation: FPN, Mask R-CNN, UperNet, Mask2Former ...', HEAD)
 
 
 def main() -> None:

@@ -97,7 +97,7 @@ def test_work_dirs_and_checkpoints_are_served(run_tool: Callable[..., str], trai
 def test_what_cannot_be_served_is_one_sentence(run_tool: Callable[..., str], tmp_path: Path,
                                                trained: dict[str, Trained]) -> None:
     assert run_tool(str(TOOL), tmp_path) == (
-        f'error: {tmp_path} is no checkpoint, and no work dir that has one: check the path.')
+        f'error: {tmp_path} is neither a checkpoint nor a work dir with one: check the path.')
     alone = tmp_path / 'alone.pth'
     alone.touch()
     assert run_tool(str(TOOL), alone).startswith(f'error: folder {tmp_path} has 0 configs (*.py), but must have one')

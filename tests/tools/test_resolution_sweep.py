@@ -178,14 +178,14 @@ def test_a_misspelt_metric_is_noticed_early(before: list, run: Callable[..., str
     if before:
         assert run('mmseg', '--sizes', 64) == ''
     error = run('mmseg', '--sizes', 96, 32, '--metrics', 'miou')
-    assert error == f"error: 'miou' is not a metric of {UPERNET}; there are mIoU, aAcc."
+    assert error == f"error: 'miou' is not a metric of {UPERNET}: choose from mIoU, aAcc."
     assert tested == (before or [(32, 32)])  # the quickest
 
 
 @pytest.mark.parametrize('scope, args, words', [
     ('mmseg', ('--sizes', '0'), "size '0' is not an image size"),
     ('mmseg', ('--sizes', 32, '--mode', 'slide'), 'has no crop_size for sliding windows: pass --crop-size HEIGHT'),
-    ('mmseg', ('--sizes', 32, '--crop-size', 32, 32), '--crop-size and --stride are of sliding windows, but nothing'),
+    ('mmseg', ('--sizes', 32, '--crop-size', 32, 32), '--crop-size and --stride are for sliding windows, but no'),
     ('mmdet', ('--sizes', 32, '--mode', 'whole'), '--mode whole is for segmentors, but config'),
     ('mmdet', ('--sizes', 32, '--cfg-options', 'test_dataloader.dataset.pipeline.1.type=Pad'), 'has no Resize'),
 ])
