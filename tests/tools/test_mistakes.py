@@ -196,7 +196,7 @@ ANNOTATIONS = {
                        'has no segmentation in annotation 1 of 000000.jpg'),
     'masks that are empty lists': (each(segmentation=[]), 'but the pipeline loads masks (and '),
     'masks that are empty words': (each(segmentation=''), 'but the pipeline loads masks (and '),
-    'a polygon that is not in a list': (first(segmentation=[1, 2, 9, 2, 9, 9]), 'that is no list of polygons'),
+    'a polygon that is not in a list': (first(segmentation=[1, 2, 9, 2, 9, 9]), 'that is not a list of polygons'),
     'a mask of another size': (annotations(lambda coco: coco['annotations'][0]['segmentation'].update(size=[1, 2])),
                                'has a mask of size [1, 2] (height, width) in annotation 1'),
     'a mask that does not decode': (annotations(lambda coco: coco['annotations'][0]['segmentation'].update(

@@ -120,7 +120,8 @@ def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str], 
             for kind, fault in _faults_of_mask(mask, image):
                 yield Finding(kind, file, f'has {fault} {where}')
     for name, number in left_out.items():
-        yield Finding(Kind.LEFT_OUT, file, f'has {number} annotations of {name!r}, which are left out: it is no class')
+        yield Finding(Kind.LEFT_OUT, file, f'has {number} annotations of {name!r}, which are ignored: it is not a '
+                      'class')
     annotated = {annotation['image_id'] for annotation in coco['annotations']}
     for image in coco['images'] if annotated else ():
         if image['id'] not in annotated:
@@ -191,7 +192,7 @@ def _faults_of_mask(mask: Any, image: Entry) -> Iterator[tuple[Kind, str]]:
     elif isinstance(mask, list):
         for polygon in mask:
             if not _are_numbers(polygon):
-                yield Kind.MASK, 'a segmentation that is no list of polygons [x, y, x, y, ...]'
+                yield Kind.MASK, 'a segmentation that is not a list of polygons [x, y, x, y, ...]'
                 return
             fault = _fault_of_polygon(polygon, image)
             if fault:
@@ -208,7 +209,7 @@ def _faults_of_rle(mask: Entry, size: list[int]) -> Iterator[tuple[Kind, str]]:
     elif mask['size'] != size:
         yield Kind.MASK, f'a mask of size {mask["size"]} (height, width)'
     elif isinstance(counts, list) and not _are_numbers(counts):
-        yield Kind.MASK, 'a mask whose counts are no numbers'
+        yield Kind.MASK, 'a mask whose counts are not numbers'
     elif isinstance(counts, list) and sum(counts) != size[0] * size[1]:
         yield Kind.MASK, f'a mask of {sum(counts)} pixels'
     elif isinstance(counts, str) and not _decodes(mask):
