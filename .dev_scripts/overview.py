@@ -20,7 +20,8 @@ def box(axes: Axes, x: float, y: float, width: float, height: float, text: str, 
 
 
 def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
-    axes.annotate('', end, start, arrowprops=dict(arrowstyle='-|>', color='#444444', linewidth=1, shrinkA=0, shrinkB=0))
+    axes.annotate('', end, start,
+                  arrowprops=dict(arrowstyle='-|>', color='#444444', linewidth=1, shrinkA=0, shrinkB=0))
 
 
 def grid(axes: Axes, x: float, y: float, shades: np.ndarray, window: tuple[int, int] | None = None) -> None:

@@ -27,8 +27,11 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     - It adapts the first convolution from RGB to other `in_channels`.
     - It inflates 2D kernels for a `PEG` with `ndim=3`: they become the middle slice.
 
-    It warns about tensors that the backbone does not have, such as blocks of a deeper arch, about missing tensors that
-    `allow_missing` matches, and about a `norm_eps` that differs from that of the checkpoint's models.
+    It warns about:
+
+    - Tensors that the backbone does not have, such as blocks of a deeper arch.
+    - Missing tensors that `allow_missing` matches.
+    - A `norm_eps` that differs from that of the checkpoint's models.
 
     Args:
         backbone: A PyramidCPVT or CPVT.
