@@ -1,6 +1,6 @@
 """Lists each table of numbers in README and docs with the command that makes it.
 
-The line above such a table says it: `<!-- numbers: COMMAND -->`, or `<!-- numbers: not measured, SOURCE -->`.
+The line above a table contains it: `<!-- numbers: COMMAND -->`, or `<!-- numbers: not measured, SOURCE -->`.
 """
 import re
 import sys
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 PAGES = ('README.md', 'docs/**/*.md', 'configs/**/README.md')
-NUMBER = re.compile(r'(?<![\w.:-])(?!\d{4}\.\d{5})\d+\.\d+')  # but no number of an arXiv paper
+NUMBER = re.compile(r'(?<![\w.:-])(?!\d{4}\.\d{5})\d+\.\d+')  # but not the number of an arXiv paper
 MARKER = re.compile(r'<!-- numbers: (.+) -->')
 
 
@@ -20,7 +20,7 @@ class Table(NamedTuple):
     Attributes:
         page: Path of the page, from the root.
         line: Line of its head, from 1.
-        source: The command that makes it, or where its numbers are from; None where nothing says so.
+        source: The command that makes it, or the source of its numbers; None if there is no marker.
     """
     page: str
     line: int
@@ -28,7 +28,7 @@ class Table(NamedTuple):
 
 
 def find_tables(page: str, text: str) -> Iterator[Table]:
-    """Finds the tables of a page that hold a number with a decimal point."""
+    """Finds the tables of a page that contain a number with a decimal point."""
     before, table = '', []
     for number, line in enumerate([*text.splitlines(), ''], start=1):
         if line.startswith('|'):

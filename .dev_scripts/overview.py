@@ -1,4 +1,4 @@
-"""Draws the figure at the top of README: what a PEG does, and where the pyramid has one."""
+"""Draws the figure at the top of README: what a PEG does, and where the pyramid uses it."""
 import argparse
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> N
 
 
 def grid(axes: Axes, x: float, y: float, shades: np.ndarray, window: tuple[int, int] | None = None) -> None:
-    """Cells of side 0.4 from the lower left corner; NaN is a zero of the padding, `window` the middle of a kernel."""
+    """Draws cells of side 0.4 from the lower left corner; NaN is zero padding, `window` the centre of a kernel."""
     side = 0.4
     for (row, column), shade in np.ndenumerate(shades):
         corner = (x + column * side, y + (len(shades) - 1 - row) * side)

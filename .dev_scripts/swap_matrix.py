@@ -1,7 +1,7 @@
-"""Swaps the backbone of every config that mmdet and mmseg ship, and builds the models.
+"""Swaps the backbone of all configs of mmdet and mmseg, and builds the models.
 
-With one config of every algorithm's family that builds it trains a step and predicts, on the CPU. Writes a markdown
-table; goes on from the results in the work dir when it is run again.
+For each family of configs, it runs a training step and a prediction with the first config that builds, on the CPU.
+Writes a markdown table. Run it again to continue from the results in the work dir.
 """
 import argparse
 from pathlib import Path
@@ -16,9 +16,9 @@ from cpvt_mm.files import write_text
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument('--libraries', nargs='+', choices=LIBRARIES, default=LIBRARIES, help='whose configs')
-    parser.add_argument('--families', nargs='+', metavar='NAME', help='folders of configs to take; all if not given')
-    parser.add_argument('--jobs', type=int, default=2, help='configs at a time; each takes a core')
+    parser.add_argument('--libraries', nargs='+', choices=LIBRARIES, default=LIBRARIES, help='libraries of configs')
+    parser.add_argument('--families', nargs='+', metavar='NAME', help='folders of configs to use; all if not given')
+    parser.add_argument('--jobs', type=int, default=2, help='configs at a time; each uses a core')
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/swap_matrix'), help='folder for the results')
     parser.add_argument('--out', type=Path, default=Path('docs/swap_matrix.md'), help='the table')
     return parser.parse_args()

@@ -1,6 +1,7 @@
-"""Tests what a study of the toy videos has trained: how often directions are right, and a picture of one video.
+"""Tests the models of a study on the toy videos: counts correct directions, and draws one video.
 
-Prints for each run the share of the balls and kites that are found, and of those the share whose direction is right.
+For each run, it prints the share of balls and kites that are found, and the share of found ones with the right
+direction.
 """
 import argparse
 from collections.abc import Mapping, Sequence
@@ -36,7 +37,7 @@ class Collect(Hook):
 
 
 def truth(frames: Frames) -> dict[int, tuple[int, np.ndarray]]:
-    """The label and the masks `(T, H, W)` of each instance."""
+    """Returns the label and the masks `(T, H, W)` of each instance."""
     found: dict[int, tuple[int, np.ndarray]] = {}
     for index, frame in enumerate(frames):
         for one in frame.instances:
@@ -47,7 +48,7 @@ def truth(frames: Frames) -> dict[int, tuple[int, np.ndarray]]:
 
 
 def predictions(frames: Frames) -> list[tuple[float, int, np.ndarray]]:
-    """Score, label and masks `(T, H, W)` of each prediction, the best one first."""
+    """Returns score, label and masks `(T, H, W)` of each prediction, the best one first."""
     masks = np.stack([frame.pred_track_instances.masks.numpy() for frame in frames], 1)
     first = frames[0].pred_track_instances
     found = zip(first.scores.tolist(), first.labels.tolist(), masks, strict=True)
@@ -59,7 +60,7 @@ def iou(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def directions(videos: Sequence[Frames]) -> tuple[int, int, int]:
-    """How many balls and kites there are, are found (same look, IoU above 0.5), and have the right direction."""
+    """Returns the number of balls and kites, of found ones (same shape, IoU above 0.5), and of right directions."""
     all_of_them = found = right = 0
     for frames in videos:
         candidates = predictions(frames)
@@ -75,13 +76,13 @@ def directions(videos: Sequence[Frames]) -> tuple[int, int, int]:
 
 
 def paint(videos: Mapping[str, Frames], shown: Sequence[int], least: float = 0.3) -> Figure:
-    """Draws frames side by side, a row for each name; outlines and classes are those predicted."""
-    width = 2.4  # inches of a frame
+    """Draws frames side by side, a row for each name, with the predicted outlines and classes."""
+    width = 2.4  # of a frame, in inches
     figure = Figure(figsize=(width * len(shown), (width * HEIGHT / WIDTH + 0.1) * len(videos)), layout='constrained')
     panels = figure.subplots(len(videos), len(shown), squeeze=False)
     for (name, frames), row in zip(videos.items(), panels, strict=True):
         chosen: list[tuple[float, int, np.ndarray]] = []
-        for one in predictions(frames):  # of those with nearly the same masks, the best
+        for one in predictions(frames):  # only the best of predictions with similar masks
             if one[0] > least and all(iou(one[2], other) < 0.5 for _, _, other in chosen):
                 chosen.append(one)
         row[0].set_ylabel(name)
@@ -102,10 +103,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('--study', type=Path, default=Path('configs/_base_/studies/space_time_toy.py'))
     parser.add_argument('--seeds', type=int, nargs='+', default=[0, 1])
-    parser.add_argument('--video', type=int, default=0, help='which one of the validation to draw, from 0')
-    parser.add_argument('--frames', type=int, nargs='+', default=[1, 2, 3, 4, 5, 6], help='which ones of it')
+    parser.add_argument('--video', type=int, default=0, help='index of the validation video to draw, from 0')
+    parser.add_argument('--frames', type=int, nargs='+', default=[1, 2, 3, 4, 5, 6], help='frames of the video to draw')
     parser.add_argument('--out', type=Path, default=Path('work_dirs/toy_video.png'),
-                        help='the picture, of the first seed')
+                        help='the figure, for the first seed')
     args = parser.parse_args()
     study, drawn = read_study(args.study), {}
     for seed in args.seeds:

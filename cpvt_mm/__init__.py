@@ -4,7 +4,7 @@ import warnings
 from .stack import require
 from .version import __version__
 
-# mmengine uses pkg_resources where a config names another package, and whoever runs a tool can do nothing about it.
+# mmengine uses pkg_resources if a config names another package; users of the tools cannot change this.
 warnings.filterwarnings('ignore', 'pkg_resources is deprecated', UserWarning)
 require('mmengine')
 
@@ -12,7 +12,7 @@ from .checkpoints.reading import allow_log as _allow_log  # noqa: E402
 from .models import *  # noqa: E402, F403
 from .models import __all__ as _models  # noqa: E402
 
-# For whoever reads a checkpoint with mmengine's own means once a config has imported this package.
+# Lets mmengine itself load checkpoints after a config has imported this package.
 _allow_log()
 
 __all__ = ['__version__', *_models]

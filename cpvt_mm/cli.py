@@ -1,4 +1,4 @@
-"""Arguments and endings that several tools have."""
+"""Command-line arguments and exits that several tools share."""
 import functools
 import re
 import sys
@@ -12,7 +12,7 @@ from .errors import UserError
 
 
 class CfgOptions(DictAction):
-    """mmengine's action for KEY=VALUE, with an error of argparse for what has no value."""
+    """mmengine's action for KEY=VALUE, with an argparse error for an option without a value."""
 
     def __call__(self, parser: ArgumentParser, namespace: Namespace, values: str | Sequence[Any] | None,
                  option_string: str | None = None) -> None:
@@ -29,23 +29,23 @@ def add_cfg_options(parser: ArgumentParser) -> None:
 
 
 def parse_sides(text: str) -> tuple[int, int]:
-    """Reads one side of a square in pixels, such as '512', or two sides, such as '800x1216'.
+    """Parses one side of a square in pixels, such as '512', or two sides, such as '800x1216'.
 
     Raises:
-        UserError: If it is neither.
+        UserError: If the text is neither.
     """
     match = re.fullmatch(r'([1-9]\d*)(?:x([1-9]\d*))?', text)
     if not match:
-        raise UserError(f'size {text!r} is no size of an image: give the pixels of a side, such as 512, or of both, '
-                        'such as 800x1216.')
+        raise UserError(f'size {text!r} is not an image size: give the pixels of one side, such as 512, or of both '
+                        'sides, such as 800x1216.')
     return int(match[1]), int(match[2] or match[1])
 
 
 def check_least(args: Namespace, least: int, *names: str) -> None:
-    """Checks numbers, or lists of them.
+    """Checks arguments that are numbers, or lists of numbers.
 
     Raises:
-        UserError: If one is below `least`.
+        UserError: If a number is below `least`.
     """
     for name in names:
         values = getattr(args, name)
@@ -55,13 +55,13 @@ def check_least(args: Namespace, least: int, *names: str) -> None:
 
 
 def resumable(main: Callable[[], None]) -> Callable[[], None]:
-    """Decorates the `main` of a tool that goes on from what is there: Ctrl-C ends it with a sentence."""
+    """Decorates the `main` of a tool that can be resumed: on Ctrl-C, it exits with a message that says so."""
 
     @functools.wraps(main)
     def wrapped() -> None:
         try:
             main()
         except KeyboardInterrupt:
-            sys.exit('Interrupted: the same command goes on from here.')
+            sys.exit('Interrupted: run the same command again to continue.')
 
     return wrapped

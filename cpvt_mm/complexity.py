@@ -1,4 +1,4 @@
-"""Counting parameters and floating-point operations of models."""
+"""Counts parameters and floating-point operations of models."""
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,9 +14,9 @@ class Complexity:
     """Complexity of one model at one input size.
 
     Attributes:
-        params: Parameters, trainable or not.
-        flops: Operations of a forward pass of one image; a multiply-add counts as two. Attention is included. What is
-            no matrix product (norms, activations, NMS) is not.
+        params: Number of parameters, trainable or not.
+        flops: Operations of a forward pass for one image; a multiply-add counts as two. Matrix products are counted,
+            including attention; norms, activations and NMS are not.
     """
     params: int
     flops: int
@@ -30,7 +30,7 @@ def _cpu_attention_flops(query: tuple[int, ...], key: tuple[int, ...], value: tu
 def _cpu_attention_backward_flops(grad: tuple[int, ...], query: tuple[int, ...], key: tuple[int, ...],
                                   value: tuple[int, ...], *args: object, out_shape: object = None,
                                   **kwargs: object) -> int:
-    # Two products for each of the forward pass. That the kernel computes the logits again is no part of the model.
+    # Two products for each product of the forward pass. Recomputed logits of the kernel are not counted.
     return 2 * sdpa_flop_count(query, key, value)
 
 
@@ -41,8 +41,8 @@ def _convolution_backward_flops(grad: tuple[int, ...], x: tuple[int, ...], weigh
     return sum(output_mask[:2]) * conv_flop_count(list(x), list(weight), list(grad), transposed)
 
 
-# torch counts the fused attention of GPUs, but not that of the CPU; and it does not heed the groups of a convolution
-# in its backward pass.
+# torch counts the fused attention of GPUs, but not that of the CPU. It ignores the groups of a convolution in the
+# backward pass.
 FLOPS = {
     torch.ops.aten.convolution_backward: _convolution_backward_flops,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _cpu_attention_flops,
@@ -58,7 +58,7 @@ def count_flops(function: Callable[[], object]) -> int:
 
 
 def measure(model: nn.Module, *args: object, **kwargs: object) -> Complexity:
-    """Counts while `model(*args, **kwargs)` runs, in eval mode and without gradients."""
+    """Measures the complexity of `model(*args, **kwargs)`, in eval mode and without gradients."""
     with torch.no_grad():
         flops = count_flops(lambda: model.eval()(*args, **kwargs))
     return Complexity(sum(p.numel() for p in model.parameters()), flops)
@@ -67,14 +67,14 @@ def measure(model: nn.Module, *args: object, **kwargs: object) -> Complexity:
 def measure_config(cfg: Config, shape: tuple[int, int]) -> tuple[Complexity, Complexity]:
     """Measures the model of a config of mmdet, mmseg or mmpretrain on one image of zeros.
 
-    A two-stage detector's head sees the proposals that random weights give.
+    The head of a two-stage detector gets the proposals of random weights.
 
     Args:
         cfg: See `cpvt_mm.engine.load_config`.
         shape: Height and width in pixels.
 
     Returns:
-        Complexity of its backbone, and of the whole model as it runs in tests.
+        Complexity of the backbone, and of the whole model in a test.
     """
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
         model = MODELS.build(cfg.model)
@@ -83,7 +83,7 @@ def measure_config(cfg: Config, shape: tuple[int, int]) -> tuple[Complexity, Com
 
 
 def data_sample(library: str, image: Tensor) -> object:
-    """Makes the data sample that `library` needs beside a batch of one image."""
+    """Makes the data sample that `library` needs with a batch of one image."""
     shape = tuple(image.shape[-2:])
     meta = dict(img_shape=shape, ori_shape=shape, pad_shape=shape, batch_input_shape=shape, scale_factor=(1., 1.))
     if library == 'mmdet':

@@ -1,4 +1,4 @@
-"""Errors that a user can cause: one sentence, no traceback."""
+"""Errors that a user can cause; tools print them as one sentence without a traceback."""
 import difflib
 import functools
 import re
@@ -10,7 +10,7 @@ from torch import nn
 
 
 class UserError(Exception):
-    """An error whose message is one sentence: the fault, with the value, and the remedy."""
+    """An error whose message is one sentence: what is wrong, with the value, and what to do."""
 
 
 def first_line(error: BaseException) -> str:
@@ -19,23 +19,23 @@ def first_line(error: BaseException) -> str:
 
 
 def missing_file(error: FileNotFoundError) -> str | None:
-    """Returns the path in an error's message, if it names one."""
-    # Registries and data loader workers wrap the error in text of their own; the path survives in it.
+    """Returns the path in an error's message, or None."""
+    # Registries and data loader workers add text to the message, but keep the path in it.
     path = re.search(r"No such file or directory: '(.+?)'", str(error))
     return path[1] if path else None
 
 
 def sentence(error: UserError) -> str:
-    """Returns the sentence of an error without the traceback that data loader workers put before it."""
+    """Returns the message of an error without the traceback that data loader workers put before it."""
     return str(error).rpartition(f'\n{UserError.__module__}.{UserError.__qualname__}: ')[2].strip()
 
 
 def explain(error: BaseException, model: nn.Module | None = None) -> str:
-    """Says in which module of a model, or in which transform of a pipeline, an error was raised, and its first line.
+    """Returns the type of an error, the module or pipeline transform that raised it, and the first line of its message.
 
     Args:
         error: An error that has been raised.
-        model: The model, whose modules are named as in its state dict. Defaults to None: by their class.
+        model: Modules of this model are named as in its state dict. Defaults to None: named by their class.
     """
     names = {id(module): name for name, module in model.named_modules()} if model else {}
     places = [names.get(id(owner)) or type(owner).__name__ for owner in _owners(error)]
@@ -51,13 +51,14 @@ def _owners(error: BaseException) -> Iterator[object]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns a clause with the nearest of the known names, to end a message with; '' if none is near."""
+    """Returns a clause with the most similar known name, for the end of a message; '' if none is similar."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f': did you mean {near[0]}' if near else ''
 
 
 def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
-    """Decorates a tool's `main`: errors that a user can cause, and Ctrl-C, end it with a sentence and status 1."""
+    """Decorates a tool's `main`: on errors that a user can cause, and on Ctrl-C, it prints a sentence and exits with 1.
+    """
 
     @functools.wraps(main)
     def wrapped() -> None:

@@ -1,4 +1,4 @@
-"""Writing files whole or not at all."""
+"""Writes files atomically: a file is complete or does not exist."""
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,33 +16,33 @@ if TYPE_CHECKING:
 
 
 def check_free(path: Path) -> None:
-    """Raises a UserError if there is such a file, or no folder for it."""
+    """Raises a UserError if the file exists, or its folder does not exist."""
     if path.exists():
-        raise UserError(f'{path} is there already: name another file to write.')
+        raise UserError(f'{path} exists already: choose another file.')
     if not path.parent.is_dir():
-        raise UserError(f'folder {path.parent} does not exist: make it first, or name another.')
+        raise UserError(f'folder {path.parent} does not exist: create it, or choose another.')
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file; no half of it is ever seen under its name."""
+    """Writes a text file atomically."""
     with whole_file(path) as temporary:
         temporary.write_text(text)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Writes a binary file in the same way."""
+    """Writes a binary file atomically."""
     with whole_file(path) as temporary:
         temporary.write_bytes(content)
 
 
 def write_figure(path: Path, figure: 'Figure', dpi: int = 120) -> None:
-    """Writes a figure as PNG in the same way."""
+    """Writes a figure as PNG atomically."""
     with whole_file(path) as temporary:
         figure.savefig(temporary, format='png', dpi=dpi)
 
 
 def write_image(path: Path, image: np.ndarray) -> None:
-    """Writes an image, `(H, W, 3)` RGB or `(H, W)` grey, uint8, in the same way; as JPEG if so named, else as PNG."""
+    """Writes an image, `(H, W, 3)` RGB or `(H, W)` grey, uint8, atomically; JPEG for the suffix .jpg, else PNG."""
     with whole_file(path) as temporary:
         if path.suffix == '.jpg':
             Image.fromarray(image).save(temporary, format='jpeg', quality=95)
@@ -51,24 +51,24 @@ def write_image(path: Path, image: np.ndarray) -> None:
 
 
 def write_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    """Writes a checkpoint of torch.save in the same way; where the name ends in .safetensors, a dict of tensors."""
+    """Writes a checkpoint atomically, with torch.save, or a dict of tensors as safetensors if the suffix says so."""
     with whole_file(path) as temporary:
         if path.suffix == '.safetensors':
-            from safetensors.torch import save  # for those who use it
-            # Its own save_file makes files that others may not read.
+            from safetensors.torch import save  # an optional package
+            # Not save_file, which makes files that only their owner can read.
             temporary.write_bytes(save({name: tensor.clone().contiguous() for name, tensor in content.items()}))
         else:
-            # Through a file object: given a path, torch writes the temporary's name into the file.
+            # A file object, because for a path torch writes the temporary name into the file.
             with temporary.open('wb') as file:
                 torch.save(content, file)
 
 
 def remove_leftovers(folder: Path, *names: str) -> None:
-    """Removes files that killed processes had not finished to write.
+    """Removes temporary files of killed processes.
 
     Args:
         folder: The folder of the files.
-        names: The files that were to be written; may have wildcards. No process may be writing one of them.
+        names: Final names of the files; may have wildcards. No process may be writing one of them.
     """
     for name in names:
         for leftover in folder.glob(f'{name}.*.tmp'):
@@ -77,21 +77,21 @@ def remove_leftovers(folder: Path, *names: str) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yields a file beside `path`, which takes its name when it is written and on the disk.
+    """Yields a temporary path in the same folder; at the end of the block, syncs the file and renames it to `path`.
 
     Raises:
-        OSError: If it cannot be written; names `path`.
+        OSError: If the file cannot be written; its filename is `path`.
     """
     temporary = path.with_name(f'{path.name}.{os.getpid()}.tmp')
     try:
         yield temporary
         with temporary.open('rb') as file:
-            # Else the name could survive a crash of the machine without the content. Some file systems say only here
-            # that they are full.
+            # Without fsync, a crash of the machine could leave an empty file. Some file systems report only here that
+            # they are full.
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        if error.errno:  # writing alone tells no name
+        if error.errno:  # errors of write() have no file name
             error.filename = str(path)
         raise
     finally:

@@ -1,4 +1,4 @@
-"""Backbones of configs, with their weights, and what they expect of images."""
+"""Loads the backbones of configs with their weights, and reads the image normalization of configs."""
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,9 @@ from .models import CPVT, PyramidCPVT
 
 
 def backbone_config(cfg: Config) -> ConfigDict:
-    """Returns `model.backbone` of a config; raises a UserError where there is none."""
+    """Returns `model.backbone` of a config; raises a UserError if there is none."""
     if 'backbone' not in cfg.get('model', {}):
-        raise UserError(f'config {cfg.filename} has no model.backbone: take one of a model with a CPVT or PyramidCPVT.')
+        raise UserError(f'config {cfg.filename} has no model.backbone: use a config with a CPVT or PyramidCPVT.')
     return cfg.model.backbone
 
 
@@ -37,11 +37,11 @@ def load_backbone(cfg: Config, checkpoint: str | Path | None = None) -> CPVT | P
     """Builds the backbone of a config, in eval mode.
 
     Args:
-        cfg: With `model.backbone` and, where its type needs it, `default_scope`.
-        checkpoint: Weights of the whole `model`. Defaults to None: those it is constructed with, which are random.
+        cfg: Config with `model.backbone` and, if its type needs it, `default_scope`.
+        checkpoint: Weights of the whole `model`. Defaults to None: random weights.
 
     Raises:
-        UserError: If the config gives no such backbone, or the checkpoint does not fit.
+        UserError: If the config has no such backbone, or the checkpoint does not fit.
     """
     config = backbone_config(cfg)
     model = build(cfg, cfg.model) if checkpoint else None
@@ -55,8 +55,8 @@ def load_backbone(cfg: Config, checkpoint: str | Path | None = None) -> CPVT | P
 
 
 def normalization(cfg: Config) -> tuple[list[float], list[float], bool]:
-    """Returns what a config's data preprocessor does to pixels: `mean`, `std`, and whether it makes BGR into RGB."""
+    """Returns `mean` and `std` of a config's data preprocessor, and whether it converts BGR to RGB."""
     preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
-    # mmpretrain has its own name for it.
+    # mmpretrain calls it to_rgb.
     is_rgb = bool(preprocessor.get('bgr_to_rgb') or preprocessor.get('to_rgb'))
     return list(preprocessor.get('mean') or [0., 0., 0.]), list(preprocessor.get('std') or [1., 1., 1.]), is_rgb

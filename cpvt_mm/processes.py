@@ -1,4 +1,4 @@
-"""Processes that end when the one that started them does."""
+"""Ends child processes when their parent process ends."""
 import multiprocessing
 import os
 import signal
@@ -6,11 +6,11 @@ import threading
 
 
 def end_with_parent(on_interrupt: signal.Handlers = signal.SIG_IGN) -> None:
-    """Has this process, which another one has started, end at once when that one does.
+    """Makes this child process end at once when its parent process ends.
 
     Args:
-        on_interrupt: What SIGINT does here. Ctrl-C reaches all processes of a terminal; the parent ends then, and with
-            it this one. Defaults to nothing.
+        on_interrupt: The handler of SIGINT in this process. Ctrl-C reaches all processes of a terminal; the parent then
+            ends, and this process with it. Defaults to ignoring SIGINT.
     """
     signal.signal(signal.SIGINT, on_interrupt)
     threading.Thread(target=_wait_for_parent, daemon=True).start()

@@ -10,7 +10,7 @@ from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS
 from mmengine.registry import Registry
 
-# Modules that import mmdet, mmseg or mmpretrain. They are imported only when a config names their class.
+# Modules that need mmdet, mmseg or mmpretrain. They are imported only when a config names their class.
 LAZY_MODULES = {
     'DetDataPreprocessor': 'cpvt_mm.models.data_preprocessors.detection',
     'SegDataPreProcessor': 'cpvt_mm.models.data_preprocessors.segmentation',
@@ -21,7 +21,7 @@ LAZY_MODULES = {
 
 
 class ModelRegistry(Registry):
-    """A registry that imports the modules of `LAZY_MODULES` only when one of their classes is asked for."""
+    """A registry that imports the modules of `LAZY_MODULES` only when one of their classes is requested."""
 
     def get(self, key: str) -> type | None:
         module = LAZY_MODULES.get(key.removeprefix(f'{self.scope}.'))
@@ -38,6 +38,6 @@ OPTIM_WRAPPER_CONSTRUCTORS = Registry(
     'optimizer wrapper constructor', parent=MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS, scope='cpvt_mm',
     locations=['cpvt_mm.optim'])
 
-# Parts of a backbone, never built by another scope: a root of its own.
+# A root registry without a parent, because other scopes never build position encodings.
 POSITION_ENCODINGS = Registry(
     'position encoding', scope='cpvt_mm', locations=['cpvt_mm.models.position_encodings'])

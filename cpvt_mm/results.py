@@ -1,4 +1,4 @@
-"""A file of results that grows: what was interrupted, or is asked for more, goes on from what is there."""
+"""A file of results that grows, so that a tool can continue after an interruption or with more work."""
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,16 +11,16 @@ Record = dict[str, Any]
 
 
 class Results(Mapping[str, Record]):
-    """Records by key in `results.json` of a folder, with the recipe that they were made by.
+    """Records by key in `results.json` of a folder, with the recipe that produced them.
 
-    The file is written whole with each record, by one process at a time.
+    Each new record rewrites the file. Only one process at a time may write it.
 
     Args:
-        folder: Made with the first record.
-        recipe: Everything that decides the records. What JSON does not know counts as its text.
+        folder: The folder; created with the first record.
+        recipe: All settings that determine the records. Values that JSON does not support are stored as strings.
 
     Raises:
-        UserError: If the folder holds results of another recipe, or `results.json` is something else.
+        UserError: If the folder has results of another recipe, or `results.json` has another content.
     """
 
     def __init__(self, folder: Path, recipe: Mapping[str, Any]) -> None:
@@ -41,12 +41,12 @@ class Results(Mapping[str, Record]):
         return len(self._records)
 
     def put(self, key: str, record: Record) -> None:
-        """Adds or replaces a record, in the file too."""
+        """Adds or replaces a record, also in the file."""
         self._records[key] = record
         self.write()
 
     def write(self) -> None:
-        """Writes the file. Alone, it claims a folder for the recipe before there is a record."""
+        """Writes the file. Without records, this reserves the folder for the recipe."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_text(self.path, json.dumps(dict(recipe=self.recipe, records=self._records), indent=1) + '\n')
 
@@ -56,7 +56,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Record]]:
         content = json.loads(path.read_text())
         return content['recipe'], content['records']
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f'{path} holds no results of this tool ({type(error).__name__}: {first_line(error)}): name '
+        raise UserError(f'{path} has no results of this tool ({type(error).__name__}: {first_line(error)}): choose '
                         'another folder.') from error
 
 
@@ -64,12 +64,12 @@ def _check_same(was: dict[str, Any], now: dict[str, Any], path: Path) -> None:
     before, after = dict(_leaves(was)), dict(_leaves(now))
     for key in {**before, **after}:
         if before.get(key) != after.get(key):
-            raise UserError(f'{path} holds results with {key} = {before.get(key)!r}, not {after.get(key)!r}: name '
+            raise UserError(f'{path} has results with {key} = {before.get(key)!r}, not {after.get(key)!r}: choose '
                             'another folder, or remove that one.')
 
 
 def _leaves(value: object, key: str = '') -> Iterator[tuple[str, object]]:
-    """Dotted keys and values of all that is inside of dicts and lists."""
+    """Yields dotted keys and values of the leaves in nested dicts and lists."""
     if isinstance(value, (dict, list)) and value:
         for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _leaves(inner, f'{key}.{name}' if key else str(name))

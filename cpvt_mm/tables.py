@@ -1,4 +1,4 @@
-"""Rows as text."""
+"""Writes rows as CSV and markdown."""
 import csv
 import io
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ Row = dict[str, Any]
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """Comma-separated rows under the names of all columns; a row need not have every one."""
+    """Returns rows as CSV with a header of all columns; missing values are empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list({name: None for row in rows for name in row}), lineterminator='\n')
     writer.writeheader()
@@ -17,6 +17,6 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of cells that are text already; ends with a newline."""
+    """Returns a markdown table of text cells; ends with a newline."""
     head, *body = (f'| {" | ".join(cells)} |\n' for cells in (header, *rows))
     return ''.join([head, '|---' * len(header) + '|\n', *body])

@@ -1,4 +1,4 @@
-"""Tasks one after another, or several at a time in processes, with progress bars."""
+"""Runs tasks one after another, or several at a time in processes, with progress bars."""
 import multiprocessing
 import os
 import threading
@@ -16,7 +16,7 @@ from .errors import UserError
 from .processes import end_with_parent
 
 T = TypeVar('T')
-# A task calls it with what it does at the moment, the steps of that which are done, and the steps in all.
+# A task calls it with its current activity, the number of completed steps, and the number of all steps.
 Report = Callable[[str, int, int], None]
 Task = Callable[[Report], T]
 
@@ -25,11 +25,11 @@ def run_all(title: str, tasks: Mapping[str, Task[T]]) -> Iterator[tuple[str, T]]
     """Runs tasks one after another in this process.
 
     Args:
-        title: Title of the bar for all of them.
-        tasks: By name, which the task's own bar shows while it runs.
+        title: Title of the progress bar for all tasks.
+        tasks: Tasks by name; a running task has its own bar with its name.
 
     Yields:
-        Name and result of each task when it has ended.
+        Name and result of each task after it has ended.
     """
     with _Bars(title, len(tasks)) as bars:
         for name, task in tasks.items():
@@ -40,20 +40,20 @@ def run_all(title: str, tasks: Mapping[str, Task[T]]) -> Iterator[tuple[str, T]]
 
 def run_in_processes(title: str, tasks: Mapping[str, Task[T]], jobs: int, start: Callable[[], object],
                      ) -> Iterator[tuple[str, T]]:
-    """Runs tasks several at a time. All of them end at once when one raises, or when this process ends.
+    """Runs several tasks at a time. All of them end at once if one raises an error, or if this process ends.
 
     Args:
-        title: Title of the bar for all of them.
-        tasks: By name. Like their results, they must be such that pickle knows.
-        jobs: Processes. Each takes one task after another.
+        title: Title of the progress bar for all tasks.
+        tasks: Tasks by name. Tasks and their results must be picklable.
+        jobs: Number of processes. Each runs one task after another.
         start: Called at the start of each process.
 
     Yields:
-        Name and result of each task when it has ended.
+        Name and result of each task after it has ended.
 
     Raises:
         UserError: If a process dies.
-        Exception: Whatever a task raises.
+        Exception: Any error of a task.
     """
     context = multiprocessing.get_context('spawn')  # torch's threads do not survive a fork
     stop = context.Event()
@@ -74,8 +74,8 @@ def run_in_processes(title: str, tasks: Mapping[str, Task[T]], jobs: int, start:
                     bars.end(names[future])
                     yield names[future], result
         except BrokenProcessPool as error:
-            raise UserError('a process died, as for want of memory: run again with fewer --jobs; what is done is kept.'
-                            ) from error
+            raise UserError('a process died, possibly for lack of memory: run again with fewer --jobs; finished tasks '
+                            'are kept.') from error
         finally:
             if running:
                 stop.set()
@@ -104,7 +104,7 @@ def _run(task: Task[T], name: str, states: MutableMapping[str, tuple[str, int, i
 
 
 class _Bars(Progress):
-    """A bar for all tasks, and one for each that runs and reports."""
+    """A progress bar for all tasks, and one for each running task that reports."""
 
     def __init__(self, title: str, total: int) -> None:
         super().__init__(TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -1,4 +1,4 @@
-"""A page in the browser: drop an image, see what a detector or segmentor predicts, and where its backbone attends."""
+"""A web page that shows predictions of a detector or segmentor, and the attention of its backbone, for an image."""
 import argparse
 import functools
 import sys
@@ -25,7 +25,7 @@ load = functools.cache(ShownModel)
 
 
 def in_page(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Has the page show what a user can get wrong."""
+    """Makes the page show errors that a user can cause."""
 
     @functools.wraps(function)
     def wrapped(*args: Any) -> Any:
@@ -52,7 +52,7 @@ def attend(image: str | None, checkpoint: str, side: int, block: str, pixel: lis
 
 @in_page
 def choose(checkpoint: str) -> tuple[gr.Slider, gr.Slider, gr.Dropdown]:
-    """The test size, score and block to begin with, for a checkpoint."""
+    """Returns the initial test size, score and block for a checkpoint."""
     model = load(Path(checkpoint))
     return (gr.Slider(SMALLEST, max(LARGEST, model.side), model.side, step=STEP, buttons=[], label='Test size',
                       info=f"Shorter side of the scale, in pixels; the config's is {model.side}."),
@@ -73,7 +73,7 @@ def build_app(checkpoints: list[Path]) -> gr.Blocks:
         pixel = gr.State()
         with gr.Row():
             image = gr.Image(label='Image', type='filepath', sources=['upload'], buttons=[], elem_id='image')
-            # Not opened by gradio: what is wrong with the file is said in a sentence where it is read.
+            # gradio must not open the file: ShownModel reads it and explains faults in one sentence.
             image.preprocess = lambda payload: payload and payload.path
             painted = gr.Image(label='Prediction', interactive=False, buttons=BUTTONS, elem_id='prediction')
         with gr.Row():
@@ -83,7 +83,7 @@ def build_app(checkpoints: list[Path]) -> gr.Blocks:
             with gr.Column(min_width=320):
                 attention = gr.Image(label='Attention', interactive=False, buttons=BUTTONS, elem_id='attention')
                 caption = gr.Markdown(HINT, elem_id='caption')
-        # One at a time, for they share the models; of the changes that wait, the last one counts.
+        # One call at a time, because they share the models; only the last waiting change is executed.
         one = dict(concurrency_id='models', trigger_mode='always_last', show_progress='minimal')
         prediction = dict(fn=predict, inputs=[image, checkpoint, side, score_thr], outputs=painted, **one)
         attending = dict(fn=attend, inputs=[image, checkpoint, side, block, pixel], outputs=[attention, caption],
@@ -101,14 +101,14 @@ def find_checkpoint(path: Path) -> Path:
     """Returns a checkpoint, or the last one of a work dir; raises a UserError if there is none."""
     found = Path(find_latest_checkpoint(path) or path) if path.is_dir() else path
     if not found.is_file():
-        raise UserError(f'{path} is no checkpoint, and no work dir that has one: check the path.')
+        raise UserError(f'{path} is neither a checkpoint nor a work dir with one: check the path.')
     return found
 
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('checkpoints', nargs='+', type=Path, metavar='CHECKPOINT',
-                        help='work dir of training, or checkpoint with its config beside it, as training leaves them')
+                        help='work dir of training, or checkpoint with its config in the same folder')
     parser.add_argument('--host', default='127.0.0.1', help='address to serve the page at')
     parser.add_argument('--port', type=int, default=7860, help='port to serve the page at')
     return parser.parse_args()
@@ -123,8 +123,8 @@ def main() -> None:
     except gr.Error as error:
         raise UserError(error.message) from error
     except OSError as error:
-        raise UserError(f'the page cannot be served at {args.host}, port {args.port} ({first_line(error)}): name '
-                        'others.') from error
+        raise UserError(f'the page cannot be served at {args.host}, port {args.port} ({first_line(error)}): choose '
+                        'another host or port.') from error
 
 
 if __name__ == '__main__':

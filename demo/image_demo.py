@@ -1,6 +1,6 @@
-"""Paints what a detector or segmentor predicts on an image, or on all images of a folder.
+"""Paints predictions of a detector or segmentor on an image, or on all images of a folder.
 
-The result for street.jpg is street.jpg.png in the output folder, so that street.png keeps a name of its own.
+The result for street.jpg is street.jpg.png in the output folder, so that it differs from the result for street.png.
 """
 import argparse
 from pathlib import Path
@@ -19,20 +19,20 @@ from cpvt_mm.files import write_image
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('image', type=Path,
-                        help=f'image file, or folder, whose {", ".join(IMAGE_SUFFIXES)} are painted')
+                        help=f'image file, or folder with images ({", ".join(IMAGE_SUFFIXES)})')
     parser.add_argument('config', help='config file of mmdet or mmseg')
     parser.add_argument('checkpoint', help='file or URL')
     parser.add_argument('--out-dir', type=Path, default=Path('outputs'),
                         help='folder of the painted images (default: %(default)s)')
     parser.add_argument('--no-labels', action='store_true', help='paint without names and scores')
     parser.add_argument('--score-thr', type=float, metavar='SCORE',
-                        help='boxes and masks with this score or less are left out, detectors only (default: 0.3)')
-    parser.add_argument('--device', help='such as cpu or cuda:0 (default: a GPU if there is one)')
+                        help='paint only boxes and masks with a score above this; detectors only (default: 0.3)')
+    parser.add_argument('--device', help='device such as cpu or cuda:0 (default: a GPU if there is one)')
     return parser.parse_args()
 
 
 def loses_bits(path: Path) -> bool:
-    """Whether an image has 16 bits a channel, as far as Pillow knows its format."""
+    """Whether an image has 16 bits per channel; False if Pillow does not know its format."""
     try:
         with Image.open(path) as image:
             return has_16_bits(image)
@@ -44,9 +44,9 @@ def loses_bits(path: Path) -> bool:
 def main() -> None:
     args = parse_args()
     if not args.image.exists():
-        raise UserError(f'{args.image} does not exist: name an image, or a folder of images.')
+        raise UserError(f'{args.image} does not exist: pass an image, or a folder of images.')
     if args.out_dir.resolve() == args.image.resolve():
-        raise UserError(f'--out-dir {args.out_dir} is the folder of the images: name another.')
+        raise UserError(f'--out-dir {args.out_dir} is the folder of the images: choose another.')
     paths = list_images(args.image) if args.image.is_dir() else [args.image]
     cfg = load_config(args.config)
     if args.score_thr is not None and cfg.default_scope == 'mmseg':
@@ -57,19 +57,19 @@ def main() -> None:
     failed, warned = [], False
     for path in track(paths, 'Painting'):
         try:
-            read_image(path)  # says what the inferencer would fail on
+            read_image(path)  # raises an error with a clear message if the inferencer cannot read it
         except UserError as error:
             print(f'error: {error}')
             failed.append(path.name)
         else:
             if not warned and loses_bits(path):
-                print(f'warning: {path} {LOSES_BITS}; this is said once.')
+                print(f'warning: {path} {LOSES_BITS}; this warning is printed once.')
                 warned = True
             write_image(args.out_dir / f'{path.name}.png',
                         paint(inferencer, path, not args.no_labels, score_thr))
     print(f'{len(paths) - len(failed)} of {len(paths)} images painted in {args.out_dir}')
     if failed:
-        raise UserError(f'{len(failed)} of {len(paths)} images cannot be read ({", ".join(failed)}): mend or '
+        raise UserError(f'{len(failed)} of {len(paths)} images cannot be read ({", ".join(failed)}): repair or '
                         'remove them.')
 
 

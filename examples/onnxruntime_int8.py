@@ -1,4 +1,4 @@
-"""Quantises an exported backbone to int8: every second image calibrates it, the others compare it with float32.
+"""Quantises an exported backbone to int8. Every second image calibrates it; the others compare it with float32.
 
 FP32.onnx is a file of tools/deployment/export.py: python examples/onnxruntime_int8.py FP32.onnx INT8.onnx IMAGE_FOLDER
 """
@@ -26,7 +26,7 @@ with TemporaryDirectory() as temporary:
     quant_pre_process(source, prepared)
     graph = onnx.load(prepared).graph
     weights = {tensor.name for tensor in graph.initializer}
-    # Attention, norms, GELUs, PEGs and what products return stay float32: int8 is slower there, or less accurate.
+    # Attention, norms, GELUs, PEGs and outputs of products stay float32, because int8 is slower or less accurate there.
     products = [node.name for node in graph.node if node.op_type == 'MatMul' and node.input[1] in weights]
     quantize_static(prepared, target, SimpleNamespace(get_next=lambda: next(calibration, None)), per_channel=True,
                     nodes_to_quantize=products, extra_options={'OpTypesToExcludeOutputQuantization': ['MatMul']})

@@ -1,11 +1,11 @@
-"""Fine-tunes a backbone with LoRA (peft): adapters of q, kv and proj learn, and are merged into the weights."""
+"""Fine-tunes a backbone with LoRA (peft): trains adapters of q, kv and proj, and merges them into the weights."""
 import torch
 from peft import LoraConfig, get_peft_model
 from torch import nn
 
 from cpvt_mm import create_backbone
 
-# 'pyramid-cpvt-small' and True start from the weights that the authors released.
+# Use 'pyramid-cpvt-small' and True to start from the weights that the authors released.
 NAME, PRETRAINED = 'pyramid-cpvt-nano', False
 # An expression, because the list ['q', 'kv', 'proj'] would also match patch_embed.proj, a convolution.
 LORA = LoraConfig(r=4, target_modules=r'.*attn\.(q|kv|proj)')
@@ -14,7 +14,7 @@ if __name__ == '__main__':
     model = get_peft_model(create_backbone(NAME, pretrained=PRETRAINED), LORA)
     model.print_trainable_parameters()
 
-    head = nn.Linear(model.feature_info.channels()[-1], 2)  # of your task; here two classes
+    head = nn.Linear(model.feature_info.channels()[-1], 2)  # the head of your task; here two classes
     optimizer = torch.optim.AdamW([*model.parameters(), *head.parameters()], lr=1e-2)
     images, classes = torch.randn(2, 3, 70, 90), torch.tensor([0, 1])
     for _ in range(5):

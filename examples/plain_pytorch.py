@@ -1,10 +1,10 @@
-"""Trains a classifier in plain PyTorch, without configs: upright stripes or flat ones, in images of any size."""
+"""Trains a classifier of vertical and horizontal stripes in plain PyTorch, without configs, on images of any size."""
 import torch
 from torch import Tensor, nn
 
 from cpvt_mm import create_backbone
 
-# 'pyramid-cpvt-small' and True start from the weights that the authors released.
+# Use 'pyramid-cpvt-small' and True to start from the weights that the authors released.
 NAME, PRETRAINED = 'pyramid-cpvt-nano', False
 
 
@@ -22,7 +22,7 @@ class Classifier(nn.Module):
 
 
 def stripes(height: int, width: int) -> Tensor:
-    """Draws two noisy images `(2, 3, height, width)`: upright stripes of 4 pixels, and flat ones."""
+    """Draws two noisy images `(2, 3, height, width)`: vertical and horizontal stripes of 4 pixels."""
     upright = (torch.arange(width) // 4 % 2).expand(3, height, width)
     flat = (torch.arange(height) // 4 % 2)[:, None].expand(3, height, width)
     return torch.stack([upright, flat]) + torch.randn(2, 3, height, width)

@@ -1,11 +1,11 @@
-"""Gives the pyramid to decoders of segmentation_models_pytorch (smp) as an encoder, for images of any size."""
+"""Uses the pyramid as an encoder for decoders of segmentation_models_pytorch (smp), with images of any size."""
 import segmentation_models_pytorch as smp
 import torch
 from torch import Tensor, nn
 
 from cpvt_mm import create_backbone
 
-# 'pyramid-cpvt-small' and True start from the weights that the authors released.
+# Use 'pyramid-cpvt-small' and True to start from the weights that the authors released.
 NAME, PRETRAINED = 'pyramid-cpvt-nano', False
 
 
@@ -16,18 +16,18 @@ class PyramidEncoder(nn.Module):
         self.depth, self.output_stride = depth, min(output_stride, 2**depth)
 
     def set_in_channels(self, in_channels: int, pretrained: bool) -> None:
-        """Builds the pyramid; smp calls it once. Its `pretrained` is for weights that smp itself downloads."""
+        """Builds the pyramid; smp calls it once. smp's `pretrained` is for weights that smp downloads."""
         stages = tuple(range(self.depth - 1))
         self.backbone = create_backbone(NAME, pretrained=PRETRAINED, in_channels=in_channels, out_indices=stages)
         self.out_channels = [in_channels, 0, *self.backbone.feature_info.channels()]
 
     def forward(self, images: Tensor) -> list[Tensor]:
-        """`(B, C, H, W)` -> maps at strides 1, 2 (which the pyramid lacks: no channels), 4, 8, 16 and 32."""
+        """`(B, C, H, W)` -> maps at strides 1, 2, 4, 8, 16 and 32; stride 2, which it lacks, has no channels."""
         return [images, images[:, :0, ::2, ::2], *self.backbone(images)]
 
 
 def segment(model: nn.Module, images: Tensor) -> Tensor:
-    """`(B, C, H, W)` -> logits `(B, classes, H, W)`; pads images where the decoder wants multiples of the stride."""
+    """`(B, C, H, W)` -> logits `(B, classes, H, W)`; pads images if the decoder needs multiples of the stride."""
     height, width = images.shape[2:]
     stride = model.encoder.output_stride if model.requires_divisible_input_shape else 1
     return model(nn.functional.pad(images, (0, -width % stride, 0, -height % stride)))[..., :height, :width]

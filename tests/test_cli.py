@@ -21,7 +21,7 @@ def test_a_size_is_one_side_or_two() -> None:
 
 @pytest.mark.parametrize('text', ['0', '640x0', '-5', '1.5', '640x', 'x640', '1x2x3', ''])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match=f"size '{text}' is no size"):
+    with pytest.raises(UserError, match=f"size '{text}' is not an image size"):
         parse_sides(text)
 
 
@@ -44,5 +44,5 @@ def test_an_interrupted_tool_says_how_to_go_on() -> None:
     def main() -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises(SystemExit, match='the same command goes on from here'):
+    with pytest.raises(SystemExit, match='run the same command again'):
         main()

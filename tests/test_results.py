@@ -35,13 +35,13 @@ def test_a_folder_can_be_claimed_before_there_is_a_record(tmp_path: Path) -> Non
 ])
 def test_results_of_another_recipe_are_refused(recipe: dict, words: str, tmp_path: Path) -> None:
     Results(tmp_path, RECIPE).put('a', {})
-    with pytest.raises(UserError, match=f'results.json holds results with {words}: name another folder'):
+    with pytest.raises(UserError, match=f'results.json has results with {words}: choose another folder'):
         Results(tmp_path, recipe)
 
 
 @pytest.mark.parametrize('text', ['', '[]', '{"recipe": {}}'])
 def test_another_file_is_left_as_it_is(text: str, tmp_path: Path) -> None:
     (tmp_path / 'results.json').write_text(text)
-    with pytest.raises(UserError, match='holds no results of this tool'):
+    with pytest.raises(UserError, match='has no results of this tool'):
         Results(tmp_path, RECIPE)
     assert (tmp_path / 'results.json').read_text() == text

@@ -50,7 +50,7 @@ def test_a_missing_part_is_named_in_one_line(run_python: Run, hidden: str, modul
 def test_what_needs_mmpretrain_says_so_when_it_is_used(run_python: Run, code: str) -> None:
     done = run_python(HIDE.format(names=['mmpretrain']) + f'import cpvt_mm\n{code}')
     last = done.stderr.splitlines()[-1]
-    assert last.startswith('ImportError: cpvt_mm needs mmpretrain, which does not import (No module named')
+    assert last.startswith('ImportError: cpvt_mm needs mmpretrain, which cannot be imported (No module named')
     assert 'pip install mmpretrain' in last
     assert ADVICE not in last
 
@@ -66,7 +66,7 @@ def test_mmpretrain_needs_the_torchvision_of_the_installed_torch(run_python: Run
     # mmdet tries to import mmpretrain, and goes on without it.
     done = run_python("from cpvt_mm.stack import require; require('mmdet', 'mmpretrain')")
     assert done.stderr.splitlines()[-1] == (
-        f'ImportError: cpvt_mm needs mmpretrain, which does not import ({reason}): {INSTALL_MMPRETRAIN}.')
+        f'ImportError: cpvt_mm needs mmpretrain, which cannot be imported ({reason}): {INSTALL_MMPRETRAIN}.')
 
 
 def test_the_error_of_mmpretrain_names_the_transformers_that_it_works_with(monkeypatch: pytest.MonkeyPatch) -> None:

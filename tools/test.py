@@ -10,7 +10,7 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     add_run_arguments(parser)
     parser.add_argument('checkpoint', help='file or URL')
-    parser.add_argument('--show-dir', help='folder for the images painted with ground truth and prediction')
+    parser.add_argument('--show-dir', help='folder for images painted with ground truth and prediction')
     return parse_run_arguments(parser)
 
 

@@ -13,7 +13,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--amp', action='store_true', help='train in mixed precision')
     parser.add_argument('--auto-scale-lr', action='store_true', help='scale the learning rate with the batch size')
     parser.add_argument('--resume', nargs='?', const='auto', metavar='CHECKPOINT',
-                        help='go on from a checkpoint; without a value, from the last one in the work dir')
+                        help='resume from a checkpoint; without a value, from the last one in the work dir')
     return parse_run_arguments(parser)
 
 
@@ -24,7 +24,7 @@ def main() -> None:
     try:
         train(cfg, args.amp, args.auto_scale_lr, args.resume)
     except KeyboardInterrupt:
-        sys.exit(f'Interrupted: --resume goes on from the last checkpoint in {cfg.work_dir}.')
+        sys.exit(f'Interrupted: --resume continues from the last checkpoint in {cfg.work_dir}.')
 
 
 if __name__ == '__main__':

@@ -1,12 +1,12 @@
-"""A small batch for one step of any model of mmdet or mmseg, also of trackers and of classifiers."""
+"""Makes a small batch for one step of any model of mmdet or mmseg, including trackers and classifiers."""
 from mmengine.config import Config
 
 from cpvt_mm.benchmark.random_batch import Batch, detection_batch, num_classes, random_images, segmentation_batch
 
-# Some heads take the best of so many cells that there must be as many.
+# Some heads select a fixed number of the best cells, so the maps need at least as many.
 SIDE = 256
-LARGER_SIDES = {'SingleStageDetector': 320, 'DDOD': 416}  # for their kernels on the smallest maps
-PERSON = (256, 128)  # networks for re-identification pool maps of this size
+LARGER_SIDES = {'SingleStageDetector': 320, 'DDOD': 416}  # needed by their kernels on the smallest maps
+PERSON = (256, 128)  # re-identification networks pool maps of images of this size
 BATCH_SIZE = 2
 NUM_BOXES = 4
 
@@ -16,7 +16,7 @@ def small_batch(cfg: Config, training: bool) -> Batch:
 
     Args:
         cfg: The config.
-        training: Whether it is for a step of training.
+        training: Whether the batch is for a training step.
     """
     if cfg.default_scope == 'mmseg':
         return segmentation_batch(cfg, (SIDE, SIDE), BATCH_SIZE)
@@ -42,7 +42,7 @@ def _video(cfg: Config) -> Batch:
 
 
 def _persons() -> Batch:
-    """Four pictures of each of two persons, as triplets need them."""
+    """Makes four images of each of two persons, as the triplet loss needs them."""
     from mmdet.structures import ReIDDataSample
     samples = [ReIDDataSample(metainfo=dict(img_shape=PERSON, ori_shape=PERSON)) for _ in range(8)]
     for index, sample in enumerate(samples):

@@ -1,4 +1,4 @@
-"""The swap tried on the configs that mmdet and mmseg ship, one by one."""
+"""Tries the swap on all configs of mmdet and mmseg."""
 import contextlib
 import logging
 import os
@@ -27,12 +27,12 @@ from .trial import try_out
 from .versions import LIBRARIES_AND_TORCH, OPTIONAL, versions
 
 LIBRARIES = ('mmdet', 'mmseg')
-# The outcomes of configs that build, and the backbones that are in them.
+# Outcomes of configs that build -> their new backbone.
 BACKBONES = {'built': 'PyramidCPVT', 'plain': 'CPVT'}
-# Widths are handled alike, and the narrowest backbones take less time to run.
+# All widths are handled alike, and narrow backbones run faster.
 ARCHS_TO_BUILD = {'PyramidCPVT': 'small', 'CPVT': 'small'}
 ARCHS_TO_RUN = {'PyramidCPVT': 'nano', 'CPVT': 'tiny'}
-# The swap must take configs of these backbones, or refuse them for a reason that holds for any strided pyramid.
+# The swap must accept configs with these backbones, or refuse them for a reason that applies to any strided pyramid.
 PYRAMIDS = re.compile(
     r'(mm\w+\.)?(ResNet|ResNetV1c|ResNetV1d|ResNeXt|RegNet|Res2Net|ResNeSt|HRNet|SwinTransformer|'
     r'PyramidVisionTransformer(V2)?|ConvNeXt|MixVisionTransformer|PCPVT|SVT)')
@@ -73,14 +73,14 @@ class Record:
 
 
 def list_configs(library: str) -> list[str]:
-    """Lists the configs that the installed `library` ships, as paths below its folder of configs, without bases."""
+    """Lists the configs of the installed `library`, as paths below its folder of configs, without `_base_` files."""
     folder = shipped_configs(library)
     paths = [path.relative_to(folder) for path in sorted(folder.rglob('*.py'))]
     return [path.as_posix() for path in paths if '_base_' not in path.parts]
 
 
 def open_results(folder: Path) -> Results:
-    """Opens the results in a folder; raises a UserError if packages of other versions made them."""
+    """Opens the results in a folder; raises a UserError if they are from other versions of packages."""
     return Results(folder, dict(versions=versions((*LIBRARIES_AND_TORCH, *OPTIONAL))))
 
 
@@ -89,9 +89,9 @@ def run_matrix(libraries: Sequence[str], families: Sequence[str] | None, jobs: i
 
     Args:
         libraries: Some of LIBRARIES.
-        families: The first folders of the configs to take; None for all.
-        jobs: The number of processes, of one thread each.
-        results: What is in there is not done again, unless it may have been mended: failed and unavailable.
+        families: The first folders of the configs to use; None for all.
+        jobs: Number of processes, with one thread each.
+        results: Existing results are kept, except failed and unavailable ones, which are tried again.
 
     Returns:
         The records in the order of the configs.
@@ -102,7 +102,7 @@ def run_matrix(libraries: Sequence[str], families: Sequence[str] | None, jobs: i
     configs = {f'{library}::{config}': (library, config) for library in libraries for config in list_configs(library)
                if families is None or config.split('/')[0] in families}
     if not configs:
-        raise UserError(f'no config is in {", ".join(families or libraries)}: name folders of the libraries\' configs.')
+        raise UserError(f'no config is in {", ".join(families or libraries)}: pass folders of the libraries\' configs.')
     records = {key: Record(**results[key]) for key in configs if key in results}
     todo = [key for key in configs if key not in records or records[key].outcome in ('failed', 'unavailable')]
     tasks = {key: partial(_in_silence, check, (*configs[key], ARCHS_TO_BUILD)) for key in todo}
@@ -144,7 +144,7 @@ def check(library: str, config: str, archs: Mapping[str, str]) -> Record:
     except CannotBuild as error:
         return Record(library, config, backbone, 'unavailable', _say(error))
     except CannotSwap as error:
-        outcome = 'failed' if isinstance(error, CannotRun) else 'refused'  # the probe may be at fault
+        outcome = 'failed' if isinstance(error, CannotRun) else 'refused'  # the probing may be the cause
         return Record(library, config, backbone, outcome, _say(error))
     except Exception as error:  # the outcome to record
         return Record(library, config, backbone, 'failed', _say(error))
@@ -159,7 +159,7 @@ def _swap_in_first(old: Config, archs: Mapping[str, str]) -> tuple[str, Config]:
     """Swaps PyramidCPVT in, or CPVT if the config cannot take a pyramid; returns the outcome and the new config.
 
     Raises:
-        CannotSwap: If it can take neither: the reason against the pyramid.
+        CannotSwap: If the config can take neither; the reason is about the pyramid.
     """
     try:
         return 'built', swap_backbone(old, archs['PyramidCPVT'])
@@ -179,7 +179,7 @@ def _written_and_read(old: Config, new: Config, path: Path) -> Config:
 
 
 def run(record: Record, archs: Mapping[str, str]) -> Record:
-    """Swaps the backbone of a config, trains a step and predicts."""
+    """Swaps the backbone of a config, runs a training step and predicts."""
     old = read_config(str(shipped_configs(record.library) / record.config))
     backbone = BACKBONES[record.outcome]
     reason = _raises(try_out, swap_backbone(old, archs[backbone], backbone=backbone))
@@ -188,13 +188,13 @@ def run(record: Record, archs: Mapping[str, str]) -> Record:
 
 
 def _blame(reason: str, reason_before: str, then: str) -> tuple[str, str]:
-    """Tells the swap's own errors from those that the old backbone gives as well, in the same words but for numbers."""
+    """Returns 'unavailable' if the old backbone gives the same error, except for numbers; else 'failed'."""
     is_same = re.sub(r'\d+', '', reason) == re.sub(r'\d+', '', reason_before)
     return ('unavailable', f'{then}{reason_before}') if is_same else ('failed', reason)
 
 
 def _raises(function: Callable[[Config], object], cfg: Config) -> str:
-    """Calls a function; returns what it raises, in a line, or ''."""
+    """Calls a function; returns its error as one line, or ''."""
     try:
         function(cfg)
     except Exception as error:  # the outcome to record
@@ -204,24 +204,24 @@ def _raises(function: Callable[[Config], object], cfg: Config) -> str:
 
 def _say(error: Exception) -> str:
     text = first_line(error) if isinstance(error, UserError) else f'{type(error).__name__}: {first_line(error)}'
-    # Folders of this machine are no part of a reason; nor is the layout of a text.
+    # Removes local folders and line breaks.
     return re.sub(r'\s+', ' ', re.sub(r'(?<![\w:/])/\S+/', '', text))
 
 
 def _backbones_of_source(path: Path) -> str:
-    """Finds the types of backbones that a config's own text names."""
+    """Returns the types of backbones in the text of a config file, without its bases."""
     return ', '.join(re.findall(r"backbone=dict\([^()]*?type='([\w.]+)'", path.read_text()))
 
 
 def _start_worker() -> None:
-    os.chdir(shipped_configs('mmdet').parent)  # where configs look for those of their teachers
+    os.chdir(shipped_configs('mmdet').parent)  # configs look for the configs of their teachers there
     os.environ['HF_HUB_OFFLINE'] = '1'  # nothing is downloaded
-    # Some layers of mmcv can only be built in a group of processes.
+    # Some layers of mmcv can only be built in a process group.
     torch.distributed.init_process_group('gloo', store=torch.distributed.HashStore(), rank=0, world_size=1)
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     warnings.simplefilter('ignore')
-    with contextlib.suppress(ImportError):  # some configs are for its backbones
+    with contextlib.suppress(ImportError):  # some configs use its backbones
         require('mmpretrain')
 
 

@@ -1,4 +1,4 @@
-"""A step of training and a prediction with the model of a config."""
+"""Runs a training step and a prediction with the model of a config."""
 import copy
 import warnings
 
@@ -20,10 +20,10 @@ MOST_CLASSES = 1300
 
 
 def try_out(cfg: Config) -> None:
-    """Trains a step on two small images with the config's optimizer, if it has one, on the CPU, and predicts.
+    """Runs a training step on two small images with the config's optimizer, if it has one, and predicts, on the CPU.
 
     Raises:
-        Exception: Whatever the model raises.
+        Exception: Any error of the model.
         FloatingPointError: If the loss or a weight of the backbone is not finite.
         RuntimeError: If a stage or block of the backbone does not learn, or there is no prediction.
     """
@@ -33,7 +33,7 @@ def try_out(cfg: Config) -> None:
         warnings.simplefilter('ignore')
         model = revert_sync_batchnorm(build_model(cfg))
         model.init_weights()
-        for count in ('iter', 'epoch'):  # as a runner does
+        for count in ('iter', 'epoch'):  # a runner does the same
             MessageHub.get_current_instance().update_info(count, 0)
         if cfg.get('optim_wrapper'):
             _train_step(model, cfg)
@@ -46,7 +46,7 @@ def try_out(cfg: Config) -> None:
 
 def _train_step(model: BaseModel, cfg: Config) -> None:
     model.train()
-    optim_wrapper = build_plain_optim_wrapper(model, cfg, weight_decay=0.)  # it moves weights that learn nothing
+    optim_wrapper = build_plain_optim_wrapper(model, cfg, weight_decay=0.)  # decay moves weights that learn nothing
     parts = _backbone_parts(model)
     before = {name: [p.detach().clone() for p in parameters] for name, parameters in parts.items()}
     losses = model.train_step(small_batch(cfg, training=True), optim_wrapper)
@@ -62,7 +62,7 @@ def _train_step(model: BaseModel, cfg: Config) -> None:
 
 
 def _backbone_parts(model: BaseModel) -> dict[str, list[nn.Parameter]]:
-    """Finds the parameters that must learn: of each stage or block of the new backbone, or of the whole old one."""
+    """Returns the parameters that must learn, for each stage or block of the new backbone, or for the whole old one."""
     modules = dict(model.named_modules())
     parts = {f'{name}.{module.parts}.{i}': part for name, module in modules.items() if isinstance(module, Backbone)
              for i, part in enumerate(module.get_submodule(module.parts).children())}
@@ -73,7 +73,7 @@ def _backbone_parts(model: BaseModel) -> dict[str, list[nn.Parameter]]:
 
 
 def _made_small(cfg: Config) -> Config:
-    """Copies the config, with images that stay small and no more classes than NMS of random scores can deal with."""
+    """Copies the config, with small images, and at most as many classes as NMS of random scores can handle."""
     cfg = copy.deepcopy(cfg)
     for _, node in walk(cfg.model):
         if isinstance(node.get('num_classes'), int):

@@ -1,4 +1,4 @@
-"""The versions of installed packages."""
+"""Lists versions of installed packages."""
 from collections.abc import Sequence
 from importlib.metadata import packages_distributions, version
 
@@ -8,7 +8,7 @@ OPTIONAL = ('mmpretrain', 'lap', 'motmetrics', 'skimage', 'sklearn', 'transforme
 
 
 def versions(modules: Sequence[str]) -> str:
-    """Lists the distributions of those modules that are installed, with their versions."""
+    """Returns the distributions of the installed modules among `modules`, with their versions."""
     distributions = packages_distributions()
     found = [distributions[module][0] for module in modules if module in distributions]
     return ', '.join(f'{name} {version(name)}' for name in found)

@@ -1,4 +1,4 @@
-"""Attention weights of chosen blocks, and the places of their queries and keys in an image."""
+"""Collects attention weights of chosen blocks, and maps their queries and keys to image positions."""
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,10 +22,10 @@ class AttentionMap:
     """Attention of one block for one image.
 
     Attributes:
-        weights: Weight of each key for each query, `(heads, E + H * W, E + H' * W')`; over the keys they sum to 1.
-        grid: Grid of the queries, H x W; E class and distillation tokens are in front.
+        weights: Weight of each key for each query, `(heads, E + H * W, E + H' * W')`; each query's weights sum to 1.
+        grid: Grid of the queries, H x W; E class and distillation tokens precede them.
         key_grid: Grid of the keys, H' x W'.
-        stride: Pixels a cell of `grid` spans per side.
+        stride: Stride of `grid` in pixels.
     """
     weights: Tensor
     grid: Grid
@@ -38,7 +38,7 @@ class AttentionMap:
         return self.stride * self.key_grid.cell_height, self.stride * self.key_grid.cell_width
 
     def of_query(self, query: Query) -> Tensor:
-        """Weights of the keys on the grid for one query, `(heads, H', W')`; without those of class tokens."""
+        """Returns one query's weights of the keys on the grid, `(heads, H', W')`, without those of class tokens."""
         row = 0
         if query != 'cls':
             x, y = query
@@ -47,7 +47,7 @@ class AttentionMap:
         return keys.unflatten(1, (self.key_grid.height, self.key_grid.width))
 
     def of_all(self) -> Tensor:
-        """Weights of all keys on the grid for all queries on the grid, mean of the heads: `(H * W, H' * W')`."""
+        """Returns the weights of all keys for all queries on the grid, averaged over heads: `(H * W, H' * W')`."""
         return self.weights[:, -self.grid.size:, -self.key_grid.size:].mean(dim=0)
 
     @property
@@ -56,10 +56,10 @@ class AttentionMap:
 
 
 def name_blocks(backbone: CPVT | PyramidCPVT) -> dict[str, tuple[Block, int]]:
-    """Names blocks, '0', '1', ... in CPVT and '0.0' (stage and block), ... in PyramidCPVT.
+    """Names blocks '0', '1', ... in CPVT and '0.0' (stage and block), ... in PyramidCPVT.
 
     Returns:
-        Each block, and the pixels per side that a token spans.
+        Name -> block, and the stride of its tokens in pixels.
     """
     if isinstance(backbone, CPVT):
         return {str(i): (cast(Block, block), backbone.patch_embed.patch_size)
@@ -69,7 +69,8 @@ def name_blocks(backbone: CPVT | PyramidCPVT) -> dict[str, tuple[Block, int]]:
 
 
 def default_blocks(backbone: CPVT | PyramidCPVT) -> list[str]:
-    """Names the second block of each stage (in CPVT: of all), or the only one: the first after a PEG."""
+    """Returns the name of each stage's second block, the first after a PEG, or of its only block; CPVT has one stage.
+    """
     if isinstance(backbone, CPVT):
         return [str(min(1, len(backbone.blocks) - 1))]
     return [f'{i}.{min(1, depth - 1)}' for i, depth in enumerate(backbone.depths)]
@@ -77,7 +78,7 @@ def default_blocks(backbone: CPVT | PyramidCPVT) -> list[str]:
 
 @torch.no_grad()
 def collect(backbone: CPVT | PyramidCPVT, image: Tensor, names: Sequence[str]) -> dict[str, AttentionMap]:
-    """Runs a backbone and keeps the attention of some blocks.
+    """Runs a backbone and returns the attention of some blocks.
 
     Args:
         backbone: In eval mode.
@@ -88,12 +89,12 @@ def collect(backbone: CPVT | PyramidCPVT, image: Tensor, names: Sequence[str]) -
         A map for each name.
 
     Raises:
-        UserError: If there is no such block.
+        UserError: If a block does not exist.
     """
     blocks = name_blocks(backbone)
     for name in names:
         if name not in blocks:
-            raise UserError(f'there is no block {name}: the backbone has {", ".join(blocks)}.')
+            raise UserError(f'block {name} does not exist: choose one of {", ".join(blocks)}.')
     maps: dict[str, AttentionMap] = {}
 
     def keep(attn: Attention, args: tuple, name: str) -> None:
@@ -110,7 +111,7 @@ def collect(backbone: CPVT | PyramidCPVT, image: Tensor, names: Sequence[str]) -
 
 
 def average(backbone: CPVT | PyramidCPVT, images: Iterable[Tensor], names: Sequence[str]) -> dict[str, Tensor]:
-    """Averages attention of each place to each place over heads and images (CPVT, arXiv 2102.10882).
+    """Averages attention between all pairs of positions over heads and images (CPVT, arXiv 2102.10882).
 
     Args:
         backbone: In eval mode.
@@ -133,16 +134,16 @@ def parse_query(words: Sequence[str], backbone: CPVT | PyramidCPVT, height: int,
     """Reads 'cls', or x and y of a pixel of an input of `height` x `width`.
 
     Raises:
-        UserError: If it is neither, or the backbone has no class token.
+        UserError: If `words` are neither, or are 'cls' and the backbone has no class token.
     """
     if list(words) == ['cls']:
         if getattr(backbone, 'cls_token', None) is None:
-            raise UserError('--query cls is not possible: the backbone has no class token; name a pixel, X Y.')
+            raise UserError('--query cls is not possible, because the backbone has no class token: pass a pixel, X Y.')
         return 'cls'
     if len(words) != 2 or not all(word.isdecimal() for word in words):
         raise UserError(f'--query is {" ".join(words)!r}, but must be two whole numbers, X Y, or cls.')
     x, y = map(int, words)
     if x >= width or y >= height:
         raise UserError(f'--query {x} {y} is outside of the resized image of {height} x {width} pixels (height x '
-                        f'width): take X from 0 to {width - 1} and Y from 0 to {height - 1}.')
+                        f'width): choose X from 0 to {width - 1} and Y from 0 to {height - 1}.')
     return x, y

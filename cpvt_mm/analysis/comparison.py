@@ -1,4 +1,4 @@
-"""One training of a study, and its tests."""
+"""One training run of a study, and its tests."""
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,14 +21,14 @@ from .study import Options, Variant, set_options, slug
 
 @dataclass(frozen=True)
 class Run:
-    """One training, and its tests.
+    """One training run, and its tests.
 
     Attributes:
         name: Name of the variant.
-        variant: What is trained.
+        variant: The config and options to train.
         seed: Seed of the training.
-        work_dir: The study's folder; this run has a folder of its own inside.
-        overrides: Values of the config to override in all variants, with dotted keys. Defaults to none.
+        work_dir: The study's folder, which contains a folder for this run.
+        overrides: Config values to override in all variants, with dotted keys. Defaults to none.
     """
     name: str
     variant: Variant
@@ -57,18 +57,18 @@ class Run:
         return {key: value for key, value in self.load().to_dict().items() if key != 'work_dir'}
 
     def results(self) -> Results:
-        """Opens the results in the folder: 'backbone', 'checkpoint' once the training has ended, and metrics of tests.
+        """Opens the results in the folder: 'backbone', 'checkpoint' after the end of training, and metrics of tests.
 
         Raises:
-            UserError: If the folder holds results of another config.
+            UserError: If the folder has results of another config.
         """
         return Results(self.folder, self.recipe)
 
     def claim_folder(self, tests: Mapping[str, Options]) -> None:
-        """Checks that the run is possible, and makes the folder one of this config.
+        """Checks that the run is possible, and reserves the folder for this config.
 
         Raises:
-            UserError: If the backbone cannot be built, a test's options do not fit, or the folder holds results of
+            UserError: If the backbone cannot be built, a test's options do not fit, or the folder has results of
                 another config.
         """
         results, cfg = self.results(), self.load()
@@ -79,11 +79,11 @@ class Run:
             results.put('backbone', dict(parameters=sum(parameter.numel() for parameter in backbone.parameters())))
 
     def complete(self, tests: Mapping[str, Options], report: Report) -> None:
-        """Trains, or goes on from the last checkpoint, and tests; what is done is not done again.
+        """Trains, or resumes from the last checkpoint, and tests; skips completed steps.
 
         Args:
             tests: Options of each test, by name.
-            report: Told of each iteration.
+            report: Called after each iteration.
         """
         results = self.results()
         if 'checkpoint' not in results:
@@ -98,7 +98,7 @@ class Run:
                 results.put(_key(options), {metric: float(value) for metric, value in metrics.items()})
 
     def rows(self, tests: Mapping[str, Options]) -> list[Row]:
-        """Metrics of each test; none where a test is missing."""
+        """Returns a row with the metrics for each test; an empty list if a test is missing."""
         results = self.results()
         if any(_key(options) not in results for options in tests.values()):
             return []
@@ -108,5 +108,5 @@ class Run:
 
 
 def _key(options: Options) -> str:
-    """The record of a test: a test with other options is another test, whatever its name."""
+    """Returns the key of a test's results, which depends on its options, but not on its name."""
     return f'test {json.dumps(options, sort_keys=True, default=str)}'

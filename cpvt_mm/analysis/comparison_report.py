@@ -10,7 +10,7 @@ from cpvt_mm.tables import Row, markdown_table, to_csv
 
 from .report import spread
 
-# Columns of rows that are no metrics.
+# Columns of rows that are not metrics.
 COLUMNS = ('variant', 'seed', 'test', 'parameters', 'seconds_per_iteration')
 
 
@@ -18,21 +18,21 @@ def write_comparison(folder: Path, rows: Sequence[Row], metrics: Sequence[str], 
     """Writes results.csv, results.md and results.png.
 
     Args:
-        folder: Where to.
+        folder: The output folder.
         rows: See `cpvt_mm.analysis.comparison.Run.rows`.
-        metrics: What the table and the plot show.
+        metrics: Names of the metrics in the table and the plot.
         title: Title of the plot.
 
     Returns:
         The table.
 
     Raises:
-        UserError: If there is no such metric.
+        UserError: If a metric does not exist.
     """
     found = [name for name in rows[0] if name not in COLUMNS]
     for metric in metrics:
         if metric not in found:
-            raise UserError(f'{metric!r} of the study is not a metric of its tests; there are {", ".join(found)}.')
+            raise UserError(f'{metric!r} of the study is not a metric of its tests: choose from {", ".join(found)}.')
     table = to_markdown(rows, metrics)
     write_text(folder / 'results.csv', to_csv(rows))
     write_text(folder / 'results.md', table)
@@ -41,9 +41,12 @@ def write_comparison(folder: Path, rows: Sequence[Row], metrics: Sequence[str], 
 
 
 def to_markdown(rows: Sequence[Row], metrics: Sequence[str]) -> str:
-    """Tabulates a line for each variant: its backbone's parameters, time of an iteration, and mean and half range."""
+    """Makes a table with a line per variant: parameters of its backbone, iteration time, and metrics.
+
+    The cell of a metric has the mean and half of the range.
+    """
     variants, tests = _names(rows, 'variant'), _names(rows, 'test')
-    # Shares need more digits than percents.
+    # Fractions need more digits than percentages.
     digits = {metric: 1 if max(row[metric] for row in rows) > 1 else 3 for metric in metrics}
 
     def line(variant: str) -> list[str]:
@@ -58,7 +61,7 @@ def to_markdown(rows: Sequence[Row], metrics: Sequence[str]) -> str:
 
 
 def plot(rows: Sequence[Row], metrics: Sequence[str], title: str) -> Figure:
-    """Draws a panel for each metric: a line for each variant from test to test; bars span lowest and highest value."""
+    """Draws a panel per metric, with a line per variant over the tests; error bars span lowest to highest value."""
     variants, tests = _names(rows, 'variant'), _names(rows, 'test')
     figure = Figure(figsize=(2 + 5 * len(metrics), 4.5), layout='constrained')
     figure.suptitle(title)

@@ -14,13 +14,13 @@ DPI = 100
 
 
 def error_figure(cells: dict[str, Tensor], margin: int, title: str) -> Figure:
-    """Draws a heat map of relative errors, `(h, w)`, for each name, all in one scale; a white frame marks a margin."""
+    """Draws heat maps of relative errors, `(h, w)`, with one common scale; a white frame marks the margin."""
     columns = min(len(cells), 4)
     rows = -(-len(cells) // columns)
     figure = Figure(figsize=(max(2.4 * columns + 0.8, 4), 2.5 * rows + 0.8), layout='constrained')
     figure.suptitle(title, fontsize='medium', wrap=True)
     panels = figure.subplots(rows, columns, squeeze=False)
-    # Exact encodings have errors of 1e-7, tables of 1: a linear scale would show either tables or the others.
+    # Logarithmic, because exact encodings have errors of 1e-7, and tables have errors of 1.
     scale = LogNorm(1e-3, 2, clip=True)
     for axes in panels.flat:
         axes.set_axis_off()
@@ -41,8 +41,8 @@ class Overlay:
 
     Attributes:
         title: Title of the panel.
-        values: `(H', W')`, at least 0.
-        cell: Height and width in pixels that each value spans; the first lies at the top left of the image.
+        values: `(H', W')`, non-negative.
+        cell: Height and width of a cell in pixels; the first cell is at the top left of the image.
     """
     title: str
     values: Tensor
@@ -51,12 +51,12 @@ class Overlay:
 
 def overlay_figure(image: np.ndarray, overlays: Sequence[Sequence[Overlay]], mark: tuple[int, int] | None,
                    title: str) -> Figure:
-    """Draws each overlay on the image, from transparent at 0 to bright yellow at its highest value.
+    """Draws each overlay on the image, from transparent at 0 to bright yellow at its maximum.
 
     Args:
         image: `(H, W, 3)` RGB, uint8.
         overlays: Rows of panels.
-        mark: Pixel to mark with a cross, x and y, or None.
+        mark: Pixel to mark with a cross, (x, y), or None.
         title: Title of the figure.
     """
     height, width = image.shape[:2]
@@ -76,7 +76,7 @@ def overlay_figure(image: np.ndarray, overlays: Sequence[Sequence[Overlay]], mar
 
 
 def overlay_image(image: np.ndarray, overlay: Overlay, mark: tuple[int, int], side: int = 512) -> np.ndarray:
-    """Draws an overlay alone, as `overlay_figure` does: `(H', W', 3)` RGB, uint8, the longer side of `side` pixels."""
+    """Draws one overlay as in `overlay_figure`: `(H', W', 3)` RGB, uint8; the longer side has `side` pixels."""
     height, width = (round(length * side / max(image.shape[:2])) for length in image.shape[:2])
     figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI)
     _draw_overlay(figure.add_axes((0, 0, 1, 1)), image, overlay, mark)
@@ -95,7 +95,7 @@ def _draw_overlay(axes: Axes, image: np.ndarray, overlay: Overlay, mark: tuple[i
     cell_height, cell_width = overlay.cell
     axes.imshow(values, extent=(0, cols * cell_width, rows * cell_height, 0), cmap='plasma',
                 vmin=0, alpha=0.7 * values / values.max())
-    # Cells at the right and at the bottom may reach beyond the image.
+    # Cells on the right and at the bottom may extend beyond the image.
     axes.set(xlim=(0, width), ylim=(height, 0))
     if mark:
         axes.plot(mark[0] + 0.5, mark[1] + 0.5, 'x', color='cyan', markersize=8, markeredgewidth=2)

@@ -1,9 +1,10 @@
-"""Translation equivariance: how far features move with the image.
+"""Translation equivariance: whether features move with the image.
 
-A picture on an empty canvas moves by whole cells of every grid in the network; between cells no vision transformer is
-equivariant, because its patches do not overlap. Nothing enters or leaves the canvas. Attention that knows no positions
-therefore sees the same tokens in another order, and only the position encoding can change the features. (Crops of a
-larger image would mostly measure what new content at the border does to attention, even without a position encoding.)
+The content of an otherwise empty canvas is shifted by whole cells of every grid in the network. Between cells no vision
+transformer is equivariant, because its patches do not overlap. No content enters or leaves the canvas. Attention
+without positions then sees the same tokens in another order, so only the position encoding can change the features.
+Crops of a larger image would mostly measure how new content at the border affects attention, even without a position
+encoding.
 """
 import itertools
 import math
@@ -38,15 +39,15 @@ ENCODINGS: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {
 
 @dataclass(frozen=True)
 class Equivariance:
-    """How well the features of one image move with it.
+    """The equivariance error of the features of one image.
 
     Attributes:
-        error: RMS of the difference between the features of the same content before and after it moves, in units of the
-            RMS by which features vary from place to place; over inner cells. 0: they move with the image; sqrt(2): they
-            have nothing in common.
-        cells: The error of each cell of the canvas, `(h, w)`, where the content was before it moved; NaN where no move
-            takes it to an inner cell.
-        stride: Pixels a cell spans per side.
+        error: RMS of the difference between the features of the same content before and after a shift, over inner
+            cells, relative to the RMS of the spatial variation of features. 0: features move with the image. sqrt(2):
+            they are uncorrelated.
+        cells: The error of each cell of the canvas, `(h, w)`, at the position of the content before the shift; NaN if
+            no shift moves the content to an inner cell.
+        stride: Stride of the features in pixels.
     """
     error: float
     cells: Tensor
@@ -54,16 +55,17 @@ class Equivariance:
 
 
 def measure(features: Callable[[Tensor], Tensor], image: Tensor, shift: int, stride: int, margin: int) -> Equivariance:
-    """Compares the features of an image with those after a move in each of the eight directions.
+    """Compares the features of an image before and after a shift in each of the eight directions.
 
-    The variation is taken about each channel's mean: a constant that all places share tells no place from another.
+    The variation of features is about the mean of each channel, because a constant does not distinguish positions.
 
     Args:
         features: `(1, 3, H, W)` -> `(1, C, h, w)`.
         image: `(1, 3, H, W)`; its outer `shift` pixels are empty.
-        shift: Pixels; a multiple of `stride`.
-        stride: Pixels a cell of the features spans per side.
-        margin: Cells at each border of the canvas that are no inner cells: padding reaches them even without attention.
+        shift: In pixels; a multiple of `stride`.
+        stride: Stride of the features in pixels.
+        margin: Number of cells at each border of the canvas that are not inner cells; padding affects them even without
+            attention.
     """
     still, step = features(image)[0], shift // stride
     inner = (..., slice(margin, still.shape[1] - margin), slice(margin, still.shape[2] - margin))
@@ -72,7 +74,7 @@ def measure(features: Callable[[Tensor], Tensor], image: Tensor, shift: int, str
         if (y, x) != (0, 0):
             moved = torch.full_like(still, math.nan)
             moved[inner] = features(image.roll((y * stride, x * stride), dims=(2, 3)))[0][inner]
-            # Back to where the content was; negative padding cuts off.
+            # Shifts back to the original position; negative padding crops.
             moved = F.pad(moved, (-x, x, -y, y), value=math.nan)
             moves.append((still - moved).square().mean(dim=0))
     squares = torch.stack(moves)
@@ -88,37 +90,37 @@ def measure_backbone(backbone: CPVT | PyramidCPVT, image: Tensor, shift: int, ma
 
     Args:
         backbone: In eval mode; returns maps.
-        image: `(1, 3, H, W)`, sides multiples of `cell_period`; its outer `shift` pixels are empty.
-        shift: Pixels; a multiple of `cell_period`.
-        margin: Cells of the output at each border of the canvas that are left out.
-        output: Index of the output. Defaults to None: the last of stride 16 or finer. Both backbones have that grid,
-            and it has enough cells.
+        image: `(1, 3, H, W)`; its sides are multiples of `cell_period`, and its outer `shift` pixels are empty.
+        shift: In pixels; a multiple of `cell_period`.
+        margin: Number of excluded cells of the output at each border of the canvas.
+        output: Index of the output. Defaults to None: the last output with a stride of 16 or less. Both backbones have
+            stride 16, and it gives enough cells.
 
     Raises:
-        UserError: If there is no such output, or sizes do not fit.
+        UserError: If the output does not exist, or sizes do not fit.
     """
     strides, period = backbone.strides, cell_period(backbone)
     if isinstance(backbone, CPVT) and backbone.out_type != 'featmap':
-        raise UserError(f'out_type of the backbone is {backbone.out_type!r}, but must be featmap: there is a feature '
-                        'for each place in maps only.')
+        raise UserError(f'out_type of the backbone is {backbone.out_type!r}, but must be featmap, because only maps '
+                        'have a feature for each position.')
     if output is None:
         output = max((i for i, stride in enumerate(strides) if stride <= 16), default=0)
     if output not in range(len(strides)):
-        raise UserError(f'there is no output {output}: the backbone has {len(strides)}, counted from 0.')
+        raise UserError(f'output {output} does not exist: choose one from 0 to {len(strides) - 1}.')
     height, width = image.shape[2:]
     for name, pixels in (('canvas', height), ('canvas', width), ('shift', shift)):
         if pixels < 1 or pixels % period:
-            raise UserError(f'the {name} of {pixels} pixels is no multiple of {period} pixels, which are whole cells '
-                            'of every grid in this backbone: choose one.')
+            raise UserError(f'the {name} of {pixels} pixels is not a multiple of {period} pixels, which are whole '
+                            'cells of every grid in this backbone: choose a multiple.')
     stride = strides[output]
     if margin < 0 or min(height, width) // stride - 2 * margin - shift // stride < 1:
         raise UserError(f'a margin of {margin} cells of {stride} pixels leaves no cell to compare in a canvas of '
-                        f'{width} x {height} pixels after a move by {shift}: choose another margin, shift or size.')
+                        f'{width} x {height} pixels after a shift by {shift}: choose another margin, shift or size.')
     return measure(lambda canvas: backbone(canvas)[output], image, shift, stride, margin)
 
 
 def cell_period(backbone: CPVT | PyramidCPVT) -> int:
-    """Returns pixels whose multiples are whole cells of every grid of tokens and of every grid of reduced keys."""
+    """Returns the least number of pixels that is a whole number of cells in all grids of tokens and of reduced keys."""
     if isinstance(backbone, CPVT):
         return backbone.patch_embed.patch_size
     return math.lcm(*(STRIDES[i] * attn.sr_ratio for i, stage in enumerate(backbone.stages)
@@ -126,11 +128,11 @@ def cell_period(backbone: CPVT | PyramidCPVT) -> int:
 
 
 def draw_weights(backbone: nn.Module, seed: int) -> None:
-    """Draws weights with which attention and position encodings matter as they do in a trained network.
+    """Draws weights that give attention and position encodings as much effect as in a trained network.
 
-    Initial weights are so small that attention is the same for all keys, and tables hardly count. Here linear layers
-    and convolutions keep variance (normal, 1 / fan-in), and tables and tokens have variance 1; biases are small, norms
-    stay. All weights but those of the position encoding are the same whatever the encoding is.
+    Initial weights are so small that attention is uniform and tables have hardly any effect. Here weights of linear
+    layers and convolutions are normal with variance 1 / fan-in, and tables and tokens have variance 1. Biases are
+    small, norms are unchanged. All weights outside the position encoding are the same for every encoding.
     """
     generator = torch.Generator().manual_seed(seed)
     for _, module in sorted(backbone.named_modules(), key=lambda named: 'position_encoding' in named[0]):
@@ -143,7 +145,7 @@ def draw_weights(backbone: nn.Module, seed: int) -> None:
 
 
 def remove_attention(backbone: nn.Module) -> None:
-    """Makes every attention return zero, so that only its block's residual path and MLP are left."""
+    """Makes all attention layers return zero, so that only the residual path and the MLP of each block remain."""
     for module in backbone.modules():
         if isinstance(module, Attention):
             nn.init.zeros_(module.proj.weight)

@@ -1,4 +1,4 @@
-"""Images that the analysis tools look at."""
+"""Input images of the analysis tools."""
 from pathlib import Path
 
 import cv2
@@ -20,10 +20,10 @@ def read_image(path: str | Path, size: tuple[int, int] | None = None) -> np.ndar
 
     Args:
         path: The file.
-        size: Height and width in pixels to resize to. Defaults to None: as it is.
+        size: Height and width in pixels to resize to. Defaults to None: no resizing.
 
     Raises:
-        UserError: If there is no such file, or it is no image.
+        UserError: If the file does not exist or is not an image.
     """
     try:
         image = mmcv.imread(path)
@@ -33,7 +33,7 @@ def read_image(path: str | Path, size: tuple[int, int] | None = None) -> np.ndar
     except cv2.error:  # an empty file
         image = None
     if image is None:
-        raise UserError(f'image {path} cannot be read: it is damaged, or no image.')
+        raise UserError(f'image {path} cannot be read: it is damaged or not an image.')
     image = mmcv.bgr2rgb(image)
     return image if size is None else mmcv.imresize(image, size[::-1])
 
@@ -50,13 +50,13 @@ def list_images(folder: str | Path) -> list[Path]:
     """Lists the images of a folder, sorted by name.
 
     Raises:
-        UserError: If there is no such folder, or no image in it.
+        UserError: If the folder does not exist or contains no image.
     """
     if not Path(folder).is_dir():
         raise UserError(f'folder {folder} does not exist: check the path.')
     paths = sorted(path for path in Path(folder).iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
     if not paths:
-        raise UserError(f'folder {folder} has no image ({", ".join(IMAGE_SUFFIXES)}): name one that has.')
+        raise UserError(f'folder {folder} has no image ({", ".join(IMAGE_SUFFIXES)}): choose a folder of images.')
     return paths
 
 
@@ -65,7 +65,7 @@ def to_input(image: np.ndarray, cfg: Config) -> Tensor:
 
     Args:
         image: See `read_image`.
-        cfg: Its data preprocessor says `mean`, `std` and the order of channels.
+        cfg: Its data preprocessor gives `mean`, `std` and the order of channels.
     """
     mean, std, is_rgb = normalization(cfg)
     channels = np.asarray(image if is_rgb else image[..., ::-1], np.float32)
@@ -74,7 +74,7 @@ def to_input(image: np.ndarray, cfg: Config) -> Tensor:
 
 
 def smooth_noise(side: int, seed: int) -> Tensor:
-    """Draws blobs of all sizes, larger ones stronger, as in photographs.
+    """Draws smooth noise of all scales; as in photographs, larger scales are stronger.
 
     Returns:
         `(1, 3, side, side)`, float32, of mean 0 and variance 1.

@@ -1,4 +1,4 @@
-"""Differences between an image's features in a padded batch and those it has alone."""
+"""Measures how the features of an image in a padded batch differ from its features alone."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,10 +19,10 @@ from .inputs import smooth_noise
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of one output of a backbone.
+    """The difference in one output of a backbone.
 
     Attributes:
-        error: RMS of the difference in units of the RMS by which the features vary from place to place.
+        error: RMS of the difference, relative to the RMS of the spatial variation of the features.
         max_abs: Largest absolute difference.
         cells: The error of each cell, `(h, w)`.
     """
@@ -32,7 +32,7 @@ class Difference:
 
 
 def features(model: nn.Module, batch: Tensor, sizes: list[Size]) -> Sequence[Tensor]:
-    """Runs a backbone; one with the option `padding` is told the sizes of the images."""
+    """Runs a backbone; passes the image sizes to it if it has the option `padding`."""
     return model(batch, sizes) if isinstance(model, Backbone) and model.padding else model(batch)
 
 
@@ -43,12 +43,12 @@ def train_step(model: nn.Module, batch: Tensor, sizes: list[Size]) -> None:
 
 @torch.no_grad()
 def measure(model: nn.Module, image: Tensor, neighbour: Tensor) -> list[Difference]:
-    """Compares the features of an image beside a larger one with those it has alone, for each map.
+    """Compares the features of an image in a batch with a larger image and alone, for each map.
 
     Args:
         model: Images `(B, 3, H, W)` -> maps `(B, C, h, w)`.
-        image: `(1, 3, h, w)`. Alone it is padded with zeros to multiples of 32, as mmdet's data preprocessor does.
-        neighbour: `(1, 3, H, W)`, at least as large.
+        image: `(1, 3, h, w)`. Alone it is zero-padded to multiples of 32, as in mmdet's data preprocessor.
+        neighbour: The other image of the batch, `(1, 3, H, W)`, at least as large.
     """
     sizes: list[Size] = [(x.shape[2], x.shape[3]) for x in (image, neighbour)]
     alone = features(model, pad_or_crop(image, *(round_up(side, PAD_SIZE_DIVISOR) for side in sizes[0])), sizes[:1])
@@ -58,7 +58,7 @@ def measure(model: nn.Module, image: Tensor, neighbour: Tensor) -> list[Differen
 
 
 def _difference(features: Tensor, expected: Tensor) -> Difference:
-    """Compares `(C, H, W)` with `(C, h, w)` where both have cells."""
+    """Compares `(C, H, W)` with `(C, h, w)` on the cells that both have."""
     _, rows, columns = expected.shape
     difference = features[:, :rows, :columns] - expected
     squares = difference.square().mean(dim=0) / expected.var(dim=(1, 2), correction=0).mean()
@@ -66,22 +66,22 @@ def _difference(features: Tensor, expected: Tensor) -> Difference:
 
 
 def build_backbone(cfg: Config, **changes: Any) -> nn.Module:
-    """Builds the backbone of any config, with weights of `draw_weights`, in eval mode.
+    """Builds the backbone of any config, with weights from `draw_weights`, in eval mode.
 
     Args:
-        cfg: With `model.backbone`.
-        changes: Arguments of the backbone that are others than in the config.
+        cfg: Config with `model.backbone`.
+        changes: Arguments of the backbone that override the config.
 
     Raises:
-        UserError: If there is no backbone, or it cannot be built.
+        UserError: If the config has no backbone, or it cannot be built.
     """
     config = {**backbone_config(cfg), 'init_cfg': None, **changes}
     if 'pretrained' in config:
         config['pretrained'] = None
-    torch.manual_seed(0)  # some draw what is no parameter
+    torch.manual_seed(0)  # some backbones draw random values that are not parameters
     backbone = build(cfg, config)
     draw_weights(backbone, seed=0)
-    backbone.eval()  # not all return themselves
+    backbone.eval()  # `eval` of some backbones does not return self
     return backbone
 
 

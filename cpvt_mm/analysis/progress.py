@@ -1,4 +1,4 @@
-"""Hooks that tell how far a training or test is, and how fast."""
+"""Hooks that report progress and speed of training and testing."""
 import statistics
 import time
 from itertools import pairwise
@@ -10,11 +10,11 @@ from cpvt_mm.work import Report
 
 
 class ReportIterations(Hook):
-    """Reports the iterations that are done, and those in all, after each of training or testing.
+    """Reports the number of completed and of all iterations, after each iteration of training or testing.
 
     Args:
         report: Called after every iteration.
-        what: What it is told to be done, such as 'training'.
+        what: The reported activity, such as 'training'.
     """
 
     def __init__(self, report: Report, what: str) -> None:
@@ -31,7 +31,7 @@ class ReportIterations(Hook):
 
 
 class TimeIterations(Hook):
-    """Measures how long an iteration of training takes, with the loading of its data."""
+    """Measures the time of a training iteration, including data loading."""
 
     def __init__(self) -> None:
         self.ends: list[float] = []
@@ -41,6 +41,6 @@ class TimeIterations(Hook):
         self.ends.append(time.perf_counter())
 
     def median(self) -> float | None:
-        """Returns the median in seconds, which validation and checkpoints do not move; None before two iterations."""
+        """Returns the median in seconds, which is robust to validation and checkpoints; None before two iterations."""
         times = [end - start for start, end in pairwise(self.ends)]
         return statistics.median(times) if times else None

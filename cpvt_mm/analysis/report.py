@@ -10,12 +10,12 @@ from cpvt_mm.tables import Row, markdown_table, to_csv
 
 
 def spread(values: Sequence[float]) -> tuple[float, float | None]:
-    """Returns the mean of the values, and half of their range; None for the range of a single one."""
+    """Returns the mean of the values and half of their range, or None instead of the range of a single value."""
     return sum(values) / len(values), (max(values) - min(values)) / 2 if len(values) > 1 else None
 
 
 def collect(rows: Sequence[Row], series: str, metric: str) -> dict[str, dict[int | str, tuple[float, float | None]]]:
-    """Finds the spread of `metric` for each value of column `series` and each `size`, in the order of the rows."""
+    """Returns the spread of `metric` for each value of column `series` and each `size`, in the order of the rows."""
     values: dict[str, dict[int | str, list[float]]] = {}
     for row in rows:
         values.setdefault(row[series], {}).setdefault(row['size'], []).append(row[metric])
@@ -23,7 +23,7 @@ def collect(rows: Sequence[Row], series: str, metric: str) -> dict[str, dict[int
 
 
 def to_markdown(rows: Sequence[Row], series: str, metric: str, digits: int = 1) -> str:
-    """Tabulates `metric`: a line for each value of column `series`, a column for each size; mean and half range."""
+    """Makes a table of `metric`, mean and half range: a line per value of column `series`, a column per size."""
     sizes = sorted({row['size'] for row in rows}, key=side)
 
     def cell(mean: float, half: float | None) -> str:
@@ -39,13 +39,13 @@ def write_report(folder: Path, rows: Sequence[Row], curves: Sequence[Row], serie
     """Writes results.csv, results.md and results.png.
 
     Args:
-        folder: Where to.
-        rows: Written as CSV.
-        curves: Drawn and tabulated; often the same.
-        series: Column of `curves`, whose values are the lines.
-        metric: Column of `curves`, whose values are drawn.
+        folder: The output folder.
+        rows: Rows of results.csv.
+        curves: Rows of the table and the plot; often the same as `rows`.
+        series: Column of `curves` that names the lines.
+        metric: Column of `curves` with the plotted values.
         title: Title of the plot.
-        digits: Digits after the point in the table. Defaults to 1.
+        digits: Decimal places in the table. Defaults to 1.
 
     Returns:
         The table.
@@ -58,9 +58,9 @@ def write_report(folder: Path, rows: Sequence[Row], curves: Sequence[Row], serie
 
 
 def plot(rows: Sequence[Row], series: str, metric: str, title: str) -> Figure:
-    """Draws `metric` against size, a line for each value of column `series`; bars span lowest and highest value.
+    """Plots `metric` against size, a line per value of column `series`; error bars span lowest to highest value.
 
-    A rectangle's size, such as '1333x800', stands where a square of its area does.
+    A rectangle, such as '1333x800', is at the position of a square with the same area.
     """
     figure = Figure(figsize=(8, 5), layout='constrained')
     axes = figure.subplots()
@@ -82,6 +82,6 @@ def plot(rows: Sequence[Row], series: str, metric: str, title: str) -> Figure:
 
 
 def side(size: int | str) -> float:
-    """The side of a square with as many pixels."""
+    """Returns the side of a square with the same number of pixels."""
     sides = [int(one) for one in str(size).split('x')]
     return math.prod(sides) ** (1 / len(sides))

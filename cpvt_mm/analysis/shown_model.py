@@ -1,4 +1,4 @@
-"""A trained model that is shown an image: what it predicts, and where it attends."""
+"""A trained model for the demo: its predictions and attention for an image."""
 import copy
 from pathlib import Path
 
@@ -17,26 +17,26 @@ from .sizes import set_shorter_test_side, shorter_test_side
 
 
 class ShownModel:
-    """A detector or segmentor with its weights, to be tried at any test size.
+    """A detector or segmentor with its weights, for any test size.
 
     Args:
-        checkpoint: A file with its config beside it, as training leaves both.
+        checkpoint: A file with its config in the same folder, as training writes both.
 
     Attributes:
         is_detector: Whether its predictions have scores.
         side: The test size of the config, see `shorter_test_side`.
-        blocks: Names of the blocks whose attention can be drawn; none if the backbone is of another kind.
-        block: The one to look at first: the second of the last stage but one (in CPVT: of all).
+        blocks: Names of the blocks whose attention can be drawn; empty if the backbone is not of this package.
+        block: The block to show first: the second block of the last stage but one (of CPVT: the second block).
 
     Raises:
-        UserError: If there is no config beside the checkpoint, or more than one, or they do not fit.
+        UserError: If the folder of the checkpoint has not exactly one config, or the config does not fit.
     """
 
     def __init__(self, checkpoint: Path) -> None:
         configs = sorted(checkpoint.parent.glob('*.py'))
         if len(configs) != 1:
             raise UserError(f'folder {checkpoint.parent} has {len(configs)} configs (*.py), but must have one: put '
-                            'the config there that the checkpoint was trained with, and no other.')
+                            'only the config there that the checkpoint was trained with.')
         self._cfg = load_config(configs[0])
         self._inferencer = build_inferencer(copy.deepcopy(self._cfg), checkpoint)
         backbone = getattr(self._inferencer.model, 'backbone', None)
@@ -60,30 +60,30 @@ class ShownModel:
         Raises:
             UserError: If the image cannot be read.
         """
-        read_image(path)  # says what the inferencer would fail on
+        read_image(path)  # raises an error with a clear message if the inferencer cannot read it
         self._set_side(side)
-        np.random.seed(0)  # mmdet varies the colours of masks at random: here they stay, whatever the size
+        np.random.seed(0)  # mmdet draws colours of masks at random; with a seed they are the same at every size
         with DefaultScope.overwrite_default_scope(self._cfg.default_scope):
             return paint(self._inferencer, path, score_thr=score_thr)
 
     def draw_attention(self, path: str | Path, side: int, block: str | None, pixel: tuple[int, int]
                        ) -> tuple[np.ndarray, str]:
-        """Draws where the query at a pixel of an image file attends, over the image as the model sees it.
+        """Draws the attention of the query at a pixel, over the image as resized for the model.
 
         Args:
-            path: The image.
+            path: The image file.
             side: The test size, see `set_shorter_test_side`.
             block: One of `blocks`.
             pixel: Column and row in the file, from 0.
 
         Returns:
-            `(H', W', 3)` RGB, uint8, and a sentence on it.
+            `(H', W', 3)` RGB, uint8, and a sentence that describes it.
 
         Raises:
             UserError: If the image cannot be read, or the backbone has no such block.
         """
         if self._backbone is None:
-            raise UserError(f'the backbone of config {self._cfg.filename} is no CPVT and no PyramidCPVT, so its '
+            raise UserError(f'the backbone of config {self._cfg.filename} is neither a CPVT nor a PyramidCPVT, so its '
                             'attention cannot be drawn: choose another checkpoint.')
         height, width = read_image(path).shape[:2]
         self._set_side(side)

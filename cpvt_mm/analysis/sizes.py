@@ -1,4 +1,4 @@
-"""The sizes that images are tested at."""
+"""Test sizes of images."""
 from typing import NamedTuple
 
 from mmengine.config import Config, ConfigDict
@@ -8,7 +8,7 @@ from cpvt_mm.errors import UserError
 
 
 class Size(NamedTuple):
-    """The `scale` of a Resize, in pixels; a square's is written as one number."""
+    """The `scale` of a Resize, in pixels; a square is written as one number."""
     width: int
     height: int
 
@@ -22,12 +22,12 @@ def parse_size(text: str) -> Size:
 
 
 def shorter_test_side(cfg: Config) -> int:
-    """Returns the shorter side in pixels of what the test pipeline resizes images to; see `set_test_size`."""
+    """Returns the shorter side of the test pipeline's scale, in pixels; see `set_test_size`."""
     return min(_scale(cfg))
 
 
 def set_shorter_test_side(cfg: Config, side: int) -> None:
-    """Has the test pipeline resize images to its own scale, times so much that the shorter side is `side` pixels.
+    """Multiplies the scale of the test pipeline by a factor, so that its shorter side is `side` pixels.
 
     Raises:
         UserError: See `set_test_size`.
@@ -37,7 +37,9 @@ def set_shorter_test_side(cfg: Config, side: int) -> None:
 
 
 def set_test_size(cfg: Config, size: Size) -> None:
-    """Has the test pipeline resize images to `size`; with `keep_ratio`, to fit into it, longer side along longer side.
+    """Sets the scale of the test pipeline to `size`.
+
+    With `keep_ratio`, images are resized to fit into it, the longer side of the image along the longer side of `size`.
 
     Raises:
         UserError: If the pipeline has no Resize.
@@ -49,7 +51,7 @@ def set_test_size(cfg: Config, size: Size) -> None:
 def _scale(cfg: Config) -> Size:
     scale = _resizes(cfg)[0].get('scale')
     if not scale:
-        raise UserError(f'The Resize in the test pipeline of config {cfg.filename} has no scale: give it one.')
+        raise UserError(f'The Resize in the test pipeline of config {cfg.filename} has no scale: set its scale.')
     return Size(scale, scale) if isinstance(scale, int) else Size(*scale)
 
 

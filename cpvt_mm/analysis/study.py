@@ -1,4 +1,4 @@
-"""Studies: what is trained, and how all of it is tested."""
+"""Studies: variants to train, and tests of all variants."""
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ from mmengine.config import Config
 
 from cpvt_mm.errors import UserError, first_line
 
-# Dotted keys of a config, and the values that replace what is there.
+# Dotted keys of a config, and their new values.
 Options = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One of the things that a study compares.
+    """One variant of a study.
 
     Attributes:
         config: Config file of mmdet, mmseg or mmpretrain.
-        options: What is different from the file.
+        options: Config values to replace.
     """
     config: Path
     options: Options
@@ -27,12 +27,12 @@ class Variant:
 
 @dataclass(frozen=True)
 class Study:
-    """Variants to compare, and how.
+    """Variants to compare, and the tests and metrics for all of them.
 
     Attributes:
-        variants: By name.
-        tests: What is different from the config in each test, by name.
-        metrics: Names of those that the table and the figure show.
+        variants: Variants by name.
+        tests: Config values to replace in each test, by name of the test.
+        metrics: Names of the metrics in the table and the figure.
     """
     variants: dict[str, Variant]
     tests: dict[str, Options]
@@ -40,27 +40,26 @@ class Study:
 
 
 def read_study(path: str | Path) -> Study:
-    """Reads a study from a config file that sets
+    """Reads a study from a config file with these variables:
 
-    - `variants`: a dict by name of dicts that have `config`, `options` or both;
-    - `config`: the config file of variants without one; paths of configs count from the study's folder;
-    - `tests`: a dict by name of options. Defaults to one test of the config as it is;
+    - `variants`: a dict from names to dicts with `config`, `options` or both;
+    - `config`: the config file of variants without one; paths of configs are relative to the study's folder;
+    - `tests`: a dict from names to options. Defaults to one test of the unchanged config;
     - `metrics`: a list of names.
 
-    Options are dicts of dotted keys. A value replaces what is there, and is not merged with it.
+    Options are dicts with dotted keys. A value replaces the old value and is not merged with it.
 
     Raises:
-        UserError: If there is no such file, or something in it is missing, unknown or ambiguous.
+        UserError: If the file cannot be read, or a variable is missing, unknown or ambiguous.
     """
     try:
         content = Config.fromfile(path).to_dict()
-    except Exception as error:  # a config is a program, it can raise anything
-        raise UserError(f'study {path} cannot be read ({type(error).__name__}: {first_line(error)}): name a config '
+    except Exception as error:  # a config is a program and can raise any error
+        raise UserError(f'study {path} cannot be read ({type(error).__name__}: {first_line(error)}): pass a config '
                         'file that sets variants and metrics.') from error
     for key, kind in (('variants', dict), ('metrics', list)):
         if not isinstance(content.get(key), kind) or not content[key]:
-            raise UserError(f'{key} of study {path} is {content.get(key)!r}, but must be a {kind.__name__} that is not '
-                            'empty.')
+            raise UserError(f'{key} of study {path} is {content.get(key)!r}, but must be a non-empty {kind.__name__}.')
     variants = {name: _variant(name, value, content.get('config'), Path(path))
                 for name, value in content['variants'].items()}
     folders = {slug(name): name for name in variants}
@@ -82,7 +81,7 @@ def _variant(name: str, value: object, config: str | None, path: Path) -> Varian
 
 
 def slug(name: str) -> str:
-    """A folder's name for a variant's: small letters, digits and dashes."""
+    """Converts the name of a variant to a folder name of lowercase letters, digits and dashes."""
     return re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')
 
 
@@ -90,7 +89,7 @@ def set_options(cfg: Config, options: Options) -> None:
     """Replaces values of a config, in place.
 
     Raises:
-        UserError: If what a key is in does not exist.
+        UserError: If the parent of a key does not exist.
     """
     for key, value in options.items():
         *path, last = key.split('.')

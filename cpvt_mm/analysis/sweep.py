@@ -1,4 +1,4 @@
-"""Testing one checkpoint at several image sizes."""
+"""Tests one checkpoint at several image sizes."""
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,8 +24,8 @@ class Sweep:
     Attributes:
         config: Config file of mmdet or mmseg.
         checkpoint: Path or URL.
-        folder: Made with the first result.
-        options: Values of the config to override. Defaults to none.
+        folder: The folder of the results; created with the first result.
+        options: Config values to override. Defaults to none.
     """
     config: str | Path
     checkpoint: str
@@ -36,7 +36,7 @@ class Sweep:
         """Loads the complete config."""
         cfg = load_config(self.config, self.options, work_dir=str(self.folder))
         cfg.log_level = 'WARNING'
-        # Workers that outlast their only pass end in a destructor, which takes seconds and swallows Ctrl-C.
+        # Persistent workers end in a destructor, which takes seconds and ignores Ctrl-C; a test needs one pass only.
         cfg.test_dataloader.persistent_workers = False
         return cfg
 
@@ -44,7 +44,7 @@ class Sweep:
         """Opens the results in the folder.
 
         Raises:
-            UserError: If the config or checkpoint cannot be read, or the folder holds results of others.
+            UserError: If the config or checkpoint cannot be read, or the folder has results of another one.
         """
         config = {key: value for key, value in self.load().to_dict().items() if key != 'work_dir'}
         return Results(self.folder, dict(checkpoint=sha256(self.checkpoint), config=config))
@@ -55,13 +55,13 @@ class Sweep:
         Args:
             size: See `set_test_size`.
             mode: See `resolve_mode`.
-            report: Told of each iteration.
+            report: Called after each iteration.
 
         Returns:
-            The mode, where there is one, the size, and the metrics.
+            The mode (if it is not None), the size, and the metrics.
 
         Raises:
-            UserError: If the config has no such size, or the checkpoint does not fit.
+            UserError: If the size cannot be set, or the checkpoint does not fit.
         """
         cfg = self.load()
         set_test_size(cfg, size)
@@ -72,6 +72,6 @@ class Sweep:
 
 
 def curves(rows: Sequence[Row], metrics: Sequence[str], value: str) -> list[Row]:
-    """Rows of `Sweep`, each as one row a metric: `metric` with the mode, if there is one, `size` and `value`."""
+    """Converts each row of `Sweep` to one row per metric: `metric` (with the mode, if any), `size` and `value`."""
     return [{'metric': f'{metric}, {row["mode"]}' if 'mode' in row else metric, 'size': row['size'], value: row[metric]}
             for metric in metrics for row in rows]

@@ -1,4 +1,4 @@
-"""Testing a segmentor on whole images, or in windows that slide over them."""
+"""Tests a segmentor on whole images, or with sliding windows."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -10,11 +10,11 @@ from cpvt_mm.errors import UserError
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows that slide over an image; where they overlap, the mean of their predictions counts.
+    """Sliding windows over an image; predictions of overlapping windows are averaged.
 
     Attributes:
-        crop_size: Height and width in pixels.
-        stride: Pixels from one window to the next, down and to the right.
+        crop_size: Height and width of a window in pixels.
+        stride: Vertical and horizontal step between windows in pixels.
     """
     crop_size: tuple[int, int]
     stride: tuple[int, int]
@@ -23,7 +23,7 @@ class Windows:
         return 'slide {}x{} by {}x{}'.format(*self.crop_size, *self.stride)
 
 
-# None is for models that are no segmentors.
+# None is for models that are not segmentors.
 Mode = Windows | Literal['whole'] | None
 
 
@@ -33,12 +33,12 @@ def resolve_mode(cfg: Config, name: str | None = None, crop_size: Sequence[int] 
 
     Args:
         cfg: Config of a detector or segmentor.
-        name: 'whole' or 'slide'. Defaults to None: the config's, where it is a segmentor.
+        name: 'whole' or 'slide'. Defaults to None: the mode of the config, if it is of a segmentor.
         crop_size: Height and width of the windows in pixels. Defaults to None: the config's.
-        stride: Pixels from one window to the next, down and to the right. Defaults to None: the config's.
+        stride: Vertical and horizontal step between windows in pixels. Defaults to None: the config's.
 
     Raises:
-        UserError: If the model is no segmentor but a mode is named, or the windows are incomplete or leave gaps.
+        UserError: If the model is not a segmentor but `name` is given, or the windows are incomplete or leave gaps.
     """
     if cfg.default_scope != 'mmseg':
         if name:
@@ -52,7 +52,7 @@ def resolve_mode(cfg: Config, name: str | None = None, crop_size: Sequence[int] 
     for key, given in (('crop_size', crop_size), ('stride', stride)):
         value = given or test_cfg.get(key)
         if value is None:
-            raise UserError(f'model.test_cfg of config {cfg.filename} has no {key} of the sliding windows: give '
+            raise UserError(f'model.test_cfg of config {cfg.filename} has no {key} for sliding windows: pass '
                             f'--{key.replace("_", "-")} HEIGHT WIDTH.')
         sides[key] = value[0], value[1]
     windows = Windows(**sides)
@@ -63,7 +63,7 @@ def resolve_mode(cfg: Config, name: str | None = None, crop_size: Sequence[int] 
 
 
 def set_mode(cfg: Config, mode: Mode) -> None:
-    """Sets the mode that a segmentor is tested in; see `resolve_mode`."""
+    """Sets the test mode of a segmentor; see `resolve_mode`."""
     if isinstance(mode, Windows):
         cfg.merge_from_dict({'model.test_cfg': dict(mode='slide', crop_size=mode.crop_size, stride=mode.stride)})
     elif mode:

@@ -1,4 +1,4 @@
-"""Backbones measured alone."""
+"""Measures backbones without necks and heads."""
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,13 +17,13 @@ from .weights import give_weights, max_abs_diff, reference
 
 @dataclass(frozen=True)
 class Backbones:
-    """A forward pass, or one forward and backward: gradients of all weights from given ones of the four maps.
+    """A forward pass, or a forward and backward pass with random gradients of the four maps.
 
     All implementations of the same pyramid have the same weights.
 
     Attributes:
-        arch: Name of the arch whose size all have.
-        drop_path_rate: Largest rate of stochastic depth, the same for all. Defaults to 0.2.
+        arch: Name of the arch that sets the size of all candidates.
+        drop_path_rate: Stochastic depth rate of the last block, the same for all candidates. Defaults to 0.2.
         device: 'cpu' or 'cuda'. Defaults to 'cpu'.
         channels_last: Whether images and weights are channels-last in memory. Defaults to False.
     """
@@ -46,15 +46,15 @@ class Backbones:
         if peer.convert:
             model = _converted(self, str(candidate), setting.threads)
         candidate.compile(model)
-        # It would be compiled a second time to be compared in another mode or dtype.
+        # Comparing in another mode or dtype would compile the model a second time.
         is_comparable = has_same_weights and (not candidate.shapes or (setting.mode, setting.dtype) == (
             'forward', 'fp32'))
         return Step(model, _call(model, self._images(setting), setting), is_comparable=is_comparable,
                     has_torch_memory=not peer.convert)
 
     def flops(self, candidate: Candidate, setting: Setting) -> int | None:
-        """Counts operations; None for a candidate that looks at its data."""
-        # Without data: it takes no time and no memory, and there is no fused kernel to be counted wrongly.
+        """Counts operations; None for a candidate whose forward pass depends on data."""
+        # On the meta device: this needs no time and no memory, and no fused kernel is counted wrongly.
         model = build_backbone(candidate.plain(), ARCHS[self.arch], self.drop_path_rate).to('meta')
         model.train(setting.mode == 'train')
         call = _call(model, torch.empty(setting.shape, device='meta'), replace(setting, dtype='fp32'))
@@ -74,10 +74,10 @@ class Backbones:
         return max_abs_diff(outputs, expected)
 
     def build(self, candidate: Candidate) -> tuple[nn.Module, bool]:
-        """Builds a candidate on the device, and tells whether it has the weights that all have."""
+        """Builds a candidate on the device; also returns whether it has the shared weights."""
         model, fmt = build_backbone(candidate, ARCHS[self.arch], self.drop_path_rate), PEERS[candidate.name].format
         has_same_weights = fmt is not None and give_weights(model, fmt, ARCHS[self.arch])
-        # torch's types know no memory_format alone.
+        # torch's type annotations do not allow memory_format alone.
         return model.to(self.device).to(memory_format=self._format), has_same_weights  # type: ignore[call-overload]
 
     def _images(self, setting: Setting) -> Tensor:
@@ -87,7 +87,7 @@ class Backbones:
 
 @functools.cache
 def _converted(subject: Backbones, candidate: str, threads: int) -> nn.Module:
-    """Converts a candidate. That takes minutes and depends on no size, so it is done once for as many threads."""
+    """Converts a candidate; cached per number of threads, because it takes minutes and does not depend on the size."""
     convert = PEERS[parse_candidate(candidate).name].convert
     assert convert
     return convert(subject.build(parse_candidate(candidate))[0].eval())

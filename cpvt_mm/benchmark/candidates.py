@@ -1,4 +1,4 @@
-"""The backbones that can be measured: this one, other implementations of the same pyramid, and pyramids of its size."""
+"""Backbones to measure: PyramidCPVT, other implementations of the same pyramid, and other pyramids of its size."""
 import ast
 import importlib
 import re
@@ -19,17 +19,17 @@ Arguments = dict[str, Any]
 
 
 class CannotMeasure(UserError):
-    """One sentence on why there is no value of a candidate."""
+    """A candidate cannot be measured; the message is one sentence with the reason."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One thing to measure.
+    """One backbone to measure.
 
     Attributes:
         name: One of PEERS.
-        arguments: Further ones of its constructor.
-        shapes: 'static' or 'dynamic' if torch.compile compiles it for such shapes. Defaults to None: it does not.
+        arguments: Additional arguments of its constructor. Defaults to none.
+        shapes: 'static' or 'dynamic' shapes for torch.compile. Defaults to None: not compiled.
     """
     name: str
     arguments: Arguments = field(default_factory=dict)
@@ -40,30 +40,30 @@ class Candidate:
         return self.name + (f':{arguments}' if arguments else '') + (f' compiled {self.shapes}' if self.shapes else '')
 
     def compile(self, model: nn.Module) -> None:
-        """Has torch.compile compile a model at its first call, if the candidate has `shapes`."""
+        """Makes torch.compile compile a model at its first call, if the candidate has `shapes`."""
         if self.shapes:
             model.compile(dynamic=self.shapes == 'dynamic')
 
     def plain(self) -> 'Candidate':
-        """Returns the candidate that does the same work eagerly, and nothing twice."""
+        """Returns the same candidate without compilation and without activation checkpointing."""
         arguments = {key: value for key, value in self.arguments.items() if key != 'with_cp'}
         return Candidate(self.name, arguments)
 
 
 def parse_candidate(text: str) -> Candidate:
-    """Reads `NAME` or `NAME:key=value,key=value`; a value that is no literal of Python is a string.
+    """Parses `NAME` or `NAME:key=value,key=value`; a value that is not a Python literal is a string.
 
     Raises:
-        UserError: If there is no such name, or an argument has no value.
+        UserError: If the name is unknown, or an argument has no value.
     """
     name, _, rest = text.partition(':')
     if name not in PEERS:
-        raise UserError(f'{name!r} is no candidate: take {", ".join(PEERS)}.')
+        raise UserError(f'{name!r} is not a candidate: choose from {", ".join(PEERS)}.')
     arguments = {}
     for item in re.split(r',(?=\w+=)', rest) if rest else ():
         key, equals, value = item.partition('=')
         if not equals or not key.isidentifier():
-            raise UserError(f'{item!r} of candidate {text!r} is no argument: write key=value.')
+            raise UserError(f'{item!r} of candidate {text!r} is not an argument: write key=value.')
         try:
             arguments[key] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
@@ -76,11 +76,11 @@ class Peer:
     """A class of backbones.
 
     Attributes:
-        load: Imports what it needs and returns the class.
-        arguments: Arguments of its constructor, without the drop path rate, that give it an arch's size.
-        type: Its `type` in configs, with the scope. Defaults to None: it is in no registry.
-        format: The names of its weights, if it can have those of `PyramidCPVT`. Defaults to None: it cannot.
-        convert: Turns a model in eval mode into one that another runtime runs. Defaults to None: torch runs it.
+        load: Imports the library and returns the class.
+        arguments: Returns the constructor's arguments for the size of an arch, without the drop path rate.
+        type: Its `type` in configs, with the scope. Defaults to None: it is not registered.
+        format: The format of its weights, if it can have those of `PyramidCPVT`. Defaults to None: it cannot.
+        convert: Converts a model in eval mode to another runtime. Defaults to None: torch runs it.
     """
     load: Callable[[], Callable[..., nn.Module]]
     arguments: Callable[[PyramidArch], Arguments]
@@ -89,7 +89,7 @@ class Peer:
     convert: Callable[[nn.Module], nn.Module] | None = None
 
     def complete(self, candidate: Candidate, arch: PyramidArch, drop_path_rate: float) -> Arguments:
-        """Returns all arguments of a candidate that is one of these."""
+        """Returns all arguments for a candidate of this class."""
         return {**self.arguments(arch), 'drop_path_rate': drop_path_rate, **candidate.arguments}
 
 
@@ -103,8 +103,8 @@ def _from(library: str, name: str) -> Callable[[], Callable[..., nn.Module]]:
 def _timm() -> Callable[..., nn.Module]:
     try:
         twins = importlib.import_module('timm.models.twins')
-    except (ImportError, RuntimeError) as error:  # a torchvision of another torch raises either
-        raise ImportError(f'timm does not import ({first_line(error)}): pip install timm, with the torchvision that '
+    except (ImportError, RuntimeError) as error:  # a torchvision for another version of torch raises either
+        raise ImportError(f'timm cannot be imported ({first_line(error)}): pip install timm, with the torchvision that '
                           'goes with your torch') from error
 
     def build(**arguments: object) -> nn.Module:
@@ -116,7 +116,7 @@ def _timm() -> Callable[..., nn.Module]:
 
 
 def _onnx(model: nn.Module) -> nn.Module:
-    from .runtimes import OnnxModel  # imports what only deployment needs
+    from .runtimes import OnnxModel  # imports packages that only deployment needs
     return OnnxModel(model)
 
 
@@ -125,7 +125,7 @@ def _lists(arch: PyramidArch) -> Arguments:
 
 
 def _pvt(arch: PyramidArch) -> Arguments:
-    # PVT's sizes are those of Twins: one head has as many channels as the first stage.
+    # PVT has the same sizes as Twins: a head has as many channels as the first stage.
     return dict(embed_dims=arch.embed_dims[0], num_layers=arch.depths, num_heads=arch.num_heads,
                 mlp_ratios=arch.mlp_ratios, sr_ratios=arch.sr_ratios)
 
@@ -149,10 +149,10 @@ def build_backbone(candidate: Candidate, arch: PyramidArch, drop_path_rate: floa
     """Builds a candidate, neither compiled nor converted: images `(B, 3, H, W)` -> the maps of four stages.
 
     Raises:
-        CannotMeasure: If its library is not there, or the class does not take the arguments.
+        CannotMeasure: If its library cannot be imported, or the class does not accept the arguments.
     """
     peer = PEERS[candidate.name]
     try:
         return peer.load()(**peer.complete(candidate, arch, drop_path_rate))
-    except Exception as error:  # whatever an import or a constructor raises
+    except Exception as error:  # imports and constructors can raise any error
         raise CannotMeasure(f'{candidate} cannot be built ({type(error).__name__}: {first_line(error)}).') from error

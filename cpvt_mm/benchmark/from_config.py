@@ -1,4 +1,4 @@
-"""The model and the optimizer of a config, for single steps without a runner."""
+"""Builds the model and the optimizer of a config, for single steps without a runner."""
 import copy
 import warnings
 
@@ -25,12 +25,12 @@ def build_model(cfg: Config) -> BaseModel:
 
 
 def build_plain_optim_wrapper(model: BaseModel, cfg: Config, **optimizer: float) -> OptimWrapper:
-    """Builds the config's optimizer, without what needs a GPU or several iterations.
+    """Builds the config's optimizer, without mixed precision and gradient accumulation.
 
     Args:
         model: The model to train.
-        cfg: Its config.
-        optimizer: Arguments of the optimizer to replace.
+        cfg: The config of the model.
+        optimizer: Arguments of the optimizer that override the config.
     """
     wrapper = {key: value for key, value in cfg.optim_wrapper.items()
                if key not in ('type', 'loss_scale', 'dtype', 'accumulative_counts')}

@@ -1,19 +1,19 @@
-"""How fast the machine multiplies matrices: the peak that a model's speed is a share of."""
+"""Measures the peak speed of matrix products on the machine, as a reference for the speed of models."""
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import torch
 import torch.nn.functional as F
 
-# As large as the fastest products need be; several, since not every machine is fastest with the largest.
+# Sides of the matrices. Several sizes, because the largest one is not the fastest on every machine.
 SIDES = {'cpu': (1024, 2048), 'cuda': (4096, 8192)}
 
 
 def products(device: str, dtype: torch.dtype) -> dict[str, tuple[int, Callable[[], object]]]:
-    """Makes products of square matrices, each as a matrix product and as a convolution, which other kernels compute.
+    """Makes products of square matrices, each as a matrix product and as a convolution, which use different kernels.
 
     Returns:
-        Operations of a product, and a call that computes it, by name.
+        Name -> number of operations, and a function that computes the product.
     """
     found: dict[str, tuple[int, Callable[[], object]]] = {}
     for side in SIDES[device]:
@@ -25,5 +25,5 @@ def products(device: str, dtype: torch.dtype) -> dict[str, tuple[int, Callable[[
 
 
 def peak(operations: Mapping[str, int], seconds: Mapping[str, Sequence[float]]) -> float:
-    """Returns operations a second of the fastest of all calls; both arguments are by the name of the call."""
+    """Returns the operations per second of the fastest call; both arguments are dicts by the name of the call."""
     return max(count / min(seconds[name]) for name, count in operations.items())

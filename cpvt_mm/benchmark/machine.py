@@ -1,4 +1,4 @@
-"""The machine that a benchmark ran on."""
+"""Describes the machine of a benchmark."""
 import os
 import platform
 import re
@@ -8,7 +8,7 @@ import torch
 
 
 def describe(device: str) -> dict[str, str]:
-    """Names the processor and the version of torch."""
+    """Returns the name of the processor or GPU and the version of torch."""
     return dict(machine=torch.cuda.get_device_name() if device == 'cuda' else f'{_cpu()}, {os.cpu_count()} cores',
                 torch=torch.__version__)
 

@@ -1,9 +1,9 @@
-"""Peak memory of a call, in a process of its own.
+"""Measures the peak memory of a call in a separate process.
 
-The peak counts what the model holds between two calls (weights, buffers, the optimizer's state) and what a second call
-adds: activations, gradients, and the workspace of kernels. It does not count what a process has anyway (the libraries,
-the images, and for a compiled model the compiler), nor freed memory that the allocator keeps: that differs from run to
-run, on the CPU by a tenth of all.
+The peak includes the memory of the model between two calls (weights, buffers, optimizer state), and the memory that a
+second call adds: activations, gradients, and the workspace of kernels. It excludes the memory of the process itself
+(libraries, images, and the compiler of a compiled model). It also excludes freed memory in the allocator's cache, which
+differs between runs: on the CPU by a tenth of the total.
 """
 import ctypes
 import gc
@@ -30,11 +30,11 @@ from .steps import Step, Subject
 from .timing import seconds
 
 OUT_OF_MEMORY = 'out of memory'
-# The last is what oneDNN says.
+# The last alternative is the message of oneDNN.
 WANTS_MEMORY = re.compile(r"out of memory|can't allocate memory|bad_alloc|could not (create|execute) a primitive")
-# glibc's number for the size from which it takes an allocation from the system, and gives it back when it is freed.
+# glibc's parameter number for the size from which allocations use mmap, and return to the system when freed.
 M_MMAP_THRESHOLD = -3
-# Of the memory that is free, the part that a process may take: the rest is for others, and for its own libraries.
+# Share of the free memory that a process may use; the rest is for other processes and for its own libraries.
 SHARE = 0.9
 
 
@@ -42,8 +42,8 @@ class Usage(NamedTuple):
     """Memory of one candidate.
 
     Attributes:
-        bytes: The peak; None where it cannot be known.
-        first_call: Seconds that the first call took, a compiler's included; None where none was made.
+        bytes: The peak in bytes; None if it cannot be measured.
+        first_call: Time of the first call in seconds, including compilation; None if there was no call.
     """
     bytes: int | None
     first_call: float | None
@@ -53,13 +53,13 @@ def measure_alone(subject: Subject, candidate: Candidate, setting: Setting, limi
     """Measures a candidate in a new process, which ends with this one.
 
     Args:
-        subject: Builds what is measured.
+        subject: Builds the candidate.
         candidate: The candidate.
         setting: The conditions.
-        limit: Bytes that it may take on the CPU. Defaults to None: most of what is free.
+        limit: Maximum bytes on the CPU. Defaults to None: most of the free memory.
 
     Raises:
-        CannotMeasure: If it wants more memory, or cannot run.
+        CannotMeasure: If the candidate needs more memory, or fails.
     """
     context = multiprocessing.get_context('spawn')  # torch's threads do not survive a fork
     with ProcessPoolExecutor(1, context, _start) as pool:
@@ -71,11 +71,11 @@ def measure_alone(subject: Subject, candidate: Candidate, setting: Setting, limi
 
 def _start() -> None:
     end_with_parent(signal.SIG_DFL)
-    for stream in (1, 2):  # also of what is not Python's
+    for stream in (1, 2):  # also silences output of C and C++ code
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     warnings.simplefilter('ignore')
     with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**17)  # its default, which else it would raise
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**17)  # fixes the default, which glibc would raise dynamically
 
 
 def _measure(subject: Subject, candidate: Candidate, setting: Setting, limit: int | None) -> Usage:
@@ -89,10 +89,10 @@ def _measure(subject: Subject, candidate: Candidate, setting: Setting, limit: in
             return Usage((_peak_on_gpu if subject.device == 'cuda' else _peak)(step), first_call)
     except CannotMeasure:
         raise
-    except Exception as error:  # whatever a model raises
+    except Exception as error:  # models can raise any error
         if isinstance(error, MemoryError) or WANTS_MEMORY.search(str(error)):
             raise CannotMeasure(OUT_OF_MEMORY) from None
-        # A new one: not all can be sent to another process.
+        # A new exception, because not all can be pickled to another process.
         raise CannotMeasure(f'{candidate} does not run ({type(error).__name__}: {first_line(error)}).') from None
 
 
@@ -102,9 +102,9 @@ def _peak(step: Step) -> int | None:
     step.model.zero_grad(set_to_none=True)
     gc.collect()
     with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)  # of what is smaller
+        ctypes.CDLL(None).malloc_trim(0)  # returns freed small allocations to the system
     before = _status('VmRSS')
-    with suppress(OSError):  # where it cannot be reset, the peak is that of both calls
+    with suppress(OSError):  # if the peak cannot be reset, it is the peak of both calls
         Path('/proc/self/clear_refs').write_text('5')
     step.run()
     return step.held_bytes() + _status('VmHWM') - before
@@ -121,7 +121,7 @@ def _peak_on_gpu(step: Step) -> int:
 
 
 def _status(name: str) -> int:
-    """Reads a number of bytes that Linux knows of this process."""
+    """Reads a field of /proc/self/status of this process, in bytes."""
     return _bytes(Path('/proc/self/status'), name)
 
 
@@ -131,13 +131,13 @@ def _bytes(path: Path, name: str) -> int:
 
 
 def most_bytes() -> int | None:
-    """Returns what a process may take: most of what is free without swapping, also within the limit of a container.
+    """Returns the maximum bytes for a process: most of the memory that is free without swapping.
 
-    None where the system does not tell.
+    Respects the limit of a container. Returns None if the system does not report free memory.
     """
     with suppress(OSError):
         free = _bytes(Path('/proc/meminfo'), 'MemAvailable')
-        with suppress(OSError, ValueError):  # there need be no container
+        with suppress(OSError, ValueError):  # not in a container, or without a limit
             group = Path('/sys/fs/cgroup')
             free = min(free, int((group / 'memory.max').read_text()) - int((group / 'memory.current').read_text()))
         return int(SHARE * free)
@@ -145,7 +145,10 @@ def most_bytes() -> int | None:
 
 
 def _limit(number: int | None) -> None:
-    """Has an allocation of more bytes than that fail, where the system can; else it may kill another process."""
+    """Limits the memory of this process, if the system supports it, so that larger allocations fail.
+
+    Without a limit, the system may kill another process when memory runs out.
+    """
     with suppress(OSError, ValueError):
         if number is not None:
             hard = resource.getrlimit(resource.RLIMIT_DATA)[1]

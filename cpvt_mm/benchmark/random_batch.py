@@ -1,4 +1,4 @@
-"""A batch for one step of a detector or segmentor: random images with what the config's pipeline would load."""
+"""Makes batches for one step of a detector or segmentor: random images with the config's annotations."""
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from cpvt_mm.errors import UserError
 from cpvt_mm.swap.channels import walk
 
 Batch = dict[str, Any]
-# They take several images, or several views of an image, as one sample.
+# Their samples have several images, or several views of an image.
 OF_SEVERAL = ('MultiBranchDataPreprocessor', 'ReIDDataPreprocessor', 'TrackDataPreprocessor')
 
 
@@ -22,8 +22,8 @@ def random_batch(cfg: Config, size: tuple[int, int], batch_size: int, num_boxes:
     Args:
         cfg: The config of a detector or segmentor.
         size: Height and width of the images.
-        batch_size: The number of images.
-        num_boxes: The number of boxes on every other image, from the first; the rest have one less.
+        batch_size: Number of images.
+        num_boxes: Number of boxes on the first, third, ... image; the others have one box less.
 
     Raises:
         UserError: If the config is for another kind of model.
@@ -32,8 +32,8 @@ def random_batch(cfg: Config, size: tuple[int, int], batch_size: int, num_boxes:
         return segmentation_batch(cfg, size, batch_size)
     preprocessor = str((cfg.model.get('data_preprocessor') or {}).get('type'))
     if cfg.default_scope != 'mmdet' or preprocessor.rpartition('.')[2] in OF_SEVERAL:
-        raise UserError(f'the config (scope {cfg.default_scope}, preprocessor {preprocessor}) is for no detector or '
-                        'segmentor of single images: take one that is.')
+        raise UserError(f'the config (scope {cfg.default_scope}, preprocessor {preprocessor}) is not for a detector or '
+                        'segmentor of single images: choose another.')
     return detection_batch(cfg, size, batch_size, num_boxes)
 
 
@@ -71,13 +71,13 @@ def segmentation_batch(cfg: Config, size: tuple[int, int], batch_size: int) -> B
 
 
 def random_images(number: int, size: tuple[int, int]) -> list[Tensor]:
-    """Makes images `(3, *size)` of uint8, the same at each call."""
+    """Makes images `(3, *size)`, uint8, the same in each call."""
     generator = torch.Generator().manual_seed(0)
     return [torch.randint(256, (3, *size), generator=generator, dtype=torch.uint8) for _ in range(number)]
 
 
 def num_classes(cfg: Config) -> int:
-    """Finds the smallest number of classes that any head of the config has; 1 for proposals alone."""
+    """Returns the smallest number of classes of all heads in the config; 1 if there are only proposals."""
     found = (node[key] for _, node in walk(cfg.model) for key in ('num_classes', 'num_things_classes')
              if isinstance(node.get(key), int))
     return min(found, default=1)

@@ -1,4 +1,4 @@
-"""Tables and a plot of measurements."""
+"""Makes tables and a plot of measurements."""
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -19,14 +19,14 @@ HEADER = ('image', 'candidate', 'min s', 'median s', 'images/s', 'time', 'MB', '
 
 
 def exponent(rows: Sequence[Row], metric: str) -> float | None:
-    """Fits the power of the number of pixels that a metric grows with: the slope of logarithms, by least squares.
+    """Fits the exponent of a metric's growth with the number of pixels, by least squares on logarithms.
 
     Args:
         rows: Rows of one candidate, at several sizes.
-        metric: A column; rows without a value do not count.
+        metric: Name of a column; rows without a value are ignored.
 
     Returns:
-        None for fewer than two sizes.
+        The exponent; None for fewer than two sizes.
     """
     points = [(row['height'] * row['width'], row[metric]) for row in rows if row[metric]]
     if len({pixels for pixels, _ in points}) < 2:
@@ -36,7 +36,7 @@ def exponent(rows: Sequence[Row], metric: str) -> float | None:
 
 
 def to_markdown(rows: Sequence[Row]) -> str:
-    """Tells for each mode, batch size, dtype and number of threads the values, how they grow, and what failed."""
+    """Writes a section for each mode, batch size, dtype and number of threads: values, their growth, and failures."""
     return '\n'.join(_section(rows) for rows in _by(rows, _all_but_size).values())
 
 
@@ -61,7 +61,7 @@ def _section(rows: Sequence[Row]) -> str:
 
 
 def _group(rows: Sequence[Row]) -> list[list[str]]:
-    """Cells of the lines of one size."""
+    """Returns the cells of the table rows for one size."""
     first = rows[0]
     return [[
         f'{row["height"]} x {row["width"]}',
@@ -79,7 +79,7 @@ def _group(rows: Sequence[Row]) -> list[list[str]]:
 
 
 def plot(rows: Sequence[Row], title: str) -> Figure:
-    """Draws time and memory against the side of the image, on log axes: a row for each mode, a line a candidate."""
+    """Plots time and memory against the image side on log axes, with a row per mode and a line per candidate."""
     measured = {row['candidate'] for row in rows if row['min_s']}
     modes = _by((row for row in rows if row['candidate'] in measured), lambda row: row['mode'])
     figure = Figure(figsize=(12, 4.5 * len(modes)), layout='constrained')
@@ -108,14 +108,14 @@ def _draw(axes: Axes, rows: Sequence[Row], metric: str) -> None:
 
 
 def _lines(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Rows by candidate, and by what else is not the same for all but the size."""
+    """Groups rows by candidate and by those of batch size, dtype and threads that vary."""
     names = {'batch_size': 'batch of {}', 'dtype': '{}', 'threads': '{} threads'}
     varying = [name for name in names if len({row[name] for row in rows}) > 1]
     return _by(rows, lambda row: ', '.join((row['candidate'], *(names[name].format(row[name]) for name in varying))))
 
 
 def _by(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
-    """Rows by a key, both in their order."""
+    """Groups rows by a key; keeps the order of keys and rows."""
     groups: dict[Key, list[Row]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
@@ -139,7 +139,7 @@ def _side(row: Row) -> float:
 
 
 def _is_left_out(row: Row) -> bool:
-    """Whether it failed for another reason than want of memory."""
+    """Whether the candidate failed for another reason than lack of memory."""
     return bool(row['failure']) and not row['failure'].startswith(OUT_OF_MEMORY)
 
 

@@ -1,4 +1,4 @@
-"""Measuring a group of candidates."""
+"""Measures a group of candidates."""
 import os
 import statistics
 import tempfile
@@ -25,30 +25,30 @@ COLUMNS = ('candidate', 'mode', 'height', 'width', 'batch_size', 'dtype', 'threa
 
 def measure_group(subject: Subject, candidates: Sequence[Candidate], setting: Setting, rounds: int, warmup: int,
                   report: Report) -> dict[str, Row]:
-    """Measures candidates under one setting: the memory of each in a process of its own, then the time, in turns.
+    """Measures candidates under one setting: the memory of each in a separate process, then the times in turns.
 
     Args:
-        subject: Builds what is measured of them.
-        candidates: All of the group; no two are alike.
+        subject: Builds the candidates.
+        candidates: All candidates of the group, without duplicates.
         setting: The conditions, the same for all.
-        rounds: Times that each is timed; at least 1.
-        warmup: Times that each is called before that; at least 1.
-        report: Told of each candidate and each round.
+        rounds: Number of timed calls of each candidate; at least 1.
+        warmup: Number of untimed calls before them; at least 1.
+        report: Called for each candidate and each round.
 
     Returns:
-        A row for each candidate, by its name, with all of COLUMNS; `failure` is None, or tells why there are no values.
+        A row for each candidate, by its name, with all of COLUMNS; `failure` is None, or the reason for missing values.
     """
     torch.set_num_threads(setting.threads)
-    torch.cuda.empty_cache()  # of earlier groups: other processes need the memory
+    torch.cuda.empty_cache()  # frees the memory of earlier groups, which other processes need
     measured: dict[str, tuple[Candidate, Step, Usage]] = {}
     failures: dict[str, str] = {}
     parts = len(candidates) + rounds
-    limit = most_bytes() if subject.device == 'cpu' else None  # the same for all, though the first stay for their turns
+    limit = most_bytes() if subject.device == 'cpu' else None  # once, as earlier candidates stay in memory
     with _cold_compiler(any(candidate.shapes for candidate in candidates)), setting.precision():
         for index, candidate in enumerate(candidates):
             report(f'memory of {candidate}', index, parts)
             try:
-                # Built here first, since that is soon known to fail.
+                # Built here first, because errors show early.
                 step = subject.step(candidate, setting)
                 usage = (measure_alone(subject, candidate, setting, limit) if step.has_torch_memory
                          else Usage(None, None))
@@ -71,7 +71,7 @@ def measure_group(subject: Subject, candidates: Sequence[Candidate], setting: Se
 
 def _time(steps: dict[str, Step], device: str, setting: Setting, rounds: int, warmup: int,
           on_round: Callable[[int], None]) -> tuple[dict[str, list[float]], float]:
-    """Returns seconds of each step, and operations a second of the fastest product of matrices between them."""
+    """Returns the seconds of each step, and the operations per second of the fastest matrix product."""
     products = gemm.products(device, DTYPES[setting.dtype])
     calls = {**{name: step.run for name, step in steps.items()}, **{name: call for name, (_, call) in products.items()}}
     seconds = interleave(calls, rounds, warmup, on_round)
@@ -91,7 +91,7 @@ def _values(seconds: Sequence[float], peak: float, flops: int | None, usage: Usa
 
 @contextmanager
 def _cold_compiler(is_used: bool) -> Iterator[None]:
-    """Has torch.compile begin with nothing, in memory or on disk; what one process compiles another may use."""
+    """Empties the caches of torch.compile in memory and on disk; the processes in the block share a new one."""
     if not is_used:
         yield
         return

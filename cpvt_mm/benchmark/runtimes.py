@@ -1,4 +1,4 @@
-"""Other runtimes than torch."""
+"""Models that other runtimes than torch run."""
 import tempfile
 from pathlib import Path
 
@@ -8,10 +8,10 @@ from cpvt_mm.deployment import exported
 
 
 class OnnxModel(nn.Module):
-    """A model exported to ONNX, which onnxruntime runs on the CPU with as many threads as torch has at the time.
+    """A model exported to ONNX; onnxruntime runs it on the CPU, with as many threads as torch has at construction.
 
     Args:
-        model: One of our backbones, in eval mode; see `cpvt_mm.deployment.exported`.
+        model: A backbone of this package, in eval mode; see `cpvt_mm.deployment.exported`.
     """
 
     def __init__(self, model: nn.Module) -> None:

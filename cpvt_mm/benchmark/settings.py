@@ -1,4 +1,4 @@
-"""The conditions that all candidates of a group are measured under."""
+"""The conditions of a measurement, which are the same for all candidates of a group."""
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ MODES = ('forward', 'train')
 
 @contextmanager
 def allow_tf32(is_allowed: bool) -> Iterator[None]:
-    """Lets a GPU compute products and convolutions of float32 in TF32, with factors of 10 bits, or forbids it."""
+    """Allows or forbids a GPU to compute float32 products and convolutions in TF32, with mantissas of 10 bits."""
     matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision('high' if is_allowed else 'highest')
     torch.backends.cudnn.allow_tf32 = is_allowed
@@ -24,16 +24,16 @@ def allow_tf32(is_allowed: bool) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Setting:
-    """One group: its candidates take turns, so that what disturbs one disturbs all.
+    """The conditions of one group. Its candidates are timed in turns, so that disturbances affect all alike.
 
     Attributes:
-        mode: 'forward', of a model in eval mode without gradients, or 'train', a step of training.
+        mode: 'forward', in eval mode without gradients, or 'train', a training step.
         height: Height of the images in pixels.
         width: Width of the images in pixels.
         batch_size: Images in a batch.
-        dtype: One of DTYPES. Weights are float32 in any case. With tf32 a GPU may round factors, see `allow_tf32`; bf16
-            and fp16 are those of torch's autocast.
-        threads: Threads on the CPU.
+        dtype: One of DTYPES. Weights are always float32. tf32 lets a GPU round factors, see `allow_tf32`; bf16 and fp16
+            use torch's autocast.
+        threads: Number of CPU threads.
     """
     mode: str
     height: int
@@ -52,9 +52,9 @@ class Setting:
         return self.batch_size, 3, self.height, self.width
 
     def autocast(self, device: str) -> AbstractContextManager[None]:
-        """Returns the context in which a forward pass computes in the dtype, bf16 or fp16."""
+        """Returns the autocast context of a forward pass for bf16 and fp16; does nothing for other dtypes."""
         return nullcontext() if DTYPES[self.dtype] == torch.float32 else torch.autocast(device, DTYPES[self.dtype])
 
     def precision(self) -> AbstractContextManager[None]:
-        """Returns the context in which products of float32 have the dtype's precision, also those of gradients."""
+        """Returns the context that allows TF32 only for the dtype tf32, also in the backward pass."""
         return allow_tf32(self.dtype == 'tf32')

@@ -1,4 +1,4 @@
-"""A model with the call that is measured."""
+"""A model with the measured call."""
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,14 +12,15 @@ from .settings import Setting
 
 @dataclass(frozen=True)
 class Step:
-    """One forward pass or one step of training, again and again.
+    """A repeatable forward pass or training step.
 
     Attributes:
         model: The model that is called.
         run: The call.
-        optim_wrapper: Updates the model in the call. Defaults to None: it does not train, or gets gradients alone.
-        is_comparable: Whether it is another implementation of PyramidCPVT, with its weights. Defaults to False.
-        has_torch_memory: Whether torch holds its weights, so that its memory can be measured. Defaults to True.
+        optim_wrapper: The optimizer that updates the model in the call. Defaults to None: no update.
+        is_comparable: Whether the outputs can be compared with PyramidCPVT's, because the weights are the same.
+            Defaults to False.
+        has_torch_memory: Whether torch holds the weights, so that memory can be measured. Defaults to True.
     """
     model: nn.Module
     run: Callable[[], object]
@@ -28,7 +29,7 @@ class Step:
     has_torch_memory: bool = True
 
     def held_bytes(self) -> int:
-        """Counts what it holds between two calls: weights, buffers, and the optimizer's state; no gradients."""
+        """Returns the bytes of weights, buffers and optimizer state, which stay between two calls; not of gradients."""
         storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in self._held()}
         return sum(storages.values())
 
@@ -41,19 +42,19 @@ class Step:
 
 
 class Subject(Protocol):
-    """Builds what is measured of the candidates: the backbones alone, or models around them."""
+    """Builds the measured models: the backbones alone, or whole models with them."""
 
     device: str
 
     def step(self, candidate: Candidate, setting: Setting) -> Step:
-        """Builds a candidate with what is measured of it.
+        """Builds a candidate and its measured call.
 
         Raises:
-            CannotMeasure: If it cannot be built.
+            CannotMeasure: If the candidate cannot be built.
         """
 
     def flops(self, candidate: Candidate, setting: Setting) -> int | None:
-        """Counts the operations of a call, without those repeated to save memory; None if they cannot be counted."""
+        """Counts the operations of a call, without recomputation; None if they cannot be counted."""
 
     def max_abs_diff(self, step: Step, setting: Setting) -> float | None:
-        """Returns how far its outputs are from those of PyramidCPVT; None where they need not be alike."""
+        """Returns the largest difference to the outputs of PyramidCPVT; None if the outputs are not comparable."""

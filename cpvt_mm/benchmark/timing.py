@@ -1,4 +1,4 @@
-"""Seconds that calls take, in turns."""
+"""Times calls in turns."""
 import random
 from collections.abc import Callable, Mapping
 
@@ -8,9 +8,9 @@ Call = Callable[[], object]
 
 
 def seconds(call: Call) -> float:
-    """Times one call, with all that it starts on an accelerator.
+    """Times one call in seconds, including the work that it starts on an accelerator.
 
-    Not by torch's `Timer.timeit`, which makes two more calls each time to warm up.
+    torch's `Timer.timeit` is not used, because it makes two additional calls each time to warm up.
     """
     start = timer()
     call()
@@ -19,16 +19,16 @@ def seconds(call: Call) -> float:
 
 def interleave(calls: Mapping[str, Call], rounds: int, warmup: int,
                on_round: Callable[[int], None]) -> dict[str, list[float]]:
-    """Times calls, each once a round, so that noise hits all alike; in every round in another order.
+    """Times each call once per round, in a random order, so that noise affects all calls alike.
 
     Args:
-        calls: By name.
-        rounds: Rounds that count.
-        warmup: Rounds before these.
-        on_round: Called after each round that counts, with the number of these.
+        calls: Calls by name.
+        rounds: Number of timed rounds.
+        warmup: Number of untimed rounds before them.
+        on_round: Called after each timed round, with the number of completed timed rounds.
 
     Returns:
-        Seconds of each round, by name.
+        Name -> seconds of each round.
     """
     order = random.Random(0)
     found: dict[str, list[float]] = {name: [] for name in calls}

@@ -1,4 +1,4 @@
-"""The same weights in all implementations of the pyramid, and how far their outputs are apart."""
+"""Gives all implementations of the pyramid the same weights, and compares their outputs."""
 import functools
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,7 +13,7 @@ from cpvt_mm.models.backbones.pyramid_cpvt import PyramidArch, PyramidCPVT
 
 @functools.cache
 def reference(arch: PyramidArch) -> PyramidCPVT:
-    """Builds the backbone whose weights all get, in eval mode; random, also where they begin as zeros or ones."""
+    """Builds the backbone with the shared weights, in eval mode; all are random, also those initialised as 0 or 1."""
     model = PyramidCPVT(asdict(arch)).eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -27,18 +27,18 @@ def give_weights(model: nn.Module, fmt: Format, arch: PyramidArch) -> bool:
 
     Args:
         model: A backbone of the arch.
-        fmt: How it names its weights.
+        fmt: The format of its weights.
         arch: The arch of the reference.
 
     Returns:
-        Whether they fit. Where its arguments made it another model they do not, and it stays as it is.
+        Whether the weights fit. If not, because its arguments make it another model, it is unchanged.
     """
     source = reference(arch)
     weights = fmt.to_theirs(source.state_dict())
     own = model.state_dict()
     if any(name not in own or own[name].shape != tensor.shape for name, tensor in weights.items()):
         return False
-    model.load_state_dict(weights, strict=False)  # a norm or a head for classes at its end is not used
+    model.load_state_dict(weights, strict=False)  # a final norm or classification head is not used
     for name, module in model.named_modules():
         if isinstance(module, nn.LayerNorm) and f'{name}.weight' in weights:
             ours = fmt.our_names(f'{name}.weight')[0].rpartition('.')[0]
@@ -47,7 +47,7 @@ def give_weights(model: nn.Module, fmt: Format, arch: PyramidArch) -> bool:
 
 
 def max_abs_diff(outputs: Sequence[Tensor], expected: Sequence[Tensor]) -> float | None:
-    """Returns the largest difference of any two cells; None where the maps are not of the same sizes."""
+    """Returns the largest absolute difference of two values; None if the maps have different shapes."""
     if [x.shape for x in outputs] != [x.shape for x in expected]:
         return None
     return max(float((x - y).abs().max()) for x, y in zip(outputs, expected, strict=True))

@@ -1,4 +1,4 @@
-"""Detectors and segmentors around the backbones."""
+"""Measures whole detectors and segmentors with the backbones."""
 import copy
 import functools
 import logging
@@ -32,9 +32,10 @@ BOXES_OF_COCO = 7  # on an image, on average
 
 @dataclass(frozen=True)
 class WholeModels:
-    """A prediction, or a step of training with the config's optimizer, of random images and weights.
+    """A prediction, or a training step with the config's optimizer, with random images and weights.
 
-    The learning rate is 0, so that every step trains the same model. If a candidate is compiled, its backbone is.
+    The learning rate is 0, so that every step trains the same model. For a compiled candidate, only the backbone is
+    compiled.
 
     Attributes:
         config: Config of a detector or segmentor, see `cpvt_mm.swap.read_config`; its backbone is replaced.
@@ -65,13 +66,13 @@ class WholeModels:
         return count_flops(self.step(candidate.plain(), setting).run)
 
     def max_abs_diff(self, step: Step, setting: Setting) -> None:
-        """Returns None: each model has random weights of its own."""
+        """Returns None, because each model has other random weights."""
 
     def _config(self, candidate: Candidate) -> Config:
-        """Makes the config with the candidate as its backbone, and images of any size."""
+        """Makes the config with the candidate as its backbone, without batch augmentations that set the image size."""
         peer = PEERS[candidate.name]
         if peer.type is None:
-            raise CannotMeasure(f'{candidate} is in no registry of OpenMMLab, so no config can have it.')
+            raise CannotMeasure(f'{candidate} is in no registry of OpenMMLab, so configs cannot use it.')
         cfg = copy.deepcopy(_with_pyramid(self.config, self.arch))
         for _, node in walk(cfg.model):
             if node.get('type') == PEERS['cpvt_mm'].type:
@@ -89,7 +90,7 @@ class WholeModels:
             set_random_seed(0)
             model = revert_sync_batchnorm(build_model(cfg))
             model.init_weights()
-        except Exception as error:  # whatever an import or a constructor raises
+        except Exception as error:  # imports and constructors can raise any error
             raise CannotMeasure(f'{candidate} cannot be built ({type(error).__name__}: {first_line(error)}).'
                                 ) from error
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
@@ -100,7 +101,7 @@ class WholeModels:
     def _predict(self, model: BaseModel, batch: Batch, setting: Setting) -> Callable[[], None]:
         def run() -> None:
             with torch.no_grad(), setting.autocast(self.device):
-                model.test_step(copy.deepcopy(batch))  # predictions are written into it
+                model.test_step(copy.deepcopy(batch))  # a copy, because predictions are written into the batch
         return run
 
     def _train(self, model: BaseModel, optim_wrapper: OptimWrapper, batch: Batch,
@@ -110,22 +111,22 @@ class WholeModels:
             with setting.autocast(self.device):
                 yield
 
-        optim_wrapper.optim_context = autocast  # mmengine's own needs a GPU
-        for count in ('iter', 'epoch'):  # as a runner does
+        optim_wrapper.optim_context = autocast  # mmengine's own context needs a GPU
+        for count in ('iter', 'epoch'):  # a runner does the same
             MessageHub.get_current_instance().update_info(count, 0)
-        return lambda: model.train_step(copy.deepcopy(batch), optim_wrapper)  # as above
+        return lambda: model.train_step(copy.deepcopy(batch), optim_wrapper)  # a copy, too
 
 
 @functools.cache
 def _with_pyramid(config: str, arch: str) -> Config:
-    """Swaps PyramidCPVT into the config, with what follows from the number of its channels."""
+    """Swaps PyramidCPVT into the config, and adapts the channels of necks and heads."""
     with _quietly():
         return swap_backbone(read_config(config), arch)
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Silences what constructors log and warn of."""
+    """Silences logs and warnings of constructors."""
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():

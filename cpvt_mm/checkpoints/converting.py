@@ -1,4 +1,4 @@
-"""Converts checkpoints from one library's names to another's."""
+"""Converts checkpoints between the parameter names of several libraries."""
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,9 +19,9 @@ class Conversion(NamedTuple):
     """The result of a conversion.
 
     Attributes:
-        source: The format that was found in the file, and where.
-        target: The format it was converted to.
-        left_out: Keys of the file that were not written, such as the optimizer's.
+        source: The format that was detected in the file, and its prefix.
+        target: The format of the written file.
+        left_out: Keys of the source file that were not written, such as the optimizer's.
     """
     source: Detected
     target: Format
@@ -29,10 +29,10 @@ class Conversion(NamedTuple):
 
 
 def convert_weights(weights: dict[str, Tensor], source: Detected, target: Format) -> dict[str, Tensor]:
-    """Renames the backbone below the prefix of `source`; all other tensors stay as they are.
+    """Renames the backbone's tensors below the prefix of `source`; keeps all other tensors unchanged.
 
     Raises:
-        UserError: If one of the formats cannot hold the backbone.
+        UserError: If one of the formats cannot represent the backbone.
     """
     prefix = source.prefix
     backbone = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
@@ -43,20 +43,20 @@ def convert_weights(weights: dict[str, Tensor], source: Detected, target: Format
 
 
 def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm') -> Conversion:
-    """Reads a checkpoint of any known format and writes its weights, and its `meta`, in another.
+    """Reads a checkpoint of any known format and writes its weights and its `meta` in another format.
 
     Args:
         source: The file to read.
-        target: The file to write: a .safetensors, which holds no `meta`, or else a .pth or .pt of torch.save, which
-            holds the weights under `state_dict`.
+        target: The file to write: a .pth or .pt file of torch.save with the weights under `state_dict`, or a
+            .safetensors file, which cannot contain `meta`.
         to: One of TARGETS. Defaults to 'cpvt_mm'.
 
     Raises:
-        UserError: If the source cannot be read or converted, or the target has another suffix than SUFFIXES, is there
-            already or has no folder.
+        UserError: If the source cannot be read or converted, the suffix of the target is not one of SUFFIXES, the
+            target exists already, or its folder does not exist.
     """
     if target.suffix not in SUFFIXES:
-        raise UserError(f'{target} is no name of a checkpoint: end it in .pth or .safetensors.')
+        raise UserError(f'{target} is not a name for a checkpoint: use the suffix .pth or .safetensors.')
     check_free(target)
     weights = read_weights(source)
     found = detect_format(weights.tensors, source)

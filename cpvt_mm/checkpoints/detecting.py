@@ -1,4 +1,4 @@
-"""Tells a checkpoint's format, and the prefix of its backbone, by the names of its tensors."""
+"""Detects the format of a checkpoint, and the prefix of its backbone, from the names of its tensors."""
 from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
@@ -18,8 +18,8 @@ class Detected(NamedTuple):
 
     Attributes:
         format: The format of the names below the prefix.
-        prefix: The beginning of the backbone's names: '' or with a dot at its end.
-        others: Further prefixes below which there is a backbone.
+        prefix: The prefix of the backbone's names: '', or a string that ends with a dot.
+        others: Prefixes of other backbones in the checkpoint.
     """
     format: Format
     prefix: str
@@ -28,16 +28,16 @@ class Detected(NamedTuple):
 
 def detect_format(names: Collection[str], path: object, prefix: str | None = None,
               wanted: Collection[str] = ()) -> Detected:
-    """Finds the backbone in a checkpoint: the one with the shortest prefix, of these the first.
+    """Finds the backbone in a checkpoint: the first one with the shortest prefix.
 
     Args:
         names: The names of the checkpoint's tensors.
         path: The path of the checkpoint, for the message.
-        prefix: The only one to look below, with or without the dot. Defaults to None: any.
-        wanted: The classes of backbones to prefer, whatever their prefix. Defaults to none.
+        prefix: The prefix to search below, with or without the dot. Defaults to None: any prefix.
+        wanted: The classes of backbones to prefer, whatever their prefix. Defaults to no preference.
 
     Raises:
-        UserError: If there is none.
+        UserError: If no backbone is found.
     """
     if prefix is not None:
         prefix = f'{prefix.removesuffix(".")}.' if prefix else ''
@@ -52,14 +52,14 @@ def detect_format(names: Collection[str], path: object, prefix: str | None = Non
     if not found:
         where = f' below {prefix!r}' if prefix else ''
         first = ', '.join(list(names)[:3])
-        raise UserError(f'checkpoint {path} has no backbone of a known format{where} (known are {_known()}): it has '
-                        f'{first}{", ..." if len(names) > 3 else ""}.')
+        raise UserError(f'checkpoint {path} has no backbone of a known format{where}: it has {first}'
+                        f'{", ..." if len(names) > 3 else ""}; use a checkpoint of a known format ({_known()}).')
     (start, fmt), *others = sorted(found, key=lambda pair: (pair[1].backbone not in wanted, len(pair[0])))
     return Detected(fmt, start, tuple(other for other, _ in others))
 
 
 def check_backbone(path: str | Path, backbone: str) -> None:
-    """Raises a UserError if a file is no checkpoint with a backbone of that class; a URL is not looked at."""
+    """Raises a UserError if a file is not a checkpoint with a backbone of that class; does not check URLs."""
     if '://' not in str(path):
         found = detect_format(read_weights(path).tensors, path, wanted=[backbone])
         if found.format.backbone != backbone:

@@ -1,4 +1,4 @@
-"""Fetches checkpoints: what has an address comes into torch's cache, whole and checked, or not at all."""
+"""Downloads checkpoints into torch's cache; checks each file and never leaves a partial one."""
 import hashlib
 import logging
 import os
@@ -20,7 +20,7 @@ from cpvt_mm.files import remove_leftovers, whole_file
 
 from .released import SCHEME, find_released
 
-TIMEOUT = 30.  # seconds that a connection, or the next part of a file, may take
+TIMEOUT = 30.  # seconds to wait for a connection, or for the next part of a file
 HUB = 'https://huggingface.co'
 # `name-<beginning of the file's SHA-256>.pth`, as torch and OpenMMLab name files; 20220308 is a date.
 CHECKSUM = re.compile(r'-(?!(?:19|20)\d{6}\.)([0-9a-f]{8,64})\.(?:pth|pt|bin|safetensors)$')
@@ -28,12 +28,12 @@ CHECKSUM = re.compile(r'-(?!(?:19|20)\d{6}\.)([0-9a-f]{8,64})\.(?:pth|pt|bin|saf
 
 @contextmanager
 def fetched(path: str | Path) -> Iterator[str | Path]:
-    """The local file of a path, a URL, `hf://owner/name`, `hf://owner/name/FILE` or `cpvt_mm://<released weights>`.
+    """Yields the local file of a path, URL, `hf://owner/name`, `hf://owner/name/FILE` or `cpvt_mm://<released name>`.
 
-    What comes by http stays in torch's cache.
+    Files from http(s) stay in torch's cache.
 
     Raises:
-        UserError: If it cannot be fetched. A path is not looked at.
+        UserError: If the file cannot be downloaded. A local path is not checked.
     """
     address = str(path)
     if '://' not in address:
@@ -52,7 +52,7 @@ def fetched(path: str | Path) -> Iterator[str | Path]:
 
 
 def _urls(address: str) -> Sequence[str]:
-    """The URLs of an address, the preferred one first; none where it does not come by http."""
+    """Returns the http(s) URLs of an address, the preferred one first; empty if it has none."""
     released = find_released(address)
     if released and address.startswith(SCHEME):
         return tuple(released.files)
@@ -62,13 +62,13 @@ def _urls(address: str) -> Sequence[str]:
     owner, _, rest = rest.partition('/')
     name, _, file = rest.partition('/')
     if not owner or not name:
-        raise UserError(f'checkpoint {address} names no file of the Hugging Face hub: write hf://owner/name, for its '
+        raise UserError(f'checkpoint {address} is not a file of the Hugging Face hub: write hf://owner/name, for its '
                         'model.safetensors, or hf://owner/name/FILE.')
     return (f'{HUB}/{owner}/{name}/resolve/main/{file or "model.safetensors"}',)
 
 
 def cache_file(url: str) -> Path:
-    """Where torch's cache keeps the file of a URL: under its own name, if that has a checksum."""
+    """Returns the path of a URL's file in torch's cache; a name without a checksum gets a hash of the URL before it."""
     name = Path(urlparse(url).path).name
     if not CHECKSUM.search(name):
         name = f'{hashlib.sha256(url.encode()).hexdigest()[:8]}-{name}'
@@ -76,23 +76,23 @@ def cache_file(url: str) -> Path:
 
 
 def _cached(address: str, urls: Sequence[str]) -> Path:
-    """The file of the first URL that is in the cache or can be fetched."""
+    """Returns the cached file of the first URL that is in the cache or can be downloaded."""
     files = {url: cache_file(url) for url in urls}
     first = files[urls[0]]
     failures: list[str] = []
     try:
         if not _existing(files):
             first.parent.mkdir(parents=True, exist_ok=True)
-            # One process of a machine downloads. The others wait here and then find the file.
+            # One process per machine downloads. The others wait here and then find the file.
             with FileLock(f'{first}.lock'):
                 failures = [] if _existing(files) else _download_first(files)
     except OSError as error:
-        raise UserError(f'checkpoint {address} has no place in the cache ({_short(error)}): set the environment '
-                        'variable TORCH_HOME to a folder that can be written.') from error
+        raise UserError(f'checkpoint {address} cannot be written to the cache ({_short(error)}): set the environment '
+                        'variable TORCH_HOME to a writable folder.') from error
     found = _existing(files)
     if not found:
         raise UserError(f'checkpoint {address} cannot be fetched ({"; ".join(failures)}): check the address and the '
-                        f'network, or fetch {urls[0]} elsewhere and put it here as {first}, or train without it '
+                        f'network, or download {urls[0]} elsewhere and save it as {first}, or train without it '
                         '(init_cfg=None, on the command line --cfg-options model.backbone.init_cfg=None).')
     return found[0]
 
@@ -102,7 +102,7 @@ def _existing(files: dict[str, Path]) -> list[Path]:
 
 
 def _download_first(files: dict[str, Path]) -> list[str]:
-    """Downloads from the first URL that works; returns what is wrong with those before it."""
+    """Downloads from the first URL that works; returns the errors of the URLs before it."""
     failures = []
     for url, file in files.items():
         try:
@@ -115,12 +115,12 @@ def _download_first(files: dict[str, Path]) -> list[str]:
 
 
 def _download(url: str, target: Path) -> None:
-    """Writes the file of a URL to `target`, unless it is cut off or another one.
+    """Writes the file of a URL to `target`, if it is complete and passes its checks.
 
     Raises:
-        OSError: If the server is not reached, or the file cannot be written.
-        HTTPException: If the server does not speak http.
-        ValueError: If the file is not the right one.
+        OSError: If the server cannot be reached, or the file cannot be written.
+        HTTPException: If the server does not answer in HTTP.
+        ValueError: If the file is incomplete, has a wrong checksum or is not a checkpoint.
     """
     if url.startswith(f'{HUB}/'):
         url = (os.environ.get('HF_ENDPOINT') or HUB).rstrip('/') + url.removeprefix(HUB)
@@ -137,13 +137,14 @@ def _download(url: str, target: Path) -> None:
                 start = start or part[:16]
         length = response.headers['Content-Length']
         if length is not None and count != int(length):
-            raise ValueError(f'only {count} of {length} bytes came')
+            raise ValueError(f'only {count} of {length} bytes were received')
         checksum = CHECKSUM.search(target.name)
         if checksum and not digest.hexdigest().startswith(checksum[1]):
-            raise ValueError(f'the SHA-256 of what came begins with {digest.hexdigest()[:8]}, not {checksum[1]}')
-        # Networks that ask for a password answer any request with a page of theirs.
+            raise ValueError(f'the SHA-256 of the received file begins with {digest.hexdigest()[:8]}, not '
+                             f'{checksum[1]}')
+        # Networks with a login page answer any request with this page.
         if not start.startswith((b'PK', b'\x80')) and start[8:9] != b'{':
-            raise ValueError(f'what came is no checkpoint, it begins with {start!r}')
+            raise ValueError(f'the received file is not a checkpoint, it begins with {start!r}')
 
 
 def _short(error: BaseException) -> str:

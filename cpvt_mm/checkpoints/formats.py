@@ -1,4 +1,4 @@
-"""Other libraries' names of a backbone's parameters, as rules that are written once and read in both directions."""
+"""Parameter names of other libraries, as rules that translate in both directions."""
 import functools
 import re
 from collections.abc import Mapping
@@ -14,23 +14,23 @@ PLACEHOLDERS = {'i': r'\d+', 'j': r'\d+', 'p': 'weight|bias'}
 
 @dataclass(frozen=True)
 class Rule:
-    """One name of the other library and its name here. Both are templates with the placeholders {i}, {j} and {p}.
+    """A name in the other library and its name here, as templates with the placeholders {i}, {j} and {p}.
 
     Attributes:
         theirs: The name in the other library.
-        ours: The name here; two where theirs holds queries, keys and values: that of the queries, then that of the
+        ours: The name here. If their tensor contains queries, keys and values: two names, of the queries, and of the
             keys and values.
     """
     theirs: str
     ours: tuple[str, ...]
 
     def our_names(self, name: str) -> tuple[str, ...]:
-        """Translates one of their names; an empty tuple where the rule is not about it."""
+        """Translates one of their names; returns an empty tuple if the rule does not match."""
         match = _pattern(self.theirs).fullmatch(name)
         return tuple(template.format(**match.groupdict()) for template in self.ours) if match else ()
 
     def their_name(self, name: str) -> str | None:
-        """Translates one of our names; None where the rule is not about it."""
+        """Translates one of our names; returns None if the rule does not match."""
         matches = (_pattern(template).fullmatch(name) for template in self.ours)
         return next((self.theirs.format(**match.groupdict()) for match in matches if match), None)
 
@@ -44,20 +44,20 @@ def _pattern(template: str) -> re.Pattern[str]:
 
 
 def rules(names: Mapping[str, str | tuple[str, str]]) -> tuple[Rule, ...]:
-    """Makes rules of a dict from their names to ours."""
+    """Makes rules from a dict of their names to ours."""
     return tuple(Rule(theirs, (ours,) if isinstance(ours, str) else ours) for theirs, ours in names.items())
 
 
 @dataclass(frozen=True)
 class Format:
-    """The names under which checkpoints hold the weights of one backbone. Without rules: this project's names.
+    """The parameter names of one backbone in the checkpoints of a library. Without rules: the names of this package.
 
     Attributes:
-        names: Names of the format itself, as `convert_checkpoint.py --to` takes them.
+        names: Names of the format itself, as accepted by `convert_checkpoint.py --to`.
         backbone: The class it is for, 'PyramidCPVT' or 'CPVT'.
-        signature: Names that a file of the format has; no other format has all of them.
-        rules: The first that is about a name counts; a name that no rule is about is the same in both.
-        norm_eps: The eps that its models have where PyramidCPVT has its `norm_eps`. Defaults to None: unknown.
+        signature: Tensor names that every file of the format has; no other format has all of them.
+        rules: The first matching rule applies; names without a matching rule are the same in both.
+        norm_eps: The `norm_eps` of PyramidCPVT that corresponds to the format's models. Defaults to None: unknown.
     """
     names: tuple[str, ...]
     backbone: str
@@ -69,14 +69,14 @@ class Format:
         return ' or '.join(self.names)
 
     def our_names(self, name: str) -> tuple[str, ...]:
-        """Translates one of their names: to two where their tensor holds queries, keys and values."""
+        """Translates one of their names; returns two names if their tensor contains queries, keys and values."""
         return next(filter(None, (rule.our_names(name) for rule in self.rules)), (name,))
 
     def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Renames the weights of a file to the names of the backbone here, and keeps all others as they are.
+        """Renames the weights of a file to the names of the backbone here; keeps all other names.
 
         Raises:
-            UserError: If the file is of a model that the backbone cannot be.
+            UserError: If the file is of a model that the backbone cannot represent.
         """
         renamed: dict[str, Tensor] = {}
         for name, tensor in weights.items():
@@ -85,10 +85,10 @@ class Format:
             renamed.update(zip(names, parts, strict=True))
         return renamed
     def to_theirs(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Renames the weights of a backbone here to the names of the format, and keeps all others as they are.
+        """Renames the weights of a backbone here to the names of the format; keeps all other names.
 
         Raises:
-            UserError: If the other library's model cannot be the backbone.
+            UserError: If the other library's model cannot represent the backbone.
         """
         renamed: dict[str, Tensor] = {}
         for name in weights:
@@ -98,7 +98,7 @@ class Format:
                 parts = rule.our_names(theirs) if rule else (name,)
                 absent = [part for part in parts if part not in weights]
                 if absent:
-                    raise UserError(f'{absent[0]} is missing beside {name}, so the weights cannot be converted to the '
-                                    f'format {self}: take a whole checkpoint.')
+                    raise UserError(f'the weights have {name} but not {absent[0]}, so they cannot be converted to the '
+                                    f'format {self}: use a complete checkpoint.')
                 renamed[theirs] = torch.cat([weights[part] for part in parts]) if len(parts) > 1 else weights[name]
         return renamed

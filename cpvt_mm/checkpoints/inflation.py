@@ -1,14 +1,14 @@
-"""Kernels of images, for clips."""
+"""Inflates 2D convolution kernels to 3D, for clips."""
 from collections.abc import Mapping
 
 from torch import Tensor
 
 
 def inflate(kernel: Tensor, depth: int) -> Tensor:
-    """Makes a kernel over height and width one over time, too: it is the middle slice, and zeros are around it.
+    """Inflates a 2D kernel to 3D: the 2D kernel becomes the middle slice in time, the other slices are zero.
 
-    A frame then gets what it gets as an image. I3D (arXiv 1705.07750, section 2.4) repeats the kernel instead, so that
-    a still video does.
+    Each frame then gets the same output as an image. I3D (arXiv 1705.07750, section 2.4) repeats the kernel instead, so
+    that only a video of equal frames gets the same output.
 
     Args:
         kernel: `(C, C', H, W)`.
@@ -23,7 +23,7 @@ def inflate(kernel: Tensor, depth: int) -> Tensor:
 
 
 def inflate_kernels(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """Inflates the kernels that a model has over time and a file does not; returns a note on them, too.
+    """Inflates the kernels that are 2D in a file and 3D in the model; also returns a note about them.
 
     Args:
         weights: Weights of the file, under the model's names.

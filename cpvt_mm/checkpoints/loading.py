@@ -1,4 +1,4 @@
-"""Fills a backbone with the weights of a checkpoint of any known format: all of them, or an error."""
+"""Loads a checkpoint of any known format into a backbone; raises an error if weights are missing."""
 import logging
 import re
 from collections.abc import Container, Sequence
@@ -19,25 +19,32 @@ from .stem import fit_stem
 
 def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | None = None, map_location: str = 'cpu',
                     allow_missing: str | Sequence[str] | None = None) -> None:
-    """Reads a checkpoint into a backbone, and logs the format, the share filled, and each name left over or missing.
+    """Loads a checkpoint into a backbone; logs the format, the share of filled parameters, and unused names.
 
-    Position tables of `LearnablePE` are resampled where the backbone's have another grid, and the first convolution is
-    adapted where the file's is for RGB and the backbone has other `in_channels`. Kernels of images become the middle
-    slice of those of a `PEG` with `ndim=3`. A warning names the tensors
-    of another backbone of the same class for which this one has no place, such as blocks of a deeper arch; another
-    warning tells that models of the format have another `norm_eps`.
+    It adapts weights to the backbone:
+
+    - It resamples position tables of `LearnablePE` to the grid of the backbone.
+    - It adapts the first convolution from RGB to other `in_channels`.
+    - It inflates 2D kernels for a `PEG` with `ndim=3`: they become the middle slice.
+
+    It warns about:
+
+    - Tensors that the backbone does not have, such as blocks of a deeper arch.
+    - Missing tensors that `allow_missing` matches.
+    - A `norm_eps` that differs from that of the checkpoint's models.
 
     Args:
         backbone: A PyramidCPVT or CPVT.
-        checkpoint: Path or address (see `fetched`) of a file of any format in `detecting.FORMATS`, of the backbone or
-            a model with it.
-        prefix: The beginning of the backbone's names in the file. Defaults to None: found.
-        map_location: The device to read to. Defaults to 'cpu'.
-        allow_missing: Regular expressions; a tensor of the backbone that the file lacks must match one of them
-            (`re.search`), and stays as it is. Defaults to None: nothing may be missing.
+        checkpoint: Path or address (see `fetched`) of a file in any format of `detecting.FORMATS`. It contains the
+            backbone, or a model with the backbone.
+        prefix: The prefix of the backbone's names in the file. Defaults to None: detected.
+        map_location: The device to load to. Defaults to 'cpu'.
+        allow_missing: One or more regular expressions (`re.search`). A tensor of the backbone may be missing in the
+            file if its name matches one of them; it keeps its value. Defaults to None: no tensor may be missing.
 
     Raises:
-        UserError: If the file cannot be read, has no such backbone, or does not fill it. Nothing is changed then.
+        UserError: If the file cannot be read, has no such backbone, or lacks weights of it. The backbone is unchanged
+            then.
     """
     allowed = _compile(allow_missing)
     weights, key, ema_key, *_ = read_weights(checkpoint, map_location)
@@ -45,7 +52,7 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     fmt, prefix, others = detect_format(weights, checkpoint, prefix, classes)
     if fmt.backbone not in classes:
         raise UserError(f'checkpoint {checkpoint} holds a {fmt.backbone} (format {fmt}), but the backbone is a '
-                        f'{type(backbone).__name__}: take the other backbone, or other weights.')
+                        f'{type(backbone).__name__}: use the other backbone, or other weights.')
     notes = [f'weights below {prefix!r}' + ''.join(f', not {other!r}' for other in others)] if prefix else []
     notes += [f'weights of {key}, not of {ema_key}'] if ema_key else []
 
@@ -71,10 +78,10 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     print_log(f'checkpoint {checkpoint}: format {fmt}, {_share(backbone, fitting)}; {"; ".join(notes)}', 'current')
     parts = {name.split('.')[0] for name in wanted}
     surplus = [name for name in fitted if name not in wanted and name.split('.')[0] in parts
-               and name != TABLE]  # which has a note
+               and name != TABLE]  # a note mentions the table already
     if surplus:
-        _warn(f'checkpoint {checkpoint} is of a larger or another {type(backbone).__name__}: this one has no place for '
-              f'{len(surplus)} of its tensors: {", ".join(surplus)}')
+        _warn(f'checkpoint {checkpoint} is of a larger or another {type(backbone).__name__}: this backbone does not '
+              f'have {len(surplus)} of its tensors: {", ".join(surplus)}')
     if missing:
         _warn(f'checkpoint {checkpoint} lacks, as allow_missing allows: {", ".join(missing)}')
     eps = getattr(backbone, 'norm_eps', None)
@@ -87,15 +94,16 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
 
 
 def check_fills_backbones(model: nn.Module, checkpoint: str | Path) -> None:
-    """Checks that a checkpoint of a whole model, as `load_from` names one, fills the backbones of this package.
+    """Checks that a checkpoint of a whole model, such as `load_from`, has all weights of this package's backbones.
 
-    mmengine loads what fits, warns, and goes on; a head of another number of classes is meant to be left out so.
+    mmengine loads the weights that fit, and only warns about others. This is intended for heads with another number of
+    classes.
 
     Raises:
-        UserError: If there is no such file, or a tensor of a backbone is missing in it or of another shape.
+        UserError: If the file does not exist, or a tensor of a backbone is missing or has another shape.
     """
     if '://' not in str(checkpoint) and not Path(checkpoint).is_file():
-        raise UserError(f'load_from is {checkpoint}, but there is no such file: check the path.')
+        raise UserError(f'load_from is {checkpoint}, but this file does not exist: check the path.')
     backbones = {name: module for name, module in model.named_modules()
                  if any(cls.__module__ == 'cpvt_mm.models.backbones.base' for cls in type(module).__mro__)}
     weights = read_weights(checkpoint).tensors if backbones else {}
@@ -104,8 +112,8 @@ def check_fills_backbones(model: nn.Module, checkpoint: str | Path) -> None:
         fitting = {name: weights[f'{prefix}.{name}'] for name in wanted if f'{prefix}.{name}' in weights}
         missing = [name for name in wanted if name not in fitting]
         if len(missing) == len(wanted):
-            raise UserError(f'load_from is {checkpoint}, which has no weights below {prefix!r}: it is no checkpoint of '
-                            f'such a model; weights of a backbone alone are for model.{prefix}.init_cfg='
+            raise UserError(f'load_from is {checkpoint}, which has no weights below {prefix!r}: use a checkpoint of '
+                            f'such a model, or load weights of a backbone alone with model.{prefix}.init_cfg='
                             "dict(type='Pretrained', checkpoint=...).")
         fitting, _ = inflate_kernels(fitting, wanted)
         _check(fitting, wanted, missing, f'load_from ({checkpoint})', type(backbone).__name__)
@@ -126,13 +134,13 @@ def _check(fitting: dict[str, Tensor], wanted: dict[str, Tensor], missing: list[
 def _share(backbone: nn.Module, filled: Container[str]) -> str:
     sizes = {name: parameter.numel() for name, parameter in backbone.named_parameters()}
     total = sum(sizes.values())
-    # Rounded down: 100 % are all.
+    # Rounded down, so that 100 % means all.
     tenths = 1000 * sum(size for name, size in sizes.items() if name in filled) // total
     return f"{tenths / 10} % of the backbone's {total:,} parameters filled"
 
 
 def _fit_tables(backbone: nn.Module, weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """The weights with position tables of the backbone's grids, and notes on what was done to them."""
+    """Resamples position tables to the backbone's grids; returns the weights and notes about changes."""
     fits = {f'{name}.table': module.fit_table for name, module in backbone.named_modules()
             if callable(getattr(module, 'fit_table', None))}
     weights, notes = dict(weights), []

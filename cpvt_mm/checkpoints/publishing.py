@@ -1,4 +1,4 @@
-"""Writes checkpoints to hand on: weights only, with a checksum in the name."""
+"""Writes checkpoints for publishing: weights and `meta` only, with a checksum in the file name."""
 import hashlib
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,17 +9,17 @@ from .reading import read_weights
 
 
 def publish_model(source: Path, stem: Path) -> tuple[Path, tuple[str, ...]]:
-    """Writes the weights of a checkpoint and its `meta`, and nothing else, to `<stem>-<first 8 of sha256>.pth`.
+    """Writes only the weights and the `meta` of a checkpoint, to `<stem>-<first 8 digits of its SHA-256>.pth`.
 
     Args:
         source: The file to read.
-        stem: Folder and beginning of the name; a .pth at its end is dropped.
+        stem: Folder and beginning of the name; a suffix .pth is removed.
 
     Returns:
-        The file that was written, and the keys that were left out.
+        The path of the written file, and the keys that were left out.
 
     Raises:
-        UserError: If the source cannot be read, or the target is there already or has no folder.
+        UserError: If the source cannot be read, the target exists already, or its folder does not exist.
     """
     stem = stem.with_suffix('') if stem.suffix == '.pth' else stem
     check_free(stem.with_name(f'{stem.name}.pth'))

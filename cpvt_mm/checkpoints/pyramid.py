@@ -1,4 +1,4 @@
-"""The names of PyramidCPVT's parameters elsewhere: the original Twins-PCPVT and timm, mmseg, mmpretrain."""
+"""Names of PyramidCPVT's parameters in other libraries: original Twins-PCPVT and timm, mmseg, mmpretrain."""
 import re
 from dataclasses import dataclass
 
@@ -14,35 +14,34 @@ PEG = 'stages.{i}.position_encoding.0.convs.0.0.{p}'
 
 @dataclass(frozen=True)
 class PyramidFormat(Format):
-    """The format of another Twins-PCPVT: one plain PEG after the first block of each stage, and at most a last norm.
+    """The format of another Twins-PCPVT: a plain PEG after the first block of each stage, and at most one final norm.
 
-    The norms that other implementations may have after each stage (`extra_norm`, `norm_after_stage`) normalize the
-    input of the next stage. The norms of `out_norm` here normalize outputs only. Both are the same after the last
-    stage.
+    Other implementations may have norms after each stage (`extra_norm`, `norm_after_stage`), which normalize the input
+    of the next stage. The norms of `out_norm` here normalize outputs only. Both are the same after the last stage.
     """
 
     def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         between = [name for name in weights if re.match(r'norm_list\.\d|norm_after_stage[012]\.', name)]
         if between:
             raise UserError(f'the checkpoint is of a Twins-PCPVT with norms between its stages ({between[0]}), which '
-                            'PyramidCPVT has not: take weights without extra_norm and norm_after_stage.')
+                            'PyramidCPVT does not have: use weights without extra_norm and norm_after_stage.')
         return super().to_ours(weights)
 
     def to_theirs(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         for stage in sorted({int(match[1]) for name in weights if (match := re.match(r'stages\.(\d+)\.', name))}):
             peg = weights.get(PEG.format(i=stage, p='weight'))
             if peg is None or PEG.format(i=stage, p='bias') not in weights or peg.shape[1:] != (1, 3, 3):
-                raise UserError(f'stage {stage} has not the plain PEG after its first block that the format {self} '
-                                'expects, so its weights cannot be converted: no other encoding has names there.')
+                raise UserError(f'stage {stage} has no plain PEG after its first block, so its weights cannot be '
+                                f'converted: the format {self} supports no other position encoding.')
         pooled = [name for name in weights if name.endswith('attn.sr.proj.weight') and weights[name].dim() == 2]
         if pooled:
             raise UserError(f"the weights are of sr_mode='pool' ({pooled[0]}), so they cannot be converted: the format "
-                            f'{self} knows only keys that convolutions reduce.')
+                            f"{self} supports only sr_mode='conv'.")
         converted = super().to_theirs(weights)
         unknown = [name for name in converted if name in weights and name.startswith(('stages.', 'out_norms.'))]
         if unknown:
             raise UserError(f'the format {self} has no name for {unknown[0]}, so the weights cannot be converted: it '
-                            'knows one plain PEG a stage, and no norms between stages.')
+                            'supports one plain PEG per stage, and no norms between stages.')
         return converted
 
 
@@ -68,7 +67,7 @@ TWINS = PyramidFormat(
 
 
 def _openmmlab(blocks: str, attention: dict[str, str | tuple[str, str]]) -> dict[str, str | tuple[str, str]]:
-    """The names of mmseg's and mmpretrain's PCPVT, which differ in the name of the blocks and within the attention."""
+    """Names in mmseg's and mmpretrain's PCPVT; the two differ in the names of the blocks and inside attention."""
     return {
         'patch_embeds.{i}.projection.{p}': 'stages.{i}.patch_embed.proj.{p}',
         'patch_embeds.{i}.norm.{p}': 'stages.{i}.patch_embed.norm.{p}',
@@ -90,7 +89,7 @@ MMSEG = PyramidFormat(
             'attn.in_proj_{p}': (BLOCK + 'attn.q.{p}', BLOCK + 'attn.kv.{p}'),
             'attn.out_proj.{p}': BLOCK + 'attn.proj.{p}',
         }),
-        'norm.{p}': 'out_norms.3.{p}',  # its models have no such norm, but its files of Twins' weights do
+        'norm.{p}': 'out_norms.3.{p}',  # mmseg's models have no such norm, but its files of Twins' weights do
     }), norm_eps=1e-5)
 
 MMPRETRAIN = PyramidFormat(
@@ -102,6 +101,6 @@ MMPRETRAIN = PyramidFormat(
             'proj.{p}': BLOCK + 'attn.proj.{p}',
         }),
         'norm_after_stage3.{p}': 'out_norms.3.{p}',
-    }), norm_eps=1e-6)  # its class has 1e-5 by default, but the configs of its weights say 1e-6
+    }), norm_eps=1e-6)  # 1e-5 is the default of mmpretrain's class, but the configs of its weights set 1e-6
 
 PYRAMID_FORMATS = (CPVT_MM, TWINS, MMSEG, MMPRETRAIN)

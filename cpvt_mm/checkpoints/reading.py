@@ -1,4 +1,4 @@
-"""Reads checkpoints: tensors only, and never in part without an error."""
+"""Reads checkpoints: only tensors and plain data, never code."""
 import argparse
 import hashlib
 import os
@@ -16,25 +16,27 @@ from cpvt_mm.errors import UserError, first_line
 
 from .fetching import fetched
 
-# Where files keep the weights: mmengine's (with its EMAHook, the average), DeiT's and Twins'; then moving averages.
+# Keys of the weights in checkpoint files: of mmengine (with EMAHook, the average), of DeiT and Twins; then keys of
+# moving averages.
 KEYS = ('state_dict', 'model')
 EMA_KEYS = ('ema_state_dict', 'state_dict_ema', 'model_ema', 'ema')
 
 
 def read_tensors_only() -> None:
-    """Has torch.load refuse code in this process, whoever calls it, but read the log in mmengine's checkpoints.
+    """Makes every torch.load call in this process refuse code, but accept the log in mmengine's checkpoints.
 
-    onedl's mmengine would answer a refusal by reading the file again with all its code; the variable rules that out.
+    If torch.load refuses a file, onedl's mmengine would load it again with weights_only=False; the environment variable
+    prevents this.
     """
     os.environ['TORCH_FORCE_WEIGHTS_ONLY_LOAD'] = '1'
     allow_log()
 
 
 def allow_log() -> None:
-    """Puts the classes that training files hold beside tensors on torch's list of safe ones.
+    """Adds the classes in training checkpoints, beside tensors, to torch's safe globals.
 
-    `resume` needs mmengine's log; mmengine 0.10.7 does not put its classes there. DeiT's and Twins' training files hold
-    the command's arguments, a Namespace.
+    `resume` needs mmengine's log; mmengine 0.10.7 does not add its classes itself. Training checkpoints of DeiT and
+    Twins contain the command-line arguments as a Namespace.
     """
     samples: tuple[Any, ...] = np.float64(0), np.zeros(0)
     functions = [sample.__reduce__()[0] for sample in samples]
@@ -47,27 +49,27 @@ def allow_log() -> None:
 
 
 def _get_statistic(owner: object, name: str) -> object:
-    """Stands in for getattr in a checkpoint, where a HistoryBuffer names its methods, and does no more than that."""
+    """Replaces getattr in checkpoints: it only gives the methods that a pickled HistoryBuffer needs."""
     if owner is not HistoryBuffer or name not in ('min', 'max', 'mean', 'current'):
         raise pickle.UnpicklingError(f'it asks for attribute {name} of {owner}')
     return getattr(owner, name)
 
 
 def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, Any]:
-    """Reads a checkpoint: tensors, numbers, strings and mmengine's log, no other object.
+    """Reads a checkpoint: tensors, numbers, strings and mmengine's log, no other objects.
 
     Args:
-        path: A path, or an address of `fetched`. The file is one of torch.save or, where its name ends in
-            .safetensors, of safetensors.
-        map_location: The device to read to. Defaults to 'cpu'.
+        path: A path, or an address (see `fetched`). A file name that ends in .safetensors means safetensors, any other
+            name a file of torch.save.
+        map_location: The device to load to. Defaults to 'cpu'.
 
     Raises:
-        UserError: If there is no such file, or it is no such checkpoint.
+        UserError: If the file does not exist, is damaged, or contains other objects.
     """
     what = f'checkpoint {path}'
     try:
         with fetched(path) as local:
-            if local != path:  # which may have been put there by hand
+            if local != path:  # a user may have put the cached file there, so the message names it
                 what += f' ({local})'
             read = _read_safetensors if is_safetensors(path) or is_safetensors(local) else _read_torch
             checkpoint = read(str(local), map_location)
@@ -76,21 +78,21 @@ def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, An
     except FileNotFoundError as error:
         raise UserError(f'{what} does not exist: check the path.') from error
     except pickle.UnpicklingError as error:
-        # torch's own words advise to switch the protection off.
-        raise UserError(f'{what} is damaged, or holds code or objects beside tensors: only tensors are read, save its '
-                        'state_dict alone.') from error
-    except Exception as error:  # what a damaged file raises is beyond counting
-        raise UserError(f'{what} cannot be read ({first_line(error)}): it is damaged or no checkpoint.') from error
+        # Not torch's message, which advises to disable this protection.
+        raise UserError(f'{what} is damaged, or contains code or objects other than tensors: save its state_dict alone.'
+                        ) from error
+    except Exception as error:  # damaged files raise errors of many types
+        raise UserError(f'{what} cannot be read ({first_line(error)}): it is damaged or not a checkpoint.') from error
     if not isinstance(checkpoint, dict):
         raise UserError(f'{what} holds a {type(checkpoint).__name__}, but must hold a dict of tensors.')
     return checkpoint
 
 
 def sha256(path: str | Path) -> str:
-    """The digest of a checkpoint's file (a path, or an address of `fetched`), in hexadecimal.
+    """Returns the SHA-256 of a checkpoint file (a path, or an address, see `fetched`), in hexadecimal.
 
     Raises:
-        UserError: If there is no such file.
+        UserError: If the file cannot be read.
     """
     try:
         with fetched(path) as local:
@@ -127,9 +129,9 @@ class Weights(NamedTuple):
 
     Attributes:
         tensors: The weights by name.
-        key: The key of the checkpoint that holds them; '' where the checkpoint is bare.
-        ema_key: The key of others that were not taken, most often a moving average; '' where there is none.
-        meta: mmengine's entry `meta` of the checkpoint, as `{'meta': ...}`; empty where there is none.
+        key: The key of the weights in the checkpoint; '' if the checkpoint itself is the state dict.
+        ema_key: The key of other weights that were not used, usually a moving average; '' if there are none.
+        meta: mmengine's entry `meta` of the checkpoint, as `{'meta': ...}`; empty if there is none.
         left_out: All other keys of the checkpoint, such as the optimizer's.
     """
     tensors: dict[str, Tensor]
@@ -140,10 +142,10 @@ class Weights(NamedTuple):
 
 
 def unwrap(checkpoint: dict[str, Any], path: str | Path) -> Weights:
-    """Finds the weights in a checkpoint, under the first of KEYS and EMA_KEYS that it has, or bare.
+    """Finds the weights in a checkpoint: under the first existing key of KEYS and EMA_KEYS, or at the top level.
 
     Raises:
-        UserError: If there are none.
+        UserError: If there are no weights.
     """
     held = [key for key in (*KEYS, *EMA_KEYS) if isinstance(checkpoint.get(key), dict)]
     key = held[0] if held else ''
@@ -167,27 +169,27 @@ def read_weights(path: str | Path, map_location: str = 'cpu') -> Weights:
 
 
 def check_fits(model: nn.Module, path: str | Path, checkpoint: dict[str, Any] | None = None) -> None:
-    """Compares a checkpoint's names and shapes with a model's; mmengine would load what fits and go on.
+    """Compares a checkpoint's names and shapes with a model's; mmengine would only warn about differences.
 
     Args:
         model: The model.
         path: The path or URL of the checkpoint.
-        checkpoint: The content of the file, if it has been read. Defaults to None: it is read.
+        checkpoint: The content of the file, if it has been read already. Defaults to None: reads the file.
 
     Raises:
         UserError: If a parameter or buffer is missing, left over or of another shape, or mmengine cannot read the file.
     """
     checkpoint = read_checkpoint(path) if checkpoint is None else checkpoint
     if is_safetensors(path):
-        raise UserError(f'checkpoint {path} is of safetensors, which mmengine does not read: write a .pth with '
-                        'tools/model_converters/convert_checkpoint.py.')
-    # Not unwrapped: mmengine looks under no other key.
+        raise UserError(f'checkpoint {path} is a safetensors file, which mmengine does not read: convert it to .pth '
+                        'with tools/model_converters/convert_checkpoint.py.')
+    # Not `unwrap`: mmengine reads no other key than 'state_dict'.
     _compare(model, _bare(checkpoint.get('state_dict', checkpoint)), f'checkpoint {path} does not fit the model of the '
              'config')
 
 
 def load_weights(model: nn.Module, path: str | Path) -> None:
-    """Reads a checkpoint into a model, all of it; its weights may be under any key of `unwrap`, or none.
+    """Loads a checkpoint into a model; the names must be equal. See `unwrap` for the keys of the weights.
 
     Raises:
         UserError: If a parameter or buffer is missing, left over or of another shape. The model is unchanged then.
@@ -198,7 +200,7 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
 
 
 def _bare(weights: dict[str, Any]) -> dict[str, Any]:
-    """Removes the prefix that a wrapper for several processes adds to the names."""
+    """Removes the prefix 'module.' that DistributedDataParallel adds to the names."""
     return {name.removeprefix('module.'): value for name, value in weights.items()}
 
 

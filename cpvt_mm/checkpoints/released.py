@@ -1,4 +1,4 @@
-"""Weights that the authors of the architectures have released, by name: `cpvt_mm://<name>` stands for them."""
+"""Weights that the authors of the architectures have released; their address is `cpvt_mm://<name>`."""
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,17 +11,17 @@ DEIT = 'arXiv 2012.12877, table of ImageNet-1k results: DeiT without distillatio
 
 
 class Released(NamedTuple):
-    """Released weights. Nobody has measured them here.
+    """Released weights. This project has not evaluated them.
 
     Attributes:
         backbone: The class they are for, 'PyramidCPVT' or 'CPVT'.
-        arch: Its `arch`.
-        files: From URLs, the preferred one first, to the format of the file there. All hold the same weights.
-        top1: ImageNet-1k top-1 accuracy at 224 x 224 in percent, as the authors report it.
-        source: Where they report it.
-        licence: The licence of the weights, as their authors' repository and timm's model cards state it.
-        norm_eps: The eps of the LayerNorms in the blocks that they were trained with. A file's format does not tell:
-            mmseg's files of these weights have mmseg's names, but its models have 1e-5.
+        arch: The `arch` of the class.
+        files: URL -> format of its file, the preferred URL first. All files contain the same weights.
+        top1: ImageNet-1k top-1 accuracy at 224 x 224 in percent, as reported by the authors.
+        source: Where the authors report it.
+        licence: The licence of the weights, according to the authors' repository and timm's model cards.
+        norm_eps: The eps of the LayerNorms in the blocks during training. The format of a file does not determine it:
+            mmseg's files of these weights have mmseg's names, but mmseg's models use 1e-5.
     """
     backbone: str
     arch: str
@@ -33,7 +33,7 @@ class Released(NamedTuple):
 
 
 def _twins(arch: str, file: str, top1: float) -> Released:
-    # The first URL is what mmseg 1.2.2's configs name; the second is timm's copy of the authors' weights.
+    # The first URL is from mmseg 1.2.2's configs; the second is timm's copy of the authors' weights.
     return Released('PyramidCPVT', arch, {
         f'https://download.openmmlab.com/mmsegmentation/v0.5/pretrain/twins/{file}': 'mmseg',
         f'https://huggingface.co/timm/twins_pcpvt_{arch}.in1k/resolve/main/model.safetensors': 'timm',
@@ -52,7 +52,7 @@ RELEASED = {
     'pyramid-cpvt-small': _twins('small', 'pcpvt_small_20220308-e638c41c.pth', 81.2),
     'pyramid-cpvt-base': _twins('base', 'pcpvt_base_20220308-0621964c.pth', 82.7),
     'pyramid-cpvt-large': _twins('large', 'pcpvt_large_20220308-37579dc6.pth', 83.1),
-    # For CPVT with a LearnablePE; with another encoding all but the table.
+    # For CPVT with a LearnablePE. With another encoding, the position table is dropped.
     'deit-tiny': _deit('tiny', 'deit_tiny_patch16_224-a1311bcf.pth', 72.2),
     'deit-small': _deit('small', 'deit_small_patch16_224-cd65a155.pth', 79.8),
     'deit-base': _deit('base', 'deit_base_patch16_224-b5f2ef4d.pth', 81.8),
@@ -60,10 +60,10 @@ RELEASED = {
 
 
 def find_released(checkpoint: str | Path) -> Released | None:
-    """Returns the weights that `cpvt_mm://<name>`, or one of their URLs, stands for; None for any other address.
+    """Returns the released weights for `cpvt_mm://<name>` or one of their URLs; None for any other address.
 
     Raises:
-        UserError: If there is no such name.
+        UserError: If the name is unknown.
     """
     address = str(checkpoint)
     if not address.startswith(SCHEME):

@@ -1,18 +1,19 @@
-"""The first convolution, for images with another number of channels than a checkpoint's."""
+"""Adapts the first convolution of a checkpoint to another number of image channels."""
 from torch import Tensor
 
 STEMS = ('stages.0.patch_embed.proj.weight', 'patch_embed.proj.weight')
 
 
 def adapt_channels(weight: Tensor, channels: int) -> Tensor:
-    """Makes a convolution of RGB images one of another number of channels; its outputs keep their scale.
+    """Adapts a convolution from RGB to another number of input channels; its outputs keep their scale.
 
-    One channel gets the sum over the three, so a grey image gives what it gives as RGB. More repeat them in turn, times
-    `3 / channels`, so an image of equal channels gives the same, too, if their number is a multiple of 3.
+    One channel gets the sum of the three, so that a grey image gives the same output as its RGB version. Other numbers
+    of channels repeat the three in turn, scaled by `3 / channels`. An image with equal channels then also gives the
+    same output, if `channels` is a multiple of 3.
 
     Args:
         weight: `(C, 3, H, W)`.
-        channels: The number that is wanted.
+        channels: The new number of input channels.
 
     Returns:
         `(C, channels, H, W)`.
@@ -23,7 +24,7 @@ def adapt_channels(weight: Tensor, channels: int) -> Tensor:
 
 
 def fit_stem(weights: dict[str, Tensor], wanted: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """Adapts the first convolution of a file for RGB, if the backbone has other channels; returns a note on it, too.
+    """Adapts the first convolution from RGB, if the backbone has other input channels; also returns a note about it.
 
     Args:
         weights: Weights of the file, under the names here.

@@ -1,4 +1,4 @@
-"""Annotations of instances in COCO's format."""
+"""Instance annotations in COCO format."""
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ def to_annotation(mask: NDArray[np.bool_], **ids: int) -> dict[str, Any]:
     """Makes one entry of COCO's `annotations`, with a compressed RLE mask.
 
     Args:
-        mask: Pixels of the instance `(H, W)`.
-        ids: `id`, `image_id` and `category_id`; of a video also `video_id` and `instance_id`.
+        mask: The mask of the instance, `(H, W)`.
+        ids: `id`, `image_id` and `category_id`; for videos also `video_id` and `instance_id`.
     """
     rle = coco_mask.encode(np.asfortranarray(mask, np.uint8))
     return dict(ids, bbox=coco_mask.toBbox(rle).tolist(), area=int(mask.sum()), iscrowd=0,

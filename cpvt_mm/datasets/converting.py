@@ -1,4 +1,4 @@
-"""Converting a dataset as it is downloaded into a folder that configs read."""
+"""Converts downloaded datasets to the layout that the configs expect."""
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +18,10 @@ def read_image(path: Path, kind: Kind = Kind.IMAGE) -> Image.Image:
 
     Args:
         path: The file.
-        kind: `Kind.IMAGE` (the default), which must have 8 bits a channel, or `Kind.LABEL_MAP`.
+        kind: `Kind.IMAGE`, which must have 8 bits per channel, or `Kind.LABEL_MAP`. Defaults to `Kind.IMAGE`.
 
     Raises:
-        UserError: If it is missing, damaged, or of 16 bits.
+        UserError: If the file is missing or damaged, or an image has 16 bits per channel.
     """
     image = decode(str(path), kind)
     if isinstance(image, Finding):
@@ -31,17 +31,17 @@ def read_image(path: Path, kind: Kind = Kind.IMAGE) -> Image.Image:
 
 @contextmanager
 def unfinished_folder(root: Path, source: Path) -> Iterator[Path]:
-    """Yields `<root>.unfinished`, with what an interrupted run left there; it becomes `root` if the block ends well.
+    """Yields `<root>.unfinished`, with the files of an interrupted run; renames it to `root` if the block succeeds.
 
     Args:
         root: The folder to make.
-        source: The download. One conversion does not go on with another download's files.
+        source: The download; a run continues only with the files of the same download.
 
     Raises:
-        UserError: If `root` is there, or the unfinished folder is of another `source`.
+        UserError: If `root` exists, or the unfinished folder is of another `source`.
     """
     if root.exists():
-        raise UserError(f'{root} is there already: remove it, or name another folder.')
+        raise UserError(f'{root} exists already: remove it, or choose another folder.')
     unfinished = root.with_name(f'{root.name}.unfinished')
     claim = Results(unfinished, dict(source=source.resolve()))
     claim.write()

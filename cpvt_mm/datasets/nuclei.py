@@ -1,4 +1,4 @@
-"""Nuclei of cells, as instances: the 2018 Data Science Bowl, stage 1 (BBBC038)."""
+"""Instances of cell nuclei: 2018 Data Science Bowl, stage 1 (BBBC038)."""
 import json
 import zlib
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ SPLITS = ('train', 'val')
 
 
 def split_of(name: str) -> str:
-    """Returns 'val' for one name in five and 'train' for the others, by the name's CRC-32, whatever else is there."""
+    """Returns 'val' for about one name in five, else 'train'; the split depends on the CRC-32 of the name only."""
     return 'val' if zlib.crc32(name.encode()) % 5 == 0 else 'train'
 
 
@@ -28,26 +28,26 @@ def find_originals(source: Path) -> list[Path]:
     """Finds the folders of `stage1_train`, one for each image: `<id>/images/<id>.png` and `<id>/masks/*.png`.
 
     Raises:
-        UserError: If there is none, or one has not one image, or no mask.
+        UserError: If there are no such folders, or a folder has not exactly one image, or no mask.
     """
     folders = sorted(path.parent for path in source.glob('*/images'))
     if not folders:
-        raise UserError(f'{source} has no folders with images/ and masks/ inside: name the folder that '
+        raise UserError(f'{source} has no folders with images/ and masks/ inside: pass the folder that '
                         'stage1_train.zip was unpacked to.')
     for folder in folders:
         images = len(list(folder.glob('images/*.png')))
         if images != 1:
             raise UserError(f'{folder}/images has {images} images, but must have one: unpack the download again.')
         if not any(folder.glob('masks/*.png')):
-            raise UserError(f'{folder} has no masks: name the folder of stage1_train, whose images have them all.')
+            raise UserError(f'{folder} has no masks: pass the folder of stage1_train, in which all images have masks.')
     return folders
 
 
 def read_masks(folder: Path, size: tuple[int, int]) -> list[NDArray[np.bool_]]:
-    """Reads the masks of one image, `(H, W)` each; leaves out those without a pixel.
+    """Reads the masks of one image, `(H, W)` each; skips empty masks.
 
     Args:
-        folder: One of `find_originals`.
+        folder: A folder from `find_originals`.
         size: Height and width of the image.
 
     Raises:
@@ -55,7 +55,7 @@ def read_masks(folder: Path, size: tuple[int, int]) -> list[NDArray[np.bool_]]:
     """
     masks = []
     for path in sorted(folder.glob('masks/*.png')):
-        # Some files are grey, others RGBA; a nucleus is white in all.
+        # Some files are grey, others RGBA; nuclei are white in all of them.
         mask = np.asarray(read_image(path, Kind.LABEL_MAP).convert('L')) > 127
         if mask.shape != size:
             raise UserError(f'{path} is {mask.shape[0]} x {mask.shape[1]} pixels (height x width), but its image is '
@@ -68,19 +68,19 @@ def read_masks(folder: Path, size: tuple[int, int]) -> list[NDArray[np.bool_]]:
 def write_nuclei(source: Path, root: Path) -> Iterator[int]:
     """Writes the dataset; a generator, so that a tool can show progress.
 
-    Layout: RGB images in `train` and `val`, and COCO annotations in `instances_train.json` and `instances_val.json`.
-    `split_of` parts them. There is no `root` before the dataset is whole; what an interrupted run has done is not done
-    again.
+    Layout: RGB images in `train` and `val`, and COCO annotations in `instances_train.json` and `instances_val.json`;
+    see `split_of` for the split. `root` is created when the dataset is complete; after an interruption, a new run skips
+    finished files.
 
     Args:
         source: See `find_originals`.
         root: The folder to write.
 
     Yields:
-        The number of images written so far, those of an interrupted run included.
+        The number of images written so far, including those of an interrupted run.
 
     Raises:
-        UserError: If `source` is no such folder or has a damaged file, or `root` is there already.
+        UserError: If `source` is not such a folder or has a damaged file, or `root` exists already.
     """
     folders = find_originals(source)
     with unfinished_folder(root, source) as unfinished:
@@ -104,7 +104,7 @@ def write_nuclei(source: Path, root: Path) -> Iterator[int]:
 
 
 def join(folder: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Joins the annotations of images, a JSON file each, into one of COCO's format."""
+    """Joins the annotations of images, one JSON file each, into one dict in COCO format."""
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     for image_id, name in enumerate(names, start=1):

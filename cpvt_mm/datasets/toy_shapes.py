@@ -1,7 +1,7 @@
 """A toy dataset: textured shapes on textured backgrounds, as instances and as label maps.
 
-Texture, outline and hue hint at the class together, but a sun looks like a ball and a kite like a boat: suns and kites
-are in the upper half of the image, balls and boats in the lower. A model that cannot tell the halves confuses them.
+Texture, outline and hue show the class, except that a sun looks like a ball, and a kite like a boat. Suns and kites are
+in the upper half of the image, balls and boats in the lower half. A model without position information confuses them.
 """
 import json
 import shutil
@@ -29,13 +29,13 @@ Image = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Shape:
-    """The look of a class: corners in polar coordinates (degrees, radius), texture, and hue (degrees)."""
+    """The appearance of a class: corners in polar coordinates (degrees, radius), texture, and hue in degrees."""
     corners: tuple[tuple[float, float], ...]
     texture: Callable[[NDArray, NDArray], Mask]
     hue: float
 
 
-# Textures take coordinates in pixels along the shape's own axes and say which of its two colours a pixel has.
+# Textures get pixel coordinates along the shape's own axes, and return which of its two colours each pixel has.
 def dots(u: NDArray, v: NDArray) -> Mask:
     return (u % 10 - 5)**2 + (v % 10 - 5)**2 < 10
 
@@ -60,7 +60,7 @@ SHAPES = {
 
 
 def background(rng: np.random.Generator, height: int, width: int) -> NDArray:
-    """Blurred noise in random colours and grain: `(height, width, 3)` floats in 0 to 255."""
+    """Draws blurred noise with random colours and scale: `(height, width, 3)` floats from 0 to 255."""
     cells = rng.integers(3, 24)
     coarse = rng.uniform(40, 200, 3) + rng.normal(0, 28, (height // cells + 2, width // cells + 2, 3))
     smooth = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
@@ -68,13 +68,13 @@ def background(rng: np.random.Generator, height: int, width: int) -> NDArray:
 
 
 def add_noise(rng: np.random.Generator, canvas: NDArray) -> Image:
-    """Adds the noise of a camera to a canvas `(H, W, 3)`."""
+    """Adds camera noise to a canvas `(H, W, 3)`; returns uint8."""
     return np.clip(canvas + rng.normal(0, 6, canvas.shape), 0, 255).astype(np.uint8)
 
 
 @dataclass(frozen=True)
 class Sprite:
-    """A shape at a place: its middle and radius in pixels, its turn in radians, and the two colours of its texture."""
+    """A shape at a position: center and radius in pixels, rotation in radians, and the two colours of its texture."""
     shape: Shape
     x: float
     y: float
@@ -84,7 +84,7 @@ class Sprite:
     dark: NDArray
 
     def paint(self, canvas: NDArray) -> Mask:
-        """Paints it into `canvas`, which may hold a part of it only, and returns where."""
+        """Paints the shape into `canvas`, clipped at its border, and returns the mask of painted pixels."""
         angles, radii = np.array(self.shape.corners).T
         angles = np.deg2rad(angles) + self.turn
         corners = np.stack([self.x + self.radius * radii * np.cos(angles),
@@ -101,7 +101,7 @@ class Sprite:
 
 
 def make_sprite(rng: np.random.Generator, shape: Shape, x: float, y: float, radius: float) -> Sprite:
-    """A shape with a random turn and random colours of its class."""
+    """Makes a shape with a random rotation and random colours of its class."""
     turn = rng.uniform(0, 2 * np.pi)
     hue = (shape.hue + rng.uniform(-50, 50)) % 360  # neighbouring classes share part of their range
     saturation, light = rng.uniform(0.35, 0.9), rng.uniform(0.75, 1.)
@@ -111,10 +111,10 @@ def make_sprite(rng: np.random.Generator, shape: Shape, x: float, y: float, radi
 
 
 def place_shape(rng: np.random.Generator, name: str, height: int, width: int, radius: float) -> Sprite:
-    """A shape at a random place of an image that suits its class."""
+    """Makes a shape at a random position in the part of the image for its class."""
     y = rng.uniform(0.6 * radius, height - 0.6 * radius)
     if name in UPPER + LOWER:
-        # Clear of the middle, and of the border too, which would give the place away to a head that sees it.
+        # Away from the middle, and from the border, because a head that sees the border could infer the position.
         radius = min(radius, 0.19 * height)
         y = rng.uniform(1.05 * radius, 0.38 * height)
         y = y if name in UPPER else height - y
@@ -123,11 +123,11 @@ def place_shape(rng: np.random.Generator, name: str, height: int, width: int, ra
 
 
 def make_image(rng: np.random.Generator) -> tuple[Image, NDArray[np.uint8], list[tuple[int, Mask]]]:
-    """One image of 64 to 256 px a side.
+    """Makes one image with sides of 64 to 256 pixels.
 
     Returns:
-        The RGB image `(H, W, 3)`; the label map `(H, W)`, 0 for background and 1 + class elsewhere; and for each
-        instance of which something is visible its class and visible mask `(H, W)`.
+        The RGB image `(H, W, 3)`; the label map `(H, W)`, 0 for background and 1 + class elsewhere; and the class and
+        the visible mask `(H, W)` of each instance that is not completely hidden.
     """
     height, width = (int(side) for side in rng.integers(64, 257, 2))
     canvas = background(rng, height, width)
@@ -147,14 +147,14 @@ def make_image(rng: np.random.Generator) -> tuple[Image, NDArray[np.uint8], list
 
 
 def write_image(path: Path, image: Image) -> None:
-    """Writes grey or BGR pixels; OpenCV alone would fail without a word."""
+    """Writes grey or BGR pixels; raises an error if that fails, in contrast to OpenCV."""
     options = [cv2.IMWRITE_JPEG_QUALITY, 95] if path.suffix == '.jpg' else []
     if not cv2.imwrite(str(path), image, options):
         raise OSError(f'{path} cannot be written: check the disk and its permissions.')
 
 
 def write_split(root: Path, split: str, count: int, seed: int) -> Iterator[int]:
-    """Writes the images, label maps and COCO annotations of one split; yields each index when it is written."""
+    """Writes the images, label maps and COCO annotations of one split; yields each index after writing it."""
     images, labels = root / 'images' / split, root / 'annotations' / split
     images.mkdir(parents=True)
     labels.mkdir(parents=True)
@@ -162,7 +162,7 @@ def write_split(root: Path, split: str, count: int, seed: int) -> Iterator[int]:
         images=[], annotations=[],
         categories=[dict(id=i, name=name, supercategory='shape') for i, name in enumerate(CLASSES, start=1)])
     for index in range(count):
-        # A generator of its own makes an image independent of how many there are.
+        # With a random generator per image, the image does not depend on the number of images.
         rng = np.random.default_rng([seed, sum(map(ord, split)), index])
         image, label_map, instances = make_image(rng)
         name = f'{index:06d}'
@@ -178,25 +178,25 @@ def write_split(root: Path, split: str, count: int, seed: int) -> Iterator[int]:
 
 def write_splits(root: Path, write: Callable[[Path, str, int, int], Iterator[int]],
                  made_from: dict[str, int]) -> Iterator[int]:
-    """Writes a dataset of the splits 'training' and 'validation', or nothing.
+    """Writes a dataset with the splits 'training' and 'validation'; creates `root` only when it is complete.
 
     Args:
-        root: The folder to write. One that was made from the same is left alone.
-        write: Writes a split of so many images or videos and a seed into a folder, and yields after each.
-        made_from: `num_train`, `num_val`, `seed`, and whatever else tells this dataset from others.
+        root: The folder to write. If it was made from the same values, it is not changed.
+        write: Called as `write(folder, split, count, seed)`; writes a split and yields after each image or video.
+        made_from: `num_train`, `num_val`, `seed`, and other values that identify the dataset.
 
     Yields:
-        How many are written so far, from 1 to `num_train + num_val`.
+        The number of images or videos written so far, from 1 to `num_train + num_val`.
 
     Raises:
-        FileExistsError: If `root` holds something else.
+        FileExistsError: If `root` has other content.
     """
     recipe = root / 'made_from.json'
     if root.exists():
         if recipe.exists() and json.loads(recipe.read_text()) == made_from:
             return
         raise FileExistsError(
-            f'{root} exists, but is no toy dataset of {made_from}: remove it, or name another folder.')
+            f'{root} exists, but is not a toy dataset of {made_from}: remove it, or choose another folder.')
     unfinished = root.with_name(f'{root.name}.unfinished')
     shutil.rmtree(unfinished, ignore_errors=True)
     written = 0
@@ -212,19 +212,19 @@ def write_toy_shapes(root: Path, num_train: int = 800, num_val: int = 100, seed:
     """Writes the dataset; a generator, so that a tool can show progress.
 
     Layout: ADE20K's `images/{training,validation}` and `annotations/{training,validation}` (label maps, 0 is no
-    class), with COCO's `instances_{training,validation}.json` beside them. Nothing is left under `root` unless the
-    dataset is whole; one that is whole and was made from the same arguments is left alone.
+    class), and `instances_{training,validation}.json` in COCO format. `root` is created when the dataset is complete. A
+    complete dataset from the same arguments is not changed.
 
     Args:
         root: The folder to write.
-        num_train: Images to train on.
-        num_val: Images to evaluate on.
-        seed: The same seed gives the same pixels, with the same version of OpenCV.
+        num_train: Number of training images. Defaults to 800.
+        num_val: Number of validation images. Defaults to 100.
+        seed: The same seed gives the same pixels, with the same version of OpenCV. Defaults to 0.
 
     Yields:
         The number of images written so far, from 1 to `num_train + num_val`.
 
     Raises:
-        FileExistsError: If `root` holds something else.
+        FileExistsError: If `root` has other content.
     """
     yield from write_splits(root, write_split, dict(num_train=num_train, num_val=num_val, seed=seed))

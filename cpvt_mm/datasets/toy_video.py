@@ -1,7 +1,7 @@
-"""A toy dataset of videos: the shapes of `toy_shapes` move over the canvas, in the format of YouTube-VIS for mmdet.
+"""A toy dataset of videos with moving shapes of `toy_shapes`, in the format of YouTube-VIS for mmdet.
 
-Some balls and kites move to the right, others, which look the same, to the left: their classes differ by that alone.
-One frame does not tell them apart, two neighbouring ones do.
+Some balls and kites move to the right, others to the left. Their classes differ only in the direction. One frame does
+not show the direction, two consecutive frames do.
 """
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from .toy_shapes import (  # noqa: E402
     write_splits,
 )
 
-# What a class looks like, and its direction: 1 is to the right, 0 is either.
+# The shape of a class, and its direction: 1 is right, -1 is left, 0 is random.
 CLASSES = {
     'ball right': (SHAPES['ball'], 1),
     'ball left': (SHAPES['ball'], -1),
@@ -36,12 +36,12 @@ CLASSES = {
     'square': (SHAPES['square'], 0),
 }
 NUM_FRAMES = 8
-# In pixels, speeds in pixels a frame.
+# In pixels; speeds in pixels per frame.
 HEIGHT, WIDTH = 48, 96
 RADII = (8, 11)
 SPEEDS = (6, 9)
-# The way of a shape is a circle: what leaves on one side enters on the other, after a frame out of sight. So its place
-# is uniform in every frame, whatever the direction.
+# The path of a shape wraps around: a shape that leaves on one side enters on the other, after a frame outside. So its
+# position is uniformly distributed in every frame, for both directions.
 CIRCLE = WIDTH + 2 * RADII[1] + SPEEDS[1]
 
 
@@ -52,20 +52,20 @@ class Mover:
     Attributes:
         label: Index of its class.
         sprite: The shape in frame 0; its `x` is in 0 to `CIRCLE`, which begins left of the canvas.
-        velocity: Pixels a frame, positive to the right.
+        velocity: In pixels per frame, positive to the right.
     """
     label: int
     sprite: Sprite
     velocity: int
 
     def at(self, frame: int) -> Sprite:
-        """The shape in a frame, in the canvas' coordinates; it keeps its turn."""
+        """Returns the shape in a frame, in coordinates of the canvas; its rotation does not change."""
         way = (self.sprite.x + self.velocity * frame) % CIRCLE
         return replace(self.sprite, x=way - (CIRCLE - WIDTH) / 2)
 
 
 def make_mover(rng: np.random.Generator) -> Mover:
-    """A shape of a random class; where it is and how it looks does not depend on its direction."""
+    """Makes a shape of a random class; its initial position and appearance do not depend on its direction."""
     label = int(rng.integers(len(CLASSES)))
     shape, direction = list(CLASSES.values())[label]
     radius = rng.uniform(*RADII)
@@ -75,11 +75,11 @@ def make_mover(rng: np.random.Generator) -> Mover:
 
 
 def make_video(rng: np.random.Generator) -> tuple[list[Image], list[Mover], list[list[Mask]]]:
-    """One video of `NUM_FRAMES` frames before a background that stands still.
+    """Makes one video of `NUM_FRAMES` frames with a static background.
 
     Returns:
-        The RGB frames `(H, W, 3)`; one to three shapes; for each frame the visible mask `(H, W)` of each
-        shape, which may be empty.
+        The RGB frames `(H, W, 3)`; one to three shapes; and for each frame the visible mask `(H, W)` of each shape,
+        which may be empty.
     """
     still = background(rng, HEIGHT, WIDTH)
     movers = [make_mover(rng) for _ in range(rng.integers(1, 4))]
@@ -94,13 +94,13 @@ def make_video(rng: np.random.Generator) -> tuple[list[Image], list[Mover], list
 
 
 def write_split(root: Path, split: str, count: int, seed: int) -> Iterator[int]:
-    """Writes the frames and annotations of one split; yields each index when it is written."""
+    """Writes the frames and annotations of one split; yields each index after writing it."""
     coco: dict[str, list[dict]] = dict(
         videos=[], images=[], annotations=[],
         categories=[dict(id=i, name=name, supercategory='shape') for i, name in enumerate(CLASSES, start=1)])
     num_instances = 0
     for index in range(count):
-        # A generator of its own makes a video independent of how many there are.
+        # With a random generator per video, the video does not depend on the number of videos.
         frames, movers, masks = make_video(np.random.default_rng([seed, sum(map(ord, split)), index]))
         name, size, video_id = f'{index:06d}', dict(height=HEIGHT, width=WIDTH), index + 1
         coco['videos'].append(dict(id=video_id, name=name, **size))
@@ -111,7 +111,7 @@ def write_split(root: Path, split: str, count: int, seed: int) -> Iterator[int]:
             coco['images'].append(dict(id=image_id, file_name=file, video_id=video_id, frame_id=frame, **size))
             for k, (mover, mask) in enumerate(zip(movers, masks[frame], strict=True), start=1):
                 if mask.any():
-                    # mmdet takes an instance_id of 0 for none.
+                    # mmdet treats an instance_id of 0 as missing.
                     coco['annotations'].append(to_annotation(
                         mask, id=len(coco['annotations']) + 1, image_id=image_id, category_id=1 + mover.label,
                         video_id=video_id, instance_id=num_instances + k))
@@ -124,20 +124,20 @@ def write_toy_video(root: Path, num_train: int = 800, num_val: int = 100, seed: 
     """Writes the dataset; a generator, so that a tool can show progress.
 
     Layout: `images/{training,validation}/<video>/<frame>.jpg`, and `instances_{training,validation}.json`, in the
-    format that mmdet's `youtubevis2coco.py` makes of YouTube-VIS. Nothing is left under `root` unless the dataset is
-    whole; one that is whole and was made from the same arguments is left alone.
+    format that mmdet's `youtubevis2coco.py` writes. `root` is created when the dataset is complete. A complete dataset
+    from the same arguments is not changed.
 
     Args:
         root: The folder to write.
-        num_train: Videos to train on.
-        num_val: Videos to evaluate on.
-        seed: The same seed gives the same pixels, with the same version of OpenCV.
+        num_train: Number of training videos. Defaults to 800.
+        num_val: Number of validation videos. Defaults to 100.
+        seed: The same seed gives the same pixels, with the same version of OpenCV. Defaults to 0.
 
     Yields:
         The number of videos written so far, from 1 to `num_train + num_val`.
 
     Raises:
-        FileExistsError: If `root` holds something else.
+        FileExistsError: If `root` has other content.
     """
     yield from write_splits(root, write_split,
                             dict(num_train=num_train, num_val=num_val, seed=seed, num_frames=NUM_FRAMES))

@@ -1,4 +1,4 @@
-"""Batches of ten sizes, on which exported models are compared with eager ones."""
+"""Batches of ten sizes, for comparing exported models with eager models."""
 from collections.abc import Callable, Iterator
 
 import torch
@@ -9,18 +9,18 @@ from cpvt_mm.errors import UserError, first_line
 
 Run = Callable[[Tensor], list[Tensor]]
 
-# Batch, height and width: down to one pixel, sides that fill patches of 32 and that do not, upright, wide and square.
+# Batch, height and width: down to one pixel, sides that are multiples of 32 and others, portrait, landscape and square.
 SHAPES = ((1, 1, 1), (2, 1, 70), (1, 33, 47), (3, 97, 61), (1, 64, 64), (2, 128, 96), (1, 224, 224), (1, 200, 333),
           (2, 161, 255), (1, 320, 256))
 
 
 def batches(channels: int, image: Tensor | None = None) -> Iterator[Tensor]:
-    """Yields a batch of each of the ten sizes of SHAPES.
+    """Yields a batch of each of the ten sizes in SHAPES.
 
     Args:
         channels: Channels of the batches.
-        image: `(1, channels, H, W)`, normalized. It is resized, and the second of a batch is mirrored, the third upside
-            down. Defaults to None: normal noise, because normalized pixels are like that.
+        image: `(1, channels, H, W)`, normalized. It is resized to each size. The second image of a batch is flipped
+            horizontally, the third vertically. Defaults to None: normal noise, which resembles normalized pixels.
     """
     generator = torch.Generator().manual_seed(0)
     for count, height, width in SHAPES:
@@ -32,10 +32,10 @@ def batches(channels: int, image: Tensor | None = None) -> Iterator[Tensor]:
 
 
 def run_or_explain(run: Run, batch: Tensor) -> list[Tensor]:
-    """Runs the exported model; raises a UserError if it does not."""
+    """Runs the exported model; raises a UserError if it fails."""
     try:
         return run(batch)
-    except Exception as error:  # each runtime has its own
+    except Exception as error:  # each runtime has its own exceptions
         count, height, width = shape_of(batch)
         raise UserError(f'the exported model does not run on {count} x {height} x {width} ({first_line(error)}): '
                         'nothing is written.') from error

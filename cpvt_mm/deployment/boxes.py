@@ -1,7 +1,7 @@
-"""Steps from the maps of a detector's head to its boxes.
+"""Post-processing of detectors: from the maps of a head to boxes.
 
-They compute what the heads of mmdet do in `predict`, but for a whole batch, and ask no size: a small map has as many
-candidates as a large one.
+These functions compute the same as `predict` of mmdet's heads, but for a whole batch and without branching on sizes:
+every map gives the same number of candidates.
 """
 from typing import Any
 
@@ -14,15 +14,16 @@ from .operators import NO_BOX, nms, roi_align
 
 
 def candidates(head: Any, maps: list[Tensor], img_shape: torch.Size) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Takes the best boxes of each map, `nms_pre` of them.
+    """Selects the `nms_pre` best boxes of each map.
 
     Args:
-        head: A head with anchors, of mmdet.
+        head: An mmdet head with anchors.
         maps: Levels of the neck, each `(B, C, H, W)`.
-        img_shape: Height and width of the image, at which boxes end.
+        img_shape: Height and width of the image; boxes are clipped to it.
 
     Returns:
-        Boxes `(B, N, 4)`, and scores, labels and levels `(B, N)`. The score of boxes that a small map lacks is NO_BOX.
+        Boxes `(B, N, 4)`, and scores, labels and levels `(B, N)`. If a small map has fewer boxes, the missing ones have
+        the score NO_BOX.
     """
     class_maps, delta_maps = head(maps)
     anchors = head.prior_generator.grid_priors([x.shape[2:] for x in class_maps], device=maps[0].device)
@@ -46,27 +47,26 @@ def _best(head: Any, logits: Tensor, deltas: Tensor, anchors: Tensor, img_shape:
 
 
 def pick(x: Tensor, places: Tensor) -> Tensor:
-    """Takes from each image of `x`, `(B, N, C)`, the rows at `places`, `(B, K)`: `(B, K, C)`."""
+    """Gathers the rows at indices `places`, `(B, K)`, from each image of `x`, `(B, N, C)`: `(B, K, C)`."""
     return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
 
 
 def suppress(boxes: Tensor, scores: Tensor, groups: Tensor, cfg: ConfigDict) -> tuple[Tensor, Tensor]:
-    """Filters boxes by score and size, and those that overlap with a better one of their group.
+    """Filters boxes by score and size, then by non-maximum suppression within each group.
 
     Args:
         boxes: `(B, N, 4)`.
         scores: `(B, N)`.
-        groups: `(B, N)`: numbers from 0.
-        cfg: The head's `test_cfg`: `nms`, `max_per_img`, and, if there are such limits, `score_thr` and
-            `min_bbox_size`.
+        groups: `(B, N)`: group numbers, from 0.
+        cfg: The head's `test_cfg`, with `nms`, `max_per_img` and optionally `score_thr` and `min_bbox_size`.
 
     Returns:
-        Image and place in it of the boxes that remain, both `(K,)`, by image and then by falling score.
+        Image index and box index of the remaining boxes, both `(K,)`, sorted by image, then by decreasing score.
     """
     is_box = scores > cfg.get('score_thr', NO_BOX)
     if cfg.get('min_bbox_size', -1) >= 0:
         is_box = is_box & (boxes[..., 2:] - boxes[..., :2] > cfg.min_bbox_size).all(-1)
-    # Groups are moved apart just as mmcv does it: that rounds coordinates, and overlaps depend on it.
+    # Offsets groups by the same formula as mmcv, because the offset rounds coordinates, and overlaps depend on that.
     largest = boxes.masked_fill(~is_box[..., None], -torch.inf).amax((1, 2))
     moved = boxes + (groups * (largest[:, None] + 1))[..., None]
     images, places = nms(moved, scores.where(is_box, NO_BOX), cfg.nms.iou_threshold, cfg.max_per_img).unbind(1)
@@ -74,7 +74,7 @@ def suppress(boxes: Tensor, scores: Tensor, groups: Tensor, cfg: ConfigDict) -> 
 
 
 def crop(extractor: Any, maps: list[Tensor], rois: Tensor) -> Tensor:
-    """Samples each box from the map that is made for its size.
+    """Samples the features of each box from the map of the level for its size.
 
     Args:
         extractor: A SingleRoIExtractor of mmdet.
@@ -87,7 +87,7 @@ def crop(extractor: Any, maps: list[Tensor], rois: Tensor) -> Tensor:
     layers = extractor.roi_layers
     levels = extractor.map_roi_levels(rois, len(layers))
     crops = maps[0].new_zeros(len(rois), maps[0].shape[1], *layers[0].output_size)
-    for level, (layer, x) in enumerate(zip(layers, maps, strict=False)):  # necks have more levels, for anchors
+    for level, (layer, x) in enumerate(zip(layers, maps, strict=False)):  # necks have more levels, for anchors only
         places = (levels == level).nonzero().flatten()
         cropped = roi_align(x, rois[places], list(layer.output_size), layer.spatial_scale, layer.sampling_ratio,
                             layer.aligned)

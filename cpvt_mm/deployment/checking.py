@@ -1,4 +1,4 @@
-"""Comparing an exported model with the eager one."""
+"""Compares an exported model with the eager model."""
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -22,8 +22,8 @@ class Difference:
 
     Attributes:
         shape: Batch, height and width.
-        largest: Absolute difference of two numbers; infinite where the outputs differ in number or shape.
-        scale: The largest absolute number of the eager model's outputs.
+        largest: Largest absolute difference of two values; infinite if the outputs differ in number or shape.
+        scale: Largest absolute value in the eager model's outputs.
     """
     shape: tuple[int, int, int]
     largest: float
@@ -31,23 +31,23 @@ class Difference:
 
     @property
     def is_small(self) -> bool:
-        """Whether it is TOLERANCE at most, times the scale where that is above 1: float32 has 7 digits."""
-        return self.largest <= TOLERANCE * max(self.scale, 1.)  # not if it is no number
+        """Whether `largest` is at most TOLERANCE * max(scale, 1); relative, because float32 has about 7 digits."""
+        return self.largest <= TOLERANCE * max(self.scale, 1.)  # False for NaN
 
     @property
     def row(self) -> dict[str, str]:
-        """The cells of a table, by the names of their columns."""
+        """The cells of a table row, by column name."""
         batch, height, width = self.shape
         return {'batch': str(batch), 'height x width': f'{height} x {width}',
                 'largest difference': f'{self.largest:.1e}', 'largest output': f'{self.scale:.2g}'}
 
 
 def compare(model: nn.Module, run: Run, image: Tensor | None = None) -> Iterator[Difference | DetectionDifference]:
-    """Compares at the ten sizes of SHAPES; the boxes of a `Detector` by `compare_detections`.
+    """Compares outputs at the ten sizes of SHAPES; for a `Detector`, compares boxes with `compare_detections`.
 
     Args:
         model: The eager model; see `load_part`.
-        run: The exported one.
+        run: The exported model.
         image: See `batches`. Defaults to None: noise.
 
     Raises:
@@ -78,5 +78,5 @@ def check(differences: Sequence[Difference | DetectionDifference]) -> None:
     large = [difference for difference in differences if not difference.is_small]
     if large:
         batch, height, width = large[0].shape
-        raise UserError(f'the exported model is off by {large[0].largest:.1e} on {batch} x {height} x {width}, and too '
-                        f'far at {len(large)} of {len(differences)} sizes: nothing is written.')
+        raise UserError(f'the exported model differs by {large[0].largest:.1e} on {batch} x {height} x {width}, and by '
+                        f'too much at {len(large)} of {len(differences)} sizes: nothing is written.')

@@ -1,4 +1,4 @@
-"""Comparing the boxes of an exported detector with those of mmdet."""
+"""Compares the boxes of an exported detector with the boxes of mmdet."""
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,9 +21,9 @@ class DetectionDifference:
 
     Attributes:
         shape: Batch, height and width.
-        largest: Absolute difference of two coordinates, in pixels, two scores, or two probabilities of a mask;
-            infinite where the other has no box of the label.
-        count: How many boxes were compared.
+        largest: Largest absolute difference of coordinates (in pixels), scores or mask probabilities; infinite if a box
+            has no counterpart of its label.
+        count: Number of compared boxes.
     """
     shape: tuple[int, int, int]
     largest: float
@@ -31,37 +31,38 @@ class DetectionDifference:
 
     @property
     def is_small(self) -> bool:
-        """Whether it is TOLERANCE at most."""
+        """Whether `largest` is at most TOLERANCE."""
         return self.largest <= TOLERANCE
 
     @property
     def row(self) -> dict[str, str]:
-        """The cells of a table, by the names of their columns."""
+        """The cells of a table row, by column name."""
         batch, height, width = self.shape
         return {'batch': str(batch), 'height x width': f'{height} x {width}',
                 'largest difference': f'{self.largest:.1e}', 'boxes': str(self.count)}
 
 
 class Found(NamedTuple):
-    """Detections of an image: `(N, 5)`, `(N,)` and `(N, h, w)`; `(N, 0, 0)` if it has no masks."""
+    """Detections of an image: `(N, 5)`, `(N,)` and `(N, h, w)`; masks are `(N, 0, 0)` if the detector has none."""
     dets: Tensor
     labels: Tensor
     masks: Tensor
 
 
 def compare_detections(detector: Detector, run: Run, image: Tensor | None = None) -> Iterator[DetectionDifference]:
-    """Compares the exported detector with `predict` of mmdet at the ten sizes of SHAPES.
+    """Compares the exported detector with mmdet's `predict` at the ten sizes of SHAPES.
 
-    Each box must have its like, of the same label, among those of the other. Boxes that rounding may bring or take need
-    none: those of a score within TOLERANCE of `score_thr`, or of the last one where there are `max_per_img`.
+    Each box needs a counterpart of the same label among the boxes of the other detector. Exempt are boxes that rounding
+    may add or remove: their score is within TOLERANCE of `score_thr`, or, if there are `max_per_img` boxes, of the
+    lowest score.
 
     Args:
         detector: The eager detector; its `model` predicts.
-        run: The exported one.
+        run: The exported detector.
         image: See `batches`. Defaults to None: noise.
 
     Raises:
-        UserError: If the exported detector does not run at a size, or there was no box to compare at all.
+        UserError: If the exported detector fails at a size, or no size has a box to compare.
     """
     total = 0
     for batch in batches(in_channels(detector), image):
@@ -74,8 +75,8 @@ def compare_detections(detector: Detector, run: Run, image: Tensor | None = None
         yield DetectionDifference(shape_of(batch), max((x.max().item() for x in differences if len(x)), default=0.),
                                   count)
     if not total:
-        raise UserError(f'the detector finds no box of a score above {detector.test_cfg.score_thr}, and nothing was '
-                        'compared: give an --image in which it finds some.')
+        raise UserError(f'the detector finds no box with a score above {detector.test_cfg.score_thr}, so nothing could '
+                        'be compared: pass an --image in which it finds boxes.')
 
 
 def _predict(detector: Detector, batch: Tensor) -> list[Found]:
@@ -84,7 +85,7 @@ def _predict(detector: Detector, batch: Tensor) -> list[Found]:
     meta = dict(img_shape=size, ori_shape=size, pad_shape=size, batch_input_shape=size, scale_factor=(1., 1.))
     model = detector.model
     has_masks = getattr(model, 'with_mask', False)
-    if has_masks:  # predict pastes them into the image
+    if has_masks:  # predict pastes masks into the image; the hook gets them before that
         hook = model.roi_head.mask_head.register_forward_hook(lambda module, inputs, output: logits.append(output))
     with torch.no_grad():
         samples = model.predict(batch, [DetDataSample(metainfo=meta) for _ in batch], rescale=False)
@@ -108,7 +109,7 @@ def _by_image(outputs: list[Tensor], batch: int) -> list[Found]:
 
 
 def _differences(a: Found, b: Found, detector: Detector) -> Tensor:
-    """Returns for each box of `a` that must have its like in `b` how far that is from it, `(N,)`."""
+    """Returns the distance to the counterpart in `b`, `(N,)`, for each box of `a` that needs one."""
     cfg, scores = detector.test_cfg, a.dets[:, 4]
     lowest = max(cfg.score_thr, scores.min().item()) if len(scores) == cfg.max_per_img else cfg.score_thr
     must = scores > lowest + TOLERANCE

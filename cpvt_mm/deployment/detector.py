@@ -1,4 +1,4 @@
-"""Detectors of mmdet whose boxes can be exported: RetinaNet, Faster R-CNN and Mask R-CNN."""
+"""Detectors of mmdet that can be exported with their boxes: RetinaNet, Faster R-CNN and Mask R-CNN."""
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,15 +16,18 @@ Detections = dict[str, Tensor]
 
 
 class Detector(nn.Module):
-    """A detector of mmdet with the layers of `model` and the numbers of its `test_cfg`.
+    """An exportable wrapper of an mmdet detector.
 
-    Images `(B, 3, H, W)` -> for all images together: `dets`, `(N, 5)`, x1, y1, x2, y2 in pixels of the image and score;
-    `labels`, `(N,)`; `images`, `(N,)`, the place of the image in the batch; and, if there is a mask head, `masks`,
-    `(N, h, w)`, the probability in each cell of a grid over the box.
+    Images `(B, 3, H, W)` -> a dict for all images together:
+
+    - `dets`, `(N, 5)`: x1, y1, x2, y2 in pixels of the image, and the score.
+    - `labels`, `(N,)`.
+    - `images`, `(N,)`: the index of the image in the batch.
+    - `masks`, `(N, h, w)`, if there is a mask head: probabilities on a grid over the box.
 
     Attributes:
         model: The detector of mmdet.
-        test_cfg: The numbers of its last step.
+        test_cfg: The `test_cfg` of its last step.
     """
 
     def __init__(self, model: Any, test_cfg: ConfigDict) -> None:
@@ -64,7 +67,7 @@ class TwoStage(Detector):
         return {**found, 'masks': self._masks(maps, found)} if head.with_mask else found
 
     def _proposals(self, maps: list[Tensor], img_shape: torch.Size) -> tuple[Tensor, Tensor]:
-        """Returns `(B, N, 4)`, and which are proposals, `(B, N)`: other images may have more."""
+        """Returns boxes, `(B, N, 4)`, and which of them are proposals, `(B, N)`: images have different numbers."""
         rpn = self.model.rpn_head
         boxes, scores, _, levels = candidates(rpn, maps, img_shape)
         kept = suppress(boxes, scores, levels, rpn.test_cfg)
@@ -74,7 +77,8 @@ class TwoStage(Detector):
 
     def _masks(self, maps: list[Tensor], found: Detections) -> Tensor:
         head, labels = self.model.roi_head, found['labels']
-        # Runtimes fail on reshaping nothing, if there is no box: one more, of no size, is left out at the end.
+        # Runtimes fail to reshape empty tensors, if there is no box. So one more box, of size 0, is appended; the last
+        # line drops its mask.
         rois = F.pad(with_image(found['images'], found['dets'][:, :4]), (0, 0, 0, 1))
         logits = head.mask_head(crop(head.mask_roi_extractor, maps, rois))
         labels = torch.zeros_like(labels) if head.mask_head.class_agnostic else labels
@@ -90,29 +94,29 @@ def to_detector(model: Any) -> Detector:
     """Wraps a detector of mmdet.
 
     Raises:
-        UserError: If it is of a kind that cannot be exported.
+        UserError: If detectors of this kind cannot be exported.
     """
     for part, is_known in _parts(model):
         if not is_known:
             raise UserError(f'a {type(part).__name__} cannot be exported, only RetinaNet, Faster R-CNN and Mask R-CNN '
-                            'with their own heads: export the backbone alone, with --part backbone.')
+                            'with their standard heads: export the backbone alone, with --part backbone.')
     two_stage = hasattr(model, 'roi_head')
     for cfg in [model.test_cfg.rpn, model.test_cfg.rcnn] if two_stage else [model.test_cfg]:
         if cfg.nms.get('type', 'nms') != 'nms' or 'iou_threshold' not in cfg.nms:
-            raise UserError(f'a detector with nms={dict(cfg.nms)} in its test_cfg cannot be exported: make it '
+            raise UserError(f'a detector with nms={dict(cfg.nms)} in its test_cfg cannot be exported: set nms to '
                             "dict(type='nms', iou_threshold=0.5).")
     return TwoStage(model, model.test_cfg.rcnn) if two_stage else OneStage(model, model.test_cfg)
 
 
 def _parts(model: Any) -> Iterator[tuple[nn.Module, bool]]:
-    """Yields the parts of a detector that decide how it predicts, and whether that is how it is done here."""
+    """Yields the parts of a detector that determine its predictions, and whether each is of a supported class."""
     from mmcv import ops
     from mmdet import models
     if not isinstance(model, models.TwoStageDetector):
         head = getattr(model, 'bbox_head', model)
         yield head, isinstance(head, models.RetinaHead)
         return
-    yield model, type(model).predict is models.TwoStageDetector.predict  # panoptic ones have more to predict
+    yield model, type(model).predict is models.TwoStageDetector.predict  # panoptic detectors override it
     head = model.roi_head
     yield head, type(head) is models.StandardRoIHead
     rpn = getattr(model, 'rpn_head', model)

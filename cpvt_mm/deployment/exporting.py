@@ -1,4 +1,4 @@
-"""Exporting a model to a file that runs without this package, at any size."""
+"""Exports a model to a file that runs without this package, at any image size."""
 import inspect
 import logging
 import re
@@ -20,34 +20,35 @@ from .batches import Run
 from .detector import Detector
 from .parts import in_channels
 
-# A line of Python's in a traceback: file, line, function and code.
+# A frame in a Python traceback: file, line, function and code.
 FRAME = re.compile(r'^ *File "(.+?)", line (\d+), in (\S+)\n +(.+)$', re.MULTILINE)
 FORMATS = {'.pt2': pt2_file, '.onnx': onnx_file}
 
 
 @contextmanager
 def exported(model: nn.Module, path: Path, description: Mapping[str, str]) -> Iterator[Run]:
-    """Exports a model with free batch, height and width, and writes it.
+    """Exports a model with dynamic batch, height and width, and writes it to a file.
 
-    The file takes its name at the end of the `with` block, and only if nothing is raised there: the block can try what
-    is in the file.
+    The file is written to a temporary name first, so that the `with` block can test the exported model. It gets its
+    final name at the end of the block, unless the block raises an error.
 
     Args:
         model: See `load_part`.
         path: Ends in .pt2, for `torch.export.load`, or .onnx.
-        description: Kept in the file: in the metadata of .onnx, in `description.json` among the extra files of .pt2.
+        description: Stored in the file: in the metadata of .onnx, or in the extra file `description.json` of .pt2.
 
     Yields:
-        The model in the file: images `(B, C, H, W)` -> a flat list of its outputs.
+        The exported model: images `(B, C, H, W)` -> a flat list of its outputs.
 
     Raises:
-        UserError: If the file is there already, its suffix or the model cannot be exported, or a package is missing.
+        UserError: If the file exists already, its suffix is unknown, the model cannot be exported, or a package is
+            missing.
     """
     if path.suffix not in FORMATS:
-        raise UserError(f'{path} is no name of a format: end it in {" or ".join(FORMATS)}.')
+        raise UserError(f'{path} has no suffix of a known format: use {" or ".join(FORMATS)}.')
     if isinstance(model, Detector) and path.suffix != '.onnx':
-        raise UserError(f'a detector cannot be exported to {path.suffix}, which has no operators for its boxes: name a '
-                        'file that ends in .onnx.')
+        raise UserError(f'a detector cannot be exported to {path.suffix}, which has no operators for its boxes: use '
+                        'the suffix .onnx.')
     fmt = FORMATS[path.suffix]
     fmt.check_installed()
     check_free(path)
@@ -58,10 +59,10 @@ def exported(model: nn.Module, path: Path, description: Mapping[str, str]) -> It
 
 
 def export_program(model: nn.Module) -> ExportedProgram:
-    """Exports with batch, height and width of any size from 1; the program never asks for their values."""
+    """Exports with dynamic batch, height and width from 1; the program does not branch on their values."""
     image = torch.zeros(2, in_channels(model), 64, 96)
-    # A Dim takes the example's size as typical. torch (2.13) then demands what its convolutions assume of that size:
-    # more than one image, more than one cell a side on every map.
+    # Not torch.export.Dim, which uses the example's size as a hint: torch (2.13) then requires what its convolutions
+    # assume for that size, more than one image and more than one cell per side on every map.
     mark_unbacked(image, [0, 2, 3], min=1)
     with torch.no_grad():
         program = torch.export.export(model, (image,), strict=True)
@@ -72,26 +73,26 @@ def export_program(model: nn.Module) -> ExportedProgram:
 
 @contextmanager
 def _reasons(model: nn.Module, suffix: str) -> Iterator[None]:
-    """Turns what an export raises into a UserError, and keeps torch from logging it."""
+    """Converts errors of an export into a UserError, and silences torch's logging of them."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')
             yield
-    except OSError:  # of writing, a full disk
+    except OSError:  # writing failed, for example on a full disk
         raise
-    except Exception as error:  # what a compiler raises is beyond counting
-        raise UserError(f'the {type(model).__name__} cannot be exported to {suffix} with free sizes, because of '
+    except Exception as error:  # compilers raise errors of many types
+        raise UserError(f'the {type(model).__name__} cannot be exported to {suffix} with dynamic sizes, because of '
                         f'{_reason(error, model)}: replace that part, or make it work for any size.') from error
     finally:
         logging.disable(disabled)
 
 
 def _reason(error: BaseException, model: nn.Module) -> str:
-    """Returns the line of code that cannot be exported and the module of `model` that it is in, where torch tells.
+    """Returns the line of code that cannot be exported, and its module in `model`.
 
-    Else the first line of the first error.
+    If torch does not report the line, returns the first line of the original error.
     """
     while error.__cause__:
         error = error.__cause__
@@ -107,7 +108,7 @@ def _reason(error: BaseException, model: nn.Module) -> str:
 
 
 def _owner(model: nn.Module, path: str, line: str, function: str) -> nn.Module | None:
-    """Finds the module of `model` whose method `function` has the line."""
+    """Finds the module of `model` whose method `function` contains the line."""
     for module in model.modules():
         code = getattr(inspect.unwrap(getattr(type(module), function, _owner)), '__code__', None)
         if code and code.co_filename == path and any(number == int(line) for *_, number in code.co_lines()):

@@ -1,4 +1,4 @@
-"""Writing and running ONNX files."""
+"""Writes and runs ONNX files."""
 from __future__ import annotations
 
 import re
@@ -27,12 +27,12 @@ POOL = torch.ops.aten.adaptive_avg_pool2d.default
 
 
 def check_installed() -> None:
-    """Raises a UserError if one of the optional packages does not import."""
+    """Raises a UserError if one of the optional packages cannot be imported."""
     try:
         for package in PACKAGES:
             __import__(package)
     except ImportError as error:
-        raise UserError(f'ONNX needs packages that do not import ({first_line(error)}): pip install '
+        raise UserError(f'ONNX needs packages that cannot be imported ({first_line(error)}): pip install '
                         f'{" ".join(PACKAGES)}.') from error
 
 
@@ -42,19 +42,21 @@ def write(path: Path, program: ExportedProgram, description: Mapping[str, str]) 
 
 
 def to_onnx(program: ExportedProgram, description: Mapping[str, str]) -> ModelProto:
-    """Converts a program; the input is `image`, its axes `batch`, `height` and `width`, the outputs `output0`, ...,
-    or the keys of the dict that the model returns.
+    """Converts a program to ONNX.
+
+    The input is `image`, with the dynamic axes `batch`, `height` and `width`. The outputs are `output0`, ..., or the
+    keys of the dict that the model returns.
     """
     from onnx.helper import set_model_props
     if any(node.target is POOL for node in program.graph.nodes):
-        # ONNX has no such operator, and torch's own replacement wants to know the sizes.
+        # ONNX has no such operator, and torch's decomposition needs static sizes.
         program = program.run_decompositions({POOL: _average_pool})
-    # Without gradients, as in the export: operators decompose in another way with them, and views no longer fit.
+    # Without gradients, as in the export: with gradients operators decompose differently, and views fail.
     with torch.no_grad():
         onnx_program = torch.onnx.export(
             program, input_names=['image'], output_names=_output_names(program), verbose=False,
             custom_translation_table=operators.translations())
-    assert onnx_program  # torch returns none where it writes a file
+    assert onnx_program  # torch returns None only if it writes a file
     model = onnx_program.model_proto
     _name_axes(model)
     set_model_props(model, dict(description))
@@ -72,7 +74,7 @@ def _average_pool(x: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def _name_axes(model: ModelProto) -> None:
-    """Renames the free axes u0, u1, ... of torch, also in the expressions that name axes computed from them."""
+    """Renames torch's dynamic axes u0, u1, ..., also in expressions of axes that are computed from them."""
     axes = model.graph.input[0].type.tensor_type.shape.dim
     names = {axis.dim_param: name for axis, name in zip(axes, AXES, strict=True) if axis.dim_param}
     for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
@@ -82,10 +84,10 @@ def _name_axes(model: ModelProto) -> None:
 
 
 def load(path: Path) -> Run:
-    """Loads a model that onnxruntime runs on the CPU, with as many threads as torch has at the time."""
+    """Loads a model for onnxruntime on the CPU, with as many threads as torch has now."""
     import onnxruntime
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # what it raises says the same
+    options.log_severity_level = 4  # its exceptions contain the same messages
     options.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(path, options, providers=['CPUExecutionProvider'])
 

@@ -1,7 +1,7 @@
-"""Non-maximum suppression and RoIAlign, which ONNX has as `NonMaxSuppression` and `RoiAlign`.
+"""Custom torch operators for non-maximum suppression and RoIAlign.
 
-torch.export cannot follow mmcv's, which are functions of a C++ extension. Here they are operators of torch: eager code
-runs mmcv's, and `translations` says what they are in ONNX.
+torch.export cannot trace mmcv's functions, which are in a C++ extension. The operators here call mmcv in eager code;
+`translations` maps them to `NonMaxSuppression` and `RoiAlign` of ONNX.
 """
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-NO_BOX = -1.  # stands for the score where there is no box
+NO_BOX = -1.  # score of padding entries, which are not boxes
 
 
 @torch.library.custom_op('cpvt_mm::nms', mutates_args=())
@@ -20,12 +20,12 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, max_per_img: int) -
 
     Args:
         boxes: `(B, N, 4)`: x1, y1, x2, y2.
-        scores: `(B, N)`; boxes of score NO_BOX are left out.
-        iou_threshold: A box is suppressed if it overlaps more than this with a kept one of a higher score.
-        max_per_img: How many boxes are kept at most.
+        scores: `(B, N)`; boxes with the score NO_BOX are ignored.
+        iou_threshold: A box is suppressed if its IoU with a kept box of a higher score is above this.
+        max_per_img: Maximum number of kept boxes per image.
 
     Returns:
-        `(K, 2)`, int64: image and box of those kept, by image and then by falling score.
+        `(K, 2)`, int64: image index and box index of kept boxes, sorted by image, then by decreasing score.
     """
     from mmcv import ops
     kept = []
@@ -43,14 +43,14 @@ def _nms_shape(boxes: Tensor, scores: Tensor, iou_threshold: float, max_per_img:
 
 @torch.library.custom_op('cpvt_mm::roi_align', mutates_args=())
 def roi_align(x: Tensor, rois: Tensor, size: list[int], scale: float, sampling_ratio: int, aligned: bool) -> Tensor:
-    """Samples boxes of a map on a grid of one size; `mmcv.ops.RoIAlign` says what the arguments mean.
+    """Samples boxes of a map on a grid of fixed size; see `mmcv.ops.RoIAlign` for the arguments.
 
     Args:
         x: `(B, C, H, W)`.
         rois: `(K, 5)`: image, x1, y1, x2, y2.
         size: Rows and columns of the grid.
         scale: Cells of the map per pixel of the image.
-        sampling_ratio: Samples a side whose mean is a cell of the grid; 0: as many as the box covers cells of the map.
+        sampling_ratio: Samples per side that are averaged for a cell of the grid; 0: as many as map cells it covers.
         aligned: Whether the centre of the first pixel is at 0.5.
 
     Returns:
@@ -67,12 +67,12 @@ def _roi_align_shape(x: Tensor, rois: Tensor, size: list[int], scale: float, sam
 
 
 def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """Returns a function for each operator that writes it in ONNX: torch's `custom_translation_table`."""
+    """Returns a function for each operator that translates it to ONNX, for torch's `custom_translation_table`."""
     from onnxscript import INT64, opset18
-    op: Any = opset18  # its annotations know tensors alone, but numbers become constants
+    op: Any = opset18  # its annotations allow only tensors, but it accepts numbers as constants
 
     def to_nms(boxes: Any, scores: Any, iou_threshold: float, max_per_img: int) -> Any:
-        # Image, class and box; all are of one class.
+        # Columns: image, class, box. All boxes have one class here.
         kept = op.NonMaxSuppression(boxes, op.Unsqueeze(scores, [1]), [max_per_img], [iou_threshold], [NO_BOX])
         return op.Gather(kept, [0, 2], axis=1)
 

@@ -1,4 +1,4 @@
-"""The part of a config's model that is exported, and what it expects of images."""
+"""The exported part of a config's model, and the image normalization that it expects."""
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ SCOPES = {'segmentor': 'mmseg', 'detector': 'mmdet'}
 
 
 class Segmentor(nn.Module):
-    """Backbone, neck and decode head of an EncoderDecoder of mmseg; the logits are resized to the image."""
+    """Backbone, neck and decode head of mmseg's EncoderDecoder, with logits resized to the image."""
 
     def __init__(self, model: 'EncoderDecoder') -> None:
         super().__init__()
@@ -41,11 +41,11 @@ def load_part(cfg: Config, part: str, checkpoint: str | Path | None = None) -> n
     Args:
         cfg: See `cpvt_mm.engine.load_config`.
         part: 'backbone': a `CPVT` or `PyramidCPVT`; 'segmentor': a `Segmentor`; or 'detector': a `Detector`.
-        checkpoint: Weights of the config's whole model. Defaults to None: random ones, but not for a
-            detector, whose scores would be alike.
+        checkpoint: Weights of the config's whole model; required for a detector, because random weights give all boxes
+            similar scores. Defaults to None: random weights.
 
     Raises:
-        UserError: If the config has no such part, or the checkpoint does not fit.
+        UserError: If the config has no such part, a detector has no checkpoint, or the checkpoint does not fit.
     """
     if part == 'backbone':
         return load_backbone(cfg, checkpoint)
@@ -53,7 +53,7 @@ def load_part(cfg: Config, part: str, checkpoint: str | Path | None = None) -> n
         raise UserError(f'config {cfg.filename} is of {cfg.default_scope}, but {part}s are of {SCOPES[part]}: export '
                         'the backbone alone, with --part backbone.')
     if part == 'detector' and not checkpoint:
-        raise UserError('a detector with random weights finds nothing to compare: give a --checkpoint.')
+        raise UserError('a detector with random weights finds no boxes to compare: pass a --checkpoint.')
     model = build(cfg, cfg.model)
     wrapped = to_detector(model) if part == 'detector' else _to_segmentor(model, cfg)
     if checkpoint:
@@ -70,15 +70,15 @@ def _to_segmentor(model: nn.Module, cfg: Config) -> Segmentor:
 
 
 def in_channels(model: nn.Module) -> int:
-    """Returns the channels of the images that a model with one of our backbones takes."""
+    """Returns the number of image channels of a model with a backbone of this package."""
     return next(module.proj.in_channels for module in model.modules() if isinstance(module, PatchEmbed))
 
 
 def describe(cfg: Config) -> dict[str, str]:
-    """Describes where an exported model is from, and how images are prepared for it.
+    """Describes the origin of an exported model and the normalization of its images.
 
-    `(pixels - mean) / std` per channel, pixels from 0 to 255; `mean` and `std` are JSON lists in the order of
-    `channels`, 'RGB' or 'BGR'.
+    The input is `(pixels - mean) / std` per channel, with pixels from 0 to 255. `mean` and `std` are JSON lists in the
+    order of `channels`, 'RGB' or 'BGR'.
     """
     mean, std, is_rgb = normalization(cfg)
     return dict(
@@ -91,12 +91,11 @@ def describe(cfg: Config) -> dict[str, str]:
 
 
 def describe_classes(cfg: Config, checkpoint: str | Path | None = None) -> dict[str, str]:
-    """Describes the channels of a segmentor's logits, or a detector's labels.
+    """Describes the channels of a segmentor's logits, or the labels of a detector.
 
-    `classes` and `palette` are JSON lists of names and RGB values.
-
-    They are those that training wrote into the checkpoint, or else those of the config's test data, which is not read.
-    What neither states is left out.
+    `classes` and `palette` are JSON lists of names and RGB values. They come from the checkpoint, if training wrote
+    them, or else from the `metainfo` of the config's test dataset, without reading its files. Unknown entries are
+    omitted.
     """
     meta = (read_checkpoint(checkpoint).get('meta') or {}).get('dataset_meta') if checkpoint else None
     if not meta and cfg.get('test_dataloader'):

@@ -1,4 +1,4 @@
-"""Writing and running files of torch.export."""
+"""Writes and runs files of torch.export."""
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,12 +14,12 @@ DESCRIPTION = 'description.json'
 
 
 def check_installed() -> None:
-    """Does nothing: torch is all that is needed."""
+    """Does nothing, because only torch is needed."""
 
 
 def write(path: Path, program: ExportedProgram, description: Mapping[str, str]) -> None:
-    """Writes `program`, and `description` as an extra file of JSON."""
-    with path.open('wb') as file:  # torch wants a path to end in .pt2
+    """Writes `program`, with `description` as an extra JSON file."""
+    with path.open('wb') as file:  # torch requires a path to end in .pt2, but accepts any open file
         torch.export.save(program, file, extra_files={DESCRIPTION: json.dumps(dict(description))})
 
 

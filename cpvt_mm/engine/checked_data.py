@@ -1,4 +1,4 @@
-"""Checks of a run's data while it is loaded."""
+"""Checks the data of a run during loading."""
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,15 +11,15 @@ from cpvt_mm.datasets.checking.pipeline import CheckedPipeline
 
 
 def check_while_loading(loader: DataLoader, model: nn.Module, cfg: dict[str, Any]) -> None:
-    """Gives a loader's datasets pipelines that name the file at fault.
+    """Replaces the pipelines of a loader's datasets by pipelines that check the data and name the faulty file.
 
     Args:
         loader: Changed in place.
         model: The model of the run. Its heads may have more classes than the dataset.
-        cfg: The config of the run, which may say which labels are ignored.
+        cfg: The config of the run, which may set ignored labels (`ignore_index`).
     """
     for dataset in unwrap_built(loader.dataset):
-        # Only mmengine's own class: another's pipeline may do more than run its transforms.
+        # Only mmengine's own class: pipelines of other classes may do more than run their transforms.
         if type(getattr(dataset, 'pipeline', None)) is Compose:
             layout = layout_of(type(dataset))
             dataset.pipeline = CheckedPipeline(
@@ -28,21 +28,21 @@ def check_while_loading(loader: DataLoader, model: nn.Module, cfg: dict[str, Any
 
 
 def _num_classes(dataset: BaseDataset, model: nn.Module) -> int | None:
-    """How many classes label maps may have; None where the dataset does not state its classes."""
+    """Returns the number of classes that label maps may have; None if the dataset does not state its classes."""
     classes = classes_of(dataset)
     heads = [getattr(module, 'num_classes', None) for name, module in model.named_modules() if 'decode_head' in name]
     return max([len(classes), *(number for number in heads if isinstance(number, int))]) if classes else None
 
 
 def _ignored(dataset: BaseDataset, model: nn.Module, cfg: dict[str, Any]) -> set[int]:
-    """Labels that the dataset, a part of the model or a metric ignores, and 255, which stands for none."""
+    """Returns the labels that the dataset, a part of the model or a metric ignores, and 255, which means no label."""
     modules = [getattr(module, 'ignore_index', None) for module in model.modules()]
     return {255, getattr(dataset, 'ignore_index', 255), *_values(cfg, 'ignore_index'),
             *(label for label in modules if isinstance(label, int))}
 
 
 def _values(cfg: Any, key: str) -> Iterator[int]:
-    """The whole numbers that are set for a key anywhere in a config."""
+    """Yields all ints that a config sets for a key, at any depth."""
     if isinstance(cfg, dict):
         if isinstance(cfg.get(key), int):
             yield cfg[key]

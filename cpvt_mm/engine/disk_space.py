@@ -1,4 +1,4 @@
-"""A full disk ends a run with a sentence."""
+"""Ends a run with a clear message if a disk is full."""
 import errno
 import logging
 import sys
@@ -8,12 +8,12 @@ from pathlib import Path
 
 from cpvt_mm.errors import UserError
 
-# No space, no quota, and a file larger than the limit.
+# No space, quota exceeded, and file size limit exceeded.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class LogFile(logging.FileHandler):
-    """A log file. A full disk is an error: logging itself would print a traceback for each line, and go on."""
+    """A log file handler that raises an error if the disk is full; `logging` would only print a traceback per line."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         error = sys.exc_info()[1]
@@ -23,7 +23,7 @@ class LogFile(logging.FileHandler):
 
 
 def replace_log_files(logger: logging.Logger) -> None:
-    """Has a logger write to the same files by `LogFile`."""
+    """Replaces the file handlers of a logger by `LogFile` handlers for the same files."""
     for handler in list(logger.handlers):
         if type(handler) is logging.FileHandler:
             log_file = LogFile(handler.baseFilename)
@@ -37,11 +37,11 @@ def replace_log_files(logger: logging.Logger) -> None:
 
 @contextmanager
 def full_disk_as_user_error(work_dir: str, resumable: bool) -> Iterator[None]:
-    """Turns the error of a full disk into a UserError that says where to make room and how to go on.
+    """Converts the error of a full disk into a UserError that says where to free space and how to continue.
 
     Args:
         work_dir: The folder of the run.
-        resumable: Whether a run that has a checkpoint in `work_dir` can go on from it.
+        resumable: Whether the run can be resumed from a checkpoint in `work_dir`.
     """
     try:
         yield
@@ -49,10 +49,10 @@ def full_disk_as_user_error(work_dir: str, resumable: bool) -> Iterator[None]:
         if error.errno not in FULL:
             raise
         last = Path(work_dir, 'last_checkpoint')
-        how = f'go on from {last.read_text()} with --resume' if resumable and last.is_file() else 'start again'
+        how = f'continue from {last.read_text()} with --resume' if resumable and last.is_file() else 'start again'
         if error.filename:
             what, where = f'{error.filename} cannot be written', 'for it'
         else:
             what = 'A disk is full'
             where = f'in {work_dir} or in /dev/shm (the shared memory of data loader workers), whichever it is'
-        raise UserError(f'{what} ({error.strerror}): make room {where}, then {how}.') from error
+        raise UserError(f'{what} ({error.strerror}): free space {where}, then {how}.') from error

@@ -1,4 +1,4 @@
-"""Tells in a sentence what fails while a run is built, or in its first iteration."""
+"""Explains errors that occur while a run is built, or in its first iteration, in one sentence."""
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,13 +11,13 @@ from mmengine.runner import Runner
 from cpvt_mm.errors import UserError, explain
 from cpvt_mm.files import write_text
 
-# A full disk has a sentence of its own, and so have missing files and modules.
+# Errors with messages of their own: also a full disk, missing files and missing modules.
 TOLD = (UserError, OSError, ImportError)
 
 
 @dataclass
 class Run:
-    """A run that begins.
+    """A run that is being started.
 
     Attributes:
         runner: The runner; None until it is built.
@@ -27,12 +27,12 @@ class Run:
 
 @contextmanager
 def failures_as_user_errors(what: str, work_dir: str) -> Iterator[Run]:
-    """Raises what fails in its body as a UserError, and writes the traceback to `traceback.txt` in the work dir.
+    """Converts errors in the `with` block to a UserError; writes the traceback to `traceback.txt` in the work dir.
 
-    Once an iteration of training is done, errors pass as they are: the config is hardly to blame then.
+    After the first training iteration, errors are not converted: their cause is then hardly the config.
 
     Args:
-        what: The beginning of the sentence, such as 'the test fails'.
+        what: The beginning of the message, such as 'the test fails'.
         work_dir: The folder of the run.
     """
     run = Run()
@@ -41,7 +41,7 @@ def failures_as_user_errors(what: str, work_dir: str) -> Iterator[Run]:
     except TOLD:
         raise
     except Exception as error:
-        if run.runner and run.runner.message_hub.get_info('iter', 0):  # runner.iter would build what has failed
+        if run.runner and run.runner.message_hub.get_info('iter', 0):  # runner.iter would build the failed train loop
             raise
         path = Path(work_dir, 'traceback.txt')
         if is_main_process():

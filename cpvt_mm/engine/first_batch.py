@@ -1,4 +1,4 @@
-"""One real sample of a dataset, through its pipeline and the model."""
+"""Tests the pipeline and the model with one real sample of a dataset."""
 from collections.abc import Iterator
 
 import torch
@@ -15,11 +15,14 @@ from .normalization import check_normalization
 
 
 def try_split(cfg: Config, split: str) -> Iterator[Finding]:
-    """Sends a sample of a config's dataset through its pipeline; in training also through data preprocessor and losses.
+    """Runs the pipeline on a sample of a config's dataset; for 'train', also the data preprocessor and the losses.
 
     Args:
         cfg: See `cpvt_mm.engine.load_config`.
-        split: 'train', 'val' or 'test'; the config has its dataloader.
+        split: 'train', 'val' or 'test'; the config must have its dataloader.
+
+    Yields:
+        A finding, if the sample fails.
     """
     name = f'{split}_dataloader.dataset'
     model = None
@@ -29,16 +32,16 @@ def try_split(cfg: Config, split: str) -> Iterator[Finding]:
         sample = load_first(loader.dataset, name)
         if split == 'train':
             model_cfg = dict(cfg.model)
-            if cfg.get('data_preprocessor'):  # as mmengine's runner merges the two
+            if cfg.get('data_preprocessor'):  # mmengine's runner merges it in the same way
                 model_cfg.setdefault('data_preprocessor', cfg.data_preprocessor)
             model = revert_sync_batchnorm(MODELS.build(model_cfg))
             check_normalization(model)
-            # Norms of a batch need two.
+            # BatchNorm needs at least two samples.
             batch = loader.collate_fn([sample] * min(getattr(loader.batch_sampler, 'batch_size', 1), 2))
             with torch.no_grad():
                 model.train()(**model.data_preprocessor(batch, True), mode='loss')
     except UserError as error:
         yield Finding(Kind.SAMPLE, name, f'fails: {str(error).removeprefix(f"{name}: ")}')
-    except Exception as error:  # so do models
+    except Exception as error:  # models can raise any error
         yield Finding(Kind.SAMPLE, name, f'has a first sample that the model fails on ({explain(error, model)})'
                       if model else f'fails ({explain(error)})')

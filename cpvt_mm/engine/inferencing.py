@@ -1,4 +1,4 @@
-"""Painting predictions on images, with the inferencers of mmdet and mmseg."""
+"""Paints predictions on images, with the inferencers of mmdet and mmseg."""
 import importlib
 from contextlib import nullcontext
 from pathlib import Path
@@ -20,30 +20,30 @@ INFERENCERS = {'mmdet': 'DetInferencer', 'mmseg': 'MMSegInferencer'}
 
 
 def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = None) -> BaseInferencer:
-    """Builds the inferencer of a config's library with all weights of a checkpoint. It shows no progress bar.
+    """Builds the inferencer of a config's library, without a progress bar, and loads a checkpoint completely.
 
     Args:
-        cfg: A config of `load_config`, for mmdet or mmseg. Changed in place.
+        cfg: A config from `load_config`, for mmdet or mmseg. Changed in place.
         checkpoint: Path or URL.
         device: A device such as 'cpu' or 'cuda:1'. Defaults to None: the one that mmengine finds.
 
     Raises:
-        UserError: If the config is of another library, there is no such device, or the checkpoint does not fit.
+        UserError: If the config is for another library, the device cannot be used, or the checkpoint does not fit.
     """
     scope, device = cfg.default_scope, device or get_device()
     if scope not in INFERENCERS:
         raise UserError(f'config {cfg.filename} is for {scope}, but only predictions of {" and ".join(INFERENCERS)} '
-                        'are painted here: run tools/test.py with --show-dir.')
+                        'can be painted here: run tools/test.py with --show-dir.')
     try:
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # no such name, or torch is built without it
-        raise UserError(f'device {device!r} cannot be used ({first_line(error)}): name another.') from error
-    # An inferencer would load what fits and go on.
+    except (RuntimeError, AssertionError) as error:  # unknown name, or torch is built without support for it
+        raise UserError(f'device {device!r} cannot be used ({first_line(error)}): choose another.') from error
+    # An inferencer would load the weights that fit and ignore the others.
     with DefaultScope.overwrite_default_scope(scope):
         check_fits(MODELS.build(cfg.model), checkpoint)
     read_tensors_only()
     if cfg.get('visualizer'):
-        cfg.visualizer.vis_backends = None  # nothing is written but what the caller writes
+        cfg.visualizer.vis_backends = None  # only the caller writes files
     inferencer = getattr(importlib.import_module(f'{scope}.apis'), INFERENCERS[scope])(
         cfg, str(checkpoint), device=device)
     inferencer.show_progress = False
@@ -56,8 +56,9 @@ def paint(inferencer: BaseInferencer, path: str | Path, labels: bool = True, sco
     Args:
         inferencer: See `build_inferencer`.
         path: The image.
-        labels: Whether names and scores are written, on images where they can be read. Defaults to True.
-        score_thr: A detector's boxes and masks with this score or less are left out. Defaults to 0.3, as in mmdet.
+        labels: Whether to write class names and scores, if they are legible on the image. Defaults to True.
+        score_thr: A detector's boxes and masks are painted only if their score is above this. Defaults to 0.3, as in
+            mmdet.
 
     Returns:
         `(H, W, 3)` RGB, uint8.
@@ -69,4 +70,4 @@ def paint(inferencer: BaseInferencer, path: str | Path, labels: bool = True, sco
         size_to_image(visualizer, image)
         with nullcontext() if labels else without_texts(visualizer):
             painted = inferencer(str(path), return_vis=True, pred_score_thr=score_thr)['visualization']
-    return painted[0] if isinstance(painted, list) else painted  # mmseg takes a single image out of its list
+    return painted[0] if isinstance(painted, list) else painted  # mmseg returns a single image without a list

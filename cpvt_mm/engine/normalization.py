@@ -1,4 +1,4 @@
-"""Whether images are normalized for as many channels as the backbone takes."""
+"""Checks that images are normalized for the number of channels of the backbone."""
 from torch import Tensor, nn
 
 from cpvt_mm.errors import UserError
@@ -6,13 +6,13 @@ from cpvt_mm.models import CPVT, PyramidCPVT
 
 
 def check_normalization(model: nn.Module) -> None:
-    """Compares the means of data preprocessors with the `in_channels` of backbones beside them; one may serve all.
+    """Checks that a data preprocessor has one mean, or as many means as its model's backbone has `in_channels`.
 
     Args:
-        model: A detector, segmentor or classifier, or a model that holds several.
+        model: A detector, segmentor or classifier, or a model that contains several of them.
 
     Raises:
-        UserError: If there are more or fewer. Torch would repeat a grey image for each mean.
+        UserError: If the numbers differ. Torch would silently broadcast a grey image to the number of means.
     """
     for part in model.modules():
         backbone = getattr(part, 'backbone', None)
@@ -20,4 +20,4 @@ def check_normalization(model: nn.Module) -> None:
         if (isinstance(backbone, CPVT | PyramidCPVT) and isinstance(mean, Tensor)
                 and len(mean) not in (1, backbone.in_channels)):
             raise UserError(f'data_preprocessor.mean has {len(mean)} values, but backbone.in_channels is '
-                            f'{backbone.in_channels}: give mean and std as many, or one for all channels.')
+                            f'{backbone.in_channels}: give mean and std as many values, or one for all channels.')

@@ -14,13 +14,13 @@ from .drawing import are_legible, size_to_image
 
 
 class PaintPredictions(Hook):
-    """Paints every test image with the library's visualizer: the ground truth on the left, the prediction right.
+    """Paints every test image with the library's visualizer: the ground truth on the left, the prediction on the right.
 
-    It serves all libraries, whose own hooks differ in the names, formats and folders of what they write. A classifier's
-    labels are written on the image, which is not doubled.
+    It works for all libraries; their own hooks differ in the names, formats and folders of the files. For a classifier,
+    there is one image with the labels written on it.
 
     Args:
-        folder: The folder for `<image's name>.png`, or `<video's name>_<frame's name>.png`; created if needed.
+        folder: The folder for `<name of image>.png`, or `<name of video>_<name of frame>.png`; created if needed.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -36,7 +36,10 @@ class PaintPredictions(Hook):
                 self._paint(runner, runner.visualizer, sample, Path(sample.img_path).stem)
 
     def _paint_video(self, runner: Runner, frames: Sequence[BaseDataElement]) -> None:
-        """Paints frames as those of a detector: mmdet's visualizer of videos needs seaborn, and fails on the truth."""
+        """Paints frames with the visualizer of detectors.
+
+        mmdet's visualizer of videos needs seaborn, and fails on the ground truth.
+        """
         visualizer = VISUALIZERS.get('mmdet.DetLocalVisualizer')()
         visualizer.dataset_meta = runner.visualizer.dataset_meta
         for frame in frames:
@@ -46,7 +49,7 @@ class PaintPredictions(Hook):
 
     def _paint(self, runner: Runner, visualizer: Visualizer, sample: BaseDataElement, name: str) -> None:
         image = mmcv.imfrombytes(get(sample.img_path), channel_order='rgb')
-        if name in self.names:  # an image of another folder
+        if name in self.names:  # an image of the same name in another folder
             name = f'{name}_{len(self.names)}'
         self.names.add(name)
         file = str(self.folder / f'{name}.png')

@@ -1,4 +1,4 @@
-"""The checkpoint that training goes on from."""
+"""Finds the checkpoint from which training resumes."""
 import logging
 from pathlib import Path
 from typing import Any
@@ -9,22 +9,23 @@ from mmengine.logging import print_log
 from cpvt_mm.checkpoints.reading import read_checkpoint
 from cpvt_mm.errors import UserError
 
-# Keys that training needs to go on.
+# Keys of a checkpoint that resuming needs.
 NEEDED = ('meta', 'state_dict', 'optimizer', 'message_hub')
 
 
 def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
-    """Sets a config to go on from a checkpoint, where it or the caller asks for that.
+    """Sets a config to resume from a checkpoint, if the config or the caller asks for it.
 
     Args:
-        cfg: Gets `resume`, and with it `load_from` and the checkpoint's seed, if it has none.
-        resume: The checkpoint, 'auto' for the one that `find_checkpoint` finds, or None for what the config says.
+        cfg: Its `resume` is set. When resuming, `load_from` is set, too, and the checkpoint's seed, if the config has
+            none.
+        resume: The checkpoint, 'auto' for the result of `find_checkpoint`, or None for the config's setting.
 
     Returns:
-        The checkpoint; empty if there is none to go on from.
+        The content of the checkpoint; empty if the run starts from the beginning.
 
     Raises:
-        UserError: If the checkpoint cannot be read, or `find_checkpoint` raises it.
+        UserError: If the checkpoint cannot be read or resumed from, or `find_checkpoint` raises an error.
     """
     if cfg.get('resume'):
         resume = resume or cfg.get('load_from') or 'auto'
@@ -35,30 +36,31 @@ def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
     cfg.load_from, checkpoint = found
     missing = [key for key in NEEDED if key not in checkpoint]
     if missing:
-        raise UserError(f'checkpoint {cfg.load_from} has no {", ".join(missing)}, so training cannot go on from it (it '
-                        'may be published): start from its weights with --cfg-options load_from=CHECKPOINT instead of '
-                        '--resume.')
+        raise UserError(f'checkpoint {cfg.load_from} has no {", ".join(missing)}, so training cannot resume from it '
+                        '(it may be a published one): start from its weights with --cfg-options load_from=CHECKPOINT '
+                        'instead of --resume.')
     randomness = cfg.get('randomness') or {}
     if randomness.get('seed') is None:
-        # mmengine takes it over, too, but too late for the order of the data.
+        # mmengine also restores the seed, but too late for the order of the data.
         cfg.randomness = dict(randomness, seed=checkpoint.get('meta', {}).get('seed'))
     return checkpoint
 
 
 def find_checkpoint(work_dir: str) -> tuple[str, dict[str, Any]] | None:
-    """Reads the checkpoint that `last_checkpoint` in a work dir names, or else the newest that is whole.
+    """Reads the checkpoint that `last_checkpoint` in a work dir names, or else the newest complete one.
 
-    It searches the work dir and the folder of the one that is named. The log tells which ones it passes over, and why.
+    It searches the work dir and the folder of the named checkpoint. The log contains the skipped checkpoints and the
+    reasons.
 
     Returns:
-        Its path and its content; None if there is none to go on from.
+        The path and the content of the checkpoint; None if there is none to resume from.
 
     Raises:
-        UserError: If one is named, but there is none that is whole.
+        UserError: If `last_checkpoint` names a checkpoint, but no checkpoint is complete.
     """
     note = Path(work_dir, 'last_checkpoint')
     named = note.read_text().strip() if note.is_file() else ''
-    if '://' in named:  # in a store of mmengine's, which writes objects whole
+    if '://' in named:  # in a storage backend of mmengine, which does not write partial objects
         return named, read_checkpoint(named)
     faults: list[str] = []
     for path in _candidates(Path(work_dir), named):
@@ -70,20 +72,20 @@ def find_checkpoint(work_dir: str) -> tuple[str, dict[str, Any]] | None:
         missing = [key for key in NEEDED if key not in checkpoint]
         if not missing:
             if faults:
-                print_log(f'Going on from {path}, because {"; ".join(faults)}.', 'current', logging.WARNING)
+                print_log(f'Resuming from {path}, because {"; ".join(faults)}.', 'current', logging.WARNING)
             return str(path), checkpoint
-        if str(path) == named:  # others, such as best_*, are there to test with
+        if str(path) == named:  # other checkpoints, such as best_*, are for testing and need no optimizer
             faults.append(f'checkpoint {path} has no {", ".join(missing)}')
-    found = f'{work_dir} holds no whole checkpoint to go on from' + f' ({"; ".join(faults)})' * bool(faults)
+    found = f'{work_dir} has no complete checkpoint to resume from' + f' ({"; ".join(faults)})' * bool(faults)
     if named:
-        raise UserError(f'{found}: name another with --resume CHECKPOINT, or remove {note} to train from the '
+        raise UserError(f'{found}: choose another with --resume CHECKPOINT, or remove {note} to train from the '
                         'beginning.')
     print_log(f'{found}: training from the beginning.', 'current')
     return None
 
 
 def _candidates(work_dir: Path, named: str) -> list[Path]:
-    """Lists the named checkpoint and then those beside it and in the work dir, the newest first."""
+    """Lists the named checkpoint, then other checkpoints in its folder and in the work dir, the newest first."""
     first = [Path(named)] if named else []
     folders = {work_dir, *(path.parent for path in first)}
     others = sorted((path for folder in folders for path in folder.glob('*.pth') if path.is_file()),

@@ -1,4 +1,4 @@
-"""Training and testing a config of any of the libraries."""
+"""Trains and tests configs of all supported libraries."""
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,23 +26,23 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
           hooks: Sequence[Hook] = ()) -> None:
     """Trains a config.
 
-    A run that is killed and resumed, however often, ends with the weights of an uninterrupted one: see
-    `DurableCheckpointHook` and `SeedEachIteration`. A config with a `runner_type` of its own gets that runner, and with
-    it neither of the two nor the checks of the data, unless its class derives from `cpvt_mm.engine.Runner`.
+    A run may be killed and resumed any number of times: it ends with the same weights as an uninterrupted run (see
+    `DurableCheckpointHook` and `SeedEachIteration`). If the config sets `runner_type`, that runner is used. It then has
+    neither these two hooks nor the data checks, unless its class derives from `cpvt_mm.engine.Runner`.
 
-    Inside a process group that the caller has made, the group is used and stays; see `process_group`.
+    If the caller has made a process group, it is used and not destroyed; see `process_group`.
 
     Args:
-        cfg: A config of `load_config`. Changed in place.
+        cfg: A config from `load_config`. Changed in place.
         amp: Whether to train in mixed precision; needs a GPU. Defaults to False.
         auto_scale_lr: Whether to scale the learning rate with the batch size. Defaults to False.
-        resume: The checkpoint to go on from, or 'auto' for the last whole one in `cfg.work_dir`, if there is one.
-            Defaults to None: what the config says.
-        hooks: More hooks than the config has. Defaults to none.
+        resume: The checkpoint to resume from, or 'auto' for the last complete one in `cfg.work_dir`, if there is one.
+            Defaults to None: the config's setting.
+        hooks: Additional hooks. Defaults to none.
 
     Raises:
-        UserError: If the config allows no such run, the first iteration fails, the checkpoint does not fit, or the disk
-            is full.
+        UserError: If the config does not allow the run, the first iteration fails, the checkpoint does not fit, or the
+            disk is full.
     """
     if amp:
         cfg.optim_wrapper.update(type='AmpOptimWrapper', loss_scale='dynamic')
@@ -51,8 +51,8 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
             'leave out --amp.' if amp else 'train with optim_wrapper.type=OptimWrapper.'))
     if auto_scale_lr:
         if 'base_batch_size' not in (cfg.get('auto_scale_lr') or {}):
-            raise UserError('--auto-scale-lr needs auto_scale_lr.base_batch_size, the batch size that the learning '
-                            'rate is meant for, which the config does not set.')
+            raise UserError('--auto-scale-lr needs auto_scale_lr.base_batch_size, which the config does not set: set '
+                            'it to the batch size that the learning rate is for.')
         cfg.auto_scale_lr.enable = True
     checkpoint = prepare_to_resume(cfg, resume)
     with (process_group(cfg), full_disk_as_user_error(cfg.work_dir, resumable=True),
@@ -62,7 +62,7 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
             check_fits(runner.model, cfg.load_from, checkpoint)
         elif cfg.get('load_from'):
             check_fills_backbones(runner.model, cfg.load_from)
-        del checkpoint  # mmengine reads it again
+        del checkpoint  # frees memory; mmengine reads the file again
         runner.train()
 
 
@@ -70,13 +70,13 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
          hooks: Sequence[Hook] = ()) -> dict[str, Any]:
     """Evaluates a checkpoint.
 
-    Inside a process group that the caller has made, the group is used and stays; see `process_group`.
+    If the caller has made a process group, it is used and not destroyed; see `process_group`.
 
     Args:
-        cfg: A config of `load_config`. Changed in place.
+        cfg: A config from `load_config`. Changed in place.
         checkpoint: Path or URL.
-        show_dir: Where to paint every image with its prediction. Defaults to None: nowhere.
-        hooks: More hooks than the config has. Defaults to none.
+        show_dir: Folder for painted predictions of all images. Defaults to None: no painting.
+        hooks: Additional hooks. Defaults to none.
 
     Returns:
         The metrics, by name.
@@ -96,9 +96,9 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
 
 
 def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> MMEngineRunner:
-    """Builds the runner of a config of `load_config`, with more hooks than the config has."""
+    """Builds the runner of a config from `load_config`, with additional hooks."""
     if cfg.get('visualizer'):
-        # Named visualizers are shared in a process, with the folder they write to; each run gets its own.
+        # Visualizers with a name are shared in a process, with their output folder; without it each run gets its own.
         cfg.visualizer.pop('name', None)
     _import_package(cfg)
     read_tensors_only()
@@ -109,10 +109,10 @@ def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> MMEngineRunner:
 
 
 def _import_package(cfg: Config) -> None:
-    """Has the config that the runner writes to the work dir import this package when it is read.
+    """Adds this package to `custom_imports`, so that reading the config in the work dir imports it.
 
-    The inferencers of mmdet and mmseg read a checkpoint before they build the model whose type would import it, and
-    torch refuses mmengine's log in it until the package is there.
+    The inferencers of mmdet and mmseg read a checkpoint before they build the model, whose type would import the
+    package. Torch refuses mmengine's log in the checkpoint until the package is imported.
     """
     custom = cfg.get('custom_imports') or {}
     imports = custom.get('imports') or []

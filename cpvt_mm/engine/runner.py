@@ -26,22 +26,20 @@ from .workers import WorkerInit
 
 
 class Runner(MMEngineRunner):
-    """mmengine's runner, with runs that can be killed and resumed, and errors that name the file at fault.
+    """mmengine's runner; its runs can be killed and resumed, and its errors name the faulty file.
 
-    Every method here overrides a public one of mmengine's:
+    Every method here overrides a public method of mmengine's runner:
 
-    - `build_logger`: a full disk is an error.
-    - `train`, `test`: annotation files are checked before they are read. Only training writes the config to the work
-      dir (`dump_config`).
-    - `build_dataloader`: images and label maps are checked when they are read. Workers end with the process that
-      started them.
-    - `build_train_loop`, `build_val_loop`, `build_test_loop`: a first sample is loaded at once.
-    - `build_optim_wrapper`: an unknown optimizer is an error that names it.
-    - `build_train_loop` also, `register_hooks`, `call_hook`: what is random follows from the number of the iteration.
-    - `register_hook`: `CheckpointHook` becomes `DurableCheckpointHook`.
-    - `register_default_hooks`: `StopOnNonFiniteLoss` is one of them; `default_hooks.non_finite_loss=None` removes it.
-    - `build_model`: images have to be normalized for the channels of the backbone.
-    - `wrap_model`: several processes can train on a CPU.
+    - `build_logger`: a full disk raises an error.
+    - `train`, `test`: check annotation files first. Only training writes the config to the work dir (`dump_config`).
+    - `build_dataloader`: checks images and label maps during loading. Workers end with the process that started them.
+    - `build_train_loop`, `build_val_loop`, `build_test_loop`: load a first sample at once.
+    - `build_optim_wrapper`: an unknown optimizer raises an error with its name.
+    - `build_train_loop`, `register_hooks`, `call_hook`: seed random draws with the number of the iteration.
+    - `register_hook`: replaces `CheckpointHook` by `DurableCheckpointHook`.
+    - `register_default_hooks`: adds `StopOnNonFiniteLoss`; `default_hooks.non_finite_loss=None` removes it.
+    - `build_model`: checks that images are normalized for the channels of the backbone.
+    - `wrap_model`: lets several processes train on a CPU.
     """
 
     _train_dataloader: DataLoader | dict[str, Any] | None
@@ -56,14 +54,14 @@ class Runner(MMEngineRunner):
         """Builds the model.
 
         Raises:
-            UserError: If images are normalized for another number of channels than its backbone takes.
+            UserError: If images are normalized for another number of channels than the backbone's `in_channels`.
         """
         built = super().build_model(model)
         check_normalization(built)
         return built
 
     def wrap_model(self, model_wrapper_cfg: dict[str, Any] | None, model: nn.Module) -> nn.Module:
-        """Wraps the model for several processes; unless the config says how, without a device on a CPU."""
+        """Wraps the model for several processes; on a CPU without a device, unless the config sets a wrapper."""
         if self.distributed and model_wrapper_cfg is None and get_device() == 'cpu':
             model_wrapper_cfg = dict(
                 type='MMDistributedDataParallel', device_ids=None, broadcast_buffers=False,
@@ -71,13 +69,13 @@ class Runner(MMEngineRunner):
         return super().wrap_model(model_wrapper_cfg, model)
 
     def dump_config(self) -> None:
-        """Does nothing, since mmengine's constructor calls it: a test must leave the config of the training alone."""
+        """Does nothing: mmengine's constructor calls it, and a test must not overwrite the config of the training."""
 
     def train(self) -> nn.Module:
         """Trains the model.
 
         Raises:
-            UserError: If annotations are of no use.
+            UserError: If annotations cannot be used.
         """
         self._check_data('train', 'val')
         super().dump_config()
@@ -87,7 +85,7 @@ class Runner(MMEngineRunner):
         """Evaluates the model.
 
         Raises:
-            UserError: If annotations are of no use.
+            UserError: If annotations cannot be used.
         """
         self._check_data('test')
         return super().test()
@@ -96,10 +94,10 @@ class Runner(MMEngineRunner):
         if is_main_process():
             check_before_training(self.cfg, splits)
 
-    # An instance method here, which knows the model; the loops call it on the runner.
+    # An instance method here, because it needs the model; mmengine's is static, but the loops call it on the runner.
     def build_dataloader(self, dataloader: DataLoader | dict[str, Any], seed: int | None = None,
                          diff_rank_seed: bool = False) -> DataLoader:
-        """Builds a data loader, whose dataset's pipeline checks what it loads.
+        """Builds a data loader; the pipeline of its dataset checks the loaded data.
 
         Raises:
             FileNotFoundError: If an annotation file or a folder does not exist.
@@ -114,16 +112,16 @@ class Runner(MMEngineRunner):
         """Builds the optimizer.
 
         Raises:
-            UserError: If there is no optimizer of its name.
+            UserError: If the optimizer's name is unknown.
         """
         name = optim_wrapper.get('optimizer', {}).get('type') if isinstance(optim_wrapper, dict) else None
         if isinstance(name, str) and OPTIMIZERS.get(name) is None:
-            raise UserError(f'optim_wrapper.optimizer.type is {name}, but there is no such optimizer'
+            raise UserError(f'optim_wrapper.optimizer.type is {name}, which is not a registered optimizer'
                             f'{did_you_mean(name, OPTIMIZERS.module_dict)}.')
         return super().build_optim_wrapper(optim_wrapper)
 
     def build_train_loop(self, loop: BaseLoop | dict[str, Any]) -> BaseLoop:
-        """Builds the training loop, whose loader gets `SeededBatches`."""
+        """Builds the training loop with `SeededBatches` in its loader, and loads a first sample."""
         if isinstance(self._train_dataloader, dict):
             self._train_dataloader = with_seeded_batches(
                 self._train_dataloader, self.seed, lambda: self.seeding.iteration, endless='max_iters' in loop)
@@ -158,7 +156,7 @@ class Runner(MMEngineRunner):
         super().register_default_hooks(hooks)
 
     def register_hook(self, hook: Hook | dict[str, Any], priority: str | int | None = None) -> None:
-        """Registers a hook. The config of a `CheckpointHook`, however it names it, makes a `DurableCheckpointHook`."""
+        """Registers a hook; any config of a `CheckpointHook` builds a `DurableCheckpointHook` instead."""
         if isinstance(hook, dict):
             with HOOKS.switch_scope_and_registry(hook.get('_scope_')) as hooks:
                 cls = hooks.get(hook['type']) if isinstance(hook.get('type'), str) else hook.get('type')
@@ -167,7 +165,7 @@ class Runner(MMEngineRunner):
         super().register_hook(hook, priority)
 
     def call_hook(self, fn_name: str, **kwargs: Any) -> None:
-        """Calls all hooks. They tell the end of an epoch, also of one that is resumed, by the index of the batch."""
+        """Calls all hooks; corrects the batch index in a resumed epoch, by which hooks recognize the epoch's end."""
         if self.seeding.done and fn_name in ('before_train_iter', 'after_train_iter'):
             kwargs['batch_idx'] += self.seeding.done
         super().call_hook(fn_name, **kwargs)

@@ -1,4 +1,4 @@
-"""A hook that has a resumed run repeat what is random."""
+"""A hook that makes random draws of a resumed run the same as without an interruption."""
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,24 +8,25 @@ from torch.utils.data import DataLoader
 
 from .seeding import MODEL, seed_generators
 
-# Keys of a checkpoint's `meta`: that its run seeded each iteration, and how many batches of the epoch `meta['epoch']`
-# it was trained for.
+# Keys of a checkpoint's `meta`: whether its run seeded each iteration, and the number of trained batches of the epoch
+# `meta['epoch']`.
 MARK = 'seeded_each_iteration'
 BATCHES = 'batches_of_epoch'
 
 
 class SeedEachIteration(Hook):
-    """Seeds what an iteration draws outside of the data, and has a resumed loop go on at the right batch.
+    """Seeds the random generators for each iteration, and makes a resumed loop continue at the right batch.
 
-    The training loop's loader has `SeededBatches`. Together they cover what is drawn from the generators of python,
-    numpy and torch. Transforms and data preprocessors that keep a state start without it after a resume: mmdet's
-    `CachedMosaic` and `CachedMixUp` with no images collected, `BatchSyncRandomResize` without the size it drew last.
+    `SeededBatches` in the training loader seeds the random draws of the data; this hook seeds all others. Together they
+    cover the generators of Python, numpy and torch. Stateful transforms and data preprocessors start without their
+    state after a resume: mmdet's `CachedMosaic` and `CachedMixUp` with an empty cache, `BatchSyncRandomResize` without
+    its last size.
 
     Attributes:
-        iteration: The number of the iteration to train next. Unlike the runner's, it can be read while the loop is
+        iteration: The number of the next training iteration. Unlike `runner.iter`, it can be read while the loop is
             built.
-        done: The batches of the running epoch that were trained before the run was resumed. Loops without epochs do
-            not need it.
+        done: Number of batches of the current epoch that were trained before the run was resumed. Loops without epochs
+            do not need it.
     """
 
     priority = 'VERY_HIGH'
@@ -41,8 +42,8 @@ class SeedEachIteration(Hook):
         meta = checkpoint['meta']
         self.done = meta.get(BATCHES, 0)
         if MARK not in meta:
-            runner.logger.warning(f'{runner.cfg.load_from} is from a run that was not seeded in each iteration, as '
-                                  'mmengine alone does it: results may differ from those without an interruption.')
+            runner.logger.warning(f'{runner.cfg.load_from} is from a run without a seed for each iteration, such as '
+                                  'one of plain mmengine: results may differ from a run without an interruption.')
 
     def before_train_epoch(self, runner: Runner) -> None:
         loop, self.iteration = runner.train_loop, runner.iter
@@ -58,8 +59,8 @@ class SeedEachIteration(Hook):
             runner.train_loop.dataloader.batch_sampler.skip = self.done = 0
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        # The same in all processes, as mmengine has it, unless randomness.diff_rank_seed makes the seeds differ: models
-        # may choose at random what runs, and must choose the same for their gradients to be averaged.
+        # The same seed in all processes, as in mmengine, unless randomness.diff_rank_seed is set. Models may choose
+        # randomly which layers run, and all processes must choose the same layers to average their gradients.
         seed_generators(runner.seed, MODEL, runner.iter)
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
@@ -68,19 +69,19 @@ class SeedEachIteration(Hook):
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         meta = checkpoint['meta']
         meta[MARK] = True
-        # Hooks that save by epoch say that the next one has begun.
+        # Hooks that save by epoch set meta['epoch'] to the next epoch.
         meta[BATCHES] = meta['iter'] - self.first if meta['epoch'] == self.epoch else 0
 
 
 class ResumedBatches:
     """The batches of a resumed loop without epochs.
 
-    Its loader begins at the iteration to go on with. mmengine's loop wants to pass over the batches before that one: it
-    is given none of them, so that none is loaded.
+    The loader begins at the iteration to resume from. mmengine's loop first requests and discards all batches before
+    that iteration; it gets None for each of them, so that no data is loaded.
 
     Args:
         loader: The loader, with endless `SeededBatches`.
-        passed_over: How many batches the loop asks for and passes over. onedl's calls `skip_iter` instead.
+        passed_over: Number of batches that the loop requests and discards. onedl's loop calls `skip_iter` instead.
     """
 
     def __init__(self, loader: DataLoader, passed_over: int) -> None:
@@ -97,4 +98,4 @@ class ResumedBatches:
         return next(self.batches)
 
     def skip_iter(self, num_iters: int) -> None:
-        """Does nothing: the loader is there already."""
+        """Does nothing, because the loader begins at the right iteration already."""

@@ -1,7 +1,7 @@
-"""Random draws that follow from the seed and the number of the iteration.
+"""Random draws that depend only on the seed and the number of the iteration.
 
-Draws of an iteration do not depend on those before it. So a run that is resumed needs no saved state
-of generators, of which every process, and each of its data loader workers, has its own.
+The draws of an iteration do not depend on earlier iterations. So resuming needs no saved states of random generators,
+which every process and each of its data loader workers would have.
 """
 import random
 from collections.abc import Callable, Iterator
@@ -16,12 +16,12 @@ from mmengine.dist import get_rank
 from mmengine.registry import DATA_SAMPLERS
 from torch.utils.data import BatchSampler, Sampler
 
-# The first number after the seed: what the draws are for.
+# The first number after the seed: the purpose of the draws.
 MODEL, DATA, ORDER = 0, 1, 2
 
 
 def seed_generators(*numbers: int) -> None:
-    """Seeds the random generators of python, numpy and torch, also on GPUs, with a hash of the numbers (>= 0)."""
+    """Seeds the random generators of Python, numpy and torch, also on GPUs, with a hash of the numbers (>= 0)."""
     first, second, third = np.random.SeedSequence(numbers).generate_state(3).tolist()
     random.seed(first)
     np.random.seed(second)
@@ -30,7 +30,7 @@ def seed_generators(*numbers: int) -> None:
 
 @contextmanager
 def seeded(*numbers: int) -> Iterator[None]:
-    """Seeds the generators in the same way; afterwards those of the CPU are as they were before."""
+    """Seeds the generators like `seed_generators`; restores the state of the CPU's generators at the end."""
     python, numpy = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]):
         seed_generators(*numbers)
@@ -41,10 +41,10 @@ def seeded(*numbers: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class SeededBatch:
-    """Indices of a batch. Iterating over them, as a data loader or its worker does to load, first seeds the generators.
+    """The indices of a batch. A data loader or its worker iterates over them to load; that first seeds the generators.
 
     Attributes:
-        indices: The samples.
+        indices: Indices of the samples.
         numbers: See `seed_generators`.
     """
     indices: list[int]
@@ -59,20 +59,20 @@ class SeededBatch:
 
 
 class SeededBatches:
-    """A batch sampler that numbers the batches of a run and seeds each, and the sampler that draws it, with its number.
+    """A batch sampler that numbers the batches of a run, and seeds both sampling and loading of each with its number.
 
-    Every pass begins at the iteration that training is at. So a pass of others, such as hooks that compute statistics,
-    changes nothing for training.
+    Every pass begins at the current iteration of training. So other passes, such as those of hooks that compute
+    statistics, do not affect training.
 
     Args:
-        batches: The batch sampler. Its attributes can be read here, too.
+        batches: The wrapped batch sampler. Its attributes can be read here, too.
         seed: The seed of the run.
-        position: Returns the number of the iteration that is to be trained next.
-        endless: Whether a pass goes on with the following ones, and leaves out the batches before its first, as loops
-            without epochs need it.
+        position: Returns the number of the next training iteration.
+        endless: Whether a pass continues with the next pass over the data, as loops without epochs need it. It skips
+            the batches before the current iteration.
 
     Attributes:
-        skip: The batches left out at the begin of a pass that is not endless. Defaults to 0.
+        skip: Number of skipped batches at the beginning of a pass that is not endless. Defaults to 0.
     """
 
     def __init__(self, batches: BatchSampler, seed: int, position: Callable[[], int], endless: bool) -> None:
@@ -82,7 +82,7 @@ class SeededBatches:
         self.endless = endless
         self.skip = 0
         self.rank = get_rank()
-        # Endless passes share one stream: samplers such as mmengine's InfiniteSampler cannot start again.
+        # Endless passes share one stream, because samplers such as mmengine's InfiniteSampler cannot restart.
         self.stream = self._draw(0)
         self.drawn: dict[int, list[int]] = {}
 
@@ -100,7 +100,7 @@ class SeededBatches:
         return (SeededBatch(batch, (self.seed, DATA, self.rank, number)) for number, batch in numbered)
 
     def _share(self, number: int) -> Iterator[tuple[int, list[int]]]:
-        """Yields the batches from a number on. Other passes may have drawn them, or draw them later."""
+        """Yields the batches from `number` on. Other passes may have drawn them already, or draw them later."""
         while True:
             while number not in self.drawn:
                 try:
@@ -114,7 +114,10 @@ class SeededBatches:
             number = max(number + 1, self.position())
 
     def _draw(self, first: int) -> Iterator[tuple[int, list[int]]]:
-        """Numbers what the batch sampler gives. It draws alike in all processes: some share out a common order."""
+        """Numbers the batches of the batch sampler.
+
+        All processes use the same seed, because some samplers distribute a common order over the processes.
+        """
         batches = self._passes()
         for number in count(first):
             with seeded(self.seed, ORDER, number):
@@ -130,15 +133,15 @@ class SeededBatches:
             batch = None
             for batch in self.batches:
                 yield batch
-            if batch is None or not self.endless:  # nothing to train on, or no more
+            if batch is None or not self.endless:  # no data, or the end of a pass
                 return
 
 
 def with_seeded_batches(loader: dict[str, Any], seed: int, position: Callable[[], int], endless: bool
                         ) -> dict[str, Any]:
-    """Copies the config of a data loader, with `SeededBatches` around its batch sampler; see there for the others."""
+    """Copies the config of a data loader and wraps its batch sampler in `SeededBatches`, which has the arguments."""
     loader = loader.copy()
-    loader.setdefault('batch_size', 1)  # torch's default, which mmengine asks for where there is a batch sampler
+    loader.setdefault('batch_size', 1)  # torch's default; mmengine requires it if there is a batch sampler
     batch_sampler = loader.get('batch_sampler') or dict(type=BatchSampler, drop_last=loader.pop('drop_last', False))
 
     def build(sampler: Sampler[int], batch_size: int) -> SeededBatches:

@@ -1,4 +1,4 @@
-"""Keys of a config that nothing reads, most often misspelt ones."""
+"""Warns of unused keys in a config, which are usually misspelt."""
 import difflib
 import inspect
 import logging
@@ -10,19 +10,21 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 from mmengine.runner import Runner
 
-# What mmengine's runner takes, what it reads from the config beside that, and what tools of the libraries read.
+# Keys that are read: arguments of mmengine's runner, other keys that it reads from the config, and keys that the tools
+# of the libraries read.
 READ = {*inspect.signature(Runner.__init__).parameters, 'runner_type', 'custom_imports', 'compile', 'optimizer',
         'activation_checkpointing', 'efficient_conv_bn_eval', 'find_unused_parameters', 'model_wrapper_cfg',
         'tta_model', 'tta_pipeline'}
-# As near as `lrr` and `lr`, or `modle` and `model`.
+# Similarity of names that may be misspelt, such as `lrr` for `lr`, or `modle` for `model`.
 NEAR = 0.75
 
 
 def warn_of_unread_keys(cfg: Config, options: dict[str, Any]) -> None:
-    """Warns of top-level keys that nothing reads, with the nearest key that is read.
+    """Warns of unused top-level keys, and suggests the most similar key that is read.
 
-    An option comes too late for a variable of the config file: the file has used it already. A variable of the file is
-    told only if it is used nowhere in the file, and its name is near that of a key.
+    It warns of all options with an unused key, also of those that override a variable of the config file: the file has
+    used its variables already. It warns of a variable of the file only if the file does not use it and its name is
+    similar to a key.
 
     Args:
         cfg: The config, with the options.
@@ -47,11 +49,12 @@ def _dotted(value: Any, name: str = '') -> Iterator[str]:
 
 
 def _nearest(name: str, keys: list[str]) -> str:
-    """The outermost dotted key whose last part is the name, or else near it; '' if there is none."""
+    """Returns the outermost dotted key whose last part equals the name, or else is similar to it; '' if there is none.
+    """
     last = {key.rpartition('.')[2] for key in keys}
     near = [name] if name in last else difflib.get_close_matches(name, sorted(last), 5, NEAR)
     return min((key for key in keys if key.rpartition('.')[2] in near), key=lambda key: key.count('.'), default='')
 
 
 def _warn(what: str, nearest: str) -> None:
-    print_log(f'{what} is read by nothing{f": did you mean {nearest}" if nearest else ""}.', 'current', logging.WARNING)
+    print_log(f'{what} is not used{f": did you mean {nearest}" if nearest else ""}.', 'current', logging.WARNING)

@@ -1,4 +1,4 @@
-"""Workers of data loaders that end with the process that started them."""
+"""Makes data loader workers end with the process that started them."""
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from cpvt_mm.processes import end_with_parent
 
 @dataclass(frozen=True)
 class WorkerInit:
-    """The first call in a worker of a data loader.
+    """A `worker_init_fn`: makes the worker end with its parent process, then calls the loader's own function.
 
     Attributes:
         inner: The `worker_init_fn` of the loader; None if it has none.

@@ -1,4 +1,4 @@
-"""mmdet's metric of video instance segmentation, for the numpy of today."""
+"""mmdet's metric for video instance segmentation, for current versions of numpy."""
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,17 +15,17 @@ from mmdet.evaluation import YouTubeVISMetric as MMDetYouTubeVISMetric  # noqa: 
 
 @METRICS.register_module()
 class YouTubeVISMetric(MMDetYouTubeVISMetric):
-    """mmdet's, which asks numpy for `np.float`; numpy has had none since version 1.24."""
+    """mmdet's YouTubeVISMetric, which uses `np.float`; numpy removed it in version 1.24."""
 
     def compute_metrics(self, results: list[Any]) -> dict[str, float]:
-        """Does what mmdet's does."""
+        """Calls mmdet's method with `np.float` defined."""
         with old_name_of_float():
             return super().compute_metrics(results)
 
 
 @contextmanager
 def old_name_of_float() -> Iterator[None]:
-    """Has numpy call python's float `np.float`."""
+    """Defines `np.float` as Python's float in the `with` block."""
     if 'float' in vars(np):
         yield
         return

@@ -13,7 +13,7 @@ from mmengine.runner import IterBasedTrainLoop, Runner
 from cpvt_mm.files import remove_leftovers, write_bytes, write_text
 from cpvt_mm.registry import HOOKS
 
-# Where the message hub counts those in a row up to now; kept by `StopOnNonFiniteLoss`.
+# Key of the message hub with the number of consecutive bad iterations; `StopOnNonFiniteLoss` updates it.
 BAD_ITERATIONS = 'bad_iterations'
 
 
@@ -23,7 +23,7 @@ WHOLE_FILES = 'cpvt_mm.whole_files'
 
 @register_backend(WHOLE_FILES)
 class WholeFileBackend(LocalBackend):
-    """mmengine's backend for local files, but a file is written whole or not at all."""
+    """mmengine's backend for local files, with atomic writes: a file is complete or does not exist."""
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
         path = Path(filepath)
@@ -32,7 +32,7 @@ class WholeFileBackend(LocalBackend):
 
 
 class _RemovingLater:
-    """A file backend that removes nothing, but collects what is to be removed."""
+    """A file backend that does not remove files, but collects the paths to remove."""
 
     def __init__(self, backend: BaseStorageBackend) -> None:
         self.backend = backend
@@ -48,7 +48,7 @@ class _RemovingLater:
 
 
 def _remove(backend: BaseStorageBackend, path: str) -> None:
-    """Removes a checkpoint, if it is there; DeepSpeed's are folders."""
+    """Removes a checkpoint, if it exists; DeepSpeed's checkpoints are folders."""
     if backend.isfile(path):
         backend.remove(path)
     elif backend.isdir(path):
@@ -57,17 +57,21 @@ def _remove(backend: BaseStorageBackend, path: str) -> None:
 
 @HOOKS.register_module()
 class DurableCheckpointHook(CheckpointHook):
-    """mmengine's CheckpointHook, with all its settings, but an old file goes only when the new ones are there.
+    """mmengine's CheckpointHook, with all its settings, but it removes old files only after writing new ones.
 
-    There is a checkpoint that training can go on from at any moment after the first: new files are written beside their
-    place and moved there (also `best_*`), then `last_checkpoint` is rewritten in the same way, and then what is no
-    longer kept is removed. Leftovers of a killed run are removed when the next one starts.
+    After the first checkpoint, there is always one to resume from:
 
-    With `save_best`, a checkpoint is written again after its validation, also if it is not the best. So it tells
-    whether there was one (and holds what others keep of it, such as `ReduceOnPlateauParamScheduler`). If a run is
-    killed before its validation ends, the next one makes up for it when it starts.
+    1. New files are written to a temporary name and renamed (also `best_*`).
+    2. `last_checkpoint` is rewritten in the same way.
+    3. Old checkpoints are removed.
 
-    Local checkpoints are written by `WholeFileBackend`, unless `backend_args` names another backend.
+    Temporary files of a killed run are removed when the next run starts.
+
+    With `save_best`, each checkpoint is written again after its validation, even if it is not the best. So it records
+    that the validation is done, and its results (for example for `ReduceOnPlateauParamScheduler`). If a run is killed
+    before its validation ends, the next run repeats the validation when it starts.
+
+    `WholeFileBackend` writes local checkpoints, unless `backend_args` sets another backend.
     """
 
     backend_args: dict[str, Any] | None
@@ -77,7 +81,7 @@ class DurableCheckpointHook(CheckpointHook):
         is_local = '://' not in str(self.out_dir or runner.work_dir)
         if is_local and self.backend_args is None and self.file_client_args is None:
             self.backend_args = dict(backend=WHOLE_FILES)
-        # Removes what a killed run had not come to: a checkpoint knows those that were there beside it.
+        # mmengine removes old checkpoints that a killed run did not remove: a checkpoint lists those that existed.
         super().before_train(runner)
         if is_main_process():
             for folder in {str(self.out_dir), runner.work_dir}:
@@ -89,15 +93,15 @@ class DurableCheckpointHook(CheckpointHook):
             runner.val_loop.run()
 
     def _validation_is_due(self, runner: Runner) -> bool:
-        """Whether a validation belongs after the checkpoint that was resumed, and was not done."""
+        """Whether the validation after the resumed checkpoint is missing."""
         loop = runner.train_loop
         by_iter = isinstance(loop, IterBasedTrainLoop)
-        # A checkpoint by iteration is of an epoch that goes on, if only to its end: the loop comes to the validation.
+        # A checkpoint by iteration is inside an epoch, so the resumed loop reaches the validation at the epoch's end.
         if runner.val_loop is None or by_iter == self.by_epoch:
             return False
         done, last = (runner.iter, loop.max_iters) if by_iter else (runner.epoch, loop.max_epochs)
         interval = loop.val_interval
-        if hasattr(loop, 'dynamic_milestones'):  # loops look at them after they have trained, not when they are resumed
+        if hasattr(loop, 'dynamic_milestones'):  # loops apply them after training, but not when resumed
             interval = loop.dynamic_intervals[bisect(loop.dynamic_milestones, done + 1) - 1]
         return (done >= max(loop.val_begin, 1) and (done % interval == 0 or done == last)
                 and runner.message_hub.runtime_info.get('last_validation') != runner.iter)
@@ -111,7 +115,7 @@ class DurableCheckpointHook(CheckpointHook):
         with self._removing_later() as outdated:
             super().after_val_epoch(runner, metrics)
         best = self._best(runner)
-        for path in set(outdated) - set(best.values()):  # all may have one name
+        for path in set(outdated) - set(best.values()):  # all checkpoints may have the same name
             _remove(self.file_backend, path)
         step = runner.epoch if self.by_epoch else runner.iter
         path = self.file_backend.join_path(self.out_dir, self.filename_tmpl.format(step))
@@ -120,7 +124,7 @@ class DurableCheckpointHook(CheckpointHook):
 
     @contextmanager
     def _removing_later(self) -> Iterator[list[str]]:
-        """Collects what mmengine removes in the body; yields the paths."""
+        """Yields a list that collects the paths that mmengine removes in the `with` block, without removing them."""
         backend = self.file_backend
         self.file_backend = _RemovingLater(backend)
         try:
@@ -129,15 +133,15 @@ class DurableCheckpointHook(CheckpointHook):
             self.file_backend = backend
 
     def _set_last(self, runner: Runner, path: str) -> None:
-        """Notes the last checkpoint that there is."""
+        """Stores the path of the last checkpoint in the hook and the message hub."""
         self.last_ckpt = path
         runner.message_hub.update_info('last_ckpt', path)
 
     def _save_checkpoint_with_step(self, runner: Runner, step: int, meta: dict[str, Any]) -> None:
-        # Instead of mmengine's, which removes first, and cannot be told how to write last_checkpoint; all that saves
-        # training's state calls this method.
+        # Replaces mmengine's method, which removes old files first and writes last_checkpoint non-atomically. All code
+        # that saves the training state calls this method.
         if runner.message_hub.runtime_info.get(BAD_ITERATIONS) and runner.iter + 1 < runner.max_iters:
-            runner.logger.warning(f'Checkpoint {step} is left out, because the last iteration was bad.')
+            runner.logger.warning(f'Checkpoint {step} is skipped, because the last iteration was bad.')
             return
         name = self.filename_tmpl.format(step)
         kept = [*getattr(self, 'keep_ckpt_ids', ())]
@@ -148,8 +152,8 @@ class DurableCheckpointHook(CheckpointHook):
             self.out_dir, name, self.file_client_args, save_optimizer=self.save_optimizer,
             save_param_scheduler=self.save_param_scheduler, meta=meta, by_epoch=self.by_epoch,
             backend_args=self.backend_args, **self.args)
-        # Only now, also in the hub: who stops the saving may name the one before. The hub in the checkpoint names that
-        # one, too, until it is resumed; mmengine does not read it.
+        # Only now, also in the hub, because saving may fail: then the previous checkpoint is the last one. The hub in
+        # the saved file contains the previous one, too, until it is resumed; mmengine does not read it.
         self._set_last(runner, self.file_backend.join_path(self.out_dir, name))
         if is_main_process():
             write_text(Path(runner.work_dir, 'last_checkpoint'), self.last_ckpt)
@@ -159,10 +163,10 @@ class DurableCheckpointHook(CheckpointHook):
     def _keep_only(self, kept: list[int]) -> None:
         """Removes the oldest checkpoints beyond those to keep."""
         self.keep_ckpt_ids.clear()
-        self.keep_ckpt_ids.extend(kept)  # its length is limited
+        self.keep_ckpt_ids.extend(kept)  # a deque of limited length
         for step in kept[:-self.max_keep_ckpts]:
             path = self.file_backend.join_path(self.out_dir, self.filename_tmpl.format(step))
-            # All steps may have one name.
+            # All steps may have the same name.
             if is_main_process() and path != self.last_ckpt:
                 _remove(self.file_backend, path)
 

@@ -20,7 +20,7 @@ from cpvt_mm.registry import HOOKS
 
 from .checkpoint import BAD_ITERATIONS
 
-# Images named in a sentence; the log has all.
+# Maximum number of images in a message; the log contains all.
 MAX_IMAGES = 8
 
 
@@ -38,24 +38,27 @@ class Report:
 
 @HOOKS.register_module()
 class StopOnNonFiniteLoss(Hook):
-    """Stops training after several bad iterations in a row, and at once if the model itself is no longer finite.
+    """Stops training after several consecutive bad iterations, and at once if the model itself is no longer finite.
 
-    An iteration is bad if any loss is not finite, or if the gradient is not. Such a gradient is not applied, so that
-    weights stay those of the last good iteration, and one bad batch can pass. A checkpoint that is due meanwhile is
-    left out by `DurableCheckpointHook`, unless training is at its end: the last good iteration may be what has spoilt
-    the weights. With a loss scale (`AmpOptimWrapper`) the scaler drops such gradients by itself; they are how it finds
-    its scale, so they are bad only once that has fallen below 1 and where it began.
+    An iteration is bad if a loss or the gradient is not finite. A non-finite gradient is not applied: weights stay as
+    after the last good iteration, and training survives a single bad batch. `DurableCheckpointHook` skips checkpoints
+    after a bad iteration, except at the end of training, because the last good update may have spoilt the weights.
 
-    The model is no longer finite if a norm's running mean has seen a bad batch, or a finite gradient has blown up a
-    weight. The hook looks in bad iterations, and before a checkpoint is saved or a validation begins, which may save
-    one. So no such model is saved, and older checkpoints stay.
+    With a loss scale (`AmpOptimWrapper`), the scaler itself drops non-finite gradients. It uses them to adapt its
+    scale, so they count as bad only if the scale is below both 1 and its initial value.
 
-    In distributed training an iteration that is bad in one process is bad for all, and all stop in the same iteration:
-    the main process with a UserError that names losses and images of the bad ones, the others with status 1.
+    The model is no longer finite if a running mean of a norm includes a bad batch, or if a finite gradient has made a
+    weight overflow. The hook checks the model in bad iterations, before a checkpoint is saved, and before a validation,
+    which may save a checkpoint. So a non-finite model is never saved, and older checkpoints are kept.
+
+    In distributed training, an iteration that is bad in one process is bad for all, and all processes stop in the same
+    iteration. The main process raises a UserError with the losses and images of the bad processes, the others exit with
+    status 1.
 
     Args:
-        patience: Bad iterations in a row that end training. Weights do not change between them, so each tries the
-            same weights on another batch: if three fail, the batch is hardly the cause. Defaults to 3.
+        patience: Number of consecutive bad iterations that ends training. Weights do not change between them, so each
+            iteration tries the same weights on another batch: if three fail, the batch is hardly the cause. Defaults
+            to 3.
     """
 
     # After the loss is logged, before CheckpointHook.
@@ -68,7 +71,7 @@ class StopOnNonFiniteLoss(Hook):
 
     def before_train(self, runner: Runner) -> None:
         self._count(runner, 0)
-        # The next update: whether it was left out, and whether a loss that counts already is to blame.
+        # About the next update: whether it was dropped, and whether a bad iteration that was counted explains that.
         self.dropped, self.explained = False, False
         wrapper = runner.optim_wrapper
         self.wrappers: list[OptimWrapper] = (
@@ -79,27 +82,30 @@ class StopOnNonFiniteLoss(Hook):
                 wrapper.optimizer.register_step_pre_hook(self._drop_bad_gradients)
 
     def _drop_bad_gradients(self, optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
-        """Runs before each update. DistributedDataParallel has averaged the gradients: all processes decide alike."""
+        """Drops non-finite gradients before an update.
+
+        DistributedDataParallel has averaged the gradients, so all processes decide alike.
+        """
         parameters = [parameter for group in optimizer.param_groups for parameter in group['params']]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         if not get_total_norm(gradients, norm_type=math.inf).isfinite():
             self.dropped = True
             for parameter in parameters:
-                parameter.grad = None  # optimizers leave such parameters alone
+                parameter.grad = None  # optimizers skip parameters without a gradient
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
                          outputs: Mapping[str, Any] | None = None) -> None:
         losses = non_finite_losses(outputs or {})
         dropped = self.dropped or any(_loss_scale(wrapper) < min(first, 1.) for wrapper, first in
                                       zip(self.wrappers, self.first_scales, strict=True))
-        # While gradients accumulate, the update comes some iterations after the loss.
+        # With gradient accumulation, the update comes some iterations after the loss.
         is_bad = torch.tensor(float(bool(losses) or (dropped and not self.explained)))
         all_reduce(is_bad, 'max')
         if is_bad:
             self._count(runner, self.streak + 1)
             self._judge(runner, all_gather_object(Report(losses, image_paths(data_batch))), dropped)
         self.explained = self.explained or bool(is_bad)
-        if all(wrapper.should_update() for wrapper in self.wrappers):  # there has been one
+        if all(wrapper.should_update() for wrapper in self.wrappers):  # there has been an update
             if not self.dropped and not self.explained:
                 self._count(runner, 0)
             self.dropped = self.explained = False
@@ -117,7 +123,7 @@ class StopOnNonFiniteLoss(Hook):
         runner.message_hub.update_info(BAD_ITERATIONS, streak)
 
     def _judge(self, runner: Runner, reports: Sequence[Report], dropped: bool) -> None:
-        """Stops after a bad iteration, or warns."""
+        """Warns of a bad iteration, and stops training if necessary."""
         what = f'in iteration {runner.iter + 1} {describe(reports)}'
         short = what + _and_images(reports, MAX_IMAGES)
         runner.logger.warning(f'Bad iteration ({self.streak} in a row, {self.patience} end training): {what}'
@@ -127,7 +133,7 @@ class StopOnNonFiniteLoss(Hook):
             _stop(runner, f'{short}, the last of {self.streak} such iterations in a row')
 
     def _check_model(self, runner: Runner, why: str = '') -> None:
-        """Stops if a weight or buffer is not finite in one of the processes."""
+        """Stops training if a weight or buffer is not finite in one of the processes."""
         name = next(filter(None, all_gather_object(non_finite_state(runner.model))), None)
         if name:
             _stop(runner, f'{why}{name} of the model is no longer finite')
@@ -140,7 +146,7 @@ def _stop(runner: Runner, what: str) -> NoReturn:
                + ': lower the learning rate and start again (--resume keeps the old rate), or look at the images and '
                'their annotations.')
     runner.logger.error(message)
-    # A launcher ends all processes when it sees the first end: by then the main one has written its log.
+    # A launcher kills all processes when the first one ends; the barrier lets the main process write its log before.
     barrier()
     raise UserError(message) if is_main_process() else SystemExit(1)
 
@@ -150,23 +156,23 @@ def _loss_scale(wrapper: OptimWrapper) -> float:
 
 
 def non_finite_losses(outputs: Mapping[str, Any]) -> dict[str, float]:
-    """Finds the losses of a step that are not finite; their sum, 'loss', is named only if no other is."""
+    """Returns the losses of a step that are not finite; their sum, 'loss', only if no other loss is."""
     losses = {name: torch.as_tensor(value).detach() for name, value in outputs.items() if 'loss' in name}
-    if math.isfinite(sum(losses.values())):  # waits for a GPU once
+    if math.isfinite(sum(losses.values())):  # synchronizes with a GPU only once
         return {}
     bad = {name: value.item() for name, value in losses.items() if not value.isfinite()}
     return {name: value for name, value in bad.items() if name != 'loss'} or bad
 
 
 def non_finite_state(model: nn.Module) -> str:
-    """Finds the first weight or buffer with a value that is not finite; returns its name, or ''."""
+    """Returns the name of the first weight or buffer with a non-finite value, or ''."""
     inner: nn.Module = model.module if is_model_wrapper(model) else model  # type: ignore[assignment]
     return next((name for name, value in inner.state_dict().items()
                  if isinstance(value, torch.Tensor) and value.is_floating_point() and not value.isfinite().all()), '')
 
 
 def image_paths(data_batch: Any) -> tuple[str, ...]:
-    """Reads the paths of a batch's images, if its samples have them (`img_path` in `meta_keys` of the pipeline)."""
+    """Returns the image paths of a batch, if its samples have them (`img_path` in `meta_keys` of the pipeline)."""
     samples = data_batch.get('data_samples') or () if isinstance(data_batch, Mapping) else ()
     if isinstance(samples, Mapping):  # semi-supervised training has branches
         samples = chain.from_iterable(samples.values())
@@ -174,7 +180,7 @@ def image_paths(data_batch: Any) -> tuple[str, ...]:
 
 
 def describe(reports: Sequence[Report]) -> str:
-    """Names the bad losses of each process in a clause such as 'loss_mask is nan', or else the gradient."""
+    """Returns a clause with the bad losses of each process, such as 'loss_mask is nan', or else about the gradient."""
     clauses = [' and '.join(f'{name} is {value}' for name, value in report.losses.items())
                + (f' on rank {rank}' if get_world_size() > 1 else '')
                for rank, report in enumerate(reports) if report.losses]
@@ -182,7 +188,7 @@ def describe(reports: Sequence[Report]) -> str:
 
 
 def _and_images(reports: Sequence[Report], limit: int | None = None) -> str:
-    """Names the images of the bad processes, or of all if only the gradient, which they share, is bad."""
+    """Returns a clause with the images of bad processes; of all processes if only the shared gradient is bad."""
     bad = [report for report in reports if report.losses] or reports
     paths = [path for report in bad for path in report.images]
     if not paths:
@@ -192,7 +198,10 @@ def _and_images(reports: Sequence[Report], limit: int | None = None) -> str:
 
 
 def _checkpoint_is_due(runner: Runner) -> bool:
-    """Whether a CheckpointHook saves after this iteration. mmengine's removes an older file first: look before it."""
+    """Whether a CheckpointHook saves after this iteration.
+
+    The model is checked before that, because mmengine's hook removes an older file first.
+    """
     return any(not hook.by_epoch and (hook.every_n_train_iters(runner, hook.interval, hook.save_begin)
                                       or (hook.save_last and hook.is_last_train_iter(runner)))
                for hook in runner.hooks if isinstance(hook, CheckpointHook))

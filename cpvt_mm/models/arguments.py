@@ -1,4 +1,4 @@
-"""Checks of constructor arguments: each error is one sentence that names the argument and what is allowed."""
+"""Checks of constructor arguments: each error is one sentence that names the argument and the allowed values."""
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
@@ -12,7 +12,7 @@ Arch = TypeVar('Arch', bound='DataclassInstance')
 
 
 def check_keywords(init: Callable[..., None]) -> Callable[..., None]:
-    """Decorates an `__init__`: a keyword it does not know raises a TypeError that lists those it does."""
+    """Decorates an `__init__`: an unknown keyword raises a TypeError that lists the allowed ones."""
     allowed = list(inspect.signature(init).parameters)[1:]
 
     @functools.wraps(init)
@@ -44,38 +44,40 @@ def check_above(name: str, value: float, bound: float) -> None:
 
 
 def check_rates(**rates: float) -> None:
-    """Raises a ValueError unless each is a number in [0, 1)."""
+    """Raises a ValueError unless each rate is a number in [0, 1)."""
     for name, value in rates.items():
         if not isinstance(value, (int, float)) or not 0 <= value < 1:
             raise ValueError(f'{name} is {value!r}, but must be a number in [0, 1).')
 
 
 def check_with_cp(with_cp: bool | str) -> None:
-    """Raises a ValueError unless it is False, True or 'selective'."""
+    """Raises a ValueError unless `with_cp` is False, True or 'selective'."""
     if not isinstance(with_cp, bool) and with_cp != 'selective':
         raise ValueError(f"with_cp is {with_cp!r}, but must be False, True or 'selective'.")
 
 
 def check_eps(name: str, value: float) -> None:
-    """Raises a ValueError unless it is a float between 0 and 1."""
+    """Raises a ValueError unless `value` is a float between 0 and 1, both excluded."""
     if not isinstance(value, float) or not 0 < value < 1:
         raise ValueError(f'{name} is {value!r}, but must be a float between 0 and 1.')
 
 
 def check_frozen_stages(frozen_stages: int, count: int, parts: str) -> None:
-    """Raises a ValueError unless it is from -1 to `count`, the number of `parts` (stages or blocks) that are built."""
+    """Raises a ValueError unless `frozen_stages` is from -1 to `count`, the number of built `parts` (stages or blocks).
+    """
     if not isinstance(frozen_stages, int) or frozen_stages not in range(-1, count + 1):
         raise ValueError(f'frozen_stages is {frozen_stages!r}, but must be from -1 to {count}, the number of {parts} '
                          'that out_indices needs.')
 
 
 def is_sequence_of_ints(value: object) -> bool:
-    """Whether it is a list or tuple of ints; True and False are none."""
+    """Whether `value` is a list or tuple of ints; True and False do not count as ints."""
     return isinstance(value, (list, tuple)) and all(type(item) is int for item in value)
 
 
 def check_img_size(img_size: int | tuple[int, int]) -> tuple[int, int]:
-    """Height and width of `img_size`, an int of at least 1 or two of them; anything else raises a ValueError."""
+    """Returns height and width of `img_size`: an int, or a pair of ints, of at least 1; otherwise raises a ValueError.
+    """
     sides = (img_size, img_size) if isinstance(img_size, int) else img_size
     if not isinstance(sides, (list, tuple)) or len(sides) != 2:
         raise ValueError(f'img_size is {img_size!r}, but must be an int, or a height and a width.')
@@ -86,7 +88,11 @@ def check_img_size(img_size: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def parse_arch(arch: str | dict[str, Any], cls: type[Arch], named: Mapping[str, Arch]) -> Arch:
-    """The one of `named` that is called `arch`, or the `cls`, a dataclass, of a dict; else raises a ValueError."""
+    """Returns the arch in `named` with the name `arch`, or builds the dataclass `cls` from a dict.
+
+    Raises:
+        ValueError: If the name is unknown, a key of the dict is unknown, or a required key is missing.
+    """
     allowed = [field.name for field in fields(cls)]
     required = [field.name for field in fields(cls) if field.default is MISSING]
     if isinstance(arch, dict):

@@ -1,4 +1,4 @@
-"""Batches of clips, whose frames the models of mmdet hand to their backbones as images."""
+"""Batches of video clips; mmdet's models pass the frames of clips to their backbones as images."""
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,14 +9,15 @@ from .valid_sizes import Size, attach_valid_sizes
 
 
 class ClipBatch(Tensor):
-    """Clips of equal length, `(N, T, C, H, W)`; images that a model takes from it tell what a backbone has to know.
+    """Clips of equal length, `(N, T, C, H, W)`, which attach clip length and image sizes to images taken from them.
 
-    All frames, `(N * T, C, H, W)`, as `batch.flatten(0, 1)` or `batch[0]` of one clip give them, tell the length of a
-    clip and the sizes without padding. One frame of each clip, `(N, C, H, W)`, as `batch[:, 0]` gives it, tells that
-    its images are no neighbours. Whatever else is computed is a plain tensor, and tells nothing.
+    - All frames, `(N * T, C, H, W)`, carry the clip length and the image sizes without padding. `batch.flatten(0, 1)`
+      gives them, or `batch[0]` for a batch of one clip.
+    - One frame of each clip, `(N, C, H, W)`, carries the clip length 1 and the image sizes. `batch[:, 0]` gives it.
+    - The result of any other operation is a plain tensor without attached data.
 
     Attributes:
-        window: Frames that see each other.
+        window: Number of consecutive frames that a position encoding may mix.
         sizes: Height and width of each clip, in pixels, without padding.
     """
 
@@ -25,15 +26,15 @@ class ClipBatch(Tensor):
 
     @classmethod
     def wrap(cls, clips: Tensor, sizes: Sequence[Size], window: int | None = None) -> 'ClipBatch':
-        """Wraps a tensor `(N, T, C, H, W)`, with a height and width for each of its clips.
+        """Wraps a tensor `(N, T, C, H, W)` with a height and width for each clip.
 
         Args:
             clips: The frames, with padding.
             sizes: Height and width of each clip, in pixels, without padding.
-            window: At most so many frames see each other. Defaults to None: all.
+            window: Maximum number of consecutive frames that a position encoding may mix. Defaults to None: all.
 
         Raises:
-            ValueError: If frames of two clips would see each other.
+            ValueError: If a window would contain frames of two clips.
         """
         num_clips, num_frames = clips.shape[:2]
         if window is not None and num_clips > 1 and num_frames % min(window, num_frames):
@@ -55,7 +56,10 @@ class ClipBatch(Tensor):
         return result
 
     def _tell(self, images: Tensor, one_of_each: bool) -> None:
-        """Attaches to images what is known of them."""
+        """Attaches clip length and image sizes to all frames, or to one frame per clip; ignores other tensors.
+
+        `one_of_each` says that `images` come from an index such as `batch[:, 0]`.
+        """
         num_clips, num_frames = self.shape[:2]
         if images.shape == (num_clips * num_frames, *self.shape[2:]):
             attach_num_frames(images, self.window)
@@ -66,11 +70,11 @@ class ClipBatch(Tensor):
 
 
 def attach_num_frames(batch: Tensor, num_frames: int) -> None:
-    """Attaches to images `(B, C, H, W)` how many of them, one after the other, are frames of one clip."""
-    # Tensors take attributes of any name.
+    """Attaches the clip length to images `(B, C, H, W)`: each `num_frames` consecutive images are one clip."""
+    # Tensors accept attributes of any name.
     batch.num_frames = num_frames  # type: ignore[attr-defined]
 
 
 def num_frames_of(batch: Tensor) -> int | None:
-    """Returns what `attach_num_frames` attached, or None."""
+    """Returns the clip length that `attach_num_frames` attached, or None."""
     return getattr(batch, 'num_frames', None)

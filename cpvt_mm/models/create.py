@@ -1,4 +1,4 @@
-"""Backbones by name."""
+"""Builds backbones by name."""
 from typing import Any
 
 from cpvt_mm.checkpoints.released import RELEASED, SCHEME
@@ -6,7 +6,7 @@ from cpvt_mm.errors import UserError, did_you_mean
 
 from .backbones import ARCHS, CPVT, PLAIN_ARCHS, PyramidCPVT
 
-# For each name the class, its `arch`, and what else differs from the defaults.
+# Name -> class, its `arch`, and other arguments that differ from the defaults.
 BACKBONES: dict[str, tuple[type[PyramidCPVT] | type[CPVT], str, dict[str, Any]]] = {
     **{f'pyramid-cpvt-{arch}': (PyramidCPVT, arch, {}) for arch in ARCHS},
     **{f'cpvt-{arch}': (CPVT, arch, {}) for arch in PLAIN_ARCHS},
@@ -15,7 +15,7 @@ BACKBONES: dict[str, tuple[type[PyramidCPVT] | type[CPVT], str, dict[str, Any]]]
 
 
 def list_backbones() -> list[str]:
-    """The names that `create_backbone` takes."""
+    """Returns the names that `create_backbone` accepts."""
     return list(BACKBONES)
 
 
@@ -24,15 +24,15 @@ def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> Pyram
 
     Args:
         name: One of `list_backbones()`.
-        pretrained: Whether to load the weights that the authors released (`checkpoints.released`). A
-            `position_encoding` that is given may have parameters that they lack; these stay random, with a warning.
-            Defaults to False: random weights, or what `init_cfg` and `init_weights()` load.
-        kwargs: Arguments of the class, but `arch`; with `pretrained` also no `init_cfg`. `norm_eps` of `PyramidCPVT`
-            is that of the weights, if it is not given.
+        pretrained: Whether to load the weights that the authors released (`checkpoints.released`). If you pass a
+            `position_encoding`, its parameters may be missing in these weights; they stay random, with a warning.
+            Defaults to False: random weights, or the weights that `init_cfg` and `init_weights()` load.
+        kwargs: Arguments of the class, except `arch`, and except `init_cfg` if `pretrained` is True. With `pretrained`,
+            `norm_eps` of `PyramidCPVT` defaults to the value of the weights.
 
     Raises:
-        UserError: If the name is unknown, or there are no weights, or they cannot be fetched or do not fit.
-        TypeError: If the class has no such argument, or one is given twice.
+        UserError: If the name is unknown, or the weights do not exist, cannot be downloaded or do not fit.
+        TypeError: If the class has no such argument, or an argument is given twice.
         ValueError: If the value of an argument is out of its range.
     """
     if name not in BACKBONES:

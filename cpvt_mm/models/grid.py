@@ -10,13 +10,13 @@ from .tracing import is_known_to_be
 
 
 class Grid(NamedTuple):
-    """The cells of a token grid, and where they lie.
+    """Size of a token grid, and the size of its cells relative to the query grid.
 
     Attributes:
-        height: Rows.
-        width: Columns.
-        cell_height: Height of a cell in query tokens: 1 for queries, the stage's `sr_ratio` for keys, a fraction for
-            pooled keys. The top left corners of both grids coincide.
+        height: Number of rows.
+        width: Number of columns.
+        cell_height: Height of a cell in query tokens: 1 for queries, the stage's `sr_ratio` for keys, possibly a
+            fraction for pooled keys. The top left corners of the query grid and the key grid coincide.
         cell_width: Width of a cell in query tokens.
     """
     height: int
@@ -30,7 +30,7 @@ class Grid(NamedTuple):
 
 
 def token_centers(length: int, cell: float = 1, device: torch.device | None = None) -> Tensor:
-    """The centers of the cells of one axis, in query tokens: `(length,)`, float32; that of query token i is i."""
+    """Returns cell centers along one axis, in query tokens: `(length,)`, float32. Query token i has its center at i."""
     return (torch.arange(length, dtype=torch.float32, device=device) + 0.5) * cell - 0.5
 
 
@@ -38,13 +38,13 @@ def on_grid(function: Callable[[Tensor], Tensor], x: Tensor, grid: Grid | None =
     """Applies `function`, `(B, H, W, C)` -> `(B, H, W, C)`, to the tokens of a grid.
 
     Args:
-        function: A function that returns its very argument where it has nothing to do.
-        x: `(B, H, W, C)`; or, with `grid`, `(B, E + H * W, C)`, whose first E tokens have no place in the grid and pass
-            untouched.
+        function: A function that returns the argument object itself if it changes nothing.
+        x: `(B, H, W, C)`; or, with `grid`, `(B, E + H * W, C)`. The first E tokens (class tokens) are not part of the
+            grid and stay unchanged.
         grid: The grid of the tokens. Defaults to None: `x` is the grid itself.
 
     Returns:
-        A tensor of the shape of `x`; `x` itself where the function had nothing to do.
+        A tensor of the shape of `x`; `x` itself if the function changed nothing.
     """
     if grid is None:
         return function(x)
@@ -57,8 +57,7 @@ def on_grid(function: Callable[[Tensor], Tensor], x: Tensor, grid: Grid | None =
 def resample(table: Tensor, size: tuple[int, ...]) -> Tensor:
     """`(length, C)` -> `(*size, C)` linearly, or `(H, W, C)` -> `(*size, C)` bicubically, in the dtype of `table`.
 
-    Pixels are areas (align_corners off), and a smaller grid is sampled without antialiasing. A table that fits is
-    returned as it is.
+    Interpolates with align_corners=False and without antialiasing. Returns a table of the right size unchanged.
     """
     if is_known_to_be(table.shape[:-1], size):
         return table
@@ -78,9 +77,9 @@ def to_nhwc(x: Tensor) -> Tensor:
 
 
 def on_clips(function: Callable[[Tensor], Tensor], num_frames: int, x: Tensor) -> Tensor:
-    """Applies `function`, `(N, T, H, W, C)` -> `(N, T, H, W, C)`, to images `(N * T, H, W, C)`, T being `num_frames`.
+    """Applies `function`, `(N, T, H, W, C)` -> `(N, T, H, W, C)`, to images `(N * T, H, W, C)`; T is `num_frames`.
 
-    The frames of a clip follow each other. Returns `x` itself where the function had nothing to do, as `on_grid` does.
+    The frames of a clip are consecutive. Returns `x` itself if the function changed nothing, as `on_grid` does.
     """
     clips = x.unflatten(0, (-1, num_frames))
     encoded = function(clips)
@@ -88,27 +87,31 @@ def on_clips(function: Callable[[Tensor], Tensor], num_frames: int, x: Tensor) -
 
 
 def pad_or_crop(x: Tensor, height: int, width: int) -> Tensor:
-    """`(B, C, H, W)` -> `(B, C, height, width)`, with zeros below and on the right, or cropped there, or `x` itself."""
+    """`(B, C, H, W)` -> `(B, C, height, width)`: zero-pads or crops at the bottom and on the right.
+
+    Returns `x` itself if it has this size already.
+    """
     if is_known_to_be(x.shape[2:], (height, width)):
         return x
     return F.pad(x, (0, width - x.shape[3], 0, height - x.shape[2]))
 
 
 def round_up(length: int, multiple: int) -> int:
-    """The next multiple; `length` itself if it is one."""
-    # Not -length % multiple: torch.compile fails on the remainder of a negative size that changes (2.13). Nor by way of
-    # -length // multiple, which ONNX rounds towards zero.
+    """Rounds `length` up to a multiple of `multiple`."""
+    # Two shorter forms fail: torch.compile (2.13) fails on the remainder of a negative dynamic size
+    # (-length % multiple), and ONNX rounds -length // multiple towards zero.
     return (length - 1) // multiple * multiple + multiple
 
 
 def grid_size(size: tuple[int, int], stride: int) -> tuple[int, int]:
-    """Rows and columns of the grid of an image of this height and width at a stride, rounded up."""
+    """Returns rows and columns of the grid for an image of this height and width at a stride, rounded up."""
     return round_up(size[0], stride) // stride, round_up(size[1], stride) // stride
 
 
 def pad_to_multiple(x: Tensor, multiple: int) -> Tensor:
-    """Pads with zero rows below and zero columns on the right, until both sides of the grid are multiples.
+    """Zero-pads at the bottom and on the right until both sides of the grid are multiples of `multiple`.
 
-    `(B, H, W, C)` -> `(B, ceil(H / multiple) * multiple, ceil(W / multiple) * multiple, C)`; a view if they are.
+    `(B, H, W, C)` -> `(B, ceil(H / multiple) * multiple, ceil(W / multiple) * multiple, C)`; a view if no padding is
+    needed.
     """
     return to_nhwc(pad_or_crop(to_nchw(x), *(round_up(length, multiple) for length in x.shape[1:3])))

@@ -1,9 +1,9 @@
-"""All that differs while code is traced, with the reason.
+"""Code that behaves differently under tracing, and why.
 
-`torch.compile`, `torch.export` and `torch.jit.trace` record a model to run it again at other sizes. A question about a
-size would be recorded as well: a compiler makes another graph for each answer, and an exported model keeps the answer
-of the size that it was traced at. Two more places ask `is_traced`: `Cached`, since remembered tables cannot be part of
-a graph, and `ExactPadding`, since its checks and its warning are for eager code.
+`torch.compile`, `torch.export` and `torch.jit.trace` record a model to run it again at other sizes. A branch on a size
+is a problem for them: a compiler makes another graph for each outcome, and an exported model keeps the branch that was
+taken while tracing. Two other places call `is_traced`: `Cached`, because cached tables cannot be part of a graph, and
+`ExactPadding`, because its checks and warnings are for eager code.
 """
 import torch
 import torch.nn.functional as F
@@ -11,20 +11,20 @@ from torch import Tensor, nn
 
 
 def is_traced() -> bool:
-    """Whether the code that runs is recorded."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]  # public, but re-exported without a word
+    """Whether `torch.compile`, `torch.export` or `torch.jit.trace` records the running code."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]  # public, but not re-exported explicitly
 
 
 def is_known_to_be(size: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Whether two sizes are equal, so that nothing has to be done; False while traced, since any size may come."""
+    """Whether two sizes are equal, so that no work is needed; False under tracing, because the size may vary."""
     return not is_traced() and tuple(size) == tuple(wanted)
 
 
 class PatchConv2d(nn.Conv2d):
-    """A convolution over patches that do not overlap: build it with a stride that is its kernel size.
+    """A convolution over non-overlapping patches: build it with a stride equal to its kernel size.
 
-    While traced it is a matrix product. For a convolution of one image with a kernel of 2 x 2, torch asks on a CPU how
-    large the image is (`use_mkldnn` in ATen), and there is one in three of four stages.
+    Under tracing it is computed as a matrix product. On a CPU, torch branches on the image size for a 2 x 2
+    convolution of one image (`use_mkldnn` in ATen). Three of the four stages have such a convolution.
     """
 
     def forward(self, input: Tensor) -> Tensor:

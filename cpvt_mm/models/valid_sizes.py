@@ -1,4 +1,4 @@
-"""The sizes of the images in a padded batch, and which clips of them are alike."""
+"""Image sizes in a padded batch, and the grouping of clips by size."""
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -11,23 +11,25 @@ Size: TypeAlias = tuple[int, int]
 
 
 def attach_valid_sizes(batch: Tensor, sizes: Sequence[Size]) -> None:
-    """Attaches to a batch `(B, C, H, W)` the sizes of its images without padding.
+    """Attaches the sizes of its images without padding to a batch `(B, C, H, W)`.
 
-    They travel with this very tensor, through wrappers of the model and autocast; what is computed from it has none.
+    The sizes stay with this tensor object, also through model wrappers and autocast. Tensors that are computed from it
+    do not have them.
     """
-    # Tensors take attributes of any name.
+    # Tensors accept attributes of any name.
     batch.valid_sizes = [(int(height), int(width)) for height, width in sizes]  # type: ignore[attr-defined]
 
 
 def valid_sizes_of(batch: Tensor) -> list[Size] | None:
-    """The sizes that `attach_valid_sizes` gave it, or None."""
+    """Returns the sizes that `attach_valid_sizes` attached, or None."""
     return getattr(batch, 'valid_sizes', None)
 
 
 def check_valid_sizes(sizes: Sequence[Size], batch: Tensor) -> list[Size]:
-    """The sizes as tuples of ints; raises a ValueError if they are not those of images in `batch`, `(B, C, H, W)`."""
+    """Returns the sizes as tuples of ints; raises a ValueError unless they fit the images of `batch`, `(B, C, H, W)`.
+    """
     if len(sizes) != len(batch):
-        raise ValueError(f'valid_sizes are {len(sizes)}, but must be a height and a width for each of the '
+        raise ValueError(f'valid_sizes has {len(sizes)} sizes, but must have a height and a width for each of the '
                          f'{len(batch)} images of the batch.')
     for i, size in enumerate(sizes):
         if not isinstance(size, Sequence) or len(size) != 2 or any(
@@ -38,15 +40,15 @@ def check_valid_sizes(sizes: Sequence[Size], batch: Tensor) -> list[Size]:
 
 
 def alike(sizes: Sequence[Size], num_frames: int, multiple: int) -> dict[tuple[Size, int], list[range]]:
-    """Which clips are equally long, and equally large once their sides are completed to multiples.
+    """Groups clips by their number of frames and by their size, rounded up to multiples of `multiple`.
 
     Args:
-        sizes: Height and width of each image. A clip is as high and wide as the highest and widest of its frames.
-        num_frames: Frames of a clip; the last clip may be shorter. 1: each image is for itself.
-        multiple: Pixels.
+        sizes: Height and width of each image. The height and width of a clip are the maxima over its frames.
+        num_frames: Frames of a clip; the last clip may be shorter. With 1, each image is a clip.
+        multiple: In pixels.
 
     Returns:
-        By size and number of frames: the clips, each as the places of its frames in the batch.
+        Maps (size, number of frames) to the clips; each clip is the range of its frames' indices in the batch.
     """
     clips: dict[tuple[Size, int], list[range]] = {}
     for start in range(0, len(sizes), num_frames):

@@ -1,4 +1,4 @@
-"""Layer-wise decay of the learning rate."""
+"""Layer-wise learning-rate decay."""
 from typing import Any
 
 from mmengine.logging import print_log
@@ -10,31 +10,31 @@ from cpvt_mm.models.arguments import check_names
 from cpvt_mm.models.backbones.base import Backbone
 from cpvt_mm.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
-# The keys that mmengine's constructor reads. It ignores others silently.
+# The keys that mmengine's constructor reads; it silently ignores others.
 MMENGINE_KEYS = ('custom_keys', 'bias_lr_mult', 'bias_decay_mult', 'norm_decay_mult', 'flat_decay_mult',
                  'dwconv_decay_mult', 'dcn_offset_lr_mult', 'bypass_duplicate')
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
 class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
-    """Gives each layer of a backbone a lower learning rate than the next one.
+    """Layer-wise learning-rate decay: each layer of a backbone gets a lower learning rate than the next layer.
 
-    BEiT (arXiv 2106.08254) and ViTDet (arXiv 2203.16527) do so: the learning rate of a parameter is multiplied by
-    `layer_decay_rate` once for each layer that follows its own. Heads, and all else outside of the backbone, have the
-    whole rate. The backbone is a `CPVT` or `PyramidCPVT`, anywhere in the model; its `get_layer_depth` says what the
-    layers are. The rest is mmengine's: `custom_keys` and other rules count as without decay, their `lr_mult` comes on
-    top, and frozen parameters are left out.
+    As in BEiT (arXiv 2106.08254) and ViTDet (arXiv 2203.16527), the learning rate of a parameter is multiplied by
+    `layer_decay_rate` once for each layer after its own. Parameters outside the backbone, such as heads, get the full
+    rate. The backbone is a `CPVT` or `PyramidCPVT` anywhere in the model; its `get_layer_depth` defines the layers.
+    Everything else is as in mmengine: `custom_keys` and other rules apply, their `lr_mult` is multiplied with the
+    decay, and frozen parameters are skipped.
 
-    Schedulers that multiply rates keep the ratios. An `eta_min` does not, because all rates end at it: use
-    `eta_min_ratio`.
+    Schedulers that multiply learning rates keep their ratios. `eta_min` does not, because all rates end at this value:
+    use `eta_min_ratio`.
 
     Args:
         optim_wrapper_cfg: Config of the wrapper, with an `optimizer` that has an `lr`.
-        paramwise_cfg: `layer_decay_rate`, a number in (0, 1], and what mmengine's constructor takes. The name is
-            mmpretrain's.
+        paramwise_cfg: `layer_decay_rate` (mmpretrain's name), a number in (0, 1], and the keys of mmengine's
+            constructor.
 
     Raises:
-        UserError: If `layer_decay_rate` or `lr` is missing or wrong, another key is unknown, or a model has no such
+        UserError: If `layer_decay_rate` or `lr` is missing or wrong, another key is unknown, or the model has no such
             backbone.
 
     Examples:
@@ -75,6 +75,6 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             layer, num_layers = module.get_layer_depth(name)
             scale = self.paramwise_cfg['layer_decay_rate']**(num_layers - 1 - layer)
             group['lr'] = group.get('lr', self.base_lr) * scale
-            # In mmengine's words; it has logged the rates of custom_keys without decay.
+            # In mmengine's format, because mmengine has logged the rates of custom_keys without the decay.
             full_name = f'{prefix}.{name}' if prefix else name
             print_log(f'paramwise_options -- {full_name}:lr={group["lr"]}', 'current')

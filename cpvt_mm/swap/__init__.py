@@ -1,4 +1,4 @@
-"""Puts the backbones into existing configs of mmdet and mmseg."""
+"""Swaps the backbones into existing configs of mmdet and mmseg."""
 from .errors import CannotSwap
 from .swapping import TARGETS, swap_backbone
 from .writing import read_config, to_delta, write_config

@@ -1,4 +1,4 @@
-"""Replaces the channels that necks and heads of a config expect by those that they get."""
+"""Adapts the input channels of necks and heads in a config to the new backbone."""
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,26 +11,26 @@ SEGMENTATION_HEADS = ('decode_head', 'auxiliary_head')
 
 
 def channels_key(neck: dict[str, Any]) -> str:
-    """Returns the argument of a neck that says the channels of its maps."""
+    """Returns the name of a neck's argument for its input channels."""
     return 'embed_dim' if 'embed_dim' in neck else 'in_channels'  # mmseg's Feature2Pyramid
 
 
 def is_vitdet_neck(neck: dict[str, Any]) -> bool:
-    """Whether it is `SimpleFPN` of mmdet's ViTDet project, which reads one map that is in no sequence."""
+    """Whether the neck is `SimpleFPN` of mmdet's ViTDet project, which reads a single map instead of a sequence."""
     return neck['type'].rpartition('.')[2] == 'SimpleFPN' and 'backbone_channel' in neck
 
 
 def adapt_neck(neck: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> None:
-    """Sets the channels that a neck expects, in place.
+    """Sets the input channels of a neck, in place.
 
     Args:
-        neck: A config with `in_channels` or `embed_dim`: a number for the last map or for all, or one for each map, in
-            their order or the reverse. A neck without takes any maps.
-        old: The channels of the maps that it was made for.
-        new: The channels of the maps that it gets.
+        neck: The config of a neck. Its `in_channels` or `embed_dim` is a number for the last map or for all maps, or a
+            list with a number for each map, in their order or reversed. A neck without them accepts any maps.
+        old: The channels of the old backbone's maps.
+        new: The channels of the new backbone's maps.
 
     Raises:
-        CannotSwap: If it does not fit `old`.
+        CannotSwap: If the neck does not fit `old`.
     """
     key = channels_key(neck)
     expected = neck.get(key)
@@ -41,7 +41,7 @@ def adapt_neck(neck: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> 
         return
     outputs = neck.get('out_channels')
     if isinstance(outputs, (list, tuple)) and list(outputs[:len(old)]) == list(old):
-        # SSD's neck passes the maps on, and makes more of the last.
+        # SSD's neck passes the maps through, and makes additional maps from the last one.
         neck['out_channels'] = type(outputs)([*new, *outputs[len(old):]])
     if not isinstance(expected, int) and list(expected) == list(old):
         neck[key] = type(expected)(new)
@@ -53,15 +53,15 @@ def adapt_neck(neck: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> 
 
 
 def adapt_heads(model: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> None:
-    """Sets the channels that the heads of a model expect, in place.
+    """Sets the input channels of the heads of a model, in place.
 
     Args:
         model: The config of a model with heads, nested at any depth.
-        old: The channels of the maps that they were made for.
-        new: The channels of the maps that they get.
+        old: The channels of the maps that the heads got.
+        new: The channels of the maps that the heads will get.
 
     Raises:
-        CannotSwap: If a head does not fit `old`, or has channels that no config sets.
+        CannotSwap: If a head does not fit `old`, or its channels cannot be set in the config.
     """
     for name, entry in model.items():
         if name in NO_HEADS:
@@ -81,9 +81,9 @@ def _adapt_node(node: dict[str, Any], where: str, old: list[int], new: list[int]
     Args:
         node: The dict.
         where: Its path in the config.
-        old: The channels of the maps that it was made for.
-        new: The channels of the maps that it gets.
-        default_index: The map that it takes if it has no `in_index`; None if it need not take any.
+        old: The channels of the maps that it got.
+        new: The channels of the maps that it will get.
+        default_index: The index of its input map if it has no `in_index`; None if it may have no input map.
     """
     expected = node.get('in_channels')
     index = node.get('in_index', default_index)
@@ -102,16 +102,16 @@ def _adapt_node(node: dict[str, Any], where: str, old: list[int], new: list[int]
         if node.get('num_convs') == 0 and node.get('channels') == expected:  # a head that only classifies
             node['channels'] = becomes[0]
     elif len(old) == 1:
-        # There is a single map: every part with its channels reads it.
+        # With a single map, every part with the same number of channels reads it.
         for key in ('in_channels', 'out_channels') if 'featmap_strides' in node else ('in_channels',):
             if node.get(key) == old[0]:
                 node[key] = new[0]
-    if node.get('c1_in_channels') == old[0]:  # DeepLabV3+ takes the first map besides
+    if node.get('c1_in_channels') == old[0]:  # DeepLabV3+ also takes the first map
         node['c1_in_channels'] = new[0]
 
 
 def walk(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
-    """Yields all dicts in nested dicts and lists, outer ones first, each with the keys that lead to it."""
+    """Yields all dicts in nested dicts and lists, outer ones first, each with its path of keys."""
     if isinstance(value, dict):
         yield path, value
         for key, item in value.items():

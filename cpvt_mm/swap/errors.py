@@ -7,8 +7,8 @@ class CannotSwap(UserError):
 
 
 class CannotBuild(CannotSwap):
-    """A part of the old model cannot be built on this machine, so that its channels stay unknown."""
+    """A part of the old model cannot be built on this machine, so its channels are unknown."""
 
 
 class CannotRun(CannotSwap):
-    """A part of the old model does not run as it is probed, so that its channels stay unknown."""
+    """A part of the old model fails during probing, so its channels are unknown."""

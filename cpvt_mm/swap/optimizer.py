@@ -9,22 +9,23 @@ from cpvt_mm.models.backbones import CPVT
 
 # No weight decay on position encodings and norms, as in the configs of this project.
 DECAY_RULES = {'position_encoding': dict(decay_mult=0.), 'norm': dict(decay_mult=0.)}
-# Images that the learning rates of this project's schedules are for.
+# Total batch size that the learning rates of this project's schedules are for.
 BATCH_SIZE = 16
 # Names of position tables and encodings in backbones of the libraries.
 POSITION_KEYS = ('absolute_pos_embed', 'relative_position_bias_table', 'pos_embed', 'pos_block', 'position_encodings')
 # Learnt tokens of plain transformers.
 TOKEN_KEYS = ('cls_token', 'mask_token')
-# These constructors know the names of a few backbones only.
+# These constructors support the parameter names of a few backbones only.
 LAYER_DECAY = ('LearningRateDecayOptimizerConstructor', 'LayerDecayOptimizerConstructor')
 
 
 def translate_custom_keys(keys: dict[str, Any], backbone: nn.Module) -> dict[str, Any]:
     """Translates `paramwise_cfg.custom_keys` to the new backbone.
 
-    A key for norms of the old backbone becomes keys for all norms of the new one. A key for its position tables becomes
-    one for position encodings. Keys for its tokens, and others that begin with `backbone.`, stay if they match a
-    parameter. All else stays.
+    - A key for norms of the old backbone becomes keys for all norms of the new one.
+    - A key for position tables becomes a key for position encodings.
+    - A key for tokens, or another key that begins with `backbone.`, is kept if it matches a parameter.
+    - All other keys are kept.
 
     Args:
         keys: The keys of the config.
@@ -43,7 +44,7 @@ def translate_custom_keys(keys: dict[str, Any], backbone: nn.Module) -> dict[str
 
 
 def _norm_keys(backbone: nn.Module) -> list[str]:
-    """Returns the fewest keys that match all its norms, but no parameter of a head.
+    """Returns a minimal list of keys that match all norms of the backbone, but no parameter of a head.
 
     A key matches all names that contain it.
     """
@@ -52,14 +53,14 @@ def _norm_keys(backbone: nn.Module) -> list[str]:
 
 
 def _shorten(match: re.Match) -> str:
-    return f'{match[1]}.norm' if match[1] else ''  # norm1 and norm2 of a block have one key
+    return f'{match[1]}.norm' if match[1] else ''  # norm1 and norm2 of a block share a key
 
 
 def adapt_optimizer(wrapper: dict[str, Any], backbone: nn.Module) -> None:
     """Changes the rules of `optim_wrapper` for parameters of the old backbone, in place.
 
-    Layer-wise decay of learning rates goes on in `CPVT` at the same rate, by this project's constructor. It goes with
-    the old backbone if the new one is a pyramid, because its rate is for other numbers of layers or stages.
+    For `CPVT`, layer-wise learning-rate decay keeps its rate and uses this project's constructor. For a pyramid, it is
+    removed, because its rate is for another number of layers.
     """
     paramwise = wrapper.get('paramwise_cfg') or {}
     if (wrapper.get('constructor') or '').rpartition('.')[2] in LAYER_DECAY:
@@ -77,8 +78,9 @@ def adapt_optimizer(wrapper: dict[str, Any], backbone: nn.Module) -> None:
 def set_schedule(cfg: Config, backbone: nn.Module, optimizers: dict[str, dict[str, Any]]) -> None:
     """Sets AdamW with the project's rules, in place.
 
-    The learning rate of an AdamW that is there stays, and so do rules for other parameters, accumulation, clipping and
-    mixed precision. With a new one, the rates that schedulers end at change in proportion.
+    An existing AdamW keeps its learning rate. Rules for other parameters, gradient accumulation, clipping and mixed
+    precision are kept, too. If AdamW replaces another optimizer, `eta_min` of schedulers is scaled with the learning
+    rate.
 
     Args:
         cfg: The config.
@@ -101,7 +103,7 @@ def set_schedule(cfg: Config, backbone: nn.Module, optimizers: dict[str, dict[st
     keys = paramwise.get('custom_keys') or {}
     rules = dict(DECAY_RULES)
     if 'backbone' in keys:
-        # mmengine applies only the longest of the keys that match a name.
+        # mmengine applies only the longest matching key to a name.
         exempt = {**keys['backbone'], 'decay_mult': 0.}
         rules |= dict.fromkeys(['position_encoding', *_norm_keys(backbone)], exempt)
     wrapper['paramwise_cfg'] = {**paramwise, 'custom_keys': {**rules, **keys}}

@@ -1,4 +1,4 @@
-"""Puts CPVT in the place of plain transformers: backbones whose maps come from several depths and have one stride."""
+"""Swaps CPVT in for plain transformers: backbones whose maps come from several depths and have one stride."""
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -14,12 +14,12 @@ from .targets import Target
 
 
 class PlainTarget(Target):
-    """CPVT: the map of a block replaces each map of the old backbone, see `blocks_by_depth`."""
+    """CPVT: each map of the old backbone is replaced by the map of a block, see `blocks_by_depth`."""
     cls = CPVT
     archs = tuple(PLAIN_ARCHS)
-    # A detector or segmentor reads patches only.
+    # Detectors and segmentors use patches only.
     options: ClassVar[dict[str, Any]] = dict(drop_path_rate=0.1, cls_token=False)
-    # Of ViTDet, and of Swin on ADE20K.
+    # From ViTDet, and from Swin on ADE20K.
     optimizers: ClassVar[dict[str, dict[str, Any]]] = {
         'mmdet': dict(type='AdamW', lr=1e-4, weight_decay=0.1),
         'mmseg': dict(type='AdamW', lr=6e-5, weight_decay=0.01),
@@ -35,7 +35,7 @@ class PlainTarget(Target):
         if len(strides) > whole.num_blocks:
             raise CannotSwap(f'its backbone {name} returns {len(strides)} maps, but this arch of CPVT has '
                              f'{whole.num_blocks} blocks.')
-        # CPVT does not build blocks after the last that it returns.
+        # CPVT does not build blocks after the last returned block, so the number comes from its arch.
         num_blocks = (parse_arch(config.get('arch', 'tiny'), PlainArch, PLAIN_ARCHS).depth if self.is_in(config)
                       else old.num_blocks)
         if old.out_indices and num_blocks and set(old.out_indices) <= set(range(num_blocks)):
@@ -46,7 +46,7 @@ class PlainTarget(Target):
         return whole.out_indices
 
     def adapt_neck(self, neck: dict[str, Any]) -> None:
-        """Replaces ViTDet's neck by `SimpleFeaturePyramid`, which is the same but reads a sequence of maps."""
+        """Replaces ViTDet's neck by `SimpleFeaturePyramid`, which is equivalent but reads a sequence of maps."""
         if is_vitdet_neck(neck):
             new = dict(type='cpvt_mm.SimpleFeaturePyramid', in_channels=neck['backbone_channel'],
                        out_channels=neck['out_channels'], num_outs=neck['num_outs'])
@@ -55,19 +55,19 @@ class PlainTarget(Target):
 
 
 def blocks_by_depth(indices: Sequence[int], num_blocks: int, new_num_blocks: int) -> tuple[int, ...]:
-    """Chooses the blocks of a transformer that lie as deep as blocks of another one.
+    """Chooses blocks of a new transformer at the same relative depth as blocks of an old one.
 
-    After block i, counted from 0, a share (i + 1) / num_blocks of the blocks is done. The new block is the first after
-    which at least that share is done, so that the last block replaces the last. Blocks that would coincide or change
-    places are moved to the next free ones.
+    The relative depth of block i, counted from 0, is (i + 1) / num_blocks. The new block is the first one of at least
+    the same relative depth, so the last block replaces the last block. If two old blocks give the same new block, the
+    later one moves to the next free block.
 
     Args:
         indices: Blocks of the old transformer, in increasing order.
-        num_blocks: The number of its blocks.
-        new_num_blocks: The number of blocks of the new one, at least as many as there are indices.
+        num_blocks: Number of blocks of the old transformer.
+        new_num_blocks: Number of blocks of the new transformer, at least the length of `indices`.
 
     Returns:
-        As many blocks, in increasing order.
+        Blocks of the new transformer, as many as `indices`, in increasing order.
 
     Examples:
         >>> blocks_by_depth([5, 11, 17, 23], 24, 12)

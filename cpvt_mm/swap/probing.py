@@ -15,17 +15,17 @@ from cpvt_mm.errors import first_line
 
 from .errors import CannotBuild, CannotRun, CannotSwap
 
-# The side of the image in pixels, as large as SSD needs it.
+# The side of the image in pixels; SSD needs this size.
 SIDE = 320
 
 
 @dataclass(frozen=True)
 class Maps:
-    """Feature maps that one part of a model hands to the next.
+    """Feature maps that one part of a model passes to the next.
 
     Attributes:
         channels: The channels of each map.
-        strides: The stride of each map: the pixels of the image that a cell spans per side.
+        strides: The stride of each map in pixels of the image.
     """
     channels: tuple[int, ...]
     strides: tuple[int, ...]
@@ -33,12 +33,12 @@ class Maps:
 
 @dataclass(frozen=True)
 class ProbedBackbone:
-    """A backbone's maps, and where they come from.
+    """A backbone's maps, and the stages or blocks that return them.
 
     Attributes:
         maps: The maps.
-        out_indices: The stages or blocks that they come from; None if it names none.
-        num_blocks: The number of its blocks, if it is a plain list of them. Defaults to None: it is not.
+        out_indices: The stage or block of each map; None if the backbone does not state them.
+        num_blocks: Number of blocks, if the backbone has them in one list. Defaults to None: it has not.
     """
     maps: Maps
     out_indices: tuple[int, ...] | None
@@ -49,9 +49,9 @@ def probe_backbone(config: dict[str, Any], scope: str | None) -> ProbedBackbone:
     """Builds a backbone, without pretrained weights, and runs it.
 
     Raises:
-        CannotBuild: If it cannot be built here.
-        CannotRun: If it does not run.
-        CannotSwap: If it does not return square maps, or other ones in training.
+        CannotBuild: If it cannot be built on this machine.
+        CannotRun: If its forward pass fails.
+        CannotSwap: If it does not return square maps, or returns other maps in training.
     """
     return _probe_backbone(pickle.dumps(ConfigDict(config).to_dict()), scope)
 
@@ -69,17 +69,17 @@ def _probe_backbone(pickled: bytes, scope: str | None) -> ProbedBackbone:
         side = size if isinstance(size, int) else max(size)
         if side == SIDE:
             raise
-        maps = _maps_of(backbone, config, side, what)  # some take images of one size only
+        maps = _maps_of(backbone, config, side, what)  # some backbones accept one image size only
     out_indices: Any = getattr(backbone, 'out_indices', None)
     is_one_each = isinstance(out_indices, (list, tuple)) and len(out_indices) == len(maps.channels)
-    # The names that OpenMMLab's transformers and those after timm have for their blocks.
+    # Names of the lists of blocks in OpenMMLab's and timm's transformers.
     lists = [getattr(backbone, name, None) for name in ('layers', 'blocks')]
     num_blocks = next((len(blocks) for blocks in lists if isinstance(blocks, nn.ModuleList)), None)
     return ProbedBackbone(maps, tuple(out_indices) if is_one_each else None, num_blocks)
 
 
 def _maps_of(backbone: nn.Module, config: dict[str, Any], side: int, what: str) -> Maps:
-    """Runs a backbone in evaluation and in training on images of one size."""
+    """Runs a backbone in eval mode and in training mode on images of one size."""
     image = torch.zeros(2, config.get('in_channels', 3), side, side)
     backbone.eval()
     maps = _run(backbone, image, side, what)
@@ -90,12 +90,12 @@ def _maps_of(backbone: nn.Module, config: dict[str, Any], side: int, what: str) 
 
 
 def probe_necks(configs: Sequence[dict[str, Any]], maps: Maps, scope: str | None) -> Maps:
-    """Builds necks that follow one another and runs them on maps as a backbone gives them.
+    """Builds a sequence of necks and runs it on maps like those of a backbone.
 
     Raises:
-        CannotBuild: If one cannot be built.
-        CannotRun: If one does not run on such maps.
-        CannotSwap: If they do not return square maps.
+        CannotBuild: If a neck cannot be built.
+        CannotRun: If a neck fails on such maps.
+        CannotSwap: If the necks do not return square maps.
     """
     inputs = tuple(torch.zeros(1, channels, SIDE // stride, SIDE // stride)
                    for channels, stride in zip(maps.channels, maps.strides, strict=True))
@@ -109,11 +109,11 @@ def _build(config: dict[str, Any], scope: str | None, what: str) -> nn.Module:
     try:
         with DefaultScope.overwrite_default_scope(scope):
             module = MODELS.build(config)
-    except Exception as error:  # whatever a constructor raises
+    except Exception as error:  # constructors can raise any error
         raise CannotBuild(f'{what} cannot be built here ({type(error).__name__}: {first_line(error)}), so what the '
                          'heads expect stays unknown.') from error
-    module = revert_sync_batchnorm(module)  # it trains on GPUs only
-    module.eval()  # which in some libraries returns nothing
+    module = revert_sync_batchnorm(module)  # SyncBatchNorm trains on GPUs only
+    module.eval()  # not `return module.eval()`: in some libraries it returns None
     return module
 
 
@@ -128,7 +128,7 @@ def _run(module: nn.Module, inputs: Tensor | tuple[Tensor, ...], side: int, what
     if not isinstance(outputs, (list, tuple)) or not all(
             isinstance(x, Tensor) and (x.dim() == 2 or (x.dim() == 4 and x.shape[2] == x.shape[3])) for x in outputs):
         raise CannotSwap(f'{what} returns something else than a sequence of square feature maps.')
-    # A vector is a map of one cell.
+    # A vector counts as a map of one cell.
     sides = [x.shape[-1] if x.dim() == 4 else 1 for x in outputs]
     return Maps(tuple(x.shape[1] for x in outputs), tuple(side // cells for cells in sides))
 

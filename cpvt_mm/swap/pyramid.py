@@ -1,4 +1,4 @@
-"""Puts PyramidCPVT in the place of backbones that give maps of different strides, or one map."""
+"""Swaps PyramidCPVT in for backbones with maps of different strides, or with one map."""
 from typing import Any, ClassVar
 
 from cpvt_mm.models.backbones import ARCHS, CPVT, PyramidCPVT
@@ -11,11 +11,11 @@ from .targets import Target
 
 
 class PyramidTarget(Target):
-    """PyramidCPVT: the map of a stage replaces each map of the old backbone, see `choose_stages`."""
+    """PyramidCPVT: each map of the old backbone is replaced by the map of a stage, see `choose_stages`."""
     cls = PyramidCPVT
     archs = tuple(ARCHS)
     options: ClassVar[dict[str, Any]] = dict(drop_path_rate=0.2)
-    # Of the original's 1x schedule on COCO and of Swin's on ADE20K.
+    # From the original's 1x schedule on COCO and from Swin's schedule on ADE20K.
     optimizers: ClassVar[dict[str, dict[str, Any]]] = {
         'mmdet': dict(type='AdamW', lr=2e-4, weight_decay=1e-4),
         'mmseg': dict(type='AdamW', lr=6e-5, weight_decay=0.01),
@@ -40,11 +40,11 @@ def choose_stages(name: str, old: ProbedBackbone, scope: str | None) -> tuple[in
 
     Args:
         name: The type of the backbone.
-        old: Its maps.
+        old: The maps of the backbone.
         scope: The scope of the config: 'mmseg', or any other.
 
     Raises:
-        CannotSwap: If its maps are not those of a pyramid.
+        CannotSwap: If the maps are not those of a pyramid.
     """
     stages = find_stages(old, scope)
     if not stages:
@@ -56,7 +56,7 @@ def choose_stages(name: str, old: ProbedBackbone, scope: str | None) -> tuple[in
 
 
 def find_stages(old: ProbedBackbone, scope: str | None) -> tuple[int, ...]:
-    """Finds the stages of `choose_stages`; none if the maps are not those of a pyramid."""
+    """Returns the stages for `choose_stages`; empty if the maps are not those of a pyramid."""
     return (_by_number(old) if scope == 'mmseg' else ()) or _by_stride(old)
 
 

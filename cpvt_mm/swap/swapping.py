@@ -1,4 +1,4 @@
-"""Puts a backbone of this project in the place of a config's."""
+"""Replaces the backbone of a config by a backbone of this project."""
 import copy
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
@@ -19,36 +19,38 @@ from .targets import Target
 
 TARGETS: dict[str, Target] = {'PyramidCPVT': PyramidTarget(), 'CPVT': PlainTarget()}
 
-# The normalization of the images that weights of these backbones are trained on, RGB.
+# The RGB normalization that pretrained weights of these backbones expect.
 MEAN = [123.675, 116.28, 103.53]
 STD = [58.395, 57.12, 57.375]
 
 
 def swap_backbone(cfg: Config, arch: str | dict[str, Any] = 'small', checkpoint: str | None = None,
                   schedule: bool = False, backbone: Literal['PyramidCPVT', 'CPVT'] = 'PyramidCPVT') -> Config:
-    """Puts `PyramidCPVT` or `CPVT` into a config of mmdet or mmseg.
+    """Swaps `PyramidCPVT` or `CPVT` into a config of mmdet or mmseg.
 
-    It also changes what depends on the backbone: the channels of necks and heads, and the mean and deviation of the
-    images. It removes weights of the old backbone or of a whole model with it (`pretrained`, `init_cfg`, `load_from`),
-    and translates rules of the optimizer for parameters of the old backbone. The map of a stage or block replaces each
-    map of the old backbone: see `pyramid.choose_stages` and `plain.blocks_by_depth`.
+    - It adapts the channels of necks and heads, and the mean and standard deviation of the images.
+    - It removes weights of the old backbone, and of a whole model with it (`pretrained`, `init_cfg`, `load_from`).
+    - It translates rules of the optimizer for parameters of the old backbone.
+
+    Each map of the old backbone is replaced by the map of a stage or block: see `pyramid.choose_stages` and
+    `plain.blocks_by_depth`.
 
     Args:
-        cfg: The config. It is not changed. Its backbone and necks are built and run once, to learn their channels.
+        cfg: The config. It is not changed. Its backbone and necks are built and run once, to find their channels.
         arch: The `arch` of the backbone. Defaults to 'small'.
-        checkpoint: Weights for the backbone, of any format that it reads. Defaults to None: random.
-        schedule: Whether to train with AdamW by this project's rules (no weight decay on position encodings and
-            norms); a learning rate for AdamW that the config has is kept. Defaults to False.
-        backbone: 'PyramidCPVT' for a config whose backbone returns maps of a pyramid's strides, 'CPVT' for one with
-            maps of stride 16, from one depth or several. Defaults to 'PyramidCPVT'.
+        checkpoint: Weights for the backbone, in any known format. Defaults to None: random weights.
+        schedule: Whether to train with AdamW and this project's rules (no weight decay on position encodings and
+            norms). If the config uses AdamW already, its learning rate is kept. Defaults to False.
+        backbone: 'PyramidCPVT' if the old backbone returns maps with a pyramid's strides, 'CPVT' if it returns maps of
+            stride 16, from one or several depths. Defaults to 'PyramidCPVT'.
 
     Returns:
         The new config.
 
     Raises:
         CannotSwap: If the config cannot take the backbone.
-        ValueError: If there is no such `backbone` or `arch`.
-        TypeError: If `cfg` is no Config.
+        ValueError: If `backbone` or `arch` is unknown.
+        TypeError: If `cfg` is not a Config.
     """
     if not isinstance(cfg, Config):
         raise TypeError(f'cfg is a {type(cfg).__name__}, but must be a Config: read it with cpvt_mm.swap.read_config.')
@@ -72,7 +74,7 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Any] = 'small', checkpoint:
 def _owners(cfg: Config) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
     """Yields the parts of the model that have a backbone, with their paths.
 
-    A network for re-identification within a tracker is a model of its own, with its own weights; it stays.
+    Skips the re-identification network of a tracker, which is a separate model with its own weights.
     """
     for path, node in walk(cfg.get('model') or {}):
         backbone = node.get('backbone')
@@ -82,7 +84,7 @@ def _owners(cfg: Config) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]
 
 def _swap_in(path: tuple[str | int, ...], owner: dict[str, Any], cfg: Config, target: Target,
              arch: str | dict[str, Any], checkpoint: str | None) -> PyramidCPVT | CPVT:
-    """Swaps the backbone of one detector or segmentor, in place, and returns the new one, without values."""
+    """Swaps the backbone of one detector or segmentor, in place, and returns the new one on the meta device."""
     scope = cfg.get('default_scope')
     old = probe_backbone(owner['backbone'], scope)
     arguments = target.arguments(owner['backbone'], old, scope, arch)
@@ -108,8 +110,8 @@ def _swap_in(path: tuple[str | int, ...], owner: dict[str, Any], cfg: Config, ta
 
 
 def _adapt(owner: dict[str, Any], necks: Sequence[dict[str, Any]], old: Maps, new: Maps, scope: str | None) -> None:
-    """Adapts the first of the necks, and the heads if maps of the backbone reach them."""
-    if not necks or channels_key(necks[0]) not in necks[0]:  # a neck without takes any maps, such as one that pools
+    """Adapts the first neck, and the heads if their channels depend on the backbone."""
+    if not necks or channels_key(necks[0]) not in necks[0]:  # necks without channels, such as pooling, accept any maps
         adapt_heads(owner, old.channels, new.channels)
     elif isinstance(necks[0].get('out_channels'), int):
         adapt_neck(necks[0], old.channels, new.channels)
@@ -118,13 +120,13 @@ def _adapt(owner: dict[str, Any], necks: Sequence[dict[str, Any]], old: Maps, ne
         adapt_neck(necks[0], old.channels, new.channels)
         try:
             new_read = probe_necks(necks, new, scope)
-        except CannotBuild as error:  # it could be for the old channels
+        except CannotBuild as error:  # the necks could be built for the old channels
             raise CannotRun(str(error)) from error
         adapt_heads(owner, old_read.channels, new_read.channels)
 
 
 def _remove_weights(holders: Sequence[dict[str, Any]]) -> None:
-    """Removes pretrained weights of all that contains the old backbone."""
+    """Removes pretrained weights from all models that contain the old backbone."""
     for holder in holders:
         for key in ('pretrained', 'init_cfg'):
             if holder.get(key):
@@ -140,12 +142,12 @@ def _remove_imports(cfg: Config) -> None:
 
 
 def _set_normalization(holders: Sequence[dict[str, Any]], cfg: Config) -> None:
-    """Sets mean, deviation and order of channels in the preprocessors of all that contains the backbone."""
+    """Sets mean, standard deviation and channel order in the preprocessors of all models that contain the backbone."""
     has_own = any(holder.get('data_preprocessor') for holder in holders)
     for holder in holders if has_own else [cfg]:
         node = holder.get('data_preprocessor')
         while node:
-            if 'data_preprocessor' not in node:  # else it is for several branches, around the one that normalizes
+            if 'data_preprocessor' not in node:  # else it wraps the one that normalizes, for several branches
                 node.update(mean=MEAN, std=STD)
                 node.pop('rgb_to_bgr', None)
                 node['to_rgb' if 'to_rgb' in node else 'bgr_to_rgb'] = True

@@ -1,4 +1,4 @@
-"""Backbones that the swap puts into configs, and what it needs to know of each."""
+"""The backbones that can be swapped in, with the settings for each."""
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from typing import Any, ClassVar
@@ -9,16 +9,16 @@ from cpvt_mm.models.backbones import CPVT, PyramidCPVT
 
 from .probing import ProbedBackbone
 
-# Arguments that describe the images, or how to train, and mean the same in other backbones.
+# Arguments about images and training that have the same meaning in other backbones, with their defaults.
 KEPT = dict(in_channels=3, img_size=224, with_cp=False)
 
 
 class Target(ABC):
-    """A backbone of this project that replaces others.
+    """A backbone of this project that can replace others.
 
     Attributes:
         cls: Its class.
-        archs: The names of its sizes.
+        archs: The names of its archs.
         options: Arguments that new configs set.
         optimizers: The optimizers of its schedules, by the scope of a config.
     """
@@ -34,40 +34,40 @@ class Target(ABC):
 
         Args:
             config: The config of the old backbone.
-            old: Its maps.
+            old: The maps of the old backbone.
             scope: The scope of the config: 'mmseg', or any other.
-            whole: The new backbone with the `out_indices` that it has by default.
+            whole: The new backbone with its default `out_indices`.
 
         Raises:
-            CannotSwap: If it has no such maps.
+            CannotSwap: If the new backbone has no such maps.
         """
 
     @abstractmethod
     def adapt_neck(self, neck: dict[str, Any]) -> None:
-        """Changes a first neck that reads something else than a sequence of maps, in place.
+        """Replaces a first neck that does not read a sequence of maps, in place.
 
         Raises:
-            CannotSwap: If it is for another kind of backbone.
+            CannotSwap: If the neck is for another kind of backbone.
         """
 
     def is_in(self, config: dict[str, Any]) -> bool:
-        """Whether the config of a backbone is one of this class."""
+        """Whether the config of a backbone has this class as its type."""
         return config['type'].rpartition('.')[2] == self.cls.__name__
 
     def arguments(self, config: dict[str, Any], old: ProbedBackbone, scope: str | None, arch: Any) -> dict[str, Any]:
         """Returns the arguments of the backbone that replaces another one.
 
-        A backbone of the same class keeps its own, but `arch`, weights and, if need be, `out_indices`.
+        If the old backbone has the same class, its arguments are kept, except `arch`, weights and `out_indices`.
 
         Args:
             config: The config of the old backbone.
-            old: Its maps.
+            old: The maps of the old backbone.
             scope: The scope of the config.
-            arch: The `arch` of the new one.
+            arch: The `arch` of the new backbone.
 
         Raises:
-            CannotSwap: If the new one has no such maps.
-            ValueError: If there is no such `arch`.
+            CannotSwap: If the new backbone has no such maps.
+            ValueError: If `arch` is unknown.
         """
         if self.is_in(config):
             others = {key: value for key, value in config.items()

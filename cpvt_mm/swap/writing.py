@@ -1,4 +1,4 @@
-"""Reads a config by file or name, and writes a changed one as a config that inherits from it."""
+"""Reads a config by path or name, and writes a changed config that inherits from it."""
 import os
 import sys
 from collections.abc import Iterator
@@ -14,31 +14,31 @@ from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.files import check_free
 from cpvt_mm.stack import require
 
-# Scopes of configs, and the distributions that mmengine looks for them in.
+# Scope of a config -> distribution in which mmengine finds its configs.
 PACKAGES = {'mmdet': 'mmdet', 'mmseg': 'mmsegmentation'}
 
 STYLE = dict(based_on_style='pep8', column_limit=120)
 
 
 def read_config(name: str) -> Config:
-    """Reads a config: the path of a file, or a name such as 'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py'.
+    """Reads a config by path, or by a name such as 'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py'.
 
     Raises:
         UserError: If it cannot be read.
-        ImportError: If the library it is for does not import.
+        ImportError: If its library cannot be imported.
     """
     if '::' not in name and not Path(name).is_file():
         raise UserError(f'config {name} does not exist: check the path.')
     try:
         cfg = _read(name)
-    except Exception as error:  # a config is a program, it can raise anything
+    except Exception as error:  # a config is a program and can raise any error
         raise UserError(f'config {name} cannot be read ({type(error).__name__}: {first_line(error)}): correct its '
                         'name, or name the path of its file.') from error
     if not isinstance((cfg.get('model') or {}).get('type', ''), str):
-        raise UserError(f'config {name} names the parts of its model by classes, in the pure Python style, which is '
-                        'not read here: write it in the other style first, with Config.fromfile(...).dump(...).')
+        raise UserError(f'config {name} has classes as types, in the pure Python style, which is not supported here: '
+                        'convert it to the text style first, with Config.fromfile(...).dump(...).')
     if cfg.get('default_scope') == 'mmpretrain' or 'mmpretrain.' in str(cfg.get('model')):
-        with suppress(ImportError):  # not all of its parts need be built
+        with suppress(ImportError):  # the parts of mmpretrain are not always built
             require('mmpretrain')
     if cfg.get('default_scope') in PACKAGES:
         require(cfg.default_scope)
@@ -52,14 +52,14 @@ def _read(name: str) -> Config:
     except ImportError as error:
         if 'mmpretrain' not in str(error):
             raise
-        require('mmpretrain')  # a custom import may need what this does for it
+        require('mmpretrain')  # a custom import may need mmpretrain to be imported completely
         return read(*source)
 
 
 def bases_of(name: str, out: Path, default_scope: str | None) -> list[str]:
-    """Returns values of `_base_` by which a config at `out` can inherit from config `name`, the best first.
+    """Returns values of `_base_` with which a config at `out` can inherit from config `name`, the best first.
 
-    Parts of a config that is inherited from by a scoped name are built in that scope, so it must be the config's own.
+    If `_base_` is a scoped name, the parts of the config are built in that scope, so it must be the config's own scope.
     """
     if '::' in name:
         return [name]
@@ -79,7 +79,7 @@ def shipped_configs(library: str) -> Path:
 
 
 def to_delta(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """Returns the dict that turns `old` into `new` by mmengine's inheritance: differences, or all with `_delete_`."""
+    """Returns the dict that changes `old` to `new` by mmengine's inheritance: differences, or all with `_delete_`."""
     gone = [key for key in old if key not in new]
     if gone or ('type' in old and old['type'] != new['type']):
         return {'_delete_': True, **new}
@@ -111,7 +111,7 @@ def changes(old: Any, new: Any, path: str = '') -> Iterator[str]:
 
 
 def to_source(value: Any) -> str:
-    """Writes Python source of a value of a config, with dicts as OpenMMLab writes them."""
+    """Returns Python source for a value of a config, with dicts in OpenMMLab's style."""
     if isinstance(value, dict):
         if all(str(key).isidentifier() for key in value):
             return f'dict({", ".join(f"{key}={to_source(item)}" for key, item in value.items())})'
@@ -124,19 +124,19 @@ def to_source(value: Any) -> str:
 
 
 def write_config(old: Config, new: Config, name: str, out: Path) -> None:
-    """Writes `new` as a config that inherits from `old` and states what differs.
+    """Writes `new` as a config that inherits from `old` and contains only the differences.
 
     Args:
         old: The config that `read_config` reads by `name`.
         new: The config to write.
         name: See `read_config`.
-        out: The file to write: a `.py` that must not exist, in a folder that does.
+        out: The `.py` file to write. It must not exist, but its folder must.
 
     Raises:
-        UserError: If `out` exists or cannot be such a config.
+        UserError: If `out` exists, cannot be written, or cannot inherit from the config.
     """
     if out.suffix != '.py':
-        raise UserError(f'{out} is no name of a config: it must end with .py.')
+        raise UserError(f'{out} is not a name for a config: use the suffix .py.')
     check_free(out)
     delta = to_delta(_unscoped(old.to_dict()), _unscoped(new.to_dict()))
     delta = {key: delta[key] for key in sorted(delta, key=lambda key: key != 'model')}  # the model first
@@ -152,20 +152,20 @@ def write_config(old: Config, new: Config, name: str, out: Path) -> None:
         raise UserError(f'{out} cannot be written ({error.strerror}): choose another folder.') from error
     finally:
         temporary.unlink(missing_ok=True)
-    raise UserError(f'config {name} cannot be inherited from: mmengine does not find it from {out}, or reads something '
-                    'else; copy it there, and swap the copy.')
+    raise UserError(f'{out} cannot inherit from config {name}, because mmengine does not find it from there, or reads '
+                    'another content: copy the config to that folder, and swap the copy.')
 
 
 def _reads_as(path: Path, cfg: Config) -> bool:
     try:
         found = Config.fromfile(path)
-    except Exception:  # mmengine raises several for a base that it does not find
+    except Exception:  # mmengine raises several types of errors for a base that it does not find
         return False
     return _unscoped(found.to_dict()) == _unscoped(cfg.to_dict())
 
 
 def _unscoped(value: Any) -> Any:
-    """Removes the scope that mmengine adds to what a config inherits from another package."""
+    """Removes the scope that mmengine adds to parts that a config inherits from another package."""
     if isinstance(value, dict):
         return {key: _unscoped(item) for key, item in value.items() if key != '_scope_'}
     if isinstance(value, (list, tuple)):

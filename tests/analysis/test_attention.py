@@ -113,9 +113,9 @@ def test_default_blocks_are_the_second_of_each_stage(backbone: PyramidCPVT) -> N
 
 
 def test_an_unknown_block_is_answered_with_those_there_are(backbone: PyramidCPVT) -> None:
-    with pytest.raises(UserError, match=r'there is no block 1\.2: the backbone has 0\.0, 0\.1, 1\.0, 1\.1, 2\.0, '):
+    with pytest.raises(UserError, match=r'block 1\.2 does not exist: choose one of 0\.0, 0\.1, 1\.0, 1\.1, 2\.0, '):
         collect(backbone, image(), ['0.1', '1.2'])
-    with pytest.raises(UserError, match='there is no block 3: the backbone has 0, 1, 2'):
+    with pytest.raises(UserError, match='block 3 does not exist: choose one of 0, 1, 2'):
         collect(CPVT(PLAIN).eval(), image(), ['3'])
 
 
@@ -126,12 +126,12 @@ def test_queries_are_pixels_or_the_class_token() -> None:
 
 
 @pytest.mark.parametrize(('words', 'message'), [
-    (['50', '0'], r'--query 50 0 is outside of the resized image of 70 x 50 pixels \(height x width\): take X from 0 '
+    (['50', '0'], r'--query 50 0 is outside of the resized image of 70 x 50 pixels \(height x width\): choose X from 0 '
      'to 49 and Y from 0 to 69'),
     (['0', '70'], '--query 0 70 is outside'),
     (['-1', '0'], "--query is '-1 0', but must be two whole numbers, X Y, or cls"),
     (['3'], "--query is '3', but must be two whole numbers"),
-    (['cls'], '--query cls is not possible: the backbone has no class token'),
+    (['cls'], '--query cls is not possible, because the backbone has no class token'),
 ])
 def test_other_queries_are_refused(words: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):

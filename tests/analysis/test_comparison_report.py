@@ -43,6 +43,6 @@ def test_the_csv_has_every_row_and_metric(tmp_path: Path) -> None:
 
 
 def test_a_metric_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="'mAP' of the study is not a metric of its tests; there are mIoU, AP"):
+    with pytest.raises(UserError, match="'mAP' of the study is not a metric of its tests: choose from mIoU, AP"):
         write_comparison(tmp_path, rows('x'), ['mAP'], 'title')
     assert not list(tmp_path.iterdir())

@@ -128,11 +128,11 @@ def test_measures_the_output_of_stride_16_or_the_one_asked_for() -> None:
 
 @pytest.mark.parametrize(('options', 'arguments', 'message'), [
     (dict(out_type='gap'), {}, "out_type of the backbone is 'gap', but must be featmap"),
-    ({}, dict(output=1), 'there is no output 1: the backbone has 1'),
-    ({}, dict(shift=24), 'the shift of 24 pixels is no multiple of 16 pixels'),
+    ({}, dict(output=1), 'output 1 does not exist: choose one from 0 to 0'),
+    ({}, dict(shift=24), 'the shift of 24 pixels is not a multiple of 16 pixels'),
     ({}, dict(margin=4), 'a margin of 4 cells of 16 pixels leaves no cell to compare in a canvas of 160 x 160'),
     ({}, dict(margin=-1), 'a margin of -1 cells'),
-    ({}, dict(image=torch.zeros(1, 3, 160, 152)), 'the canvas of 152 pixels is no multiple of 16 pixels'),
+    ({}, dict(image=torch.zeros(1, 3, 160, 152)), 'the canvas of 152 pixels is not a multiple of 16 pixels'),
 ])
 def test_what_cannot_be_measured_is_refused(options: dict, arguments: dict, message: str) -> None:
     arguments = dict(dict(image=canvas(), shift=SHIFT, margin=MARGIN), **arguments)

@@ -51,7 +51,7 @@ def test_images_are_resized_where_asked(photograph: Path) -> None:
 def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
     (tmp_path / 'text.jpg').write_text('text')
     (tmp_path / 'empty.jpg').touch()
-    damaged = 'it is damaged, or no image'
+    damaged = 'it is damaged or not an image'
     for name, reason in (('text.jpg', damaged), ('empty.jpg', damaged), ('no.jpg', os.strerror(errno.ENOENT)),
                          ('.', os.strerror(errno.EISDIR))):
         with pytest.raises(UserError, match=f'image {re.escape(str(tmp_path / name))} cannot be read.*{reason}'):

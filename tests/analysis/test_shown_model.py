@@ -77,7 +77,7 @@ def test_the_attention_is_a_picture_in_the_shape_of_the_image(shown: dict[str, S
 def test_a_model_of_another_backbone_is_shown_without_attention(shown: dict[str, ShownModel], image: Path,
                                                                monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shown['mmseg'], '_backbone', None)
-    with pytest.raises(UserError, match='is no CPVT and no PyramidCPVT, so its attention cannot be drawn'):
+    with pytest.raises(UserError, match='is neither a CPVT nor a PyramidCPVT, so its attention cannot be drawn'):
         shown['mmseg'].draw_attention(image, 64, None, (0, 0))
 
 
@@ -98,7 +98,7 @@ def test_what_cannot_be_read_is_said_in_a_sentence(shown: dict[str, ShownModel],
     calls: list[Callable] = [lambda: shown['mmseg'].paint(broken, 64, 0.3),
                              lambda: shown['mmseg'].draw_attention(broken, 64, '0.0', (0, 0))]
     for call in calls:
-        with pytest.raises(UserError, match=r'broken\.png cannot be read: it is damaged, or no image'):
+        with pytest.raises(UserError, match=r'broken\.png cannot be read: it is damaged or not an image'):
             call()
     with pytest.raises(UserError, match=r'iter_3\.pth'):
         ShownModel(trained['mmseg'].checkpoint.with_name('iter_3.pth'))

@@ -42,5 +42,5 @@ def test_the_scale_of_the_config_grows_with_its_shorter_side(scale: object, shor
 def test_a_resize_without_a_scale_has_no_shorter_side() -> None:
     cfg = load_config(MASK_RCNN)
     del cfg.test_dataloader.dataset.pipeline[1].scale
-    with pytest.raises(UserError, match='has no scale: give it one'):
+    with pytest.raises(UserError, match='has no scale: set its scale'):
         shorter_test_side(cfg)

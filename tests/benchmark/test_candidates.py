@@ -22,8 +22,8 @@ def test_reads_names_and_arguments(text: str, arguments: dict) -> None:
 
 
 @pytest.mark.parametrize('text, words', [
-    ('vit', "'vit' is no candidate: take cpvt_mm, onnxruntime, mmseg,"),
-    ('mmseg:with_cp', "'with_cp' of candidate 'mmseg:with_cp' is no argument"),
+    ('vit', "'vit' is not a candidate: choose from cpvt_mm, onnxruntime, mmseg,"),
+    ('mmseg:with_cp', "'with_cp' of candidate 'mmseg:with_cp' is not an argument"),
 ])
 def test_what_is_no_candidate_is_refused(text: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
@@ -62,6 +62,6 @@ def test_timm_needs_the_torchvision_of_its_torch(tmp_path: Path, monkeypatch: py
     monkeypatch.syspath_prepend(tmp_path)
     for name in [name for name in sys.modules if name.partition('.')[0] == 'timm']:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(CannotMeasure, match=r'timm does not import \(operator torchvision::nms does not exist\): pip '
-                                            'install timm, with the torchvision that goes with your torch'):
+    with pytest.raises(CannotMeasure, match=r'timm cannot be imported \(operator torchvision::nms does not exist\): '
+                                            'pip install timm, with the torchvision that goes with your torch'):
         build_backbone(Candidate('timm'), ARCHS['nano'], 0.2)

@@ -81,5 +81,5 @@ def test_a_model_of_videos_is_refused(tmp_path: Path) -> None:
     path = tmp_path / 'video.py'
     path.write_text(f"_base_ = '{MASK_RCNN}'\n"
                     "model = dict(data_preprocessor=dict(_delete_=True, type='TrackDataPreprocessor'))\n")
-    with pytest.raises(UserError, match='is for no detector or segmentor of single images'):
+    with pytest.raises(UserError, match='is not for a detector or segmentor of single images'):
         WholeModels(str(path), 'nano').step(Candidate('cpvt_mm'), TRAIN)

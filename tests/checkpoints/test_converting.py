@@ -66,14 +66,14 @@ def test_plain_backbones_are_converted_too(to: str, tmp_path: Path) -> None:
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match='holds a CPVT, which mmseg does not know: convert it to cpvt_mm, timm, mmpre'):
         convert_checkpoint(GOLDEN / 'deit_timm.pth', tmp_path / 'a.pth', 'mmseg')
-    with pytest.raises(UserError, match=r'folder .*no does not exist: make it first'):
+    with pytest.raises(UserError, match=r'folder .*no does not exist: create it'):
         convert_checkpoint(FILES['timm'], tmp_path / 'no/a.pth')
     for name in ('model', 'model.safetensor', 'v1.2'):
-        with pytest.raises(UserError, match=f'{name} is no name of a checkpoint: end it in .pth or .safetensors'):
+        with pytest.raises(UserError, match=f'{name} is not a name for a checkpoint: use the suffix .pth or .safete'):
             convert_checkpoint(FILES['timm'], tmp_path / name)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / 'there.pth').write_text('mine')
-    with pytest.raises(UserError, match=r'there\.pth is there already: name another file'):
+    with pytest.raises(UserError, match=r'there\.pth exists already: choose another file'):
         convert_checkpoint(FILES['timm'], tmp_path / 'there.pth')
     assert (tmp_path / 'there.pth').read_text() == 'mine'
 

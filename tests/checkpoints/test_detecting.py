@@ -37,7 +37,7 @@ def test_a_prefix_can_be_given(prefix: str) -> None:
     assert detect_format(names, 'a.pth', prefix) == (pyramid.MMSEG, 'student.backbone.', ())
     with pytest.raises(UserError, match=r"no backbone of a known format below 'neck\.'"):
         detect_format(names, 'a.pth', 'neck')
-    with pytest.raises(UserError, match='no backbone of a known format '):
+    with pytest.raises(UserError, match='no backbone of a known format: '):
         detect_format(names, 'a.pth', '')
 
 
@@ -46,8 +46,9 @@ def test_other_names_are_refused_with_the_formats_and_the_first_keys() -> None:
     with pytest.raises(UserError) as caught:
         detect_format(names, 'a.pth')
     assert str(caught.value) == (
-        'checkpoint a.pth has no backbone of a known format (known are for PyramidCPVT cpvt_mm, twins or timm, mmseg, '
-        'mmpretrain; for CPVT cpvt_mm, timm, mmpretrain): it has layer0.weight, layer1.weight, layer2.weight, ....')
+        'checkpoint a.pth has no backbone of a known format: it has layer0.weight, layer1.weight, layer2.weight, ...; '
+        'use a checkpoint of a known format (for PyramidCPVT cpvt_mm, twins or timm, mmseg, mmpretrain; for CPVT '
+        'cpvt_mm, timm, mmpretrain).')
 
 
 def test_a_transformer_of_windows_is_none_of_them() -> None:

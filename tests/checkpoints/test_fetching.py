@@ -116,12 +116,12 @@ def test_a_file_with_a_checksum_keeps_its_name_as_in_torch(server: Server, cache
 
 
 @pytest.mark.parametrize(('path', 'content', 'words'), [
-    ('/cut.pth', saved(), 'only .* of .* bytes came'),
-    ('/cut.safetensors', save(WEIGHTS), 'only .* of .* bytes came'),
-    ('/a-0123abcd.pth', saved(), 'the SHA-256 of what came begins with .*, not 0123abcd'),
-    ('/page.pth', b'<!DOCTYPE html><title>{Log in}</title>', "what came is no checkpoint, it begins with b'<!DOC"),
-    ('/page.safetensors', b'<!DOCTYPE html><title>Log in</title>', 'what came is no checkpoint'),
-    ('/empty.pth', b'', 'what came is no checkpoint'),
+    ('/cut.pth', saved(), 'only .* of .* bytes were received'),
+    ('/cut.safetensors', save(WEIGHTS), 'only .* of .* bytes were received'),
+    ('/a-0123abcd.pth', saved(), 'the SHA-256 of the received file begins with .*, not 0123abcd'),
+    ('/page.pth', b'<!DOCTYPE html><title>{Log in}</title>', "the received file is not a checkpoint, it begins with b"),
+    ('/page.safetensors', b'<!DOCTYPE html><title>Log in</title>', 'the received file is not a checkpoint'),
+    ('/empty.pth', b'', 'the received file is not a checkpoint'),
     ('/slow.pth', saved(), 'TimeoutError: timed out'),
 ])
 def test_what_is_broken_or_wrong_is_not_kept(path: str, content: bytes, words: str, server: Server, cache: Path,
@@ -140,7 +140,7 @@ def test_a_sentence_tells_where_to_put_the_file_and_how_to_train_without_it(cach
         with pytest.raises(UserError) as caught:
             read_checkpoint(url)
     assert str(caught.value).endswith(
-        f'Connection refused>): check the address and the network, or fetch {url} elsewhere and put it here as '
+        f'Connection refused>): check the address and the network, or download {url} elsewhere and save it as '
         f'{cache / "a-0123abcd.pth"}, or train without it (init_cfg=None, on the command line --cfg-options '
         'model.backbone.init_cfg=None).')
     (cache / 'a-0123abcd.pth').write_bytes(saved())
@@ -163,7 +163,7 @@ def test_a_server_that_does_not_answer_is_left_after_the_timeout(monkeypatch: py
 
 def test_a_cache_that_cannot_be_written_is_named(cache: Path) -> None:
     cache.parent.write_text('a file')
-    with pytest.raises(UserError, match=rf"no place in the cache \(.*{cache}'\): set .* TORCH_HOME"):
+    with pytest.raises(UserError, match=rf"cannot be written to the cache \(.*{cache}'\): set .* TORCH_HOME"):
         read_checkpoint('http://127.0.0.1:1/a.pth')
 
 
@@ -202,7 +202,7 @@ def test_the_hub_is_read_from_its_endpoint(address: str, file: str, server: Serv
 
 @pytest.mark.parametrize('address', ['hf://name', 'hf://owner/', 'hf:///name'])
 def test_an_address_of_the_hub_without_a_repository_is_refused(address: str) -> None:
-    with pytest.raises(UserError, match=rf'{address} names no file .*write hf://owner/name'):
+    with pytest.raises(UserError, match=rf'{address} is not a file .*write hf://owner/name'):
         read_checkpoint(address)
 
 
@@ -230,7 +230,7 @@ def test_where_no_url_works_each_is_named(server: Server, monkeypatch: pytest.Mo
     message = str(caught.value)
     assert message.startswith(f'checkpoint cpvt_mm://mine cannot be fetched ({urls[0]}: ValueError: only ')
     assert f'; {urls[1]}: HTTPError: HTTP Error 404: Not Found): check' in message and '\n' not in message
-    assert f'fetch {urls[0]} elsewhere and put it here as {cache_file(urls[0])}, or' in message
+    assert f'download {urls[0]} elsewhere and save it as {cache_file(urls[0])}, or' in message
 
 
 @pytest.mark.parametrize('by_name', [True, False])

@@ -89,8 +89,8 @@ def test_tables_without_rows_for_class_tokens_are_read() -> None:
 
 
 @pytest.mark.parametrize('shape, message', [
-    ((1, 13, 48), 'has 13 rows, 1 for class tokens, which leaves no square'),
-    ((17, 48), r'is of shape \(17, 48\)'),
+    ((1, 13, 48), 'has 13 rows, 1 for class tokens, and the others form no square'),
+    ((17, 48), r'has shape \(17, 48\)'),
 ])
 def test_tables_of_no_square_are_refused(shape: tuple[int, ...], message: str) -> None:
     weights = torch.load(DEIT, weights_only=True)
@@ -107,7 +107,7 @@ def test_tables_of_no_square_are_refused(shape: tuple[int, ...], message: str) -
 ])
 def test_other_encodings_have_no_name_elsewhere(kwargs: dict, fmt: Format) -> None:
     weights = CPVT(NARROW_PLAIN, **kwargs).state_dict()
-    with pytest.raises(UserError, match=rf'the format {fmt} knows no encoding but one LearnablePE on a square grid'):
+    with pytest.raises(UserError, match=rf'the format {fmt} supports only one LearnablePE on a square grid'):
         fmt.to_theirs(weights)
 
 
@@ -149,5 +149,5 @@ def test_a_model_with_a_peg_is_not_filled_by_deit(log: list) -> None:
     'pre_norm.bias'])
 def test_a_vit_that_computes_something_else_is_refused(name: str) -> None:
     weights = torch.load(GOLDEN / 'deit_timm.pth', weights_only=True)
-    with pytest.raises(UserError, match=f'is of a ViT with {name}, which CPVT has not'):
+    with pytest.raises(UserError, match=f'is of a ViT with {name}, which CPVT does not have'):
         TIMM.to_ours({**weights, name: torch.ones(1)})

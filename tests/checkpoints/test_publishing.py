@@ -32,7 +32,7 @@ def test_the_same_weights_have_the_same_hash(tmp_path: Path) -> None:
 
 def test_what_cannot_be_published_is_refused(tmp_path: Path) -> None:
     source = save(tmp_path / 'a.pth')
-    with pytest.raises(UserError, match=r'a\.pth is there already'):
+    with pytest.raises(UserError, match=r'a\.pth exists already'):
         publish_model(source, tmp_path / 'a')
     with pytest.raises(UserError, match=r'folder .*no does not exist'):
         publish_model(source, tmp_path / 'no/b')

@@ -114,7 +114,7 @@ torch.load({str(evil)!r})
 def test_a_pickle_with_code_in_it_is_refused(payload: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = save(tmp_path / 'evil.pth', dict(state_dict={}, extra=payload()))
-    with pytest.raises(UserError, match=r'evil\.pth is damaged, or holds code'):
+    with pytest.raises(UserError, match=r'evil\.pth is damaged, or contains code'):
         read_checkpoint(path)
     assert not (tmp_path / 'hacked').exists()
 
@@ -232,7 +232,7 @@ def test_what_mmengine_would_not_load_does_not_fit(tmp_path: Path) -> None:
 def test_what_mmengine_cannot_read_does_not_fit(tmp_path: Path) -> None:
     model = nn.Linear(2, 3)
     save_file(model.state_dict(), tmp_path / 'a.safetensors')
-    with pytest.raises(UserError, match=r'a\.safetensors is of safetensors, .*convert_checkpoint\.py'):
+    with pytest.raises(UserError, match=r'a\.safetensors is a safetensors file, .*convert_checkpoint\.py'):
         check_fits(model, tmp_path / 'a.safetensors')
 
 

@@ -76,7 +76,7 @@ def test_what_is_wrong_with_a_download_is_one_sentence(spoil: object, words: str
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r'nowhere/train has no images \(\.png\): name the folder CamVid'):
+    with pytest.raises(UserError, match=r'nowhere/train has no images \(\.png\): pass the folder CamVid'):
         find_originals(tmp_path / 'nowhere')
 
 

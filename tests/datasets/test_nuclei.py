@@ -77,7 +77,7 @@ def test_an_interrupted_run_leaves_no_dataset_and_the_next_one_goes_on(source: P
 
 def test_another_download_does_not_go_on_with_the_files_of_the_first(source: Path, tmp_path: Path) -> None:
     next(write_nuclei(source, tmp_path / 'nuclei'))
-    with pytest.raises(UserError, match=r'nuclei\.unfinished/results\.json holds results with source = .*stage1_train'):
+    with pytest.raises(UserError, match=r'nuclei\.unfinished/results\.json has results with source = .*stage1_train'):
         next(write_nuclei(make_stage1_train(tmp_path / 'other'), tmp_path / 'nuclei'))
 
 
@@ -99,7 +99,7 @@ def truncate(path: Path) -> None:
     (lambda source: save(source / '0001/masks/0.png', disc(10, 12, 5, 5)),
      r'0001/masks/0\.png is 10 x 12 pixels \(height x width\), but its image is 24 x 32: unpack'),
     (lambda source: save(source / '0001/images/a.png', disc(24, 32, 5, 5)), r'0001/images has 2 images, but must'),
-    (lambda source: (source / '0000/masks/0.png').unlink(), r'0000 has no masks: name the folder of stage1_train'),
+    (lambda source: (source / '0000/masks/0.png').unlink(), r'0000 has no masks: pass the folder of stage1_train'),
 ])
 def test_what_is_wrong_with_a_download_is_one_sentence(spoil: object, words: str, source: Path, tmp_path: Path) -> None:
     spoil(source)
@@ -109,13 +109,13 @@ def test_what_is_wrong_with_a_download_is_one_sentence(spoil: object, words: str
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r'nowhere has no folders with images/ and masks/ inside: name the folder'):
+    with pytest.raises(UserError, match=r'nowhere has no folders with images/ and masks/ inside: pass the folder'):
         find_originals(tmp_path / 'nowhere')
 
 
 def test_a_dataset_that_is_there_is_left_alone(source: Path, tmp_path: Path) -> None:
     (tmp_path / 'nuclei').mkdir()
-    with pytest.raises(UserError, match='nuclei is there already: remove it, or name another folder'):
+    with pytest.raises(UserError, match='nuclei exists already: remove it, or choose another folder'):
         next(write_nuclei(source, tmp_path / 'nuclei'))
 
 

@@ -119,7 +119,7 @@ def test_an_interrupted_run_leaves_no_dataset_and_another_one_stays(tmp_path: Pa
     assert json.loads((root / 'made_from.json').read_text()) == dict(
         num_train=2, num_val=1, seed=0, num_frames=NUM_FRAMES)
     assert not list(write_toy_video(root, num_train=2, num_val=1))
-    with pytest.raises(FileExistsError, match='remove it, or name another folder'):
+    with pytest.raises(FileExistsError, match='remove it, or choose another folder'):
         next(write_toy_shapes(root, num_train=2, num_val=1))
 
 

@@ -73,10 +73,10 @@ def test_what_a_user_gets_wrong_is_one_sentence_in_the_page(app: dict[str, Any],
     broken.write_text('no image')
     missing = str(checkpoint.with_name('iter_3.pth'))
     calls: dict[str, Callable] = {
-        'broken.png cannot be read: it is damaged, or no image.': lambda: app['predict'](
+        'broken.png cannot be read: it is damaged or not an image.': lambda: app['predict'](
             str(broken), str(checkpoint), 64, 0),
         'iter_3.pth': lambda: app['predict'](image, missing, 64, 0),
-        'there is no block 9.9: ': lambda: app['attend'](image, str(checkpoint), 64, '9.9', [0, 0])}
+        'block 9.9 does not exist: ': lambda: app['attend'](image, str(checkpoint), 64, '9.9', [0, 0])}
     for part, call in calls.items():
         with pytest.raises(gr.Error) as caught:
             call()
@@ -97,7 +97,7 @@ def test_work_dirs_and_checkpoints_are_served(run_tool: Callable[..., str], trai
 def test_what_cannot_be_served_is_one_sentence(run_tool: Callable[..., str], tmp_path: Path,
                                                trained: dict[str, Trained]) -> None:
     assert run_tool(str(TOOL), tmp_path) == (
-        f'error: {tmp_path} is no checkpoint, and no work dir that has one: check the path.')
+        f'error: {tmp_path} is neither a checkpoint nor a work dir with one: check the path.')
     alone = tmp_path / 'alone.pth'
     alone.touch()
     assert run_tool(str(TOOL), alone).startswith(f'error: folder {tmp_path} has 0 configs (*.py), but must have one')
@@ -180,5 +180,5 @@ def test_the_page_in_a_browser(address: str, image: str, tmp_path: Path) -> None
         api.expect(prediction).to_have_count(0)
         api.expect(attention).to_have_count(0)
         page.set_input_files('#image input[type=file]', str(broken))
-        page.get_by_text('broken.png cannot be read: it is damaged, or no image.').wait_for()
+        page.get_by_text('broken.png cannot be read: it is damaged or not an image.').wait_for()
         browser.close()

@@ -74,7 +74,7 @@ def test_names_unreadable_images_and_paints_the_others(run: Callable[..., str], 
     (images / 'a.jpeg').write_bytes(b'')
     (images / 'c.png').write_text('no image')
     message = run('mmseg', images)
-    assert message == 'error: 2 of 5 images cannot be read (a.jpeg, c.png): mend or remove them.'
+    assert message == 'error: 2 of 5 images cannot be read (a.jpeg, c.png): repair or remove them.'
     out = capsys.readouterr().out.replace('\n', '')
     assert f'image {images}/a.jpeg cannot be read'.replace('\n', '') in out and '3 of 5 images painted' in out
     assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == ['a.jpg.png', 'a.png.png', 'b.JPG.png']
@@ -86,7 +86,7 @@ def test_warns_once_of_images_that_lose_bits(run: Callable[..., str], images: Pa
         cv2.imwrite(str(images / name), np.full((32, 32), 4080, np.uint16))
     assert run('mmseg', images) == ''
     out = capsys.readouterr().out.replace('\n', '')
-    assert out.count('warning: ') == out.count('has 16 bits a channel, but is read as 8 bits') == 1
+    assert out.count('warning: ') == out.count('has 16 bits per channel, but is read as 8 bits') == 1
     assert f'{images}/c.png has 16 bits' in out and '5 of 5 images painted' in out
 
 
@@ -100,7 +100,7 @@ def test_the_checkpoint_of_another_model_is_refused(run_tool: Callable[..., str]
 
 def test_what_a_user_gets_wrong_is_one_sentence(run: Callable[..., str], images: Path, tmp_path: Path) -> None:
     assert run('mmseg', images, '--out-dir', images) == (
-        f'error: --out-dir {images} is the folder of the images: name another.')
+        f'error: --out-dir {images} is the folder of the images: choose another.')
     (tmp_path / 'empty').mkdir()
     assert run('mmseg', tmp_path / 'empty').startswith(f"error: folder {tmp_path / 'empty'} has no image")
-    assert run('mmseg', 'no.jpg') == 'error: no.jpg does not exist: name an image, or a folder of images.'
+    assert run('mmseg', 'no.jpg') == 'error: no.jpg does not exist: pass an image, or a folder of images.'

@@ -40,7 +40,7 @@ def test_one_wrong_size_is_enough(wrong: Callable[[Tensor], Tensor], words: str,
     is_wrong = at(3, 97, 61)
     differences = list(compare(small, lambda image: [wrong(x) if is_wrong(image) else x for x in small(image)]))
     assert [difference.shape for difference in differences if not difference.is_small] == [(3, 97, 61)]
-    with pytest.raises(UserError, match=rf'off by {words} on 3 x 97 x 61, and too far at 1 of 10 sizes'):
+    with pytest.raises(UserError, match=rf'differs by {words} on 3 x 97 x 61, and by too much at 1 of 10 sizes'):
         check(differences)
 
 

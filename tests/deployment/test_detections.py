@@ -68,7 +68,7 @@ def other_image(outputs: Outputs) -> Outputs:
 def test_one_wrong_box_is_enough(change: Callable[[Outputs], Outputs], boxes: Detector) -> None:
     first, second = compare(boxes, changed(boxes, change))
     assert first.is_small and not second.is_small and second.largest > TOLERANCE
-    with pytest.raises(UserError, match=r'is off by .* on 1 x 64 x 64, and too far at 1 of 2 sizes'):
+    with pytest.raises(UserError, match=r'differs by .* on 1 x 64 x 64, and by too much at 1 of 2 sizes'):
         check([first, second])
 
 
@@ -131,5 +131,5 @@ def test_an_image_is_resized_and_mirrored(boxes: Detector) -> None:
 
 def test_no_box_at_all_is_no_comparison(boxes: Detector) -> None:
     boxes.test_cfg.score_thr = 1.
-    with pytest.raises(UserError, match=r'no box of a score above 1\.0, and nothing was compared: give an --image'):
+    with pytest.raises(UserError, match=r'no box with a score above 1\.0, so nothing could be compared: pass an --im'):
         list(compare(boxes, changed(boxes, lambda outputs: outputs)))

@@ -141,7 +141,7 @@ def test_a_file_has_its_name_only_when_all_is_well(suffix: str, small: CPVT, tmp
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize('name, words', [('a.pth', ('a.pth', '.pt2 or .onnx')), ('there.pt2', ('there already',)),
+@pytest.mark.parametrize('name, words', [('a.pth', ('a.pth', '.pt2 or .onnx')), ('there.pt2', ('exists already',)),
                                          ('no/a.onnx', ('no', 'does not exist'))])
 def test_a_name_that_cannot_be_written_is_an_error(name: str, words: tuple[str, ...], small: CPVT, tmp_path: Path,
                                                    ) -> None:

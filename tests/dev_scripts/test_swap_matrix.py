@@ -24,5 +24,5 @@ def test_does_what_is_not_done_yet(run_tool: Callable[..., str], tmp_path: Path,
 
 def test_no_family_is_an_error(run_tool: Callable[..., str], tmp_path: Path) -> None:
     message = run_tool(SCRIPT, '--families', 'nosuch', '--work-dir', tmp_path / 'work')
-    assert message == "error: no config is in nosuch: name folders of the libraries' configs."
+    assert message == "error: no config is in nosuch: pass folders of the libraries' configs."
     assert not list(tmp_path.iterdir())

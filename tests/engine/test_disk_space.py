@@ -15,7 +15,7 @@ def test_a_log_that_cannot_be_written_ends_the_run(tmp_path: Path, capsys: pytes
     logger = logging.Logger('log')
     logger.addHandler(logging.FileHandler('/dev/full'))
     replace_log_files(logger)
-    sentence = '/dev/full cannot be written (No space left on device): make room for it, then start again.'
+    sentence = '/dev/full cannot be written (No space left on device): free space for it, then start again.'
     with pytest.raises(UserError, match=re.escape(sentence)), full_disk_as_user_error(str(tmp_path), resumable=True):
         logger.info('line')
     assert 'Traceback' not in capsys.readouterr().err
@@ -23,7 +23,7 @@ def test_a_log_that_cannot_be_written_ends_the_run(tmp_path: Path, capsys: pytes
 
 def test_what_to_go_on_from_is_named(tmp_path: Path) -> None:
     (tmp_path / 'last_checkpoint').write_text('iter_2.pth')
-    sentence = '/dev/full cannot be written (No space left on device): make room for it, then go on from iter_2.pth'
+    sentence = '/dev/full cannot be written (No space left on device): free space for it, then continue from iter_2.pth'
     with pytest.raises(UserError, match=re.escape(sentence)), full_disk_as_user_error(str(tmp_path), resumable=True):
         raise OSError(errno.ENOSPC, 'No space left on device', '/dev/full')
 
@@ -32,7 +32,7 @@ def test_a_full_disk_without_a_name_may_be_shared_memory(tmp_path: Path) -> None
     with pytest.raises(UserError) as raised, full_disk_as_user_error(str(tmp_path), resumable=True):
         raise OSError(errno.ENOSPC, 'No space left on device')  # as a lock of multiprocessing raises it
     assert str(raised.value) == (
-        f'A disk is full (No space left on device): make room in {tmp_path} or in /dev/shm (the shared '
+        f'A disk is full (No space left on device): free space in {tmp_path} or in /dev/shm (the shared '
         'memory of data loader workers), whichever it is, then start again.')
 
 

@@ -100,7 +100,7 @@ def test_a_full_disk_is_a_sentence_and_costs_nothing(whole: Path, toy_shapes: Pa
     output = (tmp_path / 'output.txt').read_text()
     assert 'Traceback' not in output
     assert output.splitlines()[-1] == (
-        f'error: {folder}/iter_4.pth cannot be written (File too large): make room for it, then go on from '
+        f'error: {folder}/iter_4.pth cannot be written (File too large): free space for it, then continue from '
         f'{folder}/iter_2.pth with --resume.')
     assert (folder / 'iter_2.pth').read_bytes() == first
     assert (folder / 'last_checkpoint').read_text() == str(folder / 'iter_2.pth')

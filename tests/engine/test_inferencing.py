@@ -33,7 +33,7 @@ def test_has_all_weights_of_the_checkpoint(scope: str, trained: dict[str, Traine
 
 @pytest.mark.parametrize('change, message', [
     (lambda content: content['state_dict'].popitem(), r'part\.pth does not fit the model .*1 missing'),
-    (lambda content: content.update(extra=Exploit()), r'part\.pth is damaged, or holds code'),
+    (lambda content: content.update(extra=Exploit()), r'part\.pth is damaged, or contains code'),
 ])
 def test_a_checkpoint_that_does_not_fit_or_holds_code_is_refused(
         change: object, message: str, trained: dict[str, Trained], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -57,7 +57,7 @@ def test_a_device_that_is_not_there_is_named(device: str, trained: dict[str, Tra
 
 def test_classifiers_have_no_inferencer_here() -> None:
     cfg = load_config(ROOT / 'configs/cpvt/cpvt-ti_16xb64_in1k.py')
-    with pytest.raises(UserError, match='is for mmpretrain, but only predictions of mmdet and mmseg are painted here'):
+    with pytest.raises(UserError, match='is for mmpretrain, but only predictions of mmdet and mmseg can be'):
         build_inferencer(cfg, 'x.pth')
 
 

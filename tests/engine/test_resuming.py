@@ -55,7 +55,7 @@ def test_else_the_newest_that_is_whole(fault: str, tmp_path: Path, messages: lis
     assert found(tmp_path) == str(newest)
     assert len(messages) == (fault in ('half', 'missing'))
     for message in messages:
-        assert message.startswith(f'Going on from {newest}, because checkpoint {last} ')
+        assert message.startswith(f'Resuming from {newest}, because checkpoint {last} ')
 
 
 def test_the_folder_of_the_named_one_is_searched_too(tmp_path: Path, messages: list[str]) -> None:
@@ -70,7 +70,7 @@ def test_none_that_is_whole_is_an_error(tmp_path: Path) -> None:
     last = tmp_path / 'iter_2.pth'
     last.write_bytes(b'PK')
     name(tmp_path, last)
-    with pytest.raises(UserError, match=rf'no whole checkpoint .*{last} is damaged.*: name another with --resume'):
+    with pytest.raises(UserError, match=rf'no complete checkpoint .*{last} is damaged.*: choose another with --resume'):
         find_checkpoint(str(tmp_path))
 
 
@@ -78,7 +78,7 @@ def test_weights_alone_are_named(tmp_path: Path) -> None:
     weights = tmp_path / 'iter_2.pth'
     torch.save(dict(state_dict={}, meta={}, message_hub={}), weights)
     name(tmp_path, weights)
-    with pytest.raises(UserError, match=rf'no whole checkpoint .*\(checkpoint {weights} has no optimizer\)'):
+    with pytest.raises(UserError, match=rf'no complete checkpoint .*\(checkpoint {weights} has no optimizer\)'):
         find_checkpoint(str(tmp_path))
 
 
@@ -87,5 +87,5 @@ def test_without_a_note_training_begins(tmp_path: Path, messages: list[str]) -> 
     (tmp_path / 'iter_2.pth').write_bytes(b'PK')  # of a run that was killed before its first note
     assert find_checkpoint(str(tmp_path)) is None
     for message, more in zip(messages, ['', f' (checkpoint {tmp_path}/iter_2.pth is damaged'], strict=True):
-        assert message.startswith(f'{tmp_path} holds no whole checkpoint to go on from{more}')
+        assert message.startswith(f'{tmp_path} has no complete checkpoint to resume from{more}')
         assert message.endswith(': training from the beginning.')

@@ -70,7 +70,7 @@ def test_resume_from_a_run_with_other_randomness_says_so(upernet: TrainConfig, t
     del checkpoint['meta']['seeded_each_iteration']
     torch.save(checkpoint, path)
     train(upernet(tmp_path / 'new', 3), resume=str(path))
-    sentence = f'{path} is from a run that was not seeded in each iteration'
+    sentence = f'{path} is from a run without a seed for each iteration'
     assert sentence not in logs
     assert ''.join(log.read_text() for log in tmp_path.glob('new/*/*.log')).count(sentence) == 1
 

@@ -198,7 +198,7 @@ def test_a_log_on_a_full_disk_ends_training(cfg: Config) -> None:
                 runner.logger.removeHandler(file)  # later tests use this logger, too
 
     cfg.train_cfg.update(max_iters=1, val_interval=100)
-    with pytest.raises(UserError, match=r'/dev/full cannot be written \(No space left on device\): make room for it'):
+    with pytest.raises(UserError, match=r'/dev/full cannot be written \(No space left on device\): free space for it'):
         train(cfg, hooks=[FillsUp()])
 
 

@@ -9,15 +9,15 @@ from tests.conftest import MASK_RCNN, UPERNET
 
 
 def warnings(log: list[tuple[str, str]]) -> list[str]:
-    return [message for level, message in log if level == 'WARNING' and 'read by nothing' in message]
+    return [message for level, message in log if level == 'WARNING' and 'is not used' in message]
 
 
 @pytest.mark.parametrize('options, expected', [
     ({'data_root': '/x'}, [
-        '--cfg-options data_root is read by nothing: did you mean train_dataloader.dataset.data_root.']),
-    ({'modle.type': 'A'}, ['--cfg-options modle is read by nothing: did you mean model.']),
-    ({'lrr': 1}, ['--cfg-options lrr is read by nothing: did you mean optim_wrapper.optimizer.lr.']),
-    ({'zzz': 1}, ['--cfg-options zzz is read by nothing.']),
+        '--cfg-options data_root is not used: did you mean train_dataloader.dataset.data_root.']),
+    ({'modle.type': 'A'}, ['--cfg-options modle is not used: did you mean model.']),
+    ({'lrr': 1}, ['--cfg-options lrr is not used: did you mean optim_wrapper.optimizer.lr.']),
+    ({'zzz': 1}, ['--cfg-options zzz is not used.']),
     ({'work_dir': 'a', 'train_cfg.max_iters': 3, 'load_from': None}, []),
 ])
 def test_options(options: dict[str, Any], expected: list[str], log: list) -> None:
@@ -26,8 +26,8 @@ def test_options(options: dict[str, Any], expected: list[str], log: list) -> Non
 
 
 @pytest.mark.parametrize('line, expected', [
-    ('max_iter = 3', 'max_iter of config {path} is read by nothing: did you mean train_cfg.max_iters.'),
-    ("modle = dict(type='A')", 'modle of config {path} is read by nothing: did you mean model.'),
+    ('max_iter = 3', 'max_iter of config {path} is not used: did you mean train_cfg.max_iters.'),
+    ("modle = dict(type='A')", 'modle of config {path} is not used: did you mean model.'),
     ('max_iter = 3\ntrain_cfg = dict(max_iters=max_iter)', ''),  # a variable
     ('colours = 3', ''),  # near to nothing
 ])

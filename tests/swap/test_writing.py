@@ -101,10 +101,10 @@ def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     old = read_config(RETINANET)
     out = tmp_path / 'out.py'
     out.write_text('mine')
-    with pytest.raises(UserError, match=r'out.py is there already: name another file to write'):
+    with pytest.raises(UserError, match=r'out.py exists already: choose another file'):
         write_config(old, old, RETINANET, out)
     assert out.read_text() == 'mine'
-    with pytest.raises(UserError, match=r'out.yaml is no name of a config: it must end with .py'):
+    with pytest.raises(UserError, match=r'out.yaml is not a name for a config: use the suffix .py'):
         write_config(old, old, RETINANET, tmp_path / 'out.yaml')
 
 
@@ -112,7 +112,7 @@ def test_what_mmengine_reads_otherwise_is_not_written(tmp_path: Path) -> None:
     old = read_config(RETINANET)
     new = old.copy()
     del new._cfg_dict['optim_wrapper']  # inheritance cannot take it away
-    with pytest.raises(UserError, match='cannot be inherited from'):
+    with pytest.raises(UserError, match='cannot inherit from config'):
         write_config(old, new, RETINANET, tmp_path / 'out.py')
     assert not list(tmp_path.iterdir())
 
@@ -121,7 +121,7 @@ def test_config_in_pure_python_style_is_refused(tmp_path: Path) -> None:
     path = tmp_path / 'pure.py'
     path.write_text('from mmengine.model import BaseModule\n'
                     'model = dict(type=BaseModule, backbone=dict(type=BaseModule))\n')
-    with pytest.raises(UserError, match=r'pure.py names the parts of its model by classes, in the pure Python style'):
+    with pytest.raises(UserError, match=r'pure.py has classes as types, in the pure Python style'):
         read_config(str(path))
 
 

@@ -91,7 +91,7 @@ def test_with_a_checkpoint_the_weights_are_not_random(run_tool: Run, image: Path
 
 
 @pytest.mark.parametrize(('arguments', 'message'), [
-    (['--image', 'IMAGE', '--blocks', '2.7'], 'there is no block 2.7: the backbone has 0.0, 0.1, 1.0, 1.1, 2.0, '),
+    (['--image', 'IMAGE', '--blocks', '2.7'], 'block 2.7 does not exist: choose one of 0.0, 0.1, 1.0, 1.1, 2.0, '),
     (['--image', 'IMAGE', '--query', 64, 0], '--query 64 0 is outside of the resized image of 64 x 64 pixels'),
     (['--image', 'no.jpg'], 'image no.jpg cannot be read'),
     (['--image', 'IMAGE', '--size', 0, 64], '--size is 0, but must be at least 1'),

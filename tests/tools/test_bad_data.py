@@ -80,7 +80,7 @@ def test_what_mmdet_leaves_out_is_told(train: Run, data: Path, capsys: pytest.Ca
                                            coco['annotations'][1].update(bbox=[0, 0, 0, 0])))
     assert train(MASK_RCNN, log_level='INFO') == ''
     log = capsys.readouterr()
-    for words in ("has 1 annotations of 'moon', which are left out: it is no class",
+    for words in ("has 1 annotations of 'moon', which are ignored: it is not a class",
                   'has bbox [0, 0, 0, 0] in annotation 2 of 000000.jpg'):
         assert f'{data / JSON} {words}' in log.out + log.err
 

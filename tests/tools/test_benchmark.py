@@ -73,12 +73,12 @@ def test_measures_whole_models(benchmark: Callable[..., str], tmp_path: Path) ->
 
 
 @pytest.mark.parametrize('args, words', [
-    (('vit',), "'vit' is no candidate: take cpvt_mm,"),
-    (('mmseg', '--sizes', '64by96'), "size '64by96' is no size of an image: give"),
+    (('vit',), "'vit' is not a candidate: choose from cpvt_mm,"),
+    (('mmseg', '--sizes', '64by96'), "size '64by96' is not an image size: give"),
     (('mmseg', '--batch-sizes', 0), '--batch-sizes is 0, but must be at least 1'),
     (('mmseg', '--warmup', 0), '--warmup is 0, but must be at least 1'),
     (('mmseg', '--drop-path-rate', 1.5), '--drop-path-rate is 1.5, but must be'),
-    (('mmseg', '--dtypes', 'tf32'), '--dtypes has tf32, which only a GPU has: take fp32'),
+    (('mmseg', '--dtypes', 'tf32'), '--dtypes has tf32, which needs a GPU: use fp32'),
     (('mmseg', '--config', 'nowhere.py'), 'config nowhere.py does not exist: check the path'),
 ])
 def test_what_a_user_gets_wrong_is_one_sentence(benchmark: Callable[..., str], args: tuple, words: str) -> None:
@@ -88,4 +88,4 @@ def test_what_a_user_gets_wrong_is_one_sentence(benchmark: Callable[..., str], a
 
 def test_a_gpu_that_is_not_there_is_told(benchmark: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('torch.cuda.is_available', lambda: False)
-    assert benchmark('mmseg', '--device', 'cuda').startswith('error: --device is cuda, but torch finds no GPU here')
+    assert benchmark('mmseg', '--device', 'cuda').startswith('error: --device is cuda, but torch finds no GPU: use cpu')

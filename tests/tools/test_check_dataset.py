@@ -57,7 +57,7 @@ def test_all_faults_of_annotations_and_images_are_found_at_once(check: Check, da
     assert status == '1'
     assert {row[:4] for row in rows} == {
         ('train', 'error', 'annotation of an unlisted category', str(file)),
-        ('train', 'error', 'mask that is none, or of another size than its image', str(file)),
+        ('train', 'error', 'mask that is invalid, or of another size than its image', str(file)),
         ('train', 'error', 'image of another size than annotated', str(images / '000003.jpg')),
         ('train', 'error', 'image that is missing or cannot be read', str(images / '000001.jpg')),
         ('train', 'error', 'image that is missing or cannot be read', str(images / '000002.jpg')),
@@ -82,7 +82,7 @@ def test_all_faults_of_label_maps_are_found_at_once(check: Check, data: Path) ->
         ('val, test', 'error', 'image that is missing or cannot be read', str(images / '000000.jpg')),
         ('val, test', 'error', 'label map that is missing or cannot be read', str(maps / '000001.png')),
         ('val, test', 'error', 'label map of another size than its image', str(maps / '000002.png')),
-        ('val, test', 'error', 'label that is no class', str(maps / '000003.png')),
+        ('val, test', 'error', 'label that is not a class', str(maps / '000003.png')),
         *((split, 'error', 'sample that the pipeline or model fails on', f'{split}_dataloader.dataset')
           for split in ('val', 'test'))}
 
@@ -92,12 +92,12 @@ def test_labels_are_held_against_the_classes_of_the_model(check: Check) -> None:
     assert status == '1'
     assert ('train', 'error', 'head with fewer classes than the dataset', 'model.decode_head.num_classes',
             'is 2, but the dataset has 6 classes') in rows
-    assert any(row[2] == 'label that is no class' and row[4].endswith('but there are 2 classes') for row in rows)
+    assert any(row[2] == 'label that is not a class' and row[4].endswith('but there are 2 classes') for row in rows)
 
 
 @pytest.mark.parametrize('config, options, words', [
     (UPERNET, ['train_dataloader.dataset.pipeline.1.reduce_zero_label=True'],
-     'fails: sample {data}/images/training/000000.jpg does not pass the pipeline (AssertionError in LoadAnnotations: '),
+     'fails: the pipeline fails on sample {data}/images/training/000000.jpg (AssertionError in LoadAnnotations: '),
     (UPERNET, ['model.auxiliary_head.num_classes=2'], 'first sample that the model fails on (IndexError in auxiliary'),
     (MASK_RCNN, ['model.neck.in_channels=[8,8,8,8]'],
      'first sample that the model fails on (RuntimeError in neck.lateral_convs.'),
@@ -186,5 +186,5 @@ def test_of_other_datasets_images_are_checked(run_tool: Callable[..., str], tmp_
 def test_a_report_is_not_overwritten(run_tool: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / 'out.csv').write_text('mine')
     assert run_tool(TOOL, UPERNET, '--out', tmp_path / 'out.csv').startswith(
-        f'error: {tmp_path / "out.csv"} is there already')
+        f'error: {tmp_path / "out.csv"} exists already')
     assert (tmp_path / 'out.csv').read_text() == 'mine'

@@ -75,10 +75,10 @@ def test_trains_and_tests_each_variant_and_goes_on_from_what_is_there(compare: C
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob('*.pth')} == trained
 
     assert compare(study, '--only', 'PEG', '--seeds', 0, **{'optim_wrapper.optimizer.lr': 0.5}).startswith(
-        f'error: {results} holds results with optim_wrapper.optimizer.lr = ')
+        f'error: {results} has results with optim_wrapper.optimizer.lr = ')
     study.write_text(STUDY.replace("['mIoU']", "['mAP']"))
     assert compare(study, '--only', 'PEG', '--seeds', 0).startswith(
-        "error: 'mAP' of the study is not a metric of its tests; there are aAcc, mIoU")
+        "error: 'mAP' of the study is not a metric of its tests: choose from aAcc, mIoU")
 
 
 @pytest.mark.parametrize('args, words', [

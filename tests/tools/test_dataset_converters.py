@@ -16,12 +16,12 @@ def test_writes_once_and_refuses_to_overwrite(name: str, make: Callable[[Path], 
     assert '100%' in capsys.readouterr().out
     written = {path: path.stat().st_mtime_ns for path in root.rglob('*')}
     assert written
-    assert run_tool(tool, source, root) == f'error: {root} is there already: remove it, or name another folder.'
+    assert run_tool(tool, source, root) == f'error: {root} exists already: remove it, or choose another folder.'
     assert {path: path.stat().st_mtime_ns for path in root.rglob('*')} == written
 
 
 @pytest.mark.parametrize('name', ['nuclei', 'camvid'])
 def test_a_wrong_folder_is_one_sentence(name: str, run_tool: Run, tmp_path: Path) -> None:
     error = run_tool(f'dataset_converters/{name}.py', tmp_path, tmp_path / 'out')
-    assert error.startswith(f'error: {tmp_path}') and 'name the folder' in error and '\n' not in error
+    assert error.startswith(f'error: {tmp_path}') and 'pass the folder' in error and '\n' not in error
     assert not list(tmp_path.glob('out*'))

@@ -68,7 +68,7 @@ def test_a_wrong_size_is_shown_and_nothing_written(run_tool: Callable[..., str],
     monkeypatch.setattr(onnx_file, 'load', lambda path: run)
     monkeypatch.setattr('cpvt_mm.deployment.exporting.export_program', lambda model: None)
     error = run_tool(TOOL, config, tmp_path / 'a.onnx', '--part', 'segmentor')
-    assert error == ('error: the exported model is off by 5.0e-01 on 1 x 200 x 333, and too far at 1 of 10 sizes: '
+    assert error == ('error: the exported model differs by 5.0e-01 on 1 x 200 x 333, and by too much at 1 of 10 sizes: '
                      'nothing is written.')
     assert '| 1 | 200 x 333 | 5.0e-01 |' in capsys.readouterr().out
     assert descriptions[0]['channels'] == 'RGB' and json.loads(descriptions[0]['classes'])[1] == 'sun'
@@ -105,4 +105,4 @@ def test_a_detector_is_compared_on_an_image(run_tool: Callable[..., str], tmp_pa
 def test_what_cannot_be_exported_is_a_sentence(run_tool: Callable[..., str], tmp_path: Path) -> None:
     assert 'is of mmdet, but segmentors are of mmseg' in run_tool(TOOL, MASK_RCNN, tmp_path / 'a.onnx', '--part',
                                                                   'segmentor')
-    assert 'end it in .pt2 or .onnx' in run_tool(TOOL, MASK_RCNN, tmp_path / 'a.pth')
+    assert 'use .pt2 or .onnx' in run_tool(TOOL, MASK_RCNN, tmp_path / 'a.pth')

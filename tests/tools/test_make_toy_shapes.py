@@ -12,5 +12,5 @@ def test_writes_once_and_refuses_to_overwrite(run_tool: Run, tmp_path: Path) -> 
     assert run_tool('dataset_converters/make_toy_shapes.py', root, '--num-train', 2, '--num-val', 1) == ''
     assert {path: path.stat().st_mtime_ns for path in root.rglob('*')} == written
     message = run_tool('dataset_converters/make_toy_shapes.py', root, '--num-train', 3)
-    assert message.startswith(f'error: {root} exists, but is no toy dataset of')
-    assert 'remove it, or name another folder' in message
+    assert message.startswith(f'error: {root} exists, but is not a toy dataset of')
+    assert 'remove it, or choose another folder' in message

@@ -49,7 +49,7 @@ ARGUMENTS = {
     'auto-scale-lr without a base': (['--auto-scale-lr'], '--auto-scale-lr needs auto_scale_lr.base_batch_size'),
     'resume: no such file': (['--resume', 'no.pth'], 'checkpoint no.pth does not exist: check the path.'),
     'resume: a published file': (['--resume', 'weights.pth'],
-                                 'has no meta, optimizer, message_hub, so training cannot go on from it'),
+                                 'has no meta, optimizer, message_hub, so training cannot resume from it'),
     'resume: no checkpoint': (['--resume', 'garbage.pth'], 'checkpoint garbage.pth is damaged'),
 }
 
@@ -94,8 +94,8 @@ def test_configs(run_tool: Run, data: Path, name: str, monkeypatch: pytest.Monke
 
 
 OPTIONS = {
-    'a misspelt optimizer': ({'optim_wrapper.optimizer.type': 'AdmaW'}, 'type is AdmaW, but there is no such optimizer'
-                             ': did you mean AdamW'),
+    'a misspelt optimizer': ({'optim_wrapper.optimizer.type': 'AdmaW'}, 'type is AdmaW, which is not a registered opti'
+                             'mizer: did you mean AdamW'),
     'a misspelt key of the backbone': ({f'{BACKBONE}.drop_path': 0.1}, "'drop_path' is not an argument of PyramidCPVT"),
     'an unknown arch': ({f'{BACKBONE}.arch': 'huge'}, 'nano, tiny, small, base, large'),
     'an unknown position encoding': ({f'{BACKBONE}.position_encoding.type': 'PGE'}, 'PGE'),
@@ -117,7 +117,7 @@ OPTIONS = {
                                 'dataset has 6 classes'),
     'an auxiliary head of fewer classes': ({'model.auxiliary_head.num_classes': 2}, 'IndexError in auxiliary_head'),
     'zero label reduced in the pipeline alone': ({f'{DATASET}.pipeline.1.reduce_zero_label': True},
-                                                 'does not pass the pipeline (AssertionError in LoadAnnotations: '),
+                                                 '000.jpg (AssertionError in LoadAnnotations: '),
     'pretrained: no such file': ({f'{BACKBONE}.init_cfg.type': 'Pretrained',
                                   f'{BACKBONE}.init_cfg.checkpoint': 'no.pth'}, 'checkpoint no.pth does not exist'),
     'pretrained: of another backbone': ({f'{BACKBONE}.init_cfg.type': 'Pretrained',
@@ -126,7 +126,7 @@ OPTIONS = {
     'pretrained: of another arch': ({f'{BACKBONE}.init_cfg.type': 'Pretrained',
                                      f'{BACKBONE}.init_cfg.checkpoint': GOLDEN / 'timm.pth'},
                                     'use the arch that it was'),
-    'load_from: no such file': ({'load_from': 'no.pth'}, 'load_from is no.pth, but there is no such file'),
+    'load_from: no such file': ({'load_from': 'no.pth'}, 'load_from is no.pth, but this file does not exist'),
     'load_from: a backbone alone': ({'load_from': GOLDEN / 'timm.pth'}, "which has no weights below 'backbone'"),
     'data_root that is not there': ({f'{DATASET}.data_root': 'no'}, 'no/images/training does not exist: put the file '
                                     f'there, or correct {DATASET}.data_root'),
@@ -196,7 +196,7 @@ ANNOTATIONS = {
                        'has no segmentation in annotation 1 of 000000.jpg'),
     'masks that are empty lists': (each(segmentation=[]), 'but the pipeline loads masks (and '),
     'masks that are empty words': (each(segmentation=''), 'but the pipeline loads masks (and '),
-    'a polygon that is not in a list': (first(segmentation=[1, 2, 9, 2, 9, 9]), 'that is no list of polygons'),
+    'a polygon that is not in a list': (first(segmentation=[1, 2, 9, 2, 9, 9]), 'that is not a list of polygons'),
     'a mask of another size': (annotations(lambda coco: coco['annotations'][0]['segmentation'].update(size=[1, 2])),
                                'has a mask of size [1, 2] (height, width) in annotation 1'),
     'a mask that does not decode': (annotations(lambda coco: coco['annotations'][0]['segmentation'].update(
@@ -242,12 +242,12 @@ LABELS = 'annotations/training/*'
 FILES = {
     'images that end early': (images(cut), 'cannot be read: image file is truncated'),
     'images of zero bytes': (images(lambda path: path.write_bytes(b'')), 'is empty (0 bytes)'),
-    'images that are text': (images(lambda path: path.write_text('x' * 99)), 'is no image that Pillow knows'),
+    'images that are text': (images(lambda path: path.write_text('x' * 99)), 'is not an image that Pillow can read'),
     'no images': (images(Path.unlink), 'has no image: put the data there'),
     'label maps that are missing': (images(Path.unlink, LABELS), '.png does not exist'),
     'label maps that end early': (images(cut, LABELS), 'cannot be read: '),
     'label maps of another size': (images(lambda path: cv2.imwrite(str(path), np.zeros((16, 16), np.uint8)), LABELS),
-                                   'is of shape (16, 16), but its image is '),
+                                   'has shape (16, 16), but its image is '),
     'labels that are no class': (images(lambda path: cv2.imwrite(str(path), np.full_like(cv2.imread(
         str(path), cv2.IMREAD_UNCHANGED), 77)), LABELS), 'has class 77, but there are 6 classes'),
 }

@@ -24,7 +24,7 @@ def test_a_file_of_mmseg_is_converted_and_published(run_tool: Callable[..., str]
     assert run_tool(CONVERT, 'a.pth', 'b.pth', '--to', 'twins') == ''
     assert capsys.readouterr().out == ('a.pth: a PyramidCPVT of format mmseg\n'
                                        'a.pth: models of its format have a norm_eps of 1e-05, which b.pth does not '
-                                       'tell: set it there\n'
+                                       'contain: set it in the new model\n'
                                        'b.pth: written in format twins or timm; left out: optimizer\n')
     assert run_tool(PUBLISH, 'b.pth', 'model') == ''
     [path] = tmp_path.glob('model-*.pth')
@@ -37,5 +37,5 @@ def test_code_in_a_checkpoint_is_refused_in_a_sentence(arguments: tuple[str, ...
                                                        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save(dict(state_dict={}, extra=Exploit()), 'evil.pth')
-    assert run_tool(*arguments).startswith('error: checkpoint evil.pth is damaged, or holds code or objects')
+    assert run_tool(*arguments).startswith('error: checkpoint evil.pth is damaged, or contains code or objects')
     assert [path.name for path in tmp_path.iterdir()] == ['evil.pth']

@@ -134,7 +134,7 @@ def test_keeps_what_is_done_when_it_is_interrupted(run: Callable[..., str], test
         return test(cfg, *args, **kwargs)
 
     monkeypatch.setattr(sweep, 'test', interrupt)
-    assert run('mmseg', '--sizes', 32, 64) == 'Interrupted: the same command goes on from here.'
+    assert run('mmseg', '--sizes', 32, 64) == 'Interrupted: run the same command again to continue.'
     assert [row['size'] for row in read_results(tmp_path)] == ['32']
     assert list(json.loads((tmp_path / 'results.json').read_text())['records']) == ['32 px, whole']
     monkeypatch.setattr(sweep, 'test', test)
@@ -155,7 +155,7 @@ def test_a_test_that_fails_leaves_the_folder_free(run_trained: Callable[..., str
 def test_refuses_the_folder_of_another_config_or_checkpoint(
         run: Callable[..., str], run_tool: Callable[..., str], checkpoint: Path, tested: list, tmp_path: Path) -> None:
     assert run('mmseg', '--sizes', 32) == ''
-    refusal = f'error: {tmp_path}/results.json holds results with '
+    refusal = f'error: {tmp_path}/results.json has results with '
     assert run('mmseg', '--sizes', 32, '--cfg-options', 'model.decode_head.channels=32').startswith(
         f'{refusal}config.model.decode_head.channels = ')
     changed = tmp_path / 'changed.pth'
@@ -178,14 +178,14 @@ def test_a_misspelt_metric_is_noticed_early(before: list, run: Callable[..., str
     if before:
         assert run('mmseg', '--sizes', 64) == ''
     error = run('mmseg', '--sizes', 96, 32, '--metrics', 'miou')
-    assert error == f"error: 'miou' is not a metric of {UPERNET}; there are mIoU, aAcc."
+    assert error == f"error: 'miou' is not a metric of {UPERNET}: choose from mIoU, aAcc."
     assert tested == (before or [(32, 32)])  # the quickest
 
 
 @pytest.mark.parametrize('scope, args, words', [
-    ('mmseg', ('--sizes', '0'), "size '0' is no size of an image"),
-    ('mmseg', ('--sizes', 32, '--mode', 'slide'), 'has no crop_size of the sliding windows: give --crop-size HEIGHT'),
-    ('mmseg', ('--sizes', 32, '--crop-size', 32, 32), '--crop-size and --stride are of sliding windows, but nothing'),
+    ('mmseg', ('--sizes', '0'), "size '0' is not an image size"),
+    ('mmseg', ('--sizes', 32, '--mode', 'slide'), 'has no crop_size for sliding windows: pass --crop-size HEIGHT'),
+    ('mmseg', ('--sizes', 32, '--crop-size', 32, 32), '--crop-size and --stride are for sliding windows, but no'),
     ('mmdet', ('--sizes', 32, '--mode', 'whole'), '--mode whole is for segmentors, but config'),
     ('mmdet', ('--sizes', 32, '--cfg-options', 'test_dataloader.dataset.pipeline.1.type=Pad'), 'has no Resize'),
 ])

@@ -97,5 +97,5 @@ def test_ctrl_c_ends_training_with_a_sentence(toy_shapes: Path, tmp_path: Path) 
         process.kill()
         process.wait()
     assert process.returncode == 1
-    assert err.splitlines()[-1] == 'Interrupted: --resume goes on from the last checkpoint in work.'
+    assert err.splitlines()[-1] == 'Interrupted: --resume continues from the last checkpoint in work.'
     assert 'Traceback' not in err

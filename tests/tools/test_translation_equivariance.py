@@ -90,11 +90,11 @@ def test_a_checkpoint_of_another_encoding_does_not_fit(checkpoint: Path, run_too
 
 
 @pytest.mark.parametrize(('arguments', 'message'), [
-    (['--checkpoint', 'a.pth'], '--checkpoint and --cfg-options are for a config'),
+    (['--checkpoint', 'a.pth'], '--checkpoint and --cfg-options need a config'),
     (['--arch', 'huge'], "'huge' is not an arch; allowed are tiny, small, base"),
-    (['--size', 64, '--shift', 32], '--size 64 and --shift 32 leave no picture'),
-    (['--shift', 24], 'the shift of 24 pixels is no multiple of 16 pixels'),
-    (['--output', 2], 'there is no output 2: the backbone has 1'),
+    (['--size', 64, '--shift', 32], '--size 64 and --shift 32 leave no pixels'),
+    (['--shift', 24], 'the shift of 24 pixels is not a multiple of 16 pixels'),
+    (['--output', 2], 'output 2 does not exist: choose one from 0'),
     (['--image', 'no.jpg'], 'image no.jpg cannot be read'),
     ([UPERNET, '--checkpoint', 'no.pth'], 'checkpoint no.pth does not exist'),
 ])

@@ -1,6 +1,6 @@
-"""Draws what blocks of a backbone attend to: over an image, for queries; or averaged over a folder, for all queries.
+"""Draws attention maps of backbone blocks: over an image for chosen queries, or averaged over a folder for all queries.
 
---image writes one figure a query, with a panel for each block. --average writes one figure, with a matrix for each
+--image writes one figure per query, with a panel for each block. --average writes one figure, with a matrix for each
 block: queries in rows and keys in columns, as in the paper (arXiv 2102.10882).
 """
 import argparse
@@ -32,21 +32,22 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--checkpoint', help="weights of the config's model (default: random weights)")
     add_cfg_options(parser)
     parser.add_argument('--query', nargs='+', action='append', metavar='X Y', default=[],
-                        help='column and row, from 0, of a pixel of the image as --size resizes it, not of the file; '
-                        'or cls for the class token; may be repeated (default: the centre)')
+                        help='column and row, from 0, of a pixel of the image resized to --size (not of the file), or '
+                        'cls for the class token; may be repeated (default: the centre)')
     parser.add_argument('--blocks', nargs='+', metavar='NAME',
                         help='numbers of blocks of CPVT, STAGE.BLOCK of PyramidCPVT, from 0 (default: the second of '
                         'each stage)')
     parser.add_argument('--heads', action='store_true', help='draw each head beside the mean of the heads')
     parser.add_argument('--size', type=int, nargs=2, metavar=('HEIGHT', 'WIDTH'),
-                        help='pixels that images are resized to (default: as they are, with --average 224 224)')
+                        help='size in pixels to resize images to (default: no resizing; with --average 224 224)')
     parser.add_argument('--out-dir', type=Path, default=Path('work_dirs/attention_maps'),
                         help='folder of the figures (default: %(default)s)')
     return parser.parse_args()
 
 
 def overlays_of(found: dict[str, AttentionMap], query: Query, heads: bool) -> list[list[Overlay]]:
-    """Rows of panels: a row for each block with the mean of its heads and then each, or all blocks' means in turn."""
+    """Returns rows of panels: with `heads`, a row per block with the mean and each head; else the means of all blocks.
+    """
     rows = []
     for name, block in found.items():
         weights = block.of_query(query)
@@ -63,7 +64,7 @@ def overlays_of(found: dict[str, AttentionMap], query: Query, heads: bool) -> li
 
 def draw_queries(args: argparse.Namespace, cfg: Config, backbone: CPVT | PyramidCPVT,
                  blocks: list[str]) -> dict[str, Figure]:
-    """A figure for each query, by file name."""
+    """Returns a figure for each query, by file name."""
     image = read_image(args.image, args.size)
     height, width = image.shape[:2]
     words = args.query or [[str(width // 2), str(height // 2)]]
@@ -81,7 +82,7 @@ def draw_queries(args: argparse.Namespace, cfg: Config, backbone: CPVT | Pyramid
 
 def draw_average(args: argparse.Namespace, cfg: Config, backbone: CPVT | PyramidCPVT,
                  blocks: list[str]) -> dict[str, Figure]:
-    """One figure, by file name."""
+    """Returns one figure, by file name."""
     height, width = args.size or (224, 224)
     paths = list_images(args.average)
     images = (to_input(read_image(path, (height, width)), cfg) for path in track(paths, 'Averaging'))

@@ -1,8 +1,8 @@
-"""Times forward passes and steps of training of PyramidCPVT and of other backbones, and measures their peak memory.
+"""Times forward passes and training steps of PyramidCPVT and of other backbones, and measures their peak memory.
 
-With --config they are parts of a detector or segmentor, else alone. All candidates take turns in one process; the
-memory of each is measured in a process of its own. Writes results.csv, table.md and plot.png to the output folder. Goes
-on from what is there when it is run again, or asked for more sizes.
+With --config, backbones are measured in a detector or segmentor, else alone. All candidates are timed in turns in one
+process. The memory of each is measured in a separate process. Writes results.csv, table.md and plot.png to the output
+folder. Run it again to continue after an interruption, or to add sizes.
 """
 import argparse
 import dataclasses
@@ -35,23 +35,24 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('candidates', nargs='*', metavar='NAME[:KEY=VALUE,...]',
                         help=f'what to measure, with arguments of its class: {", ".join(PEERS)}; all if none is '
                         'given')
-    parser.add_argument('--arch', choices=ARCHS, default='small', help='the size that all have')
-    parser.add_argument('--drop-path-rate', type=float, default=0.2, help='largest rate of stochastic depth')
+    parser.add_argument('--arch', choices=ARCHS, default='small', help='size of all candidates')
+    parser.add_argument('--drop-path-rate', type=float, default=0.2, help='stochastic depth rate of the last block')
     parser.add_argument('--config', help='detector or segmentor to put the candidates into: a file, or a name such as '
                         'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py')
-    parser.add_argument('--modes', nargs='+', choices=MODES, default=MODES, help='a forward pass, a step of training')
+    parser.add_argument('--modes', nargs='+', choices=MODES, default=MODES, help='a forward pass, a training step')
     parser.add_argument('--sizes', type=parse_sides, nargs='+', default=[(224, 224), (512, 512)], metavar='SIZE',
-                        help='pixels of the images: a side, or HEIGHTxWIDTH')
+                        help='image sizes in pixels: one side, or HEIGHTxWIDTH')
     parser.add_argument('--batch-sizes', type=int, nargs='+', default=[2], help='images in a batch')
     parser.add_argument('--dtypes', nargs='+', choices=DTYPES, default=['fp32'],
                         help='bf16 and fp16 by autocast, with weights in fp32; tf32 on a GPU only')
-    parser.add_argument('--threads', type=int, nargs='+', default=[torch.get_num_threads()], help='on the CPU')
+    parser.add_argument('--threads', type=int, nargs='+', default=[torch.get_num_threads()], help='CPU threads')
     parser.add_argument('--device', choices=['cpu', 'cuda'], default='cpu', help='where to run')
     parser.add_argument('--channels-last', action='store_true', help='images and weights are channels-last in memory')
     parser.add_argument('--compile', nargs='+', choices=['static', 'dynamic'], default=[], metavar='SHAPES',
-                        help='measure each candidate compiled, too: for static or dynamic shapes, or for either')
-    parser.add_argument('--rounds', type=int, default=5, help='times that each is timed')
-    parser.add_argument('--warmup', type=int, default=1, help='times that each is called before')
+                        help='also measure each candidate compiled with torch.compile, for static or dynamic shapes, '
+                        'or both')
+    parser.add_argument('--rounds', type=int, default=5, help='number of timed calls of each candidate')
+    parser.add_argument('--warmup', type=int, default=1, help='number of untimed calls before them')
     parser.add_argument('--out-dir', type=Path, default=Path('work_dirs/benchmark'), help='folder of the results')
     return parser.parse_args()
 
@@ -61,7 +62,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     args = parse_args()
     check(args)
-    # timm and mmpretrain import torchvision, also where none can be installed.
+    # timm and mmpretrain import torchvision, which cannot be installed everywhere.
     runpy.run_path(str(Path(__file__).parents[1] / 'misc/torchvision_stand_in.py'))['stand_in']()
     subject, candidates = choose_subject(args), choose_candidates(args)
     settings = [Setting(mode, *size, *rest) for mode, *rest, size in itertools.product(
@@ -82,9 +83,9 @@ def check(args: argparse.Namespace) -> None:
     if not 0 <= args.drop_path_rate < 1:
         raise UserError(f'--drop-path-rate is {args.drop_path_rate}, but must be at least 0 and below 1.')
     if args.device == 'cuda' and not torch.cuda.is_available():
-        raise UserError('--device is cuda, but torch finds no GPU here: take cpu, or install torch for CUDA.')
+        raise UserError('--device is cuda, but torch finds no GPU: use cpu, or install torch for CUDA.')
     if args.device == 'cpu' and 'tf32' in args.dtypes:
-        raise UserError('--dtypes has tf32, which only a GPU has: take fp32, or --device cuda.')
+        raise UserError('--dtypes has tf32, which needs a GPU: use fp32, or --device cuda.')
 
 
 def choose_subject(args: argparse.Namespace) -> Subject:

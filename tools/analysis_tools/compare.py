@@ -1,7 +1,7 @@
 """Trains the variants of a study, each with several seeds, and tests them.
 
-Writes results.csv, results.md and results.png, of all that it is asked for, to the work dir. Goes on from what is there
-when it is run again, or asked for more.
+Writes results.csv, results.md and results.png with all requested variants and seeds to the work dir. Run it again to
+continue after an interruption, or to add seeds.
 """
 import argparse
 import os
@@ -21,8 +21,8 @@ from cpvt_mm.work import run_in_processes
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('study', type=Path, help='config file that sets variants and metrics, such as those in '
-                        'configs/_base_/studies; docs/comparing.md has what it can set')
-    parser.add_argument('--only', nargs='+', metavar='NAME', help='names of those variants to take; all if not given')
+                        'configs/_base_/studies; docs/comparing.md describes its settings')
+    parser.add_argument('--only', nargs='+', metavar='NAME', help='names of the variants to use; all if not given')
     parser.add_argument('--seeds', type=int, nargs='+', default=[0, 1], help='one training for each')
     parser.add_argument('--jobs', type=int, default=2, help='trainings at a time; each gets its share of the cores')
     parser.add_argument('--work-dir', type=Path,
@@ -41,7 +41,7 @@ def main() -> None:
     for name in args.only or ():
         if name not in study.variants:
             raise UserError(f'{name!r} is not among the variants of {args.study}: {", ".join(study.variants)}.')
-    # A seed of all variants before the next one, so that what is there can be compared.
+    # One seed of all variants before the next seed, so that partial results can be compared.
     runs = [Run(name, study.variants[name], seed, folder, args.cfg_options)
             for seed in dict.fromkeys(args.seeds) for name in dict.fromkeys(args.only or study.variants)]
     for run in runs:
@@ -52,7 +52,7 @@ def main() -> None:
         return write_comparison(folder, rows, study.metrics, args.study.stem)
 
     tasks = {str(run): partial(run.complete, study.tests) for run in runs if not run.rows(study.tests)}
-    # Each process has its share of the cores: threads that wait for each other are slow where another has a core.
+    # Each process gets its share of the cores, because threads that compete for cores wait for each other.
     start = partial(torch.set_num_threads, max((os.cpu_count() or 1) // args.jobs, 1))
     for _ in run_in_processes('Training', tasks, args.jobs, start):
         report()

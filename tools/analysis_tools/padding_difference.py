@@ -1,7 +1,7 @@
-"""Measures how far an image's features beside a larger image are from those it has alone.
+"""Measures how the features of an image in a padded batch with a larger image differ from its features alone.
 
-For backbones of any config, with random weights; those of this package also with padding='exact'. Images are smooth
-noise. Writes a table as .md and .csv and, of the maps of one output, a figure.
+It works for backbones of any config, with random weights; for backbones of this package also with padding='exact'. The
+images are smooth noise. Writes a table as .md and .csv, and a figure with the maps of one output.
 """
 import argparse
 from functools import partial
@@ -35,22 +35,23 @@ OURS = [CONFIGS / 'pyramid_cpvt/mask-rcnn_pyramid-cpvt-s_fpn_1x_coco.py',
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('configs', nargs='*', default=[*STOCK, *map(str, OURS)],
-                        help='files, or names such as mmdet::...; not given: five of mmdet and mmseg, two of ours')
+                        help='files, or names such as mmdet::... (default: five of mmdet and mmseg, and two of this '
+                        'package)')
     parser.add_argument('--image', type=parse_sides, default=(480, 640), metavar='HxW',
-                        help='pixels of the image that is compared (default: 480x640)')
+                        help='size of the compared image in pixels (default: 480x640)')
     parser.add_argument('--neighbour', type=parse_sides, default=(800, 1216), metavar='HxW',
-                        help='pixels of the other image of the batch (default: 800x1216)')
+                        help='size of the other image of the batch in pixels (default: 800x1216)')
     parser.add_argument('--encodings', action='store_true',
-                        help='one position encoding after another in the backbones of this package')
+                        help='compare all position encodings in the backbones of this package')
     parser.add_argument('--rounds', type=int, default=0,
-                        help='how often to time forward passes and steps of training, in turns (default: 0)')
+                        help='number of rounds that time forward passes and training steps (default: 0)')
     parser.add_argument('--output', type=int, default=-2, help="which of the backbone's outputs to draw (default: -2)")
     parser.add_argument('--out', type=Path, default=Path('work_dirs/padding_difference.png'), help='the figure')
     return parser.parse_args()
 
 
 def build_all(args: argparse.Namespace) -> dict[str, nn.Module]:
-    """The backbones, by name."""
+    """Returns the backbones, by name."""
     models = {}
     for name in args.configs:
         cfg = read_config(name)
@@ -68,7 +69,7 @@ def build_all(args: argparse.Namespace) -> dict[str, nn.Module]:
 
 
 def time_all(models: dict[str, nn.Module], images: list[Tensor], sizes: list[Size], rounds: int) -> dict[str, dict]:
-    """Seconds of a forward pass and of a step of training with the batch, the least of all rounds."""
+    """Returns the seconds of a forward pass and of a training step with the batch, the minimum of all rounds."""
     batch = torch.cat([pad_or_crop(image, *sizes[-1]) for image in images])
     seconds: dict[str, dict[str, float]] = {name: {} for name in models}
     for what, call, training in (('forward', features, False), ('step', train_step, True)):
@@ -95,7 +96,7 @@ def main() -> None:
     differences = {name: measure(model, *images) for name, model in track(models.items(), 'Measuring')}
     num_outputs = max(map(len, differences.values()))
     if args.output not in range(-num_outputs, num_outputs):
-        raise UserError(f'there is no output {args.output} to draw: the backbones have {num_outputs} at most.')
+        raise UserError(f'--output {args.output} does not exist: the backbones have at most {num_outputs} outputs.')
     seconds = time_all(models, images, sizes, args.rounds) if args.rounds else {}
     rows = [dict(backbone=name, **{f'error_{i}': difference.error for i, difference in enumerate(of_model)},
                  max_abs=max(difference.max_abs for difference in of_model), **seconds.get(name, {}))
@@ -105,7 +106,7 @@ def main() -> None:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     write_text(args.out.with_suffix('.md'), table)
     write_text(args.out.with_suffix('.csv'), to_csv(rows))
-    # Of a backbone with fewer outputs it is its first or last.
+    # For a backbone with fewer outputs, the first or last one is drawn.
     drawn = {name: of_model[min(max(args.output, -len(of_model)), len(of_model) - 1)]
              for name, of_model in differences.items()}
     maps = {'\n'.join([*name.split(', '), f'{difference.error:.2g}']): difference.cells

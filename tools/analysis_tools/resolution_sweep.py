@@ -1,7 +1,7 @@
 """Tests one checkpoint of a detector or segmentor at several image sizes.
 
-Writes results.csv, results.md and results.png to the work dir. When it is run again with other sizes or modes, it adds
-them to those that are there.
+Writes results.csv, results.md and results.png to the work dir. Run it again with other sizes or modes to add them to
+the results.
 """
 import argparse
 from collections.abc import Collection, Sequence
@@ -17,7 +17,7 @@ from cpvt_mm.errors import UserError, exit_on_error
 from cpvt_mm.tables import Row
 from cpvt_mm.work import run_all
 
-# Those of them that there are, if none is asked for.
+# The default metrics; those that a test does not have are ignored.
 METRICS = ('coco/bbox_mAP', 'coco/segm_mAP', 'mIoU')
 
 
@@ -29,14 +29,14 @@ def parse_args() -> argparse.Namespace:
                         help='512: images fit into that square; 1333x800: the longer side has at most 1333 pixels and '
                         'the shorter 800; without keep_ratio in the config, images get exactly that width and height')
     parser.add_argument('--mode', nargs='+', choices=['whole', 'slide'], default=[None],
-                        help="whether segmentors take images whole or in sliding windows, or one and the other "
-                        "(default: the config's)")
+                        help="whether segmentors process whole images or sliding windows, or both (default: the "
+                        "config's)")
     parser.add_argument('--crop-size', type=int, nargs=2, metavar=('HEIGHT', 'WIDTH'),
-                        help="pixels of the windows (default: the config's model.test_cfg.crop_size)")
+                        help="size of the windows in pixels (default: the config's model.test_cfg.crop_size)")
     parser.add_argument('--stride', type=int, nargs=2, metavar=('HEIGHT', 'WIDTH'),
                         help="pixels from one window to the next (default: the config's model.test_cfg.stride)")
     parser.add_argument('--metrics', nargs='+', metavar='NAME',
-                        help=f'what the table and the plot show (default: what there is of {", ".join(METRICS)})')
+                        help=f'metrics in the table and the plot (default: those of {", ".join(METRICS)} that exist)')
     parser.add_argument('--work-dir', type=Path,
                         help='folder of the results (default: work_dirs/resolution_sweep/<name of the config>)')
     add_cfg_options(parser)
@@ -44,15 +44,15 @@ def parse_args() -> argparse.Namespace:
 
 
 def choose_metrics(sweep: Sweep, row: Row, names: Sequence[str] | None) -> list[str]:
-    """The metrics of a result that are asked for, or else those of METRICS, or else all.
+    """Returns the requested metrics of a result, or else those in METRICS, or else all.
 
     Raises:
-        UserError: If there is no such metric.
+        UserError: If a requested metric does not exist.
     """
     found = [name for name in row if name not in ('mode', 'size')]
     for name in names or ():
         if name not in found:
-            raise UserError(f'{name!r} is not a metric of {sweep.config}; there are {", ".join(found)}.')
+            raise UserError(f'{name!r} is not a metric of {sweep.config}: choose from {", ".join(found)}.')
     return list(names or [name for name in METRICS if name in found] or found)
 
 
@@ -63,7 +63,7 @@ def report(sweep: Sweep, results: Collection[Row], names: Sequence[str] | None) 
     metrics = choose_metrics(sweep, rows[0], names)
     value = metrics[0] if len(metrics) == 1 else 'value'
     lines = curves(rows, metrics, value)
-    # Shares need more digits than percents.
+    # Fractions need more digits than percentages.
     digits = 1 if max(line[value] for line in lines) > 1 else 3
     return write_report(sweep.folder, rows, lines, 'metric', value, Path(sweep.config).stem, digits)
 
@@ -78,9 +78,9 @@ def main() -> None:
     set_test_size(cfg, args.sizes[0])
     modes = [resolve_mode(cfg, name, args.crop_size, args.stride) for name in args.mode]
     if (args.crop_size or args.stride) and not any(isinstance(mode, Windows) for mode in modes):
-        raise UserError('--crop-size and --stride are of sliding windows, but nothing slides: add --mode slide.')
+        raise UserError('--crop-size and --stride are for sliding windows, but no test uses them: add --mode slide.')
     tests = {f'{size} px, {mode}' if mode else f'{size} px': partial(sweep.test, size, mode)
-             # The quickest first, because only a result tells which metrics there are.
+             # The fastest test first, because only a result shows which metrics exist.
              for mode in modes for size in sorted(args.sizes, key=lambda size: side(str(size)))}
     results = sweep.results()
     for row in results.values():

@@ -1,7 +1,7 @@
-"""Measures how well a backbone's features follow a picture that moves on an empty canvas.
+"""Measures translation equivariance: whether the features of a backbone move with a picture on an empty canvas.
 
-Without --checkpoint: for one position encoding after another, in the same backbone with the same random weights. With
-it: for the encoding that it was trained with. Writes a figure, and the table beside it as .md and .csv.
+Without --checkpoint, it compares all position encodings in the same backbone with the same random weights. With
+--checkpoint, it measures the trained backbone. Writes a figure, and a table as .md and .csv.
 """
 import argparse
 from pathlib import Path
@@ -37,16 +37,16 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--checkpoint', help="weights of the config's model; not given: random weights")
     add_cfg_options(parser)
     parser.add_argument('--backbone', choices=['CPVT', 'PyramidCPVT'], default='CPVT', help='without a config')
-    parser.add_argument('--arch', default='tiny', help='its arch')
-    parser.add_argument('--image', type=Path, help='the picture, its central square; not given: smooth noise')
+    parser.add_argument('--arch', default='tiny', help='arch of --backbone')
+    parser.add_argument('--image', type=Path, help='image whose central square is the picture; not given: smooth noise')
     parser.add_argument('--size', type=int, default=224,
-                        help='pixels a side of the canvas; the picture is two shifts smaller')
-    parser.add_argument('--shift', type=int, default=32, help='pixels that the picture moves, in eight directions')
+                        help='side of the canvas in pixels; the picture is smaller by twice the shift')
+    parser.add_argument('--shift', type=int, default=32, help='shift of the picture in pixels, in eight directions')
     parser.add_argument('--margin', type=int, default=2,
-                        help='cells of the feature map that are left out at each border; PEGs of kernel size 3 reach 2')
+                        help='excluded cells of the feature map at each border; PEGs of kernel size 3 affect 2 cells')
     parser.add_argument('--output', type=int, metavar='INDEX',
-                        help="which of the backbone's outputs; not given: the last of stride 16 or finer")
-    parser.add_argument('--seed', type=int, default=0, help='of random weights and noise')
+                        help="index of the backbone's output; not given: the last with a stride of 16 or less")
+    parser.add_argument('--seed', type=int, default=0, help='seed of random weights and noise')
     parser.add_argument('--out', type=Path, default=Path('work_dirs/translation_equivariance.png'),
                         help='the figure')
     return parser.parse_args()
@@ -56,18 +56,19 @@ def read_config(args: argparse.Namespace) -> Config:
     if args.config:
         return load_config(args.config, args.cfg_options)
     if args.checkpoint or args.cfg_options:
-        raise UserError('--checkpoint and --cfg-options are for a config: name the one it was trained with.')
+        raise UserError('--checkpoint and --cfg-options need a config: pass the config of the training.')
     backbone = dict(type=f'cpvt_mm.{args.backbone}', arch=args.arch, img_size=args.size)
     return Config(dict(model=dict(backbone=backbone, data_preprocessor=IMAGENET)))
 
 
 def read_canvas(args: argparse.Namespace, cfg: Config) -> Tensor:
-    """The picture in the middle, room to move around it: `(1, 3, size, size)`."""
+    """Returns the canvas with the picture in the middle, with space for shifts around it: `(1, 3, size, size)`."""
     side = args.size - 2 * args.shift
     if args.shift < 1 or side < 1:
-        raise UserError(f'--size {args.size} and --shift {args.shift} leave no picture: it is two shifts smaller.')
+        raise UserError(f'--size {args.size} and --shift {args.shift} leave no pixels for the picture: choose a '
+                        'positive shift of less than half the size.')
     picture = to_input(read_square(args.image, side), cfg) if args.image else smooth_noise(side, args.seed)
-    # Zeros are what batches are padded with, too.
+    # Zeros, as in the padding of batches.
     return F.pad(picture, (args.shift,) * 4)
 
 
@@ -82,7 +83,7 @@ def measure_all(args: argparse.Namespace, cfg: Config) -> dict[str, tuple[Equiva
     results = {}
     for name, encoding in track(encodings.items(), 'Measuring'):
         backbone.position_encoding = encoding
-        torch.manual_seed(args.seed)  # some encodings draw what they do not learn
+        torch.manual_seed(args.seed)  # some encodings draw fixed random values
         model = load_backbone(cfg, args.checkpoint)
         if not args.checkpoint:
             draw_weights(model, args.seed)

@@ -1,6 +1,6 @@
-"""Converts CamVid, the folder of the SegNet tutorial, into the layout of mmseg.
+"""Converts CamVid, in the version of the SegNet tutorial, to the layout of mmseg.
 
-Goes on from what is there when it is run again.
+Run it again to continue after an interruption.
 """
 import argparse
 from pathlib import Path
@@ -15,7 +15,7 @@ from cpvt_mm.errors import exit_on_error
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('source', type=Path,
-                        help='the folder CamVid, with train, trainannot, val, valannot, test and testannot inside')
+                        help='the folder CamVid, which contains train, trainannot, val, valannot, test and testannot')
     parser.add_argument('root', type=Path, nargs='?', default=Path('data/camvid'), help='the folder to write')
     return parser.parse_args()
 

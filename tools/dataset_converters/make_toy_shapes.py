@@ -1,4 +1,4 @@
-"""Writes the toy dataset: textured shapes as COCO instances and as label maps in ADE20K's layout, or moving ones."""
+"""Writes a toy dataset: textured shapes as COCO instances and as label maps in ADE20K's layout, or moving in videos."""
 import argparse
 from pathlib import Path
 
@@ -15,8 +15,8 @@ def parse_args() -> argparse.Namespace:
                         help='the folder to write; data/toy_shapes, or data/toy_video, if not given')
     parser.add_argument('--video', action='store_true',
                         help='write videos in the format of YouTube-VIS, in which the shapes move')
-    parser.add_argument('--num-train', type=int, default=800, help='images, or videos, to train on')
-    parser.add_argument('--num-val', type=int, default=100, help='images, or videos, to evaluate on')
+    parser.add_argument('--num-train', type=int, default=800, help='number of training images or videos')
+    parser.add_argument('--num-val', type=int, default=100, help='number of validation images or videos')
     parser.add_argument('--seed', type=int, default=0, help='the same seed gives the same pixels')
     return parser.parse_args()
 

@@ -1,6 +1,6 @@
-"""Converts the 2018 Data Science Bowl (stage1_train.zip, unpacked) into images with COCO annotations.
+"""Converts the 2018 Data Science Bowl (stage1_train.zip, unpacked) to images with COCO annotations.
 
-Goes on from what is there when it is run again.
+Run it again to continue after an interruption.
 """
 import argparse
 from pathlib import Path

@@ -1,10 +1,10 @@
 """Exports a backbone, segmentor or detector for images of any size, and compares the file with the model at ten sizes.
 
-OUT.pt2 is for torch.export.load, OUT.onnx for onnxruntime and others. The exported model takes batches of images as the
-config's data preprocessor leaves them, float32, (batch, 3, height, width): normalized with its mean and std, and RGB
-where it says bgr_to_rgb; the file holds these values. It gives the maps of the backbone, or a segmentor's logits at
-every pixel, or a detector's boxes (docs/deployment.md); files of the last two also hold the names and colours of the
-classes.
+OUT.pt2 is for torch.export.load, OUT.onnx for onnxruntime and other runtimes. The input of the exported model is the
+output of the config's data preprocessor: float32, (batch, 3, height, width), normalized with its mean and std, and RGB
+if it sets bgr_to_rgb. The file contains these values. The output is the maps of the backbone, a segmentor's logits at
+every pixel, or a detector's boxes (docs/deployment.md). Files of segmentors and detectors also contain the names and
+colours of the classes.
 """
 import argparse
 from pathlib import Path
@@ -24,11 +24,11 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('config', help='config file of mmdet or mmseg')
     parser.add_argument('out', type=Path, metavar='OUT', help='file to write, .pt2 or .onnx')
-    parser.add_argument('--checkpoint', help="weights of the config's model; not given: random, but not for a detector")
+    parser.add_argument('--checkpoint', help="weights of the config's model (default: random; required for a detector)")
     parser.add_argument('--part', choices=PARTS, default='backbone',
                         help='the backbone alone, or the whole model: a segmentor of mmseg, to both formats, or a '
                              'detector of mmdet, to .onnx (default: backbone)')
-    parser.add_argument('--image', help='image to compare on, resized to the ten sizes; not given: noise')
+    parser.add_argument('--image', help='image for the comparison, resized to the ten sizes (default: noise)')
     add_cfg_options(parser)
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""Checks the datasets of a config: annotations, every image and label map, and one sample in pipeline and model.
+"""Checks the datasets of a config: annotations, all images and label maps, and one sample with pipeline and model.
 
 Exits with 1 if there are errors.
 """
@@ -41,7 +41,7 @@ def main() -> None:
             found += [(plan.splits, finding) for finding in findings]
         files += len(plan.jobs)
     for split in SPLITS:
-        # What cannot be read has been told.
+        # Datasets that cannot be read are reported already.
         if cfg.get(f'{split}_dataloader') and not any(split in splits and finding.kind in (Kind.DATASET, Kind.NOT_BUILT)
                                                       for splits, finding in found):
             found += [(split, finding) for finding in try_split(cfg, split)]

@@ -12,7 +12,7 @@ from cpvt_mm.engine import load_config, test, train
 from cpvt_mm.errors import exit_on_error
 
 ROOT = Path(__file__).parents[2]
-DATA = Path('data/toy_shapes')  # as the toy configs have it
+DATA = Path('data/toy_shapes')  # the folder in the toy configs
 NUM_TRAIN, NUM_VAL = 800, 100
 CONFIGS = {
     'Mask R-CNN': 'mask-rcnn_pyramid-cpvt-nano_fpn_toy-shapes',
@@ -28,7 +28,7 @@ METRICS = {
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/demo'), help='folder for all that it leaves')
+    parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/demo'), help='folder for all outputs')
     return parser.parse_args()
 
 
@@ -41,13 +41,13 @@ def main() -> None:
     for model, name in CONFIGS.items():
         config, work_dir = ROOT / f'configs/toy/{name}.py', args.work_dir / name
         if find_latest_checkpoint(work_dir):
-            print(f'Going on from the last checkpoint in {work_dir}: remove the folder to train from the beginning.')
+            print(f'Resuming from the last checkpoint in {work_dir}: remove the folder to train from the beginning.')
         train(load_config(config, work_dir=str(work_dir)), resume='auto')
         metrics = test(load_config(config, work_dir=str(work_dir)), find_latest_checkpoint(work_dir),
                        show_dir=work_dir / 'painted')
         for key, title in METRICS.items():
             if key in metrics:
-                value = metrics[key] / 100 if key == 'mIoU' else metrics[key]  # mmseg counts in percent
+                value = metrics[key] / 100 if key == 'mIoU' else metrics[key]  # mmseg reports percentages
                 table.add_row(model, title, f'{value:.3f}')
     Console().print(table)
     print('Images painted with ground truth (left) and prediction (right):')

@@ -1,4 +1,4 @@
-"""Puts PyramidCPVT or CPVT into a config of mmdet or mmseg: writes one that inherits from it, prints what changed."""
+"""Swaps PyramidCPVT or CPVT into a config of mmdet or mmseg: writes a config that inherits from it, prints changes."""
 import argparse
 from pathlib import Path
 

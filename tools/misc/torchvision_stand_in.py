@@ -1,7 +1,7 @@
-"""Lets mmpretrain, timm and smp be imported where no torchvision can be installed; for tests and benchmarks only.
+"""Makes mmpretrain, timm and smp importable if torchvision cannot be installed; for tests and benchmarks only.
 
-They import torchvision, but the models that are tested and measured here use nothing of it. PyPI has no torchvision for
-CPU builds of torch on Linux.
+They import torchvision, but the tested and measured models do not use it. PyPI has no torchvision for CPU builds of
+torch on Linux.
 """
 import importlib.util
 import os
@@ -12,7 +12,7 @@ FOLDER = Path(__file__).parent / 'stand_ins'
 
 
 def stand_in() -> None:
-    """Puts the stand-in on the path of this process and of those it starts, unless torchvision is installed."""
+    """Adds the stand-in to the path of this process and its child processes, unless torchvision is installed."""
     if not importlib.util.find_spec('torchvision'):
         sys.path.append(str(FOLDER))
         os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, [os.environ.get('PYTHONPATH'), str(FOLDER)]))

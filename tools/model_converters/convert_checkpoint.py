@@ -1,4 +1,4 @@
-"""Converts a checkpoint of PyramidCPVT or CPVT, or of a model with one, between the libraries' names."""
+"""Converts a checkpoint of PyramidCPVT or CPVT, or of a model with one of them, between the libraries' formats."""
 import argparse
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from cpvt_mm.errors import exit_on_error
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument('source', type=Path, metavar='SRC', help='the checkpoint to read; its format is recognised')
+    parser.add_argument('source', type=Path, metavar='SRC', help='the checkpoint to read; its format is detected')
     parser.add_argument('target', type=Path, metavar='DST', help='the file to write: .pth or .safetensors')
     parser.add_argument('--to', choices=TARGETS, default='cpvt_mm', help='the format to write (default: cpvt_mm)')
     return parser.parse_args()
@@ -22,7 +22,7 @@ def main() -> None:
     print(f'{args.source}: a {source.format.backbone} of format {source.format}{below}')
     if source.format.norm_eps and source.format.norm_eps != target.norm_eps:
         print(f'{args.source}: models of its format have a norm_eps of {source.format.norm_eps:g}, which '
-              f'{args.target} does not tell: set it there')
+              f'{args.target} does not contain: set it in the new model')
     print(f'{args.target}: written in format {target}; left out: {", ".join(left_out) or "nothing"}')
 
 

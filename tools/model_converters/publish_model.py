@@ -1,4 +1,4 @@
-"""Strips a checkpoint of all but weights and meta, and puts the first 8 digits of its sha256 into its name."""
+"""Writes only the weights and meta of a checkpoint, with the first 8 digits of the SHA-256 in the file name."""
 import argparse
 from pathlib import Path
 

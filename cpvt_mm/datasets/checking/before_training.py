@@ -1,4 +1,4 @@
-"""The check before a run: annotation files, but no image."""
+"""Checks annotation files, but no images, before a run."""
 import logging
 from collections.abc import Sequence
 
@@ -11,19 +11,19 @@ from .findings import Finding, Kind
 from .layouts import dataset_class, loads
 from .plans import MISSING, Plan, plan_checks
 
-# What no run can mend: training or testing would fail, or measure something else.
+# Faults with which training or testing would fail, or measure something else.
 FATAL = {Kind.DATASET, Kind.CLASSES, Kind.TOO_FEW_CLASSES, Kind.NOTHING_LEFT, Kind.CORNERS, Kind.EVALUATOR}
 
 
 def check_before_training(cfg: Config, splits: Sequence[str]) -> None:
-    """Logs what is wrong with the annotations of the datasets in COCO's or ADE20K's layout; others pass.
+    """Logs faults in the annotations of datasets in COCO's or ADE20K's layout; skips other datasets.
 
     Args:
         cfg: See `cpvt_mm.engine.load_config`.
         splits: The dataloaders whose datasets are checked: 'train', 'val', 'test'.
 
     Raises:
-        UserError: If a file cannot be used, mmdet would fail on it, or labels would stand for other classes.
+        UserError: If a file cannot be used, mmdet would fail on it, or labels would mean other classes.
     """
     for plan in plan_checks(cfg, splits):
         fatal = _fatal(plan)
@@ -37,7 +37,7 @@ def check_before_training(cfg: Config, splits: Sequence[str]) -> None:
 
 
 def _fatal(plan: Plan) -> set[Kind]:
-    """Returns the kinds on which mmdet fails, or reads another class or mask. It copes with the rest, or skips it."""
+    """Returns the kinds of faults that make mmdet fail, or read a wrong class or mask; mmdet tolerates the others."""
     if {finding.kind for finding in plan.findings} & {Kind.DATASET, Kind.NOT_BUILT}:
         return FATAL
     unique = getattr(dataset_class(plan.dataset), 'ANN_ID_UNIQUE', False)
@@ -51,9 +51,9 @@ def _sentence(found: Sequence[Finding]) -> str:
 
 
 def _error(found: Sequence[Finding], name: str) -> str:
-    """Says what is wrong, and which key of the config, or which file, to correct."""
+    """Returns a message with the fault, and the config key or the file to correct."""
     kind, file, detail = found[0].kind, found[0].file, found[0].detail
-    if kind is Kind.DATASET:  # a sentence already, unless the file is missing
+    if kind is Kind.DATASET:  # `detail` says what to do, unless the file is missing
         advice = f': put the file there, or correct {name}.data_root, .ann_file or .data_prefix.'
         return f'{file} {detail}{advice if detail == MISSING else ""}'
     if kind is Kind.CLASSES:

@@ -15,9 +15,9 @@ from .findings import Finding, Kind, UnusableFile
 # The keys that mmdet reads.
 KEYS = dict(images=('id', 'file_name', 'height', 'width'), categories=('id', 'name'),
             annotations=('id', 'image_id', 'category_id', 'bbox', 'area'))
-# Files round coordinates: so many pixels beyond the border are no fault.
+# Pixels beyond the border that are not a fault, because files round coordinates.
 TOLERANCE = 1
-# As many boxes that read better as corners are no chance.
+# Number of boxes outside of their images that cannot be a coincidence, if all boxes fit as corners.
 CORNERS = 3
 
 Entry = dict[str, Any]
@@ -31,11 +31,11 @@ def read_coco(file: str, backend_args: dict[str, Any] | None = None) -> dict[str
         backend_args: The dataset's argument for mmengine's storage backends. Defaults to None: a local file.
 
     Returns:
-        `images`, `categories` and `annotations`, whose entries have all `KEYS`. A file without `annotations`, as that
-        of a test set, has none.
+        `images`, `categories` and `annotations`, whose entries have all `KEYS`. `annotations` is empty if the file has
+        none, as for a test set.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         UnusableFile: If the file is empty, is not JSON, or is not in COCO's layout.
     """
     content = get(file, backend_args=backend_args)
@@ -70,13 +70,14 @@ def _are_numbers(value: Any) -> bool:
 
 def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str], needs_masks: bool = False
                ) -> Iterator[Finding]:
-    """Finds what is wrong with annotations, without the images.
+    """Finds faults in annotations, without reading images.
 
     Args:
         coco: See `read_coco`.
-        file: Its name, for the findings.
+        file: Name of the annotation file, for the findings.
         classes: The classes of the dataset's metainfo, in the order of the model's labels. Empty: all categories.
-        needs_masks: Whether the pipeline loads masks, so that an annotation without one is a fault. Defaults to False.
+        needs_masks: Whether the pipeline loads masks, so that an annotation without a mask is a fault. Defaults to
+            False.
     """
     for name in KEYS:
         kind = Kind.DUPLICATE_ANNOTATION if name == 'annotations' else Kind.DUPLICATE
@@ -114,12 +115,13 @@ def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str], 
             yield Finding(Kind.BOX, file, f'has bbox {annotation["bbox"]} {where}, which {fault}')
         if names.get(category) in known and not _is_left_out(annotation, image):
             mask = annotation.get('segmentation')
-            if needs_masks and not mask:  # mmdet's loader fails, whatever the value
+            if needs_masks and not mask:  # mmdet's loader fails for every such value
                 yield Finding(Kind.MASK, file, f'has no segmentation {where}, but the pipeline loads masks')
             for kind, fault in _faults_of_mask(mask, image):
                 yield Finding(kind, file, f'has {fault} {where}')
     for name, number in left_out.items():
-        yield Finding(Kind.LEFT_OUT, file, f'has {number} annotations of {name!r}, which are left out: it is no class')
+        yield Finding(Kind.LEFT_OUT, file, f'has {number} annotations of {name!r}, which are ignored: it is not a '
+                      'class')
     annotated = {annotation['image_id'] for annotation in coco['annotations']}
     for image in coco['images'] if annotated else ():
         if image['id'] not in annotated:
@@ -127,7 +129,7 @@ def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str], 
 
 
 def _check_categories(categories: Sequence[str], file: str, classes: Sequence[str]) -> Iterator[Finding]:
-    """Compares categories with classes: mmdet numbers labels in the order of the file's categories."""
+    """Compares categories with classes, because mmdet numbers labels in the order of the file's categories."""
     classes_here, known = set(categories), set(classes)
     missing = [name for name in classes if name not in classes_here]
     listed = [name for name in categories if name in known]
@@ -145,12 +147,12 @@ def _check_categories(categories: Sequence[str], file: str, classes: Sequence[st
 
 
 def _some(names: Sequence[str], limit: int = 5) -> str:
-    """Lists names, separated by commas, but not more than a sentence can hold."""
+    """Lists at most `limit` names, separated by commas, and the number of further names."""
     return ', '.join(names[:limit]) + (f' and {len(names) - limit} more' if len(names) > limit else '')
 
 
 def _fault_of_corners(annotations: Sequence[Entry], images: dict[Any, Entry]) -> str:
-    """Tells boxes that were written as corners: several reach out of their images, but all fit as x1, y1, x2, y2."""
+    """Detects boxes that are written as corners: several extend beyond their images, but all fit as x1, y1, x2, y2."""
     boxes = [(annotation['bbox'], images[annotation['image_id']]) for annotation in annotations
              if annotation['image_id'] in images]
     outside = sum(bool(_fault_of_extent(x, y, x + width, y + height, image)) for (x, y, width, height), image in boxes)
@@ -162,7 +164,7 @@ def _fault_of_corners(annotations: Sequence[Entry], images: dict[Any, Entry]) ->
 
 
 def _is_left_out(annotation: Entry, image: Entry) -> bool:
-    """Whether mmdet leaves an annotation out, whatever its category."""
+    """Whether mmdet ignores an annotation, independent of its category."""
     x, y, width, height = annotation['bbox']
     return bool(annotation.get('ignore')) or width < 1 or height < 1 or annotation['area'] <= 0 or (
         min(x + width, image['width']) <= max(x, 0) or min(y + height, image['height']) <= max(y, 0))
@@ -184,13 +186,13 @@ def _fault_of_extent(left: float, top: float, right: float, bottom: float, image
 
 
 def _faults_of_mask(mask: Any, image: Entry) -> Iterator[tuple[Kind, str]]:
-    """Checks polygons, or a run-length encoding."""
+    """Checks a mask: polygons, or a run-length encoding."""
     if isinstance(mask, dict):
         yield from _faults_of_rle(mask, [image['height'], image['width']])
     elif isinstance(mask, list):
         for polygon in mask:
             if not _are_numbers(polygon):
-                yield Kind.MASK, 'a segmentation that is no list of polygons [x, y, x, y, ...]'
+                yield Kind.MASK, 'a segmentation that is not a list of polygons [x, y, x, y, ...]'
                 return
             fault = _fault_of_polygon(polygon, image)
             if fault:
@@ -200,14 +202,14 @@ def _faults_of_mask(mask: Any, image: Entry) -> Iterator[tuple[Kind, str]]:
 
 
 def _faults_of_rle(mask: Entry, size: list[int]) -> Iterator[tuple[Kind, str]]:
-    """Checks a run-length encoding, whose `counts` are a list or a string."""
+    """Checks a run-length encoding with `counts` as a list or a string."""
     counts = mask.get('counts')
     if mask.get('size') is None or not isinstance(counts, list | str):
         yield Kind.POLYGON, 'a mask without size or counts, which is left out,'
     elif mask['size'] != size:
         yield Kind.MASK, f'a mask of size {mask["size"]} (height, width)'
     elif isinstance(counts, list) and not _are_numbers(counts):
-        yield Kind.MASK, 'a mask whose counts are no numbers'
+        yield Kind.MASK, 'a mask whose counts are not numbers'
     elif isinstance(counts, list) and sum(counts) != size[0] * size[1]:
         yield Kind.MASK, f'a mask of {sum(counts)} pixels'
     elif isinstance(counts, str) and not _decodes(mask):
@@ -219,11 +221,11 @@ def _decodes(mask: Entry) -> bool:
         coco_mask.decode(mask)
     except ValueError:
         return False
-    return bool(mask['counts'])  # from none it makes a mask of what is in memory
+    return bool(mask['counts'])  # for empty counts, pycocotools returns uninitialised memory
 
 
 def _fault_of_polygon(polygon: list[float], image: Entry) -> str:
-    """Checks a list of numbers x, y, x, y, ..."""
+    """Checks a polygon: a list of numbers x, y, x, y, ..."""
     if len(polygon) < 6 or len(polygon) % 2:
         return f'of {len(polygon)} numbers, which is left out,'
     xs, ys = polygon[::2], polygon[1::2]

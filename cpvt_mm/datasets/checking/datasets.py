@@ -1,4 +1,4 @@
-"""Checks of whole datasets: their annotations at once, each of their files as a job."""
+"""Checks whole datasets: annotations at once, and each file as a separate job."""
 import os.path
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
@@ -13,26 +13,26 @@ from .images import check_image
 from .label_maps import Labels, check_pair
 from .layouts import build_unread, classes_of, dataset_class, layout_of, loads
 
-# Checks a file, in any thread.
+# A function that checks a file; runs in any thread.
 Job = Callable[[], list[Finding]]
 
 
 def check_annotations(cfg: dict[str, Any], num_classes: int | None = None, ignored: Collection[int] | None = None
                       ) -> tuple[list[Finding], list[Job]]:
-    """Checks a dataset without decoding an image.
+    """Checks a dataset without decoding images.
 
     Args:
-        cfg: The config of a dataset that wraps no other.
-        num_classes: The number of the model's classes, for label maps. Defaults to None: that of the dataset. Labels
-            are not checked if the dataset states no classes, either.
+        cfg: The config of a dataset that is not a wrapper.
+        num_classes: Number of the model's classes, for label maps. Defaults to None: the number of the dataset's
+            classes; labels are not checked if the dataset states no classes.
         ignored: Labels that heads or metrics ignore. Defaults to None: the dataset's `ignore_index`.
 
     Returns:
-        The faults of the annotations, and the checks of the files that they name.
+        The faults of the annotations, and jobs that check the files of the dataset.
 
     Raises:
         FileNotFoundError: If the annotation file or the folder of images does not exist.
-        UnusableFile: If it cannot be read, or there is no image.
+        UnusableFile: If the annotation file cannot be read, or there is no image.
     """
     layout, dataset = layout_of(dataset_class(cfg)), build_unread(cfg)
     if layout == 'coco':
@@ -69,14 +69,14 @@ def _check_label_maps(dataset: BaseDataset, num_classes: int | None, ignored: Co
                     (dataset.ignore_index,) if ignored is None else ignored) if num_classes else None
     jobs: list[Job] = [partial(check_pair, sample['img_path'], sample['seg_map_path'], labels, dataset.backend_args)
                        for sample in samples]
-    # A list of names may cover a part of the folder only.
+    # A list of names (`ann_file`) may contain only a part of the folder.
     alone = () if dataset.ann_file else _label_maps_alone(dataset, {sample['seg_map_path'] for sample in samples})
     return list(alone), jobs
 
 
 def _label_maps_alone(dataset: BaseDataset, known: set[str]) -> Iterator[Finding]:
     folder = dataset.data_prefix['seg_map_path']
-    if not os.path.isdir(folder):  # each image's label map is missed by itself
+    if not os.path.isdir(folder):  # the jobs report each missing label map
         return
     for name in sorted(list_dir_or_file(folder, list_dir=False, suffix=dataset.seg_map_suffix, recursive=True)):
         path = os.path.join(folder, name)

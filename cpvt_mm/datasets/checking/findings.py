@@ -6,7 +6,7 @@ from cpvt_mm.errors import UserError
 
 
 class Kind(Enum):
-    """Kinds of findings, in the words of a report."""
+    """Kinds of findings; the values are the texts in reports."""
     DATASET = 'dataset that cannot be read'
     NOT_BUILT = 'dataset that cannot be built'
     SAMPLE = 'sample that the pipeline or model fails on'
@@ -21,22 +21,22 @@ class Kind(Enum):
     UNLISTED_CATEGORY = 'annotation of an unlisted category'
     DUPLICATE = 'id that occurs twice'
     DUPLICATE_ANNOTATION = 'annotation whose id occurs twice'
-    LEFT_OUT = 'category that is no class'
+    LEFT_OUT = 'category that is not a class'
     UNLISTED_IMAGE = 'annotation of an unlisted image'
     BOX = 'box outside of its image, or without area'
-    MASK = 'mask that is none, or of another size than its image'
+    MASK = 'mask that is invalid, or of another size than its image'
     POLYGON = 'polygon or mask that is left out, or outside of its image'
     IMAGE = 'image that is missing or cannot be read'
     IMAGE_SIZE = 'image of another size than annotated'
     LABEL_MAP = 'label map that is missing or cannot be read'
     LABEL_MAP_SIZE = 'label map of another size than its image'
-    LABEL = 'label that is no class'
+    LABEL = 'label that is not a class'
     LABEL_MAP_ALONE = 'label map without image'
     NOT_ANNOTATED = 'image without annotation'
     NOT_CHECKED = 'annotations that are not checked'
 
 
-# These are worth a word, but no errors.
+# Findings that are not errors.
 NOTES = (Kind.CLASS_UNUSED, Kind.LEFT_OUT, Kind.NOT_ANNOTATED, Kind.NOT_CHECKED)
 
 
@@ -46,8 +46,8 @@ class Finding:
 
     Attributes:
         kind: The kind of fault.
-        file: The file that has it.
-        detail: The values; together with the file's name they make a sentence.
+        file: The file with the fault.
+        detail: The rest of a sentence that begins with the file's name, with the values.
     """
     kind: Kind
     file: str
@@ -59,11 +59,11 @@ class Finding:
 
 
 class UnusableFile(UserError):
-    """An error in a file without which a dataset is of no use.
+    """An error in a file that a dataset cannot do without.
 
     Args:
         file: The file or folder.
-        detail: What is wrong and what to do; together with the file's name it makes a sentence.
+        detail: The rest of a sentence that begins with the file's name: the fault, and what to do.
     """
 
     def __init__(self, file: str, detail: str) -> None:

@@ -1,4 +1,4 @@
-"""One real sample of a dataset, through its pipeline."""
+"""Runs the pipeline of a dataset on its first sample."""
 import logging
 import os
 from typing import Any
@@ -11,14 +11,14 @@ from .images import check_image
 
 
 def load_first(dataset: Any, name: str) -> Any:
-    """Loads one sample through the pipeline, and warns of what is wrong with its image, such as 16 bits a channel.
+    """Loads the first sample with the pipeline, and warns of faults of its image, such as 16 bits per channel.
 
     Args:
-        dataset: A dataset that is built.
-        name: The dotted name of its config, for the error.
+        dataset: A built dataset.
+        name: The dotted name of its config, for the message.
 
     Raises:
-        UserError: If it does not pass.
+        UserError: If the pipeline fails on the sample.
     """
     path = dataset.get_data_info(0).get('img_path') if hasattr(dataset, 'get_data_info') else None
     if isinstance(path, str) and os.path.isfile(path):
@@ -29,6 +29,6 @@ def load_first(dataset: Any, name: str) -> Any:
         return dataset[0]
     except (UserError, FileNotFoundError):
         raise
-    except Exception as error:  # transforms raise what they like
-        raise UserError(f'{name}: sample {path or 0} does not pass the pipeline ({explain(error)}): correct '
+    except Exception as error:  # transforms can raise any error
+        raise UserError(f'{name}: the pipeline fails on sample {path or 0} ({explain(error)}): correct '
                         f'{name}.pipeline of the config, or the annotation.') from error

@@ -1,4 +1,4 @@
-"""Checks of image files."""
+"""Checks image files."""
 import re
 from io import BytesIO
 from typing import Any
@@ -11,14 +11,14 @@ from cpvt_mm.errors import first_line
 from .findings import Finding, Kind
 
 EXIF_ORIENTATION = 0x0112
-LOSES_BITS = ('has 16 bits a channel, but is read as 8 bits (value // 256): convert it to 8 bits, with the range of '
+LOSES_BITS = ('has 16 bits per channel, but is read as 8 bits (value // 256): convert it to 8 bits, with the range of '
               'values that you need')
 
 
 def decode(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) -> Image.Image | Finding:
-    """Decodes an image to its last pixel; a finding of `kind`, if it is missing or not whole.
+    """Decodes an image completely; returns a finding of `kind` if it is missing or cannot be decoded.
 
-    An image of 16 bits a channel is a finding, too, because loaders drop the lower bits; a label map is not.
+    An image with 16 bits per channel is a finding, too, because loaders drop the lower bits; a label map is not.
     Pillow detects a truncated file. Corruption in the middle of a JPEG cannot be detected.
     """
     try:
@@ -31,35 +31,35 @@ def decode(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) ->
     except FileNotFoundError:
         return Finding(kind, path, 'does not exist')
     except UnidentifiedImageError:
-        return Finding(kind, path, 'is no image that Pillow knows')
-    except Exception as error:  # each format has errors of its own
+        return Finding(kind, path, 'is not an image that Pillow can read')
+    except Exception as error:  # each format raises its own errors
         return Finding(kind, path, f'cannot be read: {first_line(error)}')
     return Finding(kind, path, LOSES_BITS) if loses_bits else image
 
 
 def has_16_bits(image: Image.Image) -> bool:
-    """Whether an image has 16 bits a channel, which mmcv's loader reads as 8.
+    """Whether an image has 16 bits per channel, which mmcv's loader reads as 8.
 
     Args:
-        image: As `Image.open` returns it: once pixels are loaded, Pillow no longer tells.
+        image: The result of `Image.open`, before its pixels are loaded; Pillow discards the information when loading.
     """
-    # Pillow's name for the pixels in the file, such as 'I;16', 'RGB;16B' or 'RGB;16L'; 'BGR;16' has 5 bits a channel.
+    # Pillow's raw mode of the file, such as 'I;16', 'RGB;16B' or 'RGB;16L'; 'BGR;16' has 5 bits per channel.
     return any(re.search(r'I;16|;16[BLN]', str(tile[-1])) for tile in getattr(image, 'tile', ()))
 
 
 def size_as_loaded(image: Image.Image) -> tuple[int, int]:
-    """Returns height and width after the rotation that the file asks for, which mmcv's loader follows."""
+    """Returns height and width after the rotation in the file's EXIF data, which mmcv's loader applies."""
     width, height = image.size
     return (width, height) if image.getexif().get(EXIF_ORIENTATION, 1) >= 5 else (height, width)
 
 
 def check_image(path: str, size: tuple[int, int] | None = None, backend_args: dict[str, Any] | None = None
                 ) -> list[Finding]:
-    """Finds what is wrong with an image file.
+    """Finds faults of an image file.
 
     Args:
         path: The file.
-        size: Height and width that it should have. Defaults to None: any.
+        size: Expected height and width. Defaults to None: any size.
         backend_args: The dataset's argument for mmengine's storage backends. Defaults to None: a local file.
     """
     image = decode(path, Kind.IMAGE, backend_args)

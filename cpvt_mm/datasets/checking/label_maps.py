@@ -1,4 +1,4 @@
-"""Checks of images with label maps, in ADE20K's layout."""
+"""Checks images with label maps, in ADE20K's layout."""
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +11,13 @@ from .images import decode, size_as_loaded
 
 @dataclass(frozen=True)
 class Labels:
-    """The rule by which mmseg turns a label map's values into classes.
+    """The rule by which mmseg converts the values of a label map to classes.
 
     Attributes:
         num_classes: Classes are 0 to `num_classes - 1`.
-        reduce_zero_label: Whether value 0 is ignored, and value 1 is class 0.
-        label_map: The new class of each old class, if only some classes of a dataset are used; else None.
-        ignored: The values that stand for no class. Defaults to 255 alone.
+        reduce_zero_label: Whether value 0 is ignored, and value 1 is class 0. Defaults to False.
+        label_map: Old class -> new class, if only some classes of a dataset are used. Defaults to None.
+        ignored: Labels that mean no class. Defaults to 255 only.
     """
     num_classes: int
     reduce_zero_label: bool = False
@@ -38,7 +38,7 @@ class Labels:
 
 def check_pair(image_path: str, label_path: str, labels: Labels | None, backend_args: dict[str, Any] | None = None
                ) -> list[Finding]:
-    """Finds what is wrong with an image and its label map; `labels` None: the map may have any values."""
+    """Finds faults of an image and its label map; if `labels` is None, the map may have any values."""
     image, label_map = decode(image_path, Kind.IMAGE, backend_args), decode(label_path, Kind.LABEL_MAP, backend_args)
     findings = [result for result in (image, label_map) if isinstance(result, Finding)]
     if isinstance(label_map, Finding):

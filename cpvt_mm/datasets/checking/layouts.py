@@ -1,4 +1,4 @@
-"""Datasets of configs, and the layout of their annotations."""
+"""Finds the datasets of configs, and the layout of their annotations."""
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -7,7 +7,7 @@ from mmengine.registry import DATASETS
 from torch.utils.data import Dataset
 
 Layout = Literal['coco', 'label maps', 'images']
-# The class that reads a layout, and the methods that a subclass must not change to read the same layout.
+# The class that reads a layout, and the methods that a subclass must not override to read the same layout.
 READERS: dict[Layout, tuple[tuple[str, str], tuple[str, ...]]] = {
     'coco': (('mmdet', 'CocoDataset'), ('load_data_list', 'parse_data_info', 'COCOAPI')),
     'label maps': (('mmseg', 'BaseSegDataset'), ('load_data_list',)),
@@ -15,9 +15,9 @@ READERS: dict[Layout, tuple[tuple[str, str], tuple[str, ...]]] = {
 
 
 def unwrap(cfg: dict[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields the dataset of a config, or the datasets that it wraps, as ConcatDataset and RepeatDataset do.
+    """Yields the dataset of a config, or the datasets that it wraps (as in ConcatDataset and RepeatDataset).
 
-    Each comes with the dotted name of its config; `name` is that of `cfg`.
+    Each item is the dotted name of the dataset's config, and the config. `name` is the dotted name of `cfg`.
     """
     inner = [(f'{name}.{key}', one) for key, one in [
         *((f'datasets.{index}', one) for index, one in enumerate(_listed(cfg.get('datasets')))),
@@ -29,7 +29,7 @@ def unwrap(cfg: dict[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]
 
 
 def unwrap_built(dataset: Any) -> Iterator[Any]:
-    """Yields a dataset that is built, or the datasets that it wraps."""
+    """Yields a built dataset, or the datasets that it wraps."""
     wrapped = [*_listed(getattr(dataset, 'datasets', None)),
                *(getattr(dataset, name, None) for name in ('dataset', '_dataset'))]
     inner = [one for one in wrapped if isinstance(one, Dataset)]
@@ -40,7 +40,7 @@ def unwrap_built(dataset: Any) -> Iterator[Any]:
 
 
 def _listed(value: Any) -> Sequence[Any]:
-    """Returns the items of a list; none of an argument with the name `datasets` that is something else."""
+    """Returns a list unchanged, and an empty sequence for any other value of an argument named `datasets`."""
     return value if isinstance(value, list | tuple) else ()
 
 
@@ -48,7 +48,7 @@ def dataset_class(cfg: dict[str, Any]) -> type:
     """Finds the class of a dataset's config, in the default scope.
 
     Raises:
-        KeyError: If there is none of that name.
+        KeyError: If no class of this name is registered.
     """
     if isinstance(cfg['type'], type):
         return cfg['type']
@@ -60,7 +60,7 @@ def dataset_class(cfg: dict[str, Any]) -> type:
 
 
 def layout_of(cls: type) -> Layout:
-    """Tells how a dataset's class keeps its annotations; 'images' if it reads them in a way of its own."""
+    """Returns the layout of the annotations for a dataset's class; 'images' if the class reads another layout."""
     for layout, (reader, unchanged) in READERS.items():
         for base in cls.__mro__:
             if (base.__module__.split('.')[0], base.__name__) == reader and all(
@@ -70,16 +70,16 @@ def layout_of(cls: type) -> Layout:
 
 
 def build_unread(cfg: dict[str, Any]) -> BaseDataset:
-    """Builds a dataset that knows its paths and classes, but has read no file."""
+    """Builds a dataset with its paths and classes, but without reading files."""
     return DATASETS.build({**cfg, 'lazy_init': True, 'pipeline': []})
 
 
 def classes_of(dataset: BaseDataset) -> list[str]:
-    """Returns the classes of a dataset, in the order of its labels; none if it does not state them."""
+    """Returns the classes of a dataset, in the order of its labels; empty if it does not state them."""
     classes = dataset.metainfo.get('classes') or ()
     return [classes] if isinstance(classes, str) else list(classes)
 
 
 def loads(cfg: dict[str, Any], what: str) -> bool:
-    """Whether the pipeline of a dataset's config loads something, as LoadAnnotations does: 'with_mask', ..."""
+    """Whether a transform in the pipeline of a dataset's config sets `what`, such as 'with_mask' of LoadAnnotations."""
     return any(isinstance(transform, dict) and transform.get(what) for transform in cfg.get('pipeline') or ())

@@ -1,4 +1,4 @@
-"""A dataset's pipeline that names the file which is at fault."""
+"""A pipeline of transforms that checks loaded data and names the faulty file in errors."""
 import os.path
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -13,21 +13,21 @@ from .findings import Finding, Kind
 from .images import decode
 
 Sample = dict[str, Any]
-# mmcv's loader asserts that OpenCV decodes an image, OpenCV has its own error for no bytes, Pillow raises OSErrors.
+# mmcv's loader asserts that OpenCV can decode the image, OpenCV raises its own error for empty files, Pillow OSErrors.
 LOADING_ERRORS = (AssertionError, cv2.error, OSError)
 
 
 class CheckedPipeline(Compose):
-    """Runs transforms and checks what they load. It reads no further file, so it costs next to nothing.
+    """Runs transforms and checks the loaded data. It reads no additional files, so it takes hardly any time.
 
-    Only samples of one image are checked; others, such as videos, pass.
+    Only samples with a single image are checked; others, such as videos, are not.
 
     Args:
         transforms: The transforms of the pipeline.
         is_coco: Whether samples have COCO's layout. The sizes of images must then match the annotations.
             Defaults to False.
-        num_classes: Label maps have classes 0 to `num_classes - 1`. Defaults to None: they are not checked.
-        ignored: Further values of label maps. Defaults to 255 alone.
+        num_classes: Label maps have classes 0 to `num_classes - 1`. Defaults to None: label maps are not checked.
+        ignored: Other allowed values of label maps. Defaults to 255 only.
     """
 
     def __init__(self, transforms: Sequence[Callable[[Sample], Sample | None]], is_coco: bool = False,
@@ -41,13 +41,13 @@ class CheckedPipeline(Compose):
         """Transforms a sample.
 
         Raises:
-            UserError: If a file cannot be decoded, sizes do not match, or a label is no class.
+            UserError: If a file cannot be decoded, sizes do not match, or a label is not a class.
         """
         for transform in self.transforms:
             was = _keys(data)
             try:
                 data = transform(data)
-            except FileNotFoundError:  # has the name
+            except FileNotFoundError:  # contains the file name already
                 raise
             except LOADING_ERRORS as error:
                 fault = _unreadable_file(was, data, error) if was else None
@@ -66,14 +66,14 @@ class CheckedPipeline(Compose):
 
 
 def _keys(data: Any) -> set[str]:
-    """Returns the keys of a sample of one image; none of anything else."""
+    """Returns the keys of a sample with a single image; an empty set for anything else."""
     return set(data) if isinstance(data, dict) and isinstance(data.get('img_path'), str) else set()
 
 
 def _unreadable_file(loaded: set[str], data: Sample, error: Exception) -> str | None:
-    """Names the file that a transform failed to load, and why; None if it failed with something else.
+    """Returns the file that a transform failed to load and the reason; None if the transform failed otherwise.
 
-    Images are loaded first. Label maps may be loaded after transforms that fail for reasons of their own.
+    Images are loaded first. Label maps may be loaded after other transforms, which can fail for other reasons.
     """
     is_image = 'img' not in loaded
     path = data.get('img_path' if is_image else 'seg_map_path')
@@ -87,7 +87,7 @@ def _unreadable_file(loaded: set[str], data: Sample, error: Exception) -> str | 
 
 
 def check_size(data: Sample) -> None:
-    """Raises a UserError if a loaded image has another size than its annotation says."""
+    """Raises a UserError if the size of a loaded image differs from its annotation."""
     expected, found = (data.get('height'), data.get('width')), tuple(data['ori_shape'][:2])
     if None not in expected and expected != found:
         raise UserError(f'image {data["img_path"]} is {found[0]} x {found[1]} pixels (height x width), but '
@@ -95,17 +95,17 @@ def check_size(data: Sample) -> None:
 
 
 def check_label_map(data: Sample, num_classes: int, ignored: Collection[int]) -> None:
-    """Raises a UserError if a loaded label map has another size than its image, or a label that is no class.
+    """Raises a UserError if a loaded label map has another size than its image, or a label that is not a class.
 
-    Maps of probabilities pass, and maps that are loaded before the image.
+    Maps of probabilities, and maps that are loaded before the image, are not checked.
     """
     label_map, size = data['gt_seg_map'], tuple(data.get('ori_shape', ())[:2])
     if not size or not isinstance(label_map, np.ndarray) or label_map.dtype.kind not in 'iu' or label_map.ndim != 2:
         return
     if label_map.shape != size:
-        raise UserError(f'label map {data["seg_map_path"]} is of shape {label_map.shape}, but its image is '
+        raise UserError(f'label map {data["seg_map_path"]} has shape {label_map.shape}, but its image is '
                         f'{size[0]} x {size[1]} pixels: put the right label map there.')
-    # What is loaded are classes: zero is reduced already.
+    # Loaded values are classes: reduce_zero_label is applied already.
     unknown = [label for label in np.unique(label_map[label_map >= num_classes]) if label not in ignored]
     if unknown:
         raise UserError(f'label map {data["seg_map_path"]} has class {unknown[0]}, but there are {num_classes} '

@@ -1,4 +1,4 @@
-"""Checks of all datasets of a config."""
+"""Checks all datasets of a config."""
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -25,11 +25,11 @@ class Plan:
     """Checks of one dataset.
 
     Attributes:
-        splits: The dataloaders that load it: 'train', 'val', 'test', or several of them, joined by commas.
-        name: The dotted name of its config.
-        dataset: Its config.
-        findings: The faults that were found without decoding a file.
-        jobs: The checks of its files.
+        splits: The dataloaders of the dataset: 'train', 'val', 'test', or several of them, joined by commas.
+        name: The dotted name of the dataset's config.
+        dataset: The dataset's config.
+        findings: The faults that were found without decoding files.
+        jobs: The checks of the dataset's files.
     """
     splits: str
     name: str
@@ -53,7 +53,7 @@ def plan_checks(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[Plan]:
     for split in splits:
         loader = cfg.get(f'{split}_dataloader')
         for name, dataset in unwrap(loader['dataset'].to_dict(), f'{split}_dataloader.dataset') if loader else ():
-            # Validation and test have the same data in most configs, and one dataset may be augmented in several ways.
+            # In most configs, validation and test use the same data, and pipelines may augment one dataset differently.
             key = repr({**dataset, 'pipeline': loads(dataset, 'with_mask')})
             datasets.setdefault(key, ([], name, dataset))[0].append(split)
     for found, name, dataset in datasets.values():
@@ -66,26 +66,27 @@ def plan_checks(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[Plan]:
 
 
 def _ignored(*heads_or_metrics: Any) -> set[int]:
-    """The labels that all heads, or metrics, of mmseg ignore."""
+    """Returns the labels that all heads, or all metrics, of mmseg ignore."""
     parts = [part for one in heads_or_metrics for part in _listed(one)]
     return set.intersection(*({part.get('ignore_index', 255)} for part in parts or [{}]))
 
 
 def _listed(value: Any) -> list[dict[str, Any]]:
-    """The parts that a config lists, or its only one."""
+    """Returns the dicts in a list, or a single dict as a list."""
     return [one for one in (value if isinstance(value, list | tuple) else [value]) if isinstance(one, dict)]
 
 
 def _check(dataset: dict[str, Any], heads_of: dict[str, dict[str, int]], ignored: set[int]
            ) -> tuple[list[Finding], list[Job]]:
     try:
-        # Heads are compared with the classes of known layouts only; heads that read class names count tokens.
+        # Heads are compared with the classes of known layouts only. `num_classes` of heads that read class names is a
+        # number of tokens.
         heads = {} if dataset.get('return_classes') else heads_of.get(layout_of(dataset_class(dataset)), {})
         classes = classes_of(build_unread(dataset))
         findings, jobs = check_annotations(dataset, min(heads.values(), default=None), ignored)
     except UnusableFile as error:
         return [Finding(Kind.DATASET, error.file, error.detail)], []
-    except Exception as error:  # datasets raise what they like
+    except Exception as error:  # datasets can raise any error
         path = missing_file(error) if isinstance(error, FileNotFoundError) else None
         if path:
             return [Finding(Kind.DATASET, path, MISSING)], []
@@ -103,12 +104,12 @@ def _annotation_file(dataset: dict[str, Any]) -> str:
 
 
 def _num_classes(model: Any, path: str) -> Iterator[tuple[str, int]]:
-    """Yields the heads that state their number of classes, if these are the classes of the dataset."""
+    """Yields heads and their `num_classes`, if these are the classes of the dataset."""
     if isinstance(model, list | tuple):
         for index, one in enumerate(model):
             yield from _num_classes(one, f'{path}.{index}')
     if isinstance(model, dict):
-        # Region proposal and semantic heads of detectors have classes of their own.
+        # Region proposal and semantic heads of detectors have other classes.
         if 'head' in path and not re.search('rpn|semantic', path) and isinstance(model.get('num_classes'), int):
             yield path, model['num_classes']
         for name, one in model.items():
@@ -116,7 +117,7 @@ def _num_classes(model: Any, path: str) -> Iterator[tuple[str, int]]:
 
 
 def _check_evaluator(cfg: Config, name: str, dataset: dict[str, Any]) -> Iterator[Finding]:
-    """Compares the annotation files of mmdet's CocoMetric with that of the dataset which it measures."""
+    """Compares the annotation file of mmdet's CocoMetric with that of the evaluated dataset."""
     own = _annotation_file(dataset)
     for metric in _listed(cfg.get(name)):
         file = metric.get('ann_file') if str(metric.get('type')).endswith('CocoMetric') else None
@@ -136,6 +137,6 @@ def _check_evaluator(cfg: Config, name: str, dataset: dict[str, Any]) -> Iterato
 
 
 def run(jobs: Sequence[Job]) -> Iterator[list[Finding]]:
-    """Runs checks of files, in their order, on all cores: decoders work outside of the interpreter's lock."""
+    """Runs checks of files on all cores and yields results in order; threads suffice, as decoders release the GIL."""
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         yield from threads.map(lambda job: job(), jobs)

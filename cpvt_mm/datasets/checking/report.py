@@ -1,4 +1,4 @@
-"""Findings as a table, and as CSV."""
+"""Writes findings as a table and as CSV."""
 import csv
 from collections.abc import Sequence
 from io import StringIO
@@ -12,7 +12,7 @@ EXAMPLES = 3
 
 
 def to_table(findings: Sequence[Finding]) -> Table:
-    """Makes a row for each kind of finding: its name, how many there are, and the first of them."""
+    """Makes a table with a row for each kind of finding: its name, the number of findings, and the first of them."""
     table = Table('what', 'how many', Column('the first', overflow='fold'), show_lines=True)
     for kind in Kind:
         found = [finding for finding in findings if finding.kind is kind]

@@ -1,4 +1,4 @@
-"""The part that both backbones share: common arguments, how `init_cfg` is read, the layer of each parameter."""
+"""The base class of both backbones: common arguments, `init_cfg`, and the layer of each parameter."""
 import logging
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -25,9 +25,9 @@ InitCfg: TypeAlias = dict[str, Any] | list[dict[str, Any]] | None
 
 
 class Backbone(ExactPadding, HubMixin):
-    """A backbone that `init_cfg=dict(type='Pretrained', ...)` fills whole, from a file of any known format.
+    """Base class of the backbones; `init_cfg=dict(type='Pretrained', ...)` loads all weights, from any known format.
 
-    The arguments are those of the subclasses of the same name; they are checked here.
+    Checks the arguments that the subclasses share; see the subclasses for their meaning.
     """
 
     init_cfg: InitCfg
@@ -50,27 +50,28 @@ class Backbone(ExactPadding, HubMixin):
     @property
     @abstractmethod
     def num_blocks(self) -> int:
-        """Blocks that are built, of all stages."""
+        """Number of built blocks, over all stages."""
 
     @abstractmethod
     def _block_of(self, name: str) -> int:
-        """The block that a parameter belongs to, of all stages; -1: what is before them, `num_blocks`: after them."""
+        """The block of a parameter, counted over all stages; -1: before the first block, `num_blocks`: after the last.
+        """
 
     @property
     def feature_info(self) -> FeatureInfo:
-        """Channels, stride and name of each output, as timm's models tell them."""
+        """Channels, stride and name of each output, in the form of timm's models."""
         outputs = zip(self.out_channels, self.strides, self.out_indices, strict=True)
         return FeatureInfo(dict(num_chs=channels, reduction=stride, module=f'{self.parts}.{index}')
                            for channels, stride, index in outputs)
 
     def init_weights(self) -> None:
-        """Initialises as mmengine does, except that `load_pretrained` reads checkpoints, last.
+        """Initialises as mmengine does, but loads checkpoints with `load_pretrained`, after all other initialisation.
 
-        What mmengine notes of each parameter goes to the log's file, where there is one, and nowhere else.
+        mmengine's notes about each parameter go to the log file only, if there is one.
 
         Raises:
-            UserError: If the checkpoint does not fill the backbone, or `init_cfg` has a key that `load_pretrained` does
-                not take.
+            UserError: If the checkpoint lacks weights of the backbone, or `load_pretrained` does not know a key of
+                `init_cfg`.
         """
         if self.is_init:
             with _only_warnings():
@@ -90,25 +91,25 @@ class Backbone(ExactPadding, HubMixin):
             load_pretrained(self, **{key: value for key, value in cfg.items() if key != 'type'})
 
     def _split_init_cfg(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The parts of `init_cfg` that read a checkpoint, and the others."""
+        """Splits `init_cfg` into the configs that load a checkpoint and the others."""
         cfgs = [self.init_cfg] if isinstance(self.init_cfg, dict) else self.init_cfg or []
         pretrained = [cfg for cfg in cfgs if _is_pretrained(cfg['type'])]
         return pretrained, [cfg for cfg in cfgs if cfg not in pretrained]
 
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
-        """The layer of a parameter, for learning rates that differ by layer.
+        """Returns the layer of a parameter, for layer-wise learning-rate decay.
 
-        The name and signature are mmpretrain's, whose `LearningRateDecayOptimWrapperConstructor` calls it, too.
+        The name and signature are those of mmpretrain, whose `LearningRateDecayOptimWrapperConstructor` also calls it.
 
-        - 0: tokens, and the patch embedding of the image with what is added to it (`LearnablePE`).
-        - i + 1: block i, counted over all stages. With it a `PEG` that follows it, or encodes its queries and keys; and
-          the patch embedding of a later stage with the stage's first block. Tables that all blocks of a stage share
-          (`RelativePE`) belong to the last of them.
-        - The last one: norms of outputs, and what is not the backbone's.
+        - 0: class and distillation tokens, the patch embedding of the image, and tables added to it (`LearnablePE`).
+        - i + 1: block i, counted over all stages. A `PEG` belongs to the block that it follows, or whose queries and
+          keys it encodes. The patch embedding of a later stage belongs to the stage's first block. Tables that all
+          blocks of a stage share (`RelativePE`) belong to its last block.
+        - The last layer: norms of outputs, and parameters outside the backbone.
 
         Args:
-            param_name: Name of the parameter in this backbone, or in a model that has it.
-            prefix: What the names of the backbone's parameters begin with there. Defaults to ''.
+            param_name: Name of the parameter in this backbone, or in a model that contains it.
+            prefix: Prefix of the backbone's parameter names in that model. Defaults to ''.
 
         Returns:
             The layer, counted from 0, and the number of layers, `num_blocks + 2`.
@@ -118,7 +119,7 @@ class Backbone(ExactPadding, HubMixin):
 
 
 def block_of(position_encoding: PositionEncodings, name: str) -> int:
-    """The block that a parameter of a stage, or of the plain backbone, belongs to; -1: it comes before the first.
+    """Returns the block of a parameter of a stage, or of the plain backbone; -1: the parameter precedes all blocks.
 
     Args:
         position_encoding: The encodings of the stage.
@@ -131,20 +132,21 @@ def block_of(position_encoding: PositionEncodings, name: str) -> int:
 
 
 def _is_pretrained(name: str | type) -> bool:
-    """Whether it is mmengine's initialisation from a checkpoint: its class, or a name with or without a scope."""
+    """Whether `name` is mmengine's `PretrainedInit`: the class, or its registered name with or without a scope."""
     return name is PretrainedInit or str(name).rpartition('.')[2] in ('Pretrained', 'PretrainedInit')
 
 
 def _warn_if_missing(checkpoint: object) -> None:
-    """Warns of a path without a file. It is no error yet: a whole model's checkpoint may fill the backbone, too."""
+    """Warns if `checkpoint` is a path without a file. It is not an error: a checkpoint of the whole model may follow.
+    """
     if isinstance(checkpoint, str | Path) and '://' not in str(checkpoint) and not Path(checkpoint).is_file():
-        print_log(f'checkpoint {checkpoint} of init_cfg does not exist, so that init_weights() will fail: correct the '
-                  'path, unless all weights come from elsewhere.', 'current', logging.WARNING)
+        print_log(f'checkpoint {checkpoint} of init_cfg does not exist, so init_weights() will fail: correct the path, '
+                  'unless you load all weights from another file.', 'current', logging.WARNING)
 
 
 @contextmanager
 def _only_warnings() -> Iterator[None]:
-    """Keeps mmengine's current logger from less. Where it has no file, mmengine logs four lines for each parameter."""
+    """Sets mmengine's current logger to warnings: without a log file, mmengine prints four lines for each parameter."""
     logger = MMLogger.get_current_instance()
     level = logger.level
     logger.setLevel(max(level, logging.WARNING))

@@ -33,7 +33,7 @@ class PlainArch:
 
     Attributes:
         embed_dims: Channels of a token.
-        depth: Blocks.
+        depth: Number of blocks.
         num_heads: Attention heads; divides `embed_dims`.
         mlp_ratio: Width of an MLP in units of `embed_dims`. Defaults to 4.
     """
@@ -57,51 +57,54 @@ PLAIN_ARCHS = {
 
 
 def make_token(embed_dims: int) -> nn.Parameter:
-    """A learnt token, `(1, 1, embed_dims)`."""
+    """Returns a learnt token, `(1, 1, embed_dims)`."""
     return nn.Parameter(nn.init.trunc_normal_(torch.empty(1, 1, embed_dims), std=0.02))
 
 
-# Under mmengine's root, too: every library then finds the plain name once this package is imported.
+# Also registered in mmengine's root: every OpenMMLab library finds the plain name once this package is imported.
 @MMENGINE_MODELS.register_module()
 @MODELS.register_module()
 class CPVT(Backbone):
     """Plain vision transformer with conditional position encodings (CPVT, arXiv 2102.10882).
 
-    Patches, blocks of constant width, a LayerNorm after the last. With `dict(type='LearnablePE')` it is DeiT (arXiv
-    2012.12877). Takes images of any size; sides that do not fill a patch are padded with zeros on the right and at the
-    bottom.
+    Patch embedding, blocks of constant width, a LayerNorm after the last block. With `dict(type='LearnablePE')` it is
+    DeiT (arXiv 2012.12877). Accepts images of any size; sides that are no multiple of the patch size are zero-padded on
+    the right and at the bottom.
 
     Args:
         arch: 'tiny', 'small', 'base', or a dict with `embed_dims`, `depth`, `num_heads` and, if not 4, `mlp_ratio`.
             Defaults to 'tiny'.
-        img_size: Reference image size for learned position tables, in pixels, a side or height and width; inputs may
-            have any size. Defaults to 224.
-        patch_size: Pixels a side. Defaults to 16.
-        in_channels: Channels of the image. Pretrained weights for 3 are adapted to others. Defaults to 3.
-        cls_token: Whether a class token is in front of the patches. No position encoding reaches it. Defaults to True.
-        dist_token: Whether a distillation token follows it (DeiT, section 4). Defaults to False.
-        out_indices: Blocks whose output is returned, in increasing order, -1 being the last; later blocks are not
+        img_size: Reference image size for learned position tables, in pixels: one side, or height and width. Inputs
+            may have any size. Defaults to 224.
+        patch_size: Side of a patch in pixels. Defaults to 16.
+        in_channels: Channels of the image. Pretrained weights for 3 channels are adapted to other numbers.
+            Defaults to 3.
+        cls_token: Whether to put a class token before the patches. Position encodings skip it. Defaults to True.
+        dist_token: Whether a distillation token follows the class token (DeiT, section 4). Defaults to False.
+        out_indices: Blocks whose output is returned, in increasing order; -1 is the last block. Later blocks are not
             built. Defaults to (-1,).
-        out_type: What is returned of each: 'featmap' (patches), 'cls_token', 'gap' (mean of the patches) or 'raw' (all
-            tokens); see `forward`. Defaults to 'featmap'.
-        position_encoding: None, a config, or a list of configs that combine. What follows the last block reaches
-            patches only, so nothing of out_type 'cls_token': its gradient is zero. Defaults to `dict(type='PEG')`.
-        drop_rate: Dropout of the encoded tokens at the entry and after projections. Defaults to 0.
+        out_type: Form of each output: 'featmap' (patches), 'cls_token', 'gap' (mean of the patches) or 'raw' (all
+            tokens); see `encode`. Defaults to 'featmap'.
+        position_encoding: None, a config, or a list of configs that are combined. An encoding after the last block
+            changes patches only. With out_type 'cls_token' it has no effect and its gradient is zero.
+            Defaults to `dict(type='PEG')`.
+        drop_rate: Dropout of the encoded tokens before the first block, and after projections. Defaults to 0.
         attn_drop_rate: Dropout of attention weights. Defaults to 0.
-        drop_path_rate: Stochastic depth of the last block; rises linearly from 0. Defaults to 0.
-        frozen_stages: -1 freezes nothing, 0 the patch embedding, the tokens and the position encoding, which all blocks
-            share, n >= 1 also the first n blocks: no gradient, eval mode. Defaults to -1.
-        with_cp: Activation checkpointing. False: none. 'selective': the backward pass computes MLPs again. True: it
-            computes whole blocks again. Defaults to False.
-        padding: 'exact': features of an image in a padded batch are those it has alone (see `forward`). Defaults to
-            None: they depend on the sizes of its neighbours, as in other backbones.
+        drop_path_rate: Stochastic depth rate of the last block; the rate rises linearly from 0. Defaults to 0.
+        frozen_stages: -1 freezes nothing. 0 freezes the patch embedding, the tokens, and the position encoding, which
+            all blocks share. n >= 1 also freezes the first n blocks. Frozen parts get no gradient and stay in eval
+            mode. Defaults to -1.
+        with_cp: Activation checkpointing. False: none. 'selective': the backward pass recomputes MLPs. True: it
+            recomputes whole blocks. Defaults to False.
+        padding: 'exact': an image in a padded batch gets the same features as alone (see `forward`). Defaults to
+            None: its features depend on the sizes of the other images, as in other backbones.
         init_cfg: mmengine's initialisation config; type 'Pretrained' takes the arguments of `load_pretrained`.
             Defaults to None: random (see `init_parameters`).
 
     Attributes:
         out_channels (tuple[int, ...]): Channels of each output.
-        strides (tuple[int, ...]): Pixels a cell of each map spans per side.
-        feature_info (FeatureInfo): Both, and the name of the block, in timm's form.
+        strides (tuple[int, ...]): Stride of each output, in pixels.
+        feature_info (FeatureInfo): Channels, stride and block name of each output, in timm's form.
 
     Raises:
         ValueError: If a value is out of its range.
@@ -149,7 +152,7 @@ class CPVT(Backbone):
         self.drop = nn.Dropout(drop_rate)
         self.position_encoding = build_position_encodings(position_encoding, StageSpec(
             spec.embed_dims, spec.num_heads, depth, grid=grid_size(self.img_size, patch_size)))
-        # The rates depend on the whole depth, also where out_indices leaves blocks out.
+        # The rates depend on the whole depth, even if out_indices omits blocks.
         self.blocks = nn.ModuleList(
             Block(spec.embed_dims, spec.num_heads, spec.mlp_ratio, drop_rate=drop_rate, attn_drop_rate=attn_drop_rate,
                   drop_path_rate=drop_path_rate * i / max(spec.depth - 1, 1), recompute_mlp=with_cp == 'selective')
@@ -159,12 +162,12 @@ class CPVT(Backbone):
         self._freeze()
 
     def encode(self, x: Tensor, num_frames: int = 1) -> tuple[Output, ...]:
-        """`(B, in_channels, H, W)` -> one output for each of out_indices, that of the last block after the last norm.
+        """`(B, in_channels, H, W)` -> one output for each of out_indices; the final norm applies to the last block.
 
         With h = ceil(H / patch_size) and w = ceil(W / patch_size), and E = 0, 1 or 2 class and distillation tokens:
 
         - 'featmap': `(B, C, h, w)`.
-        - 'cls_token' and 'gap': `(B, C)`; with `dist_token` a pair, the other one the distillation token, `(B, C)`.
+        - 'cls_token' and 'gap': `(B, C)`; with `dist_token` a pair of this and the distillation token, `(B, C)`.
         - 'raw': `(B, E + h * w, C)`.
         """
         x = self.patch_embed(to_nhwc(x))
@@ -186,7 +189,7 @@ class CPVT(Backbone):
         if self.out_type == 'raw':
             return x
         if self.out_type == 'featmap':
-            # mmcv's RoIAlign reads its input as if it were contiguous NCHW, so a view would not do.
+            # mmcv's RoIAlign reads its input as contiguous NCHW, so a view would give wrong results.
             return to_nchw(patches.unflatten(1, (grid.height, grid.width))).contiguous()
         pooled = x[:, 0] if self.out_type == 'cls_token' else patches.mean(dim=1)
         return pooled if self.dist_token is None else (pooled, x[:, self.num_extra_tokens - 1])
@@ -211,7 +214,7 @@ class CPVT(Backbone):
         return self.num_blocks if name.startswith('norm.') else block_of(self.position_encoding, name)
 
     def train(self, mode: bool = True) -> 'CPVT':
-        """Sets the mode of what is not frozen."""
+        """Sets the mode of all parts that are not frozen."""
         super().train(mode)
         self._freeze()
         return self

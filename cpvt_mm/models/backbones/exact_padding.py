@@ -1,4 +1,4 @@
-"""Batches of images of several sizes, and of clips: the option `padding='exact'`, the argument `num_frames`."""
+"""Batches of images of several sizes (`padding='exact'`), and batches of clips (`num_frames`)."""
 import logging
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ from ..grid import grid_size, pad_or_crop, round_up
 from ..tracing import is_traced
 from ..valid_sizes import Size, alike, check_valid_sizes, valid_sizes_of
 
-# An image that is alone is padded to multiples of this: the coarsest stride, and what mmdet's configs pad to.
+# padding='exact' pads each image to multiples of this: the coarsest stride, and `pad_size_divisor` in mmdet's configs.
 PAD_SIZE_DIVISOR = 32
 
 AUTOCAST_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
-# A map, vectors or a sequence of tokens; or a pair of them, of class and distillation tokens.
+# A map, vectors or a sequence of tokens; or a pair: pooled features and distillation token.
 Output: TypeAlias = Tensor | tuple[Tensor, Tensor]
 
 
 class ExactPadding(BaseModule):
-    """A backbone whose `encode` is for images that fill their batch; called, it takes batches of any images.
+    """Base class of backbones: `encode` needs images that fill the batch, `forward` takes images of several sizes.
 
     Args:
         padding: 'exact' or None, see the subclasses.
@@ -45,29 +45,30 @@ class ExactPadding(BaseModule):
 
     def forward(self, x: Tensor, valid_sizes: Sequence[Size] | None = None, num_frames: int | None = None
                 ) -> tuple[Output, ...]:
-        """Images, or frames of clips -> outputs, in the shapes that `encode` tells.
+        """Images, or frames of clips -> outputs, in the shapes that `encode` gives.
 
-        With `padding='exact'` the outputs of an image are those it has alone, at the top left, and zeros elsewhere;
-        alone means that zeros complete it to the next multiples of 32 pixels. This holds for every position encoding.
-        Images of each padded size run for themselves, so padding is not computed; a batch whose images fill it runs
-        as a whole, as it does without the option.
+        With `padding='exact'` each image gets the same outputs as alone, at the top left, and zeros elsewhere. Alone
+        means: zero-padded to the next multiples of 32 pixels. This holds for every position encoding. Images are
+        grouped by padded size and each group runs separately, so the padding of the batch is not computed. If all
+        images fill the batch, it runs as a whole, as without the option.
 
-        A `PEG` with `ndim=3` lets the frames of a clip see each other. Then the outputs of a clip are those it has
-        alone; zeros complete its frames to multiples of 32 pixels that are common to them.
+        A `PEG` with `ndim=3` mixes the frames of a clip. Then each clip gets the same outputs as alone; its frames are
+        zero-padded to a common size, in multiples of 32 pixels.
 
         Args:
-            x: `(B, in_channels, H, W)`, in the dtype of the weights or under autocast. The frames of a clip follow each
-                other.
-            valid_sizes: Height and width of each image, in pixels, without its padding, which is not read. Defaults
-                to None: what the data preprocessors of this package (`cpvt_mm.DetDataPreprocessor`,
-                `cpvt_mm.SegDataPreProcessor`, `cpvt_mm.TrackDataPreprocessor`) tell; if nobody does, the images fill
-                the batch, and where there are several a warning says so, once.
-            num_frames: Frames of each clip; the last clip may be shorter. Without effect where no position encoding
-                spans frames. Defaults to None: what `cpvt_mm.TrackDataPreprocessor` tells; if nobody does, each image
-                is a clip, and where there are several a warning says so, once.
+            x: `(B, in_channels, H, W)`, in the dtype of the weights or under autocast. The frames of a clip are
+                consecutive.
+            valid_sizes: Height and width of each image without padding, in pixels. Pixels outside are ignored.
+                Defaults to None: the sizes that the data preprocessors of this package attach
+                (`cpvt_mm.DetDataPreprocessor`, `cpvt_mm.SegDataPreProcessor`, `cpvt_mm.TrackDataPreprocessor`).
+                Without attached sizes, the images count as filling the batch; if there are several, a warning says so
+                once.
+            num_frames: Frames of each clip; the last clip may be shorter. No effect if no position encoding spans
+                frames. Defaults to None: the number that `cpvt_mm.TrackDataPreprocessor` attaches. Without it, each
+                image is a clip; if there are several, a warning says so once.
 
         Raises:
-            ValueError: If the images do not fit the backbone, or the sizes the images.
+            ValueError: If the images do not fit the backbone, or the sizes do not fit the images.
         """
         if not is_traced():
             self._check_images(x)
@@ -76,7 +77,7 @@ class ExactPadding(BaseModule):
         height, width = x.shape[2:]
         whole = (height, width)
         if sizes is None:
-            # Traced code records clips that are whole: whether they are is a question about a size.
+            # Traced code must not branch on the batch size, so it assumes that all clips are complete.
             if is_traced() or len(x) % num_frames == 0:
                 return self._encode_alone(x, whole, num_frames)
             sizes = [whole] * len(x)
@@ -93,20 +94,22 @@ class ExactPadding(BaseModule):
     @property
     @abstractmethod
     def spans_frames(self) -> bool:
-        """Whether a position encoding lets the frames of a clip see each other."""
+        """Whether a position encoding mixes the frames of a clip."""
 
     @abstractmethod
     def encode(self, x: Tensor, num_frames: int = 1) -> tuple[Output, ...]:
-        """The outputs of images `(B, in_channels, H, W)` that fill the batch, frames of clips of this length."""
+        """Returns the outputs of images `(B, in_channels, H, W)` that fill the batch, in clips of `num_frames` frames.
+        """
 
     def pad_or_crop_output(self, out: Output, stride: int, padded: Size, size: Size) -> Output:
-        """An output for images of `padded` pixels a side -> that for images of `size`: without a map's cells that are
-        too many, with zeros for those that are missing. Vectors stay as they are.
+        """Crops or zero-pads the map for images of size `padded` to the map for images of `size`, in pixels.
+
+        Vectors stay unchanged.
         """
         return pad_or_crop(out, *grid_size(size, stride)) if isinstance(out, Tensor) and out.dim() == 4 else out
 
     def _encode_alone(self, x: Tensor, size: Size, num_frames: int) -> tuple[Output, ...]:
-        """Outputs of images that fill the batch, of the shapes that those of images of `size` have."""
+        """Returns the outputs of images that fill the batch, in the shapes of outputs for images of `size`."""
         if self.padding is None:
             return self.encode(x, num_frames)
         height, width = (round_up(side, PAD_SIZE_DIVISOR) for side in x.shape[2:])
@@ -116,7 +119,7 @@ class ExactPadding(BaseModule):
                      for out, stride in zip(outs, self.strides, strict=True))
 
     def _sizes(self, x: Tensor, valid_sizes: Sequence[Size] | None) -> list[Size] | None:
-        """The sizes of the images without padding; None if they fill the batch, or do not matter."""
+        """Returns the image sizes without padding; None if the images fill the batch, or `padding` is None."""
         if self.padding is None:
             if valid_sizes is not None:
                 raise ValueError("valid_sizes are given, but padding is None: build the backbone with padding='exact'.")
@@ -126,9 +129,9 @@ class ExactPadding(BaseModule):
             sizes = check_valid_sizes(sizes, x)
             return None if all(size == x.shape[2:] for size in sizes) else sizes
         if not is_traced() and len(x) > 1:
-            self._warn(f"padding='exact' of {type(self).__name__} has no effect on a batch that does not tell how "
-                       'large its images are: use data_preprocessor.type cpvt_mm.DetDataPreprocessor or '
-                       'cpvt_mm.SegDataPreProcessor, or pass valid_sizes.')
+            self._warn(f"padding='exact' of {type(self).__name__} has no effect, because the batch carries no image "
+                       'sizes: use data_preprocessor.type cpvt_mm.DetDataPreprocessor or cpvt_mm.SegDataPreProcessor, '
+                       'or pass valid_sizes.')
         return None
 
     def _num_frames(self, x: Tensor, num_frames: int | None) -> int:
@@ -142,8 +145,8 @@ class ExactPadding(BaseModule):
         if num_frames is not None:
             return num_frames
         if not is_traced() and len(x) > 1:
-            self._warn(f'PEG(ndim=3) of {type(self).__name__} takes each image for a clip of its own, since the batch '
-                       'does not tell how many are frames of one clip: use data_preprocessor.type '
+            self._warn(f'PEG(ndim=3) of {type(self).__name__} treats each image as a clip of its own, because the '
+                       'batch does not carry the number of frames per clip: use data_preprocessor.type '
                        'cpvt_mm.TrackDataPreprocessor, or pass num_frames.')
         return 1
 
@@ -164,7 +167,7 @@ class ExactPadding(BaseModule):
 
 
 def _join(parts: Sequence[Output], places: Sequence[int]) -> Output:
-    """One output of all images; `places` says for each where it is among the parts."""
+    """Joins parts into one output; `places` gives the index of each image in the concatenated parts."""
     if isinstance(parts[0], tuple):
         first, second = zip(*parts, strict=True)
         return _join_tensors(first, places), _join_tensors(second, places)

@@ -1,12 +1,12 @@
-"""Channels and strides of a backbone's outputs, in the form that users of timm know."""
+"""Channels and strides of a backbone's outputs, in timm's form."""
 from typing import Any
 
 
 class FeatureInfo(list[dict[str, Any]]):
     """One dict for each output.
 
-    Its keys are `num_chs` (channels), `reduction` (pixels a cell spans per side) and `module` (the name of the stage or
-    block that the output comes from).
+    Its keys are `num_chs` (channels), `reduction` (stride in pixels) and `module` (name of the stage or block that
+    gives the output).
     """
 
     def channels(self) -> list[int]:

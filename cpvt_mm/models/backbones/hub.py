@@ -1,4 +1,4 @@
-"""Backbones in folders and on the Hugging Face hub: their arguments in config.json, their weights in safetensors."""
+"""Saves backbones to folders and the Hugging Face hub: arguments in config.json, weights in safetensors."""
 import inspect
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ try:
 except ImportError:
 
     class PyTorchModelHubMixin:  # type: ignore[no-redef]
-        """Stands in where huggingface_hub is not installed."""
+        """Replacement if huggingface_hub is not installed: every method raises an error."""
 
         def __init_subclass__(cls, **kwargs: Any) -> None:
             super().__init_subclass__()
@@ -32,7 +32,8 @@ Model = TypeVar('Model', bound='HubMixin')
 class HubMixin(nn.Module, PyTorchModelHubMixin, library_name='cpvt_mm', paper_url='https://arxiv.org/abs/2102.10882'):
     """`save_pretrained`, `from_pretrained` and `push_to_hub` of huggingface_hub, for a backbone.
 
-    The mixin of huggingface_hub drops arguments that are no JSON, and loads what fits. This one refuses both.
+    huggingface_hub's mixin silently drops arguments that are not JSON, and weights that do not fit. This one raises an
+    error in both cases.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> 'HubMixin':
@@ -42,32 +43,32 @@ class HubMixin(nn.Module, PyTorchModelHubMixin, library_name='cpvt_mm', paper_ur
 
     @classmethod
     def from_pretrained(cls: type[Model], pretrained_model_name_or_path: str | Path, **kwargs: Any) -> Model:
-        """Builds a backbone from what `save_pretrained` or `push_to_hub` wrote, in eval mode.
+        """Loads a backbone that `save_pretrained` or `push_to_hub` wrote; returns it in eval mode.
 
         Args:
             pretrained_model_name_or_path: A folder, or `owner/name` on the hub.
-            kwargs: Arguments of the backbone that replace those of config.json; and huggingface_hub's: `revision`,
+            kwargs: Arguments of the backbone, which override config.json; and huggingface_hub's: `revision`,
                 `token`, `cache_dir`, `force_download`, `local_files_only`, `map_location`.
 
         Raises:
-            UserError: If the weights are not those of this class with these arguments.
+            UserError: If the weights do not fit this class with these arguments.
         """
         source = pretrained_model_name_or_path
         try:
             model = super().from_pretrained(source, **{'strict': True, **kwargs})
         except RuntimeError as error:
-            raise UserError(f'{source} does not fit a {cls.__name__} ({first_line(error)}): take the class and the '
+            raise UserError(f'{source} does not fit a {cls.__name__} ({first_line(error)}): use the class and the '
                             'arguments that it was saved with.') from error
         return model.eval()
 
-    # huggingface_hub's documented way to say what a model's files are; it writes a config.json of its own if none is
-    # there.
+    # huggingface_hub documents this method as the way to choose a model's files. It writes its own config.json only if
+    # there is none.
     def _save_pretrained(self, save_directory: Path) -> None:
         write_text(save_directory / 'config.json', json.dumps(self._config(), indent=2) + '\n')
         write_checkpoint(save_directory / 'model.safetensors', self.state_dict())
 
     def _config(self) -> dict[str, Any]:
-        """Returns all arguments, but `init_cfg`, which may name a file of this machine."""
+        """Returns all arguments except `init_cfg`, which may name a local file."""
         args, kwargs = self.__dict__['_arguments']
         bound = inspect.signature(type(self).__init__).bind(self, *args, **kwargs)
         bound.apply_defaults()

@@ -1,4 +1,4 @@
-"""The pyramid CPVT: four stages, a PEG in each."""
+"""The pyramid CPVT: four stages with a PEG in each."""
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast
@@ -34,7 +34,7 @@ class PyramidArch:
 
     Attributes:
         embed_dims: Channels of a stage's tokens.
-        depths: Blocks of a stage.
+        depths: Number of blocks of a stage.
         num_heads: Attention heads; each divides its stage's `embed_dims`.
         mlp_ratios: Width of an MLP in units of `embed_dims`.
         sr_ratios: Reduction of the key grid per side.
@@ -72,7 +72,7 @@ ARCHS = {
 
 
 class PyramidStage(nn.Module):
-    """Patch embedding, then the blocks, with a PEG or another position encoding between them.
+    """Patch embedding, then blocks, with a PEG or another position encoding.
 
     Args:
         in_channels: Channels of the input grid.
@@ -81,11 +81,11 @@ class PyramidStage(nn.Module):
         num_heads: Attention heads of its blocks.
         mlp_ratio: Width of an MLP in units of `embed_dims`.
         sr_ratio: Reduction of the key grid per side.
-        grid: Rows and columns of tokens that an image of the backbone's `img_size` has here.
+        grid: Rows and columns of tokens in this stage for an image of the backbone's `img_size`.
         position_encoding: See `PyramidCPVT`.
         drop_rate: Dropout after the patch embedding and after projections.
         attn_drop_rate: Dropout of attention weights.
-        drop_path_rates: Stochastic depth of each block; as many as there are blocks.
+        drop_path_rates: Stochastic depth rate of each block; its length is the number of blocks.
         norm_eps: The eps of the LayerNorms in the blocks.
         with_cp: See `PyramidCPVT`.
         sr_mode: See `PyramidCPVT`.
@@ -114,52 +114,55 @@ class PyramidStage(nn.Module):
         for index, block in enumerate(self.blocks):
             x = recomputed(block, self.with_cp is True, x, self.position_encoding, index, None, num_frames)
             x = self.position_encoding.after_block(x, index, None, num_frames)  # after block 0 the PEG: x + conv(x)
-        # mmcv's RoIAlign reads its input as if it were contiguous, so a view would not do.
+        # mmcv's RoIAlign reads its input as contiguous, so a view would give wrong results.
         return to_nchw(x).contiguous()
 
 
-# Under mmengine's root, too: every library then finds the plain name once this package is imported.
+# Also registered in mmengine's root: every OpenMMLab library finds the plain name once this package is imported.
 @MMENGINE_MODELS.register_module()
 @MODELS.register_module()
 class PyramidCPVT(Backbone):
     """Pyramid vision transformer with conditional position encodings.
 
-    The encodings are those of CPVT (arXiv 2102.10882), the pyramid is Twins-PCPVT (arXiv 2104.13840, section 3.1).
-    Takes images of any size; sides that do not fill a patch are padded with zeros on the right and at the bottom.
+    The position encodings are from CPVT (arXiv 2102.10882), the pyramid from Twins-PCPVT (arXiv 2104.13840,
+    section 3.1). Accepts images of any size; sides that are no multiple of a patch are zero-padded on the right and at
+    the bottom.
 
     Args:
         arch: 'nano' (for trials on a CPU), 'tiny', 'small', 'base', 'large', or a dict with `embed_dims`, `depths`,
             `num_heads`, `mlp_ratios` and `sr_ratios`, four ints each. Defaults to 'small'.
-        img_size: Reference image size for learned position tables, in pixels, a side or height and width; inputs may
-            have any size. Defaults to 224.
-        in_channels: Channels of the image. Pretrained weights for 3 are adapted to others. Defaults to 3.
+        img_size: Reference image size for learned position tables, in pixels: one side, or height and width. Inputs
+            may have any size. Defaults to 224.
+        in_channels: Channels of the image. Pretrained weights for 3 channels are adapted to other numbers.
+            Defaults to 3.
         out_indices: Stages whose maps are returned, in increasing order; later stages are not built.
             Defaults to (0, 1, 2, 3).
-        position_encoding: None, a config, or a list of configs that combine; built once for each stage.
+        position_encoding: None, a config, or a list of configs that are combined; built once for each stage.
             Defaults to `dict(type='PEG')`.
         drop_rate: Dropout after patch embeddings and projections. Defaults to 0.
         attn_drop_rate: Dropout of attention weights. Defaults to 0.
-        drop_path_rate: Stochastic depth of the last of all blocks; rises linearly from 0. Defaults to 0.
+        drop_path_rate: Stochastic depth rate of the last block of the last stage; the rate rises linearly from 0 over
+            all blocks. Defaults to 0.
         out_norm: Whether a LayerNorm follows each returned stage. Defaults to False.
-        norm_eps: The eps of the LayerNorms in the blocks and after stages; those of patch embeddings and of the spatial
-            reduction have 1e-5. Weights that were trained with mmseg's `PCPVT` need 1e-5. Defaults to 1e-6, the
-            original's.
-        frozen_stages: -1 freezes nothing, 0 the first patch embedding, n >= 1 the first n stages: they get no
+        norm_eps: The eps of the LayerNorms in the blocks and after stages. Patch embeddings and spatial reduction
+            always use 1e-5. Weights that were trained with mmseg's `PCPVT` need 1e-5. Defaults to 1e-6, as in the
+            original.
+        frozen_stages: -1 freezes nothing, 0 the first patch embedding, n >= 1 the first n stages. Frozen parts get no
             gradient and stay in eval mode. Defaults to -1.
-        with_cp: Activation checkpointing. False: none. 'selective': the backward pass computes MLPs again. True: it
-            computes whole blocks again. Defaults to False.
-        sr_mode: How keys and values are reduced: 'conv', by the arch's `sr_ratios`, so that attention grows with the
-            square of the pixels; or 'pool', to 7 x 7 in every stage (PVT v2, arXiv 2106.13797, section 3.2), so that it
-            grows with the pixels. Defaults to 'conv'.
-        padding: 'exact': features of an image in a padded batch are those it has alone (see `forward`). Defaults to
-            None: they depend on the sizes of its neighbours, as in other backbones.
+        with_cp: Activation checkpointing. False: none. 'selective': the backward pass recomputes MLPs. True: it
+            recomputes whole blocks. Defaults to False.
+        sr_mode: Spatial reduction of keys and values. 'conv': by the arch's `sr_ratios`; the cost of attention grows
+            with the square of the number of pixels. 'pool': to 7 x 7 in every stage (PVT v2, arXiv 2106.13797,
+            section 3.2); the cost grows linearly with the number of pixels. Defaults to 'conv'.
+        padding: 'exact': an image in a padded batch gets the same features as alone (see `forward`). Defaults to
+            None: its features depend on the sizes of the other images, as in other backbones.
         init_cfg: mmengine's initialisation config; type 'Pretrained' takes the arguments of `load_pretrained`.
             Defaults to None: random (see `init_parameters`).
 
     Attributes:
         out_channels (tuple[int, ...]): Channels of each returned map.
-        strides (tuple[int, ...]): Pixels a cell of each returned map spans per side.
-        feature_info (FeatureInfo): Both, and the name of the stage, in timm's form.
+        strides (tuple[int, ...]): Stride of each returned map, in pixels.
+        feature_info (FeatureInfo): Channels, stride and stage name of each returned map, in timm's form.
 
     Raises:
         ValueError: If a value is out of its range.
@@ -196,7 +199,7 @@ class PyramidCPVT(Backbone):
         self.out_channels = tuple(spec.embed_dims[i] for i in out_indices)
         self.strides = tuple(STRIDES[i] for i in out_indices)
 
-        # The rates depend on the whole depth, also where out_indices leaves stages out.
+        # The rates depend on the whole depth, even if out_indices omits stages.
         depth = sum(spec.depths)
         drop_path_rates = [drop_path_rate * block / max(depth - 1, 1) for block in range(depth)]
         self.stages = nn.ModuleList(
@@ -248,7 +251,7 @@ class PyramidCPVT(Backbone):
         return before + (max(block, 0) if before else block)
 
     def train(self, mode: bool = True) -> 'PyramidCPVT':
-        """Sets the mode of what is not frozen."""
+        """Sets the mode of all parts that are not frozen."""
         super().train(mode)
         self._freeze()
         return self

@@ -23,16 +23,16 @@ class DistilledClassifier(ImageClassifier):
     """An image classifier trained by hard distillation (DeiT, arXiv 2012.12877, section 4).
 
     The distillation token learns the classes that a teacher predicts for the same batch, after mixing. The teacher is
-    fixed: it is in eval mode and gets no gradients. It is used in training only, and it is no submodule: parameters,
-    state dict and checkpoints are the student's. Training, resumed or not, reads the teacher from its own checkpoint.
+    frozen: it stays in eval mode and gets no gradients. It is not a submodule, so parameters, state dict and
+    checkpoints contain the student only. Training, also a resumed one, loads the teacher from its own checkpoint.
     Testing needs no teacher.
 
     Args:
         backbone: The config of a backbone that returns pairs of pooled features and distillation token, such as `CPVT`
             with `dist_token`.
         head: The config of a `DistilledHead`.
-        teacher: The config of a classifier of mmpretrain. It gets the student's input with the student's normalization.
-        teacher_checkpoint: The path or URL of its weights. Defaults to None; training needs it.
+        teacher: The config of an mmpretrain classifier. It gets the student's input with the student's normalization.
+        teacher_checkpoint: Path or URL of the teacher's weights; required for training. Defaults to None.
         train_cfg: mmpretrain's batch augmentations. Defaults to None.
         data_preprocessor: mmpretrain's. Defaults to None.
         init_cfg: mmengine's initialisation config. Defaults to None.
@@ -41,9 +41,9 @@ class DistilledClassifier(ImageClassifier):
         teacher (nn.Module | None): None until training begins.
 
     Raises:
-        ValueError: If the backbone has no distillation token, or its `out_type` gives no features to classify.
+        ValueError: If the backbone has no distillation token, or its `out_type` is not 'cls_token' or 'gap'.
         TypeError: If an argument's name is unknown.
-        UserError: When training begins, if there is no `teacher_checkpoint`, or it does not fit.
+        UserError: When training begins, if `teacher_checkpoint` is None or does not fit.
     """
 
     @check_keywords
@@ -54,29 +54,29 @@ class DistilledClassifier(ImageClassifier):
         super().__init__(backbone, head=head, train_cfg=train_cfg, data_preprocessor=data_preprocessor,
                          init_cfg=init_cfg)
         if getattr(self.backbone, 'dist_token', None) is None:
-            raise ValueError(f'The backbone, {type(self.backbone).__name__}, has no distillation token, from which '
-                             'DistilledClassifier learns: set its dist_token to True.')
+            raise ValueError(f'The backbone, {type(self.backbone).__name__}, has no distillation token, which '
+                             'DistilledClassifier needs: set its dist_token to True.')
         if self.backbone.out_type not in ('cls_token', 'gap'):
             raise ValueError(f"out_type of the backbone is {self.backbone.out_type!r}, but must be 'cls_token' or "
-                             "'gap': the features to classify beside the distillation token.")
+                             "'gap', because DistilledClassifier needs pooled features.")
         self.teacher_config = teacher
         self.teacher_checkpoint = teacher_checkpoint
         self._set_teacher(None)
 
     def init_weights(self) -> None:
-        """Initialises the student and reads the teacher, as training begins."""
+        """Initialises the student and loads the teacher; called when training begins."""
         super().init_weights()
         self._read_teacher()
 
     def loss(self, inputs: Tensor, data_samples: list[DataSample]) -> dict[str, Tensor]:
-        """Returns the losses of normalized images `(B, 3, H, W)`."""
+        """Returns the losses for normalized images `(B, 3, H, W)`."""
         if self.teacher is None:
             self._read_teacher()
         with torch.no_grad():
             scores = self.teacher(inputs, mode='tensor')
         if scores.shape[1] != self.head.num_classes:
-            raise ValueError(f'The teacher knows {scores.shape[1]} classes, but the head has num_classes '
-                             f'{self.head.num_classes}: they must be the same.')
+            raise ValueError(f'The teacher has {scores.shape[1]} classes, but the head has num_classes '
+                             f'{self.head.num_classes}: they must be equal.')
         return self.head.loss(self.extract_feat(inputs), data_samples, scores.argmax(dim=1))
 
     def _read_teacher(self) -> None:
@@ -88,15 +88,15 @@ class DistilledClassifier(ImageClassifier):
         self._set_teacher(teacher.eval().requires_grad_(False).to(next(self.parameters())))
 
     def _set_teacher(self, teacher: nn.Module | None) -> None:
-        # Past nn.Module's __setattr__, which would make it a submodule.
+        # Bypasses nn.Module.__setattr__, which would register a submodule.
         self.__dict__['teacher'] = teacher
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leaves the teacher out of copies, such as EMA's, and of pickles."""
+        """Excludes the teacher from copies, such as EMA's, and from pickles."""
         return {**self.__dict__, 'teacher': None}
 
     def _apply(self, *args: Any, **kwargs: Any) -> 'DistilledClassifier':
-        """Moves the teacher along, to another device or dtype."""
+        """Also moves the teacher to another device or dtype."""
         if self.teacher is not None:
             self.teacher._apply(*args, **kwargs)
         return super()._apply(*args, **kwargs)

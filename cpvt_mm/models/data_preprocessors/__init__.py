@@ -1,4 +1,4 @@
-"""Data preprocessors of mmdet and mmseg whose batches tell how large their images are, and which are frames of a clip.
+"""Data preprocessors of mmdet and mmseg that attach image sizes and clip lengths to batches.
 
-Each needs its library, so `cpvt_mm.models` imports neither.
+Each needs its library, so `cpvt_mm.models` does not import them.
 """

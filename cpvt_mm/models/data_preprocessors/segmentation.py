@@ -11,7 +11,8 @@ from mmseg.models.data_preprocessor import SegDataPreProcessor as MMSegDataPrePr
 
 @MODELS.register_module()
 class SegDataPreProcessor(TellsValidSizes, MMSegDataPreProcessor):
-    """mmseg's, with its arguments; its batches tell the sizes of their images to `padding='exact'`.
+    """mmseg's SegDataPreProcessor, with its arguments; attaches image sizes to batches, for `padding='exact'`.
 
-    In training, and with a `test_cfg` that pads; windows of sliding inference count as images that fill their batch.
+    It does so in training, and in tests with a `test_cfg` that pads. Windows of sliding inference count as images that
+    fill the batch.
     """

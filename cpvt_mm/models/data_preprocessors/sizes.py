@@ -1,4 +1,4 @@
-"""A mixin for data preprocessors: their batches tell how large the images are."""
+"""A mixin for data preprocessors that attaches image sizes to batches."""
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,19 +8,20 @@ from ..valid_sizes import Size, attach_valid_sizes
 
 
 class TellsValidSizes(nn.Module):
-    """Put in front of a data preprocessor's class, it attaches to each batch the sizes of its images without padding.
+    """Mixin that attaches the sizes of the images without padding to each batch.
 
-    A backbone with `padding='exact'` reads them (see `cpvt_mm.PyramidCPVT.forward`); nothing else changes.
+    List it before the data preprocessor's class. A backbone with `padding='exact'` reads the sizes (see
+    `cpvt_mm.PyramidCPVT.forward`).
     """
 
     batch_augments: nn.Module | None
 
     def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
-        """Does what the library's class does; `inputs` carry the sizes."""
+        """Calls the library's class and attaches the sizes to `inputs`."""
         sizes = [image.shape[-2:] for image in data['inputs']]
         data = super().forward(data, training)
         if training and self.batch_augments is not None:
-            # They may resize the batch; they then tell its samples. Clips that they take have one frame.
+            # Batch augments may resize the batch and then update img_shape of its samples. Clips have one frame here.
             images = [sample[0] if hasattr(sample, 'video_data_samples') else sample
                       for sample in data['data_samples']]
             sizes = [image.img_shape[:2] for image in images]
@@ -28,6 +29,6 @@ class TellsValidSizes(nn.Module):
         return data
 
     def tell_sizes(self, inputs: Tensor, sizes: Sequence[Size], training: bool) -> Tensor:
-        """Returns `inputs`, which now tell the height and width of each of them without padding."""
+        """Attaches the height and width of each image without padding to `inputs`, and returns `inputs`."""
         attach_valid_sizes(inputs, sizes)
         return inputs

@@ -19,16 +19,16 @@ from mmdet.models.data_preprocessors import TrackDataPreprocessor as MMDetTrackD
 
 @MODELS.register_module()
 class TrackDataPreprocessor(TellsValidSizes, MMDetTrackDataPreprocessor):
-    """mmdet's; its batches tell `PEG(ndim=3)` which images are frames of a clip, and `padding='exact'` their sizes.
+    """mmdet's TrackDataPreprocessor; attaches clip lengths, for `PEG(ndim=3)`, and image sizes, for `padding='exact'`.
 
     Args:
-        args: mmdet's.
-        window: In tests at most so many frames of a video see each other: it is cut into clips of this length, the last
-            may be shorter. In training all frames do. Defaults to None: all.
-        kwargs: mmdet's.
+        args: Arguments of mmdet's class.
+        window: In tests, videos are cut into clips of this many frames; the last clip may be shorter. Training uses
+            whole clips. Defaults to None: no cutting.
+        kwargs: Arguments of mmdet's class.
 
     Raises:
-        ValueError: If `window` is no positive int.
+        ValueError: If `window` is not a positive int.
     """
 
     def __init__(self, *args: Any, window: int | None = None, **kwargs: Any) -> None:
@@ -38,7 +38,7 @@ class TrackDataPreprocessor(TellsValidSizes, MMDetTrackDataPreprocessor):
         self.window = window
 
     def tell_sizes(self, inputs: Tensor, sizes: Sequence[Size], training: bool) -> Tensor:
-        """Returns a `ClipBatch`; in a training with `use_det_processor` images, as for a detector."""
+        """Returns a `ClipBatch`; in training with `use_det_processor`, images with sizes, as for a detector."""
         if training and self.use_det_processor:
             return super().tell_sizes(inputs, sizes, training)
         return ClipBatch.wrap(inputs, sizes, None if training else self.window)

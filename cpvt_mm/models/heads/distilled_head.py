@@ -22,11 +22,11 @@ from mmpretrain.structures import DataSample  # noqa: E402
 class DistilledHead(ClsHead):
     """A linear classifier for the pooled features and one for the distillation token (DeiT, arXiv 2012.12877, sec. 4).
 
-    The prediction is the mean of their softmaxes, as in the paper; DeiT's code, and mmpretrain's DeiTClsHead, average
-    logits.
+    The prediction is the mean of both softmaxes, as in the paper. DeiT's code and mmpretrain's DeiTClsHead average the
+    logits instead.
 
     Args:
-        num_classes: The number of classes of the labels and of the teacher.
+        num_classes: Number of classes; the same for labels and teacher.
         in_channels: The channels of the features and of the token.
         loss: The config of the loss against the labels. Defaults to `dict(type='mmpretrain.CrossEntropyLoss')`.
         init_cfg: mmengine's initialisation config. Defaults to DeiT's, a truncated normal of std 0.02.
@@ -49,7 +49,7 @@ class DistilledHead(ClsHead):
         self.fc_dist = nn.Linear(in_channels, num_classes)
 
     def logits(self, feats: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """Classifies the last pair of `feats`: features and token, both `(B, C)` -> two logits, `(B, num_classes)`."""
+        """Classifies the last pair of `feats`, features and token, each `(B, C)` -> two logits, `(B, num_classes)`."""
         if not isinstance(feats[-1], (list, tuple)):
             raise ValueError('DistilledHead needs pairs of pooled features and distillation token, but the backbone '
                              "gives single tensors: set its out_type to 'cls_token' or 'gap', and dist_token.")

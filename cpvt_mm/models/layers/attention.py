@@ -11,7 +11,7 @@ from .patch_embed import PatchEmbed
 
 
 class Projected(NamedTuple):
-    """The tensors that attention works on. E class tokens are in front of either grid.
+    """The inputs of attention. E class tokens precede the tokens of each grid.
 
     Attributes:
         q: Queries, `(B, heads, E + H * W, C / heads)`.
@@ -32,9 +32,9 @@ class Projected(NamedTuple):
 class Attention(nn.Module):
     """Spatial-reduction attention: keys and values come from a reduced grid (PVT, arXiv 2102.12122, section 3.3).
 
-    `torch.nn.functional.scaled_dot_product_attention` computes it, so queries times keys are not held in memory where
-    torch has a fused kernel: everywhere but with a bias that is learnt, or with dropout on a CPU. Fused kernels have no
-    second derivative: for one, run inside `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`.
+    Uses `torch.nn.functional.scaled_dot_product_attention`. torch's fused kernels do not store the matrix of attention
+    weights; torch has no fused kernel for a learnt bias, or for dropout on a CPU. Fused kernels have no second
+    derivative: to compute one, run inside `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`.
 
     Args:
         embed_dims: Channels of a token.
@@ -42,7 +42,7 @@ class Attention(nn.Module):
         sr_ratio: Reduction of the key grid per side. Defaults to 1: none.
         drop_rate: Dropout after the output projection. Defaults to 0.
         attn_drop_rate: Dropout of attention weights. Defaults to 0.
-        sr_mode: How the key grid is reduced: 'conv', by `sr_ratio`, or 'pool', to 7 x 7 cells. Defaults to 'conv'.
+        sr_mode: Reduction of the key grid: 'conv', by `sr_ratio`, or 'pool', to 7 x 7 cells. Defaults to 'conv'.
     """
 
     def __init__(self, embed_dims: int, num_heads: int, sr_ratio: int = 1, drop_rate: float = 0.,
@@ -66,11 +66,11 @@ class Attention(nn.Module):
         """`(B, H, W, C)` -> `(B, H, W, C)`, or with `grid` `(B, E + H * W, C)` -> the same.
 
         Args:
-            x: Tokens; a grid, or a sequence with E class tokens in front, which needs an `sr_ratio` of 1.
+            x: Tokens: a grid, or a sequence that starts with E class tokens, which needs an `sr_ratio` of 1.
             position_encoding: The encodings of the stage.
-            index: The place of the block in the stage.
-            grid: The grid of the tokens where `x` is a sequence. Defaults to None: `x` is the grid.
-            qk: The tokens that queries and keys are made of, in the shape of `x`. Defaults to None: `x`.
+            index: Index of the block in the stage.
+            grid: The grid of the tokens if `x` is a sequence. Defaults to None: `x` is the grid.
+            qk: The tokens for queries and keys, in the shape of `x`. Defaults to None: `x`.
         """
         projected = self.project(x, position_encoding, index, grid, qk)
         drop_rate = self.attn_drop_rate if self.training else 0.
@@ -78,13 +78,13 @@ class Attention(nn.Module):
         return self.drop(self.proj(out.transpose(1, 2).reshape(x.shape)))
 
     def weights(self, projected: Projected) -> Tensor:
-        """The attention of each query to each key: `(B, heads, E + H * W, E + H' * W')`; over the keys it sums to 1."""
+        """Returns the attention weights, `(B, heads, E + H * W, E + H' * W')`; each query's weights sum to 1."""
         logits = projected.q @ projected.k.mT * projected.q.shape[-1]**-0.5
         return (logits if projected.bias is None else logits + projected.bias).softmax(dim=-1)
 
     def project(self, x: Tensor, position_encoding: PositionEncodings, index: int, grid: Grid | None = None,
                 qk: Tensor | None = None) -> Projected:
-        """Makes queries, keys and values. The arguments are those of `forward`."""
+        """Computes queries, keys and values. See `forward` for the arguments."""
         reduced = self.sr(x)
         k, v = self.kv(reduced).chunk(2, dim=-1)
         if qk is not None:
@@ -96,7 +96,7 @@ class Attention(nn.Module):
         return Projected(q, k, v, position_encoding.attention_bias(q, index, grid, key_grid), grid, key_grid)
 
     def _key_grid(self, grid: Grid, reduced: Tensor) -> Grid:
-        """The grid of the reduced tokens, placed in the grid of the queries."""
+        """Returns the grid of the reduced tokens, with its cell size in query tokens."""
         if isinstance(self.sr, nn.Identity):
             return grid
         height, width = reduced.shape[1:3]

@@ -24,8 +24,8 @@ class Block(nn.Module):
         drop_path_rate: Stochastic depth of this block. Defaults to 0.
         norm_eps: The eps of both LayerNorms. Defaults to 1e-6, as in the original.
         sr_mode: 'conv' or 'pool', see `Attention`. Defaults to 'conv'.
-        recompute_mlp: Whether the backward pass computes the MLP again, so that its wide layer is not kept. Defaults to
-            False.
+        recompute_mlp: Whether the backward pass recomputes the MLP, so that its hidden activations are not stored.
+            Defaults to False.
     """
 
     def __init__(self, embed_dims: int, num_heads: int, mlp_ratio: int, sr_ratio: int = 1, drop_rate: float = 0.,
@@ -44,11 +44,11 @@ class Block(nn.Module):
         """`(B, H, W, C)` -> `(B, H, W, C)`, or with `grid` `(B, E + H * W, C)` -> the same.
 
         Args:
-            x: Tokens; a grid, or a sequence with E class tokens in front.
+            x: Tokens: a grid, or a sequence that starts with E class tokens.
             position_encoding: The encodings of the stage.
-            index: The place of this block in the stage.
-            grid: The grid of the tokens where `x` is a sequence. Defaults to None.
-            num_frames: Frames of each clip; the images of a clip follow each other. Defaults to 1.
+            index: Index of this block in the stage.
+            grid: The grid of the tokens if `x` is a sequence. Defaults to None: `x` is the grid.
+            num_frames: Frames of each clip; the images of a clip are consecutive. Defaults to 1.
         """
         encoded = position_encoding.qk_tokens(x, index, grid, num_frames)
         qk = None if encoded is x else self.norm1(encoded)

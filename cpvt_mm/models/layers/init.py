@@ -5,12 +5,14 @@ from torch import nn
 
 
 def init_parameters(module: nn.Module) -> None:
-    """Initialises one layer like the original code of Twins-PCPVT, except the biases of convolutions.
+    """Initialises one layer like the original code of Twins-PCPVT, except for the biases of convolutions.
 
-    Pass it to `Module.apply`. Linear layers get a normal of std 0.02, truncated at two standard deviations, and a zero
-    bias. Convolutions get a normal of variance 2 / fan-out and a bias of std 0.02. The original has zeros there, which
-    makes the tokens of zero-padded pixels zero in every channel. The derivative of LayerNorm at such a token is
-    1 / sqrt(eps), so the first gradients of a padded batch would be 10^6 times too large.
+    Pass it to `Module.apply`. Linear layers get weights from a normal distribution of std 0.02, truncated at two
+    standard deviations, and a zero bias. Convolutions get weights of variance 2 / fan-out and a bias of std 0.02.
+
+    The original has zero biases in convolutions. With them, tokens of zero-padded pixels are zero in every channel. The
+    derivative of LayerNorm at such a token is 1 / sqrt(eps), so the first gradients of a padded batch would be 10^6
+    times too large.
     """
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02, a=-0.04, b=0.04)

@@ -1,4 +1,4 @@
-"""Keys and values from a grid of fixed size."""
+"""Spatial reduction of keys and values to a grid of fixed size."""
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -7,17 +7,17 @@ POOL_SIZE = 7
 
 
 def average_pool(x: Tensor, size: tuple[int, int]) -> Tensor:
-    """Means over parts of a grid, as `F.adaptive_avg_pool2d` has them: `(B, H, W, C)` -> `(B, *size, C)`.
+    """Averages parts of a grid, like `F.adaptive_avg_pool2d`: `(B, H, W, C)` -> `(B, *size, C)`.
 
-    Two products with matrices. They can be exported for sides that are not known, and their gradient is deterministic
-    on a GPU; neither holds for torch's own.
+    Computed as two matrix products. In contrast to `F.adaptive_avg_pool2d`, these can be exported with dynamic sizes,
+    and their gradient is deterministic on a GPU.
     """
     rows, columns = (_shares(length, parts, x) for length, parts in zip(x.shape[1:3], size, strict=True))
     return torch.einsum('qw,bpwc->bpqc', columns, torch.einsum('ph,bhwc->bpwc', rows, x))
 
 
 def _shares(length: int, parts: int, like: Tensor) -> Tensor:
-    """The share of each of `length` cells in the mean of each part: `(parts, length)`."""
+    """Returns the weight of each of `length` cells in the mean of each part: `(parts, length)`."""
     part = torch.arange(parts, device=like.device)[:, None]
     cell = torch.arange(length, device=like.device)
     start, stop = part * length // parts, ((part + 1) * length + parts - 1) // parts
@@ -26,9 +26,10 @@ def _shares(length: int, parts: int, like: Tensor) -> Tensor:
 
 
 class LinearSRA(nn.Module):
-    """Mean over 7 x 7 parts of the grid, linear, LayerNorm, GELU (PVT v2, arXiv 2106.13797, section 3.2, "linear SRA").
+    """Average pooling to 7 x 7, linear, LayerNorm, GELU (PVT v2, arXiv 2106.13797, section 3.2, "linear SRA").
 
-    Parts share a row or column where the grid's sides are no multiples of 7; a side of fewer cells stays as it is.
+    If a side is no multiple of 7, neighbouring parts overlap by a row or column. A side of less than 7 cells is not
+    pooled.
 
     Args:
         embed_dims: Channels of a token.

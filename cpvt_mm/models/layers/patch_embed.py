@@ -1,4 +1,4 @@
-"""Patches to tokens: the entry of a stage, and the reduction of keys and values inside attention."""
+"""Patch embedding: the entry of a stage, and the spatial reduction of keys and values in attention."""
 from torch import Tensor, nn
 
 from ..grid import pad_to_multiple, to_nchw, to_nhwc
@@ -6,11 +6,11 @@ from ..tracing import PatchConv2d
 
 
 class PatchEmbed(nn.Module):
-    """A convolution over patches that do not overlap, then LayerNorm (Twins, arXiv 2104.13840, section 3.1).
+    """A convolution over non-overlapping patches, then LayerNorm (Twins, arXiv 2104.13840, section 3.1).
 
-    Without the norm it is ViT's (arXiv 2010.11929, section 3.1).
+    Without the norm it is the patch embedding of ViT (arXiv 2010.11929, section 3.1).
 
-    Rows and columns that do not fill a patch are completed with zeros, none is dropped.
+    Rows and columns that do not fill a patch are zero-padded, not dropped.
 
     Args:
         in_channels: Channels of the input grid.

@@ -1,4 +1,4 @@
-"""From the one map of a plain backbone to a pyramid."""
+"""A neck that makes a feature pyramid from the single map of a plain backbone."""
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -29,13 +29,14 @@ class CeilMaxPool2d(nn.Module):
     """Takes the maximum of 2 x 2 cells: `(B, C, H, W)` -> `(B, C, ceil(H / 2), ceil(W / 2))`."""
 
     def forward(self, x: Tensor) -> Tensor:
-        # Not ceil_mode, which torch cannot export to sizes that are not known.
+        # Not ceil_mode: torch cannot export it with dynamic sizes.
         below, right = (round_up(side, 2) - side for side in x.shape[2:])
         return F.max_pool2d(F.pad(x, (0, right, 0, below), value=-math.inf), 2)
 
 
 def rescale(channels: int, factor: float) -> tuple[nn.Sequential, int]:
-    """Layers that scale a map by a power of two, and the channels they leave: half of them for each doubling."""
+    """Returns layers that scale a map by a power of two, and their output channels; each doubling halves the channels.
+    """
     steps = round(math.log2(factor))
     layers: list[nn.Module] = []
     for step in range(steps):
@@ -52,20 +53,20 @@ def rescale(channels: int, factor: float) -> tuple[nn.Sequential, int]:
 class SimpleFeaturePyramid(BaseModule):
     """Maps of strides 4, 8, 16, 32 from the last map of a plain backbone (ViTDet, arXiv 2203.16527, section 3).
 
-    Finer maps come from transposed convolutions, coarser ones from max pooling; then a 1x1 and a 3x3 convolution, each
-    with a LayerNorm over channels. Feeds Mask R-CNN in place of an FPN, and UperNet in front of its head.
+    Transposed convolutions make finer maps, max pooling makes coarser ones. A 1x1 and a 3x3 convolution follow, each
+    with a LayerNorm over channels. Use it in place of an FPN in Mask R-CNN, or before the head of UperNet.
 
     Args:
-        in_channels: Channels of the map; divisible by the largest upscaling.
-        in_stride: Its stride, a power of two: the backbone's `patch_size`. Defaults to 16.
+        in_channels: Channels of the input map; divisible by the largest upscaling.
+        in_stride: Stride of the input map, a power of two: the backbone's `patch_size`. Defaults to 16.
         out_channels: Channels of each output. Defaults to 256.
         strides: Strides of the outputs, increasing powers of two. Defaults to (4, 8, 16, 32).
-        num_outs: Number of outputs; those beyond `strides` are the last one subsampled by two, for RPN's largest
+        num_outs: Number of outputs. Outputs beyond `strides` subsample the previous output by two, for RPN's largest
             anchors. Defaults to None: as many as `strides`.
         init_cfg: mmengine's initialisation config. Defaults to None.
 
     Raises:
-        ValueError: If a stride is no power of two, or `in_channels` or `num_outs` does not fit.
+        ValueError: If a stride is not a power of two, or `in_channels` or `num_outs` does not fit.
     """
 
     @check_keywords
@@ -103,12 +104,12 @@ class SimpleFeaturePyramid(BaseModule):
                 LayerNorm2d(out_channels)))
 
     def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """`[..., (B, in_channels, h, w)]`, of which the last is taken -> `num_outs` maps `(B, out_channels, ., .)`.
+        """Takes the last of `maps`, `(B, in_channels, h, w)` -> `num_outs` maps `(B, out_channels, ., .)`.
 
-        A map of stride s has `in_stride / s` times h and w, rounded up.
+        The sides of a map of stride s are h and w times `in_stride / s`, rounded up.
 
         Raises:
-            ValueError: If the last map is none, or has other channels.
+            ValueError: If the last of `maps` is not a map, or has other channels.
         """
         if maps[-1].dim() != 4 or maps[-1].shape[1] != self.in_channels:
             raise ValueError(f'the last map has shape {tuple(maps[-1].shape)}, but must have (B, {self.in_channels}, '

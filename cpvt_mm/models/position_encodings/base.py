@@ -1,4 +1,4 @@
-"""The contract that position encodings share, and their combination."""
+"""The interface of position encodings, and their combination."""
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,13 +16,13 @@ from ..grid import Grid, on_clips, on_grid
 
 @dataclass(frozen=True)
 class StageSpec:
-    """The blocks that an encoding serves: a stage of the pyramid, or the whole plain backbone.
+    """The blocks that an encoding is for: a stage of the pyramid, or the whole plain backbone.
 
     Attributes:
         embed_dims: Channels of a token.
         num_heads: Attention heads of a block.
         depth: Number of blocks.
-        grid: Rows and columns of tokens that an image of the backbone's `img_size` has: the default grid of tables.
+        grid: Rows and columns of tokens for an image of the backbone's `img_size`: the default grid of tables.
     """
     embed_dims: int
     num_heads: int
@@ -35,19 +35,19 @@ class StageSpec:
 
 
 class PositionEncoding(nn.Module):
-    """Tells the tokens of one stage where they are, at any of five points.
+    """Base class: adds position information to the tokens of one stage, at any of five points.
 
-    A subclass overrides the points it needs; the others do nothing, and return the very tensor they get. Class tokens
-    have no place in the grid and never reach an encoding.
+    A subclass overrides the methods for the points it needs. The default methods return their argument itself. Position
+    encodings skip class tokens.
 
-    Frames are images. An encoding in which the frames of a clip see each other says so by `spans_frames`; the first
+    Frames of clips are passed as images. If an encoding mixes the frames of a clip, it sets `spans_frames`; the first
     three points then get clips, `(N, T, H, W, C)`.
 
     Args:
-        stage: The blocks it serves; given by the backbone, not by a config.
+        stage: The blocks it is for; passed by the backbone, not by a config.
 
     Attributes:
-        spans_frames (bool): Whether it gets clips. Defaults to False.
+        spans_frames (bool): Whether the encoding gets clips. Defaults to False.
     """
 
     spans_frames = False
@@ -65,25 +65,26 @@ class PositionEncoding(nn.Module):
         return x
 
     def qk_tokens(self, x: Tensor, index: int) -> Tensor:
-        """The tokens that block `index` makes queries and keys of, but not values. `(B, H, W, C)` -> the same."""
+        """Tokens for queries and keys, but not values, of block `index`. `(B, H, W, C)` -> `(B, H, W, C)`."""
         return x
 
     def encode_qk(self, x: Tensor, grid: Grid) -> Tensor:
-        """Encodes queries, and then keys, of every block, with their grid. `(B, heads, H * W, C / heads)` -> the same.
+        """Encodes queries, and then keys, of every block. `(B, heads, H * W, C / heads)` -> the same.
 
-        `grid.cell_height` and `grid.cell_width` place keys among queries where the keys' grid is coarser.
+        `grid` is the grid of `x`. If the key grid is coarser, `grid.cell_height` and `grid.cell_width` give its cell
+        size in query tokens.
         """
         return x
 
     def attention_bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
         """The bias added to the logits of block `index`: broadcastable to `(B, heads, H * W, H' * W')`, or None.
 
-        `q` are its queries, `(B, heads, H * W, C / heads)`.
+        `q` are the queries of the block, `(B, heads, H * W, C / heads)`.
         """
         return None
 
     def block_of(self, name: str) -> int:
-        """The block that a parameter belongs to for layer-wise learning rates; -1: it comes before all blocks.
+        """The block of a parameter, for layer-wise learning rates; -1: the parameter precedes all blocks.
 
         Args:
             name: The name of the parameter in this encoding.
@@ -94,13 +95,13 @@ class PositionEncoding(nn.Module):
 class PositionEncodings(nn.ModuleList):
     """Zero or more position encodings of one stage, applied in turn at each of the five points.
 
-    Tokens are a grid, `(B, H, W, C)`; or, once class tokens have joined and where `grid` is given, `(B, E + H * W, C)`
-    with E of these in front, which pass untouched. Images may be frames: `num_frames` of them, one after the other, are
-    a clip.
+    Tokens are a grid, `(B, H, W, C)`; or, with `grid`, a sequence that starts with E class tokens,
+    `(B, E + H * W, C)`. Class tokens stay unchanged. Images may be frames: each `num_frames` consecutive images are a
+    clip.
     """
 
     def __iter__(self) -> Iterator[PositionEncoding]:
-        return super().__iter__()  # type: ignore[return-value]  # a ModuleList knows no type of its modules
+        return super().__iter__()  # type: ignore[return-value]  # ModuleList has no type parameter for its modules
 
     @property
     def spans_frames(self) -> bool:
@@ -150,7 +151,7 @@ class PositionEncodings(nn.ModuleList):
 
 def _at_point(encoding: PositionEncoding, point: Callable[[Tensor], Tensor], x: Tensor, grid: Grid | None,
               num_frames: int) -> Tensor:
-    """Applies an encoding to tokens at one of its points: to their grids, or to clips of them."""
+    """Applies an encoding to tokens at one of its points, as grids or as clips of grids."""
     return on_grid(partial(on_clips, point, num_frames) if encoding.spans_frames else point, x, grid)
 
 
@@ -159,11 +160,11 @@ def build_position_encodings(cfg: dict[str, Any] | Sequence[dict[str, Any]] | No
     """Builds the position encodings of one stage from the `position_encoding` argument of a backbone.
 
     Args:
-        cfg: None, one config (`dict(type='PEG', ...)`) or a sequence of configs that combine.
-        stage: The blocks it serves.
+        cfg: None, one config (`dict(type='PEG', ...)`) or a sequence of configs that are combined.
+        stage: The blocks that the encodings are for.
 
     Raises:
-        TypeError: If `cfg` is none of these, or sets the stage.
+        TypeError: If `cfg` has another type, or sets the stage.
         ValueError: If a type is not registered.
     """
     cfgs = [] if cfg is None else [cfg] if isinstance(cfg, dict) else cfg
@@ -175,5 +176,5 @@ def build_position_encodings(cfg: dict[str, Any] | Sequence[dict[str, Any]] | No
             name = c['type'].removeprefix('cpvt_mm.')
             check_names('a type of position_encoding', [name], sorted(POSITION_ENCODINGS.module_dict))
         if 'stage' in c:
-            raise TypeError(f'position_encoding sets stage={c["stage"]!r}, but it is the backbone that gives it.')
+            raise TypeError(f'position_encoding sets stage={c["stage"]!r}: remove it, the backbone sets the stage.')
     return PositionEncodings(POSITION_ENCODINGS.build({**c, 'stage': stage, '_scope_': 'cpvt_mm'}) for c in cfgs)

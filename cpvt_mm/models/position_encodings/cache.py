@@ -1,4 +1,4 @@
-"""Remembering what depends on the size of a grid only."""
+"""A cache for tensors that depend on the grid size only."""
 import functools
 import threading
 from collections import OrderedDict
@@ -14,10 +14,10 @@ MAX_BYTES = 2**26
 
 
 class Cached:
-    """A pure function of numbers and a device that keeps its last results, 64 MiB at most.
+    """Wraps a pure function of numbers and a device, and caches its latest results, at most 64 MiB.
 
-    All models and threads of a process share them; they are no part of a state dict. Compiled and traced code computes
-    them anew, since a compiler folds them into the code that uses them.
+    All models and threads of a process share the results; state dicts do not contain them. Compiled and traced code
+    does not use the cache, because the compiler fuses the function into the code that uses it.
 
     Args:
         function: The function; it returns a tensor.
@@ -39,7 +39,7 @@ class Cached:
         # A tensor made in inference mode could not be used in training later.
         with torch.inference_mode(False), torch.no_grad():
             result = self.function(*key)
-        if type(result) is Tensor:  # and no fake one, of a mode that only works out shapes
+        if type(result) is Tensor:  # not a FakeTensor, which has a shape but no data
             with self.lock:
                 self.kept[key] = result
                 while len(self.kept) > 1 and sum(tensor.nbytes for tensor in self.kept.values()) > MAX_BYTES:

@@ -16,9 +16,9 @@ TARGETS = ('tokens', 'qk')
 
 
 def make_conv(channels: int, kernel_size: tuple[int, ...], conv_type: str, bias: bool) -> nn.Module:
-    """A zero-padded convolution that keeps the size of the grid; it has as many dimensions as `kernel_size`.
+    """Builds a zero-padded convolution that keeps the grid size, with as many dimensions as `kernel_size`.
 
-    With d channels and a kernel of n cells its weights are, without bias: depthwise d * n, separable (depthwise, then
+    Number of weights without bias, for d channels and a kernel of n cells: depthwise d * n, separable (depthwise, then
     pointwise) d * n + d * d, full d * d * n.
     """
 
@@ -33,7 +33,7 @@ def make_conv(channels: int, kernel_size: tuple[int, ...], conv_type: str, bias:
 
 
 def check_kernel_size(kernel_size: int | Sequence[int], ndim: int) -> tuple[int, ...]:
-    """Returns one odd number for each dimension."""
+    """Returns one odd size for each dimension; otherwise raises a ValueError."""
     sides = (kernel_size,) * ndim if isinstance(kernel_size, int) else kernel_size
     if not is_sequence_of_ints(sides) or len(sides) != ndim:
         raise ValueError(f'kernel_size is {kernel_size!r}, but must be an int or {ndim} of them: ndim is {ndim}.')
@@ -45,7 +45,7 @@ def check_kernel_size(kernel_size: int | Sequence[int], ndim: int) -> tuple[int,
 
 
 def fix_parameters(module: nn.Module) -> None:
-    """Turns all parameters into buffers: a checkpoint keeps them, no optimizer sees them, nothing unfreezes them."""
+    """Turns all parameters into buffers: checkpoints contain them, but they cannot be trained or unfrozen."""
     for part in module.modules():
         for name, parameter in list(part.named_parameters(recurse=False)):
             delattr(part, name)
@@ -56,29 +56,30 @@ def fix_parameters(module: nn.Module) -> None:
 class PEG(PositionEncoding):
     """A zero-padded convolution over the token grid, added to the tokens: `y = x + conv(x)`.
 
-    PEG infers the absolute position from the zero padding at the border. From CPVT (arXiv 2102.10882, section
-    "Conditional Positional Encodings"; the variants are from its ablations).
+    PEG infers the absolute position from the zero padding at the border. Source: CPVT (arXiv 2102.10882, section
+    "Conditional Positional Encodings"); the variants are from its ablations.
 
     Args:
-        stage: The blocks it serves.
-        ndim: 2: the convolution is over the rows and columns of an image. 3: it is over the frames of a clip, too (see
-            the backbone's `forward`), and the first and the last frame have zeros beside them. It takes weights of
-            `ndim=2`, as its middle slice: at first each frame gets what it gets as an image. Defaults to 2.
-        kernel_size: Odd; an int, or `ndim` of them, the one for time first. 1 has parameters but sees no neighbour, so
-            it encodes nothing: a control. Defaults to 3.
+        stage: The blocks it is for.
+        ndim: 2: a 2D convolution over rows and columns of an image. 3: a 3D convolution that also spans the frames of a
+            clip (see the backbone's `forward`), zero-padded before the first and after the last frame. It loads
+            weights of `ndim=2` into the middle slice of its kernels, so that each frame is first encoded like an image.
+            Defaults to 2.
+        kernel_size: An odd int, or `ndim` odd ints, the size along time first. Size 1 has parameters but sees no
+            neighbours, so it encodes no position; use it as a control. Defaults to 3.
         conv_type: 'depthwise', 'separable' (depthwise, then pointwise) or 'full'. Defaults to 'depthwise'.
-        num_layers: Encodings in turn at each position, each with its residual. Defaults to 1.
-        positions: The blocks it follows, counted from 0; -1: before the first. One encoding each. Every stage must
-            have these blocks. Defaults to (0,).
-        target: 'tokens', or 'qk': the tokens stay as they are, and the encoded ones feed only the queries and keys of
-            the block that follows. Defaults to 'tokens'.
-        trainable: Whether the weights are learnt. False: they are random buffers, which a checkpoint keeps and no
-            optimizer sees. Defaults to True.
-        bias: Whether the convolutions have one (a separable one: after the pointwise). Defaults to True.
-        residual: Whether the tokens are added to the convolution's output. Defaults to True.
+        num_layers: Number of consecutive convolutions at each position, each with its residual. Defaults to 1.
+        positions: The blocks after which the PEG is applied, counted from 0; -1: before the first block. Each position
+            has its own weights. Every stage must have these blocks. Defaults to (0,).
+        target: 'tokens' encodes the tokens. 'qk' leaves them unchanged and encodes only the input of queries and keys
+            of the next block. Defaults to 'tokens'.
+        trainable: Whether the weights are learnt. False: they are random buffers, which checkpoints contain but
+            optimizers do not train. Defaults to True.
+        bias: Whether the convolutions have a bias (a separable one: in the pointwise part). Defaults to True.
+        residual: Whether to add the tokens to the output of the convolution. Defaults to True.
 
     Raises:
-        ValueError: If a value is not allowed, or no block follows an encoding of target 'qk'.
+        ValueError: If a value is not allowed, or `target` is 'qk' and no block follows a position.
     """
 
     @check_keywords
@@ -93,7 +94,7 @@ class PEG(PositionEncoding):
         check_names('a conv_type of PEG', [conv_type], CONV_TYPES)
         check_names('a target of PEG', [target], TARGETS)
         check_positive('num_layers', num_layers)
-        # Queries and keys are those of the next block, so there must be one.
+        # target='qk' encodes queries and keys of the next block, so there must be one.
         last = stage.depth - 1 if target == 'tokens' else stage.depth - 2
         if (not is_sequence_of_ints(positions) or not positions or len(set(positions)) < len(positions)
                 or any(p not in range(-1, last + 1) for p in positions)):
@@ -125,7 +126,7 @@ class PEG(PositionEncoding):
         return position if self.target == 'tokens' else position + 1
 
     def _encode(self, x: Tensor, position: int) -> Tensor:
-        """`(B, H, W, C)`, or clips `(N, T, H, W, C)` -> the same; `x` itself where there is no encoding."""
+        """`(B, H, W, C)`, or clips `(N, T, H, W, C)` -> the same; `x` itself if `position` has no encoding."""
         if str(position) not in self.convs:
             return x
         for conv in self.convs[str(position)].children():
@@ -135,6 +136,6 @@ class PEG(PositionEncoding):
 
 
 def _inflate_kernels(encoding: PEG, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
-    """Makes kernels of images those of clips, in a checkpoint that is about to be loaded."""
+    """Inflates 2D kernels of a checkpoint to 3D before it is loaded."""
     inflated, _ = inflate_kernels(state_dict, encoding.state_dict(prefix=prefix))
     state_dict.update(inflated)

@@ -12,27 +12,27 @@ from .cache import cached
 
 @cached
 def clipped_offsets(length: int, key_length: int, cell: float, max_distance: int, device: torch.device) -> Tensor:
-    """The distance of each key from each query along one axis, in tokens, clipped: `(length, key_length)`, float32."""
+    """Returns clipped offsets of keys from queries along one axis, in tokens: `(length, key_length)`, float32."""
     offsets = token_centers(key_length, cell, device) - token_centers(length, device=device)[:, None]
     return offsets.clamp(-max_distance, max_distance)
 
 
 @POSITION_ENCODINGS.register_module()
 class RelativePE(PositionEncoding):
-    """Adds to a key a learnt vector for its distance from the query, one for the rows between and one for the columns.
+    """Adds learnt vectors for the row offset and the column offset between query and key to each key.
 
     Shaw et al. (arXiv 1803.02155, section 3.2, equation 4), per axis: the logit is `q . (k + a_rows + a_columns)`,
-    divided by the root of the head's channels. Distances are in query tokens and clipped; a key of a reduced grid lies
-    at the centre of the tokens it covers, and between two distances the vector is interpolated. Vectors belong to a
-    block and are shared by its heads; they start as a truncated normal of std 1. Holds queries x keys logits in memory,
-    as any bias does.
+    divided by the square root of the head's channels. Offsets are in query tokens and clipped. A key of a reduced grid
+    lies at the centre of the tokens it covers; vectors for fractional offsets are interpolated. Each block has its own
+    vectors, which its heads share. They are initialised from a truncated normal of std 1. The bias has the size
+    queries x keys in memory.
 
     Args:
-        stage: The blocks it serves.
+        stage: The blocks it is for.
         max_distance: The paper's clipping distance K, in tokens. Defaults to 8.
 
     Raises:
-        ValueError: If `max_distance` is no int of at least 1.
+        ValueError: If `max_distance` is not an int of at least 1.
     """
 
     @check_keywords
@@ -41,8 +41,8 @@ class RelativePE(PositionEncoding):
         check_positive('max_distance', max_distance)
         self.max_distance = max_distance
         shape = (stage.depth, 2 * max_distance + 1, stage.head_dims)
-        # Queries are small at first, too: with a table of the usual std of 0.02 the bias is far below the logits, and
-        # hundreds of iterations go by before places matter.
+        # Not the usual std of 0.02: queries are small at first, so the bias would be far smaller than the logits, and
+        # positions would have an effect only after hundreds of iterations.
         self.rows = nn.Parameter(nn.init.trunc_normal_(torch.empty(shape)))
         self.columns = nn.Parameter(nn.init.trunc_normal_(torch.empty(shape)))
 
@@ -55,11 +55,11 @@ class RelativePE(PositionEncoding):
         return (by_row[..., :, None] + by_column[..., None, :]).flatten(4, 5).flatten(2, 3)
 
     def block_of(self, name: str) -> int:
-        # One tensor for all blocks has one learning rate: a late one, as biases that BEiT's blocks share have.
+        # All blocks share one tensor, so it has one learning rate: that of the last block, as for BEiT's shared biases.
         return self.stage.depth - 1
 
     def _vectors(self, table: Tensor, length: int, key_length: int, cell: float) -> Tensor:
-        """The vectors of all pairs of a query and a key along one axis: `(length, key_length, C / heads)`."""
+        """Returns the vector for each pair of query and key along one axis: `(length, key_length, C / heads)`."""
         places = clipped_offsets(length, key_length, cell, self.max_distance, table.device) + self.max_distance
         below, above = places.floor(), places.ceil()
         return torch.lerp(table[below.long()], table[above.long()], (places - below)[..., None].to(table.dtype))

@@ -13,26 +13,26 @@ from .frequencies import frequencies
 
 @cached
 def rotation(length: int, cell: float, dims: int, temperature: float, device: torch.device) -> Tensor:
-    """Cosines and sines of `dims / 2` angles for each cell of one axis: `(2, length, dims / 2)`, float32."""
+    """Returns cosines and sines of `dims / 2` angles for each cell of one axis: `(2, length, dims / 2)`, float32."""
     angles = token_centers(length, cell, device)[:, None] * frequencies(dims, temperature, device)
     return torch.stack([angles.cos(), angles.sin()])
 
 
 @POSITION_ENCODINGS.register_module()
 class RotaryPE(PositionEncoding):
-    """Rotates queries and keys by angles proportional to their place, so that logits depend on distances.
+    """Rotates queries and keys by angles proportional to their position, so that logits depend on relative positions.
 
     RoFormer (arXiv 2104.09864, section 3.2) along two axes: the row rotates half of a head's channels, the column the
-    other half. In each half, channel k and channel k + C / 4 form a pair. With spatial reduction a key lies at the
-    center of the tokens it covers.
+    other half. In each half, channel k and channel k + C / 4 form a pair, with C the channels of a head. With spatial
+    reduction a key lies at the center of the tokens it covers.
 
     Args:
-        stage: The blocks it serves. The channels of a head must be divisible by 4.
-        temperature: The ratio of the longest to the shortest period, nearly. Defaults to 100: the paper's 10000 is
-            for texts of thousands of tokens.
+        stage: The blocks it is for. The channels of a head must be divisible by 4.
+        temperature: Approximate ratio of the longest to the shortest period. Defaults to 100; the paper's 10000 is for
+            texts of thousands of tokens.
 
     Raises:
-        ValueError: If a head's channels cannot be split, or `temperature` is not above 1.
+        ValueError: If the channels of a head are not divisible by 4, or `temperature` is not above 1.
     """
 
     @check_keywords
@@ -56,6 +56,6 @@ class RotaryPE(PositionEncoding):
 
 
 def rotate(first: Tensor, second: Tensor, cos_and_sin: Tensor) -> tuple[Tensor, Tensor]:
-    """Rotates points of a plane with the coordinates `first` and `second`."""
+    """Rotates points with the coordinates `first` and `second` in their plane."""
     cos, sin = cos_and_sin.to(first.dtype)
     return first * cos - second * sin, first * sin + second * cos

@@ -14,7 +14,7 @@ from .frequencies import frequencies
 
 @cached
 def sinusoid(length: int, dims: int, temperature: float, device: torch.device) -> Tensor:
-    """The sines, then cosines, of places 0 to `length - 1` at `dims / 2` frequencies, `temperature**(-2 k / dims)`.
+    """Returns sines, then cosines, of positions 0 to `length - 1` at `dims / 2` frequencies `temperature**(-2k/dims)`.
 
     Returns:
         `(length, dims)`, float32.
@@ -25,19 +25,19 @@ def sinusoid(length: int, dims: int, temperature: float, device: torch.device) -
 
 @POSITION_ENCODINGS.register_module()
 class SinusoidalPE(PositionEncoding):
-    """Sines and cosines of the position, added to the tokens at the entry, at any size.
+    """Adds sines and cosines of the position to the tokens before the first block, for any image size.
 
-    `ndim=1` encodes the place in the row-major sequence (Vaswani et al., arXiv 1706.03762, section 3.5). `ndim=2`
+    `ndim=1` encodes the index in the row-major sequence (Vaswani et al., arXiv 1706.03762, section 3.5). `ndim=2`
     encodes the row in one half of the channels and the column in the other (DETR, MAE). Sines come before cosines. They
     are computed in float32 and added in the dtype of the tokens.
 
     Args:
-        stage: The blocks it serves. `embed_dims` must be divisible by 2 * `ndim`.
-        ndim: 2: row and column. 1: the place in the row-major sequence of tokens. Defaults to 2.
-        temperature: Ratio of the longest to the shortest period, nearly. Defaults to 10000.
+        stage: The blocks it is for. `embed_dims` must be divisible by 2 * `ndim`.
+        ndim: 2: row and column. 1: the index in the row-major sequence of tokens. Defaults to 2.
+        temperature: Approximate ratio of the longest to the shortest period. Defaults to 10000.
 
     Raises:
-        ValueError: If the channels cannot be split, `ndim` is not 1 or 2, or `temperature` is not above 1.
+        ValueError: If `embed_dims` is not divisible, `ndim` is not 1 or 2, or `temperature` is not above 1.
     """
 
     @check_keywords
@@ -65,17 +65,17 @@ class SinusoidalPE(PositionEncoding):
 
 @POSITION_ENCODINGS.register_module()
 class RandomFourierPE(PositionEncoding):
-    """Random Fourier features of pixel-centre coordinates, added to the tokens at the entry, at any size.
+    """Adds random Fourier features of the cell centers to the tokens before the first block, for any image size.
 
-    Coordinates run from 0 to 1 over the grid whatever its size, as in SAM (arXiv 2304.02643, appendix A; Tancik et al.,
-    arXiv 2006.10739), so here places are relative to the image, not counted in tokens.
+    Coordinates run from 0 to 1 over the grid, whatever its size: positions are relative to the image, not counted in
+    tokens. As in SAM (arXiv 2304.02643, appendix A; Tancik et al., arXiv 2006.10739).
 
     Args:
-        stage: The blocks it serves. `embed_dims` must be even.
+        stage: The blocks it is for. `embed_dims` must be even.
         scale: Standard deviation of the frequencies, in periods per half an image. Defaults to 1.
 
     Raises:
-        ValueError: If `embed_dims` is odd or `scale` not positive.
+        ValueError: If `embed_dims` is odd or `scale` is not positive.
     """
 
     frequencies: Tensor
@@ -94,7 +94,7 @@ class RandomFourierPE(PositionEncoding):
         return x + torch.cat([angles.sin(), angles.cos()], dim=2).to(x.dtype)
 
     def _angles(self, length: int, axis: int) -> Tensor:
-        """The part of the angles that one axis gives: `(length, embed_dims / 2)`, float32."""
+        """Returns the contribution of one axis to the angles: `(length, embed_dims / 2)`, float32."""
         centers = (torch.arange(length, dtype=torch.float32, device=self.frequencies.device) + 0.5) / length
         # SAM maps coordinates to [-1, 1] before projecting them.
         return 2 * math.pi * (2 * centers[:, None] - 1) * self.frequencies[axis].float()

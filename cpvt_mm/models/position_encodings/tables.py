@@ -1,4 +1,4 @@
-"""Tables of one vector a cell, resampled to the grid at hand: learnt or random."""
+"""Tables with one vector per cell, learnt or random, resampled to the grid of the image."""
 import torch
 from torch import Tensor, nn
 
@@ -10,17 +10,17 @@ from .base import PositionEncoding, StageSpec
 
 
 class TablePE(PositionEncoding):
-    """Adds a table to the tokens at the entry; the subclass registers it as `table`.
+    """Adds a table to the tokens before the first block; the subclass registers it as `table`.
 
     Args:
-        stage: The blocks it serves.
-        grid: Rows and columns of tokens the table is for; None: those of the backbone's `img_size`.
-        ndim: 2: one vector for each cell, `(rows, columns, C)`, resampled bicubically. 1: one for each place in the
-            row-major sequence of tokens, `(rows * columns, C)`, resampled linearly; a checkpoint's must be as long, its
-            rows are not known.
+        stage: The blocks it is for.
+        grid: Rows and columns of the table; None: the token grid for the backbone's `img_size`.
+        ndim: 2: one vector for each cell, `(rows, columns, C)`, resampled bicubically. 1: one for each index in the
+            row-major sequence of tokens, `(rows * columns, C)`, resampled linearly. A 1D table of a checkpoint must
+            have the same length, because its number of rows is unknown.
 
     Raises:
-        ValueError: If `grid` or `ndim` is not allowed, or a checkpoint's table is of another size.
+        ValueError: If `grid` or `ndim` is not allowed, or the table of a checkpoint has another size.
     """
 
     table: Tensor
@@ -51,24 +51,24 @@ class TablePE(PositionEncoding):
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
         loaded = state_dict.get(f'{prefix}table')
         if loaded is not None and loaded.shape != self.table.shape:
-            # mmengine would log the mismatch, and go on with a random table.
+            # mmengine would log the mismatch and continue with a random table.
             raise ValueError(f'The checkpoint has a position table of shape {tuple(loaded.shape)} ({prefix}table), but '
-                             f'the model one of {tuple(self.table.shape)}: build it with the grid or img_size that '
-                             'the checkpoint was trained with, tables are resampled to any image.')
+                             f'the model has one of shape {tuple(self.table.shape)}: build the model with the grid or '
+                             'img_size that the checkpoint was trained with; images may still have any size.')
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 @POSITION_ENCODINGS.register_module()
 class LearnablePE(TablePE):
-    """A learnt table (ViT, arXiv 2010.11929, section 3.1), resampled where the image has another size (section 3.2).
+    """A learnt table (ViT, arXiv 2010.11929, section 3.1), resampled for images of other sizes (section 3.2).
 
     Args:
-        stage: The blocks it serves.
-        grid: Rows and columns of tokens the table is for. Defaults to those of the backbone's `img_size`.
+        stage: The blocks it is for.
+        grid: Rows and columns of the table. Defaults to None: the token grid for the backbone's `img_size`.
         ndim: 2, a grid resampled bicubically without antialiasing, or 1, a sequence resampled linearly. Defaults to 2.
 
     Raises:
-        ValueError: If `grid` or `ndim` is not allowed, or a checkpoint's table is of another size.
+        ValueError: If `grid` or `ndim` is not allowed, or the table of a checkpoint has another size.
     """
 
     @check_keywords
@@ -77,7 +77,7 @@ class LearnablePE(TablePE):
         self.table = nn.Parameter(nn.init.trunc_normal_(torch.empty(self.table_shape), std=0.02))
 
     def fit_table(self, table: Tensor) -> Tensor:
-        """Turns a grid of vectors, `(H, W, C)`, into the shape of this table; all other tables stay as they are."""
+        """Resamples or flattens a grid of vectors, `(H, W, C)`, to fit this table; returns other tensors unchanged."""
         if table.dim() != 3 or table.shape[-1] != self.stage.embed_dims:
             return table
         return resample(table, self.grid) if self.ndim == 2 else table.flatten(0, 1)
@@ -85,16 +85,16 @@ class LearnablePE(TablePE):
 
 @POSITION_ENCODINGS.register_module()
 class RandomTablePE(TablePE):
-    """A fixed table of normal noise: each place is marked, but no metric is built in. A control for `LearnablePE`.
+    """A fixed table of normal noise: it identifies positions but encodes no distances. A control for `LearnablePE`.
 
     Args:
-        stage: The blocks it serves.
-        grid: Rows and columns of tokens the table is for. Defaults to those of the backbone's `img_size`.
+        stage: The blocks it is for.
+        grid: Rows and columns of the table. Defaults to None: the token grid for the backbone's `img_size`.
         ndim: 2 or 1, see `LearnablePE`. Defaults to 2.
         std: Standard deviation of the noise. Defaults to 1.
 
     Raises:
-        ValueError: If `grid`, `ndim` or `std` is not allowed, or a checkpoint's table is of another size.
+        ValueError: If `grid`, `ndim` or `std` is not allowed, or the table of a checkpoint has another size.
     """
 
     @check_keywords

@@ -70,7 +70,7 @@ def duplicate(coco: dict) -> None:
 @pytest.mark.parametrize('more, change, words', [
     ({}, lambda coco: coco['annotations'][2].update(category_id=99), 'has category_id 99 in annotation 3, but no such'),
     ({}, lambda coco: coco['categories'].reverse(), "lists 'square' where the classes have 'sun'"),
-    ({}, flat, 'has a segmentation that is no list of polygons'),
+    ({}, flat, 'has a segmentation that is not a list of polygons'),
     ({}, lambda coco: coco['annotations'][0]['segmentation'].update(size=[1, 2]), 'has a mask of size [1, 2]'),
     (dict(type=NotUnique), duplicate, 'has id 1 2 times in annotations'),
 ])
@@ -82,7 +82,7 @@ def test_what_mmdet_copes_with_is_a_warning(data: Path, log: list, more: dict, c
 
 
 @pytest.mark.parametrize('more, change, words', [
-    (dict(pipeline=MASKS), flat, 'has a segmentation that is no list of polygons'),
+    (dict(pipeline=MASKS), flat, 'has a segmentation that is not a list of polygons'),
     ({}, duplicate, 'has id 1 2 times in annotations'),
     (dict(pipeline=MASKS), lambda coco: coco['annotations'][0].pop('segmentation'), 'has no segmentation in '),
     ({}, lambda coco: [one.update(category_id='x') for one in coco['annotations']], 'has no annotation of a class'),
@@ -125,7 +125,7 @@ def test_a_head_of_more_classes_is_a_warning_and_of_fewer_an_error(data: Path, l
 def test_a_part_of_the_classes_is_no_fault(data: Path, log: list, classes: tuple[str, ...] | str) -> None:
     check_before_training(config(data, metainfo=dict(classes=classes)))
     (level, message), = of_the_checks(log)
-    assert level == 'INFO' and 'which are left out: it is no class' in message
+    assert level == 'INFO' and 'which are ignored: it is not a class' in message
 
 
 def test_a_file_without_the_last_class_is_no_fault(data: Path, log: list) -> None:

@@ -52,14 +52,14 @@ def test_real_ones_have_none(toy_shapes: Path) -> None:
                                             'numbers of classes')]),
     (('cow',), [(Kind.CLASSES, 'has no category for 1 of 1 classes (cow), so that labels would not be the numbers of '
                                'classes'),
-                (Kind.LEFT_OUT, "has 3 annotations of 'cat', which are left out: it is no class"),
-                (Kind.LEFT_OUT, "has 1 annotations of 'dog', which are left out: it is no class")]),
+                (Kind.LEFT_OUT, "has 3 annotations of 'cat', which are ignored: it is not a class"),
+                (Kind.LEFT_OUT, "has 1 annotations of 'dog', which are ignored: it is not a class")]),
     # Labels are those of the classes that are there.
     (('cat', 'dog', 'cow'), [(Kind.CLASS_UNUSED, 'has no category for 1 of 3 classes (cow)')]),
     (('dog', 'cat'), [(Kind.CLASS_ORDER, "lists 'cat' where the classes have 'dog', so that one would be called the "
                                          'other: labels are numbered in the order of the file')]),
     ((), []),  # all categories are
-    (('cat',), [(Kind.LEFT_OUT, "has 1 annotations of 'dog', which are left out: it is no class")]),
+    (('cat',), [(Kind.LEFT_OUT, "has 1 annotations of 'dog', which are ignored: it is not a class")]),
 ])
 def test_categories_are_the_classes_in_their_order(classes: tuple[str, ...], expected: list) -> None:
     assert findings(classes=classes) == expected
@@ -81,11 +81,11 @@ def test_categories_are_the_classes_in_their_order(classes: tuple[str, ...], exp
     (1, dict(segmentation=[[1, 2, 4, 2, 40, 9]]), Kind.POLYGON, 'of x 1 to 40 and y 2 to 9, which reaches out'),
     (2, dict(segmentation=dict(size=[30, 20], counts='')), Kind.MASK, 'has a mask of size [30, 20] (height, width) in'),
     (3, dict(segmentation=dict(size=[20, 30], counts=[9, 1])), Kind.MASK, 'has a mask of 10 pixels in annotation 4'),
-    (3, dict(segmentation=dict(size=[20, 30], counts=['9'])), Kind.MASK, 'has a mask whose counts are no numbers in'),
+    (3, dict(segmentation=dict(size=[20, 30], counts=['9'])), Kind.MASK, 'has a mask whose counts are not numbers in'),
     (3, dict(segmentation=dict(size=20, counts='9')), Kind.MASK, 'has a mask of size 20 (height, width) in'),
     (3, dict(segmentation=dict(counts=[9, 1])), Kind.POLYGON, 'has a mask without size or counts, which is left out,'),
     (3, dict(segmentation=dict(size=[20, 30])), Kind.POLYGON, 'has a mask without size or counts, which is left out,'),
-    *((1, dict(segmentation=flat), Kind.MASK, 'has a segmentation that is no list of polygons [x, y, x, y, ...] in')
+    *((1, dict(segmentation=flat), Kind.MASK, 'has a segmentation that is not a list of polygons [x, y, x, y, ...] in')
       for flat in ([1, 2, 4, 2, 4, 6], [[[1, 2], [4, 2], [4, 6]]], ['1, 2, 4'], [[1, 2, 4, 2, 4, None]])),
     (1, dict(segmentation='1, 2, 4'), Kind.MASK, 'has a segmentation that is a str in'),
     *((3, dict(segmentation=dict(size=[20, 30], counts=counts)), Kind.MASK,

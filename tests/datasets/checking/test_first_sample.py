@@ -38,5 +38,5 @@ def test_a_sample_that_does_not_pass_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
         load_first(OneImage(path, pipeline=[fail]), 'val_dataloader.dataset')
     assert str(error.value) == (
-        f'val_dataloader.dataset: sample {path} does not pass the pipeline (RuntimeError: too wide): correct '
+        f'val_dataloader.dataset: the pipeline fails on sample {path} (RuntimeError: too wide): correct '
         'val_dataloader.dataset.pipeline of the config, or the annotation.')

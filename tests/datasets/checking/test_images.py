@@ -28,7 +28,7 @@ def test_a_truncated_image_is_found(image: Path, part: float) -> None:
     image.write_bytes(content[:int(part * len(content))])
     finding, = check_image(str(image))
     assert (finding.kind, finding.file) == (Kind.IMAGE, str(image))
-    assert finding.detail.startswith('cannot be read: ') or finding.detail == 'is no image that Pillow knows'
+    assert finding.detail.startswith('cannot be read: ') or finding.detail == 'is not an image that Pillow can read'
 
 
 def test_what_else_is_no_image_is_found(image: Path) -> None:
@@ -39,7 +39,7 @@ def test_what_else_is_no_image_is_found(image: Path) -> None:
     image.write_bytes(b'')
     assert only() == Finding(Kind.IMAGE, str(image), 'is empty (0 bytes)')
     image.write_text('<html>not found</html>')
-    assert only() == Finding(Kind.IMAGE, str(image), 'is no image that Pillow knows')
+    assert only() == Finding(Kind.IMAGE, str(image), 'is not an image that Pillow can read')
     image.unlink()
     assert only() == Finding(Kind.IMAGE, str(image), 'does not exist')
 

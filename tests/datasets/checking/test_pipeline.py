@@ -69,7 +69,7 @@ def test_sizes_that_do_not_match_are_named(sample: dict) -> None:
         f'image {sample["img_path"]} is 20 x 30 pixels (height x width), but 20 x 31 in the annotations: put the right '
         'image there.')
     Image.new('L', (15, 10)).save(sample['seg_map_path'])
-    assert 'a.png is of shape (10, 15), but its image is 20 x 30 pixels' in fault(sample)
+    assert 'a.png has shape (10, 15), but its image is 20 x 30 pixels' in fault(sample)
 
 
 @pytest.mark.parametrize('data', [

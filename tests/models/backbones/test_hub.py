@@ -78,7 +78,7 @@ def test_an_argument_that_is_no_json_is_refused(tmp_path: Path) -> None:
 
 def test_weights_of_other_arguments_are_refused(tmp_path: Path) -> None:
     BACKBONES['CPVT']().save_pretrained(tmp_path)
-    with pytest.raises(UserError, match=r'does not fit a CPVT .*take the class and the arguments'):
+    with pytest.raises(UserError, match=r'does not fit a CPVT .*use the class and the arguments'):
         CPVT.from_pretrained(tmp_path, position_encoding=dict(type='PEG'))
 
 

@@ -163,7 +163,7 @@ def test_weights_of_another_teacher_are_refused(tmp_path: Path, teacher: nn.Modu
 def test_a_teacher_of_other_classes_is_refused(checkpoint: str) -> None:
     model = classifier(teacher_checkpoint=checkpoint, head=dict(type='cpvt_mm.DistilledHead', num_classes=CLASSES + 1,
                                                                 in_channels=24))
-    with pytest.raises(ValueError, match='teacher knows 5 classes, but the head has num_classes 6'):
+    with pytest.raises(ValueError, match='teacher has 5 classes, but the head has num_classes 6'):
         model.loss(IMAGES, samples())
 
 

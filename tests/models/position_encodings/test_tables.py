@@ -93,7 +93,7 @@ def test_a_random_table_is_fixed_and_kept(stage: StageSpec) -> None:
 
 @pytest.mark.parametrize('cls', [LearnablePE, RandomTablePE])
 def test_a_checkpoint_with_another_grid_is_refused(stage: StageSpec, cls: type) -> None:
-    with pytest.raises(ValueError, match=r'shape \(7, 7, 16\) \(table\), but the model one of \(4, 6, 16\): .*grid'):
+    with pytest.raises(ValueError, match=r'shape \(7, 7, 16\) \(table\), but the model has one of shape \(4, 6, 16\)'):
         cls(stage).load_state_dict(cls(stage, grid=(7, 7)).state_dict(), strict=False)
 
 

@@ -1,10 +1,10 @@
-"""Stands in for torchvision: its classes can be imported and inherited from, but nothing in it can be used."""
+"""A stand-in for torchvision: its classes can be imported and subclassed, but using them raises an error."""
 import enum
 import sys
 from types import ModuleType
 
 __version__ = '0.0 (a stand-in)'
-# What mmpretrain, timm and segmentation_models_pytorch import.
+# The modules that mmpretrain, timm and segmentation_models_pytorch import.
 MODULES = ('datasets', 'models', 'models.densenet', 'models.resnet', 'models.vgg', 'ops', 'ops.boxes', 'ops.misc',
            'transforms', 'transforms.functional', 'transforms.transforms')
 FUNCTIONS = ('make_layers',)
@@ -29,7 +29,7 @@ class _InterpolationMode(enum.Enum):
 class _Module(ModuleType):
 
     def __getattr__(self, name: str) -> type:
-        if name.startswith('__'):  # what Python asks of any module
+        if name.startswith('__'):  # Python looks these up in any module
             raise AttributeError(name)
         if not name[0].isupper() and name not in FUNCTIONS:
             raise _error(f'{self.__name__}.{name}')
