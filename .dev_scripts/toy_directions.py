@@ -23,6 +23,7 @@ from cpvt_mm.files import write_figure
 
 NAMES = list(CLASSES)
 LOOKS = [name.split()[0] for name in NAMES]  # 'ball', 'kite' or 'square'
+Instance = tuple[float, int, np.ndarray]  # score, label and masks (T, H, W)
 Frames = Sequence[Any]  # mmdet's samples of the frames of one video, with predictions
 
 
@@ -47,12 +48,21 @@ def truth(frames: Frames) -> dict[int, tuple[int, np.ndarray]]:
     return found
 
 
-def predictions(frames: Frames) -> list[tuple[float, int, np.ndarray]]:
+def predictions(frames: Frames) -> list[Instance]:
     """Returns score, label and masks `(T, H, W)` of each prediction, the best one first."""
     masks = np.stack([frame.pred_track_instances.masks.numpy() for frame in frames], 1)
     first = frames[0].pred_track_instances
     found = zip(first.scores.tolist(), first.labels.tolist(), masks, strict=True)
     return sorted(found, key=lambda one: -one[0])
+
+
+def distinct(instances: Sequence[Instance], least: float = 0.5) -> list[Instance]:
+    """Returns instances with a score of at least `least`; of instances that overlap, only the first."""
+    chosen: list[Instance] = []
+    for one in instances:
+        if one[0] >= least and all(iou(one[2], other) < 0.3 for _, _, other in chosen):
+            chosen.append(one)
+    return chosen
 
 
 def iou(first: np.ndarray, second: np.ndarray) -> float:
@@ -75,26 +85,25 @@ def directions(videos: Sequence[Frames]) -> tuple[int, int, int]:
     return all_of_them, found, right
 
 
-def paint(videos: Mapping[str, Frames], shown: Sequence[int], least: float = 0.3) -> Figure:
-    """Draws frames side by side, a row for each name, with the predicted outlines and classes."""
-    width = 2.4  # of a frame, in inches
-    figure = Figure(figsize=(width * len(shown), (width * HEIGHT / WIDTH + 0.1) * len(videos)), layout='constrained')
-    panels = figure.subplots(len(videos), len(shown), squeeze=False)
-    for (name, frames), row in zip(videos.items(), panels, strict=True):
-        chosen: list[tuple[float, int, np.ndarray]] = []
-        for one in predictions(frames):  # only the best of predictions with similar masks
-            if one[0] > least and all(iou(one[2], other) < 0.5 for _, _, other in chosen):
-                chosen.append(one)
+def paint(frames: Frames, rows: Mapping[str, Sequence[tuple[str, np.ndarray]]], shown: Sequence[int]) -> Figure:
+    """Draws frames of one video side by side, once for each row, with the labels and outlines of its instances."""
+    width = 3.2  # inches of a frame
+    figure = Figure(figsize=(width * len(shown), (width * HEIGHT / WIDTH + 0.15) * len(rows)), layout='constrained')
+    panels = figure.subplots(len(rows), len(shown), squeeze=False)
+    for (name, instances), row in zip(rows.items(), panels, strict=True):
         row[0].set_ylabel(name)
         for axes, index in zip(row, shown, strict=True):
             axes.imshow(mmcv.imread(frames[index].img_path, channel_order='rgb'))
             axes.set(xticks=[], yticks=[])
-            for score, label, masks in chosen:
+            for label, masks in instances:
                 if masks[index].any():
                     axes.contour(masks[index], [0.5], colors='white', linewidths=1.5)
-                    y, x = np.argwhere(masks[index]).mean(0)
-                    axes.text(np.clip(x, 16, WIDTH - 16), y, f'{NAMES[label]}\n{score:.2f}', color='white', fontsize=8,
-                              ha='center', va='center', bbox=dict(facecolor='black', alpha=0.6, pad=1, linewidth=0))
+                    y, x = np.argwhere(masks[index]).T
+                    above = y.min() > HEIGHT / 4
+                    axes.text(np.clip(x.mean(), 14, WIDTH - 14), y.min() - 1 if above else y.max() + 1,
+                              label, color='white', fontsize=8, ha='center',
+                              va='bottom' if above else 'top',
+                              bbox=dict(facecolor='black', alpha=0.6, pad=1, linewidth=0))
     return figure
 
 
@@ -103,12 +112,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('--study', type=Path, default=Path('configs/_base_/studies/space_time_toy.py'))
     parser.add_argument('--seeds', type=int, nargs='+', default=[0, 1])
-    parser.add_argument('--video', type=int, default=0, help='index of the validation video to draw, from 0')
-    parser.add_argument('--frames', type=int, nargs='+', default=[1, 2, 3, 4, 5, 6], help='frames of the video to draw')
+    parser.add_argument('--video', type=int, default=22, help='index of the validation video to draw, from 0')
+    parser.add_argument('--frames', type=int, nargs='+', default=[1, 3, 5], help='frames of the video to draw')
     parser.add_argument('--out', type=Path, default=Path('work_dirs/toy_video.png'),
                         help='the figure, for the first seed')
     args = parser.parse_args()
-    study, drawn = read_study(args.study), {}
+    study = read_study(args.study)
+    drawn: dict[str, Frames] = {}
     for seed in args.seeds:
         for name, variant in study.variants.items():
             run = Run(name, variant, seed, Path('work_dirs') / args.study.stem)
@@ -119,7 +129,11 @@ def main() -> None:
                 print(f'{run}, {kind}: {count} balls and kites, {found / count:.1%} found, of these '
                       f'{right / max(found, 1):.1%} with the right direction')
                 drawn.setdefault(name, collected.videos[args.video])
-    write_figure(args.out, paint(drawn, args.frames))
+    first = next(iter(drawn.values()))
+    rows = {'truth': [(NAMES[label], masks) for label, masks in truth(first).values()]}
+    rows.update({name: [(f'{NAMES[label]} {score:.2f}', masks) for score, label, masks in distinct(predictions(frames))]
+                 for name, frames in drawn.items()})
+    write_figure(args.out, paint(first, rows, args.frames))
 
 
 if __name__ == '__main__':
