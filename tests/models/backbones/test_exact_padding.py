@@ -185,7 +185,7 @@ def test_a_batch_of_unknown_sizes_is_told_once(log: list[tuple[str, str]]) -> No
 
 
 @pytest.mark.parametrize(('sizes', 'sentence'), [
-    ([(32, 32)], r'valid_sizes has 1 sizes, but must be a height and a width for each of the 2 images'),
+    ([(32, 32)], r'valid_sizes has 1 sizes, but must have a height and a width for each of the 2 images'),
     ([(32, 32), (0, 32)], r'valid_sizes\[1\] is \(0, 32\), but must be a height and a width, whole numbers of at '),
     ([32, 64], r'valid_sizes\[0\] is 32, but must be a height and a width'),
     ([(32, 32), (31.5, 32)], r'valid_sizes\[1\] is \(31\.5, 32\), but'),
