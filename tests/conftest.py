@@ -40,6 +40,7 @@ NARROW_PLAIN = dict(embed_dims=48, depth=4, num_heads=3)
 BACKBONES = {
     'conv': partial(PyramidCPVT, NARROW),
     'pool': partial(PyramidCPVT, NARROW, sr_mode='pool'),
+    'conv-mlp': partial(PyramidCPVT, NARROW, mlp_mode='conv'),
     'plain': partial(CPVT, NARROW_PLAIN),
 }
 

@@ -33,16 +33,25 @@ class PyramidFormat(Format):
             if peg is None or PEG.format(i=stage, p='bias') not in weights or peg.shape[1:] != (1, 3, 3):
                 raise UserError(f'stage {stage} has no plain PEG after its first block, so its weights cannot be '
                                 f'converted: the format {self} supports no other position encoding.')
-        pooled = [name for name in weights if name.endswith('attn.sr.proj.weight') and weights[name].dim() == 2]
-        if pooled:
-            raise UserError(f"the weights are of sr_mode='pool' ({pooled[0]}), so they cannot be converted: the format "
-                            f"{self} supports only sr_mode='conv'.")
+        for name, weight in weights.items():
+            if option := _option_of(name, weight):
+                raise UserError(f'the weights are of {option} ({name}), so they cannot be converted: the format {self} '
+                                'has no such layers.')
         converted = super().to_theirs(weights)
         unknown = [name for name in converted if name in weights and name.startswith(('stages.', 'out_norms.'))]
         if unknown:
             raise UserError(f'the format {self} has no name for {unknown[0]}, so the weights cannot be converted: it '
                             'supports one plain PEG per stage, and no norms between stages.')
         return converted
+
+
+def _option_of(name: str, weight: Tensor) -> str | None:
+    """The option of PyramidCPVT which other implementations lack and which makes this weight what it is."""
+    if name.endswith('.attn.sr.proj.weight') and weight.dim() == 2:
+        return "sr_mode='pool'"
+    if '.mlp.conv.' in name:
+        return "mlp_mode='conv'"
+    return None
 
 
 CPVT_MM = Format(('cpvt_mm',), 'PyramidCPVT',

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -78,8 +79,13 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / 'there.pth').read_text() == 'mine'
 
 
-def test_pooled_keys_have_no_names_elsewhere(tmp_path: Path) -> None:
-    torch.save(PyramidCPVT(NARROW, sr_mode='pool').state_dict(), tmp_path / 'a.pth')
-    with pytest.raises(UserError, match=r"weights are of sr_mode='pool' \(stages\.0\.blocks\.0\.attn\.sr"):
+@pytest.mark.parametrize(('option', 'name'), [
+    (dict(sr_mode='pool'), 'blocks.0.attn.sr.proj.weight'),
+    (dict(mlp_mode='conv'), 'blocks.0.mlp.conv.weight'),
+])
+def test_layers_of_options_have_no_names_elsewhere(option: dict[str, str], name: str, tmp_path: Path) -> None:
+    torch.save(PyramidCPVT(NARROW, **option).state_dict(), tmp_path / 'a.pth')
+    (key, value), = option.items()
+    with pytest.raises(UserError, match=re.escape(f"weights are of {key}='{value}' (stages.0.{name}")):
         convert_checkpoint(tmp_path / 'a.pth', tmp_path / 'b.pth', 'timm')
     assert not (tmp_path / 'b.pth').exists()

@@ -20,10 +20,11 @@ from tests.encodings import ENCODINGS
 # An export takes long, so several encodings share one; what works together works alone.
 TOGETHER = {
     # One for each point at which an encoding acts.
-    'each point': ('conv', ['peg', 'learnable-2d', 'rotary', 'relative', 'peg-qk']),
-    'the others': ('conv', ['learnable-1d', 'random-table', 'sinusoidal-1d', 'sinusoidal-2d', 'random-fourier',
-                            'peg-first', 'peg-fixed', 'peg-3d', 'peg-separable']),
-    'pooled keys': ('pool', ['relative']),
+    'each point': ({}, ['peg', 'learnable-2d', 'rotary', 'relative', 'peg-qk']),
+    'the others': ({}, ['learnable-1d', 'random-table', 'sinusoidal-1d', 'sinusoidal-2d', 'random-fourier',
+                        'peg-first', 'peg-fixed', 'peg-3d', 'peg-separable']),
+    'pooled keys': (dict(sr_mode='pool'), ['relative']),
+    'convolutions in MLPs': (dict(mlp_mode='conv'), ['peg']),
 }
 
 
@@ -34,12 +35,12 @@ def test_all_encodings_are_tried() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize('together', TOGETHER)
 def test_encodings_are_right_at_all_sizes(together: str, tmp_path: Path) -> None:
-    sr_mode, names = TOGETHER[together]
+    options, names = TOGETHER[together]
     depth = 2 if 'peg-qk' in names else 1  # it feeds a second block
     # One stage is used; its keys lie on a coarser grid.
     arch = dict(embed_dims=(12,) * 4, depths=(depth, 1, 1, 1), num_heads=(3,) * 4, mlp_ratios=(2,) * 4,
                 sr_ratios=(2,) * 4)
-    model = PyramidCPVT(arch, img_size=64, out_indices=(0,), sr_mode=sr_mode,
+    model = PyramidCPVT(arch, img_size=64, out_indices=(0,), **options,
                         position_encoding=[ENCODINGS[name] for name in names])
     assert_files_are_right(model.eval(), tmp_path)
 

@@ -18,7 +18,7 @@ from ..arguments import (
     parse_arch,
 )
 from ..grid import grid_size, to_nchw, to_nhwc
-from ..layers import Block, PatchEmbed, WithCp, init_parameters
+from ..layers import MLPS, Block, PatchEmbed, WithCp, init_parameters
 from ..layers.checkpointing import recomputed
 from ..position_encodings import StageSpec, build_position_encodings
 from .base import Backbone, InitCfg, block_of
@@ -89,13 +89,15 @@ class PyramidStage(nn.Module):
         norm_eps: The eps of the LayerNorms in the blocks.
         with_cp: See `PyramidCPVT`.
         sr_mode: See `PyramidCPVT`.
+        mlp_mode: See `PyramidCPVT`.
     """
 
     def __init__(self, in_channels: int, embed_dims: int, patch_size: int, num_heads: int, mlp_ratio: int,
                  sr_ratio: int, grid: tuple[int, int],
                  position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None, drop_rate: float,
                  attn_drop_rate: float, drop_path_rates: Sequence[float], norm_eps: float, with_cp: WithCp,
-                 sr_mode: Literal['conv', 'pool']) -> None:
+                 sr_mode: Literal['conv', 'pool'],
+                 mlp_mode: Literal['linear', 'conv']) -> None:
         super().__init__()
         self.with_cp = with_cp
         self.patch_embed = PatchEmbed(in_channels, embed_dims, patch_size)
@@ -104,7 +106,7 @@ class PyramidStage(nn.Module):
             position_encoding, StageSpec(embed_dims, num_heads, depth=len(drop_path_rates), grid=grid))
         self.blocks = nn.ModuleList(
             Block(embed_dims, num_heads, mlp_ratio, sr_ratio, drop_rate, attn_drop_rate, rate, norm_eps, sr_mode,
-                  recompute_mlp=with_cp == 'selective')
+                  mlp_mode, recompute_mlp=with_cp == 'selective')
             for rate in drop_path_rates)
 
     def forward(self, x: Tensor, num_frames: int = 1) -> Tensor:
@@ -154,6 +156,8 @@ class PyramidCPVT(Backbone):
         sr_mode: Spatial reduction of keys and values. 'conv': by the arch's `sr_ratios`; the cost of attention grows
             with the square of the number of pixels. 'pool': to 7 x 7 in every stage (PVT v2, arXiv 2106.13797,
             section 3.2); the cost grows linearly with the number of pixels. Defaults to 'conv'.
+        mlp_mode: 'linear'; or 'conv', a zero-padded depthwise 3 x 3 convolution in front of each MLP's GELU (PVT v2,
+            section 3.2). Defaults to 'linear', as in the original.
         padding: 'exact': an image in a padded batch gets the same features as alone (see `forward`). Defaults to
             None: its features depend on the sizes of the other images, as in other backbones.
         init_cfg: mmengine's initialisation config; type 'Pretrained' takes the arguments of `load_pretrained`.
@@ -178,12 +182,13 @@ class PyramidCPVT(Backbone):
                  drop_rate: float = 0., attn_drop_rate: float = 0., drop_path_rate: float = 0.,
                  out_norm: bool = False, norm_eps: float = 1e-6, frozen_stages: int = -1,
                  with_cp: WithCp = False, sr_mode: Literal['conv', 'pool'] = 'conv',
-                 padding: Literal['exact'] | None = None,
+                 mlp_mode: Literal['linear', 'conv'] = 'linear', padding: Literal['exact'] | None = None,
                  init_cfg: InitCfg = None) -> None:
         super().__init__(in_channels, img_size, drop_rate, attn_drop_rate, drop_path_rate, with_cp, padding, init_cfg)
         spec = parse_arch(arch, PyramidArch, ARCHS)
         check_eps('norm_eps', norm_eps)
         check_names('an sr_mode of PyramidCPVT', [sr_mode], SR_MODES)
+        check_names('an mlp_mode of PyramidCPVT', [mlp_mode], MLPS)
         stages = range(len(STRIDES))
         if (not is_sequence_of_ints(out_indices) or not out_indices
                 or list(out_indices) != [i for i in stages if i in out_indices]):
@@ -217,7 +222,8 @@ class PyramidCPVT(Backbone):
                 drop_path_rates=drop_path_rates[sum(spec.depths[:i]):sum(spec.depths[:i + 1])],
                 norm_eps=norm_eps,
                 with_cp=with_cp,
-                sr_mode=sr_mode) for i in range(num_stages))
+                sr_mode=sr_mode,
+                mlp_mode=mlp_mode) for i in range(num_stages))
         self.out_norms = nn.ModuleDict({
             str(i): nn.LayerNorm(spec.embed_dims[i], eps=norm_eps) if out_norm else nn.Identity()
             for i in out_indices

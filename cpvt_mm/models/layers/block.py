@@ -8,7 +8,7 @@ from ..position_encodings import PositionEncodings
 from .attention import Attention
 from .checkpointing import recomputed
 from .drop_path import DropPath
-from .mlp import MLP
+from .mlp import MLPS
 
 
 class Block(nn.Module):
@@ -24,18 +24,20 @@ class Block(nn.Module):
         drop_path_rate: Stochastic depth of this block. Defaults to 0.
         norm_eps: The eps of both LayerNorms. Defaults to 1e-6, as in the original.
         sr_mode: 'conv' or 'pool', see `Attention`. Defaults to 'conv'.
+        mlp_mode: 'linear' for `MLP`, 'conv' for `ConvMLP`. Defaults to 'linear'.
         recompute_mlp: Whether the backward pass recomputes the MLP, so that its hidden activations are not stored.
             Defaults to False.
     """
 
     def __init__(self, embed_dims: int, num_heads: int, mlp_ratio: int, sr_ratio: int = 1, drop_rate: float = 0.,
                  attn_drop_rate: float = 0., drop_path_rate: float = 0., norm_eps: float = 1e-6,
-                 sr_mode: Literal['conv', 'pool'] = 'conv', recompute_mlp: bool = False) -> None:
+                 sr_mode: Literal['conv', 'pool'] = 'conv', mlp_mode: Literal['linear', 'conv'] = 'linear',
+                 recompute_mlp: bool = False) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(embed_dims, eps=norm_eps)
         self.attn = Attention(embed_dims, num_heads, sr_ratio, drop_rate, attn_drop_rate, sr_mode)
         self.norm2 = nn.LayerNorm(embed_dims, eps=norm_eps)
-        self.mlp = MLP(embed_dims, mlp_ratio, drop_rate)
+        self.mlp = MLPS[mlp_mode](embed_dims, mlp_ratio, drop_rate)
         self.drop_path = DropPath(drop_path_rate)
         self.recompute_mlp = recompute_mlp
 

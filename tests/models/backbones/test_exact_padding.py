@@ -39,10 +39,12 @@ def assert_maps_are_those_of_alone(outputs: Sequence[Tensor], images: Tensor, pl
             assert not output[i, :, rows:].any() and not output[i, :, :, columns:].any()
 
 
-@pytest.mark.parametrize(('name', 'sr_mode', 'training'), [
-    *((name, 'conv', False) for name in ENCODINGS), *((name, 'pool', True) for name in ONE_FOR_EACH_POINT)])
-def test_every_stage_of_the_pyramid(name: str, sr_mode: str, training: bool) -> None:
-    exact, plain = pair(PyramidCPVT, NARROW, position_encoding=ENCODINGS[name], sr_mode=sr_mode)
+@pytest.mark.parametrize(('name', 'options', 'training'), [
+    *((name, dict(), False) for name in ENCODINGS),
+    *((name, dict(sr_mode='pool'), True) for name in ONE_FOR_EACH_POINT),
+    *((name, dict(mlp_mode='conv'), True) for name in ONE_FOR_EACH_POINT)])
+def test_every_stage_of_the_pyramid(name: str, options: dict[str, str], training: bool) -> None:
+    exact, plain = pair(PyramidCPVT, NARROW, position_encoding=ENCODINGS[name], **options)
     images = torch.randn(len(SIZES), 3, 96, 128)  # what lies beyond the sizes is noise, too: nobody may look there
     with torch.set_grad_enabled(training):
         outputs = exact.train(training)(images, SIZES)

@@ -21,7 +21,8 @@ from cpvt_mm.loading import build, load_backbone
 from tests.conftest import MASK_RCNN, NARROW, NARROW_PLAIN
 
 BACKBONES = {
-    'PyramidCPVT': lambda: PyramidCPVT(NARROW, 160, out_indices=(1, 3), sr_mode='pool', position_encoding=[
+    'PyramidCPVT': lambda: PyramidCPVT(NARROW, 160, out_indices=(1, 3), sr_mode='pool', mlp_mode='conv',
+                                       position_encoding=[
         dict(type='PEG', positions=(-1, 0)), dict(type='LearnablePE')]),
     'CPVT': lambda: CPVT(NARROW_PLAIN, cls_token=False, position_encoding=None, drop_path_rate=.1),
 }

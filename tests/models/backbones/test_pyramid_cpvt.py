@@ -257,6 +257,7 @@ def test_outputs_are_contiguous_for_roi_align(backbone: PyramidCPVT) -> None:
 @pytest.mark.parametrize(('kwargs', 'error', 'words'), [
     (dict(with_cp='all'), ValueError, ('with_cp', 'all', 'selective')),
     (dict(sr_mode='mean'), ValueError, ('sr_mode', 'mean', 'conv, pool')),
+    (dict(mlp_mode='glu'), ValueError, ('mlp_mode', 'glu', 'linear, conv')),
     (dict(arch='huge'), ValueError, ('huge', 'arch', 'nano, tiny, small, base, large')),
     (dict(arch={k: v for k, v in NARROW.items() if k != 'depths'}), ValueError, ('arch', 'depths')),
     (dict(arch=dict(NARROW, width=3)), ValueError, ('width', 'sr_ratios')),

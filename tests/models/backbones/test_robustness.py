@@ -17,6 +17,7 @@ from tests.encodings import ENCODINGS, ONE_FOR_EACH_POINT
 ARCHS = {
     'narrow': partial(PyramidCPVT, NARROW),
     'pooled': partial(PyramidCPVT, NARROW, sr_mode='pool'),
+    'conv-mlp': partial(PyramidCPVT, NARROW, mlp_mode='conv'),
     'nano': partial(PyramidCPVT, 'nano'),
     'plain': partial(CPVT, NARROW_PLAIN),
 }
@@ -27,7 +28,7 @@ SIDES = st.integers(1, 400)
 @pytest.mark.parametrize(('arch', 'name', 'padding'), [
     *itertools.product(('narrow', 'plain'), ENCODINGS, [None]),
     *itertools.product(('narrow', 'plain'), ONE_FOR_EACH_POINT, ['exact']),
-    *itertools.product(('pooled', 'nano'), ['peg', 'relative'], [None, 'exact'])])
+    *itertools.product(('pooled', 'conv-mlp', 'nano'), ['peg', 'relative'], [None, 'exact'])])
 def test_any_size_gives_finite_features_of_the_right_shape_twice_the_same(arch: str, name: str,
                                                                           padding: str | None) -> None:
     model = ARCHS[arch](position_encoding=ENCODINGS[name], padding=padding).eval()

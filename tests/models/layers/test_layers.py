@@ -61,6 +61,15 @@ def test_block_is_pre_norm_with_two_residual_branches() -> None:
     assert block.mlp.fc1.out_features == 32
 
 
+def test_the_convolution_of_an_mlp_lies_in_front_of_gelu() -> None:
+    block, x = Block(embed_dims=8, num_heads=2, mlp_ratio=4, mlp_mode='conv'), torch.randn(2, 3, 5, 8)
+    hidden = F.pad(block.mlp.fc1(x), (0, 0, 1, 1, 1, 1))
+    kernel = block.mlp.conv.weight[:, 0]
+    convolved = block.mlp.conv.bias + sum(
+        kernel[:, row, column] * hidden[:, row:row + 3, column:column + 5] for row in range(3) for column in range(3))
+    torch.testing.assert_close(block.mlp(x), block.mlp.fc2(F.gelu(convolved)))
+
+
 def test_drop_path_drops_both_branches_of_a_block() -> None:
     block = Block(embed_dims=8, num_heads=2, mlp_ratio=4, drop_path_rate=0.9999).train()
     x = torch.randn(2, 3, 4, 8)

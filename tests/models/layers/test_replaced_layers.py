@@ -13,6 +13,7 @@ LAYERS = ('q', 'kv', 'proj', 'fc1', 'fc2')
 BACKBONES = {
     'pyramid': lambda: PyramidCPVT(NARROW),
     'pyramid-pool': lambda: PyramidCPVT(NARROW, sr_mode='pool'),
+    'pyramid-conv-mlp': lambda: PyramidCPVT(NARROW, mlp_mode='conv'),
     'pyramid-qk': lambda: PyramidCPVT(NARROW, position_encoding=dict(type='PEG', target='qk')),
     'plain': lambda: CPVT(NARROW_PLAIN),
     'plain-qk': lambda: CPVT(NARROW_PLAIN, position_encoding=dict(type='PEG', target='qk')),

@@ -1,0 +1,17 @@
+# What does MiT-b0 do that the pyramid does not? One difference at a time.
+config = '../../camvid/upernet_pyramid-cpvt-nano_camvid-192x256.py'
+conv = {'model.backbone.mlp_mode': 'conv'}
+variants = {
+    'nano': dict(),
+    'convolution in the MLP': dict(options=conv),
+    'convolution in the MLP, no PEG': dict(options={**conv, 'model.backbone.position_encoding': None}),
+    'norms of outputs': dict(options={'model.backbone.out_norm': True}),
+    "MiT-b0's widths": dict(options={
+        'model.backbone.arch': dict(embed_dims=(32, 64, 160, 256), depths=(2, 2, 2, 2), num_heads=(1, 2, 5, 8),
+                                    mlp_ratios=(4, 4, 4, 4), sr_ratios=(8, 4, 2, 1)),
+        'model.decode_head.in_channels': [32, 64, 160, 256],
+        'model.auxiliary_head.in_channels': 160,
+    }),
+    'MiT-b0': dict(config='../../camvid/upernet_mit-b0_camvid-192x256.py'),
+}
+metrics = ['mIoU']
