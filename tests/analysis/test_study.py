@@ -58,8 +58,8 @@ def test_paths_count_from_the_study(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize('text, words', [
     ('variants = [', 'cannot be read (SyntaxError'),
-    ("metrics = ['mIoU']", 'variants of study .* is None, but must be a dict'),
-    ('variants = dict(a=dict(config="a.py"))', 'metrics of study .* is None, but must be a list'),
+    ("metrics = ['mIoU']", 'variants of study .* is None, but must be a non-empty dict'),
+    ('variants = dict(a=dict(config="a.py"))', 'metrics of study .* is None, but must be a non-empty list'),
     ("variants = dict(a=dict())\nmetrics = ['mIoU']", "variant 'a' of study .* has no config: set its own"),
     ("variants = dict(a=dict(option={}))\nmetrics = ['mIoU']", "is {'option': {}}, but must be a dict with the keys"),
     ("config = 'a.py'\nvariants = {'a b': dict(), 'a-b': dict()}\nmetrics = ['mIoU']",
