@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-PAGES = ('README.md', 'docs/**/*.md', 'configs/**/README.md')
+PAGES = ('README*.md', 'docs/**/*.md', 'configs/**/README.md')
 NUMBER = re.compile(r'(?<![\w.:-])(?!\d{4}\.\d{5})\d+\.\d+')  # but not the number of an arXiv paper
 MARKER = re.compile(r'<!-- numbers: (.+) -->')
 

@@ -15,7 +15,7 @@ from cpvt_mm.errors import UserError, exit_on_error, first_line, sentence
 try:
     import gradio as gr
 except ImportError:
-    sys.exit("error: gradio is not installed: run pip install 'cpvt_mm[demo]'.")
+    sys.exit("error: gradio is not installed: run pip install -e '.[demo]' in the clone.")
 
 SMALLEST, LARGEST, STEP = 64, 1024, 32  # test sizes, pixels
 BUTTONS = ['download', 'fullscreen']

@@ -56,7 +56,7 @@ def test_the_metafiles_point_to_files_that_are_there() -> None:
                 assert path is None or (ROOT / path).is_file(), f'{metafile}: {path}'
 
 
-@pytest.mark.parametrize('folder', ['cpvt', 'position_encodings', 'pyramid_cpvt', 'toy'])
+@pytest.mark.parametrize('folder', sorted(path.parent.name for path in ROOT.glob('configs/*/README.md')))
 def test_the_readme_of_a_folder_links_every_config(folder: str) -> None:
     path = ROOT / 'configs' / folder
     links = re.findall(r'\((\S+\.py)\)', (path / 'README.md').read_text())

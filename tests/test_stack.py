@@ -16,7 +16,7 @@ class Hidden(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Hidden())
 '''
-ADVICE = "install one stack, pip install 'cpvt_mm[openmmlab]' or 'cpvt_mm[onedl]'"
+ADVICE = "install one stack, in the clone pip install -e '.[openmmlab]' or '.[onedl]'"
 
 
 def test_the_backbone_needs_torch_and_mmengine_only(run_python: Run) -> None:

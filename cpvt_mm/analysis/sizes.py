@@ -6,6 +6,8 @@ from mmengine.config import Config, ConfigDict
 from cpvt_mm.cli import parse_sides
 from cpvt_mm.errors import UserError
 
+DEFAULT_SIDE = 512  # pixels, of configs that test images at their own sizes (`scale_factor=1.`)
+
 
 class Size(NamedTuple):
     """The `scale` of a Resize, in pixels; a square is written as one number."""
@@ -22,7 +24,11 @@ def parse_size(text: str) -> Size:
 
 
 def shorter_test_side(cfg: Config) -> int:
-    """Returns the shorter side of the test pipeline's scale, in pixels; see `set_test_size`."""
+    """Returns the shorter side of the test pipeline's scale, in pixels; 512 if its Resize has no `scale`.
+
+    Raises:
+        UserError: See `set_test_size`.
+    """
     return min(_scale(cfg))
 
 
@@ -49,9 +55,7 @@ def set_test_size(cfg: Config, size: Size) -> None:
 
 
 def _scale(cfg: Config) -> Size:
-    scale = _resizes(cfg)[0].get('scale')
-    if not scale:
-        raise UserError(f'The Resize in the test pipeline of config {cfg.filename} has no scale: set its scale.')
+    scale = _resizes(cfg)[0].get('scale') or DEFAULT_SIDE
     return Size(scale, scale) if isinstance(scale, int) else Size(*scale)
 
 

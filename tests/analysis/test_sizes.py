@@ -1,4 +1,6 @@
+import numpy as np
 import pytest
+from mmdet.registry import TRANSFORMS
 from mmengine.config import ConfigDict
 
 from cpvt_mm.analysis.sizes import Size, parse_size, set_shorter_test_side, set_test_size, shorter_test_side
@@ -39,8 +41,10 @@ def test_the_scale_of_the_config_grows_with_its_shorter_side(scale: object, shor
     assert resize.scale == doubled
 
 
-def test_a_resize_without_a_scale_has_no_shorter_side() -> None:
-    cfg = load_config(MASK_RCNN)
-    del cfg.test_dataloader.dataset.pipeline[1].scale
-    with pytest.raises(UserError, match='has no scale: set its scale'):
-        shorter_test_side(cfg)
+def test_a_config_that_keeps_the_sizes_of_images_starts_at_512_pixels() -> None:
+    cfg = load_config('configs/nuclei/mask-rcnn_pyramid-cpvt-nano_fpn_nuclei.py')
+    resize = cfg.test_dataloader.dataset.pipeline[1]
+    assert 'scale' not in resize
+    assert shorter_test_side(cfg) == 512
+    set_shorter_test_side(cfg, 256)
+    assert TRANSFORMS.build(resize)(dict(img=np.zeros((40, 60, 3))))['img'].shape == (171, 256, 3)

@@ -15,7 +15,7 @@ from PIL import Image
 
 from tests.conftest import ROOT, Trained
 
-gr = pytest.importorskip('gradio', reason="pip install 'cpvt_mm[demo]' into another environment (CONTRIBUTING.md)")
+gr = pytest.importorskip('gradio', reason="pip install -e '.[demo]' into another environment (CONTRIBUTING.md)")
 CHROMIUM = Path('/usr/bin/chromium')
 TOOL = ROOT / 'demo/gradio_app.py'
 

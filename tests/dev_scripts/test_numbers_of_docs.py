@@ -1,6 +1,8 @@
 """Every table of numbers in README and docs says which command makes it."""
+import re
+
 import pytest
-from numbers_of_docs import find_tables, tables
+from numbers_of_docs import NUMBER, find_tables, tables
 
 from tests.conftest import ROOT
 
@@ -16,6 +18,13 @@ def test_the_command_is_there(source: str) -> None:
     files = [word for word in words if word.startswith(('tools/', 'configs/', 'examples/')) and '{' not in word]
     assert source.startswith('not measured, ') or 'CONFIG' in source or files
     assert all((ROOT / file).exists() for file in files)
+
+
+@pytest.mark.parametrize('pattern', [r'\]\((docs/\S+?)\)', NUMBER.pattern], ids=['links', 'numbers'])
+def test_both_readmes_have_the_same(pattern: str) -> None:
+    english, chinese = (sorted(re.findall(pattern, (ROOT / name).read_text())) for name in ('README.md', 'README_zh-CN.md'))
+    assert english
+    assert english == chinese
 
 
 def test_a_table_without_a_source_is_found() -> None:

@@ -57,3 +57,4 @@ test_dataloader = dict(
 
 val_evaluator = dict(type='IoUMetric', iou_metrics=['mIoU'])
 test_evaluator = val_evaluator
+auto_scale_lr = dict(enable=False, base_batch_size=8)

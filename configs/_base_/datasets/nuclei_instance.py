@@ -44,3 +44,4 @@ test_dataloader = val_dataloader
 
 val_evaluator = dict(type='CocoMetric', ann_file=data_root + 'instances_val.json', metric=['bbox', 'segm'])
 test_evaluator = val_evaluator
+auto_scale_lr = dict(enable=False, base_batch_size=4)
