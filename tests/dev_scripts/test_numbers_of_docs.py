@@ -22,7 +22,8 @@ def test_the_command_is_there(source: str) -> None:
 
 @pytest.mark.parametrize('pattern', [r'\]\((docs/\S+?)\)', NUMBER.pattern], ids=['links', 'numbers'])
 def test_both_readmes_have_the_same(pattern: str) -> None:
-    english, chinese = (sorted(re.findall(pattern, (ROOT / name).read_text())) for name in ('README.md', 'README_zh-CN.md'))
+    pages = [(ROOT / name).read_text() for name in ('README.md', 'README_zh-CN.md')]
+    english, chinese = (sorted(re.findall(pattern, page)) for page in pages)
     assert english
     assert english == chinese
 
