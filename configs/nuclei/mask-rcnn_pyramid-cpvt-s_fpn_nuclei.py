@@ -12,4 +12,5 @@ model = dict(
     roi_head=dict(bbox_head=dict(num_classes=num_classes), mask_head=dict(num_classes=num_classes)),
     test_cfg=dict(rcnn=dict(max_per_img=500)))
 train_dataloader = dict(batch_size=8)
+auto_scale_lr = dict(base_batch_size=8)
 default_hooks = dict(checkpoint=dict(interval=2000))

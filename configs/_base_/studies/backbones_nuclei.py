@@ -1,6 +1,6 @@
-# Small backbones in one detector, from random weights, with the same data and schedule. Batches mix sizes, so images are
-# padded with zeros. LayerNorm has a huge derivative at tokens of zeros, which MiT-b0 and PVTv2-b0 make of them at the
-# start. So both are trained with another padding, too.
+# Small backbones in one detector, from random weights, with the same data and schedule. Images of a batch differ in
+# size and are padded with zeros. New weights of MiT-b0 and PVTv2-b0 make tokens of zeros there, where LayerNorm has a
+# huge derivative. So both are trained with another padding, too.
 conv = {'model.backbone.mlp_mode': 'conv'}
 padded = {'model.data_preprocessor.pad_value': 0.1}
 variants = {
