@@ -1,5 +1,6 @@
 """The process group of a run."""
 import atexit
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,6 +55,8 @@ def _group_of_this_process(launcher: str) -> Iterator[None]:
         atexit.unregister(_leave_together)
         if is_distributed():
             dist.destroy_process_group()
+        _own_group = None
+        atexit.register(gc.collect)  # not now: the traceback refers to the models
         raise
     if dist.group.WORLD is not _own_group:
         _own_group = dist.group.WORLD
@@ -61,10 +64,14 @@ def _group_of_this_process(launcher: str) -> Iterator[None]:
 
 
 def _leave_together() -> None:
-    """Destroys the group after a barrier.
+    """Destroys the group after a barrier, since a group that loses a process during destruction aborts the others.
 
-    A group that outlives the interpreter, or loses a process during destruction, aborts the other processes.
+    The threads of gloo end with the last reference to the group. A thread that outlives the interpreter can abort the
+    process (https://github.com/pytorch/pytorch/issues/190489).
     """
+    global _own_group
     if dist.group.WORLD is not None and dist.group.WORLD is _own_group:
         dist.barrier()
         dist.destroy_process_group()
+        _own_group = None
+        gc.collect()  # models, runners and hooks refer to each other, and to the group

@@ -13,6 +13,7 @@ from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
+from torch.nn.parallel import DistributedDataParallel
 
 from cpvt_mm import engine
 from cpvt_mm.checkpoints.reading import read_checkpoint
@@ -115,16 +116,26 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
+def gloo_threads() -> int:
+    """Counts the threads of gloo in this process; 0 if the system does not list threads."""
+    names = [path.read_text() for path in Path('/proc/self/task').glob('*/comm')]
+    return sum('gloo' in name for name in names)
+
+
 def in_their_own_group(rank: int, folder: Path, port: int, fails: bool) -> None:
     """Runs several times, as training and then testing do, and may fail alone in the last."""
     os.environ.update(RANK=str(rank), WORLD_SIZE='2', MASTER_ADDR='127.0.0.1', MASTER_PORT=str(port))
     notes: list[object] = []
     # After the group has ended: functions that are registered first are called last.
-    atexit.register(lambda: (folder / f'{rank}.txt').write_text(repr([*notes, dist.is_initialized()])))
+    atexit.register(lambda: (folder / f'{rank}.txt').write_text(repr([*notes, dist.is_initialized(), gloo_threads()])))
     cfg = Config(dict(launcher='pytorch'))
     for _ in range(2):
         with process_group(cfg):
             notes.append(group_works())
+            model = DistributedDataParallel(torch.nn.Linear(1, 1))
+            model.module.cycle = [model]  # as runners and hooks refer to each other
+            assert not list(Path('/proc/self/task').glob('*/comm')) or gloo_threads()
+    del model
     if fails:
         try:
             with process_group(cfg):
@@ -151,7 +162,7 @@ def test_a_group_that_a_run_makes_ends_with_the_process_or_an_error(fails: bool,
     assert codes == [0, 0]
     # A process that fails alone leaves the other with an error.
     assert [(tmp_path / f'{rank}.txt').read_text() for rank in range(2)] == [
-        repr([True, True, *[error, False] * fails, False]) for error in ('RuntimeError', 'UserError')]
+        repr([True, True, *[error, False] * fails, False, 0]) for error in ('RuntimeError', 'UserError')]
 
 
 def test_without_a_launcher_there_is_none() -> None:
