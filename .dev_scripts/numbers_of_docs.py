@@ -1,6 +1,6 @@
 """Lists each table of numbers in README and docs with the command that makes it.
 
-The line above a table contains it: `<!-- numbers: COMMAND -->`, or `<!-- numbers: not measured, SOURCE -->`.
+The line above a table contains the command: `<!-- numbers: COMMAND -->`, or `<!-- numbers: not measured, SOURCE -->`.
 """
 import re
 import sys

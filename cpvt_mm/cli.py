@@ -12,7 +12,7 @@ from .errors import UserError
 
 
 class CfgOptions(DictAction):
-    """mmengine's action for KEY=VALUE, with an argparse error for an option without a value."""
+    """Parses KEY=VALUE like mmengine's `DictAction`; an option without a value is an argparse error."""
 
     def __call__(self, parser: ArgumentParser, namespace: Namespace, values: str | Sequence[Any] | None,
                  option_string: str | None = None) -> None:
@@ -23,13 +23,16 @@ class CfgOptions(DictAction):
 
 
 def add_cfg_options(parser: ArgumentParser) -> None:
-    """Adds `--cfg-options`: a dict, empty if it is not given."""
+    """Adds the option `--cfg-options`. Its value is a dict, which is empty if the option is not given."""
     parser.add_argument('--cfg-options', nargs='+', action=CfgOptions, default={}, metavar='KEY=VALUE',
                         help='values of the config to override; keys are dotted')
 
 
 def parse_sides(text: str) -> tuple[int, int]:
     """Parses one side of a square in pixels, such as '512', or two sides, such as '800x1216'.
+
+    Returns:
+        The first and the second side in pixels, in the order of the text; for a square, its side twice.
 
     Raises:
         UserError: If the text is neither.
@@ -42,7 +45,7 @@ def parse_sides(text: str) -> tuple[int, int]:
 
 
 def check_least(args: Namespace, least: int, *names: str) -> None:
-    """Checks arguments that are numbers, or lists of numbers.
+    """Checks that arguments are at least `least`; each is a number or a list of numbers.
 
     Raises:
         UserError: If a number is below `least`.

@@ -15,8 +15,8 @@ class Complexity:
 
     Attributes:
         params: Number of parameters, trainable or not.
-        flops: Operations of a forward pass for one image; a multiply-add counts as two. Matrix products are counted,
-            including attention; norms, activations and NMS are not.
+        flops: Floating-point operations of a forward pass; a multiply-add counts as two. Convolutions and matrix
+            products are counted, including those of attention. Norms, activations and NMS are not.
     """
     params: int
     flops: int
@@ -30,7 +30,7 @@ def _cpu_attention_flops(query: tuple[int, ...], key: tuple[int, ...], value: tu
 def _cpu_attention_backward_flops(grad: tuple[int, ...], query: tuple[int, ...], key: tuple[int, ...],
                                   value: tuple[int, ...], *args: object, out_shape: object = None,
                                   **kwargs: object) -> int:
-    # Two products for each product of the forward pass. Recomputed logits of the kernel are not counted.
+    # There are two products for each product of the forward pass. The logits that the kernel recomputes do not count.
     return 2 * sdpa_flop_count(query, key, value)
 
 
@@ -67,14 +67,14 @@ def measure(model: nn.Module, *args: object, **kwargs: object) -> Complexity:
 def measure_config(cfg: Config, shape: tuple[int, int]) -> tuple[Complexity, Complexity]:
     """Measures the model of a config of mmdet, mmseg or mmpretrain on one image of zeros.
 
-    The head of a two-stage detector gets the proposals of random weights.
+    The weights are random, so the second stage of a two-stage detector gets random proposals.
 
     Args:
         cfg: See `cpvt_mm.engine.load_config`.
         shape: Height and width in pixels.
 
     Returns:
-        Complexity of the backbone, and of the whole model in a test.
+        The complexity of the backbone, and that of the whole model, both in eval mode.
     """
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
         model = MODELS.build(cfg.model)
@@ -83,7 +83,7 @@ def measure_config(cfg: Config, shape: tuple[int, int]) -> tuple[Complexity, Com
 
 
 def data_sample(library: str, image: Tensor) -> object:
-    """Makes the data sample that `library` needs with a batch of one image."""
+    """Makes the data sample that `library` needs for a batch of one image, `(1, 3, H, W)`."""
     shape = tuple(image.shape[-2:])
     meta = dict(img_shape=shape, ori_shape=shape, pad_shape=shape, batch_input_shape=shape, scale_factor=(1., 1.))
     if library == 'mmdet':

@@ -42,7 +42,12 @@ def write_figure(path: Path, figure: 'Figure', dpi: int = 120) -> None:
 
 
 def write_image(path: Path, image: np.ndarray) -> None:
-    """Writes an image, `(H, W, 3)` RGB or `(H, W)` grey, uint8, atomically; JPEG for the suffix .jpg, else PNG."""
+    """Writes an image atomically: as JPEG of quality 95 if the suffix is .jpg, else as PNG.
+
+    Args:
+        path: The file.
+        image: `(H, W, 3)` RGB or `(H, W)` grey, uint8.
+    """
     with whole_file(path) as temporary:
         if path.suffix == '.jpg':
             Image.fromarray(image).save(temporary, format='jpeg', quality=95)
@@ -51,14 +56,19 @@ def write_image(path: Path, image: np.ndarray) -> None:
 
 
 def write_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    """Writes a checkpoint atomically, with torch.save, or a dict of tensors as safetensors if the suffix says so."""
+    """Writes a checkpoint atomically: as safetensors if the suffix is .safetensors, else with torch.save.
+
+    Args:
+        path: The file.
+        content: The checkpoint; for safetensors, a dict of tensors.
+    """
     with whole_file(path) as temporary:
         if path.suffix == '.safetensors':
             from safetensors.torch import save  # an optional package
-            # Not save_file, which makes files that only their owner can read.
+            # save_file would make a file that only its owner can read.
             temporary.write_bytes(save({name: tensor.clone().contiguous() for name, tensor in content.items()}))
         else:
-            # A file object, because for a path torch writes the temporary name into the file.
+            # torch.save gets a file object, because it would write the temporary name of a path into the file.
             with temporary.open('wb') as file:
                 torch.save(content, file)
 

@@ -28,7 +28,7 @@ def build(cfg: Config, part: Mapping[str, Any]) -> nn.Module:
     try:
         with DefaultScope.overwrite_default_scope(cfg.get('default_scope')):
             return MODELS.build(part)
-    except (AssertionError, ValueError, TypeError, KeyError) as error:  # heads assert
+    except (AssertionError, ValueError, TypeError, KeyError) as error:  # heads check their arguments with assert
         raise UserError(f'the {part.get("type")} of config {cfg.filename} cannot be built: {first_line(error)}'
                         ) from error
 
@@ -55,7 +55,10 @@ def load_backbone(cfg: Config, checkpoint: str | Path | None = None) -> CPVT | P
 
 
 def normalization(cfg: Config) -> tuple[list[float], list[float], bool]:
-    """Returns `mean` and `std` of a config's data preprocessor, and whether it converts BGR to RGB."""
+    """Returns `mean` and `std` of a config's data preprocessor, and whether it converts BGR to RGB.
+
+    If the preprocessor does not set them, `mean` is three zeros and `std` three ones.
+    """
     preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
     # mmpretrain calls it to_rgb.
     is_rgb = bool(preprocessor.get('bgr_to_rgb') or preprocessor.get('to_rgb'))

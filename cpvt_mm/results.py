@@ -1,4 +1,4 @@
-"""A file of results that grows, so that a tool can continue after an interruption or with more work."""
+"""Stores each result in a file at once, so that a tool can continue after an interruption or with more work."""
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ Record = dict[str, Any]
 
 
 class Results(Mapping[str, Record]):
-    """Records by key in `results.json` of a folder, with the recipe that produced them.
+    """Maps keys to records, and stores them in `results.json` of a folder, with the recipe that produced them.
 
     Each new record rewrites the file. Only one process at a time may write it.
 
@@ -20,7 +20,7 @@ class Results(Mapping[str, Record]):
         recipe: All settings that determine the records. Values that JSON does not support are stored as strings.
 
     Raises:
-        UserError: If the folder has results of another recipe, or `results.json` has another content.
+        UserError: If the folder has results of another recipe, or its `results.json` is not such a file.
     """
 
     def __init__(self, folder: Path, recipe: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ def require(*modules: str) -> None:
     """Imports modules of the stack, or mmpretrain, which neither stack contains.
 
     Raises:
-        ImportError: If a module is missing or does not match; the message is one sentence that says what to install.
+        ImportError: If a module is missing or incompatible; the message is one sentence that says what to install.
     """
     for module in modules:
         try:

@@ -83,7 +83,7 @@ def build_app(checkpoints: list[Path]) -> gr.Blocks:
             with gr.Column(min_width=320):
                 attention = gr.Image(label='Attention', interactive=False, buttons=BUTTONS, elem_id='attention')
                 caption = gr.Markdown(HINT, elem_id='caption')
-        # One call at a time, because they share the models; only the last waiting change is executed.
+        # One call runs at a time, because calls share the models. Only the last waiting change is executed.
         one = dict(concurrency_id='models', trigger_mode='always_last', show_progress='minimal')
         prediction = dict(fn=predict, inputs=[image, checkpoint, side, score_thr], outputs=painted, **one)
         attending = dict(fn=attend, inputs=[image, checkpoint, side, block, pixel], outputs=[attention, caption],

@@ -32,7 +32,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def loses_bits(path: Path) -> bool:
-    """Whether an image has 16 bits per channel; False if Pillow does not know its format."""
+    """Returns whether an image has 16 bits per channel; False if Pillow does not know its format."""
     try:
         with Image.open(path) as image:
             return has_16_bits(image)

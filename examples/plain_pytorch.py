@@ -16,7 +16,7 @@ class Classifier(nn.Module):
         self.head = nn.Linear(self.backbone.feature_info.channels()[-1], num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """`(B, 3, H, W)` -> logits, `(B, num_classes)`."""
+        """Computes logits: `(B, 3, H, W)` -> `(B, num_classes)`."""
         *_, last = self.backbone(images)  # four maps, at strides 4, 8, 16 and 32
         return self.head(last.mean((2, 3)))
 

@@ -22,12 +22,12 @@ class PyramidEncoder(nn.Module):
         self.out_channels = [in_channels, 0, *self.backbone.feature_info.channels()]
 
     def forward(self, images: Tensor) -> list[Tensor]:
-        """`(B, C, H, W)` -> maps at strides 1, 2, 4, 8, 16 and 32; stride 2, which it lacks, has no channels."""
+        """Returns maps at strides 1 to 32 of `(B, C, H, W)`. The pyramid lacks stride 2: that map has no channels."""
         return [images, images[:, :0, ::2, ::2], *self.backbone(images)]
 
 
 def segment(model: nn.Module, images: Tensor) -> Tensor:
-    """`(B, C, H, W)` -> logits `(B, classes, H, W)`; pads images if the decoder needs multiples of the stride."""
+    """Computes logits: `(B, C, H, W)` -> `(B, classes, H, W)`; pads images if the decoder needs it."""
     height, width = images.shape[2:]
     stride = model.encoder.output_stride if model.requires_divisible_input_shape else 1
     return model(nn.functional.pad(images, (0, -width % stride, 0, -height % stride)))[..., :height, :width]

@@ -49,10 +49,10 @@ class Record:
         outcome: 'built' and 'plain': one of `BACKBONES` swapped in, written, read again and built. 'refused': not
             swapped, with a reason. 'failed': any other error. 'unavailable': an error that the config has with its old
             backbone, too. 'fragment': a file without a model, for others to inherit from.
-        reason: The reason of every outcome but those of `BACKBONES`. Defaults to ''.
+        reason: The reason for the outcome; '' for those of `BACKBONES`. Defaults to ''.
         trial: 'ran', 'failed' or 'unavailable': the outcome of a step of training and a prediction. Defaults to '':
             not tried.
-        trial_reason: The reason of every trial but those that ran. Defaults to ''.
+        trial_reason: The reason for the outcome of the trial; '' if it ran. Defaults to ''.
     """
     library: str
     config: str
@@ -204,7 +204,7 @@ def _raises(function: Callable[[Config], object], cfg: Config) -> str:
 
 def _say(error: Exception) -> str:
     text = first_line(error) if isinstance(error, UserError) else f'{type(error).__name__}: {first_line(error)}'
-    # Removes local folders and line breaks.
+    # Local folders and line breaks are removed.
     return re.sub(r'\s+', ' ', re.sub(r'(?<![\w:/])/\S+/', '', text))
 
 

@@ -1,5 +1,5 @@
-# The recipe of DeiT (arXiv 2012.12877, table 9), for batches of 1024. mmpretrain's files bring its augmentations,
-# AdamW, weight decay and 300 epochs; this one adds mixing, repeated augmentation and a warm-up of 5 epochs.
+# The recipe of DeiT (arXiv 2012.12877, table 9), for batches of 1024. mmpretrain's files set its augmentations, AdamW,
+# weight decay and 300 epochs. This file adds mixing, repeated augmentation and a warm-up of 5 epochs.
 _base_ = [
     'mmpretrain::_base_/datasets/imagenet_bs64_swin_224.py',
     'mmpretrain::_base_/schedules/imagenet_bs1024_adamw_swin.py',
@@ -14,7 +14,7 @@ model = dict(
         init_cfg=dict(type='TruncNormal', layer='Linear', std=0.02)),
     train_cfg=dict(augments=[dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.0)]))
 train_dataloader = dict(sampler=dict(_delete_=True, type='RepeatAugSampler', num_repeats=3))
-# Norms, biases and all else of one dimension do not decay (in mmpretrain's file), nor do these.
+# These have no weight decay. mmpretrain's file also excludes norms, biases and other one-dimensional parameters.
 optim_wrapper = dict(
     type='OptimWrapper',
     paramwise_cfg=dict(custom_keys=dict(_delete_=True, position_encoding=dict(decay_mult=0.))))

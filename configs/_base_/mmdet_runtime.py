@@ -1,4 +1,4 @@
-# mmdet's runtime, by iterations.
+# mmdet's runtime, counted in iterations instead of epochs.
 _base_ = 'mmdet::_base_/default_runtime.py'
 default_hooks = dict(
     logger=dict(log_metric_by_epoch=False),

@@ -1,4 +1,4 @@
-# mmdet's runtime comes from 'mmdet::'; onedl resolves no 'mmseg::', hence this one.
+# mmseg's runtime is written out here, because onedl does not resolve 'mmseg::' in _base_.
 default_scope = 'mmseg'
 default_hooks = dict(
     timer=dict(type='IterTimerHook'),

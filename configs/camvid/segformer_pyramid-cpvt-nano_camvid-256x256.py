@@ -1,5 +1,5 @@
-# To compare position encodings: nothing but the backbone's encoding knows where a token is. Whole images are squeezed
-# into squares that need no padding, also at 0.5, 0.75, 1.5 and 2 times this size.
+# For comparisons of position encodings: only the backbone's encoding has information about positions. Whole images are
+# resized to squares, which need no padding, also at 0.5, 0.75, 1.5 and 2 times this size.
 _base_ = [
     '../_base_/models/segformer_nano.py',
     '../_base_/mmseg_runtime.py',

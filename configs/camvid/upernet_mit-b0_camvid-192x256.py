@@ -4,5 +4,5 @@ model = dict(
                   num_heads=[1, 2, 5, 8]),
     decode_head=dict(in_channels=[32, 64, 160, 256]),
     auxiliary_head=dict(in_channels=160))
-# It has no position encoding.
+# This backbone has no position encoding.
 optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(_delete_=True)))

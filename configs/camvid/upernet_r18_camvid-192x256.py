@@ -3,5 +3,5 @@ model = dict(
     backbone=dict(_delete_=True, type='ResNet', depth=18, norm_eval=False),
     decode_head=dict(in_channels=[64, 128, 256, 512]),
     auxiliary_head=dict(in_channels=256))
-# It has no position encoding.
+# This backbone has no position encoding.
 optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(_delete_=True)))

@@ -1,6 +1,6 @@
-# Hard distillation from RegNetY-16GF, DeiT's teacher (arXiv 2012.12877, section 5.2). mmpretrain has none; timm builds
-# it (pip install timm). Set teacher_checkpoint to https://dl.fbaipublicfiles.com/deit/regnety_160-a5fe301d.pth, DeiT's,
-# or to a copy, or to other weights of timm's regnety_160.
+# Hard distillation from RegNetY-16GF, DeiT's teacher (arXiv 2012.12877, section 5.2). mmpretrain lacks this model, so
+# timm builds it (pip install timm). Set teacher_checkpoint to DeiT's file,
+# https://dl.fbaipublicfiles.com/deit/regnety_160-a5fe301d.pth, to a copy, or to other weights of timm's regnety_160.
 _base_ = './cpvt-ti_16xb64_in1k.py'
 model = dict(
     type='cpvt_mm.DistilledClassifier',

@@ -1,4 +1,4 @@
-# DeiT's recipe, as the paper trains CPVT.
+# The paper trains CPVT with this recipe, which is DeiT's.
 _base_ = '../_base_/imagenet_deit.py'
 model = dict(
     backbone=dict(type='cpvt_mm.CPVT', arch='tiny', out_type='cls_token', drop_path_rate=0.1),

@@ -1,4 +1,4 @@
-# With the learning rates that ViTDet gives the layers of a pretrained ViT-B: 0.7 a block (detectron2,
+# Layer-wise learning-rate decay of 0.7 per block, as ViTDet uses it for a pretrained ViT-B (detectron2,
 # projects/ViTDet/configs/COCO/mask_rcnn_vitdet_b_100ep.py).
 _base_ = './mask-rcnn_cpvt-b_sfp_1x_coco.py'
 optim_wrapper = dict(

@@ -1,6 +1,6 @@
 # ViTDet's pyramid and optimizer (arXiv 2203.16527, section 3 and appendix A.2) in mmdet's 1x schedule of 8 x 2 images.
-# Without a class token, as in CPVT-GAP: a detector reads patches only. Weights of a model that has one want
-# cls_token=True, and no decay of it.
+# There is no class token, as in CPVT-GAP, because a detector reads patches only. Weights with a trained class token
+# need cls_token=True; add decay_mult=0 for it to custom_keys.
 _base_ = 'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py'
 model = dict(
     backbone=dict(

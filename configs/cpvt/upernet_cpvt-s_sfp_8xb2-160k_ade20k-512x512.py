@@ -1,5 +1,5 @@
-# The pyramid's setting. Without a class token, as in CPVT-GAP: a segmentor reads patches only. Weights of a model that
-# has one want cls_token=True, and no decay of it.
+# The pyramid's setting. There is no class token, as in CPVT-GAP, because a segmentor reads patches only. Weights with a
+# trained class token need cls_token=True; add decay_mult=0 for it to custom_keys.
 _base_ = '../pyramid_cpvt/upernet_pyramid-cpvt-s_8xb2-160k_ade20k-512x512.py'
 model = dict(
     backbone=dict(

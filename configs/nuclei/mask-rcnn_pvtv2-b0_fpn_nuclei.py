@@ -3,5 +3,5 @@ model = dict(
     backbone=dict(_delete_=True, type='PyramidVisionTransformerV2', embed_dims=32, num_layers=[2, 2, 2, 2],
                   drop_path_rate=0.),
     neck=dict(in_channels=[32, 64, 160, 256]))
-# It has no position encoding.
+# This backbone has no position encoding.
 optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(_delete_=True)))

@@ -5,7 +5,7 @@ _base_ = [
     '../_base_/schedules/cpu.py',
 ]
 num_classes = 1
-# Half of the nuclei are less than 21 pixels wide and high, and an image can have some hundreds.
+# Half of the nuclei are less than 21 pixels wide and high, and an image can have hundreds of them.
 model = dict(
     rpn_head=dict(anchor_generator=dict(scales=[2])),
     roi_head=dict(bbox_head=dict(num_classes=num_classes), mask_head=dict(num_classes=num_classes)),

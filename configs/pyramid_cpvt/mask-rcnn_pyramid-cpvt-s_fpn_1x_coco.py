@@ -1,4 +1,4 @@
-# The original's 1x setting, which is PVT's; but position encodings and norms do not decay.
+# The 1x setting of the original, which is PVT's. Here, position encodings and norms have no weight decay.
 _base_ = 'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py'
 model = dict(
     backbone=dict(

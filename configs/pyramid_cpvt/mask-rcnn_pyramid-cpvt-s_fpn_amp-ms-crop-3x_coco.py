@@ -1,5 +1,5 @@
-# The original's 3x setting, which is Swin's: its pipeline, optimizer and mixed precision (here with a dynamic loss
-# scale); the original warms up for 500 iterations.
+# The 3x setting of the original, which has Swin's pipeline, optimizer and mixed precision, and a warm-up of 500
+# iterations. Here, the loss scale is dynamic.
 _base_ = 'mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_amp-ms-crop-3x_coco.py'
 model = dict(
     backbone=dict(

@@ -1,4 +1,5 @@
-# The original's optimizer and 80k schedule for batches of 4 on 8 GPUs; but position encodings and norms do not decay.
+# The optimizer and 80k schedule of the original, for batches of 4 on 8 GPUs. Here, position encodings and norms have no
+# weight decay.
 _base_ = [
     '../_base_/models/semantic_fpn.py',
     '../_base_/datasets/ade20k_512x512.py',

@@ -1,4 +1,4 @@
-# The original's setting, which is Swin's.
+# The setting of the original, which is Swin's.
 _base_ = [
     '../_base_/models/upernet.py',
     '../_base_/datasets/ade20k_512x512.py',

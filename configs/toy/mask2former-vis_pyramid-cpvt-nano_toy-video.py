@@ -1,6 +1,6 @@
 # From random weights: none are released for nano.
-# tools/dataset_converters/make_toy_shapes.py --video writes the data. A backbone that sees one frame at a time does not
-# tell its classes apart.
+# tools/dataset_converters/make_toy_shapes.py --video writes the data. A backbone that sees one frame at a time cannot
+# tell directions, by which some of the classes differ.
 _base_ = 'mmdet::mask2former_vis/mask2former_r50_8xb2-8e_youtubevis2019.py'
 data_root = 'data/toy_video/'
 metainfo = dict(
@@ -37,11 +37,11 @@ model = dict(
                 self_attn_cfg=attention,
                 cross_attn_cfg=attention,
                 ffn_cfg=dict(embed_dims=channels, feedforward_channels=4 * channels))),
-        # Five times mmdet's, relative to masks: directions are harder to learn than outlines here.
+        # Five times mmdet's weight, relative to masks, because directions are harder to learn than outlines here.
         loss_cls=dict(loss_weight=10.0, class_weight=[1.0] * num_classes + [0.1]),
         train_cfg=dict(num_points=512)))
 
-# Clips of neighbouring frames, never mirrored: that would swap the classes.
+# Clips of neighbouring frames. They are never flipped, because that would swap the classes.
 train_dataloader = dict(
     _delete_=True,
     batch_size=6,

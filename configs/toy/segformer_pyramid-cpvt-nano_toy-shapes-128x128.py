@@ -1,6 +1,6 @@
 # From random weights: none are released for nano.
-# To compare position encodings: nothing but the backbone's encoding knows where a token is. Images are squeezed into
-# squares that need no padding.
+# For comparisons of position encodings: only the backbone's encoding has information about positions. Images are
+# resized to squares, which need no padding.
 _base_ = [
     '../_base_/models/segformer_nano.py',
     '../_base_/mmseg_runtime.py',

@@ -38,7 +38,7 @@ class AttentionMap:
         return self.stride * self.key_grid.cell_height, self.stride * self.key_grid.cell_width
 
     def of_query(self, query: Query) -> Tensor:
-        """Returns one query's weights of the keys on the grid, `(heads, H', W')`, without those of class tokens."""
+        """Returns the weights that one query gives to the keys on the grid, `(heads, H', W')`, without class tokens."""
         row = 0
         if query != 'cls':
             x, y = query
@@ -69,7 +69,9 @@ def name_blocks(backbone: CPVT | PyramidCPVT) -> dict[str, tuple[Block, int]]:
 
 
 def default_blocks(backbone: CPVT | PyramidCPVT) -> list[str]:
-    """Returns the name of each stage's second block, the first after a PEG, or of its only block; CPVT has one stage.
+    """Returns the names of the blocks to show: the second of each stage, or its only one.
+
+    The second block is the first after a PEG. CPVT counts as one stage.
     """
     if isinstance(backbone, CPVT):
         return [str(min(1, len(backbone.blocks) - 1))]

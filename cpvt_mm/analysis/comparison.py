@@ -41,6 +41,7 @@ class Run:
 
     @property
     def folder(self) -> Path:
+        """The folder of this run."""
         return self.work_dir / slug(self.name) / f'seed_{self.seed}'
 
     def load(self, options: Options = {}) -> Config:
@@ -53,11 +54,11 @@ class Run:
 
     @cached_property
     def recipe(self) -> dict[str, Any]:
-        """The config, without the folder."""
+        """The complete config without the folder; it determines the results."""
         return {key: value for key, value in self.load().to_dict().items() if key != 'work_dir'}
 
     def results(self) -> Results:
-        """Opens the results in the folder: 'backbone', 'checkpoint' after the end of training, and metrics of tests.
+        """Opens the results in the folder: 'backbone', 'checkpoint' (after the end of training), and metrics of tests.
 
         Raises:
             UserError: If the folder has results of another config.
@@ -79,7 +80,7 @@ class Run:
             results.put('backbone', dict(parameters=sum(parameter.numel() for parameter in backbone.parameters())))
 
     def complete(self, tests: Mapping[str, Options], report: Report) -> None:
-        """Trains, or resumes from the last checkpoint, and tests; skips completed steps.
+        """Trains, or resumes from the last checkpoint, and tests. Completed steps are skipped.
 
         Args:
             tests: Options of each test, by name.

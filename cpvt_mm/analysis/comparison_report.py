@@ -41,9 +41,9 @@ def write_comparison(folder: Path, rows: Sequence[Row], metrics: Sequence[str], 
 
 
 def to_markdown(rows: Sequence[Row], metrics: Sequence[str]) -> str:
-    """Makes a table with a line per variant: parameters of its backbone, iteration time, and metrics.
+    """Makes a table with a line per variant: parameters of its backbone, shortest iteration time, and metrics.
 
-    The cell of a metric has the mean and half of the range.
+    The cell of a metric has the mean over seeds and half of the range.
     """
     variants, tests = _names(rows, 'variant'), _names(rows, 'test')
     # Fractions need more digits than percentages.

@@ -1,7 +1,7 @@
 """Translation equivariance: whether features move with the image.
 
-The content of an otherwise empty canvas is shifted by whole cells of every grid in the network. Between cells no vision
-transformer is equivariant, because its patches do not overlap. No content enters or leaves the canvas. Attention
+The content of an otherwise empty canvas is shifted by whole cells of every grid in the network. These backbones are not
+equivariant to other shifts, because their patches do not overlap. No content enters or leaves the canvas. Attention
 without positions then sees the same tokens in another order, so only the position encoding can change the features.
 Crops of a larger image would mostly measure how new content at the border affects attention, even without a position
 encoding.
@@ -42,11 +42,11 @@ class Equivariance:
     """The equivariance error of the features of one image.
 
     Attributes:
-        error: RMS of the difference between the features of the same content before and after a shift, over inner
-            cells, relative to the RMS of the spatial variation of features. 0: features move with the image. sqrt(2):
+        error: RMS over inner cells of the difference between the features of the same content before and after a shift.
+            It is relative to the RMS of the spatial variation of features. 0: features move with the image. sqrt(2):
             they are uncorrelated.
-        cells: The error of each cell of the canvas, `(h, w)`, at the position of the content before the shift; NaN if
-            no shift moves the content to an inner cell.
+        cells: The error of each cell of the canvas, `(h, w)`, at the position of the content before the shift. NaN: no
+            shift moves the content to an inner cell.
         stride: Stride of the features in pixels.
     """
     error: float
@@ -57,7 +57,7 @@ class Equivariance:
 def measure(features: Callable[[Tensor], Tensor], image: Tensor, shift: int, stride: int, margin: int) -> Equivariance:
     """Compares the features of an image before and after a shift in each of the eight directions.
 
-    The variation of features is about the mean of each channel, because a constant does not distinguish positions.
+    The spatial variation of a channel is about its mean, because a constant does not distinguish positions.
 
     Args:
         features: `(1, 3, H, W)` -> `(1, C, h, w)`.

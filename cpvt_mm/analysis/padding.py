@@ -1,4 +1,4 @@
-"""Measures how the features of an image in a padded batch differ from its features alone."""
+"""Measures how much the features of an image change if it is in a padded batch instead of alone."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,10 +43,10 @@ def train_step(model: nn.Module, batch: Tensor, sizes: list[Size]) -> None:
 
 @torch.no_grad()
 def measure(model: nn.Module, image: Tensor, neighbour: Tensor) -> list[Difference]:
-    """Compares the features of an image in a batch with a larger image and alone, for each map.
+    """Compares, for each map, the features of an image alone with those in a batch with a larger image.
 
     Args:
-        model: Images `(B, 3, H, W)` -> maps `(B, C, h, w)`.
+        model: Takes images `(B, 3, H, W)`; returns maps `(B, C, h, w)`.
         image: `(1, 3, h, w)`. Alone it is zero-padded to multiples of 32, as in mmdet's data preprocessor.
         neighbour: The other image of the batch, `(1, 3, H, W)`, at least as large.
     """

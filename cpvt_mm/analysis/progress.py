@@ -10,7 +10,7 @@ from cpvt_mm.work import Report
 
 
 class ReportIterations(Hook):
-    """Reports the number of completed and of all iterations, after each iteration of training or testing.
+    """Reports the number of completed iterations and of all iterations, after each iteration of training or testing.
 
     Args:
         report: Called after every iteration.

@@ -26,7 +26,7 @@ class ShownModel:
         is_detector: Whether its predictions have scores.
         side: The test size of the config, see `shorter_test_side`.
         blocks: Names of the blocks whose attention can be drawn; empty if the backbone is not of this package.
-        block: The block to show first: the second block of the last stage but one (of CPVT: the second block).
+        block: The block to show first: the second block of the last stage but one, or of CPVT; None without blocks.
 
     Raises:
         UserError: If the folder of the checkpoint has not exactly one config, or the config does not fit.

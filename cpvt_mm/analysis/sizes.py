@@ -45,7 +45,7 @@ def set_shorter_test_side(cfg: Config, side: int) -> None:
 def set_test_size(cfg: Config, size: Size) -> None:
     """Sets the scale of the test pipeline to `size`.
 
-    With `keep_ratio`, images are resized to fit into it, the longer side of the image along the longer side of `size`.
+    With `keep_ratio`, images are resized to fit into `size`, with the longer side along the longer side of `size`.
 
     Raises:
         UserError: If the pipeline has no Resize.

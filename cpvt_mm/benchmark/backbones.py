@@ -17,7 +17,7 @@ from .weights import give_weights, max_abs_diff, reference
 
 @dataclass(frozen=True)
 class Backbones:
-    """A forward pass, or a forward and backward pass with random gradients of the four maps.
+    """Runs a forward pass, or a forward and backward pass with random gradients of the four maps.
 
     All implementations of the same pyramid have the same weights.
 
@@ -54,7 +54,7 @@ class Backbones:
 
     def flops(self, candidate: Candidate, setting: Setting) -> int | None:
         """Counts operations; None for a candidate whose forward pass depends on data."""
-        # On the meta device: this needs no time and no memory, and no fused kernel is counted wrongly.
+        # The meta device needs no time and no memory, and no fused kernel is counted wrongly.
         model = build_backbone(candidate.plain(), ARCHS[self.arch], self.drop_path_rate).to('meta')
         model.train(setting.mode == 'train')
         call = _call(model, torch.empty(setting.shape, device='meta'), replace(setting, dtype='fp32'))
@@ -64,7 +64,7 @@ class Backbones:
             return None
 
     def max_abs_diff(self, step: Step, setting: Setting) -> float | None:
-        """Compares the maps in eval mode, in float32."""
+        """Returns the largest difference to PyramidCPVT's maps, in eval mode and float32; None if not comparable."""
         if not step.is_comparable:
             return None
         images, training = self._images(setting), step.model.training

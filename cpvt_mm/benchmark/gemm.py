@@ -5,7 +5,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-# Sides of the matrices. Several sizes, because the largest one is not the fastest on every machine.
+# Sides of the matrices. There are several, because the largest one is not the fastest on every machine.
 SIDES = {'cpu': (1024, 2048), 'cuda': (4096, 8192)}
 
 

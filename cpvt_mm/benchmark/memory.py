@@ -1,9 +1,9 @@
 """Measures the peak memory of a call in a separate process.
 
-The peak includes the memory of the model between two calls (weights, buffers, optimizer state), and the memory that a
-second call adds: activations, gradients, and the workspace of kernels. It excludes the memory of the process itself
-(libraries, images, and the compiler of a compiled model). It also excludes freed memory in the allocator's cache, which
-differs between runs: on the CPU by a tenth of the total.
+The peak includes the memory of the model between two calls: weights, buffers and optimizer state. It also includes the
+memory that a second call adds: activations, gradients, and the workspace of kernels. It excludes the memory of the
+process itself: libraries, images, and the compiler of a compiled model. It also excludes freed memory in the
+allocator's cache, which differs between runs: on the CPU by a tenth of the total.
 """
 import ctypes
 import gc
@@ -133,7 +133,7 @@ def _bytes(path: Path, name: str) -> int:
 def most_bytes() -> int | None:
     """Returns the maximum bytes for a process: most of the memory that is free without swapping.
 
-    Respects the limit of a container. Returns None if the system does not report free memory.
+    It respects the limit of a container, and returns None if the system does not report free memory.
     """
     with suppress(OSError):
         free = _bytes(Path('/proc/meminfo'), 'MemAvailable')

@@ -139,7 +139,7 @@ def _side(row: Row) -> float:
 
 
 def _is_left_out(row: Row) -> bool:
-    """Whether the candidate failed for another reason than lack of memory."""
+    """Returns whether the candidate failed for another reason than lack of memory."""
     return bool(row['failure']) and not row['failure'].startswith(OUT_OF_MEMORY)
 
 

@@ -48,7 +48,7 @@ def measure_group(subject: Subject, candidates: Sequence[Candidate], setting: Se
         for index, candidate in enumerate(candidates):
             report(f'memory of {candidate}', index, parts)
             try:
-                # Built here first, because errors show early.
+                # The candidate is built here first, so that errors show early.
                 step = subject.step(candidate, setting)
                 usage = (measure_alone(subject, candidate, setting, limit) if step.has_torch_memory
                          else Usage(None, None))

@@ -20,5 +20,5 @@ class OnnxModel(nn.Module):
             self._run = run
 
     def forward(self, images: Tensor) -> list[Tensor]:
-        """`(B, 3, H, W)`, float32 -> the outputs of the model."""
+        """Returns the outputs of the model for images `(B, 3, H, W)`, float32."""
         return self._run(images)

@@ -13,7 +13,7 @@ from cpvt_mm.models.backbones.pyramid_cpvt import PyramidArch, PyramidCPVT
 
 @functools.cache
 def reference(arch: PyramidArch) -> PyramidCPVT:
-    """Builds the backbone with the shared weights, in eval mode; all are random, also those initialised as 0 or 1."""
+    """Builds the backbone with the shared weights, in eval mode. All are random, also those initialised as 0 or 1."""
     model = PyramidCPVT(asdict(arch)).eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -31,14 +31,14 @@ def give_weights(model: nn.Module, fmt: Format, arch: PyramidArch) -> bool:
         arch: The arch of the reference.
 
     Returns:
-        Whether the weights fit. If not, because its arguments make it another model, it is unchanged.
+        Whether the weights fit. They do not if the model has other layers; it is unchanged then.
     """
     source = reference(arch)
     weights = fmt.to_theirs(source.state_dict())
     own = model.state_dict()
     if any(name not in own or own[name].shape != tensor.shape for name, tensor in weights.items()):
         return False
-    model.load_state_dict(weights, strict=False)  # a final norm or classification head is not used
+    model.load_state_dict(weights, strict=False)  # the model may have a final norm or a head, which is not used
     for name, module in model.named_modules():
         if isinstance(module, nn.LayerNorm) and f'{name}.weight' in weights:
             ours = fmt.our_names(f'{name}.weight')[0].rpartition('.')[0]

@@ -32,7 +32,7 @@ BOXES_OF_COCO = 7  # on an image, on average
 
 @dataclass(frozen=True)
 class WholeModels:
-    """A prediction, or a training step with the config's optimizer, with random images and weights.
+    """Runs a prediction, or a training step with the config's optimizer, with random images and weights.
 
     The learning rate is 0, so that every step trains the same model. For a compiled candidate, only the backbone is
     compiled.
@@ -66,7 +66,7 @@ class WholeModels:
         return count_flops(self.step(candidate.plain(), setting).run)
 
     def max_abs_diff(self, step: Step, setting: Setting) -> None:
-        """Returns None, because each model has other random weights."""
+        """Returns None, because the models have different random weights."""
 
     def _config(self, candidate: Candidate) -> Config:
         """Makes the config with the candidate as its backbone, without batch augmentations that set the image size."""

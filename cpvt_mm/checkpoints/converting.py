@@ -51,9 +51,12 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm') -> Conve
             .safetensors file, which cannot contain `meta`.
         to: One of TARGETS. Defaults to 'cpvt_mm'.
 
+    Returns:
+        The detected format, the written format, and the keys that were left out.
+
     Raises:
-        UserError: If the source cannot be read or converted, the suffix of the target is not one of SUFFIXES, the
-            target exists already, or its folder does not exist.
+        UserError: If the source cannot be read or converted. Also if the suffix of the target is not one of SUFFIXES,
+            the target exists already, or its folder does not exist.
     """
     if target.suffix not in SUFFIXES:
         raise UserError(f'{target} is not a name for a checkpoint: use the suffix .pth or .safetensors.')

@@ -46,7 +46,7 @@ def detect_format(names: Collection[str], path: object, prefix: str | None = Non
     found = [(start, fmt) for start, fmt in starts
              if (not start or start.endswith('.')) and prefix in (None, start)
              and all(start + name in names for name in fmt.signature)]
-    # A stage of a pyramid looks like a small plain transformer.
+    # A stage of a pyramid looks like a small plain transformer, so backbones inside another one do not count.
     found = [(start, fmt) for start, fmt in found
              if not any(start != other and start.startswith(other) for other, _ in found)]
     if not found:

@@ -50,13 +50,15 @@ def rules(names: Mapping[str, str | tuple[str, str]]) -> tuple[Rule, ...]:
 
 @dataclass(frozen=True)
 class Format:
-    """The parameter names of one backbone in the checkpoints of a library. Without rules: the names of this package.
+    """The parameter names of one backbone in the checkpoints of a library.
+
+    A format without rules has the names of this package.
 
     Attributes:
         names: Names of the format itself, as accepted by `convert_checkpoint.py --to`.
         backbone: The class it is for, 'PyramidCPVT' or 'CPVT'.
         signature: Tensor names that every file of the format has; no other format has all of them.
-        rules: The first matching rule applies; names without a matching rule are the same in both.
+        rules: The first matching rule applies. Names without a matching rule are the same in both. Defaults to none.
         norm_eps: The `norm_eps` of PyramidCPVT that corresponds to the format's models. Defaults to None: unknown.
     """
     names: tuple[str, ...]

@@ -71,7 +71,7 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
            f'checkpoint {checkpoint} (format {fmt})', type(backbone).__name__)
     backbone.load_state_dict(fitting, strict=False)
 
-    used = {*fitting, *(name for name in renamed if name not in fitted)}  # the latter: a table under another name
+    used = {*fitting, *(name for name in renamed if name not in fitted)}  # the latter is a table under another name
     left_over = [name for name in weights if not name.startswith(prefix)
                  or used.isdisjoint(fmt.our_names(name.removeprefix(prefix)))]
     notes = [*notes, *table_notes, *stem_notes, *kernel_notes, f'left over: {", ".join(left_over) or "nothing"}']
@@ -96,8 +96,8 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
 def check_fills_backbones(model: nn.Module, checkpoint: str | Path) -> None:
     """Checks that a checkpoint of a whole model, such as `load_from`, has all weights of this package's backbones.
 
-    mmengine loads the weights that fit, and only warns about others. This is intended for heads with another number of
-    classes.
+    mmengine loads the weights that fit, and only warns about others. That suits heads with another number of classes,
+    but it would leave a part of a backbone random.
 
     Raises:
         UserError: If the file does not exist, or a tensor of a backbone is missing or has another shape.

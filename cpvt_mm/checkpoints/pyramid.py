@@ -46,7 +46,7 @@ class PyramidFormat(Format):
 
 
 def _option_of(name: str, weight: Tensor) -> str | None:
-    """The option of PyramidCPVT which other implementations lack and which makes this weight what it is."""
+    """Returns the option of PyramidCPVT that a weight belongs to, if other implementations lack it; None otherwise."""
     if name.endswith('.attn.sr.proj.weight') and weight.dim() == 2:
         return "sr_mode='pool'"
     if '.mlp.conv.' in name:
@@ -76,7 +76,7 @@ TWINS = PyramidFormat(
 
 
 def _openmmlab(blocks: str, attention: dict[str, str | tuple[str, str]]) -> dict[str, str | tuple[str, str]]:
-    """Names in mmseg's and mmpretrain's PCPVT; the two differ in the names of the blocks and inside attention."""
+    """Returns the names in PCPVT of mmseg and mmpretrain; they differ in the names of blocks and inside attention."""
     return {
         'patch_embeds.{i}.projection.{p}': 'stages.{i}.patch_embed.proj.{p}',
         'patch_embeds.{i}.norm.{p}': 'stages.{i}.patch_embed.norm.{p}',

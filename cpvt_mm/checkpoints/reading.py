@@ -16,8 +16,8 @@ from cpvt_mm.errors import UserError, first_line
 
 from .fetching import fetched
 
-# Keys of the weights in checkpoint files: of mmengine (with EMAHook, the average), of DeiT and Twins; then keys of
-# moving averages.
+# Keys of the weights in checkpoint files. 'state_dict' is mmengine's; with EMAHook, it contains the average. 'model' is
+# that of DeiT and Twins. EMA_KEYS are keys of moving averages.
 KEYS = ('state_dict', 'model')
 EMA_KEYS = ('ema_state_dict', 'state_dict_ema', 'model_ema', 'ema')
 
@@ -78,7 +78,7 @@ def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, An
     except FileNotFoundError as error:
         raise UserError(f'{what} does not exist: check the path.') from error
     except pickle.UnpicklingError as error:
-        # Not torch's message, which advises to disable this protection.
+        # torch's message is not shown, because it advises to disable this protection.
         raise UserError(f'{what} is damaged, or contains code or objects other than tensors: save its state_dict alone.'
                         ) from error
     except Exception as error:  # damaged files raise errors of many types
@@ -103,6 +103,7 @@ def sha256(path: str | Path) -> str:
 
 
 def is_safetensors(path: str | Path) -> bool:
+    """Returns whether a file name ends in .safetensors."""
     return str(path).endswith('.safetensors')
 
 
@@ -183,7 +184,7 @@ def check_fits(model: nn.Module, path: str | Path, checkpoint: dict[str, Any] | 
     if is_safetensors(path):
         raise UserError(f'checkpoint {path} is a safetensors file, which mmengine does not read: convert it to .pth '
                         'with tools/model_converters/convert_checkpoint.py.')
-    # Not `unwrap`: mmengine reads no other key than 'state_dict'.
+    # `unwrap` is not used, because mmengine reads no other key than 'state_dict'.
     _compare(model, _bare(checkpoint.get('state_dict', checkpoint)), f'checkpoint {path} does not fit the model of the '
              'config')
 

@@ -7,9 +7,9 @@ STEMS = ('stages.0.patch_embed.proj.weight', 'patch_embed.proj.weight')
 def adapt_channels(weight: Tensor, channels: int) -> Tensor:
     """Adapts a convolution from RGB to another number of input channels; its outputs keep their scale.
 
-    One channel gets the sum of the three, so that a grey image gives the same output as its RGB version. Other numbers
-    of channels repeat the three in turn, scaled by `3 / channels`. An image with equal channels then also gives the
-    same output, if `channels` is a multiple of 3.
+    A single channel gets the sum of the three, so that a grey image gives the same output as its RGB version. Other
+    numbers of channels repeat the three in turn, scaled by `3 / channels`. An image with equal channels then also gives
+    the same output, if `channels` is a multiple of 3.
 
     Args:
         weight: `(C, 3, H, W)`.

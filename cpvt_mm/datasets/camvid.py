@@ -56,10 +56,10 @@ def read_labels(path: Path) -> NDArray[np.uint8]:
 
 
 def write_camvid(source: Path, root: Path) -> Iterator[int]:
-    """Writes the dataset; a generator, so that a tool can show progress.
+    """Writes the dataset. It is a generator, so that a tool can show progress.
 
     The layout is that of mmseg: `images/{train,val,test}`, JPEG of quality 95, and `annotations/{train,val,test}`,
-    label maps. `root` is created when the dataset is complete; after an interruption, a new run skips finished files.
+    label maps. `root` is created when the dataset is complete. After an interruption, a new run skips finished files.
 
     Args:
         source: See `find_originals`.

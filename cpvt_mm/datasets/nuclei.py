@@ -66,10 +66,10 @@ def read_masks(folder: Path, size: tuple[int, int]) -> list[NDArray[np.bool_]]:
 
 
 def write_nuclei(source: Path, root: Path) -> Iterator[int]:
-    """Writes the dataset; a generator, so that a tool can show progress.
+    """Writes the dataset. It is a generator, so that a tool can show progress.
 
-    Layout: RGB images in `train` and `val`, and COCO annotations in `instances_train.json` and `instances_val.json`;
-    see `split_of` for the split. `root` is created when the dataset is complete; after an interruption, a new run skips
+    RGB images are in `train` and `val`, COCO annotations in `instances_train.json` and `instances_val.json`; see
+    `split_of` for the split. `root` is created when the dataset is complete; after an interruption, a new run skips
     finished files.
 
     Args:

@@ -35,7 +35,7 @@ class Shape:
     hue: float
 
 
-# Textures get pixel coordinates along the shape's own axes, and return which of its two colours each pixel has.
+# A texture gets pixel coordinates along the shape's own axes, and returns which pixels have the dark colour.
 def dots(u: NDArray, v: NDArray) -> Mask:
     return (u % 10 - 5)**2 + (v % 10 - 5)**2 < 10
 
@@ -126,8 +126,9 @@ def make_image(rng: np.random.Generator) -> tuple[Image, NDArray[np.uint8], list
     """Makes one image with sides of 64 to 256 pixels.
 
     Returns:
-        The RGB image `(H, W, 3)`; the label map `(H, W)`, 0 for background and 1 + class elsewhere; and the class and
-        the visible mask `(H, W)` of each instance that is not completely hidden.
+        - The RGB image, `(H, W, 3)`, uint8.
+        - The label map, `(H, W)`, uint8: 0 for background, 1 + class elsewhere.
+        - The class and the visible mask, `(H, W)`, of each instance that is not completely hidden.
     """
     height, width = (int(side) for side in rng.integers(64, 257, 2))
     canvas = background(rng, height, width)
@@ -209,11 +210,11 @@ def write_splits(root: Path, write: Callable[[Path, str, int, int], Iterator[int
 
 
 def write_toy_shapes(root: Path, num_train: int = 800, num_val: int = 100, seed: int = 0) -> Iterator[int]:
-    """Writes the dataset; a generator, so that a tool can show progress.
+    """Writes the dataset. It is a generator, so that a tool can show progress.
 
-    Layout: ADE20K's `images/{training,validation}` and `annotations/{training,validation}` (label maps, 0 is no
-    class), and `instances_{training,validation}.json` in COCO format. `root` is created when the dataset is complete. A
-    complete dataset from the same arguments is not changed.
+    As in ADE20K, images are in `images/{training,validation}`, and label maps, in which 0 is no class, are in
+    `annotations/{training,validation}`. `instances_{training,validation}.json` is in COCO format. `root` is created
+    when the dataset is complete. A complete dataset from the same arguments is not changed.
 
     Args:
         root: The folder to write.

@@ -36,7 +36,7 @@ CLASSES = {
     'square': (SHAPES['square'], 0),
 }
 NUM_FRAMES = 8
-# In pixels; speeds in pixels per frame.
+# Lengths are in pixels, speeds in pixels per frame.
 HEIGHT, WIDTH = 48, 96
 RADII = (8, 11)
 SPEEDS = (6, 9)
@@ -78,8 +78,9 @@ def make_video(rng: np.random.Generator) -> tuple[list[Image], list[Mover], list
     """Makes one video of `NUM_FRAMES` frames with a static background.
 
     Returns:
-        The RGB frames `(H, W, 3)`; one to three shapes; and for each frame the visible mask `(H, W)` of each shape,
-        which may be empty.
+        - The RGB frames, `(H, W, 3)`, uint8.
+        - One to three shapes.
+        - For each frame, the visible mask `(H, W)` of each shape, which may be empty.
     """
     still = background(rng, HEIGHT, WIDTH)
     movers = [make_mover(rng) for _ in range(rng.integers(1, 4))]
@@ -121,9 +122,9 @@ def write_split(root: Path, split: str, count: int, seed: int) -> Iterator[int]:
 
 
 def write_toy_video(root: Path, num_train: int = 800, num_val: int = 100, seed: int = 0) -> Iterator[int]:
-    """Writes the dataset; a generator, so that a tool can show progress.
+    """Writes the dataset. It is a generator, so that a tool can show progress.
 
-    Layout: `images/{training,validation}/<video>/<frame>.jpg`, and `instances_{training,validation}.json`, in the
+    Frames are in `images/{training,validation}/<video>/<frame>.jpg`. `instances_{training,validation}.json` is in the
     format that mmdet's `youtubevis2coco.py` writes. `root` is created when the dataset is complete. A complete dataset
     from the same arguments is not changed.
 

@@ -9,7 +9,8 @@ from cpvt_mm.errors import UserError, first_line
 
 Run = Callable[[Tensor], list[Tensor]]
 
-# Batch, height and width: down to one pixel, sides that are multiples of 32 and others, portrait, landscape and square.
+# Batch, height and width. There are single pixels, sides that are multiples of 32 and others, portraits, landscapes and
+# squares.
 SHAPES = ((1, 1, 1), (2, 1, 70), (1, 33, 47), (3, 97, 61), (1, 64, 64), (2, 128, 96), (1, 224, 224), (1, 200, 333),
           (2, 161, 255), (1, 320, 256))
 
@@ -32,7 +33,7 @@ def batches(channels: int, image: Tensor | None = None) -> Iterator[Tensor]:
 
 
 def run_or_explain(run: Run, batch: Tensor) -> list[Tensor]:
-    """Runs the exported model; raises a UserError if it fails."""
+    """Runs an exported model on a batch; raises a UserError if it fails."""
     try:
         return run(batch)
     except Exception as error:  # each runtime has its own exceptions

@@ -1,6 +1,6 @@
 """Post-processing of detectors: from the maps of a head to boxes.
 
-These functions compute the same as `predict` of mmdet's heads, but for a whole batch and without branching on sizes:
+These functions compute the same as `predict` of mmdet's heads, but for a whole batch. They do not branch on sizes:
 every map gives the same number of candidates.
 """
 from typing import Any
@@ -66,7 +66,7 @@ def suppress(boxes: Tensor, scores: Tensor, groups: Tensor, cfg: ConfigDict) -> 
     is_box = scores > cfg.get('score_thr', NO_BOX)
     if cfg.get('min_bbox_size', -1) >= 0:
         is_box = is_box & (boxes[..., 2:] - boxes[..., :2] > cfg.min_bbox_size).all(-1)
-    # Offsets groups by the same formula as mmcv, because the offset rounds coordinates, and overlaps depend on that.
+    # Groups are moved apart by mmcv's formula, because the offset rounds coordinates, and overlaps depend on that.
     largest = boxes.masked_fill(~is_box[..., None], -torch.inf).amax((1, 2))
     moved = boxes + (groups * (largest[:, None] + 1))[..., None]
     images, places = nms(moved, scores.where(is_box, NO_BOX), cfg.nms.iou_threshold, cfg.max_per_img).unbind(1)
@@ -96,5 +96,5 @@ def crop(extractor: Any, maps: list[Tensor], rois: Tensor) -> Tensor:
 
 
 def with_image(images: Tensor, boxes: Tensor) -> Tensor:
-    """`(K,)` and `(K, 4)` -> `(K, 5)`."""
+    """Joins image indices `(K,)` and boxes `(K, 4)` to RoIs `(K, 5)`: image, x1, y1, x2, y2."""
     return torch.cat([images[:, None].to(boxes), boxes], dim=1)

@@ -31,7 +31,7 @@ class Difference:
 
     @property
     def is_small(self) -> bool:
-        """Whether `largest` is at most TOLERANCE * max(scale, 1); relative, because float32 has about 7 digits."""
+        """Whether `largest` is at most TOLERANCE * max(scale, 1), since float32 has about 7 digits."""
         return self.largest <= TOLERANCE * max(self.scale, 1.)  # False for NaN
 
     @property

@@ -52,9 +52,9 @@ class Found(NamedTuple):
 def compare_detections(detector: Detector, run: Run, image: Tensor | None = None) -> Iterator[DetectionDifference]:
     """Compares the exported detector with mmdet's `predict` at the ten sizes of SHAPES.
 
-    Each box needs a counterpart of the same label among the boxes of the other detector. Exempt are boxes that rounding
-    may add or remove: their score is within TOLERANCE of `score_thr`, or, if there are `max_per_img` boxes, of the
-    lowest score.
+    Each box needs a counterpart of the same label among the boxes of the other detector. Boxes that rounding may add or
+    remove need none: their score is within TOLERANCE of `score_thr`. If there are `max_per_img` boxes, it is within
+    TOLERANCE of the lowest score.
 
     Args:
         detector: The eager detector; its `model` predicts.

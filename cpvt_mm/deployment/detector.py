@@ -18,10 +18,10 @@ Detections = dict[str, Tensor]
 class Detector(nn.Module):
     """An exportable wrapper of an mmdet detector.
 
-    Images `(B, 3, H, W)` -> a dict for all images together:
+    It takes images `(B, 3, H, W)`, and returns one dict for all of them:
 
     - `dets`, `(N, 5)`: x1, y1, x2, y2 in pixels of the image, and the score.
-    - `labels`, `(N,)`.
+    - `labels`, `(N,)`: the classes.
     - `images`, `(N,)`: the index of the image in the batch.
     - `masks`, `(N, h, w)`, if there is a mask head: probabilities on a grid over the box.
 
@@ -67,7 +67,7 @@ class TwoStage(Detector):
         return {**found, 'masks': self._masks(maps, found)} if head.with_mask else found
 
     def _proposals(self, maps: list[Tensor], img_shape: torch.Size) -> tuple[Tensor, Tensor]:
-        """Returns boxes, `(B, N, 4)`, and which of them are proposals, `(B, N)`: images have different numbers."""
+        """Returns boxes, `(B, N, 4)`, and which of them are proposals, `(B, N)`. Their number differs by image."""
         rpn = self.model.rpn_head
         boxes, scores, _, levels = candidates(rpn, maps, img_shape)
         kept = suppress(boxes, scores, levels, rpn.test_cfg)

@@ -38,7 +38,7 @@ def exported(model: nn.Module, path: Path, description: Mapping[str, str]) -> It
         description: Stored in the file: in the metadata of .onnx, or in the extra file `description.json` of .pt2.
 
     Yields:
-        The exported model: images `(B, C, H, W)` -> a flat list of its outputs.
+        A function that runs the exported model on images `(B, C, H, W)` and returns a flat list of its outputs.
 
     Raises:
         UserError: If the file exists already, its suffix is unknown, the model cannot be exported, or a package is
@@ -59,10 +59,10 @@ def exported(model: nn.Module, path: Path, description: Mapping[str, str]) -> It
 
 
 def export_program(model: nn.Module) -> ExportedProgram:
-    """Exports with dynamic batch, height and width from 1; the program does not branch on their values."""
+    """Exports a model with dynamic batch, height and width from 1; the program does not branch on their values."""
     image = torch.zeros(2, in_channels(model), 64, 96)
-    # Not torch.export.Dim, which uses the example's size as a hint: torch (2.13) then requires what its convolutions
-    # assume for that size, more than one image and more than one cell per side on every map.
+    # torch.export.Dim would use the example's size as a hint. torch (2.13) then requires what its convolutions assume
+    # for that size: more than one image, and more than one cell per side on every map.
     mark_unbacked(image, [0, 2, 3], min=1)
     with torch.no_grad():
         program = torch.export.export(model, (image,), strict=True)

@@ -51,7 +51,7 @@ def to_onnx(program: ExportedProgram, description: Mapping[str, str]) -> ModelPr
     if any(node.target is POOL for node in program.graph.nodes):
         # ONNX has no such operator, and torch's decomposition needs static sizes.
         program = program.run_decompositions({POOL: _average_pool})
-    # Without gradients, as in the export: with gradients operators decompose differently, and views fail.
+    # Gradients are off, as in the export: with gradients, operators decompose differently, and views fail.
     with torch.no_grad():
         onnx_program = torch.onnx.export(
             program, input_names=['image'], output_names=_output_names(program), verbose=False,
@@ -69,7 +69,7 @@ def _output_names(program: ExportedProgram) -> list[str]:
 
 
 def _average_pool(x: Tensor, size: tuple[int, int]) -> Tensor:
-    """`(B, C, H, W)` -> `(B, C, *size)`."""
+    """Averages parts of a map: `(B, C, H, W)` -> `(B, C, *size)`."""
     return to_nchw(average_pool(to_nhwc(x), size))
 
 

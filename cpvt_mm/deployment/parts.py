@@ -1,4 +1,4 @@
-"""The exported part of a config's model, and the image normalization that it expects."""
+"""Builds the part of a config's model to export, and describes the image normalization that it expects."""
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ class Segmentor(nn.Module):
         self.model = model
 
     def forward(self, image: Tensor) -> Tensor:
-        """`(B, 3, H, W)` -> logits, `(B, classes, H, W)`."""
+        """Computes the logits of images: `(B, 3, H, W)` -> `(B, classes, H, W)`."""
         return self.model.encode_decode(image, [dict(img_shape=tuple(image.shape[2:]))])
 
 

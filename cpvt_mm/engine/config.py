@@ -28,8 +28,8 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
         launcher: The program that started the processes: 'none', 'pytorch', 'slurm' or 'mpi'. Defaults to 'none'.
 
     Raises:
-        UserError: If the file cannot be read, an option does not fit, `default_scope` is not a known library, or the
-            `launcher` did not start this process and there is no process group.
+        UserError: If the file cannot be read, an option does not fit, or `default_scope` is not a known library. Also
+            if the `launcher` did not start this process and there is no process group.
         ImportError: If the library cannot be imported.
     """
     if launcher != 'none' and LAUNCHERS[launcher] not in os.environ and not is_distributed():
@@ -60,7 +60,7 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
 
 
 def _reasons(error: BaseException) -> str:
-    """Joins the first lines of an error and of its causes: a failed custom import has three."""
+    """Joins the first lines of an error and of its causes, because a failed custom import raises three errors."""
     lines = [first_line(error)]
     while error := error.__cause__ or error.__context__:  # type: ignore[assignment]  # ends with None
         lines.append(first_line(error))

@@ -22,7 +22,7 @@ def size_to_image(visualizer: Visualizer, image: np.ndarray) -> None:
 
 
 def are_legible(image: np.ndarray) -> bool:
-    """Whether mmseg's texts are legible on an image, `(H, W, 3)`."""
+    """Returns whether mmseg's texts are legible on an image, `(H, W, 3)`."""
     return min(image.shape[:2]) >= LEGIBLE
 
 

@@ -11,7 +11,7 @@ from mmengine.runner import Runner
 from cpvt_mm.errors import UserError, explain
 from cpvt_mm.files import write_text
 
-# Errors with messages of their own: also a full disk, missing files and missing modules.
+# Errors that have a clear message already, also those of a full disk, of missing files and of missing modules.
 TOLD = (UserError, OSError, ImportError)
 
 
@@ -29,7 +29,7 @@ class Run:
 def failures_as_user_errors(what: str, work_dir: str) -> Iterator[Run]:
     """Converts errors in the `with` block to a UserError; writes the traceback to `traceback.txt` in the work dir.
 
-    After the first training iteration, errors are not converted: their cause is then hardly the config.
+    After the first training iteration, errors are not converted, because the config is hardly their cause.
 
     Args:
         what: The beginning of the message, such as 'the test fails'.

@@ -20,7 +20,7 @@ INFERENCERS = {'mmdet': 'DetInferencer', 'mmseg': 'MMSegInferencer'}
 
 
 def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = None) -> BaseInferencer:
-    """Builds the inferencer of a config's library, without a progress bar, and loads a checkpoint completely.
+    """Builds the inferencer of a config's library, without a progress bar; the checkpoint must fit completely.
 
     Args:
         cfg: A config from `load_config`, for mmdet or mmseg. Changed in place.

@@ -21,8 +21,9 @@ def process_group(cfg: Config) -> Iterator[None]:
     """Runs the `with` block in the caller's process group, or else in a group for `cfg.launcher`.
 
     If the caller has made a group (in Ray, Kubeflow or a notebook), it is used with any launcher and not destroyed.
-    Otherwise, with a launcher, a group is made: here with gloo if there is no GPU, by mmengine's runner if there are
-    GPUs. Later runs of this process use the same group. It is destroyed when the process ends, or when a run fails.
+    Otherwise, with a launcher, a group is made. For the launcher 'pytorch' without a GPU, it is made here, with gloo.
+    In other cases, mmengine's runner makes it. Later runs of this process use the same group. It is destroyed when the
+    process ends, or when a run fails.
 
     Args:
         cfg: See `load_config`. In a group of the caller, the launcher 'none' is changed to 'pytorch', so that mmengine
@@ -51,7 +52,7 @@ def _group_of_this_process(launcher: str) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        # Without a barrier: the other processes wait for this one as long as it is in the group.
+        # There is no barrier here, because the other processes wait for this one as long as it is in the group.
         atexit.unregister(_leave_together)
         if is_distributed():
             dist.destroy_process_group()

@@ -17,8 +17,8 @@ def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
     """Sets a config to resume from a checkpoint, if the config or the caller asks for it.
 
     Args:
-        cfg: Its `resume` is set. When resuming, `load_from` is set, too, and the checkpoint's seed, if the config has
-            none.
+        cfg: Changed in place: its `resume` is set. When resuming, `load_from` is set, too, and the checkpoint's seed,
+            if the config has none.
         resume: The checkpoint, 'auto' for the result of `find_checkpoint`, or None for the config's setting.
 
     Returns:

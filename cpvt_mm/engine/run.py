@@ -34,7 +34,7 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
 
     Args:
         cfg: A config from `load_config`. Changed in place.
-        amp: Whether to train in mixed precision; needs a GPU. Defaults to False.
+        amp: Whether to train in mixed precision, which needs a GPU. Defaults to False.
         auto_scale_lr: Whether to scale the learning rate with the batch size. Defaults to False.
         resume: The checkpoint to resume from, or 'auto' for the last complete one in `cfg.work_dir`, if there is one.
             Defaults to None: the config's setting.

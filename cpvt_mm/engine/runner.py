@@ -26,7 +26,7 @@ from .workers import WorkerInit
 
 
 class Runner(MMEngineRunner):
-    """mmengine's runner; its runs can be killed and resumed, and its errors name the faulty file.
+    """mmengine's runner, for runs that can be killed and resumed, and with errors that name the faulty file.
 
     Every method here overrides a public method of mmengine's runner:
 
@@ -61,7 +61,7 @@ class Runner(MMEngineRunner):
         return built
 
     def wrap_model(self, model_wrapper_cfg: dict[str, Any] | None, model: nn.Module) -> nn.Module:
-        """Wraps the model for several processes; on a CPU without a device, unless the config sets a wrapper."""
+        """Wraps the model for several processes. On a CPU, the default wrapper gets no device ids."""
         if self.distributed and model_wrapper_cfg is None and get_device() == 'cpu':
             model_wrapper_cfg = dict(
                 type='MMDistributedDataParallel', device_ids=None, broadcast_buffers=False,
@@ -94,7 +94,7 @@ class Runner(MMEngineRunner):
         if is_main_process():
             check_before_training(self.cfg, splits)
 
-    # An instance method here, because it needs the model; mmengine's is static, but the loops call it on the runner.
+    # mmengine's method is static. This one needs the model, which works because the loops call it on the runner.
     def build_dataloader(self, dataloader: DataLoader | dict[str, Any], seed: int | None = None,
                          diff_rank_seed: bool = False) -> DataLoader:
         """Builds a data loader; the pipeline of its dataset checks the loaded data.
@@ -165,7 +165,7 @@ class Runner(MMEngineRunner):
         super().register_hook(hook, priority)
 
     def call_hook(self, fn_name: str, **kwargs: Any) -> None:
-        """Calls all hooks; corrects the batch index in a resumed epoch, by which hooks recognize the epoch's end."""
+        """Calls all hooks. In a resumed epoch, it corrects the batch index, by which hooks recognize its end."""
         if self.seeding.done and fn_name in ('before_train_iter', 'after_train_iter'):
             kwargs['batch_idx'] += self.seeding.done
         super().call_hook(fn_name, **kwargs)

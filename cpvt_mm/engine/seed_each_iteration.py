@@ -59,7 +59,7 @@ class SeedEachIteration(Hook):
             runner.train_loop.dataloader.batch_sampler.skip = self.done = 0
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        # The same seed in all processes, as in mmengine, unless randomness.diff_rank_seed is set. Models may choose
+        # All processes use the same seed, as in mmengine, unless randomness.diff_rank_seed is set. Models may choose
         # randomly which layers run, and all processes must choose the same layers to average their gradients.
         seed_generators(runner.seed, MODEL, runner.iter)
 
@@ -77,7 +77,7 @@ class ResumedBatches:
     """The batches of a resumed loop without epochs.
 
     The loader begins at the iteration to resume from. mmengine's loop first requests and discards all batches before
-    that iteration; it gets None for each of them, so that no data is loaded.
+    that iteration. It gets None for each of them, so that no data is loaded.
 
     Args:
         loader: The loader, with endless `SeededBatches`.

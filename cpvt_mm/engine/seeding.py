@@ -41,7 +41,7 @@ def seeded(*numbers: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class SeededBatch:
-    """The indices of a batch. A data loader or its worker iterates over them to load; that first seeds the generators.
+    """The indices of a batch. A data loader or its worker iterates over them to load, which first seeds the generators.
 
     Attributes:
         indices: Indices of the samples.
@@ -139,7 +139,7 @@ class SeededBatches:
 
 def with_seeded_batches(loader: dict[str, Any], seed: int, position: Callable[[], int], endless: bool
                         ) -> dict[str, Any]:
-    """Copies the config of a data loader and wraps its batch sampler in `SeededBatches`, which has the arguments."""
+    """Copies a data loader's config and wraps its batch sampler in `SeededBatches`; see there for the arguments."""
     loader = loader.copy()
     loader.setdefault('batch_size', 1)  # torch's default; mmengine requires it if there is a batch sampler
     batch_sampler = loader.get('batch_sampler') or dict(type=BatchSampler, drop_last=loader.pop('drop_last', False))

@@ -22,9 +22,9 @@ NEAR = 0.75
 def warn_of_unread_keys(cfg: Config, options: dict[str, Any]) -> None:
     """Warns of unused top-level keys, and suggests the most similar key that is read.
 
-    It warns of all options with an unused key, also of those that override a variable of the config file: the file has
-    used its variables already. It warns of a variable of the file only if the file does not use it and its name is
-    similar to a key.
+    It warns of all options with an unused key. These include options that override a variable of the config file,
+    because the file has used its variables already. It warns of a variable of the file only if the file does not use it
+    and its name is similar to a key.
 
     Args:
         cfg: The config, with the options.

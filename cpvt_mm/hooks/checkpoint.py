@@ -1,4 +1,4 @@
-"""Checkpoints that survive a kill or a full disk at any moment."""
+"""Writes checkpoints so that a run can resume after a kill or a full disk at any moment."""
 from bisect import bisect
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from mmengine.runner import IterBasedTrainLoop, Runner
 from cpvt_mm.files import remove_leftovers, write_bytes, write_text
 from cpvt_mm.registry import HOOKS
 
-# Key of the message hub with the number of consecutive bad iterations; `StopOnNonFiniteLoss` updates it.
+# Key of the message hub for the number of consecutive bad iterations; `StopOnNonFiniteLoss` updates it.
 BAD_ITERATIONS = 'bad_iterations'
 
 
@@ -67,9 +67,9 @@ class DurableCheckpointHook(CheckpointHook):
 
     Temporary files of a killed run are removed when the next run starts.
 
-    With `save_best`, each checkpoint is written again after its validation, even if it is not the best. So it records
-    that the validation is done, and its results (for example for `ReduceOnPlateauParamScheduler`). If a run is killed
-    before its validation ends, the next run repeats the validation when it starts.
+    With `save_best`, each checkpoint is written again after its validation, even if it is not the best. The checkpoint
+    then records that the validation is done, and its results (for example for `ReduceOnPlateauParamScheduler`). If a
+    run is killed before a validation ends, the next run repeats the validation when it starts.
 
     `WholeFileBackend` writes local checkpoints, unless `backend_args` sets another backend.
     """
@@ -81,7 +81,7 @@ class DurableCheckpointHook(CheckpointHook):
         is_local = '://' not in str(self.out_dir or runner.work_dir)
         if is_local and self.backend_args is None and self.file_client_args is None:
             self.backend_args = dict(backend=WHOLE_FILES)
-        # mmengine removes old checkpoints that a killed run did not remove: a checkpoint lists those that existed.
+        # The base class also removes old checkpoints that a killed run left: each checkpoint lists those that existed.
         super().before_train(runner)
         if is_main_process():
             for folder in {str(self.out_dir), runner.work_dir}:
@@ -93,7 +93,7 @@ class DurableCheckpointHook(CheckpointHook):
             runner.val_loop.run()
 
     def _validation_is_due(self, runner: Runner) -> bool:
-        """Whether the validation after the resumed checkpoint is missing."""
+        """Returns whether the validation after the resumed checkpoint is missing."""
         loop = runner.train_loop
         by_iter = isinstance(loop, IterBasedTrainLoop)
         # A checkpoint by iteration is inside an epoch, so the resumed loop reaches the validation at the epoch's end.
@@ -152,8 +152,9 @@ class DurableCheckpointHook(CheckpointHook):
             self.out_dir, name, self.file_client_args, save_optimizer=self.save_optimizer,
             save_param_scheduler=self.save_param_scheduler, meta=meta, by_epoch=self.by_epoch,
             backend_args=self.backend_args, **self.args)
-        # Only now, also in the hub, because saving may fail: then the previous checkpoint is the last one. The hub in
-        # the saved file contains the previous one, too, until it is resumed; mmengine does not read it.
+        # The last checkpoint is set only now, because saving may fail: then the previous one is still the last. So the
+        # hub in the saved file names the previous checkpoint. mmengine does not read that entry, and `before_train`
+        # corrects it after a resume.
         self._set_last(runner, self.file_backend.join_path(self.out_dir, name))
         if is_main_process():
             write_text(Path(runner.work_dir, 'last_checkpoint'), self.last_ckpt)

@@ -1,4 +1,4 @@
-"""A hook that stops training whose losses are not finite."""
+"""A hook that stops training if losses, gradients or weights are not finite."""
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Report:
 
     Attributes:
         losses: The losses that are not finite, by name.
-        images: The paths of the batch.
+        images: The image paths of the batch.
     """
     losses: dict[str, float]
     images: tuple[str, ...]
@@ -47,12 +47,12 @@ class StopOnNonFiniteLoss(Hook):
     With a loss scale (`AmpOptimWrapper`), the scaler itself drops non-finite gradients. It uses them to adapt its
     scale, so they count as bad only if the scale is below both 1 and its initial value.
 
-    The model is no longer finite if a running mean of a norm includes a bad batch, or if a finite gradient has made a
-    weight overflow. The hook checks the model in bad iterations, before a checkpoint is saved, and before a validation,
-    which may save a checkpoint. So a non-finite model is never saved, and older checkpoints are kept.
+    A running mean of a norm becomes non-finite if it includes a bad batch. A weight becomes non-finite if a finite
+    gradient makes it overflow. The hook checks the model in bad iterations, before a checkpoint is saved, and before a
+    validation, which may save a checkpoint. So a non-finite model is never saved, and older checkpoints are kept.
 
     In distributed training, an iteration that is bad in one process is bad for all, and all processes stop in the same
-    iteration. The main process raises a UserError with the losses and images of the bad processes, the others exit with
+    iteration. The main process raises a UserError with the losses and images of the bad processes. The others exit with
     status 1.
 
     Args:
@@ -61,7 +61,7 @@ class StopOnNonFiniteLoss(Hook):
             to 3.
     """
 
-    # After the loss is logged, before CheckpointHook.
+    # Runs after the loss is logged and before CheckpointHook.
     priority = 'LOW'
 
     def __init__(self, patience: int = 3) -> None:
@@ -71,7 +71,7 @@ class StopOnNonFiniteLoss(Hook):
 
     def before_train(self, runner: Runner) -> None:
         self._count(runner, 0)
-        # About the next update: whether it was dropped, and whether a bad iteration that was counted explains that.
+        # Whether the next update is dropped, and whether a bad iteration that was counted already explains that.
         self.dropped, self.explained = False, False
         wrapper = runner.optim_wrapper
         self.wrappers: list[OptimWrapper] = (
@@ -84,7 +84,7 @@ class StopOnNonFiniteLoss(Hook):
     def _drop_bad_gradients(self, optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
         """Drops non-finite gradients before an update.
 
-        DistributedDataParallel has averaged the gradients, so all processes decide alike.
+        DistributedDataParallel has averaged the gradients, so all processes make the same decision.
         """
         parameters = [parameter for group in optimizer.param_groups for parameter in group['params']]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
@@ -156,7 +156,7 @@ def _loss_scale(wrapper: OptimWrapper) -> float:
 
 
 def non_finite_losses(outputs: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the losses of a step that are not finite; their sum, 'loss', only if no other loss is."""
+    """Returns the non-finite losses of a step, by name; their sum, 'loss', is included only if it is the only one."""
     losses = {name: torch.as_tensor(value).detach() for name, value in outputs.items() if 'loss' in name}
     if math.isfinite(sum(losses.values())):  # synchronizes with a GPU only once
         return {}
@@ -180,7 +180,7 @@ def image_paths(data_batch: Any) -> tuple[str, ...]:
 
 
 def describe(reports: Sequence[Report]) -> str:
-    """Returns a clause with the bad losses of each process, such as 'loss_mask is nan', or else about the gradient."""
+    """Returns a clause with the bad losses of each process, such as 'loss_mask is nan', or with the bad gradient."""
     clauses = [' and '.join(f'{name} is {value}' for name, value in report.losses.items())
                + (f' on rank {rank}' if get_world_size() > 1 else '')
                for rank, report in enumerate(reports) if report.losses]
@@ -198,7 +198,7 @@ def _and_images(reports: Sequence[Report], limit: int | None = None) -> str:
 
 
 def _checkpoint_is_due(runner: Runner) -> bool:
-    """Whether a CheckpointHook saves after this iteration.
+    """Returns whether a CheckpointHook saves after this iteration.
 
     The model is checked before that, because mmengine's hook removes an older file first.
     """

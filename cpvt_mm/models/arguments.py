@@ -1,4 +1,4 @@
-"""Checks of constructor arguments: each error is one sentence that names the argument and the allowed values."""
+"""Checks constructor arguments. Each error is one sentence that names the argument and the allowed values."""
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
@@ -71,7 +71,7 @@ def check_frozen_stages(frozen_stages: int, count: int, parts: str) -> None:
 
 
 def is_sequence_of_ints(value: object) -> bool:
-    """Whether `value` is a list or tuple of ints; True and False do not count as ints."""
+    """Returns whether `value` is a list or tuple of ints; True and False do not count as ints."""
     return isinstance(value, (list, tuple)) and all(type(item) is int for item in value)
 
 

@@ -1,15 +1,15 @@
-"""Batches of video clips; mmdet's models pass the frames of clips to their backbones as images."""
+"""Batches of video clips. mmdet's models pass the frames of clips to their backbones as a batch of images."""
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
-from torch._C import DisableTorchFunctionSubclass  # torch's documentation of subclasses names it
+from torch._C import DisableTorchFunctionSubclass  # torch's guide to tensor subclasses uses it
 
 from .valid_sizes import Size, attach_valid_sizes
 
 
 class ClipBatch(Tensor):
-    """Clips of equal length, `(N, T, C, H, W)`, which attach clip length and image sizes to images taken from them.
+    """A batch of clips, `(N, T, C, H, W)`, that attaches clip length and image sizes to images taken from it.
 
     - All frames, `(N * T, C, H, W)`, carry the clip length and the image sizes without padding. `batch.flatten(0, 1)`
       gives them, or `batch[0]` for a batch of one clip.

@@ -26,6 +26,7 @@ class Grid(NamedTuple):
 
     @property
     def size(self) -> int:
+        """Number of cells, `height * width`."""
         return self.height * self.width
 
 
@@ -55,9 +56,10 @@ def on_grid(function: Callable[[Tensor], Tensor], x: Tensor, grid: Grid | None =
 
 
 def resample(table: Tensor, size: tuple[int, ...]) -> Tensor:
-    """`(length, C)` -> `(*size, C)` linearly, or `(H, W, C)` -> `(*size, C)` bicubically, in the dtype of `table`.
+    """Resamples a table `(length, C)` linearly, or `(H, W, C)` bicubically, to `(*size, C)`.
 
-    Interpolates with align_corners=False and without antialiasing. Returns a table of the right size unchanged.
+    It interpolates with align_corners=False and without antialiasing, in float32. The result has the dtype of `table`.
+    A table of the right size is returned unchanged.
     """
     if is_known_to_be(table.shape[:-1], size):
         return table
@@ -67,12 +69,12 @@ def resample(table: Tensor, size: tuple[int, ...]) -> Tensor:
 
 
 def to_nchw(x: Tensor) -> Tensor:
-    """`(B, H, W, C)` -> `(B, C, H, W)`: a view, channels-last in memory where `x` is contiguous."""
+    """Returns a view `(B, H, W, C)` -> `(B, C, H, W)`; it is channels-last in memory if `x` is contiguous."""
     return x.permute(0, 3, 1, 2)
 
 
 def to_nhwc(x: Tensor) -> Tensor:
-    """`(B, C, H, W)` -> `(B, H, W, C)`: a view, contiguous where `x` is channels-last in memory."""
+    """Returns a view `(B, C, H, W)` -> `(B, H, W, C)`; it is contiguous if `x` is channels-last in memory."""
     return x.permute(0, 2, 3, 1)
 
 
@@ -87,7 +89,7 @@ def on_clips(function: Callable[[Tensor], Tensor], num_frames: int, x: Tensor) -
 
 
 def pad_or_crop(x: Tensor, height: int, width: int) -> Tensor:
-    """`(B, C, H, W)` -> `(B, C, height, width)`: zero-pads or crops at the bottom and on the right.
+    """Zero-pads or crops at the bottom and on the right: `(B, C, H, W)` -> `(B, C, height, width)`.
 
     Returns `x` itself if it has this size already.
     """
@@ -109,9 +111,9 @@ def grid_size(size: tuple[int, int], stride: int) -> tuple[int, int]:
 
 
 def pad_to_multiple(x: Tensor, multiple: int) -> Tensor:
-    """Zero-pads at the bottom and on the right until both sides of the grid are multiples of `multiple`.
+    """Zero-pads a grid `(B, H, W, C)` at the bottom and on the right until both sides are multiples of `multiple`.
 
-    `(B, H, W, C)` -> `(B, ceil(H / multiple) * multiple, ceil(W / multiple) * multiple, C)`; a view if no padding is
-    needed.
+    Returns:
+        `(B, ceil(H / multiple) * multiple, ceil(W / multiple) * multiple, C)`; a view of `x` if no padding is needed.
     """
     return to_nhwc(pad_or_crop(to_nchw(x), *(round_up(length, multiple) for length in x.shape[1:3])))

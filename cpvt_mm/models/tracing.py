@@ -1,9 +1,11 @@
-"""Code that behaves differently under tracing, and why.
+"""Code that behaves differently while torch traces it.
 
-`torch.compile`, `torch.export` and `torch.jit.trace` record a model to run it again at other sizes. A branch on a size
-is a problem for them: a compiler makes another graph for each outcome, and an exported model keeps the branch that was
-taken while tracing. Two other places call `is_traced`: `Cached`, because cached tables cannot be part of a graph, and
-`ExactPadding`, because its checks and warnings are for eager code.
+`torch.compile`, `torch.export` and `torch.jit.trace` record a model and run it again at other sizes. Traced code must
+not branch on a size. A compiler would make another graph for each outcome. An exported model would keep the branch that
+was taken while tracing.
+
+Two other modules call `is_traced`. `Cached` does so because cached tables cannot be part of a graph. `ExactPadding`
+does so because its checks and warnings are for eager code.
 """
 import torch
 import torch.nn.functional as F
@@ -11,24 +13,24 @@ from torch import Tensor, nn
 
 
 def is_traced() -> bool:
-    """Whether `torch.compile`, `torch.export` or `torch.jit.trace` records the running code."""
+    """Returns whether `torch.compile`, `torch.export` or `torch.jit.trace` records the running code."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]  # public, but not re-exported explicitly
 
 
 def is_known_to_be(size: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Whether two sizes are equal, so that no work is needed; False under tracing, because the size may vary."""
+    """Returns whether two sizes are equal; returns False under tracing, because the size may vary."""
     return not is_traced() and tuple(size) == tuple(wanted)
 
 
 class PatchConv2d(nn.Conv2d):
-    """A convolution over non-overlapping patches: build it with a stride equal to its kernel size.
+    """A convolution over non-overlapping patches; its stride must equal its kernel size.
 
     Under tracing it is computed as a matrix product. On a CPU, torch branches on the image size for a 2 x 2
     convolution of one image (`use_mkldnn` in ATen). Three of the four stages have such a convolution.
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """`(B, C, H, W)` -> `(B, C', H / stride, W / stride)`; the stride must divide both sides."""
+        """Convolves `(B, C, H, W)` -> `(B, C', H / stride, W / stride)`; the stride must divide both sides."""
         if not is_traced():
             return super().forward(input)
         size, _ = self.kernel_size

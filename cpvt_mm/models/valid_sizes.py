@@ -11,10 +11,14 @@ Size: TypeAlias = tuple[int, int]
 
 
 def attach_valid_sizes(batch: Tensor, sizes: Sequence[Size]) -> None:
-    """Attaches the sizes of its images without padding to a batch `(B, C, H, W)`.
+    """Attaches the sizes of the images without padding to a batch `(B, C, H, W)`.
 
     The sizes stay with this tensor object, also through model wrappers and autocast. Tensors that are computed from it
     do not have them.
+
+    Args:
+        batch: The padded images.
+        sizes: Height and width of each image without padding, in pixels.
     """
     # Tensors accept attributes of any name.
     batch.valid_sizes = [(int(height), int(width)) for height, width in sizes]  # type: ignore[attr-defined]
@@ -45,7 +49,7 @@ def alike(sizes: Sequence[Size], num_frames: int, multiple: int) -> dict[tuple[S
     Args:
         sizes: Height and width of each image. The height and width of a clip are the maxima over its frames.
         num_frames: Frames of a clip; the last clip may be shorter. With 1, each image is a clip.
-        multiple: In pixels.
+        multiple: The multiple, in pixels.
 
     Returns:
         Maps (size, number of frames) to the clips; each clip is the range of its frames' indices in the batch.

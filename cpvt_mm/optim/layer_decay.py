@@ -19,14 +19,14 @@ MMENGINE_KEYS = ('custom_keys', 'bias_lr_mult', 'bias_decay_mult', 'norm_decay_m
 class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     """Layer-wise learning-rate decay: each layer of a backbone gets a lower learning rate than the next layer.
 
-    As in BEiT (arXiv 2106.08254) and ViTDet (arXiv 2203.16527), the learning rate of a parameter is multiplied by
-    `layer_decay_rate` once for each layer after its own. Parameters outside the backbone, such as heads, get the full
-    rate. The backbone is a `CPVT` or `PyramidCPVT` anywhere in the model; its `get_layer_depth` defines the layers.
-    Everything else is as in mmengine: `custom_keys` and other rules apply, their `lr_mult` is multiplied with the
-    decay, and frozen parameters are skipped.
+    The learning rate of a parameter is multiplied by `layer_decay_rate` once for each layer after its own (BEiT, arXiv
+    2106.08254; ViTDet, arXiv 2203.16527). Parameters outside the backbone, such as heads, get the full rate. The
+    backbone is a `CPVT` or `PyramidCPVT` anywhere in the model; its `get_layer_depth` defines the layers. Everything
+    else is as in mmengine: `custom_keys` and other rules apply, their `lr_mult` is multiplied with the decay, and
+    frozen parameters are skipped.
 
-    Schedulers that multiply learning rates keep their ratios. `eta_min` does not, because all rates end at this value:
-    use `eta_min_ratio`.
+    Schedulers that multiply learning rates keep the ratios between layers. Schedulers with `eta_min` do not, because
+    all rates end at this value: use `eta_min_ratio`.
 
     Args:
         optim_wrapper_cfg: Config of the wrapper, with an `optimizer` that has an `lr`.
@@ -75,6 +75,6 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             layer, num_layers = module.get_layer_depth(name)
             scale = self.paramwise_cfg['layer_decay_rate']**(num_layers - 1 - layer)
             group['lr'] = group.get('lr', self.base_lr) * scale
-            # In mmengine's format, because mmengine has logged the rates of custom_keys without the decay.
+            # mmengine has logged the rates of custom_keys without the decay, so this line has the same format.
             full_name = f'{prefix}.{name}' if prefix else name
             print_log(f'paramwise_options -- {full_name}:lr={group["lr"]}', 'current')

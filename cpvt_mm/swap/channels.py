@@ -16,7 +16,7 @@ def channels_key(neck: dict[str, Any]) -> str:
 
 
 def is_vitdet_neck(neck: dict[str, Any]) -> bool:
-    """Whether the neck is `SimpleFPN` of mmdet's ViTDet project, which reads a single map instead of a sequence."""
+    """Returns whether a neck is `SimpleFPN` of mmdet's ViTDet project, which reads one map instead of a sequence."""
     return neck['type'].rpartition('.')[2] == 'SimpleFPN' and 'backbone_channel' in neck
 
 
@@ -24,8 +24,9 @@ def adapt_neck(neck: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> 
     """Sets the input channels of a neck, in place.
 
     Args:
-        neck: The config of a neck. Its `in_channels` or `embed_dim` is a number for the last map or for all maps, or a
-            list with a number for each map, in their order or reversed. A neck without them accepts any maps.
+        neck: The config of a neck. Its `in_channels` or `embed_dim` is a number or a list. A number is for the last map
+            or for all maps. A list has a number for each map, in their order or reversed. A neck without them accepts
+            any maps.
         old: The channels of the old backbone's maps.
         new: The channels of the new backbone's maps.
 

@@ -85,7 +85,7 @@ def set_schedule(cfg: Config, backbone: nn.Module, optimizers: dict[str, dict[st
     Args:
         cfg: The config.
         backbone: The new backbone.
-        optimizers: The optimizers of its schedules for 'mmdet' and 'mmseg'; other scopes get mmdet's.
+        optimizers: The new optimizer for the scopes 'mmdet' and 'mmseg'; other scopes get mmdet's.
     """
     if not cfg.get('optim_wrapper'):
         cfg.optim_wrapper = dict(type='OptimWrapper')

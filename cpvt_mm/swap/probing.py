@@ -38,7 +38,7 @@ class ProbedBackbone:
     Attributes:
         maps: The maps.
         out_indices: The stage or block of each map; None if the backbone does not state them.
-        num_blocks: Number of blocks, if the backbone has them in one list. Defaults to None: it has not.
+        num_blocks: Number of blocks, if the backbone has them in one list. Defaults to None: it does not.
     """
     maps: Maps
     out_indices: tuple[int, ...] | None

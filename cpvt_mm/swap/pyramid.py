@@ -34,9 +34,12 @@ class PyramidTarget(Target):
 def choose_stages(name: str, old: ProbedBackbone, scope: str | None) -> tuple[int, ...]:
     """Chooses the stages of the pyramid, counted from 0, that replace the maps of a backbone.
 
-    Without dilation, the map of stage i has the stride of the pyramid's stage i. With dilation, the stride is smaller:
-    a detector gets the stage of the same stride, which its anchors need; a segmentor gets the stage of the same
-    number, because it takes any stride and needs the receptive field of the last stage.
+    Without dilation, the map of stage i has the stride of the pyramid's stage i. With dilation, the stride is smaller,
+    and the choice depends on the model:
+
+    - A detector gets the stage of the same stride, which its anchors need.
+    - A segmentor gets the stage of the same number. It takes any stride, and needs the receptive field of the last
+      stage.
 
     Args:
         name: The type of the backbone.

@@ -51,7 +51,7 @@ class Target(ABC):
         """
 
     def is_in(self, config: dict[str, Any]) -> bool:
-        """Whether the config of a backbone has this class as its type."""
+        """Returns whether the config of a backbone has this class as its type."""
         return config['type'].rpartition('.')[2] == self.cls.__name__
 
     def arguments(self, config: dict[str, Any], old: ProbedBackbone, scope: str | None, arch: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Measures how the features of an image in a padded batch with a larger image differ from its features alone.
+"""Measures how much the features of an image change if it is in a padded batch with a larger image.
 
 It works for backbones of any config, with random weights; for backbones of this package also with padding='exact'. The
 images are smooth noise. Writes a table as .md and .csv, and a figure with the maps of one output.
@@ -69,7 +69,7 @@ def build_all(args: argparse.Namespace) -> dict[str, nn.Module]:
 
 
 def time_all(models: dict[str, nn.Module], images: list[Tensor], sizes: list[Size], rounds: int) -> dict[str, dict]:
-    """Returns the seconds of a forward pass and of a training step with the batch, the minimum of all rounds."""
+    """Returns the seconds of a forward pass and of a training step with the batch: the minimum of all rounds."""
     batch = torch.cat([pad_or_crop(image, *sizes[-1]) for image in images])
     seconds: dict[str, dict[str, float]] = {name: {} for name in models}
     for what, call, training in (('forward', features, False), ('step', train_step, True)):

@@ -68,7 +68,7 @@ def read_canvas(args: argparse.Namespace, cfg: Config) -> Tensor:
         raise UserError(f'--size {args.size} and --shift {args.shift} leave no pixels for the picture: choose a '
                         'positive shift of less than half the size.')
     picture = to_input(read_square(args.image, side), cfg) if args.image else smooth_noise(side, args.seed)
-    # Zeros, as in the padding of batches.
+    # The space is zero, like the padding of batches.
     return F.pad(picture, (args.shift,) * 4)
 
 

@@ -1,10 +1,10 @@
 """Exports a backbone, segmentor or detector for images of any size, and compares the file with the model at ten sizes.
 
-OUT.pt2 is for torch.export.load, OUT.onnx for onnxruntime and other runtimes. The input of the exported model is the
-output of the config's data preprocessor: float32, (batch, 3, height, width), normalized with its mean and std, and RGB
-if it sets bgr_to_rgb. The file contains these values. The output is the maps of the backbone, a segmentor's logits at
-every pixel, or a detector's boxes (docs/deployment.md). Files of segmentors and detectors also contain the names and
-colours of the classes.
+OUT.pt2 is for torch.export.load, OUT.onnx for onnxruntime and other runtimes. The exported model takes the images that
+the config's data preprocessor returns: float32, (batch, 3, height, width), normalized with its mean and std. They are
+RGB if it sets bgr_to_rgb. The file contains these settings. The outputs are the maps of a backbone, a segmentor's
+logits at every pixel, or a detector's boxes (docs/deployment.md). Files of segmentors and detectors also contain the
+names and colours of the classes.
 """
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Swaps PyramidCPVT or CPVT into a config of mmdet or mmseg: writes a config that inherits from it, prints changes."""
+"""Swaps PyramidCPVT or CPVT into a config of mmdet or mmseg. Writes a config that inherits from it; prints changes."""
 import argparse
 from pathlib import Path
 

@@ -39,7 +39,7 @@ val_dataloader = dict(
         pipeline=[
             dict(type='LoadImageFromFile'),
             dict(type='Resize', scale=scale, keep_ratio=True),
-            # After Resize: predictions are compared at the size of the original label map.
+            # Loaded after Resize, because predictions are compared at the size of the original label map.
             dict(type='LoadAnnotations'),
             dict(type='PackSegInputs'),
         ]))

@@ -1,5 +1,5 @@
-# tools/dataset_converters/make_toy_shapes.py writes the data. Images keep their aspect ratios, and none is cropped:
-# classes that look alike differ only in where in the image they are.
+# tools/dataset_converters/make_toy_shapes.py writes the data. Images keep their aspect ratios and are not cropped,
+# because some classes differ only in their position in the image.
 data_root = 'data/toy_shapes/'
 metainfo = dict(
     classes=('background', 'sun', 'ball', 'kite', 'boat', 'square'),

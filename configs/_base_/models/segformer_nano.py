@@ -1,4 +1,4 @@
-# To compare position encodings: the head has 1x1 convolutions only, without padding that would show where a token is.
+# For comparisons of position encodings. The head has only 1x1 convolutions, because padding would reveal positions.
 # The toy's and CamVid's configs set `num_classes`.
 _base_ = './upernet_nano.py'
 model = dict(

@@ -1,4 +1,4 @@
-# From random weights, on one GPU.
+# Training from random weights, on one GPU.
 _base_ = './cpu.py'
 max_iters = 8000
 train_cfg = dict(max_iters=max_iters, val_interval=2000)

@@ -1,4 +1,4 @@
-# From random weights, in minutes on a CPU.
+# Training from random weights, in minutes on a CPU.
 max_iters = 800
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=max_iters, val_interval=400)
 val_cfg = dict(type='ValLoop')

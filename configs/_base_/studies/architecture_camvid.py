@@ -1,8 +1,8 @@
-# What does MiT-b0 do that the pyramid does not? One difference at a time.
+# Compares the pyramid with MiT-b0, one difference at a time.
 config = '../../camvid/upernet_pyramid-cpvt-nano_camvid-192x256.py'
 mit = '../../camvid/upernet_mit-b0_camvid-192x256.py'
 conv = {'model.backbone.mlp_mode': 'conv'}
-# Weights of linear layers are about as large at the start as MiT's: a std of 0.05 to 0.18 in place of 0.02.
+# Initial weights of linear layers are about as large as MiT's: a std of 0.05 to 0.18 instead of 0.02.
 xavier = {'model.backbone.init_cfg': dict(type='Xavier', layer='Linear')}
 variants = {
     'nano': dict(),

@@ -1,6 +1,6 @@
-# Small backbones in one detector, from random weights, with the same data and schedule. Images of a batch differ in
-# size and are padded with zeros. New weights of MiT-b0 and PVTv2-b0 make tokens of zeros there, where LayerNorm has a
-# huge derivative. So both are trained with another padding, too.
+# Compares small backbones in one detector, from random weights, with the same data and schedule. Images of a batch
+# differ in size and are padded with zeros. Initial weights of MiT-b0 and PVTv2-b0 give tokens of zeros in the padding,
+# where LayerNorm has a huge derivative. So both are also trained with another padding value.
 conv = {'model.backbone.mlp_mode': 'conv'}
 padded = {'model.data_preprocessor.pad_value': 0.1}
 variants = {

@@ -1,5 +1,5 @@
-# Does it matter that images of a batch do not see each other's padding? Crops are large, so that batches mix sizes from
-# 256 x 256 to 512 x 512 pixels. The neck has no GroupNorm, whose mean would be of the whole padded map.
+# Compares exact padding with ordinary padding. Crops are large, so that batches mix sizes from 256 x 256 to 512 x 512
+# pixels. The neck has no GroupNorm, because its mean would include the padding of the map.
 config = '../../nuclei/mask-rcnn_pyramid-cpvt-nano_fpn_nuclei.py'
 mixed_sizes = {'train_dataloader.dataset.pipeline.2.crop_size': (512, 512), 'model.neck.norm_cfg': None}
 variants = {

@@ -1,5 +1,5 @@
-# Does it take a backbone that sees neighbouring frames to tell directions? In both variants the head attends to all of
-# them. In tests the backbone sees a whole video, or four frames at a time.
+# Tests whether a model needs a backbone that mixes neighbouring frames to tell directions. In both variants, the head
+# attends to all frames. In tests, the backbone gets a whole video, or four frames at a time.
 config = '../../toy/mask2former-vis_pyramid-cpvt-nano_toy-video.py'
 variants = {
     'PEG': dict(options={'model.backbone.position_encoding': dict(type='PEG')}),

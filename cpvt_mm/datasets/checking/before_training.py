@@ -11,7 +11,7 @@ from .findings import Finding, Kind
 from .layouts import dataset_class, loads
 from .plans import MISSING, Plan, plan_checks
 
-# Faults with which training or testing would fail, or measure something else.
+# Faults that would make training or testing fail, or make it use wrong labels or images.
 FATAL = {Kind.DATASET, Kind.CLASSES, Kind.TOO_FEW_CLASSES, Kind.NOTHING_LEFT, Kind.CORNERS, Kind.EVALUATOR}
 
 

@@ -17,7 +17,7 @@ KEYS = dict(images=('id', 'file_name', 'height', 'width'), categories=('id', 'na
             annotations=('id', 'image_id', 'category_id', 'bbox', 'area'))
 # Pixels beyond the border that are not a fault, because files round coordinates.
 TOLERANCE = 1
-# Number of boxes outside of their images that cannot be a coincidence, if all boxes fit as corners.
+# If all boxes fit as corners, this number of boxes outside of their images is no coincidence.
 CORNERS = 3
 
 Entry = dict[str, Any]
@@ -164,7 +164,7 @@ def _fault_of_corners(annotations: Sequence[Entry], images: dict[Any, Entry]) ->
 
 
 def _is_left_out(annotation: Entry, image: Entry) -> bool:
-    """Whether mmdet ignores an annotation, independent of its category."""
+    """Returns whether mmdet ignores an annotation, independent of its category."""
     x, y, width, height = annotation['bbox']
     return bool(annotation.get('ignore')) or width < 1 or height < 1 or annotation['area'] <= 0 or (
         min(x + width, image['width']) <= max(x, 0) or min(y + height, image['height']) <= max(y, 0))

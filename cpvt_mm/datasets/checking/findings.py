@@ -55,6 +55,7 @@ class Finding:
 
     @property
     def is_error(self) -> bool:
+        """Whether the finding is an error; the others are notes."""
         return self.kind not in NOTES
 
 

@@ -18,7 +18,7 @@ LOSES_BITS = ('has 16 bits per channel, but is read as 8 bits (value // 256): co
 def decode(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) -> Image.Image | Finding:
     """Decodes an image completely; returns a finding of `kind` if it is missing or cannot be decoded.
 
-    An image with 16 bits per channel is a finding, too, because loaders drop the lower bits; a label map is not.
+    An image with 16 bits per channel is a finding, too, because loaders drop the lower bits. A label map is not.
     Pillow detects a truncated file. Corruption in the middle of a JPEG cannot be detected.
     """
     try:
@@ -38,7 +38,7 @@ def decode(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) ->
 
 
 def has_16_bits(image: Image.Image) -> bool:
-    """Whether an image has 16 bits per channel, which mmcv's loader reads as 8.
+    """Returns whether an image has 16 bits per channel, which mmcv's loader reads as 8.
 
     Args:
         image: The result of `Image.open`, before its pixels are loaded; Pillow discards the information when loading.

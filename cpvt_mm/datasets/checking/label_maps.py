@@ -25,7 +25,7 @@ class Labels:
     ignored: Collection[int] = (255,)
 
     def are_known(self, value: int) -> bool:
-        """Whether a value of a label map is a class, or ignored."""
+        """Returns whether a value of a label map is a class, or ignored."""
         label = value
         if self.reduce_zero_label:
             label = 255 if value in (0, 255) else value - 1
@@ -33,6 +33,7 @@ class Labels:
         return label in self.ignored or 0 <= label < self.num_classes
 
     def unknown(self, values: Iterable[int]) -> list[int]:
+        """Returns the values that are neither a class nor ignored."""
         return [value for value in map(int, values) if not self.are_known(value)]
 
 

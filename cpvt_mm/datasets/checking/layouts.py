@@ -81,5 +81,5 @@ def classes_of(dataset: BaseDataset) -> list[str]:
 
 
 def loads(cfg: dict[str, Any], what: str) -> bool:
-    """Whether a transform in the pipeline of a dataset's config sets `what`, such as 'with_mask' of LoadAnnotations."""
+    """Returns whether a transform in a dataset's pipeline sets `what`, such as 'with_mask' of LoadAnnotations."""
     return any(isinstance(transform, dict) and transform.get(what) for transform in cfg.get('pipeline') or ())

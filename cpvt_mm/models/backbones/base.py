@@ -25,9 +25,10 @@ InitCfg: TypeAlias = dict[str, Any] | list[dict[str, Any]] | None
 
 
 class Backbone(ExactPadding, HubMixin):
-    """Base class of the backbones; `init_cfg=dict(type='Pretrained', ...)` loads all weights, from any known format.
+    """Base class of both backbones.
 
-    Checks the arguments that the subclasses share; see the subclasses for their meaning.
+    The constructor checks the arguments that both backbones have; see there for their meaning. With
+    `init_cfg=dict(type='Pretrained', ...)`, `init_weights` loads all weights from a checkpoint of any known format.
     """
 
     init_cfg: InitCfg
@@ -54,7 +55,7 @@ class Backbone(ExactPadding, HubMixin):
 
     @abstractmethod
     def _block_of(self, name: str) -> int:
-        """The block of a parameter, counted over all stages; -1: before the first block, `num_blocks`: after the last.
+        """Returns a parameter's block, counted over all stages: -1 before the first, `num_blocks` after the last block.
         """
 
     @property
@@ -67,7 +68,7 @@ class Backbone(ExactPadding, HubMixin):
     def init_weights(self) -> None:
         """Initialises as mmengine does, but loads checkpoints with `load_pretrained`, after all other initialisation.
 
-        mmengine's notes about each parameter go to the log file only, if there is one.
+        mmengine writes its note about each parameter to the log file only. Without a log file, there are no notes.
 
         Raises:
             UserError: If the checkpoint lacks weights of the backbone, or `load_pretrained` does not know a key of
@@ -119,7 +120,7 @@ class Backbone(ExactPadding, HubMixin):
 
 
 def block_of(position_encoding: PositionEncodings, name: str) -> int:
-    """Returns the block of a parameter of a stage, or of the plain backbone; -1: the parameter precedes all blocks.
+    """Returns the block of a parameter of a stage, or of the plain backbone; -1 if it precedes all blocks.
 
     Args:
         position_encoding: The encodings of the stage.
@@ -132,7 +133,7 @@ def block_of(position_encoding: PositionEncodings, name: str) -> int:
 
 
 def _is_pretrained(name: str | type) -> bool:
-    """Whether `name` is mmengine's `PretrainedInit`: the class, or its registered name with or without a scope."""
+    """Returns whether `name` is mmengine's `PretrainedInit`: the class, or its registered name, also with a scope."""
     return name is PretrainedInit or str(name).rpartition('.')[2] in ('Pretrained', 'PretrainedInit')
 
 
@@ -146,7 +147,10 @@ def _warn_if_missing(checkpoint: object) -> None:
 
 @contextmanager
 def _only_warnings() -> Iterator[None]:
-    """Sets mmengine's current logger to warnings: without a log file, mmengine prints four lines for each parameter."""
+    """Sets the level of mmengine's current logger to WARNING in the `with` block.
+
+    Without a log file, mmengine would print four lines for each parameter.
+    """
     logger = MMLogger.get_current_instance()
     level = logger.level
     logger.setLevel(max(level, logging.WARNING))

@@ -34,8 +34,8 @@ class PlainArch:
     Attributes:
         embed_dims: Channels of a token.
         depth: Number of blocks.
-        num_heads: Attention heads; divides `embed_dims`.
-        mlp_ratio: Width of an MLP in units of `embed_dims`. Defaults to 4.
+        num_heads: Number of attention heads; must divide `embed_dims`.
+        mlp_ratio: Hidden channels of an MLP, as a multiple of `embed_dims`. Defaults to 4.
     """
     embed_dims: int
     depth: int
@@ -57,7 +57,7 @@ PLAIN_ARCHS = {
 
 
 def make_token(embed_dims: int) -> nn.Parameter:
-    """Returns a learnt token, `(1, 1, embed_dims)`."""
+    """Returns a learnt token, `(1, 1, embed_dims)`, from a truncated normal of std 0.02."""
     return nn.Parameter(nn.init.trunc_normal_(torch.empty(1, 1, embed_dims), std=0.02))
 
 
@@ -67,9 +67,9 @@ def make_token(embed_dims: int) -> nn.Parameter:
 class CPVT(Backbone):
     """Plain vision transformer with conditional position encodings (CPVT, arXiv 2102.10882).
 
-    Patch embedding, blocks of constant width, a LayerNorm after the last block. With `dict(type='LearnablePE')` it is
-    DeiT (arXiv 2012.12877). Accepts images of any size; sides that are no multiple of the patch size are zero-padded on
-    the right and at the bottom.
+    It consists of a patch embedding, blocks of constant width, and a LayerNorm after the last block. With the
+    position encoding `dict(type='LearnablePE')` it is DeiT (arXiv 2012.12877). Images may have any size. Sides that are
+    not a multiple of the patch size are zero-padded on the right and at the bottom.
 
     Args:
         arch: 'tiny', 'small', 'base', or a dict with `embed_dims`, `depth`, `num_heads` and, if not 4, `mlp_ratio`.
@@ -108,7 +108,8 @@ class CPVT(Backbone):
 
     Raises:
         ValueError: If a value is out of its range.
-        TypeError: If an argument's name is unknown or its kind is wrong.
+        TypeError: If an argument of the class or of a position encoding is unknown, or `position_encoding` has a wrong
+            type.
     """
 
     parts = 'blocks'
@@ -162,13 +163,19 @@ class CPVT(Backbone):
         self._freeze()
 
     def encode(self, x: Tensor, num_frames: int = 1) -> tuple[Output, ...]:
-        """`(B, in_channels, H, W)` -> one output for each of out_indices; the final norm applies to the last block.
+        """Computes the outputs of images that fill the batch.
 
-        With h = ceil(H / patch_size) and w = ceil(W / patch_size), and E = 0, 1 or 2 class and distillation tokens:
+        There is one output for each of `out_indices`. The final norm applies only to the output of the arch's last
+        block. The shape of an output depends on `out_type`. With h = ceil(H / patch_size), w = ceil(W / patch_size) and
+        E class and distillation tokens, it is:
 
         - 'featmap': `(B, C, h, w)`.
         - 'cls_token' and 'gap': `(B, C)`; with `dist_token` a pair of this and the distillation token, `(B, C)`.
         - 'raw': `(B, E + h * w, C)`.
+
+        Args:
+            x: `(B, in_channels, H, W)`.
+            num_frames: Frames of each clip; the frames of a clip are consecutive images. Defaults to 1.
         """
         x = self.patch_embed(to_nhwc(x))
         grid = Grid(*x.shape[1:3])
@@ -179,7 +186,7 @@ class CPVT(Backbone):
         outs = []
         for index, block in enumerate(self.blocks):
             x = recomputed(block, self.with_cp is True, x, self.position_encoding, index, grid, num_frames)
-            x = self.position_encoding.after_block(x, index, grid, num_frames)  # after block 0 the PEG: x + conv(x)
+            x = self.position_encoding.after_block(x, index, grid, num_frames)  # after block 0 a PEG: x + conv(x)
             if index in self.out_indices:
                 outs.append(self._output(self.norm(x) if block is self.blocks[-1] else x, grid))
         return tuple(outs)

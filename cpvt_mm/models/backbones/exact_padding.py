@@ -1,4 +1,4 @@
-"""Batches of images of several sizes (`padding='exact'`), and batches of clips (`num_frames`)."""
+"""Runs backbones on batches of images of several sizes (`padding='exact'`), and on batches of clips (`num_frames`)."""
 import logging
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -25,10 +25,10 @@ Output: TypeAlias = Tensor | tuple[Tensor, Tensor]
 
 
 class ExactPadding(BaseModule):
-    """Base class of backbones: `encode` needs images that fill the batch, `forward` takes images of several sizes.
+    """Base class of backbones: `encode` is for images that fill the batch, `forward` also for images of several sizes.
 
     Args:
-        padding: 'exact' or None, see the subclasses.
+        padding: 'exact' or None; the subclasses describe it.
         init_cfg: mmengine's initialisation config.
     """
 
@@ -45,14 +45,14 @@ class ExactPadding(BaseModule):
 
     def forward(self, x: Tensor, valid_sizes: Sequence[Size] | None = None, num_frames: int | None = None
                 ) -> tuple[Output, ...]:
-        """Images, or frames of clips -> outputs, in the shapes that `encode` gives.
+        """Computes the outputs of images, or of the frames of clips, in the shapes that `encode` gives.
 
-        With `padding='exact'` each image gets the same outputs as alone, at the top left, and zeros elsewhere. Alone
-        means: zero-padded to the next multiples of 32 pixels. This holds for every position encoding. Images are
-        grouped by padded size and each group runs separately, so the padding of the batch is not computed. If all
-        images fill the batch, it runs as a whole, as without the option.
+        With `padding='exact'`, each image gets the same outputs as alone; alone, it is zero-padded to multiples of 32
+        pixels. The outputs are at the top left of the maps, which are zero elsewhere. This holds for every position
+        encoding. Images are grouped by padded size, and each group runs separately. So the padding of the batch is not
+        computed. If all images fill the batch, they run together.
 
-        A `PEG` with `ndim=3` mixes the frames of a clip. Then each clip gets the same outputs as alone; its frames are
+        A `PEG` with `ndim=3` mixes the frames of a clip. Then each clip gets the same outputs as alone. Its frames are
         zero-padded to a common size, in multiples of 32 pixels.
 
         Args:
@@ -66,6 +66,9 @@ class ExactPadding(BaseModule):
             num_frames: Frames of each clip; the last clip may be shorter. No effect if no position encoding spans
                 frames. Defaults to None: the number that `cpvt_mm.TrackDataPreprocessor` attaches. Without it, each
                 image is a clip; if there are several, a warning says so once.
+
+        Returns:
+            One output for each of `out_indices`.
 
         Raises:
             ValueError: If the images do not fit the backbone, or the sizes do not fit the images.
@@ -135,7 +138,7 @@ class ExactPadding(BaseModule):
         return None
 
     def _num_frames(self, x: Tensor, num_frames: int | None) -> int:
-        """The frames of a clip; 1 if no position encoding spans frames."""
+        """Returns the number of frames of a clip; 1 if no position encoding spans frames."""
         if num_frames is not None and not is_traced():
             check_positive('num_frames', num_frames)
         if not self.spans_frames:

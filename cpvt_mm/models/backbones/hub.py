@@ -14,7 +14,7 @@ try:
 except ImportError:
 
     class PyTorchModelHubMixin:  # type: ignore[no-redef]
-        """Replacement if huggingface_hub is not installed: every method raises an error."""
+        """Replaces huggingface_hub's mixin if it is not installed: every method raises an error."""
 
         def __init_subclass__(cls, **kwargs: Any) -> None:
             super().__init_subclass__()
@@ -30,7 +30,7 @@ Model = TypeVar('Model', bound='HubMixin')
 
 
 class HubMixin(nn.Module, PyTorchModelHubMixin, library_name='cpvt_mm', paper_url='https://arxiv.org/abs/2102.10882'):
-    """`save_pretrained`, `from_pretrained` and `push_to_hub` of huggingface_hub, for a backbone.
+    """Adds huggingface_hub's `save_pretrained`, `from_pretrained` and `push_to_hub` to a backbone.
 
     huggingface_hub's mixin silently drops arguments that are not JSON, and weights that do not fit. This one raises an
     error in both cases.

@@ -30,14 +30,14 @@ SR_MODES = ('conv', 'pool')
 
 @dataclass(frozen=True)
 class PyramidArch:
-    """Widths and depths of the four stages; four ints each.
+    """Widths and depths of the stages. Each attribute has four ints, one for each stage.
 
     Attributes:
-        embed_dims: Channels of a stage's tokens.
-        depths: Number of blocks of a stage.
-        num_heads: Attention heads; each divides its stage's `embed_dims`.
-        mlp_ratios: Width of an MLP in units of `embed_dims`.
-        sr_ratios: Reduction of the key grid per side.
+        embed_dims: Channels of a token.
+        depths: Number of blocks.
+        num_heads: Number of attention heads; must divide the stage's `embed_dims`.
+        mlp_ratios: Hidden channels of an MLP, as a multiple of `embed_dims`.
+        sr_ratios: Factor by which spatial reduction shrinks each side of the key grid.
     """
     embed_dims: Sequence[int]
     depths: Sequence[int]
@@ -72,15 +72,15 @@ ARCHS = {
 
 
 class PyramidStage(nn.Module):
-    """Patch embedding, then blocks, with a PEG or another position encoding.
+    """A stage of the pyramid: a patch embedding, then blocks, with a PEG or another position encoding.
 
     Args:
         in_channels: Channels of the input grid.
         embed_dims: Channels of this stage's tokens.
         patch_size: Side of a patch in cells of the input grid.
-        num_heads: Attention heads of its blocks.
-        mlp_ratio: Width of an MLP in units of `embed_dims`.
-        sr_ratio: Reduction of the key grid per side.
+        num_heads: Number of attention heads; must divide `embed_dims`.
+        mlp_ratio: Hidden channels of an MLP, as a multiple of `embed_dims`.
+        sr_ratio: Factor by which spatial reduction shrinks each side of the key grid.
         grid: Rows and columns of tokens in this stage for an image of the backbone's `img_size`.
         position_encoding: See `PyramidCPVT`.
         drop_rate: Dropout after the patch embedding and after projections.
@@ -110,12 +110,20 @@ class PyramidStage(nn.Module):
             for rate in drop_path_rates)
 
     def forward(self, x: Tensor, num_frames: int = 1) -> Tensor:
-        """`(B, in_channels, H, W)` -> `(B, embed_dims, ceil(H / patch_size), ceil(W / patch_size))`, contiguous."""
+        """Computes the map of the stage.
+
+        Args:
+            x: `(B, in_channels, H, W)`.
+            num_frames: Frames of each clip; the frames of a clip are consecutive images. Defaults to 1.
+
+        Returns:
+            `(B, embed_dims, ceil(H / patch_size), ceil(W / patch_size))`, contiguous.
+        """
         x = self.drop(self.patch_embed(to_nhwc(x)))
         x = self.position_encoding.at_entry(x, num_frames)
         for index, block in enumerate(self.blocks):
             x = recomputed(block, self.with_cp is True, x, self.position_encoding, index, None, num_frames)
-            x = self.position_encoding.after_block(x, index, None, num_frames)  # after block 0 the PEG: x + conv(x)
+            x = self.position_encoding.after_block(x, index, None, num_frames)  # after block 0 a PEG: x + conv(x)
         # mmcv's RoIAlign reads its input as contiguous, so a view would give wrong results.
         return to_nchw(x).contiguous()
 
@@ -127,7 +135,7 @@ class PyramidCPVT(Backbone):
     """Pyramid vision transformer with conditional position encodings.
 
     The position encodings are from CPVT (arXiv 2102.10882), the pyramid from Twins-PCPVT (arXiv 2104.13840,
-    section 3.1). Accepts images of any size; sides that are no multiple of a patch are zero-padded on the right and at
+    section 3.1). Images may have any size. Sides that are not a multiple of a patch are zero-padded on the right and at
     the bottom.
 
     Args:
@@ -170,7 +178,8 @@ class PyramidCPVT(Backbone):
 
     Raises:
         ValueError: If a value is out of its range.
-        TypeError: If an argument's name is unknown or its kind is wrong.
+        TypeError: If an argument of the class or of a position encoding is unknown, or `position_encoding` has a wrong
+            type.
     """
 
     parts = 'stages'
@@ -232,7 +241,15 @@ class PyramidCPVT(Backbone):
         self._freeze()
 
     def encode(self, x: Tensor, num_frames: int = 1) -> tuple[Tensor, ...]:
-        """`(B, in_channels, H, W)` -> for each of out_indices `(B, C, ceil(H / stride), ceil(W / stride))`."""
+        """Computes the maps of images that fill the batch.
+
+        Args:
+            x: `(B, in_channels, H, W)`.
+            num_frames: Frames of each clip; the frames of a clip are consecutive images. Defaults to 1.
+
+        Returns:
+            For each of `out_indices` a map `(B, C, ceil(H / stride), ceil(W / stride))`, contiguous.
+        """
         outs = []
         for i, stage in enumerate(self.stages):
             x = stage(x, num_frames)

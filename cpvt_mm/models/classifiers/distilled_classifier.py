@@ -34,7 +34,7 @@ class DistilledClassifier(ImageClassifier):
         teacher: The config of an mmpretrain classifier. It gets the student's input with the student's normalization.
         teacher_checkpoint: Path or URL of the teacher's weights; required for training. Defaults to None.
         train_cfg: mmpretrain's batch augmentations. Defaults to None.
-        data_preprocessor: mmpretrain's. Defaults to None.
+        data_preprocessor: The config of mmpretrain's data preprocessor. Defaults to None.
         init_cfg: mmengine's initialisation config. Defaults to None.
 
     Attributes:
@@ -69,7 +69,19 @@ class DistilledClassifier(ImageClassifier):
         self._read_teacher()
 
     def loss(self, inputs: Tensor, data_samples: list[DataSample]) -> dict[str, Tensor]:
-        """Returns the losses for normalized images `(B, 3, H, W)`."""
+        """Computes the losses.
+
+        Args:
+            inputs: Normalized images `(B, 3, H, W)`.
+            data_samples: The samples with the labels.
+
+        Returns:
+            See `DistilledHead.loss`.
+
+        Raises:
+            ValueError: If teacher and head have different numbers of classes.
+            UserError: If `teacher_checkpoint` is None or does not fit.
+        """
         if self.teacher is None:
             self._read_teacher()
         with torch.no_grad():

@@ -12,4 +12,4 @@ from mmdet.models.data_preprocessors import DetDataPreprocessor as MMDetDataPrep
 
 @MODELS.register_module()
 class DetDataPreprocessor(TellsValidSizes, MMDetDataPreprocessor):
-    """mmdet's DetDataPreprocessor, with its arguments; attaches image sizes to batches, for `padding='exact'`."""
+    """mmdet's DetDataPreprocessor with the same arguments. It attaches image sizes to batches for `padding='exact'`."""

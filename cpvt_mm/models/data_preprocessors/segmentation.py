@@ -11,7 +11,7 @@ from mmseg.models.data_preprocessor import SegDataPreProcessor as MMSegDataPrePr
 
 @MODELS.register_module()
 class SegDataPreProcessor(TellsValidSizes, MMSegDataPreProcessor):
-    """mmseg's SegDataPreProcessor, with its arguments; attaches image sizes to batches, for `padding='exact'`.
+    """mmseg's SegDataPreProcessor with the same arguments. It attaches image sizes to batches for `padding='exact'`.
 
     It does so in training, and in tests with a `test_cfg` that pads. Windows of sliding inference count as images that
     fill the batch.

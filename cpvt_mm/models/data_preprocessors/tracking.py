@@ -19,7 +19,9 @@ from mmdet.models.data_preprocessors import TrackDataPreprocessor as MMDetTrackD
 
 @MODELS.register_module()
 class TrackDataPreprocessor(TellsValidSizes, MMDetTrackDataPreprocessor):
-    """mmdet's TrackDataPreprocessor; attaches clip lengths, for `PEG(ndim=3)`, and image sizes, for `padding='exact'`.
+    """mmdet's TrackDataPreprocessor with a window for tests.
+
+    It attaches clip lengths to batches, for `PEG(ndim=3)`, and image sizes, for `padding='exact'`.
 
     Args:
         args: Arguments of mmdet's class.
@@ -38,7 +40,7 @@ class TrackDataPreprocessor(TellsValidSizes, MMDetTrackDataPreprocessor):
         self.window = window
 
     def tell_sizes(self, inputs: Tensor, sizes: Sequence[Size], training: bool) -> Tensor:
-        """Returns a `ClipBatch`; in training with `use_det_processor`, images with sizes, as for a detector."""
+        """Returns a `ClipBatch`; in training with `use_det_processor`, images with their sizes, as for a detector."""
         if training and self.use_det_processor:
             return super().tell_sizes(inputs, sizes, training)
         return ClipBatch.wrap(inputs, sizes, None if training else self.window)

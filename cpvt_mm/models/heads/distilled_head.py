@@ -27,7 +27,7 @@ class DistilledHead(ClsHead):
 
     Args:
         num_classes: Number of classes; the same for labels and teacher.
-        in_channels: The channels of the features and of the token.
+        in_channels: Channels of the features, and of the token.
         loss: The config of the loss against the labels. Defaults to `dict(type='mmpretrain.CrossEntropyLoss')`.
         init_cfg: mmengine's initialisation config. Defaults to DeiT's, a truncated normal of std 0.02.
 
@@ -49,7 +49,17 @@ class DistilledHead(ClsHead):
         self.fc_dist = nn.Linear(in_channels, num_classes)
 
     def logits(self, feats: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """Classifies the last pair of `feats`, features and token, each `(B, C)` -> two logits, `(B, num_classes)`."""
+        """Computes the logits of both classifiers.
+
+        Args:
+            feats: The last item is a pair of pooled features and distillation token, each `(B, in_channels)`.
+
+        Returns:
+            Two tensors `(B, num_classes)`.
+
+        Raises:
+            ValueError: If the last item is a single tensor.
+        """
         if not isinstance(feats[-1], (list, tuple)):
             raise ValueError('DistilledHead needs pairs of pooled features and distillation token, but the backbone '
                              "gives single tensors: set its out_type to 'cls_token' or 'gap', and dist_token.")
@@ -63,7 +73,16 @@ class DistilledHead(ClsHead):
 
     def loss(self, feats: Sequence[tuple[Tensor, Tensor]], data_samples: list[DataSample], teacher_labels: Tensor
              ) -> dict[str, Tensor]:
-        """Returns both halves of the paper's equation 3; `teacher_labels` is `(B,)`, int64."""
+        """Computes the two terms of the paper's equation 3, each with its factor of 1/2.
+
+        Args:
+            feats: See `logits`.
+            data_samples: The samples with the labels.
+            teacher_labels: The classes that the teacher predicts, `(B,)`, int64.
+
+        Returns:
+            `loss_cls`, against the labels, and `loss_distill`, against `teacher_labels`.
+        """
         logits, token_logits = self.logits(feats)
         return dict(
             loss_cls=self._get_loss(logits, data_samples)['loss'] / 2,

@@ -32,14 +32,14 @@ class Projected(NamedTuple):
 class Attention(nn.Module):
     """Spatial-reduction attention: keys and values come from a reduced grid (PVT, arXiv 2102.12122, section 3.3).
 
-    Uses `torch.nn.functional.scaled_dot_product_attention`. torch's fused kernels do not store the matrix of attention
-    weights; torch has no fused kernel for a learnt bias, or for dropout on a CPU. Fused kernels have no second
-    derivative: to compute one, run inside `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`.
+    It uses `torch.nn.functional.scaled_dot_product_attention`, whose fused kernels do not store the attention weights.
+    There is no fused kernel for a learnt bias, or for dropout on a CPU. Fused kernels have no second derivative: to
+    compute one, run inside `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`.
 
     Args:
         embed_dims: Channels of a token.
-        num_heads: Heads; divides `embed_dims`.
-        sr_ratio: Reduction of the key grid per side. Defaults to 1: none.
+        num_heads: Number of heads; must divide `embed_dims`.
+        sr_ratio: Factor by which spatial reduction shrinks each side of the key grid. Defaults to 1: no reduction.
         drop_rate: Dropout after the output projection. Defaults to 0.
         attn_drop_rate: Dropout of attention weights. Defaults to 0.
         sr_mode: Reduction of the key grid: 'conv', by `sr_ratio`, or 'pool', to 7 x 7 cells. Defaults to 'conv'.
@@ -63,14 +63,18 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, position_encoding: PositionEncodings, index: int, grid: Grid | None = None,
                 qk: Tensor | None = None) -> Tensor:
-        """`(B, H, W, C)` -> `(B, H, W, C)`, or with `grid` `(B, E + H * W, C)` -> the same.
+        """Applies attention to tokens.
 
         Args:
-            x: Tokens: a grid, or a sequence that starts with E class tokens, which needs an `sr_ratio` of 1.
+            x: A grid `(B, H, W, C)`; or, with `grid`, a sequence `(B, E + H * W, C)` that starts with E class tokens. A
+                sequence needs an `sr_ratio` of 1.
             position_encoding: The encodings of the stage.
             index: Index of the block in the stage.
             grid: The grid of the tokens if `x` is a sequence. Defaults to None: `x` is the grid.
             qk: The tokens for queries and keys, in the shape of `x`. Defaults to None: `x`.
+
+        Returns:
+            A tensor of the shape of `x`.
         """
         projected = self.project(x, position_encoding, index, grid, qk)
         drop_rate = self.attn_drop_rate if self.training else 0.
@@ -84,7 +88,7 @@ class Attention(nn.Module):
 
     def project(self, x: Tensor, position_encoding: PositionEncodings, index: int, grid: Grid | None = None,
                 qk: Tensor | None = None) -> Projected:
-        """Computes queries, keys and values. See `forward` for the arguments."""
+        """Computes queries, keys, values and bias. See `forward` for the arguments."""
         reduced = self.sr(x)
         k, v = self.kv(reduced).chunk(2, dim=-1)
         if qk is not None:
@@ -105,5 +109,5 @@ class Attention(nn.Module):
         return Grid(height, width, self.sr_ratio, self.sr_ratio)
 
     def _split_heads(self, x: Tensor) -> Tensor:
-        """`(B, ..., C)` -> `(B, heads, tokens, C / heads)`, a view."""
+        """Returns a view `(B, ..., C)` -> `(B, heads, tokens, C / heads)`."""
         return x.flatten(1, -2).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)

@@ -12,16 +12,16 @@ from .mlp import MLPS
 
 
 class Block(nn.Module):
-    """Pre-norm attention and pre-norm MLP, each in a residual branch with drop path.
+    """A transformer block: pre-norm attention and a pre-norm MLP, each in a residual branch with drop path.
 
     Args:
         embed_dims: Channels of a token.
-        num_heads: Heads; divides `embed_dims`.
-        mlp_ratio: Width of the MLP in units of `embed_dims`.
-        sr_ratio: Reduction of the key grid per side. Defaults to 1.
+        num_heads: Number of heads; must divide `embed_dims`.
+        mlp_ratio: Hidden channels of the MLP, as a multiple of `embed_dims`.
+        sr_ratio: Factor by which spatial reduction shrinks each side of the key grid. Defaults to 1: no reduction.
         drop_rate: Dropout after projections. Defaults to 0.
         attn_drop_rate: Dropout of attention weights. Defaults to 0.
-        drop_path_rate: Stochastic depth of this block. Defaults to 0.
+        drop_path_rate: Stochastic depth rate of this block. Defaults to 0.
         norm_eps: The eps of both LayerNorms. Defaults to 1e-6, as in the original.
         sr_mode: 'conv' or 'pool', see `Attention`. Defaults to 'conv'.
         mlp_mode: 'linear' for `MLP`, 'conv' for `ConvMLP`. Defaults to 'linear'.
@@ -43,14 +43,17 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, position_encoding: PositionEncodings, index: int, grid: Grid | None = None,
                 num_frames: int = 1) -> Tensor:
-        """`(B, H, W, C)` -> `(B, H, W, C)`, or with `grid` `(B, E + H * W, C)` -> the same.
+        """Applies the block to tokens.
 
         Args:
-            x: Tokens: a grid, or a sequence that starts with E class tokens.
+            x: A grid `(B, H, W, C)`; or, with `grid`, a sequence `(B, E + H * W, C)` that starts with E class tokens.
             position_encoding: The encodings of the stage.
             index: Index of this block in the stage.
             grid: The grid of the tokens if `x` is a sequence. Defaults to None: `x` is the grid.
-            num_frames: Frames of each clip; the images of a clip are consecutive. Defaults to 1.
+            num_frames: Frames of each clip; the frames of a clip are consecutive images. Defaults to 1.
+
+        Returns:
+            A tensor of the shape of `x`.
         """
         encoded = position_encoding.qk_tokens(x, index, grid, num_frames)
         qk = None if encoded is x else self.norm1(encoded)

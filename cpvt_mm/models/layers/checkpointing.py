@@ -1,4 +1,4 @@
-"""Activation checkpointing: saves memory in training by a second forward pass of parts of the model."""
+"""Activation checkpointing: training saves memory by a second forward pass of parts of the model."""
 from typing import Literal, TypeAlias
 
 import torch

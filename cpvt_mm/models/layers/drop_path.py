@@ -3,7 +3,7 @@ from torch import Tensor, nn
 
 
 class DropPath(nn.Module):
-    """Drops a residual branch of whole samples in training and scales the others up (arXiv 1603.09382).
+    """Stochastic depth (arXiv 1603.09382): training drops a residual branch of random samples and scales up the others.
 
     Args:
         rate: Probability that a sample's branch is dropped, in [0, 1).
@@ -14,7 +14,7 @@ class DropPath(nn.Module):
         self.rate = rate
 
     def forward(self, x: Tensor) -> Tensor:
-        """`(B, ...)` -> `(B, ...)`."""
+        """Returns a tensor of the shape of `x`, `(B, ...)`; `x` itself in eval mode or for a rate of 0."""
         if not self.training or self.rate == 0.:
             return x
         keep = 1. - self.rate

@@ -9,7 +9,7 @@ POOL_SIZE = 7
 def average_pool(x: Tensor, size: tuple[int, int]) -> Tensor:
     """Averages parts of a grid, like `F.adaptive_avg_pool2d`: `(B, H, W, C)` -> `(B, *size, C)`.
 
-    Computed as two matrix products. In contrast to `F.adaptive_avg_pool2d`, these can be exported with dynamic sizes,
+    It computes two matrix products. In contrast to `F.adaptive_avg_pool2d`, these can be exported with dynamic sizes,
     and their gradient is deterministic on a GPU.
     """
     rows, columns = (_shares(length, parts, x) for length, parts in zip(x.shape[1:3], size, strict=True))
@@ -26,9 +26,9 @@ def _shares(length: int, parts: int, like: Tensor) -> Tensor:
 
 
 class LinearSRA(nn.Module):
-    """Average pooling to 7 x 7, linear, LayerNorm, GELU (PVT v2, arXiv 2106.13797, section 3.2, "linear SRA").
+    """Average pooling to 7 x 7, a linear layer, LayerNorm, GELU (linear SRA of PVT v2, arXiv 2106.13797, section 3.2).
 
-    If a side is no multiple of 7, neighbouring parts overlap by a row or column. A side of less than 7 cells is not
+    If a side is not a multiple of 7, neighbouring parts overlap by a row or column. A side of less than 7 cells is not
     pooled.
 
     Args:
@@ -42,7 +42,7 @@ class LinearSRA(nn.Module):
         self.norm = nn.LayerNorm(embed_dims, eps=eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        """`(B, H, W, C)` -> `(B, min(H, 7), min(W, 7), C)`."""
+        """Reduces a grid: `(B, H, W, C)` -> `(B, min(H, 7), min(W, 7), C)`."""
         height, width = x.shape[1:3]
         pooled = average_pool(x, (min(height, POOL_SIZE), min(width, POOL_SIZE)))
         return F.gelu(self.norm(self.proj(pooled)))

@@ -6,12 +6,12 @@ from ..grid import to_nchw, to_nhwc
 
 
 class MLP(nn.Module):
-    """Linear, exact GELU, linear.
+    """A linear layer, exact GELU, and a second linear layer.
 
     Args:
         embed_dims: Channels of a token.
-        mlp_ratio: Width of the hidden layer in units of `embed_dims`.
-        drop_rate: Dropout after either linear layer. Defaults to 0.
+        mlp_ratio: Hidden channels, as a multiple of `embed_dims`.
+        drop_rate: Dropout after GELU and after the second linear layer. Defaults to 0.
     """
 
     def __init__(self, embed_dims: int, mlp_ratio: int, drop_rate: float = 0.) -> None:
@@ -21,18 +21,18 @@ class MLP(nn.Module):
         self.drop = nn.Dropout(drop_rate)
 
     def forward(self, x: Tensor) -> Tensor:
-        """`(..., C)` -> `(..., C)`."""
+        """Applies the MLP: `(..., C)` -> `(..., C)`."""
         return self.drop(self.fc2(self.drop(F.gelu(self.hidden(x)))))
 
     def hidden(self, x: Tensor) -> Tensor:
-        """`(..., C)` -> `(..., mlp_ratio * C)`, the input of GELU."""
+        """Computes the input of GELU: `(..., C)` -> `(..., mlp_ratio * C)`."""
         return self.fc1(x)
 
 
 class ConvMLP(MLP):
-    """Linear, zero-padded depthwise 3 x 3 convolution, exact GELU, linear (PVT v2, arXiv 2106.13797, section 3.2).
+    """An MLP with a zero-padded depthwise 3 x 3 convolution before GELU (PVT v2, arXiv 2106.13797, section 3.2).
 
-    Tokens are a grid `(B, H, W, C)`. The arguments are those of `MLP`.
+    It needs tokens in a grid, `(B, H, W, C)`. The arguments are those of `MLP`.
     """
 
     def __init__(self, embed_dims: int, mlp_ratio: int, drop_rate: float = 0.) -> None:
@@ -41,7 +41,7 @@ class ConvMLP(MLP):
         self.conv = nn.Conv2d(width, width, 3, padding=1, groups=width)
 
     def hidden(self, x: Tensor) -> Tensor:
-        """`(B, H, W, C)` -> `(B, H, W, mlp_ratio * C)`, the input of GELU."""
+        """Computes the input of GELU: `(B, H, W, C)` -> `(B, H, W, mlp_ratio * C)`."""
         return to_nhwc(self.conv(to_nchw(self.fc1(x))))
 
 

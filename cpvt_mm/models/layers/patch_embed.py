@@ -17,7 +17,7 @@ class PatchEmbed(nn.Module):
         embed_dims: Channels of a token.
         patch_size: Kernel and stride of the convolution, in cells of the input grid.
         eps: The eps of the LayerNorm. Defaults to 1e-5, as in the original (its blocks use 1e-6).
-        norm: Whether there is a LayerNorm. Defaults to True.
+        norm: Whether a LayerNorm follows. Defaults to True.
     """
 
     def __init__(self, in_channels: int, embed_dims: int, patch_size: int, eps: float = 1e-5,
@@ -28,6 +28,6 @@ class PatchEmbed(nn.Module):
         self.norm = nn.LayerNorm(embed_dims, eps=eps) if norm else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        """`(B, H, W, in_channels)` -> `(B, ceil(H / patch_size), ceil(W / patch_size), embed_dims)`."""
+        """Embeds patches: `(B, H, W, in_channels)` -> `(B, ceil(H / patch_size), ceil(W / patch_size), embed_dims)`."""
         x = pad_to_multiple(x, self.patch_size)
         return self.norm(to_nhwc(self.proj(to_nchw(x))))

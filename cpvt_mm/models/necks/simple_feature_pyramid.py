@@ -15,7 +15,10 @@ from ..grid import round_up, to_nchw, to_nhwc
 
 
 class LayerNorm2d(nn.Module):
-    """LayerNorm over the channels of `(B, C, H, W)`. Configs find its parameters by `norm` in their names."""
+    """LayerNorm over the channels of `(B, C, H, W)`, with an eps of 1e-6.
+
+    The names of its parameters contain `norm`, by which configs select them.
+    """
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -51,7 +54,7 @@ def rescale(channels: int, factor: float) -> tuple[nn.Sequential, int]:
 @MMENGINE_MODELS.register_module()
 @MODELS.register_module()
 class SimpleFeaturePyramid(BaseModule):
-    """Maps of strides 4, 8, 16, 32 from the last map of a plain backbone (ViTDet, arXiv 2203.16527, section 3).
+    """Makes a feature pyramid from the last map of a plain backbone (ViTDet, arXiv 2203.16527, section 3).
 
     Transposed convolutions make finer maps, max pooling makes coarser ones. A 1x1 and a 3x3 convolution follow, each
     with a LayerNorm over channels. Use it in place of an FPN in Mask R-CNN, or before the head of UperNet.
@@ -62,11 +65,12 @@ class SimpleFeaturePyramid(BaseModule):
         out_channels: Channels of each output. Defaults to 256.
         strides: Strides of the outputs, increasing powers of two. Defaults to (4, 8, 16, 32).
         num_outs: Number of outputs. Outputs beyond `strides` subsample the previous output by two, for RPN's largest
-            anchors. Defaults to None: as many as `strides`.
+            anchors. Defaults to None: one for each of `strides`.
         init_cfg: mmengine's initialisation config. Defaults to None.
 
     Raises:
         ValueError: If a stride is not a power of two, or `in_channels` or `num_outs` does not fit.
+        TypeError: If an argument's name is unknown.
     """
 
     @check_keywords
@@ -104,9 +108,14 @@ class SimpleFeaturePyramid(BaseModule):
                 LayerNorm2d(out_channels)))
 
     def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Takes the last of `maps`, `(B, in_channels, h, w)` -> `num_outs` maps `(B, out_channels, ., .)`.
+        """Makes `num_outs` maps from the last of `maps`.
 
-        The sides of a map of stride s are h and w times `in_stride / s`, rounded up.
+        Args:
+            maps: The last one is `(B, in_channels, h, w)`. The others are not used.
+
+        Returns:
+            Maps `(B, out_channels, H, W)`, contiguous. For stride s, H and W are h and w times `in_stride / s`, rounded
+            up.
 
         Raises:
             ValueError: If the last of `maps` is not a map, or has other channels.

@@ -31,20 +31,21 @@ class StageSpec:
 
     @property
     def head_dims(self) -> int:
+        """Channels of an attention head."""
         return self.embed_dims // self.num_heads
 
 
 class PositionEncoding(nn.Module):
-    """Base class: adds position information to the tokens of one stage, at any of five points.
+    """Base class of position encodings: adds position information to the tokens of one stage, at any of five points.
 
-    A subclass overrides the methods for the points it needs. The default methods return their argument itself. Position
-    encodings skip class tokens.
+    Each point has a method. A subclass overrides the methods that it needs. The default `attention_bias` returns None;
+    the other default methods return their argument itself. Position encodings skip class tokens.
 
-    Frames of clips are passed as images. If an encoding mixes the frames of a clip, it sets `spans_frames`; the first
-    three points then get clips, `(N, T, H, W, C)`.
+    Frames of clips are passed as images. An encoding that mixes the frames of a clip sets `spans_frames`. Its
+    `at_entry`, `after_block` and `qk_tokens` then get clips, `(N, T, H, W, C)`.
 
     Args:
-        stage: The blocks it is for; passed by the backbone, not by a config.
+        stage: The blocks it is for. The backbone passes this argument; configs cannot set it.
 
     Attributes:
         spans_frames (bool): Whether the encoding gets clips. Defaults to False.
@@ -57,34 +58,46 @@ class PositionEncoding(nn.Module):
         self.stage = stage
 
     def at_entry(self, x: Tensor) -> Tensor:
-        """Before the first block. `(B, H, W, C)` -> `(B, H, W, C)`."""
+        """Encodes the tokens before the first block: `(B, H, W, C)` -> `(B, H, W, C)`."""
         return x
 
     def after_block(self, x: Tensor, index: int) -> Tensor:
-        """After block `index`, counted from 0. `(B, H, W, C)` -> `(B, H, W, C)`."""
+        """Encodes the tokens after block `index`, counted from 0: `(B, H, W, C)` -> `(B, H, W, C)`."""
         return x
 
     def qk_tokens(self, x: Tensor, index: int) -> Tensor:
-        """Tokens for queries and keys, but not values, of block `index`. `(B, H, W, C)` -> `(B, H, W, C)`."""
+        """Encodes tokens for queries and keys, but not values, of block `index`: `(B, H, W, C)` -> `(B, H, W, C)`."""
         return x
 
     def encode_qk(self, x: Tensor, grid: Grid) -> Tensor:
-        """Encodes queries, and then keys, of every block. `(B, heads, H * W, C / heads)` -> the same.
+        """Encodes the queries of every block, and in a second call the keys.
 
-        `grid` is the grid of `x`. If the key grid is coarser, `grid.cell_height` and `grid.cell_width` give its cell
-        size in query tokens.
+        Args:
+            x: Queries or keys, `(B, heads, H * W, C / heads)`.
+            grid: The grid of `x`, H x W. If the key grid is coarser, `grid.cell_height` and `grid.cell_width` give its
+                cell size in query tokens.
+
+        Returns:
+            A tensor of the shape of `x`.
         """
         return x
 
     def attention_bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
-        """The bias added to the logits of block `index`: broadcastable to `(B, heads, H * W, H' * W')`, or None.
+        """Computes a bias that is added to the logits of attention.
 
-        `q` are the queries of the block, `(B, heads, H * W, C / heads)`.
+        Args:
+            q: Queries, `(B, heads, H * W, C / heads)`.
+            index: Index of the block, counted from 0.
+            grid: The grid of the queries, H x W.
+            key_grid: The grid of the keys, H' x W'.
+
+        Returns:
+            A tensor that can be broadcast to `(B, heads, H * W, H' * W')`, or None.
         """
         return None
 
     def block_of(self, name: str) -> int:
-        """The block of a parameter, for layer-wise learning rates; -1: the parameter precedes all blocks.
+        """Returns the block of a parameter, for layer-wise learning-rate decay; -1 if it precedes all blocks.
 
         Args:
             name: The name of the parameter in this encoding.
@@ -108,23 +121,25 @@ class PositionEncodings(nn.ModuleList):
         return any(encoding.spans_frames for encoding in self)
 
     def at_entry(self, x: Tensor, num_frames: int = 1) -> Tensor:
-        """`(B, H, W, C)` -> the same."""
+        """Encodes the tokens before the first block: `(B, H, W, C)` -> `(B, H, W, C)`."""
         for encoding in self:
             x = _at_point(encoding, encoding.at_entry, x, None, num_frames)
         return x
 
     def after_block(self, x: Tensor, index: int, grid: Grid | None = None, num_frames: int = 1) -> Tensor:
+        """Encodes the tokens after block `index`; returns a tensor of the shape of `x`."""
         for encoding in self:
             x = _at_point(encoding, partial(encoding.after_block, index=index), x, grid, num_frames)
         return x
 
     def qk_tokens(self, x: Tensor, index: int, grid: Grid | None = None, num_frames: int = 1) -> Tensor:
+        """Encodes the tokens for queries and keys of block `index`; returns a tensor of the shape of `x`."""
         for encoding in self:
             x = _at_point(encoding, partial(encoding.qk_tokens, index=index), x, grid, num_frames)
         return x
 
     def encode_qk(self, x: Tensor, grid: Grid) -> Tensor:
-        """Queries or keys, `(B, heads, E + H * W, C / heads)` -> the same."""
+        """Encodes queries or keys, `(B, heads, E + H * W, C / heads)`; returns a tensor of the same shape."""
         for encoding in self:
             extra, tokens = x.split([x.shape[2] - grid.size, grid.size], dim=2)
             encoded = encoding.encode_qk(tokens, grid)
@@ -133,7 +148,10 @@ class PositionEncodings(nn.ModuleList):
         return x
 
     def attention_bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
-        """Broadcastable to `(B, heads, E + H * W, E + H' * W')`, in the dtype of `q`; 0 from and to class tokens."""
+        """Returns the sum of the biases in the dtype of `q`, or None; it is 0 from and to class tokens.
+
+        The sum can be broadcast to `(B, heads, E + H * W, E + H' * W')`.
+        """
         num_extra = q.shape[2] - grid.size
         total = None
         for encoding in self:
@@ -145,6 +163,7 @@ class PositionEncodings(nn.ModuleList):
         return F.pad(total.to(q.dtype), (num_extra, 0, num_extra, 0)) if num_extra else total.to(q.dtype)
 
     def block_of(self, name: str) -> int:
+        """Returns the block of a parameter, by its name in this list; -1 if it precedes all blocks."""
         index, _, rest = name.partition('.')
         return list(self)[int(index)].block_of(rest)
 

@@ -14,7 +14,7 @@ MAX_BYTES = 2**26
 
 
 class Cached:
-    """Wraps a pure function of numbers and a device, and caches its latest results, at most 64 MiB.
+    """Wraps a pure function of numbers and a device, and caches its latest results, at most 64 MiB or one result.
 
     All models and threads of a process share the results; state dicts do not contain them. Compiled and traced code
     does not use the cache, because the compiler fuses the function into the code that uses it.

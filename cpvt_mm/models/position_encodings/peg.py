@@ -18,8 +18,11 @@ TARGETS = ('tokens', 'qk')
 def make_conv(channels: int, kernel_size: tuple[int, ...], conv_type: str, bias: bool) -> nn.Module:
     """Builds a zero-padded convolution that keeps the grid size, with as many dimensions as `kernel_size`.
 
-    Number of weights without bias, for d channels and a kernel of n cells: depthwise d * n, separable (depthwise, then
-    pointwise) d * n + d * d, full d * d * n.
+    For d channels and a kernel of n cells, the number of weights without bias is:
+
+    - depthwise: d * n.
+    - separable (depthwise, then pointwise): d * n + d * d.
+    - full: d * d * n.
     """
 
     def conv(kernel_size: tuple[int, ...], groups: int, bias: bool) -> nn.Module:
@@ -33,7 +36,7 @@ def make_conv(channels: int, kernel_size: tuple[int, ...], conv_type: str, bias:
 
 
 def check_kernel_size(kernel_size: int | Sequence[int], ndim: int) -> tuple[int, ...]:
-    """Returns one odd size for each dimension; otherwise raises a ValueError."""
+    """Returns the kernel size along each dimension; raises a ValueError unless each is an odd int."""
     sides = (kernel_size,) * ndim if isinstance(kernel_size, int) else kernel_size
     if not is_sequence_of_ints(sides) or len(sides) != ndim:
         raise ValueError(f'kernel_size is {kernel_size!r}, but must be an int or {ndim} of them: ndim is {ndim}.')
@@ -80,6 +83,7 @@ class PEG(PositionEncoding):
 
     Raises:
         ValueError: If a value is not allowed, or `target` is 'qk' and no block follows a position.
+        TypeError: If an argument's name is unknown.
     """
 
     @check_keywords
@@ -126,7 +130,7 @@ class PEG(PositionEncoding):
         return position if self.target == 'tokens' else position + 1
 
     def _encode(self, x: Tensor, position: int) -> Tensor:
-        """`(B, H, W, C)`, or clips `(N, T, H, W, C)` -> the same; `x` itself if `position` has no encoding."""
+        """Encodes tokens `(B, H, W, C)` or clips `(N, T, H, W, C)`; returns `x` if `position` has no encoding."""
         if str(position) not in self.convs:
             return x
         for conv in self.convs[str(position)].children():

@@ -21,11 +21,11 @@ def clipped_offsets(length: int, key_length: int, cell: float, max_distance: int
 class RelativePE(PositionEncoding):
     """Adds learnt vectors for the row offset and the column offset between query and key to each key.
 
-    Shaw et al. (arXiv 1803.02155, section 3.2, equation 4), per axis: the logit is `q . (k + a_rows + a_columns)`,
-    divided by the square root of the head's channels. Offsets are in query tokens and clipped. A key of a reduced grid
-    lies at the centre of the tokens it covers; vectors for fractional offsets are interpolated. Each block has its own
-    vectors, which its heads share. They are initialised from a truncated normal of std 1. The bias has the size
-    queries x keys in memory.
+    This is the encoding of Shaw et al. (arXiv 1803.02155, section 3.2, equation 4) along both axes. The logit is
+    `q . (k + a_rows + a_columns)`, divided by the square root of the head's channels. Offsets are in query tokens and
+    clipped. A key of a reduced grid lies at the centre of the tokens it covers; vectors for fractional offsets are
+    interpolated. Each block has its own vectors, which its heads share. They are initialised from a truncated normal of
+    std 1. The bias needs memory for every pair of query and key.
 
     Args:
         stage: The blocks it is for.
@@ -33,6 +33,7 @@ class RelativePE(PositionEncoding):
 
     Raises:
         ValueError: If `max_distance` is not an int of at least 1.
+        TypeError: If an argument's name is unknown.
     """
 
     @check_keywords
@@ -41,8 +42,8 @@ class RelativePE(PositionEncoding):
         check_positive('max_distance', max_distance)
         self.max_distance = max_distance
         shape = (stage.depth, 2 * max_distance + 1, stage.head_dims)
-        # Not the usual std of 0.02: queries are small at first, so the bias would be far smaller than the logits, and
-        # positions would have an effect only after hundreds of iterations.
+        # The std is 1, not the usual 0.02. Queries are small at first, so a bias of that std would be far smaller than
+        # the logits. Positions would have an effect only after hundreds of iterations.
         self.rows = nn.Parameter(nn.init.trunc_normal_(torch.empty(shape)))
         self.columns = nn.Parameter(nn.init.trunc_normal_(torch.empty(shape)))
 

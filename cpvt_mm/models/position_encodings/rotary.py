@@ -22,9 +22,9 @@ def rotation(length: int, cell: float, dims: int, temperature: float, device: to
 class RotaryPE(PositionEncoding):
     """Rotates queries and keys by angles proportional to their position, so that logits depend on relative positions.
 
-    RoFormer (arXiv 2104.09864, section 3.2) along two axes: the row rotates half of a head's channels, the column the
-    other half. In each half, channel k and channel k + C / 4 form a pair, with C the channels of a head. With spatial
-    reduction a key lies at the center of the tokens it covers.
+    This is RoFormer's encoding (arXiv 2104.09864, section 3.2) along two axes: the row rotates one half of a head's
+    channels, the column rotates the other. In each half, channel k and channel k + C / 4 form a pair, with C the
+    channels of a head. With spatial reduction, a key lies at the center of the tokens it covers.
 
     Args:
         stage: The blocks it is for. The channels of a head must be divisible by 4.
@@ -33,6 +33,7 @@ class RotaryPE(PositionEncoding):
 
     Raises:
         ValueError: If the channels of a head are not divisible by 4, or `temperature` is not above 1.
+        TypeError: If an argument's name is unknown.
     """
 
     @check_keywords

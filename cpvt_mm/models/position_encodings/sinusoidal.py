@@ -38,6 +38,7 @@ class SinusoidalPE(PositionEncoding):
 
     Raises:
         ValueError: If `embed_dims` is not divisible, `ndim` is not 1 or 2, or `temperature` is not above 1.
+        TypeError: If an argument's name is unknown.
     """
 
     @check_keywords
@@ -68,7 +69,7 @@ class RandomFourierPE(PositionEncoding):
     """Adds random Fourier features of the cell centers to the tokens before the first block, for any image size.
 
     Coordinates run from 0 to 1 over the grid, whatever its size: positions are relative to the image, not counted in
-    tokens. As in SAM (arXiv 2304.02643, appendix A; Tancik et al., arXiv 2006.10739).
+    tokens. The formula is that of SAM (arXiv 2304.02643, appendix A; Tancik et al., arXiv 2006.10739).
 
     Args:
         stage: The blocks it is for. `embed_dims` must be even.
@@ -76,6 +77,7 @@ class RandomFourierPE(PositionEncoding):
 
     Raises:
         ValueError: If `embed_dims` is odd or `scale` is not positive.
+        TypeError: If an argument's name is unknown.
     """
 
     frequencies: Tensor

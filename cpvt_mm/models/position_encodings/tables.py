@@ -10,7 +10,7 @@ from .base import PositionEncoding, StageSpec
 
 
 class TablePE(PositionEncoding):
-    """Adds a table to the tokens before the first block; the subclass registers it as `table`.
+    """Adds a table to the tokens before the first block; a subclass registers it as `table`.
 
     Args:
         stage: The blocks it is for.
@@ -39,6 +39,7 @@ class TablePE(PositionEncoding):
 
     @property
     def table_shape(self) -> tuple[int, ...]:
+        """Shape of the table; see `ndim`."""
         rows, columns = self.grid
         cells = (rows, columns) if self.ndim == 2 else (rows * columns,)
         return (*cells, self.stage.embed_dims)
@@ -62,6 +63,8 @@ class TablePE(PositionEncoding):
 class LearnablePE(TablePE):
     """A learnt table (ViT, arXiv 2010.11929, section 3.1), resampled for images of other sizes (section 3.2).
 
+    It is initialised from a truncated normal of std 0.02, and added before the first block.
+
     Args:
         stage: The blocks it is for.
         grid: Rows and columns of the table. Defaults to None: the token grid for the backbone's `img_size`.
@@ -69,6 +72,7 @@ class LearnablePE(TablePE):
 
     Raises:
         ValueError: If `grid` or `ndim` is not allowed, or the table of a checkpoint has another size.
+        TypeError: If an argument's name is unknown.
     """
 
     @check_keywords
@@ -85,7 +89,7 @@ class LearnablePE(TablePE):
 
 @POSITION_ENCODINGS.register_module()
 class RandomTablePE(TablePE):
-    """A fixed table of normal noise: it identifies positions but encodes no distances. A control for `LearnablePE`.
+    """A fixed table of normal noise, as a control for `LearnablePE`: it identifies positions but encodes no distances.
 
     Args:
         stage: The blocks it is for.
@@ -95,6 +99,7 @@ class RandomTablePE(TablePE):
 
     Raises:
         ValueError: If `grid`, `ndim` or `std` is not allowed, or the table of a checkpoint has another size.
+        TypeError: If an argument's name is unknown.
     """
 
     @check_keywords

@@ -17,7 +17,7 @@ class _Missing:
 
 
 class _InterpolationMode(enum.Enum):
-    """Keys of timm's tables."""
+    """The modes that timm uses as keys of its tables."""
     NEAREST = enum.auto()
     BILINEAR = enum.auto()
     BICUBIC = enum.auto()
