@@ -57,8 +57,8 @@ def choose(checkpoint: str) -> tuple[gr.Slider, gr.Slider, gr.Dropdown]:
     return (gr.Slider(SMALLEST, max(LARGEST, model.side), model.side, step=STEP, buttons=[], label='Test size',
                       info=f"Shorter side of the scale, in pixels; the config's is {model.side}."),
             gr.Slider(0, 1, 0.3, step=0.05, buttons=[], label='Score', visible=model.is_detector,
-                      info='Boxes and masks with less are left out.'),
-            gr.Dropdown(model.blocks, value=model.block, label='Block', info='Whose attention is drawn.'))
+                      info='Boxes and masks with a lower score are hidden.'),
+            gr.Dropdown(model.blocks, value=model.block, label='Block', info='The block whose attention is drawn.'))
 
 
 def clicked(event: gr.SelectData) -> list[int]:

@@ -95,7 +95,7 @@ class ShownModel:
         weights = found.of_query((x, y)).mean(dim=0).cpu()
         return overlay_image(seen, Overlay('', weights, found.key_cell), (x, y)), (
             f'The model sees {seen.shape[1]} x {seen.shape[0]} pixels (width x height). In block {block}, the query at '
-            f'x={x}, y={y} gives {weights.max():.1%} of its attention to the brightest place.')
+            f'x={x}, y={y} gives {weights.max():.1%} of its attention to the brightest cell.')
 
     def _set_side(self, side: int) -> None:
         cfg = copy.deepcopy(self._cfg)

@@ -66,8 +66,8 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm') -> Conve
     allowed = [fmt for fmt in FORMATS if fmt.backbone == found.format.backbone]
     fmt = next((fmt for fmt in allowed if to in fmt.names), None)
     if fmt is None:
-        raise UserError(f'checkpoint {source} holds a {found.format.backbone}, which {to} does not know: convert it to '
-                        f'{", ".join(name for fmt in allowed for name in fmt.names)}.')
+        raise UserError(f'checkpoint {source} contains a {found.format.backbone}, which format {to} does not support: '
+                        f'convert it to {", ".join(name for fmt in allowed for name in fmt.names)}.')
     converted = convert_weights(weights.tensors, found, fmt)
     if is_safetensors(target):
         write_checkpoint(target, converted)

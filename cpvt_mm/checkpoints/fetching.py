@@ -45,9 +45,9 @@ def fetched(path: str | Path) -> Iterator[str | Path]:
             try:
                 local = stack.enter_context(get_local_path(address))
             except Exception as error:  # of mmengine's many file backends
-                raise UserError(f'checkpoint {address} cannot be fetched ({_short(error)}): check the address; paths, '
-                                'http://, https://, hf://, cpvt_mm:// and the schemes of mmengine.fileio are read.'
-                                ) from error
+                raise UserError(f'checkpoint {address} cannot be fetched ({_short(error)}): check the address; '
+                                'supported are paths, http://, https://, hf://, cpvt_mm:// and the schemes of '
+                                'mmengine.fileio.') from error
             yield local
 
 

@@ -80,8 +80,8 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     surplus = [name for name in fitted if name not in wanted and name.split('.')[0] in parts
                and name != TABLE]  # a note mentions the table already
     if surplus:
-        _warn(f'checkpoint {checkpoint} is of a larger or another {type(backbone).__name__}: this backbone does not '
-              f'have {len(surplus)} of its tensors: {", ".join(surplus)}')
+        _warn(f'checkpoint {checkpoint} is from a larger or different {type(backbone).__name__}: this backbone does '
+              f'not have {len(surplus)} of its tensors: {", ".join(surplus)}')
     if missing:
         _warn(f'checkpoint {checkpoint} lacks, as allow_missing allows: {", ".join(missing)}')
     eps = getattr(backbone, 'norm_eps', None)

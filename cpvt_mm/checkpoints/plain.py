@@ -43,7 +43,7 @@ class PlainFormat(Format):
                      None)
         if extra is None:
             raise UserError(f"the checkpoint's position table has {len(table)} rows, {len(tokens)} for class tokens, "
-                            'and the others form no square: use a checkpoint that was trained on square images.')
+                            'and the others do not form a square: use a checkpoint that was trained on square images.')
         added = {name: weights[name] + row for name, row in zip(tokens[:extra], table, strict=False)}
         side = math.isqrt(len(table) - extra)
         return {**weights, **added, TABLE: table[extra:].unflatten(0, (side, side))}

@@ -51,15 +51,15 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         rate = self.paramwise_cfg.get('layer_decay_rate')
         if not isinstance(rate, (int, float)) or not 0 < rate <= 1:
             raise UserError(f'optim_wrapper.paramwise_cfg.layer_decay_rate is {rate!r}, but must be a number above 0 '
-                            "and at most 1: each layer learns at that share of the next one's rate.")
+                            'and at most 1: it is the learning rate of a layer, divided by that of the next one.')
         if self.base_lr is None:
             raise UserError('optim_wrapper.optimizer has no lr, which layer decay multiplies: set it.')
 
     def __call__(self, model: nn.Module) -> OptimWrapper:
         if not any(isinstance(module, Backbone) for module in model.modules()):
-            raise UserError(f'{type(model).__name__} has no CPVT or PyramidCPVT, whose layers '
-                            'LayerDecayOptimWrapperConstructor knows: take one as its backbone, or the constructor of '
-                            "the backbone's library.")
+            raise UserError(f'{type(model).__name__} has no CPVT or PyramidCPVT, which '
+                            'LayerDecayOptimWrapperConstructor requires: use one as the backbone, or use the '
+                            "constructor of the backbone's library.")
         return super().__call__(model)
 
     def add_params(self, params: list[dict[str, Any]], module: nn.Module, prefix: str = '',

@@ -41,7 +41,7 @@ class PlainTarget(Target):
         if old.out_indices and num_blocks and set(old.out_indices) <= set(range(num_blocks)):
             return blocks_by_depth(sorted(old.out_indices), num_blocks, whole.num_blocks)
         if len(strides) > 1:
-            raise CannotSwap(f'its backbone {name} returns {len(strides)} maps, but does not tell the blocks that they '
+            raise CannotSwap(f'its backbone {name} returns {len(strides)} maps, but does not state which blocks they '
                              'come from (it needs out_indices, and a list of blocks that is called layers or blocks).')
         return whole.out_indices
 

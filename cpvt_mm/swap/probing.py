@@ -85,7 +85,8 @@ def _maps_of(backbone: nn.Module, config: dict[str, Any], side: int, what: str) 
     maps = _run(backbone, image, side, what)
     backbone.train()
     if _run(backbone, image, side, what) != maps:
-        raise CannotSwap(f'{what} returns other maps in training than in evaluation, which its heads are made for.')
+        raise CannotSwap(f'{what} returns different maps in training and in evaluation, which the new '
+                         'backbone cannot.')
     return maps
 
 
@@ -110,8 +111,8 @@ def _build(config: dict[str, Any], scope: str | None, what: str) -> nn.Module:
         with DefaultScope.overwrite_default_scope(scope):
             module = MODELS.build(config)
     except Exception as error:  # constructors can raise any error
-        raise CannotBuild(f'{what} cannot be built here ({type(error).__name__}: {first_line(error)}), so what the '
-                         'heads expect stays unknown.') from error
+        raise CannotBuild(f'{what} cannot be built here ({type(error).__name__}: {first_line(error)}), so the '
+                         'channels that the heads expect are unknown.') from error
     module = revert_sync_batchnorm(module)  # SyncBatchNorm trains on GPUs only
     module.eval()  # not `return module.eval()`: in some libraries it returns None
     return module
@@ -123,11 +124,11 @@ def _run(module: nn.Module, inputs: Tensor | tuple[Tensor, ...], side: int, what
         outputs = module(inputs)
     except Exception as error:
         raise CannotRun(f'{what} does not run on an image of {side} x {side} ({type(error).__name__}: '
-                        f'{first_line(error)}), so what the heads expect stays unknown.') from error
+                        f'{first_line(error)}), so the channels that the heads expect are unknown.') from error
     outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
     if not isinstance(outputs, (list, tuple)) or not all(
             isinstance(x, Tensor) and (x.dim() == 2 or (x.dim() == 4 and x.shape[2] == x.shape[3])) for x in outputs):
-        raise CannotSwap(f'{what} returns something else than a sequence of square feature maps.')
+        raise CannotSwap(f'{what} does not return a sequence of square feature maps.')
     # A vector counts as a map of one cell.
     sides = [x.shape[-1] if x.dim() == 4 else 1 for x in outputs]
     return Maps(tuple(x.shape[1] for x in outputs), tuple(side // cells for cells in sides))

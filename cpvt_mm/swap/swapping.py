@@ -59,7 +59,7 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Any] = 'small', checkpoint:
     cfg = copy.deepcopy(cfg)
     owners = list(_owners(cfg))
     if not owners:
-        raise CannotSwap('it has no model.backbone with a type, nor one of a detector in it.')
+        raise CannotSwap('the config has no backbone with a type, in its model or in a part of it.')
     new, *_ = [_swap_in(path, owner, cfg, target, arch, checkpoint) for path, owner in owners]
     if cfg.get('load_from'):
         cfg.load_from = None

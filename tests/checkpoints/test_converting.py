@@ -65,7 +65,7 @@ def test_plain_backbones_are_converted_too(to: str, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match='holds a CPVT, which mmseg does not know: convert it to cpvt_mm, timm, mmpre'):
+    with pytest.raises(UserError, match='contains a CPVT, which format mmseg does not support: convert it to cpvt'):
         convert_checkpoint(GOLDEN / 'deit_timm.pth', tmp_path / 'a.pth', 'mmseg')
     with pytest.raises(UserError, match=r'folder .*no does not exist: create it'):
         convert_checkpoint(FILES['timm'], tmp_path / 'no/a.pth')

@@ -49,7 +49,7 @@ def test_what_of_the_backbone_is_left_over_is_a_warning(config: dict, name: str,
     torch.save(weights, path)
     load_pretrained(PyramidCPVT(**{'arch': NARROW, **config}), path)
     warning, = [message for level, message in log if level == 'WARNING']
-    assert 'is of a larger or another PyramidCPVT: this backbone does not have' in warning and name in warning
+    assert 'is from a larger or different PyramidCPVT: this backbone does not have' in warning and name in warning
 
 
 @pytest.mark.parametrize(('name', 'norm_eps', 'expected'), [

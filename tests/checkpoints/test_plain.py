@@ -89,7 +89,7 @@ def test_tables_without_rows_for_class_tokens_are_read() -> None:
 
 
 @pytest.mark.parametrize('shape, message', [
-    ((1, 13, 48), 'has 13 rows, 1 for class tokens, and the others form no square'),
+    ((1, 13, 48), 'has 13 rows, 1 for class tokens, and the others do not form a square'),
     ((17, 48), r'has shape \(17, 48\)'),
 ])
 def test_tables_of_no_square_are_refused(shape: tuple[int, ...], message: str) -> None:

@@ -75,7 +75,7 @@ def test_all_shipped_configs_are_listed() -> None:
     ("model = dict(bbox_head=dict(nonsense=1))", 'unavailable', r"swapped and written, but TypeError: .* 'nonsense'"),
     ("nonsense +", 'unavailable', r'config one.py cannot be read \(SyntaxError'),
     ("model = dict(_delete_=True)", 'fragment', 'no model'),
-    ("model = dict(backbone=dict(_delete_=True))", 'refused', 'no model.backbone with a type'),
+    ("model = dict(backbone=dict(_delete_=True))", 'refused', 'the config has no backbone with a type'),
 ])
 def test_outcomes_and_reasons(folder: Path, text: str, outcome: str, reason: str) -> None:
     write(folder / 'a/one.py', text)

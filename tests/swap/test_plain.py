@@ -184,9 +184,9 @@ def test_one_map_without_a_block_is_that_of_the_last() -> None:
     ((4, 8, 16, 32), ALL, None, 'maps of strides 4, 8, 16, 32, but CPVT of stride 16 only: take PyramidCPVT inst'),
     ((16, 8, 4), None, None, r'maps of strides 16, 8, 4, but CPVT of stride 16 only\.$'),
     ((14, 14), (2, 5), 6, r'maps of strides 14, 14, but CPVT of stride 16 only\.$'),
-    ((16, 16), None, 6, '2 maps, but does not tell the blocks that they come from'),
-    ((16, 16), (2, 5), None, '2 maps, but does not tell the blocks that they come from'),
-    ((16, 16), (2, 5), 4, '2 maps, but does not tell the blocks that they come from'),
+    ((16, 16), None, 6, '2 maps, but does not state which blocks they come from'),
+    ((16, 16), (2, 5), None, '2 maps, but does not state which blocks they come from'),
+    ((16, 16), (2, 5), 4, '2 maps, but does not state which blocks they come from'),
     ((16,) * 13, tuple(range(13)), 24, '13 maps, but this arch of CPVT has 12 blocks'),
 ])
 def test_maps_that_it_cannot_replace(strides: tuple, out_indices: tuple | None, num_blocks: int | None,

@@ -54,9 +54,9 @@ def test_what_cannot_be_built_is_a_sentence() -> None:
 
 @pytest.mark.parametrize(('returns', 'error', 'reason'), [
     ('error', CannotRun, r'cpvt_mm.OddBackbone does not run on an image of 320 x 320 \(RuntimeError: only\), so'),
-    ('dict', CannotSwap, 'returns something else than a sequence of square feature maps'),
-    ('more', CannotSwap, 'OddBackbone returns other maps in training than in evaluation'),
-    ('oblong', CannotSwap, 'returns something else than a sequence of square feature maps'),
+    ('dict', CannotSwap, 'does not return a sequence of square feature maps'),
+    ('more', CannotSwap, 'OddBackbone returns different maps in training and in evaluation'),
+    ('oblong', CannotSwap, 'does not return a sequence of square feature maps'),
 ])
 def test_what_does_not_return_maps_is_a_sentence(returns: str, error: type[CannotSwap], reason: str) -> None:
     with pytest.raises(error, match=reason) as caught:

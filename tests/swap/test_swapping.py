@@ -90,7 +90,7 @@ def test_what_depends_on_channels_follows(shipped: Callable[[str], Config], name
 @pytest.mark.parametrize(('name', 'reason'), [
     ('mmdet/detectors/htc_r50-rfp_1x_coco.py', 'returns maps of strides 1, 4, 8, 16, 32, but a'),
     ('mmdet/faster_rcnn/faster-rcnn_r50-caffe_c4-1x_coco.py', 'shared_head, ResLayer, is the last stage of the old'),
-    ('mmdet/misc/d2_retinanet_r50-caffe_fpn_ms-90k_coco.py', 'it has no model.backbone with a type'),
+    ('mmdet/misc/d2_retinanet_r50-caffe_fpn_ms-90k_coco.py', 'the config has no backbone with a type'),
     ('mmseg/vit/vit_deit-s16_upernet_8xb2-80k_ade20k-512x512.py',
      'returns maps of strides 16, 16, 16, 16, but a pyramid .* has one each of 4, 8, 16, 32: take CPVT instead of'),
 ])

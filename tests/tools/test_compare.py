@@ -82,7 +82,7 @@ def test_trains_and_tests_each_variant_and_goes_on_from_what_is_there(compare: C
 
 
 @pytest.mark.parametrize('args, words', [
-    (('--only', 'GEP'), "'GEP' is not among the variants of"),
+    (('--only', 'GEP'), "'GEP' is not a variant of"),
     (('--jobs', 0), '--jobs is 0, but must be at least 1'),
     (('--cfg-options', 'model.backbone.img_size=0'), 'img_size is 0'),
     (('--cfg-options', 'test_dataloader.dataset.pipeline=[]'), 'pipeline.1.scale of the study does not fit config'),

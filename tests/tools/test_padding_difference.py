@@ -29,7 +29,7 @@ def test_table_and_figure_of_ours_with_each_encoding(run_tool: Callable[..., str
 
 
 @pytest.mark.parametrize(('args', 'sentence'), [
-    (['--image', '65x60', '--neighbour', '64x96'], r'--image \(65, 60\) does not fit beside --neighbour'),
+    (['--image', '65x60', '--neighbour', '64x96'], r'--image \(65, 60\) is larger than --neighbour'),
     (['--rounds', '-1'], '--rounds is -1, but must be at least 0'),
     (['--image', '32x32', '--neighbour', '64x64', '--output', '4'], '--output 4 does not exist: .* at most 4'),
 ])

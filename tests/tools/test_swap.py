@@ -28,7 +28,7 @@ def test_swap_backbone_writes_the_config_and_prints_what_changes(
 
 
 @pytest.mark.parametrize(('config', 'out', 'error'), [
-    ('mmdet::misc/d2_retinanet_r50-caffe_fpn_ms-90k_coco.py', 'out.py', 'error: it has no model.backbone with a type'),
+    ('mmdet::misc/d2_retinanet_r50-caffe_fpn_ms-90k_coco.py', 'out.py', 'error: the config has no backbone'),
     ('missing.py', 'out.py', 'error: config missing.py does not exist: check the path.'),
     (RETINANET, 'out.txt', 'out.txt is not a name for a config: use the suffix .py.'),
 ])

@@ -39,14 +39,15 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--drop-path-rate', type=float, default=0.2, help='stochastic depth rate of the last block')
     parser.add_argument('--config', help='detector or segmentor to put the candidates into: a file, or a name such as '
                         'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py')
-    parser.add_argument('--modes', nargs='+', choices=MODES, default=MODES, help='a forward pass, a training step')
+    parser.add_argument('--modes', nargs='+', choices=MODES, default=MODES,
+                        help='measure forward passes or training steps')
     parser.add_argument('--sizes', type=parse_sides, nargs='+', default=[(224, 224), (512, 512)], metavar='SIZE',
                         help='image sizes in pixels: one side, or HEIGHTxWIDTH')
     parser.add_argument('--batch-sizes', type=int, nargs='+', default=[2], help='images in a batch')
     parser.add_argument('--dtypes', nargs='+', choices=DTYPES, default=['fp32'],
                         help='bf16 and fp16 by autocast, with weights in fp32; tf32 on a GPU only')
     parser.add_argument('--threads', type=int, nargs='+', default=[torch.get_num_threads()], help='CPU threads')
-    parser.add_argument('--device', choices=['cpu', 'cuda'], default='cpu', help='where to run')
+    parser.add_argument('--device', choices=['cpu', 'cuda'], default='cpu', help='device to run on')
     parser.add_argument('--channels-last', action='store_true', help='images and weights are channels-last in memory')
     parser.add_argument('--compile', nargs='+', choices=['static', 'dynamic'], default=[], metavar='SHAPES',
                         help='also measure each candidate compiled with torch.compile, for static or dynamic shapes, '

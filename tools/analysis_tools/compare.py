@@ -23,8 +23,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('study', type=Path, help='config file that sets variants and metrics, such as those in '
                         'configs/_base_/studies; docs/comparing.md describes its settings')
     parser.add_argument('--only', nargs='+', metavar='NAME', help='names of the variants to use; all if not given')
-    parser.add_argument('--seeds', type=int, nargs='+', default=[0, 1], help='one training for each')
-    parser.add_argument('--jobs', type=int, default=2, help='trainings at a time; each gets its share of the cores')
+    parser.add_argument('--seeds', type=int, nargs='+', default=[0, 1], help='each variant is trained once per seed')
+    parser.add_argument('--jobs', type=int, default=2, help='trainings at a time, which share the cores')
     parser.add_argument('--work-dir', type=Path,
                         help='folder of the results; work_dirs/<name of the study> if not given')
     add_cfg_options(parser)
@@ -40,7 +40,7 @@ def main() -> None:
     folder = args.work_dir or Path('work_dirs') / args.study.stem
     for name in args.only or ():
         if name not in study.variants:
-            raise UserError(f'{name!r} is not among the variants of {args.study}: {", ".join(study.variants)}.')
+            raise UserError(f'{name!r} is not a variant of {args.study}: choose from {", ".join(study.variants)}.')
     # One seed of all variants before the next seed, so that partial results can be compared.
     runs = [Run(name, study.variants[name], seed, folder, args.cfg_options)
             for seed in dict.fromkeys(args.seeds) for name in dict.fromkeys(args.only or study.variants)]

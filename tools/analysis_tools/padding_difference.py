@@ -46,7 +46,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--rounds', type=int, default=0,
                         help='number of rounds that time forward passes and training steps (default: 0)')
     parser.add_argument('--output', type=int, default=-2, help="which of the backbone's outputs to draw (default: -2)")
-    parser.add_argument('--out', type=Path, default=Path('work_dirs/padding_difference.png'), help='the figure')
+    parser.add_argument('--out', type=Path, default=Path('work_dirs/padding_difference.png'), help='file of the figure')
     return parser.parse_args()
 
 
@@ -88,7 +88,7 @@ def time_all(models: dict[str, nn.Module], images: list[Tensor], sizes: list[Siz
 def main() -> None:
     args = parse_args()
     if any(side > limit for side, limit in zip(args.image, args.neighbour, strict=True)):
-        raise UserError(f'--image {args.image} does not fit beside --neighbour {args.neighbour}: make it smaller.')
+        raise UserError(f'--image {args.image} is larger than --neighbour {args.neighbour}: choose a smaller --image.')
     check_least(args, 0, 'rounds')
     models = build_all(args)
     sizes = [args.image, args.neighbour]

@@ -33,10 +33,12 @@ IMAGENET = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], bgr
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument('config', nargs='?', help='config file of mmdet, mmseg or mmpretrain; not given: --backbone')
+    parser.add_argument('config', nargs='?', help='config file of mmdet, mmseg or mmpretrain; if not given, '
+                        '--backbone is used')
     parser.add_argument('--checkpoint', help="weights of the config's model; not given: random weights")
     add_cfg_options(parser)
-    parser.add_argument('--backbone', choices=['CPVT', 'PyramidCPVT'], default='CPVT', help='without a config')
+    parser.add_argument('--backbone', choices=['CPVT', 'PyramidCPVT'], default='CPVT',
+                        help='backbone if there is no config')
     parser.add_argument('--arch', default='tiny', help='arch of --backbone')
     parser.add_argument('--image', type=Path, help='image whose central square is the picture; not given: smooth noise')
     parser.add_argument('--size', type=int, default=224,
@@ -48,7 +50,7 @@ def parse_args() -> argparse.Namespace:
                         help="index of the backbone's output; not given: the last with a stride of 16 or less")
     parser.add_argument('--seed', type=int, default=0, help='seed of random weights and noise')
     parser.add_argument('--out', type=Path, default=Path('work_dirs/translation_equivariance.png'),
-                        help='the figure')
+                        help='file of the figure')
     return parser.parse_args()
 
 

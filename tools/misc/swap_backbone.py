@@ -15,8 +15,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('out', type=Path, help='file to write; must not exist')
     parser.add_argument('--backbone', choices=TARGETS, default='PyramidCPVT',
                         help='CPVT is for plain transformers, whose maps all have stride 16')
-    parser.add_argument('--arch', default='small', help='size of the backbone: ' + '; '.join(
-        f'of {name} {", ".join(target.archs)}' for name, target in TARGETS.items()))
+    parser.add_argument('--arch', default='small', help='size of the backbone; ' + '; '.join(
+        f'{name}: {", ".join(target.archs)}' for name, target in TARGETS.items()))
     parser.add_argument('--checkpoint', help='weights of the backbone, a path or URL; random if not given')
     parser.add_argument('--schedule', action='store_true',
                         help='train with AdamW, without weight decay on position encodings and norms')

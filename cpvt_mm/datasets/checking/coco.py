@@ -136,14 +136,14 @@ def _check_categories(categories: Sequence[str], file: str, classes: Sequence[st
     without = f'has no category for {len(missing)} of {len(classes)} classes ({_some(missing)})'
     if not listed or len(set(listed)) < len(listed) or set(listed) != set(classes[:len(listed)]):
         fault = without if missing else 'has two categories of the same name'
-        yield Finding(Kind.CLASSES, file, f'{fault}, so that labels would not be the numbers of classes')
+        yield Finding(Kind.CLASSES, file, f'{fault}, so labels would not match the classes')
         return
     if missing:
         yield Finding(Kind.CLASS_UNUSED, file, without)
     if listed != list(classes[:len(listed)]):
         ours, theirs = next((a, b) for a, b in zip(classes, listed, strict=False) if a != b)
-        yield Finding(Kind.CLASS_ORDER, file, f'lists {theirs!r} where the classes have {ours!r}, so that one would be '
-                      'called the other: labels are numbered in the order of the file')
+        yield Finding(Kind.CLASS_ORDER, file, f'lists {theirs!r} where the classes have {ours!r}, so their labels '
+                      'would be swapped: mmdet numbers labels in the order of the file')
 
 
 def _some(names: Sequence[str], limit: int = 5) -> str:
@@ -159,7 +159,7 @@ def _fault_of_corners(annotations: Sequence[Entry], images: dict[Any, Entry]) ->
     if outside < CORNERS or any(right <= left or bottom <= top or _fault_of_extent(left, top, right, bottom, image)
                                 for (left, top, right, bottom), image in boxes):
         return ''
-    return (f'has {outside} boxes that reach out of their images, and all {len(boxes)} boxes fit as corners (x1, y1, '
+    return (f'has {outside} boxes that extend beyond their images, and all {len(boxes)} boxes fit as corners (x1, y1, '
             'x2, y2), but a box is (x, y, width, height)')
 
 
@@ -173,7 +173,7 @@ def _is_left_out(annotation: Entry, image: Entry) -> bool:
 def _fault_of_box(annotation: Entry, image: Entry) -> str:
     x, y, width, height = annotation['bbox']
     if width < 1 or height < 1 or annotation['area'] <= 0:
-        return f'is below one pixel (area {annotation["area"]}) and left out'
+        return f'is smaller than one pixel (area {annotation["area"]}), so mmdet ignores it'
     return _fault_of_extent(x, y, x + width, y + height, image)
 
 
@@ -181,7 +181,7 @@ def _fault_of_extent(left: float, top: float, right: float, bottom: float, image
     if right <= 0 or bottom <= 0 or left >= image['width'] or top >= image['height']:
         return 'is wholly outside of the image'
     if min(left, top) < -TOLERANCE or right > image['width'] + TOLERANCE or bottom > image['height'] + TOLERANCE:
-        return 'reaches out of the image'
+        return 'extends beyond the image'
     return ''
 
 
@@ -205,13 +205,13 @@ def _faults_of_rle(mask: Entry, size: list[int]) -> Iterator[tuple[Kind, str]]:
     """Checks a run-length encoding with `counts` as a list or a string."""
     counts = mask.get('counts')
     if mask.get('size') is None or not isinstance(counts, list | str):
-        yield Kind.POLYGON, 'a mask without size or counts, which is left out,'
+        yield Kind.POLYGON, 'a mask without size or counts, which mmdet ignores,'
     elif mask['size'] != size:
         yield Kind.MASK, f'a mask of size {mask["size"]} (height, width)'
     elif isinstance(counts, list) and not _are_numbers(counts):
         yield Kind.MASK, 'a mask whose counts are not numbers'
     elif isinstance(counts, list) and sum(counts) != size[0] * size[1]:
-        yield Kind.MASK, f'a mask of {sum(counts)} pixels'
+        yield Kind.MASK, f'a mask whose counts add up to {sum(counts)} pixels'
     elif isinstance(counts, str) and not _decodes(mask):
         yield Kind.MASK, f'a run-length encoding that does not decode (counts {counts[:20]!r})'
 
@@ -227,7 +227,7 @@ def _decodes(mask: Entry) -> bool:
 def _fault_of_polygon(polygon: list[float], image: Entry) -> str:
     """Checks a polygon: a list of numbers x, y, x, y, ..."""
     if len(polygon) < 6 or len(polygon) % 2:
-        return f'of {len(polygon)} numbers, which is left out,'
+        return f'of {len(polygon)} numbers, which mmdet ignores,'
     xs, ys = polygon[::2], polygon[1::2]
     fault = _fault_of_extent(min(xs), min(ys), max(xs), max(ys), image)
     return fault and f'of x {min(xs)} to {max(xs)} and y {min(ys)} to {max(ys)}, which {fault},'

@@ -41,8 +41,8 @@ def check_annotations(cfg: dict[str, Any], num_classes: int | None = None, ignor
         return _check_label_maps(dataset, num_classes, ignored)
     dataset.full_init()
     paths = [dataset.get_data_info(index).get('img_path') for index in range(len(dataset))]
-    return ([Finding(Kind.NOT_CHECKED, dataset.ann_file or cfg['type'], f'is of a {cfg["type"]}, of which only images '
-                     'are checked')],
+    return ([Finding(Kind.NOT_CHECKED, dataset.ann_file or cfg['type'], f'belongs to a {cfg["type"]}, of which only '
+                     'images are checked')],
             [partial(check_image, path, None, getattr(dataset, 'backend_args', None)) for path in paths if path])
 
 

@@ -129,7 +129,7 @@ class CPVT(Backbone):
         check_positive('patch_size', patch_size)
         check_names('an out_type of CPVT', [out_type], OUT_TYPES)
         if out_type == 'cls_token' and not cls_token:
-            raise ValueError("out_type is 'cls_token', but cls_token is False: set it to True, or take 'gap'.")
+            raise ValueError("out_type is 'cls_token', but cls_token is False: set it to True, or out_type to 'gap'.")
         blocks = range(spec.depth)
         if not is_sequence_of_ints(out_indices) or not all(i in (-1, *blocks) for i in out_indices):
             raise ValueError(f'out_indices is {out_indices!r}, but must be a sequence of blocks, from 0 to '

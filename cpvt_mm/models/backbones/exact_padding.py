@@ -165,8 +165,8 @@ class ExactPadding(BaseModule):
                              'W at least 1.')
         wanted = next(self.parameters()).dtype
         if x.dtype != wanted and not (x.dtype in AUTOCAST_DTYPES and torch.is_autocast_enabled(x.device.type)):
-            raise ValueError(f'images are {x.dtype}, but the weights {wanted}: normalise and convert the images, or '
-                             'convert the weights.')
+            raise ValueError(f'images are {x.dtype}, but the weights are {wanted}: normalise and convert the images, '
+                             'or convert the weights.')
 
 
 def _join(parts: Sequence[Output], places: Sequence[int]) -> Output:

@@ -48,7 +48,7 @@ class PyramidArch:
     def __post_init__(self) -> None:
         for name, values in asdict(self).items():
             if not isinstance(values, Sequence) or len(values) != len(STRIDES):
-                raise ValueError(f'arch: {name} is {values!r}, but must be {len(STRIDES)} ints, one a stage.')
+                raise ValueError(f'arch: {name} is {values!r}, but must be {len(STRIDES)} ints, one for each stage.')
             for value in values:
                 check_positive(f'arch: {name}', value)
         for width, heads in zip(self.embed_dims, self.num_heads, strict=True):

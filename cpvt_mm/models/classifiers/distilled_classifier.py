@@ -93,7 +93,7 @@ class DistilledClassifier(ImageClassifier):
 
     def _read_teacher(self) -> None:
         if self.teacher_checkpoint is None:
-            raise UserError('model.teacher_checkpoint is not set, and a teacher with random weights teaches nothing: '
+            raise UserError('model.teacher_checkpoint is not set, but distillation needs a trained teacher: '
                             "set it in the config, or with --cfg-options, to a file or URL of the teacher's weights.")
         teacher = MMPRETRAIN_MODELS.build(self.teacher_config)
         load_weights(teacher, self.teacher_checkpoint)

@@ -48,16 +48,15 @@ def test_real_ones_have_none(toy_shapes: Path) -> None:
 
 
 @pytest.mark.parametrize('classes, expected', [
-    (('cat', 'cow', 'dog'), [(Kind.CLASSES, 'has no category for 1 of 3 classes (cow), so that labels would not be the '
-                                            'numbers of classes')]),
-    (('cow',), [(Kind.CLASSES, 'has no category for 1 of 1 classes (cow), so that labels would not be the numbers of '
-                               'classes'),
+    (('cat', 'cow', 'dog'), [(Kind.CLASSES, 'has no category for 1 of 3 classes (cow), so labels would not match '
+                                            'the classes')]),
+    (('cow',), [(Kind.CLASSES, 'has no category for 1 of 1 classes (cow), so labels would not match the classes'),
                 (Kind.LEFT_OUT, "has 3 annotations of 'cat', which are ignored: it is not a class"),
                 (Kind.LEFT_OUT, "has 1 annotations of 'dog', which are ignored: it is not a class")]),
     # Labels are those of the classes that are there.
     (('cat', 'dog', 'cow'), [(Kind.CLASS_UNUSED, 'has no category for 1 of 3 classes (cow)')]),
-    (('dog', 'cat'), [(Kind.CLASS_ORDER, "lists 'cat' where the classes have 'dog', so that one would be called the "
-                                         'other: labels are numbered in the order of the file')]),
+    (('dog', 'cat'), [(Kind.CLASS_ORDER, "lists 'cat' where the classes have 'dog', so their labels "
+                                         'would be swapped: mmdet numbers labels in the order of the file')]),
     ((), []),  # all categories are
     (('cat',), [(Kind.LEFT_OUT, "has 1 annotations of 'dog', which are ignored: it is not a class")]),
 ])
@@ -70,21 +69,22 @@ def test_categories_are_the_classes_in_their_order(classes: tuple[str, ...], exp
     (0, dict(image_id=9), Kind.UNLISTED_IMAGE, 'has image_id 9 in annotation 1, but no such image'),
     (0, dict(id=2), Kind.DUPLICATE_ANNOTATION, 'has id 2 2 times in annotations'),
     (0, dict(bbox=[0, 0, 32, 20]), Kind.BOX, 'has bbox [0, 0, 32, 20] in annotation 1 of a.jpg (width 30, height 20), '
-                                             'which reaches out of the image'),
-    (0, dict(bbox=[-2, 0, 9, 9]), Kind.BOX, 'reaches out'),
+                                             'which extends beyond the image'),
+    (0, dict(bbox=[-2, 0, 9, 9]), Kind.BOX, 'extends'),
     (0, dict(bbox=[40, 0, 9, 9]), Kind.BOX, 'which is wholly outside of the image'),
     (0, dict(bbox=[0, -9, 9, 9]), Kind.BOX, 'which is wholly outside of the image'),
-    (0, dict(bbox=[1, 1, 0, 9]), Kind.BOX, 'is below one pixel (area 600) and left out'),
-    (0, dict(area=0), Kind.BOX, 'is below one pixel (area 0) and left out'),
-    (1, dict(segmentation=[[1, 2, 4, 2]]), Kind.POLYGON, 'has a polygon of 4 numbers, which is left out,'),
-    (1, dict(segmentation=[[1, 2, 4, 2, 3, 3, 1]]), Kind.POLYGON, 'has a polygon of 7 numbers, which is left out,'),
-    (1, dict(segmentation=[[1, 2, 4, 2, 40, 9]]), Kind.POLYGON, 'of x 1 to 40 and y 2 to 9, which reaches out'),
+    (0, dict(bbox=[1, 1, 0, 9]), Kind.BOX, 'is smaller than one pixel (area 600), so mmdet ignores it'),
+    (0, dict(area=0), Kind.BOX, 'is smaller than one pixel (area 0), so mmdet ignores it'),
+    (1, dict(segmentation=[[1, 2, 4, 2]]), Kind.POLYGON, 'has a polygon of 4 numbers, which mmdet ignores,'),
+    (1, dict(segmentation=[[1, 2, 4, 2, 3, 3, 1]]), Kind.POLYGON, 'has a polygon of 7 numbers, which mmdet ignores,'),
+    (1, dict(segmentation=[[1, 2, 4, 2, 40, 9]]), Kind.POLYGON, 'of x 1 to 40 and y 2 to 9, which extends'),
     (2, dict(segmentation=dict(size=[30, 20], counts='')), Kind.MASK, 'has a mask of size [30, 20] (height, width) in'),
-    (3, dict(segmentation=dict(size=[20, 30], counts=[9, 1])), Kind.MASK, 'has a mask of 10 pixels in annotation 4'),
+    (3, dict(segmentation=dict(size=[20, 30], counts=[9, 1])), Kind.MASK,
+     'has a mask whose counts add up to 10 pixels in annotation 4'),
     (3, dict(segmentation=dict(size=[20, 30], counts=['9'])), Kind.MASK, 'has a mask whose counts are not numbers in'),
     (3, dict(segmentation=dict(size=20, counts='9')), Kind.MASK, 'has a mask of size 20 (height, width) in'),
-    (3, dict(segmentation=dict(counts=[9, 1])), Kind.POLYGON, 'has a mask without size or counts, which is left out,'),
-    (3, dict(segmentation=dict(size=[20, 30])), Kind.POLYGON, 'has a mask without size or counts, which is left out,'),
+    (3, dict(segmentation=dict(counts=[9, 1])), Kind.POLYGON, 'has a mask without size or counts, which mmdet'),
+    (3, dict(segmentation=dict(size=[20, 30])), Kind.POLYGON, 'has a mask without size or counts, which mmdet'),
     *((1, dict(segmentation=flat), Kind.MASK, 'has a segmentation that is not a list of polygons [x, y, x, y, ...] in')
       for flat in ([1, 2, 4, 2, 4, 6], [[[1, 2], [4, 2], [4, 6]]], ['1, 2, 4'], [[1, 2, 4, 2, 4, None]])),
     (1, dict(segmentation='1, 2, 4'), Kind.MASK, 'has a segmentation that is a str in'),
@@ -122,7 +122,7 @@ def test_boxes_that_are_corners_are_told_once() -> None:
         for annotation, bbox in zip(coco['annotations'], corners, strict=True):
             annotation['bbox'] = bbox
 
-    assert findings(change) == [(Kind.CORNERS, 'has 3 boxes that reach out of their images, and all 4 boxes fit as '
+    assert findings(change) == [(Kind.CORNERS, 'has 3 boxes that extend beyond their images, and all 4 boxes fit as '
                                  'corners (x1, y1, x2, y2), but a box is (x, y, width, height)')]
     corners[3] = [9, 9, 1, 1]  # no corners
     assert {kind for kind, _ in findings(change)} == {Kind.BOX}
@@ -138,7 +138,7 @@ def test_annotations_of_no_class_are_told() -> None:
 
 
 def test_two_categories_of_a_name_shift_labels() -> None:
-    assert (Kind.CLASSES, 'has two categories of the same name, so that labels would not be the numbers of classes'
+    assert (Kind.CLASSES, 'has two categories of the same name, so labels would not match the classes'
             ) in findings(lambda coco: coco['categories'].append(dict(id=9, name='cat')))
 
 

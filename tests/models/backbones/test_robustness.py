@@ -81,7 +81,7 @@ def test_other_dtypes_work_once_the_weights_have_them(model: PyramidCPVT | CPVT,
 
 @pytest.mark.parametrize('dtype', [torch.uint8, torch.int64, torch.bool, torch.float64, torch.bfloat16, torch.float16])
 def test_other_dtypes_are_a_sentence_before(model: PyramidCPVT | CPVT, dtype: torch.dtype) -> None:
-    with pytest.raises(ValueError, match=rf'images are {dtype}, but the weights torch.float32: normalise and convert'):
+    with pytest.raises(ValueError, match=rf'images are {dtype}, but the weights are torch.float32: normalise'):
         model(torch.ones(2, 3, 32, 32, dtype=dtype))
 
 
