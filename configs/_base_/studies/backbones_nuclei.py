@@ -1,6 +1,6 @@
 # Compares small backbones in one detector, from random weights, with the same data and schedule. Images of a batch
-# differ in size and are padded with zeros. Initial weights of MiT-b0 give tokens of zeros in the padding, where LayerNorm
-# has a huge derivative. So it is also trained with another padding value.
+# differ in size and are padded with zeros. Initial weights of MiT-b0 give tokens of zeros in the padding, where
+# LayerNorm has a huge derivative. So it is also trained with another padding value.
 variants = {
     'PyramidCPVT nano': dict(config='../../nuclei/mask-rcnn_pyramid-cpvt-nano_fpn_nuclei.py'),
     'ResNet-18': dict(config='../../nuclei/mask-rcnn_r18_fpn_nuclei.py'),
