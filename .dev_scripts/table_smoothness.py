@@ -9,6 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from cpvt_mm.checkpoints.reading import read_weights
+from cpvt_mm.errors import exit_on_error
 
 
 def neighbour_correlation(table: Tensor) -> float:
@@ -18,6 +19,7 @@ def neighbour_correlation(table: Tensor) -> float:
     return (products / 2 / table.square().mean()).item()
 
 
+@exit_on_error
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('checkpoints', nargs='+', type=Path)

@@ -53,8 +53,8 @@ def compare_detections(detector: Detector, run: Run, image: Tensor | None = None
     """Compares the exported detector with mmdet's `predict` at the ten sizes of SHAPES.
 
     Each box needs a counterpart of the same label among the boxes of the other detector. Boxes that rounding may add or
-    remove need none: their score is within TOLERANCE of `score_thr`. If there are `max_per_img` boxes, it is within
-    TOLERANCE of the lowest score.
+    remove need none. Their score is within TOLERANCE of `score_thr`, or, if there are `max_per_img` boxes, of the
+    lowest score.
 
     Args:
         detector: The eager detector; its `model` predicts.

@@ -86,7 +86,7 @@ def _maps_of(backbone: nn.Module, config: dict[str, Any], side: int, what: str) 
     backbone.train()
     if _run(backbone, image, side, what) != maps:
         raise CannotSwap(f'{what} returns different maps in training and in evaluation, which the new '
-                         'backbone cannot.')
+                         'backbone cannot do.')
     return maps
 
 

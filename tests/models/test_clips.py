@@ -1,4 +1,4 @@
-"""What images tell that a model takes from a batch of clips."""
+"""Images that a model takes from a batch of clips tell the length of their clip and their sizes."""
 import pytest
 import torch
 from torch import Tensor
