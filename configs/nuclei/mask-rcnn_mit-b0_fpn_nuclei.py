@@ -1,7 +1,4 @@
-_base_ = './mask-rcnn_pyramid-cpvt-nano_fpn_nuclei.py'
-model = dict(
-    backbone=dict(_delete_=True, type='mmseg.MixVisionTransformer', embed_dims=32, num_layers=[2, 2, 2, 2],
-                  num_heads=[1, 2, 5, 8]),
-    neck=dict(in_channels=[32, 64, 160, 256]))
-# This backbone has no position encoding.
-optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(_delete_=True)))
+# MiT-b0 as a class of mmdet: PVTv2 with MLPs of four times the width is the same network. The maps of mmseg's
+# MixVisionTransformer are not contiguous in memory, but mmcv's RoIAlign reads them as if they were.
+_base_ = './mask-rcnn_pvtv2-b0_fpn_nuclei.py'
+model = dict(backbone=dict(mlp_ratios=[4, 4, 4, 4]))

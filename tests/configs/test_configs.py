@@ -15,6 +15,7 @@ from mmengine.logging import MessageHub
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, DefaultScope
 from mmengine.runner import Runner
+from mmseg.models.backbones import MixVisionTransformer
 from torch import Tensor, nn
 
 from cpvt_mm.checkpoints.released import RELEASED, SCHEME
@@ -96,6 +97,26 @@ def test_a_baseline_has_another_backbone_and_no_other_difference(path: Path) -> 
         for part in ('neck', 'decode_head', 'auxiliary_head'):
             config.model.get(part, {}).pop('in_channels', None)
     assert cfg.to_dict() == ours.to_dict()
+
+
+def nuclei_backbone(name: str) -> nn.Module:
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        return MODELS.build(read(ROOT / 'configs/nuclei' / name).model.backbone)
+
+
+@pytest.mark.parametrize('path', [path for path in REAL if 'nuclei' in path.stem], ids=lambda path: path.stem)
+def test_maps_for_roi_align_are_contiguous(path: Path) -> None:
+    """mmcv's RoIAlign reads every map as contiguous."""
+    assert all(level.is_contiguous() for level in nuclei_backbone(path.name)(torch.rand(2, 3, 64, 96)))
+
+
+def test_mit_b0_of_mmdet_is_that_of_mmseg() -> None:
+    backbone = nuclei_backbone('mask-rcnn_mit-b0_fpn_nuclei.py').double().eval()
+    original = MixVisionTransformer(embed_dims=32, num_layers=[2, 2, 2, 2], num_heads=[1, 2, 5, 8]).double().eval()
+    original.load_state_dict(dict(zip(original.state_dict(), backbone.state_dict().values(), strict=True)))
+    image = torch.rand(1, 3, 70, 100, dtype=torch.float64)
+    for level, expected in zip(backbone(image), original(image), strict=True):
+        torch.testing.assert_close(level, expected)
 
 
 @pytest.mark.parametrize('path', EXAMPLES, ids=lambda path: path.stem)

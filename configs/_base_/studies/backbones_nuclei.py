@@ -1,6 +1,4 @@
-# Compares small backbones in one detector, from random weights, with the same data and schedule. Images of a batch
-# differ in size and are padded with zeros. Initial weights of MiT-b0 give tokens of zeros in the padding, where
-# LayerNorm has a huge derivative. So it is also trained with another padding value.
+# Compares small backbones in one detector, from random weights, with the same data and schedule.
 variants = {
     'PyramidCPVT nano': dict(config='../../nuclei/mask-rcnn_pyramid-cpvt-nano_fpn_nuclei.py'),
     'ResNet-18': dict(config='../../nuclei/mask-rcnn_r18_fpn_nuclei.py'),
@@ -8,7 +6,5 @@ variants = {
     'PVTv2-b0': dict(config='../../nuclei/mask-rcnn_pvtv2-b0_fpn_nuclei.py'),
     'PyramidCPVT nano, convolution in the MLP': dict(
         config='../../nuclei/mask-rcnn_pyramid-cpvt-nano_fpn_nuclei.py', options={'model.backbone.mlp_mode': 'conv'}),
-    'MiT-b0, padded with 0.1': dict(
-        config='../../nuclei/mask-rcnn_mit-b0_fpn_nuclei.py', options={'model.data_preprocessor.pad_value': 0.1}),
 }
 metrics = ['coco/bbox_mAP', 'coco/bbox_mAP_50', 'coco/segm_mAP', 'coco/segm_mAP_50']
