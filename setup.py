@@ -43,8 +43,8 @@ setup(
     long_description=(ROOT / 'README.md').read_text(),
     long_description_content_type='text/markdown',
     license='Apache-2.0',
-    # With this, an editable install is a line in a .pth file. Otherwise a script beside the clone, which has the name of the
-    # package, would import the clone's folder as a namespace package.
+    # With this, an editable install is a line in a .pth file. Otherwise a script beside the clone, which has the name
+    # of the package, would import the clone's folder as a namespace package.
     package_dir={'': '.'},
     packages=find_packages(include=['cpvt_mm', 'cpvt_mm.*']),
     package_data={'cpvt_mm': ['py.typed']},

@@ -34,7 +34,8 @@ def test_a_wheel_carries_package_configs_and_tools(tmp_path: Path) -> None:
 
 def test_a_folder_of_the_same_name_does_not_hide_the_package(tmp_path: Path) -> None:
     (tmp_path / 'cpvt_mm').mkdir()  # as in the folder that holds a clone
-    subprocess.run([sys.executable, '-c', 'import cpvt_mm; cpvt_mm.create_backbone'], cwd=tmp_path, check=True, timeout=300)
+    code = 'import cpvt_mm; cpvt_mm.create_backbone'
+    subprocess.run([sys.executable, '-c', code], cwd=tmp_path, check=True, timeout=300)
 
 
 def test_the_source_tree_has_configs_and_tools_under_mim() -> None:

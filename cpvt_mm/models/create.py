@@ -30,6 +30,9 @@ def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> Pyram
         kwargs: Arguments of the class, except `arch`, and except `init_cfg` if `pretrained` is True. With `pretrained`,
             `norm_eps` of `PyramidCPVT` defaults to the value of the weights.
 
+    Returns:
+        The backbone, with float32 weights, in training mode. Call `eval()` before inference.
+
     Raises:
         UserError: If the name is unknown, or the weights do not exist, cannot be downloaded or do not fit.
         TypeError: If the class has no such argument, or an argument is given twice.

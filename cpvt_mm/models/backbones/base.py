@@ -102,10 +102,11 @@ class Backbone(ExactPadding, HubMixin):
 
         The name and signature are those of mmpretrain, whose `LearningRateDecayOptimWrapperConstructor` also calls it.
 
-        - 0: class and distillation tokens, the patch embedding of the image, and tables added to it (`LearnablePE`).
+        - 0: class and distillation tokens, the patch embedding of the image, and encodings before the first block
+          (`LearnablePE`, a `PEG` at -1).
         - i + 1: block i, counted over all stages. A `PEG` belongs to the block that it follows, or whose queries and
-          keys it encodes. The patch embedding of a later stage belongs to the stage's first block. Tables that all
-          blocks of a stage share (`RelativePE`) belong to its last block.
+          keys it encodes. The patch embedding of a later stage, and encodings before its first block, belong to that
+          block. Tables that all blocks of a stage share (`RelativePE`) belong to its last block.
         - The last layer: norms of outputs, and parameters outside the backbone.
 
         Args:

@@ -92,8 +92,8 @@ class CPVT(Backbone):
         attn_drop_rate: Dropout of attention weights. Defaults to 0.
         drop_path_rate: Stochastic depth rate of the last block; the rate rises linearly from 0. Defaults to 0.
         frozen_stages: -1 freezes nothing. 0 freezes the patch embedding, the tokens, and the position encoding, which
-            all blocks share. n >= 1 also freezes the first n blocks. Frozen parts get no gradient and stay in eval
-            mode. Defaults to -1.
+            all blocks share. n >= 1 also freezes the first n blocks, and with the last block the final norm.
+            Frozen parts get no gradient and stay in eval mode. Defaults to -1.
         with_cp: Activation checkpointing. False: none. 'selective': the backward pass recomputes MLPs. True: it
             recomputes whole blocks. Defaults to False.
         padding: 'exact': an image in a padded batch gets the same features as alone (see `forward`). Defaults to

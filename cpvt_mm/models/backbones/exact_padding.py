@@ -68,7 +68,7 @@ class ExactPadding(BaseModule):
                 image is a clip; if there are several, a warning says so once.
 
         Returns:
-            One output for each of `out_indices`.
+            One output for each of `out_indices`, in the dtype of the weights; under autocast, in its dtype.
 
         Raises:
             ValueError: If the images do not fit the backbone, or the sizes do not fit the images.

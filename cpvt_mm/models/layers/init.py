@@ -11,8 +11,8 @@ def init_parameters(module: nn.Module) -> None:
     standard deviations, and a zero bias. Convolutions get weights of variance 2 / fan-out and a bias of std 0.02.
 
     The original has zero biases in convolutions. With them, tokens of zero-padded pixels are zero in every channel. The
-    derivative of LayerNorm at such a token is 1 / sqrt(eps), so the first gradients of a padded batch would be 10^6
-    times too large.
+    derivative of LayerNorm at such a token is 1 / sqrt(eps), which is 10^3, and the factors of several norms multiply.
+    The first gradients of a padded batch would be 10^6 times too large.
     """
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02, a=-0.04, b=0.04)

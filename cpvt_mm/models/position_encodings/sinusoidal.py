@@ -28,8 +28,9 @@ class SinusoidalPE(PositionEncoding):
     """Adds sines and cosines of the position to the tokens before the first block, for any image size.
 
     `ndim=1` encodes the index in the row-major sequence (Vaswani et al., arXiv 1706.03762, section 3.5). `ndim=2`
-    encodes the row in one half of the channels and the column in the other (DETR, MAE). Sines come before cosines. They
-    are computed in float32 and added in the dtype of the tokens.
+    encodes the row in one half of the channels and the column in the other. Sines come before cosines, as in the code
+    of MAE (arXiv 2111.06377); DETR (arXiv 2005.12872) interleaves them. They are computed in float32 and added in the
+    dtype of the tokens.
 
     Args:
         stage: The blocks it is for. `embed_dims` must be divisible by 2 * `ndim`.
@@ -68,12 +69,12 @@ class SinusoidalPE(PositionEncoding):
 class RandomFourierPE(PositionEncoding):
     """Adds random Fourier features of the cell centers to the tokens before the first block, for any image size.
 
-    Coordinates run from 0 to 1 over the grid, whatever its size: positions are relative to the image, not counted in
+    Coordinates run from -1 to 1 over the grid, whatever its size: positions are relative to the image, not counted in
     tokens. The formula is that of SAM (arXiv 2304.02643, appendix A; Tancik et al., arXiv 2006.10739).
 
     Args:
         stage: The blocks it is for. `embed_dims` must be even.
-        scale: Standard deviation of the frequencies, in periods per half an image. Defaults to 1.
+        scale: Standard deviation of the frequencies, in periods per unit, half an image. Defaults to 1.
 
     Raises:
         ValueError: If `embed_dims` is odd or `scale` is not positive.
