@@ -15,17 +15,17 @@ OUTCOMES = {
     'fragment': 'no model',
 }
 MEANINGS = f"""\
-- *PyramidCPVT swapped in*: of arch {ARCHS_TO_BUILD['PyramidCPVT']}, written, read again, and the model built.
+- *PyramidCPVT swapped in*: the tool swaps in arch {ARCHS_TO_BUILD['PyramidCPVT']}, writes the config, reads it again and builds the model.
 - *CPVT swapped in*: the same with the plain backbone of arch {ARCHS_TO_BUILD['CPVT']}, where all maps have stride 16.
-- *Refused*: it can take neither; the reasons against PyramidCPVT are below.
+- *Refused*: the config can take neither. The reasons against PyramidCPVT are below.
 - *Failed*: any other error, or the model does not fit the way in which backbones and necks are probed.
-- *Fails with its own backbone, too*: it cannot be read or built here, or not trained on random images, with the same
-  error before anything is swapped; the reasons are below.
+- *Fails with its own backbone, too*: the config cannot be read, built or trained on random images here, and the error is the same
+  before anything is swapped. The reasons are below.
 - *No model*: a file for others to inherit from.
-- *Step and prediction*: with the first config of a family that builds, and PyramidCPVT of arch
-  {ARCHS_TO_RUN['PyramidCPVT']} or CPVT of arch {ARCHS_TO_RUN['CPVT']}: a training step, in which every stage or block
-  of the backbone learns, and a prediction, on the CPU, for a few images of {SIDE} x {SIDE} pixels (others where a model
-  needs them). A tracker that trains nothing only predicts.
+- *Step and prediction*: a training step and a prediction on the CPU, with a few images of {SIDE} x {SIDE}
+  pixels or as the model needs. In the step, every stage or block of the backbone learns. The config is the first of its family that
+  builds, with PyramidCPVT of arch {ARCHS_TO_RUN['PyramidCPVT']} or CPVT of arch {ARCHS_TO_RUN['CPVT']}. A tracker that trains nothing only predicts.
+- *Of a strided pyramid*: the backbone of the config is a ResNet or one of its kin, HRNet, Swin, PVT, ConvNeXt, MiT or Twins.
 """
 
 
@@ -33,8 +33,8 @@ def to_markdown(records: Sequence[Record]) -> str:
     """Writes the whole page: a summary, a table of families, and the reasons."""
     return '\n'.join([
         '# The backbones in the configs that mmdet and mmseg ship', '',
-        f'Written by `python .dev_scripts/swap_matrix.py` on the CPU, with {versions(LIBRARIES_AND_TORCH)}; of the '
-        f'packages that some models need, with {versions(OPTIONAL) or "none"}.', '',
+        f'Written by `python .dev_scripts/swap_matrix.py` on the CPU, with {versions(LIBRARIES_AND_TORCH)}. Some '
+        f'models need further packages: {versions(OPTIONAL) or "none was installed"}.', '',
         MEANINGS,
         *_summary(records), '',
         *(line for library in LIBRARIES for line in _families(library, records)),
