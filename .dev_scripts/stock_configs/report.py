@@ -15,17 +15,20 @@ OUTCOMES = {
     'fragment': 'no model',
 }
 MEANINGS = f"""\
-- *PyramidCPVT swapped in*: the tool swaps in arch {ARCHS_TO_BUILD['PyramidCPVT']}, writes the config, reads it again and builds the model.
+- *PyramidCPVT swapped in*: the tool swaps in arch {ARCHS_TO_BUILD['PyramidCPVT']}, writes the config, reads it again
+  and builds the model.
 - *CPVT swapped in*: the same with the plain backbone of arch {ARCHS_TO_BUILD['CPVT']}, where all maps have stride 16.
 - *Refused*: the config can take neither. The reasons against PyramidCPVT are below.
 - *Failed*: any other error, or the model does not fit the way in which backbones and necks are probed.
-- *Fails with its own backbone, too*: the config cannot be read, built or trained on random images here, and the error is the same
-  before anything is swapped. The reasons are below.
+- *Fails with its own backbone, too*: the config cannot be read, built or trained on random images here, and the error
+  is the same before anything is swapped. The reasons are below.
 - *No model*: a file for others to inherit from.
-- *Step and prediction*: a training step and a prediction on the CPU, with a few images of {SIDE} x {SIDE}
-  pixels or as the model needs. In the step, every stage or block of the backbone learns. The config is the first of its family that
-  builds, with PyramidCPVT of arch {ARCHS_TO_RUN['PyramidCPVT']} or CPVT of arch {ARCHS_TO_RUN['CPVT']}. A tracker that trains nothing only predicts.
-- *Of a strided pyramid*: the backbone of the config is a ResNet or one of its kin, HRNet, Swin, PVT, ConvNeXt, MiT or Twins.
+- *Step and prediction*: a training step and a prediction on the CPU, with a few images of {SIDE} x {SIDE} pixels or
+  as the model needs. In the step, every stage or block of the backbone learns. The config is the first of its family
+  that builds, with PyramidCPVT of arch {ARCHS_TO_RUN['PyramidCPVT']} or CPVT of arch {ARCHS_TO_RUN['CPVT']}. A
+  tracker that trains nothing only predicts.
+- *Of a strided pyramid*: the backbone of the config is a ResNet or one of its kin, HRNet, Swin, PVT, ConvNeXt, MiT or
+  Twins.
 """
 
 
