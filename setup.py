@@ -1,4 +1,4 @@
-"""Packaging: dependencies from requirements/, and configs and tools carried under cpvt_mm/.mim as mim expects."""
+"""Packaging: dependencies from requirements/, configs and tools under cpvt_mm/.mim as mim expects, and a .pth file."""
 import re
 import shutil
 from pathlib import Path
@@ -18,11 +18,15 @@ def requirements(name: str) -> list[str]:
 class BuildWithMim(build_py):
     """Copies configs, tools and model-index.yml to cpvt_mm/.mim of the wheel, never into the source tree.
 
-    In the source tree `.mim` holds links, which git tracks, as OpenMMLab's packages have them in development.
+    In the source tree `.mim` holds links, which git tracks, as OpenMMLab's packages have them in development. The line
+    in `openmmlab_compat.pth` runs whenever Python starts.
     """
 
     def run(self) -> None:
         super().run()
+        # The wheel of an editable install holds what lies in this folder, but not what is built.
+        packages = self.get_finalized_command('install').install_lib if self.editable_mode else self.build_lib
+        self.copy_file('openmmlab_compat.pth', packages)
         if self.editable_mode:
             return
         target = Path(self.build_lib) / 'cpvt_mm' / '.mim'
@@ -46,7 +50,7 @@ setup(
     # With this, an editable install is a line in a .pth file. Otherwise a script beside the clone, which has the name
     # of the package, would import the clone's folder as a namespace package.
     package_dir={'': '.'},
-    packages=find_packages(include=['cpvt_mm', 'cpvt_mm.*']),
+    packages=find_packages(include=['cpvt_mm', 'cpvt_mm.*', 'openmmlab_compat', 'openmmlab_compat.*']),
     package_data={'cpvt_mm': ['py.typed']},
     python_requires='>=3.10',
     # mmengine comes with a stack: two distributions provide it, so it cannot be named here.

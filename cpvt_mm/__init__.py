@@ -1,11 +1,14 @@
 """CPVT, a vision transformer with conditional position encodings, as a backbone for OpenMMLab."""
 import warnings
 
+import openmmlab_compat
+
 from .stack import require
 from .version import __version__
 
 # mmengine uses pkg_resources if a config names another package; users of the tools cannot change this.
 warnings.filterwarnings('ignore', 'pkg_resources is deprecated', UserWarning)
+openmmlab_compat.install()  # where no .pth file did, as in a clone that is not installed
 require('mmengine')
 
 from .checkpoints.reading import allow_log as _allow_log  # noqa: E402

@@ -3,7 +3,8 @@ import importlib
 
 from .errors import first_line
 
-INSTALL = "install one stack, in the clone pip install -e '.[openmmlab]' or '.[onedl]' (docs/get_started.md)"
+INSTALL = ("install one stack, in the clone pip install -e '.[openmmlab]' or '.[onedl]', after pip uninstall mmcv if "
+           'its operators were compiled for another torch (docs/get_started.md)')
 # transformers is optional. mmpretrain was tested with these versions of it.
 INSTALL_MMPRETRAIN = ('pip install mmpretrain==1.2.0, the torchvision that goes with your torch and, if you have '
                       'transformers, its version 4.49, not 4.57 or 5 (docs/guides/classification.md)')
