@@ -1,9 +1,10 @@
 """Fixtures that several test files share."""
+import inspect
 import logging
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from cpvt_mm import CPVT, PyramidCPVT, create_backbone
 from cpvt_mm.checkpoints.detecting import FORMATS
 from cpvt_mm.checkpoints.fetching import cache_file
 from cpvt_mm.checkpoints.released import SCHEME, find_released
+from tests.state import put_back
 
 ROOT = Path(__file__).parents[1]
 runpy.run_path(str(ROOT / 'tools/misc/torchvision_stand_in.py'))['stand_in']()
@@ -46,16 +48,28 @@ BACKBONES = {
 
 
 @pytest.fixture(autouse=True)
-def seeded() -> None:
-    torch.manual_seed(0)
+def isolated() -> Iterator[None]:
+    """A test leaves nothing to the next one, and begins with seeded generators; so do the fixtures of a test."""
+    with put_back():
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef) -> Generator[None, object, object]:
+    """A fixture that several tests share leaves nothing, either; it runs inside the first of them, before `isolated`.
+
+    One that yields may set something for all of its tests, and puts it back by itself.
+    """
+    if fixturedef.scope == 'function' or inspect.isgeneratorfunction(fixturedef.func):
+        return (yield)
+    with put_back():
+        return (yield)
 
 
 @pytest.fixture
-def float64() -> Iterator[None]:
+def float64() -> None:
     """Modules and tensors are of float64, for tests of equality: what differs by rounding alone is equal to 1e-7."""
     torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture
