@@ -35,4 +35,5 @@ def build_plain_optim_wrapper(model: BaseModel, cfg: Config, **optimizer: float)
     wrapper = {key: value for key, value in cfg.optim_wrapper.items()
                if key not in ('type', 'loss_scale', 'dtype', 'accumulative_counts')}
     wrapper['optimizer'] = {**wrapper['optimizer'], **optimizer}
-    return build_optim_wrapper(model, ConfigDict(type='OptimWrapper', **wrapper))
+    with DefaultScope.overwrite_default_scope(cfg.get('default_scope')):
+        return build_optim_wrapper(model, ConfigDict(type='OptimWrapper', **wrapper))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 import torch
 from mmengine.config import Config
 from mmengine.model import revert_sync_batchnorm
-from mmengine.registry import MODELS
+from mmengine.registry import MODELS, DefaultScope
 from mmengine.runner import Runner
 
 from cpvt_mm.datasets.checking.findings import Finding, Kind
@@ -27,19 +27,20 @@ def try_split(cfg: Config, split: str) -> Iterator[Finding]:
     name = f'{split}_dataloader.dataset'
     model = None
     try:
-        loader = Runner.build_dataloader(
-            {**cfg[f'{split}_dataloader'], 'num_workers': 0, 'persistent_workers': False})
-        sample = load_first(loader.dataset, name)
-        if split == 'train':
-            model_cfg = dict(cfg.model)
-            if cfg.get('data_preprocessor'):  # mmengine's runner merges it in the same way
-                model_cfg.setdefault('data_preprocessor', cfg.data_preprocessor)
-            model = revert_sync_batchnorm(MODELS.build(model_cfg))
-            check_normalization(model)
-            # BatchNorm needs at least two samples.
-            batch = loader.collate_fn([sample] * min(getattr(loader.batch_sampler, 'batch_size', 1), 2))
-            with torch.no_grad():
-                model.train()(**model.data_preprocessor(batch, True), mode='loss')
+        with DefaultScope.overwrite_default_scope(cfg.default_scope):
+            loader = Runner.build_dataloader(
+                {**cfg[f'{split}_dataloader'], 'num_workers': 0, 'persistent_workers': False})
+            sample = load_first(loader.dataset, name)
+            if split == 'train':
+                model_cfg = dict(cfg.model)
+                if cfg.get('data_preprocessor'):  # mmengine's runner merges it in the same way
+                    model_cfg.setdefault('data_preprocessor', cfg.data_preprocessor)
+                model = revert_sync_batchnorm(MODELS.build(model_cfg))
+                check_normalization(model)
+                # BatchNorm needs at least two samples.
+                batch = loader.collate_fn([sample] * min(getattr(loader.batch_sampler, 'batch_size', 1), 2))
+                with torch.no_grad():
+                    model.train()(**model.data_preprocessor(batch, True), mode='loss')
     except UserError as error:
         yield Finding(Kind.SAMPLE, name, f'fails: {str(error).removeprefix(f"{name}: ")}')
     except Exception as error:  # models can raise any error

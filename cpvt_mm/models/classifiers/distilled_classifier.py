@@ -31,10 +31,12 @@ class DistilledClassifier(ImageClassifier):
         backbone: The config of a backbone that returns pairs of pooled features and distillation token, such as `CPVT`
             with `dist_token`.
         head: The config of a `DistilledHead`.
-        teacher: The config of an mmpretrain classifier. It gets the student's input with the student's normalization.
+        teacher: The config of an mmpretrain classifier, built in mmpretrain's scope. It gets the student's input with
+            the student's normalization.
         teacher_checkpoint: Path or URL of the teacher's weights; required for training. Defaults to None.
         train_cfg: mmpretrain's batch augmentations. Defaults to None.
-        data_preprocessor: The config of mmpretrain's data preprocessor. Defaults to None.
+        data_preprocessor: The config of mmpretrain's data preprocessor, or the module. Its type defaults to
+            'mmpretrain.ClsDataPreprocessor'. Defaults to None: no other arguments.
         init_cfg: mmengine's initialisation config. Defaults to None.
 
     Attributes:
@@ -49,8 +51,11 @@ class DistilledClassifier(ImageClassifier):
     @check_keywords
     def __init__(self, backbone: dict[str, Any], head: dict[str, Any], teacher: dict[str, Any],
                  teacher_checkpoint: str | None = None, train_cfg: dict[str, Any] | None = None,
-                 data_preprocessor: dict[str, Any] | None = None,
+                 data_preprocessor: dict[str, Any] | nn.Module | None = None,
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None) -> None:
+        # mmpretrain names its own parts without a scope, so another current scope would hide them.
+        if not isinstance(data_preprocessor, nn.Module):
+            data_preprocessor = {'type': 'mmpretrain.ClsDataPreprocessor', **(data_preprocessor or {})}
         super().__init__(backbone, head=head, train_cfg=train_cfg, data_preprocessor=data_preprocessor,
                          init_cfg=init_cfg)
         if getattr(self.backbone, 'dist_token', None) is None:
@@ -95,7 +100,7 @@ class DistilledClassifier(ImageClassifier):
         if self.teacher_checkpoint is None:
             raise UserError('model.teacher_checkpoint is not set, but distillation needs a trained teacher: '
                             "set it in the config, or with --cfg-options, to a file or URL of the teacher's weights.")
-        teacher = MMPRETRAIN_MODELS.build(self.teacher_config)
+        teacher = MMPRETRAIN_MODELS.build({'_scope_': 'mmpretrain', **self.teacher_config})
         load_weights(teacher, self.teacher_checkpoint)
         self._set_teacher(teacher.eval().requires_grad_(False).to(next(self.parameters())))
 

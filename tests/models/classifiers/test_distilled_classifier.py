@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from mmengine.optim import OptimWrapper
+from mmengine.registry import DefaultScope
 from torch import Tensor, nn
 
 from cpvt_mm.errors import UserError
@@ -83,6 +84,20 @@ def test_the_teacher_judges_the_batch_that_the_student_sees(model: nn.Module, te
     expected = (-(smooth * model.head.fc(pooled).log_softmax(dim=1)).sum(dim=1).mean() / 2
                 - model.head.fc_dist(token).log_softmax(dim=1)[range(6), teacher_labels].mean() / 2)
     torch.testing.assert_close(sum(losses.values()), expected)
+
+
+@pytest.mark.parametrize('scope', ['mmengine', 'mmdet'])  # mmdet has losses of the same names
+def test_its_parts_are_mmpretrains_whatever_the_current_scope(scope: str, checkpoint: str) -> None:
+    with DefaultScope.overwrite_default_scope(scope):
+        model = classifier(teacher_checkpoint=checkpoint, data_preprocessor=dict(num_classes=CLASSES),
+                           head=dict(type='cpvt_mm.DistilledHead', num_classes=CLASSES, in_channels=24))
+        model.init_weights()
+        data = model.data_preprocessor(dict(inputs=IMAGES, data_samples=samples()), training=True)
+        assert all(loss.isfinite() for loss in model(**data, mode='loss').values())
+    parts = model.data_preprocessor, model.head.loss_module, model.teacher.head.loss_module
+    assert [f'{type(part).__module__.split(".")[0]}.{type(part).__name__}' for part in parts] == [
+        'mmpretrain.ClsDataPreprocessor', 'mmpretrain.CrossEntropyLoss', 'mmpretrain.CrossEntropyLoss']
+    assert classifier(data_preprocessor=model.data_preprocessor).data_preprocessor is model.data_preprocessor
 
 
 def test_the_batch_is_mixed_for_both(checkpoint: str) -> None:
