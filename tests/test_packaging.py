@@ -27,9 +27,9 @@ def test_a_wheel_carries_package_configs_and_tools(tmp_path: Path) -> None:
                     sdist], check=True, timeout=300)
     [wheel] = tmp_path.glob('*.whl')
     names = {name for name in zipfile.ZipFile(wheel).namelist() if '.dist-info/' not in name}
-    package = {name for name in files('cpvt_mm') if '/.mim/' not in name}
+    package = {name for name in files('cpvt_mm') | files('openmmlab_compat') if '/.mim/' not in name}
     carried = {f'cpvt_mm/.mim/{name}' for name in files('configs') | files('tools') | {'model-index.yml'}}
-    assert names == package | carried
+    assert names == package | carried | {'openmmlab_compat.pth'}
 
 
 def test_a_folder_of_the_same_name_does_not_hide_the_package(tmp_path: Path) -> None:

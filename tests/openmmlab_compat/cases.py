@@ -1,0 +1,176 @@
+"""Calls of mmcv's operators, whose results `.dev_scripts/mmcv_reference.py` stored with compiled ones.
+
+Inputs come from numpy's seeds, which draw the same numbers everywhere.
+"""
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from mmcv import ops
+from torch import Tensor
+
+Results = dict[str, Tensor]
+
+
+def normal(seed: int, *shape: int) -> Tensor:
+    return torch.from_numpy(np.asarray(np.random.RandomState(seed).randn(*shape))).float()
+
+
+def uniform(seed: int, *shape: int) -> Tensor:
+    return torch.from_numpy(np.random.RandomState(seed).rand(*shape)).float()
+
+
+def integers(seed: int, high: int, count: int) -> Tensor:
+    return torch.from_numpy(np.random.RandomState(seed).randint(0, high, count))
+
+
+def boxes(count: int, seed: int, size: float) -> Tensor:
+    """Random boxes `(count, 4)` whose corners begin within `size`."""
+    corner, sides = uniform(seed, count, 2) * size, uniform(seed + 1, count, 2) * size * .4 + 1
+    return torch.cat([corner, corner + sides], 1)
+
+
+def with_gradients(function: Callable[..., Tensor], *inputs: Tensor) -> Results:
+    """The output of a function, and the gradients of its inputs for a random gradient of the output."""
+    leaves = [tensor.clone().requires_grad_() for tensor in inputs]
+    output = function(*leaves)
+    grads = torch.autograd.grad(output, leaves, normal(9, *output.shape).to(output.dtype))
+    return {'output': output.detach(), **{f'grad{i}': grad for i, grad in enumerate(grads)}}
+
+
+def roi_align(aligned: bool, sampling_ratio: int, size: int | Sequence[int], dtype: torch.dtype = torch.float32
+              ) -> Results:
+    regions = boxes(12, 1, 150)
+    regions[:4] = torch.tensor([[5, 5, 5, 5], [-30, -20, 40, 50], [150, 90, 400, 300], [900, 900, 950, 999]])
+    rois = torch.cat([integers(2, 2, 12)[:, None].float(), regions], 1)
+    layer = ops.RoIAlign(size, 1 / 8, sampling_ratio, 'avg', aligned)
+    return with_gradients(lambda x: layer(x, rois.to(x.dtype)), normal(3, 2, 2, 13, 19).to(dtype))
+
+
+def no_regions() -> Results:
+    return {'output': ops.RoIAlign(7, 1 / 8, 0)(normal(0, 1, 4, 8, 8), torch.zeros(0, 5))}
+
+
+def candidates(count: int, ties: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Boxes, scores and classes; with `ties`, both boxes and scores repeat."""
+    found, scores = boxes(count, count + 1, 60 if ties else 800), uniform(count, count)
+    return (found.round(), (scores * 8).round() / 8, integers(5, 3, count)) if ties else (found, scores,
+                                                                                        integers(5, 9, count))
+
+
+def suppress(count: int, ties: bool, threshold: float, offset: int) -> Results:
+    found, scores, _ = candidates(count, ties)
+    few, first = ops.nms(found, scores, threshold, score_threshold=.3, max_num=5)
+    return {'kept': ops.nms(found, scores, threshold, offset=offset)[1], 'few': few, 'first': first}
+
+
+def at_the_threshold(threshold: float) -> Results:
+    """Overlaps of exactly 0.3, 0.5 and 0.7 in real numbers, which float32 and float64 round to different sides."""
+    found = torch.tensor([[0., 0, 10, 10], [0, 0, 10, 3], [0, 0, 10, 7], [20, 0, 30, 10], [20, 0, 30, 5]])
+    return {'kept': ops.nms(found, torch.tensor([.9, .8, .7, .6, .5]), threshold)[1]}
+
+
+def suppress_by_class(count: int, ties: bool, agnostic: bool, split: int) -> Results:
+    found, scores, classes = candidates(count, ties)
+    settings = {'type': 'nms', 'iou_threshold': .5, 'split_thr': split}
+    return {'kept': ops.batched_nms(found, scores, classes, settings, agnostic)[1]}
+
+
+def soft(count: int, ties: bool, method: str, offset: int) -> Results:
+    found, scores, _ = candidates(count, ties)
+    dets, kept = ops.soft_nms(found, scores, .3, method=method, min_score=.05, offset=offset)
+    return {'dets': dets, 'kept': kept}
+
+
+def match(count: int, ties: bool) -> Results:
+    found, scores, _ = candidates(count, ties)
+    groups = ops.nms_match(torch.cat([found, scores[:, None]], 1), .5)
+    return {'members': torch.cat(groups), 'sizes': torch.tensor([len(group) for group in groups])}
+
+
+def overlaps(mode: str, aligned: bool, offset: int) -> Results:
+    return {'ious': ops.bbox_overlaps(boxes(7, 1, 60), boxes(7, 4, 60), mode, aligned, offset)}
+
+
+# Groups, groups of offsets, stride, padding, dilation, kernel.
+CONVOLUTIONS = {'plain': (1, 1, 1, 1, 1, 3), 'groups': (2, 2, 2, 1, 1, 3), 'dilated': (1, 4, 1, 2, 2, 3),
+                'pointwise': (4, 1, 1, 0, 1, 1)}
+
+
+def convolve(name: str, modulated: bool, bias: bool = False) -> Results:
+    groups, offset_groups, stride, padding, dilation, kernel = CONVOLUTIONS[name]
+    height, width = ((side + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1 for side in (9, 7))
+    offset = normal(1, 2, 2 * offset_groups * kernel ** 2, height, width) * 3
+    x, weight = normal(0, 2, 8, 9, 7), normal(2, 8, 8 // groups, kernel, kernel) * .1
+    settings = stride, padding, dilation, groups, offset_groups
+    if not modulated:
+        return with_gradients(lambda x, o, w: ops.deform_conv2d(x, o, w, *settings), x, offset, weight)
+    mask = uniform(3, 2, offset_groups * kernel ** 2, height, width)
+    more = [normal(4, 8)] if bias else []
+    return with_gradients(lambda x, o, m, w, *b: ops.modulated_deform_conv2d(x, o, m, w, *(b or [None]), *settings),
+                          x, offset, mask, weight, *more)
+
+
+def larger_offsets() -> Results:
+    """DyHead hands over offsets and masks that are larger than the output."""
+    return with_gradients(lambda x, o, m, w: ops.modulated_deform_conv2d(x, o, m, w, None, 1, 1), normal(0, 2, 8, 5, 5),
+                          normal(1, 2, 18, 9, 9), uniform(2, 2, 9, 9, 9), normal(3, 8, 8, 3, 3) * .1)
+
+
+def offsets_that_are_not_finite() -> Results:
+    offset = torch.zeros(1, 18, 5, 5)
+    offset[0, 0, 0, 0], offset[0, 3, 1, 1], offset[0, 5, 2, 2] = np.nan, np.inf, -1e30
+    return {'output': ops.deform_conv2d(normal(0, 1, 4, 5, 5), offset, normal(1, 4, 4, 3, 3), 1, 1)}
+
+
+def only_the_weight_learns() -> Results:
+    return with_gradients(lambda w: ops.deform_conv2d(normal(0, 2, 8, 9, 9), normal(1, 2, 18, 9, 9), w, 1, 1),
+                          normal(2, 8, 8, 3, 3))
+
+
+def psa_mask(kind: str, size: tuple[int, int]) -> Results:
+    return with_gradients(ops.PSAMask(kind, size), normal(3, 2, size[0] * size[1], 5, 7))
+
+
+def _cases() -> Iterator[tuple[str, Callable[..., Results], Sequence[object]]]:
+    for aligned in (True, False):
+        for ratio in (0, 2):
+            yield f'roi_align {aligned=} {ratio=}', roi_align, (aligned, ratio, (3, 5))
+    yield 'roi_align_float16 7', roi_align, (True, 0, 7, torch.float16)
+    yield 'roi_align_float64 7', roi_align, (True, 0, 7, torch.float64)
+    yield 'roi_align of no regions', no_regions, ()
+    for count in (0, 1, 50, 300):
+        for ties in (False, True):
+            name = f'{count}{" ties" if ties else ""}'
+            for offset in (0, 1):
+                yield f'nms {name} {offset=}', suppress, (count, ties, .3, offset)
+            if count:
+                for agnostic in (False, True):
+                    yield f'batched_nms {name} {agnostic=}', suppress_by_class, (count, ties, agnostic, 10_000)
+                yield f'batched_nms {name} in parts', suppress_by_class, (count, ties, False, 40)
+                yield f'nms_match {name}', match, (count, ties)
+                for method in ('naive', 'linear', 'gaussian'):
+                    yield f'soft_nms {method} {name}', soft, (count, ties, method, int(ties))
+    for threshold in (.3, .5, .7):
+        yield f'nms at {threshold}', at_the_threshold, (threshold,)
+    for mode in ('iou', 'iof'):
+        for aligned in (False, True):
+            yield f'bbox_overlaps {mode} {aligned=}', overlaps, (mode, aligned, int(aligned))
+    for name in CONVOLUTIONS:
+        yield f'deform_conv {name}', convolve, (name, False)
+        yield f'modulated_deform_conv {name}', convolve, (name, True)
+    yield 'modulated_deform_conv bias', convolve, ('plain', True, True)
+    yield 'modulated_deform_conv larger', larger_offsets, ()
+    yield 'deform_conv not finite', offsets_that_are_not_finite, ()
+    yield 'deform_conv weight', only_the_weight_learns, ()
+    for kind in ('collect', 'distribute'):
+        for size in ((3, 3), (9, 13)):
+            yield f'psa_mask {kind} {size}', psa_mask, (kind, size)
+
+
+CASES = {name: (function, arguments) for name, function, arguments in _cases()}
+
+
+def run(name: str) -> Results:
+    function, arguments = CASES[name]
+    return function(*arguments)
