@@ -1,20 +1,23 @@
-# `make demo`, `make test`, `make lint` and `make docs` set up what they need; STACK=onedl in front uses the other stack.
+# `make demo`, `make test`, `make lint` and `make docs` set up what they need; STACK=onedl in front uses the other stack,
+# and OPERATORS, TORCH and PYTHON choose what tools/misc/setup_env.sh says.
 STACK ?= openmmlab
 GPU_GOALS := $(filter %-gpu,$(MAKECMDGOALS))
 ENV := $(if $(filter onedl,$(STACK)),.venv-onedl,.venv)$(if $(GPU_GOALS),-gpu)
 # Caches of matplotlib and yapf go here: nothing is written outside the checkout but pip's cache.
-RUN := MPLCONFIGDIR=$(CURDIR)/$(ENV)/cache XDG_CACHE_HOME=$(CURDIR)/$(ENV)/cache $(ENV)/bin/python
+RUN = MPLCONFIGDIR=$(CURDIR)/$(ENV)/cache XDG_CACHE_HOME=$(CURDIR)/$(ENV)/cache $(ENV)/bin/python
 
 # A process a core, each with one thread unless OMP_NUM_THREADS says otherwise.
 PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(RUN) -m pytest --basetemp=$(ENV)/tmp -n auto --dist loadfile
 
-# The demo and the tests run on the CPU, and .venv gets mmcv without CUDA. Goals that end in -gpu see the GPUs, and have
-# an environment of their own.
+# The demo and the tests run on the CPU. Goals that end in -gpu see the GPUs, and have an environment of their own, which
+# may be made where there is no GPU.
 ifeq ($(GPU_GOALS),)
 export CUDA_VISIBLE_DEVICES :=
+else
+export FORCE_CUDA ?= 1
 endif
 
-.PHONY: demo test test-all test-gpu bench-gpu lint docs numbers env
+.PHONY: demo test test-all test-operators test-gpu bench-gpu lint docs numbers env
 
 demo: env
 	$(RUN) tools/misc/demo.py --work-dir work_dirs/demo-$(STACK)
@@ -24,6 +27,12 @@ test: env  # what a contributor runs: without the slow ones
 
 test-all: env
 	$(PYTEST) -m "not gpu"
+
+# Where .venv has compiled operators, these tests need an environment that has torchvision's.
+test-operators: ENV := $(ENV)-torchvision
+test-operators: export OPERATORS := torchvision
+test-operators: env
+	$(PYTEST) tests/openmmlab_compat
 
 test-gpu: env  # one process: the tests share the GPU
 	$(RUN) -m pytest --basetemp=$(ENV)/tmp -rs tests/gpu

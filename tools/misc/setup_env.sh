@@ -3,10 +3,14 @@
 #
 #   tools/misc/setup_env.sh {openmmlab|onedl} ENV_DIR
 #
-# Runs again from where it stopped; a finished environment is left as it is until requirements/ changes.
-# mmcv comes as source: its headers are precompiled here, which cuts the build from 15 minutes to about 5 on
-# two cores. pip keeps the wheel in its cache. Its ops are built for the GPU, too, where torch sees one and nvcc is there;
-# an empty CUDA_VISIBLE_DEVICES hides the GPU.
+# choose_setup.py looks at what is there and chooses torch and mmcv's operators: torchvision's wherever a torchvision fits
+# the torch, else compiled ones. Variables choose otherwise:
+#   OPERATORS=torchvision|compiled    whose operators mmcv gets
+#   TORCH=2.14                        a version of torch, 2.6 or newer
+#   FORCE_CUDA=1                      for GPUs, also where there is none
+#   PYTHON=python3.12                 the interpreter, Python 3.10 to 3.14
+# Runs again from where it stopped. An environment stays of the kind that was asked for, and a finished one is left as it
+# is until requirements/ changes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -14,82 +18,97 @@ stack=${1:-openmmlab}
 env=${2:-.venv}
 [[ $env = /* ]] || env=$PWD/$env
 python=${PYTHON:-python3}
-torch=torch==2.13.0
-case $stack in
-  openmmlab) mmcv=$(grep '^mmcv' requirements/openmmlab.txt) ;;
-  onedl) mmcv=$(grep '^onedl-mmcv' requirements/onedl.txt) ;;
-  *) echo "STACK is '$stack', but must be openmmlab or onedl." >&2; exit 2 ;;
-esac
-# The setup.py of mmcv 2.1.0 does not run on Python 3.13.
-"$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 13))' \
-  || { echo "$python is $("$python" -V), but must be Python 3.10, 3.11 or 3.12: set PYTHON to one." >&2; exit 2; }
+log=$env/setup.log
 
+say() { echo "[setup $stack] $*"; }
+die() { echo "${*:2}" >&2; exit "$1"; }
+fail() {  # names the step, and the last error in its log
+  local error
+  error=$(grep -E '([Ee]rror|ERROR): ' "$log" | tail -n 1) || error=$(tail -n 1 "$log")
+  die 1 "The step '$1' failed ($error): mend that and run the same command again; $log has the rest."
+}
+step() {  # step NAME COMMAND...
+  say "$1"
+  "${@:2}" > "$log" 2>&1 || fail "$1"
+}
+in_env() { "$env/bin/python" "$@"; }
+pip() { in_env -m pip --disable-pip-version-check "$@"; }
+
+if [ -z "${OPERATORS:-}${TORCH:-}${FORCE_CUDA:-}" ] && [ -e "$env/.cpvt_mm_asked" ]; then
+  # shellcheck disable=SC1091
+  . "$env/.cpvt_mm_asked"
+fi
+export OPERATORS=${OPERATORS:-} TORCH=${TORCH:-} FORCE_CUDA=${FORCE_CUDA:-}
+asked=$(printf '%s=%s\n' OPERATORS "$OPERATORS" TORCH "$TORCH" FORCE_CUDA "$FORCE_CUDA")
 # An editable install belongs to this folder.
-wanted="$stack $torch $PWD $(cat setup.py pyproject.toml requirements/*.txt tools/misc/setup_env.sh | cksum)"
+wanted="$stack $asked $PWD $(cat setup.py pyproject.toml requirements/*.txt tools/misc/*setup* | cksum)"
 if [ "$(cat "$env/.cpvt_mm_ready" 2>/dev/null)" = "$wanted" ]; then exit 0; fi
 
-command -v c++ >/dev/null || { echo "No C++ compiler: install g++ or clang, mmcv is built from source." >&2; exit 2; }
-say() { echo "[setup $stack] $*"; }
+command -v "$python" >/dev/null || die 2 "PYTHON is '$python', which is not there: set PYTHON to Python 3.10 to 3.14."
+"$python" tools/misc/choose_setup.py check "$stack" "$env" || exit 2
+mkdir -p "$env"
+exec 9> "$env/.cpvt_mm_lock"  # held until this script ends
+"$python" -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)' 2>/dev/null \
+  || die 2 "Another run sets up $env: wait until it ends."
+rm -f "$env/.cpvt_mm_ready"
+echo "$asked" > "$env/.cpvt_mm_asked"
+
 # A run that was interrupted may have left half an environment; pip repairs packages, venv repairs itself.
-say "environment $env"
-"$python" -m venv "$env"
-pip() { "$env/bin/python" -m pip --disable-pip-version-check "$@"; }
+step "environment $env" "$python" -m venv "$env"
 
-say "torch and build tools"
-pip install -q "$torch" 'setuptools<81' wheel ninja psutil numpy
+torch=() operators='' mmcv='' remove=() cuda='' why=''
+choose() {  # sets these
+  local choice
+  choice=$(in_env tools/misc/choose_setup.py choose "$stack" "$env" "$@") || exit 2
+  eval "$choice"
+  say "$why"
+}
+install_torch() {
+  step "torch and build tools" pip install -U "${torch[@]}" 'setuptools<81' wheel ninja psutil numpy
+}
+choose
+install_torch
+if [[ ${torch[*]} = *torchvision* ]] && ! in_env -c 'import torchvision' 2>"$log"; then
+  say "torchvision does not work beside this torch ($(tail -n 1 "$log"))"
+  choose --torchvision-fails
+  install_torch
+fi
+[[ ${torch[*]} = *torchvision* ]] || pip uninstall -q -y torchvision 2>/dev/null
 constraints=$env/constraints.txt
-pip freeze | grep -iE '^torch==' > "$constraints"  # nothing below may replace it
-
-# mmcv's setup.py builds for CUDA wherever torch sees a GPU, and fails there without nvcc.
-device=$("$env/bin/python" -c 'import torch; from torch.utils.cpp_extension import CUDA_HOME
-print("cuda" if torch.cuda.is_available() and CUDA_HOME else "cpu")')
-if [ "$device" = cpu ]; then export CUDA_VISIBLE_DEVICES=; fi
-say "mmcv's ops for: $device"
+pip freeze | grep -iE '^torch(vision)?==' > "$constraints"  # nothing below may replace them
 
 works() {  # yapf, which mmcv imports, would write to the home folder
-  XDG_CACHE_HOME=$env/cache "$env/bin/python" - "${mmcv#*==}" "$device" 2>"$env/mmcv_error.log" <<'PYTHON'
-import sys, torch, mmcv
-from mmcv.ops import nms
-nms(torch.tensor([[0., 0, 9, 9]], device=sys.argv[2]), torch.ones(1, device=sys.argv[2]), .5)
-sys.exit(mmcv.__version__ != sys.argv[1])
+  XDG_CACHE_HOME=$env/cache in_env - "$operators" "${mmcv#*==}" "$cuda" 2>"$log" <<'PYTHON'
+import sys, torch, mmcv, mmcv._ext
+from mmcv.ops import get_compiling_cuda_version, nms
+operators, version, cuda = sys.argv[1:]
+assert mmcv.__version__ == version, f'mmcv is {mmcv.__version__}'
+stand_in = mmcv._ext.__file__.endswith('.py')
+assert stand_in == (operators == 'torchvision'), f'mmcv has the operators of {mmcv._ext.__file__}'
+assert stand_in or cuda == 'False' or get_compiling_cuda_version() != 'not available', 'mmcv is compiled for CPUs only'
+device = 'cuda' if cuda == 'True' and torch.cuda.is_available() else 'cpu'
+nms(torch.tensor([[0., 0, 9, 9]], device=device), torch.ones(1, device=device), .5)
 PYTHON
 }
-build_mmcv() {
-  # Two flags matter: -g0 (debug info is most of the build) and -include of a header compiled once.
-  # CFLAGS replaces Python's own flags, hence -O3 -DNDEBUG and the flags that a precompiled header must share.
-  local pch=$env/pch/torch_headers.hpp log=$env/mmcv_build.log
-  local flags="-g0 -O3 -w -DNDEBUG -fwrapv -fPIC -std=c++17"
-  mkdir -p "${pch%/*}"
-  printf '#include <torch/types.h>\n#include <vector>\n' > "$pch"
-  local includes
-  includes=$("$env/bin/python" -c 'from torch.utils.cpp_extension import include_paths as p; print(*("-I" + i for i in p()))')
-  say "mmcv, step 1 of 2: precompiling torch's headers"
-  # shellcheck disable=SC2086
-  c++ $flags -DTORCH_API_INCLUDE_EXTENSION_H -DTORCH_EXTENSION_NAME=_ext $includes -x c++-header "$pch" -o "$pch.gch"
-  say "mmcv, step 2 of 2: compiling its ops (log: $env/mmcv_build.log)"
-  PATH="$env/bin:$PATH" MMCV_WITH_OPS=1 MAX_JOBS=$(nproc 2>/dev/null || sysctl -n hw.ncpu) \
-    CC=c++ CXX=c++ CFLAGS="$flags -Winvalid-pch -include $pch" \
-    pip install -v --no-build-isolation -c "$constraints" "$@" "$mmcv" 2>&1 | tee "$log" |
-    while IFS= read -r line; do
-      if [[ $line =~ ^\ *\[([0-9]+)/([0-9]+)\] ]] && { (( BASH_REMATCH[1] % 10 == 0 )) || [ "${BASH_REMATCH[1]}" = "${BASH_REMATCH[2]}" ]; }; then
-        echo "    ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]} files"
-      fi
-    done || { tail -n 30 "$log" >&2; exit 1; }
-  rm -r "${pch%/*}"
-}
+if [ ${#remove[@]} != 0 ]; then
+  step "removing ${remove[*]}, since ${mmcv%%=*} has the same folder" pip uninstall -y "${remove[@]}"
+fi
 if ! works; then
-  build_mmcv
-  "$env/bin/python" -c 'import cv2' || { say "OpenCV does not import; for libGL.so.1: apt install libgl1" >&2; exit 1; }
-  # The cached wheel may come from another torch, or have no ops for the GPU: then it is built anew.
-  works || build_mmcv --force-reinstall --no-deps --no-cache-dir
-  works || { say "mmcv's ops do not load: $(tail -n 1 "$env/mmcv_error.log")" >&2; exit 1; }
+  if [ "$operators" = compiled ]; then
+    . tools/misc/setup_mmcv.sh
+  else
+    # Without pip's cache and its --no-build-isolation: there, onedl-mmcv would be compiled.
+    step "$mmcv" pip install --no-deps --force-reinstall --no-cache-dir "$mmcv"
+  fi
 fi
 
-say "mmdet, mmsegmentation and cpvt_mm"
-pip install -q --no-build-isolation -c "$constraints" -e ".[$stack,tests]"
-pip install -q --no-deps -r requirements/smp.txt
+step "mmdet, mmsegmentation and cpvt_mm" pip install --no-build-isolation -c "$constraints" -e '.[tests]' \
+  "$mmcv" -r <(grep -vE '^(onedl-)?mmcv' "requirements/$stack.txt")
+step "timm and segmentation_models_pytorch" pip install --no-deps -r requirements/smp.txt
+in_env -c 'import cv2' 2>/dev/null || die 1 "OpenCV does not import: for libGL.so.1, run 'apt install libgl1'."
+works || fail "operators of mmcv"
 # Torchvision may be missing: tests use a stand-in.
 faults=$(pip check | grep -vE 'requires torchvision, which is not installed|^No broken requirements' || true)
-[ -z "$faults" ] || { echo "$faults" >&2; exit 1; }
+[ -z "$faults" ] || die 1 "$faults"
 echo "$wanted" > "$env/.cpvt_mm_ready"
 say "done"
