@@ -105,17 +105,17 @@ def run_matrix(libraries: Sequence[str], families: Sequence[str] | None, jobs: i
         raise UserError(f'no config is in {", ".join(families or libraries)}: pass folders of the libraries\' configs.')
     records = {key: Record(**results[key]) for key in configs if key in results}
     todo = [key for key in configs if key not in records or records[key].outcome in ('failed', 'unavailable')]
-    tasks = {key: partial(_in_silence, check, (*configs[key], ARCHS_TO_BUILD)) for key in todo}
-    for key, record in run_in_processes('Swapping', tasks, jobs, _start_worker):
+    tasks = {key: partial(in_silence, check, (*configs[key], ARCHS_TO_BUILD)) for key in todo}
+    for key, record in run_in_processes('Swapping', tasks, jobs, start_worker):
         records[key] = record
         results.put(key, asdict(record))
     first: dict[tuple[str, str], str] = {}
     for key in configs:
         if records[key].outcome in BACKBONES:
             first.setdefault((records[key].library, records[key].family), key)
-    tasks = {key: partial(_in_silence, run, (records[key], ARCHS_TO_RUN)) for key in first.values()
+    tasks = {key: partial(in_silence, run, (records[key], ARCHS_TO_RUN)) for key in first.values()
              if records[key].trial != 'ran'}
-    for key, record in run_in_processes('Running', tasks, jobs, _start_worker):
+    for key, record in run_in_processes('Running', tasks, jobs, start_worker):
         records[key] = record
         results.put(key, asdict(record))
     return [records[key] for key in configs]
@@ -133,7 +133,7 @@ def check(library: str, config: str, archs: Mapping[str, str]) -> Record:
     try:
         old = read_config(str(path))
     except (UserError, ImportError) as error:
-        return Record(library, config, _backbones_of_source(path), 'unavailable', _say(error))
+        return Record(library, config, _backbones_of_source(path), 'unavailable', say(error))
     backbone = ', '.join(str(node['backbone'].get('type')) for _, node in walk(old.get('model') or {})
                          if isinstance(node.get('backbone'), dict))
     if not old.get('model'):
@@ -142,12 +142,12 @@ def check(library: str, config: str, archs: Mapping[str, str]) -> Record:
         built, new = _swap_in_first(old, archs)
         new = _written_and_read(old, new, path)
     except CannotBuild as error:
-        return Record(library, config, backbone, 'unavailable', _say(error))
+        return Record(library, config, backbone, 'unavailable', say(error))
     except CannotSwap as error:
         outcome = 'failed' if isinstance(error, CannotRun) else 'refused'  # the probing may be the cause
-        return Record(library, config, backbone, outcome, _say(error))
+        return Record(library, config, backbone, outcome, say(error))
     except Exception as error:  # the outcome to record
-        return Record(library, config, backbone, 'failed', _say(error))
+        return Record(library, config, backbone, 'failed', say(error))
     reason = _raises(build_model, new)
     if reason:
         return Record(library, config, backbone,
@@ -198,11 +198,11 @@ def _raises(function: Callable[[Config], object], cfg: Config) -> str:
     try:
         function(cfg)
     except Exception as error:  # the outcome to record
-        return _say(error)
+        return say(error)
     return ''
 
 
-def _say(error: Exception) -> str:
+def say(error: Exception) -> str:
     text = first_line(error) if isinstance(error, UserError) else f'{type(error).__name__}: {first_line(error)}'
     # Local folders and line breaks are removed.
     return re.sub(r'\s+', ' ', re.sub(r'(?<![\w:/])/\S+/', '', text))
@@ -213,7 +213,7 @@ def _backbones_of_source(path: Path) -> str:
     return ', '.join(re.findall(r"backbone=dict\([^()]*?type='([\w.]+)'", path.read_text()))
 
 
-def _start_worker() -> None:
+def start_worker() -> None:
     os.chdir(shipped_configs('mmdet').parent)  # configs look for the configs of their teachers there
     os.environ['HF_HUB_OFFLINE'] = '1'  # nothing is downloaded
     # Some layers of mmcv can only be built in a process group.
@@ -225,7 +225,7 @@ def _start_worker() -> None:
         require('mmpretrain')
 
 
-def _in_silence(function: Callable[..., Record], arguments: tuple[object, ...], _: Report) -> Record:
+def in_silence(function: Callable[..., Record], arguments: tuple[object, ...], _: Report) -> Record:
     """Calls a function without the text that models and constructors print."""
     with open(os.devnull, 'w') as sink, contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
         return function(*arguments)

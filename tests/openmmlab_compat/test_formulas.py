@@ -160,9 +160,19 @@ def test_deformable_roi_pooling(sampling_ratio: int) -> None:
 
 def test_deformable_roi_pooling_without_offsets_is_roi_align() -> None:
     rois = torch.cat([torch.tensor([[0.], [1], [1]]), boxes(3, 1, 60)], 1).double()
-    x = normal(0, 2, 3, 12, 15).double()
-    torch.testing.assert_close(ops.deform_roi_pool(x, rois, None, (2, 3), 1 / 8, 2, .1),
-                               ops.roi_align(x, rois, (2, 3), 1 / 8, 2, 'avg', True), **CLOSE)
+    [x] = leaves(normal(0, 2, 3, 12, 15))
+    assert_same(ops.deform_roi_pool(x, rois, None, (2, 3), 1 / 8, 2, .1),
+                ops.roi_align(x, rois, (2, 3), 1 / 8, 2, 'avg', True), x)
+
+
+def test_gradients_of_no_regions_are_zero() -> None:
+    x, offset = leaves(normal(0, 2, 3, 12, 15), torch.zeros(0, 2, 2, 3))
+    rois = torch.zeros(0, 5).double()
+    for output in (ops.deform_roi_pool(x, rois, offset, (2, 3), 1 / 8, 2, .1), ops.roi_pool(x, rois, (2, 3), 1 / 8),
+                   ops.roi_align(x, rois, (2, 3), 1 / 8, 2, 'avg', True)):
+        assert output.shape == (0, 3, 2, 3)
+        [grad] = torch.autograd.grad(output, x, torch.zeros_like(output))
+        assert not grad.any()
 
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
