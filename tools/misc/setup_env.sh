@@ -25,6 +25,7 @@ die() { echo "${*:2}" >&2; exit "$1"; }
 fail() {  # names the step, and the last error in its log
   local error
   error=$(grep -E '([Ee]rror|ERROR): ' "$log" | tail -n 1) || error=$(tail -n 1 "$log")
+  ! grep -q 'connection broken by' "$log" || error="the network failed; $error"  # else pip says that there is no such package
   die 1 "The step '$1' failed ($error): mend that and run the same command again; $log has the rest."
 }
 step() {  # step NAME COMMAND...

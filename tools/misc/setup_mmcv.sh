@@ -38,9 +38,9 @@ cache=$(pip cache dir 2>/dev/null) || cache=$env/cache
 wheels=$cache/cpvt_mm/$mmcv-${key//[ ;]/-}
 
 build_mmcv() {
-  local build=$env/build source pch flags
+  local build=$env/build source pch flags wheel
   rm -rf "$build"
-  mkdir -p "$build/wheel" "$wheels"
+  mkdir -p "$build"
   say "$mmcv, step 1 of 3: downloading its source"
   # pip may stumble over setup.py, which is mended below, but leaves what it unpacked.
   TMPDIR=$build pip download --no-clean --no-deps --no-build-isolation --no-binary :all: -d "$build" "$mmcv" \
@@ -62,13 +62,16 @@ build_mmcv() {
   say "$mmcv, step 3 of 3: compiling its operators for $key"
   PATH="$env/bin:$PATH" MMCV_WITH_OPS=1 MAX_JOBS=${MAX_JOBS:-$(nproc 2>/dev/null || sysctl -n hw.ncpu)} \
     CC=c++ CXX=c++ CFLAGS="$flags -Winvalid-pch -include $pch" \
-    pip wheel -v --no-build-isolation --no-deps -w "$build/wheel" "$source" 2>&1 | tee "$log" |
+    pip wheel -v --no-build-isolation --no-deps -w "$build" "$source" 2>&1 | tee "$log" |
     while IFS= read -r line; do
       if [[ $line =~ ^\ *\[([0-9]+)/([0-9]+)\] ]] && { (( BASH_REMATCH[1] % 10 == 0 )) || [ "${BASH_REMATCH[1]}" = "${BASH_REMATCH[2]}" ]; }; then
         echo "    ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]} files"
       fi
     done || fail "compiling $mmcv"
-  mv "$build/wheel"/*.whl "$wheels"
+  wheel=$(cd "$build" && echo ./*.whl)
+  mkdir -p "$wheels"
+  mv "$build/$wheel" "$wheels/$wheel.part"  # the cache may lie on another disk, so this may end half-way
+  mv "$wheels/$wheel.part" "$wheels/$wheel"
   rm -r "$build"
 }
 
