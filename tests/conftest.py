@@ -1,4 +1,5 @@
 """Fixtures that several test files share."""
+import gc
 import inspect
 import logging
 import runpy
@@ -12,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from mmengine.config import Config
 from mmengine.logging import MMLogger
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -25,6 +27,8 @@ from tests.state import put_back
 
 ROOT = Path(__file__).parents[1]
 runpy.run_path(str(ROOT / 'tools/misc/torchvision_stand_in.py'))['stand_in']()
+# A run prints and writes its config four times; yapf's formatting would take half of the time of the run.
+Config.fromfile = staticmethod(partial(Config.fromfile, format_python_code=False))
 GOLDEN = ROOT / 'tests/golden'
 UPERNET = ROOT / 'configs/toy/upernet_pyramid-cpvt-nano_toy-shapes.py'
 MASK_RCNN = ROOT / 'configs/toy/mask-rcnn_pyramid-cpvt-nano_fpn_toy-shapes.py'
@@ -45,6 +49,12 @@ BACKBONES = {
     'conv-mlp': partial(PyramidCPVT, NARROW, mlp_mode='conv'),
     'plain': partial(CPVT, NARROW_PLAIN),
 }
+
+
+def pytest_collection_finish() -> None:
+    """The imported libraries are not searched for garbage; mmengine asks for it with each dataset, which took seconds.
+    """
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

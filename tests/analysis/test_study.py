@@ -1,4 +1,3 @@
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,6 @@ from cpvt_mm.loading import backbone_config, build
 from tests.conftest import ROOT
 
 STUDIES = sorted(path for path in (ROOT / 'configs/_base_/studies').glob('*.py') if path.stem != 'position_encodings')
-
-
-@pytest.fixture(autouse=True)
-def unformatted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loading prints configs; yapf's formatting takes half of the time."""
-    monkeypatch.setattr(Config, 'fromfile', partial(Config.fromfile, format_python_code=False))
 
 
 @pytest.mark.parametrize('path', STUDIES, ids=lambda path: path.stem)

@@ -3,7 +3,7 @@ import copy
 import json
 import re
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +57,6 @@ def build(cfg: Config) -> nn.Module:
     """The model without memory for its weights."""
     with DefaultScope.overwrite_default_scope(cfg.default_scope), torch.device('meta'):
         return MODELS.build(cfg.model)
-
-
-@pytest.fixture(autouse=True)
-def unformatted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs print and write their configs; yapf's formatting takes half of the time."""
-    monkeypatch.setattr(Config, 'fromfile', partial(Config.fromfile, format_python_code=False))
 
 
 def test_all_are_here() -> None:
