@@ -1,5 +1,5 @@
-# `make demo`, `make test`, `make lint` and `make docs` set up what they need; STACK=onedl in front uses the other stack,
-# and OPERATORS, TORCH and PYTHON choose what tools/misc/setup_env.sh says.
+# `make demo`, `make test`, `make lint` and `make docs` set up what they need. STACK=onedl in front uses the other one;
+# tools/misc/setup_env.sh has more such variables.
 STACK ?= openmmlab
 GPU_GOALS := $(filter %-gpu,$(MAKECMDGOALS))
 ENV := $(if $(filter onedl,$(STACK)),.venv-onedl,.venv)$(if $(GPU_GOALS),-gpu)
@@ -9,8 +9,8 @@ RUN = MPLCONFIGDIR=$(CURDIR)/$(ENV)/cache XDG_CACHE_HOME=$(CURDIR)/$(ENV)/cache 
 # A process a core, each with one thread unless OMP_NUM_THREADS says otherwise.
 PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(RUN) -m pytest --basetemp=$(ENV)/tmp -n auto --dist loadfile
 
-# The demo and the tests run on the CPU. Goals that end in -gpu see the GPUs, and have an environment of their own, which
-# may be made where there is no GPU.
+# The demo and the tests run on the CPU. Goals that end in -gpu see the GPUs, and have an environment of their own: for
+# GPUs, even if it is made where there is none.
 ifeq ($(GPU_GOALS),)
 export CUDA_VISIBLE_DEVICES :=
 else
@@ -30,8 +30,8 @@ test-all: env
 
 # Where .venv has compiled operators, these tests need an environment that has torchvision's.
 test-operators: ENV := $(ENV)-torchvision
-test-operators: export OPERATORS := torchvision
-test-operators: env
+test-operators:
+	OPERATORS=torchvision tools/misc/setup_env.sh $(STACK) $(ENV)
 	$(PYTEST) tests/openmmlab_compat
 
 test-gpu: env  # one process: the tests share the GPU

@@ -3,14 +3,14 @@
 #
 #   tools/misc/setup_env.sh {openmmlab|onedl} ENV_DIR
 #
-# choose_setup.py looks at what is there and chooses torch and mmcv's operators: torchvision's wherever a torchvision fits
-# the torch, else compiled ones. Variables choose otherwise:
+# choose_setup.py looks at what is there and chooses torch and mmcv's operators: torchvision's wherever a torchvision
+# fits the torch, else compiled ones. Variables choose otherwise:
 #   OPERATORS=torchvision|compiled    whose operators mmcv gets
 #   TORCH=2.14                        a version of torch, 2.6 or newer
 #   FORCE_CUDA=1                      for GPUs, also where there is none
 #   PYTHON=python3.12                 the interpreter, Python 3.10 to 3.14
-# Runs again from where it stopped. An environment stays of the kind that was asked for, and a finished one is left as it
-# is until requirements/ changes.
+# Runs again from where it stopped. An environment stays of the kind that was asked for, and a finished one is left as
+# it is until requirements/ changes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -25,7 +25,8 @@ die() { echo "${*:2}" >&2; exit "$1"; }
 fail() {  # names the step, and the last error in its log
   local error
   error=$(grep -E '([Ee]rror|ERROR): ' "$log" | tail -n 1) || error=$(tail -n 1 "$log")
-  ! grep -q 'connection broken by' "$log" || error="the network failed; $error"  # else pip says that there is no such package
+  # pip itself would end with the news that there is no such package.
+  ! grep -q 'connection broken by' "$log" || error="the network failed; $error"
   die 1 "The step '$1' failed ($error): mend that and run the same command again; $log has the rest."
 }
 step() {  # step NAME COMMAND...
@@ -40,7 +41,7 @@ if [ -z "${OPERATORS:-}${TORCH:-}${FORCE_CUDA:-}" ] && [ -e "$env/.cpvt_mm_asked
   . "$env/.cpvt_mm_asked"
 fi
 export OPERATORS=${OPERATORS:-} TORCH=${TORCH:-} FORCE_CUDA=${FORCE_CUDA:-}
-asked=$(printf '%s=%s\n' OPERATORS "$OPERATORS" TORCH "$TORCH" FORCE_CUDA "$FORCE_CUDA")
+asked="OPERATORS=$OPERATORS TORCH=$TORCH FORCE_CUDA=$FORCE_CUDA"
 # An editable install belongs to this folder.
 wanted="$stack $asked $PWD $(cat setup.py pyproject.toml requirements/*.txt tools/misc/*setup* | cksum)"
 if [ "$(cat "$env/.cpvt_mm_ready" 2>/dev/null)" = "$wanted" ]; then exit 0; fi
@@ -65,7 +66,7 @@ choose() {  # sets these
   say "$why"
 }
 install_torch() {
-  step "torch and build tools" pip install -U "${torch[@]}" 'setuptools<81' wheel ninja psutil numpy
+  step "torch" pip install -U "${torch[@]}"
 }
 choose
 install_torch
@@ -75,18 +76,23 @@ if [[ ${torch[*]} = *torchvision* ]] && ! in_env -c 'import torchvision' 2>"$log
   install_torch
 fi
 [[ ${torch[*]} = *torchvision* ]] || pip uninstall -q -y torchvision 2>/dev/null
+step "build tools" pip install 'setuptools<81' wheel ninja psutil numpy
 constraints=$env/constraints.txt
 pip freeze | grep -iE '^torch(vision)?==' > "$constraints"  # nothing below may replace them
 
 works() {  # yapf, which mmcv imports, would write to the home folder
-  XDG_CACHE_HOME=$env/cache in_env - "$operators" "${mmcv#*==}" "$cuda" 2>"$log" <<'PYTHON'
+  local compiled_for
+  compiled_for=$(cat "$env/.cpvt_mm_compiled_for" 2>/dev/null) || compiled_for='of an unknown version'
+  XDG_CACHE_HOME=$env/cache in_env - "$operators" "${mmcv#*==}" "$cuda" "$compiled_for" 2>"$log" <<'PYTHON'
 import sys, torch, mmcv, mmcv._ext
 from mmcv.ops import get_compiling_cuda_version, nms
-operators, version, cuda = sys.argv[1:]
-assert mmcv.__version__ == version, f'mmcv is {mmcv.__version__}'
+operators, version, cuda, compiled_for = sys.argv[1:]
+assert mmcv.__version__ == version, f'it is {mmcv.__version__}'
 stand_in = mmcv._ext.__file__.endswith('.py')
-assert stand_in == (operators == 'torchvision'), f'mmcv has the operators of {mmcv._ext.__file__}'
-assert stand_in or cuda == 'False' or get_compiling_cuda_version() != 'not available', 'mmcv is compiled for CPUs only'
+assert stand_in == (operators == 'torchvision'), f'its operators are {mmcv._ext.__file__}'
+if not stand_in:
+    assert compiled_for == torch.__version__, f'it was compiled for torch {compiled_for}'
+    assert cuda == 'False' or get_compiling_cuda_version() != 'not available', 'it was compiled for CPUs only'
 device = 'cuda' if cuda == 'True' and torch.cuda.is_available() else 'cpu'
 nms(torch.tensor([[0., 0, 9, 9]], device=device), torch.ones(1, device=device), .5)
 PYTHON
@@ -95,6 +101,9 @@ if [ ${#remove[@]} != 0 ]; then
   step "removing ${remove[*]}, since ${mmcv%%=*} has the same folder" pip uninstall -y "${remove[@]}"
 fi
 if ! works; then
+  if compgen -G "$env/lib/python*/site-packages/mmcv" > /dev/null; then
+    say "the mmcv that is there does not fit ($(tail -n 1 "$log")) and is replaced"
+  fi
   if [ "$operators" = compiled ]; then
     . tools/misc/setup_mmcv.sh
   else

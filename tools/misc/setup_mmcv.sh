@@ -8,7 +8,8 @@ if [ "$cuda" = True ]; then
   export FORCE_CUDA=1
   has=$(in_env -c 'from torch.utils.cpp_extension import CUDA_HOME; print(CUDA_HOME)' 2>/dev/null)
   has=$({ "$has/bin/nvcc" --version 2>/dev/null || true; } | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
-  nvcc=$(in_env tools/misc/choose_setup.py nvcc "$(in_env -c 'import torch; print(torch.version.cuda)')" "$has") || exit 2
+  needs=$(in_env -c 'import torch; print(torch.version.cuda)')
+  nvcc=$(in_env tools/misc/choose_setup.py nvcc "$needs" "$has") || exit 2
   if [ -n "$nvcc" ]; then
     step "nvcc $nvcc from PyPI" pip install "nvidia-cuda-nvcc==$nvcc.*" "nvidia-cuda-crt==$nvcc.*" \
       "nvidia-nvvm==$nvcc.*" "nvidia-cuda-cccl==$nvcc.*"
@@ -23,7 +24,7 @@ else
   export FORCE_CUDA=0 CUDA_VISIBLE_DEVICES=
 fi
 
-{ read -r standard; read -r key; read -r includes; } < <(in_env - "$cuda" <<'PYTHON'
+{ read -r standard; read -r key; read -r includes; } < <(in_env - "$cuda" 2> "$log" <<'PYTHON'
 import os, sys, torch
 from torch.torch_version import TorchVersion
 from torch.utils.cpp_extension import include_paths
@@ -64,9 +65,7 @@ build_mmcv() {
     CC=c++ CXX=c++ CFLAGS="$flags -Winvalid-pch -include $pch" \
     pip wheel -v --no-build-isolation --no-deps -w "$build" "$source" 2>&1 | tee "$log" |
     while IFS= read -r line; do
-      if [[ $line =~ ^\ *\[([0-9]+)/([0-9]+)\] ]] && { (( BASH_REMATCH[1] % 10 == 0 )) || [ "${BASH_REMATCH[1]}" = "${BASH_REMATCH[2]}" ]; }; then
-        echo "    ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]} files"
-      fi
+      if [[ $line =~ ^\ *\[([0-9]+0)/([0-9]+)\] ]]; then echo "    ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]} files"; fi
     done || fail "compiling $mmcv"
   wheel=$(cd "$build" && echo ./*.whl)
   mkdir -p "$wheels"
@@ -77,3 +76,4 @@ build_mmcv() {
 
 compgen -G "$wheels/*.whl" > /dev/null || build_mmcv
 step "$mmcv" pip install --no-deps --force-reinstall "$wheels"/*.whl
+in_env -c 'import torch; print(torch.__version__, end="")' > "$env/.cpvt_mm_compiled_for"
