@@ -21,15 +21,6 @@ pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 RETINANET = ROOT / 'configs/pyramid_cpvt/retinanet_pyramid-cpvt-t_fpn_1x_coco.py'
 
 
-def needs_ops(device: torch.device) -> None:
-    """Skips what needs mmcv's operators on a GPU, if mmcv was built without them."""
-    from mmcv.ops import nms
-    try:
-        nms(torch.tensor([[0., 0, 9, 9]], device=device), torch.ones(1, device=device), 0.5)
-    except (RuntimeError, NotImplementedError) as error:
-        pytest.skip(f'mmcv was built without its operators for CUDA ({error})')
-
-
 def config(name: str, data: Path, work_dir: Path, iterations: int, **more: Any) -> Config:
     """A model of toy size that sees two images of 64 px an iteration, in mixed precision."""
     options = toy_overrides(data, **{
@@ -84,8 +75,6 @@ class Watch(Hook):
 @pytest.mark.usefixtures('amp')
 @pytest.mark.parametrize('name', ['upernet', 'retinanet', 'mask-rcnn'])
 def test_steps_in_mixed_precision(name: str, device: torch.device, toy_shapes: Path, tmp_path: Path) -> None:
-    if name != 'upernet':
-        needs_ops(device)
     watch = Watch()
     scale = {'optim_wrapper.loss_scale': dict(init_scale=1024., growth_interval=2)}
     train(config(name, toy_shapes, tmp_path, 4, **scale), hooks=[watch])
@@ -113,7 +102,6 @@ def test_a_resumed_run_ends_as_one_that_was_not_interrupted(device: torch.device
     UperNet has none for its losses and adaptive pooling, nor Mask R-CNN for mmcv's RoIAlign. `LearnablePE` has none for
     its resampling.
     """
-    needs_ops(device)
     monkeypatch.setenv('CUBLAS_WORKSPACE_CONFIG', ':4096:8')  # cuBLAS wants it
     randomness = {'randomness.deterministic': True, 'default_hooks.checkpoint.interval': 2}
     try:
