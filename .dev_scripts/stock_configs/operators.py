@@ -1,4 +1,5 @@
 """Tries mmcv's operators of this environment in the configs that mmdet and mmseg ship."""
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial, wraps
@@ -90,8 +91,21 @@ def _recording(function: Callable[..., object], called: set[str]) -> Callable[..
 
 
 def to_markdown(outcomes: Sequence[Outcome]) -> str:
-    """Writes a table of the configs, and the reasons of those that do not run."""
-    rows = [f'| `{o.config}` | {"no" if o.reason else "yes"} | {", ".join(o.functions)} |' for o in outcomes]
-    reasons = [f'- `{o.config}`: {o.reason}' for o in outcomes if o.reason]
-    head = ['| config | step and prediction | functions of `mmcv._ext` that it calls |', '|---|---|---|']
-    return '\n'.join([*head, *rows, '', *reasons, ''])
+    """Writes a table of the operators that configs call, and the reasons of those that do not run."""
+    groups: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        operators = dict.fromkeys(re.sub('_(forward|backward).*', '', name) for name in outcome.functions)
+        groups.setdefault(', '.join(operators) or 'none', []).append(outcome)
+    lines = ['| operators | run | do not run |', '|---|---|---|']
+    for operators, found in sorted(groups.items()):
+        ran, failed = ([_short(o.config) for o in found if bool(o.reason) == fails] for fails in (False, True))
+        lines.append(f'| {operators} | {", ".join(ran)} | {", ".join(failed)} |')
+    return '\n'.join([*lines, '', *(f'- `{o.config}`: {o.reason}' for o in outcomes if o.reason), ''])
+
+
+def _short(config: str) -> str:
+    """Returns the library, the family, and what the name of the config says of mmcv's layers."""
+    library, _, path = config.partition('::')
+    family, _, name = path.partition('/')
+    layers = re.findall(r'mdpool|dpool|dconv|mdconv|carafe|sac|softnms|soft-nms|point', name)
+    return f'{library} {family}' + (f' ({", ".join(layers)})' if layers else '')
