@@ -49,7 +49,7 @@ def samples() -> list[DataSample]:
 @pytest.fixture
 def teacher() -> nn.Module:
     """With statistics unlike those of a batch, and classes that differ between images."""
-    teacher = MMPRETRAIN_MODELS.build(TEACHER)
+    teacher = MMPRETRAIN_MODELS.build(dict(TEACHER, _scope_='mmpretrain'))
     for module in teacher.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.running_mean.normal_(std=0.1)
