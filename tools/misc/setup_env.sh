@@ -36,11 +36,12 @@ step() {  # step NAME COMMAND...
 in_env() { "$env/bin/python" "$@"; }
 pip() { in_env -m pip --disable-pip-version-check "$@"; }
 
-if [ -z "${OPERATORS:-}${TORCH:-}${FORCE_CUDA:-}" ] && [ -e "$env/.cpvt_mm_asked" ]; then
+force_cuda=${FORCE_CUDA:-}
+if [ -z "${OPERATORS:-}${TORCH:-}" ] && [ -e "$env/.cpvt_mm_asked" ]; then
   # shellcheck disable=SC1091
   . "$env/.cpvt_mm_asked"
 fi
-export OPERATORS=${OPERATORS:-} TORCH=${TORCH:-} FORCE_CUDA=${FORCE_CUDA:-}
+export OPERATORS=${OPERATORS:-} TORCH=${TORCH:-} FORCE_CUDA=${force_cuda:-${FORCE_CUDA:-}}
 asked="OPERATORS=$OPERATORS TORCH=$TORCH FORCE_CUDA=$FORCE_CUDA"
 # An editable install belongs to this folder.
 wanted="$stack $asked $PWD $(cat setup.py pyproject.toml requirements/*.txt tools/misc/*setup* | cksum)"
