@@ -45,7 +45,7 @@ def test_compiled_operators_that_do_not_load_are_not_replaced(run) -> None:
 
 def test_the_stand_in_is_found_whoever_imports_it_and_says_so_once(run) -> None:
     done = run("""
-        assert not {'torch', 'mmcv', 'importlib.util'} & set(sys.modules)
+        assert not {'torch', 'torchvision', 'mmcv'} & set(sys.modules)
         import importlib
         assert importlib.import_module('mmcv._ext') is importlib.import_module('mmcv._ext')
         import mmcv._ext
