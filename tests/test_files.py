@@ -1,4 +1,5 @@
 from pathlib import Path
+from pickle import PicklingError
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ def test_checkpoints_are_written_whatever_the_memory_of_tensors(suffix: str, tmp
 
 def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / 'a.pth').write_text('before')
-    with pytest.raises(AttributeError):
+    with pytest.raises((AttributeError, PicklingError)):  # the second one since Python 3.14
         write_checkpoint(tmp_path / 'a.pth', dict(function=lambda: None))
     assert [path.name for path in tmp_path.iterdir()] == ['a.pth']
     assert (tmp_path / 'a.pth').read_text() == 'before'

@@ -35,7 +35,7 @@ CHANGES: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
     'filters': (LOGGER.filters.copy, lambda: LOGGER.addFilter(lambda _: False)),
     'propagation': (lambda: LOGGER.propagate, lambda: setattr(LOGGER, 'propagate', False)),
     'is disabled': (lambda: LOGGER.disabled, lambda: setattr(LOGGER, 'disabled', True)),
-    'root': (logging.root.handlers.copy, lambda: logging.root.addHandler(logging.Handler())),
+    'root': (lambda: logging.root.handlers[:], lambda: logging.root.addHandler(logging.Handler())),
     'all logs': (lambda: LOGGER.isEnabledFor(logging.ERROR), lambda: logging.disable(logging.ERROR)),
     'warnings': (lambda: warnings.filters[:], lambda: warnings.simplefilter('error')),
     'dtype': (torch.get_default_dtype, lambda: torch.set_default_dtype(torch.float64)),
