@@ -64,16 +64,23 @@ def isolated() -> Iterator[None]:
         yield
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(fixturedef: pytest.FixtureDef) -> Generator[None, object, object]:
+class SharedFixtures:
     """A fixture that several tests share leaves nothing, either; it runs inside the first of them, before `isolated`.
 
     One that yields may set something for all of its tests, and puts it back by itself.
     """
-    if fixturedef.scope == 'function' or inspect.isgeneratorfunction(fixturedef.func):
-        return (yield)
-    with put_back():
-        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef) -> Generator[None, object, object]:
+        if fixturedef.scope == 'function' or inspect.isgeneratorfunction(fixturedef.func):
+            return (yield)
+        with put_back():
+            return (yield)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # pytest does not call hooks of this file for fixtures of the session, whose folder is the one above.
+    config.pluginmanager.register(SharedFixtures())
 
 
 @pytest.fixture

@@ -114,6 +114,13 @@ def shared() -> float:
     return torch.rand(()).item()
 
 
+@pytest.fixture(scope='session')
+def shared_by_all() -> float:
+    """Tests of several files may share it."""
+    init_default_scope('mmdet')
+    return torch.rand(()).item()
+
+
 @pytest.fixture(scope='module')
 def variable() -> object:
     """It is set for all tests of a module."""
@@ -123,10 +130,10 @@ def variable() -> object:
 
 
 @pytest.mark.parametrize('start', ['first', 'second'])
-def test_a_shared_fixture_leaves_nothing_but_what_it_takes_back_itself(start: str, shared: float, variable: None
-                                                                       ) -> None:
+def test_a_shared_fixture_leaves_nothing_but_what_it_takes_back_itself(
+        start: str, shared: float, shared_by_all: float, variable: None) -> None:
     assert DefaultScope.get_current_instance() is None
-    assert shared == torch.rand(()).item()
+    assert shared == shared_by_all == torch.rand(()).item()
     assert os.environ['CPVT_MM_NEW'] == '1'
 
 
