@@ -13,7 +13,7 @@ from sphinx.ext.autodoc.mock import mock
 
 ROOT = Path(__file__).parents[2]
 # For programs, not for people.
-HIDDEN = ('tools/misc/torchvision_stand_in.py', 'tools/misc/stand_ins/torchvision.py')
+HIDDEN = ('tools/misc/choose_setup.py', 'tools/misc/torchvision_stand_in.py', 'tools/misc/stand_ins/torchvision.py')
 
 
 def read_help(tool: Path, mocked: list[str]) -> str:
