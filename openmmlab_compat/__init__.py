@@ -1,4 +1,4 @@
-"""What OpenMMLab's packages miss on today's machines, answered only where nobody else does.
+"""Stand-ins for modules that OpenMMLab's packages miss on today's machines, found only where no real one is.
 
 - `mmcv._ext`, where mmcv has no compiled operators (`mmcv-lite`, or `onedl-mmcv` built without torch): `mmcv_ext.py`,
   on operators of torchvision and plain torch.

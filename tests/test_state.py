@@ -1,4 +1,4 @@
-"""What a test or a shared fixture changes is put back."""
+"""State that a test or a shared fixture changes is put back."""
 import logging
 import multiprocessing
 import os

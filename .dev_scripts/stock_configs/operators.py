@@ -25,7 +25,7 @@ LAYERS = ('CARAFEPack', 'carafe', 'DCN', 'DCNv2', 'DeformRoIPoolPack', 'DyHead',
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a training step and a prediction with a config gave.
+    """The outcome of a training step and a prediction with a config.
 
     Attributes:
         config: 'mmdet::' or 'mmseg::' and the path of the config.

@@ -1,4 +1,4 @@
-"""What setup_env.sh installs, and what it refuses in one sentence. Nothing is installed here."""
+"""Choices of setup_env.sh, and its refusals in one sentence. Nothing is installed here."""
 import fcntl
 import os
 import runpy

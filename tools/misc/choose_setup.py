@@ -33,7 +33,7 @@ class Refusal(Exception):
 
 
 class Facts(NamedTuple):
-    """What a choice depends on."""
+    """Facts that a choice depends on."""
     stack: str = 'openmmlab'
     python: tuple = (3, 11)
     operators: str = ''  # the variable OPERATORS
@@ -51,7 +51,7 @@ class Facts(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What is installed, in this order."""
+    """Things to install, in this order."""
     torch: tuple  # requirements for pip
     operators: str
     mmcv: str
