@@ -8,8 +8,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from cpvt_mm.checkpoints.reading import read_weights
 from cpvt_mm.errors import exit_on_error
+from cpvt_mm.weights.reading import read_weights
 
 
 def neighbour_correlation(table: Tensor) -> float:

@@ -16,7 +16,7 @@ from pycocotools import mask as coco_mask
 
 from cpvt_mm.analysis.comparison import Run
 from cpvt_mm.analysis.study import read_study
-from cpvt_mm.datasets.toy_video import CLASSES, HEIGHT, WIDTH
+from cpvt_mm.data.toy_video import CLASSES, HEIGHT, WIDTH
 from cpvt_mm.engine import test
 from cpvt_mm.errors import exit_on_error
 from cpvt_mm.files import write_figure

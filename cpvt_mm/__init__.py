@@ -11,9 +11,9 @@ warnings.filterwarnings('ignore', 'pkg_resources is deprecated', UserWarning)
 openmmlab_compat.install()  # where no .pth file did, as in a clone that is not installed
 require('mmengine')
 
-from .checkpoints.reading import allow_log as _allow_log  # noqa: E402
 from .models import *  # noqa: E402, F403
 from .models import __all__ as _models  # noqa: E402
+from .weights.reading import allow_log as _allow_log  # noqa: E402
 
 # Lets mmengine itself load checkpoints after a config has imported this package.
 _allow_log()

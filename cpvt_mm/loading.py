@@ -7,9 +7,9 @@ from mmengine.config import Config, ConfigDict
 from mmengine.registry import MODELS, DefaultScope
 from torch import nn
 
-from .checkpoints.reading import load_weights
 from .errors import UserError, first_line
 from .models import CPVT, PyramidCPVT
+from .weights.reading import load_weights
 
 
 def backbone_config(cfg: Config) -> ConfigDict:

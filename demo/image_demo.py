@@ -9,7 +9,7 @@ from PIL import Image, UnidentifiedImageError
 from rich.progress import track
 
 from cpvt_mm.analysis.inputs import IMAGE_SUFFIXES, list_images, read_image
-from cpvt_mm.datasets.checking.images import LOSES_BITS, has_16_bits
+from cpvt_mm.data.checking.images import LOSES_BITS, has_16_bits
 from cpvt_mm.engine import load_config
 from cpvt_mm.engine.inferencing import build_inferencer, paint
 from cpvt_mm.errors import UserError, exit_on_error

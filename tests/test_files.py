@@ -4,8 +4,8 @@ from pickle import PicklingError
 import pytest
 import torch
 
-from cpvt_mm.checkpoints.reading import read_checkpoint
 from cpvt_mm.files import write_checkpoint
+from cpvt_mm.weights.reading import read_checkpoint
 
 
 @pytest.mark.parametrize('suffix', ['.pth', '.safetensors'])

@@ -6,10 +6,10 @@ from typing import Any
 
 from mmengine.config import Config
 
-from cpvt_mm.checkpoints.reading import sha256
 from cpvt_mm.engine import load_config, test
 from cpvt_mm.results import Results
 from cpvt_mm.tables import Row
+from cpvt_mm.weights.reading import sha256
 from cpvt_mm.work import Report
 
 from .progress import ReportIterations

@@ -7,8 +7,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from cpvt_mm.checkpoints.formats import Format
 from cpvt_mm.models.backbones.pyramid_cpvt import PyramidArch, PyramidCPVT
+from cpvt_mm.weights.formats import Format
 
 
 @functools.cache

@@ -7,12 +7,12 @@ from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from torch import Tensor, nn
 
-from cpvt_mm.checkpoints.reading import load_weights, read_checkpoint
-from cpvt_mm.datasets.checking.layouts import build_unread
+from cpvt_mm.data.checking.layouts import build_unread
 from cpvt_mm.errors import UserError
 from cpvt_mm.loading import build, load_backbone, normalization
 from cpvt_mm.models.layers import PatchEmbed
 from cpvt_mm.version import __version__
+from cpvt_mm.weights.reading import load_weights, read_checkpoint
 
 from .detector import to_detector
 

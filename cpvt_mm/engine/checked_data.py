@@ -6,8 +6,8 @@ from mmengine.dataset import BaseDataset, Compose
 from torch import nn
 from torch.utils.data import DataLoader
 
-from cpvt_mm.datasets.checking.layouts import classes_of, layout_of, unwrap_built
-from cpvt_mm.datasets.checking.pipeline import CheckedPipeline
+from cpvt_mm.data.checking.layouts import classes_of, layout_of, unwrap_built
+from cpvt_mm.data.checking.pipeline import CheckedPipeline
 
 
 def check_while_loading(loader: DataLoader, model: nn.Module, cfg: dict[str, Any]) -> None:

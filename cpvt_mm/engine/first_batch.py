@@ -7,8 +7,8 @@ from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
 from mmengine.runner import Runner
 
-from cpvt_mm.datasets.checking.findings import Finding, Kind
-from cpvt_mm.datasets.checking.first_sample import load_first
+from cpvt_mm.data.checking.findings import Finding, Kind
+from cpvt_mm.data.checking.first_sample import load_first
 from cpvt_mm.errors import UserError, explain
 
 from .normalization import check_normalization

@@ -11,8 +11,8 @@ from mmengine.device import get_device
 from mmengine.infer import BaseInferencer
 from mmengine.registry import MODELS, DefaultScope
 
-from cpvt_mm.checkpoints.reading import check_fits, read_tensors_only
 from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.weights.reading import check_fits, read_tensors_only
 
 from .drawing import are_legible, size_to_image, without_texts
 

@@ -6,8 +6,8 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.logging import print_log
 
-from cpvt_mm.checkpoints.reading import read_checkpoint
 from cpvt_mm.errors import UserError
+from cpvt_mm.weights.reading import read_checkpoint
 
 # Keys of a checkpoint that resuming needs.
 NEEDED = ('meta', 'state_dict', 'optimizer', 'message_hub')

@@ -10,9 +10,9 @@ from mmengine.hooks import Hook
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner as MMEngineRunner
 
-from cpvt_mm.checkpoints.loading import check_fills_backbones
-from cpvt_mm.checkpoints.reading import check_fits, read_tensors_only
 from cpvt_mm.errors import UserError
+from cpvt_mm.weights.loading import check_fills_backbones
+from cpvt_mm.weights.reading import check_fits, read_tensors_only
 
 from .disk_space import full_disk_as_user_error
 from .failures import failures_as_user_errors

@@ -12,8 +12,8 @@ from mmengine.runner import Runner as MMEngineRunner
 from torch import nn
 from torch.utils.data import DataLoader
 
-from cpvt_mm.datasets.checking.before_training import check_before_training
-from cpvt_mm.datasets.checking.first_sample import load_first
+from cpvt_mm.data.checking.before_training import check_before_training
+from cpvt_mm.data.checking.first_sample import load_first
 from cpvt_mm.errors import UserError, did_you_mean
 from cpvt_mm.hooks import DurableCheckpointHook, StopOnNonFiniteLoss
 

@@ -1,8 +1,8 @@
 """Builds backbones by name."""
 from typing import Any
 
-from cpvt_mm.checkpoints.released import RELEASED, SCHEME
 from cpvt_mm.errors import UserError, did_you_mean
+from cpvt_mm.weights.released import RELEASED, SCHEME
 
 from .backbones import ARCHS, CPVT, PLAIN_ARCHS, PyramidCPVT
 
@@ -24,7 +24,7 @@ def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> Pyram
 
     Args:
         name: One of `list_backbones()`.
-        pretrained: Whether to load the weights that the authors released (`checkpoints.released`). If you pass a
+        pretrained: Whether to load the weights that the authors released (`weights.released`). If you pass a
             `position_encoding`, its parameters may be missing in these weights; they stay random, with a warning.
             Defaults to False: random weights, or the weights that `init_cfg` and `init_weights()` load.
         kwargs: Arguments of the class, except `arch`, and except `init_cfg` if `pretrained` is True. With `pretrained`,

@@ -18,10 +18,10 @@ from mmengine.runner import Runner
 from mmseg.models.backbones import MixVisionTransformer
 from torch import Tensor, nn
 
-from cpvt_mm.checkpoints.released import RELEASED, SCHEME
 from cpvt_mm.engine import load_config, train
 from cpvt_mm.engine.run import build_runner
 from cpvt_mm.models.position_encodings import PositionEncodings
+from cpvt_mm.weights.released import RELEASED, SCHEME
 from tests.conftest import MASK2FORMER_VIS, MASK_RCNN, ROOT, UPERNET
 from tests.encodings import ENCODINGS
 

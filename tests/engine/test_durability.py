@@ -8,7 +8,7 @@ import pytest
 import torch
 from mmengine.config import Config
 
-from cpvt_mm.checkpoints.reading import read_checkpoint
+from cpvt_mm.weights.reading import read_checkpoint
 
 from .attempts import attempt, detector, die_at_step, die_half_written, limit_files, segmentor
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import cv2
 import pytest
 
-from cpvt_mm.checkpoints.publishing import publish_model
 from cpvt_mm.engine import load_config
 from cpvt_mm.engine.run import build_runner
+from cpvt_mm.weights.publishing import publish_model
 from tests.conftest import UPERNET, Trained
 
 Run = Callable[[str], subprocess.CompletedProcess]
@@ -19,7 +19,7 @@ assert 'cpvt_mm' not in sys.modules
 inferencer = {inferencer}({arguments}, device='cpu')
 found = inferencer({image!r})['predictions']
 import torch
-from cpvt_mm.checkpoints.reading import read_checkpoint
+from cpvt_mm.weights.reading import read_checkpoint
 state, loaded = read_checkpoint({checkpoint!r})['state_dict'], inferencer.model.state_dict()
 print('all weights:', state.keys() == loaded.keys() and all(torch.equal(state[name], loaded[name]) for name in state))
 print('prediction:', sorted(found[0]) if isinstance(found[0], dict) else found.shape)

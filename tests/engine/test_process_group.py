@@ -16,10 +16,10 @@ from mmengine.runner import Runner
 from torch.nn.parallel import DistributedDataParallel
 
 from cpvt_mm import engine
-from cpvt_mm.checkpoints.reading import read_checkpoint
 from cpvt_mm.engine import load_config, train
 from cpvt_mm.engine.process_group import process_group
 from cpvt_mm.errors import UserError
+from cpvt_mm.weights.reading import read_checkpoint
 from tests.conftest import UPERNET, toy_overrides
 
 

@@ -18,7 +18,7 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import BatchSampler
 
-from cpvt_mm.datasets.checking.pipeline import CheckedPipeline
+from cpvt_mm.data.checking.pipeline import CheckedPipeline
 from cpvt_mm.engine import Runner, load_config, train
 from cpvt_mm.engine.run import build_runner
 from cpvt_mm.engine.seeding import SeededBatches

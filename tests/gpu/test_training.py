@@ -11,9 +11,9 @@ from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
-from cpvt_mm.checkpoints.reading import read_checkpoint
 from cpvt_mm.engine import load_config, train
 from cpvt_mm.errors import UserError
+from cpvt_mm.weights.reading import read_checkpoint
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, toy_overrides
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]

@@ -12,8 +12,8 @@ from mmengine.registry import HOOKS
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, save_checkpoint
 from mmengine.runner.utils import calc_dynamic_intervals
 
-from cpvt_mm.checkpoints.reading import read_checkpoint
 from cpvt_mm.hooks.checkpoint import WHOLE_FILES, DurableCheckpointHook, WholeFileBackend
+from cpvt_mm.weights.reading import read_checkpoint
 
 
 class Run:

@@ -5,9 +5,9 @@ import torch
 
 import cpvt_mm
 from cpvt_mm import CPVT, PyramidCPVT, create_backbone, list_backbones
-from cpvt_mm.checkpoints.plain import TABLE
-from cpvt_mm.checkpoints.released import RELEASED
 from cpvt_mm.errors import UserError
+from cpvt_mm.weights.plain import TABLE
+from cpvt_mm.weights.released import RELEASED
 
 
 @pytest.fixture

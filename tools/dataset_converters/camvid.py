@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.progress import track
 
 from cpvt_mm.cli import resumable
-from cpvt_mm.datasets.camvid import find_originals, write_camvid
+from cpvt_mm.data.camvid import find_originals, write_camvid
 from cpvt_mm.errors import exit_on_error
 
 

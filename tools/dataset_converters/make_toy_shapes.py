@@ -4,8 +4,8 @@ from pathlib import Path
 
 from rich.progress import track
 
-from cpvt_mm.datasets.toy_shapes import write_toy_shapes
-from cpvt_mm.datasets.toy_video import write_toy_video
+from cpvt_mm.data.toy_shapes import write_toy_shapes
+from cpvt_mm.data.toy_video import write_toy_video
 from cpvt_mm.errors import exit_on_error
 
 

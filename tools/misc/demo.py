@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from cpvt_mm.datasets.toy_shapes import write_toy_shapes
+from cpvt_mm.data.toy_shapes import write_toy_shapes
 from cpvt_mm.engine import load_config, test, train
 from cpvt_mm.errors import exit_on_error
 

@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeAlias
 from mmengine.logging import MMLogger, print_log
 from mmengine.model import PretrainedInit
 
-from cpvt_mm.checkpoints.loading import load_pretrained
 from cpvt_mm.errors import UserError
+from cpvt_mm.weights.loading import load_pretrained
 
 from ..arguments import check_img_size, check_names, check_positive, check_rates, check_with_cp
 from ..layers import WithCp

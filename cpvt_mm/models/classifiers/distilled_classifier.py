@@ -4,10 +4,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cpvt_mm.checkpoints.reading import load_weights
 from cpvt_mm.errors import UserError
 from cpvt_mm.registry import MODELS
 from cpvt_mm.stack import require
+from cpvt_mm.weights.reading import load_weights
 
 from ..arguments import check_keywords
 

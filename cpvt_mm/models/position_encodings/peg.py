@@ -4,8 +4,8 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from cpvt_mm.checkpoints.inflation import inflate_kernels
 from cpvt_mm.registry import POSITION_ENCODINGS
+from cpvt_mm.weights.inflation import inflate_kernels
 
 from ..arguments import check_keywords, check_names, check_positive, is_sequence_of_ints
 from .base import PositionEncoding, StageSpec

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cpvt_mm.datasets.camvid import CLASSES, PALETTE, find_originals, write_camvid
+from cpvt_mm.data.camvid import CLASSES, PALETTE, find_originals, write_camvid
 from cpvt_mm.errors import UserError
 from tests.conftest import ROOT
 

@@ -6,13 +6,13 @@ import torch
 from torch import nn
 
 from cpvt_mm import CPVT
-from cpvt_mm.checkpoints.formats import Format
-from cpvt_mm.checkpoints.plain import MMPRETRAIN, TABLE, TIMM
 from cpvt_mm.errors import UserError
 from cpvt_mm.models.grid import resample
 from cpvt_mm.stack import require
-from tests.checkpoints.test_pyramid import assert_same, shaken
+from cpvt_mm.weights.formats import Format
+from cpvt_mm.weights.plain import MMPRETRAIN, TABLE, TIMM
 from tests.conftest import GOLDEN, NARROW_PLAIN, pretrained
+from tests.weights.test_pyramid import assert_same, shaken
 
 DEIT = GOLDEN / 'deit_timm.pth'
 LEARNABLE = dict(type='LearnablePE')

@@ -11,8 +11,8 @@ from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from mmseg.datasets import BaseSegDataset
 
-from cpvt_mm.datasets.checking import before_training, datasets
-from cpvt_mm.datasets.toy_shapes import CLASSES
+from cpvt_mm.data.checking import before_training, datasets
+from cpvt_mm.data.toy_shapes import CLASSES
 from cpvt_mm.errors import UserError
 
 BOXES = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True)]

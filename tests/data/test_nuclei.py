@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 from pycocotools.coco import COCO
 
-from cpvt_mm.datasets import nuclei
-from cpvt_mm.datasets.nuclei import find_originals, split_of, write_nuclei
+from cpvt_mm.data import nuclei
+from cpvt_mm.data.nuclei import find_originals, split_of, write_nuclei
 from cpvt_mm.errors import UserError
 from tests.conftest import ROOT
 

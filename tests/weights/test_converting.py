@@ -6,10 +6,10 @@ import torch
 from safetensors.torch import load_file
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.checkpoints.converting import TARGETS, convert_checkpoint
 from cpvt_mm.errors import UserError
-from tests.checkpoints.test_pyramid import assert_same
+from cpvt_mm.weights.converting import TARGETS, convert_checkpoint
 from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN
+from tests.weights.test_pyramid import assert_same
 
 FILES = {'twins': GOLDEN / 'official.pth', 'timm': GOLDEN / 'timm.pth', 'mmseg': GOLDEN / 'mmseg.pth'}
 

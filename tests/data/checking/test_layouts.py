@@ -6,7 +6,7 @@ from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
 from mmengine.registry import init_default_scope
 from mmseg.datasets import ADE20KDataset
 
-from cpvt_mm.datasets.checking.layouts import (
+from cpvt_mm.data.checking.layouts import (
     build_unread,
     classes_of,
     dataset_class,

@@ -6,10 +6,10 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from cpvt_mm import PyramidCPVT
-from cpvt_mm.checkpoints.formats import Format
-from cpvt_mm.checkpoints.pyramid import MMPRETRAIN, MMSEG, PYRAMID_FORMATS, TWINS, PyramidFormat
 from cpvt_mm.errors import UserError
 from cpvt_mm.stack import require
+from cpvt_mm.weights.formats import Format
+from cpvt_mm.weights.pyramid import MMPRETRAIN, MMSEG, PYRAMID_FORMATS, TWINS, PyramidFormat
 from tests.conftest import GOLDEN, NARROW, golden_cases, pretrained
 
 FOREIGN = [fmt for fmt in PYRAMID_FORMATS if isinstance(fmt, PyramidFormat)]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cpvt_mm.datasets.checking.pipeline import CheckedPipeline
+from cpvt_mm.data.checking.pipeline import CheckedPipeline
 from cpvt_mm.errors import UserError
 
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cpvt_mm.datasets.checking.findings import Finding, Kind
-from cpvt_mm.datasets.checking.images import EXIF_ORIENTATION, LOSES_BITS, check_image, decode, has_16_bits
+from cpvt_mm.data.checking.findings import Finding, Kind
+from cpvt_mm.data.checking.images import EXIF_ORIENTATION, LOSES_BITS, check_image, decode, has_16_bits
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
 

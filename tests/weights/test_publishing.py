@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from cpvt_mm.checkpoints.publishing import publish_model
 from cpvt_mm.errors import UserError
+from cpvt_mm.weights.publishing import publish_model
 
 
 def save(path: Path, **more: object) -> Path:

@@ -12,12 +12,12 @@ import torch
 from safetensors.torch import save
 
 from cpvt_mm import PyramidCPVT
-from cpvt_mm.checkpoints import fetching
-from cpvt_mm.checkpoints.fetching import cache_file, fetched
-from cpvt_mm.checkpoints.loading import load_pretrained
-from cpvt_mm.checkpoints.reading import read_checkpoint, read_weights
-from cpvt_mm.checkpoints.released import RELEASED, Released
 from cpvt_mm.errors import UserError
+from cpvt_mm.weights import fetching
+from cpvt_mm.weights.fetching import cache_file, fetched
+from cpvt_mm.weights.loading import load_pretrained
+from cpvt_mm.weights.reading import read_checkpoint, read_weights
+from cpvt_mm.weights.released import RELEASED, Released
 from tests.conftest import GOLDEN, NARROW
 
 WEIGHTS = dict(weight=torch.ones(1000))

@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 from mmengine.config import Config
 
-from cpvt_mm.datasets.checking import plans
-from cpvt_mm.datasets.checking.findings import Kind
-from cpvt_mm.datasets.checking.plans import plan_checks
+from cpvt_mm.data.checking import plans
+from cpvt_mm.data.checking.findings import Kind
+from cpvt_mm.data.checking.plans import plan_checks
 
 COCO = dict(type='mmdet.CocoDataset', data_prefix=dict(img='a'))
 PANOPTIC = dict(type='mmdet.CocoPanopticDataset', data_prefix=dict(img='a', seg='b'))

@@ -14,7 +14,8 @@ from mmengine.logging import HistoryBuffer
 from safetensors.torch import save_file
 from torch import nn
 
-from cpvt_mm.checkpoints.reading import (
+from cpvt_mm.errors import UserError
+from cpvt_mm.weights.reading import (
     check_fits,
     load_weights,
     read_checkpoint,
@@ -23,7 +24,6 @@ from cpvt_mm.checkpoints.reading import (
     sha256,
     unwrap,
 )
-from cpvt_mm.errors import UserError
 
 
 class Exploit:

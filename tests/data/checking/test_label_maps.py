@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cpvt_mm.datasets.checking.findings import Finding, Kind
-from cpvt_mm.datasets.checking.label_maps import Labels, check_pair
+from cpvt_mm.data.checking.findings import Finding, Kind
+from cpvt_mm.data.checking.label_maps import Labels, check_pair
 
 VALUES = range(256)
 

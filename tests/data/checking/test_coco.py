@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cpvt_mm.datasets.checking.coco import check_coco, read_coco
-from cpvt_mm.datasets.checking.findings import Kind
-from cpvt_mm.datasets.coco import to_annotation
-from cpvt_mm.datasets.toy_shapes import CLASSES
+from cpvt_mm.data.checking.coco import check_coco, read_coco
+from cpvt_mm.data.checking.findings import Kind
+from cpvt_mm.data.coco import to_annotation
+from cpvt_mm.data.toy_shapes import CLASSES
 from cpvt_mm.errors import UserError
 
 # One image of 20 x 30 pixels with a box, a polygon and a mask.

@@ -6,9 +6,9 @@ import torch
 from mmengine.runner import load_checkpoint
 
 from cpvt_mm import PyramidCPVT
-from cpvt_mm.checkpoints.inflation import inflate
-from cpvt_mm.checkpoints.loading import check_fills_backbones, load_pretrained
 from cpvt_mm.errors import UserError
+from cpvt_mm.weights.inflation import inflate
+from cpvt_mm.weights.loading import check_fills_backbones, load_pretrained
 from tests.conftest import NARROW
 
 DEEP = dict(type='PEG', ndim=3)

@@ -6,7 +6,7 @@ import pytest
 from mmengine.dataset import BaseDataset
 from PIL import Image
 
-from cpvt_mm.datasets.checking.first_sample import load_first
+from cpvt_mm.data.checking.first_sample import load_first
 from cpvt_mm.errors import UserError
 
 

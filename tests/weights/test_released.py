@@ -1,10 +1,10 @@
 import pytest
 
 from cpvt_mm import ARCHS, PLAIN_ARCHS
-from cpvt_mm.checkpoints.detecting import FORMATS
-from cpvt_mm.checkpoints.fetching import CHECKSUM
-from cpvt_mm.checkpoints.released import RELEASED, find_released
 from cpvt_mm.errors import UserError
+from cpvt_mm.weights.detecting import FORMATS
+from cpvt_mm.weights.fetching import CHECKSUM
+from cpvt_mm.weights.released import RELEASED, find_released
 
 
 @pytest.mark.parametrize('name', RELEASED)

@@ -14,9 +14,9 @@ from mmengine.structures import InstanceData
 from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 
-from cpvt_mm.datasets import toy_video as module
-from cpvt_mm.datasets.toy_shapes import write_toy_shapes
-from cpvt_mm.datasets.toy_video import (
+from cpvt_mm.data import toy_video as module
+from cpvt_mm.data.toy_shapes import write_toy_shapes
+from cpvt_mm.data.toy_video import (
     CIRCLE,
     CLASSES,
     HEIGHT,
@@ -30,7 +30,7 @@ from cpvt_mm.datasets.toy_video import (
 )
 from cpvt_mm.engine import load_config
 from tests.conftest import MASK2FORMER_VIS
-from tests.datasets.test_toy_shapes import contents
+from tests.data.test_toy_shapes import contents
 
 SEEDS = range(12)
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.checkpoints.loading import load_pretrained
-from cpvt_mm.checkpoints.pyramid import TWINS
 from cpvt_mm.errors import UserError
+from cpvt_mm.weights.loading import load_pretrained
+from cpvt_mm.weights.pyramid import TWINS
 from tests.conftest import GOLDEN, NARROW, pretrained
 
 OFFICIAL = GOLDEN / 'official.pth'

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.checkpoints.stem import adapt_channels
 from cpvt_mm.errors import UserError
+from cpvt_mm.weights.stem import adapt_channels
 from tests.conftest import GOLDEN, NARROW, pretrained
 
 OFFICIAL = GOLDEN / 'official.pth'

@@ -1,10 +1,10 @@
 import pytest
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.checkpoints import plain, pyramid
-from cpvt_mm.checkpoints.detecting import FORMATS, detect_format
-from cpvt_mm.checkpoints.formats import Format
 from cpvt_mm.errors import UserError
+from cpvt_mm.weights import plain, pyramid
+from cpvt_mm.weights.detecting import FORMATS, detect_format
+from cpvt_mm.weights.formats import Format
 from tests.conftest import NARROW, NARROW_PLAIN
 
 

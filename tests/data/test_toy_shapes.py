@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pycocotools.coco import COCO
 
-from cpvt_mm.datasets.toy_shapes import CLASSES, LOWER, PALETTE, UPPER, make_image, write_toy_shapes
+from cpvt_mm.data.toy_shapes import CLASSES, LOWER, PALETTE, UPPER, make_image, write_toy_shapes
 from tests.conftest import ROOT
 
 
