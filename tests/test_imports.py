@@ -10,7 +10,7 @@ from tests.conftest import ROOT
 
 # An importing part, and one that it must not import.
 FORBIDDEN = [
-    ('checkpoints', 'models'),
+    ('weights', 'models'),
     ('deployment', 'analysis'),
     ('benchmark', 'analysis'),
 ]
