@@ -12,11 +12,11 @@ from mmengine.registry import Registry
 
 # Modules that need mmdet, mmseg or mmpretrain. They are imported only when a config names their class.
 LAZY_MODULES = {
-    'DetDataPreprocessor': 'cpvt_mm.models.data_preprocessors.detection',
-    'SegDataPreProcessor': 'cpvt_mm.models.data_preprocessors.segmentation',
-    'TrackDataPreprocessor': 'cpvt_mm.models.data_preprocessors.tracking',
-    'DistilledClassifier': 'cpvt_mm.models.classifiers',
-    'DistilledHead': 'cpvt_mm.models.heads',
+    'DetDataPreprocessor': 'cpvt_mm.data.det_preprocessors',
+    'TrackDataPreprocessor': 'cpvt_mm.data.det_preprocessors',
+    'SegDataPreProcessor': 'cpvt_mm.data.seg_preprocessor',
+    'DistilledClassifier': 'cpvt_mm.models.distillation',
+    'DistilledHead': 'cpvt_mm.models.distillation',
 }
 
 

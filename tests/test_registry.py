@@ -36,4 +36,4 @@ IMPORT = "custom_imports = dict(imports=['cpvt_mm'])"
 def test_one_line_in_a_config_is_enough(run_python: Run, scope: str, config: str, name: str, kind: str,
                                         imports: str) -> None:
     done = run_python(BUILD.format(config=config.format(type=kind, imports=imports), scope=scope))
-    assert done.stdout.split() == [name, 'cpvt_mm.models.backbones.pyramid_cpvt', '32', '64', '128', '192'], done.stderr
+    assert done.stdout.split() == [name, 'cpvt_mm.models.pyramid_cpvt', '32', '64', '128', '192'], done.stderr

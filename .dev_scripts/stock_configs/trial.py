@@ -11,7 +11,7 @@ from mmengine.runner import set_random_seed
 from torch import nn
 
 from cpvt_mm.benchmark.from_config import build_model, build_plain_optim_wrapper
-from cpvt_mm.models.backbones.base import Backbone
+from cpvt_mm.models.backbone import Backbone
 from cpvt_mm.swap.channels import walk
 
 from .batches import SIDE, small_batch

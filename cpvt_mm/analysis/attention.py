@@ -9,9 +9,9 @@ from torch import Tensor
 
 from cpvt_mm.errors import UserError
 from cpvt_mm.models import CPVT, PyramidCPVT
-from cpvt_mm.models.backbones.pyramid_cpvt import STRIDES, PyramidStage
 from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.layers import Attention, Block
+from cpvt_mm.models.pyramid_cpvt import STRIDES, PyramidStage
 
 # A pixel, x and y, or the class token.
 Query = tuple[int, int] | Literal['cls']

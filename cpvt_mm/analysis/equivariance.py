@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from cpvt_mm.errors import UserError
 from cpvt_mm.models import CPVT, PyramidCPVT
-from cpvt_mm.models.backbones.pyramid_cpvt import STRIDES
 from cpvt_mm.models.layers import Attention
+from cpvt_mm.models.pyramid_cpvt import STRIDES
 
 # The position encodings that the tool compares, by name.
 ENCODINGS: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {

@@ -8,10 +8,9 @@ from mmengine.config import Config
 from torch import Tensor, nn
 
 from cpvt_mm.loading import backbone_config, build
-from cpvt_mm.models.backbones.base import Backbone
-from cpvt_mm.models.backbones.exact_padding import PAD_SIZE_DIVISOR
+from cpvt_mm.models.backbone import Backbone
+from cpvt_mm.models.batches import PAD_SIZE_DIVISOR, Size
 from cpvt_mm.models.grid import pad_or_crop, round_up
-from cpvt_mm.models.valid_sizes import Size
 
 from .equivariance import draw_weights
 from .inputs import smooth_noise

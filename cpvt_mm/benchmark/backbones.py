@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from cpvt_mm.complexity import count_flops
-from cpvt_mm.models.backbones.pyramid_cpvt import ARCHS
+from cpvt_mm.models.pyramid_cpvt import ARCHS
 
 from .candidates import PEERS, Candidate, CannotMeasure, build_backbone, parse_candidate
 from .settings import Setting, allow_tf32

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torch import nn
 
 from cpvt_mm.errors import UserError, first_line
-from cpvt_mm.models.backbones.pyramid_cpvt import PATCH_SIZES, PyramidArch
+from cpvt_mm.models.pyramid_cpvt import PATCH_SIZES, PyramidArch
 from cpvt_mm.stack import require
 from cpvt_mm.weights.formats import Format
 from cpvt_mm.weights.pyramid import CPVT_MM, MMPRETRAIN, MMSEG, TWINS

@@ -7,7 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from cpvt_mm.models.backbones.pyramid_cpvt import PyramidArch, PyramidCPVT
+from cpvt_mm.models.pyramid_cpvt import PyramidArch, PyramidCPVT
 from cpvt_mm.weights.formats import Format
 
 

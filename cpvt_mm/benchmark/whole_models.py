@@ -17,7 +17,7 @@ from mmengine.runner import set_random_seed
 
 from cpvt_mm.complexity import count_flops
 from cpvt_mm.errors import first_line
-from cpvt_mm.models.backbones.pyramid_cpvt import ARCHS
+from cpvt_mm.models.pyramid_cpvt import ARCHS
 from cpvt_mm.swap import read_config, swap_backbone
 from cpvt_mm.swap.channels import walk
 

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_unflatten
 
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.models.grid import to_nchw, to_nhwc
-from cpvt_mm.models.layers.linear_sra import average_pool
+from cpvt_mm.models.layers.attention import average_pool
 
 from . import operators
 from .batches import Run

@@ -1,6 +1,5 @@
-from .backbones import ARCHS, CPVT, PLAIN_ARCHS, PyramidCPVT
+from .cpvt import CPVT, PLAIN_ARCHS
 from .create import create_backbone, list_backbones
-from .necks import SimpleFeaturePyramid
 from .position_encodings import (
     PEG,
     LearnablePE,
@@ -12,6 +11,8 @@ from .position_encodings import (
     SinusoidalPE,
     StageSpec,
 )
+from .pyramid_cpvt import ARCHS, PyramidCPVT
+from .simple_feature_pyramid import SimpleFeaturePyramid
 
 __all__ = ['ARCHS', 'CPVT', 'PEG', 'PLAIN_ARCHS', 'LearnablePE', 'PositionEncoding', 'PyramidCPVT', 'RandomFourierPE',
            'RandomTablePE', 'RelativePE', 'RotaryPE', 'SimpleFeaturePyramid', 'SinusoidalPE', 'StageSpec',

@@ -4,7 +4,8 @@ from typing import Any
 from cpvt_mm.errors import UserError, did_you_mean
 from cpvt_mm.weights.released import RELEASED, SCHEME
 
-from .backbones import ARCHS, CPVT, PLAIN_ARCHS, PyramidCPVT
+from .cpvt import CPVT, PLAIN_ARCHS
+from .pyramid_cpvt import ARCHS, PyramidCPVT
 
 # Name -> class, its `arch`, and other arguments that differ from the defaults.
 BACKBONES: dict[str, tuple[type[PyramidCPVT] | type[CPVT], str, dict[str, Any]]] = {

@@ -1,28 +1,37 @@
-"""Pure functions on token grids `(B, H, W, C)` and on the coordinates of their cells."""
-from collections.abc import Callable
+"""The grid of a sequence of tokens, and pure functions on tokens, maps and coordinates.
+
+Tokens travel as `(B, E + H * W, C)`: E extra tokens, such as a class token, then the cells of a grid row by row. A map
+is `(B, C, H, W)`.
+
+`torch.compile`, `torch.export` and `torch.jit.trace` record a model and run it again at other sizes. Recorded code must
+not branch on a size: a compiler would make another graph for each outcome, and an exported model would keep the branch
+that was taken while recording.
+"""
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .tracing import is_known_to_be
-
 
 class Grid(NamedTuple):
-    """Size of a token grid, and the size of its cells relative to the query grid.
+    """The cells of a sequence of tokens.
 
     Attributes:
         height: Number of rows.
         width: Number of columns.
-        cell_height: Height of a cell in query tokens: 1 for queries, the stage's `sr_ratio` for keys, possibly a
-            fraction for pooled keys. The top left corners of the query grid and the key grid coincide.
-        cell_width: Width of a cell in query tokens.
+        cell_height: Height of a cell in cells of another grid: for the grid of the keys, that of the queries. The top
+            left corners of both grids coincide. Defaults to 1.
+        cell_width: Width of a cell, in the same unit. Defaults to 1.
+        extra: Number of extra tokens before the first cell. Defaults to 0.
+        frames: Frames of each clip; the frames of a clip are consecutive images. Defaults to 1.
     """
     height: int
     width: int
     cell_height: float = 1
     cell_width: float = 1
+    extra: int = 0
+    frames: int = 1
 
     @property
     def size(self) -> int:
@@ -30,29 +39,54 @@ class Grid(NamedTuple):
         return self.height * self.width
 
 
+def is_traced() -> bool:
+    """Returns whether `torch.compile`, `torch.export` or `torch.jit.trace` records the running code."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]  # public, but not re-exported explicitly
+
+
+def is_exported() -> bool:
+    """Returns whether `torch.export` or `torch.jit.trace` records the running code."""
+    return torch.jit.is_tracing() or (hasattr(torch.compiler, 'is_exporting') and torch.compiler.is_exporting())  # type: ignore[attr-defined]  # not in torch 2.6
+
+
+def is_known_to_be(size: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Returns whether two sizes are equal; returns False under tracing, because the size may vary."""
+    return not is_traced() and tuple(size) == tuple(wanted)
+
+
+def to_map(cells: Tensor, grid: Grid) -> Tensor:
+    """Returns a view `(B, H * W, C)` -> `(B, C, H, W)`; it is channels-last in memory if `cells` is contiguous."""
+    return cells.unflatten(1, (grid.height, grid.width)).permute(0, 3, 1, 2)
+
+
+def to_tokens(x: Tensor) -> Tensor:
+    """Returns a view `(B, C, H, W)` -> `(B, H * W, C)`; it is contiguous if `x` is channels-last in memory."""
+    return x.flatten(2).transpose(1, 2)
+
+
+def to_clips(cells: Tensor, grid: Grid) -> Tensor:
+    """Returns a view of clips of T frames, `grid.frames`: `(N * T, H * W, C)` -> `(N, C, T, H, W)`."""
+    return cells.unflatten(1, (grid.height, grid.width)).unflatten(0, (-1, grid.frames)).movedim(-1, 1)
+
+
+def clips_to_tokens(x: Tensor) -> Tensor:
+    """Returns the tokens of clips: `(N, C, T, H, W)` -> `(N * T, H * W, C)`."""
+    return x.movedim(1, -1).flatten(2, 3).flatten(0, 1)
+
+
+def to_nchw(x: Tensor) -> Tensor:
+    """Returns a view `(B, H, W, C)` -> `(B, C, H, W)`; it is channels-last in memory if `x` is contiguous."""
+    return x.permute(0, 3, 1, 2)
+
+
+def to_nhwc(x: Tensor) -> Tensor:
+    """Returns a view `(B, C, H, W)` -> `(B, H, W, C)`; it is contiguous if `x` is channels-last in memory."""
+    return x.permute(0, 2, 3, 1)
+
+
 def token_centers(length: int, cell: float = 1, device: torch.device | None = None) -> Tensor:
     """Returns cell centers along one axis, in query tokens: `(length,)`, float32. Query token i has its center at i."""
     return (torch.arange(length, dtype=torch.float32, device=device) + 0.5) * cell - 0.5
-
-
-def on_grid(function: Callable[[Tensor], Tensor], x: Tensor, grid: Grid | None = None) -> Tensor:
-    """Applies `function`, `(B, H, W, C)` -> `(B, H, W, C)`, to the tokens of a grid.
-
-    Args:
-        function: A function that returns the argument object itself if it changes nothing.
-        x: `(B, H, W, C)`; or, with `grid`, `(B, E + H * W, C)`. The first E tokens (class tokens) are not part of the
-            grid and stay unchanged.
-        grid: The grid of the tokens. Defaults to None: `x` is the grid itself.
-
-    Returns:
-        A tensor of the shape of `x`; `x` itself if the function changed nothing.
-    """
-    if grid is None:
-        return function(x)
-    extra, tokens = x.split([x.shape[1] - grid.size, grid.size], dim=1)
-    tokens = tokens.unflatten(1, (grid.height, grid.width))
-    encoded = function(tokens)
-    return x if encoded is tokens else torch.cat([extra, encoded.flatten(1, 2)], dim=1)
 
 
 def resample(table: Tensor, size: tuple[int, ...]) -> Tensor:
@@ -68,26 +102,6 @@ def resample(table: Tensor, size: tuple[int, ...]) -> Tensor:
     return F.interpolate(channels_first, size, mode=mode, align_corners=False)[0].movedim(0, -1).to(table.dtype)
 
 
-def to_nchw(x: Tensor) -> Tensor:
-    """Returns a view `(B, H, W, C)` -> `(B, C, H, W)`; it is channels-last in memory if `x` is contiguous."""
-    return x.permute(0, 3, 1, 2)
-
-
-def to_nhwc(x: Tensor) -> Tensor:
-    """Returns a view `(B, C, H, W)` -> `(B, H, W, C)`; it is contiguous if `x` is channels-last in memory."""
-    return x.permute(0, 2, 3, 1)
-
-
-def on_clips(function: Callable[[Tensor], Tensor], num_frames: int, x: Tensor) -> Tensor:
-    """Applies `function`, `(N, T, H, W, C)` -> `(N, T, H, W, C)`, to images `(N * T, H, W, C)`; T is `num_frames`.
-
-    The frames of a clip are consecutive. Returns `x` itself if the function changed nothing, as `on_grid` does.
-    """
-    clips = x.unflatten(0, (-1, num_frames))
-    encoded = function(clips)
-    return x if encoded is clips else encoded.flatten(0, 1)
-
-
 def pad_or_crop(x: Tensor, height: int, width: int) -> Tensor:
     """Zero-pads or crops at the bottom and on the right: `(B, C, H, W)` -> `(B, C, height, width)`.
 
@@ -96,6 +110,11 @@ def pad_or_crop(x: Tensor, height: int, width: int) -> Tensor:
     if is_known_to_be(x.shape[2:], (height, width)):
         return x
     return F.pad(x, (0, width - x.shape[3], 0, height - x.shape[2]))
+
+
+def pad_to_multiple(x: Tensor, multiple: int) -> Tensor:
+    """Zero-pads a map `(B, C, H, W)` at the bottom and on the right until both sides are multiples of `multiple`."""
+    return pad_or_crop(x, *(round_up(length, multiple) for length in x.shape[2:]))
 
 
 def round_up(length: int, multiple: int) -> int:
@@ -108,12 +127,3 @@ def round_up(length: int, multiple: int) -> int:
 def grid_size(size: tuple[int, int], stride: int) -> tuple[int, int]:
     """Returns rows and columns of the grid for an image of this height and width at a stride, rounded up."""
     return round_up(size[0], stride) // stride, round_up(size[1], stride) // stride
-
-
-def pad_to_multiple(x: Tensor, multiple: int) -> Tensor:
-    """Zero-pads a grid `(B, H, W, C)` at the bottom and on the right until both sides are multiples of `multiple`.
-
-    Returns:
-        `(B, ceil(H / multiple) * multiple, ceil(W / multiple) * multiple, C)`; a view of `x` if no padding is needed.
-    """
-    return to_nhwc(pad_or_crop(to_nchw(x), *(round_up(length, multiple) for length in x.shape[1:3])))

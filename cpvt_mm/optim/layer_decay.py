@@ -6,8 +6,8 @@ from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
 from torch import nn
 
 from cpvt_mm.errors import UserError
-from cpvt_mm.models.arguments import check_names
-from cpvt_mm.models.backbones.base import Backbone
+from cpvt_mm.models.backbone import Backbone
+from cpvt_mm.models.validation import check_names
 from cpvt_mm.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
 # The keys that mmengine's constructor reads; it silently ignores others.

@@ -5,7 +5,7 @@ from typing import Any
 from mmengine.config import Config
 from torch import nn
 
-from cpvt_mm.models.backbones import CPVT
+from cpvt_mm.models import CPVT
 
 # No weight decay on position encodings and norms, as in the configs of this project.
 DECAY_RULES = {'position_encoding': dict(decay_mult=0.), 'norm': dict(decay_mult=0.)}

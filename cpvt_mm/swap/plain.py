@@ -2,9 +2,9 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from cpvt_mm.models.arguments import parse_arch
-from cpvt_mm.models.backbones import CPVT, PLAIN_ARCHS, PyramidCPVT
-from cpvt_mm.models.backbones.cpvt import PlainArch
+from cpvt_mm.models import CPVT, PLAIN_ARCHS, PyramidCPVT
+from cpvt_mm.models.cpvt import PlainArch
+from cpvt_mm.models.validation import parse_arch
 
 from .channels import is_vitdet_neck
 from .errors import CannotSwap

@@ -1,8 +1,8 @@
 """Swaps PyramidCPVT in for backbones with maps of different strides, or with one map."""
 from typing import Any, ClassVar
 
-from cpvt_mm.models.backbones import ARCHS, CPVT, PyramidCPVT
-from cpvt_mm.models.backbones.pyramid_cpvt import STRIDES
+from cpvt_mm.models import ARCHS, CPVT, PyramidCPVT
+from cpvt_mm.models.pyramid_cpvt import STRIDES
 
 from .channels import is_vitdet_neck
 from .errors import CannotSwap

@@ -6,8 +6,8 @@ from typing import Any, Literal
 import torch
 from mmengine.config import Config
 
-from cpvt_mm.models.arguments import check_names
-from cpvt_mm.models.backbones import CPVT, PyramidCPVT
+from cpvt_mm.models import CPVT, PyramidCPVT
+from cpvt_mm.models.validation import check_names
 
 from .channels import adapt_heads, adapt_neck, channels_key, walk
 from .errors import CannotBuild, CannotRun, CannotSwap

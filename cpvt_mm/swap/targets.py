@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from cpvt_mm.models.backbones import CPVT, PyramidCPVT
+from cpvt_mm.models import CPVT, PyramidCPVT
 
 from .probing import ProbedBackbone
 

@@ -105,7 +105,7 @@ def check_fills_backbones(model: nn.Module, checkpoint: str | Path) -> None:
     if '://' not in str(checkpoint) and not Path(checkpoint).is_file():
         raise UserError(f'load_from is {checkpoint}, but this file does not exist: check the path.')
     backbones = {name: module for name, module in model.named_modules()
-                 if any(cls.__module__ == 'cpvt_mm.models.backbones.base' for cls in type(module).__mro__)}
+                 if any(cls.__module__ == 'cpvt_mm.models.backbone' for cls in type(module).__mro__)}
     weights = read_weights(checkpoint).tensors if backbones else {}
     for prefix, backbone in backbones.items():
         wanted = backbone.state_dict()

@@ -8,7 +8,7 @@ from cpvt_mm.benchmark.backbones import Backbones
 from cpvt_mm.benchmark.candidates import PEERS, Candidate, CannotMeasure, build_backbone
 from cpvt_mm.benchmark.settings import Setting
 from cpvt_mm.benchmark.weights import give_weights, max_abs_diff, reference
-from cpvt_mm.models.backbones.pyramid_cpvt import ARCHS
+from cpvt_mm.models.pyramid_cpvt import ARCHS
 
 from .subjects import SETTING
 

@@ -5,7 +5,7 @@ import pytest
 
 from cpvt_mm.benchmark.candidates import Candidate, CannotMeasure, build_backbone, parse_candidate
 from cpvt_mm.errors import UserError
-from cpvt_mm.models.backbones.pyramid_cpvt import ARCHS
+from cpvt_mm.models.pyramid_cpvt import ARCHS
 
 
 @pytest.mark.parametrize('text, arguments', [

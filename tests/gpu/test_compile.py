@@ -5,7 +5,7 @@ from torch._dynamo.utils import counters
 
 from cpvt_mm import CPVT, PyramidCPVT
 from tests.gpu.test_numbers import outputs_and_gradient, relative_error
-from tests.models.backbones.test_compile import SIZES
+from tests.models.test_compile import SIZES
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cpvt_mm import CPVT
 from tests.conftest import BACKBONES, GOLDEN, WITH_CP, golden_cases, pretrained
 from tests.encodings import ENCODINGS
-from tests.models.backbones.test_exact_padding import SIZES, assert_maps_are_those_of_alone
+from tests.models.test_exact_padding import SIZES, assert_maps_are_those_of_alone
 from tests.weights.test_pyramid import shaken
 
 pytestmark = pytest.mark.gpu

@@ -1,54 +1,170 @@
-"""Images that a model takes from a batch of clips tell the length of their clip and their sizes."""
+"""Backbones whose position encoding spans frames: clips of any length, of images of any size."""
+import io
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnxruntime
 import pytest
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from cpvt_mm.models.clips import ClipBatch
+from torch import Tensor, nn
 
-from cpvt_mm.models.clips import ClipBatch, num_frames_of
-from cpvt_mm.models.valid_sizes import valid_sizes_of
+from cpvt_mm import CPVT, PyramidCPVT
+from cpvt_mm.deployment.exporting import export_program
+from cpvt_mm.models.batches import Size
+from tests.conftest import BACKBONES, NARROW, WITH_CP
 
-SIZES = [(5, 6), (4, 3)]
+DEEP = dict(type='PEG', ndim=3)
+Backbone = PyramidCPVT | CPVT
 
-
-@pytest.fixture
-def clips() -> Tensor:
-    return torch.randn(2, 3, 1, 5, 6)
-
-
-def told(images: Tensor) -> tuple[int | None, list[tuple[int, int]] | None]:
-    return num_frames_of(images), valid_sizes_of(images)
+every_backbone = pytest.mark.parametrize('build', BACKBONES.values(), ids=BACKBONES)
 
 
-def test_all_frames_tell_the_length_of_a_clip_and_their_sizes(clips: Tensor) -> None:
-    batch = ClipBatch.wrap(clips, SIZES)
-    expected = 3, [(5, 6)] * 3 + [(4, 3)] * 3
-    for images in (batch.flatten(0, 1), batch.reshape(-1, 1, 5, 6), batch.view(6, 1, 5, 6),
-                   batch.flatten(0, 1).contiguous()):
-        assert type(images) is Tensor and told(images) == expected
-        assert torch.equal(images, clips.flatten(0, 1))
+def clips_of(model: Backbone, frames: Tensor, *lengths: int) -> list[list[Tensor]]:
+    """The maps of each clip when it is alone."""
+    return [list(model(clip, num_frames=len(clip))) for clip in frames.split(lengths)]
 
 
-@pytest.mark.parametrize('take', [lambda batch: batch[0], lambda batch: batch.squeeze(0)])
-def test_the_frames_of_a_single_clip(take: object, clips: Tensor) -> None:
-    assert told(take(ClipBatch.wrap(clips[:1], SIZES[:1]))) == (3, [(5, 6)] * 3)
+def assert_equal(found: Sequence[Tensor], clips: list[list[Tensor]]) -> None:
+    for out, *parts in zip(found, *clips, strict=True):
+        torch.testing.assert_close(out, torch.cat(parts), rtol=0, atol=1e-7)
 
 
-def test_one_frame_of_each_clip_is_no_neighbour_of_another(clips: Tensor) -> None:
-    batch = ClipBatch.wrap(clips, SIZES)
-    for frames in (batch[:, 1], batch[torch.arange(2), torch.tensor([0, 2])].contiguous()):
-        assert type(frames) is Tensor and told(frames) == (1, SIZES)
+@pytest.mark.usefixtures('float64')
+@torch.no_grad()
+@every_backbone
+def test_clips_do_not_see_each_other_and_the_last_may_be_shorter(build: Callable[..., Backbone]) -> None:
+    model, frames = build(position_encoding=DEEP).eval(), torch.randn(5, 3, 40, 70)
+    assert_equal(model(frames[:4], num_frames=2), clips_of(model, frames[:4], 2, 2))
+    assert_equal(model(frames, num_frames=2), clips_of(model, frames, 2, 2, 1))
+    assert_equal(model(frames, num_frames=3), clips_of(model, frames, 3, 2))
+    assert_equal(model(frames, num_frames=9), clips_of(model, frames, 5))
+    assert_equal(model(frames[:1]), clips_of(model, frames[:1], 1))
 
 
-def test_other_images_tell_nothing(clips: Tensor) -> None:
-    batch = ClipBatch.wrap(clips, SIZES)
-    square = ClipBatch.wrap(clips[:, :2], SIZES)  # as many frames as clips
-    for images in (batch[0], square[0], batch[:, :2].flatten(0, 1), batch.transpose(0, 1).flatten(0, 1), batch + 1,
-                   batch.mean(dim=1), torch.zeros(6, 1, 5, 6)):
-        assert told(images) == (None, None)
+@pytest.mark.usefixtures('float64')
+@torch.no_grad()
+@every_backbone
+def test_every_output_sees_the_direction_of_time(build: Callable[..., Backbone]) -> None:
+    model, frames = build(position_encoding=DEEP).eval(), torch.randn(4, 3, 40, 70)
+    for forward, backward in zip(model(frames, num_frames=4), model(frames.flip(0), num_frames=4), strict=True):
+        assert (backward.flip(0) - forward).abs().max() > 1e-3
 
 
-def test_a_window_is_at_most_as_long_as_the_video(clips: Tensor) -> None:
-    assert num_frames_of(ClipBatch.wrap(clips[:1], SIZES[:1], window=2)[0]) == 2
-    assert num_frames_of(ClipBatch.wrap(clips[:1], SIZES[:1], window=9)[0]) == 3
-    assert num_frames_of(ClipBatch.wrap(clips, SIZES, window=9).flatten(0, 1)) == 3
-    with pytest.raises(ValueError, match='window is 2, but must divide the 3 frames of each of the 2 videos'):
-        ClipBatch.wrap(clips, SIZES, window=2)
+@pytest.mark.usefixtures('float64')
+@torch.no_grad()
+@every_backbone
+def test_the_length_does_not_matter_where_no_encoding_spans_frames(build: Callable[..., Backbone]) -> None:
+    model, frames = build().eval(), torch.randn(4, 3, 40, 70)
+    assert_equal(model(frames, num_frames=4), clips_of(model, frames, 1, 1, 1, 1))
+
+
+@pytest.mark.usefixtures('float64')
+@torch.no_grad()
+def test_a_batch_of_clips_tells_the_length() -> None:
+    model, frames = PyramidCPVT(NARROW, position_encoding=DEEP).eval(), torch.randn(2, 3, 3, 40, 70)
+    batch = ClipBatch.wrap(frames, [(40, 70)] * 2)
+    assert_equal(model(batch.flatten(0, 1)), clips_of(model, frames.flatten(0, 1), 3, 3))
+    assert_equal(model(batch[:, 1]), clips_of(model, frames[:, 1], 1, 1))
+    assert_equal(model(ClipBatch.wrap(frames[:1], [(40, 70)], window=2)[0]), clips_of(model, frames[0], 2, 1))
+
+
+@pytest.mark.usefixtures('float64')
+@torch.no_grad()
+def test_a_batch_that_tells_nothing_is_warned_of_once(log: list[tuple[str, str]]) -> None:
+    model, images = PyramidCPVT(NARROW, position_encoding=DEEP).eval(), torch.randn(2, 3, 64, 64)
+    model(images[:1])
+    assert not [text for level, text in log if level == 'WARNING']
+    for _ in range(2):
+        assert_equal(model(images), clips_of(model, images, 1, 1))
+    text, = [text for level, text in log if level == 'WARNING']
+    assert 'cpvt_mm.TrackDataPreprocessor' in text and 'num_frames' in text
+
+
+def test_a_length_that_is_none_is_named() -> None:
+    with pytest.raises(ValueError, match='num_frames is 0'):
+        PyramidCPVT(NARROW, position_encoding=DEEP)(torch.randn(2, 3, 64, 64), num_frames=0)
+
+
+def alone(clip: Tensor, sizes: Sequence[Size]) -> Tensor:
+    """The frames of a clip, with zeros up to common multiples of 32."""
+    height, width = (-(-max(sides) // 32) * 32 for sides in zip(*sizes, strict=True))
+    return torch.stack([F.pad(frame[:, :h, :w], (0, width - w, 0, height - h))
+                        for frame, (h, w) in zip(clip, sizes, strict=True)])
+
+
+@pytest.mark.usefixtures('float64')
+@pytest.mark.parametrize('with_cp', WITH_CP)
+@every_backbone
+def test_exact_padding_gives_a_clip_the_features_it_has_alone(build: Callable[..., Backbone],
+                                                              with_cp: bool | str) -> None:
+    exact = build(position_encoding=DEEP, padding='exact', with_cp=with_cp)
+    plain = build(position_encoding=DEEP)
+    plain.load_state_dict(exact.state_dict())
+    frames = torch.randn(7, 3, 96, 128)
+    # Frames as large as the batch; equal ones; ones of several sizes; and a shorter clip.
+    sizes = [(96, 128), (96, 128), (50, 70), (50, 70), (33, 1), (90, 60), (1, 100)]
+    found = exact(frames, sizes, num_frames=2)
+    sum(out.sin().sum() for out in found).backward()
+    for start in range(0, 7, 2):
+        clip = slice(start, start + 2)
+        expected = plain(alone(frames[clip], sizes[clip]), num_frames=2)
+        sum(out.sin().sum() for out in expected).backward()
+        for out, wanted in zip(found, expected, strict=True):
+            rows, columns = wanted.shape[2:]
+            torch.testing.assert_close(out[clip, :, :rows, :columns], wanted, rtol=0, atol=1e-7)
+            assert not out[clip, :, rows:].any() and not out[clip, :, :, columns:].any()
+    for (name, parameter), wanted in zip(exact.named_parameters(), plain.parameters(), strict=True):
+        assert (parameter.grad - wanted.grad).abs().max() <= 1e-7 * wanted.grad.abs().max(), name
+
+
+@torch.no_grad()
+def test_autocast() -> None:
+    model, frames = PyramidCPVT(NARROW, position_encoding=DEEP).eval(), torch.randn(4, 3, 64, 96)
+    expected = model(frames, num_frames=4)
+    with torch.autocast('cpu', torch.bfloat16):
+        found = model(frames, num_frames=4)
+    for out, wanted in zip(found, expected, strict=True):
+        assert out.dtype == torch.bfloat16 and (out - wanted).norm() < 0.05 * wanted.norm()
+
+
+class OneClip(nn.Module):
+    """A backbone as a function of images that are all the frames of one clip."""
+
+    def __init__(self, model: Backbone) -> None:
+        super().__init__()
+        self.in_channels = model.in_channels
+        self.model = model
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return self.model(x, num_frames=x.shape[0])
+
+
+@pytest.fixture(scope='module')
+def exported() -> tuple[Backbone, torch.export.ExportedProgram]:
+    model = PyramidCPVT(dict(NARROW, depths=(1, 1, 1, 1)), position_encoding=DEEP).eval()  # each block takes seconds
+    return model, export_program(OneClip(model))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('size', [(3, 3, 100, 70), (1, 3, 64, 64), (5, 3, 33, 40)])
+def test_torch_export(size: tuple[int, ...], exported: tuple[Backbone, torch.export.ExportedProgram]) -> None:
+    model, program = exported
+    frames = torch.randn(size)
+    for out, wanted in zip(program.module()(frames), model(frames, num_frames=len(frames)), strict=True):
+        torch.testing.assert_close(out, wanted, rtol=0, atol=1e-4)
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_onnx(exported: tuple[Backbone, torch.export.ExportedProgram]) -> None:
+    model, program = exported
+    file = io.BytesIO()
+    torch.onnx.export(program, dynamo=True).save(file)
+    session = onnxruntime.InferenceSession(file.getvalue())
+    for size in ((3, 3, 100, 70), (5, 3, 33, 40)):
+        frames = torch.randn(size)
+        outs = session.run(None, {session.get_inputs()[0].name: frames.numpy()})
+        for out, wanted in zip(outs, model(frames, num_frames=len(frames)), strict=True):
+            np.testing.assert_allclose(out, wanted.numpy(), rtol=0, atol=1e-4)

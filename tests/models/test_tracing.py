@@ -1,9 +1,9 @@
 import pytest
 import torch
+from cpvt_mm.models.tracing import PatchConv2d, is_known_to_be, is_traced
 from torch import Tensor, nn
 
 from cpvt_mm.models import tracing
-from cpvt_mm.models.tracing import PatchConv2d, is_known_to_be, is_traced
 
 
 def test_code_knows_whether_it_is_traced() -> None:

@@ -24,7 +24,7 @@ from cpvt_mm.benchmark.whole_models import WholeModels
 from cpvt_mm.cli import check_least, parse_sides, resumable
 from cpvt_mm.errors import UserError, exit_on_error
 from cpvt_mm.files import write_figure, write_text
-from cpvt_mm.models.backbones.pyramid_cpvt import ARCHS
+from cpvt_mm.models.pyramid_cpvt import ARCHS
 from cpvt_mm.results import Results
 from cpvt_mm.tables import to_csv
 from cpvt_mm.work import run_all

@@ -18,9 +18,9 @@ from cpvt_mm.benchmark.timing import interleave
 from cpvt_mm.cli import check_least, parse_sides
 from cpvt_mm.errors import UserError, exit_on_error
 from cpvt_mm.files import write_figure, write_text
-from cpvt_mm.models.backbones.base import Backbone
+from cpvt_mm.models.backbone import Backbone
+from cpvt_mm.models.batches import Size
 from cpvt_mm.models.grid import pad_or_crop
-from cpvt_mm.models.valid_sizes import Size
 from cpvt_mm.swap.writing import read_config
 from cpvt_mm.tables import Row, markdown_table, to_csv
 

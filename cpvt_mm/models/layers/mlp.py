@@ -2,7 +2,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..grid import to_nchw, to_nhwc
+from ..grid import Grid, to_map, to_tokens
 
 
 class MLP(nn.Module):
@@ -20,19 +20,19 @@ class MLP(nn.Module):
         self.fc2 = nn.Linear(mlp_ratio * embed_dims, embed_dims)
         self.drop = nn.Dropout(drop_rate)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Applies the MLP: `(..., C)` -> `(..., C)`."""
-        return self.drop(self.fc2(self.drop(F.gelu(self.hidden(x)))))
+    def forward(self, x: Tensor, grid: Grid) -> Tensor:
+        """Applies the MLP to tokens, `(B, E + H * W, C)`; returns a tensor of the same shape."""
+        return self.drop(self.fc2(self.drop(F.gelu(self.hidden(x, grid)))))
 
-    def hidden(self, x: Tensor) -> Tensor:
-        """Computes the input of GELU: `(..., C)` -> `(..., mlp_ratio * C)`."""
+    def hidden(self, x: Tensor, grid: Grid) -> Tensor:
+        """Computes the input of GELU: `(B, E + H * W, C)` -> `(B, E + H * W, mlp_ratio * C)`."""
         return self.fc1(x)
 
 
 class ConvMLP(MLP):
     """An MLP with a zero-padded depthwise 3 x 3 convolution before GELU (PVT v2, arXiv 2106.13797, section 3.2).
 
-    It needs tokens in a grid, `(B, H, W, C)`. The arguments are those of `MLP`.
+    There must be no extra tokens. The arguments are those of `MLP`.
     """
 
     def __init__(self, embed_dims: int, mlp_ratio: int, drop_rate: float = 0.) -> None:
@@ -40,9 +40,8 @@ class ConvMLP(MLP):
         width = mlp_ratio * embed_dims
         self.conv = nn.Conv2d(width, width, 3, padding=1, groups=width)
 
-    def hidden(self, x: Tensor) -> Tensor:
-        """Computes the input of GELU: `(B, H, W, C)` -> `(B, H, W, mlp_ratio * C)`."""
-        return to_nhwc(self.conv(to_nchw(self.fc1(x))))
+    def hidden(self, x: Tensor, grid: Grid) -> Tensor:
+        return to_tokens(self.conv(to_map(self.fc1(x), grid)))
 
 
 MLPS = {'linear': MLP, 'conv': ConvMLP}

@@ -1,7 +1,6 @@
 """The interface of position encodings, and their combination."""
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -10,8 +9,8 @@ from torch import Tensor, nn
 
 from cpvt_mm.registry import POSITION_ENCODINGS
 
-from ..arguments import check_names
-from ..grid import Grid, on_clips, on_grid
+from ..grid import Grid
+from ..validation import check_names
 
 
 @dataclass(frozen=True)
@@ -36,19 +35,18 @@ class StageSpec:
 
 
 class PositionEncoding(nn.Module):
-    """Base class of position encodings: adds position information to the tokens of one stage, at any of five points.
+    """Base class of position encodings: adds position information to the tokens of one stage, at any of four points.
 
-    Each point has a method. A subclass overrides the methods that it needs. The default `attention_bias` returns None;
-    the other default methods return their argument itself. Position encodings skip class tokens.
-
-    Frames of clips are passed as images. An encoding that mixes the frames of a clip sets `spans_frames`. Its
-    `at_entry`, `after_block` and `qk_tokens` then get clips, `(N, T, H, W, C)`.
+    Each point has a method. A subclass overrides the methods that it needs. The default `bias` returns None; the other
+    default methods return their argument itself. All methods get the cells of the grid only, `H * W` of them: position
+    encodings skip class tokens and other extra tokens.
 
     Args:
         stage: The blocks it is for. The backbone passes this argument; configs cannot set it.
 
     Attributes:
-        spans_frames (bool): Whether the encoding gets clips. Defaults to False.
+        spans_frames (bool): Whether the encoding mixes the frames of a clip, which are `grid.frames` consecutive
+            images. Defaults to False.
     """
 
     spans_frames = False
@@ -57,19 +55,24 @@ class PositionEncoding(nn.Module):
         super().__init__()
         self.stage = stage
 
-    def at_entry(self, x: Tensor) -> Tensor:
-        """Encodes the tokens before the first block: `(B, H, W, C)` -> `(B, H, W, C)`."""
+    def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
+        """Encodes tokens between blocks.
+
+        Args:
+            x: `(B, H * W, C)`.
+            position: -1 before the first block, i after block i.
+            grid: The grid of the tokens, H x W.
+
+        Returns:
+            A tensor of the shape of `x`.
+        """
         return x
 
-    def after_block(self, x: Tensor, index: int) -> Tensor:
-        """Encodes the tokens after block `index`, counted from 0: `(B, H, W, C)` -> `(B, H, W, C)`."""
+    def qk_tokens(self, x: Tensor, index: int, grid: Grid) -> Tensor:
+        """Encodes tokens for the queries and keys, but not the values, of block `index`; see `tokens`."""
         return x
 
-    def qk_tokens(self, x: Tensor, index: int) -> Tensor:
-        """Encodes tokens for queries and keys, but not values, of block `index`: `(B, H, W, C)` -> `(B, H, W, C)`."""
-        return x
-
-    def encode_qk(self, x: Tensor, grid: Grid) -> Tensor:
+    def qk(self, x: Tensor, grid: Grid) -> Tensor:
         """Encodes the queries of every block, and in a second call the keys.
 
         Args:
@@ -82,7 +85,7 @@ class PositionEncoding(nn.Module):
         """
         return x
 
-    def attention_bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
+    def bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
         """Computes a bias that is added to the logits of attention.
 
         Args:
@@ -106,11 +109,9 @@ class PositionEncoding(nn.Module):
 
 
 class PositionEncodings(nn.ModuleList):
-    """Zero or more position encodings of one stage, applied in turn at each of the five points.
+    """Zero or more position encodings of one stage, applied in turn at each of the four points.
 
-    Tokens are a grid, `(B, H, W, C)`; or, with `grid`, a sequence that starts with E class tokens,
-    `(B, E + H * W, C)`. Class tokens stay unchanged. Images may be frames: each `num_frames` consecutive images are a
-    clip.
+    They get the cells of the grid. The `grid.extra` tokens before them stay unchanged.
     """
 
     def __iter__(self) -> Iterator[PositionEncoding]:
@@ -120,47 +121,38 @@ class PositionEncodings(nn.ModuleList):
     def spans_frames(self) -> bool:
         return any(encoding.spans_frames for encoding in self)
 
-    def at_entry(self, x: Tensor, num_frames: int = 1) -> Tensor:
-        """Encodes the tokens before the first block: `(B, H, W, C)` -> `(B, H, W, C)`."""
+    def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
+        """Encodes the tokens `(B, E + H * W, C)` at a position, -1 or the index of a block; keeps the shape."""
+        encoded = cells = x[:, grid.extra:]
         for encoding in self:
-            x = _at_point(encoding, encoding.at_entry, x, None, num_frames)
-        return x
+            encoded = encoding.tokens(encoded, position, grid)
+        return x if encoded is cells else _after_extra(x, encoded, grid, dim=1)
 
-    def after_block(self, x: Tensor, index: int, grid: Grid | None = None, num_frames: int = 1) -> Tensor:
-        """Encodes the tokens after block `index`; returns a tensor of the shape of `x`."""
-        for encoding in self:
-            x = _at_point(encoding, partial(encoding.after_block, index=index), x, grid, num_frames)
-        return x
-
-    def qk_tokens(self, x: Tensor, index: int, grid: Grid | None = None, num_frames: int = 1) -> Tensor:
+    def qk_tokens(self, x: Tensor, index: int, grid: Grid) -> Tensor:
         """Encodes the tokens for queries and keys of block `index`; returns a tensor of the shape of `x`."""
+        encoded = cells = x[:, grid.extra:]
         for encoding in self:
-            x = _at_point(encoding, partial(encoding.qk_tokens, index=index), x, grid, num_frames)
-        return x
+            encoded = encoding.qk_tokens(encoded, index, grid)
+        return x if encoded is cells else _after_extra(x, encoded, grid, dim=1)
 
-    def encode_qk(self, x: Tensor, grid: Grid) -> Tensor:
+    def qk(self, x: Tensor, grid: Grid) -> Tensor:
         """Encodes queries or keys, `(B, heads, E + H * W, C / heads)`; returns a tensor of the same shape."""
+        encoded = cells = x[:, :, grid.extra:]
         for encoding in self:
-            extra, tokens = x.split([x.shape[2] - grid.size, grid.size], dim=2)
-            encoded = encoding.encode_qk(tokens, grid)
-            if encoded is not tokens:
-                x = torch.cat([extra, encoded], dim=2) if extra.shape[2] else encoded
-        return x
+            encoded = encoding.qk(encoded, grid)
+        return x if encoded is cells else _after_extra(x, encoded, grid, dim=2)
 
-    def attention_bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
-        """Returns the sum of the biases in the dtype of `q`, or None; it is 0 from and to class tokens.
+    def bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
+        """Returns the sum of the biases in the dtype of `q`, or None; it is 0 from and to extra tokens.
 
         The sum can be broadcast to `(B, heads, E + H * W, E + H' * W')`.
         """
-        num_extra = q.shape[2] - grid.size
-        total = None
-        for encoding in self:
-            bias = encoding.attention_bias(q[:, :, num_extra:], index, grid, key_grid)
-            if bias is not None:
-                total = bias if total is None else total + bias
-        if total is None:
+        biases = [encoding.bias(q[:, :, grid.extra:], index, grid, key_grid) for encoding in self]
+        given = [bias for bias in biases if bias is not None]
+        if not given:
             return None
-        return F.pad(total.to(q.dtype), (num_extra, 0, num_extra, 0)) if num_extra else total.to(q.dtype)
+        total = sum(given[1:], start=given[0]).to(q.dtype)
+        return F.pad(total, (grid.extra, 0, grid.extra, 0)) if grid.extra else total
 
     def block_of(self, name: str) -> int:
         """Returns the block of a parameter, by its name in this list; -1 if it precedes all blocks."""
@@ -168,10 +160,9 @@ class PositionEncodings(nn.ModuleList):
         return list(self)[int(index)].block_of(rest)
 
 
-def _at_point(encoding: PositionEncoding, point: Callable[[Tensor], Tensor], x: Tensor, grid: Grid | None,
-              num_frames: int) -> Tensor:
-    """Applies an encoding to tokens at one of its points, as grids or as clips of grids."""
-    return on_grid(partial(on_clips, point, num_frames) if encoding.spans_frames else point, x, grid)
+def _after_extra(x: Tensor, cells: Tensor, grid: Grid, dim: int) -> Tensor:
+    """Puts the extra tokens of `x` before other cells."""
+    return torch.cat([x.narrow(dim, 0, grid.extra), cells], dim) if grid.extra else cells
 
 
 def build_position_encodings(cfg: dict[str, Any] | Sequence[dict[str, Any]] | None,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..tracing import is_traced
+from ..grid import is_traced
 
 MAX_BYTES = 2**26
 

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from cpvt_mm.registry import POSITION_ENCODINGS
 from cpvt_mm.weights.inflation import inflate_kernels
 
-from ..arguments import check_keywords, check_names, check_positive, is_sequence_of_ints
+from ..grid import Grid, clips_to_tokens, to_clips, to_map, to_tokens
+from ..validation import check_choice, check_positive, is_sequence_of_ints
 from .base import PositionEncoding, StageSpec
 
 CONVS: dict[int, Callable[..., nn.Module]] = {2: nn.Conv2d, 3: nn.Conv3d}
@@ -83,20 +84,19 @@ class PEG(PositionEncoding):
 
     Raises:
         ValueError: If a value is not allowed, or `target` is 'qk' and no block follows a position.
-        TypeError: If an argument's name is unknown.
     """
 
-    @check_keywords
     def __init__(self, stage: StageSpec, ndim: int = 2, kernel_size: int | Sequence[int] = 3,
                  conv_type: Literal['depthwise', 'separable', 'full'] = 'depthwise', num_layers: int = 1,
                  positions: Sequence[int] = (0,), target: Literal['tokens', 'qk'] = 'tokens', trainable: bool = True,
                  bias: bool = True, residual: bool = True) -> None:
         super().__init__(stage)
-        if ndim not in CONVS:
-            raise ValueError(f'ndim is {ndim!r}, but must be 2 (images) or 3 (clips).')
+        check_choice('ndim', ndim, CONVS)
         sides = check_kernel_size(kernel_size, ndim)
-        check_names('a conv_type of PEG', [conv_type], CONV_TYPES)
-        check_names('a target of PEG', [target], TARGETS)
+        check_choice('conv_type', conv_type, CONV_TYPES)
+        check_choice('target', target, TARGETS)
+        for name, value in dict(trainable=trainable, bias=bias, residual=residual).items():
+            check_choice(name, value, (False, True))
         check_positive('num_layers', num_layers)
         # target='qk' encodes queries and keys of the next block, so there must be one.
         last = stage.depth - 1 if target == 'tokens' else stage.depth - 2
@@ -116,27 +116,20 @@ class PEG(PositionEncoding):
             fix_parameters(self)
         self.register_load_state_dict_pre_hook(_inflate_kernels)
 
-    def at_entry(self, x: Tensor) -> Tensor:
-        return self._encode(x, -1) if self.target == 'tokens' else x
+    def tokens(self, x: Tensor, position: int, grid: Grid, target: str = 'tokens') -> Tensor:
+        if target != self.target or str(position) not in self.convs:
+            return x
+        x = to_clips(x, grid) if self.spans_frames else to_map(x, grid)
+        for conv in self.convs[str(position)].children():
+            x = x + conv(x) if self.residual else conv(x)
+        return clips_to_tokens(x) if self.spans_frames else to_tokens(x)
 
-    def after_block(self, x: Tensor, index: int) -> Tensor:
-        return self._encode(x, index) if self.target == 'tokens' else x
-
-    def qk_tokens(self, x: Tensor, index: int) -> Tensor:
-        return self._encode(x, index - 1) if self.target == 'qk' else x
+    def qk_tokens(self, x: Tensor, index: int, grid: Grid) -> Tensor:
+        return self.tokens(x, index - 1, grid, target='qk')
 
     def block_of(self, name: str) -> int:
         position = int(name.split('.')[1])  # convs.<position>.<layer>
         return position if self.target == 'tokens' else position + 1
-
-    def _encode(self, x: Tensor, position: int) -> Tensor:
-        """Encodes tokens `(B, H, W, C)` or clips `(N, T, H, W, C)`; returns `x` if `position` has no encoding."""
-        if str(position) not in self.convs:
-            return x
-        for conv in self.convs[str(position)].children():
-            encoding = conv(x.movedim(-1, 1)).movedim(1, -1)
-            x = x + encoding if self.residual else encoding
-        return x
 
 
 def _inflate_kernels(encoding: PEG, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:

@@ -4,8 +4,8 @@ from torch import Tensor, nn
 
 from cpvt_mm.registry import POSITION_ENCODINGS
 
-from ..arguments import check_keywords, check_positive
 from ..grid import Grid, token_centers
+from ..validation import check_positive
 from .base import PositionEncoding, StageSpec
 from .cache import cached
 
@@ -33,10 +33,8 @@ class RelativePE(PositionEncoding):
 
     Raises:
         ValueError: If `max_distance` is not an int of at least 1.
-        TypeError: If an argument's name is unknown.
     """
 
-    @check_keywords
     def __init__(self, stage: StageSpec, max_distance: int = 8) -> None:
         super().__init__(stage)
         check_positive('max_distance', max_distance)
@@ -47,7 +45,7 @@ class RelativePE(PositionEncoding):
         self.rows = nn.Parameter(nn.init.trunc_normal_(torch.empty(shape)))
         self.columns = nn.Parameter(nn.init.trunc_normal_(torch.empty(shape)))
 
-    def attention_bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor:
+    def bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor:
         cells = q.unflatten(2, (grid.height, grid.width)) * self.stage.head_dims**-0.5
         of_rows = self._vectors(self.rows[index], grid.height, key_grid.height, key_grid.cell_height)
         of_columns = self._vectors(self.columns[index], grid.width, key_grid.width, key_grid.cell_width)

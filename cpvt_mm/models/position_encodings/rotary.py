@@ -4,11 +4,11 @@ from torch import Tensor
 
 from cpvt_mm.registry import POSITION_ENCODINGS
 
-from ..arguments import check_above, check_keywords
 from ..grid import Grid, token_centers
+from ..validation import check_above
 from .base import PositionEncoding, StageSpec
 from .cache import cached
-from .frequencies import frequencies
+from .sinusoidal import frequencies
 
 
 @cached
@@ -33,10 +33,8 @@ class RotaryPE(PositionEncoding):
 
     Raises:
         ValueError: If the channels of a head are not divisible by 4, or `temperature` is not above 1.
-        TypeError: If an argument's name is unknown.
     """
 
-    @check_keywords
     def __init__(self, stage: StageSpec, temperature: float = 100.) -> None:
         super().__init__(stage)
         if stage.head_dims % 4:
@@ -45,7 +43,7 @@ class RotaryPE(PositionEncoding):
         check_above('temperature', temperature, 1)
         self.temperature = temperature
 
-    def encode_qk(self, x: Tensor, grid: Grid) -> Tensor:
+    def qk(self, x: Tensor, grid: Grid) -> Tensor:
         dims = x.shape[-1] // 2
         of_rows = rotation(grid.height, grid.cell_height, dims, self.temperature, x.device)
         of_columns = rotation(grid.width, grid.cell_width, dims, self.temperature, x.device)

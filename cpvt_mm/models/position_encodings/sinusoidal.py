@@ -6,10 +6,20 @@ from torch import Tensor
 
 from cpvt_mm.registry import POSITION_ENCODINGS
 
-from ..arguments import check_above, check_keywords
+from ..grid import Grid
+from ..validation import check_above, check_choice
 from .base import PositionEncoding, StageSpec
 from .cache import cached
-from .frequencies import frequencies
+
+
+def frequencies(dims: int, temperature: float, device: torch.device) -> Tensor:
+    """Returns `temperature**(-2 k / dims)` for k from 0 to `dims / 2 - 1` (arXiv 1706.03762, section 3.5), float32.
+
+    They are computed in Python, so that exported graphs contain constants. Runtimes round `pow` differently, and large
+    positions multiply that error.
+    """
+    values = torch.tensor([temperature**(-k / dims) for k in range(0, dims, 2)], dtype=torch.float32, device='cpu')
+    return values.to(device, non_blocking=True)  # torch.tensor(..., device=device) would wait for a GPU
 
 
 @cached
@@ -39,14 +49,11 @@ class SinusoidalPE(PositionEncoding):
 
     Raises:
         ValueError: If `embed_dims` is not divisible, `ndim` is not 1 or 2, or `temperature` is not above 1.
-        TypeError: If an argument's name is unknown.
     """
 
-    @check_keywords
     def __init__(self, stage: StageSpec, ndim: int = 2, temperature: float = 10000.) -> None:
         super().__init__(stage)
-        if ndim not in (1, 2):
-            raise ValueError(f'ndim is {ndim!r}, but must be 1 (tokens in a row) or 2 (tokens in a grid).')
+        check_choice('ndim', ndim, (1, 2))
         if stage.embed_dims % (2 * ndim):
             raise ValueError(f'SinusoidalPE of ndim {ndim} needs embed_dims divisible by {2 * ndim}, but the stage has '
                              f'{stage.embed_dims}.')
@@ -54,14 +61,17 @@ class SinusoidalPE(PositionEncoding):
         self.ndim = ndim
         self.temperature = temperature
 
-    def at_entry(self, x: Tensor) -> Tensor:
-        rows, columns, dims = x.shape[1:]
+    def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
+        if position != -1:
+            return x
+        dims = x.shape[-1]
         if self.ndim == 1:
-            table = sinusoid(rows * columns, dims, self.temperature, x.device).view(rows, columns, dims)
+            table = sinusoid(grid.size, dims, self.temperature, x.device)
         else:
-            of_row = sinusoid(rows, dims // 2, self.temperature, x.device)[:, None]
-            of_column = sinusoid(columns, dims // 2, self.temperature, x.device)
-            table = torch.cat([of_row.expand(-1, columns, -1), of_column.expand(rows, -1, -1)], dim=2)
+            of_row = sinusoid(grid.height, dims // 2, self.temperature, x.device)[:, None]
+            of_column = sinusoid(grid.width, dims // 2, self.temperature, x.device)
+            pairs = [of_row.expand(-1, grid.width, -1), of_column.expand(grid.height, -1, -1)]
+            table = torch.cat(pairs, dim=2).flatten(0, 1)
         return x + table.to(x.dtype)
 
 
@@ -78,12 +88,10 @@ class RandomFourierPE(PositionEncoding):
 
     Raises:
         ValueError: If `embed_dims` is odd or `scale` is not positive.
-        TypeError: If an argument's name is unknown.
     """
 
     frequencies: Tensor
 
-    @check_keywords
     def __init__(self, stage: StageSpec, scale: float = 1.) -> None:
         super().__init__(stage)
         if stage.embed_dims % 2:
@@ -91,10 +99,11 @@ class RandomFourierPE(PositionEncoding):
         check_above('scale', scale, 0)
         self.register_buffer('frequencies', scale * torch.randn(2, stage.embed_dims // 2))
 
-    def at_entry(self, x: Tensor) -> Tensor:
-        y, x_ = (self._angles(length, axis) for axis, length in enumerate(x.shape[1:3]))
-        angles = y[:, None] + x_
-        return x + torch.cat([angles.sin(), angles.cos()], dim=2).to(x.dtype)
+    def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
+        if position != -1:
+            return x
+        angles = (self._angles(grid.height, axis=0)[:, None] + self._angles(grid.width, axis=1)).flatten(0, 1)
+        return x + torch.cat([angles.sin(), angles.cos()], dim=1).to(x.dtype)
 
     def _angles(self, length: int, axis: int) -> Tensor:
         """Returns the contribution of one axis to the angles: `(length, embed_dims / 2)`, float32."""

@@ -4,8 +4,8 @@ from torch import Tensor, nn
 
 from cpvt_mm.registry import POSITION_ENCODINGS
 
-from ..arguments import check_above, check_keywords, check_positive
-from ..grid import resample
+from ..grid import Grid, resample
+from ..validation import check_above, check_choice, parse_pair
 from .base import PositionEncoding, StageSpec
 
 
@@ -27,14 +27,8 @@ class TablePE(PositionEncoding):
 
     def __init__(self, stage: StageSpec, grid: tuple[int, int] | None, ndim: int) -> None:
         super().__init__(stage)
-        grid = stage.grid if grid is None else grid
-        if not isinstance(grid, (list, tuple)) or len(grid) != 2:
-            raise ValueError(f'grid is {grid!r}, but must be two ints, the rows and columns of tokens.')
-        for side in grid:
-            check_positive('grid', side)
-        if ndim not in (1, 2):
-            raise ValueError(f'ndim is {ndim!r}, but must be 1 (tokens in a row) or 2 (tokens in a grid).')
-        self.grid = tuple(grid)
+        self.grid = parse_pair('grid', stage.grid if grid is None else grid)
+        check_choice('ndim', ndim, (1, 2))
         self.ndim = ndim
 
     @property
@@ -44,10 +38,11 @@ class TablePE(PositionEncoding):
         cells = (rows, columns) if self.ndim == 2 else (rows * columns,)
         return (*cells, self.stage.embed_dims)
 
-    def at_entry(self, x: Tensor) -> Tensor:
-        rows, columns = x.shape[1:3]
-        table = resample(self.table, (rows, columns) if self.ndim == 2 else (rows * columns,))
-        return x + table.view(rows, columns, -1).to(x.dtype)
+    def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
+        if position != -1:
+            return x
+        table = resample(self.table, (grid.height, grid.width) if self.ndim == 2 else (grid.size,))
+        return x + table.reshape(grid.size, -1).to(x.dtype)
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
         loaded = state_dict.get(f'{prefix}table')
@@ -72,10 +67,8 @@ class LearnablePE(TablePE):
 
     Raises:
         ValueError: If `grid` or `ndim` is not allowed, or the table of a checkpoint has another size.
-        TypeError: If an argument's name is unknown.
     """
 
-    @check_keywords
     def __init__(self, stage: StageSpec, grid: tuple[int, int] | None = None, ndim: int = 2) -> None:
         super().__init__(stage, grid, ndim)
         self.table = nn.Parameter(nn.init.trunc_normal_(torch.empty(self.table_shape), std=0.02))
@@ -99,10 +92,8 @@ class RandomTablePE(TablePE):
 
     Raises:
         ValueError: If `grid`, `ndim` or `std` is not allowed, or the table of a checkpoint has another size.
-        TypeError: If an argument's name is unknown.
     """
 
-    @check_keywords
     def __init__(self, stage: StageSpec, grid: tuple[int, int] | None = None, ndim: int = 2, std: float = 1.) -> None:
         super().__init__(stage, grid, ndim)
         check_above('std', std, 0)

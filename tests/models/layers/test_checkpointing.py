@@ -3,10 +3,10 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from cpvt_mm.models.layers.checkpointing import recomputed
 from torch import Tensor, nn
 
 from cpvt_mm.models.layers import Block
-from cpvt_mm.models.layers.checkpointing import recomputed
 from cpvt_mm.models.position_encodings import PositionEncodings
 from tests.conftest import WITH_CP, Operators, kept_bytes
 

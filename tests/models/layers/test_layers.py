@@ -5,7 +5,7 @@ from torch import nn
 
 from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.layers import Attention, Block, DropPath, PatchEmbed
-from cpvt_mm.models.layers.linear_sra import LinearSRA, average_pool
+from cpvt_mm.models.layers.attention import LinearSRA, average_pool
 from cpvt_mm.models.position_encodings import PositionEncodings
 
 NOTHING = PositionEncodings()

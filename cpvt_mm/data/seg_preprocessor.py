@@ -1,8 +1,7 @@
-"""mmseg's data preprocessor."""
+"""mmseg's data preprocessor, which also tells the backbone about the batch. It needs mmseg."""
+from cpvt_mm.models.batches import TellsSizes
 from cpvt_mm.registry import MODELS
 from cpvt_mm.stack import require
-
-from .sizes import TellsValidSizes
 
 require('mmseg')
 
@@ -10,8 +9,8 @@ from mmseg.models.data_preprocessor import SegDataPreProcessor as MMSegDataPrePr
 
 
 @MODELS.register_module()
-class SegDataPreProcessor(TellsValidSizes, MMSegDataPreProcessor):
-    """mmseg's SegDataPreProcessor with the same arguments. It attaches image sizes to batches for `padding='exact'`.
+class SegDataPreProcessor(TellsSizes, MMSegDataPreProcessor):
+    """mmseg's SegDataPreProcessor with the same arguments. It tells the image sizes, for `padding='exact'`.
 
     It does so in training, and in tests with a `test_cfg` that pads. Windows of sliding inference count as images that
     fill the batch.

@@ -10,7 +10,7 @@ from torch import nn
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import UserError
-from cpvt_mm.models.backbones import base
+from cpvt_mm.models import base
 from tests.conftest import GOLDEN, MASK_RCNN, NARROW, NARROW_PLAIN
 
 OFFICIAL = GOLDEN / 'official.pth'

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.models.valid_sizes import Size, attach_valid_sizes
+from cpvt_mm.models.batches import Size, attach_valid_sizes
 from tests.conftest import NARROW, NARROW_PLAIN, WITH_CP
 from tests.encodings import ENCODINGS, ONE_FOR_EACH_POINT
 

@@ -4,6 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cpvt_mm.models.clips import num_frames_of
+from cpvt_mm.models.valid_sizes import valid_sizes_of
 from mmdet.registry import MODELS as MMDET_MODELS
 from mmdet.structures import DetDataSample, TrackDataSample
 from mmdet.structures.mask import BitmapMasks
@@ -13,8 +15,6 @@ from mmengine.registry import DefaultScope
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
-from cpvt_mm.models.clips import num_frames_of
-from cpvt_mm.models.valid_sizes import valid_sizes_of
 from cpvt_mm.registry import MODELS
 from cpvt_mm.swap import swap_backbone
 

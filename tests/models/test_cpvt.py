@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cpvt_mm import CPVT
-from cpvt_mm.models.backbones.cpvt import PLAIN_ARCHS
+from cpvt_mm.models.cpvt import PLAIN_ARCHS
 from cpvt_mm.models.grid import Grid
 from tests.conftest import WITH_CP, Operators, kept_bytes
 from tests.encodings import ENCODINGS, ONE_FOR_EACH_POINT

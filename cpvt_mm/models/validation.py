@@ -1,7 +1,8 @@
-"""Checks constructor arguments. Each error is one sentence that names the argument and the allowed values."""
-import functools
-import inspect
-from collections.abc import Callable, Collection, Mapping
+"""Checks of constructor arguments that would otherwise be silently wrong, or fail far from their cause.
+
+Each error is one sentence that names the argument, its value and what is allowed.
+"""
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,16 +12,10 @@ if TYPE_CHECKING:
 Arch = TypeVar('Arch', bound='DataclassInstance')
 
 
-def check_keywords(init: Callable[..., None]) -> Callable[..., None]:
-    """Decorates an `__init__`: an unknown keyword raises a TypeError that lists the allowed ones."""
-    allowed = list(inspect.signature(init).parameters)[1:]
-
-    @functools.wraps(init)
-    def checked(self: object, *args: object, **kwargs: object) -> None:
-        check_names(f'an argument of {type(self).__name__}', kwargs, allowed, TypeError)
-        init(self, *args, **kwargs)
-
-    return checked
+def check_choice(name: str, value: object, allowed: Collection[object]) -> None:
+    """Raises a ValueError unless `value` is among `allowed`; 1 is not True, and 0 is not False."""
+    if not any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in allowed):
+        raise ValueError(f'{name} is {value!r}, but must be {" or ".join(map(repr, allowed))}.')
 
 
 def check_names(what: str, names: Collection[str], allowed: Collection[str],
@@ -50,22 +45,10 @@ def check_rates(**rates: float) -> None:
             raise ValueError(f'{name} is {value!r}, but must be a number in [0, 1).')
 
 
-def check_with_cp(with_cp: bool | str) -> None:
-    """Raises a ValueError unless `with_cp` is False, True or 'selective'."""
-    if not isinstance(with_cp, bool) and with_cp != 'selective':
-        raise ValueError(f"with_cp is {with_cp!r}, but must be False, True or 'selective'.")
-
-
-def check_eps(name: str, value: float) -> None:
-    """Raises a ValueError unless `value` is a float between 0 and 1, both excluded."""
-    if not isinstance(value, float) or not 0 < value < 1:
-        raise ValueError(f'{name} is {value!r}, but must be a float between 0 and 1.')
-
-
 def check_frozen_stages(frozen_stages: int, count: int, parts: str) -> None:
     """Raises a ValueError unless `frozen_stages` is from -1 to `count`, the number of built `parts` (stages or blocks).
     """
-    if not isinstance(frozen_stages, int) or frozen_stages not in range(-1, count + 1):
+    if type(frozen_stages) is not int or frozen_stages not in range(-1, count + 1):
         raise ValueError(f'frozen_stages is {frozen_stages!r}, but must be from -1 to {count}, the number of {parts} '
                          'that out_indices needs.')
 
@@ -75,16 +58,26 @@ def is_sequence_of_ints(value: object) -> bool:
     return isinstance(value, (list, tuple)) and all(type(item) is int for item in value)
 
 
-def check_img_size(img_size: int | tuple[int, int]) -> tuple[int, int]:
-    """Returns height and width of `img_size`: an int, or a pair of ints, of at least 1; otherwise raises a ValueError.
-    """
-    sides = (img_size, img_size) if isinstance(img_size, int) else img_size
-    if not isinstance(sides, (list, tuple)) or len(sides) != 2:
-        raise ValueError(f'img_size is {img_size!r}, but must be an int, or a height and a width.')
-    for side in sides:
-        check_positive('img_size', side)
-    height, width = sides
+def parse_pair(name: str, value: int | tuple[int, int]) -> tuple[int, int]:
+    """Returns height and width: `value` twice, or its two parts. Raises a ValueError unless they are positive ints."""
+    pair = (value, value) if isinstance(value, int) else value
+    if not is_sequence_of_ints(pair) or len(pair) != 2 or min(pair) < 1:
+        raise ValueError(f'{name} is {value!r}, but must be an int, or a height and a width, of at least 1.')
+    height, width = pair
     return height, width
+
+
+def parse_indices(out_indices: Sequence[int], count: int, parts: str) -> tuple[int, ...]:
+    """Returns indices of stages or blocks, counted from 0; negative ones count from the end.
+
+    Raises:
+        ValueError: If it is not a sequence of increasing indices of `count` parts.
+    """
+    indices = [i + count if i < 0 else i for i in out_indices] if is_sequence_of_ints(out_indices) else []
+    if not indices or indices != [i for i in range(count) if i in indices]:
+        raise ValueError(f'out_indices is {out_indices!r}, but must be a sequence of increasing {parts} from 0 to '
+                         f'{count - 1}, or from {-count} to -1.')
+    return tuple(indices)
 
 
 def parse_arch(arch: str | dict[str, Any], cls: type[Arch], named: Mapping[str, Arch]) -> Arch:

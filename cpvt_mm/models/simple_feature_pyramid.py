@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from cpvt_mm.registry import MODELS
 
-from ..arguments import check_keywords, check_positive
-from ..grid import round_up, to_nchw, to_nhwc
+from .grid import round_up, to_nchw, to_nhwc
+from .validation import check_positive
 
 
 class LayerNorm2d(nn.Module):
@@ -70,10 +70,8 @@ class SimpleFeaturePyramid(BaseModule):
 
     Raises:
         ValueError: If a stride is not a power of two, or `in_channels` or `num_outs` does not fit.
-        TypeError: If an argument's name is unknown.
     """
 
-    @check_keywords
     def __init__(self, in_channels: int, in_stride: int = 16, out_channels: int = 256,
                  strides: Sequence[int] = (4, 8, 16, 32), num_outs: int | None = None,
                  init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None) -> None:

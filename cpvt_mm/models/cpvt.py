@@ -9,20 +9,13 @@ from torch import Tensor, nn
 
 from cpvt_mm.registry import MODELS
 
-from ..arguments import (
-    check_frozen_stages,
-    check_keywords,
-    check_names,
-    check_positive,
-    is_sequence_of_ints,
-    parse_arch,
-)
-from ..grid import Grid, grid_size, pad_or_crop, to_nchw, to_nhwc
-from ..layers import Block, PatchEmbed, WithCp, init_parameters
-from ..layers.checkpointing import recomputed
-from ..position_encodings import StageSpec, build_position_encodings
-from .base import Backbone, InitCfg, block_of
-from .exact_padding import Output
+from .backbone import Backbone, block_in_stage
+from .batches import Output, Size
+from .grid import Grid, grid_size, pad_or_crop, to_map, to_tokens
+from .initialization import InitCfg, init_parameters
+from .layers import Block, PatchEmbed, WithCp, run_blocks
+from .position_encodings import StageSpec, build_position_encodings
+from .validation import check_choice, check_frozen_stages, check_positive, parse_arch, parse_indices
 
 OUT_TYPES = ('featmap', 'cls_token', 'gap', 'raw')
 
@@ -81,8 +74,8 @@ class CPVT(Backbone):
             Defaults to 3.
         cls_token: Whether to put a class token before the patches. Position encodings skip it. Defaults to True.
         dist_token: Whether a distillation token follows the class token (DeiT, section 4). Defaults to False.
-        out_indices: Blocks whose output is returned, in increasing order; -1 is the last block. Later blocks are not
-            built. Defaults to (-1,).
+        out_indices: Blocks whose output is returned, in increasing order; negative ones count from the end. Later
+            blocks are not built. Defaults to (-1,).
         out_type: Form of each output: 'featmap' (patches), 'cls_token', 'gap' (mean of the patches) or 'raw' (all
             tokens); see `encode`. Defaults to 'featmap'.
         position_encoding: None, a config, or a list of configs that are combined. An encoding after the last block
@@ -108,13 +101,12 @@ class CPVT(Backbone):
 
     Raises:
         ValueError: If a value is out of its range.
-        TypeError: If an argument of the class or of a position encoding is unknown, or `position_encoding` has a wrong
-            type.
+        TypeError: If an argument of the class or of a position encoding is unknown, or `position_encoding` or
+            `init_cfg` has a wrong type.
     """
 
     parts = 'blocks'
 
-    @check_keywords
     def __init__(self, arch: str | dict[str, int] = 'tiny', img_size: int | tuple[int, int] = 224,
                  patch_size: int = 16, in_channels: int = 3, cls_token: bool = True, dist_token: bool = False,
                  out_indices: Sequence[int] = (-1,),
@@ -127,21 +119,18 @@ class CPVT(Backbone):
         super().__init__(in_channels, img_size, drop_rate, attn_drop_rate, drop_path_rate, with_cp, padding, init_cfg)
         spec = parse_arch(arch, PlainArch, PLAIN_ARCHS)
         check_positive('patch_size', patch_size)
-        check_names('an out_type of CPVT', [out_type], OUT_TYPES)
+        check_choice('cls_token', cls_token, (False, True))
+        check_choice('dist_token', dist_token, (False, True))
+        check_choice('out_type', out_type, OUT_TYPES)
         if out_type == 'cls_token' and not cls_token:
             raise ValueError("out_type is 'cls_token', but cls_token is False: set it to True, or out_type to 'gap'.")
-        blocks = range(spec.depth)
-        if not is_sequence_of_ints(out_indices) or not all(i in (-1, *blocks) for i in out_indices):
-            raise ValueError(f'out_indices is {out_indices!r}, but must be a sequence of blocks, from 0 to '
-                             f'{blocks[-1]}, or -1 for the last.')
-        indices = tuple(blocks[i] for i in out_indices)
-        if not indices or list(indices) != sorted(set(indices)):
-            raise ValueError(f'out_indices is {out_indices!r}, but must name at least one block, in increasing order.')
+        indices = parse_indices(out_indices, spec.depth, 'blocks')
         depth = indices[-1] + 1
         check_frozen_stages(frozen_stages, depth, 'blocks')
 
         self.out_indices = indices
         self.out_type = out_type
+        self.patch_size = patch_size
         self.frozen_stages = frozen_stages
         self.out_channels = (spec.embed_dims,) * len(indices)
         self.strides = (patch_size,) * len(indices)
@@ -155,8 +144,9 @@ class CPVT(Backbone):
             spec.embed_dims, spec.num_heads, depth, grid=grid_size(self.img_size, patch_size)))
         # The rates depend on the whole depth, even if out_indices omits blocks.
         self.blocks = nn.ModuleList(
-            Block(spec.embed_dims, spec.num_heads, spec.mlp_ratio, drop_rate=drop_rate, attn_drop_rate=attn_drop_rate,
-                  drop_path_rate=drop_path_rate * i / max(spec.depth - 1, 1), recompute_mlp=with_cp == 'selective')
+            Block(i, spec.embed_dims, spec.num_heads, spec.mlp_ratio, drop_rate=drop_rate,
+                  attn_drop_rate=attn_drop_rate, drop_path_rate=drop_path_rate * i / max(spec.depth - 1, 1),
+                  recompute_mlp=with_cp == 'selective')
             for i in range(depth))
         self.norm = nn.LayerNorm(spec.embed_dims, eps=1e-6) if depth == spec.depth else nn.Identity()
         self.apply(init_parameters)
@@ -177,37 +167,46 @@ class CPVT(Backbone):
             x: `(B, in_channels, H, W)`.
             num_frames: Frames of each clip; the frames of a clip are consecutive images. Defaults to 1.
         """
-        x = self.patch_embed(to_nhwc(x))
-        grid = Grid(*x.shape[1:3])
-        x = self.position_encoding.at_entry(x, num_frames).flatten(1, 2)
+        kept, grid = self._run(x, num_frames, self.out_indices)
+        if self.num_blocks - 1 in self.out_indices:
+            kept[-1] = self.norm(kept[-1])
+        return tuple(self._output(tokens, grid) for tokens in kept)
+
+    def _run(self, x: Tensor, num_frames: int, keep: Sequence[int]) -> tuple[list[Tensor], Grid]:
+        """Returns the tokens after some blocks, `(B, E + h * w, C)`, and their grid."""
+        x, (height, width, *_) = self.patch_embed(x)
+        x = self.position_encoding.tokens(x, -1, Grid(height, width, frames=num_frames))
         # len(x) would fix the number of images in torch.export.
         extra = [t.expand(x.shape[0], -1, -1) for t in (self.cls_token, self.dist_token) if t is not None]
         x = self.drop(torch.cat([*extra, x], dim=1))
-        outs = []
-        for index, block in enumerate(self.blocks):
-            x = recomputed(block, self.with_cp is True, x, self.position_encoding, index, grid, num_frames)
-            x = self.position_encoding.after_block(x, index, grid, num_frames)  # after block 0 a PEG: x + conv(x)
-            if index in self.out_indices:
-                outs.append(self._output(self.norm(x) if block is self.blocks[-1] else x, grid))
-        return tuple(outs)
+        grid = Grid(height, width, extra=len(extra), frames=num_frames)
+        return run_blocks(self.blocks, self.position_encoding, x, grid, self.with_cp is True, keep), grid
 
     def _output(self, x: Tensor, grid: Grid) -> Output:
-        patches = x[:, self.num_extra_tokens:]
+        patches = x[:, grid.extra:]
         if self.out_type == 'raw':
             return x
         if self.out_type == 'featmap':
             # mmcv's RoIAlign reads its input as contiguous NCHW, so a view would give wrong results.
-            return to_nchw(patches.unflatten(1, (grid.height, grid.width))).contiguous()
+            return to_map(patches, grid).contiguous()
         pooled = x[:, 0] if self.out_type == 'cls_token' else patches.mean(dim=1)
-        return pooled if self.dist_token is None else (pooled, x[:, self.num_extra_tokens - 1])
+        return pooled if self.dist_token is None else (pooled, x[:, grid.extra - 1])
 
-    def pad_or_crop_output(self, out: Output, stride: int, padded: tuple[int, int], size: tuple[int, int]) -> Output:
-        if self.out_type != 'raw' or isinstance(out, tuple):
-            return super().pad_or_crop_output(out, stride, padded, size)
-        extra, patches = out[:, :self.num_extra_tokens], out[:, self.num_extra_tokens:]
-        grid = to_nchw(patches.unflatten(1, grid_size(padded, stride)))
-        grid = to_nhwc(pad_or_crop(grid, *grid_size(size, stride)))
-        return torch.cat([extra, grid.flatten(1, 2)], dim=1)
+    def run_parts(self, x: Tensor, count: int, norm: bool) -> tuple[Tensor, list[Tensor]]:
+        kept, grid = self._run(x, 1, range(count))
+        maps = [to_map((self.norm(tokens) if norm else tokens)[:, grid.extra:], grid).contiguous() for tokens in kept]
+        return self.norm(kept[-1]), maps
+
+    def fit_outputs(self, outs: tuple[Output, ...], size: Size, wanted: Size) -> tuple[Output, ...]:
+        if self.out_type != 'raw':
+            return super().fit_outputs(outs, size, wanted)
+        return tuple(self._fit_tokens(out, size, wanted) for out in outs if isinstance(out, Tensor))
+
+    def _fit_tokens(self, x: Tensor, size: Size, wanted: Size) -> Tensor:
+        grid = Grid(*grid_size(size, self.patch_size))
+        extra, patches = x[:, :self.num_extra_tokens], x[:, self.num_extra_tokens:]
+        fitted = pad_or_crop(to_map(patches, grid), *grid_size(wanted, self.patch_size))
+        return torch.cat([extra, to_tokens(fitted)], dim=1)
 
     @property
     def spans_frames(self) -> bool:
@@ -217,8 +216,8 @@ class CPVT(Backbone):
     def num_blocks(self) -> int:
         return len(self.blocks)
 
-    def _block_of(self, name: str) -> int:
-        return self.num_blocks if name.startswith('norm.') else block_of(self.position_encoding, name)
+    def block_of(self, name: str) -> int:
+        return self.num_blocks if name.startswith('norm.') else block_in_stage(self.position_encoding, name)
 
     def train(self, mode: bool = True) -> 'CPVT':
         """Sets the mode of all parts that are not frozen."""

@@ -8,24 +8,15 @@ from torch import Tensor, nn
 
 from cpvt_mm.registry import MODELS
 
-from ..arguments import (
-    check_eps,
-    check_frozen_stages,
-    check_keywords,
-    check_names,
-    check_positive,
-    is_sequence_of_ints,
-    parse_arch,
-)
-from ..grid import grid_size, to_nchw, to_nhwc
-from ..layers import MLPS, Block, PatchEmbed, WithCp, init_parameters
-from ..layers.checkpointing import recomputed
-from ..position_encodings import StageSpec, build_position_encodings
-from .base import Backbone, InitCfg, block_of
+from .backbone import Backbone, block_in_stage
+from .grid import Grid, grid_size, to_map, to_nchw, to_nhwc, to_tokens
+from .initialization import InitCfg, init_parameters
+from .layers import MLPS, Block, PatchEmbed, WithCp, run_blocks
+from .position_encodings import StageSpec, build_position_encodings
+from .validation import check_above, check_choice, check_frozen_stages, check_positive, parse_arch, parse_indices
 
 PATCH_SIZES = (4, 2, 2, 2)
 STRIDES = (4, 8, 16, 32)
-SR_MODES = ('conv', 'pool')
 
 
 @dataclass(frozen=True)
@@ -105,9 +96,9 @@ class PyramidStage(nn.Module):
         self.position_encoding = build_position_encodings(
             position_encoding, StageSpec(embed_dims, num_heads, depth=len(drop_path_rates), grid=grid))
         self.blocks = nn.ModuleList(
-            Block(embed_dims, num_heads, mlp_ratio, sr_ratio, drop_rate, attn_drop_rate, rate, norm_eps, sr_mode,
+            Block(index, embed_dims, num_heads, mlp_ratio, sr_ratio, drop_rate, attn_drop_rate, rate, norm_eps, sr_mode,
                   mlp_mode, recompute_mlp=with_cp == 'selective')
-            for rate in drop_path_rates)
+            for index, rate in enumerate(drop_path_rates))
 
     def forward(self, x: Tensor, num_frames: int = 1) -> Tensor:
         """Computes the map of the stage.
@@ -119,13 +110,13 @@ class PyramidStage(nn.Module):
         Returns:
             `(B, embed_dims, ceil(H / patch_size), ceil(W / patch_size))`, contiguous.
         """
-        x = self.drop(self.patch_embed(to_nhwc(x)))
-        x = self.position_encoding.at_entry(x, num_frames)
-        for index, block in enumerate(self.blocks):
-            x = recomputed(block, self.with_cp is True, x, self.position_encoding, index, None, num_frames)
-            x = self.position_encoding.after_block(x, index, None, num_frames)  # after block 0 a PEG: x + conv(x)
+        x, (height, width, *_) = self.patch_embed(x)
+        grid = Grid(height, width, frames=num_frames)
+        x = self.position_encoding.tokens(self.drop(x), -1, grid)
+        last = len(self.blocks) - 1
+        [x] = run_blocks(self.blocks, self.position_encoding, x, grid, self.with_cp is True, keep=[last])
         # mmcv's RoIAlign reads its input as contiguous, so a view would give wrong results.
-        return to_nchw(x).contiguous()
+        return to_map(x, grid).contiguous()
 
 
 # Also registered in mmengine's root: every OpenMMLab library finds the plain name once this package is imported.
@@ -145,8 +136,8 @@ class PyramidCPVT(Backbone):
             may have any size. Defaults to 224.
         in_channels: Channels of the image. Pretrained weights for 3 channels are adapted to other numbers.
             Defaults to 3.
-        out_indices: Stages whose maps are returned, in increasing order; later stages are not built.
-            Defaults to (0, 1, 2, 3).
+        out_indices: Stages whose maps are returned, in increasing order; negative ones count from the end. Later stages
+            are not built. Defaults to (0, 1, 2, 3).
         position_encoding: None, a config, or a list of configs that are combined; built once for each stage.
             Defaults to `dict(type='PEG')`.
         drop_rate: Dropout after patch embeddings and projections. Defaults to 0.
@@ -178,13 +169,12 @@ class PyramidCPVT(Backbone):
 
     Raises:
         ValueError: If a value is out of its range.
-        TypeError: If an argument of the class or of a position encoding is unknown, or `position_encoding` has a wrong
-            type.
+        TypeError: If an argument of the class or of a position encoding is unknown, or `position_encoding` or
+            `init_cfg` has a wrong type.
     """
 
     parts = 'stages'
 
-    @check_keywords
     def __init__(self, arch: str | dict[str, Sequence[int]] = 'small', img_size: int | tuple[int, int] = 224,
                  in_channels: int = 3, out_indices: Sequence[int] = (0, 1, 2, 3),
                  position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None = dict(type='PEG'),
@@ -195,23 +185,20 @@ class PyramidCPVT(Backbone):
                  init_cfg: InitCfg = None) -> None:
         super().__init__(in_channels, img_size, drop_rate, attn_drop_rate, drop_path_rate, with_cp, padding, init_cfg)
         spec = parse_arch(arch, PyramidArch, ARCHS)
-        check_eps('norm_eps', norm_eps)
-        check_names('an sr_mode of PyramidCPVT', [sr_mode], SR_MODES)
-        check_names('an mlp_mode of PyramidCPVT', [mlp_mode], MLPS)
-        stages = range(len(STRIDES))
-        if (not is_sequence_of_ints(out_indices) or not out_indices
-                or list(out_indices) != [i for i in stages if i in out_indices]):
-            raise ValueError(f'out_indices is {out_indices!r}, but must be a sequence of increasing stages from 0 to '
-                             f'{stages[-1]}.')
-        num_stages = out_indices[-1] + 1
+        check_above('norm_eps', norm_eps, 0)
+        check_choice('sr_mode', sr_mode, ('conv', 'pool'))
+        check_choice('mlp_mode', mlp_mode, MLPS)
+        check_choice('out_norm', out_norm, (False, True))
+        indices = parse_indices(out_indices, len(STRIDES), 'stages')
+        num_stages = indices[-1] + 1
         check_frozen_stages(frozen_stages, num_stages, 'stages')
 
-        self.out_indices = tuple(out_indices)
+        self.out_indices = indices
         self.depths = tuple(spec.depths[:num_stages])
         self.frozen_stages = frozen_stages
         self.norm_eps = norm_eps
-        self.out_channels = tuple(spec.embed_dims[i] for i in out_indices)
-        self.strides = tuple(STRIDES[i] for i in out_indices)
+        self.out_channels = tuple(spec.embed_dims[i] for i in indices)
+        self.strides = tuple(STRIDES[i] for i in indices)
 
         # The rates depend on the whole depth, even if out_indices omits stages.
         depth = sum(spec.depths)
@@ -235,7 +222,7 @@ class PyramidCPVT(Backbone):
                 mlp_mode=mlp_mode) for i in range(num_stages))
         self.out_norms = nn.ModuleDict({
             str(i): nn.LayerNorm(spec.embed_dims[i], eps=norm_eps) if out_norm else nn.Identity()
-            for i in out_indices
+            for i in indices
         })
         self.apply(init_parameters)
         self._freeze()
@@ -254,8 +241,19 @@ class PyramidCPVT(Backbone):
         for i, stage in enumerate(self.stages):
             x = stage(x, num_frames)
             if i in self.out_indices:
-                outs.append(to_nchw(self.out_norms[str(i)](to_nhwc(x))).contiguous())
+                outs.append(self._out_norm(x, i))
         return tuple(outs)
+
+    def run_parts(self, x: Tensor, count: int, norm: bool) -> tuple[Tensor, list[Tensor]]:
+        maps = []
+        for i, stage in enumerate(self.stages[:count]):
+            x = stage(x)
+            maps.append(self._out_norm(x, i) if norm else x)
+        return to_tokens(self._out_norm(x, i)), maps
+
+    def _out_norm(self, x: Tensor, stage: int) -> Tensor:
+        norm = self.out_norms[str(stage)] if stage in self.out_indices else nn.Identity()
+        return to_nchw(norm(to_nhwc(x))).contiguous()
 
     @property
     def spans_frames(self) -> bool:
@@ -265,12 +263,12 @@ class PyramidCPVT(Backbone):
     def num_blocks(self) -> int:
         return sum(self.depths)
 
-    def _block_of(self, name: str) -> int:
+    def block_of(self, name: str) -> int:
         if not name.startswith('stages.'):  # out_norms
             return self.num_blocks
         _, index, rest = name.split('.', maxsplit=2)  # stages.<index>.<rest>
         before = sum(self.depths[:int(index)])
-        block = block_of(cast(PyramidStage, self.stages[int(index)]).position_encoding, rest)
+        block = block_in_stage(cast(PyramidStage, self.stages[int(index)]).position_encoding, rest)
         return before + (max(block, 0) if before else block)
 
     def train(self, mode: bool = True) -> 'PyramidCPVT':

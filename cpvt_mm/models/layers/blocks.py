@@ -1,0 +1,110 @@
+"""The transformer block, and the loop over the blocks of a stage."""
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from ..grid import Grid
+from ..position_encodings import PositionEncodings
+from .attention import Attention
+from .mlp import MLPS
+
+# Activation checkpointing: which parts the backward pass recomputes. None (False), the MLPs ('selective'), or whole
+# blocks (True).
+WithCp: TypeAlias = bool | Literal['selective']
+
+
+class Block(nn.Module):
+    """A transformer block: pre-norm attention and a pre-norm MLP, each in a residual branch with drop path.
+
+    Args:
+        index: Index of the block in the stage, for the position encodings.
+        embed_dims: Channels of a token.
+        num_heads: Number of heads; must divide `embed_dims`.
+        mlp_ratio: Hidden channels of the MLP, as a multiple of `embed_dims`.
+        sr_ratio: Factor by which spatial reduction shrinks each side of the key grid. Defaults to 1: no reduction.
+        drop_rate: Dropout after projections. Defaults to 0.
+        attn_drop_rate: Dropout of attention weights. Defaults to 0.
+        drop_path_rate: Stochastic depth rate of this block. Defaults to 0.
+        norm_eps: The eps of both LayerNorms. Defaults to 1e-6, as in the original.
+        sr_mode: 'conv' or 'pool', see `Attention`. Defaults to 'conv'.
+        mlp_mode: 'linear' for `MLP`, 'conv' for `ConvMLP`. Defaults to 'linear'.
+        recompute_mlp: Whether the backward pass recomputes the MLP, so that its hidden activations are not stored.
+            Defaults to False.
+    """
+
+    def __init__(self, index: int, embed_dims: int, num_heads: int, mlp_ratio: int, sr_ratio: int = 1,
+                 drop_rate: float = 0., attn_drop_rate: float = 0., drop_path_rate: float = 0.,
+                 norm_eps: float = 1e-6, sr_mode: Literal['conv', 'pool'] = 'conv',
+                 mlp_mode: Literal['linear', 'conv'] = 'linear', recompute_mlp: bool = False) -> None:
+        super().__init__()
+        self.index = index
+        self.norm1 = nn.LayerNorm(embed_dims, eps=norm_eps)
+        self.attn = Attention(index, embed_dims, num_heads, sr_ratio, drop_rate, attn_drop_rate, sr_mode)
+        self.norm2 = nn.LayerNorm(embed_dims, eps=norm_eps)
+        self.mlp = MLPS[mlp_mode](embed_dims, mlp_ratio, drop_rate)
+        self.drop_path = DropPath(drop_path_rate)
+        self.recompute_mlp = recompute_mlp
+
+    def forward(self, x: Tensor, grid: Grid, encodings: PositionEncodings) -> Tensor:
+        """Applies the block to tokens `(B, E + H * W, C)`; returns a tensor of the same shape."""
+        qk = encodings.qk_tokens(x, self.index, grid)
+        x = x + self.drop_path(self.attn(self.norm1(x), grid, encodings, None if qk is x else self.norm1(qk)))
+        x = x + self.drop_path(recomputed(self.mlp, self.recompute_mlp, self.norm2(x), grid))
+        return x
+
+
+def run_blocks(blocks: nn.ModuleList, encodings: PositionEncodings, x: Tensor, grid: Grid, recompute: bool,
+               keep: Iterable[int]) -> list[Tensor]:
+    """Runs the blocks of a stage, with the position encodings after each block.
+
+    Args:
+        blocks: The blocks.
+        encodings: The position encodings of the stage.
+        x: Tokens `(B, E + H * W, C)`.
+        grid: The grid of the tokens.
+        recompute: Whether the backward pass recomputes whole blocks.
+        keep: Indices of the blocks after which the tokens are returned.
+
+    Returns:
+        The tokens after each of these blocks, in the shape of `x`.
+    """
+    kept = []
+    for index, block in enumerate(blocks):
+        x = recomputed(block, recompute, x, grid, encodings)
+        x = encodings.tokens(x, index, grid)  # after block 0 a PEG: x + conv(x)
+        if index in keep:
+            kept.append(x)
+    return kept
+
+
+def recomputed(module: nn.Module, active: bool, *args: object) -> Tensor:
+    """Returns `module(*args)`; if `active`, the backward pass recomputes it with the same random numbers."""
+    if not active or not torch.is_grad_enabled():
+        return module(*args)
+    return checkpoint(module, *args, use_reentrant=False)
+
+
+class DropPath(nn.Module):
+    """Stochastic depth (arXiv 1603.09382): training drops a residual branch of random samples and scales up the others.
+
+    Args:
+        rate: Probability that a sample's branch is dropped, in [0, 1).
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns a tensor of the shape of `x`, `(B, ...)`; `x` itself in eval mode or for a rate of 0."""
+        if not self.training or self.rate == 0.:
+            return x
+        keep = 1. - self.rate
+        mask = x.new_empty((len(x), *[1] * (x.dim() - 1))).bernoulli_(keep)
+        return x * mask.div_(keep)
+
+    def extra_repr(self) -> str:
+        return f'rate={self.rate:.3f}'

@@ -1,3 +1,0 @@
-from .simple_feature_pyramid import SimpleFeaturePyramid
-
-__all__ = ['SimpleFeaturePyramid']
