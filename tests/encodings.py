@@ -1,5 +1,10 @@
-"""A config of each kind of position encoding, for tests that try them all."""
+"""A config of each kind of position encoding, for tests that try them all; and how a test calls one."""
 from typing import Any
+
+from torch import Tensor
+
+from cpvt_mm.models.grid import Grid
+from cpvt_mm.models.position_encodings import PositionEncoding, PositionEncodings
 
 ENCODINGS: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {
     'none': None,
@@ -24,3 +29,13 @@ ENCODINGS: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {
 # queries and keys themselves, a bias; and a list of two.
 ONE_FOR_EACH_POINT = {name: ENCODINGS[name] for name in ('learnable-2d', 'peg', 'peg-qk', 'rotary', 'relative',
                                                          'peg-learnable')}
+
+
+def encode(encoding: PositionEncoding | PositionEncodings, x: Tensor, position: int, frames: int = 1,
+           point: str = 'tokens') -> Tensor:
+    """Encodes the tokens of a grid `(B, H, W, C)`, or of clips `(N, T, H, W, C)`; returns `x` if they are unchanged."""
+    frames = x.shape[1] if x.dim() == 5 else frames
+    height, width = x.shape[-3:-1]
+    tokens = x.flatten(0, -4).flatten(1, 2)
+    out = getattr(encoding, point)(tokens, position, Grid(height, width, frames=frames))
+    return x if out is tokens else out.view_as(x)

@@ -118,17 +118,17 @@ class Backbone(BaseModule, HubMixin):
             ValueError: If the images do not fit the backbone, or the sizes do not fit the images.
             UserError: If `padding` is 'exact', and nothing tells the sizes of several images.
         """
-        if not is_traced():
+        if not is_traced(x):
             self._check_images(x)
-        if self.padding is None and valid_sizes not in (None, 'told'):
-            raise ValueError("valid_sizes are given, but padding is None: build the backbone with padding='exact'.")
+            if self.padding is None and valid_sizes not in (None, 'told'):
+                raise ValueError("valid_sizes are given, but padding is None: build the backbone with padding='exact'.")
         if self.padding is None and not self.spans_frames:
             return self.encode(x)
         told = Told() if is_exported() else told_about(x)
         sizes = self._sizes(x, valid_sizes, told)
         frames = self._frames(num_frames, told)
         # Traced code must not branch on the batch size, so it assumes that all clips are complete.
-        if sizes is None and not is_traced() and len(x) % frames:
+        if sizes is None and not is_traced(x) and len(x) % frames:
             sizes = [(x.shape[2], x.shape[3])] * len(x)
         return encode_in_groups(self.encode, self.fit_outputs, x, sizes, frames,
                                 multiple=PAD_SIZE_DIVISOR if self.padding else 1)
@@ -221,7 +221,8 @@ class Backbone(BaseModule, HubMixin):
             The tokens after the last stage or block and its norm, `(B, E + H * W, C)`, and a list of the maps.
 
         Raises:
-            ValueError: If an argument is out of its range.
+            ValueError: If `output_fmt` is unknown.
+            IndexError: If there is no such stage or block.
         """
         check_choice('output_fmt', output_fmt, ('NCHW', 'NLC'))
         count = len(list(self.get_submodule(self.parts).children()))

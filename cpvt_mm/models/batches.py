@@ -87,7 +87,7 @@ def told_about(images: Tensor) -> Told:
     if info is not None and tuple(images.shape[-2:]) != info.padded:
         return Told()
     if info is not None and len(images) == len(info.sizes) * info.length:
-        return Told([size for size in info.sizes for _ in range(info.length)], info.window)
+        return Told(tuple(size for size in info.sizes for _ in range(info.length)), info.window)
     if info is not None and len(images) == len(info.sizes):
         return Told(info.sizes)
     return Told(lost=len(images) > 1)

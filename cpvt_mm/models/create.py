@@ -15,13 +15,20 @@ BACKBONES: dict[str, tuple[type[PyramidCPVT] | type[CPVT], str, dict[str, Any]]]
 }
 
 
-def list_backbones() -> list[str]:
-    """Returns the names that `create_backbone` accepts."""
-    return list(BACKBONES)
+def list_backbones(pretrained: bool = False) -> list[str]:
+    """Returns the names that `create_backbone` accepts.
+
+    Args:
+        pretrained: Whether to return only those with released weights. Defaults to False: all.
+    """
+    return [name for name in BACKBONES if name in RELEASED or not pretrained]
 
 
 def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> PyramidCPVT | CPVT:
     """Builds a backbone.
+
+    `deit-tiny`, `deit-small` and `deit-base` are `CPVT` with DeiT's table in place of the PEG. There are released
+    weights of these only. To start a CPVT from them, pass `position_encoding=dict(type='PEG')`: the PEG stays random.
 
     Args:
         name: One of `list_backbones()`.
@@ -46,12 +53,11 @@ def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> Pyram
         raise TypeError(f"pretrained is {pretrained!r}, but must be True or False: name a file in init_cfg, as "
                         "dict(type='Pretrained', checkpoint=...), and call init_weights().")
     cls, arch, options = BACKBONES[name]
-    options = {**options, **kwargs}
     if not pretrained:
-        return cls(arch=arch, **options)
+        return cls(arch=arch, **{**options, **kwargs})
     if name not in RELEASED:
-        raise UserError(f'there are no released weights of {name}, only of {", ".join(RELEASED)}: set '
-                        'pretrained=False.')
+        raise UserError(f'there are no released weights of {name}: {_alternative(name)}.')
+    options = {**options, **kwargs}
     if cls is PyramidCPVT:
         options.setdefault('norm_eps', RELEASED[name].norm_eps)
     init_cfg = dict(type='Pretrained', checkpoint=SCHEME + name)
@@ -60,3 +66,12 @@ def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> Pyram
     model = cls(arch=arch, init_cfg=init_cfg, **options)
     model.init_weights()
     return model
+
+
+def _alternative(name: str) -> str:
+    """Returns what to do in place of loading weights that do not exist."""
+    deit = name.replace('cpvt', 'deit')
+    if deit in RELEASED:
+        return (f"create_backbone('{deit}', pretrained=True) is the same transformer with a table of positions, and "
+                "position_encoding=dict(type='PEG') in that call puts a random PEG in its place")
+    return f'set pretrained=False, or choose one of {", ".join(list_backbones(pretrained=True))}'

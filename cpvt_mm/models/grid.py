@@ -3,9 +3,9 @@
 Tokens travel as `(B, E + H * W, C)`: E extra tokens, such as a class token, then the cells of a grid row by row. A map
 is `(B, C, H, W)`.
 
-`torch.compile`, `torch.export` and `torch.jit.trace` record a model and run it again at other sizes. Recorded code must
-not branch on a size: a compiler would make another graph for each outcome, and an exported model would keep the branch
-that was taken while recording.
+`torch.compile`, `torch.export`, `torch.jit.trace` and `torch.fx` record a model and run it again at other sizes.
+Recorded code must not branch on a size: a compiler would make another graph for each outcome, and an exported model
+would keep the branch that was taken while recording.
 """
 from typing import NamedTuple
 
@@ -39,19 +39,20 @@ class Grid(NamedTuple):
         return self.height * self.width
 
 
-def is_traced() -> bool:
-    """Returns whether `torch.compile`, `torch.export` or `torch.jit.trace` records the running code."""
+def is_traced(x: object = None) -> bool:
+    """Returns whether `torch.compile`, `torch.export`, `torch.jit.trace` or `torch.fx` records the running code.
+
+    Args:
+        x: A tensor of that code; `torch.fx` puts a proxy in its place. Defaults to None: `torch.fx` is not asked for.
+    """
+    if isinstance(x, torch.fx.Proxy):
+        return True
     return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]  # public, but not re-exported explicitly
 
 
 def is_exported() -> bool:
     """Returns whether `torch.export` or `torch.jit.trace` records the running code."""
     return torch.jit.is_tracing() or (hasattr(torch.compiler, 'is_exporting') and torch.compiler.is_exporting())  # type: ignore[attr-defined]  # not in torch 2.6
-
-
-def is_known_to_be(size: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Returns whether two sizes are equal; returns False under tracing, because the size may vary."""
-    return not is_traced() and tuple(size) == tuple(wanted)
 
 
 def to_map(cells: Tensor, grid: Grid) -> Tensor:
@@ -95,7 +96,7 @@ def resample(table: Tensor, size: tuple[int, ...]) -> Tensor:
     It interpolates with align_corners=False and without antialiasing, in float32. The result has the dtype of `table`.
     A table of the right size is returned unchanged.
     """
-    if is_known_to_be(table.shape[:-1], size):
+    if not is_traced(table) and table.shape[:-1] == size:
         return table
     mode = 'linear' if len(size) == 1 else 'bicubic'
     channels_first = table.float().movedim(-1, 0)[None]
@@ -107,14 +108,15 @@ def pad_or_crop(x: Tensor, height: int, width: int) -> Tensor:
 
     Returns `x` itself if it has this size already.
     """
-    if is_known_to_be(x.shape[2:], (height, width)):
+    if not is_traced(x) and x.shape[2:] == (height, width):
         return x
     return F.pad(x, (0, width - x.shape[3], 0, height - x.shape[2]))
 
 
 def pad_to_multiple(x: Tensor, multiple: int) -> Tensor:
     """Zero-pads a map `(B, C, H, W)` at the bottom and on the right until both sides are multiples of `multiple`."""
-    return pad_or_crop(x, *(round_up(length, multiple) for length in x.shape[2:]))
+    height, width = x.shape[2:]
+    return pad_or_crop(x, round_up(height, multiple), round_up(width, multiple))
 
 
 def round_up(length: int, multiple: int) -> int:

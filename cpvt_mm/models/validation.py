@@ -34,7 +34,7 @@ def check_positive(name: str, value: int) -> None:
 
 def check_above(name: str, value: float, bound: float) -> None:
     """Raises a ValueError unless `value` is a number above `bound`."""
-    if not isinstance(value, (int, float)) or not value > bound:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > bound:
         raise ValueError(f'{name} is {value!r}, but must be a number above {bound}.')
 
 

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from cpvt_mm import PyramidCPVT
 from cpvt_mm.engine import load_config
+from cpvt_mm.models.batches import told_about
 from cpvt_mm.swap import swap_backbone
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, WITH_CP
 
@@ -206,7 +207,7 @@ def test_batch_augmentations_that_resize_are_followed() -> None:
                                          batch_augments=[dict(type='BatchResize', scale=(256, 192))]))
     data: dict[str, Any] = preprocessor(detection_batch(), training=True)
     assert data['inputs'].shape[2:] == (192, 256)
-    assert data['inputs'].valid_sizes == [sample.img_shape for sample in data['data_samples']] == [
+    assert list(told_about(data['inputs']).sizes) == [sample.img_shape for sample in data['data_samples']] == [
         (192, 256), (100, 140), (128, 192)]
 
 

@@ -4,8 +4,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cpvt_mm.models.clips import num_frames_of
-from cpvt_mm.models.valid_sizes import valid_sizes_of
 from mmdet.registry import MODELS as MMDET_MODELS
 from mmdet.structures import DetDataSample, TrackDataSample
 from mmdet.structures.mask import BitmapMasks
@@ -13,8 +11,9 @@ from mmengine.config import Config
 from mmengine.hub import get_config
 from mmengine.registry import DefaultScope
 from mmengine.structures import InstanceData
-from torch import Tensor, nn
+from torch import nn
 
+from cpvt_mm.models.batches import Told, told_about
 from cpvt_mm.registry import MODELS
 from cpvt_mm.swap import swap_backbone
 
@@ -58,27 +57,27 @@ def test_training(preprocess: Any) -> None:
     inputs = preprocess(window=1)(batch(SIZES, 3), training=True)['inputs']
     assert inputs.shape == (2, 3, 3, 96, 128)
     frames = inputs.flatten(0, 1)
-    assert num_frames_of(frames) == 3 and valid_sizes_of(frames) == [SIZES[0]] * 3 + [SIZES[1]] * 3
+    assert told_about(frames) == Told((SIZES[0],) * 3 + (SIZES[1],) * 3, 3)
 
 
 @pytest.mark.parametrize(('window', 'length'), [(None, 5), (2, 2), (9, 5)])
 def test_windows_of_a_video(window: int | None, length: int, preprocess: Any) -> None:
     frames = preprocess(window=window)(batch(SIZES[:1], 5))['inputs'][0]
-    assert num_frames_of(frames) == length
+    assert told_about(frames).frames == length
 
 
 def test_the_pixels_are_mmdets(preprocess: Any) -> None:
     data, cfg = batch(SIZES, 2), dict(mean=[1., 2., 3.], std=[4., 5., 6.], bgr_to_rgb=True)
     with DefaultScope.overwrite_default_scope('mmdet'):
         plain = MMDET_MODELS.build(dict(type='TrackDataPreprocessor', pad_size_divisor=32, **cfg))
-    assert torch.equal(preprocess(**cfg)(data)['inputs'].as_subclass(Tensor), plain(data)['inputs'])
+    assert torch.equal(preprocess(**cfg)(data)['inputs'], plain(data)['inputs'])
 
 
 def test_images_of_a_detector_inside(preprocess: Any) -> None:
     data = batch(SIZES, 1)
     data = dict(inputs=[clip[0] for clip in data['inputs']], data_samples=[clip[0] for clip in data['data_samples']])
     images = preprocess(use_det_processor=True)(data, training=True)['inputs']
-    assert images.shape == (2, 3, 96, 128) and valid_sizes_of(images) == SIZES and num_frames_of(images) is None
+    assert images.shape == (2, 3, 96, 128) and told_about(images) == Told(tuple(SIZES))
 
 
 def test_a_window_of_no_frame_is_named(preprocess: Any) -> None:
@@ -101,11 +100,11 @@ def build(cfg: Config) -> nn.Module:
         return MMDET_MODELS.build(cfg.model)
 
 
-def lengths_seen(model: nn.Module) -> list[int | None]:
+def lengths_seen(model: nn.Module) -> list[int]:
     """The length of a clip in each batch that the backbone will get."""
-    lengths: list[int | None] = []
+    lengths: list[int] = []
     backbone = model.backbone if hasattr(model, 'backbone') else model.detector.backbone
-    backbone.register_forward_pre_hook(lambda _, args: lengths.append(num_frames_of(args[0])))
+    backbone.register_forward_pre_hook(lambda _, args: lengths.append(told_about(args[0]).frames))
     return lengths
 
 

@@ -1,11 +1,21 @@
-"""Images that a model takes from a batch of clips tell the length of their clip and their sizes."""
+"""Images that a model takes from a batch know the sizes and the clip length that a data preprocessor told."""
+from collections.abc import Callable
+
 import pytest
 import torch
-from cpvt_mm.models.clips import ClipBatch, num_frames_of
-from cpvt_mm.models.valid_sizes import valid_sizes_of
 from torch import Tensor
 
+from cpvt_mm.models.batches import BatchInfo, Told, told_about
+
 SIZES = [(5, 6), (4, 3)]
+NOTHING = Told(lost=True)
+
+
+def batch_of(clips: Tensor, window: int | None = None) -> Tensor:
+    """A copy of the clips that knows their sizes."""
+    batch = clips.clone()
+    BatchInfo.of_clips(batch, SIZES[:len(clips)], window).attach(batch)
+    return batch
 
 
 @pytest.fixture
@@ -13,41 +23,45 @@ def clips() -> Tensor:
     return torch.randn(2, 3, 1, 5, 6)
 
 
-def told(images: Tensor) -> tuple[int | None, list[tuple[int, int]] | None]:
-    return num_frames_of(images), valid_sizes_of(images)
+def test_images_know_their_sizes() -> None:
+    images = torch.randn(2, 3, 5, 6)
+    BatchInfo.of_images(images, SIZES).attach(images)
+    assert told_about(images) == told_about(images[:]) == Told(tuple(SIZES))
 
 
-def test_all_frames_tell_the_length_of_a_clip_and_their_sizes(clips: Tensor) -> None:
-    batch = ClipBatch.wrap(clips, SIZES)
-    expected = 3, [(5, 6)] * 3 + [(4, 3)] * 3
+def test_all_frames_know_the_length_of_a_clip_and_their_sizes(clips: Tensor) -> None:
+    batch = batch_of(clips)
+    expected = Told(((5, 6),) * 3 + ((4, 3),) * 3, 3)
     for images in (batch.flatten(0, 1), batch.reshape(-1, 1, 5, 6), batch.view(6, 1, 5, 6),
                    batch.flatten(0, 1).contiguous()):
-        assert type(images) is Tensor and told(images) == expected
+        assert told_about(images) == expected
         assert torch.equal(images, clips.flatten(0, 1))
 
 
 @pytest.mark.parametrize('take', [lambda batch: batch[0], lambda batch: batch.squeeze(0)])
-def test_the_frames_of_a_single_clip(take: object, clips: Tensor) -> None:
-    assert told(take(ClipBatch.wrap(clips[:1], SIZES[:1]))) == (3, [(5, 6)] * 3)
+def test_the_frames_of_a_single_clip(take: Callable[[Tensor], Tensor], clips: Tensor) -> None:
+    assert told_about(take(batch_of(clips[:1]))) == Told(((5, 6),) * 3, 3)
 
 
 def test_one_frame_of_each_clip_is_no_neighbour_of_another(clips: Tensor) -> None:
-    batch = ClipBatch.wrap(clips, SIZES)
-    for frames in (batch[:, 1], batch[torch.arange(2), torch.tensor([0, 2])].contiguous()):
-        assert type(frames) is Tensor and told(frames) == (1, SIZES)
+    assert told_about(batch_of(clips)[:, 1]) == Told(tuple(SIZES), 1)
 
 
-def test_other_images_tell_nothing(clips: Tensor) -> None:
-    batch = ClipBatch.wrap(clips, SIZES)
-    square = ClipBatch.wrap(clips[:, :2], SIZES)  # as many frames as clips
-    for images in (batch[0], square[0], batch[:, :2].flatten(0, 1), batch.transpose(0, 1).flatten(0, 1), batch + 1,
-                   batch.mean(dim=1), torch.zeros(6, 1, 5, 6)):
-        assert told(images) == (None, None)
+def test_windows_fill_their_batch(clips: Tensor) -> None:
+    assert told_about(batch_of(clips).flatten(0, 1)[..., :4]) == Told()
 
 
-def test_a_window_is_at_most_as_long_as_the_video(clips: Tensor) -> None:
-    assert num_frames_of(ClipBatch.wrap(clips[:1], SIZES[:1], window=2)[0]) == 2
-    assert num_frames_of(ClipBatch.wrap(clips[:1], SIZES[:1], window=9)[0]) == 3
-    assert num_frames_of(ClipBatch.wrap(clips, SIZES, window=9).flatten(0, 1)) == 3
+def test_other_images_know_nothing(clips: Tensor) -> None:
+    batch = batch_of(clips)
+    for images in (batch.flatten(0, 1)[:4], batch.transpose(0, 1).flatten(0, 1), (batch + 1)[0], batch.mean(dim=1),
+                   torch.zeros(6, 1, 5, 6)):
+        assert told_about(images) == NOTHING
+    assert told_about(torch.zeros(1, 1, 5, 6)) == Told()  # a single image fills its batch
+
+
+def test_a_window_of_frames_is_at_most_as_long_as_the_video(clips: Tensor) -> None:
+    assert told_about(batch_of(clips[:1], window=2)[0]).frames == 2
+    assert told_about(batch_of(clips[:1], window=9)[0]).frames == 3
+    assert told_about(batch_of(clips, window=9).flatten(0, 1)).frames == 3
     with pytest.raises(ValueError, match='window is 2, but must divide the 3 frames of each of the 2 videos'):
-        ClipBatch.wrap(clips, SIZES, window=2)
+        batch_of(clips, window=2)

@@ -1,5 +1,6 @@
 """Backbones whose position encoding spans frames: clips of any length, of images of any size."""
 import io
+import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -7,12 +8,11 @@ import onnxruntime
 import pytest
 import torch
 import torch.nn.functional as F
-from cpvt_mm.models.clips import ClipBatch
 from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.deployment.exporting import export_program
-from cpvt_mm.models.batches import Size
+from cpvt_mm.models.batches import BatchInfo, Size
 from tests.conftest import BACKBONES, NARROW, WITH_CP
 
 DEEP = dict(type='PEG', ndim=3)
@@ -64,22 +64,22 @@ def test_the_length_does_not_matter_where_no_encoding_spans_frames(build: Callab
 @torch.no_grad()
 def test_a_batch_of_clips_tells_the_length() -> None:
     model, frames = PyramidCPVT(NARROW, position_encoding=DEEP).eval(), torch.randn(2, 3, 3, 40, 70)
-    batch = ClipBatch.wrap(frames, [(40, 70)] * 2)
-    assert_equal(model(batch.flatten(0, 1)), clips_of(model, frames.flatten(0, 1), 3, 3))
-    assert_equal(model(batch[:, 1]), clips_of(model, frames[:, 1], 1, 1))
-    assert_equal(model(ClipBatch.wrap(frames[:1], [(40, 70)], window=2)[0]), clips_of(model, frames[0], 2, 1))
+    BatchInfo.of_clips(frames, [(40, 70)] * 2).attach(frames)
+    assert_equal(model(frames.flatten(0, 1)), clips_of(model, frames.flatten(0, 1), 3, 3))
+    assert_equal(model(frames[:, 1]), clips_of(model, frames[:, 1], 1, 1))
+    BatchInfo.of_clips(frames[:1], [(40, 70)], window=2).attach(frames)
+    assert_equal(model(frames[0]), clips_of(model, frames[0], 2, 1))
 
 
 @pytest.mark.usefixtures('float64')
 @torch.no_grad()
-def test_a_batch_that_tells_nothing_is_warned_of_once(log: list[tuple[str, str]]) -> None:
+def test_images_that_know_of_no_clip_are_clips_of_their_own_with_a_warning() -> None:
     model, images = PyramidCPVT(NARROW, position_encoding=DEEP).eval(), torch.randn(2, 3, 64, 64)
-    model(images[:1])
-    assert not [text for level, text in log if level == 'WARNING']
-    for _ in range(2):
-        assert_equal(model(images), clips_of(model, images, 1, 1))
-    text, = [text for level, text in log if level == 'WARNING']
-    assert 'cpvt_mm.TrackDataPreprocessor' in text and 'num_frames' in text
+    with warnings.catch_warnings(action='error'):
+        model(images[:1])
+        expected = clips_of(model, images, 1, 1)
+    with pytest.warns(UserWarning, match='each image as a clip .* cpvt_mm.TrackDataPreprocessor, or pass num_frames'):
+        assert_equal(model(images), expected)
 
 
 def test_a_length_that_is_none_is_named() -> None:

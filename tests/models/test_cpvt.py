@@ -83,7 +83,7 @@ def test_zeros_on_the_right_and_below_stand_for_missing_pixels() -> None:
     torch.testing.assert_close(model(image), model(torch.nn.functional.pad(image, (0, 10, 0, 14))))
 
 
-@pytest.mark.parametrize('out_indices, depth', [((-1,), 3), ((0,), 1), ((0, 1), 2), ((0, 2), 3), ((1, -1), 3)])
+@pytest.mark.parametrize('out_indices, depth', [((-1,), 3), ((0,), 1), ((0, 1), 2), ((0, 2), 3), ((1, -1), 3), ((-3, -2), 2)])
 def test_only_what_out_indices_needs_is_built(out_indices: tuple[int, ...], depth: int) -> None:
     model = CPVT(NARROW, out_indices=out_indices, drop_path_rate=0.2)
     assert [block.drop_path.rate for block in model.blocks] == pytest.approx([0., 0.1, 0.2][:depth])
@@ -209,11 +209,11 @@ def test_class_and_distillation_token_have_no_place(name: str) -> None:
     assert torch.equal(before[1][:, :2], after[0][:, :2])
     assert torch.equal(before[1], after[0]) != (name.startswith('peg') and name != 'peg-qk')
 
-    grid, encodings = Grid(3, 5), model.position_encoding
+    grid, encodings = Grid(3, 5, extra=2), model.position_encoding
     tokens, q = torch.randn(1, 2 + grid.size, 48), torch.randn(1, 3, 2 + grid.size, 16)
     assert torch.equal(encodings.qk_tokens(tokens, 1, grid)[:, :2], tokens[:, :2])
-    assert torch.equal(encodings.encode_qk(q, grid)[:, :, :2], q[:, :, :2])
-    bias = encodings.attention_bias(q, 0, grid, grid)
+    assert torch.equal(encodings.qk(q, grid)[:, :, :2], q[:, :, :2])
+    bias = encodings.bias(q, 0, grid, grid)
     assert (bias is not None) == (name == 'relative')
     if bias is not None:
         assert not bias[:, :, :2].any() and not bias[..., :2].any() and bias.any()
@@ -275,19 +275,21 @@ def test_compiled_code_gives_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path:
     (dict(patch_size=16.), ValueError, ('patch_size', '16.0', 'at least 1')),
     (dict(in_channels=0), ValueError, ('in_channels', 'at least 1')),
     (dict(out_indices=(12,)), ValueError, ('out_indices', '(12,)', '0 to 11')),
-    (dict(out_indices=(-2,)), ValueError, ('out_indices', '(-2,)', '-1')),
+    (dict(out_indices=(-13,)), ValueError, ('out_indices', '(-13,)', 'from -12 to -1')),
+    (dict(cls_token='False'), ValueError, ('cls_token', "'False'", 'False or True')),
+    (dict(dist_token=1), ValueError, ('dist_token', '1', 'False or True')),
     (dict(out_indices=(3, 1)), ValueError, ('out_indices', 'increasing')),
     (dict(out_indices=(11, -1)), ValueError, ('out_indices', '(11, -1)', 'increasing')),
-    (dict(out_indices=()), ValueError, ('out_indices', 'at least one')),
+    (dict(out_indices=()), ValueError, ('out_indices', 'sequence')),
     (dict(out_indices=3), ValueError, ('out_indices', 'sequence')),
-    (dict(out_type='patches'), ValueError, ('patches', 'out_type', 'featmap, cls_token, gap, raw')),
+    (dict(out_type='patches'), ValueError, ('patches', 'out_type', "'featmap' or 'cls_token' or 'gap' or 'raw'")),
     (dict(out_type='cls_token', cls_token=False), ValueError, ('cls_token', 'gap')),
     (dict(drop_path_rate=1.0), ValueError, ('drop_path_rate', '[0, 1)')),
     (dict(attn_drop_rate=-1), ValueError, ('attn_drop_rate', '[0, 1)')),
     (dict(frozen_stages=13), ValueError, ('frozen_stages', '13', '-1 to 12')),
     (dict(frozen_stages=1.), ValueError, ('frozen_stages', '1.0')),
     (dict(out_indices=(2,), frozen_stages=4), ValueError, ('frozen_stages', '-1 to 3')),
-    (dict(drop_path=0.1), TypeError, ('drop_path', 'drop_path_rate')),
+    (dict(drop_path=0.1), TypeError, ("'drop_path'",)),
     (dict(position_encoding=dict(type='GEP')), ValueError, ('GEP', 'position_encoding', 'PEG')),
     (dict(position_encoding='PEG'), TypeError, ('position_encoding', 'dict')),
     (dict(position_encoding=dict(type='PEG', positions=(12,))), ValueError, ('positions', '(12,)', 'to 11')),

@@ -20,7 +20,8 @@ def test_every_name_builds_its_backbone() -> None:
         with torch.device('meta'):
             model = create_backbone(name, drop_path_rate=.1)
         assert type(model) is (PyramidCPVT if name.startswith('pyramid') else CPVT)
-    assert set(RELEASED) < set(list_backbones())
+    assert list_backbones(pretrained=True) == [name for name in list_backbones() if name in RELEASED]
+    assert set(list_backbones(pretrained=True)) == set(RELEASED)
     assert {'list_backbones', 'create_backbone'} <= set(cpvt_mm.__all__)
 
 
@@ -61,9 +62,10 @@ def test_norm_eps_follows_the_weights_if_it_is_not_given(norm_eps: float | None,
 
 @pytest.mark.parametrize(('args', 'error', 'words'), [
     (dict(name='pyramid-cpvt-smal'), UserError, "'pyramid-cpvt-smal' is not a backbone: did you mean pyramid-cpvt-sm"),
-    (dict(name='cpvt-tiny', pretrained=True), UserError, 'no released weights of cpvt-tiny, only of .*pretrained=Fals'),
+    (dict(name='cpvt-tiny', pretrained=True), UserError, "create_backbone.'deit-tiny', pretrained=True. is "),
+    (dict(name='pyramid-cpvt-tiny', pretrained=True), UserError, 'no released weights of .*: set pretrained=False'),
     (dict(name='deit-tiny', pretrained='a.pth'), TypeError, "pretrained is 'a.pth', but must be .* init_cfg"),
-    (dict(name='deit-tiny', drop_pathrate=.1), TypeError, "'drop_pathrate' is not an argument of CPVT; allowed are"),
+    (dict(name='deit-tiny', drop_pathrate=.1), TypeError, "unexpected keyword argument 'drop_pathrate'"),
     (dict(name='deit-tiny', arch='small'), TypeError, "multiple values for keyword argument 'arch'"),
     (dict(name='deit-tiny', pretrained=True, init_cfg=None), TypeError, "multiple values for keyword argument 'init"),
 ])

@@ -6,8 +6,9 @@ from cpvt_mm.stack import require
 
 require('mmpretrain')
 
-from cpvt_mm.models.heads import DistilledHead  # noqa: E402
 from mmpretrain.structures import DataSample  # noqa: E402
+
+from cpvt_mm.models.distillation import DistilledHead  # noqa: E402
 
 POOLED, TOKEN = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0))
 FEATS = [(torch.zeros(4, 3), torch.zeros(4, 3)), (POOLED, TOKEN)]

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.models.batches import Size, attach_valid_sizes
+from cpvt_mm.errors import UserError
+from cpvt_mm.models.batches import BatchInfo, Size
 from tests.conftest import NARROW, NARROW_PLAIN, WITH_CP
 from tests.encodings import ENCODINGS, ONE_FOR_EACH_POINT
 
@@ -126,7 +127,7 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     batches: list[Tensor] = []
     encode = PyramidCPVT.encode
 
-    def recorded(self: PyramidCPVT, x: Tensor, num_frames: int) -> tuple[Tensor, ...]:
+    def recorded(self: PyramidCPVT, x: Tensor, num_frames: int = 1) -> tuple[Tensor, ...]:
         batches.append(x)
         return encode(self, x, num_frames)
 
@@ -158,7 +159,7 @@ def test_each_padded_size_runs_once_and_no_padding_is_computed(encoded: list[Ten
 def test_a_batch_that_is_no_multiple_of_32_gives_ceil_and_the_same_features(cls: type, arch: dict[str, object]) -> None:
     exact, plain = pair(cls, arch)
     images, sizes = torch.randn(2, 3, 50, 70), [(50, 70), (41, 39)]
-    for outputs in (exact(images, sizes), exact(images[:1])):
+    for outputs in (exact(images, sizes), exact(images[:1].clone())):
         assert [tuple(o.shape[2:]) for o in outputs] == [(-(-50 // s), -(-70 // s)) for s in exact.strides]
         for output, expected in zip(outputs, plain(alone(images[0], (50, 70))), strict=True):
             torch.testing.assert_close(output[0], expected[0, :, :output.shape[2], :output.shape[3]], rtol=0, atol=1e-7)
@@ -168,22 +169,29 @@ def test_a_batch_that_is_no_multiple_of_32_gives_ceil_and_the_same_features(cls:
 def test_sizes_that_travel_with_the_batch_and_those_that_are_given_come_before_them() -> None:
     exact, plain = pair(PyramidCPVT, NARROW)
     images = torch.randn(2, 3, 96, 128)
-    attach_valid_sizes(images, SIZES[:2])
+    BatchInfo.of_images(images, SIZES[:2]).attach(images)
     assert_maps_are_those_of_alone(exact(images), images, plain, SIZES[:2])
     assert_maps_are_those_of_alone(exact(images, SIZES[2:4]), images, plain, SIZES[2:4])
     plain(images)  # which has no use for them
 
 
 @torch.no_grad()
-def test_a_batch_of_unknown_sizes_is_told_once(log: list[tuple[str, str]]) -> None:
-    exact, _ = pair(PyramidCPVT, NARROW)
-    exact(torch.randn(1, 3, 32, 32))
-    exact(torch.randn(2, 3, 32, 32), [(32, 32), (32, 32)])
-    assert 'WARNING' not in dict(log)
-    exact(torch.randn(2, 3, 32, 32))
-    exact(torch.randn(2, 3, 32, 32))
-    warning, = [message for level, message in log if level == 'WARNING']
-    assert 'cpvt_mm.DetDataPreprocessor' in warning
+def test_a_batch_whose_sizes_were_lost_is_an_error_unless_its_images_fill_it() -> None:
+    exact, plain = pair(PyramidCPVT, NARROW)
+    images = torch.randn(2, 3, 32, 32)
+    exact(images[:1])
+    for sizes in ([(32, 32), (32, 32)], None):
+        assert all(map(torch.equal, exact(images, sizes), plain(images)))
+    with pytest.raises(UserError, match=r'needs the size of each image, but .*: use .* cpvt_mm\.DetDataPreprocessor'):
+        exact(images)
+
+
+@torch.no_grad()
+def test_compiled_code_knows_the_sizes() -> None:
+    exact, plain = pair(PyramidCPVT, dict(NARROW, depths=(1, 1, 1, 1)), out_indices=(0,))
+    images = torch.randn(2, 3, 96, 128)
+    BatchInfo.of_images(images, SIZES[:2]).attach(images)
+    assert_maps_are_those_of_alone(torch.compile(exact, backend='eager')(images), images, plain, SIZES[:2])
 
 
 @pytest.mark.parametrize(('sizes', 'sentence'), [

@@ -256,8 +256,8 @@ def test_outputs_are_contiguous_for_roi_align(backbone: PyramidCPVT) -> None:
 
 @pytest.mark.parametrize(('kwargs', 'error', 'words'), [
     (dict(with_cp='all'), ValueError, ('with_cp', 'all', 'selective')),
-    (dict(sr_mode='mean'), ValueError, ('sr_mode', 'mean', 'conv, pool')),
-    (dict(mlp_mode='glu'), ValueError, ('mlp_mode', 'glu', 'linear, conv')),
+    (dict(sr_mode='mean'), ValueError, ('sr_mode', 'mean', "'conv' or 'pool'")),
+    (dict(mlp_mode='glu'), ValueError, ('mlp_mode', 'glu', "'linear' or 'conv'")),
     (dict(arch='huge'), ValueError, ('huge', 'arch', 'nano, tiny, small, base, large')),
     (dict(arch={k: v for k, v in NARROW.items() if k != 'depths'}), ValueError, ('arch', 'depths')),
     (dict(arch=dict(NARROW, width=3)), ValueError, ('width', 'sr_ratios')),
@@ -276,15 +276,19 @@ def test_outputs_are_contiguous_for_roi_align(backbone: PyramidCPVT) -> None:
     (dict(out_indices=(0, 1), frozen_stages=3), ValueError, ('frozen_stages', '-1 to 2')),
     (dict(drop_path_rate=1.0), ValueError, ('drop_path_rate', '[0, 1)')),
     (dict(attn_drop_rate=-1), ValueError, ('attn_drop_rate', '[0, 1)')),
-    (dict(drop_path=0.1), TypeError, ('drop_path', 'drop_path_rate')),
-    *((dict(norm_eps=value), ValueError, ('norm_eps', repr(value), 'between 0 and 1'))
-      for value in (0., 1, -1e-6, True, 'auto', None)),
+    (dict(drop_path=0.1), TypeError, ("'drop_path'",)),
+    *((dict(out_norm=value), ValueError, ('out_norm', repr(value), 'False or True'))
+      for value in ('False', [False, True, True, True], 1)),
+    *((dict(init_cfg=value), TypeError, ('init_cfg', repr(value), 'a dict with a type'))
+      for value in (123, 'a.pth', dict(checkpoint='a.pth'), ['a.pth'])),
+    *((dict(norm_eps=value), ValueError, ('norm_eps', repr(value), 'above 0'))
+      for value in (0., -1e-6, True, 'auto', None)),
     (dict(position_encoding=dict(type='GEP')), ValueError, ('GEP', 'position_encoding', 'PEG')),
     (dict(position_encoding=dict(type='PEG', stage=9)), TypeError, ('position_encoding', 'stage=9')),
     (dict(img_size=0), ValueError, ('img_size', '0', 'at least 1')),
     (dict(img_size=(224,)), ValueError, ('img_size', '(224,)', 'height and a width')),
     (dict(position_encoding='PEG'), TypeError, ('position_encoding', 'dict')),
-    (dict(position_encoding=dict(type='PEG', kernel=3)), TypeError, ('kernel', 'kernel_size')),
+    (dict(position_encoding=dict(type='PEG', kernel=3)), TypeError, ("'kernel'",)),
 ])
 def test_bad_arguments_are_named(kwargs: dict, error: type[Exception], words: tuple[str, ...]) -> None:
     with pytest.raises(error) as caught:
@@ -300,3 +304,7 @@ def test_it_can_be_traced(tmp_path: Path) -> None:
     torch.jit.trace(model, torch.randn(1, 3, 256, 256)).save(tmp_path / 'traced.pt')
     traced, image = torch.jit.load(tmp_path / 'traced.pt'), torch.randn(1, 3, 256, 256)
     torch.testing.assert_close(traced(image), model(image))
+
+
+def test_negative_indices_count_from_the_end() -> None:
+    assert PyramidCPVT(NARROW, out_indices=(-3, -1)).out_indices == (1, 3)

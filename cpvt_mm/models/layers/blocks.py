@@ -99,11 +99,11 @@ class DropPath(nn.Module):
         self.rate = rate
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns a tensor of the shape of `x`, `(B, ...)`; `x` itself in eval mode or for a rate of 0."""
+        """Returns tokens of the shape of `x`, `(B, N, C)`; `x` itself in eval mode or for a rate of 0."""
         if not self.training or self.rate == 0.:
             return x
         keep = 1. - self.rate
-        mask = x.new_empty((len(x), *[1] * (x.dim() - 1))).bernoulli_(keep)
+        mask = x.new_empty((x.shape[0], 1, 1)).bernoulli_(keep)
         return x * mask.div_(keep)
 
     def extra_repr(self) -> str:

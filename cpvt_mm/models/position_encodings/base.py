@@ -123,21 +123,21 @@ class PositionEncodings(nn.ModuleList):
 
     def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
         """Encodes the tokens `(B, E + H * W, C)` at a position, -1 or the index of a block; keeps the shape."""
-        encoded = cells = x[:, grid.extra:]
+        encoded = cells = _cells(x, grid, dim=1)
         for encoding in self:
             encoded = encoding.tokens(encoded, position, grid)
         return x if encoded is cells else _after_extra(x, encoded, grid, dim=1)
 
     def qk_tokens(self, x: Tensor, index: int, grid: Grid) -> Tensor:
         """Encodes the tokens for queries and keys of block `index`; returns a tensor of the shape of `x`."""
-        encoded = cells = x[:, grid.extra:]
+        encoded = cells = _cells(x, grid, dim=1)
         for encoding in self:
             encoded = encoding.qk_tokens(encoded, index, grid)
         return x if encoded is cells else _after_extra(x, encoded, grid, dim=1)
 
     def qk(self, x: Tensor, grid: Grid) -> Tensor:
         """Encodes queries or keys, `(B, heads, E + H * W, C / heads)`; returns a tensor of the same shape."""
-        encoded = cells = x[:, :, grid.extra:]
+        encoded = cells = _cells(x, grid, dim=2)
         for encoding in self:
             encoded = encoding.qk(encoded, grid)
         return x if encoded is cells else _after_extra(x, encoded, grid, dim=2)
@@ -147,7 +147,7 @@ class PositionEncodings(nn.ModuleList):
 
         The sum can be broadcast to `(B, heads, E + H * W, E + H' * W')`.
         """
-        biases = [encoding.bias(q[:, :, grid.extra:], index, grid, key_grid) for encoding in self]
+        biases = [encoding.bias(_cells(q, grid, dim=2), index, grid, key_grid) for encoding in self]
         given = [bias for bias in biases if bias is not None]
         if not given:
             return None
@@ -158,6 +158,11 @@ class PositionEncodings(nn.ModuleList):
         """Returns the block of a parameter, by its name in this list; -1 if it precedes all blocks."""
         index, _, rest = name.partition('.')
         return list(self)[int(index)].block_of(rest)
+
+
+def _cells(x: Tensor, grid: Grid, dim: int) -> Tensor:
+    """Returns the cells of the grid along `dim`: `x` itself if there are no extra tokens."""
+    return x.narrow(dim, grid.extra, x.shape[dim] - grid.extra) if grid.extra else x
 
 
 def _after_extra(x: Tensor, cells: Tensor, grid: Grid, dim: int) -> Tensor:

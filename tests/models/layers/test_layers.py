@@ -1,21 +1,27 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from cpvt_mm.models.grid import Grid
-from cpvt_mm.models.layers import Attention, Block, DropPath, PatchEmbed
+from cpvt_mm.models.layers import Attention, Block, PatchEmbed
 from cpvt_mm.models.layers.attention import LinearSRA, average_pool
+from cpvt_mm.models.layers.blocks import DropPath
 from cpvt_mm.models.position_encodings import PositionEncodings
 
 NOTHING = PositionEncodings()
 
 
+def apply(layer: nn.Module, x: Tensor, *args: object) -> Tensor:
+    """A layer on the tokens of a grid `(B, H, W, C)`."""
+    return layer(x.flatten(1, 2), Grid(*x.shape[1:3]), *args).view_as(x)
+
+
 @pytest.mark.parametrize('sr_ratio', [1, 2])
 def test_attention_is_softmax_attention_over_the_reduced_grid(sr_ratio: int) -> None:
-    attention = Attention(embed_dims=12, num_heads=3, sr_ratio=sr_ratio)
+    attention = Attention(0, embed_dims=12, num_heads=3, sr_ratio=sr_ratio)
     x = torch.randn(2, 5, 7, 12)
-    keys = attention.sr(x).flatten(1, 2)
+    keys = x.flatten(1, 2) if attention.sr is None else attention.sr(x.permute(0, 3, 1, 2))[0]
     assert keys.shape[1] == -(-5 // sr_ratio) * -(-7 // sr_ratio)
     q = attention.q(x).flatten(1, 2)
     k, v = attention.kv(keys).chunk(2, -1)
@@ -25,18 +31,21 @@ def test_attention_is_softmax_attention_over_the_reduced_grid(sr_ratio: int) -> 
         weights = (q[..., part] @ k[..., part].mT / 4**0.5).softmax(-1)
         heads.append(weights @ v[..., part])
     expected = attention.proj(torch.cat(heads, -1)).reshape(x.shape)
-    projected = attention.project(x, NOTHING, 0)
+    projected = attention.project(x.flatten(1, 2), Grid(5, 7), NOTHING)
     assert projected.grid == Grid(5, 7)
     assert projected.key_grid == Grid(-(-5 // sr_ratio), -(-7 // sr_ratio), sr_ratio, sr_ratio)
-    torch.testing.assert_close(attention(x, NOTHING, 0), expected)
+    torch.testing.assert_close(apply(attention, x, NOTHING), expected)
     torch.testing.assert_close(attention.weights(projected) @ projected.v, torch.stack(heads, 1))
 
 
 def test_pooled_keys_are_means_of_seven_by_seven_parts() -> None:
-    pooled, x = LinearSRA(6), torch.randn(2, 14, 21, 6)
-    means = x.unflatten(2, (7, 3)).unflatten(1, (7, 2)).mean(dim=(2, 4))
-    torch.testing.assert_close(pooled(x), F.gelu(pooled.norm(pooled.proj(means))))
-    assert pooled(torch.randn(1, 3, 50, 6)).shape == (1, 3, 7, 6)
+    pooled, x = LinearSRA(6), torch.randn(2, 6, 14, 21)
+    means = x.unflatten(3, (7, 3)).unflatten(2, (7, 2)).mean(dim=(3, 5)).flatten(2).mT
+    tokens, grid = pooled(x)
+    torch.testing.assert_close(tokens, F.gelu(pooled.norm(pooled.proj(means))))
+    assert grid == Grid(7, 7, 2, 3)
+    tokens, grid = pooled(torch.randn(1, 6, 3, 50))
+    assert tokens.shape == (1, 21, 6) and grid == Grid(3, 7, 1, 50 / 7)
 
 
 @pytest.mark.parametrize('shape', [(1, 1), (6, 7), (7, 13), (30, 5), (50, 3)])
@@ -48,37 +57,37 @@ def test_products_with_matrices_pool_as_torch_does(shape: tuple[int, int], size:
 
 
 def test_pooled_keys_lie_among_the_queries() -> None:
-    attention, x = Attention(embed_dims=12, num_heads=3, sr_ratio=2, sr_mode='pool'), torch.randn(1, 10, 5, 12)
-    assert attention.project(x, NOTHING, 0).key_grid == Grid(7, 5, 10 / 7, 1)
+    attention, x = Attention(0, embed_dims=12, num_heads=3, sr_ratio=2, sr_mode='pool'), torch.randn(1, 10, 5, 12)
+    assert attention.project(x.flatten(1, 2), Grid(10, 5), NOTHING).key_grid == Grid(7, 5, 10 / 7, 1)
 
 
 def test_block_is_pre_norm_with_two_residual_branches() -> None:
-    block = Block(embed_dims=8, num_heads=2, mlp_ratio=4)
+    block = Block(0, embed_dims=8, num_heads=2, mlp_ratio=4)
     x = torch.randn(1, 3, 4, 8)
-    y = x + block.attn(block.norm1(x), NOTHING, 0)
+    y = x + apply(block.attn, block.norm1(x), NOTHING)
     hidden = F.gelu(block.mlp.fc1(block.norm2(y)))
-    torch.testing.assert_close(block(x, NOTHING, 0), y + block.mlp.fc2(hidden))
+    torch.testing.assert_close(apply(block, x, NOTHING), y + block.mlp.fc2(hidden))
     assert block.mlp.fc1.out_features == 32
 
 
 def test_the_convolution_of_an_mlp_lies_in_front_of_gelu() -> None:
-    block, x = Block(embed_dims=8, num_heads=2, mlp_ratio=4, mlp_mode='conv'), torch.randn(2, 3, 5, 8)
+    block, x = Block(0, embed_dims=8, num_heads=2, mlp_ratio=4, mlp_mode='conv'), torch.randn(2, 3, 5, 8)
     hidden = F.pad(block.mlp.fc1(x), (0, 0, 1, 1, 1, 1))
     kernel = block.mlp.conv.weight[:, 0]
     convolved = block.mlp.conv.bias + sum(
         kernel[:, row, column] * hidden[:, row:row + 3, column:column + 5] for row in range(3) for column in range(3))
-    torch.testing.assert_close(block.mlp(x), block.mlp.fc2(F.gelu(convolved)))
+    torch.testing.assert_close(apply(block.mlp, x), block.mlp.fc2(F.gelu(convolved)))
 
 
 def test_drop_path_drops_both_branches_of_a_block() -> None:
-    block = Block(embed_dims=8, num_heads=2, mlp_ratio=4, drop_path_rate=0.9999).train()
+    block = Block(0, embed_dims=8, num_heads=2, mlp_ratio=4, drop_path_rate=0.9999).train()
     x = torch.randn(2, 3, 4, 8)
-    assert torch.equal(block(x, NOTHING, 0), x)
-    assert not torch.equal(block.eval()(x, NOTHING, 0), x)
+    assert torch.equal(apply(block, x, NOTHING), x)
+    assert not torch.equal(apply(block.eval(), x, NOTHING), x)
 
 
 def test_norms_have_the_epsilons_of_the_original() -> None:
-    block = Block(embed_dims=8, num_heads=2, mlp_ratio=4, sr_ratio=2)
+    block = Block(0, embed_dims=8, num_heads=2, mlp_ratio=4, sr_ratio=2)
     assert (block.norm1.eps, block.norm2.eps, block.attn.sr.norm.eps) == (1e-6, 1e-6, 1e-5)
     assert PatchEmbed(3, 8, 4).norm.eps == 1e-5
 
@@ -86,9 +95,10 @@ def test_norms_have_the_epsilons_of_the_original() -> None:
 def test_patch_embed_is_a_strided_convolution_and_a_norm() -> None:
     embed = PatchEmbed(in_channels=3, embed_dims=8, patch_size=4)
     nn.init.normal_(embed.norm.weight)
-    x = torch.randn(2, 8, 12, 3)
-    expected = embed.norm(embed.proj(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1))
-    torch.testing.assert_close(embed(x), expected)
+    x = torch.randn(2, 3, 8, 12)
+    tokens, grid = embed(x)
+    torch.testing.assert_close(tokens, embed.norm(embed.proj(x).flatten(2).mT))
+    assert grid == Grid(2, 3, 4, 4)
 
 
 def test_drop_path_drops_whole_samples_and_keeps_the_mean() -> None:
@@ -101,5 +111,5 @@ def test_drop_path_drops_whole_samples_and_keeps_the_mean() -> None:
 
 @pytest.mark.parametrize('drop', [DropPath(0.5).eval(), DropPath(0.).train()])
 def test_drop_path_at_rest_is_the_identity(drop: DropPath) -> None:
-    x = torch.randn(4, 2)
+    x = torch.randn(4, 2, 3)
     assert drop(x) is x

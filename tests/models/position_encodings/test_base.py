@@ -1,4 +1,4 @@
-"""The contract: five points at which an encoding may act, tried with one encoding for each."""
+"""The contract: four points at which an encoding may act, tried with one encoding for each."""
 from collections.abc import Iterator
 
 import pytest
@@ -10,38 +10,40 @@ from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.position_encodings import PositionEncoding, StageSpec, build_position_encodings
 from cpvt_mm.registry import POSITION_ENCODINGS
 from tests.conftest import NARROW
+from tests.encodings import encode
 
 STAGE = StageSpec(embed_dims=8, num_heads=2, depth=2, grid=(4, 4))
 
 
 class AtEntry(PositionEncoding):
 
-    def at_entry(self, x: Tensor) -> Tensor:
-        return x + torch.arange(x.shape[1])[:, None, None]
+    def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
+        rows = torch.arange(grid.height).repeat_interleave(grid.width)
+        return x + rows[:, None] if position == -1 else x
 
 
 class AfterLastBlock(PositionEncoding):
 
-    def after_block(self, x: Tensor, index: int) -> Tensor:
-        return 2 * x if index == self.stage.depth - 1 else x
+    def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
+        return 2 * x if position == self.stage.depth - 1 else x
 
 
 class FirstBlockAttendsEvenly(PositionEncoding):
 
-    def qk_tokens(self, x: Tensor, index: int) -> Tensor:
+    def qk_tokens(self, x: Tensor, index: int, grid: Grid) -> Tensor:
         return torch.zeros_like(x) if index == 0 else x
 
 
 class NoLogits(PositionEncoding):
 
-    def encode_qk(self, x: Tensor, grid: Grid) -> Tensor:
+    def qk(self, x: Tensor, grid: Grid) -> Tensor:
         assert x.shape[1:] == (self.stage.num_heads, grid.size, self.stage.head_dims)
         return torch.zeros_like(x)
 
 
 class FirstKeyOnly(PositionEncoding):
 
-    def attention_bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor:
+    def bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor:
         assert q.shape[1:] == (self.stage.num_heads, grid.size, self.stage.head_dims)
         bias = torch.full((key_grid.size,), -1e4)
         bias[0] = 0
@@ -82,22 +84,22 @@ def test_each_point_reaches_every_stage(name: str) -> None:
 def test_a_list_combines_and_order_of_points_is_kept() -> None:
     x = torch.randn(1, 3, 4, 8)
     both = build_position_encodings([dict(type='AtEntry'), dict(type='AfterLastBlock')], STAGE)
-    torch.testing.assert_close(both.at_entry(x), x + torch.arange(3)[:, None, None])
-    assert both.after_block(x, 0) is x
-    torch.testing.assert_close(both.after_block(x, 1), 2 * x)
+    torch.testing.assert_close(encode(both, x, -1), x + torch.arange(3)[:, None, None])
+    assert encode(both, x, 0) is x
+    torch.testing.assert_close(encode(both, x, 1), 2 * x)
 
 
 def test_biases_add_up() -> None:
     at = torch.randn(1, 2, 4, 4), 0, Grid(2, 2), Grid(1, 2, 2, 2)
-    one = build_position_encodings(dict(type='FirstKeyOnly'), STAGE).attention_bias(*at)
-    two = build_position_encodings([dict(type='FirstKeyOnly')] * 2, STAGE).attention_bias(*at)
+    one = build_position_encodings(dict(type='FirstKeyOnly'), STAGE).bias(*at)
+    two = build_position_encodings([dict(type='FirstKeyOnly')] * 2, STAGE).bias(*at)
     assert torch.equal(two, 2 * one)
 
 
 def test_without_encoding_nothing_is_built_and_no_bias_is_made() -> None:
     encodings = build_position_encodings(None, STAGE)
     assert list(encodings.parameters()) == []
-    assert encodings.attention_bias(torch.randn(1, 2, 4, 4), 0, Grid(2, 2), Grid(2, 2)) is None
+    assert encodings.bias(torch.randn(1, 2, 4, 4), 0, Grid(2, 2), Grid(2, 2)) is None
 
 
 @pytest.mark.usefixtures('float64')

@@ -3,9 +3,11 @@ import torch
 import torch.nn.functional as F
 
 from cpvt_mm import CPVT, PEG, PyramidCPVT, StageSpec
+from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.layers import Attention, Block
 from cpvt_mm.models.position_encodings import build_position_encodings
 from tests.conftest import NARROW
+from tests.encodings import encode
 
 STAGE = StageSpec(embed_dims=6, num_heads=2, depth=3, grid=(4, 4))
 
@@ -24,12 +26,12 @@ def test_adds_a_zero_padded_depthwise_convolution(kernel_size: int) -> None:
     for dy in range(kernel_size):
         for dx in range(kernel_size):
             expected = expected + padded[:, dy:dy + 5, dx:dx + 4] * conv.weight[:, 0, dy, dx]
-    torch.testing.assert_close(encoding.after_block(x, 0), expected)
+    torch.testing.assert_close(encode(encoding, x, 0), expected)
 
 
 def test_zeros_around_the_grid_tell_tokens_apart_and_only_there() -> None:
     same_tokens = torch.ones(1, 7, 7, 6)
-    encoded = peg().after_block(same_tokens, 0)[0]
+    encoded = encode(peg(), same_tokens, 0)[0]
     inner = encoded[1:-1, 1:-1]
     torch.testing.assert_close(inner, inner[:1, :1].expand_as(inner))
     assert (encoded[0, 0] - inner[0, 0]).abs().min() > 0
@@ -37,22 +39,22 @@ def test_zeros_around_the_grid_tell_tokens_apart_and_only_there() -> None:
 
 def test_inside_it_moves_with_the_image() -> None:
     encoding, x = peg(), torch.randn(1, 8, 8, 6)
-    moved = encoding.after_block(x.roll((1, 1), (1, 2)), 0)
-    torch.testing.assert_close(moved[:, 2:-1, 2:-1], encoding.after_block(x, 0)[:, 1:-2, 1:-2])
+    moved = encode(encoding, x.roll((1, 1), (1, 2)), 0)
+    torch.testing.assert_close(moved[:, 2:-1, 2:-1], encode(encoding, x, 0)[:, 1:-2, 1:-2])
 
 
 def test_follows_the_blocks_of_positions() -> None:
     encoding, x = peg(positions=(0, 2)), torch.randn(1, 4, 4, 6)
     assert list(encoding.convs) == ['0', '2']
-    assert encoding.after_block(x, 1) is x
-    assert not torch.equal(encoding.after_block(x, 0), encoding.after_block(x, 2))
+    assert encode(encoding, x, 1) is x
+    assert not torch.equal(encode(encoding, x, 0), encode(encoding, x, 2))
 
 
 def test_without_residual_only_the_convolution_is_left() -> None:
     with_residual, without = peg(), peg(residual=False)
     without.load_state_dict(with_residual.state_dict())
     x = torch.randn(1, 4, 4, 6)
-    torch.testing.assert_close(without.after_block(x, 0) + x, with_residual.after_block(x, 0))
+    torch.testing.assert_close(encode(without, x, 0) + x, encode(with_residual, x, 0))
 
 
 def test_bias_can_be_left_out() -> None:
@@ -75,7 +77,7 @@ def test_every_stage_of_the_backbone_has_its_own() -> None:
     (dict(positions=(3,)), ValueError, ('positions', '(3,)', 'to 2')),
     (dict(positions=1), ValueError, ('positions', 'sequence')),
     (dict(positions=(1, 1)), ValueError, ('positions', 'different')),
-    (dict(kernal_size=3), TypeError, ('kernal_size', 'kernel_size')),
+    (dict(kernal_size=3), TypeError, ('kernal_size',)),
 ])
 def test_bad_arguments_are_named(kwargs: dict, error: type[Exception], words: tuple[str, ...]) -> None:
     with pytest.raises(error) as caught:
@@ -101,7 +103,7 @@ def test_layers_follow_each_other_each_with_its_residual() -> None:
     expected = x
     for conv in encoding.convs['0']:
         expected = expected + conv(expected.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
-    torch.testing.assert_close(encoding.after_block(x, 0), expected)
+    torch.testing.assert_close(encode(encoding, x, 0), expected)
 
 
 def test_separable_mixes_channels_after_neighbours() -> None:
@@ -109,21 +111,21 @@ def test_separable_mixes_channels_after_neighbours() -> None:
     depthwise, pointwise = encoding.convs['0'][0]
     mixed = F.conv2d(x.permute(0, 3, 1, 2), depthwise.weight, padding=1, groups=6).permute(0, 2, 3, 1)
     expected = x + mixed @ pointwise.weight[:, :, 0, 0].T + pointwise.bias
-    torch.testing.assert_close(encoding.after_block(x, 0), expected)
+    torch.testing.assert_close(encode(encoding, x, 0), expected)
 
 
 def test_full_is_an_ordinary_convolution() -> None:
     encoding, x = peg(conv_type='full', kernel_size=5), torch.randn(1, 4, 5, 6)
     conv = encoding.convs['0'][0]
     expected = x + F.conv2d(x.permute(0, 3, 1, 2), conv.weight, conv.bias, padding=2).permute(0, 2, 3, 1)
-    torch.testing.assert_close(encoding.after_block(x, 0), expected)
+    torch.testing.assert_close(encode(encoding, x, 0), expected)
 
 
 def test_position_minus_one_is_before_the_first_block() -> None:
     encoding, x = peg(positions=(-1, 1)), torch.randn(1, 4, 5, 6)
-    assert not torch.equal(encoding.at_entry(x), x)
-    assert encoding.after_block(x, 0) is x
-    assert peg().at_entry(x) is x
+    assert not torch.equal(encode(encoding, x, -1), x)
+    assert encode(encoding, x, 0) is x
+    assert encode(peg(), x, -1) is x
 
 
 @pytest.mark.parametrize('model', [
@@ -133,7 +135,8 @@ def test_position_minus_one_is_before_the_first_block() -> None:
 def test_target_qk_feeds_queries_and_keys_of_the_next_block_only(
         model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     seen, project = [], Attention.project
-    monkeypatch.setattr(Attention, 'project', lambda *args: seen.append((args[3], args[1], args[5])) or project(*args))
+    monkeypatch.setattr(Attention, 'project', lambda self, x, grid, encodings, qk: (
+        seen.append((self.index, x, qk)) or project(self, x, grid, encodings, qk)))
     model.eval()(torch.randn(1, 3, 64, 96))
     assert len(seen) == sum(isinstance(module, Block) for module in model.modules())
     for index, x, qk in seen:
@@ -145,18 +148,23 @@ def test_target_qk_feeds_queries_and_keys_of_the_next_block_only(
 def test_target_qk_is_attention_with_values_of_the_plain_tokens() -> None:
     encodings = build_position_encodings(
         dict(type='PEG', target='qk'), StageSpec(embed_dims=6, num_heads=2, depth=3, grid=(4, 4)))
-    block, x = Block(embed_dims=6, num_heads=2, mlp_ratio=2, sr_ratio=2), torch.randn(1, 4, 6, 6)
+    blocks = [Block(index, embed_dims=6, num_heads=2, mlp_ratio=2, sr_ratio=2) for index in (1, 2)]
+    blocks[1].load_state_dict(blocks[0].state_dict())
+    block, x = blocks[0], torch.randn(1, 4, 6, 6)
     encoded = x + encodings[0].convs['0'][0](x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
     attn = block.attn
     q = attn.q(block.norm1(encoded)).view(1, 24, 2, 3)
-    k = attn.kv(attn.sr(block.norm1(encoded)))[..., :6].reshape(1, 6, 2, 3)
-    v = attn.kv(attn.sr(block.norm1(x)))[..., 6:].reshape(1, 6, 2, 3)
+    reduced, plain = (attn.sr(block.norm1(tokens).permute(0, 3, 1, 2))[0] for tokens in (encoded, x))
+    k = attn.kv(reduced)[..., :6].reshape(1, 6, 2, 3)
+    v = attn.kv(plain)[..., 6:].reshape(1, 6, 2, 3)
     weights = (torch.einsum('bihc,bjhc->bhij', q, k) / 3**0.5).softmax(-1)
     y = x + attn.proj(torch.einsum('bhij,bjhc->bihc', weights, v).reshape(x.shape))
-    torch.testing.assert_close(block(x, encodings, 1), y + block.mlp(block.norm2(y)))
-    plain = block(x, build_position_encodings(None, encodings[0].stage), 1)
-    torch.testing.assert_close(block(x, encodings, 2), plain)
-    assert not torch.equal(block(x, encodings, 1), plain)
+    tokens, grid = x.flatten(1, 2), Grid(4, 6)
+    found = block(tokens, grid, encodings)
+    torch.testing.assert_close(found, (y + block.mlp(block.norm2(y), grid)).flatten(1, 2))
+    plain = block(tokens, grid, build_position_encodings(None, encodings[0].stage))
+    torch.testing.assert_close(blocks[1](tokens, grid, encodings), plain)
+    assert not torch.equal(found, plain)
 
 
 def test_fixed_weights_are_random_buffers_that_a_checkpoint_keeps() -> None:
@@ -174,8 +182,9 @@ def test_fixed_weights_are_random_buffers_that_a_checkpoint_keeps() -> None:
 
 
 @pytest.mark.parametrize('kwargs, words', [
-    (dict(conv_type='dense'), ('dense', 'conv_type', 'depthwise, separable, full')),
-    (dict(target='values'), ('values', 'target', 'tokens, qk')),
+    (dict(conv_type='dense'), ('dense', 'conv_type', "'depthwise' or 'separable' or 'full'")),
+    (dict(target='values'), ('values', 'target', "'tokens' or 'qk'")),
+    (dict(bias='False'), ('bias', "'False'", 'False or True')),
     (dict(num_layers=0), ('num_layers', '0', 'at least 1')),
     (dict(positions=[0.]), ('positions', '[0.0]')),
     (dict(positions=[True]), ('positions', '[True]')),

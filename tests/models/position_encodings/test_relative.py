@@ -5,7 +5,8 @@ import torch
 
 from cpvt_mm import CPVT, RelativePE, StageSpec
 from cpvt_mm.models.grid import Grid
-from cpvt_mm.models.layers import Block, init_parameters
+from cpvt_mm.models.initialization import init_parameters
+from cpvt_mm.models.layers import Block
 
 
 @pytest.mark.parametrize('cell', [1, 2, 3, 1.25])
@@ -13,7 +14,7 @@ def test_the_key_gets_a_vector_for_its_distance_along_each_axis(stage: StageSpec
     encoding = RelativePE(stage, max_distance=2)
     grid, key_grid = Grid(3, 5), Grid(math.ceil(3 / cell), math.ceil(5 / cell), cell, cell)
     q = torch.randn(1, 2, 15, 8)
-    bias = encoding.attention_bias(q, 1, grid, key_grid)
+    bias = encoding.bias(q, 1, grid, key_grid)
     assert bias.shape == (1, 2, grid.size, key_grid.size)
 
     def vector(table: torch.Tensor, query: int, key: int) -> torch.Tensor:
@@ -32,12 +33,12 @@ def test_every_block_has_its_own_vectors_of_all_distances(stage: StageSpec) -> N
     encoding = RelativePE(stage)
     assert encoding.rows.shape == encoding.columns.shape == (3, 17, 8)
     q, grid = torch.randn(1, 2, 24, 8), Grid(4, 6)
-    assert not torch.equal(encoding.attention_bias(q, 0, grid, grid), encoding.attention_bias(q, 1, grid, grid))
+    assert not torch.equal(encoding.bias(q, 0, grid, grid), encoding.bias(q, 1, grid, grid))
 
 
 def test_beyond_the_clipping_distance_all_keys_are_alike(stage: StageSpec) -> None:
     grid = Grid(1, 9)
-    bias = RelativePE(stage, max_distance=3).attention_bias(torch.randn(1, 2, 9, 8), 0, grid, grid)
+    bias = RelativePE(stage, max_distance=3).bias(torch.randn(1, 2, 9, 8), 0, grid, grid)
     of_first_query = bias[0, 0, 0]
     torch.testing.assert_close(of_first_query[3:], of_first_query[3].expand(6))
     assert len(of_first_query[:4].unique()) == 4
@@ -50,8 +51,8 @@ def test_the_distance_must_be_a_number_of_tokens(stage: StageSpec) -> None:
 
 def test_it_matters_from_the_first_iteration() -> None:
     encodings = CPVT('tiny', position_encoding=dict(type='RelativePE')).position_encoding
-    block, grid = Block(embed_dims=192, num_heads=3, mlp_ratio=4), Grid(14, 14)
+    block, grid = Block(0, embed_dims=192, num_heads=3, mlp_ratio=4), Grid(14, 14)
     block.apply(init_parameters)
     x = torch.randn(1, grid.size, 192)
-    q, k, _, bias, *_ = block.attn.project(x, encodings, 0, grid)
+    q, k, _, bias, *_ = block.attn.project(x, grid, encodings)
     assert bias.std() > 0.1 * (q @ k.mT / 8).std()

@@ -23,7 +23,7 @@ def rotated(vector: torch.Tensor, y: float, x: float, temperature: float) -> tor
 @pytest.mark.parametrize('cell', [1, 2, 3])
 def test_turns_each_cell_by_the_place_of_its_centre(stage: StageSpec, cell: int) -> None:
     grid, vectors = Grid(3, 5, cell, cell), torch.randn(1, 2, 15, 8)
-    encoded = RotaryPE(stage, temperature=50.).encode_qk(vectors, grid)
+    encoded = RotaryPE(stage, temperature=50.).qk(vectors, grid)
     for i in range(15):
         # A key covers `cell` tokens a side, of which the first is token `cell` times its own index.
         y, x = (cell * index + (cell - 1) / 2 for index in (i // 5, i % 5))
@@ -36,23 +36,23 @@ def test_logits_depend_on_how_far_apart_query_and_key_are(stage: StageSpec) -> N
     q, k = torch.randn(2, 1, 2, 1, 8).expand(-1, -1, -1, 7 * 4, -1)  # the same everywhere
     grid, key_grid = Grid(7, 4), Grid(7, 4)
     encoding = RotaryPE(stage)
-    logits = (encoding.encode_qk(q, grid) @ encoding.encode_qk(k, key_grid).mT).view(2, 7, 4, 7, 4)
+    logits = (encoding.qk(q, grid) @ encoding.qk(k, key_grid).mT).view(2, 7, 4, 7, 4)
     torch.testing.assert_close(logits[:, :-1, :-1, :-1, :-1], logits[:, 1:, 1:, 1:, 1:])
     assert (logits[:, 0, 0, 0, 0] - logits[:, 0, 0, 3, 0]).abs().min() > 1e-3
 
 
 def test_a_key_of_a_reduced_grid_lies_amid_its_tokens(stage: StageSpec) -> None:
     encoding, vector = RotaryPE(stage), torch.randn(1, 2, 1, 8)
-    tokens = encoding.encode_qk(vector.expand(-1, -1, 9, -1), Grid(3, 3))
-    key = encoding.encode_qk(vector, Grid(1, 1, 3, 3))
+    tokens = encoding.qk(vector.expand(-1, -1, 9, -1), Grid(3, 3))
+    key = encoding.qk(vector, Grid(1, 1, 3, 3))
     torch.testing.assert_close(key, tokens[:, :, 4:5])
 
 
 def test_keeps_length_and_dtype(stage: StageSpec) -> None:
     vectors = torch.randn(1, 2, 15, 8)
-    encoded = RotaryPE(stage).encode_qk(vectors, Grid(3, 5))
+    encoded = RotaryPE(stage).qk(vectors, Grid(3, 5))
     torch.testing.assert_close(encoded.norm(dim=-1), vectors.norm(dim=-1))
-    assert RotaryPE(stage).encode_qk(vectors.bfloat16(), Grid(3, 5)).dtype == torch.bfloat16
+    assert RotaryPE(stage).qk(vectors.bfloat16(), Grid(3, 5)).dtype == torch.bfloat16
     assert list(RotaryPE(stage).state_dict()) == []
     assert RotaryPE(stage).temperature == 100
 

@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from cpvt_mm import RandomFourierPE, SinusoidalPE, StageSpec
+from tests.encodings import encode
 
 
 def test_2d_is_the_row_in_the_first_half_and_the_column_in_the_second(stage: StageSpec) -> None:
-    added = SinusoidalPE(stage).at_entry(torch.zeros(1, 5, 7, 16))[0]
+    added = encode(SinusoidalPE(stage), torch.zeros(1, 5, 7, 16), -1)[0]
     for y in range(5):
         for x in range(7):
             for part, place in ((0, y), (8, x)):
@@ -18,7 +19,7 @@ def test_2d_is_the_row_in_the_first_half_and_the_column_in_the_second(stage: Sta
 
 
 def test_1d_is_the_place_in_the_row_major_sequence(stage: StageSpec) -> None:
-    added = SinusoidalPE(stage, ndim=1, temperature=100).at_entry(torch.zeros(1, 5, 7, 16))[0]
+    added = encode(SinusoidalPE(stage, ndim=1, temperature=100), torch.zeros(1, 5, 7, 16), -1)[0]
     for y in range(5):
         for x in range(7):
             for k in range(8):
@@ -30,14 +31,14 @@ def test_1d_is_the_place_in_the_row_major_sequence(stage: StageSpec) -> None:
 @pytest.mark.parametrize('ndim', [1, 2])
 def test_tokens_in_16_bits_get_what_32_bits_give(stage: StageSpec, ndim: int) -> None:
     encoding, x = SinusoidalPE(stage, ndim), torch.zeros(1, 90, 110, 16)
-    assert torch.equal(encoding.at_entry(x.bfloat16()), encoding.at_entry(x).bfloat16())
+    assert torch.equal(encode(encoding, x.bfloat16(), -1), encode(encoding, x, -1).bfloat16())
     assert list(encoding.state_dict()) == []
 
 
 def test_fourier_features_are_of_pixel_centres_between_0_and_1(stage: StageSpec) -> None:
     encoding = RandomFourierPE(stage, scale=0.5)
     for size in ((5, 7), (10, 3)):
-        added = encoding.at_entry(torch.zeros(1, *size, 16))[0]
+        added = encode(encoding, torch.zeros(1, *size, 16), -1)[0]
         for y in range(size[0]):
             for x in range(size[1]):
                 centre = torch.tensor([(y + 0.5) / size[0], (x + 0.5) / size[1]])
@@ -52,24 +53,24 @@ def test_fourier_frequencies_are_fixed_and_kept(stage: StageSpec) -> None:
     assert {name: tuple(t.shape) for name, t in encoding.state_dict().items()} == {'frequencies': (2, 8)}
     other = RandomFourierPE(stage)
     x = torch.zeros(1, 3, 4, 16)
-    assert not torch.equal(other.at_entry(x), encoding.at_entry(x))
+    assert not torch.equal(encode(other, x, -1), encode(encoding, x, -1))
     other.load_state_dict(encoding.state_dict())
-    assert torch.equal(other.at_entry(x), encoding.at_entry(x))
+    assert torch.equal(encode(other, x, -1), encode(encoding, x, -1))
 
 
 @pytest.mark.parametrize('cls', [SinusoidalPE, RandomFourierPE])
 def test_autocast_does_not_coarsen_them(stage: StageSpec, cls: type) -> None:
     encoding, x = cls(stage), torch.zeros(1, 50, 70, 16)
     with torch.autocast('cpu', dtype=torch.bfloat16):
-        inside = encoding.at_entry(x)
-    assert torch.equal(inside, encoding.at_entry(x))
+        inside = encode(encoding, x, -1)
+    assert torch.equal(inside, encode(encoding, x, -1))
 
 
 def test_fourier_features_of_weights_in_16_bits_are_computed_in_32(stage: StageSpec) -> None:
     encoding = RandomFourierPE(stage).bfloat16()
     x = torch.zeros(1, 50, 70, 16)
-    added = encoding.at_entry(x.bfloat16())
-    torch.testing.assert_close(added, encoding.float().at_entry(x).bfloat16(), atol=0, rtol=0)
+    added = encode(encoding, x.bfloat16(), -1)
+    torch.testing.assert_close(added, encode(encoding.float(), x, -1).bfloat16(), atol=0, rtol=0)
 
 
 @pytest.mark.parametrize('cls, dims, kwargs, words', [

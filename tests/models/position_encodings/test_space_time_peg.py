@@ -9,6 +9,7 @@ from torch import Tensor
 from cpvt_mm import PEG
 from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.position_encodings import PositionEncodings, build_position_encodings
+from tests.encodings import encode
 from tests.models.position_encodings.test_peg import STAGE
 
 pytestmark = pytest.mark.usefixtures('float64')
@@ -32,15 +33,15 @@ def test_adds_a_depthwise_convolution_with_zeros_around_the_clip(kernel_size: ob
     expected = clips + conv.bias
     for dt, dy, dx in itertools.product(*map(range, sides)):
         expected = expected + padded[:, dt:dt + 4, dy:dy + 5, dx:dx + 6] * conv.weight[:, 0, dt, dy, dx]
-    torch.testing.assert_close(encoding.after_block(clips, 0), expected)
+    torch.testing.assert_close(encode(encoding, clips, 0), expected)
 
 
 def test_images_of_a_batch_are_frames_one_after_the_other() -> None:
     both, frames = encodings(ndim=3), torch.randn(6, 4, 5, 6)
-    expected = both[0].after_block(frames.unflatten(0, (2, 3)), 0).flatten(0, 1)
-    assert torch.equal(both.after_block(frames, 0, num_frames=3), expected)
-    torch.testing.assert_close(both.after_block(frames[3:], 0, num_frames=3), expected[3:])
-    assert (both.after_block(frames, 0, num_frames=6) - expected).abs().max() > 1e-3
+    expected = encode(both[0], frames.unflatten(0, (2, 3)), 0).flatten(0, 1)
+    assert torch.equal(encode(both, frames, 0, frames=3), expected)
+    torch.testing.assert_close(encode(both, frames[3:], 0, frames=3), expected[3:])
+    assert (encode(both, frames, 0, frames=6) - expected).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize('kwargs', [
@@ -52,10 +53,10 @@ def test_weights_of_images_become_the_middle_slice_so_that_a_frame_starts_as_an_
     frames = torch.randn(4, 3, 5, 6)
     for num_frames in (1, 2, 4):
         for index in range(3):
-            for point in ('after_block', 'qk_tokens'):
-                found = getattr(deep, point)(frames, index, num_frames=num_frames)
-                torch.testing.assert_close(found, getattr(flat, point)(frames, index))
-        torch.testing.assert_close(deep.at_entry(frames, num_frames), flat.at_entry(frames))
+            for point in ('tokens', 'qk_tokens'):
+                found = encode(deep, frames, index, num_frames, point)
+                torch.testing.assert_close(found, encode(flat, frames, index, point=point))
+        torch.testing.assert_close(encode(deep, frames, -1, num_frames), encode(flat, frames, -1))
 
 
 def test_one_frame_is_an_image_with_the_middle_slice() -> None:
@@ -63,20 +64,20 @@ def test_one_frame_is_an_image_with_the_middle_slice() -> None:
     flat[0].convs['0'][0].weight.data = deep[0].convs['0'][0].weight.data[:, :, 1]
     flat[0].convs['0'][0].bias.data = deep[0].convs['0'][0].bias.data
     images = torch.randn(3, 4, 5, 6)
-    torch.testing.assert_close(deep.after_block(images, 0), flat.after_block(images, 0))
+    torch.testing.assert_close(encode(deep, images, 0), encode(flat, images, 0))
 
 
 def test_zeros_in_time_tell_frames_apart_and_only_there() -> None:
     still = torch.ones(1, 5, 4, 4, 6)
-    encoded = peg().after_block(still, 0)[0]
+    encoded = encode(peg(), still, 0)[0]
     torch.testing.assert_close(encoded[1:-1], encoded[1:2].expand(3, -1, -1, -1))
     assert (encoded[0] - encoded[1]).abs().amin(dim=-1).max() > 0 and not torch.equal(encoded[0], encoded[-1])
 
 
 def test_the_direction_of_time_matters() -> None:
     encoding, clip = peg(), torch.randn(1, 4, 5, 6, 6)
-    backwards = encoding.after_block(clip.flip(1), 0).flip(1)
-    assert (backwards - encoding.after_block(clip, 0)).abs().max() > 1e-2
+    backwards = encode(encoding, clip.flip(1), 0).flip(1)
+    assert (backwards - encode(encoding, clip, 0)).abs().max() > 1e-2
 
 
 def shuffled(frames: Tensor) -> Tensor:
@@ -87,15 +88,15 @@ def test_images_do_not_see_each_other() -> None:
     frames = torch.randn(4, 5, 6, 6)
     for ndim, same in ((2, True), (3, False)):
         both = encodings(ndim=ndim)
-        found, unshuffled = (both.after_block(x, 0, num_frames=4) for x in (shuffled(frames), frames))
+        found, unshuffled = (encode(both, x, 0, frames=4) for x in (shuffled(frames), frames))
         assert torch.allclose(found, shuffled(unshuffled)) == same
 
 
 def test_class_tokens_pass_untouched() -> None:
     both, tokens = encodings(ndim=3), torch.randn(4, 2 + 12, 6)
-    encoded = both.after_block(tokens, 0, Grid(3, 4), num_frames=2)
+    encoded = both.tokens(tokens, 0, Grid(3, 4, extra=2, frames=2))
     assert torch.equal(encoded[:, :2], tokens[:, :2])
-    expected = both.after_block(tokens[:, 2:].unflatten(1, (3, 4)), 0, num_frames=2)
+    expected = encode(both, tokens[:, 2:].unflatten(1, (3, 4)), 0, frames=2)
     torch.testing.assert_close(encoded[:, 2:], expected.flatten(1, 2))
 
 

@@ -4,13 +4,14 @@ import torch.nn.functional as F
 
 from cpvt_mm import CPVT, LearnablePE, PyramidCPVT, RandomTablePE, StageSpec
 from tests.conftest import NARROW
+from tests.encodings import encode
 
 
 @pytest.mark.parametrize('cls', [LearnablePE, RandomTablePE])
 @pytest.mark.parametrize('ndim', [1, 2])
 def test_on_its_own_grid_the_table_is_added_as_it_is(stage: StageSpec, cls: type, ndim: int) -> None:
     encoding, x = cls(stage, ndim=ndim), torch.randn(2, 4, 6, 16)
-    added = encoding.at_entry(x) - x
+    added = encode(encoding, x, -1) - x
     torch.testing.assert_close(added, encoding.table.view(1, 4, 6, 16).expand(2, -1, -1, -1))
 
 
@@ -36,7 +37,7 @@ def interpolation_matrix(length: int, source: int) -> torch.Tensor:
 @pytest.mark.parametrize('rows, columns', [(9, 7), (3, 2), (4, 5), (1, 1)])
 def test_a_2d_table_is_resampled_bicubically(stage: StageSpec, rows: int, columns: int) -> None:
     encoding = LearnablePE(stage)
-    added = encoding.at_entry(torch.zeros(1, rows, columns, 16))[0]
+    added = encode(encoding, torch.zeros(1, rows, columns, 16), -1)[0]
     expected = torch.einsum('hi,wj,ijc->hwc', interpolation_matrix(rows, 4), interpolation_matrix(columns, 6),
                             encoding.table)
     torch.testing.assert_close(added, expected, atol=1e-6, rtol=1e-4)
@@ -45,7 +46,7 @@ def test_a_2d_table_is_resampled_bicubically(stage: StageSpec, rows: int, column
 def test_a_1d_table_is_resampled_linearly_along_the_sequence(stage: StageSpec) -> None:
     encoding = LearnablePE(stage, ndim=1)
     assert encoding.table.shape == (24, 16)
-    added = encoding.at_entry(torch.zeros(1, 3, 5, 16))[0].flatten(0, 1)
+    added = encode(encoding, torch.zeros(1, 3, 5, 16), -1)[0].flatten(0, 1)
     for i in range(15):
         place = min(max((i + 0.5) * 24 / 15 - 0.5, 0), 23)
         low = int(place)
@@ -56,9 +57,9 @@ def test_a_1d_table_is_resampled_linearly_along_the_sequence(stage: StageSpec) -
 @pytest.mark.parametrize('cls', [LearnablePE, RandomTablePE])
 def test_dtype_is_kept(stage: StageSpec, cls: type) -> None:
     encoding = cls(stage).to(torch.bfloat16)
-    assert encoding.at_entry(torch.randn(1, 7, 9, 16, dtype=torch.bfloat16)).dtype == torch.bfloat16
+    assert encode(encoding, torch.randn(1, 7, 9, 16, dtype=torch.bfloat16), -1).dtype == torch.bfloat16
     # Tokens of 16 bits meet a table of 32 under autocast, and stay what they are.
-    assert cls(stage).at_entry(torch.randn(1, 7, 9, 16, dtype=torch.float16)).dtype == torch.float16
+    assert encode(cls(stage), torch.randn(1, 7, 9, 16, dtype=torch.float16), -1).dtype == torch.float16
 
 
 def test_a_table_in_16_bits_is_resampled_in_32(stage: StageSpec) -> None:
@@ -68,7 +69,7 @@ def test_a_table_in_16_bits_is_resampled_in_32(stage: StageSpec) -> None:
     half.to(torch.bfloat16)
     whole.to(torch.bfloat16).float()  # the same numbers
     x = torch.zeros(1, 9, 7, 16)
-    torch.testing.assert_close(half.at_entry(x.bfloat16()), whole.at_entry(x).bfloat16(), atol=0, rtol=0)
+    torch.testing.assert_close(encode(half, x.bfloat16(), -1), encode(whole, x, -1).bfloat16(), atol=0, rtol=0)
 
 
 def test_each_stage_has_a_table_of_its_tokens_at_img_size() -> None:
@@ -99,7 +100,7 @@ def test_a_checkpoint_with_another_grid_is_refused(stage: StageSpec, cls: type) 
 
 @pytest.mark.parametrize('kwargs, words', [
     (dict(grid=(0, 3)), ('grid', '0', 'at least 1')),
-    (dict(grid=14), ('grid', '14', 'rows and columns')),
+    (dict(grid='14'), ('grid', "'14'", 'height and a width')),
     (dict(ndim=3), ('ndim', '3', '1', '2')),
 ])
 @pytest.mark.parametrize('cls', [LearnablePE, RandomTablePE])
@@ -117,5 +118,5 @@ def test_noise_needs_a_size(stage: StageSpec) -> None:
 @pytest.mark.parametrize('size', [(4, 6), (5, 6)])
 def test_a_learnt_table_gets_gradients(stage: StageSpec, size: tuple[int, int]) -> None:
     encoding = LearnablePE(stage)
-    F.mse_loss(encoding.at_entry(torch.zeros(1, *size, 16)), torch.ones(1, *size, 16)).backward()
+    F.mse_loss(encode(encoding, torch.zeros(1, *size, 16), -1), torch.ones(1, *size, 16)).backward()
     assert (encoding.table.grad != 0).all()
