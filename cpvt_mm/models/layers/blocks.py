@@ -1,5 +1,5 @@
 """The transformer block, and the loop over the blocks of a stage."""
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import torch
@@ -57,8 +57,8 @@ class Block(nn.Module):
 
 
 def run_blocks(blocks: nn.ModuleList, encodings: PositionEncodings, x: Tensor, grid: Grid, recompute: bool,
-               keep: Iterable[int]) -> list[Tensor]:
-    """Runs the blocks of a stage, with the position encodings after each block.
+               keep: Sequence[int]) -> list[Tensor]:
+    """Runs the blocks of a stage, with the position encodings after each block, up to the last one to keep.
 
     Args:
         blocks: The blocks.
@@ -77,6 +77,8 @@ def run_blocks(blocks: nn.ModuleList, encodings: PositionEncodings, x: Tensor, g
         x = encodings.tokens(x, index, grid)  # after block 0 a PEG: x + conv(x)
         if index in keep:
             kept.append(x)
+        if len(kept) == len(keep):
+            break
     return kept
 
 
