@@ -6,12 +6,11 @@ table. Run it again to continue from the results in the work dir.
 import argparse
 from pathlib import Path
 
-from stock_configs.matrix import LIBRARIES
-from stock_configs.operators import run_configs, to_markdown
-
 from cpvt_mm.cli import resumable
 from cpvt_mm.errors import exit_on_error
 from cpvt_mm.files import write_text
+from stock_configs.matrix import LIBRARIES
+from stock_configs.operators import run_configs, to_markdown
 
 
 @exit_on_error

@@ -6,12 +6,11 @@ Writes a markdown table. Run it again to continue from the results in the work d
 import argparse
 from pathlib import Path
 
-from stock_configs.matrix import LIBRARIES, open_results, run_matrix
-from stock_configs.report import to_markdown
-
 from cpvt_mm.cli import resumable
 from cpvt_mm.errors import exit_on_error
 from cpvt_mm.files import write_text
+from stock_configs.matrix import LIBRARIES, open_results, run_matrix
+from stock_configs.report import to_markdown
 
 
 def parse_args() -> argparse.Namespace:

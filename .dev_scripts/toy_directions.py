@@ -4,6 +4,7 @@ For each run, it prints the share of balls and kites that are found, and the sha
 direction.
 """
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,13 @@ from matplotlib.figure import Figure
 from mmengine.hooks import Hook
 from pycocotools import mask as coco_mask
 
-from cpvt_mm.analysis.comparison import Run
-from cpvt_mm.analysis.study import read_study
 from cpvt_mm.data.toy_video import CLASSES, HEIGHT, WIDTH
 from cpvt_mm.engine import test
 from cpvt_mm.errors import exit_on_error
 from cpvt_mm.files import write_figure
+
+sys.path.insert(0, str(Path(__file__).parents[1] / 'tools/analysis_tools'))
+from cpvt_lab.study import Run, read_study
 
 NAMES = list(CLASSES)
 LOOKS = [name.split()[0] for name in NAMES]  # 'ball', 'kite' or 'square'

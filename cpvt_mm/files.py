@@ -1,4 +1,4 @@
-"""Writes files atomically: a file is complete or does not exist."""
+"""Reads images, and writes files atomically: a file is complete or does not exist."""
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,10 +9,51 @@ import numpy as np
 import torch
 from PIL import Image
 
-from .errors import UserError
+from .errors import UserError, first_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.webp', '.tif', '.tiff')
+
+
+def read_image(path: str | Path, size: tuple[int, int] | None = None) -> np.ndarray:
+    """Reads an image as RGB, `(H, W, 3)`, uint8.
+
+    Args:
+        path: The file.
+        size: Height and width in pixels to resize to. Defaults to None: no resizing.
+
+    Raises:
+        UserError: If the file does not exist or is not an image.
+    """
+    import cv2
+    import mmcv  # not needed to write files
+    try:
+        image = mmcv.imread(path)
+    except OSError as error:
+        raise UserError(f'image {path} cannot be read ({error.strerror or first_line(error)}): check the path.'
+                        ) from error
+    except cv2.error:  # an empty file
+        image = None
+    if image is None:
+        raise UserError(f'image {path} cannot be read: it is damaged or not an image.')
+    image = mmcv.bgr2rgb(image)
+    return image if size is None else mmcv.imresize(image, size[::-1])
+
+
+def list_images(folder: str | Path) -> list[Path]:
+    """Lists the images of a folder, sorted by name.
+
+    Raises:
+        UserError: If the folder does not exist or contains no image.
+    """
+    if not Path(folder).is_dir():
+        raise UserError(f'folder {folder} does not exist: check the path.')
+    paths = sorted(path for path in Path(folder).iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
+    if not paths:
+        raise UserError(f'folder {folder} has no image ({", ".join(IMAGE_SUFFIXES)}): choose a folder of images.')
+    return paths
 
 
 def check_free(path: Path) -> None:

@@ -1,11 +1,13 @@
-"""Loads the backbones of configs with their weights, and reads the image normalization of configs."""
+"""Loads the backbones of configs with their weights, and normalizes images as configs do."""
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from mmengine.config import Config, ConfigDict
 from mmengine.registry import MODELS, DefaultScope
-from torch import nn
+from torch import Tensor, nn
 
 from .errors import UserError, first_line
 from .models import CPVT, PyramidCPVT
@@ -63,3 +65,16 @@ def normalization(cfg: Config) -> tuple[list[float], list[float], bool]:
     # mmpretrain calls it to_rgb.
     is_rgb = bool(preprocessor.get('bgr_to_rgb') or preprocessor.get('to_rgb'))
     return list(preprocessor.get('mean') or [0., 0., 0.]), list(preprocessor.get('std') or [1., 1., 1.]), is_rgb
+
+
+def to_input(image: np.ndarray, cfg: Config) -> Tensor:
+    """Normalizes an image for a model: `(H, W, 3)` RGB -> `(1, 3, H, W)`, float32, not padded.
+
+    Args:
+        image: See `read_image`.
+        cfg: Its data preprocessor gives `mean`, `std` and the order of channels.
+    """
+    mean, std, is_rgb = normalization(cfg)
+    channels = np.asarray(image if is_rgb else image[..., ::-1], np.float32)
+    normalized = (channels - np.array(mean, np.float32)) / np.array(std, np.float32)
+    return torch.from_numpy(normalized).permute(2, 0, 1)[None].contiguous()

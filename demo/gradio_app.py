@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from mmengine.runner import find_latest_checkpoint
 
-from cpvt_mm.analysis.shown_model import ShownModel
 from cpvt_mm.errors import UserError, exit_on_error, first_line, sentence
+from shown_model import ShownModel
 
 try:
     import gradio as gr

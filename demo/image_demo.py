@@ -8,12 +8,11 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError
 from rich.progress import track
 
-from cpvt_mm.analysis.inputs import IMAGE_SUFFIXES, list_images, read_image
 from cpvt_mm.data.checking.images import LOSES_BITS, has_16_bits
 from cpvt_mm.engine import load_config
 from cpvt_mm.engine.inferencing import build_inferencer, paint
 from cpvt_mm.errors import UserError, exit_on_error
-from cpvt_mm.files import write_image
+from cpvt_mm.files import IMAGE_SUFFIXES, list_images, read_image, write_image
 
 
 def parse_args() -> argparse.Namespace:

@@ -11,8 +11,6 @@ from tests.conftest import ROOT
 # An importing part, and one that it must not import.
 FORBIDDEN = [
     ('weights', 'models'),
-    ('deployment', 'analysis'),
-    ('benchmark', 'analysis'),
 ]
 
 

@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import mmcv
+import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
@@ -7,7 +9,8 @@ from mmengine.registry import MODELS, DefaultScope
 
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import UserError
-from cpvt_mm.loading import load_backbone
+from cpvt_mm.files import read_image
+from cpvt_mm.loading import load_backbone, to_input
 from tests.conftest import UPERNET
 
 
@@ -34,3 +37,29 @@ def test_a_checkpoint_is_of_the_whole_model(tmp_path: Path) -> None:
 def test_what_has_no_such_backbone_is_refused(model: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
         load_backbone(Config(dict(model=model, default_scope='mmseg')))
+
+
+@pytest.fixture
+def photograph(tmp_path: Path) -> Path:
+    path = tmp_path / 'photograph.png'
+    mmcv.imwrite(np.random.default_rng(0).integers(0, 255, (20, 30, 3), np.uint8), str(path))
+    return path
+
+
+@pytest.mark.parametrize('is_rgb', [True, False])
+def test_input_is_what_the_library_makes_of_the_image(is_rgb: bool, photograph: Path) -> None:
+    cfg = load_config(UPERNET)
+    cfg.model.data_preprocessor.update(bgr_to_rgb=is_rgb, size_divisor=None, size=(20, 30))
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        preprocessor = MODELS.build(cfg.model.data_preprocessor)
+    loaded = torch.from_numpy(mmcv.imread(photograph)).permute(2, 0, 1)
+    expected = preprocessor(dict(inputs=[loaded]))['inputs']
+    torch.testing.assert_close(to_input(read_image(photograph), cfg), expected)
+
+
+def test_mmpretrain_keeps_its_preprocessor_beside_the_model(photograph: Path) -> None:
+    values = dict(mean=[100, 110, 120], std=[50, 60, 70])
+    inside, outside = dict(data_preprocessor=dict(values, bgr_to_rgb=True)), dict(values, to_rgb=True)
+    image = read_image(photograph)
+    assert torch.equal(to_input(image, Config(dict(model=inside))),
+                       to_input(image, Config(dict(model={}, data_preprocessor=outside))))

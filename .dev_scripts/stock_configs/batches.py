@@ -1,7 +1,7 @@
 """Makes a small batch for one step of any model of mmdet or mmseg, including trackers and classifiers."""
 from mmengine.config import Config
 
-from cpvt_mm.benchmark.random_batch import Batch, detection_batch, num_classes, random_images, segmentation_batch
+from cpvt_lab.from_config import Batch, detection_batch, num_classes, random_images, segmentation_batch
 
 # Some heads select a fixed number of the best cells, so the maps need at least as many.
 SIDE = 256

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from mmengine.config import Config
 
+from cpvt_lab.results import Results
+from cpvt_lab.work import run_in_processes
 from cpvt_mm.errors import UserError
-from cpvt_mm.results import Results
 from cpvt_mm.swap import read_config
 from cpvt_mm.swap.channels import walk
 from cpvt_mm.swap.writing import shipped_configs
-from cpvt_mm.work import run_in_processes
 
 from .matrix import in_silence, list_configs, say, start_worker
 from .trial import try_out

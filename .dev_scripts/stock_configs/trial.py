@@ -10,7 +10,7 @@ from mmengine.registry import DefaultScope
 from mmengine.runner import set_random_seed
 from torch import nn
 
-from cpvt_mm.benchmark.from_config import build_model, build_plain_optim_wrapper
+from cpvt_lab.from_config import build_model, build_plain_optim_wrapper
 from cpvt_mm.models.backbone import Backbone
 from cpvt_mm.swap.channels import walk
 

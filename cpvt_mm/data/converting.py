@@ -6,8 +6,7 @@ from pathlib import Path
 from PIL import Image
 
 from cpvt_mm.errors import UserError
-from cpvt_mm.files import remove_leftovers
-from cpvt_mm.results import Results
+from cpvt_mm.files import remove_leftovers, write_text
 
 from .checking.findings import Finding, Kind
 from .checking.images import decode
@@ -43,9 +42,13 @@ def unfinished_folder(root: Path, source: Path) -> Iterator[Path]:
     if root.exists():
         raise UserError(f'{root} exists already: remove it, or choose another folder.')
     unfinished = root.with_name(f'{root.name}.unfinished')
-    claim = Results(unfinished, dict(source=source.resolve()))
-    claim.write()
+    claim = unfinished / 'source.txt'
+    if claim.exists() and claim.read_text() != str(source.resolve()):
+        raise UserError(f'{unfinished} has files of {claim.read_text()}, not of {source.resolve()}: remove it, or '
+                        'choose another folder.')
+    unfinished.mkdir(parents=True, exist_ok=True)
+    write_text(claim, str(source.resolve()))
     yield unfinished
     remove_leftovers(unfinished, '**/*')
-    claim.path.unlink()
+    claim.unlink()
     unfinished.rename(root)

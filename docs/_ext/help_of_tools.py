@@ -13,7 +13,7 @@ from sphinx.ext.autodoc.mock import mock
 
 ROOT = Path(__file__).parents[2]
 # For programs, not for people.
-HIDDEN = ('tools/misc/choose_setup.py', 'tools/misc/torchvision_stand_in.py', 'tools/misc/stand_ins/torchvision.py')
+HIDDEN = ('tools/misc/choose_setup.py',)
 
 
 def read_help(tool: Path, mocked: list[str]) -> str:
@@ -21,7 +21,7 @@ def read_help(tool: Path, mocked: list[str]) -> str:
     output = io.StringIO()
     # argparse breaks lines for the width of a terminal.
     with patch.object(sys, 'argv', [str(tool), '--help']), patch.dict(os.environ, COLUMNS='76'), mock(mocked), \
-            redirect_stdout(output):
+            patch.object(sys, 'path', [str(tool.parent), *sys.path]), redirect_stdout(output):
         try:
             runpy.run_path(str(tool), run_name='__main__')
         except SystemExit as end:
@@ -38,7 +38,8 @@ def read_comment(script: Path) -> str:
 
 def find_tools() -> list[Path]:
     """All tools for people, folder by folder; paths from the root of the repository."""
-    files = [*ROOT.glob('tools/**/*.py'), *ROOT.glob('tools/**/*.sh'), *ROOT.glob('demo/*.py')]
+    programs = [file for file in (*ROOT.glob('tools/**/*.py'), *ROOT.glob('demo/*.py')) if '__main__' in file.read_text()]
+    files = [*programs, *ROOT.glob('tools/**/*.sh')]
     tools = [file.relative_to(ROOT) for file in files if str(file.relative_to(ROOT)) not in HIDDEN]
     return sorted(tools, key=lambda tool: (tool.parts[0] != 'tools', tool.parent, tool.name))
 

@@ -77,7 +77,7 @@ def test_an_interrupted_run_leaves_no_dataset_and_the_next_one_goes_on(source: P
 
 def test_another_download_does_not_go_on_with_the_files_of_the_first(source: Path, tmp_path: Path) -> None:
     next(write_nuclei(source, tmp_path / 'nuclei'))
-    with pytest.raises(UserError, match=r'nuclei\.unfinished/results\.json has results with source = .*stage1_train'):
+    with pytest.raises(UserError, match=r'nuclei\.unfinished has files of .*stage1_train, not of .*other'):
         next(write_nuclei(make_stage1_train(tmp_path / 'other'), tmp_path / 'nuclei'))
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from isolated_tests import fast_files, orders
 
+from isolated_tests import fast_files, orders
 from tests.conftest import ROOT
 
 SCRIPT = '../.dev_scripts/isolated_tests.py'

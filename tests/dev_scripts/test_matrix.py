@@ -4,13 +4,13 @@ from pathlib import Path
 import pytest
 from mmengine.config import Config
 from mmengine.registry import MODELS as MMENGINE_MODELS
-from stock_configs import matrix
-from stock_configs.matrix import Record, check, list_configs, run
-from stock_configs.trial import try_out
 from torch import nn
 
 from cpvt_mm.swap import read_config, swap_backbone
 from cpvt_mm.swap.writing import shipped_configs
+from stock_configs import matrix
+from stock_configs.matrix import Record, check, list_configs, run
+from stock_configs.trial import try_out
 
 pytestmark = pytest.mark.slow
 

@@ -2,8 +2,8 @@
 import re
 
 import pytest
-from numbers_of_docs import NUMBER, find_tables, tables
 
+from numbers_of_docs import NUMBER, find_tables, tables
 from tests.conftest import ROOT
 
 

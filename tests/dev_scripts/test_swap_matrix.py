@@ -3,6 +3,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+
 from stock_configs.matrix import Record, list_configs, open_results
 
 SCRIPT = '../.dev_scripts/swap_matrix.py'

@@ -1,5 +1,6 @@
 import pytest
 import torch
+
 from table_smoothness import neighbour_correlation
 
 

@@ -8,9 +8,8 @@ from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import DefaultScope
 from torch import Tensor, nn
 
+from cpvt_lab.from_config import build_model, build_plain_optim_wrapper, random_batch
 from cpvt_mm import CPVT
-from cpvt_mm.benchmark.from_config import build_model, build_plain_optim_wrapper
-from cpvt_mm.benchmark.random_batch import random_batch
 from cpvt_mm.registry import MODELS
 from cpvt_mm.swap import CannotSwap, swap_backbone
 from cpvt_mm.swap.plain import PlainTarget, blocks_by_depth

@@ -10,14 +10,22 @@ from matplotlib.figure import Figure
 from mmengine.config import Config
 from rich.progress import track
 
-from cpvt_mm.analysis.attention import AttentionMap, Query, average, collect, default_blocks, parse_query
-from cpvt_mm.analysis.drawing import Overlay, grid_figure, overlay_figure
-from cpvt_mm.analysis.inputs import list_images, read_image, to_input
+from cpvt_lab.attention import (
+    AttentionMap,
+    Overlay,
+    Query,
+    average,
+    collect,
+    default_blocks,
+    grid_figure,
+    overlay_figure,
+    parse_query,
+)
 from cpvt_mm.cli import add_cfg_options, check_least
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import exit_on_error
-from cpvt_mm.files import write_figure
-from cpvt_mm.loading import load_backbone
+from cpvt_mm.files import list_images, read_image, write_figure
+from cpvt_mm.loading import load_backbone, to_input
 from cpvt_mm.models import CPVT, PyramidCPVT
 
 PANELS_A_ROW = 6
@@ -58,8 +66,8 @@ def overlays_of(found: dict[str, AttentionMap], query: Query, heads: bool) -> li
                      for title, values in panels.items()])
     if heads:
         return rows
-    panels = [row[0] for row in rows]
-    return [panels[i:i + PANELS_A_ROW] for i in range(0, len(panels), PANELS_A_ROW)]
+    means = [row[0] for row in rows]
+    return [means[i:i + PANELS_A_ROW] for i in range(0, len(means), PANELS_A_ROW)]
 
 
 def draw_queries(args: argparse.Namespace, cfg: Config, backbone: CPVT | PyramidCPVT,

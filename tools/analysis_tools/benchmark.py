@@ -10,24 +10,22 @@ import itertools
 import runpy
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from cpvt_mm.benchmark.backbones import Backbones
-from cpvt_mm.benchmark.candidates import PEERS, Candidate, parse_candidate
-from cpvt_mm.benchmark.machine import describe
-from cpvt_mm.benchmark.report import plot, to_markdown
-from cpvt_mm.benchmark.running import measure_group
-from cpvt_mm.benchmark.settings import DTYPES, MODES, Setting
-from cpvt_mm.benchmark.steps import Subject
-from cpvt_mm.benchmark.whole_models import WholeModels
+from cpvt_lab.backbones import Backbones
+from cpvt_lab.benchmark_report import plot, to_markdown
+from cpvt_lab.candidates import PEERS, Candidate, parse_candidate
+from cpvt_lab.results import Results, to_csv
+from cpvt_lab.running import describe_machine, measure_group
+from cpvt_lab.steps import DTYPES, MODES, Setting
+from cpvt_lab.whole_models import WholeModels
+from cpvt_lab.work import run_all
 from cpvt_mm.cli import check_least, parse_sides, resumable
 from cpvt_mm.errors import UserError, exit_on_error
 from cpvt_mm.files import write_figure, write_text
 from cpvt_mm.models.pyramid_cpvt import ARCHS
-from cpvt_mm.results import Results
-from cpvt_mm.tables import to_csv
-from cpvt_mm.work import run_all
 
 
 def parse_args() -> argparse.Namespace:
@@ -69,7 +67,7 @@ def main() -> None:
     settings = [Setting(mode, *size, *rest) for mode, *rest, size in itertools.product(
         args.modes, args.batch_sizes, args.dtypes, args.threads, args.sizes)]
     results = Results(args.out_dir, dict(dataclasses.asdict(subject), candidates=list(map(str, candidates)),
-                                         rounds=args.rounds, warmup=args.warmup, **describe(args.device)))
+                                         rounds=args.rounds, warmup=args.warmup, **describe_machine(args.device)))
     tasks = {str(setting): partial(measure_group, subject, candidates, setting, args.rounds, args.warmup)
              for setting in settings if str(setting) not in results}
     for name, group in run_all('Measuring', tasks):
@@ -89,8 +87,8 @@ def check(args: argparse.Namespace) -> None:
         raise UserError('--dtypes has tf32, which needs a GPU: use fp32, or --device cuda.')
 
 
-def choose_subject(args: argparse.Namespace) -> Subject:
-    shared = dict(arch=args.arch, drop_path_rate=args.drop_path_rate, device=args.device,
+def choose_subject(args: argparse.Namespace) -> Backbones | WholeModels:
+    shared: dict[str, Any] = dict(arch=args.arch, drop_path_rate=args.drop_path_rate, device=args.device,
                   channels_last=args.channels_last)
     return WholeModels(args.config, **shared) if args.config else Backbones(**shared)
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from rich.progress import track
 
+from cpvt_lab.complexity import measure_config
+from cpvt_lab.results import markdown_table
 from cpvt_mm.cli import check_least
-from cpvt_mm.complexity import measure_config
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import exit_on_error
-from cpvt_mm.tables import markdown_table
 
 SHAPES = {'mmdet': (800, 1216), 'mmseg': (512, 512), 'mmpretrain': (224, 224)}
 

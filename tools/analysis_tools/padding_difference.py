@@ -11,10 +11,10 @@ import torch
 from rich.progress import Progress, track
 from torch import Tensor, nn
 
-from cpvt_mm.analysis.drawing import error_figure
-from cpvt_mm.analysis.equivariance import ENCODINGS
-from cpvt_mm.analysis.padding import build_backbone, draw_image, features, measure, train_step
-from cpvt_mm.benchmark.timing import interleave
+from cpvt_lab.equivariance import ENCODINGS, error_figure
+from cpvt_lab.padding import build_backbone, draw_image, features, measure, train_step
+from cpvt_lab.results import Row, markdown_table, to_csv
+from cpvt_lab.running import interleave
 from cpvt_mm.cli import check_least, parse_sides
 from cpvt_mm.errors import UserError, exit_on_error
 from cpvt_mm.files import write_figure, write_text
@@ -22,7 +22,6 @@ from cpvt_mm.models.backbone import Backbone
 from cpvt_mm.models.batches import Size
 from cpvt_mm.models.grid import pad_or_crop
 from cpvt_mm.swap.writing import read_config
-from cpvt_mm.tables import Row, markdown_table, to_csv
 
 CONFIGS = Path(__file__).parents[2] / 'configs'
 STOCK = ['mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py', 'mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py',
@@ -76,12 +75,17 @@ def time_all(models: dict[str, nn.Module], images: list[Tensor], sizes: list[Siz
         for model in models.values():
             model.train(training)
         calls = {name: partial(call, model, batch, sizes) for name, model in models.items()}
-        with torch.set_grad_enabled(training), Progress() as progress:
-            show = partial(progress.update, progress.add_task(f'Timing a {what}', total=rounds))
-            taken = interleave(calls, rounds, 1, lambda done, show=show: show(completed=done))
-        for name in models:
-            seconds[name][f'{what}_s'] = min(taken[name])
+        with torch.set_grad_enabled(training):
+            for name, taken in time_calls(calls, rounds, f'Timing a {what}').items():
+                seconds[name][f'{what}_s'] = min(taken)
     return seconds
+
+
+def time_calls(calls: dict[str, partial], rounds: int, title: str) -> dict[str, list[float]]:
+    """Calls `interleave` with one round to warm up, and with a progress bar."""
+    with Progress() as progress:
+        task = progress.add_task(title, total=rounds)
+        return interleave(calls, rounds, 1, lambda done: progress.update(task, completed=done))
 
 
 @exit_on_error

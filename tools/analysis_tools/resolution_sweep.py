@@ -8,14 +8,11 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 
-from cpvt_mm.analysis.report import side, write_report
-from cpvt_mm.analysis.sizes import parse_size, set_test_size
-from cpvt_mm.analysis.sweep import Sweep, curves
-from cpvt_mm.analysis.windows import Windows, resolve_mode
+from cpvt_lab.results import Row
+from cpvt_lab.sweep import Sweep, Windows, parse_size, resolve_mode, set_test_size, side, write_report
+from cpvt_lab.work import run_all
 from cpvt_mm.cli import add_cfg_options, resumable
 from cpvt_mm.errors import UserError, exit_on_error
-from cpvt_mm.tables import Row
-from cpvt_mm.work import run_all
 
 # The default metrics; those that a test does not have are ignored.
 METRICS = ('coco/bbox_mAP', 'coco/segm_mAP', 'mIoU')
@@ -60,12 +57,7 @@ def report(sweep: Sweep, results: Collection[Row], names: Sequence[str] | None) 
     """Writes all results in the folder, mode by mode and from small to large, and returns them as a table."""
     modes = list(dict.fromkeys(row.get('mode') for row in results))
     rows = sorted(results, key=lambda row: (modes.index(row.get('mode')), side(row['size'])))
-    metrics = choose_metrics(sweep, rows[0], names)
-    value = metrics[0] if len(metrics) == 1 else 'value'
-    lines = curves(rows, metrics, value)
-    # Fractions need more digits than percentages.
-    digits = 1 if max(line[value] for line in lines) > 1 else 3
-    return write_report(sweep.folder, rows, lines, 'metric', value, Path(sweep.config).stem, digits)
+    return write_report(sweep.folder, rows, choose_metrics(sweep, rows[0], names), Path(sweep.config).stem)
 
 
 @exit_on_error

@@ -12,21 +12,22 @@ from mmengine.config import Config
 from rich.progress import track
 from torch import Tensor
 
-from cpvt_mm.analysis.drawing import error_figure
-from cpvt_mm.analysis.equivariance import (
+from cpvt_lab.equivariance import (
     ENCODINGS,
     Equivariance,
     draw_weights,
+    error_figure,
     measure_backbone,
+    read_square,
     remove_attention,
+    smooth_noise,
 )
-from cpvt_mm.analysis.inputs import read_square, smooth_noise, to_input
+from cpvt_lab.results import markdown_table, to_csv
 from cpvt_mm.cli import add_cfg_options
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import UserError, exit_on_error
 from cpvt_mm.files import write_figure, write_text
-from cpvt_mm.loading import backbone_config, load_backbone
-from cpvt_mm.tables import markdown_table, to_csv
+from cpvt_mm.loading import backbone_config, load_backbone, to_input
 
 IMAGENET = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], bgr_to_rgb=True)
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import torch
 from rich.progress import track
 
-from cpvt_mm.analysis.inputs import read_image, to_input
 from cpvt_mm.cli import add_cfg_options
 from cpvt_mm.deployment import PARTS, SHAPES, check, compare, describe, describe_classes, exported, load_part
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import exit_on_error
-from cpvt_mm.tables import markdown_table
+from cpvt_mm.files import read_image
+from cpvt_mm.loading import to_input
 
 
 def parse_args() -> argparse.Namespace:
@@ -45,7 +45,9 @@ def main() -> None:
         description |= describe_classes(cfg, args.checkpoint)
     with exported(model, args.out, description) as run:
         differences = list(track(compare(model, run, image), 'Comparing', total=len(SHAPES)))
-        print(markdown_table([*differences[0].row], [[*d.row.values()] for d in differences]), end='')
+        header = list(differences[0].row)
+        for cells in (header, ['---'] * len(header), *(difference.row.values() for difference in differences)):
+            print(f'| {" | ".join(cells)} |')
         check(differences)
     print(f'{args.out}: written, {args.out.stat().st_size / 2**20:.1f} MiB')
 

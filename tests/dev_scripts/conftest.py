@@ -1,5 +1,0 @@
-import sys
-
-from tests.conftest import ROOT
-
-sys.path.append(str(ROOT / '.dev_scripts'))

@@ -1,0 +1,58 @@
+"""Something to measure that is quick and does as it is told."""
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from cpvt_lab.candidates import Candidate, CannotMeasure
+from cpvt_lab.steps import Setting, Step
+
+MB = 10**6
+SETTING = Setting('forward', 64, 96, 2, 'fp32', 1)
+
+
+class Holder(nn.Module):
+    """Holds 8 MB, and adds what it is told in a call."""
+
+    def __init__(self, megabytes: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2 * MB))
+        self.megabytes = megabytes
+
+    def forward(self) -> None:
+        torch.ones(self.megabytes * MB // 4)
+
+
+@dataclass(frozen=True)
+class Told:
+    """A subject whose candidates are named for what they do."""
+    device: str = 'cpu'
+
+    def step(self, candidate: Candidate, setting: Setting) -> Step:
+        if candidate.name == 'missing':
+            raise CannotMeasure('missing cannot be built.')
+        model = Holder(candidate.arguments.get('megabytes', 1))
+        does = dict(fails=self.fail, dies=self.die, waits=lambda: self.wait(candidate.arguments['file']))
+        return Step(model, does.get(candidate.name, model), has_torch_memory=candidate.name != 'elsewhere')
+
+    def flops(self, candidate: Candidate, setting: Setting) -> int:
+        return 6 * MB
+
+    def max_abs_diff(self, step: Step, setting: Setting) -> float:
+        return 0.25
+
+    @staticmethod
+    def fail() -> None:
+        raise ValueError('it is told to\nand does so')
+
+    @staticmethod
+    def die() -> None:
+        os._exit(3)
+
+    @staticmethod
+    def wait(file: str) -> None:
+        Path(file).write_text(str(os.getpid()))
+        time.sleep(100)

@@ -1,0 +1,192 @@
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from cpvt_lab.attention import (
+    AttentionMap,
+    Overlay,
+    average,
+    collect,
+    default_blocks,
+    grid_figure,
+    name_blocks,
+    overlay_figure,
+    overlay_image,
+    parse_query,
+)
+from cpvt_lab.equivariance import draw_weights
+from cpvt_mm import CPVT, PyramidCPVT
+from cpvt_mm.errors import UserError
+from cpvt_mm.models.grid import Grid
+from tests.conftest import NARROW
+from tests.encodings import ENCODINGS
+
+PLAIN = dict(embed_dims=24, depth=3, num_heads=2)
+BACKBONES = {'plain': lambda encoding: CPVT(PLAIN, position_encoding=encoding),
+             'pyramid': lambda encoding: PyramidCPVT(NARROW, position_encoding=encoding)}
+# One for each point at which an encoding acts: after a block, before the first, queries and keys, logits, their tokens.
+HOOKS = ('none', 'peg', 'learnable-2d', 'rotary', 'relative', 'peg-qk')
+# Sides that fill neither patches nor the cells of reduced keys.
+HEIGHT, WIDTH = 70, 50
+
+
+def image() -> Tensor:
+    return torch.randn(1, 3, HEIGHT, WIDTH)
+
+
+@pytest.mark.parametrize('encoding', HOOKS)
+@pytest.mark.parametrize('backbone', BACKBONES)
+@torch.no_grad()
+@pytest.mark.usefixtures('float64')
+def test_weights_are_those_that_the_block_attended_with(backbone: str, encoding: str) -> None:
+    model = BACKBONES[backbone](ENCODINGS[encoding]).eval()
+    draw_weights(model, seed=0)
+    calls = {}
+    for name, (block, _) in name_blocks(model).items():
+        block.attn.register_forward_hook(lambda attn, args, out, name=name: calls.update({name: (attn, args, out)}))
+    found = collect(model, image(), list(name_blocks(model)))
+    assert list(found) == list(calls)
+    for name, (attn, args, out) in calls.items():
+        weights = found[name].weights
+        torch.testing.assert_close(weights.sum(dim=-1), torch.ones(weights.shape[:2]))
+        values = attn.project(*args).v
+        attended = (weights @ values).transpose(1, 2).reshape(out.shape)
+        torch.testing.assert_close(attn.proj(attended), out)
+
+
+def test_grids_of_the_pyramid_cover_the_image_at_odd_sizes(backbone: PyramidCPVT) -> None:
+    found = collect(backbone, image(), ['0.1', '1.0', '3.1'])
+    assert [(m.grid, m.key_grid, m.stride) for m in found.values()] == [
+        (Grid(18, 13), Grid(3, 2, 8, 8), 4), (Grid(9, 7), Grid(3, 2, 4, 4), 8), (Grid(3, 2), Grid(3, 2), 32)]
+    assert {m.key_cell for m in found.values()} == {(32, 32)}
+    assert [tuple(m.weights.shape) for m in found.values()] == [(1, 234, 6), (2, 63, 6), (8, 6, 6)]
+    assert [tuple(m.of_query((49, 69)).shape) for m in found.values()] == [(1, 3, 2), (2, 3, 2), (8, 3, 2)]
+
+
+def test_maps_are_of_the_blocks_asked_for(backbone: PyramidCPVT) -> None:
+    draw_weights(backbone, seed=0)
+    nn.init.zeros_(backbone.stages[2].blocks[1].attn.q.weight)  # its logits are the same for all queries
+    nn.init.zeros_(backbone.stages[2].blocks[1].attn.q.bias)
+    found = collect(backbone, image(), ['2.2', '2.1', '2.0'])
+    assert list(found) == ['2.2', '2.1', '2.0']
+    even = {name: bool((m.weights - 1 / m.key_grid.size).abs().max() < 1e-6) for name, m in found.items()}
+    assert even == {'2.2': False, '2.1': True, '2.0': False}
+
+
+@pytest.mark.parametrize('extra', [dict(cls_token=False), dict(), dict(dist_token=True)])
+def test_a_pixel_asks_for_its_own_cell(extra: dict[str, bool]) -> None:
+    model = CPVT(dict(PLAIN, num_heads=1), position_encoding=None, **extra).eval()
+    # Queries and keys are the normed tokens, times a factor: each token attends to itself.
+    for weight in (model.blocks[0].attn.q.weight, model.blocks[0].attn.kv.weight[:24]):
+        weight.data.copy_(10 * torch.eye(24))
+    found = collect(model, image(), ['0'])['0']
+    for x, y in [(0, 0), (15, 16), (49, 0), (0, 69), (32, 47), (49, 69)]:
+        keys = found.of_query((x, y))[0]
+        assert keys.shape == (5, 4)
+        assert (keys == keys.max()).nonzero().tolist() == [[y // 16, x // 16]]
+        assert keys.max() > 0.99
+
+
+def test_class_tokens_are_no_keys_and_can_be_asked() -> None:
+    model = CPVT(PLAIN, dist_token=True).eval()
+    draw_weights(model, seed=0)
+    found = collect(model, image(), ['1'])['1']
+    assert found.weights.shape == (2, 22, 22)
+    torch.testing.assert_close(found.of_query('cls'), found.weights[:, 0, 2:].unflatten(1, (5, 4)))
+    assert found.of_query('cls').sum() < 1.99
+    torch.testing.assert_close(found.of_all(), found.weights[:, 2:, 2:].mean(dim=0))
+
+
+def test_averages_over_images_and_heads(backbone: PyramidCPVT) -> None:
+    images = [image(), image(), image()]
+    found = average(backbone, iter(images), ['1.1', '3.1'])
+    assert list(found) == ['1.1', '3.1']
+    for name, mean in found.items():
+        maps = [collect(backbone, one, [name])[name].weights.mean(dim=0) for one in images]
+        torch.testing.assert_close(mean, torch.stack(maps).mean(dim=0))
+
+
+@pytest.mark.parametrize('fails', [False, True])
+def test_nothing_stays_on_the_backbone(fails: bool, backbone: PyramidCPVT) -> None:
+    if fails:
+        with pytest.raises(ValueError, match=r'images have shape \(1, 4, 32, 32\)'):
+            collect(backbone, torch.randn(1, 4, 32, 32), ['0.0'])
+    else:
+        collect(backbone, image(), ['0.0'])
+    assert not any(module._forward_pre_hooks for module in backbone.modules())
+
+
+def test_default_blocks_are_the_second_of_each_stage(backbone: PyramidCPVT) -> None:
+    assert default_blocks(backbone) == ['0.1', '1.1', '2.1', '3.1']
+    assert default_blocks(PyramidCPVT(dict(NARROW, depths=(1, 12, 1, 1)))) == ['0.0', '1.1', '2.0', '3.0']
+    assert default_blocks(CPVT(dict(PLAIN, depth=12))) == ['1']
+    assert default_blocks(CPVT(dict(PLAIN, depth=1))) == ['0']
+
+
+def test_an_unknown_block_is_answered_with_those_there_are(backbone: PyramidCPVT) -> None:
+    with pytest.raises(UserError, match=r'block 1\.2 does not exist: choose one of 0\.0, 0\.1, 1\.0, 1\.1, 2\.0, '):
+        collect(backbone, image(), ['0.1', '1.2'])
+    with pytest.raises(UserError, match='block 3 does not exist: choose one of 0, 1, 2'):
+        collect(CPVT(PLAIN).eval(), image(), ['3'])
+
+
+def test_queries_are_pixels_or_the_class_token() -> None:
+    model = CPVT(PLAIN)
+    assert parse_query(['49', '69'], model, HEIGHT, WIDTH) == (49, 69)
+    assert parse_query(['cls'], model, HEIGHT, WIDTH) == 'cls'
+
+
+@pytest.mark.parametrize(('words', 'message'), [
+    (['50', '0'], r'--query 50 0 is outside of the resized image of 70 x 50 pixels \(height x width\): choose X from 0 '
+     'to 49 and Y from 0 to 69'),
+    (['0', '70'], '--query 0 70 is outside'),
+    (['-1', '0'], "--query is '-1 0', but must be two whole numbers, X Y, or cls"),
+    (['3'], "--query is '3', but must be two whole numbers"),
+    (['cls'], '--query cls is not possible, because the backbone has no class token'),
+])
+def test_other_queries_are_refused(words: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        parse_query(words, CPVT(PLAIN, cls_token=False, dist_token=True), HEIGHT, WIDTH)
+
+
+def test_a_map_knows_the_last_cell_of_a_grid_with_incomplete_cells() -> None:
+    weights = torch.arange(18. * 13)[None, :, None].expand(1, -1, 6)
+    keys = AttentionMap(weights, Grid(18, 13), Grid(3, 2, 8, 8), stride=4).of_query((49, 69))
+    assert torch.equal(keys, torch.full((1, 3, 2), 17 * 13 + 12.))
+
+
+def test_overlays_lie_on_the_image_cell_by_cell() -> None:
+    image = np.zeros((70, 50, 3), np.uint8)
+    rows = [[Overlay('block 0', torch.rand(3, 2), (32, 32))], [Overlay('block 1', torch.rand(18, 13), (4, 4))] * 2]
+    figure = overlay_figure(image, rows, mark=(10, 20), title='a title')
+    drawn = [axes for axes in figure.axes if axes.images]
+    assert [axes.get_title() for axes in drawn] == ['block 0', 'block 1', 'block 1']
+    for axes, extent in zip(drawn, [(0, 64, 96, 0), (0, 52, 72, 0), (0, 52, 72, 0)], strict=True):
+        assert tuple(axes.images[1].get_extent()) == extent
+        assert (axes.get_xlim(), axes.get_ylim()) == ((0, 50), (70, 0))  # nothing of it beyond the image
+        assert axes.lines[0].get_xydata().tolist() == [[10.5, 20.5]]
+    figure.canvas.draw()
+    assert not any(axes.lines for axes in overlay_figure(image, rows, mark=None, title='').axes)
+
+
+def test_an_overlay_alone_has_the_shape_of_the_image() -> None:
+    values = torch.zeros(2, 2)
+    values[0, 1] = 1
+    picture = overlay_image(np.full((50, 100, 3), 128, np.uint8), Overlay('', values, (25, 50)), mark=(75, 37))
+    assert picture.shape == (256, 512, 3) and picture.dtype == np.uint8
+    assert (picture[64, 64] == 128).all()  # grey where nothing is attended to
+    red, green, blue = picture[64, 384].tolist()
+    assert red > 150 and green > 150 and blue < 100  # yellow
+    assert picture[192, 386].tolist() == [0, 255, 255]  # the mark
+
+
+def test_matrices_have_queries_in_rows_and_keys_in_columns() -> None:
+    maps = {f'{i}.1': torch.rand(12, 4) for i in range(5)}
+    figure = grid_figure(maps, 'a title')
+    drawn = [axes for axes in figure.axes if axes.get_title()]
+    assert [axes.get_title() for axes in drawn] == [f'block {name}' for name in maps]
+    for axes, weights in zip(drawn, maps.values(), strict=True):
+        assert np.array_equal(axes.images[0].get_array(), weights)
+        assert (axes.get_xlabel()[:3], axes.get_ylabel()[:5]) == ('key', 'query')
+    figure.canvas.draw()

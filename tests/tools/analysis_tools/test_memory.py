@@ -1,0 +1,54 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cpvt_lab.candidates import Candidate, CannotMeasure
+from cpvt_lab.memory import measure_alone
+from tests.processes import is_alive, wait_until
+
+from .subjects import MB, SETTING, Told
+
+
+@pytest.mark.parametrize('megabytes', [1, 80])
+def test_counts_what_is_held_and_what_a_call_adds(megabytes: int) -> None:
+    usage = measure_alone(Told(), Candidate('holder', dict(megabytes=megabytes)), SETTING)
+    assert usage.bytes == pytest.approx((8 + megabytes) * MB, abs=2 * MB)
+    assert usage.first_call > 0
+
+
+@pytest.mark.parametrize('candidate, limit, sentence', [
+    (Candidate('holder', dict(megabytes=80)), 40 * MB, 'out of memory'),
+    (Candidate('fails'), None, 'fails does not run (ValueError: it is told to).'),
+    (Candidate('dies'), None, 'out of memory, or another reason for which its process was killed'),
+    (Candidate('missing'), None, 'missing cannot be built.'),
+])
+def test_what_goes_wrong_is_told(candidate: Candidate, limit: int | None, sentence: str) -> None:
+    with pytest.raises(CannotMeasure) as error:
+        measure_alone(Told(), candidate, SETTING, limit)
+    assert str(error.value) == sentence
+
+
+WAIT = """
+from cpvt_lab.candidates import Candidate
+from cpvt_lab.memory import measure_alone
+from tests.tools.analysis_tools.subjects import SETTING, Told
+if __name__ == '__main__':
+    measure_alone(Told(), Candidate('waits', dict(file={file!r})), SETTING)
+"""
+
+
+@pytest.mark.slow
+def test_the_process_ends_with_the_one_that_asked(tmp_path: Path) -> None:
+    script, file = tmp_path / 'wait.py', tmp_path / 'pid'
+    script.write_text(WAIT.format(file=str(file)))
+    asking = subprocess.Popen([sys.executable, str(script)],
+                              env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)})
+    try:
+        wait_until(lambda: file.exists() and file.read_text())
+    finally:
+        asking.kill()
+        asking.wait()
+    wait_until(lambda: not is_alive(int(file.read_text())))

@@ -1,0 +1,97 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from cpvt_lab.work import Report, run_all, run_in_processes
+from cpvt_mm.errors import UserError
+from tests.processes import is_alive, wait_until
+
+
+def square(number: int, report: Report) -> int:
+    for done in range(number):
+        report('multiplying', done + 1, number)
+    return number * number
+
+
+def fail(report: Report) -> None:
+    raise UserError('it is told to.')
+
+
+def die(report: Report) -> None:
+    os._exit(3)
+
+
+def wait(file: Path, report: Report) -> None:
+    file.write_text(str(os.getpid()))
+    time.sleep(100)
+
+
+def test_tasks_run_in_their_order(capsys: pytest.CaptureFixture) -> None:
+    tasks = {str(i): partial(square, i) for i in (3, 2)}
+    assert list(run_all('Squaring', tasks)) == [('3', 9), ('2', 4)]
+    assert 'Squaring' in capsys.readouterr().out
+
+
+def test_no_task_begins_before_the_last_result_is_taken() -> None:
+    begun: list[int] = []
+    results = run_all('Counting', {str(i): lambda report, i=i: begun.append(i) for i in range(3)})
+    next(results)
+    assert begun == [0]
+
+
+@pytest.mark.slow
+def test_processes_give_the_results_of_all() -> None:
+    found = dict(run_in_processes('Squaring', {str(i): partial(square, i) for i in range(5)}, 2, os.getpid))
+    assert found == {str(i): i * i for i in range(5)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('task, words', [(fail, 'it is told to'), (die, 'a process died')])
+def test_what_goes_wrong_ends_all(task: Callable[[Report], None], words: str, tmp_path: Path) -> None:
+    file = tmp_path / 'pid'
+
+    def fail_when_the_other_waits() -> None:
+        for _ in run_in_processes('Working', {'waits': partial(wait, file), 'other': task}, 2, os.getpid):
+            pass
+
+    with pytest.raises(UserError, match=words):
+        fail_when_the_other_waits()
+    assert not file.exists() or not is_alive(int(file.read_text()))
+
+
+SCRIPT = """
+import os
+from functools import partial
+from pathlib import Path
+from cpvt_lab.work import run_in_processes
+from tests.tools.analysis_tools.test_work import wait
+if __name__ == '__main__':
+    list(run_in_processes('Waiting', dict(waits=partial(wait, Path({file!r}))), 1, os.getpid))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGKILL])
+def test_processes_end_with_the_one_that_asked(number: int, tmp_path: Path) -> None:
+    script, file = tmp_path / 'wait.py', tmp_path / 'pid'
+    script.write_text(SCRIPT.format(file=str(file)))
+    asking = subprocess.Popen([sys.executable, str(script)],
+                              env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)},
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: file.exists() and file.read_text())
+        # The manager of what is shared, the one that works, and multiprocessing's own.
+        started = [int(pid) for pid in Path(f'/proc/{asking.pid}/task/{asking.pid}/children').read_text().split()]
+        assert int(file.read_text()) in started
+        asking.send_signal(number)
+        wait_until(lambda: not any(map(is_alive, started)))
+    finally:
+        asking.kill()
+        asking.wait()

@@ -1,0 +1,1 @@
+"""Modules of the analysis tools: what they measure, compare and draw."""

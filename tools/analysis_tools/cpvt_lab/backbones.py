@@ -1,0 +1,158 @@
+"""Measures backbones without necks and heads."""
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from cpvt_mm.models.pyramid_cpvt import ARCHS, PyramidArch, PyramidCPVT
+from cpvt_mm.weights.formats import Format
+
+from .candidates import PEERS, Candidate, CannotMeasure, build_backbone, parse_candidate
+from .complexity import count_flops
+from .steps import Setting, Step, allow_tf32
+
+
+@dataclass(frozen=True)
+class Backbones:
+    """Runs a forward pass, or a forward and backward pass with random gradients of the four maps.
+
+    All implementations of the same pyramid have the same weights.
+
+    Attributes:
+        arch: Name of the arch that sets the size of all candidates.
+        drop_path_rate: Stochastic depth rate of the last block, the same for all candidates. Defaults to 0.2.
+        device: 'cpu' or 'cuda'. Defaults to 'cpu'.
+        channels_last: Whether images and weights are channels-last in memory. Defaults to False.
+    """
+    arch: str
+    drop_path_rate: float = 0.2
+    device: str = 'cpu'
+    channels_last: bool = False
+
+    @property
+    def _format(self) -> torch.memory_format:
+        return torch.channels_last if self.channels_last else torch.contiguous_format
+
+    def step(self, candidate: Candidate, setting: Setting) -> Step:
+        peer = PEERS[candidate.name]
+        if peer.convert and (self.device, setting.mode, setting.dtype, candidate.shapes) != (
+                'cpu', 'forward', 'fp32', None):
+            raise CannotMeasure(f'{candidate} runs forward passes in fp32 on the CPU only.')
+        model, has_same_weights = self.build(candidate)
+        model.train(setting.mode == 'train')
+        if peer.convert:
+            model = _converted(self, str(candidate), setting.threads)
+        candidate.compile(model)
+        # Comparing in another mode or dtype would compile the model a second time.
+        is_comparable = has_same_weights and (not candidate.shapes or (setting.mode, setting.dtype) == (
+            'forward', 'fp32'))
+        return Step(model, _call(model, self._images(setting), setting), is_comparable=is_comparable,
+                    has_torch_memory=not peer.convert)
+
+    def flops(self, candidate: Candidate, setting: Setting) -> int | None:
+        """Counts operations; None for a candidate whose forward pass depends on data."""
+        # The meta device needs no time and no memory, and no fused kernel is counted wrongly.
+        model = build_backbone(candidate.plain(), ARCHS[self.arch], self.drop_path_rate).to('meta')
+        model.train(setting.mode == 'train')
+        call = _call(model, torch.empty(setting.shape, device='meta'), replace(setting, dtype='fp32'))
+        try:
+            return count_flops(call)
+        except RuntimeError:
+            return None
+
+    def max_abs_diff(self, step: Step, setting: Setting) -> float | None:
+        """Returns the largest difference to PyramidCPVT's maps, in eval mode and float32; None if not comparable."""
+        if not step.is_comparable:
+            return None
+        images, training = self._images(setting), step.model.training
+        with torch.no_grad(), allow_tf32(False):
+            outputs, expected = step.model.eval()(images), reference(ARCHS[self.arch]).to(self.device)(images)
+        step.model.train(training)
+        return max_abs_diff(outputs, expected)
+
+    def build(self, candidate: Candidate) -> tuple[nn.Module, bool]:
+        """Builds a candidate on the device; also returns whether it has the shared weights."""
+        model, fmt = build_backbone(candidate, ARCHS[self.arch], self.drop_path_rate), PEERS[candidate.name].format
+        has_same_weights = fmt is not None and give_weights(model, fmt, ARCHS[self.arch])
+        # torch's type annotations do not allow memory_format alone.
+        return model.to(self.device).to(memory_format=self._format), has_same_weights  # type: ignore[call-overload]
+
+    def _images(self, setting: Setting) -> Tensor:
+        images = torch.randn(setting.shape, generator=torch.Generator().manual_seed(0))
+        return images.to(self.device).contiguous(memory_format=self._format)
+
+
+@functools.cache
+def _converted(subject: Backbones, candidate: str, threads: int) -> nn.Module:
+    """Converts a candidate; cached per number of threads, because it takes minutes and does not depend on the size."""
+    convert = PEERS[parse_candidate(candidate).name].convert
+    assert convert
+    return convert(subject.build(parse_candidate(candidate))[0].eval())
+
+
+def _call(model: nn.Module, images: Tensor, setting: Setting) -> Callable[[], None]:
+    return (_train_step if setting.mode == 'train' else _forward)(model, images, setting)
+
+
+def _forward(model: nn.Module, images: Tensor, setting: Setting) -> Callable[[], None]:
+    def run() -> None:
+        with torch.no_grad(), setting.autocast(images.device.type):
+            model(images)
+    return run
+
+
+def _train_step(model: nn.Module, images: Tensor, setting: Setting) -> Callable[[], None]:
+    gradients: list[Tensor] = []
+
+    def run() -> None:
+        model.zero_grad(set_to_none=True)
+        with setting.autocast(images.device.type):
+            maps = model(images)
+        gradients[:] = gradients or [torch.randn_like(x) for x in maps]  # made once
+        torch.autograd.backward(maps, gradients)
+    return run
+
+
+@functools.cache
+def reference(arch: PyramidArch) -> PyramidCPVT:
+    """Builds the backbone with the shared weights, in eval mode. All are random, also those initialised as 0 or 1."""
+    model = PyramidCPVT(asdict(arch)).eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.02)
+    return model
+
+
+def give_weights(model: nn.Module, fmt: Format, arch: PyramidArch) -> bool:
+    """Gives a backbone the weights of the reference, and the eps of its norms.
+
+    Args:
+        model: A backbone of the arch.
+        fmt: The format of its weights.
+        arch: The arch of the reference.
+
+    Returns:
+        Whether the weights fit. They do not if the model has other layers; it is unchanged then.
+    """
+    source = reference(arch)
+    weights = fmt.to_theirs(source.state_dict())
+    own = model.state_dict()
+    if any(name not in own or own[name].shape != tensor.shape for name, tensor in weights.items()):
+        return False
+    model.load_state_dict(weights, strict=False)  # the model may have a final norm or a head, which is not used
+    for name, module in model.named_modules():
+        if isinstance(module, nn.LayerNorm) and f'{name}.weight' in weights:
+            ours = fmt.our_names(f'{name}.weight')[0].rpartition('.')[0]
+            module.eps = cast(nn.LayerNorm, source.get_submodule(ours)).eps
+    return True
+
+
+def max_abs_diff(outputs: Sequence[Tensor], expected: Sequence[Tensor]) -> float | None:
+    """Returns the largest absolute difference of two values; None if the maps have different shapes."""
+    if [x.shape for x in outputs] != [x.shape for x in expected]:
+        return None
+    return max(float((x - y).abs().max()) for x, y in zip(outputs, expected, strict=True))
