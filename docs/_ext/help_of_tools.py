@@ -38,8 +38,8 @@ def read_comment(script: Path) -> str:
 
 def find_tools() -> list[Path]:
     """All tools for people, folder by folder; paths from the root of the repository."""
-    programs = [file for file in (*ROOT.glob('tools/**/*.py'), *ROOT.glob('demo/*.py')) if '__main__' in file.read_text()]
-    files = [*programs, *ROOT.glob('tools/**/*.sh')]
+    modules = [*ROOT.glob('tools/**/*.py'), *ROOT.glob('demo/*.py')]
+    files = [*(file for file in modules if '__main__' in file.read_text()), *ROOT.glob('tools/**/*.sh')]
     tools = [file.relative_to(ROOT) for file in files if str(file.relative_to(ROOT)) not in HIDDEN]
     return sorted(tools, key=lambda tool: (tool.parts[0] != 'tools', tool.parent, tool.name))
 
