@@ -1,3 +1,4 @@
+import os
 import re
 import shutil
 import subprocess
@@ -33,6 +34,11 @@ def test_a_wheel_carries_package_configs_and_tools(tmp_path: Path) -> None:
     package = {name for name in files('cpvt_mm') | files('openmmlab_compat') if '/.mim/' not in name}
     carried = {f'cpvt_mm/.mim/{name}' for name in files('configs') | files('tools') | {'model-index.yml'}}
     assert names == package | carried | {'openmmlab_compat.pth'}
+    # An installed tool finds the modules beside it from any folder.
+    installed = tmp_path / 'installed'
+    zipfile.ZipFile(wheel).extractall(installed)
+    subprocess.run([sys.executable, installed / 'cpvt_mm/.mim/tools/analysis_tools/benchmark.py', '--help'], check=True,
+                   cwd=tmp_path, env={**os.environ, 'PYTHONPATH': str(installed)}, timeout=300)
 
 
 def test_a_folder_of_the_same_name_does_not_hide_the_package(tmp_path: Path) -> None:

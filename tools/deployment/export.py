@@ -45,9 +45,8 @@ def main() -> None:
         description |= describe_classes(cfg, args.checkpoint)
     with exported(model, args.out, description) as run:
         differences = list(track(compare(model, run, image), 'Comparing', total=len(SHAPES)))
-        header = list(differences[0].row)
-        for cells in (header, ['---'] * len(header), *(difference.row.values() for difference in differences)):
-            print(f'| {" | ".join(cells)} |')
+        head, *lines = (f'| {" | ".join(cells)} |' for cells in (differences[0].row, *(d.row.values() for d in differences)))
+        print(head, '|---' * len(differences[0].row) + '|', *lines, sep='\n')
         check(differences)
     print(f'{args.out}: written, {args.out.stat().st_size / 2**20:.1f} MiB')
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from cpvt_mm.errors import UserError, first_line
-from cpvt_mm.models.pyramid_cpvt import PATCH_SIZES, PyramidArch
+from cpvt_mm.models.pyramid_cpvt import PATCH_SIZES, PyramidArch, PyramidCPVT
 from cpvt_mm.stack import require
 from cpvt_mm.weights.formats import Format
 from cpvt_mm.weights.pyramid import CPVT_MM, MMPRETRAIN, MMSEG, TWINS
@@ -146,10 +146,8 @@ def _pvt(arch: PyramidArch) -> Arguments:
 
 
 PEERS = {
-    'cpvt_mm': Peer(_from('cpvt_mm', 'PyramidCPVT'), lambda arch: dict(arch=asdict(arch)), 'cpvt_mm.PyramidCPVT',
-                    CPVT_MM),
-    'onnxruntime': Peer(_from('cpvt_mm', 'PyramidCPVT'), lambda arch: dict(arch=asdict(arch)), format=CPVT_MM,
-                        convert=OnnxModel),
+    'cpvt_mm': Peer(lambda: PyramidCPVT, lambda arch: dict(arch=asdict(arch)), 'cpvt_mm.PyramidCPVT', CPVT_MM),
+    'onnxruntime': Peer(lambda: PyramidCPVT, lambda arch: dict(arch=asdict(arch)), format=CPVT_MM, convert=OnnxModel),
     'mmseg': Peer(_from('mmseg', 'PCPVT'), lambda arch: dict(_lists(arch), qkv_bias=True), 'mmseg.PCPVT', MMSEG),
     'mmpretrain': Peer(_from('mmpretrain', 'PCPVT'), lambda arch: dict(
         arch=dict(_lists(arch), patch_sizes=list(PATCH_SIZES), strides=list(PATCH_SIZES)), qkv_bias=True,
