@@ -45,7 +45,8 @@ def main() -> None:
         description |= describe_classes(cfg, args.checkpoint)
     with exported(model, args.out, description) as run:
         differences = list(track(compare(model, run, image), 'Comparing', total=len(SHAPES)))
-        head, *lines = (f'| {" | ".join(cells)} |' for cells in (differences[0].row, *(d.row.values() for d in differences)))
+        cells = [differences[0].row, *(difference.row.values() for difference in differences)]
+        head, *lines = (f'| {" | ".join(of_line)} |' for of_line in cells)
         print(head, '|---' * len(differences[0].row) + '|', *lines, sep='\n')
         check(differences)
     print(f'{args.out}: written, {args.out.stat().st_size / 2**20:.1f} MiB')
