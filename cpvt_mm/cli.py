@@ -1,5 +1,6 @@
 """Command-line arguments and exits that several tools share."""
 import functools
+import os
 import re
 import sys
 from argparse import ArgumentParser, Namespace
@@ -26,6 +27,24 @@ def add_cfg_options(parser: ArgumentParser) -> None:
     """Adds the option `--cfg-options`. Its value is a dict, which is empty if the option is not given."""
     parser.add_argument('--cfg-options', nargs='+', action=CfgOptions, default={}, metavar='KEY=VALUE',
                         help='values of the config to override; keys are dotted')
+
+
+def add_run_arguments(parser: ArgumentParser) -> None:
+    """Adds the arguments that all tools for training and testing share."""
+    parser.add_argument('config', help='config file of mmdet, mmseg or mmpretrain')
+    parser.add_argument('--work-dir', help="folder for logs and checkpoints (default: the config's, or "
+                        'work_dirs/<name of the config>)')
+    add_cfg_options(parser)
+    parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
+                        help='program that starts the processes')
+    parser.add_argument('--local-rank', '--local_rank', type=int, default=0, help='set by launchers')
+
+
+def parse_run_arguments(parser: ArgumentParser) -> Namespace:
+    """Parses the arguments, and sets LOCAL_RANK, from which mmengine reads the local rank."""
+    args = parser.parse_args()
+    os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
+    return args
 
 
 def parse_sides(text: str) -> tuple[int, int]:

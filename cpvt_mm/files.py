@@ -1,4 +1,5 @@
 """Reads images, and writes files atomically: a file is complete or does not exist."""
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,9 @@ from .errors import UserError, first_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+# Numbers of errors of a full disk: no space, quota exceeded, and file size limit exceeded.
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.webp', '.tif', '.tiff')
 

@@ -4,6 +4,8 @@ import os
 import signal
 import threading
 
+from .registry import FUNCTIONS
+
 
 def end_with_parent(on_interrupt: signal.Handlers = signal.SIG_IGN) -> None:
     """Makes this child process end at once when its parent process ends.
@@ -21,3 +23,15 @@ def _wait_for_parent() -> None:
     assert parent is not None, 'not started by multiprocessing'
     parent.join()
     os._exit(1)
+
+
+@FUNCTIONS.register_module()
+def end_worker_with_parent(worker: int) -> None:
+    """Makes a data loader worker end with the process that started it, for `worker_init_fn` of a data loader.
+
+    It replaces mmengine's function, which seeds the worker; torch has seeded it already.
+
+    Args:
+        worker: The number of the worker.
+    """
+    end_with_parent()

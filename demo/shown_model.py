@@ -7,7 +7,7 @@ from mmcv.transforms import Resize
 from mmengine.registry import DefaultScope
 
 from cpvt_mm.engine import load_config
-from cpvt_mm.engine.inferencing import build_inferencer, paint
+from cpvt_mm.engine.painting import build_inferencer, paint
 from cpvt_mm.errors import UserError
 from cpvt_mm.files import read_image
 from cpvt_mm.loading import to_input

@@ -1,8 +1,8 @@
 """Evaluates a checkpoint of a detector, segmentor or classifier."""
 import argparse
 
+from cpvt_mm.cli import add_run_arguments, parse_run_arguments
 from cpvt_mm.engine import load_config, test
-from cpvt_mm.engine.arguments import add_run_arguments, parse_run_arguments
 from cpvt_mm.errors import exit_on_error
 
 

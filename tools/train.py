@@ -2,8 +2,8 @@
 import argparse
 import sys
 
+from cpvt_mm.cli import add_run_arguments, parse_run_arguments
 from cpvt_mm.engine import load_config, train
-from cpvt_mm.engine.arguments import add_run_arguments, parse_run_arguments
 from cpvt_mm.errors import exit_on_error
 
 

@@ -103,5 +103,5 @@ param_scheduler = [
 default_hooks = dict(
     logger=dict(log_metric_by_epoch=False),
     checkpoint=dict(interval=200, max_keep_ckpts=2),
-    non_finite_loss=dict(type='cpvt_mm.StopOnNonFiniteLoss'))
+    non_finite_loss=dict(type='cpvt_mm.NonFiniteLossHook'))
 randomness = dict(seed=0)

@@ -8,27 +8,26 @@ from mmengine.device import get_device
 from mmengine.dist import get_world_size
 from mmengine.hooks import Hook
 from mmengine.registry import RUNNERS
-from mmengine.runner import Runner as MMEngineRunner
+from mmengine.runner import Runner
 
 from cpvt_mm.errors import UserError
 from cpvt_mm.weights.loading import check_fills_backbones
 from cpvt_mm.weights.reading import check_fits, read_tensors_only
 
-from .disk_space import full_disk_as_user_error
-from .failures import failures_as_user_errors
-from .paint_predictions import PaintPredictions
+from .failures import failures_as_user_errors, full_disk_as_user_error
+from .painting import PaintPredictionsHook
+from .prepare import prepare
 from .process_group import process_group
 from .resuming import prepare_to_resume
-from .runner import Runner
 
 
 def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: str | None = None,
           hooks: Sequence[Hook] = ()) -> None:
     """Trains a config.
 
-    A run may be killed and resumed any number of times: it ends with the same weights as an uninterrupted run (see
-    `DurableCheckpointHook` and `SeedEachIteration`). If the config sets `runner_type`, that runner is used. It then has
-    neither these two hooks nor the data checks, unless its class derives from `cpvt_mm.engine.Runner`.
+    `prepare` adds hooks, loops and samplers to the config, and mmengine's own runner trains it, or the one that the
+    config names with `runner_type`. A run may be killed and resumed any number of times: it ends with the same weights
+    as an uninterrupted run (see `DurableCheckpointHook` and `ExactResumeHook`).
 
     If the caller has made a process group, it is used and not destroyed; see `process_group`.
 
@@ -88,34 +87,23 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
         where = f'the launcher is {cfg.launcher}' if cfg.launcher != 'none' else f'there are {get_world_size()}'
         raise UserError(f'--show-dir paints in one process only, but {where}: run test.py without a launcher.')
     cfg.update(resume=False, load_from=str(checkpoint))
+    # mmengine writes a config under the name of its file, and would overwrite that of the training.
+    cfg = Config(cfg.to_dict())
     with (process_group(cfg), full_disk_as_user_error(cfg.work_dir, resumable=False),
           failures_as_user_errors('the test fails', cfg.work_dir) as run):
-        run.runner = runner = build_runner(cfg, [*hooks, PaintPredictions(show_dir)] if show_dir else hooks)
+        run.runner = runner = build_runner(cfg, [*hooks, PaintPredictionsHook(show_dir)] if show_dir else hooks)
         check_fits(runner.model, checkpoint)
         return runner.test()
 
 
-def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> MMEngineRunner:
-    """Builds the runner of a config from `load_config`, with additional hooks."""
+def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> Runner:
+    """Builds the runner of a config from `load_config` after `prepare`, with additional hooks."""
+    cfg = prepare(cfg)
     if cfg.get('visualizer'):
         # Visualizers with a name are shared in a process, with their output folder; without it each run gets its own.
         cfg.visualizer.pop('name', None)
-    _import_package(cfg)
     read_tensors_only()
     runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
     for hook in hooks:
         runner.register_hook(hook)
     return runner
-
-
-def _import_package(cfg: Config) -> None:
-    """Adds this package to `custom_imports`, so that reading the config in the work dir imports it.
-
-    The inferencers of mmdet and mmseg read a checkpoint before they build the model, whose type would import the
-    package. Torch refuses mmengine's log in the checkpoint until the package is imported.
-    """
-    custom = cfg.get('custom_imports') or {}
-    imports = custom.get('imports') or []
-    imports = [imports] if isinstance(imports, str) else list(imports)
-    if 'cpvt_mm' not in imports:
-        cfg.custom_imports = dict(custom, imports=[*imports, 'cpvt_mm'])

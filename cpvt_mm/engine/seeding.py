@@ -4,7 +4,7 @@ The draws of an iteration do not depend on earlier iterations. So resuming needs
 which every process and each of its data loader workers would have.
 """
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, islice
@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 from mmengine.dist import get_rank
-from mmengine.registry import DATA_SAMPLERS
 from torch.utils.data import BatchSampler, Sampler
+
+from cpvt_mm.registry import DATA_SAMPLERS
 
 # The first number after the seed: the purpose of the draws.
 MODEL, DATA, ORDER = 0, 1, 2
@@ -58,44 +59,44 @@ class SeededBatch:
         return iter(self.indices)
 
 
-class SeededBatches:
+@DATA_SAMPLERS.register_module()
+class SeededBatchSampler(Sampler[SeededBatch]):
     """A batch sampler that numbers the batches of a run, and seeds both sampling and loading of each with its number.
 
-    Every pass begins at the current iteration of training. So other passes, such as those of hooks that compute
-    statistics, do not affect training.
+    Every pass begins at `position`, which `ExactResumeHook` sets. So other passes, such as those of hooks that compute
+    statistics, do not affect training. The seed is that of torch's generator when the sampler is built: mmengine's
+    runner has set it to the seed of the run.
 
     Args:
-        batches: The wrapped batch sampler. Its attributes can be read here, too.
-        seed: The seed of the run.
-        position: Returns the number of the next training iteration.
+        sampler: The sampler of single indices; mmengine passes it.
+        batch_size: Number of samples of a batch; mmengine passes it.
+        batch_sampler: Config of the batch sampler whose batches are seeded.
         endless: Whether a pass continues with the next pass over the data, as loops without epochs need it. It skips
-            the batches before the current iteration.
+            the batches before `position`.
 
     Attributes:
+        position: Number of the next training iteration. Defaults to 0.
         skip: Number of skipped batches at the beginning of a pass that is not endless. Defaults to 0.
     """
 
-    def __init__(self, batches: BatchSampler, seed: int, position: Callable[[], int], endless: bool) -> None:
-        self.batches = batches
-        self.seed = seed
-        self.position = position
+    def __init__(self, sampler: Sampler[int], batch_size: int, batch_sampler: dict[str, Any], endless: bool) -> None:
+        self.batches: BatchSampler = DATA_SAMPLERS.build(
+            batch_sampler, default_args=dict(sampler=sampler, batch_size=batch_size))
+        # Hooks and mmengine's loops read these three of a batch sampler.
+        self.sampler, self.batch_size = sampler, batch_size
+        self.drop_last = getattr(self.batches, 'drop_last', False)
         self.endless = endless
-        self.skip = 0
-        self.rank = get_rank()
+        self.seed, self.rank = torch.initial_seed(), get_rank()
+        self.position = self.skip = 0
         # Endless passes share one stream, because samplers such as mmengine's InfiniteSampler cannot restart.
         self.stream = self._draw(0)
         self.drawn: dict[int, list[int]] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        if name == 'batches':  # not set yet, while a copy is made
-            raise AttributeError(name)
-        return getattr(self.batches, name)
 
     def __len__(self) -> int:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[SeededBatch]:
-        first = self.position()
+        first = self.position
         numbered = self._share(first) if self.endless else islice(self._draw(first - self.skip), self.skip, None)
         return (SeededBatch(batch, (self.seed, DATA, self.rank, number)) for number, batch in numbered)
 
@@ -108,10 +109,10 @@ class SeededBatches:
                 except StopIteration:
                     return
                 self.drawn[drawn] = batch
-                for old in [other for other in self.drawn if other < self.position()]:
+                for old in [other for other in self.drawn if other < self.position]:
                     del self.drawn[old]
             yield number, self.drawn[number]
-            number = max(number + 1, self.position())
+            number = max(number + 1, self.position)
 
     def _draw(self, first: int) -> Iterator[tuple[int, list[int]]]:
         """Numbers the batches of the batch sampler.
@@ -128,25 +129,10 @@ class SeededBatches:
 
     def _passes(self) -> Iterator[list[int]]:
         for epoch in count():
-            if epoch and hasattr(self.batches.sampler, 'set_epoch'):
-                self.batches.sampler.set_epoch(epoch)
+            if epoch and hasattr(self.sampler, 'set_epoch'):
+                self.sampler.set_epoch(epoch)
             batch = None
             for batch in self.batches:
                 yield batch
             if batch is None or not self.endless:  # no data, or the end of a pass
                 return
-
-
-def with_seeded_batches(loader: dict[str, Any], seed: int, position: Callable[[], int], endless: bool
-                        ) -> dict[str, Any]:
-    """Copies a data loader's config and wraps its batch sampler in `SeededBatches`; see there for the arguments."""
-    loader = loader.copy()
-    loader.setdefault('batch_size', 1)  # torch's default; mmengine requires it if there is a batch sampler
-    batch_sampler = loader.get('batch_sampler') or dict(type=BatchSampler, drop_last=loader.pop('drop_last', False))
-
-    def build(sampler: Sampler[int], batch_size: int) -> SeededBatches:
-        batches = DATA_SAMPLERS.build(batch_sampler, default_args=dict(sampler=sampler, batch_size=batch_size))
-        return SeededBatches(batches, seed, position, endless)
-
-    loader['batch_sampler'] = dict(type=build)
-    return loader

@@ -1,5 +1,14 @@
 """Hooks of mmengine's runner."""
-from .checkpoint import DurableCheckpointHook
-from .stop_on_non_finite_loss import StopOnNonFiniteLoss
+from mmengine.hooks import Hook
 
-__all__ = ['DurableCheckpointHook', 'StopOnNonFiniteLoss']
+from cpvt_mm.registry import HOOKS
+
+from .checkpoint import DurableCheckpointHook
+from .exact_resume import ExactResumeHook
+from .non_finite_loss import NonFiniteLossHook
+from .run_log import FullDiskHook, PlainLogHook
+
+# A hook that does nothing: `prepare` writes it where a config turns off one of the hooks above with None.
+HOOKS.register_module('NoHook', module=Hook)
+
+__all__ = ['DurableCheckpointHook', 'ExactResumeHook', 'FullDiskHook', 'NonFiniteLossHook', 'PlainLogHook']

@@ -8,12 +8,12 @@ from typing import Any
 from mmengine.dist import is_main_process
 from mmengine.fileio import BaseStorageBackend, LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook
-from mmengine.runner import IterBasedTrainLoop, Runner
+from mmengine.runner import IterBasedTrainLoop, Runner, find_latest_checkpoint
 
 from cpvt_mm.files import remove_leftovers, write_bytes, write_text
 from cpvt_mm.registry import HOOKS
 
-# Key of the message hub for the number of consecutive bad iterations; `StopOnNonFiniteLoss` updates it.
+# Key of the message hub for the number of consecutive bad iterations; `NonFiniteLossHook` updates it.
 BAD_ITERATIONS = 'bad_iterations'
 
 
@@ -76,6 +76,7 @@ class DurableCheckpointHook(CheckpointHook):
 
     backend_args: dict[str, Any] | None
     file_backend: Any
+    last_ckpt: str | None
 
     def before_train(self, runner: Runner) -> None:
         is_local = '://' not in str(self.out_dir or runner.work_dir)
@@ -87,8 +88,10 @@ class DurableCheckpointHook(CheckpointHook):
             for folder in {str(self.out_dir), runner.work_dir}:
                 if '://' not in folder:
                     remove_leftovers(Path(folder), '*.pth', 'last_checkpoint')
-        if runner.cfg.get('resume') and runner.cfg.get('load_from'):
-            self._set_last(runner, str(runner.cfg.load_from))
+        if runner.cfg.get('resume'):
+            resumed = runner.cfg.get('load_from') or find_latest_checkpoint(runner.work_dir)
+            if resumed:
+                self._set_last(runner, str(resumed))
         if self.save_best and self._validation_is_due(runner):
             runner.val_loop.run()
 
@@ -106,21 +109,33 @@ class DurableCheckpointHook(CheckpointHook):
         return (done >= max(loop.val_begin, 1) and (done % interval == 0 or done == last)
                 and runner.message_hub.runtime_info.get('last_validation') != runner.iter)
 
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        if not self.by_epoch and (self.every_n_train_iters(runner, self.interval, self.save_begin)
+                                  or (self.save_last and self.is_last_train_iter(runner))):
+            self._save(runner, runner.iter + 1, dict(epoch=runner.epoch, iter=runner.iter + 1))
+
+    def after_train_epoch(self, runner: Runner) -> None:
+        if self.by_epoch and (self.every_n_epochs(runner, self.interval, self.save_begin)
+                              or (self.save_last and self.is_last_train_epoch(runner))):
+            self._save(runner, runner.epoch + 1, dict(epoch=runner.epoch + 1, iter=runner.iter))
+
     def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
         runner.message_hub.update_info('last_validation', runner.iter)
         if not self.save_best:
             super().after_val_epoch(runner, metrics)
             return
-        before = self._best(runner)
+        before, last = _best(runner), self.last_ckpt
+        # Without a last checkpoint, mmengine saves only the best one; the last one is saved below.
+        self.last_ckpt = None
         with self._removing_later() as outdated:
             super().after_val_epoch(runner, metrics)
-        best = self._best(runner)
+        self.last_ckpt, best = last, _best(runner)
         for path in set(outdated) - set(best.values()):  # all checkpoints may have the same name
             _remove(self.file_backend, path)
         step = runner.epoch if self.by_epoch else runner.iter
         path = self.file_backend.join_path(self.out_dir, self.filename_tmpl.format(step))
-        if best == before and path == self.last_ckpt:
-            self._save_checkpoint_with_step(runner, step, dict(epoch=runner.epoch, iter=runner.iter))
+        if last and (best != before or path == last):
+            self._save(runner, step, dict(epoch=runner.epoch, iter=runner.iter))
 
     @contextmanager
     def _removing_later(self) -> Iterator[list[str]]:
@@ -137,9 +152,9 @@ class DurableCheckpointHook(CheckpointHook):
         self.last_ckpt = path
         runner.message_hub.update_info('last_ckpt', path)
 
-    def _save_checkpoint_with_step(self, runner: Runner, step: int, meta: dict[str, Any]) -> None:
-        # Replaces mmengine's method, which removes old files first and writes last_checkpoint non-atomically. All code
-        # that saves the training state calls this method.
+    def _save(self, runner: Runner, step: int, meta: dict[str, Any]) -> None:
+        """Saves the training state, unless the last iteration was bad; then removes outdated checkpoints."""
+        runner.logger.info(f'Saving checkpoint {step}')
         if runner.message_hub.runtime_info.get(BAD_ITERATIONS) and runner.iter + 1 < runner.max_iters:
             runner.logger.warning(f'Checkpoint {step} is skipped, because the last iteration was bad.')
             return
@@ -155,9 +170,10 @@ class DurableCheckpointHook(CheckpointHook):
         # The last checkpoint is set only now, because saving may fail: then the previous one is still the last. So the
         # hub in the saved file names the previous checkpoint. mmengine does not read that entry, and `before_train`
         # corrects it after a resume.
-        self._set_last(runner, self.file_backend.join_path(self.out_dir, name))
+        path = self.file_backend.join_path(self.out_dir, name)
+        self._set_last(runner, path)
         if is_main_process():
-            write_text(Path(runner.work_dir, 'last_checkpoint'), self.last_ckpt)
+            write_text(Path(runner.work_dir, 'last_checkpoint'), path)
         if self.max_keep_ckpts > 0:
             self._keep_only(kept)
 
@@ -171,6 +187,7 @@ class DurableCheckpointHook(CheckpointHook):
             if is_main_process() and path != self.last_ckpt:
                 _remove(self.file_backend, path)
 
-    def _best(self, runner: Runner) -> dict[str, str]:
-        """Returns the paths of the best checkpoints, by their keys in the hub."""
-        return {name: path for name, path in runner.message_hub.runtime_info.items() if name.startswith('best_ckpt')}
+
+def _best(runner: Runner) -> dict[str, str]:
+    """Returns the paths of the best checkpoints, by their keys in the hub."""
+    return {name: path for name, path in runner.message_hub.runtime_info.items() if name.startswith('best_ckpt')}

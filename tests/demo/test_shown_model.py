@@ -8,7 +8,7 @@ from PIL import Image
 
 from cpvt_lab.attention import collect
 from cpvt_mm.engine import load_config
-from cpvt_mm.engine.inferencing import build_inferencer, paint
+from cpvt_mm.engine.painting import build_inferencer, paint
 from cpvt_mm.errors import UserError
 from cpvt_mm.files import read_image
 from cpvt_mm.loading import load_backbone, to_input

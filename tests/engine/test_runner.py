@@ -23,7 +23,7 @@ from cpvt_mm.engine import Runner, load_config, train
 from cpvt_mm.engine.run import build_runner
 from cpvt_mm.engine.seeding import SeededBatches
 from cpvt_mm.errors import UserError
-from cpvt_mm.hooks import DurableCheckpointHook, StopOnNonFiniteLoss
+from cpvt_mm.hooks import DurableCheckpointHook, NonFiniteLossHook
 from tests.conftest import UPERNET, toy_overrides
 
 
@@ -204,9 +204,9 @@ def test_a_log_on_a_full_disk_ends_training(cfg: Config) -> None:
 
 
 @pytest.mark.parametrize('hook, expected', [({}, 1), (dict(non_finite_loss=None), 0),
-                                            (dict(non_finite_loss=dict(type='cpvt_mm.StopOnNonFiniteLoss')), 1)])
+                                            (dict(non_finite_loss=dict(type='cpvt_mm.NonFiniteLossHook')), 1)])
 def test_every_config_is_guarded_against_losses_that_are_not_finite(cfg: Config, hook: dict, expected: int) -> None:
     del cfg.default_hooks.non_finite_loss
     cfg.default_hooks.update(hook)
     runner = Runner.from_cfg(cfg)
-    assert sum(isinstance(hook, StopOnNonFiniteLoss) for hook in runner.hooks) == expected
+    assert sum(isinstance(hook, NonFiniteLossHook) for hook in runner.hooks) == expected

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from cpvt_mm.engine import load_config, train
 from cpvt_mm.errors import UserError
-from cpvt_mm.hooks import StopOnNonFiniteLoss
+from cpvt_mm.hooks import NonFiniteLossHook
 from cpvt_mm.hooks.stop_on_non_finite_loss import image_paths
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, toy_overrides
 
@@ -84,7 +84,7 @@ def runner(folder: Path, numbers: list[float], model: Model | None = None, inter
         optim_wrapper=dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=0.1)), **validation,
         default_hooks=dict(
             checkpoint=checkpoint or dict(type='CheckpointHook', by_epoch=False, interval=interval, max_keep_ckpts=1),
-            non_finite_loss=dict(type='cpvt_mm.StopOnNonFiniteLoss', **hook)))
+            non_finite_loss=dict(type='cpvt_mm.NonFiniteLossHook', **hook)))
 
 
 def stop(run: Runner) -> str:
@@ -111,8 +111,8 @@ def test_stops_after_several_bad_iterations_and_names_loss_and_image(tmp_path: P
 def test_patience_can_be_set_but_not_to_none(tmp_path: Path) -> None:
     message = stop(runner(tmp_path, [INF, 1], patience=1))
     assert 'in iteration 1 loss_b is inf' in message and '; no checkpoint had been saved' in message
-    with pytest.raises(UserError, match='patience of StopOnNonFiniteLoss is 0, but must be at least 1'):
-        StopOnNonFiniteLoss(patience=0)
+    with pytest.raises(UserError, match='patience of NonFiniteLossHook is 0, but must be at least 1'):
+        NonFiniteLossHook(patience=0)
 
 
 def test_one_bad_batch_passes_with_a_warning_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -283,4 +283,4 @@ def test_detectors_and_segmentors_name_theirs(config: Path, head: str, loss: str
 
 @pytest.mark.parametrize('path', sorted((ROOT / 'configs').glob('[!_]*/*.py')), ids=lambda path: path.stem)
 def test_it_is_on_in_every_config(path: Path) -> None:
-    assert Config.fromfile(path).default_hooks.non_finite_loss == dict(type='cpvt_mm.StopOnNonFiniteLoss')
+    assert Config.fromfile(path).default_hooks.non_finite_loss == dict(type='cpvt_mm.NonFiniteLossHook')

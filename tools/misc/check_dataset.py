@@ -14,7 +14,7 @@ from cpvt_mm.data.checking.findings import Finding, Kind
 from cpvt_mm.data.checking.plans import SPLITS, plan_checks, run
 from cpvt_mm.data.checking.report import to_csv, to_table
 from cpvt_mm.engine import load_config
-from cpvt_mm.engine.first_batch import try_split
+from cpvt_mm.engine.loops import try_split
 from cpvt_mm.errors import exit_on_error
 from cpvt_mm.files import check_free, write_text
 

@@ -37,7 +37,7 @@ class Report:
 
 
 @HOOKS.register_module()
-class StopOnNonFiniteLoss(Hook):
+class NonFiniteLossHook(Hook):
     """Stops training after several consecutive bad iterations, and at once if the model itself is no longer finite.
 
     An iteration is bad if a loss or the gradient is not finite. A non-finite gradient is not applied: weights stay as
@@ -66,7 +66,7 @@ class StopOnNonFiniteLoss(Hook):
 
     def __init__(self, patience: int = 3) -> None:
         if patience < 1:
-            raise UserError(f'patience of StopOnNonFiniteLoss is {patience}, but must be at least 1.')
+            raise UserError(f'patience of NonFiniteLossHook is {patience}, but must be at least 1.')
         self.patience = patience
 
     def before_train(self, runner: Runner) -> None:

@@ -1,12 +1,14 @@
-"""A hook that makes random draws of a resumed run the same as without an interruption."""
+"""A hook that makes random draws and batches of a resumed run the same as without an interruption."""
 from collections.abc import Iterator
 from typing import Any
 
+from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
-from .seeding import MODEL, seed_generators
+from cpvt_mm.engine.seeding import MODEL, SeededBatchSampler, seed_generators
+from cpvt_mm.registry import HOOKS
 
 # Keys of a checkpoint's `meta`: whether its run seeded each iteration, and the number of trained batches of the epoch
 # `meta['epoch']`.
@@ -14,25 +16,23 @@ MARK = 'seeded_each_iteration'
 BATCHES = 'batches_of_epoch'
 
 
-class SeedEachIteration(Hook):
+@HOOKS.register_module()
+class ExactResumeHook(Hook):
     """Seeds the random generators for each iteration, and makes a resumed loop continue at the right batch.
 
-    `SeededBatches` in the training loader seeds the random draws of the data; this hook seeds all others. Together they
-    cover the generators of Python, numpy and torch. Stateful transforms and data preprocessors start without their
-    state after a resume: mmdet's `CachedMosaic` and `CachedMixUp` with an empty cache, `BatchSyncRandomResize` without
-    its last size.
+    `SeededBatchSampler` in the training loader seeds the random draws of the data; this hook seeds all others and sets
+    its position. Together they cover the generators of Python, numpy and torch. Stateful transforms and data
+    preprocessors start without their state after a resume: mmdet's `CachedMosaic` and `CachedMixUp` with an empty
+    cache, `BatchSyncRandomResize` without its last size.
 
-    Attributes:
-        iteration: The number of the next training iteration. Unlike `runner.iter`, it can be read while the loop is
-            built.
-        done: Number of batches of the current epoch that were trained before the run was resumed. Loops without epochs
-            do not need it.
+    A loop with epochs continues inside an epoch. `CheckedEpochBasedTrainLoop` then counts the batches from the
+    beginning of the epoch; another loop counts from the first batch after the resume.
     """
 
     priority = 'VERY_HIGH'
 
     def __init__(self) -> None:
-        self.iteration = 0
+        # Number of batches of the current epoch that were trained before the run was resumed, in loops with epochs.
         self.done = 0
         self.epoch, self.first = -1, 0  # the epoch that runs, and the number of its first iteration
 
@@ -42,21 +42,32 @@ class SeedEachIteration(Hook):
         meta = checkpoint['meta']
         self.done = meta.get(BATCHES, 0)
         if MARK not in meta:
-            runner.logger.warning(f'{runner.cfg.load_from} is from a run without a seed for each iteration, such as '
-                                  'one of plain mmengine: results may differ from a run without an interruption.')
+            runner.logger.warning('The checkpoint is from a run without a seed for each iteration, such as one of '
+                                  'plain mmengine: results may differ from a run without an interruption.')
+        elif meta.get('seed') != runner.seed and is_main_process():
+            runner.logger.warning(f'The checkpoint is from a run with seed {meta.get("seed")}, but the order of the '
+                                  f'data is that of seed {runner.seed}: results may differ from a run without an '
+                                  f'interruption, unless the config sets randomness.seed to {meta.get("seed")}.')
 
     def before_train_epoch(self, runner: Runner) -> None:
-        loop, self.iteration = runner.train_loop, runner.iter
-        if not hasattr(loop, 'dataloader_iterator'):
+        loop, batches = runner.train_loop, _batches(runner)
+        has_epochs = not hasattr(loop, 'dataloader_iterator')
+        if has_epochs:
             self.epoch, self.first = runner.epoch, runner.iter - self.done
-            loop.dataloader.batch_sampler.skip = self.done
-        elif runner.iter:  # the loop began its iterator before it was resumed
+        if batches is None:
+            return
+        batches.position = runner.iter
+        if has_epochs:
+            batches.skip = self.done
+        elif runner.iter:  # the loop may have begun its iterator before it was resumed
             loop.dataloader_iterator = ResumedBatches(
                 loop.dataloader, 0 if hasattr(loop.dataloader_iterator, 'skip_iter') else runner.iter)
 
     def after_train_epoch(self, runner: Runner) -> None:
-        if self.done:
-            runner.train_loop.dataloader.batch_sampler.skip = self.done = 0
+        self.done = 0
+        batches = _batches(runner)
+        if batches is not None:
+            batches.skip = 0
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         # All processes use the same seed, as in mmengine, unless randomness.diff_rank_seed is set. Models may choose
@@ -64,13 +75,21 @@ class SeedEachIteration(Hook):
         seed_generators(runner.seed, MODEL, runner.iter)
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-        self.iteration = runner.iter + 1
+        batches = _batches(runner)
+        if batches is not None:
+            batches.position = runner.iter + 1
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         meta = checkpoint['meta']
         meta[MARK] = True
         # Hooks that save by epoch set meta['epoch'] to the next epoch.
         meta[BATCHES] = meta['iter'] - self.first if meta['epoch'] == self.epoch else 0
+
+
+def _batches(runner: Runner) -> SeededBatchSampler | None:
+    """Returns the batch sampler of the training loader, if it is a seeded one."""
+    sampler = runner.train_dataloader.batch_sampler
+    return sampler if isinstance(sampler, SeededBatchSampler) else None
 
 
 class ResumedBatches:
@@ -80,7 +99,7 @@ class ResumedBatches:
     that iteration. It gets None for each of them, so that no data is loaded.
 
     Args:
-        loader: The loader, with endless `SeededBatches`.
+        loader: The loader, with an endless `SeededBatchSampler`.
         passed_over: Number of batches that the loop requests and discards. onedl's loop calls `skip_iter` instead.
     """
 

@@ -1,0 +1,186 @@
+"""Loops that check their data: annotations, the first sample, and each file while it is loaded."""
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from mmengine.config import Config
+from mmengine.dataset import BaseDataset, Compose
+from mmengine.dist import is_main_process
+from mmengine.model import revert_sync_batchnorm
+from mmengine.registry import MODELS, DefaultScope
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner, TestLoop, ValLoop
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from cpvt_mm.data.checking.before_training import check_before_training
+from cpvt_mm.data.checking.findings import Finding, Kind
+from cpvt_mm.data.checking.first_sample import load_first
+from cpvt_mm.data.checking.layouts import classes_of, layout_of, unwrap_built
+from cpvt_mm.data.checking.pipeline import CheckedPipeline
+from cpvt_mm.errors import UserError, explain
+from cpvt_mm.models import CPVT, PyramidCPVT
+from cpvt_mm.registry import LOOPS
+
+Loader = DataLoader | dict[str, Any]
+
+
+@LOOPS.register_module()
+class CheckedIterBasedTrainLoop(IterBasedTrainLoop):
+    """mmengine's IterBasedTrainLoop, which checks the data of training and validation; see `checked_loader`."""
+
+    def __init__(self, runner: Runner, dataloader: Loader, **settings: Any) -> None:
+        super().__init__(runner, checked_loader(runner, dataloader, 'train'), **settings)
+
+
+@LOOPS.register_module()
+class CheckedEpochBasedTrainLoop(EpochBasedTrainLoop):
+    """mmengine's EpochBasedTrainLoop, which checks the data of training and validation; see `checked_loader`.
+
+    In a resumed epoch, it counts the batches from the beginning of the epoch, because hooks recognize its end by the
+    number of the batch.
+    """
+
+    def __init__(self, runner: Runner, dataloader: Loader, **settings: Any) -> None:
+        super().__init__(runner, checked_loader(runner, dataloader, 'train'), **settings)
+
+    def run_iter(self, idx: int, data_batch: Any) -> None:
+        super().run_iter(idx + getattr(self.dataloader.batch_sampler, 'skip', 0), data_batch)
+
+
+@LOOPS.register_module()
+class CheckedValLoop(ValLoop):
+    """mmengine's ValLoop, which checks the loaded data; see `checked_loader`."""
+
+    def __init__(self, runner: Runner, dataloader: Loader, **settings: Any) -> None:
+        super().__init__(runner, checked_loader(runner, dataloader, 'val'), **settings)
+
+
+@LOOPS.register_module()
+class CheckedTestLoop(TestLoop):
+    """mmengine's TestLoop, which checks the data; see `checked_loader`."""
+
+    def __init__(self, runner: Runner, dataloader: Loader, **settings: Any) -> None:
+        super().__init__(runner, checked_loader(runner, dataloader, 'test'), **settings)
+
+
+def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader:
+    """Builds a data loader, and checks its data.
+
+    It checks first whether images are normalized for the channels of the backbone, and the annotations; those of the
+    validation before the training, too. Then it loads a first sample. The pipeline of the dataset gets checks that name
+    a faulty file when it is loaded.
+
+    Args:
+        runner: The runner, with its model and config.
+        dataloader: A loader or its config.
+        split: 'train', 'val' or 'test'.
+
+    Raises:
+        UserError: If the data cannot be used.
+        FileNotFoundError: If an annotation file or a folder does not exist.
+    """
+    check_normalization(runner.model)
+    if is_main_process() and split != 'val':
+        check_before_training(runner.cfg, ('train', 'val') if split == 'train' else (split,))
+    if isinstance(dataloader, dict):
+        randomness = runner.cfg.get('randomness') or {}
+        built = runner.build_dataloader(dataloader, runner.seed, randomness.get('diff_rank_seed', False))
+    else:
+        built = dataloader
+    check_while_loading(built, runner.model, runner.cfg.to_dict())
+    if is_main_process():
+        load_first(built.dataset, f'{split}_dataloader.dataset')
+    return built
+
+
+def check_normalization(model: nn.Module) -> None:
+    """Checks that a data preprocessor has one mean, or as many means as its model's backbone has `in_channels`.
+
+    Args:
+        model: A detector, segmentor or classifier, or a model that contains several of them.
+
+    Raises:
+        UserError: If the numbers differ. Torch would silently broadcast a grey image to the number of means.
+    """
+    for part in model.modules():
+        backbone = getattr(part, 'backbone', None)
+        mean = getattr(getattr(part, 'data_preprocessor', None), 'mean', None)
+        if (isinstance(backbone, CPVT | PyramidCPVT) and isinstance(mean, Tensor)
+                and len(mean) not in (1, backbone.in_channels)):
+            raise UserError(f'data_preprocessor.mean has {len(mean)} values, but backbone.in_channels is '
+                            f'{backbone.in_channels}: give mean and std as many values, or one for all channels.')
+
+
+def check_while_loading(loader: DataLoader, model: nn.Module, cfg: dict[str, Any]) -> None:
+    """Replaces the pipelines of a loader's datasets by pipelines that check the data and name the faulty file.
+
+    Args:
+        loader: Changed in place.
+        model: The model of the run. Its heads may have more classes than the dataset.
+        cfg: The config of the run, which may set ignored labels (`ignore_index`).
+    """
+    for dataset in unwrap_built(loader.dataset):
+        # Only mmengine's own class: pipelines of other classes may do more than run their transforms.
+        if type(getattr(dataset, 'pipeline', None)) is Compose:
+            layout = layout_of(type(dataset))
+            dataset.pipeline = CheckedPipeline(
+                dataset.pipeline.transforms, layout == 'coco',
+                _num_classes(dataset, model) if layout == 'label maps' else None, _ignored(dataset, model, cfg))
+
+
+def _num_classes(dataset: BaseDataset, model: nn.Module) -> int | None:
+    """Returns the number of classes that label maps may have; None if the dataset does not state its classes."""
+    classes = classes_of(dataset)
+    heads = [getattr(module, 'num_classes', None) for name, module in model.named_modules() if 'decode_head' in name]
+    return max([len(classes), *(number for number in heads if isinstance(number, int))]) if classes else None
+
+
+def _ignored(dataset: BaseDataset, model: nn.Module, cfg: dict[str, Any]) -> set[int]:
+    """Returns the labels that the dataset, a part of the model or a metric ignores, and 255, which means no label."""
+    modules = [getattr(module, 'ignore_index', None) for module in model.modules()]
+    return {255, getattr(dataset, 'ignore_index', 255), *_values(cfg, 'ignore_index'),
+            *(label for label in modules if isinstance(label, int))}
+
+
+def _values(cfg: Any, key: str) -> Iterator[int]:
+    """Yields all ints that a config sets for a key, at any depth."""
+    if isinstance(cfg, dict):
+        if isinstance(cfg.get(key), int):
+            yield cfg[key]
+        cfg = list(cfg.values())
+    for one in cfg if isinstance(cfg, list | tuple) else ():
+        yield from _values(one, key)
+
+
+def try_split(cfg: Config, split: str) -> Iterator[Finding]:
+    """Runs the pipeline on a sample of a config's dataset; for 'train', also the data preprocessor and the losses.
+
+    Args:
+        cfg: See `cpvt_mm.engine.load_config`.
+        split: 'train', 'val' or 'test'; the config must have its dataloader.
+
+    Yields:
+        A finding, if the sample fails.
+    """
+    name = f'{split}_dataloader.dataset'
+    model = None
+    try:
+        with DefaultScope.overwrite_default_scope(cfg.default_scope):
+            loader = Runner.build_dataloader(
+                {**cfg[f'{split}_dataloader'], 'num_workers': 0, 'persistent_workers': False})
+            sample = load_first(loader.dataset, name)
+            if split == 'train':
+                model_cfg = dict(cfg.model)
+                if cfg.get('data_preprocessor'):  # mmengine's runner merges it in the same way
+                    model_cfg.setdefault('data_preprocessor', cfg.data_preprocessor)
+                model = revert_sync_batchnorm(MODELS.build(model_cfg))
+                check_normalization(model)
+                # BatchNorm needs at least two samples.
+                batch = loader.collate_fn([sample] * min(getattr(loader.batch_sampler, 'batch_size', 1), 2))
+                with torch.no_grad():
+                    model.train()(**model.data_preprocessor(batch, True), mode='loss')
+    except UserError as error:
+        yield Finding(Kind.SAMPLE, name, f'fails: {str(error).removeprefix(f"{name}: ")}')
+    except Exception as error:  # models can raise any error
+        yield Finding(Kind.SAMPLE, name, f'has a first sample that the model fails on ({explain(error, model)})'
+                      if model else f'fails ({explain(error)})')
