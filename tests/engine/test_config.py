@@ -1,11 +1,13 @@
+"""How configs are read, and keys of them that nothing reads."""
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import UserError
-from tests.conftest import ROOT, UPERNET
+from tests.conftest import MASK_RCNN, ROOT, UPERNET
 
 
 def test_options_override_and_the_work_dir_is_named_after_the_config() -> None:
@@ -49,3 +51,41 @@ def test_a_library_that_a_base_file_is_of_is_asked_for(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, 'mmpretrain', None)
     with pytest.raises(ImportError, match=r'cpvt_mm needs mmpretrain.* pip install mmpretrain'):
         load_config(ROOT / 'configs/cpvt/cpvt-ti_16xb64_in1k.py')
+
+
+def warnings(log: list[tuple[str, str]]) -> list[str]:
+    return [message for level, message in log if level == 'WARNING' and 'is not used' in message]
+
+
+@pytest.mark.parametrize('options, expected', [
+    ({'data_root': '/x'}, [
+        '--cfg-options data_root is not used: did you mean train_dataloader.dataset.data_root.']),
+    ({'modle.type': 'A'}, ['--cfg-options modle is not used: did you mean model.']),
+    ({'lrr': 1}, ['--cfg-options lrr is not used: did you mean optim_wrapper.optimizer.lr.']),
+    ({'zzz': 1}, ['--cfg-options zzz is not used.']),
+    ({'work_dir': 'a', 'train_cfg.max_iters': 3, 'load_from': None}, []),
+])
+def test_options_that_nothing_reads(options: dict[str, Any], expected: list[str], log: list) -> None:
+    load_config(UPERNET, options)
+    assert warnings(log) == expected
+
+
+@pytest.mark.parametrize('line, expected', [
+    ('max_iter = 3', 'max_iter of config {path} is not used: did you mean train_cfg.max_iters.'),
+    ("modle = dict(type='A')", 'modle of config {path} is not used: did you mean model.'),
+    ('max_iter = 3\ntrain_cfg = dict(max_iters=max_iter)', ''),  # a variable
+    ('colours = 3', ''),  # near to nothing
+])
+def test_lines_of_the_file_that_nothing_reads(line: str, expected: str, tmp_path: Path, log: list) -> None:
+    path = tmp_path / 'own.py'
+    path.write_text(f'_base_ = {str(UPERNET)!r}\n{line}\n')
+    load_config(path)
+    assert warnings(log) == ([expected.format(path=path)] if expected else [])
+
+
+@pytest.mark.parametrize('path', [MASK_RCNN, UPERNET, *sorted(MASK_RCNN.parents[1].glob('*cpvt/*.py'))],
+                         ids=lambda path: path.stem)
+def test_configs_of_this_project_have_no_such_line(path: Path, log: list) -> None:
+    if 'in1k' not in path.stem:  # they need mmpretrain
+        load_config(path)
+        assert warnings(log) == []

@@ -51,8 +51,8 @@ def assert_same(first: Path, second: Path) -> None:
     for part in set(first) - {'meta', 'message_hub'}:
         assert same(first[part], second[part]), part
     for name in ('train/loss', 'train/lr'):
-        (values, _), (others, _) = (one['message_hub']['log_scalars'][name].data for one in (first, second))
-        assert len(values) == first['meta']['iter'] and list(values) == list(others)
+        values, others = (one['message_hub']['log_scalars'][name]['log_history'] for one in (first, second))
+        assert len(values) == first['meta']['iter'] and torch.equal(values, others)
 
 
 def train_with_kills(cfg: Config, kills: list[dict[str, Any]]) -> None:

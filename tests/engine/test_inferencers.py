@@ -6,10 +6,8 @@ from pathlib import Path
 import cv2
 import pytest
 
-from cpvt_mm.engine import load_config
-from cpvt_mm.engine.run import build_runner
 from cpvt_mm.weights.publishing import publish_model
-from tests.conftest import UPERNET, Trained
+from tests.conftest import Trained
 
 Run = Callable[[str], subprocess.CompletedProcess]
 INFER = '''
@@ -65,9 +63,3 @@ def test_a_published_checkpoint_holds_the_config_too(trained: dict[str, Trained]
     published, _ = publish_model(trained['mmdet'].checkpoint, tmp_path / 'model')
     assert infer('mmdet', 'DetInferencer', f'weights={str(published)!r}', published) == [
         'all weights: True', "prediction: ['bboxes', 'labels', 'masks', 'scores']", 'files: []']
-
-
-@pytest.mark.parametrize('imports', ['json', ['json'], ['json', 'cpvt_mm']])
-def test_what_a_config_imports_stays(imports: str | list[str], tmp_path: Path) -> None:
-    runner = build_runner(load_config(UPERNET, dict(custom_imports=dict(imports=imports)), str(tmp_path)))
-    assert runner.cfg.custom_imports == dict(imports=['json', 'cpvt_mm'])

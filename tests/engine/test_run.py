@@ -7,7 +7,7 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.hooks import Hook
-from mmengine.logging import MessageHub
+from mmengine.logging import HistoryBuffer, MessageHub
 from mmengine.runner import Runner
 
 from cpvt_mm import engine
@@ -62,17 +62,27 @@ def test_resume_keeps_a_seed_that_the_config_leaves_open(upernet: TrainConfig, t
 
 
 @pytest.mark.slow
-def test_resume_from_a_run_with_other_randomness_says_so(upernet: TrainConfig, tmp_path: Path) -> None:
+def test_resume_from_a_run_of_plain_mmengine_or_of_another_seed_says_so(upernet: TrainConfig, tmp_path: Path) -> None:
     path = tmp_path / 'old.pth'
     train(upernet(tmp_path, 2))
-    logs = ''.join(log.read_text() for log in tmp_path.glob('*/*.log'))
+
+    def log() -> str:
+        return ''.join(file.read_text() for file in tmp_path.glob('new/*/*.log'))
+
+    train(upernet(tmp_path / 'new', 3), resume=str(tmp_path / 'iter_2.pth'))
+    assert 'results may differ' not in log()
+    train(upernet(tmp_path / 'new', 3, randomness=dict(seed=5)), resume=str(tmp_path / 'iter_2.pth'))
+    assert log().count('the order of the data is that of seed 5') == log().count('results may differ') == 1
     checkpoint = read_checkpoint(tmp_path / 'iter_2.pth')
     del checkpoint['meta']['seeded_each_iteration']
+    scalars = checkpoint['message_hub']['log_scalars']
+    scalars.update({name: HistoryBuffer(value['log_history'].numpy(), value['count_history'].numpy())
+                    for name, value in scalars.items()})
     torch.save(checkpoint, path)
     train(upernet(tmp_path / 'new', 3), resume=str(path))
-    sentence = f'{path} is from a run without a seed for each iteration'
-    assert sentence not in logs
-    assert ''.join(log.read_text() for log in tmp_path.glob('new/*/*.log')).count(sentence) == 1
+    assert log().count('from a run without a seed for each iteration') == 1 and log().count('results may differ') == 2
+    rates = read_checkpoint(tmp_path / 'new/iter_3.pth')['message_hub']['log_scalars']['train/lr']['log_history']
+    assert len(rates) == 3
 
 
 @pytest.mark.slow
@@ -169,7 +179,7 @@ def test_epochs_go_on_at_a_checkpoint_by_iteration(step: int, toy_shapes: Path, 
         return
     first, second = (read_checkpoint(folder / 'iter_6.pth') for folder in (epochs, tmp_path))
     torch.testing.assert_close(first['state_dict'], second['state_dict'], rtol=0, atol=0)
-    rates = [list(one['message_hub']['log_scalars']['train/lr'].data[0]) for one in (first, second)]
+    rates = [one['message_hub']['log_scalars']['train/lr']['log_history'].tolist() for one in (first, second)]
     assert rates[0] == rates[1] and len(set(rates[0])) == 2
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 from mmengine.dataset import DefaultSampler, InfiniteSampler
-from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler
 
-from cpvt_mm.engine.seeding import SeededBatches, seed_generators
+from cpvt_mm.engine.seeding import SeededBatchSampler, seed_generators
 
 
 class Drawn(Dataset):
@@ -30,6 +30,9 @@ class GlobalSampler(DefaultSampler):
             yield (index + random.randrange(5) + np.random.randint(5)) % 5
 
 
+TORCHS = dict(type='torch.utils.data.BatchSampler', drop_last=False)
+
+
 class Run:
     """Training, at an iteration."""
 
@@ -37,8 +40,9 @@ class Run:
                  seed: int = 0) -> None:
         order = sampler(Drawn(), shuffle=True, seed=0)
         order.set_epoch(epoch)
-        self.iter = first
-        self.batches = SeededBatches(BatchSampler(order, 2, drop_last=False), seed, lambda: self.iter, endless)
+        torch.manual_seed(seed)
+        self.batches = SeededBatchSampler(order, 2, TORCHS, endless)
+        self.batches.position = first
         self.loader = DataLoader(Drawn(), batch_sampler=self.batches, num_workers=workers, collate_fn=list)
 
     def train(self, total: int, looked_at: int = 0) -> list:
@@ -46,7 +50,7 @@ class Run:
         trained = []
         for batch in islice(self.loader, total):
             trained.append(batch)
-            self.iter += 1
+            self.batches.position += 1
             list(islice(self.loader, looked_at))
         return trained
 
@@ -100,8 +104,8 @@ def test_samplers_leave_the_generators_as_they_were() -> None:
 
     seed_generators(0)
     expected = draw(), draw()
-    seed_generators(0)
     seeded = iter(Run(GlobalSampler, 0, True).batches)
+    seed_generators(0)
     drawn = []
     for _ in range(2):
         next(seeded)
@@ -110,7 +114,7 @@ def test_samplers_leave_the_generators_as_they_were() -> None:
 
 
 def test_nothing_to_train_on_is_no_endless_loop() -> None:
-    assert list(SeededBatches([], 0, lambda: 0, endless=True)) == []
+    assert list(SeededBatchSampler([], 2, TORCHS, endless=True)) == []
 
 
 def test_each_run_iteration_and_process_draws_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,18 +11,18 @@ from tests.conftest import UPERNET, toy_overrides
 from tests.processes import is_alive, wait_until
 
 CODE = '''
-import os, sys, time
+import multiprocessing, os, sys, time
 from pathlib import Path
-from cpvt_mm.engine import load_config
-from cpvt_mm.engine.run import build_runner
+from mmengine.registry import init_default_scope
+from mmengine.runner import Runner
+from cpvt_mm.engine import load_config, prepare
 options = dict(option.split('=') for option in sys.argv[2:])
 cfg = load_config(sys.argv[1], options, 'work')
-cfg.train_dataloader.update(num_workers=2, persistent_workers=True)
-runner = build_runner(cfg)
-loader = runner.build_dataloader(cfg.train_dataloader, seed=0)
-batches = iter(loader)
+cfg.val_dataloader.update(num_workers=2, persistent_workers=True)
+init_default_scope(cfg.default_scope)
+batches = iter(Runner.build_dataloader(prepare(cfg).val_dataloader, seed=0))
 next(batches)
-Path('tmp').write_text(' '.join(str(worker.pid) for worker in batches._workers))
+Path('tmp').write_text(' '.join(str(worker.pid) for worker in multiprocessing.active_children()))
 os.replace('tmp', 'pids')
 time.sleep(600)
 '''

@@ -1,5 +1,4 @@
 """Old checkpoints go when the new ones are there."""
-import inspect
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from mmengine.hooks import CheckpointHook
 from mmengine.logging import MessageHub, MMLogger
 from mmengine.registry import HOOKS
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, save_checkpoint
-from mmengine.runner.utils import calc_dynamic_intervals
+from torch.utils.data import DataLoader
 
 from cpvt_mm.hooks.checkpoint import WHOLE_FILES, DurableCheckpointHook, WholeFileBackend
 from cpvt_mm.weights.reading import read_checkpoint
@@ -19,6 +18,7 @@ from cpvt_mm.weights.reading import read_checkpoint
 class Run:
     """The parts of a runner that the hook needs."""
     epoch = iter = 0
+    max_iters = max_epochs = 10
     train_loop = val_loop = None
 
     def __init__(self, folder: Path) -> None:
@@ -33,11 +33,13 @@ class Run:
         save_checkpoint(dict(iter=meta['iter'], info=info), f'{folder}/{filename}',
                         backend_args=settings['backend_args'])
 
-    def train(self, hook: DurableCheckpointHook, scores: list[float]) -> None:
-        """An iteration and a validation for each score."""
+    def train(self, hook: CheckpointHook, scores: list[float]) -> None:
+        """An iteration, which is an epoch, too, and a validation for each score."""
         for score in scores:
-            hook._save_checkpoint(self)
+            hook.after_train_iter(self, self.iter)
             self.iter += 1
+            hook.after_train_epoch(self)
+            self.epoch += 1
             hook.after_val_epoch(self, dict(mIoU=score))
 
 
@@ -66,7 +68,7 @@ def removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def build(run: Run, **settings: object) -> DurableCheckpointHook:
     """The hook, as training starts."""
-    hook = HOOKS.build(dict(type='cpvt_mm.DurableCheckpointHook', by_epoch=False, **settings))
+    hook = HOOKS.build(dict(type='cpvt_mm.DurableCheckpointHook', **{'by_epoch': False, 'interval': 1, **settings}))
     hook.before_train(run)
     return hook
 
@@ -183,15 +185,26 @@ class Validation:
         hook.after_val_epoch(run, dict(mIoU=0.))
 
 
+class IterLoop(IterBasedTrainLoop):
+    """mmengine's, resumed at an iteration."""
+    iter = 0
+
+
+class EpochLoop(EpochBasedTrainLoop):
+    """mmengine's, resumed after an epoch."""
+    iter = epoch = 0
+
+
 def made_up(run: Run, done: int, by_epoch: bool = False, epochs: bool = False) -> int:
     """How many validations are made up for when training of 10 steps is resumed; from the 5th on, each has one."""
-    kind = EpochBasedTrainLoop if epochs else IterBasedTrainLoop
-    loop = run.train_loop = kind.__new__(kind)
-    loop._iter, loop._epoch, loop._max_iters, loop._max_epochs = \
-        (2 * done, done, 20, 10) if epochs else (done, 0, 10, 1)
-    loop.val_begin, loop.val_interval = 1, 3
-    loop.dynamic_milestones, loop.dynamic_intervals = calc_dynamic_intervals(3, [(5, 1)])
-    run.iter, run.epoch = loop.iter, loop.epoch
+    steps = dict(val_interval=3, dynamic_intervals=[(5, 1)])
+    if epochs:
+        loop = EpochLoop(run, DataLoader([0, 1]), max_epochs=10, **steps)
+        loop.iter, loop.epoch = 2 * done, done
+    else:
+        loop = IterLoop(run, DataLoader([0, 1]), max_iters=10, **steps)
+        loop.iter = done
+    run.train_loop, run.iter, run.epoch = loop, loop.iter, loop.epoch
     hook = HOOKS.build(dict(type='cpvt_mm.DurableCheckpointHook', by_epoch=by_epoch, save_best='mIoU'))
     run.val_loop = Validation(run, hook)
     hook.before_train(run)
@@ -244,33 +257,19 @@ def test_the_backend_of_others_stays(run: Run, tmp_path: Path) -> None:
     assert type(build(run, backend_args=dict(backend='local')).file_backend) is LocalBackend
 
 
-class Recording(CheckpointHook):
-    """mmengine's hook, but for the one private method that `DurableCheckpointHook` overrides."""
-
-    def __init__(self, **settings: object) -> None:
-        super().__init__(**settings)
-        self.saved: list[int] = []
-
-    def _save_checkpoint_with_step(self, runner: Run, step: int, meta: dict[str, int]) -> None:
-        self.saved.append(step)
-
-
-def test_mmengine_saves_by_the_method_that_is_overridden(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The contract with both stacks: its name, its signature, and that all public methods that save call it."""
-    overridden = {name for name in vars(DurableCheckpointHook) if hasattr(CheckpointHook, name)}
-    assert {name for name in overridden if name[0] == '_' != name[1]} == {'_save_checkpoint_with_step'}
-    theirs, ours = (inspect.signature(hook._save_checkpoint_with_step)
-                    for hook in (CheckpointHook, DurableCheckpointHook))
-    assert list(theirs.parameters) == list(ours.parameters) == ['self', 'runner', 'step', 'meta']
-    monkeypatch.setattr(Run, 'max_iters', 10, raising=False)
-    monkeypatch.setattr(Run, 'max_epochs', 10, raising=False)
-    for by_epoch, save in ((False, lambda hook: hook.after_train_iter(run, 0)),
-                           (True, lambda hook: hook.after_train_epoch(run))):
-        hook = Recording(interval=1, by_epoch=by_epoch, save_best='mIoU')
+@pytest.mark.parametrize('settings', [
+    dict(interval=2), dict(interval=3, save_begin=4, max_keep_ckpts=1), dict(interval=-1), dict(interval=7),
+    dict(interval=7, save_last=False), dict(interval=4, by_epoch=True, save_last=False),
+    dict(interval=4, by_epoch=True), dict(interval=5, save_best='mIoU', max_keep_ckpts=2),
+    dict(interval=2, filename_tmpl='step{}.pth'), dict(interval=3, by_epoch=True, save_best=['mIoU'], rule='less'),
+])
+def test_settings_mean_what_they_mean_to_mmengine(settings: dict[str, object], tmp_path: Path) -> None:
+    found = []
+    for kind in ('CheckpointHook', 'cpvt_mm.DurableCheckpointHook'):
+        run = Run(tmp_path / kind)
+        Path(run.work_dir).mkdir()
+        hook = HOOKS.build(dict(type=kind, **{'by_epoch': False, **settings}))
         hook.before_train(run)
-        save(hook)
-        assert hook.saved == [1]
-        hook.last_ckpt = 'iter_1.pth'
-        run.message_hub.runtime_info.clear()
-        hook.after_val_epoch(run, dict(mIoU=0.5))  # saves it again, with the name of the best
-        assert hook.saved == [1, 0]
+        run.train(hook, [0.5, 0.4, 0.9, 0.3, 0.2, 0.1, 0.95, 0.96, 0.1, 0.2])
+        found.append(files(run))
+    assert found[0] == found[1] != []

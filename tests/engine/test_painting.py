@@ -10,7 +10,7 @@ from mmengine.structures import InstanceData
 from PIL import Image
 
 from cpvt_mm.engine import load_config
-from cpvt_mm.engine.inferencing import build_inferencer, paint
+from cpvt_mm.engine.painting import build_inferencer, paint
 from cpvt_mm.errors import UserError
 from cpvt_mm.weights.reading import read_checkpoint
 from tests.conftest import ROOT, Trained

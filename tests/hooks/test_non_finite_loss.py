@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from cpvt_mm.engine import load_config, train
 from cpvt_mm.errors import UserError
 from cpvt_mm.hooks import NonFiniteLossHook
-from cpvt_mm.hooks.stop_on_non_finite_loss import image_paths
+from cpvt_mm.hooks.non_finite_loss import image_paths
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, toy_overrides
 
 NAN, INF = float('nan'), float('inf')
@@ -70,17 +70,24 @@ class BadGradient(Model):
 
 
 def runner(folder: Path, numbers: list[float], model: Model | None = None, interval: int = 2, val_interval: int = 100,
-           images: str = '{}.jpg', checkpoint: dict[str, object] = {}, **hook: object) -> Runner:
-    """A runner whose iteration i gets an image `<i>.jpg` with the i-th number; it keeps one checkpoint."""
+           images: str = '{}.jpg', epochs: int = 0, checkpoint: dict[str, object] = {}, loader: dict[str, object] = {},
+           **hook: object) -> Runner:
+    """A runner whose iteration i gets an image `<i>.jpg` with the i-th number; it keeps one checkpoint.
+
+    With `epochs`, each is a pass over the images.
+    """
     data = [dict(inputs=torch.tensor([1., number]),
                  data_samples=BaseDataElement(metainfo=dict(img_path=images.format(i))))
             for i, number in enumerate(numbers, start=1)]
-    loader = dict(batch_size=1, num_workers=0, dataset=data, sampler=dict(type='DefaultSampler', shuffle=False))
+    loader = dict(batch_size=1, num_workers=0, dataset=data,
+                  **{'sampler': dict(type='DefaultSampler', shuffle=False), **loader})
+    loop = dict(type='EpochBasedTrainLoop', max_epochs=epochs) if epochs else dict(
+        type='IterBasedTrainLoop', max_iters=len(numbers), val_interval=val_interval)
     validation = dict() if val_interval == 100 else dict(
         val_dataloader=loader, val_cfg=dict(), val_evaluator=dict(type='DumpResults', out_file_path=f'{folder}/v.pkl'))
     return Runner(
         model or Model(), str(folder), loader, experiment_name=f'{folder}', log_level='WARNING',
-        train_cfg=dict(type='IterBasedTrainLoop', max_iters=len(numbers), val_interval=val_interval),
+        train_cfg=loop,
         optim_wrapper=dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=0.1)), **validation,
         default_hooks=dict(
             checkpoint=checkpoint or dict(type='CheckpointHook', by_epoch=False, interval=interval, max_keep_ckpts=1),
@@ -128,11 +135,9 @@ def test_one_bad_batch_passes_with_a_warning_and_leaves_nothing_behind(tmp_path:
         'update is not applied.' for row, i, value in ((1, 3, 'nan'), (2, 4, 'inf'), (1, 6, 'nan'))]
 
 
-@pytest.mark.parametrize('is_epoch', [False, True])
-def test_what_is_saved_in_a_bad_iteration_is_the_model_before_it(is_epoch: bool, tmp_path: Path) -> None:
-    run = runner(tmp_path, [1, 1, 1, NAN], interval=4)
-    if is_epoch:
-        run._train_loop = dict(type='EpochBasedTrainLoop', max_epochs=1)
+@pytest.mark.parametrize('epochs', [0, 1])
+def test_what_is_saved_in_a_bad_iteration_is_the_model_before_it(epochs: int, tmp_path: Path) -> None:
+    run = runner(tmp_path, [1, 1, 1, NAN], interval=4, epochs=epochs)
     weights: list[Tensor] = []
 
     class Keep(Hook):
@@ -146,14 +151,13 @@ def test_what_is_saved_in_a_bad_iteration_is_the_model_before_it(is_epoch: bool,
     assert torch.equal(weight(tmp_path, 4), weights[2]) and not torch.equal(weights[1], weights[2])
 
 
-@pytest.mark.parametrize('is_epoch', [False, True])
-def test_an_older_checkpoint_stays_while_iterations_are_bad(is_epoch: bool, tmp_path: Path) -> None:
-    numbers = [1, 1, 1, NAN] if is_epoch else [1, 1, 1, 1, NAN, NAN, NAN, 1]
-    saved = dict(by_epoch=True, interval=1) if is_epoch else dict(by_epoch=False, interval=2)
-    run = runner(tmp_path, numbers, checkpoint=dict(
+@pytest.mark.parametrize('epochs', [0, 3])
+def test_an_older_checkpoint_stays_while_iterations_are_bad(epochs: int, tmp_path: Path) -> None:
+    numbers = [1, 1, 1, NAN] if epochs else [1, 1, 1, 1, NAN, NAN, NAN, 1]
+    saved = dict(by_epoch=True, interval=1) if epochs else dict(by_epoch=False, interval=2)
+    run = runner(tmp_path, numbers, epochs=epochs, checkpoint=dict(
         type='cpvt_mm.DurableCheckpointHook', max_keep_ckpts=1, **saved))
-    if is_epoch:
-        run._train_loop = dict(type='EpochBasedTrainLoop', max_epochs=3)
+    if epochs:
         run.train()
         names = ['epoch_3.pth']  # the end
     else:
@@ -173,13 +177,10 @@ class BlowsUp(Model):
         return {name: value.item() for name, value in outputs.items()}  # which need not be tensors
 
 
-@pytest.mark.parametrize('options', [dict(interval=2), dict(val_interval=2), dict(epochs=True)])
+@pytest.mark.parametrize('options', [dict(interval=2), dict(val_interval=2), dict(epochs=1)])
 def test_a_model_that_is_not_finite_is_never_saved(options: dict, tmp_path: Path) -> None:
-    is_epoch = 'epochs' in options
-    run = runner(tmp_path, [1, 2], BlowsUp(), **({} if is_epoch else options))
-    if is_epoch:
-        run._train_loop = dict(type='EpochBasedTrainLoop', max_epochs=1)
-    assert stop(run).startswith('Training has stopped: layer.weight of the model is no longer finite; no checkpoint')
+    message = stop(runner(tmp_path, [1, 2], BlowsUp(), **options))
+    assert message.startswith('Training has stopped: layer.weight of the model is no longer finite; no checkpoint')
     assert not list(tmp_path.glob('*.pth'))
 
 
@@ -247,9 +248,9 @@ def test_images_of_branches() -> None:
 def work(rank: int, folder: Path) -> None:
     dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=2)
     numbers = [1, 1, NAN, NAN, NAN, NAN] if rank else [1] * 6
-    run = runner(folder, numbers, images=f'{rank}_{{}}.jpg', interval=2)
     # Each has its own images.
-    run._train_dataloader['sampler'] = torch.utils.data.SequentialSampler(numbers)
+    run = runner(folder, numbers, images=f'{rank}_{{}}.jpg', interval=2,
+                 loader=dict(sampler=torch.utils.data.SequentialSampler(numbers)))
     run.model = run.wrap_model(dict(type='MMDistributedDataParallel', device_ids=None), run.model)
     try:
         run.train()

@@ -1,0 +1,158 @@
+"""What is added to a config, what stays, and that mmengine's runner builds it."""
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.hooks import CheckpointHook
+from mmengine.registry import DATA_SAMPLERS, HOOKS, LOOPS, RUNNERS
+from mmengine.runner import IterBasedTrainLoop, Runner
+from torch.utils.data import BatchSampler
+
+from cpvt_mm.engine import load_config, prepare
+from cpvt_mm.engine.run import build_runner
+from cpvt_mm.errors import UserError
+from cpvt_mm.hooks import DurableCheckpointHook, ExactResumeHook, FullDiskHook, NonFiniteLossHook, PlainLogHook
+from tests.conftest import MASK_RCNN, ROOT, UPERNET, toy_overrides
+
+CHECKED = 'cpvt_mm.Checked{}Loop'.format
+ADDED = {ExactResumeHook, FullDiskHook, NonFiniteLossHook, PlainLogHook}
+
+
+@pytest.fixture
+def cfg(toy_shapes: Path, tmp_path: Path) -> Config:
+    return load_config(UPERNET, toy_overrides(toy_shapes), str(tmp_path))
+
+
+@HOOKS.register_module()
+class OwnCheckpointHook(CheckpointHook):
+    pass
+
+
+@DATA_SAMPLERS.register_module()
+class OwnBatchSampler(BatchSampler):
+
+    def __init__(self, sampler: object, batch_size: int, drop_last: bool = False, flag: int = 0) -> None:
+        super().__init__(sampler, batch_size, drop_last)
+        self.flag = flag
+
+
+@LOOPS.register_module()
+class OwnTrainLoop(IterBasedTrainLoop):
+    pass
+
+
+@RUNNERS.register_module()
+class OwnRunner(Runner):
+    pass
+
+
+@pytest.mark.parametrize('path', [MASK_RCNN, UPERNET, ROOT / 'configs/cpvt/mask-rcnn_cpvt-s_sfp_1x_coco.py'])
+def test_the_given_config_stays_and_a_prepared_one_does_too(path: Path, tmp_path: Path) -> None:
+    cfg = load_config(path, {'default_hooks.non_finite_loss': None})
+    before = cfg.to_dict()
+    prepared = prepare(cfg)
+    assert cfg.to_dict() == before != prepared.to_dict()
+    assert prepare(prepared).to_dict() == prepared.to_dict()
+    # As the runner writes it to the work dir.
+    prepared.dump(tmp_path / 'config.py')
+    assert prepare(Config.fromfile(tmp_path / 'config.py')).to_dict() == prepared.to_dict()
+
+
+def test_mmengines_checkpoint_hook_becomes_a_durable_one_and_those_derived_from_it_stay(cfg: Config) -> None:
+    cfg.default_hooks.checkpoint.update(type='mmengine.CheckpointHook', interval=7)
+    cfg.custom_hooks = [dict(type=CheckpointHook, interval=8), dict(type='OwnCheckpointHook', interval=9)]
+    hooks = [(hook.interval, type(hook)) for hook in build_runner(cfg).hooks if isinstance(hook, CheckpointHook)]
+    assert sorted(hooks) == [(7, DurableCheckpointHook), (8, DurableCheckpointHook), (9, OwnCheckpointHook)]
+
+
+@pytest.mark.parametrize('default, custom, expected', [
+    ({}, [], (ADDED, [3])),
+    (dict(non_finite_loss=dict(type='cpvt_mm.NonFiniteLossHook', patience=5)), [], (ADDED, [5])),
+    ({}, [dict(type='cpvt_mm.NonFiniteLossHook', patience=6)], (ADDED, [6])),
+    (dict(non_finite_loss=None, full_disk=None), [], ({ExactResumeHook, PlainLogHook}, [])),
+])
+def test_a_run_has_each_hook_once_unless_it_is_turned_off(default: dict, custom: list, expected: tuple, cfg: Config
+                                                          ) -> None:
+    del cfg.default_hooks.non_finite_loss
+    cfg.default_hooks.update(default)
+    cfg.custom_hooks = custom
+    found = [hook for hook in build_runner(cfg).hooks if type(hook) in ADDED]
+    assert ({type(hook) for hook in found}, [hook.patience for hook in found if hasattr(hook, 'patience')]) == expected
+    assert len(found) == len(expected[0])
+
+
+def test_a_config_without_hooks_has_mmengines(cfg: Config) -> None:
+    cfg.default_hooks = None
+    assert prepare(cfg).default_hooks.checkpoint == dict(type='cpvt_mm.DurableCheckpointHook', interval=1)
+    cfg.default_hooks = dict(checkpoint=None)
+    assert not any(isinstance(hook, CheckpointHook) for hook in build_runner(cfg).hooks)
+
+
+@pytest.mark.parametrize('loop, kind, endless', [
+    (dict(type='IterBasedTrainLoop', max_iters=2), CHECKED('IterBasedTrain'), True),
+    (dict(by_epoch=False, max_iters=2), CHECKED('IterBasedTrain'), True),
+    (dict(type='mmengine.EpochBasedTrainLoop', max_epochs=1), CHECKED('EpochBasedTrain'), False),
+    (dict(by_epoch=True, max_epochs=1), CHECKED('EpochBasedTrain'), False),
+    (dict(type='OwnTrainLoop', max_iters=2), 'OwnTrainLoop', True),
+])
+def test_loops_of_mmengine_check_their_data_and_training_gets_seeded_batches(loop: dict, kind: str, endless: bool,
+                                                                            cfg: Config) -> None:
+    cfg.train_cfg, cfg.val_cfg = loop, {}
+    cfg.train_dataloader.update(sampler=dict(type='DefaultSampler', shuffle=True), batch_size=3, drop_last=True)
+    prepared = prepare(cfg)
+    assert [prepared[name].type for name in ('train_cfg', 'val_cfg', 'test_cfg')] == [
+        kind, CHECKED('Val'), CHECKED('Test')]
+    runner = build_runner(cfg)
+    batches = runner.train_dataloader.batch_sampler
+    assert (type(batches).__name__, batches.endless, batches.seed) == ('SeededBatchSampler', endless, runner.seed)
+    assert (batches.batch_size, batches.drop_last, len(batches)) == (3, True, 2)
+    assert type(runner.val_dataloader.batch_sampler) is BatchSampler
+
+
+def test_a_batch_sampler_of_the_config_is_seeded(cfg: Config) -> None:
+    cfg.train_dataloader.batch_sampler = dict(type='OwnBatchSampler', flag=7)
+    inner = build_runner(cfg).train_dataloader.batch_sampler.batches
+    assert type(inner) is OwnBatchSampler and inner.flag == 7
+
+
+@pytest.mark.parametrize('own', [dict(worker_init_fn=dict(type='own')), dict(disable_subprocess_warning=True)])
+def test_own_settings_of_workers_stay(own: dict, cfg: Config) -> None:
+    cfg.val_dataloader.update(own)
+    prepared = prepare(cfg)
+    assert prepared.val_dataloader == cfg.val_dataloader
+    assert prepared.train_dataloader.worker_init_fn == dict(type='cpvt_mm.end_worker_with_parent')
+
+
+def test_a_seed_is_drawn_unless_there_is_one(cfg: Config) -> None:
+    cfg.randomness = dict(seed=None, deterministic=True)
+    drawn = prepare(cfg).randomness
+    assert isinstance(drawn.seed, int) and drawn.deterministic
+    cfg.randomness = dict(seed=0)
+    assert prepare(cfg).randomness == dict(seed=0)
+    # Processes that are not yet connected cannot agree on one.
+    cfg.update(randomness=dict(seed=None), launcher='pytorch')
+    assert prepare(cfg).randomness == dict(seed=None)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason='several processes without a GPU')
+def test_the_wrapper_of_several_processes_needs_no_gpu(cfg: Config) -> None:
+    assert 'model_wrapper_cfg' not in prepare(cfg)
+    cfg.update(launcher='pytorch', find_unused_parameters=True)
+    assert prepare(cfg).model_wrapper_cfg == dict(
+        type='MMDistributedDataParallel', device_ids=None, broadcast_buffers=False, find_unused_parameters=True)
+    cfg.model_wrapper_cfg = dict(type='own')
+    assert prepare(cfg).model_wrapper_cfg == dict(type='own')
+
+
+def test_an_unknown_optimizer_is_named(cfg: Config) -> None:
+    cfg.optim_wrapper.optimizer.type = 'AdamX'
+    with pytest.raises(UserError, match='is AdamX, which is not a registered optimizer: did you mean Adam'):
+        prepare(cfg)
+
+
+def test_a_config_with_a_runner_of_its_own_gets_it_with_all_hooks(cfg: Config) -> None:
+    cfg.runner_type = 'OwnRunner'
+    runner = build_runner(cfg)
+    assert type(runner) is OwnRunner
+    assert {type(hook) for hook in runner.hooks} > ADDED
