@@ -47,7 +47,7 @@ def prepare(cfg: Config) -> Config:
         if isinstance(loader, dict) and not {'worker_init_fn', 'disable_subprocess_warning'} & {*loader}:
             loader['worker_init_fn'] = dict(type='cpvt_mm.end_worker_with_parent')
     if isinstance(cfg.get('train_dataloader'), dict):
-        _seed_batches(cfg.train_dataloader, endless='max_iters' in cfg.train_cfg)
+        _seed_batches(cfg.train_dataloader, endless='max_iters' in (cfg.get('train_cfg') or {}))
     randomness = cfg.get('randomness') or {}
     launched = cfg.get('launcher', 'none') != 'none'
     if randomness.get('seed') is None and (not launched or is_distributed()):

@@ -1,24 +1,30 @@
-"""Trains and tests configs of all supported libraries."""
-from collections.abc import Sequence
+"""Trains and tests configs of all supported libraries, with errors in one sentence."""
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
 from mmengine.device import get_device
-from mmengine.dist import get_world_size
+from mmengine.dist import get_world_size, is_main_process
 from mmengine.hooks import Hook
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
-from cpvt_mm.errors import UserError
+from cpvt_mm.errors import UserError, explain
+from cpvt_mm.files import DISK_FULL, write_text
 from cpvt_mm.weights.loading import check_fills_backbones
 from cpvt_mm.weights.reading import check_fits, read_tensors_only
 
-from .failures import failures_as_user_errors, full_disk_as_user_error
 from .painting import PaintPredictionsHook
 from .prepare import prepare
 from .process_group import process_group
 from .resuming import prepare_to_resume
+
+# Errors that have a clear message already, also those of a full disk, of missing files and of missing modules.
+TOLD = (UserError, OSError, ImportError)
 
 
 def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: str | None = None,
@@ -107,3 +113,62 @@ def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> Runner:
     for hook in hooks:
         runner.register_hook(hook)
     return runner
+
+
+@dataclass
+class Run:
+    """A run that is being started.
+
+    Attributes:
+        runner: The runner; None until it is built.
+    """
+    runner: Runner | None = None
+
+
+@contextmanager
+def failures_as_user_errors(what: str, work_dir: str) -> Iterator[Run]:
+    """Converts errors in the `with` block to a UserError; writes the traceback to `traceback.txt` in the work dir.
+
+    After the first training iteration, errors are not converted, because the config is hardly their cause.
+
+    Args:
+        what: The beginning of the message, such as 'the test fails'.
+        work_dir: The folder of the run.
+    """
+    run = Run()
+    try:
+        yield run
+    except TOLD:
+        raise
+    except Exception as error:
+        if run.runner and run.runner.message_hub.get_info('iter', 0):  # runner.iter would build the failed train loop
+            raise
+        path = Path(work_dir, 'traceback.txt')
+        if is_main_process():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(path, traceback.format_exc())
+        raise UserError(f'{what} ({explain(error, run.runner and run.runner.model)}): correct the config, or see the '
+                        f'traceback in {path}.') from error
+
+
+@contextmanager
+def full_disk_as_user_error(work_dir: str, resumable: bool) -> Iterator[None]:
+    """Converts the error of a full disk into a UserError that says where to free space and how to continue.
+
+    Args:
+        work_dir: The folder of the run.
+        resumable: Whether the run can be resumed from a checkpoint in `work_dir`.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        last = Path(work_dir, 'last_checkpoint')
+        how = f'continue from {last.read_text()} with --resume' if resumable and last.is_file() else 'start again'
+        if error.filename:
+            what, where = f'{error.filename} cannot be written', 'for it'
+        else:
+            what = 'A disk is full'
+            where = f'in {work_dir} or in /dev/shm (the shared memory of data loader workers), whichever it is'
+        raise UserError(f'{what} ({error.strerror}): free space {where}, then {how}.') from error

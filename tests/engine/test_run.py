@@ -1,3 +1,5 @@
+import errno
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from mmengine.runner import Runner
 
 from cpvt_mm import engine
 from cpvt_mm.engine import load_config, train
+from cpvt_mm.engine.run import full_disk_as_user_error
 from cpvt_mm.errors import UserError
 from cpvt_mm.weights.reading import read_checkpoint
 from tests.conftest import MASK_RCNN, UPERNET, Trained, toy_overrides
@@ -215,3 +218,32 @@ def test_what_fails_in_the_first_iteration_is_told_in_a_sentence(upernet: TrainC
 def test_what_fails_later_passes(upernet: TrainConfig, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match='no more'):
         train(upernet(tmp_path, 3), hooks=[FailsInIteration(1)])
+
+
+DISK_FULL = OSError(errno.ENOSPC, 'No space left on device', 'a.log')
+
+
+def test_what_to_go_on_from_is_named(tmp_path: Path) -> None:
+    (tmp_path / 'last_checkpoint').write_text('iter_2.pth')
+    sentence = 'a.log cannot be written (No space left on device): free space for it, then continue from iter_2.pth'
+    with pytest.raises(UserError, match=re.escape(sentence)), full_disk_as_user_error(str(tmp_path), resumable=True):
+        raise DISK_FULL
+
+
+def test_a_full_disk_without_a_name_may_be_shared_memory(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as raised, full_disk_as_user_error(str(tmp_path), resumable=True):
+        raise OSError(errno.ENOSPC, 'No space left on device')  # as a lock of multiprocessing raises it
+    assert str(raised.value) == (
+        f'A disk is full (No space left on device): free space in {tmp_path} or in /dev/shm (the shared '
+        'memory of data loader workers), whichever it is, then start again.')
+
+
+def test_without_a_way_to_resume_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / 'last_checkpoint').write_text('iter_2.pth')
+    with pytest.raises(UserError, match='then start again'), full_disk_as_user_error(str(tmp_path), resumable=False):
+        raise DISK_FULL
+
+
+def test_other_errors_stay_as_they_are(tmp_path: Path) -> None:
+    with pytest.raises(PermissionError), full_disk_as_user_error(str(tmp_path), resumable=True):
+        raise PermissionError

@@ -12,7 +12,7 @@ from mmengine.logging import HistoryBuffer, MessageHub
 from mmengine.runner import Runner
 
 from cpvt_mm.engine import load_config, train
-from cpvt_mm.engine.failures import full_disk_as_user_error
+from cpvt_mm.engine.run import full_disk_as_user_error
 from cpvt_mm.errors import UserError
 from cpvt_mm.hooks import PlainLogHook
 from cpvt_mm.hooks.run_log import LogFile, replace_log_files
