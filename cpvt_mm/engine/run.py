@@ -93,11 +93,15 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
         where = f'the launcher is {cfg.launcher}' if cfg.launcher != 'none' else f'there are {get_world_size()}'
         raise UserError(f'--show-dir paints in one process only, but {where}: run test.py without a launcher.')
     cfg.update(resume=False, load_from=str(checkpoint))
-    # mmengine writes a config under the name of its file, and would overwrite that of the training.
+    # mmengine writes a config under the name of its file, and would overwrite that of the training. Without a name, it
+    # takes the time.
     cfg = Config(cfg.to_dict())
     with (process_group(cfg), full_disk_as_user_error(cfg.work_dir, resumable=False),
           failures_as_user_errors('the test fails', cfg.work_dir) as run):
         run.runner = runner = build_runner(cfg, [*hooks, PaintPredictionsHook(show_dir)] if show_dir else hooks)
+        if is_main_process():
+            written = Path(runner.work_dir, f'{runner.timestamp}.py')
+            written.replace(Path(runner.log_dir, written.name))  # the work dir keeps one config, that of the training
         check_fits(runner.model, checkpoint)
         return runner.test()
 

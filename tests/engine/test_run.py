@@ -193,7 +193,7 @@ def test_a_test_leaves_the_config_of_the_training_alone(trained: dict[str, Train
     assert 0 <= engine.test(cfg, checkpoint)['mIoU'] <= 100
     with pytest.raises(UserError, match=r'no\.pth'):
         engine.test(load_config(UPERNET, toy_overrides(toy_shapes), str(config.parent)), 'no.pth')
-    assert config.read_text() == before
+    assert config.read_text() == before and list(config.parent.glob('*.py')) == [config]
 
 
 class FailsInIteration(Hook):
