@@ -99,8 +99,8 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
     with (process_group(cfg), full_disk_as_user_error(cfg.work_dir, resumable=False),
           failures_as_user_errors('the test fails', cfg.work_dir) as run):
         run.runner = runner = build_runner(cfg, [*hooks, PaintPredictionsHook(show_dir)] if show_dir else hooks)
-        if is_main_process():
-            written = Path(runner.work_dir, f'{runner.timestamp}.py')
+        written = Path(runner.work_dir, f'{runner.timestamp}.py')
+        if is_main_process() and written.is_file():
             written.replace(Path(runner.log_dir, written.name))  # the work dir keeps one config, that of the training
         check_fits(runner.model, checkpoint)
         return runner.test()
