@@ -41,7 +41,7 @@ class PlainLogHook(Hook):
 def to_plain(value: Any) -> Any:
     """Converts logged scalars, numpy's numbers and arrays in nested containers to tensors, numbers and lists."""
     if isinstance(value, HistoryBuffer):
-        history, counts = (torch.from_numpy(array.copy()) for array in value.data)
+        history, counts = (torch.from_numpy(np.array(array)) for array in value.data)
         return dict(zip(HISTORY, (history, counts, value.max_length), strict=True))
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
