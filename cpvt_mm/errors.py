@@ -13,6 +13,10 @@ class UserError(Exception):
     """An error whose message is one sentence: what is wrong, with the value, and what to do."""
 
 
+class MissingFile(UserError, FileNotFoundError):
+    """A file that a user named does not exist; the message is the sentence of a UserError."""
+
+
 def first_line(error: BaseException) -> str:
     """Returns the first line of an error's message, or its type if the message is empty."""
     return str(error).strip().split('\n')[0] or type(error).__name__
@@ -27,7 +31,7 @@ def missing_file(error: FileNotFoundError) -> str | None:
 
 def sentence(error: UserError) -> str:
     """Returns the message of an error without the traceback that data loader workers put before it."""
-    return str(error).rpartition(f'\n{UserError.__module__}.{UserError.__qualname__}: ')[2].strip()
+    return str(error).rpartition(f'\n{type(error).__module__}.{type(error).__qualname__}: ')[2].strip()
 
 
 def explain(error: BaseException, model: nn.Module | None = None) -> str:
@@ -64,13 +68,13 @@ def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
     def wrapped() -> None:
         try:
             main()
+        except UserError as error:
+            sys.exit(f'error: {sentence(error)}')
         except FileNotFoundError as error:
             path = missing_file(error)
             what = f'{path} does not exist' if path else first_line(error)
             sys.exit(f'error: {what}: put the file there, or correct the path in the config or with --cfg-options '
                      '(train_dataloader.dataset.data_root, and the same for val_ and test_dataloader).')
-        except UserError as error:
-            sys.exit(f'error: {sentence(error)}')
         except (FileExistsError, ImportError) as error:
             sys.exit(f'error: {error}')
         except KeyboardInterrupt:

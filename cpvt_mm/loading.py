@@ -9,9 +9,10 @@ from mmengine.config import Config, ConfigDict
 from mmengine.registry import MODELS, DefaultScope
 from torch import Tensor, nn
 
-from .errors import UserError, first_line
+from .errors import MissingFile, UserError, first_line
 from .models import CPVT, PyramidCPVT
-from .weights.reading import load_weights
+from .models.pretrained import check_filled, fit_encodings
+from .weights.reading import load_weights, read_weights
 
 
 def backbone_config(cfg: Config) -> ConfigDict:
@@ -54,6 +55,33 @@ def load_backbone(cfg: Config, checkpoint: str | Path | None = None) -> CPVT | P
     if model and checkpoint:
         load_weights(model, checkpoint)
     return backbone.eval()
+
+
+def check_fills_backbones(model: nn.Module, checkpoint: str | Path) -> None:
+    """Checks that a checkpoint of a whole model, such as `load_from`, has all weights of this package's backbones.
+
+    mmengine loads the weights that fit, and only warns about others. That suits heads with another number of classes,
+    but it would leave a part of a backbone random.
+
+    Raises:
+        MissingFile: If the file does not exist.
+        UserError: If a tensor of a backbone is missing or has another shape.
+    """
+    if '://' not in str(checkpoint) and not Path(checkpoint).is_file():
+        raise MissingFile(f'load_from is {checkpoint}, but this file does not exist: check the path.')
+    backbones = {name: module for name, module in model.named_modules() if isinstance(module, (CPVT, PyramidCPVT))}
+    weights = read_weights(checkpoint).tensors if backbones else {}
+    for prefix, backbone in backbones.items():
+        start, wanted = f'{prefix}.', backbone.state_dict()
+        found = {name.removeprefix(start): tensor for name, tensor in weights.items() if name.startswith(start)}
+        fitting = {name: found[name] for name in wanted if name in found}
+        if not fitting:
+            raise UserError(f'load_from is {checkpoint}, which has no weights below {prefix!r}: use a checkpoint of '
+                            f'such a model, or load weights of a backbone alone with model.{prefix}.init_cfg='
+                            "dict(type='Pretrained', checkpoint=...).")
+        fit_encodings(backbone, fitting)
+        missing = [name for name in wanted if name not in fitting]
+        check_filled(fitting, wanted, missing, f'load_from ({checkpoint})', backbone)
 
 
 def normalization(cfg: Config) -> tuple[list[float], list[float], bool]:

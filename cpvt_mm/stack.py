@@ -1,5 +1,8 @@
 """Imports the OpenMMLab stack, with messages that say what to install if a package is missing."""
 import importlib
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from .errors import first_line
 
@@ -27,3 +30,12 @@ def require(*modules: str) -> None:
             install = INSTALL_MMPRETRAIN if module == 'mmpretrain' else INSTALL
             raise ImportError(
                 f'cpvt_mm needs {module}, which cannot be imported ({first_line(error)}): {install}.') from None
+
+
+@contextmanager
+def without_pkg_resources_warning() -> Iterator[None]:
+    """Hides the warning that pkg_resources is deprecated, which users cannot change: mmengine reads `mmdet::` with it.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings('ignore', 'pkg_resources is deprecated', UserWarning)
+        yield

@@ -20,8 +20,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cpvt_mm import CPVT, PyramidCPVT, create_backbone
-from cpvt_mm.weights.detecting import FORMATS
 from cpvt_mm.weights.fetching import cache_file
+from cpvt_mm.weights.formats import FORMATS
 from cpvt_mm.weights.released import SCHEME, find_released
 from tests.state import put_back
 

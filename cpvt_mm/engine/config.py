@@ -14,7 +14,7 @@ from mmengine.logging import print_log
 from mmengine.runner import Runner
 
 from cpvt_mm.errors import UserError, first_line
-from cpvt_mm.stack import require
+from cpvt_mm.stack import require, without_pkg_resources_warning
 
 LIBRARIES = ('mmdet', 'mmseg', 'mmpretrain')
 # The environment variable that a launcher sets for each of its processes.
@@ -50,7 +50,8 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
     if not Path(path).is_file():
         raise UserError(f'config {path} does not exist: check the path.')
     try:
-        cfg = Config.fromfile(path)
+        with without_pkg_resources_warning():
+            cfg = Config.fromfile(path)
     except Exception as error:  # a config is a program and can raise any error
         # If a `_base_` is from a library that is not installed, mmengine raises the error.
         require(*(library for library in LIBRARIES if f'{library} is not installed' in str(error)))

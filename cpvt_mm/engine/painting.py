@@ -20,7 +20,8 @@ from mmengine.structures import BaseDataElement
 from mmengine.visualization import Visualizer
 
 from cpvt_mm.errors import UserError, first_line
-from cpvt_mm.weights.reading import check_fits, read_tensors_only
+from cpvt_mm.weights.mmengine_log import mmengine_log
+from cpvt_mm.weights.reading import check_fits
 
 INFERENCERS = {'mmdet': 'DetInferencer', 'mmseg': 'MMSegInferencer'}
 # mmdet's lines and texts suit images with a shorter side of SUITABLE pixels. Smaller images get smaller lines and
@@ -53,11 +54,11 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
     # An inferencer would load the weights that fit and ignore the others.
     with DefaultScope.overwrite_default_scope(scope):
         check_fits(MODELS.build(cfg.model), checkpoint)
-    read_tensors_only()
     if cfg.get('visualizer'):
         cfg.visualizer.vis_backends = None  # only the caller writes files
-    inferencer = getattr(importlib.import_module(f'{scope}.apis'), INFERENCERS[scope])(
-        cfg, str(checkpoint), device=device)
+    cls = getattr(importlib.import_module(f'{scope}.apis'), INFERENCERS[scope])
+    with mmengine_log():
+        inferencer = cls(cfg, str(checkpoint), device=device)
     inferencer.show_progress = False
     return inferencer
 

@@ -15,8 +15,9 @@ from mmengine.runner import Runner
 
 from cpvt_mm.errors import UserError, explain
 from cpvt_mm.files import DISK_FULL, write_text
-from cpvt_mm.weights.loading import check_fills_backbones
-from cpvt_mm.weights.reading import check_fits, read_tensors_only
+from cpvt_mm.loading import check_fills_backbones
+from cpvt_mm.weights.mmengine_log import mmengine_log
+from cpvt_mm.weights.reading import check_fits
 
 from .painting import PaintPredictionsHook
 from .prepare import prepare
@@ -60,7 +61,7 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
                             'it to the batch size that the learning rate is for.')
         cfg.auto_scale_lr.enable = True
     checkpoint = prepare_to_resume(cfg, resume)
-    with (process_group(cfg), full_disk_as_user_error(cfg.work_dir, resumable=True),
+    with (process_group(cfg), mmengine_log(), full_disk_as_user_error(cfg.work_dir, resumable=True),
           failures_as_user_errors('training cannot begin', cfg.work_dir) as run):
         run.runner = runner = build_runner(cfg, hooks)
         if cfg.resume:
@@ -96,7 +97,7 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
     # mmengine writes a config under the name of its file, and would overwrite that of the training. Without a name, it
     # takes the time.
     cfg = Config(cfg.to_dict())
-    with (process_group(cfg), full_disk_as_user_error(cfg.work_dir, resumable=False),
+    with (process_group(cfg), mmengine_log(), full_disk_as_user_error(cfg.work_dir, resumable=False),
           failures_as_user_errors('the test fails', cfg.work_dir) as run):
         run.runner = runner = build_runner(cfg, [*hooks, PaintPredictionsHook(show_dir)] if show_dir else hooks)
         written = Path(runner.work_dir, f'{runner.timestamp}.py')
@@ -112,7 +113,6 @@ def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> Runner:
     if cfg.get('visualizer'):
         # Visualizers with a name are shared in a process, with their output folder; without it each run gets its own.
         cfg.visualizer.pop('name', None)
-    read_tensors_only()
     runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
     for hook in hooks:
         runner.register_hook(hook)

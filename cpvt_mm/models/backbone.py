@@ -9,7 +9,6 @@ from mmengine.model import BaseModule
 from torch import Tensor
 
 from cpvt_mm.errors import UserError
-from cpvt_mm.weights.loading import load_pretrained
 
 from .batches import PAD_SIZE_DIVISOR, Output, Size, Told, check_sizes, encode_in_groups, told_about
 from .grid import grid_size, is_exported, is_traced, pad_or_crop, to_tokens
@@ -17,6 +16,7 @@ from .hub import HubMixin
 from .initialization import PRETRAINED_KEYS, InitCfg, only_warnings, split_init_cfg, warn_if_missing
 from .layers import WithCp
 from .position_encodings import PositionEncodings
+from .pretrained import load_pretrained
 from .validation import check_choice, check_names, check_positive, check_rates, parse_pair
 
 AUTOCAST_DTYPES = (torch.float32, torch.float16, torch.bfloat16)

@@ -12,7 +12,7 @@ from yapf.yapflib.yapf_api import FormatCode
 
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.files import check_free
-from cpvt_mm.stack import require
+from cpvt_mm.stack import require, without_pkg_resources_warning
 
 # Scope of a config -> distribution in which mmengine finds its configs.
 PACKAGES = {'mmdet': 'mmdet', 'mmseg': 'mmsegmentation'}
@@ -45,6 +45,7 @@ def read_config(name: str) -> Config:
     return cfg
 
 
+@without_pkg_resources_warning()
 def _read(name: str) -> Config:
     read, source = ((Config.fromstring, (f'_base_ = {name!r}', '.py')) if '::' in name else (Config.fromfile, (name,)))
     try:
@@ -56,6 +57,7 @@ def _read(name: str) -> Config:
         return read(*source)
 
 
+@without_pkg_resources_warning()
 def bases_of(name: str, out: Path, default_scope: str | None) -> list[str]:
     """Returns values of `_base_` with which a config at `out` can inherit from config `name`, the best first.
 
@@ -156,6 +158,7 @@ def write_config(old: Config, new: Config, name: str, out: Path) -> None:
                     'another content: copy the config to that folder, and swap the copy.')
 
 
+@without_pkg_resources_warning()
 def _reads_as(path: Path, cfg: Config) -> bool:
     try:
         found = Config.fromfile(path)

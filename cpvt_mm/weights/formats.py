@@ -1,106 +1,241 @@
-"""Parameter names of other libraries, as rules that translate in both directions."""
-import functools
+"""Formats of checkpoints: names of the backbones' parameters in other libraries, and how a file's format is detected.
+
+PyramidCPVT: original Twins-PCPVT and timm, mmseg, mmpretrain. CPVT: ViT and DeiT of timm and mmpretrain.
+"""
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from cpvt_mm.errors import UserError
 
-PLACEHOLDERS = {'i': r'\d+', 'j': r'\d+', 'p': 'weight|bias'}
+from .renaming import Format, rules
+
+BLOCK = 'stages.{i}.blocks.{j}.'
+PEG = 'stages.{i}.position_encoding.0.convs.0.0.{p}'
 
 
 @dataclass(frozen=True)
-class Rule:
-    """A name in the other library and its name here, as templates with the placeholders {i}, {j} and {p}.
+class PyramidFormat(Format):
+    """The format of another Twins-PCPVT: a plain PEG after the first block of each stage, and at most one final norm.
 
-    Attributes:
-        theirs: The name in the other library.
-        ours: The name here. If their tensor contains queries, keys and values: two names, of the queries, and of the
-            keys and values.
+    Other implementations may have norms after each stage (`extra_norm`, `norm_after_stage`), which normalize the input
+    of the next stage. The norms of `out_norm` here normalize outputs only. Both are the same after the last stage.
     """
-    theirs: str
-    ours: tuple[str, ...]
-
-    def our_names(self, name: str) -> tuple[str, ...]:
-        """Translates one of their names; returns an empty tuple if the rule does not match."""
-        match = _pattern(self.theirs).fullmatch(name)
-        return tuple(template.format(**match.groupdict()) for template in self.ours) if match else ()
-
-    def their_name(self, name: str) -> str | None:
-        """Translates one of our names; returns None if the rule does not match."""
-        matches = (_pattern(template).fullmatch(name) for template in self.ours)
-        return next((self.theirs.format(**match.groupdict()) for match in matches if match), None)
-
-
-@functools.cache
-def _pattern(template: str) -> re.Pattern[str]:
-    pattern = re.escape(template)
-    for name, expression in PLACEHOLDERS.items():
-        pattern = pattern.replace(re.escape(f'{{{name}}}'), f'(?P<{name}>{expression})')
-    return re.compile(pattern)
-
-
-def rules(names: Mapping[str, str | tuple[str, str]]) -> tuple[Rule, ...]:
-    """Makes rules from a dict of their names to ours."""
-    return tuple(Rule(theirs, (ours,) if isinstance(ours, str) else ours) for theirs, ours in names.items())
-
-
-@dataclass(frozen=True)
-class Format:
-    """The parameter names of one backbone in the checkpoints of a library.
-
-    A format without rules has the names of this package.
-
-    Attributes:
-        names: Names of the format itself, as accepted by `convert_checkpoint.py --to`.
-        backbone: The class it is for, 'PyramidCPVT' or 'CPVT'.
-        signature: Tensor names that every file of the format has; no other format has all of them.
-        rules: The first matching rule applies. Names without a matching rule are the same in both. Defaults to none.
-        norm_eps: The `norm_eps` of PyramidCPVT that corresponds to the format's models. Defaults to None: unknown.
-    """
-    names: tuple[str, ...]
-    backbone: str
-    signature: tuple[str, ...]
-    rules: tuple[Rule, ...] = ()
-    norm_eps: float | None = None
-
-    def __str__(self) -> str:
-        return ' or '.join(self.names)
-
-    def our_names(self, name: str) -> tuple[str, ...]:
-        """Translates one of their names; returns two names if their tensor contains queries, keys and values."""
-        return next(filter(None, (rule.our_names(name) for rule in self.rules)), (name,))
 
     def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Renames the weights of a file to the names of the backbone here; keeps all other names.
+        between = [name for name in weights if re.match(r'norm_list\.\d|norm_after_stage[012]\.', name)]
+        if between:
+            raise UserError(f'the checkpoint is of a Twins-PCPVT with norms between its stages ({between[0]}), which '
+                            'PyramidCPVT does not have: use weights without extra_norm and norm_after_stage.')
+        return super().to_ours(weights)
 
-        Raises:
-            UserError: If the file is of a model that the backbone cannot represent.
-        """
-        renamed: dict[str, Tensor] = {}
-        for name, tensor in weights.items():
-            names = self.our_names(name)
-            parts = (tensor,) if len(names) == 1 else tensor.tensor_split([len(tensor) // 3])
-            renamed.update(zip(names, parts, strict=True))
-        return renamed
     def to_theirs(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Renames the weights of a backbone here to the names of the format; keeps all other names.
+        for stage in sorted({int(match[1]) for name in weights if (match := re.match(r'stages\.(\d+)\.', name))}):
+            peg = weights.get(PEG.format(i=stage, p='weight'))
+            if peg is None or PEG.format(i=stage, p='bias') not in weights or peg.shape[1:] != (1, 3, 3):
+                raise UserError(f'stage {stage} has no plain PEG after its first block, so its weights cannot be '
+                                f'converted: the format {self} supports no other position encoding.')
+        for name, weight in weights.items():
+            if option := _option_of(name, weight):
+                raise UserError(f'the weights are of {option} ({name}), so they cannot be converted: the format {self} '
+                                'has no such layers.')
+        converted = super().to_theirs(weights)
+        unknown = [name for name in converted if name in weights and name.startswith(('stages.', 'out_norms.'))]
+        if unknown:
+            raise UserError(f'the format {self} has no name for {unknown[0]}, so the weights cannot be converted: it '
+                            'supports one plain PEG per stage, and no norms between stages.')
+        return converted
 
-        Raises:
-            UserError: If the other library's model cannot represent the backbone.
-        """
-        renamed: dict[str, Tensor] = {}
-        for name in weights:
-            rule, theirs = next(
-                ((rule, theirs) for rule in self.rules if (theirs := rule.their_name(name))), (None, name))
-            if theirs not in renamed:
-                parts = rule.our_names(theirs) if rule else (name,)
-                absent = [part for part in parts if part not in weights]
-                if absent:
-                    raise UserError(f'the weights have {name} but not {absent[0]}, so they cannot be converted to the '
-                                    f'format {self}: use a complete checkpoint.')
-                renamed[theirs] = torch.cat([weights[part] for part in parts]) if len(parts) > 1 else weights[name]
-        return renamed
+
+def _option_of(name: str, weight: Tensor) -> str | None:
+    """Returns the option of PyramidCPVT that a weight belongs to, if other implementations lack it; None otherwise."""
+    if name.endswith('.attn.sr.proj.weight') and weight.dim() == 2:
+        return "sr_mode='pool'"
+    if '.mlp.conv.' in name:
+        return "mlp_mode='conv'"
+    return None
+
+
+PYRAMID_CPVT = Format(('cpvt_mm',), 'PyramidCPVT',
+                      ('stages.0.patch_embed.proj.weight', 'stages.0.blocks.0.attn.kv.weight'))
+
+TWINS = PyramidFormat(
+    ('twins', 'timm'), 'PyramidCPVT', ('patch_embeds.0.proj.weight', 'blocks.0.0.attn.kv.weight'), rules({
+        'patch_embeds.{i}.proj.{p}': 'stages.{i}.patch_embed.proj.{p}',
+        'patch_embeds.{i}.norm.{p}': 'stages.{i}.patch_embed.norm.{p}',
+        'blocks.{i}.{j}.norm1.{p}': BLOCK + 'norm1.{p}',
+        'blocks.{i}.{j}.attn.q.{p}': BLOCK + 'attn.q.{p}',
+        'blocks.{i}.{j}.attn.kv.{p}': BLOCK + 'attn.kv.{p}',
+        'blocks.{i}.{j}.attn.sr.{p}': BLOCK + 'attn.sr.proj.{p}',
+        'blocks.{i}.{j}.attn.norm.{p}': BLOCK + 'attn.sr.norm.{p}',
+        'blocks.{i}.{j}.attn.proj.{p}': BLOCK + 'attn.proj.{p}',
+        'blocks.{i}.{j}.norm2.{p}': BLOCK + 'norm2.{p}',
+        'blocks.{i}.{j}.mlp.fc1.{p}': BLOCK + 'mlp.fc1.{p}',
+        'blocks.{i}.{j}.mlp.fc2.{p}': BLOCK + 'mlp.fc2.{p}',
+        'pos_block.{i}.proj.0.{p}': PEG,
+        'norm.{p}': 'out_norms.3.{p}',
+    }), norm_eps=1e-6)
+
+
+def _openmmlab(blocks: str, attention: dict[str, str | tuple[str, str]]) -> dict[str, str | tuple[str, str]]:
+    """Returns the names in PCPVT of mmseg and mmpretrain; they differ in the names of blocks and inside attention."""
+    return {
+        'patch_embeds.{i}.projection.{p}': 'stages.{i}.patch_embed.proj.{p}',
+        'patch_embeds.{i}.norm.{p}': 'stages.{i}.patch_embed.norm.{p}',
+        f'{blocks}.{{i}}.{{j}}.norm1.{{p}}': BLOCK + 'norm1.{p}',
+        **{f'{blocks}.{{i}}.{{j}}.attn.{theirs}': ours for theirs, ours in attention.items()},
+        f'{blocks}.{{i}}.{{j}}.attn.sr.{{p}}': BLOCK + 'attn.sr.proj.{p}',
+        f'{blocks}.{{i}}.{{j}}.attn.norm.{{p}}': BLOCK + 'attn.sr.norm.{p}',
+        f'{blocks}.{{i}}.{{j}}.norm2.{{p}}': BLOCK + 'norm2.{p}',
+        f'{blocks}.{{i}}.{{j}}.ffn.layers.0.0.{{p}}': BLOCK + 'mlp.fc1.{p}',
+        f'{blocks}.{{i}}.{{j}}.ffn.layers.1.{{p}}': BLOCK + 'mlp.fc2.{p}',
+        'position_encodings.{i}.proj.{p}': PEG,
+    }
+
+
+MMSEG_PCPVT = PyramidFormat(
+    ('mmseg',), 'PyramidCPVT', ('patch_embeds.0.projection.weight', 'layers.0.0.attn.attn.in_proj_weight'),
+    rules({
+        **_openmmlab('layers', {
+            'attn.in_proj_{p}': (BLOCK + 'attn.q.{p}', BLOCK + 'attn.kv.{p}'),
+            'attn.out_proj.{p}': BLOCK + 'attn.proj.{p}',
+        }),
+        'norm.{p}': 'out_norms.3.{p}',  # mmseg's models have no such norm, but its files of Twins' weights do
+    }), norm_eps=1e-5)
+
+MMPRETRAIN_PCPVT = PyramidFormat(
+    ('mmpretrain',), 'PyramidCPVT', ('patch_embeds.0.projection.weight', 'stages.0.0.attn.kv.weight'),
+    rules({
+        **_openmmlab('stages', {
+            'q.{p}': BLOCK + 'attn.q.{p}',
+            'kv.{p}': BLOCK + 'attn.kv.{p}',
+            'proj.{p}': BLOCK + 'attn.proj.{p}',
+        }),
+        'norm_after_stage3.{p}': 'out_norms.3.{p}',
+    }), norm_eps=1e-6)  # 1e-5 is the default of mmpretrain's class, but the configs of its weights set 1e-6
+
+TOKENS = ('cls_token', 'dist_token')
+TABLE = 'position_encoding.0.table'
+# ViTs with these parameters differ from CPVT: register tokens, norms before the blocks or of queries and keys, and
+# layer scales.
+FOREIGN = re.compile(r'(^|\.)(reg_token|register_tokens|norm_pre|pre_norm|q_norm|k_norm|ls[12]|gamma[12]?)(\.|$)')
+
+
+@dataclass(frozen=True)
+class PlainFormat(Format):
+    """The format of a ViT with a position table `(1, E + side * side, C)`: E rows for class tokens, then the grid.
+
+    The row of a class token does not depend on the image, so loading adds it to the token. When converting back, the
+    token keeps the sum and its row is 0.
+    """
+
+    def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        foreign = [name for name in weights if FOREIGN.search(name)]
+        if foreign:
+            raise UserError(f'the checkpoint is of a ViT with {foreign[0]}, which CPVT does not have: use weights of a '
+                            'plain ViT, such as DeiT.')
+        weights = super().to_ours(weights)
+        if TABLE not in weights:
+            return weights
+        if weights[TABLE].dim() != 3:
+            raise UserError(f"the checkpoint's position table has shape {tuple(weights[TABLE].shape)}, but must have "
+                            'three dimensions, (1, rows, channels), as in a ViT.')
+        table, tokens = weights[TABLE][0], [name for name in TOKENS if name in weights]
+        # Some tables of timm have no rows for class tokens. No two squares differ by 1 or 2, so the number of rows
+        # shows whether there are any.
+        extra = next((count for count in (len(tokens), 0) if math.isqrt(len(table) - count)**2 == len(table) - count),
+                     None)
+        if extra is None:
+            raise UserError(f"the checkpoint's position table has {len(table)} rows, {len(tokens)} for class tokens, "
+                            'and the others do not form a square: use a checkpoint that was trained on square images.')
+        added = {name: weights[name] + row for name, row in zip(tokens[:extra], table, strict=False)}
+        side = math.isqrt(len(table) - extra)
+        return {**weights, **added, TABLE: table[extra:].unflatten(0, (side, side))}
+
+    def to_theirs(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        encodings = [name for name in weights if name.startswith('position_encoding.')]
+        table = weights[TABLE] if encodings == [TABLE] else None
+        if table is None or table.dim() != 3 or table.shape[0] != table.shape[1]:
+            raise UserError(f'the format {self} supports only one LearnablePE on a square grid, so the weights cannot '
+                            f'be converted: they have {", ".join(encodings[:3]) or "none"}.')
+        rows = [table.new_zeros(1, table.shape[-1]) for name in TOKENS if name in weights]
+        return super().to_theirs({**weights, TABLE: torch.cat([*rows, table.flatten(0, 1)])[None]})
+
+
+PLAIN_CPVT = Format(('cpvt_mm',), 'CPVT', ('patch_embed.proj.weight', 'blocks.0.attn.kv.weight'))
+
+TIMM_VIT = PlainFormat(('timm',), 'CPVT', ('patch_embed.proj.weight', 'blocks.0.attn.qkv.weight'), rules({
+    'pos_embed': TABLE,
+    'blocks.{i}.attn.qkv.{p}': ('blocks.{i}.attn.q.{p}', 'blocks.{i}.attn.kv.{p}'),
+}))
+
+MMPRETRAIN_VIT = PlainFormat(
+    ('mmpretrain',), 'CPVT', ('patch_embed.projection.weight', 'layers.0.attn.qkv.weight'), rules({
+        'pos_embed': TABLE,
+        'patch_embed.projection.{p}': 'patch_embed.proj.{p}',
+        'layers.{i}.ln1.{p}': 'blocks.{i}.norm1.{p}',
+        'layers.{i}.attn.qkv.{p}': ('blocks.{i}.attn.q.{p}', 'blocks.{i}.attn.kv.{p}'),
+        'layers.{i}.attn.proj.{p}': 'blocks.{i}.attn.proj.{p}',
+        'layers.{i}.ln2.{p}': 'blocks.{i}.norm2.{p}',
+        'layers.{i}.ffn.layers.0.0.{p}': 'blocks.{i}.mlp.fc1.{p}',
+        'layers.{i}.ffn.layers.1.{p}': 'blocks.{i}.mlp.fc2.{p}',
+        'ln1.{p}': 'norm.{p}',
+    }))
+
+FORMATS = (PYRAMID_CPVT, TWINS, MMSEG_PCPVT, MMPRETRAIN_PCPVT, PLAIN_CPVT, TIMM_VIT, MMPRETRAIN_VIT)
+
+
+class Detected(NamedTuple):
+    """The backbone that was found in a checkpoint.
+
+    Attributes:
+        format: The format of the names below the prefix.
+        prefix: The prefix of the backbone's names: '', or a string that ends with a dot.
+        others: Prefixes of other backbones in the checkpoint.
+    """
+    format: Format
+    prefix: str
+    others: tuple[str, ...]
+
+
+def detect_format(names: Collection[str], path: object, prefix: str | None = None,
+              wanted: str = '') -> Detected:
+    """Finds the backbone in a checkpoint: the first one with the shortest prefix.
+
+    Args:
+        names: The names of the checkpoint's tensors.
+        path: The path of the checkpoint, for the message.
+        prefix: The prefix to search below, with or without the dot. Defaults to None: any prefix.
+        wanted: The backbone to prefer, whatever its prefix: 'PyramidCPVT' or 'CPVT'. Defaults to no preference.
+
+    Raises:
+        UserError: If no backbone is found.
+    """
+    if prefix is not None:
+        prefix = f'{prefix.removesuffix(".")}.' if prefix else ''
+    starts = [(name.removesuffix(fmt.signature[0]), fmt) for name in names for fmt in FORMATS
+              if name.endswith(fmt.signature[0])]
+    found = [(start, fmt) for start, fmt in starts
+             if (not start or start.endswith('.')) and prefix in (None, start)
+             and all(start + name in names for name in fmt.signature)]
+    # A stage of a pyramid looks like a small plain transformer, so backbones inside another one do not count.
+    found = [(start, fmt) for start, fmt in found
+             if not any(start != other and start.startswith(other) for other, _ in found)]
+    if not found:
+        where = f' below {prefix!r}' if prefix else ''
+        first = ', '.join(list(names)[:3])
+        raise UserError(f'checkpoint {path} has no backbone of a known format{where}: it has {first}'
+                        f'{", ..." if len(names) > 3 else ""}; use a checkpoint of a known format ({_known()}).')
+    (start, fmt), *others = sorted(found, key=lambda pair: (pair[1].backbone != wanted, len(pair[0])))
+    return Detected(fmt, start, tuple(other for other, _ in others))
+
+
+def _known() -> str:
+    backbones = dict.fromkeys(fmt.backbone for fmt in FORMATS)
+    return '; '.join(f'for {backbone} {", ".join(str(fmt) for fmt in FORMATS if fmt.backbone == backbone)}'
+                     for backbone in backbones)

@@ -1,58 +1,22 @@
 """Reads checkpoints: only tensors and plain data, never code."""
-import argparse
 import hashlib
-import os
 import pickle
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from mmengine.logging import HistoryBuffer
 from mmengine.model import is_model_wrapper
 from torch import Tensor, nn
 
-from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.errors import MissingFile, UserError, first_line
 
 from .fetching import fetched
+from .mmengine_log import mmengine_log
 
 # Keys of the weights in checkpoint files. 'state_dict' is mmengine's; with EMAHook, it contains the average. 'model' is
 # that of DeiT and Twins. EMA_KEYS are keys of moving averages.
 KEYS = ('state_dict', 'model')
 EMA_KEYS = ('ema_state_dict', 'state_dict_ema', 'model_ema', 'ema')
-
-
-def read_tensors_only() -> None:
-    """Makes every torch.load call in this process refuse code, but accept the log in mmengine's checkpoints.
-
-    If torch.load refuses a file, onedl's mmengine would load it again with weights_only=False; the environment variable
-    prevents this.
-    """
-    os.environ['TORCH_FORCE_WEIGHTS_ONLY_LOAD'] = '1'
-    allow_log()
-
-
-def allow_log() -> None:
-    """Adds the classes in training checkpoints, beside tensors, to torch's safe globals.
-
-    `resume` needs mmengine's log; mmengine 0.10.7 does not add its classes itself. Training checkpoints of DeiT and
-    Twins contain the command-line arguments as a Namespace.
-    """
-    samples: tuple[Any, ...] = np.float64(0), np.zeros(0)
-    functions = [sample.__reduce__()[0] for sample in samples]
-    both_numpys = [(function, f'numpy.{core}.multiarray.{function.__name__}')
-                   for function in functions for core in ('core', '_core')]
-    dtypes = [type(np.dtype(code)) for code in ('f4', 'f8', 'i4', 'i8')]
-    torch.serialization.add_safe_globals(
-        [argparse.Namespace, HistoryBuffer, (_get_statistic, 'builtins.getattr'), *both_numpys, np.ndarray, np.dtype,
-         *dtypes])
-
-
-def _get_statistic(owner: object, name: str) -> object:
-    """Replaces getattr in checkpoints: it only gives the methods that a pickled HistoryBuffer needs."""
-    if owner is not HistoryBuffer or name not in ('min', 'max', 'mean', 'current'):
-        raise pickle.UnpicklingError(f'it asks for attribute {name} of {owner}')
-    return getattr(owner, name)
 
 
 def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, Any]:
@@ -64,7 +28,8 @@ def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, An
         map_location: The device to load to. Defaults to 'cpu'.
 
     Raises:
-        UserError: If the file does not exist, is damaged, or contains other objects.
+        MissingFile: If the file does not exist.
+        UserError: If the file is damaged, or contains other objects.
     """
     what = f'checkpoint {path}'
     try:
@@ -76,7 +41,7 @@ def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, An
     except UserError:
         raise
     except FileNotFoundError as error:
-        raise UserError(f'{what} does not exist: check the path.') from error
+        raise MissingFile(f'{what} does not exist: check the path.') from error
     except pickle.UnpicklingError as error:
         # torch's message is not shown, because it advises to disable this protection.
         raise UserError(f'{what} is damaged, or contains code or objects other than tensors: save its state_dict alone.'
@@ -92,11 +57,14 @@ def sha256(path: str | Path) -> str:
     """Returns the SHA-256 of a checkpoint file (a path, or an address, see `fetched`), in hexadecimal.
 
     Raises:
+        MissingFile: If the file does not exist.
         UserError: If the file cannot be read.
     """
     try:
         with fetched(path) as local:
             return hashlib.sha256(Path(local).read_bytes()).hexdigest()
+    except FileNotFoundError as error:
+        raise MissingFile(f'checkpoint {path} does not exist: check the path.') from error
     except OSError as error:
         raise UserError(f'checkpoint {path} cannot be read ({error.strerror or first_line(error)}): check the path.'
                         ) from error
@@ -108,8 +76,8 @@ def is_safetensors(path: str | Path) -> bool:
 
 
 def _read_torch(path: str, map_location: str) -> object:
-    read_tensors_only()
-    return torch.load(path, map_location=map_location, weights_only=True)
+    with mmengine_log():
+        return torch.load(path, map_location=map_location, weights_only=True)
 
 
 def _read_safetensors(path: str, map_location: str) -> dict[str, Tensor]:

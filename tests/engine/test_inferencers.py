@@ -6,7 +6,7 @@ from pathlib import Path
 import cv2
 import pytest
 
-from cpvt_mm.weights.publishing import publish_model
+from cpvt_mm.weights.convert import publish_model
 from tests.conftest import Trained
 
 Run = Callable[[str], subprocess.CompletedProcess]

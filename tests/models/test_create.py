@@ -6,7 +6,7 @@ import torch
 import cpvt_mm
 from cpvt_mm import CPVT, PyramidCPVT, create_backbone, list_backbones
 from cpvt_mm.errors import UserError
-from cpvt_mm.weights.plain import TABLE
+from cpvt_mm.weights.formats import TABLE
 from cpvt_mm.weights.released import RELEASED
 
 

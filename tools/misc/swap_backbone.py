@@ -6,7 +6,7 @@ from cpvt_mm.errors import UserError, exit_on_error
 from cpvt_mm.models.validation import check_names
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone, write_config
 from cpvt_mm.swap.writing import changes
-from cpvt_mm.weights.detecting import check_backbone
+from cpvt_mm.weights.convert import check_backbone
 
 
 def parse_args() -> argparse.Namespace:

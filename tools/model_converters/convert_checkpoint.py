@@ -3,7 +3,7 @@ import argparse
 from pathlib import Path
 
 from cpvt_mm.errors import exit_on_error
-from cpvt_mm.weights.converting import TARGETS, convert_checkpoint
+from cpvt_mm.weights.convert import TARGETS, convert_checkpoint
 
 
 def parse_args() -> argparse.Namespace:

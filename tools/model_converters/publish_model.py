@@ -3,7 +3,7 @@ import argparse
 from pathlib import Path
 
 from cpvt_mm.errors import exit_on_error
-from cpvt_mm.weights.publishing import publish_model
+from cpvt_mm.weights.convert import publish_model
 
 
 def parse_args() -> argparse.Namespace:

@@ -54,6 +54,7 @@ class PositionEncoding(nn.Module):
     def __init__(self, stage: StageSpec) -> None:
         super().__init__()
         self.stage = stage
+        self.register_load_state_dict_pre_hook(_fit_weights)
 
     def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
         """Encodes tokens between blocks.
@@ -106,6 +107,20 @@ class PositionEncoding(nn.Module):
             name: The name of the parameter in this encoding.
         """
         return -1
+
+    def fit_weights(self, weights: dict[str, Tensor], prefix: str) -> None:
+        """Adapts weights of such an encoding for another grid, or another number of dimensions, to this one, in place.
+
+        `load_state_dict` and `load_pretrained` call it. Weights that it cannot adapt stay. The default adapts none.
+
+        Args:
+            weights: Weights of a checkpoint.
+            prefix: The prefix of this encoding's names in it.
+        """
+
+
+def _fit_weights(encoding: PositionEncoding, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
+    encoding.fit_weights(state_dict, prefix)
 
 
 class PositionEncodings(nn.ModuleList):

@@ -5,7 +5,6 @@ from typing import Literal
 from torch import Tensor, nn
 
 from cpvt_mm.registry import POSITION_ENCODINGS
-from cpvt_mm.weights.inflation import inflate_kernels
 
 from ..grid import Grid, clips_to_tokens, to_clips, to_map, to_tokens
 from ..validation import check_choice, check_positive, is_sequence_of_ints
@@ -54,6 +53,24 @@ def fix_parameters(module: nn.Module) -> None:
         for name, parameter in list(part.named_parameters(recurse=False)):
             delattr(part, name)
             part.register_buffer(name, parameter.detach())
+
+
+def inflate(kernel: Tensor, depth: int) -> Tensor:
+    """Inflates a 2D kernel to 3D: the 2D kernel becomes the middle slice in time, the other slices are zero.
+
+    Each frame then gets the same output as an image. I3D (arXiv 1705.07750, section 2.4) repeats the kernel instead, so
+    that only a video of equal frames gets the same output.
+
+    Args:
+        kernel: `(C, C', H, W)`.
+        depth: Frames that the new kernel spans; odd.
+
+    Returns:
+        `(C, C', depth, H, W)`.
+    """
+    inflated = kernel.new_zeros(*kernel.shape[:2], depth, *kernel.shape[2:])
+    inflated[:, :, depth // 2] = kernel
+    return inflated
 
 
 @POSITION_ENCODINGS.register_module()
@@ -114,7 +131,6 @@ class PEG(PositionEncoding):
         })
         if not trainable:
             fix_parameters(self)
-        self.register_load_state_dict_pre_hook(_inflate_kernels)
 
     def tokens(self, x: Tensor, position: int, grid: Grid, target: str = 'tokens') -> Tensor:
         if target != self.target or str(position) not in self.convs:
@@ -131,8 +147,8 @@ class PEG(PositionEncoding):
         position = int(name.split('.')[1])  # convs.<position>.<layer>
         return position if self.target == 'tokens' else position + 1
 
-
-def _inflate_kernels(encoding: PEG, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
-    """Inflates 2D kernels of a checkpoint to 3D before it is loaded."""
-    inflated, _ = inflate_kernels(state_dict, encoding.state_dict(prefix=prefix))
-    state_dict.update(inflated)
+    def fit_weights(self, weights: dict[str, Tensor], prefix: str) -> None:
+        """Inflates 2D kernels to 3D, see `inflate`."""
+        for name, own in self.state_dict(prefix=prefix).items():
+            if own.dim() == 5 and name in weights and weights[name].dim() == 4:
+                weights[name] = inflate(weights[name], own.shape[2])

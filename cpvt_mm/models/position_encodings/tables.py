@@ -30,6 +30,7 @@ class TablePE(PositionEncoding):
         self.grid = parse_pair('grid', stage.grid if grid is None else grid)
         check_choice('ndim', ndim, (1, 2))
         self.ndim = ndim
+        self.register_load_state_dict_pre_hook(_check_table)
 
     @property
     def table_shape(self) -> tuple[int, ...]:
@@ -44,14 +45,14 @@ class TablePE(PositionEncoding):
         table = resample(self.table, (grid.height, grid.width) if self.ndim == 2 else (grid.size,))
         return x + table.reshape(grid.size, -1).to(x.dtype)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
-        loaded = state_dict.get(f'{prefix}table')
-        if loaded is not None and loaded.shape != self.table.shape:
-            # mmengine would log the mismatch and continue with a random table.
-            raise ValueError(f'The checkpoint has a position table of shape {tuple(loaded.shape)} ({prefix}table), but '
-                             f'the model has one of shape {tuple(self.table.shape)}: build the model with the grid or '
-                             'img_size that the checkpoint was trained with; images may still have any size.')
-        super()._load_from_state_dict(state_dict, prefix, *args)
+
+def _check_table(encoding: TablePE, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
+    """Raises a ValueError if a table has another shape; mmengine would log this and continue with a random table."""
+    loaded = state_dict.get(f'{prefix}table')
+    if loaded is not None and loaded.shape != encoding.table.shape:
+        raise ValueError(f'The checkpoint has a position table of shape {tuple(loaded.shape)} ({prefix}table), but the '
+                         f'model has one of shape {tuple(encoding.table.shape)}: build the model with the grid or '
+                         'img_size that the checkpoint was trained with; images may still have any size.')
 
 
 @POSITION_ENCODINGS.register_module()
@@ -73,11 +74,11 @@ class LearnablePE(TablePE):
         super().__init__(stage, grid, ndim)
         self.table = nn.Parameter(nn.init.trunc_normal_(torch.empty(self.table_shape), std=0.02))
 
-    def fit_table(self, table: Tensor) -> Tensor:
-        """Resamples or flattens a grid of vectors, `(H, W, C)`, to fit this table; returns other tensors unchanged."""
-        if table.dim() != 3 or table.shape[-1] != self.stage.embed_dims:
-            return table
-        return resample(table, self.grid) if self.ndim == 2 else table.flatten(0, 1)
+    def fit_weights(self, weights: dict[str, Tensor], prefix: str) -> None:
+        """Resamples or flattens a table `(H, W, C)` for another grid."""
+        table = weights.get(f'{prefix}table')
+        if table is not None and table.dim() == 3 and table.shape[-1] == self.stage.embed_dims:
+            weights[f'{prefix}table'] = resample(table, self.grid) if self.ndim == 2 else table.flatten(0, 1)
 
 
 @POSITION_ENCODINGS.register_module()

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.models.pyramid_cpvt import PATCH_SIZES, PyramidArch, PyramidCPVT
 from cpvt_mm.stack import require
-from cpvt_mm.weights.formats import Format
-from cpvt_mm.weights.pyramid import CPVT_MM, MMPRETRAIN, MMSEG, TWINS
+from cpvt_mm.weights.formats import MMPRETRAIN_PCPVT, MMSEG_PCPVT, PYRAMID_CPVT, TWINS
+from cpvt_mm.weights.renaming import Format
 
 Arguments = dict[str, Any]
 
@@ -146,12 +146,12 @@ def _pvt(arch: PyramidArch) -> Arguments:
 
 
 PEERS = {
-    'cpvt_mm': Peer(lambda: PyramidCPVT, lambda arch: dict(arch=asdict(arch)), 'cpvt_mm.PyramidCPVT', CPVT_MM),
-    'onnxruntime': Peer(lambda: PyramidCPVT, lambda arch: dict(arch=asdict(arch)), format=CPVT_MM, convert=OnnxModel),
-    'mmseg': Peer(_from('mmseg', 'PCPVT'), lambda arch: dict(_lists(arch), qkv_bias=True), 'mmseg.PCPVT', MMSEG),
+    'cpvt_mm': Peer(lambda: PyramidCPVT, lambda arch: dict(arch=asdict(arch)), 'cpvt_mm.PyramidCPVT', PYRAMID_CPVT),
+    'onnxruntime': Peer(lambda: PyramidCPVT, lambda arch: dict(arch=asdict(arch)), format=PYRAMID_CPVT, convert=OnnxModel),
+    'mmseg': Peer(_from('mmseg', 'PCPVT'), lambda arch: dict(_lists(arch), qkv_bias=True), 'mmseg.PCPVT', MMSEG_PCPVT),
     'mmpretrain': Peer(_from('mmpretrain', 'PCPVT'), lambda arch: dict(
         arch=dict(_lists(arch), patch_sizes=list(PATCH_SIZES), strides=list(PATCH_SIZES)), qkv_bias=True,
-        out_indices=(0, 1, 2, 3)), 'mmpretrain.PCPVT', MMPRETRAIN),
+        out_indices=(0, 1, 2, 3)), 'mmpretrain.PCPVT', MMPRETRAIN_PCPVT),
     'timm': Peer(_timm, lambda arch: dict(_lists(arch), num_classes=0), format=TWINS),
     'pvt': Peer(_from('mmdet', 'PyramidVisionTransformer'), _pvt, 'mmdet.PyramidVisionTransformer'),
     'pvtv2': Peer(_from('mmdet', 'PyramidVisionTransformerV2'), _pvt, 'mmdet.PyramidVisionTransformerV2'),

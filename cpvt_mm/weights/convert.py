@@ -1,5 +1,7 @@
-"""Converts checkpoints between the parameter names of several libraries."""
+"""Converts checkpoints between the formats of several libraries, and writes checkpoints for publishing."""
+import hashlib
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from torch import Tensor
@@ -7,9 +9,9 @@ from torch import Tensor
 from cpvt_mm.errors import UserError
 from cpvt_mm.files import check_free, write_checkpoint
 
-from .detecting import FORMATS, Detected, detect_format
-from .formats import Format
+from .formats import FORMATS, Detected, detect_format
 from .reading import is_safetensors, read_weights
+from .renaming import Format
 
 SUFFIXES = ('.pth', '.pt', '.safetensors')
 TARGETS = tuple(dict.fromkeys(name for fmt in FORMATS for name in fmt.names))
@@ -74,3 +76,36 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm') -> Conve
         return Conversion(found, fmt, (*weights.left_out, *weights.meta))
     write_checkpoint(target, {'state_dict': converted, **weights.meta})
     return Conversion(found, fmt, weights.left_out)
+
+
+def publish_model(source: Path, stem: Path) -> tuple[Path, tuple[str, ...]]:
+    """Writes only the weights and the `meta` of a checkpoint, to `<stem>-<first 8 digits of its SHA-256>.pth`.
+
+    Args:
+        source: The file to read.
+        stem: Folder and beginning of the name; a suffix .pth is removed.
+
+    Returns:
+        The path of the written file, and the keys that were left out.
+
+    Raises:
+        UserError: If the source cannot be read, the target exists already, or its folder does not exist.
+    """
+    stem = stem.with_suffix('') if stem.suffix == '.pth' else stem
+    check_free(stem.with_name(f'{stem.name}.pth'))
+    weights = read_weights(source)
+    with TemporaryDirectory(dir=stem.parent) as folder:
+        unnamed = Path(folder) / 'weights.pth'
+        write_checkpoint(unnamed, {'state_dict': weights.tensors, **weights.meta})
+        named = stem.with_name(f'{stem.name}-{hashlib.sha256(unnamed.read_bytes()).hexdigest()[:8]}.pth')
+        unnamed.replace(named)
+    return named, weights.left_out
+
+
+def check_backbone(path: str | Path, backbone: str) -> None:
+    """Raises a UserError if a file is not a checkpoint with that backbone, 'PyramidCPVT' or 'CPVT'; skips URLs."""
+    if '://' not in str(path):
+        found = detect_format(read_weights(path).tensors, path, wanted=backbone)
+        if found.format.backbone != backbone:
+            raise UserError(f'checkpoint {path} holds a {found.format.backbone} (format {found.format}), but must hold '
+                            f'a {backbone}.')

@@ -1,0 +1,102 @@
+"""The log in mmengine's checkpoints, which torch refuses to read, in a scope that lets nothing else in.
+
+mmengine pickles its log as `HistoryBuffer` objects with numpy arrays. A pickle that may call `numpy.ndarray` can pass
+it a buffer and end the process. So the classes here stand for those of numpy while a file is read.
+"""
+import argparse
+import os
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, SupportsIndex
+
+import numpy as np
+import torch
+from mmengine.logging import HistoryBuffer
+
+NUMBERS = ('b1', 'i1', 'i2', 'i4', 'i8', 'u1', 'u2', 'u4', 'u8', 'f2', 'f4', 'f8')
+FORCE, FORBID = 'TORCH_FORCE_WEIGHTS_ONLY_LOAD', 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'
+
+
+class NumberType:
+    """Stands for `numpy.dtype`: a dtype of numbers."""
+
+    def __init__(self, name: str, align: bool = False, copy: bool = True) -> None:
+        if name not in NUMBERS:
+            raise pickle.UnpicklingError(f'it has an array of dtype {name!r}')
+        self.dtype = np.dtype(name)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.dtype = self.dtype.newbyteorder(state[1])
+
+
+class Numbers(np.ndarray):
+    """Stands for `numpy.ndarray`: an array of numbers, which cannot be made from a buffer.
+
+    It behaves as an array of numpy, and is pickled as one.
+    """
+
+    def __new__(cls) -> 'Numbers':
+        return super().__new__(cls, 0)
+
+    def __setstate__(self, state: tuple[int, tuple[int, ...], NumberType, bool, bytes]) -> None:  # type: ignore[override]
+        _, shape, kind, is_fortran, content = state
+        # Raises an error unless the content has the size of the shape.
+        values = _numbers(content, kind).reshape(shape, order='F' if is_fortran else 'C')
+        super().__setstate__((1, values.shape, values.dtype, False, values.tobytes()))
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        return self.view(np.ndarray).__reduce_ex__(protocol)
+
+
+def _numbers(content: bytes, kind: NumberType) -> np.ndarray:
+    if not isinstance(content, bytes) or not isinstance(kind, NumberType):
+        raise pickle.UnpicklingError('it has an array that is not of numbers')
+    return np.frombuffer(content, kind.dtype)
+
+
+def make_array(cls: type[Numbers], shape: tuple[int, ...], code: bytes) -> Numbers:
+    """Stands for `numpy._core.multiarray._reconstruct`: makes an empty array, whose content follows in the pickle."""
+    return Numbers()
+
+
+def make_scalar(kind: NumberType, content: bytes) -> np.generic:
+    """Stands for `numpy._core.multiarray.scalar`."""
+    value, = _numbers(content, kind)
+    return value
+
+
+def get_statistic(owner: object, name: str) -> object:
+    """Stands for `getattr`: gives only the methods that a pickled HistoryBuffer needs."""
+    if owner is not HistoryBuffer or name not in ('min', 'max', 'mean', 'current'):
+        raise pickle.UnpicklingError(f'it asks for attribute {name} of {owner}')
+    return getattr(owner, name)
+
+
+# Objects that a file may name, with the name if it is not their own. numpy 1 says core, numpy 2 _core. Training
+# checkpoints of DeiT and Twins contain the command-line arguments as a Namespace.
+ALLOWED: tuple[Any, ...] = (
+    argparse.Namespace, HistoryBuffer, (get_statistic, 'builtins.getattr'), (Numbers, 'numpy.ndarray'),
+    (NumberType, 'numpy.dtype'),
+    *((function, f'numpy.{core}.multiarray.{name}') for core in ('core', '_core')
+      for name, function in (('_reconstruct', make_array), ('scalar', make_scalar))))
+
+
+@contextmanager
+def mmengine_log() -> Iterator[None]:
+    """Lets `torch.load` read mmengine's log in the `with` block, and no code, whoever calls it.
+
+    If torch refuses a file, onedl's mmengine would load it again with all its code; the environment variable prevents
+    this. Blocks may be nested.
+    """
+    known = torch.serialization.get_safe_globals()
+    variables = {name: os.environ.pop(name, None) for name in (FORCE, FORBID)}
+    os.environ[FORCE] = '1'
+    try:
+        with torch.serialization.safe_globals([entry for entry in ALLOWED if entry not in known]):
+            yield
+    finally:
+        for name, value in variables.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
