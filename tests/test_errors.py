@@ -1,34 +1,43 @@
 import pytest
 from torch.utils.data import DataLoader
 
-from cpvt_mm.errors import UserError, exit_on_error, sentence
+from cpvt_mm.errors import MissingFile, UserError, exit_on_error, sentence
 
 
 class Faulty:
     """Fails on its second item."""
+
+    def __init__(self, error: type[UserError]) -> None:
+        self.error = error
 
     def __len__(self) -> int:
         return 2
 
     def __getitem__(self, index: int) -> int:
         if index:
-            raise UserError('image b.jpg is empty: put the whole file there.')
+            raise self.error('image b.jpg is empty: put the whole file there.')
         return index
 
 
-@pytest.mark.parametrize('workers', [0, 1])
-def test_the_sentence_is_the_same_from_a_worker_of_a_data_loader(workers: int) -> None:
-    with pytest.raises(UserError) as error:
-        list(DataLoader(Faulty(), num_workers=workers))
+@pytest.mark.parametrize(('workers', 'cls'), [(0, UserError), (1, UserError), (1, MissingFile)])
+def test_the_sentence_is_the_same_from_a_worker_of_a_data_loader(workers: int, cls: type[UserError]) -> None:
+    with pytest.raises(cls) as error:
+        list(DataLoader(Faulty(cls), num_workers=workers))
     assert ('Traceback' in str(error.value)) == bool(workers)
     assert sentence(error.value) == 'image b.jpg is empty: put the whole file there.'
 
 
-def test_a_tool_ends_with_the_sentence() -> None:
+def test_a_missing_file_is_an_error_of_the_system_too() -> None:
+    with pytest.raises(FileNotFoundError):
+        raise MissingFile('a.pth does not exist: check the path.')
+
+
+@pytest.mark.parametrize('cls', [UserError, MissingFile])
+def test_a_tool_ends_with_the_sentence(cls: type[UserError]) -> None:
 
     @exit_on_error
     def main() -> None:
-        raise UserError('a is 1: take 2.')
+        raise cls('a is 1: take 2.')
 
     with pytest.raises(SystemExit) as end:
         main()

@@ -6,12 +6,15 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
+from mmengine.runner import load_checkpoint
+from torch import nn
 
+from cpvt_mm import PyramidCPVT
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import UserError
 from cpvt_mm.files import read_image
-from cpvt_mm.loading import load_backbone, to_input
-from tests.conftest import UPERNET
+from cpvt_mm.loading import check_fills_backbones, load_backbone, to_input
+from tests.conftest import NARROW, UPERNET
 
 
 def test_a_checkpoint_is_of_the_whole_model(tmp_path: Path) -> None:
@@ -63,3 +66,13 @@ def test_mmpretrain_keeps_its_preprocessor_beside_the_model(photograph: Path) ->
     image = read_image(photograph)
     assert torch.equal(to_input(image, Config(dict(model=inside))),
                        to_input(image, Config(dict(model={}, data_preprocessor=outside))))
+
+
+def test_mmengine_loads_weights_of_images_into_a_whole_model_for_clips(tmp_path: Path) -> None:
+    flat, deep = (nn.ModuleDict(dict(backbone=model))
+                  for model in (PyramidCPVT(NARROW), PyramidCPVT(NARROW, position_encoding=dict(type='PEG', ndim=3))))
+    torch.save(dict(state_dict=flat.state_dict()), tmp_path / 'model.pth')
+    check_fills_backbones(deep, tmp_path / 'model.pth')
+    load_checkpoint(deep, str(tmp_path / 'model.pth'), strict=True)
+    name = 'backbone.stages.1.position_encoding.0.convs.0.0.weight'
+    assert torch.equal(deep.state_dict()[name][:, :, 1], flat.state_dict()[name])

@@ -36,7 +36,9 @@ class Numbers(np.ndarray):
     It behaves as an array of numpy, and is pickled as one.
     """
 
-    def __new__(cls) -> 'Numbers':
+    def __new__(cls, *args: object) -> 'Numbers':
+        if args:
+            raise pickle.UnpicklingError('it makes an array from a buffer')
         return super().__new__(cls, 0)
 
     def __setstate__(self, state: tuple[int, tuple[int, ...], NumberType, bool, bytes]) -> None:  # type: ignore[override]

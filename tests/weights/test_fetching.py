@@ -13,9 +13,9 @@ from safetensors.torch import save
 
 from cpvt_mm import PyramidCPVT
 from cpvt_mm.errors import UserError
+from cpvt_mm.models.pretrained import load_pretrained
 from cpvt_mm.weights import fetching
 from cpvt_mm.weights.fetching import cache_file, fetched
-from cpvt_mm.weights.loading import load_pretrained
 from cpvt_mm.weights.reading import read_checkpoint, read_weights
 from cpvt_mm.weights.released import RELEASED, Released
 from tests.conftest import GOLDEN, NARROW

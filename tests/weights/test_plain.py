@@ -9,14 +9,14 @@ from cpvt_mm import CPVT
 from cpvt_mm.errors import UserError
 from cpvt_mm.models.grid import resample
 from cpvt_mm.stack import require
-from cpvt_mm.weights.formats import Format
-from cpvt_mm.weights.plain import MMPRETRAIN, TABLE, TIMM
+from cpvt_mm.weights.formats import MMPRETRAIN_VIT, TABLE, TIMM_VIT
+from cpvt_mm.weights.renaming import Format
 from tests.conftest import GOLDEN, NARROW_PLAIN, pretrained
 from tests.weights.test_pyramid import assert_same, shaken
 
 DEIT = GOLDEN / 'deit_timm.pth'
 LEARNABLE = dict(type='LearnablePE')
-FORMATS = [TIMM, MMPRETRAIN]
+FORMATS = [TIMM_VIT, MMPRETRAIN_VIT]
 
 
 def their_vit(distilled: bool = False, **kwargs: object) -> nn.Module:
@@ -47,7 +47,7 @@ def test_is_the_vit_of_mmpretrain(tmp_path: Path) -> None:
     model = pretrained(tmp_path / 'a.pth', CPVT, img_size=64, position_encoding=LEARNABLE, out_type='cls_token')
     torch.testing.assert_close(model(image), theirs(image), atol=1e-4, rtol=0)
     ours = shaken(CPVT(NARROW_PLAIN, img_size=64, position_encoding=LEARNABLE, out_type='cls_token'))
-    theirs.load_state_dict(MMPRETRAIN.to_theirs(ours.state_dict()))
+    theirs.load_state_dict(MMPRETRAIN_VIT.to_theirs(ours.state_dict()))
     torch.testing.assert_close(ours(image), theirs(image), atol=1e-4, rtol=0)
 
 
@@ -72,7 +72,7 @@ def test_round_trips_of_our_weights_are_bit_exact(tokens: dict[str, bool], fmt: 
 
 def test_the_row_of_a_class_token_ends_up_in_the_token() -> None:
     weights = torch.load(DEIT, weights_only=True)
-    back = TIMM.to_theirs(TIMM.to_ours(weights))
+    back = TIMM_VIT.to_theirs(TIMM_VIT.to_ours(weights))
     assert set(back) == set(weights)
     assert torch.equal(back['cls_token'], weights['cls_token'] + weights['pos_embed'][:, :1])
     assert not back['pos_embed'][:, 0].any()
@@ -83,7 +83,7 @@ def test_the_row_of_a_class_token_ends_up_in_the_token() -> None:
 def test_tables_without_rows_for_class_tokens_are_read() -> None:
     weights = torch.load(DEIT, weights_only=True)
     patches = weights['pos_embed'][:, 1:]
-    ours = TIMM.to_ours({**weights, 'pos_embed': patches})
+    ours = TIMM_VIT.to_ours({**weights, 'pos_embed': patches})
     assert torch.equal(ours['cls_token'], weights['cls_token'])
     assert torch.equal(ours[TABLE], patches[0].view(4, 4, 48))
 
@@ -95,7 +95,7 @@ def test_tables_without_rows_for_class_tokens_are_read() -> None:
 def test_tables_of_no_square_are_refused(shape: tuple[int, ...], message: str) -> None:
     weights = torch.load(DEIT, weights_only=True)
     with pytest.raises(UserError, match=message):
-        TIMM.to_ours({**weights, 'pos_embed': torch.zeros(shape)})
+        TIMM_VIT.to_ours({**weights, 'pos_embed': torch.zeros(shape)})
 
 
 @pytest.mark.parametrize('fmt', FORMATS, ids=str)
@@ -119,7 +119,7 @@ def test_a_table_is_resampled_to_the_grid_of_the_model(encodings: list, log: lis
     last = len(encodings) - 1
     assert torch.equal(model.position_encoding[last].table, resample(table, (6, 8)))
     message, = [message for _, message in log if message.startswith('checkpoint') and 'format timm' in message]
-    assert f'position_encoding.{last}.table resampled from 4 x 4 to 6 x 8' in message
+    assert f'position_encoding.{last}.table adapted from (4, 4, 48) to (6, 8, 48)' in message
     assert message.endswith('left over: head.weight, head.bias')
 
 
@@ -150,4 +150,4 @@ def test_a_model_with_a_peg_is_not_filled_by_deit(log: list) -> None:
 def test_a_vit_that_computes_something_else_is_refused(name: str) -> None:
     weights = torch.load(GOLDEN / 'deit_timm.pth', weights_only=True)
     with pytest.raises(UserError, match=f'is of a ViT with {name}, which CPVT does not have'):
-        TIMM.to_ours({**weights, name: torch.ones(1)})
+        TIMM_VIT.to_ours({**weights, name: torch.ones(1)})

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from cpvt_mm import PyramidCPVT
 from cpvt_mm.errors import UserError
 from cpvt_mm.stack import require
-from cpvt_mm.weights.formats import Format
-from cpvt_mm.weights.pyramid import MMPRETRAIN, MMSEG, PYRAMID_FORMATS, TWINS, PyramidFormat
+from cpvt_mm.weights.formats import FORMATS, MMPRETRAIN_PCPVT, MMSEG_PCPVT, TWINS, PyramidFormat
+from cpvt_mm.weights.renaming import Format
 from tests.conftest import GOLDEN, NARROW, golden_cases, pretrained
 
-FOREIGN = [fmt for fmt in PYRAMID_FORMATS if isinstance(fmt, PyramidFormat)]
+FOREIGN = [fmt for fmt in FORMATS if isinstance(fmt, PyramidFormat)]
 
 
 def shaken(model: nn.Module) -> nn.Module:
@@ -57,7 +57,7 @@ def their_pcpvt(library: str, **kwargs: object) -> nn.Module:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(('library', 'fmt'), [('mmseg', MMSEG), ('mmpretrain', MMPRETRAIN)])
+@pytest.mark.parametrize(('library', 'fmt'), [('mmseg', MMSEG_PCPVT), ('mmpretrain', MMPRETRAIN_PCPVT)])
 def test_is_what_the_classes_of_openmmlab_are(library: str, fmt: Format, tmp_path: Path) -> None:
     theirs = shaken(their_pcpvt(library))
     torch.save(theirs.state_dict(), tmp_path / 'a.pth')
@@ -93,7 +93,7 @@ def test_norms_between_stages_are_refused(library: str, kwargs: dict, name: str,
         pretrained(tmp_path / 'a.pth')
 
 
-@pytest.mark.parametrize('fmt, name', [(TWINS, 'official'), (TWINS, 'timm'), (MMSEG, 'mmseg')])
+@pytest.mark.parametrize('fmt, name', [(TWINS, 'official'), (TWINS, 'timm'), (MMSEG_PCPVT, 'mmseg')])
 def test_round_trips_of_their_files_are_bit_exact(fmt: Format, name: str) -> None:
     weights = torch.load(GOLDEN / f'{name}.pth', weights_only=True)
     ours = fmt.to_ours(weights)
@@ -135,4 +135,4 @@ def test_half_an_attention_cannot_be_converted() -> None:
     weights = PyramidCPVT(NARROW).state_dict()
     del weights['stages.0.blocks.0.attn.kv.weight']
     with pytest.raises(UserError, match=r'have .*attn\.q\.weight but not stages\.0\.blocks\.0\.attn\.kv\.weight'):
-        MMSEG.to_theirs(weights)
+        MMSEG_PCPVT.to_theirs(weights)

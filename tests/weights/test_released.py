@@ -2,8 +2,8 @@ import pytest
 
 from cpvt_mm import ARCHS, PLAIN_ARCHS
 from cpvt_mm.errors import UserError
-from cpvt_mm.weights.detecting import FORMATS
 from cpvt_mm.weights.fetching import CHECKSUM
+from cpvt_mm.weights.formats import FORMATS
 from cpvt_mm.weights.released import RELEASED, find_released
 
 

@@ -1,8 +1,11 @@
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from cpvt_mm import CPVT, LearnablePE, PyramidCPVT, RandomTablePE, StageSpec
+from cpvt_mm.models.grid import resample
 from tests.conftest import NARROW
 from tests.encodings import encode
 
@@ -92,10 +95,26 @@ def test_a_random_table_is_fixed_and_kept(stage: StageSpec) -> None:
     assert 2 < encoding.table.std() < 4
 
 
-@pytest.mark.parametrize('cls', [LearnablePE, RandomTablePE])
-def test_a_checkpoint_with_another_grid_is_refused(stage: StageSpec, cls: type) -> None:
-    with pytest.raises(ValueError, match=r'shape \(7, 7, 16\) \(table\), but the model has one of shape \(4, 6, 16\)'):
-        cls(stage).load_state_dict(cls(stage, grid=(7, 7)).state_dict(), strict=False)
+@pytest.mark.parametrize('strict', [True, False])
+def test_load_state_dict_resamples_a_learnt_table_of_another_grid(stage: StageSpec, strict: bool) -> None:
+    other, same = LearnablePE(stage, grid=(7, 7)), LearnablePE(stage)
+    weights = other.state_dict()
+    same.load_state_dict(weights, strict=strict)
+    assert torch.equal(same.table, resample(other.table, (4, 6)))
+    assert weights['table'].shape == (7, 7, 16)
+    flat = LearnablePE(stage, grid=(7, 7), ndim=1)
+    flat.load_state_dict(weights)
+    assert torch.equal(flat.table, other.table.flatten(0, 1))
+
+
+@pytest.mark.parametrize(('cls', 'kwargs', 'shape'), [
+    (RandomTablePE, dict(grid=(7, 7)), (7, 7, 16)),
+    (LearnablePE, dict(grid=(7, 7), ndim=1), (49, 16)),
+])
+def test_a_table_that_cannot_be_resampled_is_refused(stage: StageSpec, cls: type, kwargs: dict, shape: tuple) -> None:
+    message = f'shape {shape} (table), but the model has one of shape (4, 6, 16)'
+    with pytest.raises(ValueError, match=re.escape(message)):
+        cls(stage).load_state_dict(cls(stage, **kwargs).state_dict(), strict=False)
 
 
 @pytest.mark.parametrize('kwargs, words', [

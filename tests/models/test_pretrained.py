@@ -7,11 +7,13 @@ from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.errors import UserError
-from cpvt_mm.weights.loading import load_pretrained
-from cpvt_mm.weights.pyramid import TWINS
+from cpvt_mm.models.position_encodings.peg import inflate
+from cpvt_mm.models.pretrained import adapt_channels, load_pretrained
+from cpvt_mm.weights.formats import TWINS
 from tests.conftest import GOLDEN, NARROW, pretrained
 
 OFFICIAL = GOLDEN / 'official.pth'
+DEEP = dict(type='PEG', ndim=3)
 
 
 @pytest.fixture
@@ -179,3 +181,68 @@ def test_a_subclass_takes_the_same_files() -> None:
 def test_weights_of_half_precision_are_converted(weights: dict, path: Path) -> None:
     torch.save({name: tensor.half() for name, tensor in weights.items()}, path)
     assert_filled(pretrained(path), {name: tensor.half().float() for name, tensor in weights.items()})
+
+
+@pytest.mark.parametrize('channels', [1, 3, 6, 9])
+def test_equal_channels_give_what_they_give_as_rgb(channels: int) -> None:
+    weight, grey = torch.randn(5, 3, 4, 4), torch.randn(2, 1, 8, 8)
+    torch.testing.assert_close(torch.conv2d(grey.expand(-1, channels, -1, -1), adapt_channels(weight, channels)),
+                               torch.conv2d(grey.expand(-1, 3, -1, -1), weight), rtol=1e-5, atol=1e-5)
+
+
+def test_further_channels_repeat_the_three_in_turn() -> None:
+    weight = torch.arange(1., 4).view(1, 3, 1, 1)
+    assert adapt_channels(weight, 2).flatten().tolist() == [1.5, 3]
+    assert adapt_channels(weight, 4).flatten().tolist() == [.75, 1.5, 2.25, .75]
+
+
+@pytest.mark.parametrize(('cls', 'path', 'name'), [
+    (PyramidCPVT, OFFICIAL, 'stages.0.patch_embed.proj.weight'),
+    (CPVT, GOLDEN / 'deit_timm.pth', 'patch_embed.proj.weight'),
+])
+@pytest.mark.parametrize('channels', [1, 4])
+def test_the_stem_is_adapted_and_the_log_says_so(channels: int, cls: type, path: Path, name: str, log: list) -> None:
+    kwargs = {} if cls is PyramidCPVT else dict(position_encoding=dict(type='LearnablePE'), img_size=64)
+    rgb, model = pretrained(path, cls, **kwargs), pretrained(path, cls, in_channels=channels, **kwargs)
+    expected = {**rgb.state_dict(), name: adapt_channels(rgb.state_dict()[name], channels)}
+    assert all(torch.equal(tensor, expected[key]) for key, tensor in model.state_dict().items())
+    message, = [text for _, text in log if 'adapted' in text]
+    assert "100.0 % of the backbone's" in message
+    new = tuple(expected[name].shape)
+    assert f'; {name} adapted from {(new[0], 3, *new[2:])} to {new}; ' in message
+    assert not [record for record in log if record[0] == 'WARNING']
+
+
+def test_weights_of_other_channels_fit_only_these(tmp_path: Path) -> None:
+    four = PyramidCPVT(NARROW, in_channels=4)
+    torch.save(four.state_dict(), tmp_path / 'a.pth')
+    same = pretrained(tmp_path / 'a.pth', in_channels=4)
+    assert all(torch.equal(tensor, four.state_dict()[name]) for name, tensor in same.state_dict().items())
+    with pytest.raises(UserError, match=r'stages\.0\.patch_embed\.proj\.weight \(16, 4, 4, 4\) instead of \(16, 3, 4'):
+        pretrained(tmp_path / 'a.pth')
+
+
+@torch.no_grad()
+def test_a_backbone_of_clips_starts_as_the_image_backbone(tmp_path: Path, log: list[tuple[str, str]]) -> None:
+    flat, deep = PyramidCPVT(NARROW).eval(), PyramidCPVT(NARROW, position_encoding=DEEP).eval()
+    torch.save(flat.state_dict(), tmp_path / 'flat.pth')
+    load_pretrained(deep, tmp_path / 'flat.pth')
+    frames = torch.randn(4, 3, 64, 64)
+    for found, expected in zip(deep(frames, num_frames=4), flat(frames), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+    assert any('100.0 %' in text
+               and 'stages.0.position_encoding.0.convs.0.0.weight adapted from (16, 1, 3, 3) to (16, 1, 3, 3, 3)' in text
+               for _, text in log)
+
+
+def test_weights_of_clips_do_not_fill_an_image_backbone(tmp_path: Path) -> None:
+    torch.save(PyramidCPVT(NARROW, position_encoding=DEEP).state_dict(), tmp_path / 'deep.pth')
+    with pytest.raises(UserError, match=r'\(16, 1, 3, 3, 3\) instead of \(16, 1, 3, 3\)'):
+        load_pretrained(PyramidCPVT(NARROW), tmp_path / 'deep.pth')
+
+
+def test_an_inflated_kernel_is_the_middle_slice() -> None:
+    kernel = torch.randn(4, 1, 3, 5)
+    inflated = inflate(kernel, 3)
+    assert inflated.shape == (4, 1, 3, 3, 5)
+    assert torch.equal(inflated[:, :, 1], kernel) and not inflated[:, :, [0, 2]].any()

@@ -2,9 +2,16 @@ import pytest
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.errors import UserError
-from cpvt_mm.weights import plain, pyramid
-from cpvt_mm.weights.detecting import FORMATS, detect_format
-from cpvt_mm.weights.formats import Format
+from cpvt_mm.weights.formats import (
+    FORMATS,
+    MMSEG_PCPVT,
+    PLAIN_CPVT,
+    PYRAMID_CPVT,
+    TIMM_VIT,
+    TWINS,
+    detect_format,
+)
+from cpvt_mm.weights.renaming import Format
 from tests.conftest import NARROW, NARROW_PLAIN
 
 
@@ -14,7 +21,7 @@ def names_of(fmt: Format) -> list[str]:
         weights = PyramidCPVT(NARROW).state_dict()
     else:
         weights = CPVT(NARROW_PLAIN, img_size=64, position_encoding=dict(type='LearnablePE')).state_dict()
-    return list(weights if fmt in (pyramid.CPVT_MM, plain.CPVT_MM) else fmt.to_theirs(weights))
+    return list(weights if fmt in (PYRAMID_CPVT, PLAIN_CPVT) else fmt.to_theirs(weights))
 
 
 @pytest.mark.parametrize('fmt', FORMATS, ids=lambda fmt: f'{fmt.backbone}-{fmt}')
@@ -26,15 +33,15 @@ def test_names_tell_format_and_prefix(prefix: str, fmt: Format) -> None:
 
 def test_the_first_of_the_shortest_prefixes_is_taken() -> None:
     names = [prefix + name for prefix in ('teacher.backbone.', 'student.backbone.', 'backbone.')
-             for name in names_of(pyramid.TWINS)]
-    assert detect_format(names, 'a.pth') == (pyramid.TWINS, 'backbone.', ('teacher.backbone.', 'student.backbone.'))
+             for name in names_of(TWINS)]
+    assert detect_format(names, 'a.pth') == (TWINS, 'backbone.', ('teacher.backbone.', 'student.backbone.'))
     assert detect_format([name for name in names if not name.startswith('b')], 'a.pth').prefix == 'teacher.backbone.'
 
 
 @pytest.mark.parametrize('prefix', ['student.backbone', 'student.backbone.'])
 def test_a_prefix_can_be_given(prefix: str) -> None:
-    names = [start + name for start in ('backbone.', 'student.backbone.') for name in names_of(pyramid.MMSEG)]
-    assert detect_format(names, 'a.pth', prefix) == (pyramid.MMSEG, 'student.backbone.', ())
+    names = [start + name for start in ('backbone.', 'student.backbone.') for name in names_of(MMSEG_PCPVT)]
+    assert detect_format(names, 'a.pth', prefix) == (MMSEG_PCPVT, 'student.backbone.', ())
     with pytest.raises(UserError, match=r"no backbone of a known format below 'neck\.'"):
         detect_format(names, 'a.pth', 'neck')
     with pytest.raises(UserError, match='no backbone of a known format: '):
@@ -59,11 +66,11 @@ def test_a_transformer_of_windows_is_none_of_them() -> None:
 
 def test_a_prefix_ends_at_a_dot() -> None:
     with pytest.raises(UserError, match='no backbone'):
-        detect_format([f'text_{name}' for name in names_of(plain.TIMM)], 'a.pth')
+        detect_format([f'text_{name}' for name in names_of(TIMM_VIT)], 'a.pth')
 
 
 def test_of_two_classes_that_of_the_backbone_is_preferred() -> None:
-    names = [*(f'a.{name}' for name in plain.CPVT_MM.signature),
-             *(f'backbone.{name}' for name in pyramid.TWINS.signature)]
+    names = [*(f'a.{name}' for name in PLAIN_CPVT.signature),
+             *(f'backbone.{name}' for name in TWINS.signature)]
     assert detect_format(names, 'a.pth').prefix == 'a.'
-    assert detect_format(names, 'a.pth', wanted=['PyramidCPVT']).prefix == 'backbone.'
+    assert detect_format(names, 'a.pth', wanted='PyramidCPVT').prefix == 'backbone.'

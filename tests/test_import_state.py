@@ -1,0 +1,30 @@
+"""Importing the package changes nothing for others: only registries, and the finder of `openmmlab_compat`."""
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+# What the package itself imports, which may change settings.
+OTHERS = 'mmcv, mmengine.config, mmengine.hub, mmengine.model, mmengine.runner, mmengine.visualization'
+STATE = """
+import logging, os, sys, warnings
+import numpy, torch, {others}
+def state():
+    loggers = [logging.root, *(logging.getLogger(name) for name in sorted(logging.root.manager.loggerDict))]
+    return dict(
+        safe=set(torch.serialization.get_safe_globals()), environment=dict(os.environ), warnings=warnings.filters[:],
+        levels={{logger.name: logger.level for logger in loggers if logger.level}},
+        numpy={{name: id(value) for name, value in vars(numpy).items()}}, path=sys.path[:],
+        dtype=torch.get_default_dtype(), threads=torch.get_num_threads())
+before = state()
+import {module}
+after = state()
+print([name for name in before if before[name] != after[name]])
+"""
+
+
+@pytest.mark.parametrize('module', ['cpvt_mm', 'cpvt_mm.weights.reading', 'cpvt_mm.loading'])
+def test_importing_changes_no_global_state(module: str, run_python: Callable[[str], subprocess.CompletedProcess]
+                                           ) -> None:
+    done = run_python(STATE.format(others=OTHERS, module=module))
+    assert done.stdout.splitlines()[-1:] == ['[]'], done.stdout + done.stderr

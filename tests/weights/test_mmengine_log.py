@@ -1,0 +1,137 @@
+"""What mmengine's checkpoints hold is read; what could run code, or end the process, is not."""
+import argparse
+import os
+import pickle
+import re
+import subprocess
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mmengine.logging import HistoryBuffer
+
+from cpvt_mm.errors import UserError
+from cpvt_mm.weights.mmengine_log import mmengine_log
+from cpvt_mm.weights.reading import read_checkpoint
+
+Run = Callable[[str], subprocess.CompletedProcess]
+VARIABLES = ('TORCH_FORCE_WEIGHTS_ONLY_LOAD', 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD')
+
+
+class Call:
+    """A pickle of it calls a function."""
+
+    def __init__(self, function: Callable, *args: object) -> None:
+        self.call = function, args
+
+    def __reduce__(self) -> tuple:
+        return self.call
+
+
+class Rebuilt:
+    """A pickle of it makes an empty array, and gives it a state, as that of an array does."""
+
+    def __init__(self, *state: object) -> None:
+        self.state = (1, *state)
+
+    def __reduce__(self) -> tuple:
+        return *np.zeros(1).__reduce__()[:2], self.state
+
+
+FLOAT = np.dtype('f8')
+HOSTILE = {
+    'code': Call(os.mkdir, 'hacked'),
+    'an attribute': Call(getattr, HistoryBuffer, '__init__'),
+    'a buffer': Call(np.ndarray, (1,), 'O', b'A' * 8),
+    'a buffer of numbers': Call(np.ndarray, (1 << 40,), 'f8', b'A' * 8),
+    'objects': Rebuilt((1,), np.dtype('O'), False, b'A' * 8),
+    'objects without an array': Call(np.dtype, 'O'),
+    'too few numbers': Rebuilt((1000,), FLOAT, False, b'A' * 8),
+    'too many numbers': Rebuilt((1,), FLOAT, False, b'A' * 16),
+    'no bytes': Rebuilt((1,), FLOAT, False, [1.]),
+    'a negative size': Rebuilt((-1, -1), FLOAT, False, b'A' * 8),
+    'a scalar of objects': Call(np.float64(0).__reduce__()[0], np.dtype('O'), b'A' * 8),
+    'a scalar of too few bytes': Call(np.float64(0).__reduce__()[0], FLOAT, b'A' * 4),
+}
+
+
+def save(path: Path, content: object) -> Path:
+    torch.save(content, path)
+    return path
+
+
+def test_log_numbers_and_arguments_are_read_and_can_be_written_again(tmp_path: Path) -> None:
+    content = dict(loss=HistoryBuffer([1., 2.], [1, 1]), best=np.float64(.5), big=np.array([1, 2], dtype='>i4'),
+                   rows=np.asfortranarray(np.arange(6.).reshape(2, 3)), args=argparse.Namespace(lr=.1))
+    found = read_checkpoint(save(tmp_path / 'a.pth', content))
+    assert found['loss'].mean() == 1.5 and found['best'] == .5 and found['args'].lr == .1
+    found['loss'].update(6.)  # as a resumed run does
+    assert found['loss'].mean() == 3 and found['loss'].current() == 6
+    np.testing.assert_array_equal(found['big'], content['big'])
+    np.testing.assert_array_equal(found['rows'], content['rows'])
+    written = save(tmp_path / 'b.pth', found).read_bytes()
+    assert b'cpvt_mm' not in written  # so that all programs can read it that can read mmengine's
+    assert read_checkpoint(tmp_path / 'b.pth')['loss'].mean() == 3
+
+
+@pytest.mark.parametrize('core', [b'core', b'_core'])
+def test_checkpoints_cross_the_versions_of_numpy(core: bytes, tmp_path: Path) -> None:
+    path, other = save(tmp_path / 'a.pth', dict(log=HistoryBuffer([3.], [1]))), tmp_path / 'b.pth'
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(other, 'w') as target:
+        for name in source.namelist():
+            target.writestr(name, re.sub(rb'numpy\._?core\.', b'numpy.' + core + b'.', source.read(name)))
+    assert read_checkpoint(other)['log'].mean() == 3
+
+
+def test_hostile_files_are_refused_in_a_sentence_and_end_no_process(tmp_path: Path, run_python: Run) -> None:
+    for name, payload in HOSTILE.items():
+        log = HistoryBuffer([1.], [1])
+        log.note = payload
+        save(tmp_path / f'{name}.pth', dict(state_dict={}, message_hub=dict(loss=log)))
+    done = run_python(f"""
+import os
+from pathlib import Path
+from cpvt_mm.errors import UserError
+from cpvt_mm.weights.reading import read_checkpoint
+for path in sorted(Path({str(tmp_path)!r}).glob('*.pth')):
+    try:
+        read_checkpoint(path)
+        print('read', path.stem)
+    except UserError as error:
+        print('refused' if str(error).endswith('.') and '\\n' not in str(error) else error, path.stem)
+print(os.listdir())
+""")
+    assert done.stdout.splitlines() == [*(f'refused {name}' for name in sorted(HOSTILE)), '[]'], done.stderr
+
+
+@pytest.mark.parametrize('name', ['code', 'a buffer'])
+def test_within_the_scope_every_loader_reads_the_log_and_no_code(name: str, tmp_path: Path,
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, value in zip(VARIABLES, ('0', '1'), strict=True):
+        monkeypatch.setenv(variable, value)
+    log = save(tmp_path / 'log.pth', dict(log=HistoryBuffer([1., 2.], [1, 1])))
+    evil = save(tmp_path / 'evil.pth', dict(state_dict={}, extra=HOSTILE[name]))
+    before = {variable: os.environ[variable] for variable in VARIABLES}, set(torch.serialization.get_safe_globals())
+    monkeypatch.chdir(tmp_path)
+    with mmengine_log():
+        with pytest.raises(pickle.UnpicklingError):
+            torch.load(evil, weights_only=False)
+        read_checkpoint(log)  # a scope within the scope
+        assert torch.load(log)['log'].mean() == 1.5
+    assert not (tmp_path / 'hacked').exists()
+    assert before == ({variable: os.environ[variable] for variable in VARIABLES},
+                      set(torch.serialization.get_safe_globals()))
+    with pytest.raises(pickle.UnpicklingError):
+        torch.load(log, weights_only=True)
+
+
+def test_a_variable_that_lets_code_in_lets_none_in_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLES[1], '1')
+    monkeypatch.chdir(tmp_path)
+    assert read_checkpoint(save(tmp_path / 'a.pth', dict(weight=torch.ones(2)))).keys() == {'weight'}
+    with pytest.raises(UserError, match=r'evil\.pth is damaged, or contains code'):
+        read_checkpoint(save(tmp_path / 'evil.pth', HOSTILE['code']))
+    assert not (tmp_path / 'hacked').exists()
