@@ -9,12 +9,15 @@ OTHERS = 'mmcv, mmengine.config, mmengine.hub, mmengine.model, mmengine.runner, 
 STATE = """
 import logging, os, sys, warnings
 import numpy, torch, {others}
+def is_torchs(one):  # torch adds entries when modules of its own are imported
+    return getattr(one, '__module__', '').startswith('torch.')
 def state():
     loggers = [logging.root, *(logging.getLogger(name) for name in sorted(logging.root.manager.loggerDict))]
     return dict(
-        safe=set(torch.serialization.get_safe_globals()), environment=dict(os.environ), warnings=warnings.filters[:],
+        safe=[one for one in torch.serialization.get_safe_globals() if not is_torchs(one)],
+        environment=dict(os.environ), warnings=warnings.filters[:],
         levels={{logger.name: logger.level for logger in loggers if logger.level}},
-        numpy={{name: id(value) for name, value in vars(numpy).items()}}, path=sys.path[:],
+        numpy=[id(getattr(numpy, name)) for name in numpy.__all__], path=sys.path[:],
         dtype=torch.get_default_dtype(), threads=torch.get_num_threads())
 before = state()
 import {module}

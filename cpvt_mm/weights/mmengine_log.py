@@ -45,7 +45,7 @@ class Numbers(np.ndarray):
         _, shape, kind, is_fortran, content = state
         # Raises an error unless the content has the size of the shape.
         values = _numbers(content, kind).reshape(shape, order='F' if is_fortran else 'C')
-        super().__setstate__((1, values.shape, values.dtype, False, values.tobytes()))
+        super().__setstate__((1, values.shape, values.dtype, False, values.tobytes()))  # type: ignore[arg-type]
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         return self.view(np.ndarray).__reduce_ex__(protocol)
