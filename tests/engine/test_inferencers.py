@@ -31,11 +31,10 @@ def image(toy_shapes: Path) -> Path:
 
 
 @pytest.fixture
-def infer(run_python: Run, image: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+def infer(run_python: Run, image: Path) -> Callable[..., list[str]]:
     """Runs an inferencer of the library on the image; returns the last three lines it prints."""
 
     def run(scope: str, inferencer: str, arguments: str, checkpoint: Path) -> list[str]:
-        monkeypatch.delenv('TORCH_FORCE_WEIGHTS_ONLY_LOAD', raising=False)  # reading in this process sets it
         done = run_python(INFER.format(scope=scope, inferencer=inferencer, arguments=arguments, image=str(image),
                                        checkpoint=str(checkpoint)))
         assert done.returncode == 0, done.stderr
