@@ -83,7 +83,8 @@ def test_zeros_on_the_right_and_below_stand_for_missing_pixels() -> None:
     torch.testing.assert_close(model(image), model(torch.nn.functional.pad(image, (0, 10, 0, 14))))
 
 
-@pytest.mark.parametrize('out_indices, depth', [((-1,), 3), ((0,), 1), ((0, 1), 2), ((0, 2), 3), ((1, -1), 3), ((-3, -2), 2)])
+@pytest.mark.parametrize('out_indices, depth', [((-1,), 3), ((0,), 1), ((0, 1), 2), ((0, 2), 3), ((1, -1), 3),
+                                                ((-3, -2), 2)])
 def test_only_what_out_indices_needs_is_built(out_indices: tuple[int, ...], depth: int) -> None:
     model = CPVT(NARROW, out_indices=out_indices, drop_path_rate=0.2)
     assert [block.drop_path.rate for block in model.blocks] == pytest.approx([0., 0.1, 0.2][:depth])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cpvt_mm.models.pyramid_cpvt import ARCHS, PyramidArch, PyramidCPVT
-from cpvt_mm.weights.formats import Format
+from cpvt_mm.weights.renaming import Format
 
 from .candidates import PEERS, Candidate, CannotMeasure, build_backbone, parse_candidate
 from .complexity import count_flops
