@@ -8,7 +8,7 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError
 from rich.progress import track
 
-from cpvt_mm.data.checking.images import LOSES_BITS, has_16_bits
+from cpvt_mm.data.images import LOSES_BITS, has_16_bits
 from cpvt_mm.engine import load_config
 from cpvt_mm.engine.painting import build_inferencer, paint
 from cpvt_mm.errors import UserError, exit_on_error

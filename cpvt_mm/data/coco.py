@@ -1,14 +1,32 @@
-"""Instance annotations in COCO format."""
+"""Instance annotations in COCO's layout: writes, reads and checks them."""
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from mmengine.fileio import get
 from numpy.typing import NDArray
 
+from cpvt_mm.errors import first_line
 from cpvt_mm.stack import require
+
+from .findings import Finding, Kind, UnusableFile
 
 require('pycocotools.mask')
 
 from pycocotools import mask as coco_mask  # noqa: E402
+
+# The keys that mmdet reads.
+KEYS = dict(images=('id', 'file_name', 'height', 'width'), categories=('id', 'name'),
+            annotations=('id', 'image_id', 'category_id', 'bbox', 'area'))
+# Pixels beyond the border that are not a fault, because files round coordinates.
+TOLERANCE = 1
+# If all boxes fit as corners, this number of boxes outside of their images is no coincidence.
+CORNERS = 3
+
+Entry = dict[str, Any]
 
 
 def to_annotation(mask: NDArray[np.bool_], **ids: int) -> dict[str, Any]:
@@ -21,3 +39,213 @@ def to_annotation(mask: NDArray[np.bool_], **ids: int) -> dict[str, Any]:
     rle = coco_mask.encode(np.asfortranarray(mask, np.uint8))
     return dict(ids, bbox=coco_mask.toBbox(rle).tolist(), area=int(mask.sum()), iscrowd=0,
                 segmentation=dict(size=list(mask.shape), counts=rle['counts'].decode()))
+
+
+def read_coco(file: str, backend_args: dict[str, Any] | None = None) -> dict[str, list[Entry]]:
+    """Reads an annotation file.
+
+    Args:
+        file: Path, or an address of one of mmengine's storage backends.
+        backend_args: The dataset's argument for mmengine's storage backends. Defaults to None: a local file.
+
+    Returns:
+        `images`, `categories` and `annotations`, whose entries have all `KEYS`. `annotations` is empty if the file has
+        none, as for a test set.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        UnusableFile: If the file is empty, is not JSON, or is not in COCO's layout.
+    """
+    content = get(file, backend_args=backend_args)
+    if not content.strip():
+        raise UnusableFile(file, f'is empty ({len(content)} bytes): put the whole file there.')
+    try:
+        coco = json.loads(content)
+    except ValueError as error:
+        raise UnusableFile(file, f'is not JSON ({first_line(error)}): put the whole file there.') from error
+    if not isinstance(coco, dict) or not coco.get('images') or not coco.get('categories'):
+        missing = [key for key in ('images', 'categories') if not isinstance(coco, dict) or not coco.get(key)]
+        raise UnusableFile(file, f'has no {" and no ".join(missing)}: put a file in COCO\'s layout there.')
+    for name, keys in KEYS.items():
+        for index, entry in enumerate(coco.setdefault(name, [])):
+            missing = [key for key in keys if key not in entry]
+            if missing:
+                raise UnusableFile(file, f'has no {missing[0]!r} in {name}[{index}]: add it.')
+            if 'bbox' in keys and not _is_box(entry['bbox']):
+                raise UnusableFile(file, f'has bbox={entry["bbox"]} in {name}[{index}], but a box is four numbers (x, '
+                                   'y, width, height): correct it.')
+    return {name: coco[name] for name in KEYS}
+
+
+def _is_box(value: Any) -> bool:
+    return _are_numbers(value) and len(value) == 4
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(number, int | float) and math.isfinite(number) for number in value)
+
+
+def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str], needs_masks: bool = False
+               ) -> Iterator[Finding]:
+    """Finds faults in annotations, without reading images.
+
+    Args:
+        coco: See `read_coco`.
+        file: Name of the annotation file, for the findings.
+        classes: The classes of the dataset's metainfo, in the order of the model's labels. Empty: all categories.
+        needs_masks: Whether the pipeline loads masks, so that an annotation without a mask is a fault. Defaults to
+            False.
+    """
+    for name in KEYS:
+        kind = Kind.DUPLICATE_ANNOTATION if name == 'annotations' else Kind.DUPLICATE
+        for value, number in Counter(entry['id'] for entry in coco[name]).items():
+            if number > 1:
+                yield Finding(kind, file, f'has id {value} {number} times in {name}')
+    names = {category['id']: category['name'] for category in coco['categories']}
+    if classes:
+        yield from _check_categories([category['name'] for category in coco['categories']], file, classes)
+    known = set(classes or names.values())
+    images = {image['id']: image for image in coco['images']}
+    fault_of_boxes = _fault_of_corners(coco['annotations'], images)
+    if fault_of_boxes:
+        yield Finding(Kind.CORNERS, file, fault_of_boxes)
+    used, wanted = ({annotation['category_id'] for annotation in coco['annotations']},
+                    [id for id, name in names.items() if name in known])
+    if used and wanted and used.isdisjoint(wanted):
+        yield Finding(Kind.NOTHING_LEFT, file, 'has no annotation of a class: the annotations have category_id '
+                      f'{_some(sorted(map(repr, used)))}, but the classes {_some(list(map(repr, wanted)))}')
+    left_out: Counter[str] = Counter()
+    for annotation in coco['annotations']:
+        where = f'in annotation {annotation["id"]}'
+        category, image = annotation['category_id'], images.get(annotation['image_id'])
+        if category not in names:
+            yield Finding(Kind.UNLISTED_CATEGORY, file, f'has category_id {category} {where}, but no such category')
+        elif names[category] not in known:
+            left_out[names[category]] += 1
+        if image is None:
+            yield Finding(Kind.UNLISTED_IMAGE, file, f'has image_id {annotation["image_id"]} {where}, but no such '
+                          'image')
+            continue
+        where = f'{where} of {image["file_name"]} (width {image["width"]}, height {image["height"]})'
+        fault = _fault_of_box(annotation, image)
+        if fault and not fault_of_boxes:
+            yield Finding(Kind.BOX, file, f'has bbox {annotation["bbox"]} {where}, which {fault}')
+        if names.get(category) in known and not _is_left_out(annotation, image):
+            mask = annotation.get('segmentation')
+            if needs_masks and not mask:  # mmdet's loader fails for every such value
+                yield Finding(Kind.MASK, file, f'has no segmentation {where}, but the pipeline loads masks')
+            for kind, fault in _faults_of_mask(mask, image):
+                yield Finding(kind, file, f'has {fault} {where}')
+    for name, number in left_out.items():
+        yield Finding(Kind.LEFT_OUT, file, f'has {number} annotations of {name!r}, which are ignored: it is not a '
+                      'class')
+    annotated = {annotation['image_id'] for annotation in coco['annotations']}
+    for image in coco['images'] if annotated else ():
+        if image['id'] not in annotated:
+            yield Finding(Kind.NOT_ANNOTATED, file, f'has no annotation of {image["file_name"]}')
+
+
+def _check_categories(categories: Sequence[str], file: str, classes: Sequence[str]) -> Iterator[Finding]:
+    """Compares categories with classes, because mmdet numbers labels in the order of the file's categories."""
+    classes_here, known = set(categories), set(classes)
+    missing = [name for name in classes if name not in classes_here]
+    listed = [name for name in categories if name in known]
+    without = f'has no category for {len(missing)} of {len(classes)} classes ({_some(missing)})'
+    if not listed or len(set(listed)) < len(listed) or set(listed) != set(classes[:len(listed)]):
+        fault = without if missing else 'has two categories of the same name'
+        yield Finding(Kind.CLASSES, file, f'{fault}, so labels would not match the classes')
+        return
+    if missing:
+        yield Finding(Kind.CLASS_UNUSED, file, without)
+    if listed != list(classes[:len(listed)]):
+        ours, theirs = next((a, b) for a, b in zip(classes, listed, strict=False) if a != b)
+        yield Finding(Kind.CLASS_ORDER, file, f'lists {theirs!r} where the classes have {ours!r}, so their labels '
+                      'would be swapped: mmdet numbers labels in the order of the file')
+
+
+def _some(names: Sequence[str], limit: int = 5) -> str:
+    """Lists at most `limit` names, separated by commas, and the number of further names."""
+    return ', '.join(names[:limit]) + (f' and {len(names) - limit} more' if len(names) > limit else '')
+
+
+def _fault_of_corners(annotations: Sequence[Entry], images: dict[Any, Entry]) -> str:
+    """Detects boxes that are written as corners: several extend beyond their images, but all fit as x1, y1, x2, y2."""
+    boxes = [(annotation['bbox'], images[annotation['image_id']]) for annotation in annotations
+             if annotation['image_id'] in images]
+    outside = sum(bool(_fault_of_extent(x, y, x + width, y + height, image)) for (x, y, width, height), image in boxes)
+    if outside < CORNERS or any(right <= left or bottom <= top or _fault_of_extent(left, top, right, bottom, image)
+                                for (left, top, right, bottom), image in boxes):
+        return ''
+    return (f'has {outside} boxes that extend beyond their images, and all {len(boxes)} boxes fit as corners (x1, y1, '
+            'x2, y2), but a box is (x, y, width, height)')
+
+
+def _is_left_out(annotation: Entry, image: Entry) -> bool:
+    """Returns whether mmdet ignores an annotation, independent of its category."""
+    x, y, width, height = annotation['bbox']
+    return bool(annotation.get('ignore')) or width < 1 or height < 1 or annotation['area'] <= 0 or (
+        min(x + width, image['width']) <= max(x, 0) or min(y + height, image['height']) <= max(y, 0))
+
+
+def _fault_of_box(annotation: Entry, image: Entry) -> str:
+    x, y, width, height = annotation['bbox']
+    if width < 1 or height < 1 or annotation['area'] <= 0:
+        return f'is smaller than one pixel (area {annotation["area"]}), so mmdet ignores it'
+    return _fault_of_extent(x, y, x + width, y + height, image)
+
+
+def _fault_of_extent(left: float, top: float, right: float, bottom: float, image: Entry) -> str:
+    if right <= 0 or bottom <= 0 or left >= image['width'] or top >= image['height']:
+        return 'is wholly outside of the image'
+    if min(left, top) < -TOLERANCE or right > image['width'] + TOLERANCE or bottom > image['height'] + TOLERANCE:
+        return 'extends beyond the image'
+    return ''
+
+
+def _faults_of_mask(mask: Any, image: Entry) -> Iterator[tuple[Kind, str]]:
+    """Checks a mask: polygons, or a run-length encoding."""
+    if isinstance(mask, dict):
+        yield from _faults_of_rle(mask, [image['height'], image['width']])
+    elif isinstance(mask, list):
+        for polygon in mask:
+            if not _are_numbers(polygon):
+                yield Kind.MASK, 'a segmentation that is not a list of polygons [x, y, x, y, ...]'
+                return
+            fault = _fault_of_polygon(polygon, image)
+            if fault:
+                yield Kind.POLYGON, f'a polygon {fault}'
+    elif mask:
+        yield Kind.MASK, f'a segmentation that is a {type(mask).__name__}'
+
+
+def _faults_of_rle(mask: Entry, size: list[int]) -> Iterator[tuple[Kind, str]]:
+    """Checks a run-length encoding with `counts` as a list or a string."""
+    counts = mask.get('counts')
+    if mask.get('size') is None or not isinstance(counts, list | str):
+        yield Kind.POLYGON, 'a mask without size or counts, which mmdet ignores,'
+    elif mask['size'] != size:
+        yield Kind.MASK, f'a mask of size {mask["size"]} (height, width)'
+    elif isinstance(counts, list) and not _are_numbers(counts):
+        yield Kind.MASK, 'a mask whose counts are not numbers'
+    elif isinstance(counts, list) and sum(counts) != size[0] * size[1]:
+        yield Kind.MASK, f'a mask whose counts add up to {sum(counts)} pixels'
+    elif isinstance(counts, str) and not _decodes(mask):
+        yield Kind.MASK, f'a run-length encoding that does not decode (counts {counts[:20]!r})'
+
+
+def _decodes(mask: Entry) -> bool:
+    try:
+        coco_mask.decode(mask)
+    except ValueError:
+        return False
+    return bool(mask['counts'])  # for empty counts, pycocotools returns uninitialised memory
+
+
+def _fault_of_polygon(polygon: list[float], image: Entry) -> str:
+    """Checks a polygon: a list of numbers x, y, x, y, ..."""
+    if len(polygon) < 6 or len(polygon) % 2:
+        return f'of {len(polygon)} numbers, which mmdet ignores,'
+    xs, ys = polygon[::2], polygon[1::2]
+    fault = _fault_of_extent(min(xs), min(ys), max(xs), max(ys), image)
+    return fault and f'of x {min(xs)} to {max(xs)} and y {min(ys)} to {max(ys)}, which {fault},'

@@ -7,7 +7,7 @@ from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from torch import Tensor, nn
 
-from cpvt_mm.data.checking.layouts import build_unread
+from cpvt_mm.data.datasets import build_unread
 from cpvt_mm.errors import UserError
 from cpvt_mm.loading import build, load_backbone, normalization
 from cpvt_mm.models.layers import PatchEmbed

@@ -12,11 +12,10 @@ from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner, Tes
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from cpvt_mm.data.checking.before_training import check_before_training
-from cpvt_mm.data.checking.findings import Finding, Kind
-from cpvt_mm.data.checking.first_sample import load_first
-from cpvt_mm.data.checking.layouts import classes_of, layout_of, unwrap_built
-from cpvt_mm.data.checking.pipeline import CheckedPipeline
+from cpvt_mm.data.checked_pipeline import CheckedPipeline, load_first
+from cpvt_mm.data.datasets import classes_of, layout_of, unwrap_built
+from cpvt_mm.data.findings import Finding, Kind
+from cpvt_mm.data.plans import check_before_training
 from cpvt_mm.errors import UserError, explain
 from cpvt_mm.models import CPVT, PyramidCPVT
 from cpvt_mm.registry import LOOPS

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from cpvt_mm import PyramidCPVT
-from cpvt_mm.data.checking.pipeline import CheckedPipeline
+from cpvt_mm.data.checked_pipeline import CheckedPipeline
 from cpvt_mm.engine import load_config
 from cpvt_mm.engine.loops import check_normalization, check_while_loading, try_split
 from cpvt_mm.errors import UserError

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.progress import track
 
 from cpvt_mm.cli import resumable
-from cpvt_mm.data.nuclei import find_originals, write_nuclei
+from cpvt_mm.data.converters import find_nuclei, write_nuclei
 from cpvt_mm.errors import exit_on_error
 
 
@@ -24,7 +24,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     args = parse_args()
     images = write_nuclei(args.source, args.root)
-    for _ in track(images, total=len(find_originals(args.source)), description=f'Writing {args.root.name}'):
+    for _ in track(images, total=len(find_nuclei(args.source)), description=f'Writing {args.root.name}'):
         pass
 
 

@@ -10,9 +10,8 @@ from rich.console import Console
 from rich.progress import track
 
 from cpvt_mm.cli import add_cfg_options
-from cpvt_mm.data.checking.findings import Finding, Kind
-from cpvt_mm.data.checking.plans import SPLITS, plan_checks, run
-from cpvt_mm.data.checking.report import to_csv, to_table
+from cpvt_mm.data.findings import Finding, Kind, to_csv, to_table
+from cpvt_mm.data.plans import SPLITS, plan_checks, run
 from cpvt_mm.engine import load_config
 from cpvt_mm.engine.loops import try_split
 from cpvt_mm.errors import exit_on_error

@@ -3,8 +3,7 @@ import io
 
 from rich.console import Console
 
-from cpvt_mm.data.checking.findings import Finding, Kind
-from cpvt_mm.data.checking.report import to_csv, to_table
+from cpvt_mm.data.findings import Finding, Kind, to_csv, to_table
 
 FINDINGS = [Finding(Kind.NOT_ANNOTATED, 'a.json', 'has no annotation of [1].jpg')] + [
     Finding(Kind.IMAGE, f'{i}.jpg', 'does not exist') for i in range(5)]

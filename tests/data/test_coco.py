@@ -9,9 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cpvt_mm.data.checking.coco import check_coco, read_coco
-from cpvt_mm.data.checking.findings import Kind
-from cpvt_mm.data.coco import to_annotation
+from cpvt_mm.data.coco import check_coco, read_coco, to_annotation
+from cpvt_mm.data.findings import Kind
 from cpvt_mm.data.toy_shapes import CLASSES
 from cpvt_mm.errors import UserError
 

@@ -1,4 +1,5 @@
-"""A pipeline of transforms that checks loaded data and names the faulty file in errors."""
+"""Checks data while it is loaded, and names the faulty file in errors."""
+import logging
 import os.path
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -6,11 +7,12 @@ from typing import Any
 import cv2
 import numpy as np
 from mmengine.dataset import Compose
+from mmengine.logging import print_log
 
-from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.errors import UserError, explain, first_line
 
 from .findings import Finding, Kind
-from .images import decode
+from .images import check_image, decode
 
 Sample = dict[str, Any]
 # mmcv's loader asserts that OpenCV can decode the image, OpenCV raises its own error for empty files, Pillow OSErrors.
@@ -110,3 +112,27 @@ def check_label_map(data: Sample, num_classes: int, ignored: Collection[int]) ->
     if unknown:
         raise UserError(f'label map {data["seg_map_path"]} has class {unknown[0]}, but there are {num_classes} '
                         'classes, counted from 0: correct it, or metainfo.classes and reduce_zero_label of the config.')
+
+
+def load_first(dataset: Any, name: str) -> Any:
+    """Loads the first sample with the pipeline, and warns of faults of its image, such as 16 bits per channel.
+
+    Args:
+        dataset: A built dataset.
+        name: The dotted name of its config, for the message.
+
+    Raises:
+        UserError: If the pipeline fails on the sample.
+    """
+    path = dataset.get_data_info(0).get('img_path') if hasattr(dataset, 'get_data_info') else None
+    if isinstance(path, str) and os.path.isfile(path):
+        for finding in check_image(path):
+            print_log(f'{finding.file} {finding.detail}; tools/misc/check_dataset.py finds all such files.', 'current',
+                      logging.WARNING)
+    try:
+        return dataset[0]
+    except (UserError, FileNotFoundError):
+        raise
+    except Exception as error:  # transforms can raise any error
+        raise UserError(f'{name}: the pipeline fails on sample {path or 0} ({explain(error)}): correct '
+                        f'{name}.pipeline of the config, or the annotation.') from error

@@ -1,0 +1,145 @@
+"""Finds the datasets of configs and the layout of their annotations, and checks one dataset."""
+import os.path
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from typing import Any, Literal
+
+from mmengine.dataset import BaseDataset
+from mmengine.fileio import list_dir_or_file
+from mmengine.registry import DATASETS
+from torch.utils.data import Dataset
+
+from .coco import check_coco, read_coco
+from .findings import Finding, Kind, UnusableFile
+from .images import Labels, check_image, check_pair
+
+Layout = Literal['coco', 'label maps', 'images']
+# The class that reads a layout, and the methods that a subclass must not override to read the same layout.
+READERS: dict[Layout, tuple[tuple[str, str], tuple[str, ...]]] = {
+    'coco': (('mmdet', 'CocoDataset'), ('load_data_list', 'parse_data_info', 'COCOAPI')),
+    'label maps': (('mmseg', 'BaseSegDataset'), ('load_data_list',)),
+}
+# A function that checks a file; runs in any thread.
+Job = Callable[[], list[Finding]]
+
+
+def unwrap(cfg: dict[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the dataset of a config, or the datasets that it wraps (as in ConcatDataset and RepeatDataset).
+
+    Each item is the dotted name of the dataset's config, and the config. `name` is the dotted name of `cfg`.
+    """
+    inner = [(f'{name}.{key}', one) for key, one in [
+        *((f'datasets.{index}', one) for index, one in enumerate(_listed(cfg.get('datasets')))),
+        ('dataset', cfg.get('dataset'))] if isinstance(one, dict) and 'type' in one]
+    if not inner:
+        yield name, cfg
+    for inner_name, one in inner:
+        yield from unwrap(one, inner_name)
+
+
+def unwrap_built(dataset: Any) -> Iterator[Any]:
+    """Yields a built dataset, or the datasets that it wraps."""
+    wrapped = [*_listed(getattr(dataset, 'datasets', None)),
+               *(getattr(dataset, name, None) for name in ('dataset', '_dataset'))]
+    inner = [one for one in wrapped if isinstance(one, Dataset)]
+    if not inner:
+        yield dataset
+    for one in inner:
+        yield from unwrap_built(one)
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    """Returns a list unchanged, and an empty sequence for any other value of an argument named `datasets`."""
+    return value if isinstance(value, list | tuple) else ()
+
+
+def layout_of(cls: type) -> Layout:
+    """Returns the layout of the annotations for a dataset's class; 'images' if the class reads another layout."""
+    for layout, (reader, unchanged) in READERS.items():
+        for base in cls.__mro__:
+            if (base.__module__.split('.')[0], base.__name__) == reader and all(
+                    getattr(cls, name) is getattr(base, name) for name in unchanged):
+                return layout
+    return 'images'
+
+
+def build_unread(cfg: dict[str, Any]) -> BaseDataset:
+    """Builds a dataset with its paths and classes, in the default scope, but without reading files."""
+    return DATASETS.build({**cfg, 'lazy_init': True, 'pipeline': []})
+
+
+def classes_of(dataset: BaseDataset) -> list[str]:
+    """Returns the classes of a dataset, in the order of its labels; empty if it does not state them."""
+    classes = dataset.metainfo.get('classes') or ()
+    return [classes] if isinstance(classes, str) else list(classes)
+
+
+def loads_masks(cfg: dict[str, Any]) -> bool:
+    """Returns whether a transform in the pipeline of a dataset's config loads masks of instances."""
+    return any(isinstance(transform, dict) and transform.get('with_mask') for transform in cfg.get('pipeline') or ())
+
+
+def check_dataset(dataset: BaseDataset, needs_masks: bool, num_classes: int | None, ignored: Collection[int]
+                  ) -> tuple[list[Finding], list[Job]]:
+    """Checks a dataset without decoding images.
+
+    Args:
+        dataset: See `build_unread`.
+        needs_masks: Whether its pipeline loads masks of instances.
+        num_classes: Number of the model's classes, for label maps. None: the number of the dataset's classes; labels
+            are not checked if the dataset states no classes.
+        ignored: Labels that heads or metrics ignore.
+
+    Returns:
+        The faults of the annotations, and jobs that check the files of the dataset.
+
+    Raises:
+        FileNotFoundError: If the annotation file or the folder of images does not exist.
+        UnusableFile: If the annotation file cannot be read, or there is no image.
+    """
+    layout = layout_of(type(dataset))
+    if layout == 'coco':
+        return _check_coco(dataset, needs_masks)
+    if layout == 'label maps':
+        return _check_label_maps(dataset, num_classes or len(classes_of(dataset)), ignored)
+    dataset.full_init()
+    paths = [dataset.get_data_info(index).get('img_path') for index in range(len(dataset))]
+    name = type(dataset).__name__
+    note = Finding(Kind.NOT_CHECKED, dataset.ann_file or name, f'belongs to a {name}, of which only images are checked')
+    return [note], [partial(check_image, path, None, getattr(dataset, 'backend_args', None)) for path in paths if path]
+
+
+def _check_coco(dataset: BaseDataset, needs_masks: bool) -> tuple[list[Finding], list[Job]]:
+    coco = read_coco(dataset.ann_file, dataset.backend_args)
+    if not coco['annotations'] and (dataset.filter_cfg or {}).get('filter_empty_gt') and not dataset.test_mode:
+        raise UnusableFile(dataset.ann_file, 'has no annotations, and filter_cfg.filter_empty_gt leaves images without '
+                           'them out: put the whole file there.')
+    jobs: list[Job] = [partial(check_image, os.path.join(dataset.data_prefix['img'], image['file_name']),
+                               (image['height'], image['width']), dataset.backend_args) for image in coco['images']]
+    return list(check_coco(coco, dataset.ann_file, classes_of(dataset), needs_masks)), jobs
+
+
+def _check_label_maps(dataset: BaseDataset, num_classes: int, ignored: Collection[int]
+                      ) -> tuple[list[Finding], list[Job]]:
+    samples = dataset.load_data_list()
+    if not samples:
+        where = dataset.ann_file or f'{dataset.data_prefix["img_path"]} (*{dataset.img_suffix})'
+        raise UnusableFile(where, 'has no image: put the data there, or correct the path or img_suffix in the config.')
+    if 'seg_map_path' not in samples[0]:  # a test set
+        return [], [partial(check_image, sample['img_path'], None, dataset.backend_args) for sample in samples]
+    labels = Labels(num_classes, dataset.reduce_zero_label, dataset.label_map, ignored) if num_classes else None
+    jobs: list[Job] = [partial(check_pair, sample['img_path'], sample['seg_map_path'], labels, dataset.backend_args)
+                       for sample in samples]
+    # A list of names (`ann_file`) may contain only a part of the folder.
+    alone = () if dataset.ann_file else _label_maps_alone(dataset, {sample['seg_map_path'] for sample in samples})
+    return list(alone), jobs
+
+
+def _label_maps_alone(dataset: BaseDataset, known: set[str]) -> Iterator[Finding]:
+    folder = dataset.data_prefix['seg_map_path']
+    if not os.path.isdir(folder):  # the jobs report each missing label map
+        return
+    for name in sorted(list_dir_or_file(folder, list_dir=False, suffix=dataset.seg_map_suffix, recursive=True)):
+        path = os.path.join(folder, name)
+        if path not in known:
+            yield Finding(Kind.LABEL_MAP_ALONE, path, f'has no image in {dataset.data_prefix["img_path"]}')

@@ -1,0 +1,193 @@
+"""Checks all datasets of a config, and stops a run whose annotations are wrong."""
+import logging
+import os
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.logging import print_log
+from mmengine.registry import DefaultScope
+
+from cpvt_mm.errors import UserError, first_line, missing_file
+
+from .coco import read_coco
+from .datasets import Job, build_unread, check_dataset, classes_of, layout_of, loads_masks, unwrap
+from .findings import Finding, Kind, UnusableFile
+
+SPLITS = ('train', 'val', 'test')
+MISSING = 'does not exist'
+# Faults that would make training or testing fail, or make it use wrong labels or images.
+FATAL = {Kind.DATASET, Kind.CLASSES, Kind.TOO_FEW_CLASSES, Kind.NOTHING_LEFT, Kind.CORNERS, Kind.EVALUATOR}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Checks of one dataset.
+
+    Attributes:
+        splits: The dataloaders of the dataset: 'train', 'val', 'test', or several of them, joined by commas.
+        name: The dotted name of the dataset's config.
+        findings: The faults that were found without decoding files.
+        jobs: The checks of the dataset's files.
+        fatal: The kinds of faults with which the dataset fails, or reads a wrong class or mask.
+    """
+    splits: str
+    name: str
+    findings: list[Finding]
+    jobs: list[Job]
+    fatal: set[Kind]
+
+
+def plan_checks(cfg: Config, splits: Sequence[str] = SPLITS) -> list[Plan]:
+    """Reads the annotations of a config's datasets.
+
+    Args:
+        cfg: See `cpvt_mm.engine.load_config`.
+        splits: The dataloaders whose datasets are checked. Defaults to all.
+    """
+    datasets: dict[str, tuple[list[str], str, dict[str, Any]]] = {}
+    for split in splits:
+        loader = cfg.get(f'{split}_dataloader')
+        for name, dataset in unwrap(loader['dataset'].to_dict(), f'{split}_dataloader.dataset') if loader else ():
+            # In most configs, validation and test use the same data, and pipelines may augment one dataset differently.
+            key = repr({**dataset, 'pipeline': loads_masks(dataset)})
+            datasets.setdefault(key, ([], name, dataset))[0].append(split)
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        return [_plan(cfg, list(dict.fromkeys(found)), name, dataset) for found, name, dataset in datasets.values()]
+
+
+def _plan(cfg: Config, splits: list[str], name: str, dataset: dict[str, Any]) -> Plan:
+    findings: list[Finding] = []
+    jobs: list[Job] = []
+    fatal = FATAL
+    try:
+        built = build_unread(dataset)
+        classes, heads = classes_of(built), {} if dataset.get('return_classes') else _heads(cfg, type(built))
+        faults, jobs = check_dataset(built, loads_masks(dataset), min(heads.values(), default=None),
+                                     _ignored(cfg, splits[0]))
+        findings += [Finding(Kind.NUM_CLASSES if number > len(classes) else Kind.TOO_FEW_CLASSES,
+                             f'{head}.num_classes', f'is {number}, but the dataset has {len(classes)} classes')
+                     for head, number in heads.items() if classes and number != len(classes)]
+        findings += faults
+        fatal = {*FATAL, *([Kind.DUPLICATE_ANNOTATION] if getattr(built, 'ANN_ID_UNIQUE', False) else ()),
+                 *([Kind.MASK] if loads_masks(dataset) else ())}
+    except UnusableFile as error:
+        findings.append(Finding(Kind.DATASET, error.file, error.detail))
+    except Exception as error:  # datasets can raise any error
+        path = missing_file(error) if isinstance(error, FileNotFoundError) else None
+        findings.append(Finding(Kind.DATASET, path, MISSING) if path else Finding(
+            Kind.NOT_BUILT, _annotation_file(dataset) or str(dataset.get('type')),
+            f'is not checked ({type(error).__name__}: {first_line(error)})'))
+    for split in splits:
+        findings += _check_evaluator(cfg, f'{split}_evaluator', dataset)
+    return Plan(', '.join(splits), name, findings, jobs, fatal)
+
+
+def _heads(cfg: Config, cls: type) -> dict[str, int]:
+    """Returns the heads that must have the classes of a dataset, each with its `num_classes`.
+
+    There are none for layouts that are not known. If a dataset returns the names of its classes, `num_classes` of heads
+    is a number of tokens.
+    """
+    layout, model = layout_of(cls), cfg.get('model', {})
+    if layout == 'coco':
+        return dict(_num_classes(model, 'model'))
+    return dict(_num_classes(model.get('decode_head'), 'model.decode_head')) if layout == 'label maps' else {}
+
+
+def _num_classes(model: Any, path: str) -> Iterator[tuple[str, int]]:
+    """Yields heads and their `num_classes`, if these are the classes of the dataset."""
+    if isinstance(model, list | tuple):
+        for index, one in enumerate(model):
+            yield from _num_classes(one, f'{path}.{index}')
+    if isinstance(model, dict):
+        # Region proposal and semantic heads of detectors have other classes.
+        if 'head' in path and not re.search('rpn|semantic', path) and isinstance(model.get('num_classes'), int):
+            yield path, model['num_classes']
+        for name, one in model.items():
+            yield from _num_classes(one, f'{path}.{name}')
+
+
+def _ignored(cfg: Config, split: str) -> set[int]:
+    """Returns the labels that all heads of mmseg ignore, for 'train', or all metrics, for other splits."""
+    model = cfg.get('model', {})
+    readers = (model.get('decode_head'), model.get('auxiliary_head')) if split == 'train' else (
+        cfg.get(f'{split}_evaluator'),)
+    parts = [part for one in readers for part in _dicts(one)]
+    return set.intersection(*({part.get('ignore_index', 255)} for part in parts or [{}]))
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    """Returns the dicts in a list, or a single dict as a list."""
+    return [one for one in (value if isinstance(value, list | tuple) else [value]) if isinstance(one, dict)]
+
+
+def _annotation_file(dataset: dict[str, Any]) -> str:
+    return os.path.join(dataset.get('data_root') or '', dataset.get('ann_file') or '')
+
+
+def _check_evaluator(cfg: Config, name: str, dataset: dict[str, Any]) -> Iterator[Finding]:
+    """Compares the annotation file of mmdet's CocoMetric with that of the evaluated dataset."""
+    own = _annotation_file(dataset)
+    for metric in _dicts(cfg.get(name)):
+        file = metric.get('ann_file') if str(metric.get('type')).endswith('CocoMetric') else None
+        if not file or os.path.normpath(file) == os.path.normpath(own):
+            continue
+        try:
+            known = {image['id'] for image in read_coco(file, metric.get('backend_args'))['images']}
+            ids = [image['id'] for image in read_coco(own, dataset.get('backend_args'))['images']]
+        except (FileNotFoundError, UserError) as error:
+            yield Finding(Kind.EVALUATOR, f'{name}.ann_file', f'is {file}, which cannot be read '
+                          f'({first_line(error).rstrip(".")})')
+            continue
+        unknown = [id for id in ids if id not in known]
+        if unknown:
+            yield Finding(Kind.EVALUATOR, f'{name}.ann_file', f'is {file}, which lacks {len(unknown)} of the '
+                          f'{len(ids)} images of {own}')
+
+
+def run(jobs: Sequence[Job]) -> Iterator[list[Finding]]:
+    """Runs checks of files on all cores and yields results in order; threads suffice, as decoders release the GIL."""
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        yield from threads.map(lambda job: job(), jobs)
+
+
+def check_before_training(cfg: Config, splits: Sequence[str]) -> None:
+    """Logs faults in the annotations of datasets in COCO's or ADE20K's layout; skips other datasets, and all images.
+
+    Args:
+        cfg: See `cpvt_mm.engine.load_config`.
+        splits: The dataloaders whose datasets are checked: 'train', 'val', 'test'.
+
+    Raises:
+        UserError: If a file cannot be used, mmdet would fail on it, or labels would mean other classes.
+    """
+    for plan in plan_checks(cfg, splits):
+        for kind in Kind:
+            found = [finding for finding in plan.findings if finding.kind is kind]
+            if found and kind in plan.fatal:
+                raise UserError(_error(found, plan.name))
+            if found and kind is not Kind.NOT_CHECKED:
+                print_log(f'{_sentence(found)}; tools/misc/check_dataset.py finds all.', 'current',
+                          logging.WARNING if found[0].is_error else logging.INFO)
+
+
+def _sentence(found: Sequence[Finding]) -> str:
+    more = f' (and {len(found) - 1} more of this kind)' if len(found) > 1 else ''
+    return f'{found[0].file} {found[0].detail}{more}'
+
+
+def _error(found: Sequence[Finding], name: str) -> str:
+    """Returns a message with the fault, and the config key or the file to correct."""
+    kind, file, detail = found[0].kind, found[0].file, found[0].detail
+    if kind is Kind.DATASET:  # `detail` says what to do, unless the file is missing
+        advice = f': put the file there, or correct {name}.data_root, .ann_file or .data_prefix.'
+        return f'{file} {detail}{advice if detail == MISSING else ""}'
+    if kind is Kind.CLASSES:
+        return (f'{name}.metainfo.classes does not match the annotations, {file} {detail}: correct either '
+                '(tools/misc/check_dataset.py finds all).')
+    what = {Kind.EVALUATOR: 'the path', Kind.TOO_FEW_CLASSES: 'the config'}.get(kind, 'the file')
+    return f'{_sentence(found)}: correct {what} (tools/misc/check_dataset.py finds all).'

@@ -1,0 +1,189 @@
+"""CamVid and the nuclei, from small downloads."""
+import json
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mmengine.config import Config
+from PIL import Image
+from pycocotools.coco import COCO
+
+from cpvt_mm.data.converters import (
+    CAMVID_CLASSES,
+    CAMVID_PALETTE,
+    find_camvid,
+    find_nuclei,
+    split_of,
+    write_camvid,
+    write_nuclei,
+)
+from cpvt_mm.errors import UserError
+from tests.conftest import ROOT
+
+from .originals import disc, make_segnet_camvid, make_stage1_train, random_image, save
+
+
+@pytest.fixture
+def nuclei(tmp_path: Path) -> Path:
+    return make_stage1_train(tmp_path / 'stage1_train')
+
+
+@pytest.fixture
+def camvid(tmp_path: Path) -> Path:
+    return make_segnet_camvid(tmp_path / 'CamVid', train=3)
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob('*') if path.is_file()}
+
+
+def test_images_of_nuclei_are_rgb_and_each_mask_is_an_instance(nuclei: Path, tmp_path: Path) -> None:
+    assert list(write_nuclei(nuclei, tmp_path / 'nuclei')) == list(range(1, 13))
+    seen = []
+    for split in ('train', 'val'):
+        coco = COCO(str(tmp_path / f'nuclei/instances_{split}.json'))
+        assert coco.loadCats(coco.getCatIds()) == [dict(id=1, name='nucleus')]
+        for image in coco.imgs.values():
+            name = Path(image['file_name']).stem
+            seen.append(name)
+            assert split_of(name) == split
+            pixels = Image.open(tmp_path / 'nuclei' / split / image['file_name'])
+            assert pixels.mode == 'RGB' and pixels.size == (image['width'], image['height'])
+            original = Image.open(nuclei / name / 'images' / f'{name}.png')
+            assert np.array_equal(np.asarray(pixels), np.asarray(original)[..., :3])
+            annotations = coco.imgToAnns[image['id']]
+            assert len(annotations) == 1 + int(name, 16) % 3
+            for k, annotation in enumerate(annotations):
+                mask = coco.annToMask(annotation)
+                assert np.array_equal(255 * mask, disc(*mask.shape, 8, 6 + 9 * k))
+                assert annotation['area'] == mask.sum()
+                assert annotation['bbox'] == [2 + 9 * k, 4, 9, 9]
+    assert sorted(seen) == sorted(path.name for path in nuclei.iterdir())
+    assert {path.name for path in (tmp_path / 'nuclei').iterdir()} == {
+        'train', 'val', 'instances_train.json', 'instances_val.json'}
+
+
+def test_one_image_of_nuclei_in_five_validates() -> None:
+    names = [sha256(bytes([i])).hexdigest() for i in range(256)]  # as the download has them
+    assert [split_of(name) for name in names].count('val') == pytest.approx(51, abs=19)  # three standard deviations
+    assert list(map(split_of, names[:4])) == ['train', 'train', 'val', 'val']
+
+
+def test_a_mask_without_a_pixel_is_no_instance(nuclei: Path, tmp_path: Path) -> None:
+    save(nuclei / '0000/masks/9.png', np.zeros((40, 40), np.uint8))
+    assert len(list(write_nuclei(nuclei, tmp_path / 'nuclei'))) == 12
+    part = json.loads((tmp_path / f'nuclei/instances_{split_of("0000")}.json').read_text())
+    [image] = [image['id'] for image in part['images'] if image['file_name'] == '0000.png']
+    assert [annotation['image_id'] for annotation in part['annotations']].count(image) == 1
+
+
+def test_label_maps_of_camvid_have_classes_and_255_where_there_is_none(camvid: Path, tmp_path: Path) -> None:
+    root = tmp_path / 'camvid'
+    assert list(write_camvid(camvid, root)) == list(range(1, 8))
+    for split, count in dict(train=3, val=2, test=2).items():
+        names = {f'{split}_{i}' for i in range(count)}
+        assert {path.name for path in (root / 'images' / split).iterdir()} == {f'{name}.jpg' for name in names}
+        assert {path.name for path in (root / 'annotations' / split).iterdir()} == {f'{name}.png' for name in names}
+        for name in names:
+            labels = np.asarray(Image.open(root / 'annotations' / split / f'{name}.png'))
+            original = np.asarray(Image.open(camvid / f'{split}annot' / f'{name}.png'))
+            assert set(np.unique(labels)) == {*range(len(CAMVID_CLASSES)), 255}
+            assert np.array_equal(labels, np.where(original == 11, 255, original))
+    assert {path.name for path in root.iterdir()} == {'images', 'annotations'}
+
+
+def test_an_image_of_camvid_is_the_original_but_for_what_jpeg_rounds(camvid: Path, tmp_path: Path) -> None:
+    rows, columns = np.mgrid[:36, :48]
+    smooth = np.stack([4 * rows, 3 * columns, 2 * (rows + columns)], -1).astype(np.uint8)
+    save(camvid / 'train/train_0.png', smooth)
+    assert len(list(write_camvid(camvid, tmp_path / 'camvid'))) == 7
+    image = Image.open(tmp_path / 'camvid/images/train/train_0.jpg')
+    assert image.format == 'JPEG'
+    written = np.asarray(image).astype(int)
+    assert written.shape == smooth.shape
+    assert np.abs(written - smooth).mean() < 2
+
+
+@pytest.mark.parametrize('source, write, total, stop', [
+    ('nuclei', write_nuclei, 12, 5), ('camvid', write_camvid, 7, 3)])
+def test_an_interrupted_run_leaves_no_dataset_and_the_next_one_goes_on(
+        source: str, write: Callable, total: int, stop: int, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    download, root, whole = request.getfixturevalue(source), tmp_path / 'data', tmp_path / 'whole'
+    assert len(list(write(download, whole))) == total
+    for done in write(download, root):
+        if done == stop:
+            break
+    assert not root.exists()
+    unfinished = root.with_name('data.unfinished')
+    before = {path.name: path.stat().st_mtime_ns for path in unfinished.rglob('*.png')}
+    assert len(before) == stop
+    (unfinished / 'train').mkdir(exist_ok=True)
+    (unfinished / 'train/0000.png.1.tmp').write_bytes(b'of a process that was killed')
+    assert list(write(download, root))[-1] == total
+    after = {path.name: path.stat().st_mtime_ns for path in root.rglob('*.png')}
+    assert len(after) == total and before.items() <= after.items()
+    assert contents(root) == contents(whole)
+    assert not unfinished.exists()
+
+
+def test_another_download_does_not_go_on_with_the_files_of_the_first(nuclei: Path, tmp_path: Path) -> None:
+    next(write_nuclei(nuclei, tmp_path / 'nuclei'))
+    with pytest.raises(UserError, match=r'nuclei\.unfinished has files of .*stage1_train, not of .*other'):
+        next(write_nuclei(make_stage1_train(tmp_path / 'other'), tmp_path / 'nuclei'))
+
+
+def test_a_dataset_that_is_there_is_left_alone(nuclei: Path, tmp_path: Path) -> None:
+    (tmp_path / 'nuclei').mkdir()
+    with pytest.raises(UserError, match='nuclei exists already: remove it, or choose another folder'):
+        next(write_nuclei(nuclei, tmp_path / 'nuclei'))
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+@pytest.mark.parametrize('source, write, spoil, words', [
+    ('nuclei', write_nuclei, *case) for case in [
+        (lambda source: truncate(source / '0001/images/0001.png'), r'0001/images/0001\.png cannot be read'),
+        (lambda source: truncate(source / '0001/masks/0.png'), r'0001/masks/0\.png cannot be read'),
+        (lambda source: save(source / '0001/masks/0.png', disc(10, 12, 5, 5)),
+         r'0001/masks/0\.png is 10 x 12 pixels \(height x width\), but its image is 24 x 32: unpack'),
+        (lambda source: save(source / '0001/images/a.png', disc(24, 32, 5, 5)), r'0001/images has 2 images, but must'),
+        (lambda source: (source / '0000/masks/0.png').unlink(), r'0000 has no masks: pass the folder of stage1_train'),
+    ]] + [
+    ('camvid', write_camvid, *case) for case in [
+        (lambda source: (source / 'valannot/val_1.png').unlink(),
+         r'valannot/val_1\.png, the label map of .*, does not'),
+        (lambda source: save(source / 'valannot/val_1.png', np.full((36, 48), 12, np.uint8)),
+         r'valannot/val_1\.png has the value 12, but must be a grey image of classes 0 to 10'),
+        (lambda source: save(source / 'valannot/val_1.png', random_image(36, 48, 0)),
+         r'val_1\.png has 3 channels, but'),
+        (lambda source: save(source / 'valannot/val_1.png', np.zeros((36, 40), np.uint8)),
+         r'val_1\.png is 36 x 40 pixels \(height x width\), but its image is 36 x 48'),
+        (lambda source: (source / 'val/val_1.png').write_bytes(b''), r'val/val_1\.png is empty \(0 bytes\): unpack'),
+    ]])
+def test_what_is_wrong_with_a_download_is_one_sentence(source: str, write: Callable, spoil: Callable, words: str,
+                                                       request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    download = request.getfixturevalue(source)
+    spoil(download)
+    with pytest.raises(UserError, match=words):
+        list(write(download, tmp_path / 'data'))
+    assert not (tmp_path / 'data').exists()
+
+
+@pytest.mark.parametrize('find, words', [
+    (find_nuclei, r'nowhere has no folders with images/ and masks/ inside: pass the folder'),
+    (find_camvid, r'nowhere/train has no images \(\.png\): pass the folder CamVid'),
+])
+def test_a_folder_of_something_else_is_refused(find: Callable, words: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=words):
+        find(tmp_path / 'nowhere')
+
+
+def test_the_configs_have_their_classes() -> None:
+    for name in ('camvid_360x480', 'camvid_192x256'):
+        meta = Config.fromfile(ROOT / f'configs/_base_/datasets/{name}.py').metainfo
+        assert (tuple(meta.classes), tuple(map(tuple, meta.palette))) == (CAMVID_CLASSES, CAMVID_PALETTE)
+    assert Config.fromfile(ROOT / 'configs/_base_/datasets/nuclei_instance.py').metainfo.classes == ('nucleus',)

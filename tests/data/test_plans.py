@@ -1,0 +1,236 @@
+"""Faults that stop training, faults that are only logged, datasets that are not checked, and heads that do not fit."""
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mmdet.datasets import CocoDataset
+from mmengine.config import Config
+from mmengine.registry import DefaultScope
+from mmseg.datasets import BaseSegDataset
+from PIL import Image
+
+from cpvt_mm.data import plans
+from cpvt_mm.data.findings import Kind
+from cpvt_mm.data.plans import plan_checks
+from cpvt_mm.data.toy_shapes import CLASSES
+from cpvt_mm.errors import UserError
+
+BOXES = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True)]
+MASKS = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True, with_mask=True)]
+
+
+class NotUnique(CocoDataset):
+    ANN_ID_UNIQUE = False
+
+
+class OwnReader(CocoDataset):
+
+    def parse_data_info(self, raw_data_info: dict) -> dict:
+        return super().parse_data_info(raw_data_info)
+
+
+class Own(CocoDataset):
+    """Takes other arguments than mmengine's datasets do."""
+
+    def __init__(self, ann_file: str) -> None:
+        super().__init__(ann_file=ann_file, data_prefix=dict(img=''))
+
+
+@pytest.fixture
+def data(toy_shapes: Path, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    return shutil.copytree(toy_shapes, tmp_path / 'data')
+
+
+def instances(data: Path, **more: Any) -> dict[str, Any]:
+    return {**dict(type='CocoDataset', data_root=str(data), ann_file='instances_training.json',
+                   data_prefix=dict(img='images/training/'), metainfo=dict(classes=CLASSES), pipeline=BOXES), **more}
+
+
+def label_maps(data: Path, split: str, classes: tuple[str, ...] = ('background', *CLASSES)) -> dict[str, Any]:
+    return dict(type='mmseg.BaseSegDataset', data_root=str(data), metainfo=dict(classes=classes), data_prefix=dict(
+        img_path=f'images/{split}', seg_map_path=f'annotations/{split}'))
+
+
+def config(dataset: dict[str, Any], model: dict[str, Any] = {}, **more: Any) -> Config:
+    return Config(dict(default_scope='mmdet', model=model, train_dataloader=dict(dataset=dataset), **more))
+
+
+def check_before_training(dataset: dict[str, Any], model: dict[str, Any] = {}) -> None:
+    plans.check_before_training(config(dataset, model), ['train'])
+
+
+def change_annotations(data: Path, change: Callable[[dict], object]) -> None:
+    file = data / 'instances_training.json'
+    coco = json.loads(file.read_text())
+    change(coco)
+    file.write_text(json.dumps(coco))
+
+
+def of_the_checks(log: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Without mmengine's messages, of the registry and of classes in one word."""
+    return [(level, message) for level, message in log if level != 'DEBUG' and 'is not a meta file' not in message]
+
+
+def flat(coco: dict) -> None:
+    coco['annotations'][0].update(segmentation=[1, 2, 9, 2, 9, 9])
+
+
+def duplicate(coco: dict) -> None:
+    coco['annotations'][1].update(id=coco['annotations'][0]['id'])
+
+
+@pytest.mark.parametrize('more, change, words', [
+    ({}, lambda coco: coco['annotations'][2].update(category_id=99), 'has category_id 99 in annotation 3, but no such'),
+    ({}, lambda coco: coco['categories'].reverse(), "lists 'square' where the classes have 'sun'"),
+    ({}, flat, 'has a segmentation that is not a list of polygons'),
+    ({}, lambda coco: coco['annotations'][0]['segmentation'].update(size=[1, 2]), 'has a mask of size [1, 2]'),
+    (dict(type=NotUnique), duplicate, 'has id 1 2 times in annotations'),
+])
+def test_what_mmdet_copes_with_is_a_warning(data: Path, log: list, more: dict, change: Callable, words: str) -> None:
+    change_annotations(data, change)
+    check_before_training(instances(data, **more))
+    (level, message), = of_the_checks(log)
+    assert level == 'WARNING' and message.startswith(f'{data}/instances_training.json {words}')
+
+
+@pytest.mark.parametrize('more, change, words', [
+    (dict(pipeline=MASKS), flat, 'has a segmentation that is not a list of polygons'),
+    ({}, duplicate, 'has id 1 2 times in annotations'),
+    (dict(pipeline=MASKS), lambda coco: coco['annotations'][0].pop('segmentation'), 'has no segmentation in '),
+    ({}, lambda coco: [one.update(category_id='x') for one in coco['annotations']], 'has no annotation of a class'),
+    ({}, lambda coco: coco.update(annotations=[]), 'has no annotations, and filter_cfg.filter_empty_gt leaves'),
+])
+def test_what_mmdet_fails_on_is_an_error(data: Path, more: dict, change: Callable, words: str) -> None:
+    change_annotations(data, change)
+    with pytest.raises(UserError) as error:
+        check_before_training(instances(data, **{'filter_cfg': dict(filter_empty_gt=True), **more}))
+    assert str(error.value).startswith(f'{data}/instances_training.json {words}')
+
+
+def test_classes_that_do_not_match_name_the_key_first(data: Path) -> None:
+    change_annotations(data, lambda coco: coco['categories'].pop(0))
+    with pytest.raises(UserError) as error:
+        check_before_training(instances(data))
+    assert str(error.value).startswith(
+        'train_dataloader.dataset.metainfo.classes does not match the annotations, '
+        f'{data}/instances_training.json has no category for 1 of 5 classes (sun)')
+
+
+def test_a_missing_file_names_the_keys_to_correct(data: Path) -> None:
+    with pytest.raises(UserError) as error:
+        check_before_training(dict(type='RepeatDataset', times=2, dataset=instances(data, ann_file='no.json')))
+    assert str(error.value) == (
+        f'{data}/no.json does not exist: put the file there, or correct train_dataloader.dataset.dataset.data_root, '
+        '.ann_file or .data_prefix.')
+
+
+def test_a_head_of_more_classes_is_a_warning_and_of_fewer_an_error(toy_shapes: Path, log: list) -> None:
+    check_before_training(instances(toy_shapes), dict(roi_head=dict(bbox_head=dict(num_classes=80))))
+    (level, message), = of_the_checks(log)
+    assert level == 'WARNING'
+    assert message.startswith('model.roi_head.bbox_head.num_classes is 80, but the dataset has 5 classes')
+    with pytest.raises(UserError, match=r'model\.roi_head\.mask_head\.num_classes is 2, but the dataset has 5 classes'):
+        check_before_training(instances(toy_shapes), dict(roi_head=dict(mask_head=dict(num_classes=2))))
+
+
+@pytest.mark.parametrize('classes, words', [
+    (CLASSES[:2], 'which are ignored: it is not a class'), ('sun', 'which are ignored: it is not a class'),
+    ((*CLASSES, 'moon'), 'has no category for 1 of 6 classes (moon)'),
+])
+def test_more_and_fewer_classes_than_the_file_has_are_noted(toy_shapes: Path, log: list, classes: tuple[str, ...] | str,
+                                                            words: str) -> None:
+    check_before_training(instances(toy_shapes, metainfo=dict(classes=classes)))
+    (level, message), = of_the_checks(log)
+    assert level == 'INFO' and words in message
+
+
+@pytest.mark.parametrize('cls, reason', [(Own, 'TypeError: '), ('NoDataset', "KeyError: 'NoDataset is not in the ")])
+def test_a_dataset_that_cannot_be_built_is_not_checked(toy_shapes: Path, log: list, cls: Any, reason: str) -> None:
+    check_before_training(dict(type=cls, ann_file=str(toy_shapes / 'instances_training.json')))
+    assert f'is not checked ({reason}' in of_the_checks(log)[-1][1]
+    assert of_the_checks(log)[-1][0] == 'WARNING'
+
+
+def test_label_maps_may_be_of_unknown_classes(toy_shapes: Path, log: list) -> None:
+    dataset = {**label_maps(toy_shapes, 'training'), 'type': BaseSegDataset, 'metainfo': {}}
+    check_before_training(dataset)
+    assert of_the_checks(log) == []
+
+
+def test_a_repeated_dataset_is_checked_once(toy_shapes: Path) -> None:
+    one = instances(toy_shapes)
+    other = instances(toy_shapes, pipeline=[*BOXES, dict(type='RandomFlip')])
+    plan, = plan_checks(config(dict(type='ConcatDataset', datasets=[
+        one, dict(type='RepeatDataset', times=2, dataset=one), other]), val_dataloader=dict(dataset=one)))
+    assert (plan.splits, plan.name) == ('train, val', 'train_dataloader.dataset.datasets.0')
+    assert len(plan.jobs) == 8
+
+
+@pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
+def test_the_default_scope_is_that_of_the_config_only_during_the_check(scope: str, toy_shapes: Path) -> None:
+    DefaultScope.get_instance('of the caller', scope_name='mmengine')
+    dataset = instances(toy_shapes) if scope == 'mmdet' else {**label_maps(toy_shapes, 'training'),
+                                                              'type': 'BaseSegDataset'}
+    cfg = Config(dict(default_scope=scope, train_dataloader=dict(dataset=dataset)))
+    plan, = plan_checks(cfg)
+    assert plan.findings == [] and len(plan.jobs) == 8
+    assert DefaultScope.get_current_instance().instance_name == 'of the caller'
+
+
+HEAD = dict(num_classes=5)
+
+
+@pytest.mark.parametrize('more, model, expected', [
+    # HTC
+    ({}, dict(rpn_head=dict(num_classes=1), roi_head=dict(bbox_head=[HEAD] * 3, semantic_head=dict(num_classes=183))),
+     []),
+    # Panoptic FPN, with annotations in another layout
+    (dict(type=OwnReader), dict(roi_head=dict(bbox_head=dict(num_classes=80)), semantic_head=dict(num_classes=53)),
+     [(Kind.NOT_CHECKED, 'instances_training.json')]),
+    # Grounding DINO
+    (dict(return_classes=True), dict(bbox_head=dict(num_classes=256)), []),
+    ({}, dict(roi_head=dict(bbox_head=[HEAD, dict(num_classes=3)])),
+     [(Kind.TOO_FEW_CLASSES, 'model.roi_head.bbox_head.1.num_classes')]),
+])
+def test_heads_of_detectors_that_do_not_fit_are_named(more: dict, model: dict, expected: list, toy_shapes: Path
+                                                      ) -> None:
+    plan, = plan_checks(config(instances(toy_shapes, **more), model))
+    assert [(finding.kind, finding.file.removeprefix(f'{toy_shapes}/')) for finding in plan.findings] == expected
+
+
+@pytest.mark.parametrize('model, expected', [
+    # STDC
+    (dict(decode_head=dict(num_classes=6), auxiliary_head=[dict(num_classes=6), dict(num_classes=2)]), []),
+    (dict(decode_head=[dict(num_classes=6), dict(num_classes=4)]),
+     [(Kind.TOO_FEW_CLASSES, 'model.decode_head.1.num_classes')]),
+])
+def test_heads_of_segmentors_that_do_not_fit_are_named(toy_shapes: Path, model: dict, expected: list) -> None:
+    plan, = plan_checks(config(label_maps(toy_shapes, 'training'), model))
+    assert [(finding.kind, finding.file) for finding in plan.findings] == expected
+    labels = [finding for findings in plans.run(plan.jobs) for finding in findings]
+    assert {finding.kind for finding in labels} == ({Kind.LABEL} if expected else set())
+
+
+@pytest.mark.parametrize('decode, auxiliary, metric, words', [
+    ({}, [], {}, 'has 5, but'),
+    (dict(ignore_index=5), dict(ignore_index=5), dict(ignore_index=5), 'has 255, but'),
+    (dict(ignore_index=5), [dict()], [dict(ignore_index=5), dict()], 'has 5, 255, but'),
+])
+def test_ignored_labels_are_those_that_all_heads_and_metrics_ignore(
+        decode: Any, auxiliary: Any, metric: Any, words: str, data: Path) -> None:
+    """Label maps have 5 classes, and the values 5 and 255."""
+    for split in ('training', 'validation'):
+        path = data / f'annotations/{split}/000000.png'
+        values = np.asarray(Image.open(path)) % 5
+        values[0, :2] = 5, 255
+        Image.fromarray(values).save(path)
+    cfg = config(label_maps(data, 'training', CLASSES), dict(decode_head=decode, auxiliary_head=auxiliary),
+                 val_evaluator=metric, val_dataloader=dict(dataset=label_maps(data, 'validation', CLASSES)))
+    for plan in plan_checks(cfg):
+        finding, = next(plans.run(plan.jobs))
+        assert finding.kind is Kind.LABEL and finding.detail.startswith(words)
