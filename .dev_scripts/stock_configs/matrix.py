@@ -20,7 +20,7 @@ from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.stack import require
 from cpvt_mm.swap import CannotSwap, read_config, swap_backbone, write_config
 from cpvt_mm.swap.channels import walk
-from cpvt_mm.swap.errors import CannotBuild, CannotRun
+from cpvt_mm.swap.probing import CannotBuild, CannotRun
 from cpvt_mm.swap.writing import shipped_configs
 
 from .trial import try_out

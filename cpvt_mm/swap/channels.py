@@ -2,7 +2,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .errors import CannotSwap
+from .probing import CannotSwap
 
 # Entries of a model that do not read feature maps.
 NO_HEADS = ('backbone', 'neck', 'data_preprocessor', 'train_cfg', 'test_cfg', 'init_cfg')
@@ -13,11 +13,6 @@ SEGMENTATION_HEADS = ('decode_head', 'auxiliary_head')
 def channels_key(neck: dict[str, Any]) -> str:
     """Returns the name of a neck's argument for its input channels."""
     return 'embed_dim' if 'embed_dim' in neck else 'in_channels'  # mmseg's Feature2Pyramid
-
-
-def is_vitdet_neck(neck: dict[str, Any]) -> bool:
-    """Returns whether a neck is `SimpleFPN` of mmdet's ViTDet project, which reads one map instead of a sequence."""
-    return neck['type'].rpartition('.')[2] == 'SimpleFPN' and 'backbone_channel' in neck
 
 
 def adapt_neck(neck: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> None:

@@ -11,12 +11,22 @@ from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, DefaultScope
 from torch import Tensor, nn
 
-from cpvt_mm.errors import first_line
-
-from .errors import CannotBuild, CannotRun, CannotSwap
+from cpvt_mm.errors import UserError, first_line
 
 # The side of the image in pixels; SSD needs this size.
 SIDE = 320
+
+
+class CannotSwap(UserError):
+    """The config cannot take the backbone. The message is a sentence with the reason."""
+
+
+class CannotBuild(CannotSwap):
+    """A part of the old model cannot be built on this machine, so its channels are unknown."""
+
+
+class CannotRun(CannotSwap):
+    """A part of the old model fails during probing, so its channels are unknown."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +111,7 @@ def probe_necks(configs: Sequence[dict[str, Any]], maps: Maps, scope: str | None
     inputs = tuple(torch.zeros(1, channels, SIDE // stride, SIDE // stride)
                    for channels, stride in zip(maps.channels, maps.strides, strict=True))
     names = [config['type'] for config in configs]
-    what = f'its neck {" and ".join(names)} on maps of {_list(maps.channels)} channels'
+    what = f'its neck {" and ".join(names)} on maps of {", ".join(map(str, maps.channels))} channels'
     necks = nn.Sequential(*(_build(ConfigDict(config).to_dict(), scope, what) for config in configs))
     return _run(necks, inputs, SIDE, what)
 
@@ -132,7 +142,3 @@ def _run(module: nn.Module, inputs: Tensor | tuple[Tensor, ...], side: int, what
     # A vector counts as a map of one cell.
     sides = [x.shape[-1] if x.dim() == 4 else 1 for x in outputs]
     return Maps(tuple(x.shape[1] for x in outputs), tuple(side // cells for cells in sides))
-
-
-def _list(values: Sequence[int]) -> str:
-    return ', '.join(map(str, values))

@@ -6,18 +6,12 @@ from typing import Any, Literal
 import torch
 from mmengine.config import Config
 
-from cpvt_mm.models import CPVT, PyramidCPVT
 from cpvt_mm.models.validation import check_names
 
 from .channels import adapt_heads, adapt_neck, channels_key, walk
-from .errors import CannotBuild, CannotRun, CannotSwap
 from .optimizer import adapt_optimizer, set_schedule
-from .plain import PlainTarget
-from .probing import Maps, probe_backbone, probe_necks
-from .pyramid import PyramidTarget
-from .targets import Target
-
-TARGETS: dict[str, Target] = {'PyramidCPVT': PyramidTarget(), 'CPVT': PlainTarget()}
+from .probing import CannotBuild, CannotRun, CannotSwap, Maps, probe_backbone, probe_necks
+from .targets import TARGETS, Backbone, Target
 
 # The RGB normalization that pretrained weights of these backbones expect.
 MEAN = [123.675, 116.28, 103.53]
@@ -32,8 +26,8 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Any] = 'small', checkpoint:
     - It removes weights of the old backbone, and of a whole model with it (`pretrained`, `init_cfg`, `load_from`).
     - It translates rules of the optimizer for parameters of the old backbone.
 
-    Each map of the old backbone is replaced by the map of a stage or block: see `pyramid.choose_stages` and
-    `plain.blocks_by_depth`.
+    Each map of the old backbone is replaced by the map of a stage or block: see `targets.choose_stages` and
+    `targets.blocks_by_depth`.
 
     Args:
         cfg: The config. It is not changed. Its backbone and necks are built and run once, to find their channels.
@@ -83,7 +77,7 @@ def _owners(cfg: Config) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]
 
 
 def _swap_in(path: tuple[str | int, ...], owner: dict[str, Any], cfg: Config, target: Target,
-             arch: str | dict[str, Any], checkpoint: str | None) -> PyramidCPVT | CPVT:
+             arch: str | dict[str, Any], checkpoint: str | None) -> Backbone:
     """Swaps the backbone of one detector or segmentor, in place, and returns the new one on the meta device."""
     scope = cfg.get('default_scope')
     old = probe_backbone(owner['backbone'], scope)

@@ -1,19 +1,24 @@
-"""The backbones that can be swapped in, with the settings for each."""
-from abc import ABC, abstractmethod
-from collections.abc import Collection
-from typing import Any, ClassVar
+"""The backbones that can be swapped in, and the maps of theirs that replace those of an old backbone."""
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from cpvt_mm.models import CPVT, PyramidCPVT
+from cpvt_mm.models import ARCHS, CPVT, PLAIN_ARCHS, PyramidCPVT
+from cpvt_mm.models.cpvt import PlainArch
+from cpvt_mm.models.pyramid_cpvt import STRIDES
+from cpvt_mm.models.validation import parse_arch
 
-from .probing import ProbedBackbone
+from .probing import CannotSwap, ProbedBackbone
 
+Backbone = PyramidCPVT | CPVT
 # Arguments about images and training that have the same meaning in other backbones, with their defaults.
 KEPT = dict(in_channels=3, img_size=224, with_cp=False)
 
 
-class Target(ABC):
+@dataclass(frozen=True)
+class Target:
     """A backbone of this project that can replace others.
 
     Attributes:
@@ -21,34 +26,18 @@ class Target(ABC):
         archs: The names of its archs.
         options: Arguments that new configs set.
         optimizers: The optimizers of its schedules, by the scope of a config.
+        choose_outputs: Chooses the `out_indices` that replace the maps of an old backbone, from the config of the old
+            backbone, its maps, the scope of the config ('mmseg', or any other), and the new backbone with its default
+            `out_indices`. Raises CannotSwap if the new backbone has no such maps.
+        adapt_neck: Replaces a first neck that does not read a sequence of maps, in place. Raises CannotSwap if the neck
+            is for another kind of backbone.
     """
-    cls: ClassVar[type[PyramidCPVT] | type[CPVT]]
-    archs: ClassVar[Collection[str]]
-    options: ClassVar[dict[str, Any]]
-    optimizers: ClassVar[dict[str, dict[str, Any]]]
-
-    @abstractmethod
-    def choose_outputs(self, config: dict[str, Any], old: ProbedBackbone, scope: str | None,
-                       whole: PyramidCPVT | CPVT) -> tuple[int, ...]:
-        """Chooses the `out_indices` that replace the maps of the old backbone.
-
-        Args:
-            config: The config of the old backbone.
-            old: The maps of the old backbone.
-            scope: The scope of the config: 'mmseg', or any other.
-            whole: The new backbone with its default `out_indices`.
-
-        Raises:
-            CannotSwap: If the new backbone has no such maps.
-        """
-
-    @abstractmethod
-    def adapt_neck(self, neck: dict[str, Any]) -> None:
-        """Replaces a first neck that does not read a sequence of maps, in place.
-
-        Raises:
-            CannotSwap: If the neck is for another kind of backbone.
-        """
+    cls: type[Backbone]
+    archs: Collection[str]
+    options: dict[str, Any]
+    optimizers: dict[str, dict[str, Any]]
+    choose_outputs: Callable[[dict[str, Any], ProbedBackbone, str | None, Backbone], tuple[int, ...]]
+    adapt_neck: Callable[[dict[str, Any]], None]
 
     def is_in(self, config: dict[str, Any]) -> bool:
         """Returns whether the config of a backbone has this class as its type."""
@@ -81,3 +70,129 @@ class Target(ABC):
         if indices != whole.out_indices:
             others['out_indices'] = indices
         return dict(arch=arch, **others)
+
+
+def choose_stages(config: dict[str, Any], old: ProbedBackbone, scope: str | None, whole: Backbone) -> tuple[int, ...]:
+    """Chooses the stages of the pyramid, counted from 0, that replace the maps of a backbone.
+
+    Without dilation, the map of stage i has the stride of the pyramid's stage i. With dilation, the stride is smaller,
+    and the choice depends on the model:
+
+    - A detector gets the stage of the same stride, which its anchors need.
+    - A segmentor gets the stage of the same number. It takes any stride, and needs the receptive field of the last
+      stage.
+    """
+    stages = _find_stages(old, scope)
+    if not stages:
+        other = ': take CPVT instead of PyramidCPVT' if set(old.maps.strides) == {16} else ''
+        raise CannotSwap(f'its backbone {config["type"]} returns maps of strides {_list(old.maps.strides)}, but a '
+                         f'pyramid of four stages has one each of {_list(STRIDES)}{other}.')
+    return stages
+
+
+def _find_stages(old: ProbedBackbone, scope: str | None) -> tuple[int, ...]:
+    """Returns the stages for `choose_stages`; empty if the maps are not those of a pyramid."""
+    return (_by_number(old) if scope == 'mmseg' else ()) or _by_stride(old)
+
+
+def _by_stride(old: ProbedBackbone) -> tuple[int, ...]:
+    strides = old.maps.strides
+    is_pyramid = list(strides) == [stride for stride in STRIDES if stride in strides]
+    return tuple(STRIDES.index(stride) for stride in strides) if is_pyramid else ()
+
+
+def _by_number(old: ProbedBackbone) -> tuple[int, ...]:
+    strides, numbers = old.maps.strides, tuple(range(len(STRIDES)))
+    if list(strides) != sorted(strides) or not set(strides) <= set(STRIDES):
+        return ()
+    if len(strides) == len(numbers) and strides[0] == STRIDES[0]:
+        return numbers
+    named = old.out_indices or ()
+    return named if named == tuple(i for i in numbers if i in named) else ()
+
+
+def choose_blocks(config: dict[str, Any], old: ProbedBackbone, scope: str | None, whole: Backbone) -> tuple[int, ...]:
+    """Chooses the blocks of CPVT that replace the maps of a plain transformer, see `blocks_by_depth`."""
+    name, strides = config['type'], old.maps.strides
+    if set(strides) != set(whole.strides):
+        other = ': take PyramidCPVT instead of CPVT' if _find_stages(old, scope) else ''
+        raise CannotSwap(f'its backbone {name} returns maps of strides {_list(strides)}, but CPVT of stride '
+                         f'{whole.strides[0]} only{other}.')
+    if len(strides) > whole.num_blocks:
+        raise CannotSwap(f'its backbone {name} returns {len(strides)} maps, but this arch of CPVT has '
+                         f'{whole.num_blocks} blocks.')
+    # CPVT does not build blocks after the last returned block, so the number comes from its arch.
+    num_blocks = (parse_arch(config.get('arch', 'tiny'), PlainArch, PLAIN_ARCHS).depth if PLAIN.is_in(config)
+                  else old.num_blocks)
+    if old.out_indices and num_blocks and set(old.out_indices) <= set(range(num_blocks)):
+        return blocks_by_depth(sorted(old.out_indices), num_blocks, whole.num_blocks)
+    if len(strides) > 1:
+        raise CannotSwap(f'its backbone {name} returns {len(strides)} maps, but does not state which blocks they '
+                         'come from (it needs out_indices, and a list of blocks that is called layers or blocks).')
+    return whole.out_indices
+
+
+def blocks_by_depth(indices: Sequence[int], num_blocks: int, new_num_blocks: int) -> tuple[int, ...]:
+    """Chooses blocks of a new transformer at the same relative depth as blocks of an old one.
+
+    The relative depth of block i, counted from 0, is (i + 1) / num_blocks. The new block is the first one of at least
+    the same relative depth, so the last block replaces the last block. If two old blocks give the same new block, the
+    later one moves to the next free block.
+
+    Args:
+        indices: Blocks of the old transformer, in increasing order.
+        num_blocks: Number of blocks of the old transformer.
+        new_num_blocks: Number of blocks of the new transformer, at least the length of `indices`.
+
+    Returns:
+        Blocks of the new transformer, as many as `indices`, in increasing order.
+
+    Examples:
+        >>> blocks_by_depth([5, 11, 17, 23], 24, 12)
+        (2, 5, 8, 11)
+    """
+    blocks: list[int] = []
+    for following, index in zip(reversed(range(len(indices))), indices, strict=True):
+        same_share = -(-(index + 1) * new_num_blocks // num_blocks) - 1
+        after_previous = blocks[-1] + 1 if blocks else 0
+        blocks.append(min(max(same_share, after_previous), new_num_blocks - 1 - following))
+    return tuple(blocks)
+
+
+def _refuse_vitdet_neck(neck: dict[str, Any]) -> None:
+    if _is_vitdet_neck(neck):
+        raise CannotSwap(f'its neck {neck["type"]} makes a pyramid of the map of a plain transformer: take CPVT '
+                         'instead of PyramidCPVT.')
+
+
+def _replace_vitdet_neck(neck: dict[str, Any]) -> None:
+    """Replaces ViTDet's neck by `SimpleFeaturePyramid`, which is equivalent but reads a sequence of maps."""
+    if _is_vitdet_neck(neck):
+        new = dict(type='cpvt_mm.SimpleFeaturePyramid', in_channels=neck['backbone_channel'],
+                   out_channels=neck['out_channels'], num_outs=neck['num_outs'])
+        neck.clear()
+        neck.update(new)
+
+
+def _is_vitdet_neck(neck: dict[str, Any]) -> bool:
+    """Returns whether a neck is `SimpleFPN` of mmdet's ViTDet project, which reads one map instead of a sequence."""
+    return neck['type'].rpartition('.')[2] == 'SimpleFPN' and 'backbone_channel' in neck
+
+
+def _list(values: Sequence[int]) -> str:
+    return ', '.join(map(str, values))
+
+
+# The optimizers are from the original's 1x schedule on COCO, and from Swin's schedule on ADE20K.
+PYRAMID = Target(
+    PyramidCPVT, tuple(ARCHS), options=dict(drop_path_rate=0.2),
+    optimizers=dict(mmdet=dict(type='AdamW', lr=2e-4, weight_decay=1e-4),
+                    mmseg=dict(type='AdamW', lr=6e-5, weight_decay=0.01)),
+    choose_outputs=choose_stages, adapt_neck=_refuse_vitdet_neck)
+# Detectors and segmentors use patches only. The optimizers are from ViTDet, and from Swin's schedule on ADE20K.
+PLAIN = Target(
+    CPVT, tuple(PLAIN_ARCHS), options=dict(drop_path_rate=0.1, cls_token=False),
+    optimizers=dict(mmdet=dict(type='AdamW', lr=1e-4, weight_decay=0.1),
+                    mmseg=dict(type='AdamW', lr=6e-5, weight_decay=0.01)),
+    choose_outputs=choose_blocks, adapt_neck=_replace_vitdet_neck)
+TARGETS = {'PyramidCPVT': PYRAMID, 'CPVT': PLAIN}

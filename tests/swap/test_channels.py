@@ -6,34 +6,21 @@ from cpvt_mm.swap.channels import adapt_heads, adapt_neck, walk
 OLD, NEW = (256, 512, 1024, 2048), (64, 128, 320, 512)
 
 
-@pytest.mark.parametrize(('expected', 'becomes'), [
-    ([256, 512, 1024, 2048], [64, 128, 320, 512]),
-    ((256, 512, 1024, 2048), (64, 128, 320, 512)),
-    ([2048, 1024, 512, 256], [512, 320, 128, 64]),
-    (2048, 512),
+@pytest.mark.parametrize(('old', 'new', 'neck', 'becomes'), [
+    (OLD, NEW, dict(in_channels=[256, 512, 1024, 2048]), dict(in_channels=[64, 128, 320, 512])),
+    (OLD, NEW, dict(in_channels=(256, 512, 1024, 2048)), dict(in_channels=(64, 128, 320, 512))),
+    (OLD, NEW, dict(in_channels=[2048, 1024, 512, 256]), dict(in_channels=[512, 320, 128, 64])),
+    (OLD, NEW, dict(in_channels=2048), dict(in_channels=512)),
+    (OLD, NEW, dict(), dict()),  # such as pooling
+    ((768,) * 4, (384,) * 4, dict(embed_dim=768), dict(embed_dim=384)),  # Feature2Pyramid: one number for all maps
+    # A neck that hands maps on has them among its outputs.
+    ((512, 1024), (128, 320), dict(in_channels=(512, 1024), out_channels=(512, 1024, 512, 256)),
+     dict(in_channels=(128, 320), out_channels=(128, 320, 512, 256))),
 ])
-def test_neck_takes_the_new_channels(expected: object, becomes: object) -> None:
-    neck = dict(type='FPN', in_channels=expected, out_channels=256)
-    adapt_neck(neck, OLD, NEW)
-    assert neck == dict(type='FPN', in_channels=becomes, out_channels=256)
-
-
-def test_neck_of_plain_transformers_has_one_number_for_all_maps() -> None:
-    neck = dict(type='Feature2Pyramid', embed_dim=768, rescales=[4, 2, 1, 0.5])
-    adapt_neck(neck, (768,) * 4, (384,) * 4)
-    assert neck == dict(type='Feature2Pyramid', embed_dim=384, rescales=[4, 2, 1, 0.5])
-
-
-def test_neck_without_channels_stays() -> None:
-    neck = dict(type='GlobalAveragePooling')
-    adapt_neck(neck, OLD, NEW)
-    assert neck == dict(type='GlobalAveragePooling')
-
-
-def test_neck_that_hands_maps_on_has_them_among_its_outputs() -> None:
-    neck = dict(type='SSDNeck', in_channels=(512, 1024), out_channels=(512, 1024, 512, 256))
-    adapt_neck(neck, (512, 1024), (128, 320))
-    assert neck == dict(type='SSDNeck', in_channels=(128, 320), out_channels=(128, 320, 512, 256))
+def test_necks_take_the_new_channels(old: tuple, new: tuple, neck: dict, becomes: dict) -> None:
+    config = dict(type='FPN', num_outs=5, **neck)
+    adapt_neck(config, old, new)
+    assert config == dict(type='FPN', num_outs=5, **becomes)
 
 
 @pytest.mark.parametrize('expected', [1024, [256, 512, 1024]])

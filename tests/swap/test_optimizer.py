@@ -5,10 +5,10 @@ from torch import nn
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.swap.optimizer import DECAY_RULES, adapt_optimizer, set_schedule, translate_custom_keys
-from cpvt_mm.swap.pyramid import PyramidTarget
+from cpvt_mm.swap.targets import PYRAMID
 from tests.conftest import NARROW_PLAIN
 
-OPTIMIZERS = PyramidTarget.optimizers
+OPTIMIZERS = PYRAMID.optimizers
 NORM, TABLE, HEAD = dict(lr_mult=0.1, decay_mult=0.), dict(lr_mult=0.2), dict(lr_mult=3.)
 
 
@@ -105,11 +105,14 @@ def test_schedule_puts_adamw_and_the_rules_in(scope: str, lr: float, backbone: P
 
 
 def test_schedule_keeps_the_rates_of_an_adamw(backbone: PyramidCPVT) -> None:
-    wrapper = ConfigDict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=1e-4, weight_decay=0.05),
-                         paramwise_cfg=dict(custom_keys=dict(position_encoding=NORM)))
-    wrapper = schedule(wrapper, backbone)
-    assert wrapper.optimizer == dict(type='AdamW', lr=1e-4, weight_decay=0.05)
-    assert wrapper.paramwise_cfg.custom_keys == dict(position_encoding=NORM, norm=dict(decay_mult=0.))
+    cfg = Config(dict(
+        optim_wrapper=dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=1e-4, weight_decay=0.05),
+                           paramwise_cfg=dict(custom_keys=dict(position_encoding=NORM))),
+        param_scheduler=dict(type='PolyLR', eta_min=1e-4), auto_scale_lr=dict(base_batch_size=64)))
+    set_schedule(cfg, backbone, OPTIMIZERS)
+    assert cfg.optim_wrapper.optimizer == dict(type='AdamW', lr=1e-4, weight_decay=0.05)
+    assert cfg.param_scheduler.eta_min == 1e-4 and cfg.auto_scale_lr.base_batch_size == 64
+    assert cfg.optim_wrapper.paramwise_cfg.custom_keys == dict(position_encoding=NORM, norm=dict(decay_mult=0.))
 
 
 def test_rules_exempt_position_encodings_and_norms_from_decay(backbone: PyramidCPVT) -> None:
@@ -136,13 +139,6 @@ def test_schedulers_end_in_proportion_to_the_new_rate(backbone: PyramidCPVT) -> 
     assert cfg.param_scheduler[0].eta_min == pytest.approx(6e-7)
     assert cfg.param_scheduler[1] == dict(type='LinearLR')
     assert cfg.auto_scale_lr == dict(enable=False, base_batch_size=16)
-
-
-def test_schedule_of_an_adamw_stays(backbone: PyramidCPVT) -> None:
-    cfg = Config(dict(optim_wrapper=dict(optimizer=dict(type='AdamW', lr=1e-3)),
-                      param_scheduler=dict(type='PolyLR', eta_min=1e-4), auto_scale_lr=dict(base_batch_size=64)))
-    set_schedule(cfg, backbone, OPTIMIZERS)
-    assert cfg.param_scheduler.eta_min == 1e-4 and cfg.auto_scale_lr.base_batch_size == 64
 
 
 def test_schedule_for_a_config_without_an_optimizer(backbone: PyramidCPVT) -> None:

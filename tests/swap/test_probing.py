@@ -2,8 +2,15 @@ import pytest
 from torch import Tensor, nn
 
 from cpvt_mm.registry import MODELS
-from cpvt_mm.swap.errors import CannotBuild, CannotRun, CannotSwap
-from cpvt_mm.swap.probing import Maps, ProbedBackbone, probe_backbone, probe_necks
+from cpvt_mm.swap.probing import (
+    CannotBuild,
+    CannotRun,
+    CannotSwap,
+    Maps,
+    ProbedBackbone,
+    probe_backbone,
+    probe_necks,
+)
 
 
 @MODELS.register_module(force=True)

@@ -12,8 +12,6 @@ from cpvt_lab.from_config import build_model, build_plain_optim_wrapper, random_
 from cpvt_mm import CPVT
 from cpvt_mm.registry import MODELS
 from cpvt_mm.swap import CannotSwap, swap_backbone
-from cpvt_mm.swap.plain import PlainTarget, blocks_by_depth
-from cpvt_mm.swap.probing import Maps, ProbedBackbone
 
 from .test_swapping import get
 
@@ -138,61 +136,6 @@ def test_swapped_model_trains_a_step_and_predicts(shape: Callable[[], Config]) -
         assert losses['loss'].isfinite() and not torch.equal(block, before)
         with torch.no_grad():
             assert len(model.eval().test_step(random_batch(cfg, (64, 64), 2, 2))) == 2
-
-
-@pytest.mark.parametrize(('indices', 'num_blocks', 'new_num_blocks', 'expected'), [
-    ((2, 5, 8, 11), 12, 12, (2, 5, 8, 11)),
-    ((5, 11, 17, 23), 24, 12, (2, 5, 8, 11)),
-    ((9, 14, 19, 23), 24, 12, (4, 7, 9, 11)),  # after 15 of 24 blocks: 7.5 of 12
-    ((5,), 12, 12, (5,)),
-    ((5, 11), 12, 24, (11, 23)),
-    ((20, 21, 22, 23), 24, 12, (8, 9, 10, 11)),  # two would be 10, two 11
-    ((0, 1), 24, 12, (0, 1)),  # both would be 0
-    ((0, 1, 2), 24, 3, (0, 1, 2)),
-    ((8,), 10, 2, (1,)),
-])
-def test_blocks_by_depth(indices: tuple[int, ...], num_blocks: int, new_num_blocks: int,
-                         expected: tuple[int, ...]) -> None:
-    assert blocks_by_depth(indices, num_blocks, new_num_blocks) == expected
-
-
-@pytest.mark.parametrize('num_blocks', [1, 2, 3, 5, 12, 24, 40])
-@pytest.mark.parametrize('new_num_blocks', [1, 2, 3, 5, 12])
-def test_blocks_are_distinct_and_the_last_replaces_the_last(num_blocks: int, new_num_blocks: int) -> None:
-    for first in range(num_blocks):
-        indices = range(max(first, num_blocks - new_num_blocks), num_blocks)
-        found = blocks_by_depth(indices, num_blocks, new_num_blocks)
-        assert len(found) == len(indices) and list(found) == sorted(set(found))
-        assert found[0] >= 0 and found[-1] == new_num_blocks - 1
-
-
-def choose(strides: tuple[int, ...], out_indices: tuple[int, ...] | None, num_blocks: int | None) -> tuple[int, ...]:
-    """Chooses blocks of the tiny CPVT, of 12, for a backbone X."""
-    old = ProbedBackbone(Maps((8,) * len(strides), strides), out_indices, num_blocks)
-    with torch.device('meta'):
-        return PlainTarget().choose_outputs(dict(type='X'), old, 'mmdet', CPVT())
-
-
-def test_one_map_without_a_block_is_that_of_the_last() -> None:
-    assert choose((16,), None, None) == (11,)
-    assert choose((16,), (2,), None) == (11,)  # a stage, and no list of blocks
-    assert choose((16,), (2,), 6) == (5,)
-
-
-@pytest.mark.parametrize(('strides', 'out_indices', 'num_blocks', 'reason'), [
-    ((4, 8, 16, 32), ALL, None, 'maps of strides 4, 8, 16, 32, but CPVT of stride 16 only: take PyramidCPVT inst'),
-    ((16, 8, 4), None, None, r'maps of strides 16, 8, 4, but CPVT of stride 16 only\.$'),
-    ((14, 14), (2, 5), 6, r'maps of strides 14, 14, but CPVT of stride 16 only\.$'),
-    ((16, 16), None, 6, '2 maps, but does not state which blocks they come from'),
-    ((16, 16), (2, 5), None, '2 maps, but does not state which blocks they come from'),
-    ((16, 16), (2, 5), 4, '2 maps, but does not state which blocks they come from'),
-    ((16,) * 13, tuple(range(13)), 24, '13 maps, but this arch of CPVT has 12 blocks'),
-])
-def test_maps_that_it_cannot_replace(strides: tuple, out_indices: tuple | None, num_blocks: int | None,
-                                     reason: str) -> None:
-    with pytest.raises(CannotSwap, match=f'its backbone X returns {reason}') as caught:
-        choose(strides, out_indices, num_blocks)
-    assert '\n' not in str(caught.value)
 
 
 def test_a_pyramid_is_refused_and_so_is_its_reverse() -> None:
