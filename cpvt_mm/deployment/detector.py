@@ -1,4 +1,8 @@
-"""Detectors of mmdet that can be exported with their boxes: RetinaNet, Faster R-CNN and Mask R-CNN."""
+"""Detectors of mmdet that can be exported with their boxes: RetinaNet, Faster R-CNN and Mask R-CNN.
+
+The functions compute the same as `predict` of mmdet's heads, but for a whole batch. They do not branch on sizes: every
+map gives the same number of candidates.
+"""
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,8 +13,7 @@ from torch import Tensor, nn
 
 from cpvt_mm.errors import UserError
 
-from .boxes import candidates, crop, pick, suppress, with_image
-from .operators import NO_BOX
+from .operators import NO_BOX, nms, roi_align
 
 Detections = dict[str, Tensor]
 
@@ -41,7 +44,7 @@ class OneStage(Detector):
 
     def forward(self, image: Tensor) -> Detections:
         maps = self.model.extract_feat(image)
-        boxes, scores, labels, _ = candidates(self.model.bbox_head, maps, image.shape[2:])
+        boxes, scores, labels, _ = _candidates(self.model.bbox_head, maps, image.shape[2:])
         return _detections(boxes, scores, labels, self.test_cfg)
 
 
@@ -53,8 +56,8 @@ class TwoStage(Detector):
         boxes, is_box = self._proposals(maps, image.shape[2:])
         batch, count = is_box.shape
         images = torch.arange(batch, device=boxes.device).repeat_interleave(count)
-        rois = with_image(images, boxes.flatten(0, 1))
-        logits, deltas = head.bbox_head(crop(head.bbox_roi_extractor, maps, rois))
+        rois = _with_image(images, boxes.flatten(0, 1))
+        logits, deltas = head.bbox_head(_crop(head.bbox_roi_extractor, maps, rois))
         scores = logits.softmax(-1)[:, :-1]
         classes = scores.shape[1]
         refined = 1 if head.bbox_head.reg_class_agnostic else classes
@@ -69,24 +72,24 @@ class TwoStage(Detector):
     def _proposals(self, maps: list[Tensor], img_shape: torch.Size) -> tuple[Tensor, Tensor]:
         """Returns boxes, `(B, N, 4)`, and which of them are proposals, `(B, N)`. Their number differs by image."""
         rpn = self.model.rpn_head
-        boxes, scores, _, levels = candidates(rpn, maps, img_shape)
-        kept = suppress(boxes, scores, levels, rpn.test_cfg)
+        boxes, scores, _, levels = _candidates(rpn, maps, img_shape)
+        kept = _suppress(boxes, scores, levels, rpn.test_cfg)
         scores = torch.full_like(scores, NO_BOX).index_put(kept, scores[kept])
         scores, places = scores.topk(min(rpn.test_cfg.max_per_img, scores.shape[1]))
-        return pick(boxes, places), scores > NO_BOX
+        return _pick(boxes, places), scores > NO_BOX
 
     def _masks(self, maps: list[Tensor], found: Detections) -> Tensor:
         head, labels = self.model.roi_head, found['labels']
         # Runtimes fail to reshape empty tensors, if there is no box. So one more box, of size 0, is appended; the last
         # line drops its mask.
-        rois = F.pad(with_image(found['images'], found['dets'][:, :4]), (0, 0, 0, 1))
-        logits = head.mask_head(crop(head.mask_roi_extractor, maps, rois))
+        rois = F.pad(_with_image(found['images'], found['dets'][:, :4]), (0, 0, 0, 1))
+        logits = head.mask_head(_crop(head.mask_roi_extractor, maps, rois))
         labels = torch.zeros_like(labels) if head.mask_head.class_agnostic else labels
         return logits[torch.arange(len(labels), device=labels.device), labels].sigmoid()
 
 
 def _detections(boxes: Tensor, scores: Tensor, labels: Tensor, cfg: ConfigDict) -> Detections:
-    kept = suppress(boxes, scores, labels, cfg)
+    kept = _suppress(boxes, scores, labels, cfg)
     return dict(dets=torch.cat([boxes, scores[..., None]], dim=-1)[kept], labels=labels[kept], images=kept[0])
 
 
@@ -129,3 +132,90 @@ def _parts(model: Any) -> Iterator[tuple[nn.Module, bool]]:
     for extractor in extractors:
         yield extractor, isinstance(extractor, models.SingleRoIExtractor)
         yield from ((layer, isinstance(layer, ops.RoIAlign)) for layer in extractor.roi_layers)
+
+
+def _candidates(head: Any, maps: list[Tensor], img_shape: torch.Size) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Selects the `nms_pre` best boxes of each map.
+
+    Args:
+        head: An mmdet head with anchors.
+        maps: Levels of the neck, each `(B, C, H, W)`.
+        img_shape: Height and width of the image; boxes are clipped to it.
+
+    Returns:
+        Boxes `(B, N, 4)`, and scores, labels and levels `(B, N)`. If a small map has fewer boxes, the missing ones have
+        the score NO_BOX.
+    """
+    class_maps, delta_maps = head(maps)
+    anchors = head.prior_generator.grid_priors([x.shape[2:] for x in class_maps], device=maps[0].device)
+    found = [_best(head, *level, img_shape) for level in zip(class_maps, delta_maps, anchors, strict=True)]
+    boxes, scores, labels = (torch.cat(x, dim=1) for x in zip(*found, strict=True))
+    levels = torch.arange(len(found), device=boxes.device).repeat_interleave(head.test_cfg.nms_pre)
+    return boxes, scores, labels, levels.expand_as(labels)
+
+
+def _best(head: Any, logits: Tensor, deltas: Tensor, anchors: Tensor, img_shape: torch.Size,
+          ) -> tuple[Tensor, Tensor, Tensor]:
+    logits = logits.permute(0, 2, 3, 1).reshape(len(logits), len(anchors), head.cls_out_channels)
+    scores = logits.sigmoid() if head.use_sigmoid_cls else logits.softmax(-1)[..., :-1]
+    count, classes = head.test_cfg.nms_pre, scores.shape[-1]
+    scores, places = F.pad(scores.flatten(1), (0, count), value=NO_BOX).topk(count)
+    places = places.where(scores > NO_BOX, 0)
+    cells, labels = places // classes, places % classes
+    deltas = _pick(deltas.permute(0, 2, 3, 1).reshape(len(deltas), len(anchors), 4), cells)
+    boxes = head.bbox_coder.decode(anchors[cells].flatten(0, 1), deltas.flatten(0, 1), max_shape=img_shape)
+    return boxes.unflatten(0, cells.shape), scores, labels
+
+
+def _pick(x: Tensor, places: Tensor) -> Tensor:
+    """Gathers the rows at indices `places`, `(B, K)`, from each image of `x`, `(B, N, C)`: `(B, K, C)`."""
+    return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
+
+
+def _suppress(boxes: Tensor, scores: Tensor, groups: Tensor, cfg: ConfigDict) -> tuple[Tensor, Tensor]:
+    """Filters boxes by score and size, then by non-maximum suppression within each group.
+
+    Args:
+        boxes: `(B, N, 4)`.
+        scores: `(B, N)`.
+        groups: `(B, N)`: group numbers, from 0.
+        cfg: The head's `test_cfg`, with `nms`, `max_per_img` and optionally `score_thr` and `min_bbox_size`.
+
+    Returns:
+        Image index and box index of the remaining boxes, both `(K,)`, sorted by image, then by decreasing score.
+    """
+    is_box = scores > cfg.get('score_thr', NO_BOX)
+    if cfg.get('min_bbox_size', -1) >= 0:
+        is_box = is_box & (boxes[..., 2:] - boxes[..., :2] > cfg.min_bbox_size).all(-1)
+    # Groups are moved apart by mmcv's formula, because the offset rounds coordinates, and overlaps depend on that.
+    largest = boxes.masked_fill(~is_box[..., None], -torch.inf).amax((1, 2))
+    moved = boxes + (groups * (largest[:, None] + 1))[..., None]
+    images, places = nms(moved, scores.where(is_box, NO_BOX), cfg.nms.iou_threshold, cfg.max_per_img).unbind(1)
+    return images, places
+
+
+def _crop(extractor: Any, maps: list[Tensor], rois: Tensor) -> Tensor:
+    """Samples the features of each box from the map of the level for its size.
+
+    Args:
+        extractor: A SingleRoIExtractor of mmdet.
+        maps: Levels of the neck, each `(B, C, H, W)`.
+        rois: `(K, 5)`: image, x1, y1, x2, y2.
+
+    Returns:
+        `(K, C, *output_size)`.
+    """
+    layers = extractor.roi_layers
+    levels = extractor.map_roi_levels(rois, len(layers))
+    crops = maps[0].new_zeros(len(rois), maps[0].shape[1], *layers[0].output_size)
+    for level, (layer, x) in enumerate(zip(layers, maps, strict=False)):  # necks have more levels, for anchors only
+        places = (levels == level).nonzero().flatten()
+        cropped = roi_align(x, rois[places], list(layer.output_size), layer.spatial_scale, layer.sampling_ratio,
+                            layer.aligned)
+        crops = crops.index_put((places,), cropped)
+    return crops
+
+
+def _with_image(images: Tensor, boxes: Tensor) -> Tensor:
+    """Joins image indices `(K,)` and boxes `(K, 4)` to RoIs `(K, 5)`: image, x1, y1, x2, y2."""
+    return torch.cat([images[:, None].to(boxes), boxes], dim=1)

@@ -1,28 +1,39 @@
-"""Exports a model to a file that runs without this package, at any image size."""
+"""Exports a model to a file that runs without this package, at any image size: .pt2 of torch.export, or ONNX."""
 import inspect
+import json
 import logging
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import nn
-from torch._dynamo.decorators import mark_unbacked
+from torch import Tensor, nn
+from torch._dynamo.decorators import mark_unbacked  # torch (2.13) has no public function that does the same
 from torch.export import ExportedProgram
 
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.files import check_free, whole_file
+from cpvt_mm.models.grid import to_nchw, to_nhwc
+from cpvt_mm.models.layers.attention import average_pool
 
-from . import onnx_file, pt2_file
-from .batches import Run
 from .detector import Detector
+from .operators import translations
 from .parts import in_channels
 
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+# A function that runs an exported model on images `(B, C, H, W)` and returns a flat list of its outputs.
+Run = Callable[[Tensor], list[Tensor]]
+
+ONNX_PACKAGES = ('onnx', 'onnxscript', 'onnxruntime')
+AXES = ('batch', 'channel', 'height', 'width')
+POOL = torch.ops.aten.adaptive_avg_pool2d.default
 # A frame in a Python traceback: file, line, function and code.
 FRAME = re.compile(r'^ *File "(.+?)", line (\d+), in (\S+)\n +(.+)$', re.MULTILINE)
-FORMATS = {'.pt2': pt2_file, '.onnx': onnx_file}
 
 
 @contextmanager
@@ -49,9 +60,10 @@ def exported(model: nn.Module, path: Path, description: Mapping[str, str]) -> It
     if isinstance(model, Detector) and path.suffix != '.onnx':
         raise UserError(f'a detector cannot be exported to {path.suffix}, which has no operators for its boxes: use '
                         'the suffix .onnx.')
-    fmt = FORMATS[path.suffix]
-    fmt.check_installed()
+    if path.suffix == '.onnx':
+        _check_onnx_installed()
     check_free(path)
+    fmt = FORMATS[path.suffix]
     with whole_file(path) as temporary:
         with _reasons(model, path.suffix):
             fmt.write(temporary, export_program(model), description)
@@ -69,6 +81,111 @@ def export_program(model: nn.Module) -> ExportedProgram:
     for node in program.graph.nodes:
         node.meta.pop('stack_trace', None)  # paths of this machine
     return program
+
+
+def flatten(outputs: Any) -> list[Tensor]:
+    """Lists the tensors in the outputs of a model, which may be dicts and sequences, in their order."""
+    if isinstance(outputs, Tensor):
+        return [outputs]
+    return [x for part in (outputs.values() if isinstance(outputs, dict) else outputs) for x in flatten(part)]
+
+
+def write_pt2(path: Path, program: ExportedProgram, description: Mapping[str, str]) -> None:
+    """Writes `program`, with `description` as the extra file `description.json`."""
+    with path.open('wb') as file:  # torch requires a path to end in .pt2, but accepts any open file
+        torch.export.save(program, file, extra_files={'description.json': json.dumps(dict(description))})
+
+
+def load_pt2(path: Path) -> Run:
+    with path.open('rb') as file:
+        module = torch.export.load(file).module()
+
+    def run(image: Tensor) -> list[Tensor]:
+        with torch.no_grad():
+            return flatten(module(image))
+
+    return run
+
+
+def write_onnx(path: Path, program: ExportedProgram, description: Mapping[str, str]) -> None:
+    """Writes `program` with its weights as one file, with `description` as its metadata."""
+    path.write_bytes(to_onnx(program, description).SerializeToString())
+
+
+def to_onnx(program: ExportedProgram, description: Mapping[str, str]) -> 'ModelProto':
+    """Converts a program to ONNX.
+
+    The input is `image`, with the dynamic axes `batch`, `height` and `width`. The outputs are `output0`, ..., or the
+    keys of the dict that the model returns.
+    """
+    from onnx.helper import set_model_props
+    if any(node.target is POOL for node in program.graph.nodes):
+        # ONNX has no such operator, and torch's decomposition needs static sizes.
+        program = program.run_decompositions({POOL: _average_pool})
+    # Gradients are off, as in the export: with gradients, operators decompose differently, and views fail.
+    with torch.no_grad():
+        onnx_program = torch.onnx.export(
+            program, input_names=['image'], output_names=_output_names(program), verbose=False,
+            custom_translation_table=translations())
+    assert onnx_program  # torch returns None only if it writes a file
+    model = onnx_program.model_proto
+    _name_axes(model)
+    set_model_props(model, dict(description))
+    return model
+
+
+def _output_names(program: ExportedProgram) -> list[str]:
+    names = program.graph_signature.user_outputs
+    outputs = program.call_spec.out_spec.unflatten(names)
+    return [*outputs] if isinstance(outputs, dict) else [f'output{i}' for i in range(len(names))]
+
+
+def _average_pool(x: Tensor, size: tuple[int, int]) -> Tensor:
+    """Averages parts of a map: `(B, C, H, W)` -> `(B, C, *size)`."""
+    return to_nchw(average_pool(to_nhwc(x), size))
+
+
+def _name_axes(model: 'ModelProto') -> None:
+    """Renames torch's dynamic axes u0, u1, ..., also in expressions of axes that are computed from them."""
+    axes = model.graph.input[0].type.tensor_type.shape.dim
+    names = {axis.dim_param: name for axis, name in zip(axes, AXES, strict=True) if axis.dim_param}
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        for axis in value.type.tensor_type.shape.dim:
+            if axis.dim_param:
+                axis.dim_param = re.sub(r'\w+', lambda match: names.get(match[0], match[0]), axis.dim_param)
+
+
+def load_onnx(path: Path) -> Run:
+    """Loads a model for onnxruntime on the CPU, with as many threads as torch has now."""
+    import onnxruntime
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # its exceptions contain the same messages
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(path, options, providers=['CPUExecutionProvider'])
+
+    def run(image: Tensor) -> list[Tensor]:
+        return [torch.from_numpy(output) for output in session.run(None, {'image': image.numpy()})]
+
+    return run
+
+
+def _check_onnx_installed() -> None:
+    """Raises a UserError if one of the optional packages cannot be imported."""
+    try:
+        for package in ONNX_PACKAGES:
+            __import__(package)
+    except ImportError as error:
+        raise UserError(f'ONNX needs packages that cannot be imported ({first_line(error)}): pip install '
+                        f'{" ".join(ONNX_PACKAGES)}.') from error
+
+
+class Format(NamedTuple):
+    """The functions that write and load a file format."""
+    write: Callable[[Path, ExportedProgram, Mapping[str, str]], None]
+    load: Callable[[Path], Run]
+
+
+FORMATS = {'.pt2': Format(write_pt2, load_pt2), '.onnx': Format(write_onnx, load_onnx)}
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Exports are slow: models here are as small as can be."""
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -8,7 +7,7 @@ from torch import nn
 
 from cpvt_mm import CPVT
 from cpvt_mm.deployment import check, compare
-from cpvt_mm.deployment.exporting import FORMATS, export_program
+from cpvt_mm.deployment.exporting import FORMATS, Format, export_program
 
 SMALL = dict(embed_dims=24, depth=1, num_heads=3)
 
@@ -27,7 +26,7 @@ def assert_files_are_right(model: nn.Module, folder: Path) -> None:
         assert_file_is_right(model, program, fmt, folder / f'model{suffix}')
 
 
-def assert_file_is_right(model: nn.Module, program: torch.export.ExportedProgram, fmt: ModuleType, path: Path) -> None:
+def assert_file_is_right(model: nn.Module, program: torch.export.ExportedProgram, fmt: Format, path: Path) -> None:
     fmt.write(path, program, {})
     differences = list(compare(model, fmt.load(path)))
     assert len(differences) == 10

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cpvt_mm.deployment import compare, exported, load_part
-from cpvt_mm.deployment.batches import batches
+from cpvt_mm.deployment.comparing import batches
 from cpvt_mm.deployment.detector import Detector, to_detector
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import UserError
@@ -42,7 +42,7 @@ def run_eagerly(model: Detector, image: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize('name', OPTIONS)
 def test_boxes_are_those_of_mmdet(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an export; the arithmetic is the same but for the order of sums."""
-    monkeypatch.setattr('cpvt_mm.deployment.batches.SHAPES', ((1, 1, 1), (2, 33, 47), (1, 128, 96)))
+    monkeypatch.setattr('cpvt_mm.deployment.comparing.SHAPES', ((1, 1, 1), (2, 33, 47), (1, 128, 96)))
     model, options = OPTIONS[name]
     wrapped = detector(model, **options)
     tiny, *differences = compare(wrapped, lambda image: run_eagerly(wrapped, image))

@@ -10,8 +10,7 @@ from torch.export import Dim
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.deployment import exported
-from cpvt_mm.deployment.exporting import export_program
-from cpvt_mm.deployment.onnx_file import to_onnx
+from cpvt_mm.deployment.exporting import export_program, to_onnx
 from cpvt_mm.errors import UserError
 from cpvt_mm.models.position_encodings import PositionEncoding, PositionEncodings, StageSpec
 from tests.deployment.conftest import SMALL, assert_files_are_right

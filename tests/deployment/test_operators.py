@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cpvt_mm.deployment import onnx_file
+from cpvt_mm.deployment.exporting import load_onnx, write_onnx
 from cpvt_mm.deployment.operators import NO_BOX, nms, roi_align
 
 BOXES = torch.tensor([[[0., 0, 10, 10], [1, 0, 10, 10], [20, 20, 30, 30], [0, 5, 10, 10], [40, 40, 40, 40]],
@@ -42,8 +42,8 @@ def test_boxes_that_overlap_with_a_better_one_are_suppressed(iou_threshold: floa
 @pytest.mark.slow
 def test_onnxruntime_computes_the_same(tmp_path: Path) -> None:
     model, x = Operators(), torch.randn(2, 5, 10, 12)
-    onnx_file.write(tmp_path / 'a.onnx', torch.export.export(model, (x,)), {})
-    outputs = onnx_file.load(tmp_path / 'a.onnx')(x)
+    write_onnx(tmp_path / 'a.onnx', torch.export.export(model, (x,)), {})
+    outputs = load_onnx(tmp_path / 'a.onnx')(x)
     for output, expected in zip(outputs, model(x), strict=True):
         assert output.shape == expected.shape
         # Crops are means of four neighbours weighted by distances: some roundings of numbers below 4.

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from cpvt_mm.deployment import SHAPES, load_part, onnx_file
+from cpvt_mm.deployment import SHAPES, load_part
+from cpvt_mm.deployment.exporting import FORMATS, Format
 from cpvt_mm.engine import load_config
 from cpvt_mm.files import write_image
 from tests.conftest import MASK_RCNN, UPERNET
@@ -64,8 +65,7 @@ def test_a_wrong_size_is_shown_and_nothing_written(run_tool: Callable[..., str],
         descriptions.append(description)
 
     descriptions: list[Mapping[str, str]] = []
-    monkeypatch.setattr(onnx_file, 'write', write)
-    monkeypatch.setattr(onnx_file, 'load', lambda path: run)
+    monkeypatch.setitem(FORMATS, '.onnx', Format(write, lambda path: run))
     monkeypatch.setattr('cpvt_mm.deployment.exporting.export_program', lambda model: None)
     error = run_tool(TOOL, config, tmp_path / 'a.onnx', '--part', 'segmentor')
     assert error == ('error: the exported model differs by 5.0e-01 on 1 x 200 x 333, and by too much at 1 of 10 sizes: '
@@ -88,9 +88,9 @@ def test_a_detector_is_compared_on_an_image(run_tool: Callable[..., str], tmp_pa
             return [*model(image).values()]
 
     seen: list[Tensor] = []
-    monkeypatch.setattr('cpvt_mm.deployment.batches.SHAPES', ((1, 64, 48), (2, 33, 47)))
-    monkeypatch.setattr(onnx_file, 'write', lambda path, program, description: path.write_text('whole'))
-    monkeypatch.setattr(onnx_file, 'load', lambda path: run)
+    monkeypatch.setattr('cpvt_mm.deployment.comparing.SHAPES', ((1, 64, 48), (2, 33, 47)))
+    monkeypatch.setitem(FORMATS, '.onnx', Format(lambda path, program, description: path.write_text('whole'),
+                                                 lambda path: run))
     monkeypatch.setattr('cpvt_mm.deployment.exporting.export_program', lambda model: None)
     assert run_tool(TOOL, tmp_path / 'config.py', tmp_path / 'a.onnx', '--part', 'detector', '--checkpoint',
                     detectors.save(model, tmp_path / 'a.pth'), '--image', tmp_path / 'a.png') == ''
