@@ -95,10 +95,7 @@ def test_a_pipeline_may_end_in_anything(sample: dict) -> None:
     array, label = checked(load, lambda data: (data['img'], 1), lambda pair: pair)(sample)
     assert (array.shape, label) == ((20, 30, 3), 1)
     assert checked(load, lambda data: data['img'], lambda array: array.shape)(sample) == (20, 30, 3)
-
-
-def test_a_shape_may_have_channels(sample: dict) -> None:
-    shape = (20, 30, 3)
+    shape = (20, 30, 3)  # with channels
     assert checked(lambda data: dict(load(data), ori_shape=shape), load_labels)(sample)['ori_shape'] == shape
 
 
@@ -118,15 +115,6 @@ def test_label_maps_may_be_loaded_first(sample: dict) -> None:
     assert 'img' in checked(load_labels, load, num_classes=1)(sample)
 
 
-def test_files_of_other_backends_are_not_called_missing(sample: dict) -> None:
-
-    def fail(data: dict) -> dict:
-        raise AssertionError('a wrong setting')
-
-    with pytest.raises(AssertionError, match='a wrong setting'):
-        checked(load, fail)(dict(sample, seg_map_path='s3://bucket/a.png'))
-
-
 def test_labels_that_are_no_classes_are_named(sample: dict) -> None:
     assert 'a.png has class 1, but there are 1 classes' in fault(sample, num_classes=1)
     CheckedPipeline([load, load_labels])(sample)  # where labels are not of the dataset's classes
@@ -140,6 +128,8 @@ def test_other_errors_stay_what_they_are(sample: dict) -> None:
     for transforms in ((load, fail), (load, fail, load_labels), (load, load_labels, fail)):
         with pytest.raises(AssertionError, match='a wrong setting'):
             CheckedPipeline(transforms)(sample)
+    with pytest.raises(AssertionError, match='a wrong setting'):  # another backend's file is not called missing
+        checked(load, fail)(dict(sample, seg_map_path='s3://bucket/a.png'))
     with pytest.raises(FileNotFoundError, match=r'nowhere\.jpg'):
         CheckedPipeline([load])(dict(sample, img_path='nowhere.jpg'))
 

@@ -37,11 +37,8 @@ def findings(change: Callable[[dict], object] = lambda coco: None, classes: tupl
     return [(finding.kind, finding.detail) for finding in found]
 
 
-def test_good_annotations_have_no_fault() -> None:
+def test_good_annotations_have_no_fault(toy_shapes: Path) -> None:
     assert findings() == []
-
-
-def test_real_ones_have_none(toy_shapes: Path) -> None:
     file = str(toy_shapes / 'instances_training.json')
     assert list(check_coco(read_coco(file), file, CLASSES)) == []
 

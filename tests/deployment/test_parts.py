@@ -74,14 +74,13 @@ def test_weights_are_those_of_the_checkpoint(tmp_path: Path) -> None:
         load_part(config('FPNHead'), 'segmentor', tmp_path / 'a.pth')
 
 
-def test_a_detector_is_no_segmentor() -> None:
-    with pytest.raises(UserError, match='is of mmdet, but segmentors are of mmseg: export the backbone alone'):
-        load_part(load_config(MASK_RCNN), 'segmentor')
-
-
-def test_a_segmentor_is_no_detector() -> None:
-    with pytest.raises(UserError, match='is of mmseg, but detectors are of mmdet: export the backbone alone'):
-        load_part(load_config(UPERNET), 'detector')
+@pytest.mark.parametrize('path, part, words', [
+    (MASK_RCNN, 'segmentor', 'is of mmdet, but segmentors are of mmseg'),
+    (UPERNET, 'detector', 'is of mmseg, but detectors are of mmdet'),
+])
+def test_a_model_of_another_library_is_refused(path: Path, part: str, words: str) -> None:
+    with pytest.raises(UserError, match=f'{words}: export the backbone alone'):
+        load_part(load_config(path), part)
 
 
 def test_a_head_that_does_not_build_is_an_error() -> None:
