@@ -11,6 +11,7 @@ from torch.export import Dim
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.deployment import exported
 from cpvt_mm.errors import UserError
+from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.position_encodings import PositionEncoding, PositionEncodings, StageSpec
 from tests.deployment.conftest import SMALL, assert_files_are_right
 from tests.encodings import ENCODINGS
@@ -96,7 +97,7 @@ def test_dynamic_sizes_work_with_torch_alone(small: CPVT) -> None:
 class Branching(PositionEncoding):
     """Treats large images otherwise."""
 
-    def at_entry(self, x: Tensor) -> Tensor:
+    def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
         return x + 1 if x.shape[1] > 20 else x
 
 
@@ -107,7 +108,7 @@ def test_an_encoding_that_asks_for_the_size_is_named(suffix: str, small: CPVT, t
     with pytest.raises(UserError) as error, exported(small, tmp_path / f'a{suffix}', {}):
         pass
     words = ('the CPVT cannot', suffix, "'return x + 1 if x.shape[1] > 20 else x' in its Branching (test_exporting.py:",
-             'in at_entry)')
+             'in tokens)')
     assert all(word in str(error.value) for word in words)
     assert '\n' not in str(error.value)
     assert not any(tmp_path.iterdir())
@@ -125,7 +126,7 @@ def shape_of(x: Tensor) -> Tensor:
 
 
 def test_a_part_that_torch_cannot_export_is_named(small: CPVT, tmp_path: Path) -> None:
-    small.patch_embed = nn.Sequential(small.patch_embed, Deforming())
+    small.drop = Deforming()
     with pytest.raises(UserError) as error, exported(small, tmp_path / 'a.onnx', {}):
         pass
     words = ("because of 'return torch._shape_as_tensor(x)[2:].to(x.device)' in its Deforming (test_exporting.py:",
