@@ -9,7 +9,6 @@ from mmengine.registry import DefaultScope
 from torch import Tensor, nn
 
 from cpvt_lab.from_config import build_model, build_plain_optim_wrapper, random_batch
-from cpvt_mm import CPVT
 from cpvt_mm.registry import MODELS
 from cpvt_mm.swap import CannotSwap, swap_backbone
 
