@@ -15,13 +15,13 @@ from matplotlib.figure import Figure
 from mmengine.hooks import Hook
 from pycocotools import mask as coco_mask
 
-from cpvt_mm.data.toy_video import CLASSES, HEIGHT, WIDTH
 from cpvt_mm.engine import test
 from cpvt_mm.errors import exit_on_error
 from cpvt_mm.files import write_figure
 
-sys.path.insert(0, str(Path(__file__).parents[1] / 'tools/analysis_tools'))
-from cpvt_lab.study import Run, read_study
+sys.path[:0] = [str(Path(__file__).parents[1] / 'tools' / name) for name in ('analysis_tools', 'dataset_converters')]
+from cpvt_lab.study import Run, read_study  # noqa: E402
+from toy_video import CLASSES, HEIGHT, WIDTH  # noqa: E402
 
 NAMES = list(CLASSES)
 LOOKS = [name.split()[0] for name in NAMES]  # 'ball', 'kite' or 'square'

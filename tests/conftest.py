@@ -165,7 +165,7 @@ def kept_bytes(model: nn.Module, run: Callable[[], object]) -> int:
 @pytest.fixture(scope='session')
 def toy_shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small toy dataset: 8 images to train on, 4 to validate."""
-    from cpvt_mm.data.toy_shapes import write_toy_shapes
+    from toy_shapes import write_toy_shapes
     root = tmp_path_factory.mktemp('data') / 'toy_shapes'
     assert list(write_toy_shapes(root, num_train=8, num_val=4)) == list(range(1, 13))
     return root
@@ -174,7 +174,7 @@ def toy_shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope='session')
 def toy_video(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small toy dataset of videos: 4 to train on, 8 to validate, with all classes."""
-    from cpvt_mm.data.toy_video import write_toy_video
+    from toy_video import write_toy_video
     root = tmp_path_factory.mktemp('data') / 'toy_video'
     assert list(write_toy_video(root, num_train=4, num_val=8)) == list(range(1, 13))
     return root

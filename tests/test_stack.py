@@ -33,7 +33,7 @@ print([tuple(out.shape) for out in model(torch.zeros(1, 3, 33, 65))])
 @pytest.mark.parametrize('hidden, module', [
     ('mmengine', 'cpvt_mm'),
     pytest.param('mmcv', 'cpvt_mm.engine', marks=pytest.mark.slow),
-    pytest.param('cv2', 'cpvt_mm.data.toy_shapes', marks=pytest.mark.slow),
+    pytest.param('cv2', 'toy_shapes', marks=pytest.mark.slow),
 ])
 def test_a_missing_part_is_named_in_one_line(run_python: Run, hidden: str, module: str) -> None:
     done = run_python(HIDE.format(names=[hidden]) + f'import {module}')

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from cpvt_mm.data.coco import check_coco, read_coco, to_annotation
 from cpvt_mm.data.findings import Kind
-from cpvt_mm.data.toy_shapes import CLASSES
 from cpvt_mm.errors import UserError
+from toy_shapes import CLASSES
 
 # One image of 20 x 30 pixels with a box, a polygon and a mask.
 GOOD = dict(

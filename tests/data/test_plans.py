@@ -16,8 +16,8 @@ from PIL import Image
 from cpvt_mm.data import plans
 from cpvt_mm.data.findings import Kind
 from cpvt_mm.data.plans import plan_checks
-from cpvt_mm.data.toy_shapes import CLASSES
 from cpvt_mm.errors import UserError
+from toy_shapes import CLASSES
 
 BOXES = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True)]
 MASKS = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True, with_mask=True)]

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from rich.progress import track
 
-from cpvt_mm.data.toy_shapes import write_toy_shapes
-from cpvt_mm.data.toy_video import write_toy_video
 from cpvt_mm.errors import exit_on_error
+from toy_shapes import write_toy_shapes
+from toy_video import write_toy_video
 
 
 def parse_args() -> argparse.Namespace:

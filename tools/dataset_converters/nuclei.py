@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rich.progress import track
 
+from converters import find_nuclei, write_nuclei
 from cpvt_mm.cli import resumable
-from cpvt_mm.data.converters import find_nuclei, write_nuclei
 from cpvt_mm.errors import exit_on_error
 
 

@@ -1,5 +1,6 @@
 """Makes the toy data, trains and tests a detector and a segmentor on it, and prints their metrics."""
 import argparse
+import sys
 from pathlib import Path
 
 from mmengine.runner import find_latest_checkpoint
@@ -7,11 +8,13 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from cpvt_mm.data.toy_shapes import write_toy_shapes
 from cpvt_mm.engine import load_config, test, train
 from cpvt_mm.errors import exit_on_error
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / 'tools/dataset_converters'))
+from toy_shapes import write_toy_shapes  # noqa: E402
+
 DATA = Path('data/toy_shapes')  # the folder in the toy configs
 NUM_TRAIN, NUM_VAL = 800, 100
 CONFIGS = {

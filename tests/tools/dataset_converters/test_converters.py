@@ -10,7 +10,7 @@ from mmengine.config import Config
 from PIL import Image
 from pycocotools.coco import COCO
 
-from cpvt_mm.data.converters import (
+from converters import (
     CAMVID_CLASSES,
     CAMVID_PALETTE,
     find_camvid,

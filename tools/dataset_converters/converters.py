@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from cpvt_mm.data.coco import to_annotation
+from cpvt_mm.data.findings import Finding, Kind
+from cpvt_mm.data.images import decode
 from cpvt_mm.errors import UserError
 from cpvt_mm.files import remove_leftovers, write_image, write_text
-
-from .coco import to_annotation
-from .findings import Finding, Kind
-from .images import decode
 
 CAMVID_CLASSES = ('sky', 'building', 'pole', 'road', 'pavement', 'tree', 'sign', 'fence', 'car', 'pedestrian',
                   'cyclist')

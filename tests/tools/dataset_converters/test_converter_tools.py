@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.data.originals import make_segnet_camvid, make_stage1_train
+from tests.tools.dataset_converters.originals import make_segnet_camvid, make_stage1_train
 
 Run = Callable[..., str]
 

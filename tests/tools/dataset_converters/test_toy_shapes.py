@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from pycocotools.coco import COCO
 
-from cpvt_mm.data.toy_shapes import CLASSES, LOWER, PALETTE, UPPER, make_image, write_toy_shapes
 from tests.conftest import ROOT
+from toy_shapes import CLASSES, LOWER, PALETTE, UPPER, make_image, write_toy_shapes
 
 
 def contents(root: Path) -> dict[str, bytes]:

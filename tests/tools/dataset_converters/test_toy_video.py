@@ -15,8 +15,11 @@ from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 
 from cpvt_mm.data import toy_video as module
-from cpvt_mm.data.toy_shapes import write_toy_shapes
-from cpvt_mm.data.toy_video import (
+from cpvt_mm.engine import load_config
+from tests.conftest import MASK2FORMER_VIS
+from tests.tools.dataset_converters.test_toy_shapes import contents
+from toy_shapes import write_toy_shapes
+from toy_video import (
     CIRCLE,
     CLASSES,
     HEIGHT,
@@ -28,9 +31,6 @@ from cpvt_mm.data.toy_video import (
     make_video,
     write_toy_video,
 )
-from cpvt_mm.engine import load_config
-from tests.conftest import MASK2FORMER_VIS
-from tests.data.test_toy_shapes import contents
 
 SEEDS = range(12)
 
