@@ -17,10 +17,13 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
 
-from cpvt_mm.cli import check_least, resumable
+from cpvt_mm.cli import resumable
 from cpvt_mm.errors import UserError, exit_on_error
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / 'tools/analysis_tools'))
+from cpvt_lab.arguments import check_least  # noqa: E402
+
 PYTEST = (sys.executable, '-m', 'pytest', '-q', '-p', 'no:cacheprovider', '-m', 'not slow and not gpu')
 # As `make test` sets them.
 ENVIRONMENT = dict(CUDA_VISIBLE_DEVICES='', OMP_NUM_THREADS='1')

@@ -10,9 +10,9 @@ from rich.progress import track
 
 from cpvt_mm.data.images import LOSES_BITS, has_16_bits
 from cpvt_mm.engine import load_config
-from cpvt_mm.engine.painting import build_inferencer, paint
 from cpvt_mm.errors import UserError, exit_on_error
 from cpvt_mm.files import IMAGE_SUFFIXES, list_images, read_image, write_image
+from inferencing import build_inferencer, paint
 
 
 def parse_args() -> argparse.Namespace:

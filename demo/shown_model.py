@@ -7,11 +7,11 @@ from mmcv.transforms import Resize
 from mmengine.registry import DefaultScope
 
 from cpvt_mm.engine import load_config
-from cpvt_mm.engine.painting import build_inferencer, paint
 from cpvt_mm.errors import UserError
 from cpvt_mm.files import read_image
 from cpvt_mm.loading import to_input
 from cpvt_mm.models import CPVT, PyramidCPVT
+from inferencing import build_inferencer, paint
 
 sys.path.insert(0, str(Path(__file__).parents[1] / 'tools/analysis_tools'))
 from cpvt_lab.attention import Overlay, collect, default_blocks, name_blocks, overlay_image

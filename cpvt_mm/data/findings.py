@@ -1,12 +1,6 @@
 """Faults that a dataset can have, and their reports: a table and CSV."""
-import csv
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from io import StringIO
-
-from rich.markup import escape
-from rich.table import Column, Table
 
 from cpvt_mm.errors import UserError
 
@@ -44,8 +38,6 @@ class Kind(Enum):
 
 # Findings that are not errors.
 NOTES = (Kind.CLASS_UNUSED, Kind.LEFT_OUT, Kind.NOT_ANNOTATED, Kind.NOT_CHECKED)
-# Number of findings of one kind in a table.
-EXAMPLES = 3
 
 
 @dataclass(frozen=True)
@@ -79,26 +71,3 @@ class UnusableFile(UserError):
         super().__init__(f'{file} {detail}')
         self.file = file
         self.detail = detail
-
-
-def to_table(findings: Sequence[Finding]) -> Table:
-    """Makes a table with a row for each kind of finding: its name, the number of findings, and the first of them."""
-    table = Table('what', 'how many', Column('the first', overflow='fold'), show_lines=True)
-    for kind in Kind:
-        found = [finding for finding in findings if finding.kind is kind]
-        if found:
-            examples = [f'{finding.file} {finding.detail}' for finding in found[:EXAMPLES]]
-            more = [f'and {len(found) - EXAMPLES} more'] if len(found) > EXAMPLES else []
-            what = kind.value if found[0].is_error else f'{kind.value} (a note)'
-            table.add_row(what, str(len(found)), escape('\n'.join([*examples, *more])))
-    return table
-
-
-def to_csv(findings: Sequence[tuple[str, Finding]]) -> str:
-    """Writes all findings, each with the splits of its dataset, as CSV."""
-    text = StringIO()
-    writer = csv.writer(text)
-    writer.writerow(('split', 'severity', 'what', 'file', 'detail'))
-    writer.writerows((split, 'error' if finding.is_error else 'note', finding.kind.value, finding.file, finding.detail)
-                     for split, finding in findings)
-    return text.getvalue()

@@ -2,21 +2,16 @@
 from collections.abc import Iterator
 from typing import Any
 
-import torch
-from mmengine.config import Config
 from mmengine.dataset import BaseDataset, Compose
 from mmengine.dist import is_main_process
-from mmengine.model import revert_sync_batchnorm
-from mmengine.registry import MODELS, DefaultScope
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner, TestLoop, ValLoop
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from cpvt_mm.data.checked_pipeline import CheckedPipeline, load_first
 from cpvt_mm.data.datasets import classes_of, layout_of, unwrap_built
-from cpvt_mm.data.findings import Finding, Kind
 from cpvt_mm.data.plans import check_before_training
-from cpvt_mm.errors import UserError, explain
+from cpvt_mm.errors import UserError
 from cpvt_mm.models import CPVT, PyramidCPVT
 from cpvt_mm.registry import LOOPS
 
@@ -149,37 +144,3 @@ def _values(cfg: Any, key: str) -> Iterator[int]:
         cfg = list(cfg.values())
     for one in cfg if isinstance(cfg, list | tuple) else ():
         yield from _values(one, key)
-
-
-def try_split(cfg: Config, split: str) -> Iterator[Finding]:
-    """Runs the pipeline on a sample of a config's dataset; for 'train', also the data preprocessor and the losses.
-
-    Args:
-        cfg: See `cpvt_mm.engine.load_config`.
-        split: 'train', 'val' or 'test'; the config must have its dataloader.
-
-    Yields:
-        A finding, if the sample fails.
-    """
-    name = f'{split}_dataloader.dataset'
-    model = None
-    try:
-        with DefaultScope.overwrite_default_scope(cfg.default_scope):
-            loader = Runner.build_dataloader(
-                {**cfg[f'{split}_dataloader'], 'num_workers': 0, 'persistent_workers': False})
-            sample = load_first(loader.dataset, name)
-            if split == 'train':
-                model_cfg = dict(cfg.model)
-                if cfg.get('data_preprocessor'):  # mmengine's runner merges it in the same way
-                    model_cfg.setdefault('data_preprocessor', cfg.data_preprocessor)
-                model = revert_sync_batchnorm(MODELS.build(model_cfg))
-                check_normalization(model)
-                # BatchNorm needs at least two samples.
-                batch = loader.collate_fn([sample] * min(getattr(loader.batch_sampler, 'batch_size', 1), 2))
-                with torch.no_grad():
-                    model.train()(**model.data_preprocessor(batch, True), mode='loss')
-    except UserError as error:
-        yield Finding(Kind.SAMPLE, name, f'fails: {str(error).removeprefix(f"{name}: ")}')
-    except Exception as error:  # models can raise any error
-        yield Finding(Kind.SAMPLE, name, f'has a first sample that the model fails on ({explain(error, model)})'
-                      if model else f'fails ({explain(error)})')

@@ -1,89 +1,22 @@
-"""Paints predictions: on any images with the inferencers of mmdet and mmseg, and on all images of a test."""
-import importlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+"""A hook that paints predictions, and the sizes of lines and texts that suit an image."""
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import mmcv
 import numpy as np
-import torch
 from matplotlib import rcParams
-from mmengine.config import Config
-from mmengine.device import get_device
 from mmengine.fileio import get
 from mmengine.hooks import Hook
-from mmengine.infer import BaseInferencer
-from mmengine.registry import MODELS, VISUALIZERS, DefaultScope
+from mmengine.registry import VISUALIZERS
 from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
 from mmengine.visualization import Visualizer
 
-from cpvt_mm.errors import UserError, first_line
-from cpvt_mm.weights.mmengine_log import mmengine_log
-from cpvt_mm.weights.reading import check_fits
-
-INFERENCERS = {'mmdet': 'DetInferencer', 'mmseg': 'MMSegInferencer'}
 # mmdet's lines and texts suit images with a shorter side of SUITABLE pixels. Smaller images get smaller lines and
 # texts, at least LEAST times their normal size, because smaller texts are illegible.
 SUITABLE, LEAST = 400, 0.6
 # mmseg's texts shrink with the image; they are illegible if its shorter side has fewer pixels than this.
 LEGIBLE = 144
-
-
-
-def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = None) -> BaseInferencer:
-    """Builds the inferencer of a config's library, without a progress bar; the checkpoint must fit completely.
-
-    Args:
-        cfg: A config from `load_config`, for mmdet or mmseg. Changed in place.
-        checkpoint: Path or URL.
-        device: A device such as 'cpu' or 'cuda:1'. Defaults to None: the one that mmengine finds.
-
-    Raises:
-        UserError: If the config is for another library, the device cannot be used, or the checkpoint does not fit.
-    """
-    scope, device = cfg.default_scope, device or get_device()
-    if scope not in INFERENCERS:
-        raise UserError(f'config {cfg.filename} is for {scope}, but only predictions of {" and ".join(INFERENCERS)} '
-                        'can be painted here: run tools/test.py with --show-dir.')
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # unknown name, or torch is built without support for it
-        raise UserError(f'device {device!r} cannot be used ({first_line(error)}): choose another.') from error
-    # An inferencer would load the weights that fit and ignore the others.
-    with DefaultScope.overwrite_default_scope(scope):
-        check_fits(MODELS.build(cfg.model), checkpoint)
-    if cfg.get('visualizer'):
-        cfg.visualizer.vis_backends = None  # only the caller writes files
-    cls = getattr(importlib.import_module(f'{scope}.apis'), INFERENCERS[scope])
-    with mmengine_log():
-        inferencer = cls(cfg, str(checkpoint), device=device)
-    inferencer.show_progress = False
-    return inferencer
-
-
-def paint(inferencer: BaseInferencer, path: str | Path, labels: bool = True, score_thr: float = 0.3) -> np.ndarray:
-    """Paints the prediction on an image file.
-
-    Args:
-        inferencer: See `build_inferencer`.
-        path: The image.
-        labels: Whether to write class names and scores, if they are legible on the image. Defaults to True.
-        score_thr: A detector's boxes and masks are painted only if their score is above this. Defaults to 0.3, as in
-            mmdet.
-
-    Returns:
-        `(H, W, 3)` RGB, uint8.
-    """
-    image, visualizer = mmcv.imread(path), inferencer.visualizer
-    if 'with_labels' in inferencer.visualize_kwargs:  # mmseg
-        painted = inferencer(str(path), return_vis=True, with_labels=labels and are_legible(image))['visualization']
-    else:
-        size_to_image(visualizer, image)
-        with nullcontext() if labels else without_texts(visualizer):
-            painted = inferencer(str(path), return_vis=True, pred_score_thr=score_thr)['visualization']
-    return painted[0] if isinstance(painted, list) else painted  # mmseg returns a single image without a list
 
 
 class PaintPredictionsHook(Hook):
@@ -145,17 +78,3 @@ def size_to_image(visualizer: Visualizer, image: np.ndarray) -> None:
 def are_legible(image: np.ndarray) -> bool:
     """Returns whether mmseg's texts are legible on an image, `(H, W, 3)`."""
     return min(image.shape[:2]) >= LEGIBLE
-
-
-@contextmanager
-def without_texts(visualizer: Visualizer) -> Iterator[None]:
-    """Disables the texts of a visualizer; mmdet's visualizer has no option for that."""
-
-    def draw_texts(*args: Any, **kwargs: Any) -> Visualizer:
-        return visualizer
-
-    visualizer.draw_texts = draw_texts
-    try:
-        yield
-    finally:
-        del visualizer.draw_texts

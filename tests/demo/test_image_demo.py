@@ -64,7 +64,7 @@ def test_labels_and_threshold_reach_the_painter(run: Callable[..., str], images:
         calls.append((labels, score_thr))
         return np.zeros((8, 8, 3), np.uint8)
 
-    monkeypatch.setattr('cpvt_mm.engine.painting.paint', paint)
+    monkeypatch.setattr('inferencing.paint', paint)
     assert run('mmdet', images / 'a.png') == run('mmdet', images / 'a.png', '--no-labels', '--score-thr', 0) == ''
     assert calls == [(True, 0.3), (False, 0)]
     assert run('mmseg', images, '--score-thr', 0.5).startswith('error: --score-thr is for detectors, but config')

@@ -8,10 +8,10 @@ from PIL import Image
 
 from cpvt_lab.attention import collect
 from cpvt_mm.engine import load_config
-from cpvt_mm.engine.painting import build_inferencer, paint
 from cpvt_mm.errors import UserError
 from cpvt_mm.files import read_image
 from cpvt_mm.loading import load_backbone, to_input
+from inferencing import build_inferencer, paint
 from shown_model import ShownModel
 from tests.conftest import Trained
 

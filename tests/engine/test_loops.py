@@ -7,7 +7,7 @@ import pytest
 import torch
 from mmengine.dataset import BaseDataset, Compose
 from mmengine.model import BaseDataPreprocessor, ImgDataPreprocessor
-from mmengine.registry import DefaultScope, init_default_scope
+from mmengine.registry import init_default_scope
 from mmengine.runner import Runner
 from mmseg.datasets import BaseSegDataset
 from PIL import Image
@@ -16,10 +16,8 @@ from torch.utils.data import DataLoader
 
 from cpvt_mm import PyramidCPVT
 from cpvt_mm.data.checked_pipeline import CheckedPipeline
-from cpvt_mm.engine import load_config
-from cpvt_mm.engine.loops import check_normalization, check_while_loading, try_split
+from cpvt_mm.engine.loops import check_normalization, check_while_loading
 from cpvt_mm.errors import UserError
-from tests.conftest import UPERNET, toy_overrides
 
 
 class Videos(BaseDataset):
@@ -118,9 +116,3 @@ def test_without_normalization_any_number_of_channels_will_do() -> None:
 def test_another_number_is_told(in_channels: int) -> None:
     with pytest.raises(UserError, match=rf'mean has 3 values, but backbone.in_channels is {in_channels}: give'):
         check_normalization(model(in_channels, ImgDataPreprocessor(mean=[1.] * 3, std=[2.] * 3)))
-
-
-def test_a_sample_is_tried_in_the_scope_of_the_config(toy_shapes: Path) -> None:
-    cfg = load_config(UPERNET, toy_overrides(toy_shapes))
-    with DefaultScope.overwrite_default_scope('mmpretrain'):
-        assert list(try_split(cfg, 'train')) == []

@@ -1,5 +1,7 @@
 import csv
+import io
 import json
+import runpy
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -7,10 +9,15 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from mmengine.registry import DefaultScope
+from rich.console import Console
 
-from tests.conftest import MASK_RCNN, ROOT, UPERNET
+from cpvt_mm.data.findings import Finding, Kind
+from cpvt_mm.engine import load_config
+from tests.conftest import MASK_RCNN, ROOT, UPERNET, toy_overrides
 
 TOOL = 'misc/check_dataset.py'
+PARTS = runpy.run_path(str(ROOT / 'tools' / TOOL))
 CLASSIFIER = ROOT / 'configs/cpvt/cpvt-ti_16xb64_in1k.py'
 Check = Callable[..., tuple[str, list[tuple[str, ...]]]]
 
@@ -188,3 +195,30 @@ def test_a_report_is_not_overwritten(run_tool: Callable[..., str], tmp_path: Pat
     assert run_tool(TOOL, UPERNET, '--out', tmp_path / 'out.csv').startswith(
         f'error: {tmp_path / "out.csv"} exists already')
     assert (tmp_path / 'out.csv').read_text() == 'mine'
+
+
+FINDINGS = [Finding(Kind.NOT_ANNOTATED, 'a.json', 'has no annotation of [1].jpg')] + [
+    Finding(Kind.IMAGE, f'{i}.jpg', 'does not exist') for i in range(5)]
+
+
+def test_the_table_has_a_row_for_each_kind_with_the_first_of_it() -> None:
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(PARTS['to_table'](FINDINGS))
+    text = console.export_text()
+    for words in ('image that is missing or cannot be read ', ' 5 ', '0.jpg does not exist', '2.jpg does', 'and 2 more',
+                  'image without annotation (a note) ', ' 1 ', 'a.json has no annotation of [1].jpg'):
+        assert words in text
+    assert '3.jpg' not in text and text.index('cannot be read') < text.index('without annotation')
+
+
+def test_the_csv_has_all() -> None:
+    rows = list(csv.DictReader(io.StringIO(PARTS['to_csv']([('train', finding) for finding in FINDINGS]))))
+    assert rows[0] == dict(split='train', severity='note', what='image without annotation', file='a.json',
+                           detail='has no annotation of [1].jpg')
+    assert [(row['severity'], row['file']) for row in rows[1:]] == [('error', f'{i}.jpg') for i in range(5)]
+
+
+def test_a_sample_is_tried_in_the_scope_of_the_config(toy_shapes: Path) -> None:
+    cfg = load_config(UPERNET, toy_overrides(toy_shapes))
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        assert list(PARTS['try_split'](cfg, 'train')) == []

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from mmengine.config import Config
 from rich.progress import track
 
+from cpvt_lab.arguments import check_least
 from cpvt_lab.attention import (
     AttentionMap,
     Overlay,
@@ -21,7 +22,7 @@ from cpvt_lab.attention import (
     overlay_figure,
     parse_query,
 )
-from cpvt_mm.cli import add_cfg_options, check_least
+from cpvt_mm.cli import add_cfg_options
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import exit_on_error
 from cpvt_mm.files import list_images, read_image, write_figure

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from cpvt_lab.arguments import check_least, parse_sides
 from cpvt_lab.backbones import Backbones
 from cpvt_lab.benchmark_report import plot, to_markdown
 from cpvt_lab.candidates import PEERS, Candidate, parse_candidate
@@ -22,7 +23,7 @@ from cpvt_lab.running import describe_machine, measure_group
 from cpvt_lab.steps import DTYPES, MODES, Setting
 from cpvt_lab.whole_models import WholeModels
 from cpvt_lab.work import run_all
-from cpvt_mm.cli import check_least, parse_sides, resumable
+from cpvt_mm.cli import resumable
 from cpvt_mm.errors import UserError, exit_on_error
 from cpvt_mm.files import write_figure, write_text
 from cpvt_mm.models.pyramid_cpvt import ARCHS

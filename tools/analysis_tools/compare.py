@@ -10,10 +10,11 @@ from pathlib import Path
 
 import torch
 
+from cpvt_lab.arguments import check_least
 from cpvt_lab.study import Run, read_study
 from cpvt_lab.study_report import write_comparison
 from cpvt_lab.work import run_in_processes
-from cpvt_mm.cli import add_cfg_options, check_least, resumable
+from cpvt_mm.cli import add_cfg_options, resumable
 from cpvt_mm.errors import UserError, exit_on_error
 
 

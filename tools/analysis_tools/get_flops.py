@@ -4,9 +4,9 @@ from pathlib import Path
 
 from rich.progress import track
 
+from cpvt_lab.arguments import check_least
 from cpvt_lab.complexity import measure_config
 from cpvt_lab.results import markdown_table
-from cpvt_mm.cli import check_least
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import exit_on_error
 

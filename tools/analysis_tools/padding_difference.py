@@ -11,11 +11,11 @@ import torch
 from rich.progress import Progress, track
 from torch import Tensor, nn
 
+from cpvt_lab.arguments import check_least, parse_sides
 from cpvt_lab.equivariance import ENCODINGS, error_figure
 from cpvt_lab.padding import build_backbone, draw_image, features, measure, train_step
 from cpvt_lab.results import Row, markdown_table, to_csv
 from cpvt_lab.running import interleave
-from cpvt_mm.cli import check_least, parse_sides
 from cpvt_mm.errors import UserError, exit_on_error
 from cpvt_mm.files import write_figure, write_text
 from cpvt_mm.models.backbone import Backbone

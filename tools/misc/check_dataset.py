@@ -3,19 +3,33 @@
 Exits with 1 if there are errors.
 """
 import argparse
+import csv
 import sys
+from collections.abc import Iterator, Sequence
+from io import StringIO
 from pathlib import Path
 
+import torch
+from mmengine.config import Config
+from mmengine.model import revert_sync_batchnorm
+from mmengine.registry import MODELS, DefaultScope
+from mmengine.runner import Runner
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import track
+from rich.table import Column, Table
 
 from cpvt_mm.cli import add_cfg_options
-from cpvt_mm.data.findings import Finding, Kind, to_csv, to_table
+from cpvt_mm.data.checked_pipeline import load_first
+from cpvt_mm.data.findings import Finding, Kind
 from cpvt_mm.data.plans import SPLITS, plan_checks, run
 from cpvt_mm.engine import load_config
-from cpvt_mm.engine.loops import try_split
-from cpvt_mm.errors import exit_on_error
+from cpvt_mm.engine.loops import check_normalization
+from cpvt_mm.errors import UserError, exit_on_error, explain
 from cpvt_mm.files import check_free, write_text
+
+# Number of findings of one kind in the table.
+EXAMPLES = 3
 
 
 def parse_args() -> argparse.Namespace:
@@ -24,6 +38,63 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--out', type=Path, help='CSV file for all findings; the table has the first of each kind')
     add_cfg_options(parser)
     return parser.parse_args()
+
+
+def try_split(cfg: Config, split: str) -> Iterator[Finding]:
+    """Runs the pipeline on a sample of a config's dataset; for 'train', also the data preprocessor and the losses.
+
+    Args:
+        cfg: See `cpvt_mm.engine.load_config`.
+        split: 'train', 'val' or 'test'; the config must have its dataloader.
+
+    Yields:
+        A finding, if the sample fails.
+    """
+    name = f'{split}_dataloader.dataset'
+    model = None
+    try:
+        with DefaultScope.overwrite_default_scope(cfg.default_scope):
+            loader = Runner.build_dataloader(
+                {**cfg[f'{split}_dataloader'], 'num_workers': 0, 'persistent_workers': False})
+            sample = load_first(loader.dataset, name)
+            if split == 'train':
+                model_cfg = dict(cfg.model)
+                if cfg.get('data_preprocessor'):  # mmengine's runner merges it in the same way
+                    model_cfg.setdefault('data_preprocessor', cfg.data_preprocessor)
+                model = revert_sync_batchnorm(MODELS.build(model_cfg))
+                check_normalization(model)
+                # BatchNorm needs at least two samples.
+                batch = loader.collate_fn([sample] * min(getattr(loader.batch_sampler, 'batch_size', 1), 2))
+                with torch.no_grad():
+                    model.train()(**model.data_preprocessor(batch, True), mode='loss')
+    except UserError as error:
+        yield Finding(Kind.SAMPLE, name, f'fails: {str(error).removeprefix(f"{name}: ")}')
+    except Exception as error:  # models can raise any error
+        yield Finding(Kind.SAMPLE, name, f'has a first sample that the model fails on ({explain(error, model)})'
+                      if model else f'fails ({explain(error)})')
+
+
+def to_table(findings: Sequence[Finding]) -> Table:
+    """Makes a table with a row for each kind of finding: its name, the number of findings, and the first of them."""
+    table = Table('what', 'how many', Column('the first', overflow='fold'), show_lines=True)
+    for kind in Kind:
+        found = [finding for finding in findings if finding.kind is kind]
+        if found:
+            examples = [f'{finding.file} {finding.detail}' for finding in found[:EXAMPLES]]
+            more = [f'and {len(found) - EXAMPLES} more'] if len(found) > EXAMPLES else []
+            what = kind.value if found[0].is_error else f'{kind.value} (a note)'
+            table.add_row(what, str(len(found)), escape('\n'.join([*examples, *more])))
+    return table
+
+
+def to_csv(findings: Sequence[tuple[str, Finding]]) -> str:
+    """Writes all findings, each with the splits of its dataset, as CSV."""
+    text = StringIO()
+    writer = csv.writer(text)
+    writer.writerow(('split', 'severity', 'what', 'file', 'detail'))
+    writer.writerows((split, 'error' if finding.is_error else 'note', finding.kind.value, finding.file, finding.detail)
+                     for split, finding in findings)
+    return text.getvalue()
 
 
 @exit_on_error

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from matplotlib.figure import Figure
 from mmengine.config import Config, ConfigDict
 
-from cpvt_mm.cli import parse_sides
+from cpvt_lab.arguments import parse_sides
 from cpvt_mm.engine import load_config, test
 from cpvt_mm.errors import UserError
 from cpvt_mm.files import write_figure, write_text

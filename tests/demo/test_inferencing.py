@@ -10,9 +10,9 @@ from mmengine.structures import InstanceData
 from PIL import Image
 
 from cpvt_mm.engine import load_config
-from cpvt_mm.engine.painting import build_inferencer, paint
 from cpvt_mm.errors import UserError
 from cpvt_mm.weights.reading import read_checkpoint
+from inferencing import build_inferencer, paint
 from tests.conftest import ROOT, Trained
 from tests.pictures import MOVED, is_painted
 
