@@ -1,7 +1,6 @@
 """mmdet's metric for video instance segmentation, for current versions of numpy."""
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -19,18 +18,5 @@ class YouTubeVISMetric(MMDetYouTubeVISMetric):
 
     def compute_metrics(self, results: list[Any]) -> dict[str, float]:
         """Calls mmdet's method with `np.float` defined."""
-        with old_name_of_float():
+        with patch.object(np, 'float', float, create=True):
             return super().compute_metrics(results)
-
-
-@contextmanager
-def old_name_of_float() -> Iterator[None]:
-    """Defines `np.float` as Python's float in the `with` block."""
-    if 'float' in vars(np):
-        yield
-        return
-    vars(np)['float'] = float
-    try:
-        yield
-    finally:
-        del vars(np)['float']

@@ -5,9 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 from mmengine.fileio import get
-from numpy.typing import NDArray
 
 from cpvt_mm.errors import first_line
 from cpvt_mm.stack import require
@@ -27,18 +25,6 @@ TOLERANCE = 1
 CORNERS = 3
 
 Entry = dict[str, Any]
-
-
-def to_annotation(mask: NDArray[np.bool_], **ids: int) -> dict[str, Any]:
-    """Makes one entry of COCO's `annotations`, with a compressed RLE mask.
-
-    Args:
-        mask: The mask of the instance, `(H, W)`.
-        ids: `id`, `image_id` and `category_id`; for videos also `video_id` and `instance_id`.
-    """
-    rle = coco_mask.encode(np.asfortranarray(mask, np.uint8))
-    return dict(ids, bbox=coco_mask.toBbox(rle).tolist(), area=int(mask.sum()), iscrowd=0,
-                segmentation=dict(size=list(mask.shape), counts=rle['counts'].decode()))
 
 
 def read_coco(file: str, backend_args: dict[str, Any] | None = None) -> dict[str, list[Entry]]:

@@ -44,14 +44,6 @@ class Difference:
         limit = TOLERANCE * max(self.scale, 1.) if self.count is None else DETECTION_TOLERANCE
         return self.largest <= limit  # False for NaN
 
-    @property
-    def row(self) -> dict[str, str]:
-        """The cells of a table row, by column name."""
-        batch, height, width = self.shape
-        last = {'largest output': f'{self.scale:.2g}'} if self.count is None else {'boxes': str(self.count)}
-        return {'batch': str(batch), 'height x width': f'{height} x {width}',
-                'largest difference': f'{self.largest:.1e}', **last}
-
 
 class _Found(NamedTuple):
     """Detections of an image: `(N, 5)`, `(N,)` and `(N, h, w)`; masks are `(N, 0, 0)` if the detector has none."""

@@ -1,18 +1,14 @@
-"""Builds the part of a config's model to export, and describes the image normalization that it expects."""
-import json
+"""Builds the part of a config's model to export."""
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmengine.config import Config
-from mmengine.registry import DefaultScope
 from torch import Tensor, nn
 
-from cpvt_mm.data.datasets import build_unread
 from cpvt_mm.errors import UserError
-from cpvt_mm.loading import build, load_backbone, normalization
+from cpvt_mm.loading import build, load_backbone
 from cpvt_mm.models.layers import PatchEmbed
-from cpvt_mm.version import __version__
-from cpvt_mm.weights.reading import load_weights, read_checkpoint
+from cpvt_mm.weights.reading import load_weights
 
 from .detector import to_detector
 
@@ -72,33 +68,3 @@ def _to_segmentor(model: nn.Module, cfg: Config) -> Segmentor:
 def in_channels(model: nn.Module) -> int:
     """Returns the number of image channels of a model with a backbone of this package."""
     return next(module.proj.in_channels for module in model.modules() if isinstance(module, PatchEmbed))
-
-
-def describe(cfg: Config) -> dict[str, str]:
-    """Describes the origin of an exported model and the normalization of its images.
-
-    The input is `(pixels - mean) / std` per channel, with pixels from 0 to 255. `mean` and `std` are JSON lists in the
-    order of `channels`, 'RGB' or 'BGR'.
-    """
-    mean, std, is_rgb = normalization(cfg)
-    return dict(
-        config=Path(cfg.filename).stem,
-        version=f'cpvt_mm {__version__}',
-        layout='float32, (batch, channel, height, width)',
-        channels='RGB' if is_rgb else 'BGR',
-        mean=json.dumps(mean),
-        std=json.dumps(std))
-
-
-def describe_classes(cfg: Config, checkpoint: str | Path | None = None) -> dict[str, str]:
-    """Describes the channels of a segmentor's logits, or the labels of a detector.
-
-    `classes` and `palette` are JSON lists of names and RGB values. They come from the checkpoint, if training wrote
-    them, or else from the `metainfo` of the config's test dataset, without reading its files. Unknown entries are
-    omitted.
-    """
-    meta = (read_checkpoint(checkpoint).get('meta') or {}).get('dataset_meta') if checkpoint else None
-    if not meta and cfg.get('test_dataloader'):
-        with DefaultScope.overwrite_default_scope(cfg.default_scope):
-            meta = build_unread(cfg.test_dataloader.dataset).metainfo
-    return {key: json.dumps(meta[key]) for key in ('classes', 'palette') if meta and meta.get(key)}

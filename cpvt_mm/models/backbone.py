@@ -194,6 +194,16 @@ class Backbone(BaseModule, HubMixin):
         """Returns a parameter's block, counted over all stages: -1 before the first, `num_blocks` after the last block.
         """
 
+    @abstractmethod
+    def freeze(self) -> None:
+        """Freezes the parts that `frozen_stages` names."""
+
+    def train(self, mode: bool = True) -> 'Backbone':
+        """Sets the mode of all parts that are not frozen."""
+        super().train(mode)
+        self.freeze()
+        return self
+
     @property
     def feature_info(self) -> FeatureInfo:
         """Channels, stride and name of each output, in the form of timm's models."""

@@ -150,7 +150,7 @@ class CPVT(Backbone):
             for i in range(depth))
         self.norm = nn.LayerNorm(spec.embed_dims, eps=1e-6) if depth == spec.depth else nn.Identity()
         self.apply(init_parameters)
-        self._freeze()
+        self.freeze()
 
     def encode(self, x: Tensor, num_frames: int = 1) -> tuple[Output, ...]:
         """Computes the outputs of images that fill the batch.
@@ -200,13 +200,10 @@ class CPVT(Backbone):
     def fit_outputs(self, outs: tuple[Output, ...], size: Size, wanted: Size) -> tuple[Output, ...]:
         if self.out_type != 'raw':
             return super().fit_outputs(outs, size, wanted)
-        return tuple(self._fit_tokens(out, size, wanted) for out in outs if isinstance(out, Tensor))
-
-    def _fit_tokens(self, x: Tensor, size: Size, wanted: Size) -> Tensor:
-        grid = Grid(*grid_size(size, self.patch_size))
-        extra, patches = x[:, :self.num_extra_tokens], x[:, self.num_extra_tokens:]
-        fitted = pad_or_crop(to_map(patches, grid), *grid_size(wanted, self.patch_size))
-        return torch.cat([extra, to_tokens(fitted)], dim=1)
+        grid, extra = Grid(*grid_size(size, self.patch_size)), self.num_extra_tokens
+        sequences = [out for out in outs if isinstance(out, Tensor)]
+        maps = [pad_or_crop(to_map(x[:, extra:], grid), *grid_size(wanted, self.patch_size)) for x in sequences]
+        return tuple(torch.cat([x[:, :extra], to_tokens(m)], dim=1) for x, m in zip(sequences, maps, strict=True))
 
     @property
     def spans_frames(self) -> bool:
@@ -219,13 +216,7 @@ class CPVT(Backbone):
     def block_of(self, name: str) -> int:
         return self.num_blocks if name.startswith('norm.') else block_in_stage(self.position_encoding, name)
 
-    def train(self, mode: bool = True) -> 'CPVT':
-        """Sets the mode of all parts that are not frozen."""
-        super().train(mode)
-        self._freeze()
-        return self
-
-    def _freeze(self) -> None:
+    def freeze(self) -> None:
         if self.frozen_stages < 0:
             return
         for token in (self.cls_token, self.dist_token):

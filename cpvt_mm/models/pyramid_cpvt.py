@@ -65,22 +65,13 @@ ARCHS = {
 class PyramidStage(nn.Module):
     """A stage of the pyramid: a patch embedding, then blocks, with a PEG or another position encoding.
 
+    Most arguments are those of one stage in `PyramidArch`, or of `PyramidCPVT`.
+
     Args:
-        in_channels: Channels of the input grid.
-        embed_dims: Channels of this stage's tokens.
-        patch_size: Side of a patch in cells of the input grid.
-        num_heads: Number of attention heads; must divide `embed_dims`.
-        mlp_ratio: Hidden channels of an MLP, as a multiple of `embed_dims`.
-        sr_ratio: Factor by which spatial reduction shrinks each side of the key grid.
+        in_channels: Channels of the input map.
+        patch_size: Side of a patch in cells of the input map.
         grid: Rows and columns of tokens in this stage for an image of the backbone's `img_size`.
-        position_encoding: See `PyramidCPVT`.
-        drop_rate: Dropout after the patch embedding and after projections.
-        attn_drop_rate: Dropout of attention weights.
         drop_path_rates: Stochastic depth rate of each block; its length is the number of blocks.
-        norm_eps: The eps of the LayerNorms in the blocks.
-        with_cp: See `PyramidCPVT`.
-        sr_mode: See `PyramidCPVT`.
-        mlp_mode: See `PyramidCPVT`.
     """
 
     def __init__(self, in_channels: int, embed_dims: int, patch_size: int, num_heads: int, mlp_ratio: int,
@@ -225,7 +216,7 @@ class PyramidCPVT(Backbone):
             for i in indices
         })
         self.apply(init_parameters)
-        self._freeze()
+        self.freeze()
 
     def encode(self, x: Tensor, num_frames: int = 1) -> tuple[Tensor, ...]:
         """Computes the maps of images that fill the batch.
@@ -271,13 +262,7 @@ class PyramidCPVT(Backbone):
         block = block_in_stage(cast(PyramidStage, self.stages[int(index)]).position_encoding, rest)
         return before + (max(block, 0) if before else block)
 
-    def train(self, mode: bool = True) -> 'PyramidCPVT':
-        """Sets the mode of all parts that are not frozen."""
-        super().train(mode)
-        self._freeze()
-        return self
-
-    def _freeze(self) -> None:
+    def freeze(self) -> None:
         frozen = [self.stages[0].get_submodule('patch_embed')] if self.frozen_stages == 0 else []
         for i in range(self.frozen_stages):
             frozen.append(self.stages[i])

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cpvt_mm.registry import MODELS
 
 from .grid import round_up, to_nchw, to_nhwc
-from .validation import check_positive
+from .validation import check_choice, check_positive, is_sequence_of_ints
 
 
 class LayerNorm2d(nn.Module):
@@ -78,13 +78,10 @@ class SimpleFeaturePyramid(BaseModule):
         super().__init__(init_cfg)
         for name, value in dict(in_channels=in_channels, in_stride=in_stride, out_channels=out_channels).items():
             check_positive(name, value)
-        if not isinstance(strides, (list, tuple)) or not strides:
+        powers = [2**i for i in range(12)]
+        check_choice('in_stride', in_stride, powers)
+        if not is_sequence_of_ints(strides) or not strides or list(strides) != [s for s in powers if s in strides]:
             raise ValueError(f'strides is {strides!r}, but must be a sequence of increasing powers of two.')
-        for stride in (in_stride, *strides):
-            if not isinstance(stride, int) or stride < 1 or stride & (stride - 1):
-                raise ValueError(f'{stride!r} is among in_stride and strides, but each must be a power of two.')
-        if list(strides) != sorted(set(strides)):
-            raise ValueError(f'strides is {strides!r}, but must be increasing.')
         upscaling = max(in_stride // strides[0], 1)
         if in_channels % upscaling:
             raise ValueError(f'in_channels is {in_channels}, but must be divisible by {upscaling}, the upscaling from '

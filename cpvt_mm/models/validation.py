@@ -4,12 +4,9 @@ Each error is one sentence that names the argument, its value and what is allowe
 """
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-Arch = TypeVar('Arch', bound='DataclassInstance')
+Arch = TypeVar('Arch')
 
 
 def check_choice(name: str, value: object, allowed: Collection[object]) -> None:
@@ -86,8 +83,9 @@ def parse_arch(arch: str | dict[str, Any], cls: type[Arch], named: Mapping[str, 
     Raises:
         ValueError: If the name is unknown, a key of the dict is unknown, or a required key is missing.
     """
-    allowed = [field.name for field in fields(cls)]
-    required = [field.name for field in fields(cls) if field.default is MISSING]
+    parts = fields(cls)  # type: ignore[arg-type]  # cls is a dataclass
+    allowed = [field.name for field in parts]
+    required = [field.name for field in parts if field.default is MISSING]
     if isinstance(arch, dict):
         check_names('a key of arch', arch, allowed)
         if not set(required) <= set(arch):

@@ -100,12 +100,3 @@ def publish_model(source: Path, stem: Path) -> tuple[Path, tuple[str, ...]]:
         named = stem.with_name(f'{stem.name}-{hashlib.sha256(unnamed.read_bytes()).hexdigest()[:8]}.pth')
         unnamed.replace(named)
     return named, weights.left_out
-
-
-def check_backbone(path: str | Path, backbone: str) -> None:
-    """Raises a UserError if a file is not a checkpoint with that backbone, 'PyramidCPVT' or 'CPVT'; skips URLs."""
-    if '://' not in str(path):
-        found = detect_format(read_weights(path).tensors, path, wanted=backbone)
-        if found.format.backbone != backbone:
-            raise UserError(f'checkpoint {path} holds a {found.format.backbone} (format {found.format}), but must hold '
-                            f'a {backbone}.')

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cpvt_mm.data.coco import check_coco, read_coco, to_annotation
+from annotations import to_annotation
+from cpvt_mm.data.coco import check_coco, read_coco
 from cpvt_mm.data.findings import Kind
 from cpvt_mm.errors import UserError
 from toy_shapes import CLASSES

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -7,7 +6,7 @@ import torch.nn.functional as F
 from mmengine.config import Config
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.deployment import describe, describe_classes, load_part
+from cpvt_mm.deployment import load_part
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import UserError
 from tests.conftest import MASK_RCNN, ROOT, UPERNET
@@ -86,27 +85,3 @@ def test_a_model_of_another_library_is_refused(path: Path, part: str, words: str
 def test_a_head_that_does_not_build_is_an_error() -> None:
     with pytest.raises(UserError, match='cannot be built'):
         load_part(config('SegformerHead', in_index=(0, 1, 2)), 'segmentor')
-
-
-def test_the_description_says_how_images_are_prepared() -> None:
-    assert describe(load_config(UPERNET)) == {
-        'config': UPERNET.stem, 'version': describe(load_config(UPERNET))['version'],
-        'layout': 'float32, (batch, channel, height, width)', 'channels': 'RGB',
-        'mean': '[123.675, 116.28, 103.53]', 'std': '[58.395, 57.12, 57.375]'}
-    cfg = load_config(UPERNET, {'model.data_preprocessor.bgr_to_rgb': False, 'model.data_preprocessor.mean': None})
-    assert describe(cfg)['channels'] == 'BGR' and describe(cfg)['mean'] == '[0.0, 0.0, 0.0]'
-
-
-def test_the_classes_are_those_of_the_checkpoint_or_else_of_the_test_data(tmp_path: Path) -> None:
-    cfg = load_config(UPERNET)
-    found = {key: json.loads(value) for key, value in describe_classes(cfg).items()}
-    assert found['classes'] == ['background', 'sun', 'ball', 'kite', 'boat', 'square']
-    assert found['palette'][1] == [230, 60, 60]
-    for name, meta in (('trained', dict(dataset_meta=dict(classes=('a', 'b'), palette=[(1, 2, 3), (4, 5, 6)]))),
-                       ('bare', {})):
-        torch.save(dict(state_dict={}, meta=meta), tmp_path / f'{name}.pth')
-    assert describe_classes(cfg, tmp_path / 'bare.pth') == describe_classes(cfg)
-    expected = {'classes': '["a", "b"]', 'palette': '[[1, 2, 3], [4, 5, 6]]'}
-    assert describe_classes(cfg, tmp_path / 'trained.pth') == expected
-    assert describe_classes(config('FPNHead'), tmp_path / 'bare.pth') == {}
-    assert json.loads(describe_classes(load_config(MASK_RCNN))['classes']) == found['classes'][1:]

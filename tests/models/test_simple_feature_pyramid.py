@@ -97,8 +97,8 @@ def test_behind_the_backbone_every_parameter_gets_a_gradient() -> None:
 @pytest.mark.parametrize('kwargs, error, words', [
     (dict(in_channels=0), ValueError, ('in_channels', '0', 'at least 1')),
     (dict(in_channels=10), ValueError, ('in_channels', '10', 'divisible by 4')),
-    (dict(in_stride=14), ValueError, ('14', 'in_stride', 'power of two')),
-    (dict(strides=(4, 12)), ValueError, ('12', 'strides', 'power of two')),
+    (dict(in_stride=14), ValueError, ('14', 'in_stride', '8 or 16 or 32')),
+    (dict(strides=(4, 12)), ValueError, ('12', 'strides', 'powers of two')),
     (dict(strides=(8, 4)), ValueError, ('strides', '(8, 4)', 'increasing')),
     (dict(strides=(4, 4)), ValueError, ('strides', '(4, 4)', 'increasing')),
     (dict(strides=()), ValueError, ('strides', '()')),

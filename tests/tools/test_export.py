@@ -5,12 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from mmengine.config import Config
 from torch import Tensor
 
 from cpvt_mm.deployment import SHAPES, load_part
 from cpvt_mm.deployment.exporting import FORMATS, Format
 from cpvt_mm.engine import load_config
 from cpvt_mm.files import write_image
+from description import describe, describe_classes
 from tests.conftest import MASK_RCNN, UPERNET
 from tests.deployment import detectors
 
@@ -106,3 +108,27 @@ def test_what_cannot_be_exported_is_a_sentence(run_tool: Callable[..., str], tmp
     assert 'is of mmdet, but segmentors are of mmseg' in run_tool(TOOL, MASK_RCNN, tmp_path / 'a.onnx', '--part',
                                                                   'segmentor')
     assert 'use .pt2 or .onnx' in run_tool(TOOL, MASK_RCNN, tmp_path / 'a.pth')
+
+
+def test_the_description_says_how_images_are_prepared() -> None:
+    assert describe(load_config(UPERNET)) == {
+        'config': UPERNET.stem, 'version': describe(load_config(UPERNET))['version'],
+        'layout': 'float32, (batch, channel, height, width)', 'channels': 'RGB',
+        'mean': '[123.675, 116.28, 103.53]', 'std': '[58.395, 57.12, 57.375]'}
+    cfg = load_config(UPERNET, {'model.data_preprocessor.bgr_to_rgb': False, 'model.data_preprocessor.mean': None})
+    assert describe(cfg)['channels'] == 'BGR' and describe(cfg)['mean'] == '[0.0, 0.0, 0.0]'
+
+
+def test_the_classes_are_those_of_the_checkpoint_or_else_of_the_test_data(tmp_path: Path) -> None:
+    cfg = load_config(UPERNET)
+    found = {key: json.loads(value) for key, value in describe_classes(cfg).items()}
+    assert found['classes'] == ['background', 'sun', 'ball', 'kite', 'boat', 'square']
+    assert found['palette'][1] == [230, 60, 60]
+    for name, meta in (('trained', dict(dataset_meta=dict(classes=('a', 'b'), palette=[(1, 2, 3), (4, 5, 6)]))),
+                       ('bare', {})):
+        torch.save(dict(state_dict={}, meta=meta), tmp_path / f'{name}.pth')
+    assert describe_classes(cfg, tmp_path / 'bare.pth') == describe_classes(cfg)
+    expected = {'classes': '["a", "b"]', 'palette': '[[1, 2, 3], [4, 5, 6]]'}
+    assert describe_classes(cfg, tmp_path / 'trained.pth') == expected
+    assert describe_classes(Config(dict(default_scope='mmseg')), tmp_path / 'bare.pth') == {}
+    assert json.loads(describe_classes(load_config(MASK_RCNN))['classes']) == found['classes'][1:]

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.errors import UserError
-from cpvt_mm.weights.convert import TARGETS, check_backbone, convert_checkpoint, publish_model
+from cpvt_mm.weights.convert import TARGETS, convert_checkpoint, publish_model
 from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN
 from tests.weights.test_pyramid import assert_same
 
@@ -127,10 +127,3 @@ def test_what_cannot_be_published_is_refused(tmp_path: Path) -> None:
 def test_the_stem_may_end_as_the_file_does(tmp_path: Path) -> None:
     path, _ = publish_model(trained(tmp_path / 'a.pth'), tmp_path / 'model.pth')
     assert path.name.startswith('model-') and path.suffixes == ['.pth']
-
-
-def test_the_backbone_of_a_file_is_checked() -> None:
-    check_backbone(GOLDEN / 'deit_timm.pth', 'CPVT')
-    check_backbone('https://example.org/not_fetched.pth', 'CPVT')
-    with pytest.raises(UserError, match=r'holds a PyramidCPVT \(format mmseg\), but must hold a CPVT'):
-        check_backbone(FILES['mmseg'], 'CPVT')

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cpvt_mm.data.coco import to_annotation
+from annotations import to_annotation
 from cpvt_mm.data.findings import Finding, Kind
 from cpvt_mm.data.images import decode
 from cpvt_mm.errors import UserError

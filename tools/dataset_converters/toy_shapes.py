@@ -17,7 +17,7 @@ import cv2  # noqa: E402
 import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 
-from cpvt_mm.data.coco import to_annotation  # noqa: E402
+from annotations import to_annotation  # noqa: E402
 
 CLASSES = ('sun', 'ball', 'kite', 'boat', 'square')
 UPPER, LOWER = ('sun', 'kite'), ('ball', 'boat')

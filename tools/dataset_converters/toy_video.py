@@ -14,7 +14,7 @@ require('cv2')
 
 import numpy as np  # noqa: E402
 
-from cpvt_mm.data.coco import to_annotation  # noqa: E402
+from annotations import to_annotation  # noqa: E402
 from toy_shapes import (  # noqa: E402
     SHAPES,
     Image,

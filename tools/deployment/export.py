@@ -13,11 +13,13 @@ import torch
 from rich.progress import track
 
 from cpvt_mm.cli import add_cfg_options
-from cpvt_mm.deployment import PARTS, SHAPES, check, compare, describe, describe_classes, exported, load_part
+from cpvt_mm.deployment import PARTS, SHAPES, check, compare, exported, load_part
+from cpvt_mm.deployment.comparing import Difference
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import exit_on_error
 from cpvt_mm.files import read_image
 from cpvt_mm.loading import to_input
+from description import describe, describe_classes
 
 
 def parse_args() -> argparse.Namespace:
@@ -33,6 +35,15 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def to_row(difference: Difference) -> dict[str, str]:
+    """Returns the cells of a table row, by column name."""
+    batch, height, width = difference.shape
+    last = ({'largest output': f'{difference.scale:.2g}'} if difference.count is None
+            else {'boxes': str(difference.count)})
+    return {'batch': str(batch), 'height x width': f'{height} x {width}',
+            'largest difference': f'{difference.largest:.1e}', **last}
+
+
 @exit_on_error
 def main() -> None:
     args = parse_args()
@@ -45,9 +56,9 @@ def main() -> None:
         description |= describe_classes(cfg, args.checkpoint)
     with exported(model, args.out, description) as run:
         differences = list(track(compare(model, run, image), 'Comparing', total=len(SHAPES)))
-        cells = [differences[0].row, *(difference.row.values() for difference in differences)]
-        head, *lines = (f'| {" | ".join(of_line)} |' for of_line in cells)
-        print(head, '|---' * len(differences[0].row) + '|', *lines, sep='\n')
+        rows = [to_row(difference) for difference in differences]
+        head, *lines = (f'| {" | ".join(cells)} |' for cells in (rows[0], *(row.values() for row in rows)))
+        print(head, '|---' * len(rows[0]) + '|', *lines, sep='\n')
         check(differences)
     print(f'{args.out}: written, {args.out.stat().st_size / 2**20:.1f} MiB')
 

@@ -6,7 +6,8 @@ from cpvt_mm.errors import UserError, exit_on_error
 from cpvt_mm.models.validation import check_names
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone, write_config
 from cpvt_mm.swap.writing import changes
-from cpvt_mm.weights.convert import check_backbone
+from cpvt_mm.weights.formats import detect_format
+from cpvt_mm.weights.reading import read_weights
 
 
 def parse_args() -> argparse.Namespace:
@@ -21,6 +22,15 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--schedule', action='store_true',
                         help='train with AdamW, without weight decay on position encodings and norms')
     return parser.parse_args()
+
+
+def check_backbone(path: str | Path, backbone: str) -> None:
+    """Raises a UserError if a file is not a checkpoint with that backbone, 'PyramidCPVT' or 'CPVT'; skips URLs."""
+    if '://' not in str(path):
+        found = detect_format(read_weights(path).tensors, path, wanted=backbone)
+        if found.format.backbone != backbone:
+            raise UserError(f'checkpoint {path} holds a {found.format.backbone} (format {found.format}), but must hold '
+                            f'a {backbone}.')
 
 
 @exit_on_error
