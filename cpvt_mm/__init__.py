@@ -1,4 +1,6 @@
 """CPVT, a vision transformer with conditional position encodings, as a backbone for OpenMMLab."""
+import importlib
+
 import openmmlab_compat
 
 from .stack import require
@@ -7,7 +9,28 @@ from .version import __version__
 openmmlab_compat.install()  # where no .pth file did, as in a clone that is not installed
 require('mmengine')
 
+from .errors import MissingFile, UserError  # noqa: E402
 from .models import *  # noqa: E402, F403
 from .models import __all__ as _models  # noqa: E402
+from .models.pretrained import load_pretrained  # noqa: E402
+from .registry import LAZY_MODULES, POSITION_ENCODINGS  # noqa: E402
 
-__all__ = ['__version__', *_models]
+# Classes of configs that need mmcv, mmdet, mmseg or mmpretrain are imported only when they are used.
+_LAZY = {
+    **LAZY_MODULES,
+    **dict.fromkeys(('DurableCheckpointHook', 'ExactResumeHook', 'FullDiskHook', 'NonFiniteLossHook', 'PlainLogHook'),
+                    'cpvt_mm.hooks'),
+    'LayerDecayOptimWrapperConstructor': 'cpvt_mm.optim',
+    'YouTubeVISMetric': 'cpvt_mm.evaluation',
+}
+__all__ = ['POSITION_ENCODINGS', 'MissingFile', 'UserError', '__version__', 'load_pretrained', *_models]
+
+
+def __getattr__(name: str) -> type:
+    if name not in _LAZY:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    return getattr(importlib.import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

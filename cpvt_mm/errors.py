@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from torch import nn
 
 
-class UserError(Exception):
+class UserError(ValueError):
     """An error whose message is one sentence: what is wrong, with the value, and what to do."""
 
 

@@ -11,9 +11,24 @@ from .position_encodings import (
     SinusoidalPE,
     StageSpec,
 )
-from .pyramid_cpvt import ARCHS, PyramidCPVT
+from .pyramid_cpvt import PYRAMID_ARCHS, PyramidCPVT
 from .simple_feature_pyramid import SimpleFeaturePyramid
 
-__all__ = ['ARCHS', 'CPVT', 'PEG', 'PLAIN_ARCHS', 'LearnablePE', 'PositionEncoding', 'PyramidCPVT', 'RandomFourierPE',
-           'RandomTablePE', 'RelativePE', 'RotaryPE', 'SimpleFeaturePyramid', 'SinusoidalPE', 'StageSpec',
-           'create_backbone', 'list_backbones']
+__all__ = [
+    'CPVT',
+    'PEG',
+    'PLAIN_ARCHS',
+    'PYRAMID_ARCHS',
+    'LearnablePE',
+    'PositionEncoding',
+    'PyramidCPVT',
+    'RandomFourierPE',
+    'RandomTablePE',
+    'RelativePE',
+    'RotaryPE',
+    'SimpleFeaturePyramid',
+    'SinusoidalPE',
+    'StageSpec',
+    'create_backbone',
+    'list_backbones',
+]

@@ -5,11 +5,11 @@ from cpvt_mm.errors import UserError, did_you_mean
 from cpvt_mm.weights.released import RELEASED, SCHEME
 
 from .cpvt import CPVT, PLAIN_ARCHS
-from .pyramid_cpvt import ARCHS, PyramidCPVT
+from .pyramid_cpvt import PYRAMID_ARCHS, PyramidCPVT
 
 # Name -> class, its `arch`, and other arguments that differ from the defaults.
 BACKBONES: dict[str, tuple[type[PyramidCPVT] | type[CPVT], str, dict[str, Any]]] = {
-    **{f'pyramid-cpvt-{arch}': (PyramidCPVT, arch, {}) for arch in ARCHS},
+    **{f'pyramid-cpvt-{arch}': (PyramidCPVT, arch, {}) for arch in PYRAMID_ARCHS},
     **{f'cpvt-{arch}': (CPVT, arch, {}) for arch in PLAIN_ARCHS},
     **{f'deit-{arch}': (CPVT, arch, dict(position_encoding=dict(type='LearnablePE'))) for arch in PLAIN_ARCHS},
 }

@@ -52,7 +52,7 @@ def _twins(*depths: int) -> PyramidArch:
                        sr_ratios=(8, 4, 2, 1))
 
 
-ARCHS = {
+PYRAMID_ARCHS = {
     'nano': PyramidArch(embed_dims=(32, 64, 128, 192), depths=(2, 2, 2, 2), num_heads=(1, 2, 4, 6),
                         mlp_ratios=(4, 4, 4, 4), sr_ratios=(8, 4, 2, 1)),
     'tiny': _twins(2, 2, 2, 2),
@@ -175,7 +175,7 @@ class PyramidCPVT(Backbone):
                  mlp_mode: Literal['linear', 'conv'] = 'linear', padding: Literal['exact'] | None = None,
                  init_cfg: InitCfg = None) -> None:
         super().__init__(in_channels, img_size, drop_rate, attn_drop_rate, drop_path_rate, with_cp, padding, init_cfg)
-        spec = parse_arch(arch, PyramidArch, ARCHS)
+        spec = parse_arch(arch, PyramidArch, PYRAMID_ARCHS)
         check_above('norm_eps', norm_eps, 0)
         check_choice('sr_mode', sr_mode, ('conv', 'pool'))
         check_choice('mlp_mode', mlp_mode, MLPS)

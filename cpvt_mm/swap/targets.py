@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from cpvt_mm.models import ARCHS, CPVT, PLAIN_ARCHS, PyramidCPVT
+from cpvt_mm.models import CPVT, PLAIN_ARCHS, PYRAMID_ARCHS, PyramidCPVT
 from cpvt_mm.models.cpvt import PlainArch
 from cpvt_mm.models.pyramid_cpvt import STRIDES
 from cpvt_mm.models.validation import parse_arch
@@ -185,7 +185,7 @@ def _list(values: Sequence[int]) -> str:
 
 # The optimizers are from the original's 1x schedule on COCO, and from Swin's schedule on ADE20K.
 PYRAMID = Target(
-    PyramidCPVT, tuple(ARCHS), options=dict(drop_path_rate=0.2),
+    PyramidCPVT, tuple(PYRAMID_ARCHS), options=dict(drop_path_rate=0.2),
     optimizers=dict(mmdet=dict(type='AdamW', lr=2e-4, weight_decay=1e-4),
                     mmseg=dict(type='AdamW', lr=6e-5, weight_decay=0.01)),
     choose_outputs=choose_stages, adapt_neck=_refuse_vitdet_neck)

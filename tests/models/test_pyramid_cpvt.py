@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cpvt_mm import ARCHS, PyramidCPVT
+from cpvt_mm import PYRAMID_ARCHS, PyramidCPVT
 from cpvt_mm.models.layers import Attention
 from tests.conftest import NARROW, WITH_CP, kept_bytes
 from tests.encodings import ENCODINGS, ONE_FOR_EACH_POINT
@@ -23,13 +23,13 @@ def test_number_of_parameters_of_small() -> None:
         assert round(sum(p.numel() for p in PyramidCPVT('small').parameters()) / 1e6, 2) == 23.59
 
 
-@pytest.mark.parametrize('arch', ARCHS)
+@pytest.mark.parametrize('arch', PYRAMID_ARCHS)
 def test_named_archs(arch: str) -> None:
     with torch.device('meta'):  # shapes without values
         model = PyramidCPVT(arch).eval()
         outputs = model(torch.randn(1, 3, 33, 65))
     assert model.strides == (4, 8, 16, 32)
-    assert [o.shape[1] for o in outputs] == list(model.out_channels) == list(ARCHS[arch].embed_dims)
+    assert [o.shape[1] for o in outputs] == list(model.out_channels) == list(PYRAMID_ARCHS[arch].embed_dims)
 
 
 @torch.no_grad()

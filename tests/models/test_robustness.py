@@ -14,7 +14,7 @@ from cpvt_mm import CPVT, PyramidCPVT
 from tests.conftest import NARROW, NARROW_PLAIN
 from tests.encodings import ENCODINGS, ONE_FOR_EACH_POINT
 
-ARCHS = {
+PYRAMID_ARCHS = {
     'narrow': partial(PyramidCPVT, NARROW),
     'pooled': partial(PyramidCPVT, NARROW, sr_mode='pool'),
     'conv-mlp': partial(PyramidCPVT, NARROW, mlp_mode='conv'),
@@ -31,7 +31,7 @@ SIDES = st.integers(1, 400)
     *itertools.product(('pooled', 'conv-mlp', 'nano'), ['peg', 'relative'], [None, 'exact'])])
 def test_any_size_gives_finite_features_of_the_right_shape_twice_the_same(arch: str, name: str,
                                                                           padding: str | None) -> None:
-    model = ARCHS[arch](position_encoding=ENCODINGS[name], padding=padding).eval()
+    model = PYRAMID_ARCHS[arch](position_encoding=ENCODINGS[name], padding=padding).eval()
 
     @settings(max_examples=4, deadline=None, database=None)
     @given(batch=st.integers(1, 3), height=SIDES, width=SIDES, seed=st.integers(0, 2**31))
@@ -53,7 +53,7 @@ def test_any_size_gives_finite_features_of_the_right_shape_twice_the_same(arch: 
 
 @pytest.fixture(params=['narrow', 'plain'])
 def model(request: pytest.FixtureRequest) -> PyramidCPVT | CPVT:
-    return ARCHS[request.param]().eval()
+    return PYRAMID_ARCHS[request.param]().eval()
 
 
 @torch.no_grad()
@@ -104,7 +104,7 @@ def test_other_shapes_are_a_sentence(model: PyramidCPVT | CPVT, shape: tuple[int
 @pytest.mark.parametrize('padding', [None, 'exact'])
 @pytest.mark.parametrize('arch', ['narrow', 'plain'])
 def test_no_images_give_no_features(arch: str, padding: str | None) -> None:
-    model = ARCHS[arch](padding=padding)
+    model = PYRAMID_ARCHS[arch](padding=padding)
     outputs = model(torch.ones(0, 3, 50, 70))
     assert [o.shape for o in outputs] == [(0, channels, math.ceil(50 / stride), math.ceil(70 / stride))
                                           for channels, stride in zip(model.out_channels, model.strides, strict=True)]

@@ -1,6 +1,6 @@
 import pytest
 
-from cpvt_mm import ARCHS, PLAIN_ARCHS
+from cpvt_mm import PLAIN_ARCHS, PYRAMID_ARCHS
 from cpvt_mm.errors import UserError
 from cpvt_mm.weights.fetching import CHECKSUM
 from cpvt_mm.weights.formats import FORMATS
@@ -10,7 +10,7 @@ from cpvt_mm.weights.released import RELEASED, find_released
 @pytest.mark.parametrize('name', RELEASED)
 def test_released_weights_name_a_backbone_and_files_of_a_known_format(name: str) -> None:
     released = RELEASED[name]
-    assert released.arch in {'PyramidCPVT': ARCHS, 'CPVT': PLAIN_ARCHS}[released.backbone]
+    assert released.arch in {'PyramidCPVT': PYRAMID_ARCHS, 'CPVT': PLAIN_ARCHS}[released.backbone]
     formats = {known for fmt in FORMATS if fmt.backbone == released.backbone for known in fmt.names}
     assert set(released.files.values()) <= formats
     urls = list(released.files)

@@ -26,7 +26,7 @@ from cpvt_lab.work import run_all
 from cpvt_mm.cli import resumable
 from cpvt_mm.errors import UserError, exit_on_error
 from cpvt_mm.files import write_figure, write_text
-from cpvt_mm.models.pyramid_cpvt import ARCHS
+from cpvt_mm.models.pyramid_cpvt import PYRAMID_ARCHS
 
 
 def parse_args() -> argparse.Namespace:
@@ -34,7 +34,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('candidates', nargs='*', metavar='NAME[:KEY=VALUE,...]',
                         help=f'what to measure, with arguments of its class: {", ".join(PEERS)}; all if none is '
                         'given')
-    parser.add_argument('--arch', choices=ARCHS, default='small', help='size of all candidates')
+    parser.add_argument('--arch', choices=PYRAMID_ARCHS, default='small', help='size of all candidates')
     parser.add_argument('--drop-path-rate', type=float, default=0.2, help='stochastic depth rate of the last block')
     parser.add_argument('--config', help='detector or segmentor to put the candidates into: a file, or a name such as '
                         'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py')

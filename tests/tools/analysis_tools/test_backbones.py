@@ -7,11 +7,11 @@ import torch
 from cpvt_lab.backbones import Backbones, give_weights, max_abs_diff, reference
 from cpvt_lab.candidates import PEERS, Candidate, CannotMeasure, build_backbone
 from cpvt_lab.steps import Setting
-from cpvt_mm.models.pyramid_cpvt import ARCHS
+from cpvt_mm.models.pyramid_cpvt import PYRAMID_ARCHS
 
 from .subjects import SETTING
 
-NANO = ARCHS['nano']
+NANO = PYRAMID_ARCHS['nano']
 TRAIN = replace(SETTING, mode='train')
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from cpvt_lab.candidates import Candidate, CannotMeasure, build_backbone, parse_candidate
 from cpvt_mm.errors import UserError
-from cpvt_mm.models.pyramid_cpvt import ARCHS
+from cpvt_mm.models.pyramid_cpvt import PYRAMID_ARCHS
 
 
 @pytest.mark.parametrize('text, arguments', [
@@ -52,7 +52,7 @@ def test_compiles_for_the_shapes(shapes: str | None, calls: list[bool]) -> None:
 
 def test_arguments_that_a_class_does_not_take_are_told() -> None:
     with pytest.raises(CannotMeasure, match=r'cpvt_mm:heads=3 cannot be built \(TypeError: .*heads'):
-        build_backbone(Candidate('cpvt_mm', dict(heads=3)), ARCHS['nano'], 0.2)
+        build_backbone(Candidate('cpvt_mm', dict(heads=3)), PYRAMID_ARCHS['nano'], 0.2)
 
 
 def test_timm_needs_the_torchvision_of_its_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,4 +64,4 @@ def test_timm_needs_the_torchvision_of_its_torch(tmp_path: Path, monkeypatch: py
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(CannotMeasure, match=r'timm cannot be imported \(operator torchvision::nms does not exist\): '
                                             'pip install timm, with the torchvision that goes with your torch'):
-        build_backbone(Candidate('timm'), ARCHS['nano'], 0.2)
+        build_backbone(Candidate('timm'), PYRAMID_ARCHS['nano'], 0.2)

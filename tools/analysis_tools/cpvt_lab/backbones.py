@@ -7,7 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from cpvt_mm.models.pyramid_cpvt import ARCHS, PyramidArch, PyramidCPVT
+from cpvt_mm.models.pyramid_cpvt import PYRAMID_ARCHS, PyramidArch, PyramidCPVT
 from cpvt_mm.weights.renaming import Format
 
 from .candidates import PEERS, Candidate, CannotMeasure, build_backbone, parse_candidate
@@ -55,7 +55,7 @@ class Backbones:
     def flops(self, candidate: Candidate, setting: Setting) -> int | None:
         """Counts operations; None for a candidate whose forward pass depends on data."""
         # The meta device needs no time and no memory, and no fused kernel is counted wrongly.
-        model = build_backbone(candidate.plain(), ARCHS[self.arch], self.drop_path_rate).to('meta')
+        model = build_backbone(candidate.plain(), PYRAMID_ARCHS[self.arch], self.drop_path_rate).to('meta')
         model.train(setting.mode == 'train')
         call = _call(model, torch.empty(setting.shape, device='meta'), replace(setting, dtype='fp32'))
         try:
@@ -69,14 +69,15 @@ class Backbones:
             return None
         images, training = self._images(setting), step.model.training
         with torch.no_grad(), allow_tf32(False):
-            outputs, expected = step.model.eval()(images), reference(ARCHS[self.arch]).to(self.device)(images)
+            outputs, expected = step.model.eval()(images), reference(PYRAMID_ARCHS[self.arch]).to(self.device)(images)
         step.model.train(training)
         return max_abs_diff(outputs, expected)
 
     def build(self, candidate: Candidate) -> tuple[nn.Module, bool]:
         """Builds a candidate on the device; also returns whether it has the shared weights."""
-        model, fmt = build_backbone(candidate, ARCHS[self.arch], self.drop_path_rate), PEERS[candidate.name].format
-        has_same_weights = fmt is not None and give_weights(model, fmt, ARCHS[self.arch])
+        arch, fmt = PYRAMID_ARCHS[self.arch], PEERS[candidate.name].format
+        model = build_backbone(candidate, arch, self.drop_path_rate)
+        has_same_weights = fmt is not None and give_weights(model, fmt, arch)
         # torch's type annotations do not allow memory_format alone.
         return model.to(self.device).to(memory_format=self._format), has_same_weights  # type: ignore[call-overload]
 

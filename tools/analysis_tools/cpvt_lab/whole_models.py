@@ -16,7 +16,7 @@ from mmengine.registry import DefaultScope
 from mmengine.runner import set_random_seed
 
 from cpvt_mm.errors import first_line
-from cpvt_mm.models.pyramid_cpvt import ARCHS
+from cpvt_mm.models.pyramid_cpvt import PYRAMID_ARCHS
 from cpvt_mm.swap import read_config, swap_backbone
 from cpvt_mm.swap.channels import walk
 
@@ -75,7 +75,7 @@ class WholeModels:
         for _, node in walk(cfg.model):
             if node.get('type') == PEERS['cpvt_mm'].type:
                 out_indices = {key: node[key] for key in ('out_indices',) if key in node}
-                arguments = peer.complete(candidate, ARCHS[self.arch], self.drop_path_rate)
+                arguments = peer.complete(candidate, PYRAMID_ARCHS[self.arch], self.drop_path_rate)
                 node.clear()
                 node.update(type=peer.type, **{**out_indices, **arguments})
             if 'batch_augments' in node:
