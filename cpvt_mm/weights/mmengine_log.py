@@ -7,7 +7,8 @@ import argparse
 import os
 import pickle
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from threading import Lock
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -85,12 +86,7 @@ ALLOWED: tuple[Any, ...] = (
 
 
 @contextmanager
-def mmengine_log() -> Iterator[None]:
-    """Lets `torch.load` read mmengine's log in the `with` block, and no code, whoever calls it.
-
-    If torch refuses a file, onedl's mmengine would load it again with all its code; the environment variable prevents
-    this. Blocks may be nested.
-    """
+def _settings() -> Iterator[None]:
     known = torch.serialization.get_safe_globals()
     variables = {name: os.environ.pop(name, None) for name in (FORCE, FORBID)}
     os.environ[FORCE] = '1'
@@ -102,3 +98,39 @@ def mmengine_log() -> Iterator[None]:
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
+
+
+class _Scope:
+    """The open blocks of all threads: the first one changes the settings of the process, the last one restores them."""
+
+    def __init__(self) -> None:
+        self.blocks, self.lock, self.settings = 0, Lock(), ExitStack()
+
+    def enter(self) -> None:
+        with self.lock:
+            if not self.blocks:
+                self.settings.enter_context(_settings())
+            self.blocks += 1
+
+    def leave(self) -> None:
+        with self.lock:
+            self.blocks -= 1
+            if not self.blocks:
+                self.settings.close()
+
+
+_scope = _Scope()
+
+
+@contextmanager
+def mmengine_log() -> Iterator[None]:
+    """Lets `torch.load` read mmengine's log in the `with` block, and no code, whoever calls it.
+
+    If torch refuses a file, onedl's mmengine would load it again with all its code; the environment variable prevents
+    this. Blocks may be nested, and blocks of several threads may overlap.
+    """
+    _scope.enter()
+    try:
+        yield
+    finally:
+        _scope.leave()

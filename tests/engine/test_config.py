@@ -89,3 +89,13 @@ def test_configs_of_this_project_have_no_such_line(path: Path, log: list) -> Non
     if 'in1k' not in path.stem:  # they need mmpretrain
         load_config(path)
         assert warnings(log) == []
+
+
+def test_the_warning_about_pkg_resources_is_not_shown(tmp_path: Path) -> None:
+    warns = "__import__('warnings').warn"
+    (tmp_path / 'a.py').write_text(
+        f"default_scope = 'mmdet'\n{warns}('pkg_resources is deprecated as an API')\n{warns}('another')\n")
+    with pytest.warns(UserWarning) as shown:
+        load_config(tmp_path / 'a.py')
+    told = {str(warning.message) for warning in shown}
+    assert 'another' in told and not any('pkg_resources' in text for text in told)

@@ -6,6 +6,7 @@ import re
 import subprocess
 import zipfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,18 @@ def test_within_the_scope_every_loader_reads_the_log_and_no_code(name: str, tmp_
                       set(torch.serialization.get_safe_globals()))
     with pytest.raises(pickle.UnpicklingError):
         torch.load(log, weights_only=True)
+
+
+def test_scopes_of_two_threads_may_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLES[0], raising=False)
+    log = save(tmp_path / 'log.pth', dict(log=HistoryBuffer([1., 2.], [1, 1])))
+    before = dict(os.environ), set(torch.serialization.get_safe_globals())
+    with ExitStack() as first, ExitStack() as second:
+        first.enter_context(mmengine_log())
+        second.enter_context(mmengine_log())
+        first.close()
+        assert torch.load(log)['log'].mean() == 1.5
+    assert before == (dict(os.environ), set(torch.serialization.get_safe_globals()))
 
 
 def test_a_variable_that_lets_code_in_lets_none_in_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
