@@ -1,5 +1,5 @@
 """Batches of images of several sizes and of clips: what data preprocessors tell about them, and `padding='exact'`."""
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -23,8 +23,9 @@ class BatchInfo:
     """What a data preprocessor tells the backbone about a batch of images or of clips.
 
     It stays with the memory of the batch, so models may pass a view of it to their backbone: all frames of its clips
-    (`batch.flatten(0, 1)`, or `batch[0]` for one clip), or one frame of each (`batch[:, 0]`). It also survives model
-    wrappers and autocast. Other tensors that are computed from the batch do not have it.
+    (`batch.flatten(0, 1)`, or `batch[0]` for one clip), or one frame of each (`batch[:, 0]`). `Clips` gives it to
+    copies of one frame of each. It also survives model wrappers and autocast. Other tensors that are computed from the
+    batch do not have it.
 
     Attributes:
         sizes: Height and width of each image, or of each clip, in pixels, without padding.
@@ -37,9 +38,15 @@ class BatchInfo:
     length: int = 1
     window: int = 1
 
-    def attach(self, batch: Tensor) -> None:
-        """Attaches itself to images `(B, C, H, W)` or clips `(N, T, C, H, W)`."""
+    def attach(self, batch: Tensor) -> Tensor:
+        """Attaches itself to images `(B, C, H, W)` or clips `(N, T, C, H, W)`, and returns them; clips as `Clips`."""
         batch.untyped_storage().cpvt_mm_info = self  # type: ignore[attr-defined]  # a storage is one object in Python
+        return batch.as_subclass(Clips) if batch.dim() == 5 else batch
+
+    @classmethod
+    def of(cls, batch: Tensor) -> 'BatchInfo | None':
+        """Returns what is attached to the memory of a batch."""
+        return getattr(batch.untyped_storage(), 'cpvt_mm_info', None)
 
     @classmethod
     def of_images(cls, batch: Tensor, sizes: Sequence[Size]) -> 'BatchInfo':
@@ -67,6 +74,27 @@ class BatchInfo:
                    length if window is None else min(window, length))
 
 
+class Clips(Tensor):
+    """Clips `(N, T, C, H, W)` from a data preprocessor; all that is computed from them are plain tensors.
+
+    Some of mmdet's models copy one frame of each clip with `clips[arange(N), frames]`. The copy keeps the sizes.
+    """
+
+    @classmethod
+    def __torch_function__(cls, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (),
+                           kwargs: Mapping[str, Any] | None = None) -> Any:
+        """Calls the function, and attaches a `BatchInfo` to one frame of each clip, `(N, C, H, W)`."""
+        result = super().__torch_function__(func, types, args, kwargs or {})
+        if not isinstance(result, cls):
+            return result
+        frames = result.as_subclass(Tensor)
+        if func is Tensor.__getitem__ and isinstance(args[1], tuple) and not isinstance(args[1][0], int):
+            info = BatchInfo.of(args[0])
+            if info is not None and BatchInfo.of(frames) is None and len(frames) == len(info.sizes):
+                BatchInfo(info.sizes, info.padded).attach(frames)
+        return frames
+
+
 class Told(NamedTuple):
     """What is known of the images that reach a backbone.
 
@@ -83,12 +111,14 @@ class Told(NamedTuple):
 @torch.compiler.disable  # torch.compile does not see the memory of a tensor; it continues after this function
 def told_about(images: Tensor) -> Told:
     """Returns what `BatchInfo` tells about images `(B, C, H, W)`. Windows of the images fill their batch."""
-    info = getattr(images.untyped_storage(), 'cpvt_mm_info', None)
+    info = BatchInfo.of(images)
     if info is not None and tuple(images.shape[-2:]) != info.padded:
         return Told()
     if info is not None and len(images) == len(info.sizes) * info.length:
         return Told(tuple(size for size in info.sizes for _ in range(info.length)), info.window)
-    if info is not None and len(images) == len(info.sizes):
+    # One frame of each clip lies a clip further in memory than the last; frames of one clip are neighbours.
+    if info is not None and len(images) == len(info.sizes) and (
+            len(images) == 1 or images.stride(0) == info.length * images[0].numel()):
         return Told(info.sizes)
     return Told(lost=len(images) > 1)
 
@@ -107,7 +137,7 @@ class TellsSizes(nn.Module):
             images = [sample[0] if hasattr(sample, 'video_data_samples') else sample
                       for sample in data['data_samples']]
             sizes = [image.img_shape[:2] for image in images]
-        self.describe(data['inputs'], sizes, training).attach(data['inputs'])
+        data['inputs'] = self.describe(data['inputs'], sizes, training).attach(data['inputs'])
         return data
 
     def describe(self, inputs: Tensor, sizes: Sequence[Size], training: bool) -> BatchInfo:

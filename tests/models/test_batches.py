@@ -13,9 +13,7 @@ NOTHING = Told(lost=True)
 
 def batch_of(clips: Tensor, window: int | None = None) -> Tensor:
     """A copy of the clips that knows their sizes."""
-    batch = clips.clone()
-    BatchInfo.of_clips(batch, SIZES[:len(clips)], window).attach(batch)
-    return batch
+    return BatchInfo.of_clips(clips, SIZES[:len(clips)], window).attach(clips.clone())
 
 
 @pytest.fixture
@@ -43,8 +41,11 @@ def test_the_frames_of_a_single_clip(take: Callable[[Tensor], Tensor], clips: Te
     assert told_about(take(batch_of(clips[:1]))) == Told(((5, 6),) * 3, 3)
 
 
-def test_one_frame_of_each_clip_is_no_neighbour_of_another(clips: Tensor) -> None:
-    assert told_about(batch_of(clips)[:, 1]) == Told(tuple(SIZES), 1)
+@pytest.mark.parametrize('index', [(slice(None), 1), (torch.arange(2), torch.tensor([2, 0]))])
+def test_one_frame_of_each_clip_is_no_neighbour_of_another(index: tuple[object, ...], clips: Tensor) -> None:
+    images = batch_of(clips)[index]
+    assert told_about(images) == Told(tuple(SIZES), 1)
+    assert type(images) is Tensor and torch.equal(images, clips[index])
 
 
 def test_windows_fill_their_batch(clips: Tensor) -> None:
@@ -53,8 +54,9 @@ def test_windows_fill_their_batch(clips: Tensor) -> None:
 
 def test_other_images_know_nothing(clips: Tensor) -> None:
     batch = batch_of(clips)
-    for images in (batch.flatten(0, 1)[:4], batch.transpose(0, 1).flatten(0, 1), (batch + 1)[0], batch.mean(dim=1),
-                   torch.zeros(6, 1, 5, 6)):
+    for images in (batch.flatten(0, 1)[:4], batch[0, :2], batch[[1, 0]].flatten(0, 1), batch[0, [0, 1]],
+                   batch.transpose(0, 1).flatten(0, 1), (batch + 1)[0], batch.mean(dim=1), torch.zeros(6, 1, 5, 6),
+                   batch_of(clips[:, :2])[1]):
         assert told_about(images) == NOTHING
     assert told_about(torch.zeros(1, 1, 5, 6)) == Told()  # a single image fills its batch
 
