@@ -137,8 +137,11 @@ def test_the_teacher_is_fixed_and_no_part_of_the_model(model: nn.Module) -> None
 
 def test_the_teacher_moves_along(model: nn.Module) -> None:
     model.double()
+    model.loss(IMAGES.double(), samples())
     assert {parameter.dtype for parameter in model.teacher.parameters()} == {torch.float64}
     model.to('meta')
+    with pytest.raises((NotImplementedError, RuntimeError)):  # labels are on the CPU
+        model.loss(IMAGES.double().to('meta'), samples())
     assert {tensor.device.type for tensor in model.teacher.state_dict().values()} == {'meta'}
 
 

@@ -198,4 +198,4 @@ def test_what_a_user_gets_wrong_is_one_sentence(run: Callable[..., str], tested:
 
 def test_a_missing_checkpoint_is_named(run_tool: Callable[..., str], tmp_path: Path) -> None:
     assert run_tool(TOOL, UPERNET, tmp_path / 'no.pth', '--work-dir', tmp_path, '--sizes', 32) == (
-        f'error: checkpoint {tmp_path}/no.pth cannot be read (No such file or directory): check the path.')
+        f'error: checkpoint {tmp_path}/no.pth does not exist: check the path.')

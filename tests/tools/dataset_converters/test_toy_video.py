@@ -14,7 +14,7 @@ from mmengine.structures import InstanceData
 from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 
-from cpvt_mm.data import toy_video as module
+import toy_video as module
 from cpvt_mm.engine import load_config
 from tests.conftest import MASK2FORMER_VIS
 from tests.tools.dataset_converters.test_toy_shapes import contents
