@@ -12,7 +12,7 @@ from mmengine.logging import print_log
 from cpvt_mm.errors import UserError, explain, first_line
 
 from .findings import Finding, Kind
-from .images import check_image, decode
+from .images import decode
 
 Sample = dict[str, Any]
 # mmcv's loader asserts that OpenCV can decode the image, OpenCV raises its own error for empty files, Pillow OSErrors.
@@ -126,8 +126,9 @@ def load_first(dataset: Any, name: str) -> Any:
     """
     path = dataset.get_data_info(0).get('img_path') if hasattr(dataset, 'get_data_info') else None
     if isinstance(path, str) and os.path.isfile(path):
-        for finding in check_image(path):
-            print_log(f'{finding.file} {finding.detail}; tools/misc/check_dataset.py finds all such files.', 'current',
+        found = decode(path, Kind.IMAGE)
+        if isinstance(found, Finding):
+            print_log(f'{path} {found.detail}; tools/misc/check_dataset.py finds all such files.', 'current',
                       logging.WARNING)
     try:
         return dataset[0]

@@ -1,8 +1,7 @@
-"""Finds the datasets of configs and the layout of their annotations, and checks one dataset."""
+"""Finds the datasets of configs and the layout of their annotations, and checks the annotations of a dataset."""
 import os.path
-from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import partial
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
 from mmengine.dataset import BaseDataset
 from mmengine.fileio import list_dir_or_file
@@ -11,7 +10,6 @@ from torch.utils.data import Dataset
 
 from .coco import check_coco, read_coco
 from .findings import Finding, Kind, UnusableFile
-from .images import Labels, check_image, check_pair
 
 Layout = Literal['coco', 'label maps', 'images']
 # The class that reads a layout, and the methods that a subclass must not override to read the same layout.
@@ -19,8 +17,13 @@ READERS: dict[Layout, tuple[tuple[str, str], tuple[str, ...]]] = {
     'coco': (('mmdet', 'CocoDataset'), ('load_data_list', 'parse_data_info', 'COCOAPI')),
     'label maps': (('mmseg', 'BaseSegDataset'), ('load_data_list',)),
 }
-# A function that checks a file; runs in any thread.
-Job = Callable[[], list[Finding]]
+
+
+class Sample(NamedTuple):
+    """The files of a sample: an image, its label map, and the annotated height and width; None where there is none."""
+    image: str
+    label_map: str | None = None
+    size: tuple[int, int] | None = None
 
 
 def unwrap(cfg: dict[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -79,19 +82,15 @@ def loads_masks(cfg: dict[str, Any]) -> bool:
     return any(isinstance(transform, dict) and transform.get('with_mask') for transform in cfg.get('pipeline') or ())
 
 
-def check_dataset(dataset: BaseDataset, needs_masks: bool, num_classes: int | None, ignored: Collection[int]
-                  ) -> tuple[list[Finding], list[Job]]:
-    """Checks a dataset without decoding images.
+def check_dataset(dataset: BaseDataset, needs_masks: bool) -> tuple[list[Finding], list[Sample]]:
+    """Checks the annotations of a dataset, without decoding images.
 
     Args:
         dataset: See `build_unread`.
         needs_masks: Whether its pipeline loads masks of instances.
-        num_classes: Number of the model's classes, for label maps. None: the number of the dataset's classes; labels
-            are not checked if the dataset states no classes.
-        ignored: Labels that heads or metrics ignore.
 
     Returns:
-        The faults of the annotations, and jobs that check the files of the dataset.
+        The faults of the annotations, and the samples of the dataset.
 
     Raises:
         FileNotFoundError: If the annotation file or the folder of images does not exist.
@@ -101,43 +100,38 @@ def check_dataset(dataset: BaseDataset, needs_masks: bool, num_classes: int | No
     if layout == 'coco':
         return _check_coco(dataset, needs_masks)
     if layout == 'label maps':
-        return _check_label_maps(dataset, num_classes or len(classes_of(dataset)), ignored)
+        return _check_label_maps(dataset)
     dataset.full_init()
     paths = [dataset.get_data_info(index).get('img_path') for index in range(len(dataset))]
     name = type(dataset).__name__
     note = Finding(Kind.NOT_CHECKED, dataset.ann_file or name, f'belongs to a {name}, of which only images are checked')
-    return [note], [partial(check_image, path, None, getattr(dataset, 'backend_args', None)) for path in paths if path]
+    return [note], [Sample(path) for path in paths if path]
 
 
-def _check_coco(dataset: BaseDataset, needs_masks: bool) -> tuple[list[Finding], list[Job]]:
+def _check_coco(dataset: BaseDataset, needs_masks: bool) -> tuple[list[Finding], list[Sample]]:
     coco = read_coco(dataset.ann_file, dataset.backend_args)
     if not coco['annotations'] and (dataset.filter_cfg or {}).get('filter_empty_gt') and not dataset.test_mode:
         raise UnusableFile(dataset.ann_file, 'has no annotations, and filter_cfg.filter_empty_gt leaves images without '
                            'them out: put the whole file there.')
-    jobs: list[Job] = [partial(check_image, os.path.join(dataset.data_prefix['img'], image['file_name']),
-                               (image['height'], image['width']), dataset.backend_args) for image in coco['images']]
-    return list(check_coco(coco, dataset.ann_file, classes_of(dataset), needs_masks)), jobs
+    samples = [Sample(os.path.join(dataset.data_prefix['img'], image['file_name']),
+                      size=(image['height'], image['width'])) for image in coco['images']]
+    return list(check_coco(coco, dataset.ann_file, classes_of(dataset), needs_masks)), samples
 
 
-def _check_label_maps(dataset: BaseDataset, num_classes: int, ignored: Collection[int]
-                      ) -> tuple[list[Finding], list[Job]]:
-    samples = dataset.load_data_list()
+def _check_label_maps(dataset: BaseDataset) -> tuple[list[Finding], list[Sample]]:
+    samples = [Sample(sample['img_path'], sample.get('seg_map_path')) for sample in dataset.load_data_list()]
     if not samples:
         where = dataset.ann_file or f'{dataset.data_prefix["img_path"]} (*{dataset.img_suffix})'
         raise UnusableFile(where, 'has no image: put the data there, or correct the path or img_suffix in the config.')
-    if 'seg_map_path' not in samples[0]:  # a test set
-        return [], [partial(check_image, sample['img_path'], None, dataset.backend_args) for sample in samples]
-    labels = Labels(num_classes, dataset.reduce_zero_label, dataset.label_map, ignored) if num_classes else None
-    jobs: list[Job] = [partial(check_pair, sample['img_path'], sample['seg_map_path'], labels, dataset.backend_args)
-                       for sample in samples]
-    # A list of names (`ann_file`) may contain only a part of the folder.
-    alone = () if dataset.ann_file else _label_maps_alone(dataset, {sample['seg_map_path'] for sample in samples})
-    return list(alone), jobs
+    # A list of names (`ann_file`) may contain only a part of the folder. A test set has no label maps.
+    known = {sample.label_map for sample in samples if sample.label_map}
+    alone = _label_maps_alone(dataset, known) if known and not dataset.ann_file else ()
+    return list(alone), samples
 
 
 def _label_maps_alone(dataset: BaseDataset, known: set[str]) -> Iterator[Finding]:
     folder = dataset.data_prefix['seg_map_path']
-    if not os.path.isdir(folder):  # the jobs report each missing label map
+    if not os.path.isdir(folder):  # the checks of the files report each missing label map
         return
     for name in sorted(list_dir_or_file(folder, list_dir=False, suffix=dataset.seg_map_suffix, recursive=True)):
         path = os.path.join(folder, name)

@@ -1,4 +1,4 @@
-"""Faults that a dataset can have, and their reports: a table and CSV."""
+"""Faults that a dataset can have."""
 from dataclasses import dataclass
 from enum import Enum
 

@@ -1,20 +1,20 @@
-"""Checks all datasets of a config, and stops a run whose annotations are wrong."""
+"""Checks the annotations of all datasets of a config, and stops a run whose annotations are wrong."""
 import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from mmengine.config import Config
+from mmengine.dataset import BaseDataset
 from mmengine.logging import print_log
 from mmengine.registry import DefaultScope
 
 from cpvt_mm.errors import UserError, first_line, missing_file
 
 from .coco import read_coco
-from .datasets import Job, build_unread, check_dataset, classes_of, layout_of, loads_masks, unwrap
+from .datasets import Sample, build_unread, check_dataset, classes_of, layout_of, loads_masks, unwrap
 from .findings import Finding, Kind, UnusableFile
 
 SPLITS = ('train', 'val', 'test')
@@ -25,19 +25,23 @@ FATAL = {Kind.DATASET, Kind.CLASSES, Kind.TOO_FEW_CLASSES, Kind.NOTHING_LEFT, Ki
 
 @dataclass(frozen=True)
 class Plan:
-    """Checks of one dataset.
+    """The faults in the annotations of one dataset, and the files that are still to check.
 
     Attributes:
-        splits: The dataloaders of the dataset: 'train', 'val', 'test', or several of them, joined by commas.
+        splits: The dataloaders of the dataset: 'train', 'val', 'test', or several of them.
         name: The dotted name of the dataset's config.
+        dataset: See `build_unread`; None if it cannot be built.
+        heads: The heads that must have its classes, each with its `num_classes`.
         findings: The faults that were found without decoding files.
-        jobs: The checks of the dataset's files.
+        samples: The files to check; empty if the annotations cannot be read.
         fatal: The kinds of faults with which the dataset fails, or reads a wrong class or mask.
     """
-    splits: str
+    splits: list[str]
     name: str
+    dataset: BaseDataset | None
+    heads: dict[str, int]
     findings: list[Finding]
-    jobs: list[Job]
+    samples: list[Sample]
     fatal: set[Kind]
 
 
@@ -60,20 +64,19 @@ def plan_checks(cfg: Config, splits: Sequence[str] = SPLITS) -> list[Plan]:
 
 
 def _plan(cfg: Config, splits: list[str], name: str, dataset: dict[str, Any]) -> Plan:
+    built: BaseDataset | None = None
+    heads: dict[str, int] = {}
     findings: list[Finding] = []
-    jobs: list[Job] = []
-    fatal = FATAL
+    samples: list[Sample] = []
+    needs_masks = loads_masks(dataset)
     try:
         built = build_unread(dataset)
         classes, heads = classes_of(built), {} if dataset.get('return_classes') else _heads(cfg, type(built))
-        faults, jobs = check_dataset(built, loads_masks(dataset), min(heads.values(), default=None),
-                                     _ignored(cfg, splits[0]))
+        faults, samples = check_dataset(built, needs_masks)
         findings += [Finding(Kind.NUM_CLASSES if number > len(classes) else Kind.TOO_FEW_CLASSES,
                              f'{head}.num_classes', f'is {number}, but the dataset has {len(classes)} classes')
                      for head, number in heads.items() if classes and number != len(classes)]
         findings += faults
-        fatal = {*FATAL, *([Kind.DUPLICATE_ANNOTATION] if getattr(built, 'ANN_ID_UNIQUE', False) else ()),
-                 *([Kind.MASK] if loads_masks(dataset) else ())}
     except UnusableFile as error:
         findings.append(Finding(Kind.DATASET, error.file, error.detail))
     except Exception as error:  # datasets can raise any error
@@ -83,7 +86,9 @@ def _plan(cfg: Config, splits: list[str], name: str, dataset: dict[str, Any]) ->
             f'is not checked ({type(error).__name__}: {first_line(error)})'))
     for split in splits:
         findings += _check_evaluator(cfg, f'{split}_evaluator', dataset)
-    return Plan(', '.join(splits), name, findings, jobs, fatal)
+    fatal = {*FATAL, *([Kind.DUPLICATE_ANNOTATION] if getattr(built, 'ANN_ID_UNIQUE', False) else ()),
+             *([Kind.MASK] if needs_masks else ())}
+    return Plan(splits, name, built, heads, findings, samples, fatal)
 
 
 def _heads(cfg: Config, cls: type) -> dict[str, int]:
@@ -111,16 +116,7 @@ def _num_classes(model: Any, path: str) -> Iterator[tuple[str, int]]:
             yield from _num_classes(one, f'{path}.{name}')
 
 
-def _ignored(cfg: Config, split: str) -> set[int]:
-    """Returns the labels that all heads of mmseg ignore, for 'train', or all metrics, for other splits."""
-    model = cfg.get('model', {})
-    readers = (model.get('decode_head'), model.get('auxiliary_head')) if split == 'train' else (
-        cfg.get(f'{split}_evaluator'),)
-    parts = [part for one in readers for part in _dicts(one)]
-    return set.intersection(*({part.get('ignore_index', 255)} for part in parts or [{}]))
-
-
-def _dicts(value: Any) -> list[dict[str, Any]]:
+def dicts(value: Any) -> list[dict[str, Any]]:
     """Returns the dicts in a list, or a single dict as a list."""
     return [one for one in (value if isinstance(value, list | tuple) else [value]) if isinstance(one, dict)]
 
@@ -132,7 +128,7 @@ def _annotation_file(dataset: dict[str, Any]) -> str:
 def _check_evaluator(cfg: Config, name: str, dataset: dict[str, Any]) -> Iterator[Finding]:
     """Compares the annotation file of mmdet's CocoMetric with that of the evaluated dataset."""
     own = _annotation_file(dataset)
-    for metric in _dicts(cfg.get(name)):
+    for metric in dicts(cfg.get(name)):
         file = metric.get('ann_file') if str(metric.get('type')).endswith('CocoMetric') else None
         if not file or os.path.normpath(file) == os.path.normpath(own):
             continue
@@ -147,12 +143,6 @@ def _check_evaluator(cfg: Config, name: str, dataset: dict[str, Any]) -> Iterato
         if unknown:
             yield Finding(Kind.EVALUATOR, f'{name}.ann_file', f'is {file}, which lacks {len(unknown)} of the '
                           f'{len(ids)} images of {own}')
-
-
-def run(jobs: Sequence[Job]) -> Iterator[list[Finding]]:
-    """Runs checks of files on all cores and yields results in order; threads suffice, as decoders release the GIL."""
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        yield from threads.map(lambda job: job(), jobs)
 
 
 def check_before_training(cfg: Config, splits: Sequence[str]) -> None:

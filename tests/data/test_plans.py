@@ -17,6 +17,7 @@ from cpvt_mm.data import plans
 from cpvt_mm.data.findings import Kind
 from cpvt_mm.data.plans import plan_checks
 from cpvt_mm.errors import UserError
+from file_checks import check_files
 from toy_shapes import CLASSES
 
 BOXES = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True)]
@@ -167,8 +168,8 @@ def test_a_repeated_dataset_is_checked_once(toy_shapes: Path) -> None:
     other = instances(toy_shapes, pipeline=[*BOXES, dict(type='RandomFlip')])
     plan, = plan_checks(config(dict(type='ConcatDataset', datasets=[
         one, dict(type='RepeatDataset', times=2, dataset=one), other]), val_dataloader=dict(dataset=one)))
-    assert (plan.splits, plan.name) == ('train, val', 'train_dataloader.dataset.datasets.0')
-    assert len(plan.jobs) == 8
+    assert (plan.splits, plan.name) == (['train', 'val'], 'train_dataloader.dataset.datasets.0')
+    assert len(plan.samples) == 8
 
 
 @pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
@@ -178,7 +179,7 @@ def test_the_default_scope_is_that_of_the_config_only_during_the_check(scope: st
                                                               'type': 'BaseSegDataset'}
     cfg = Config(dict(default_scope=scope, train_dataloader=dict(dataset=dataset)))
     plan, = plan_checks(cfg)
-    assert plan.findings == [] and len(plan.jobs) == 8
+    assert plan.findings == [] and len(plan.samples) == 8
     assert DefaultScope.get_current_instance().instance_name == 'of the caller'
 
 
@@ -210,9 +211,10 @@ def test_heads_of_detectors_that_do_not_fit_are_named(more: dict, model: dict, e
      [(Kind.TOO_FEW_CLASSES, 'model.decode_head.1.num_classes')]),
 ])
 def test_heads_of_segmentors_that_do_not_fit_are_named(toy_shapes: Path, model: dict, expected: list) -> None:
-    plan, = plan_checks(config(label_maps(toy_shapes, 'training'), model))
+    cfg = config(label_maps(toy_shapes, 'training'), model)
+    plan, = plan_checks(cfg)
     assert [(finding.kind, finding.file) for finding in plan.findings] == expected
-    labels = [finding for findings in plans.run(plan.jobs) for finding in findings]
+    labels = [finding for findings in check_files(cfg, plan) for finding in findings]
     assert {finding.kind for finding in labels} == ({Kind.LABEL} if expected else set())
 
 
@@ -232,5 +234,5 @@ def test_ignored_labels_are_those_that_all_heads_and_metrics_ignore(
     cfg = config(label_maps(data, 'training', CLASSES), dict(decode_head=decode, auxiliary_head=auxiliary),
                  val_evaluator=metric, val_dataloader=dict(dataset=label_maps(data, 'validation', CLASSES)))
     for plan in plan_checks(cfg):
-        finding, = next(plans.run(plan.jobs))
+        finding, = next(check_files(cfg, plan))
         assert finding.kind is Kind.LABEL and finding.detail.startswith(words)

@@ -22,11 +22,12 @@ from rich.table import Column, Table
 from cpvt_mm.cli import add_cfg_options
 from cpvt_mm.data.checked_pipeline import load_first
 from cpvt_mm.data.findings import Finding, Kind
-from cpvt_mm.data.plans import SPLITS, plan_checks, run
+from cpvt_mm.data.plans import SPLITS, plan_checks
 from cpvt_mm.engine import load_config
 from cpvt_mm.engine.loops import check_normalization
 from cpvt_mm.errors import UserError, exit_on_error, explain
 from cpvt_mm.files import check_free, write_text
+from file_checks import check_files
 
 # Number of findings of one kind in the table.
 EXAMPLES = 3
@@ -106,10 +107,11 @@ def main() -> None:
     found: list[tuple[str, Finding]] = []
     cfg = load_config(args.config, args.cfg_options)
     for plan in plan_checks(cfg):
-        found += [(plan.splits, finding) for finding in plan.findings]
-        for findings in track(run(plan.jobs), plan.splits, len(plan.jobs), console=console):
-            found += [(plan.splits, finding) for finding in findings]
-        files += len(plan.jobs)
+        splits = ', '.join(plan.splits)
+        found += [(splits, finding) for finding in plan.findings]
+        for findings in track(check_files(cfg, plan), splits, len(plan.samples), console=console):
+            found += [(splits, finding) for finding in findings]
+        files += len(plan.samples)
     for split in SPLITS:
         # Datasets that cannot be read are reported already.
         if cfg.get(f'{split}_dataloader') and not any(split in splits and finding.kind in (Kind.DATASET, Kind.NOT_BUILT)

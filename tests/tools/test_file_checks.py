@@ -6,7 +6,8 @@ import pytest
 from PIL import Image
 
 from cpvt_mm.data.findings import Finding, Kind
-from cpvt_mm.data.images import EXIF_ORIENTATION, LOSES_BITS, Labels, check_image, check_pair, decode, has_16_bits
+from cpvt_mm.data.images import LOSES_BITS, decode, has_16_bits
+from file_checks import EXIF_ORIENTATION, Labels, check_image, check_pair
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
 

@@ -1,0 +1,113 @@
+"""Checks the files of datasets: images, and label maps in ADE20K's layout."""
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from mmengine.config import Config
+from PIL import Image
+
+from cpvt_mm.data.datasets import Sample, classes_of, layout_of
+from cpvt_mm.data.findings import Finding, Kind
+from cpvt_mm.data.images import decode
+from cpvt_mm.data.plans import Plan, dicts
+
+EXIF_ORIENTATION = 0x0112
+
+
+def size_as_loaded(image: Image.Image) -> tuple[int, int]:
+    """Returns height and width after the rotation in the file's EXIF data, which mmcv's loader applies."""
+    width, height = image.size
+    return (width, height) if image.getexif().get(EXIF_ORIENTATION, 1) >= 5 else (height, width)
+
+
+def check_image(path: str, size: tuple[int, int] | None = None, backend_args: dict[str, Any] | None = None
+                ) -> list[Finding]:
+    """Finds faults of an image file; `size` is the expected height and width, if there are any."""
+    image = decode(path, Kind.IMAGE, backend_args)
+    if isinstance(image, Finding):
+        return [image]
+    found = size_as_loaded(image)
+    if size and size != found:
+        return [Finding(Kind.IMAGE_SIZE, path, f'is {found[0]} x {found[1]} pixels (height x width), but '
+                        f'{size[0]} x {size[1]} in the annotations')]
+    return []
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The rule by which mmseg converts the values of a label map to classes.
+
+    Attributes:
+        num_classes: Classes are 0 to `num_classes - 1`.
+        reduce_zero_label: Whether value 0 is ignored, and value 1 is class 0. Defaults to False.
+        label_map: Old class -> new class, if only some classes of a dataset are used. Defaults to None.
+        ignored: Labels that mean no class. Defaults to 255 only.
+    """
+    num_classes: int
+    reduce_zero_label: bool = False
+    label_map: Mapping[int, int] | None = None
+    ignored: Collection[int] = (255,)
+
+    def unknown(self, values: Iterable[int]) -> list[int]:
+        """Returns the values of a label map that are neither a class nor ignored."""
+        return [value for value in map(int, values) if not self._is_known(value)]
+
+    def _is_known(self, value: int) -> bool:
+        label = value
+        if self.reduce_zero_label:
+            label = 255 if value in (0, 255) else value - 1
+        label = (self.label_map or {}).get(label, label)
+        return label in self.ignored or 0 <= label < self.num_classes
+
+
+def check_pair(image_path: str, label_path: str, labels: Labels | None, backend_args: dict[str, Any] | None = None
+               ) -> list[Finding]:
+    """Finds faults of an image and its label map; if `labels` is None, the map may have any values."""
+    image, label_map = decode(image_path, Kind.IMAGE, backend_args), decode(label_path, Kind.LABEL_MAP, backend_args)
+    findings = [result for result in (image, label_map) if isinstance(result, Finding)]
+    if isinstance(label_map, Finding):
+        return findings
+    values = np.asarray(label_map).squeeze()
+    if values.ndim != 2:
+        return [*findings, Finding(Kind.LABEL_MAP, label_path, f'has {values.shape[-1]} channels, but a label map has '
+                                   'one')]
+    size = values.shape if isinstance(image, Finding) else size_as_loaded(image)
+    if values.shape != size:
+        findings.append(Finding(Kind.LABEL_MAP_SIZE, label_path, f'is {values.shape[0]} x {values.shape[1]} pixels '
+                                f'(height x width), but its image {size[0]} x {size[1]}'))
+    if labels and (unknown := labels.unknown(np.unique(values))):
+        findings.append(Finding(Kind.LABEL, label_path, f'has {", ".join(map(str, unknown))}, but there are '
+                                f'{labels.num_classes} classes' + (' and 0 is ignored' * labels.reduce_zero_label)))
+    return findings
+
+
+def ignored_labels(cfg: Config, split: str) -> set[int]:
+    """Returns the labels that all heads of mmseg ignore, for 'train', or all metrics, for other splits."""
+    model = cfg.get('model', {})
+    readers = (model.get('decode_head'), model.get('auxiliary_head')) if split == 'train' else (
+        cfg.get(f'{split}_evaluator'),)
+    parts = [part for one in readers for part in dicts(one)]
+    return set.intersection(*({part.get('ignore_index', 255)} for part in parts or [{}]))
+
+
+def check_files(cfg: Config, plan: Plan) -> Iterator[list[Finding]]:
+    """Checks the samples of a dataset on all cores, and yields the findings of each, in order."""
+    dataset = plan.dataset
+    backend_args = getattr(dataset, 'backend_args', None)
+    labels = None
+    if dataset is not None and layout_of(type(dataset)) == 'label maps':
+        num_classes = min(plan.heads.values(), default=len(classes_of(dataset)))
+        if num_classes:
+            labels = Labels(num_classes, dataset.reduce_zero_label, dataset.label_map,
+                            ignored_labels(cfg, plan.splits[0]))
+
+    def check(sample: Sample) -> list[Finding]:
+        if sample.label_map:
+            return check_pair(sample.image, sample.label_map, labels, backend_args)
+        return check_image(sample.image, sample.size, backend_args)
+
+    with ThreadPoolExecutor(os.cpu_count()) as threads:  # decoders release Python's lock, so threads suffice
+        yield from threads.map(check, plan.samples)
