@@ -47,7 +47,7 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
     if cfg.get('visualizer'):
         cfg.visualizer.vis_backends = None  # only the caller writes files
     cls = getattr(importlib.import_module(f'{scope}.apis'), INFERENCERS[scope])
-    with mmengine_log():
+    with mmengine_log:
         inferencer = cls(cfg, str(checkpoint), device=device)
     inferencer.show_progress = False
     return inferencer

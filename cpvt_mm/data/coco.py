@@ -57,14 +57,10 @@ def read_coco(file: str, backend_args: dict[str, Any] | None = None) -> dict[str
             missing = [key for key in keys if key not in entry]
             if missing:
                 raise UnusableFile(file, f'has no {missing[0]!r} in {name}[{index}]: add it.')
-            if 'bbox' in keys and not _is_box(entry['bbox']):
+            if 'bbox' in keys and not (_are_numbers(entry['bbox']) and len(entry['bbox']) == 4):
                 raise UnusableFile(file, f'has bbox={entry["bbox"]} in {name}[{index}], but a box is four numbers (x, '
                                    'y, width, height): correct it.')
     return {name: coco[name] for name in KEYS}
-
-
-def _is_box(value: Any) -> bool:
-    return _are_numbers(value) and len(value) == 4
 
 
 def _are_numbers(value: Any) -> bool:

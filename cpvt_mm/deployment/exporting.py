@@ -108,12 +108,7 @@ def load_pt2(path: Path) -> Run:
 
 
 def write_onnx(path: Path, program: ExportedProgram, description: Mapping[str, str]) -> None:
-    """Writes `program` with its weights as one file, with `description` as its metadata."""
-    path.write_bytes(to_onnx(program, description).SerializeToString())
-
-
-def to_onnx(program: ExportedProgram, description: Mapping[str, str]) -> 'ModelProto':
-    """Converts a program to ONNX.
+    """Writes `program` with its weights as one ONNX file, with `description` as its metadata.
 
     The input is `image`, with the dynamic axes `batch`, `height` and `width`. The outputs are `output0`, ..., or the
     keys of the dict that the model returns.
@@ -131,7 +126,7 @@ def to_onnx(program: ExportedProgram, description: Mapping[str, str]) -> 'ModelP
     model = onnx_program.model_proto
     _name_axes(model)
     set_model_props(model, dict(description))
-    return model
+    path.write_bytes(model.SerializeToString())
 
 
 def _output_names(program: ExportedProgram) -> list[str]:

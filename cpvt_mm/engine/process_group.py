@@ -29,24 +29,18 @@ def process_group(cfg: Config) -> Iterator[None]:
         cfg: See `load_config`. In a group of the caller, the launcher 'none' is changed to 'pytorch', so that mmengine
             knows that there are several processes.
     """
+    global _own_group
     if is_distributed() and dist.group.WORLD is not _own_group:
         if cfg.launcher == 'none':
             cfg.launcher = 'pytorch'
         # Launchers set LOCAL_RANK; mmengine chooses the GPU of this process by it.
         os.environ.setdefault('LOCAL_RANK', str(torch.cuda.current_device() if torch.cuda.is_available() else 0))
         yield
-    elif cfg.launcher == 'none':
+        return
+    if cfg.launcher == 'none':
         yield
-    else:
-        with _group_of_this_process(cfg.launcher):
-            yield
-
-
-@contextmanager
-def _group_of_this_process(launcher: str) -> Iterator[None]:
-    """Keeps the group that is made here, or in the `with` block, for the next run; destroys it if the block fails."""
-    global _own_group
-    if launcher == 'pytorch' and get_device() == 'cpu' and not is_distributed():
+        return
+    if cfg.launcher == 'pytorch' and get_device() == 'cpu' and not is_distributed():
         print_log('torch sees no GPU: running on the CPU, with gloo between the processes.', 'current')
         dist.init_process_group('gloo')  # mmengine would require a GPU
     try:

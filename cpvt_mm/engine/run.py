@@ -61,7 +61,7 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
                             'it to the batch size that the learning rate is for.')
         cfg.auto_scale_lr.enable = True
     checkpoint = prepare_to_resume(cfg, resume)
-    with (process_group(cfg), mmengine_log(), full_disk_as_user_error(cfg.work_dir, resumable=True),
+    with (process_group(cfg), mmengine_log, full_disk_as_user_error(cfg.work_dir, resumable=True),
           failures_as_user_errors('training cannot begin', cfg.work_dir) as run):
         run.runner = runner = build_runner(cfg, hooks)
         if cfg.resume:
@@ -97,7 +97,7 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
     # mmengine writes a config under the name of its file, and would overwrite that of the training. Without a name, it
     # takes the time.
     cfg = Config(cfg.to_dict())
-    with (process_group(cfg), mmengine_log(), full_disk_as_user_error(cfg.work_dir, resumable=False),
+    with (process_group(cfg), mmengine_log, full_disk_as_user_error(cfg.work_dir, resumable=False),
           failures_as_user_errors('the test fails', cfg.work_dir) as run):
         run.runner = runner = build_runner(cfg, [*hooks, PaintPredictionsHook(show_dir)] if show_dir else hooks)
         written = Path(runner.work_dir, f'{runner.timestamp}.py')

@@ -15,8 +15,6 @@ from cpvt_mm.registry import HOOKS
 
 # Key of the message hub for the number of consecutive bad iterations; `NonFiniteLossHook` updates it.
 BAD_ITERATIONS = 'bad_iterations'
-
-
 # The name of the backend, for `backend_args`.
 WHOLE_FILES = 'cpvt_mm.whole_files'
 

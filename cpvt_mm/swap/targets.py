@@ -92,23 +92,14 @@ def choose_stages(config: dict[str, Any], old: ProbedBackbone, scope: str | None
 
 def _find_stages(old: ProbedBackbone, scope: str | None) -> tuple[int, ...]:
     """Returns the stages for `choose_stages`; empty if the maps are not those of a pyramid."""
-    return (_by_number(old) if scope == 'mmseg' else ()) or _by_stride(old)
-
-
-def _by_stride(old: ProbedBackbone) -> tuple[int, ...]:
-    strides = old.maps.strides
-    is_pyramid = list(strides) == [stride for stride in STRIDES if stride in strides]
-    return tuple(STRIDES.index(stride) for stride in strides) if is_pyramid else ()
-
-
-def _by_number(old: ProbedBackbone) -> tuple[int, ...]:
-    strides, numbers = old.maps.strides, tuple(range(len(STRIDES)))
-    if list(strides) != sorted(strides) or not set(strides) <= set(STRIDES):
-        return ()
-    if len(strides) == len(numbers) and strides[0] == STRIDES[0]:
-        return numbers
-    named = old.out_indices or ()
-    return named if named == tuple(i for i in numbers if i in named) else ()
+    strides, numbers = list(old.maps.strides), tuple(range(len(STRIDES)))
+    if scope == 'mmseg' and strides == sorted(strides) and set(strides) <= set(STRIDES):
+        if len(strides) == len(numbers) and strides[0] == STRIDES[0]:
+            return numbers
+        if old.out_indices and old.out_indices == tuple(i for i in numbers if i in old.out_indices):
+            return old.out_indices
+    stages = tuple(i for i in numbers if STRIDES[i] in strides)
+    return stages if strides == [STRIDES[i] for i in stages] else ()
 
 
 def choose_blocks(config: dict[str, Any], old: ProbedBackbone, scope: str | None, whole: Backbone) -> tuple[int, ...]:

@@ -1,7 +1,6 @@
 """Reads a config by path or name, and writes a changed config that inherits from it."""
 import os
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -89,27 +88,6 @@ def to_delta(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         key: to_delta(old[key], value) if isinstance(value, dict) and isinstance(old.get(key), dict) else value
         for key, value in new.items() if key not in old or old[key] != value or type(old[key]) is not type(value)
     }
-
-
-def changes(old: Any, new: Any, path: str = '') -> Iterator[str]:
-    """Yields the lines of a diff: `- key = value` and `+ key = value`, with dotted keys."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in [*old, *(key for key in new if key not in old)]:
-            if old.get(key, ...) != new.get(key, ...):
-                yield from changes(old.get(key, ...), new.get(key, ...), f'{path}.{key}' if path else key)
-        return
-    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new) and any(
-            isinstance(item, dict) for item in old):
-        for index, (was, becomes) in enumerate(zip(old, new, strict=True)):
-            if was != becomes:
-                yield from changes(was, becomes, f'{path}.{index}')
-        return
-    for sign, value in (('-', old), ('+', new)):
-        if isinstance(value, dict) and value:
-            for key, item in value.items():
-                yield from (f'{sign}{line[1:]}' for line in changes(..., item, f'{path}.{key}'))
-        elif value is not ...:
-            yield f'{sign} {path} = {value!r}'
 
 
 def to_source(value: Any) -> str:

@@ -100,37 +100,28 @@ def _settings() -> Iterator[None]:
                 os.environ[name] = value
 
 
-class _Scope:
-    """The open blocks of all threads: the first one changes the settings of the process, the last one restores them."""
+class LogScope:
+    """Lets `torch.load` read mmengine's log in the `with` block, and no code, whoever calls it.
+
+    If torch refuses a file, onedl's mmengine would load it again with all its code; the environment variable prevents
+    this. Blocks may be nested, and blocks of several threads may overlap: the first one changes the settings of the
+    process, the last one restores them.
+    """
 
     def __init__(self) -> None:
         self.blocks, self.lock, self.settings = 0, Lock(), ExitStack()
 
-    def enter(self) -> None:
+    def __enter__(self) -> None:
         with self.lock:
             if not self.blocks:
                 self.settings.enter_context(_settings())
             self.blocks += 1
 
-    def leave(self) -> None:
+    def __exit__(self, *error: object) -> None:
         with self.lock:
             self.blocks -= 1
             if not self.blocks:
                 self.settings.close()
 
 
-_scope = _Scope()
-
-
-@contextmanager
-def mmengine_log() -> Iterator[None]:
-    """Lets `torch.load` read mmengine's log in the `with` block, and no code, whoever calls it.
-
-    If torch refuses a file, onedl's mmengine would load it again with all its code; the environment variable prevents
-    this. Blocks may be nested, and blocks of several threads may overlap.
-    """
-    _scope.enter()
-    try:
-        yield
-    finally:
-        _scope.leave()
+mmengine_log = LogScope()

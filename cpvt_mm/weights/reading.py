@@ -1,5 +1,4 @@
 """Reads checkpoints: only tensors and plain data, never code."""
-import hashlib
 import pickle
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,30 +52,13 @@ def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, An
     return checkpoint
 
 
-def sha256(path: str | Path) -> str:
-    """Returns the SHA-256 of a checkpoint file (a path, or an address, see `fetched`), in hexadecimal.
-
-    Raises:
-        MissingFile: If the file does not exist.
-        UserError: If the file cannot be read.
-    """
-    try:
-        with fetched(path) as local:
-            return hashlib.sha256(Path(local).read_bytes()).hexdigest()
-    except FileNotFoundError as error:
-        raise MissingFile(f'checkpoint {path} does not exist: check the path.') from error
-    except OSError as error:
-        raise UserError(f'checkpoint {path} cannot be read ({error.strerror or first_line(error)}): check the path.'
-                        ) from error
-
-
 def is_safetensors(path: str | Path) -> bool:
     """Returns whether a file name ends in .safetensors."""
     return str(path).endswith('.safetensors')
 
 
 def _read_torch(path: str, map_location: str) -> object:
-    with mmengine_log():
+    with mmengine_log:
         return torch.load(path, map_location=map_location, weights_only=True)
 
 

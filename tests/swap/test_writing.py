@@ -6,7 +6,7 @@ from mmengine.utils import is_installed
 
 from cpvt_mm.errors import UserError
 from cpvt_mm.swap import read_config, swap_backbone, to_delta, write_config
-from cpvt_mm.swap.writing import bases_of, changes, shipped_configs, to_source
+from cpvt_mm.swap.writing import bases_of, shipped_configs, to_source
 
 RETINANET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
 needs_mmseg_names = pytest.mark.skipif(not is_installed('mmsegmentation'), reason='mmengine finds no mmseg:: on onedl')
@@ -32,13 +32,6 @@ def test_delta_deletes_where_a_key_or_the_type_is_gone() -> None:
     assert to_delta(dict(a=dict(type='A', x=1)), dict(a=dict(type='B', x=1))) == dict(
         a=dict(_delete_=True, type='B', x=1))
     assert to_delta(dict(a=dict(x=1, y=1)), dict(a=dict(x=1))) == dict(a=dict(_delete_=True, x=1))
-
-
-def test_changes_are_lines_of_a_diff() -> None:
-    old = dict(a=dict(type='A', x=(1, 2)), b=[dict(c=1), dict(c=2)], d=0, e=[1])
-    new = dict(a=dict(type='B'), b=[dict(c=1), dict(c=3)], d=0, e=[1, 2])
-    assert list(changes(old, new)) == [
-        "- a.type = 'A'", "+ a.type = 'B'", '- a.x = (1, 2)', '- b.1.c = 2', '+ b.1.c = 3', '- e = [1]', '+ e = [1, 2]']
 
 
 @pytest.mark.parametrize('value', [dict(a=[dict(b=(1,))], c=None), {'a.b': dict(c='x')}, [(1, 2), 'y'], dict(), ()])

@@ -5,10 +5,18 @@ from pathlib import Path
 import pytest
 from mmengine.config import Config
 
+from swap_backbone import changes
 from tests.conftest import GOLDEN, ROOT
 
 RETINANET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
 PLAIN = ROOT / 'configs/toy/upernet_cpvt_sfp_toy-shapes.py'
+
+
+def test_changes_are_lines_of_a_diff() -> None:
+    old = dict(a=dict(type='A', x=(1, 2)), b=[dict(c=1), dict(c=2)], d=0, e=[1])
+    new = dict(a=dict(type='B'), b=[dict(c=1), dict(c=3)], d=0, e=[1, 2])
+    assert list(changes(old, new)) == [
+        "- a.type = 'A'", "+ a.type = 'B'", '- a.x = (1, 2)', '- b.1.c = 2', '+ b.1.c = 3', '- e = [1]', '+ e = [1, 2]']
 
 
 def test_swap_backbone_writes_the_config_and_prints_what_changes(

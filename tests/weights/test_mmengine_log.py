@@ -118,7 +118,7 @@ def test_within_the_scope_every_loader_reads_the_log_and_no_code(name: str, tmp_
     evil = save(tmp_path / 'evil.pth', dict(state_dict={}, extra=HOSTILE[name]))
     before = {variable: os.environ[variable] for variable in VARIABLES}, set(torch.serialization.get_safe_globals())
     monkeypatch.chdir(tmp_path)
-    with mmengine_log():
+    with mmengine_log:
         with pytest.raises(pickle.UnpicklingError):
             torch.load(evil, weights_only=False)
         read_checkpoint(log)  # a scope within the scope
@@ -135,8 +135,8 @@ def test_scopes_of_two_threads_may_overlap(tmp_path: Path, monkeypatch: pytest.M
     log = save(tmp_path / 'log.pth', dict(log=HistoryBuffer([1., 2.], [1, 1])))
     before = dict(os.environ), set(torch.serialization.get_safe_globals())
     with ExitStack() as first, ExitStack() as second:
-        first.enter_context(mmengine_log())
-        second.enter_context(mmengine_log())
+        first.enter_context(mmengine_log)
+        second.enter_context(mmengine_log)
         first.close()
         assert torch.load(log)['log'].mean() == 1.5
     assert before == (dict(os.environ), set(torch.serialization.get_safe_globals()))

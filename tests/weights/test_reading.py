@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from cpvt_mm.errors import MissingFile, UserError
-from cpvt_mm.weights.reading import check_fits, load_weights, read_checkpoint, read_weights, sha256, unwrap
+from cpvt_mm.weights.reading import check_fits, load_weights, read_checkpoint, read_weights, unwrap
 
 
 def save(path: Path, content: object) -> Path:
@@ -33,15 +33,6 @@ def test_without_the_package_safetensors_it_is_named(tmp_path: Path, monkeypatch
     monkeypatch.setitem(sys.modules, 'safetensors', None)
     with pytest.raises(UserError, match=r'a\.safetensors needs a package .*: pip install safetensors\.'):
         read_checkpoint(tmp_path / 'a.safetensors')
-
-
-def test_a_digest_is_that_of_the_file(tmp_path: Path) -> None:
-    (tmp_path / 'a.pth').write_bytes(b'abc')
-    assert sha256(tmp_path / 'a.pth').startswith('ba7816bf')
-    with pytest.raises(MissingFile, match=r'b\.pth does not exist: check the path'):
-        sha256(tmp_path / 'b.pth')
-    with pytest.raises(UserError, match=r'cannot be read \(Is a directory\)'):
-        sha256(tmp_path)
 
 
 def test_damaged_files_are_named(tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
 """Swaps PyramidCPVT or CPVT into a config of mmdet or mmseg. Writes a config that inherits from it; prints changes."""
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from cpvt_mm.errors import UserError, exit_on_error
 from cpvt_mm.models.validation import check_names
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone, write_config
-from cpvt_mm.swap.writing import changes
 from cpvt_mm.weights.formats import detect_format
 from cpvt_mm.weights.reading import read_weights
 
@@ -31,6 +32,27 @@ def check_backbone(path: str | Path, backbone: str) -> None:
         if found.format.backbone != backbone:
             raise UserError(f'checkpoint {path} holds a {found.format.backbone} (format {found.format}), but must hold '
                             f'a {backbone}.')
+
+
+def changes(old: Any, new: Any, path: str = '') -> Iterator[str]:
+    """Yields the lines of a diff: `- key = value` and `+ key = value`, with dotted keys."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in [*old, *(key for key in new if key not in old)]:
+            if old.get(key, ...) != new.get(key, ...):
+                yield from changes(old.get(key, ...), new.get(key, ...), f'{path}.{key}' if path else key)
+        return
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new) and any(
+            isinstance(item, dict) for item in old):
+        for index, (was, becomes) in enumerate(zip(old, new, strict=True)):
+            if was != becomes:
+                yield from changes(was, becomes, f'{path}.{index}')
+        return
+    for sign, value in (('-', old), ('+', new)):
+        if isinstance(value, dict) and value:
+            for key, item in value.items():
+                yield from (f'{sign}{line[1:]}' for line in changes(..., item, f'{path}.{key}'))
+        elif value is not ...:
+            yield f'{sign} {path} = {value!r}'
 
 
 @exit_on_error

@@ -16,11 +16,12 @@ from cpvt_lab.sweep import (
     resolve_mode,
     set_mode,
     set_test_size,
+    sha256,
     to_markdown,
     write_report,
 )
 from cpvt_mm.engine import load_config
-from cpvt_mm.errors import UserError
+from cpvt_mm.errors import MissingFile, UserError
 from tests.conftest import MASK_RCNN, ROOT, UPERNET
 
 
@@ -136,3 +137,12 @@ def test_a_rectangle_stands_where_a_square_of_its_area_does() -> None:
     assert list(axes.lines[0].get_xdata()) == [100, 200, 300]
     assert list(axes.lines[0].get_ydata()) == [1, 3, 2] and list(axes.lines[1].get_ydata()) == [4]
     assert [label.get_text() for label in axes.get_xticklabels()] == ['100', '400x100', '300']
+
+
+def test_a_digest_is_that_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / 'a.pth').write_bytes(b'abc')
+    assert sha256(tmp_path / 'a.pth').startswith('ba7816bf')
+    with pytest.raises(MissingFile, match=r'b\.pth does not exist: check the path'):
+        sha256(tmp_path / 'b.pth')
+    with pytest.raises(UserError, match=r'cannot be read \(Is a directory\)'):
+        sha256(tmp_path)

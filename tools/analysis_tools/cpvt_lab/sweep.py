@@ -1,4 +1,5 @@
 """Tests one checkpoint at several image sizes, on whole images or with sliding windows, and plots its metrics."""
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,9 +11,9 @@ from mmengine.config import Config, ConfigDict
 
 from cpvt_lab.arguments import parse_sides
 from cpvt_mm.engine import load_config, test
-from cpvt_mm.errors import UserError
+from cpvt_mm.errors import MissingFile, UserError, first_line
 from cpvt_mm.files import write_figure, write_text
-from cpvt_mm.weights.reading import sha256
+from cpvt_mm.weights.fetching import fetched
 
 from .results import Results, Row, markdown_table, to_csv
 from .work import Report, ReportIterations
@@ -133,6 +134,23 @@ def set_mode(cfg: Config, mode: Mode) -> None:
         cfg.merge_from_dict({'model.test_cfg': dict(mode='slide', crop_size=mode.crop_size, stride=mode.stride)})
     elif mode:
         cfg.merge_from_dict({'model.test_cfg': dict(mode=mode)})
+
+
+def sha256(path: str | Path) -> str:
+    """Returns the SHA-256 of a checkpoint file (a path, or an address, see `fetched`), in hexadecimal.
+
+    Raises:
+        MissingFile: If the file does not exist.
+        UserError: If the file cannot be read.
+    """
+    try:
+        with fetched(path) as local:
+            return hashlib.sha256(Path(local).read_bytes()).hexdigest()
+    except FileNotFoundError as error:
+        raise MissingFile(f'checkpoint {path} does not exist: check the path.') from error
+    except OSError as error:
+        raise UserError(f'checkpoint {path} cannot be read ({error.strerror or first_line(error)}): check the path.'
+                        ) from error
 
 
 @dataclass(frozen=True)
