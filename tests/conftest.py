@@ -8,13 +8,15 @@ import sys
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
 from mmengine.logging import MMLogger
+from mmengine.optim import OptimWrapper
+from mmengine.registry import MODELS, DefaultScope
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -89,6 +91,21 @@ def float64() -> None:
     torch.set_default_dtype(torch.float64)
 
 
+def build_model(cfg: Config, device: str = 'cpu') -> nn.Module:
+    """The model of a config with random weights; on the device 'meta', weights need no memory."""
+    with DefaultScope.overwrite_default_scope(cfg.default_scope), torch.device(device):
+        return MODELS.build(cfg.model)
+
+
+def groups_by_name(model: nn.Module, wrapper: OptimWrapper) -> dict[str, dict[str, Any]]:
+    """The settings of the optimizer for each parameter, by its name; each must be in one group."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    pairs = [(names[p], group) for group in wrapper.optimizer.param_groups for p in group['params']]
+    found = {name: {key: value for key, value in group.items() if key != 'params'} for name, group in pairs}
+    assert len(found) == len(pairs)
+    return found
+
+
 @pytest.fixture
 def backbone() -> PyramidCPVT:
     """The narrow pyramid with random weights, in eval mode."""
@@ -103,7 +120,7 @@ def golden_cases(name: str) -> list[tuple[Tensor, list[Tensor]]]:
             for size in sizes]
 
 
-def pretrained(path: Path, cls: type = PyramidCPVT, init_cfg: dict[str, object] = {},
+def pretrained(path: Path, cls: type = PyramidCPVT, init_cfg: dict[str, Any] = {},
                **kwargs: object) -> PyramidCPVT | CPVT:
     """A backbone in eval mode that `init_cfg` filled from a file; the narrow one, if no `arch` is given."""
     kwargs = {'arch': NARROW if issubclass(cls, PyramidCPVT) else NARROW_PLAIN, **kwargs}
@@ -200,6 +217,16 @@ def fake_released(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
     return write
 
 
+def read_anywhere(path: Path) -> dict[str, Any]:
+    """Reads a checkpoint as torch does by itself, without permission for any class."""
+    allowed = torch.serialization.get_safe_globals()
+    torch.serialization.clear_safe_globals()
+    try:
+        return torch.load(path, weights_only=True)
+    finally:
+        torch.serialization.add_safe_globals(allowed)
+
+
 @pytest.fixture
 def run_tool(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Runs a tool in this process; returns what it exits with: '' or an error's sentence."""
@@ -227,7 +254,7 @@ def run_python(tmp_path: Path) -> Callable[[str], subprocess.CompletedProcess]:
     return run
 
 
-def toy_overrides(toy_shapes: Path, **more: object) -> dict[str, object]:
+def toy_overrides(toy_shapes: Path, **more: object) -> dict[str, Any]:
     """Options for both toy configs: the small dataset, two images a batch, every iteration logged."""
     options = {'train_dataloader.batch_size': 2, 'default_hooks.logger.interval': 1, 'log_level': 'WARNING'}
     for loader in ('train_dataloader', 'val_dataloader', 'test_dataloader'):

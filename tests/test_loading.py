@@ -14,13 +14,12 @@ from cpvt_mm.engine import load_config
 from cpvt_mm.errors import UserError
 from cpvt_mm.files import read_image
 from cpvt_mm.loading import check_fills_backbones, load_backbone, to_input
-from tests.conftest import NARROW, UPERNET
+from tests.conftest import NARROW, UPERNET, build_model
 
 
 def test_a_checkpoint_is_of_the_whole_model(tmp_path: Path) -> None:
     cfg, path = load_config(UPERNET), tmp_path / 'whole.pth'
-    with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        model = MODELS.build(cfg.model)
+    model = build_model(cfg)
     torch.save(dict(state_dict=model.state_dict()), path)
     backbone = load_backbone(cfg, path)
     assert not backbone.training

@@ -1,16 +1,17 @@
 """The learning rates of layers, beside mmengine's of the same config without decay."""
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from mmengine.optim import CosineAnnealingLR, LinearLR, OptimWrapper, PolyLR, build_optim_wrapper
-from mmengine.registry import MODELS, DefaultScope
+from mmengine.registry import DefaultScope
 from torch import nn
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import UserError
-from tests.conftest import NARROW, NARROW_PLAIN, ROOT
+from tests.conftest import NARROW, NARROW_PLAIN, ROOT, build_model, groups_by_name
 
 RATE = 0.75
 LR = 1e-3
@@ -26,10 +27,8 @@ RULES = {
 }
 
 
-def build(path: object) -> nn.Module:
-    cfg = load_config(path)
-    with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        return MODELS.build(cfg.model)
+def build(path: Path) -> nn.Module:
+    return build_model(load_config(path))
 
 
 def wrapper(model: nn.Module, constructor: str = 'cpvt_mm.LayerDecayOptimWrapperConstructor',
@@ -37,22 +36,13 @@ def wrapper(model: nn.Module, constructor: str = 'cpvt_mm.LayerDecayOptimWrapper
     return build_optim_wrapper(model, dict(constructor=constructor, optimizer=optimizer, paramwise_cfg=paramwise))
 
 
-def settings(model: nn.Module, wrapped: OptimWrapper) -> dict[str, dict[str, Any]]:
-    """The group of each parameter, by its name; each must be in one."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
-    pairs = [(names[p], group) for group in wrapped.optimizer.param_groups for p in group['params']]
-    found = {name: {key: value for key, value in group.items() if key != 'params'} for name, group in pairs}
-    assert len(found) == len(pairs)
-    return found
-
-
 @pytest.mark.parametrize('rules', RULES.values(), ids=RULES)
 @pytest.mark.parametrize('name', TOYS)
 def test_a_layer_learns_at_its_share_and_all_else_is_mmengines(name: str, rules: dict[str, Any]) -> None:
     model = build(TOYS[name])
-    found = settings(model, wrapper(model, layer_decay_rate=RATE, **rules))
+    found = groups_by_name(model, wrapper(model, layer_decay_rate=RATE, **rules))
     # A number for a key that no rule reads: mmengine only looks at rules if there is any key at all.
-    expected = settings(model, wrapper(model, 'DefaultOptimWrapperConstructor', no_rule=0, **rules))
+    expected = groups_by_name(model, wrapper(model, 'DefaultOptimWrapperConstructor', no_rule=0, **rules))
     assert list(found) == list(expected) == [name for name, _ in model.named_parameters()]
     for name in found:
         layer, num_layers = model.backbone.get_layer_depth(name, 'backbone.')
@@ -69,7 +59,7 @@ def test_a_layer_learns_at_its_share_and_all_else_is_mmengines(name: str, rules:
 def test_numbers(name: str, first: str, last: str, exit_name: str) -> None:
     model = build(TOYS[name])
     blocks = 8 if 'pyramid' in name else 4
-    found = settings(model, wrapper(model, layer_decay_rate=0.5, custom_keys={
+    found = groups_by_name(model, wrapper(model, layer_decay_rate=0.5, custom_keys={
         'blocks': dict(lr_mult=3.), 'mlp': dict(decay_mult=0.), 'neck.lat': dict(lr_mult=7., decay_mult=2.)}))
     assert found[f'backbone.{first}']['lr'] == LR * 0.5**(blocks + 1)
     assert found[f'backbone.{first}']['weight_decay'] == 0.05
@@ -90,12 +80,12 @@ class Inside(nn.Module):
 @pytest.mark.parametrize('backbone', [PyramidCPVT(NARROW, out_norm=True), CPVT(NARROW_PLAIN)], ids=['pyramid', 'plain'])
 @pytest.mark.parametrize('wrap', [lambda backbone: backbone, nn.DataParallel, Inside, torch.compile])
 def test_the_backbone_is_found_wherever_it_is(wrap: Any, backbone: nn.Module) -> None:
-    found = settings(backbone, wrapper(backbone, layer_decay_rate=RATE))
+    found = groups_by_name(backbone, wrapper(backbone, layer_decay_rate=RATE))
     assert len(found) == len(list(backbone.parameters()))
     rates = sorted({setting['lr'] for setting in found.values()})
     assert rates == pytest.approx([LR * RATE**i for i in reversed(range(backbone.num_blocks + 2))])
     model = wrap(backbone)
-    inside = settings(model, wrapper(model, layer_decay_rate=RATE))
+    inside = groups_by_name(model, wrapper(model, layer_decay_rate=RATE))
     names = {parameter: name for name, parameter in backbone.named_parameters()}
     for name, parameter in model.named_parameters():
         assert inside[name] == (found[names[parameter]] if parameter in names else dict(inside[name], lr=LR))
@@ -103,8 +93,8 @@ def test_the_backbone_is_found_wherever_it_is(wrap: Any, backbone: nn.Module) ->
 
 def test_frozen_parameters_are_left_out_and_the_others_stay_as_they_are() -> None:
     free, frozen = CPVT(NARROW_PLAIN), CPVT(NARROW_PLAIN, frozen_stages=2)
-    expected = settings(free, wrapper(free, layer_decay_rate=RATE))
-    found = settings(frozen, wrapper(frozen, layer_decay_rate=RATE))
+    expected = groups_by_name(free, wrapper(free, layer_decay_rate=RATE))
+    found = groups_by_name(frozen, wrapper(frozen, layer_decay_rate=RATE))
     assert list(found) == [name for name, parameter in frozen.named_parameters() if parameter.requires_grad]
     assert found == {name: expected[name] for name in found} and len(found) < len(expected)
 
@@ -112,20 +102,13 @@ def test_frozen_parameters_are_left_out_and_the_others_stay_as_they_are() -> Non
 def test_a_backbone_that_two_parts_share_is_scaled_once() -> None:
     backbone = PyramidCPVT(NARROW)
     model = nn.ModuleDict(dict(a=nn.Sequential(backbone), b=nn.Sequential(backbone)))
-    found = settings(model, wrapper(model, layer_decay_rate=RATE, bypass_duplicate=True))
-    assert list(found.values()) == list(settings(backbone, wrapper(backbone, layer_decay_rate=RATE)).values())
-
-
-def test_a_rate_of_one_changes_nothing() -> None:
-    model = CPVT(NARROW_PLAIN)
-    assert {setting['lr'] for setting in settings(model, wrapper(model, layer_decay_rate=1)).values()} == {LR}
+    found = groups_by_name(model, wrapper(model, layer_decay_rate=RATE, bypass_duplicate=True))
+    assert list(found.values()) == list(groups_by_name(backbone, wrapper(backbone, layer_decay_rate=RATE)).values())
 
 
 @pytest.mark.parametrize('scheduler, options', [
-    (LinearLR, dict(start_factor=0.01, end=5)),
-    (PolyLR, dict(power=0.9, end=8)),
-    (CosineAnnealingLR, dict(T_max=8, eta_min_ratio=0.01)),
-], ids=lambda value: getattr(value, '__name__', ''))
+    (LinearLR, dict(start_factor=0.01, end=5)), (PolyLR, dict(power=0.9, end=8)),
+    (CosineAnnealingLR, dict(T_max=8, eta_min_ratio=0.01))])
 def test_schedulers_keep_the_ratios(scheduler: type, options: dict[str, Any]) -> None:
     model = PyramidCPVT(NARROW)
     wrapped = wrapper(model, layer_decay_rate=RATE, custom_keys={'norm': dict(lr_mult=2.)})
@@ -152,14 +135,12 @@ def test_log_tells_the_rates(log: list) -> None:
 @pytest.mark.parametrize('name', ['cpvt-ti-distilled', 'pyramid-cpvt-s'])
 def test_mmpretrains_constructor_takes_the_same_layers(name: str) -> None:
     family = 'pyramid_cpvt' if 'pyramid' in name else 'cpvt'
-    cfg = load_config(ROOT / f'configs/{family}/{name}_16xb64_in1k.py')
+    model = build(ROOT / f'configs/{family}/{name}_16xb64_in1k.py')
     with DefaultScope.overwrite_default_scope('mmpretrain'):
-        model = MODELS.build(cfg.model)
-        theirs = settings(model, wrapper(model, 'mmpretrain.LearningRateDecayOptimWrapperConstructor',
-                                         layer_decay_rate=RATE))
-        ours = settings(model, wrapper(model, layer_decay_rate=RATE))
-    assert {name: setting['lr'] for name, setting in ours.items()} == pytest.approx(
-        {name: setting['lr'] for name, setting in theirs.items()})
+        theirs, ours = (groups_by_name(model, wrapper(model, constructor, layer_decay_rate=RATE)) for constructor in (
+            'mmpretrain.LearningRateDecayOptimWrapperConstructor', 'cpvt_mm.LayerDecayOptimWrapperConstructor'))
+    assert {name: group['lr'] for name, group in ours.items()} == pytest.approx(
+        {name: group['lr'] for name, group in theirs.items()})
 
 
 @pytest.mark.parametrize('model, optimizer, paramwise, words', [

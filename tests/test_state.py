@@ -20,59 +20,60 @@ from mmengine.visualization import Visualizer
 from torch import distributed
 from torch.backends import cudnn
 
-from tests.state import put_back
+from tests.state import SETTINGS, put_back
 
 LOGGER = logging.getLogger('tests.state')
-
-# How each state is read, and how it is changed.
-CHANGES: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
-    'scope': (DefaultScope.get_current_instance, lambda: init_default_scope('mmdet')),
-    'messages': (lambda: MessageHub.check_instance_created('a'), lambda: MessageHub.get_instance('a')),
-    'loggers of mmengine': (lambda: MMLogger.check_instance_created('a'), lambda: MMLogger.get_instance('a')),
-    'visualizers': (lambda: Visualizer.check_instance_created('a'), lambda: Visualizer.get_instance('a')),
-    'level': (lambda: LOGGER.level, lambda: LOGGER.setLevel('ERROR')),
-    'handlers': (LOGGER.handlers.copy, lambda: LOGGER.addHandler(logging.Handler())),
-    'filters': (LOGGER.filters.copy, lambda: LOGGER.addFilter(lambda _: False)),
-    'propagation': (lambda: LOGGER.propagate, lambda: setattr(LOGGER, 'propagate', False)),
-    'is disabled': (lambda: LOGGER.disabled, lambda: setattr(LOGGER, 'disabled', True)),
-    'root': (lambda: logging.root.handlers[:], lambda: logging.root.addHandler(logging.Handler())),
-    'all logs': (lambda: LOGGER.isEnabledFor(logging.ERROR), lambda: logging.disable(logging.ERROR)),
-    'warnings': (lambda: warnings.filters[:], lambda: warnings.simplefilter('error')),
-    'dtype': (torch.get_default_dtype, lambda: torch.set_default_dtype(torch.float64)),
-    'device': (torch.get_default_device, lambda: torch.set_default_device('meta')),
-    'gradients': (torch.is_grad_enabled, lambda: torch.set_grad_enabled(False)),
-    'threads': (torch.get_num_threads, lambda: torch.set_num_threads(torch.get_num_threads() + 1)),
-    'determinism': (torch.are_deterministic_algorithms_enabled, lambda: torch.use_deterministic_algorithms(True)),
-    'precision': (torch.get_float32_matmul_precision, lambda: torch.set_float32_matmul_precision('medium')),
-    **{f'cudnn.{name}': (lambda name=name: getattr(cudnn, name),
-                         lambda name=name: setattr(cudnn, name, not getattr(cudnn, name)))
+CHANGES: dict[str, Callable[[], object]] = {
+    'scope': lambda: init_default_scope('mmdet'),
+    'messages': lambda: MessageHub.get_instance('a'),
+    'loggers of mmengine': lambda: MMLogger.get_instance('a'),
+    'visualizers': lambda: Visualizer.get_instance('a'),
+    'level': lambda: LOGGER.setLevel('ERROR'),
+    'handlers': lambda: LOGGER.addHandler(logging.Handler()),
+    'filters': lambda: LOGGER.addFilter(lambda _: False),
+    'propagation': lambda: setattr(LOGGER, 'propagate', False),
+    'is disabled': lambda: setattr(LOGGER, 'disabled', True),
+    'root': lambda: logging.root.addHandler(logging.Handler()),
+    'all logs': lambda: logging.disable(logging.ERROR),
+    'warnings': lambda: warnings.simplefilter('error'),
+    'dtype': lambda: torch.set_default_dtype(torch.float64),
+    'device': lambda: torch.set_default_device('meta'),
+    'gradients': lambda: torch.set_grad_enabled(False),
+    'threads': lambda: torch.set_num_threads(torch.get_num_threads() + 1),
+    'determinism': lambda: torch.use_deterministic_algorithms(True),
+    'precision': lambda: torch.set_float32_matmul_precision('medium'),
+    **{f'cudnn.{name}': lambda name=name: setattr(cudnn, name, not getattr(cudnn, name))
        for name in ('enabled', 'benchmark', 'deterministic', 'allow_tf32')},
-    'threads of OpenCV': (cv2.getNumThreads, lambda: cv2.setNumThreads(cv2.getNumThreads() + 1)),
-    'start method': (lambda: multiprocessing.get_start_method(allow_none=True),
-                     lambda: multiprocessing.set_start_method('spawn', force=True)),
-    'a new variable': (lambda: os.environ.get('CPVT_MM_NEW'), lambda: os.environ.update(CPVT_MM_NEW='1')),
-    'an old variable': (lambda: os.environ.get('PATH'), lambda: os.environ.pop('PATH')),
-    'sys.path': (sys.path.copy, lambda: sys.path.append('nowhere')),
-    'sys.argv': (sys.argv.copy, lambda: sys.argv.append('--more')),
-    'folder': (os.getcwd, lambda: os.chdir('/')),
-    'figures': (plt.get_fignums, plt.figure),
-    'drawing': (lambda: matplotlib.rcParams['figure.dpi'], lambda: matplotlib.rc('figure', dpi=7)),
-    'draws of torch': (lambda: torch.get_rng_state().tolist(), lambda: torch.rand(1)),
-    'draws of numpy': (lambda: np.random.get_state()[2], lambda: np.random.rand(1)),
-    'draws of Python': (random.getstate, random.random),
-    'process group': (distributed.is_initialized, lambda: distributed.init_process_group(
-        'gloo', store=distributed.HashStore(), rank=0, world_size=1)),
+    'threads of OpenCV': lambda: cv2.setNumThreads(cv2.getNumThreads() + 1),
+    'start method': lambda: multiprocessing.set_start_method('spawn', force=True),
+    'a new variable': lambda: os.environ.update(CPVT_MM_NEW='1'),
+    'an old variable': lambda: os.environ.pop('PATH'),
+    'sys.path': lambda: sys.path.append('nowhere'),
+    'sys.argv': lambda: sys.argv.append('--more'),
+    'folder': lambda: os.chdir('/'),
+    'figures': plt.figure,
+    'drawing': lambda: matplotlib.rc('figure', dpi=7),
+    'draws of torch': lambda: torch.rand(1),
+    'draws of numpy': lambda: np.random.rand(1),
+    'draws of Python': random.random,
+    'process group': lambda: distributed.init_process_group('gloo', store=distributed.HashStore(), rank=0,
+                                                            world_size=1),
 }
+
+
+def read_all() -> list[object]:
+    return [*(read() for read, _ in SETTINGS.values()), warnings.filters[:], os.getcwd(), plt.get_fignums(),
+            matplotlib.rcParams['figure.dpi'], torch.get_rng_state().tolist(), np.random.get_state()[2],
+            random.getstate(), distributed.is_initialized()]
 
 
 @pytest.mark.parametrize('name', CHANGES)
 def test_each_change_is_put_back(name: str) -> None:
-    read, change = CHANGES[name]
-    before = read()
+    before = read_all()
     with put_back():
-        change()
-        assert read() != before
-    assert read() == before
+        CHANGES[name]()
+        assert read_all() != before
+    assert read_all() == before
 
 
 def test_also_after_an_error_and_in_a_folder_that_is_gone(tmp_path: Path) -> None:
@@ -109,21 +110,12 @@ def test_every_test_starts_the_same(start: str) -> None:
 
 @pytest.fixture(scope='module')
 def shared() -> float:
-    """Several tests share it."""
-    init_default_scope('mmdet')
-    return torch.rand(()).item()
-
-
-@pytest.fixture(scope='session')
-def shared_by_all() -> float:
-    """Tests of several files may share it."""
     init_default_scope('mmdet')
     return torch.rand(()).item()
 
 
 @pytest.fixture(scope='module')
 def variable() -> object:
-    """It is set for all tests of a module."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv('CPVT_MM_NEW', '1')
         yield
@@ -131,9 +123,9 @@ def variable() -> object:
 
 @pytest.mark.parametrize('start', ['first', 'second'])
 def test_a_shared_fixture_leaves_nothing_but_what_it_takes_back_itself(
-        start: str, shared: float, shared_by_all: float, variable: None) -> None:
+        start: str, shared: float, variable: None) -> None:
     assert DefaultScope.get_current_instance() is None
-    assert shared == shared_by_all == torch.rand(()).item()
+    assert shared == torch.rand(()).item()
     assert os.environ['CPVT_MM_NEW'] == '1'
 
 

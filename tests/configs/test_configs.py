@@ -22,7 +22,7 @@ from cpvt_mm.engine import load_config, train
 from cpvt_mm.engine.run import build_runner
 from cpvt_mm.models.position_encodings import PositionEncodings
 from cpvt_mm.weights.released import RELEASED, SCHEME
-from tests.conftest import MASK2FORMER_VIS, MASK_RCNN, ROOT, UPERNET
+from tests.conftest import MASK2FORMER_VIS, MASK_RCNN, ROOT, UPERNET, build_model, groups_by_name
 from tests.encodings import ENCODINGS
 
 # Those of mmpretrain have tests of their own.
@@ -31,14 +31,16 @@ EXAMPLES = [path for path in CONFIGS if path.parent.name == 'position_encodings'
 TOYS = [path for path in CONFIGS if path.parent.name == 'toy']
 REAL = [path for path in CONFIGS if path.parent.name in ('nuclei', 'camvid')]
 BASELINES = [path for path in REAL if 'cpvt' not in path.stem]
-NORMS = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm)
-SIZES = ('ti', 't', 's', 'b', 'l')
+NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm2d, nn.SyncBatchNorm)
+# How names tell the arch, from the smallest to the largest.
+ARCHS = dict(nano='nano', ti='tiny', t='tiny', s='small', b='base', l='large')
+ARCH_IN_NAME = re.compile(f'cpvt-({"|".join(ARCHS)})_')
 
 
 def size(path: Path) -> int:
-    """The index of a config's arch in SIZES; 0 for toys."""
-    match = re.search(r'cpvt-(ti|t|s|b|l)_', path.stem)
-    return SIZES.index(match[1]) if match else 0
+    """How large a config's arch is; -1 for those that do not tell."""
+    match = ARCH_IN_NAME.search(path.stem)
+    return list(ARCHS).index(match[1]) if match else -1
 
 
 @cache
@@ -48,35 +50,20 @@ def read(path: Path) -> Config:
 
 
 def smallest_of_each_family() -> list[Path]:
-    # That of videos has a test of its own.
+    # That of videos has a test of its own; so has what differs with `layer-decay`.
     paths = sorted((path for path in CONFIGS if path not in (*EXAMPLES, MASK2FORMER_VIS)), key=size, reverse=True)
-    return sorted({re.sub(r'cpvt-(ti|t|s|b|l)_', 'cpvt_', path.stem): path for path in paths}.values())
+    return sorted({ARCH_IN_NAME.sub('cpvt_', path.stem).replace('_layer-decay', ''): path for path in paths}.values())
 
 
-def build(cfg: Config) -> nn.Module:
-    """The model without memory for its weights."""
-    with DefaultScope.overwrite_default_scope(cfg.default_scope), torch.device('meta'):
-        return MODELS.build(cfg.model)
+def test_the_name_tells_the_arch() -> None:
+    for path in CONFIGS:
+        match, arch = ARCH_IN_NAME.search(path.stem), read(path).model.backbone.get('arch')
+        assert arch == (ARCHS[match[1]] if match else None) or path in TOYS, path
 
 
-def test_all_are_here() -> None:
-    archs = dict(ti='tiny', t='tiny', s='small', b='base', l='large')
-    expected = {f'{head}-{a}_{rest}': archs[a] for head, rest, sizes in [
-        ('mask-rcnn_pyramid-cpvt', 'fpn_1x_coco', 't s b l'), ('retinanet_pyramid-cpvt', 'fpn_1x_coco', 't s b l'),
-        ('mask-rcnn_pyramid-cpvt', 'fpn_amp-ms-crop-3x_coco', 's b l'),
-        ('upernet_pyramid-cpvt', '8xb2-160k_ade20k-512x512', 's b l'),
-        ('semantic-fpn_pyramid-cpvt', '8xb4-80k_ade20k-512x512', 's b l'),
-        ('mask-rcnn_cpvt', 'sfp_1x_coco', 'ti s b'), ('mask-rcnn_cpvt', 'sfp_layer-decay_1x_coco', 'b'),
-        ('upernet_cpvt', 'sfp_8xb2-160k_ade20k-512x512', 'ti s b')] for a in sizes.split()}
-    found = {path.stem: read(path).model.backbone.arch for path in CONFIGS
-             if path not in (*EXAMPLES, *TOYS, *REAL)}
-    assert found == expected
-    assert {path.stem: read(path).model.backbone.get('arch') for path in REAL} == {
-        'segformer_pyramid-cpvt-nano_camvid-256x256': 'nano', **{f'{head}_{backbone}{rest}': arch
-        for head, rest, small in [('mask-rcnn', '_fpn_nuclei', '_fpn_nuclei'),
-                                  ('upernet', '_camvid-192x256', '_camvid-360x480')]
-        for backbone, rest, arch in [('pyramid-cpvt-nano', rest, 'nano'), ('pyramid-cpvt-s', small, 'small'),
-                                     ('r18', rest, None), ('mit-b0', rest, None), ('pvtv2-b0', rest, None)]}}
+@pytest.mark.parametrize('path', CONFIGS, ids=lambda path: path.stem)
+def test_losses_that_are_not_finite_end_training(path: Path) -> None:
+    assert read(path).default_hooks.non_finite_loss == dict(type='cpvt_mm.NonFiniteLossHook')
 
 
 @pytest.mark.parametrize('path', BASELINES, ids=lambda path: path.stem)
@@ -122,7 +109,7 @@ def test_an_example_switches_the_encoding_and_no_other_key(path: Path) -> None:
     wanted = {'learnable': 'learnable-2d', 'sinusoidal': 'sinusoidal-2d'}.get(encoding, encoding)
     assert cfg.model.backbone.pop('position_encoding') == ENCODINGS[wanted]
     assert cfg.model.backbone.pop('init_cfg') is None and base.model.backbone.pop('init_cfg')
-    build(load_config(path))
+    build_model(load_config(path), 'meta')
     if 'learnable' in encoding and head == 'upernet':  # the table is for the crops
         assert cfg.model.backbone.pop('img_size') == cfg.crop_size[0] == 512
     assert cfg.to_dict() == base.to_dict()
@@ -175,23 +162,22 @@ def test_layers_of_a_vit_b_learn_at_vitdets_rates() -> None:
 
 
 @pytest.mark.parametrize('path', [
-    pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if SIZES[size(path)] in 'bl' else [])
+    pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if '-b_' in path.stem or '-l_' in path.stem else [])
     for path in CONFIGS if path not in (*EXAMPLES, *BASELINES)])
 def test_position_encodings_and_norms_have_no_weight_decay(path: Path) -> None:
     cfg = load_config(path)
     cfg.optim_wrapper.type = 'OptimWrapper'
-    model = build(cfg)
-    groups = build_optim_wrapper(model, cfg.optim_wrapper).optimizer.param_groups
-    decay = {id(p): group['weight_decay'] for group in groups for p in group['params']}
+    model = build_model(cfg, 'meta')
+    groups = groups_by_name(model, build_optim_wrapper(model, cfg.optim_wrapper))
     keys = list(cfg.optim_wrapper.paramwise_cfg.custom_keys)
-    norms = [module for module in model.modules() if isinstance(module, NORMS)] if path in REAL else []
-    assert keys == ['position_encoding', *([] if norms else ['norm'])]
-    by_class = {id(parameter) for module in norms for parameter in module.parameters()}
+    norms = [name for name, module in model.named_modules() if isinstance(module, NORMS)]
+    assert keys == ['position_encoding', *([] if path in REAL else ['norm'])]
     for key in keys:
-        assert any(key in name for name, _ in model.named_parameters())
-    for name, parameter in model.named_parameters():
-        exempt = id(parameter) in by_class or any(word in name for word in (*keys, 'cls_token', 'dist_token'))
-        assert decay[id(parameter)] == (0 if exempt else cfg.optim_wrapper.optimizer.weight_decay), name
+        assert any(key in name for name in groups)
+    words = (*keys, 'cls_token', 'dist_token')
+    for name, group in groups.items():
+        exempt = any(word in name for word in words) or (path in REAL and name.rpartition('.')[0] in norms)
+        assert group['weight_decay'] == (0 if exempt else cfg.optim_wrapper.optimizer.weight_decay), name
     assert all('norm' in name for name, module in model.named_modules() if isinstance(module, nn.LayerNorm))
 
 
@@ -216,11 +202,13 @@ def cut_down(cfg: Config, data: Path) -> None:
         loader.update(batch_size=images, num_workers=0, persistent_workers=False)
         loader.dataset.update(data_root=f'{data}/', indices=images)
         shrink_images(loader.dataset.pipeline)
+        split = 'training' if images == 2 else 'validation'
+        loader.dataset.update(
+            dict(ann_file=f'{annotations}_{split}.json', data_prefix=dict(img=f'images/{split}/'))
+            if cfg.default_scope == 'mmdet' else
+            dict(data_prefix=dict(img_path=f'images/{split}', seg_map_path=f'annotations/{split}')))
     cfg.test_dataloader = cfg.val_dataloader
-    splits = ((cfg.train_dataloader, 'training'), (cfg.val_dataloader, 'validation'))
     if cfg.default_scope == 'mmdet':
-        for loader, split in splits:
-            loader.dataset.update(ann_file=f'{annotations}_{split}.json', data_prefix=dict(img=f'images/{split}/'))
         cfg.val_evaluator.ann_file = f'{data}/{cfg.val_dataloader.dataset.ann_file}'
         cfg.test_evaluator = cfg.val_evaluator
         cfg.model.data_preprocessor.pad_size_divisor = 1
@@ -231,8 +219,6 @@ def cut_down(cfg: Config, data: Path) -> None:
             cfg.model.test_cfg.rpn.update(few)
             cfg.model.train_cfg.rcnn.sampler.num = 16
     else:
-        for loader, split in splits:
-            loader.dataset.data_prefix = dict(img_path=f'images/{split}', seg_map_path=f'annotations/{split}')
         cfg.model.data_preprocessor.pop('size_divisor', None)
         cfg.model.data_preprocessor.size = (65, 97) if toy else (61, 63)
     by_epoch = 'max_epochs' in cfg.train_cfg
@@ -285,10 +271,9 @@ def test_trains_a_step_and_predicts_at_odd_sizes(path: Path, data: Path, tmp_pat
     assert ('val/coco/bbox_mAP' if cfg.default_scope == 'mmdet' else 'val/mIoU') in scalars
 
 
-# One encoding for each point of the contract, then a combination, and a plain transformer.
-STEPS = [(UPERNET, name) for name in ('none', 'learnable-2d', 'peg', 'peg-qk', 'rotary', 'relative', 'peg-fixed')] + [
+# One encoding for each point of the contract (the combination has two of them), also in a plain transformer.
+STEPS = [(UPERNET, name) for name in ('peg-qk', 'rotary', 'relative', 'peg-fixed')] + [
     (MASK_RCNN, 'peg-learnable'), (ROOT / 'configs/toy/upernet_cpvt_sfp_toy-shapes.py', 'relative')]
-FIXED, WEIGHTLESS = ('peg-fixed',), ('none', 'rotary')
 
 
 @pytest.mark.slow
@@ -303,7 +288,7 @@ def test_encodings_learn_at_odd_sizes(path: Path, encoding: str, data: Path, tmp
     encodings = [module for module in runner.model.modules() if isinstance(module, PositionEncodings)]
     parameters = [parameter for part in encodings for parameter in part.parameters()]
     buffers = [buffer for part in encodings for buffer in part.buffers()]
-    assert bool(parameters) == (encoding not in (*FIXED, *WEIGHTLESS)) and bool(buffers) == (encoding in FIXED)
+    assert bool(parameters) == (encoding not in ('rotary', 'peg-fixed')) and bool(buffers) == (encoding == 'peg-fixed')
     before = [tensor.clone() for tensor in (*parameters, *buffers)]
     runner.train()
     assert torch.tensor(MessageHub.get_current_instance().get_scalar('train/loss').current()).isfinite()

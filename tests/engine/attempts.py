@@ -7,34 +7,32 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from mmengine.config import Config
 
 from cpvt_mm.engine import load_config
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, toy_overrides
 
+SMALL = {'model.backbone.drop_path_rate': 0.3, 'train_dataloader.dataset.pipeline.2.scale': (64, 64),
+         'default_hooks.checkpoint.max_keep_ckpts': 1}
+
 
 def segmentor(data: Path, work_dir: Path) -> Config:
     """Eight iterations with drop path, dropout, random flips, an averaged model and a best checkpoint."""
-    options = toy_overrides(data, **{
-        'train_cfg.max_iters': 8, 'train_cfg.val_interval': 4, 'model.backbone.drop_path_rate': 0.3,
-        'train_dataloader.dataset.pipeline.2.scale': (64, 64), 'val_dataloader.dataset.pipeline.1.scale': (64, 64),
-        'default_hooks.checkpoint.interval': 2, 'default_hooks.checkpoint.max_keep_ckpts': 1,
-        'default_hooks.checkpoint.save_best': 'mIoU', 'custom_hooks': [dict(type='EMAHook')]})
-    return load_config(UPERNET, options, str(work_dir))
+    return load_config(UPERNET, toy_overrides(data, **SMALL, **{
+        'train_cfg.max_iters': 8, 'train_cfg.val_interval': 4, 'val_dataloader.dataset.pipeline.1.scale': (64, 64),
+        'default_hooks.checkpoint.interval': 2, 'default_hooks.checkpoint.save_best': 'mIoU',
+        'custom_hooks': [dict(type='EMAHook')]}), str(work_dir))
 
 
 def detector(data: Path, work_dir: Path) -> Config:
     """Three epochs of four images, whose flips are drawn in a worker that stays."""
-    options = toy_overrides(data, **{
-        'train_dataloader.dataset.pipeline.2.scale': (64, 64), 'train_dataloader.dataset.indices': 4,
-        'train_dataloader.sampler.type': 'DefaultSampler',
+    cfg = load_config(MASK_RCNN, toy_overrides(data, **SMALL, **{
+        'train_dataloader.dataset.indices': 4, 'train_dataloader.sampler.type': 'DefaultSampler',
         'train_dataloader.batch_sampler': dict(type='AspectRatioBatchSampler'),
         'train_dataloader.num_workers': 1, 'train_dataloader.persistent_workers': True,
-        'model.backbone.drop_path_rate': 0.3,
-        'default_hooks.checkpoint.by_epoch': True, 'default_hooks.checkpoint.interval': 1,
-        'default_hooks.checkpoint.max_keep_ckpts': 1})
-    cfg = load_config(MASK_RCNN, options, str(work_dir))
+        'default_hooks.checkpoint.by_epoch': True, 'default_hooks.checkpoint.interval': 1}), str(work_dir))
     cfg.train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=3)
     cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
     return cfg
@@ -74,22 +72,24 @@ def limit_files(number: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (number, number))
 
 
-def _train(config: Path, trap: Callable[[int], None] | None, number: int) -> None:
-    output = os.open(config.parent / 'output.txt', os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
+def in_child(output: Path, arguments: list[str], trap: Callable[[int], None] | None, number: int) -> None:
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
     if trap:
         trap(number)
-    sys.argv = ['train.py', str(config), '--resume']
-    runpy.run_path(str(ROOT / 'tools/train.py'), run_name='__main__')
+    sys.argv = arguments
+    runpy.run_path(arguments[0], run_name='__main__')
 
 
-def attempt(cfg: Config, trap: Callable[[int], None] | None = None, number: int = 0, seconds: float | None = None
-            ) -> int:
-    """Runs `tools/train.py CONFIG --resume` in a process that may be killed.
+def run(output: Path, tool: Path, *arguments: object, trap: Callable[[int], None] | None = None, number: int = 0,
+        seconds: float | None = None) -> int:
+    """Runs a tool in a process that may be killed.
 
     Args:
-        cfg: The config; beside its work dir go a file of it, and `output.txt`.
+        output: The file for what it prints.
+        tool: The script.
+        arguments: Of its command line.
         trap: What is to happen to the process. Defaults to None.
         number: When, for `trap`. Defaults to 0.
         seconds: After which the process is killed. Defaults to None: never.
@@ -97,14 +97,19 @@ def attempt(cfg: Config, trap: Callable[[int], None] | None = None, number: int 
     Returns:
         The status that the process ended with.
     """
-    config = Path(f'{cfg.work_dir}.py')
-    cfg.dump(config)
     # Forked from one that has imported all that training needs, which takes seconds.
     forking = multiprocessing.get_context('forkserver')
     forking.set_forkserver_preload([__name__, 'mmdet.apis', 'mmseg.apis'])
-    process = forking.Process(target=_train, args=(config, trap, number))
+    process = forking.Process(target=in_child, args=(output, [*map(str, (tool, *arguments))], trap, number))
     process.start()
     process.join(seconds)
     process.kill()
     process.join()
     return process.exitcode
+
+
+def attempt(cfg: Config, **how: Any) -> int:
+    """Trains a config, or goes on; beside its work dir go a file of it, and `output.txt`. See `run`."""
+    config = Path(f'{cfg.work_dir}.py')
+    cfg.dump(config)
+    return run(config.parent / 'output.txt', ROOT / 'tools/train.py', config, '--resume', **how)

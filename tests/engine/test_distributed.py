@@ -21,12 +21,12 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from mmengine.model import MMDistributedDataParallel
-from mmengine.registry import MODELS, DefaultScope
+from mmengine.registry import MODELS
 from mmengine.structures import InstanceData, PixelData
 from torch import Tensor, nn
 
 from cpvt_mm.engine import load_config
-from tests.conftest import MASK_RCNN, ROOT, UPERNET
+from tests.conftest import MASK_RCNN, ROOT, UPERNET, build_model
 
 pytestmark = pytest.mark.slow
 
@@ -59,30 +59,24 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def pyramid(with_cp: bool | str, position_encoding: Any, out_indices: tuple[int, ...], frozen_stages: int) -> Case:
-    return Case(dict(type='PyramidCPVT', with_cp=with_cp, position_encoding=position_encoding, out_norm=True,
-                     out_indices=out_indices, frozen_stages=frozen_stages))
-
-
-def plain(with_cp: bool | str, position_encoding: Any, out_indices: tuple[int, ...], frozen_stages: int) -> Case:
-    return Case(dict(type='CPVT', with_cp=with_cp, position_encoding=position_encoding, out_indices=out_indices,
-                     frozen_stages=frozen_stages))
-
-
+PYRAMID, PLAIN = dict(type='PyramidCPVT', out_norm=True), dict(type='CPVT')
 # The PEG after the last block changes no class token. Its gradient is there, and zero.
-USELESS = Case(dict(type='CPVT', out_type='cls_token', position_encoding=dict(type='PEG', positions=(0, 2))))
+USELESS = Case(dict(PLAIN, out_type='cls_token', position_encoding=dict(type='PEG', positions=(0, 2))))
 # One of each behaviour: parts that are frozen, stages after the last output, which have no gradient, and with_cp.
 CASES = {
-    'pyramid': pyramid(False, PEG, (0, 1, 2, 3), -1),
-    'pyramid, stages left out': pyramid('selective', BOTH, (0, 2), -1),
-    'pyramid, frozen in part': pyramid(True, BOTH, (1, 3), 2),
-    'pyramid, frozen up to the stages left out': pyramid('selective', PEG, (1,), 1),
-    'pyramid, frozen': pyramid(True, BOTH, (3,), 4),
-    'plain': plain(False, BOTH, (0, 1, 2), -1),
-    'plain, blocks left out': plain('selective', PEG, (1,), -1),
-    'plain, frozen in part': plain(True, BOTH, (2,), 1),
-    'plain, frozen': plain(False, PEG, (0, 2), 3),
-    **{f'plain, {out_type}': Case(dict(type='CPVT', out_type=out_type, dist_token=True))
+    'pyramid': Case(dict(PYRAMID, position_encoding=PEG)),
+    'pyramid, stages left out': Case(dict(PYRAMID, with_cp='selective', position_encoding=BOTH, out_indices=(0, 2))),
+    'pyramid, frozen in part': Case(
+        dict(PYRAMID, with_cp=True, position_encoding=BOTH, out_indices=(1, 3), frozen_stages=2)),
+    'pyramid, frozen up to the stages left out': Case(
+        dict(PYRAMID, with_cp='selective', position_encoding=PEG, out_indices=(1,), frozen_stages=1)),
+    'pyramid, frozen': Case(dict(PYRAMID, with_cp=True, position_encoding=BOTH, out_indices=(3,), frozen_stages=4)),
+    'plain': Case(dict(PLAIN, position_encoding=BOTH, out_indices=(0, 1, 2))),
+    'plain, blocks left out': Case(dict(PLAIN, with_cp='selective', position_encoding=PEG, out_indices=(1,))),
+    'plain, frozen in part': Case(
+        dict(PLAIN, with_cp=True, position_encoding=BOTH, out_indices=(2,), frozen_stages=1)),
+    'plain, frozen': Case(dict(PLAIN, position_encoding=PEG, out_indices=(0, 2), frozen_stages=3)),
+    **{f'plain, {out_type}': Case(dict(PLAIN, out_type=out_type, dist_token=True))
        for out_type in ('cls_token', 'gap', 'raw')},
     'plain, useless PEG': USELESS,
     'mask-rcnn': Case(dict(frozen_stages=-1, with_cp=False), MASK_RCNN),
@@ -137,8 +131,7 @@ def build(case: Case) -> nn.Module:
         cfg.model.train_cfg.rpn.sampler.type = 'EvenSampler'
         # The four boxes of each image, which are among the proposals, are positive.
         cfg.model.train_cfg.rcnn.sampler.update(type='EvenSampler', num=16, pos_fraction=0.25)
-    with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        return MODELS.build(cfg.model).double().train()
+    return build_model(cfg).double().train()
 
 
 def detection_samples(generator: torch.Generator) -> list[Any]:
@@ -190,10 +183,7 @@ def gradients(case: Case, model: nn.Module, images: slice) -> dict[str, Tensor]:
     """Returns those of the second of two iterations. DDP raises in it if the first one's loss lacked a parameter."""
     for _ in range(2):
         model.zero_grad()
-        if case.config in (MASK_RCNN, PLAIN_MASK_RCNN):
-            with mock.patch('mmdet.models.dense_heads.rpn_head.batched_nms', nms_of_doubles):
-                loss = loss_of(case, model, images)
-        else:
+        with mock.patch('mmdet.models.dense_heads.rpn_head.batched_nms', nms_of_doubles):
             loss = loss_of(case, model, images)
         loss.backward()
     assert loss.dtype == torch.float64

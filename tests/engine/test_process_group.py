@@ -22,6 +22,8 @@ from cpvt_mm.errors import UserError
 from cpvt_mm.weights.reading import read_checkpoint
 from tests.conftest import UPERNET, toy_overrides
 
+LAUNCHERS = ('none', 'pytorch')
+
 
 class Watch(Hook):
     """Notes what a process trains: whether the model averages gradients, its images, and its last weights."""
@@ -55,58 +57,57 @@ def group_works() -> bool:
     return total.item() == dist.get_world_size()
 
 
-def in_a_group(rank: int, folder: Path, data: Path, launcher: str) -> None:
-    """Trains, fails and tests in a group of two, and notes what happened."""
-    torch.set_num_threads(1)
-    for name in ('RANK', 'LOCAL_RANK'):  # of a launcher, which there is none
+def join_group(**group: Any) -> None:
+    """Makes a group without a launcher."""
+    for name in ('RANK', 'LOCAL_RANK'):  # of a launcher
         os.environ.pop(name, None)
-    dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=2)
-    watch = Watch()
-    train(config(data, folder / 'work', launcher), hooks=[watch])
-    works = [group_works()]
-    with pytest.raises(UserError, match='a bad image'):
-        train(config(data, folder / 'failed', launcher), hooks=[Fail()])
-    works.append(group_works())
-    with pytest.raises(UserError, match='--show-dir paints in one process only'):
-        engine.test(config(data, folder / 'test', launcher), folder / 'work/iter_2.pth', folder / 'painted')
-    metrics = engine.test(config(data, folder / 'test', launcher), folder / 'work/iter_2.pth')
-    works.append(group_works())
-    torch.save(dict(works=works, is_wrapped=watch.is_wrapped, images=watch.images, weights=watch.weights,
-                    metrics={name: float(value) for name, value in metrics.items()}), folder / f'{rank}.pth')
+    dist.init_process_group('gloo', **group)
+
+
+def in_a_group(rank: int, folder: Path, data: Path) -> None:
+    """Trains, tests and fails in a group of two, and notes what happened with each launcher."""
+    torch.set_num_threads(1)
+    join_group(init_method=f'file://{folder}/store', rank=rank, world_size=2)
+    notes = {}
+    for launcher in LAUNCHERS:
+        watch = Watch()
+        train(config(data, folder / launcher, launcher), hooks=[watch])
+        metrics = engine.test(config(data, folder / 'test', launcher), folder / launcher / 'iter_2.pth')
+        notes[launcher] = dict(is_wrapped=watch.is_wrapped, images=watch.images, weights=watch.weights,
+                               works=group_works(), metrics={name: float(value) for name, value in metrics.items()})
+        with pytest.raises(UserError, match='a bad image'):
+            train(config(data, folder / 'failed', launcher), hooks=[Fail()])
+        with pytest.raises(UserError, match='--show-dir paints in one process only'):
+            engine.test(config(data, folder / 'test', launcher), folder / launcher / 'iter_2.pth', folder / 'painted')
+        assert group_works()
+    torch.save(notes, folder / f'{rank}.pth')
     dist.destroy_process_group()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('launcher', ['none', 'pytorch'])
-def test_the_callers_group_is_used_and_stays(launcher: str, toy_shapes: Path, tmp_path: Path) -> None:
-    mp.spawn(in_a_group, (tmp_path, toy_shapes, launcher), nprocs=2)
-    first, second = (torch.load(tmp_path / f'{rank}.pth', weights_only=True) for rank in range(2))
-    assert first['works'] == second['works'] == [True] * 3
-    assert first['is_wrapped'] and second['is_wrapped']
-    # Each trains on its own half of the images, and all have the average of the gradients.
-    assert len(first['images']) == len(second['images']) == 4 and not {*first['images']} & {*second['images']}
-    saved = read_checkpoint(tmp_path / 'work/iter_2.pth')['state_dict']
-    for name, weight in saved.items():
-        assert torch.equal(first['weights'][f'module.{name}'], weight)
-        assert torch.equal(second['weights'][f'module.{name}'], weight)
-    # The main process gathers the results of all.
-    assert 0 <= first['metrics']['mIoU'] <= 100
-
-
-def in_a_group_of_one(rank: int, folder: Path, data: Path) -> None:
-    for name in ('RANK', 'LOCAL_RANK'):  # of a launcher, which there is none
-        os.environ.pop(name, None)
-    dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=1)
-    train(config(data, folder / 'work', 'none'))
-    assert group_works() and (folder / 'work/iter_2.pth').exists()
-    with pytest.raises(UserError, match='a bad image'):
-        train(config(data, folder / 'work', 'none'), hooks=[Fail()])
-    assert group_works()
+def test_the_callers_group_is_used_and_stays(toy_shapes: Path, tmp_path: Path) -> None:
+    mp.spawn(in_a_group, (tmp_path, toy_shapes), nprocs=2)
+    noted = [torch.load(tmp_path / f'{rank}.pth', weights_only=True) for rank in range(2)]
+    for launcher in LAUNCHERS:
+        first, second = (notes[launcher] for notes in noted)
+        assert first['works'] and second['works'] and first['is_wrapped'] and second['is_wrapped']
+        # Each trains on its own half of the images, and all have the average of the gradients.
+        assert len(first['images']) == len(second['images']) == 4 and not {*first['images']} & {*second['images']}
+        for name, weight in read_checkpoint(tmp_path / launcher / 'iter_2.pth')['state_dict'].items():
+            assert torch.equal(first['weights'][f'module.{name}'], weight)
+            assert torch.equal(second['weights'][f'module.{name}'], weight)
+        # The main process gathers the results of all.
+        assert 0 <= first['metrics']['mIoU'] <= 100
 
 
 @pytest.mark.slow
 def test_a_group_of_one_as_in_a_notebook(toy_shapes: Path, tmp_path: Path) -> None:
-    mp.spawn(in_a_group_of_one, (tmp_path, toy_shapes))
+    join_group(store=dist.HashStore(), rank=0, world_size=1)
+    train(config(toy_shapes, tmp_path, 'none'))
+    assert group_works() and (tmp_path / 'iter_2.pth').exists()
+    with pytest.raises(UserError, match='a bad image'):
+        train(config(toy_shapes, tmp_path, 'none'), hooks=[Fail()])
+    assert group_works()
 
 
 @pytest.fixture

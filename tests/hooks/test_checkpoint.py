@@ -77,27 +77,22 @@ def files(run: Run) -> list[str]:
     return sorted(path.name for path in Path(run.work_dir).iterdir())
 
 
-def test_an_old_checkpoint_goes_last(run: Run, removed: list[str]) -> None:
-    run.train(build(run, max_keep_ckpts=2), [0.] * 4)
-    assert removed == ['iter_1.pth', 'iter_2.pth']
-    assert files(run) == ['iter_3.pth', 'iter_4.pth', 'last_checkpoint']
-
-
-def test_a_former_best_checkpoint_goes_last(run: Run, removed: list[str]) -> None:
-    run.train(build(run, max_keep_ckpts=1, save_best='mIoU'), [0.1, 0.3, 0.2, 0.4])
-    assert removed == ['iter_1.pth', 'best_mIoU_iter_1.pth', 'iter_2.pth', 'iter_3.pth', 'best_mIoU_iter_2.pth']
-    assert files(run) == ['best_mIoU_iter_4.pth', 'iter_4.pth', 'last_checkpoint']
-
-
-def test_one_name_for_all_is_one_file(run: Run) -> None:
-    run.train(build(run, max_keep_ckpts=1, filename_tmpl='latest.pth'), [0.] * 3)
-    assert files(run) == ['last_checkpoint', 'latest.pth']
-    assert read_checkpoint(Path(run.work_dir, 'latest.pth'))['iter'] == 3
-
-
-def test_all_are_kept_by_default(run: Run) -> None:
-    run.train(build(run), [0.] * 3)
-    assert files(run) == ['iter_1.pth', 'iter_2.pth', 'iter_3.pth', 'last_checkpoint']
+@pytest.mark.parametrize('settings, scores, gone, left', [
+    ({}, [0.] * 3, [], ['iter_1.pth', 'iter_2.pth', 'iter_3.pth']),
+    (dict(max_keep_ckpts=2), [0.] * 4, ['iter_1.pth', 'iter_2.pth'], ['iter_3.pth', 'iter_4.pth']),
+    (dict(max_keep_ckpts=1, save_best='mIoU'), [0.1, 0.3, 0.2, 0.4],
+     ['iter_1.pth', 'best_mIoU_iter_1.pth', 'iter_2.pth', 'iter_3.pth', 'best_mIoU_iter_2.pth'],
+     ['best_mIoU_iter_4.pth', 'iter_4.pth']),
+    # One name for all is one file.
+    (dict(max_keep_ckpts=1, filename_tmpl='latest.pth'), [0.] * 3, [], ['latest.pth']),
+    (dict(save_best='mIoU', filename_tmpl='latest.pth'), [0.1, 0.3], [], ['best_mIoU_latest.pth', 'latest.pth']),
+])
+def test_old_checkpoints_go_last(settings: dict[str, object], scores: list[float], gone: list[str], left: list[str],
+                                 run: Run, removed: list[str], tmp_path: Path) -> None:
+    run.train(build(run, **settings), scores)
+    assert removed == gone
+    assert files(run) == sorted([*left, 'last_checkpoint'])
+    assert read_checkpoint(Path((tmp_path / 'last_checkpoint').read_text()))['iter'] == len(scores)
 
 
 def test_what_a_killed_run_left_goes_at_the_start(run: Run, tmp_path: Path) -> None:
@@ -110,37 +105,28 @@ def test_what_a_killed_run_left_goes_at_the_start(run: Run, tmp_path: Path) -> N
     assert files(run) == ['iter_2.pth', 'notes.tmp']
 
 
-def test_a_note_that_cannot_be_written_leaves_the_former(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-                                                          ) -> None:
-    hook = build(run, max_keep_ckpts=1)
+@pytest.mark.parametrize('write, file, last', [
+    ('write_bytes', 'iter_2.pth', 'iter_1.pth'),
+    ('write_bytes', 'latest.pth', 'latest.pth'),
+    ('write_text', 'last_checkpoint', 'iter_2.pth'),  # that one is whole
+])
+def test_a_write_that_fails_leaves_what_was_there(write: str, file: str, last: str, run: Run, tmp_path: Path,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = build(run, max_keep_ckpts=1, **(dict(filename_tmpl=file) if file == last else {}))
     run.train(hook, [0.])
+    former = (tmp_path / 'last_checkpoint').read_text()
 
-    def fail(path: Path, text: str) -> None:
+    def fail(path: Path, content: object) -> None:
         path.touch()
         raise OSError(28, 'No space left on device')
 
-    monkeypatch.setattr(Path, 'write_text', fail)
+    monkeypatch.setattr(Path, write, fail)
     with pytest.raises(OSError, match='No space left') as raised:
         run.train(hook, [0.])
-    assert raised.value.filename == str(tmp_path / 'last_checkpoint')
-    assert (tmp_path / 'last_checkpoint').read_text() == str(tmp_path / 'iter_1.pth')
-    assert read_checkpoint(tmp_path / 'iter_1.pth')['iter'] == 1
-
-
-def test_a_checkpoint_that_is_not_saved_is_not_the_last(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-                                                        ) -> None:
-    hook = build(run)
-    run.train(hook, [0.])
-
-    def stop(*args: object, **settings: object) -> None:
-        # What hooks tell that stop the saving.
-        assert run.message_hub.get_info('last_ckpt') == str(tmp_path / 'iter_1.pth')
-        raise OSError(28, 'No space left on device')
-
-    monkeypatch.setattr(run, 'save_checkpoint', stop)
-    with pytest.raises(OSError, match='No space left'):
-        run.train(hook, [0.])
-    assert hook.last_ckpt == run.message_hub.get_info('last_ckpt') == str(tmp_path / 'iter_1.pth')
+    assert (raised.value.errno, raised.value.filename) == (28, str(tmp_path / file))
+    assert hook.last_ckpt == run.message_hub.get_info('last_ckpt') == str(tmp_path / last)
+    assert (tmp_path / 'last_checkpoint').read_text() == former and read_checkpoint(former)['iter'] == 1
+    assert not list(tmp_path.glob('*.tmp'))
 
 
 def test_the_last_checkpoint_is_first_the_one_that_is_resumed(run: Run) -> None:
@@ -165,11 +151,6 @@ def test_checkpoints_that_are_folders_go_too(run: Run, monkeypatch: pytest.Monke
     monkeypatch.setitem(backends, WHOLE_FILES, Backend)
     run.train(build(run, max_keep_ckpts=1, save_best='mIoU'), [0.1, 0.3, 0.2])
     assert files(run) == ['best_mIoU_iter_2.pth', 'iter_3.pth', 'last_checkpoint']
-
-
-def test_a_best_checkpoint_under_the_same_name_stays(run: Run) -> None:
-    run.train(build(run, save_best='mIoU', filename_tmpl='latest.pth'), [0.1, 0.3])
-    assert files(run) == ['best_mIoU_latest.pth', 'last_checkpoint', 'latest.pth']
 
 
 class Validation:
@@ -211,15 +192,15 @@ def made_up(run: Run, done: int, by_epoch: bool = False, epochs: bool = False) -
     return run.val_loop.done
 
 
-@pytest.mark.parametrize('epochs', [False, True])
-def test_a_validation_that_was_cut_off_is_made_up_for(run: Run, epochs: bool) -> None:
+@pytest.mark.parametrize('by_epoch, epochs, expected', [
+    (False, False, [*range(3, 11)]),
+    (True, True, [*range(3, 11)]),
+    (False, True, []),  # in an epoch, whose end will validate
+])
+def test_a_validation_that_was_cut_off_is_made_up_for(by_epoch: bool, epochs: bool, expected: list[int], run: Run
+                                                      ) -> None:
     run.message_hub.update_info('best_score', 1.)
-    assert [step for step in range(11) if made_up(run, step, epochs, epochs)] == [3, *range(4, 11)]
-
-
-def test_checkpoints_by_iteration_leave_it_to_the_epoch(run: Run) -> None:
-    run.message_hub.update_info('best_score', 1.)
-    assert not made_up(run, 6, by_epoch=False, epochs=True)
+    assert [step for step in range(11) if made_up(run, step, by_epoch, epochs)] == expected
 
 
 def test_a_validation_that_was_done_is_not_made_up_for(run: Run, tmp_path: Path) -> None:
@@ -234,25 +215,11 @@ def test_a_validation_that_was_done_is_not_made_up_for(run: Run, tmp_path: Path)
     assert made_up(run, 6) == 0
 
 
-def test_a_write_that_fails_leaves_the_file(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = dict(backend_args=build(run).backend_args)
-    path = tmp_path / 'new/iter_1.pth'
-    save_checkpoint(dict(iter=1), str(path), **settings)
-
-    def fail(path: Path, content: bytes) -> None:
-        path.touch()
-        raise OSError(28, 'No space left on device')
-
-    monkeypatch.setattr(Path, 'write_bytes', fail)
-    with pytest.raises(OSError, match=r'iter_1\.pth') as raised:
-        save_checkpoint(dict(iter=2), str(path), **settings)
-    assert (raised.value.errno, raised.value.filename) == (28, str(path))
-    assert [file.name for file in path.parent.iterdir()] == ['iter_1.pth']
-    assert read_checkpoint(path) == dict(iter=1)
-
-
 def test_the_backend_of_others_stays(run: Run, tmp_path: Path) -> None:
-    assert build(run).backend_args == dict(backend=WHOLE_FILES)
+    settings = dict(backend_args=build(run).backend_args)
+    assert settings == dict(backend_args=dict(backend=WHOLE_FILES))
+    save_checkpoint(dict(iter=1), str(tmp_path / 'new/iter_1.pth'), **settings)
+    assert read_checkpoint(tmp_path / 'new/iter_1.pth') == dict(iter=1)
     assert type(get_file_backend(str(tmp_path))) is LocalBackend
     assert type(build(run, backend_args=dict(backend='local')).file_backend) is LocalBackend
 

@@ -1,12 +1,11 @@
 """A classifier of two numbers, trained on images that say what goes wrong with them."""
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from mmengine.config import Config
-from mmengine.hooks import Hook
 from mmengine.logging import MMLogger
 from mmengine.model import BaseModel
 from mmengine.optim import AmpOptimWrapper, OptimWrapper, OptimWrapperDict
@@ -18,7 +17,7 @@ from cpvt_mm.engine import load_config, train
 from cpvt_mm.errors import UserError
 from cpvt_mm.hooks import NonFiniteLossHook
 from cpvt_mm.hooks.non_finite_loss import image_paths
-from tests.conftest import MASK_RCNN, ROOT, UPERNET, toy_overrides
+from tests.conftest import UPERNET, toy_overrides
 
 NAN, INF = float('nan'), float('inf')
 
@@ -48,25 +47,24 @@ class ModelWithNorm(Model):
         return dict(loss_a=y.mean(), loss_b=y.square().mean())
 
 
-class Gradient(torch.autograd.Function):
-    """The identity, whose gradient is nan where the number is 2."""
-
-    @staticmethod
-    def forward(ctx, y: Tensor, x: Tensor) -> Tensor:
-        ctx.is_bad = (x == 2).any()
-        return y.clone()
-
-    @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient * (NAN if ctx.is_bad else 1), None
-
-
 class BadGradient(Model):
     """For an input of 2 the losses are finite, but not the gradient."""
 
     def forward(self, inputs: list[Tensor], data_samples: list[BaseDataElement], mode: str) -> dict:
         losses = super().forward(inputs, data_samples, mode)
-        return dict(losses, loss_b=Gradient.apply(losses['loss_b'], torch.stack(inputs)[:, 1]))
+        if (torch.stack(inputs)[:, 1] == 2).any():
+            losses['loss_b'].register_hook(lambda gradient: gradient * NAN)
+        return losses
+
+
+class BlowsUp(Model):
+    """Its weight is infinite after the iteration with the number 2, of which losses and gradient are finite."""
+
+    def train_step(self, data: dict, optim_wrapper: OptimWrapper) -> dict:
+        outputs = super().train_step(data, optim_wrapper)
+        if (torch.stack(data['inputs'])[:, 1] == 2).any():
+            nn.init.constant_(self.layer.weight, INF)
+        return {name: value.item() for name, value in outputs.items()}  # which need not be tensors
 
 
 def runner(folder: Path, numbers: list[float], model: Model | None = None, interval: int = 2, val_interval: int = 100,
@@ -83,12 +81,12 @@ def runner(folder: Path, numbers: list[float], model: Model | None = None, inter
                   **{'sampler': dict(type='DefaultSampler', shuffle=False), **loader})
     loop = dict(type='EpochBasedTrainLoop', max_epochs=epochs) if epochs else dict(
         type='IterBasedTrainLoop', max_iters=len(numbers), val_interval=val_interval)
-    validation = dict() if val_interval == 100 else dict(
-        val_dataloader=loader, val_cfg=dict(), val_evaluator=dict(type='DumpResults', out_file_path=f'{folder}/v.pkl'))
+    validation = dict(val_dataloader=loader, val_cfg=dict(),
+                      val_evaluator=dict(type='DumpResults', out_file_path=f'{folder}/v.pkl'))
     return Runner(
-        model or Model(), str(folder), loader, experiment_name=f'{folder}', log_level='WARNING',
-        train_cfg=loop,
-        optim_wrapper=dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=0.1)), **validation,
+        model or Model(), str(folder), loader, experiment_name=f'{folder}', log_level='WARNING', train_cfg=loop,
+        optim_wrapper=dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=0.1)),
+        **(validation if val_interval < 100 else {}),
         default_hooks=dict(
             checkpoint=checkpoint or dict(type='CheckpointHook', by_epoch=False, interval=interval, max_keep_ckpts=1),
             non_finite_loss=dict(type='cpvt_mm.NonFiniteLossHook', **hook)))
@@ -122,59 +120,40 @@ def test_patience_can_be_set_but_not_to_none(tmp_path: Path) -> None:
         NonFiniteLossHook(patience=0)
 
 
-def test_one_bad_batch_passes_with_a_warning_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-                                                                      ) -> None:
-    warnings: list[str] = []
-    monkeypatch.setattr(MMLogger, 'warning', lambda self, message, *args: warnings.append(message))
-    for name, numbers in dict(bad=[1, 2, NAN, INF, 3, NAN, 1], good=[1, 2, 3, 1]).items():
+@pytest.mark.parametrize('epochs, bad, good, warnings', [
+    (0, [1, 2, NAN, INF, 3, NAN, 1], [1, 2, 3, 1], [(1, 3, 'nan'), (2, 4, 'inf'), (1, 6, 'nan')]),
+    # What is saved in a bad iteration is the model before it.
+    (0, [1, 1, 1, NAN], [1, 1, 1], [(1, 4, 'nan')]),
+    (1, [1, 1, 1, NAN], [1, 1, 1], [(1, 4, 'nan')]),
+])
+def test_a_bad_batch_passes_with_a_warning_and_leaves_nothing_behind(
+        epochs: int, bad: list[float], good: list[float], warnings: list[tuple[int, int, str]], tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(MMLogger, 'warning', lambda self, message, *args: said.append(message))
+    for name, numbers in dict(bad=bad, good=good).items():
         torch.manual_seed(0)
-        runner(tmp_path / name, numbers, Model(), interval=len(numbers)).train()
-    assert torch.equal(weight(tmp_path / 'bad', 7), weight(tmp_path / 'good', 4))
-    assert [warning for warning in warnings if warning.startswith('Bad')] == [
+        runner(tmp_path / name, numbers, Model(), interval=len(numbers), epochs=epochs).train()
+    assert torch.equal(weight(tmp_path / 'bad', len(bad)), weight(tmp_path / 'good', len(good)))
+    assert [message for message in said if message.startswith('Bad')] == [
         f'Bad iteration ({row} in a row, 3 end training): in iteration {i} loss_b is {value} (image {i}.jpg), and the '
-        'update is not applied.' for row, i, value in ((1, 3, 'nan'), (2, 4, 'inf'), (1, 6, 'nan'))]
+        'update is not applied.' for row, i, value in warnings]
 
 
-@pytest.mark.parametrize('epochs', [0, 1])
-def test_what_is_saved_in_a_bad_iteration_is_the_model_before_it(epochs: int, tmp_path: Path) -> None:
-    run = runner(tmp_path, [1, 1, 1, NAN], interval=4, epochs=epochs)
-    weights: list[Tensor] = []
-
-    class Keep(Hook):
-        priority = 'LOWEST'
-
-        def after_train_iter(self, runner: Runner, **_: object) -> None:
-            weights.append(runner.model.layer.weight.detach().clone())
-
-    run.register_hook(Keep())
-    run.train()
-    assert torch.equal(weight(tmp_path, 4), weights[2]) and not torch.equal(weights[1], weights[2])
-
-
-@pytest.mark.parametrize('epochs', [0, 3])
-def test_an_older_checkpoint_stays_while_iterations_are_bad(epochs: int, tmp_path: Path) -> None:
-    numbers = [1, 1, 1, NAN] if epochs else [1, 1, 1, 1, NAN, NAN, NAN, 1]
-    saved = dict(by_epoch=True, interval=1) if epochs else dict(by_epoch=False, interval=2)
+@pytest.mark.parametrize('numbers, epochs, name', [
+    ([1, 1, 1, 1, NAN, NAN, NAN, 1], 0, 'iter_4.pth'),
+    ([1, 1, 1, NAN], 3, 'epoch_3.pth'),  # the end
+])
+def test_an_older_checkpoint_stays_while_iterations_are_bad(numbers: list[float], epochs: int, name: str, tmp_path: Path
+                                                            ) -> None:
     run = runner(tmp_path, numbers, epochs=epochs, checkpoint=dict(
-        type='cpvt_mm.DurableCheckpointHook', max_keep_ckpts=1, **saved))
+        type='cpvt_mm.DurableCheckpointHook', max_keep_ckpts=1, by_epoch=bool(epochs), interval=1 if epochs else 2))
     if epochs:
         run.train()
-        names = ['epoch_3.pth']  # the end
     else:
-        assert f'the last of 3 such iterations in a row; the last checkpoint, {tmp_path}/iter_4.pth' in stop(run)
-        names = ['iter_4.pth']
-    assert [path.name for path in tmp_path.glob('*.pth')] == names
-    assert (tmp_path / 'last_checkpoint').read_text() == f'{tmp_path}/{names[0]}'
-
-
-class BlowsUp(Model):
-    """Its weight is infinite after the iteration with the number 2, of which losses and gradient are finite."""
-
-    def train_step(self, data: dict, optim_wrapper: OptimWrapper) -> dict:
-        outputs = super().train_step(data, optim_wrapper)
-        if (torch.stack(data['inputs'])[:, 1] == 2).any():
-            nn.init.constant_(self.layer.weight, INF)
-        return {name: value.item() for name, value in outputs.items()}  # which need not be tensors
+        assert f'the last of 3 such iterations in a row; the last checkpoint, {tmp_path}/{name}' in stop(run)
+    assert [path.name for path in tmp_path.glob('*.pth')] == [name]
+    assert (tmp_path / 'last_checkpoint').read_text() == f'{tmp_path}/{name}'
 
 
 @pytest.mark.parametrize('options', [dict(interval=2), dict(val_interval=2), dict(epochs=1)])
@@ -184,25 +163,25 @@ def test_a_model_that_is_not_finite_is_never_saved(options: dict, tmp_path: Path
     assert not list(tmp_path.glob('*.pth'))
 
 
-def test_a_model_that_is_no_longer_finite_stops_at_once(tmp_path: Path) -> None:
-    message = stop(runner(tmp_path, [1, NAN, 1], ModelWithNorm(), interval=100))
-    assert ('in iteration 2 loss_a is nan and loss_b is nan (image 2.jpg), so that norm.running_mean of the model is '
-            'no longer finite; no checkpoint had been saved') in message
-
-
-def test_a_gradient_that_is_not_finite_counts_as_bad(tmp_path: Path) -> None:
-    assert 'in iteration 4 losses are finite but the gradient is not (image 4.jpg)' in (
-        stop(runner(tmp_path, [1, 2, 2, 2, 1], BadGradient(), interval=100)))
+@pytest.mark.parametrize('model, numbers, reason', [
+    (ModelWithNorm, [1, NAN, 1], 'in iteration 2 loss_a is nan and loss_b is nan (image 2.jpg), so that '
+                                 'norm.running_mean of the model is no longer finite; no checkpoint had been saved'),
+    (BadGradient, [1, 2, 2, 2, 1], 'in iteration 4 losses are finite but the gradient is not (image 4.jpg), the last'),
+])
+def test_what_else_stops_training(model: type[Model], numbers: list[float], reason: str, tmp_path: Path) -> None:
+    assert reason in stop(runner(tmp_path, numbers, model(), interval=100))
 
 
 def test_with_a_loss_scale_only_losses_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('mmengine.optim.optimizer.amp_optimizer_wrapper.is_cuda_available', lambda: True)
+    module = 'mmengine.optim.optimizer.amp_optimizer_wrapper'
+    monkeypatch.setattr(f'{module}.is_cuda_available', lambda: True)
+    monkeypatch.setattr(f'{module}.GradScaler', partial(torch.amp.GradScaler, 'cpu'))
 
     # A fused optimizer leaves updates out by itself: for the scaler, it makes them all.
     def scaled(folder: Path, numbers: list[float], init_scale: float = 64.) -> Runner:
         run = runner(folder, numbers, BadGradient(), interval=5)
-        run.optim_wrapper = AmpOptimWrapper(optimizer=torch.optim.AdamW(run.model.parameters(), fused=True))
-        run.optim_wrapper.loss_scaler = torch.amp.GradScaler('cpu', init_scale=init_scale)
+        run.optim_wrapper = AmpOptimWrapper(dict(init_scale=init_scale),
+                                            optimizer=torch.optim.AdamW(run.model.parameters(), fused=True))
         return run
 
     run = scaled(tmp_path / 'gradients', [1, 2, 2, 2, 2])
@@ -235,14 +214,15 @@ def test_each_of_several_optimizers_is_watched(tmp_path: Path) -> None:
     assert 'in iteration 4 losses are finite but the gradient is not' in stop(run)
 
 
-@pytest.mark.parametrize('batch', [None, dict(), dict(data_samples=None)])
-def test_images_of_unknown_paths(batch: dict | None) -> None:
-    assert image_paths(batch) == ()
-
-
-def test_images_of_branches() -> None:
-    sample = BaseDataElement(metainfo=dict(img_path='a.jpg'))
-    assert image_paths(dict(data_samples=dict(sup=[sample], unsup=[BaseDataElement()]))) == ('a.jpg',)
+@pytest.mark.parametrize('batch, paths', [
+    (None, ()),
+    (dict(), ()),
+    (dict(data_samples=None), ()),
+    (dict(data_samples=dict(sup=[BaseDataElement(metainfo=dict(img_path='a.jpg'))], unsup=[BaseDataElement()])),
+     ('a.jpg',)),
+])
+def test_images_of_branches_and_of_unknown_paths(batch: dict | None, paths: tuple[str, ...]) -> None:
+    assert image_paths(batch) == paths
 
 
 def work(rank: int, folder: Path) -> None:
@@ -270,18 +250,11 @@ def test_all_processes_stop_together_with_one_message(tmp_path: Path) -> None:
     assert (tmp_path / 'last_checkpoint').read_text() == f'{tmp_path}/iter_4.pth'
 
 
+# For mmdet, see tests/engine/test_mmdet_tool.py; for mmpretrain, tests/configs/test_classification.py.
 @pytest.mark.slow
-@pytest.mark.parametrize('config, head, loss', [
-    (UPERNET, 'decode_head.loss_decode', 'decode.loss_ce'), (MASK_RCNN, 'roi_head.mask_head.loss_mask', 'loss_mask')])
-def test_detectors_and_segmentors_name_theirs(config: Path, head: str, loss: str, toy_shapes: Path, tmp_path: Path
-                                              ) -> None:
-    options = toy_overrides(toy_shapes, **{f'model.{head}.loss_weight': 1e39, 'val_cfg': None, 'val_dataloader': None,
-                                           'val_evaluator': None})
+def test_segmentors_name_their_losses_and_images(toy_shapes: Path, tmp_path: Path) -> None:
+    options = toy_overrides(toy_shapes, **{'model.decode_head.loss_decode.loss_weight': 1e39, 'val_cfg': None,
+                                           'val_dataloader': None, 'val_evaluator': None})
     with pytest.raises(UserError) as error:
-        train(load_config(config, options, str(tmp_path)))
-    assert f'in iteration 3 {loss} is inf (images {toy_shapes}/images/training/' in str(error.value)
-
-
-@pytest.mark.parametrize('path', sorted((ROOT / 'configs').glob('[!_]*/*.py')), ids=lambda path: path.stem)
-def test_it_is_on_in_every_config(path: Path) -> None:
-    assert Config.fromfile(path).default_hooks.non_finite_loss == dict(type='cpvt_mm.NonFiniteLossHook')
+        train(load_config(UPERNET, options, str(tmp_path)))
+    assert f'in iteration 3 decode.loss_ce is inf (images {toy_shapes}/images/training/' in str(error.value)

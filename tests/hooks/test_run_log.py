@@ -2,7 +2,6 @@
 import logging
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,19 +15,9 @@ from cpvt_mm.engine.run import full_disk_as_user_error
 from cpvt_mm.errors import UserError
 from cpvt_mm.hooks import PlainLogHook
 from cpvt_mm.hooks.run_log import LogFile, replace_log_files
-from tests.conftest import UPERNET, toy_overrides
+from tests.conftest import UPERNET, read_anywhere, toy_overrides
 
 needs_full_disk = pytest.mark.skipif(not Path('/dev/full').exists(), reason='needs a file that is always full')
-
-
-def read_anywhere(path: Path) -> dict[str, Any]:
-    """Reads a checkpoint as torch does by itself, without permission for any class."""
-    allowed = torch.serialization.get_safe_globals()
-    torch.serialization.clear_safe_globals()
-    try:
-        return torch.load(path, weights_only=True)
-    finally:
-        torch.serialization.add_safe_globals(allowed)
 
 
 def test_a_log_comes_back_to_the_bit(tmp_path: Path) -> None:
