@@ -41,30 +41,20 @@ def test_what_has_no_such_backbone_is_refused(model: dict, message: str) -> None
         load_backbone(Config(dict(model=model, default_scope='mmseg')))
 
 
-@pytest.fixture
-def photograph(tmp_path: Path) -> Path:
-    path = tmp_path / 'photograph.png'
-    mmcv.imwrite(np.random.default_rng(0).integers(0, 255, (20, 30, 3), np.uint8), str(path))
-    return path
-
-
-@pytest.mark.parametrize('is_rgb', [True, False])
-def test_input_is_what_the_library_makes_of_the_image(is_rgb: bool, photograph: Path) -> None:
-    cfg = load_config(UPERNET)
-    cfg.model.data_preprocessor.update(bgr_to_rgb=is_rgb, size_divisor=None, size=(20, 30))
-    with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        preprocessor = MODELS.build(cfg.model.data_preprocessor)
-    loaded = torch.from_numpy(mmcv.imread(photograph)).permute(2, 0, 1)
-    expected = preprocessor(dict(inputs=[loaded]))['inputs']
-    torch.testing.assert_close(to_input(read_image(photograph), cfg), expected)
-
-
-def test_mmpretrain_keeps_its_preprocessor_beside_the_model(photograph: Path) -> None:
+def test_input_is_what_the_library_makes_of_the_image(tmp_path: Path) -> None:
+    photograph = tmp_path / 'photograph.png'
+    mmcv.imwrite(np.random.default_rng(0).integers(0, 255, (20, 30, 3), np.uint8), str(photograph))
+    loaded, image = torch.from_numpy(mmcv.imread(photograph)).permute(2, 0, 1), read_image(photograph)
     values = dict(mean=[100, 110, 120], std=[50, 60, 70])
-    inside, outside = dict(data_preprocessor=dict(values, bgr_to_rgb=True)), dict(values, to_rgb=True)
-    image = read_image(photograph)
-    assert torch.equal(to_input(image, Config(dict(model=inside))),
-                       to_input(image, Config(dict(model={}, data_preprocessor=outside))))
+    for is_rgb in (True, False):
+        inside = dict(values, bgr_to_rgb=is_rgb)
+        with DefaultScope.overwrite_default_scope('mmseg'):
+            preprocessor = MODELS.build(dict(type='SegDataPreProcessor', size=(20, 30), **inside))
+        expected = preprocessor(dict(inputs=[loaded]))['inputs']
+        # mmpretrain keeps its preprocessor beside the model.
+        outside = dict(model={}, data_preprocessor=dict(values, to_rgb=is_rgb))
+        for cfg in (dict(model=dict(data_preprocessor=inside)), outside):
+            torch.testing.assert_close(to_input(image, Config(cfg)), expected)
 
 
 def test_mmengine_loads_weights_of_images_into_a_whole_model_for_clips(tmp_path: Path) -> None:

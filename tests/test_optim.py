@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 import torch
-from mmengine.optim import CosineAnnealingLR, LinearLR, OptimWrapper, PolyLR, build_optim_wrapper
+from mmengine.optim import CosineAnnealingLR, OptimWrapper, build_optim_wrapper
 from mmengine.registry import DefaultScope
-from torch import nn
+from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.engine import load_config
@@ -51,22 +51,16 @@ def test_a_layer_learns_at_its_share_and_all_else_is_mmengines(name: str, rules:
         assert found[name] == expected[name]
 
 
-@pytest.mark.parametrize('name, first, last, exit_name', [
-    ('mask-rcnn_pyramid-cpvt-nano_fpn', 'stages.0.patch_embed.proj.weight', 'stages.3.blocks.1.mlp.fc2.weight',
-     'neck.lateral_convs.0.conv.weight'),
-    ('upernet_cpvt_sfp', 'patch_embed.proj.weight', 'blocks.3.mlp.fc2.weight', 'backbone.norm.weight'),
+@pytest.mark.parametrize('name, blocks, first, last, head', [
+    ('mask-rcnn_pyramid-cpvt-nano_fpn', 8, 'stages.0.patch_embed.proj', 'stages.3.blocks.1.mlp.fc2',
+     'neck.lateral_convs.0.conv'),
+    ('upernet_cpvt_sfp', 4, 'patch_embed.proj', 'blocks.3.mlp.fc2', 'backbone.norm'),
 ])
-def test_numbers(name: str, first: str, last: str, exit_name: str) -> None:
+def test_the_nearer_to_the_image_the_slower(name: str, blocks: int, first: str, last: str, head: str) -> None:
     model = build(TOYS[name])
-    blocks = 8 if 'pyramid' in name else 4
-    found = groups_by_name(model, wrapper(model, layer_decay_rate=0.5, custom_keys={
-        'blocks': dict(lr_mult=3.), 'mlp': dict(decay_mult=0.), 'neck.lat': dict(lr_mult=7., decay_mult=2.)}))
-    assert found[f'backbone.{first}']['lr'] == LR * 0.5**(blocks + 1)
-    assert found[f'backbone.{first}']['weight_decay'] == 0.05
-    # Of keys that match only the longest counts.
-    assert (found[f'backbone.{last}']['lr'], found[f'backbone.{last}']['weight_decay']) == (LR * 1.5, 0.05)
-    times, decay = (7, 2) if 'neck' in exit_name else (1, 1)
-    assert (found[exit_name]['lr'], found[exit_name]['weight_decay']) == (LR * times, 0.05 * decay)
+    found = groups_by_name(model, wrapper(model, layer_decay_rate=0.5))
+    rates = [found[f'{layer}.weight']['lr'] for layer in (f'backbone.{first}', f'backbone.{last}', head)]
+    assert rates == [LR * 0.5**(blocks + 1), LR * 0.5, LR]
 
 
 class Inside(nn.Module):
@@ -106,23 +100,25 @@ def test_a_backbone_that_two_parts_share_is_scaled_once() -> None:
     assert list(found.values()) == list(groups_by_name(backbone, wrapper(backbone, layer_decay_rate=RATE)).values())
 
 
-@pytest.mark.parametrize('scheduler, options', [
-    (LinearLR, dict(start_factor=0.01, end=5)), (PolyLR, dict(power=0.9, end=8)),
-    (CosineAnnealingLR, dict(T_max=8, eta_min_ratio=0.01))])
-def test_schedulers_keep_the_ratios(scheduler: type, options: dict[str, Any]) -> None:
+def test_a_rate_of_one_changes_nothing() -> None:
+    model = CPVT(NARROW_PLAIN)
+    assert {group['lr'] for group in groups_by_name(model, wrapper(model, layer_decay_rate=1)).values()} == {LR}
+
+
+def test_schedulers_keep_the_ratios() -> None:
     model = PyramidCPVT(NARROW)
     wrapped = wrapper(model, layer_decay_rate=RATE, custom_keys={'norm': dict(lr_mult=2.)})
-    before = torch.tensor([group['lr'] for group in wrapped.optimizer.param_groups], dtype=torch.float64)
-    schedule = scheduler(wrapped, by_epoch=False, **options)
-    factors = set()
-    for _ in range(6):
-        factor = wrapped.get_lr()['base_lr'][0] / LR  # what is logged
-        now = torch.tensor([group['lr'] for group in wrapped.optimizer.param_groups], dtype=torch.float64)
-        torch.testing.assert_close(now, before * factor, rtol=1e-9, atol=0)
-        factors.add(factor)
+
+    def rates() -> Tensor:
+        return torch.tensor([group['lr'] for group in wrapped.optimizer.param_groups], dtype=torch.float64)
+
+    before, schedule = rates(), CosineAnnealingLR(wrapped, by_epoch=False, T_max=8, eta_min_ratio=0.01)
+    for _ in range(5):
         wrapped.step()
         schedule.step()
-    assert len(factors) > 4
+        factor = wrapped.get_lr()['base_lr'][0] / LR  # what is logged
+        assert factor < 1
+        torch.testing.assert_close(rates(), before * factor, rtol=1e-9, atol=0)
 
 
 def test_log_tells_the_rates(log: list) -> None:

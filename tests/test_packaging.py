@@ -67,8 +67,8 @@ def test_the_metafiles_point_to_files_that_are_there() -> None:
     for metafile in (ROOT / 'configs').glob('*/metafile.yml'):
         content = yaml.safe_load(metafile.read_text())
         for part in (*content.get('Collections', ()), *content['Models']):
-            for path in (part.get('README'), part.get('Code', {}).get('URL')):
-                assert path is None or (ROOT / path).is_file(), f'{metafile}: {path}'
+            for path in filter(None, (part.get('README'), part.get('Code', {}).get('URL'))):
+                assert (ROOT / path).is_file(), f'{metafile}: {path}'
 
 
 @pytest.mark.parametrize('folder', sorted(path.parent.name for path in ROOT.glob('configs/*/README.md')))

@@ -100,16 +100,14 @@ def test_what_was_there_before_stays(tmp_path: Path) -> None:
     assert file.closed and not logger.handlers[-1].stream.closed
 
 
-@pytest.mark.parametrize('start', ['first', 'second'])
-def test_every_test_starts_the_same(start: str) -> None:
-    assert DefaultScope.get_current_instance() is None
-    draws = [torch.rand(()).item(), np.random.rand(), random.random()]
-    assert draws == pytest.approx([0.4963, 0.5488, 0.8444], abs=1e-4)
+@pytest.fixture(scope='session')
+def shared() -> float:
     init_default_scope('mmdet')
+    return torch.rand(()).item()
 
 
 @pytest.fixture(scope='module')
-def shared() -> float:
+def later() -> float:
     init_default_scope('mmdet')
     return torch.rand(()).item()
 
@@ -122,11 +120,13 @@ def variable() -> object:
 
 
 @pytest.mark.parametrize('start', ['first', 'second'])
-def test_a_shared_fixture_leaves_nothing_but_what_it_takes_back_itself(
+def test_every_test_starts_the_same_and_shared_fixtures_leave_only_what_they_take_back(
         start: str, shared: float, variable: None) -> None:
-    assert DefaultScope.get_current_instance() is None
-    assert shared == torch.rand(()).item()
-    assert os.environ['CPVT_MM_NEW'] == '1'
+    assert DefaultScope.get_current_instance() is None and os.environ['CPVT_MM_NEW'] == '1'
+    draws = [torch.rand(()).item(), np.random.rand(), random.random()]
+    assert draws == pytest.approx([0.4963, 0.5488, 0.8444], abs=1e-4)
+    assert shared == draws[0]
+    init_default_scope('mmdet')
 
 
 def test_a_shared_fixture_that_a_test_asks_for_later_changes_nothing(request: pytest.FixtureRequest) -> None:
@@ -135,9 +135,3 @@ def test_a_shared_fixture_that_a_test_asks_for_later_changes_nothing(request: py
     assert request.getfixturevalue('later') == drawn
     assert torch.rand(()).item() != drawn
     assert DefaultScope.get_current_instance().scope_name == 'mmseg'
-
-
-@pytest.fixture(scope='module')
-def later() -> float:
-    init_default_scope('mmdet')
-    return torch.rand(()).item()

@@ -55,15 +55,11 @@ def smallest_of_each_family() -> list[Path]:
     return sorted({ARCH_IN_NAME.sub('cpvt_', path.stem).replace('_layer-decay', ''): path for path in paths}.values())
 
 
-def test_the_name_tells_the_arch() -> None:
+def test_each_has_the_arch_of_its_name_and_the_guard_against_losses_that_are_not_finite() -> None:
     for path in CONFIGS:
-        match, arch = ARCH_IN_NAME.search(path.stem), read(path).model.backbone.get('arch')
-        assert arch == (ARCHS[match[1]] if match else None) or path in TOYS, path
-
-
-@pytest.mark.parametrize('path', CONFIGS, ids=lambda path: path.stem)
-def test_losses_that_are_not_finite_end_training(path: Path) -> None:
-    assert read(path).default_hooks.non_finite_loss == dict(type='cpvt_mm.NonFiniteLossHook')
+        match, cfg = ARCH_IN_NAME.search(path.stem), read(path)
+        assert cfg.model.backbone.get('arch') == (ARCHS[match[1]] if match else None) or path in TOYS, path
+        assert cfg.default_hooks.non_finite_loss == dict(type='cpvt_mm.NonFiniteLossHook'), path
 
 
 @pytest.mark.parametrize('path', BASELINES, ids=lambda path: path.stem)
@@ -164,8 +160,9 @@ def test_layers_of_a_vit_b_learn_at_vitdets_rates() -> None:
 @pytest.mark.parametrize('path', [
     pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if '-b_' in path.stem or '-l_' in path.stem else [])
     for path in CONFIGS if path not in (*EXAMPLES, *BASELINES)])
-def test_position_encodings_and_norms_have_no_weight_decay(path: Path) -> None:
+def test_position_encodings_and_norms_have_no_weight_decay(path: Path, log: list[tuple[str, str]]) -> None:
     cfg = load_config(path)
+    assert not [message for _, message in log if 'is not used' in message]  # each line is read
     cfg.optim_wrapper.type = 'OptimWrapper'
     model = build_model(cfg, 'meta')
     groups = groups_by_name(model, build_optim_wrapper(model, cfg.optim_wrapper))
@@ -244,10 +241,15 @@ def data(toy_shapes: Path) -> Path:
 
 
 class Start(Hook):
-    """Keeps the weights of the backbone that training starts from."""
+    """Keeps the weights that training starts from, and the names of those that the optimizer leaves alone."""
 
     def before_train(self, runner: Runner) -> None:
         self.weights = {name: tensor.clone() for name, tensor in runner.model.backbone.state_dict().items()}
+
+    def after_train(self, runner: Runner) -> None:
+        learned = runner.optim_wrapper.optimizer.state
+        self.unused = [name for name, parameter in runner.model.named_parameters()
+                       if parameter.requires_grad and parameter not in learned]
 
 
 @pytest.mark.slow
@@ -260,6 +262,7 @@ def test_trains_a_step_and_predicts_at_odd_sizes(path: Path, data: Path, tmp_pat
     weights = fake_released(init_cfg.checkpoint) if init_cfg else {}
     start = Start()
     train(cfg, hooks=[start])
+    assert start.unused == []  # several processes need no find_unused_parameters
     for name in weights.keys() & start.weights.keys():
         assert torch.equal(weights[name], start.weights[name]), name
     # DeiT has no PEG.

@@ -1,20 +1,18 @@
 """Two processes train as one does on the batch of both, without find_unused_parameters.
 
 The tests compare the gradients of two processes, each with two of four images, after DDP has averaged them, with those
-of one process with all four. They are the same, up to rounding, where losses are means over equally many items
-of each image: numbers of outputs (the bare backbones); pixels, of which mmseg counts the ignored ones, too (UperNet);
-samples (Mask R-CNN), because `EvenSampler` draws nothing at random and always finds as many as it wants. With mmdet's
-own sampler each process takes means over its own samples, which differ in number; and dropout and drop path draw
-differently in each process. Neither is used here, nor norms over batches.
+of one process with all four. They are the same, up to rounding, where losses are means over equally many items of each
+image: numbers of outputs (the bare backbones), or pixels, of which mmseg counts the ignored ones, too (UperNet).
+mmdet's losses are means over samples that each process draws by itself; tests/configs/test_configs.py looks for
+parameters without a gradient there. Dropout and drop path draw differently in each process, and are not used here.
 
 Models compute in float64, so that no rounding is magnified on its way through the layers. Two things of float32 stay,
-each a share of about 1e-7: tables are resampled in it, and mmdet and mmseg add its eps to the numbers they divide by.
+each a share of about 1e-7: tables are resampled in it, and mmseg adds its eps to the numbers it divides by.
 """
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
@@ -22,11 +20,11 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from mmengine.model import MMDistributedDataParallel
 from mmengine.registry import MODELS
-from mmengine.structures import InstanceData, PixelData
+from mmengine.structures import PixelData
 from torch import Tensor, nn
 
 from cpvt_mm.engine import load_config
-from tests.conftest import MASK_RCNN, ROOT, UPERNET, build_model
+from tests.conftest import ROOT, UPERNET, build_model
 
 pytestmark = pytest.mark.slow
 
@@ -37,10 +35,7 @@ SMALL = dict(
     CPVT=dict(embed_dims=16, depth=3, num_heads=2, mlp_ratio=2))
 PEG = dict(type='PEG')
 BOTH = [PEG, dict(type='LearnablePE')]
-PLAIN_MASK_RCNN, PLAIN_UPERNET = (
-    ROOT / f'configs/toy/{name}_cpvt_sfp_toy-shapes.py' for name in ('mask-rcnn', 'upernet'))
-
-
+PLAIN_UPERNET = ROOT / 'configs/toy/upernet_cpvt_sfp_toy-shapes.py'
 # The difference allowed, as a share of the gradient: far above these two, far below what any process contributes.
 SHARE = 1e-5
 
@@ -79,8 +74,6 @@ CASES = {
     **{f'plain, {out_type}': Case(dict(PLAIN, out_type=out_type, dist_token=True))
        for out_type in ('cls_token', 'gap', 'raw')},
     'plain, useless PEG': USELESS,
-    'mask-rcnn': Case(dict(frozen_stages=-1, with_cp=False), MASK_RCNN),
-    'mask-rcnn, plain': Case(dict(frozen_stages=1, with_cp=True, position_encoding=BOTH), PLAIN_MASK_RCNN),
     'upernet, plain': Case(dict(frozen_stages=0, with_cp='selective', position_encoding=BOTH), PLAIN_UPERNET),
     # For the maps of strides 8, 16 and 32.
     'upernet, three maps': Case(
@@ -105,18 +98,6 @@ class Weighted(nn.Module):
         return sum(weight * mean for weight, mean in zip(self.weights, means, strict=False))
 
 
-def register_even_sampler() -> None:
-    from mmdet.models.task_modules.samplers import RandomSampler
-    from mmdet.registry import TASK_UTILS
-
-    @TASK_UTILS.register_module(force=True)
-    class EvenSampler(RandomSampler):
-        """Takes boxes at equal intervals."""
-
-        def random_choice(self, gallery: Tensor, num: int) -> Tensor:
-            return gallery[torch.arange(num) * len(gallery) // num]
-
-
 def build(case: Case) -> nn.Module:
     torch.manual_seed(0)
     if case.config is None:
@@ -124,31 +105,8 @@ def build(case: Case) -> nn.Module:
         return Weighted(MODELS.build(dict(arch=arch, img_size=64, **case.backbone, _scope_='cpvt_mm'))).double().train()
     cfg = load_config(case.config, case.options)
     cfg.model.backbone.update(case.backbone)
-    if cfg.default_scope == 'mmseg':
-        cfg.model.decode_head.dropout_ratio = cfg.model.auxiliary_head.dropout_ratio = 0.
-    else:
-        register_even_sampler()
-        cfg.model.train_cfg.rpn.sampler.type = 'EvenSampler'
-        # The four boxes of each image, which are among the proposals, are positive.
-        cfg.model.train_cfg.rcnn.sampler.update(type='EvenSampler', num=16, pos_fraction=0.25)
+    cfg.model.decode_head.dropout_ratio = cfg.model.auxiliary_head.dropout_ratio = 0.
     return build_model(cfg).double().train()
-
-
-def detection_samples(generator: torch.Generator) -> list[Any]:
-    from mmdet.structures import DetDataSample
-    from mmdet.structures.mask import BitmapMasks
-    samples = []
-    for _ in range(4):
-        corners = torch.rand(4, 2, generator=generator) * torch.tensor([WIDTH - 32, HEIGHT - 32])
-        boxes = torch.cat([corners, corners + 8 + 24 * torch.rand(4, 2, generator=generator)], dim=1)
-        masks = torch.zeros(4, HEIGHT, WIDTH, dtype=torch.uint8)
-        for mask, (left, top, right, bottom) in zip(masks, boxes.int().tolist(), strict=True):
-            mask[top:bottom, left:right] = 1
-        samples.append(DetDataSample(
-            gt_instances=InstanceData(bboxes=boxes, labels=torch.arange(4),
-                                      masks=BitmapMasks(masks.numpy(), HEIGHT, WIDTH)),
-            metainfo=dict(img_shape=(HEIGHT, WIDTH), ori_shape=(HEIGHT, WIDTH))))
-    return samples
 
 
 def segmentation_samples(generator: torch.Generator) -> list[Any]:
@@ -166,25 +124,17 @@ def loss_of(case: Case, model: nn.Module, images: slice) -> Tensor:
     if case.config is None:
         return model(inputs[images].double() / 128 - 1)
     inner = model.module if isinstance(model, MMDistributedDataParallel) else model
-    samples = (detection_samples if 'mask' in case.config.stem else segmentation_samples)(generator)
+    samples = segmentation_samples(generator)
     data = inner.data_preprocessor(dict(inputs=list(inputs[images]), data_samples=samples[images]), training=True)
     data['inputs'] = data['inputs'].double()
     return inner.parse_losses(model(**data, mode='loss'))[0]
-
-
-def nms_of_doubles(boxes: Tensor, scores: Tensor, *settings: Any, **more: Any) -> tuple[Tensor, Tensor]:
-    """mmcv's for CPUs takes floats only; no gradient passes it."""
-    from mmcv.ops import batched_nms
-    _, keep = batched_nms(boxes.float(), scores.float(), *settings, **more)
-    return torch.cat([boxes[keep], scores[keep, None]], dim=1), keep
 
 
 def gradients(case: Case, model: nn.Module, images: slice) -> dict[str, Tensor]:
     """Returns those of the second of two iterations. DDP raises in it if the first one's loss lacked a parameter."""
     for _ in range(2):
         model.zero_grad()
-        with mock.patch('mmdet.models.dense_heads.rpn_head.batched_nms', nms_of_doubles):
-            loss = loss_of(case, model, images)
+        loss = loss_of(case, model, images)
         loss.backward()
     assert loss.dtype == torch.float64
     return {name.removeprefix('module.'): p.grad for name, p in model.named_parameters() if p.requires_grad}

@@ -29,8 +29,7 @@ time.sleep(600)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('number', [signal.SIGKILL, signal.SIGTERM])
-def test_workers_end_with_a_killed_process(number: int, toy_shapes: Path, tmp_path: Path) -> None:
+def test_workers_end_with_a_killed_process(toy_shapes: Path, tmp_path: Path) -> None:
     options = [f'{key}={value}' for key, value in toy_overrides(toy_shapes).items() if key.endswith('data_root')]
     process = subprocess.Popen([sys.executable, '-c', CODE, UPERNET, *options], cwd=tmp_path,
                                stdout=subprocess.DEVNULL)
@@ -38,7 +37,7 @@ def test_workers_end_with_a_killed_process(number: int, toy_shapes: Path, tmp_pa
         wait_until(lambda: (tmp_path / 'pids').exists() or process.poll() is not None)
         workers = [int(pid) for pid in (tmp_path / 'pids').read_text().split()]
         assert len(workers) == 2 and all(map(is_alive, workers))
-        process.send_signal(number)
+        process.kill()
         wait_until(lambda: not any(map(is_alive, workers)))
     finally:
         process.kill()

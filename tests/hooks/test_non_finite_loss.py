@@ -67,9 +67,9 @@ class BlowsUp(Model):
         return {name: value.item() for name, value in outputs.items()}  # which need not be tensors
 
 
-def runner(folder: Path, numbers: list[float], model: Model | None = None, interval: int = 2, val_interval: int = 100,
+def runner(folder: Path, numbers: list[float], model: Model | None = None, interval: int = 100, val_interval: int = 100,
            images: str = '{}.jpg', epochs: int = 0, checkpoint: dict[str, object] = {}, loader: dict[str, object] = {},
-           **hook: object) -> Runner:
+           accumulative_counts: int = 1, **hook: object) -> Runner:
     """A runner whose iteration i gets an image `<i>.jpg` with the i-th number; it keeps one checkpoint.
 
     With `epochs`, each is a pass over the images.
@@ -85,7 +85,8 @@ def runner(folder: Path, numbers: list[float], model: Model | None = None, inter
                       val_evaluator=dict(type='DumpResults', out_file_path=f'{folder}/v.pkl'))
     return Runner(
         model or Model(), str(folder), loader, experiment_name=f'{folder}', log_level='WARNING', train_cfg=loop,
-        optim_wrapper=dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=0.1)),
+        optim_wrapper=dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=0.1),
+                           accumulative_counts=accumulative_counts),
         **(validation if val_interval < 100 else {}),
         default_hooks=dict(
             checkpoint=checkpoint or dict(type='CheckpointHook', by_epoch=False, interval=interval, max_keep_ckpts=1),
@@ -113,11 +114,36 @@ def test_stops_after_several_bad_iterations_and_names_loss_and_image(tmp_path: P
     assert weight(tmp_path, 3).isfinite()
 
 
-def test_patience_can_be_set_but_not_to_none(tmp_path: Path) -> None:
-    message = stop(runner(tmp_path, [INF, 1], patience=1))
-    assert 'in iteration 1 loss_b is inf' in message and '; no checkpoint had been saved' in message
+def test_patience_of_none_is_refused() -> None:
     with pytest.raises(UserError, match='patience of NonFiniteLossHook is 0, but must be at least 1'):
         NonFiniteLossHook(patience=0)
+
+
+NO_LONGER_FINITE = 'Training has stopped: layer.weight of the model is no longer finite; no checkpoint'
+
+
+@pytest.mark.parametrize('model, numbers, options, reason', [
+    (Model, [INF, 1], dict(patience=1), 'in iteration 1 loss_b is inf (image 1.jpg), the last of 1 such'),
+    (BadGradient, [1, 2, 2, 2, 1], {}, 'in iteration 4 losses are finite but the gradient is not (image 4.jpg), the'),
+    # While gradients accumulate, each bad batch counts once. The update of the first three is left out, because of an
+    # iteration that counts already.
+    (Model, [NAN, 1, 1, NAN, 1, 1, 1, NAN, 1], dict(accumulative_counts=3), 'in iteration 8 loss_b is nan (image 8.jpg)'
+     ', the last of 3'),
+    # An update in between.
+    (Model, [1, NAN, NAN, 1, 1, 1, NAN, NAN, NAN], dict(accumulative_counts=3), 'in iteration 9 loss_b is nan (image '
+     '9.jpg), the last of 3'),
+    # At once.
+    (ModelWithNorm, [1, NAN, 1], {}, 'in iteration 2 loss_a is nan and loss_b is nan (image 2.jpg), so that '
+     'norm.running_mean of the model is no longer finite; no checkpoint had been saved'),
+    # Before a checkpoint, a validation, and at the end of an epoch.
+    (BlowsUp, [1, 2], dict(interval=2), NO_LONGER_FINITE),
+    (BlowsUp, [1, 2], dict(val_interval=2), NO_LONGER_FINITE),
+    (BlowsUp, [1, 2], dict(epochs=1), NO_LONGER_FINITE),
+])
+def test_what_stops_training_and_is_never_saved(model: type[Model], numbers: list[float], options: dict, reason: str,
+                                                tmp_path: Path) -> None:
+    assert reason in stop(runner(tmp_path, numbers, model(), **options))
+    assert not list(tmp_path.glob('*.pth'))
 
 
 @pytest.mark.parametrize('epochs, bad, good, warnings', [
@@ -156,22 +182,6 @@ def test_an_older_checkpoint_stays_while_iterations_are_bad(numbers: list[float]
     assert (tmp_path / 'last_checkpoint').read_text() == f'{tmp_path}/{name}'
 
 
-@pytest.mark.parametrize('options', [dict(interval=2), dict(val_interval=2), dict(epochs=1)])
-def test_a_model_that_is_not_finite_is_never_saved(options: dict, tmp_path: Path) -> None:
-    message = stop(runner(tmp_path, [1, 2], BlowsUp(), **options))
-    assert message.startswith('Training has stopped: layer.weight of the model is no longer finite; no checkpoint')
-    assert not list(tmp_path.glob('*.pth'))
-
-
-@pytest.mark.parametrize('model, numbers, reason', [
-    (ModelWithNorm, [1, NAN, 1], 'in iteration 2 loss_a is nan and loss_b is nan (image 2.jpg), so that '
-                                 'norm.running_mean of the model is no longer finite; no checkpoint had been saved'),
-    (BadGradient, [1, 2, 2, 2, 1], 'in iteration 4 losses are finite but the gradient is not (image 4.jpg), the last'),
-])
-def test_what_else_stops_training(model: type[Model], numbers: list[float], reason: str, tmp_path: Path) -> None:
-    assert reason in stop(runner(tmp_path, numbers, model(), interval=100))
-
-
 def test_with_a_loss_scale_only_losses_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = 'mmengine.optim.optimizer.amp_optimizer_wrapper'
     monkeypatch.setattr(f'{module}.is_cuda_available', lambda: True)
@@ -195,20 +205,8 @@ def test_with_a_loss_scale_only_losses_count(tmp_path: Path, monkeypatch: pytest
         stop(scaled(tmp_path / 'scale', [1, 2, 2, 2, 2], init_scale=2.)))
 
 
-@pytest.mark.parametrize(('numbers', 'iteration'), [
-    # The update of the first three is left out, because of an iteration that counts already.
-    ([NAN, 1, 1, NAN, 1, 1, 1, NAN, 1], 8),
-    ([1, NAN, NAN, 1, 1, 1, NAN, NAN, NAN], 9),  # an update in between
-])
-def test_while_gradients_accumulate_each_bad_batch_counts_once(numbers: list[float], iteration: int, tmp_path: Path
-                                                               ) -> None:
-    run = runner(tmp_path, numbers, interval=100)
-    run.optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=0.1), accumulative_counts=3)
-    assert f'in iteration {iteration} loss_b is nan (image {iteration}.jpg), the last of 3' in stop(run)
-
-
 def test_each_of_several_optimizers_is_watched(tmp_path: Path) -> None:
-    run = runner(tmp_path, [1, 2, 2, 2], BadGradient(), interval=100)
+    run = runner(tmp_path, [1, 2, 2, 2], BadGradient())
     run.optim_wrapper = OptimWrapperDict(only=OptimWrapper(torch.optim.AdamW(run.model.parameters())))
     run.model.train_step = lambda data, optim_wrapper: BadGradient.train_step(run.model, data, optim_wrapper['only'])
     assert 'in iteration 4 losses are finite but the gradient is not' in stop(run)
