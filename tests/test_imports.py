@@ -1,6 +1,7 @@
-"""The parts of the package import one another in one direction."""
+"""Parts of the package import one another in one direction; importing it changes nothing for others."""
 import ast
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -36,3 +37,31 @@ def test_no_two_parts_import_each_other() -> None:
 
 def test_weights_are_read_without_models() -> None:
     assert 'models' not in imports_of_parts()['weights']
+
+
+# The package itself imports parts of mmcv and mmengine, which may change settings.
+STATE = '''
+import logging, os, sys, warnings
+import numpy, torch, mmcv
+import mmengine.config, mmengine.hub, mmengine.model, mmengine.runner, mmengine.visualization
+def is_torchs(one):  # torch adds entries when modules of its own are imported
+    return getattr(one, '__module__', '').startswith('torch.')
+def state():
+    loggers = [logging.root, *(logging.getLogger(name) for name in sorted(logging.root.manager.loggerDict))]
+    return dict(
+        safe=[one for one in torch.serialization.get_safe_globals() if not is_torchs(one)],
+        environment=dict(os.environ), warnings=warnings.filters[:],
+        levels={logger.name: logger.level for logger in loggers if logger.level},
+        numpy=[id(getattr(numpy, name)) for name in numpy.__all__], path=sys.path[:],
+        dtype=torch.get_default_dtype(), threads=torch.get_num_threads())
+before = state()
+import cpvt_mm, cpvt_mm.loading, cpvt_mm.weights.reading
+after = state()
+print([name for name in before if before[name] != after[name]])
+'''
+
+
+def test_importing_changes_only_registries_and_the_finder_of_openmmlab_compat(
+        run_python: Callable[[str], subprocess.CompletedProcess]) -> None:
+    done = run_python(STATE)
+    assert done.stdout.splitlines()[-1:] == ['[]'], done.stdout + done.stderr

@@ -1,6 +1,7 @@
 """Every shipped config builds and has decay keys that match; one of each family trains a step and predicts."""
 import copy
 import json
+import math
 import re
 from collections.abc import Callable
 from functools import cache
@@ -18,11 +19,12 @@ from mmengine.runner import Runner
 from mmseg.models.backbones import MixVisionTransformer
 from torch import Tensor, nn
 
+from cpvt_mm import engine
 from cpvt_mm.engine import load_config, train
 from cpvt_mm.engine.run import build_runner
 from cpvt_mm.models.position_encodings import PositionEncodings
 from cpvt_mm.weights.released import RELEASED, SCHEME
-from tests.conftest import MASK2FORMER_VIS, MASK_RCNN, ROOT, UPERNET, build_model, groups_by_name
+from tests.conftest import MASK2FORMER_VIS, MASK_RCNN, ROOT, UPERNET, build_model, groups_by_name, toy_overrides
 from tests.encodings import ENCODINGS
 
 # Those of mmpretrain have tests of their own.
@@ -226,6 +228,12 @@ def cut_down(cfg: Config, data: Path) -> None:
     cfg.log_level = 'WARNING'
 
 
+def assert_losses_are_finite() -> None:
+    scalars = MessageHub.get_current_instance().log_scalars
+    losses = {name: buffer.current() for name, buffer in scalars.items() if 'loss' in name}
+    assert 'train/loss' in losses and all(map(math.isfinite, losses.values())), losses
+
+
 @pytest.fixture(scope='session')
 def data(toy_shapes: Path) -> Path:
     """The toy data, also with the categories of COCO, whose first ones stand for the shapes, and as nuclei."""
@@ -267,11 +275,25 @@ def test_trains_a_step_and_predicts_at_odd_sizes(path: Path, data: Path, tmp_pat
         assert torch.equal(weights[name], start.weights[name]), name
     # DeiT has no PEG.
     assert not weights or all('position_encoding' in name for name in start.weights.keys() - weights.keys())
-    scalars = MessageHub.get_current_instance().log_scalars
-    losses = {name: buffer.current() for name, buffer in scalars.items() if 'loss' in name}
-    assert 'train/loss' in losses
-    assert all(torch.tensor(value).isfinite() for value in losses.values())
-    assert ('val/coco/bbox_mAP' if cfg.default_scope == 'mmdet' else 'val/mIoU') in scalars
+    assert_losses_are_finite()
+    metric = 'val/coco/bbox_mAP' if cfg.default_scope == 'mmdet' else 'val/mIoU'
+    assert metric in MessageHub.get_current_instance().log_scalars
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('ndim, window', [(2, None), (3, 3)])
+def test_trains_a_step_on_videos_and_predicts_them_whole_or_in_windows(ndim: int, window: int | None, toy_video: Path,
+                                                                       tmp_path: Path) -> None:
+    options = toy_overrides(toy_video, **{
+        'train_cfg.max_iters': 1, 'train_cfg.val_interval': 10, 'default_hooks.checkpoint.interval': 1,
+        'model.backbone.position_encoding.ndim': ndim, 'test_dataloader.dataset.indices': 2,
+        'model.data_preprocessor.window': window})
+    train(load_config(MASK2FORMER_VIS, options, str(tmp_path)))
+    assert_losses_are_finite()
+    cfg = load_config(MASK2FORMER_VIS, options, str(tmp_path))
+    assert 'youtube_vis/segm_mAP' in engine.test(cfg, tmp_path / 'iter_1.pth', tmp_path / 'painted')
+    assert {path.name for path in (tmp_path / 'painted').iterdir()} == {
+        f'{video:06d}_{frame:05d}.png' for video in range(2) for frame in range(8)}
 
 
 # One encoding for each point of the contract (the combination has two of them), also in a plain transformer.
@@ -294,6 +316,6 @@ def test_encodings_learn_at_odd_sizes(path: Path, encoding: str, data: Path, tmp
     assert bool(parameters) == (encoding not in ('rotary', 'peg-fixed')) and bool(buffers) == (encoding == 'peg-fixed')
     before = [tensor.clone() for tensor in (*parameters, *buffers)]
     runner.train()
-    assert torch.tensor(MessageHub.get_current_instance().get_scalar('train/loss').current()).isfinite()
+    assert_losses_are_finite()
     changed = [not torch.equal(*pair) for pair in zip(before, (*parameters, *buffers), strict=True)]
     assert changed == [True] * len(parameters) + [False] * len(buffers)

@@ -160,15 +160,14 @@ def epochs(toy_shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize('step', [2, 4, 6])  # in an epoch, and at the end of one and of all
 def test_epochs_go_on_at_a_checkpoint_by_iteration(step: int, toy_shapes: Path, epochs: Path, tmp_path: Path) -> None:
     hook = Watch()
-    cfg = in_epochs(toy_shapes, tmp_path)
-    train(cfg, auto_scale_lr=True, resume=str(epochs / f'iter_{step}.pth'), hooks=[hook])
+    train(in_epochs(toy_shapes, tmp_path), auto_scale_lr=True, resume=str(epochs / f'iter_{step}.pth'), hooks=[hook])
     assert hook.seen == [(index, index // 3, index % 3, index % 3 == 2) for index in range(step, 6)]
-    if step == 6:
-        return
-    first, second = (read_checkpoint(folder / 'iter_6.pth') for folder in (epochs, tmp_path))
-    torch.testing.assert_close(first['state_dict'], second['state_dict'], rtol=0, atol=0)
-    rates = [one['message_hub']['log_scalars']['train/lr']['log_history'].tolist() for one in (first, second)]
-    assert rates[0] == rates[1] == pytest.approx([1e-3 * 2 / 8] * 3 + [1e-4 * 2 / 8] * 3)  # for a batch of 2, not 8
+    if hook.seen:
+        first, second = (read_checkpoint(folder / 'iter_6.pth') for folder in (epochs, tmp_path))
+        torch.testing.assert_close(first['state_dict'], second['state_dict'], rtol=0, atol=0)
+        rates = [one['message_hub']['log_scalars']['train/lr']['log_history'].tolist() for one in (first, second)]
+        # For a batch of 2, not 8.
+        assert rates[0] == rates[1] == pytest.approx([1e-3 * 2 / 8] * 3 + [1e-4 * 2 / 8] * 3)
 
 
 class FailsInIteration(Hook):
@@ -208,3 +207,28 @@ def test_a_full_disk_is_told_with_what_to_go_on_from(file: list[str], resumable:
     assert str(raised.value) == sentence.format(folder=tmp_path)
     with pytest.raises(PermissionError), full_disk_as_user_error(str(tmp_path), resumable):
         raise PermissionError
+
+
+@pytest.mark.slow
+def test_losses_are_in_tensorboard(upernet: TrainConfig, tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    train(upernet(tmp_path, 2, **{'visualizer.vis_backends.0.type': 'TensorboardVisBackend'}))
+    [folder] = tmp_path.glob('*/vis_data')
+    losses = EventAccumulator(str(folder)).Reload().Scalars('decode.loss_ce')
+    assert [loss.step for loss in losses] == [1, 2] and all(loss.value > 0 for loss in losses)
+
+
+@pytest.mark.slow
+def test_losses_are_in_a_file_store_of_mlflow(upernet: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                              ) -> None:
+    # Not in requirements/tests.txt: it brings more than thirty packages.
+    mlflow = pytest.importorskip('mlflow', reason='pip install mlflow-skinny')
+    monkeypatch.setenv('MLFLOW_ALLOW_FILE_STORE', 'true')  # MLflow 3 refuses files without it
+    train(upernet(tmp_path, 2, **{'visualizer.vis_backends.0.type': 'MLflowVisBackend'}))
+    [folder] = tmp_path.glob('*/vis_data')
+    client = mlflow.MlflowClient(tracking_uri=f'file://{folder}')
+    [experiment] = client.search_experiments()
+    [done] = client.search_runs([experiment.experiment_id])
+    assert done.info.status == 'FINISHED'
+    assert done.data.params['model.backbone.type'] == 'cpvt_mm.PyramidCPVT'
+    assert [metric.step for metric in client.get_metric_history(done.info.run_id, 'decode.loss_ce')] == [1, 2]

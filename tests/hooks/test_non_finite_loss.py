@@ -136,9 +136,9 @@ NO_LONGER_FINITE = 'Training has stopped: layer.weight of the model is no longer
     (ModelWithNorm, [1, NAN, 1], {}, 'in iteration 2 loss_a is nan and loss_b is nan (image 2.jpg), so that '
      'norm.running_mean of the model is no longer finite; no checkpoint had been saved'),
     # Before a checkpoint, a validation, and at the end of an epoch.
-    (BlowsUp, [1, 2], dict(interval=2), NO_LONGER_FINITE),
-    (BlowsUp, [1, 2], dict(val_interval=2), NO_LONGER_FINITE),
-    (BlowsUp, [1, 2], dict(epochs=1), NO_LONGER_FINITE),
+    (BlowsUp, [1, 2, 1], dict(interval=2), NO_LONGER_FINITE),
+    (BlowsUp, [1, 2, 1], dict(val_interval=2), NO_LONGER_FINITE),
+    (BlowsUp, [1, 2], dict(epochs=2), NO_LONGER_FINITE),
 ])
 def test_what_stops_training_and_is_never_saved(model: type[Model], numbers: list[float], options: dict, reason: str,
                                                 tmp_path: Path) -> None:
