@@ -1,30 +1,20 @@
-"""Every shipped config builds and has decay keys that match; one of each family trains a step and predicts."""
+"""Every shipped config builds, and says what its name, its sources and its neighbours do."""
 import copy
-import json
-import math
 import re
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from mmengine.config import Config
-from mmengine.hooks import Hook
-from mmengine.logging import MessageHub
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, DefaultScope
-from mmengine.runner import Runner
 from mmseg.models.backbones import MixVisionTransformer
-from torch import Tensor, nn
+from torch import nn
 
-from cpvt_mm import engine
-from cpvt_mm.engine import load_config, train
-from cpvt_mm.engine.run import build_runner
-from cpvt_mm.models.position_encodings import PositionEncodings
+from cpvt_mm.engine import load_config
 from cpvt_mm.weights.released import RELEASED, SCHEME
-from tests.conftest import MASK2FORMER_VIS, MASK_RCNN, ROOT, UPERNET, build_model, groups_by_name, toy_overrides
+from tests.conftest import ROOT, build_model, groups_by_name
 from tests.encodings import ENCODINGS
 
 # Those of mmpretrain have tests of their own.
@@ -39,22 +29,10 @@ ARCHS = dict(nano='nano', ti='tiny', t='tiny', s='small', b='base', l='large')
 ARCH_IN_NAME = re.compile(f'cpvt-({"|".join(ARCHS)})_')
 
 
-def size(path: Path) -> int:
-    """How large a config's arch is; -1 for those that do not tell."""
-    match = ARCH_IN_NAME.search(path.stem)
-    return list(ARCHS).index(match[1]) if match else -1
-
-
 @cache
 def read(path: Path) -> Config:
     """Reads a config for tests that do not change it."""
     return Config.fromfile(path)
-
-
-def smallest_of_each_family() -> list[Path]:
-    # That of videos has a test of its own; so has what differs with `layer-decay`.
-    paths = sorted((path for path in CONFIGS if path not in (*EXAMPLES, MASK2FORMER_VIS)), key=size, reverse=True)
-    return sorted({ARCH_IN_NAME.sub('cpvt_', path.stem).replace('_layer-decay', ''): path for path in paths}.values())
 
 
 def test_each_has_the_arch_of_its_name_and_the_guard_against_losses_that_are_not_finite() -> None:
@@ -178,144 +156,3 @@ def test_position_encodings_and_norms_have_no_weight_decay(path: Path, log: list
         exempt = any(word in name for word in words) or (path in REAL and name.rpartition('.')[0] in norms)
         assert group['weight_decay'] == (0 if exempt else cfg.optim_wrapper.optimizer.weight_decay), name
     assert all('norm' in name for name, module in model.named_modules() if isinstance(module, nn.LayerNorm))
-
-
-def shrink_images(node: Any) -> None:
-    """Sets the sizes in pipelines to odd ones under 100 px."""
-    if isinstance(node, list):
-        for item in node:
-            shrink_images(item)
-    elif isinstance(node, dict):
-        small = {'Resize': dict(scale=(97, 65)), 'RandomResize': dict(scale=(97, 65)),
-                 'RandomChoiceResize': dict(scales=[(97, 65)]), 'RandomCrop': dict(crop_size=(61, 63))}
-        node.update(small.get(node.get('type'), {}))
-        for value in node.values():
-            shrink_images(value)
-
-
-def cut_down(cfg: Config, data: Path) -> None:
-    """Leaves one iteration on two images and one prediction, at odd sizes, with few proposals; no other change."""
-    toy = 'toy' in cfg.filename
-    annotations = 'instances' if toy else 'nuclei' if 'nuclei' in cfg.filename else 'coco'
-    for loader, images in ((cfg.train_dataloader, 2), (cfg.val_dataloader, 1)):
-        loader.update(batch_size=images, num_workers=0, persistent_workers=False)
-        loader.dataset.update(data_root=f'{data}/', indices=images)
-        shrink_images(loader.dataset.pipeline)
-        split = 'training' if images == 2 else 'validation'
-        loader.dataset.update(
-            dict(ann_file=f'{annotations}_{split}.json', data_prefix=dict(img=f'images/{split}/'))
-            if cfg.default_scope == 'mmdet' else
-            dict(data_prefix=dict(img_path=f'images/{split}', seg_map_path=f'annotations/{split}')))
-    cfg.test_dataloader = cfg.val_dataloader
-    if cfg.default_scope == 'mmdet':
-        cfg.val_evaluator.ann_file = f'{data}/{cfg.val_dataloader.dataset.ann_file}'
-        cfg.test_evaluator = cfg.val_evaluator
-        cfg.model.data_preprocessor.pad_size_divisor = 1
-        cfg.model.test_cfg.get('rcnn', cfg.model.test_cfg).score_thr = 0  # so that something is predicted
-        if cfg.model.type == 'MaskRCNN':
-            few = dict(nms_pre=20, max_per_img=20)
-            cfg.model.train_cfg.rpn_proposal.update(few)
-            cfg.model.test_cfg.rpn.update(few)
-            cfg.model.train_cfg.rcnn.sampler.num = 16
-    else:
-        cfg.model.data_preprocessor.pop('size_divisor', None)
-        cfg.model.data_preprocessor.size = (65, 97) if toy else (61, 63)
-    by_epoch = 'max_epochs' in cfg.train_cfg
-    cfg.train_cfg.update(dict(max_epochs=1) if by_epoch else dict(max_iters=1, val_interval=1))
-    cfg.default_hooks.logger.interval = 1
-    cfg.default_hooks.checkpoint = None  # up to a gigabyte
-    cfg.optim_wrapper.type = 'OptimWrapper'  # mixed precision needs a GPU
-    cfg.log_level = 'WARNING'
-
-
-def assert_losses_are_finite() -> None:
-    scalars = MessageHub.get_current_instance().log_scalars
-    losses = {name: buffer.current() for name, buffer in scalars.items() if 'loss' in name}
-    assert 'train/loss' in losses and all(map(math.isfinite, losses.values())), losses
-
-
-@pytest.fixture(scope='session')
-def data(toy_shapes: Path) -> Path:
-    """The toy data, also with the categories of COCO, whose first ones stand for the shapes, and as nuclei."""
-    from mmdet.datasets import CocoDataset
-    categories = [dict(id=i, name=name) for i, name in enumerate(CocoDataset.METAINFO['classes'], start=1)]
-    for split in ('training', 'validation'):
-        coco = json.loads((toy_shapes / f'instances_{split}.json').read_text())
-        (toy_shapes / f'coco_{split}.json').write_text(json.dumps(dict(coco, categories=categories)))
-        (toy_shapes / f'nuclei_{split}.json').write_text(json.dumps(dict(
-            coco, categories=[dict(id=1, name='nucleus')],
-            annotations=[dict(annotation, category_id=1) for annotation in coco['annotations']])))
-    return toy_shapes
-
-
-class Start(Hook):
-    """Keeps the weights that training starts from, and the names of those that the optimizer leaves alone."""
-
-    def before_train(self, runner: Runner) -> None:
-        self.weights = {name: tensor.clone() for name, tensor in runner.model.backbone.state_dict().items()}
-
-    def after_train(self, runner: Runner) -> None:
-        learned = runner.optim_wrapper.optimizer.state
-        self.unused = [name for name, parameter in runner.model.named_parameters()
-                       if parameter.requires_grad and parameter not in learned]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('path', smallest_of_each_family(), ids=lambda path: path.stem)
-def test_trains_a_step_and_predicts_at_odd_sizes(path: Path, data: Path, tmp_path: Path,
-                                                 fake_released: Callable[[str], dict[str, Tensor]]) -> None:
-    cfg = load_config(path, work_dir=str(tmp_path))
-    cut_down(cfg, data)
-    init_cfg = cfg.model.backbone.get('init_cfg')
-    weights = fake_released(init_cfg.checkpoint) if init_cfg else {}
-    start = Start()
-    train(cfg, hooks=[start])
-    assert start.unused == []  # several processes need no find_unused_parameters
-    for name in weights.keys() & start.weights.keys():
-        assert torch.equal(weights[name], start.weights[name]), name
-    # DeiT has no PEG.
-    assert not weights or all('position_encoding' in name for name in start.weights.keys() - weights.keys())
-    assert_losses_are_finite()
-    metric = 'val/coco/bbox_mAP' if cfg.default_scope == 'mmdet' else 'val/mIoU'
-    assert metric in MessageHub.get_current_instance().log_scalars
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('ndim, window', [(2, None), (3, 3)])
-def test_trains_a_step_on_videos_and_predicts_them_whole_or_in_windows(ndim: int, window: int | None, toy_video: Path,
-                                                                       tmp_path: Path) -> None:
-    options = toy_overrides(toy_video, **{
-        'train_cfg.max_iters': 1, 'train_cfg.val_interval': 10, 'default_hooks.checkpoint.interval': 1,
-        'model.backbone.position_encoding.ndim': ndim, 'test_dataloader.dataset.indices': 2,
-        'model.data_preprocessor.window': window})
-    train(load_config(MASK2FORMER_VIS, options, str(tmp_path)))
-    assert_losses_are_finite()
-    cfg = load_config(MASK2FORMER_VIS, options, str(tmp_path))
-    assert 'youtube_vis/segm_mAP' in engine.test(cfg, tmp_path / 'iter_1.pth', tmp_path / 'painted')
-    assert {path.name for path in (tmp_path / 'painted').iterdir()} == {
-        f'{video:06d}_{frame:05d}.png' for video in range(2) for frame in range(8)}
-
-
-# One encoding for each point of the contract (the combination has two of them), also in a plain transformer.
-STEPS = [(UPERNET, name) for name in ('peg-qk', 'rotary', 'relative', 'peg-fixed')] + [
-    (MASK_RCNN, 'peg-learnable'), (ROOT / 'configs/toy/upernet_cpvt_sfp_toy-shapes.py', 'relative')]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('path, encoding', STEPS, ids=lambda value: getattr(value, 'stem', value))
-def test_encodings_learn_at_odd_sizes(path: Path, encoding: str, data: Path, tmp_path: Path) -> None:
-    cfg = load_config(path, work_dir=str(tmp_path))
-    cut_down(cfg, data)
-    cfg.model.backbone.position_encoding = ENCODINGS[encoding]
-    for key in ('val_cfg', 'val_dataloader', 'val_evaluator'):
-        cfg[key] = None
-    runner = build_runner(cfg)
-    encodings = [module for module in runner.model.modules() if isinstance(module, PositionEncodings)]
-    parameters = [parameter for part in encodings for parameter in part.parameters()]
-    buffers = [buffer for part in encodings for buffer in part.buffers()]
-    assert bool(parameters) == (encoding not in ('rotary', 'peg-fixed')) and bool(buffers) == (encoding == 'peg-fixed')
-    before = [tensor.clone() for tensor in (*parameters, *buffers)]
-    runner.train()
-    assert_losses_are_finite()
-    changed = [not torch.equal(*pair) for pair in zip(before, (*parameters, *buffers), strict=True)]
-    assert changed == [True] * len(parameters) + [False] * len(buffers)

@@ -3,7 +3,7 @@
 The tests compare the gradients of two processes, each with two of four images, after DDP has averaged them, with those
 of one process with all four. They are the same, up to rounding, where losses are means over equally many items of each
 image: numbers of outputs (the bare backbones), or pixels, of which mmseg counts the ignored ones, too (UperNet).
-mmdet's losses are means over samples that each process draws by itself; tests/configs/test_configs.py looks for
+mmdet's losses are means over samples that each process draws by itself; tests/configs/test_steps.py looks for
 parameters without a gradient there. Dropout and drop path draw differently in each process, and are not used here.
 
 Models compute in float64, so that no rounding is magnified on its way through the layers. Two things of float32 stay,

@@ -24,27 +24,9 @@ def cfg(toy_shapes: Path, tmp_path: Path) -> Config:
     return load_config(UPERNET, toy_overrides(toy_shapes), str(tmp_path))
 
 
-@HOOKS.register_module()
-class OwnCheckpointHook(CheckpointHook):
-    pass
-
-
-@DATA_SAMPLERS.register_module()
-class OwnBatchSampler(BatchSampler):
-
-    def __init__(self, sampler: object, batch_size: int, drop_last: bool = False, flag: int = 0) -> None:
-        super().__init__(sampler, batch_size, drop_last)
-        self.flag = flag
-
-
-@LOOPS.register_module()
-class OwnTrainLoop(IterBasedTrainLoop):
-    pass
-
-
-@RUNNERS.register_module()
-class OwnRunner(Runner):
-    pass
+# Classes of a user.
+OWN = {base: registry.register_module(module=type(f'Own{base.__name__}', (base,), {})) for registry, base in (
+    (HOOKS, CheckpointHook), (DATA_SAMPLERS, BatchSampler), (LOOPS, IterBasedTrainLoop), (RUNNERS, Runner))}
 
 
 @pytest.mark.parametrize('path', [MASK_RCNN, UPERNET, ROOT / 'configs/cpvt/mask-rcnn_cpvt-s_sfp_1x_coco.py'])
@@ -63,7 +45,7 @@ def test_mmengines_checkpoint_hook_becomes_a_durable_one_and_those_derived_from_
     cfg.default_hooks.checkpoint.update(type='mmengine.CheckpointHook', interval=7)
     cfg.custom_hooks = [dict(type=CheckpointHook, interval=8), dict(type='OwnCheckpointHook', interval=9)]
     hooks = [(hook.interval, type(hook)) for hook in build_runner(cfg).hooks if isinstance(hook, CheckpointHook)]
-    assert sorted(hooks) == [(7, DurableCheckpointHook), (8, DurableCheckpointHook), (9, OwnCheckpointHook)]
+    assert sorted(hooks) == [(7, DurableCheckpointHook), (8, DurableCheckpointHook), (9, OWN[CheckpointHook])]
     cfg.default_hooks = None
     assert prepare(cfg).default_hooks.checkpoint == dict(type='cpvt_mm.DurableCheckpointHook', interval=1)
 
@@ -90,7 +72,7 @@ def test_a_run_has_each_hook_once_unless_it_is_turned_off(default: dict, custom:
     (dict(by_epoch=False, max_iters=2), CHECKED('IterBasedTrain'), True),
     (dict(type='mmengine.EpochBasedTrainLoop', max_epochs=1), CHECKED('EpochBasedTrain'), False),
     (dict(by_epoch=True, max_epochs=1), CHECKED('EpochBasedTrain'), False),
-    (dict(type='OwnTrainLoop', max_iters=2), 'OwnTrainLoop', True),
+    (dict(type='OwnIterBasedTrainLoop', max_iters=2), 'OwnIterBasedTrainLoop', True),
 ])
 def test_loops_of_mmengine_check_their_data_and_training_gets_seeded_batches(loop: dict, kind: str, endless: bool,
                                                                             cfg: Config) -> None:
@@ -107,9 +89,9 @@ def test_loops_of_mmengine_check_their_data_and_training_gets_seeded_batches(loo
 
 
 def test_a_batch_sampler_of_the_config_is_seeded(cfg: Config) -> None:
-    cfg.train_dataloader.batch_sampler = dict(type='OwnBatchSampler', flag=7)
+    cfg.train_dataloader.batch_sampler = dict(type='OwnBatchSampler', drop_last=True)
     inner = build_runner(cfg).train_dataloader.batch_sampler.batches
-    assert type(inner) is OwnBatchSampler and inner.flag == 7
+    assert type(inner) is OWN[BatchSampler] and inner.drop_last
 
 
 @pytest.mark.parametrize('own', [dict(worker_init_fn=dict(type='own')), dict(disable_subprocess_warning=True)])
@@ -147,5 +129,5 @@ def test_an_unknown_optimizer_is_named(cfg: Config) -> None:
 def test_a_config_with_a_runner_of_its_own_gets_it_with_all_hooks(cfg: Config) -> None:
     cfg.runner_type = 'OwnRunner'
     runner = build_runner(cfg)
-    assert type(runner) is OwnRunner
+    assert type(runner) is OWN[Runner]
     assert {type(hook) for hook in runner.hooks} > ADDED
