@@ -1,6 +1,7 @@
 """A config of each family trains a step at odd sizes, and predicts; so does one of videos; each encoding learns."""
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,9 @@ def size(path: Path) -> int:
 def smallest_of_each_family() -> list[Path]:
     # That of videos has a test of its own; so has what differs with `layer-decay`.
     paths = sorted((path for path in CONFIGS if path not in (*EXAMPLES, MASK2FORMER_VIS)), key=size, reverse=True)
-    return sorted({ARCH_IN_NAME.sub('cpvt_', path.stem).replace('_layer-decay', ''): path for path in paths}.values())
+    # Sizes of images are cut down.
+    return sorted({re.sub(r'-\d+x\d+$|_layer-decay', '', ARCH_IN_NAME.sub('cpvt_', path.stem)): path
+                   for path in paths}.values())
 
 
 def shrink_images(node: Any) -> None:

@@ -32,14 +32,6 @@ class Own(Compose):
     pass
 
 
-class OwnVideos(Videos):
-    """A dataset with a pipeline of its own class."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.pipeline = Own([])
-
-
 @pytest.fixture(autouse=True)
 def scope() -> None:
     init_default_scope('mmseg')
@@ -68,20 +60,16 @@ def test_videos_pass() -> None:
 
 
 def test_only_mmengines_own_pipeline_is_replaced() -> None:
-    assert type(checked(dict(type=Videos)).dataset.pipeline) is CheckedPipeline
-    assert type(checked(dict(type=OwnVideos)).dataset.pipeline) is Own
+    for kind, expected in ((Compose, CheckedPipeline), (Own, Own)):
+        loader = DataLoader(Videos())
+        loader.dataset.pipeline = kind([])
+        check_while_loading(loader, nn.Identity(), {})
+        assert type(loader.dataset.pipeline) is expected
 
 
 def test_labels_that_are_no_class_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r'a\.png has class 254, but there are 2 classes'):
         list(checked(labelled(tmp_path, 254)))
-
-
-class Head(nn.Module):
-
-    def __init__(self, **settings: int) -> None:
-        super().__init__()
-        vars(self).update(settings)
 
 
 @pytest.mark.parametrize('value, cfg, head, more', [
@@ -93,7 +81,9 @@ class Head(nn.Module):
     (254, {}, {}, dict(metainfo={})),  # classes are not known
 ])
 def test_labels_that_cannot_be_told_wrong_pass(tmp_path: Path, value: int, cfg: dict, head: dict, more: dict) -> None:
-    batch, = checked(labelled(tmp_path, value, **more), nn.ModuleDict(dict(decode_head=Head(**head))), cfg)
+    decode_head = nn.Module()
+    vars(decode_head).update(head)
+    batch, = checked(labelled(tmp_path, value, **more), nn.ModuleDict(dict(decode_head=decode_head)), cfg)
     assert torch.as_tensor(batch['gt_seg_map'][0]).eq(value).all()
 
 
