@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from cpvt_lab.backbones import Backbones, give_weights, max_abs_diff, reference
 from cpvt_lab.candidates import PEERS, Candidate, CannotMeasure, build_backbone
@@ -59,13 +60,6 @@ def test_onnxruntime_computes_the_same() -> None:
     assert subject.flops(Candidate('onnxruntime'), SETTING) == subject.flops(Candidate('cpvt_mm'), SETTING)
 
 
-@pytest.mark.parametrize('setting, shapes', [
-    (TRAIN, None), (replace(SETTING, dtype='bf16'), None), (SETTING, 'static')])
-def test_onnxruntime_runs_forward_passes_only(setting: Setting, shapes: str | None) -> None:
-    with pytest.raises(CannotMeasure, match='runs forward passes in fp32 on the CPU only'):
-        Backbones('nano').step(Candidate('onnxruntime', shapes=shapes), setting)
-
-
 @pytest.mark.parametrize('arguments, is_comparable', [
     (dict(with_cp=True), True), (dict(norm_eps=1e-3), True), (dict(position_encoding=None), False)])
 def test_only_the_same_model_is_compared(arguments: dict, is_comparable: bool) -> None:
@@ -108,32 +102,29 @@ def test_what_is_computed_again_does_not_count() -> None:
     assert flops[0] == 3 * forward - first_layer
 
 
-@pytest.mark.parametrize('dtype', ['fp32', 'bf16'])
+@pytest.mark.parametrize('dtype, expected', [('fp32', torch.float32), ('bf16', torch.bfloat16)])
 @pytest.mark.parametrize('channels_last', [False, True])
-def test_a_step_of_training_leaves_gradients_of_all_weights(dtype: str, channels_last: bool) -> None:
+def test_a_step_of_training_leaves_gradients_of_all_weights(dtype: str, expected: torch.dtype, channels_last: bool,
+                                                            ) -> None:
     step = Backbones('nano', drop_path_rate=0., channels_last=channels_last).step(
         Candidate('cpvt_mm'), replace(TRAIN, dtype=dtype))
+    assert step.held_bytes() == 4 * sum(p.numel() for p in step.model.parameters())
+    seen: list[torch.dtype] = []
+    convolution = next(module for module in step.model.modules() if isinstance(module, nn.Conv2d))
+    convolution.register_forward_hook(lambda module, args, out: seen.append(out.dtype))
     step.run()
     before = {name: p.grad.clone() for name, p in step.model.named_parameters()}
     assert all(grad.any() for grad in before.values())
     step.run()
     assert all(torch.equal(p.grad, before[name]) for name, p in step.model.named_parameters())
+    assert seen == [expected, expected]
 
 
-@pytest.mark.parametrize('dtype, expected', [('fp32', torch.float32), ('bf16', torch.bfloat16)])
-def test_computes_in_the_dtype(dtype: str, expected: torch.dtype) -> None:
-    step = Backbones('nano').step(Candidate('mmseg'), replace(SETTING, dtype=dtype))
-    seen: list[torch.dtype] = []
-    step.model.patch_embeds[0].projection.register_forward_hook(lambda module, args, out: seen.append(out.dtype))
-    step.run()
-    assert seen == [expected]
-
-
-def test_holds_its_weights() -> None:
-    step = Backbones('nano').step(Candidate('cpvt_mm'), TRAIN)
-    assert step.held_bytes() == 4 * sum(p.numel() for p in step.model.parameters())
-
-
-def test_what_cannot_be_built_is_told() -> None:
-    with pytest.raises(CannotMeasure, match='cannot be built'):
-        Backbones('nano').step(Candidate('cpvt_mm', dict(drop_rate=2.)), SETTING)
+@pytest.mark.parametrize('candidate, setting, words', [
+    (Candidate('cpvt_mm', dict(drop_rate=2.)), SETTING, 'cannot be built'),
+    *((Candidate('onnxruntime', shapes=shapes), setting, 'runs forward passes in fp32 on the CPU only')
+      for setting, shapes in ((TRAIN, None), (replace(SETTING, dtype='bf16'), None), (SETTING, 'static'))),
+])
+def test_what_cannot_be_built_or_run_is_told(candidate: Candidate, setting: Setting, words: str) -> None:
+    with pytest.raises(CannotMeasure, match=words):
+        Backbones('nano').step(candidate, setting)

@@ -1,4 +1,3 @@
-import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +7,7 @@ import pytest
 from cpvt_lab.running import COLUMNS
 from cpvt_lab.steps import Setting
 from tests.conftest import MASK_RCNN
+from tests.tools.conftest import read_rows
 
 TOOL = 'analysis_tools/benchmark.py'
 
@@ -23,18 +23,13 @@ def benchmark(run_tool: Callable[..., str], tmp_path: Path, monkeypatch: pytest.
     return run
 
 
-def read_results(folder: Path) -> list[dict[str, str]]:
-    with open(folder / 'results.csv', newline='') as file:
-        return list(csv.DictReader(file))
-
-
 @pytest.mark.slow
 def test_measures_backbones_and_goes_on_from_what_is_there(benchmark: Callable[..., str], tmp_path: Path,
                                                           capsys: pytest.CaptureFixture,
                                                           monkeypatch: pytest.MonkeyPatch) -> None:
     candidates = ('cpvt_mm:with_cp=True', 'mmseg', 'mmseg:heads=3')
     assert benchmark(*candidates, '--sizes', '64x96', '--modes', 'train') == ''
-    row, peer, missing = read_results(tmp_path)
+    row, peer, missing = read_rows(tmp_path / 'results.csv')
     assert (row['candidate'], row['mode'], row['height'], row['width']) == (candidates[0], 'train', '64', '96')
     for one in (row, peer):
         assert float(one['min_s']) <= float(one['median_s'])
@@ -60,32 +55,14 @@ def test_measures_backbones_and_goes_on_from_what_is_there(benchmark: Callable[.
     monkeypatch.setattr('cpvt_lab.running.measure_group', measure_group)
     assert benchmark(*candidates, '--sizes', '64x96', 128, '--modes', 'train') == ''
     assert measured == [128]
-    assert read_results(tmp_path)[:3] == [row, peer, missing] and len(read_results(tmp_path)) == 6
+    rows = read_rows(tmp_path / 'results.csv')
+    assert rows[:3] == [row, peer, missing] and len(rows) == 6
     assert 'Growth, as a power of the number of pixels' in capsys.readouterr().out
 
 
 @pytest.mark.slow
 def test_measures_whole_models(benchmark: Callable[..., str], tmp_path: Path) -> None:
     assert benchmark('pvt', '--config', MASK_RCNN, '--sizes', 64, '--modes', 'train') == ''
-    row, = read_results(tmp_path)
+    row, = read_rows(tmp_path / 'results.csv')
     assert float(row['memory_mb']) > 30 and float(row['gflops']) > 0.5 and not row['max_abs_diff']
     assert f'- config: {MASK_RCNN}' in (tmp_path / 'table.md').read_text()
-
-
-@pytest.mark.parametrize('args, words', [
-    (('vit',), "'vit' is not a candidate: choose from cpvt_mm,"),
-    (('mmseg', '--sizes', '64by96'), "size '64by96' is not an image size: give"),
-    (('mmseg', '--batch-sizes', 0), '--batch-sizes is 0, but must be at least 1'),
-    (('mmseg', '--warmup', 0), '--warmup is 0, but must be at least 1'),
-    (('mmseg', '--drop-path-rate', 1.5), '--drop-path-rate is 1.5, but must be'),
-    (('mmseg', '--dtypes', 'tf32'), '--dtypes has tf32, which needs a GPU: use fp32'),
-    (('mmseg', '--config', 'nowhere.py'), 'config nowhere.py does not exist: check the path'),
-])
-def test_what_a_user_gets_wrong_is_one_sentence(benchmark: Callable[..., str], args: tuple, words: str) -> None:
-    error = benchmark(*args)
-    assert error.startswith('error: ') and words in error
-
-
-def test_a_gpu_that_is_not_there_is_told(benchmark: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('torch.cuda.is_available', lambda: False)
-    assert benchmark('mmseg', '--device', 'cuda').startswith('error: --device is cuda, but torch finds no GPU: use cpu')

@@ -23,13 +23,3 @@ def test_a_teacher_is_no_part_of_a_classifier(run_tool: Callable[..., str], caps
     assert run_tool('analysis_tools/get_flops.py', path) == ''
     # The backbone, and two linear layers of 193 x 1000.
     assert '| 224 x 224 | 5.49 | 5.87 | 2.5 | 2.5 |' in capsys.readouterr().out
-
-
-def test_a_missing_config_is_named(run_tool: Callable[..., str]) -> None:
-    assert run_tool('analysis_tools/get_flops.py', 'no.py') == 'error: config no.py does not exist: check the path.'
-
-
-def test_an_image_without_pixels_is_refused(run_tool: Callable[..., str]) -> None:
-    path = CONFIGS / 'pyramid_cpvt/pyramid-cpvt-s_16xb64_in1k.py'
-    end = run_tool('analysis_tools/get_flops.py', path, '--shape', 0, 9)
-    assert end == 'error: --shape is 0, but must be at least 1.'

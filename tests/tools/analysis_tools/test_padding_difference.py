@@ -1,5 +1,3 @@
-import csv
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +5,7 @@ import pytest
 
 from cpvt_lab.equivariance import ENCODINGS
 from tests.conftest import MASK_RCNN
+from tests.tools.conftest import read_rows
 
 
 def test_table_and_figure_of_ours_with_each_encoding(run_tool: Callable[..., str], tmp_path: Path,
@@ -17,7 +16,7 @@ def test_table_and_figure_of_ours_with_each_encoding(run_tool: Callable[..., str
     out = tmp_path / 'new/padding.png'
     assert run_tool('analysis_tools/padding_difference.py', MASK_RCNN, '--encodings', '--image', '33x60', '--neighbour',
                     '64x96', '--rounds', 1, '--out', out) == ''
-    rows = list(csv.DictReader(out.with_suffix('.csv').open()))
+    rows = read_rows(out.with_suffix('.csv'))
     exact = [row for row in rows if row['backbone'].endswith("padding='exact'")]
     assert [row['backbone'] for row in rows] == [
         f'PyramidCPVT, {name}{padding}' for name in few for padding in ('', ", padding='exact'")]
@@ -26,12 +25,3 @@ def test_table_and_figure_of_ours_with_each_encoding(run_tool: Callable[..., str
     assert all(float(row['forward_s']) > 0 and float(row['step_s']) > 0 for row in rows)
     assert out.stat().st_size > 10_000
     assert out.with_suffix('.md').read_text() in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(('args', 'sentence'), [
-    (['--image', '65x60', '--neighbour', '64x96'], r'--image \(65, 60\) is larger than --neighbour'),
-    (['--rounds', '-1'], '--rounds is -1, but must be at least 0'),
-    (['--image', '32x32', '--neighbour', '64x64', '--output', '4'], '--output 4 does not exist: .* at most 4'),
-])
-def test_what_cannot_be_is_a_sentence(run_tool: Callable[..., str], args: list[str], sentence: str) -> None:
-    assert re.match(f'error: {sentence}', run_tool('analysis_tools/padding_difference.py', MASK_RCNN, *args))

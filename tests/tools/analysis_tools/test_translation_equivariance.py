@@ -87,20 +87,3 @@ def test_a_checkpoint_of_another_encoding_does_not_fit(checkpoint: Path, run_too
     message = run_tool(TOOL, UPERNET, '--checkpoint', checkpoint, '--cfg-options',
                        'model.backbone.position_encoding.type=RotaryPE', *SMALL)
     assert message.startswith(f'error: checkpoint {checkpoint} does not fit') and 'left over' in message
-
-
-@pytest.mark.parametrize(('arguments', 'message'), [
-    (['--checkpoint', 'a.pth'], '--checkpoint and --cfg-options need a config'),
-    (['--arch', 'huge'], "'huge' is not an arch; allowed are tiny, small, base"),
-    (['--size', 64, '--shift', 32], '--size 64 and --shift 32 leave no pixels'),
-    (['--shift', 24], 'the shift of 24 pixels is not a multiple of 16 pixels'),
-    (['--output', 2], 'output 2 does not exist: choose one from 0'),
-    (['--image', 'no.jpg'], 'image no.jpg cannot be read'),
-    ([UPERNET, '--checkpoint', 'no.pth'], 'checkpoint no.pth does not exist'),
-])
-def test_errors_are_a_sentence(arguments: list, message: str, run_tool: Run, tmp_path: Path,
-                               monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    answer = run_tool(TOOL, *arguments)
-    assert answer.startswith('error: ') and message in answer
-    assert list(tmp_path.iterdir()) == []

@@ -14,7 +14,6 @@ from mmengine.structures import InstanceData
 from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 
-import toy_video as module
 from cpvt_mm.engine import load_config
 from tests.conftest import MASK2FORMER_VIS
 from tests.tools.dataset_converters.test_toy_shapes import contents
@@ -52,7 +51,7 @@ def test_the_same_seed_gives_the_same_bytes_however_many_there_are(toy_video: Pa
 @pytest.mark.parametrize('seed', SEEDS)
 def test_one_frame_is_the_same_if_all_move_the_other_way(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     frames, movers, masks = make_video(np.random.default_rng(seed))
-    monkeypatch.setattr(module, 'CLASSES', {name: (shape, -way) for name, (shape, way) in CLASSES.items()})
+    monkeypatch.setattr('toy_video.CLASSES', {name: (shape, -way) for name, (shape, way) in CLASSES.items()})
     others, mirrored, other_masks = make_video(np.random.default_rng(seed))
     assert np.array_equal(frames[0], others[0]) and np.array_equal(masks[0], other_masks[0])
     assert any(mover.velocity != other.velocity for mover, other in zip(movers, mirrored, strict=True)) == any(
