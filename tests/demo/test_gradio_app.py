@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from tests.conftest import ROOT, Trained
 
@@ -26,15 +25,8 @@ def app() -> dict[str, Any]:
     return runpy.run_path(str(TOOL))
 
 
-@pytest.fixture
-def image(tmp_path: Path) -> str:
-    path = tmp_path / 'image.png'
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (100, 200, 3), np.uint8)).save(path)
-    return str(path)
-
-
 @pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
-def test_a_prediction_for_each_size_and_score(scope: str, app: dict[str, Any], image: str,
+def test_a_prediction_for_each_size_and_score(scope: str, app: dict[str, Any], image: Path,
                                               trained: dict[str, Trained]) -> None:
     checkpoint = str(trained[scope].checkpoint)
     small, large = (app['predict'](image, checkpoint, side, 0) for side in (64, 160))
@@ -43,18 +35,14 @@ def test_a_prediction_for_each_size_and_score(scope: str, app: dict[str, Any], i
     assert np.array_equal(unsure, large) == (scope == 'mmseg')
 
 
-def test_attention_of_the_pixel_that_is_clicked(app: dict[str, Any], image: str, trained: dict[str, Trained]) -> None:
+def test_attention_of_the_pixel_that_is_clicked(app: dict[str, Any], image: Path, trained: dict[str, Trained]) -> None:
     checkpoint = str(trained['mmseg'].checkpoint)
     clicked = app['clicked'](gr.SelectData(None, dict(index=[150, 99], value=None)))
     picture, sentence = app['attend'](image, checkpoint, 160, '2.1', clicked)
     assert picture.shape == (256, 512, 3) and 'the query at x=120, y=79 gives' in sentence
     other, _ = app['attend'](image, checkpoint, 160, '0.0', clicked)
     assert not np.array_equal(picture, other)
-
-
-def test_without_an_image_or_a_click_nothing_is_drawn(app: dict[str, Any], image: str, trained: dict[str, Trained]
-                                                      ) -> None:
-    checkpoint = str(trained['mmseg'].checkpoint)
+    # Without an image or a click nothing is drawn.
     assert app['predict'](None, checkpoint, 160, 0.3) is None
     for path, pixel in ((None, [0, 0]), (image, None)):
         assert app['attend'](path, checkpoint, 160, '2.1', pixel) == (None, app['HINT'])
@@ -66,11 +54,9 @@ def test_a_checkpoint_brings_its_size_blocks_and_score(app: dict[str, Any], trai
         assert (side.value, block.value, score_thr.visible) == (160, '2.1', scope == 'mmdet')
 
 
-def test_what_a_user_gets_wrong_is_one_sentence_in_the_page(app: dict[str, Any], image: str, tmp_path: Path,
+def test_what_a_user_gets_wrong_is_one_sentence_in_the_page(app: dict[str, Any], image: Path, broken: Path,
                                                             trained: dict[str, Trained]) -> None:
     checkpoint = trained['mmseg'].checkpoint
-    broken = tmp_path / 'broken.png'
-    broken.write_text('no image')
     missing = str(checkpoint.with_name('iter_3.pth'))
     calls: dict[str, Callable] = {
         'broken.png cannot be read: it is damaged or not an image.': lambda: app['predict'](
@@ -138,12 +124,10 @@ def is_served(address: str) -> bool:
 
 
 @pytest.mark.slow
-def test_the_page_in_a_browser(address: str, image: str, tmp_path: Path) -> None:
+def test_the_page_in_a_browser(address: str, image: Path, broken: Path) -> None:
     api = pytest.importorskip('playwright.sync_api', reason='pip install playwright')
     if not CHROMIUM.exists():
         pytest.skip(f'there is no {CHROMIUM}: apt install chromium')
-    broken = tmp_path / 'broken.png'
-    broken.write_text('no image')
     api.expect.set_options(timeout=60_000)
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM),

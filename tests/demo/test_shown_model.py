@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from cpvt_lab.attention import collect
 from cpvt_mm.engine import load_config
@@ -20,14 +19,6 @@ from tests.conftest import Trained
 def shown(trained: dict[str, Trained]) -> dict[str, ShownModel]:
     """Both in one process, as on a page."""
     return {scope: ShownModel(files.checkpoint) for scope, files in trained.items()}
-
-
-@pytest.fixture
-def image(tmp_path: Path) -> Path:
-    """An image of 200 x 100 pixels (width x height)."""
-    path = tmp_path / 'image.png'
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (100, 200, 3), np.uint8)).save(path)
-    return path
 
 
 def test_begins_with_the_size_of_the_config_and_a_block_behind_a_peg(shown: dict[str, ShownModel]) -> None:
@@ -52,6 +43,8 @@ def test_paints_as_the_config_tests_and_at_other_sizes(scope: str, shown: dict[s
 def test_draws_the_attention_of_a_pixel_of_the_file(
         shown: dict[str, ShownModel], image: Path, trained: dict[str, Trained], monkeypatch: pytest.MonkeyPatch
         ) -> None:
+    picture, _ = shown['mmdet'].draw_attention(image, 160, '3.1', (0, 0))
+    assert picture.shape == (256, 512, 3) and picture.dtype == np.uint8
     drawn = []
     monkeypatch.setattr('shown_model.overlay_image', lambda *args: drawn.append(args))
     model = shown['mmseg']
@@ -67,11 +60,6 @@ def test_draws_the_attention_of_a_pixel_of_the_file(
     assert sentences[0].startswith('The model sees 160 x 80 pixels (width x height). In block 1.1, the query at x=120, '
                                    'y=79 gives ')
     assert f'gives {weights.max():.1%} of its attention' in sentences[1]
-
-
-def test_the_attention_is_a_picture_in_the_shape_of_the_image(shown: dict[str, ShownModel], image: Path) -> None:
-    picture, _ = shown['mmdet'].draw_attention(image, 160, '3.1', (0, 0))
-    assert picture.shape == (256, 512, 3) and picture.dtype == np.uint8
 
 
 def test_a_model_of_another_backbone_is_shown_without_attention(shown: dict[str, ShownModel], image: Path,
@@ -91,10 +79,8 @@ def test_one_config_lies_beside_the_checkpoint(configs: list[str], tmp_path: Pat
         ShownModel(tmp_path / checkpoint.name)
 
 
-def test_what_cannot_be_read_is_said_in_a_sentence(shown: dict[str, ShownModel], tmp_path: Path,
+def test_what_cannot_be_read_is_said_in_a_sentence(shown: dict[str, ShownModel], broken: Path,
                                                    trained: dict[str, Trained]) -> None:
-    broken = tmp_path / 'broken.png'
-    broken.write_text('no image')
     calls: list[Callable] = [lambda: shown['mmseg'].paint(broken, 64, 0.3),
                              lambda: shown['mmseg'].draw_attention(broken, 64, '0.0', (0, 0))]
     for call in calls:

@@ -1,4 +1,4 @@
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 
 import pytest
 
@@ -12,7 +12,7 @@ def test_a_size_is_one_side_or_two() -> None:
 
 @pytest.mark.parametrize('text', ['0', '640x0', '-5', '1.5', '640x', 'x640', '1x2x3', ''])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match=f"size '{text}' is not an image size"):
+    with pytest.raises(ArgumentTypeError, match=f"size '{text}' is not an image size"):
         parse_sides(text)
 
 

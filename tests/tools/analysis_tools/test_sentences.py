@@ -34,20 +34,18 @@ FLOPS = ('get_flops.py',)
     (MAPS, ('--image', 'images/a.png', '--size', 0, 64), '--size is 0, but must be at least 1'),
     (MAPS, ('--average', 'no'), 'folder no does not exist'),
     (MAPS, ('--average', '.'), 'folder . has no image'),
-    (SWEEP, ('--sizes', '0'), "size '0' is not an image size"),
     (SWEEP, ('--sizes', 32, '--mode', 'slide'), 'has no crop_size for sliding windows: pass --crop-size HEIGHT'),
     (SWEEP, ('--sizes', 32, '--crop-size', 32, 32), '--crop-size and --stride are for sliding windows, but no'),
     (SWEEP_OF_DETECTOR, ('--mode', 'whole'), '--mode whole is for segmentors, but config'),
     (SWEEP_OF_DETECTOR, ('--cfg-options', 'test_dataloader.dataset.pipeline.1.type=Pad'), 'has no Resize'),
     (('resolution_sweep.py', UPERNET, 'no.pth'), ('--work-dir', 'out', '--sizes', 32),
-     'checkpoint no.pth cannot be read (No such file or directory): check the path.'),
+     'checkpoint no.pth does not exist: check the path.'),
     (COMPARE, ('--only', 'c'), "'c' is not a variant of"),
     (COMPARE, ('--jobs', 0), '--jobs is 0, but must be at least 1'),
     (COMPARE, ('--cfg-options', 'model.backbone.img_size=0'), 'img_size is 0'),
     (COMPARE, ('--cfg-options', 'test_dataloader.dataset.pipeline=[]'),
      'pipeline.1.scale of the study does not fit config'),
     (BENCHMARK, ('vit',), "'vit' is not a candidate: choose from cpvt_mm,"),
-    (BENCHMARK, ('mmseg', '--sizes', '64by96'), "size '64by96' is not an image size: give"),
     (BENCHMARK, ('mmseg', '--batch-sizes', 0), '--batch-sizes is 0, but must be at least 1'),
     (BENCHMARK, ('mmseg', '--warmup', 0), '--warmup is 0, but must be at least 1'),
     (BENCHMARK, ('mmseg', '--drop-path-rate', 1.5), '--drop-path-rate is 1.5, but must be'),
@@ -79,3 +77,12 @@ def test_one_sentence(run_tool: Callable[..., str], command: tuple, more: tuple,
     error = run_tool(f'analysis_tools/{command[0]}', *command[1:], *more)
     assert error.startswith('error: ') and words in error and '\n' not in error
     assert set(tmp_path.rglob('*')) == before
+
+
+@pytest.mark.parametrize('command', [('resolution_sweep.py', 'a.py', 'a.pth', '--sizes'), ('benchmark.py', '--sizes'),
+                                     ('padding_difference.py', 'a.py', '--image')])
+def test_a_size_that_is_none(run_tool: Callable[..., str], command: tuple, capsys: pytest.CaptureFixture) -> None:
+    assert run_tool(f'analysis_tools/{command[0]}', *command[1:], '64by96') == '2'
+    assert capsys.readouterr().err.splitlines()[-1].endswith(
+        f"error: argument {command[-1]}: size '64by96' is not an image size: give the pixels of one side, such as 512, "
+        'or of both sides, such as 800x1216.')

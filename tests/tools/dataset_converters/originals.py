@@ -1,8 +1,12 @@
-"""Small datasets in the layouts of their downloads."""
+"""Small datasets in the layouts of their downloads, and the files of a folder."""
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob('*') if path.is_file()}
 
 
 def save(path: Path, pixels: np.ndarray, mode: str | None = None) -> None:

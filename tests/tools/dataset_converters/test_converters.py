@@ -6,23 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mmengine.config import Config
 from PIL import Image
 from pycocotools.coco import COCO
 
-from converters import (
-    CAMVID_CLASSES,
-    CAMVID_PALETTE,
-    find_camvid,
-    find_nuclei,
-    split_of,
-    write_camvid,
-    write_nuclei,
-)
+from converters import CAMVID_CLASSES, split_of, write_camvid, write_nuclei
 from cpvt_mm.errors import UserError
-from tests.conftest import ROOT
+from tests.tools.conftest import cut
 
-from .originals import disc, make_segnet_camvid, make_stage1_train, random_image, save
+from .originals import contents, disc, make_segnet_camvid, make_stage1_train, random_image, save
 
 
 @pytest.fixture
@@ -33,10 +24,6 @@ def nuclei(tmp_path: Path) -> Path:
 @pytest.fixture
 def camvid(tmp_path: Path) -> Path:
     return make_segnet_camvid(tmp_path / 'CamVid', train=3)
-
-
-def contents(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob('*') if path.is_file()}
 
 
 def test_images_of_nuclei_are_rgb_and_each_mask_is_an_instance(nuclei: Path, tmp_path: Path) -> None:
@@ -134,20 +121,10 @@ def test_another_download_does_not_go_on_with_the_files_of_the_first(nuclei: Pat
         next(write_nuclei(make_stage1_train(tmp_path / 'other'), tmp_path / 'nuclei'))
 
 
-def test_a_dataset_that_is_there_is_left_alone(nuclei: Path, tmp_path: Path) -> None:
-    (tmp_path / 'nuclei').mkdir()
-    with pytest.raises(UserError, match='nuclei exists already: remove it, or choose another folder'):
-        next(write_nuclei(nuclei, tmp_path / 'nuclei'))
-
-
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-40])
-
-
 @pytest.mark.parametrize('source, write, spoil, words', [
     ('nuclei', write_nuclei, *case) for case in [
-        (lambda source: truncate(source / '0001/images/0001.png'), r'0001/images/0001\.png cannot be read'),
-        (lambda source: truncate(source / '0001/masks/0.png'), r'0001/masks/0\.png cannot be read'),
+        (lambda source: cut(source / '0001/images/0001.png'), r'0001/images/0001\.png cannot be read'),
+        (lambda source: cut(source / '0001/masks/0.png'), r'0001/masks/0\.png cannot be read'),
         (lambda source: save(source / '0001/masks/0.png', disc(10, 12, 5, 5)),
          r'0001/masks/0\.png is 10 x 12 pixels \(height x width\), but its image is 24 x 32: unpack'),
         (lambda source: save(source / '0001/images/a.png', disc(24, 32, 5, 5)), r'0001/images has 2 images, but must'),
@@ -171,19 +148,3 @@ def test_what_is_wrong_with_a_download_is_one_sentence(source: str, write: Calla
     with pytest.raises(UserError, match=words):
         list(write(download, tmp_path / 'data'))
     assert not (tmp_path / 'data').exists()
-
-
-@pytest.mark.parametrize('find, words', [
-    (find_nuclei, r'nowhere has no folders with images/ and masks/ inside: pass the folder'),
-    (find_camvid, r'nowhere/train has no images \(\.png\): pass the folder CamVid'),
-])
-def test_a_folder_of_something_else_is_refused(find: Callable, words: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=words):
-        find(tmp_path / 'nowhere')
-
-
-def test_the_configs_have_their_classes() -> None:
-    for name in ('camvid_360x480', 'camvid_192x256'):
-        meta = Config.fromfile(ROOT / f'configs/_base_/datasets/{name}.py').metainfo
-        assert (tuple(meta.classes), tuple(map(tuple, meta.palette))) == (CAMVID_CLASSES, CAMVID_PALETTE)
-    assert Config.fromfile(ROOT / 'configs/_base_/datasets/nuclei_instance.py').metainfo.classes == ('nucleus',)

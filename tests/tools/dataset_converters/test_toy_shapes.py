@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 from pycocotools.coco import COCO
 
-from tests.conftest import ROOT
-from toy_shapes import CLASSES, LOWER, PALETTE, UPPER, make_image, write_toy_shapes
-
-
-def contents(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob('*') if path.is_file()}
+from tests.tools.dataset_converters.originals import contents
+from toy_shapes import CLASSES, LOWER, UPPER, make_image, write_toy_shapes
 
 
 def test_the_same_seed_gives_the_same_bytes_however_many_there_are(toy_shapes: Path, tmp_path: Path) -> None:
@@ -81,13 +77,3 @@ def test_what_cannot_be_written_is_an_error(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(OSError, match=r'000000\.jpg cannot be written'):
         next(write_toy_shapes(tmp_path / 'toy'))
     assert not (tmp_path / 'toy').exists()
-
-
-def test_the_configs_have_its_classes() -> None:
-    from mmengine.config import Config
-    folder = ROOT / 'configs/_base_/datasets'
-    instance, semantic = (Config.fromfile(folder / f'toy_shapes_{kind}.py').metainfo
-                          for kind in ('instance', 'semantic'))
-    assert (tuple(instance.classes), tuple(map(tuple, instance.palette))) == (CLASSES, PALETTE)
-    assert (tuple(semantic.classes), tuple(map(tuple, semantic.palette))) == (
-        ('background', *CLASSES), ((0, 0, 0), *PALETTE))

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from mmdet.datasets import YouTubeVISDataset
 from mmengine.evaluator import Evaluator
 from mmengine.registry import DATASETS, DefaultScope
 from mmengine.structures import InstanceData
@@ -16,7 +15,7 @@ from pycocotools.coco import COCO
 
 from cpvt_mm.engine import load_config
 from tests.conftest import MASK2FORMER_VIS
-from tests.tools.dataset_converters.test_toy_shapes import contents
+from tests.tools.dataset_converters.originals import contents
 from toy_shapes import write_toy_shapes
 from toy_video import (
     CIRCLE,
@@ -110,30 +109,24 @@ def test_annotations_are_of_what_is_visible_and_count_from_one(toy_video: Path) 
     assert min(instances) == 1 and all(len(of) == 1 for of in instances.values())
 
 
-def test_an_interrupted_run_leaves_no_dataset_and_another_one_stays(tmp_path: Path) -> None:
+def test_a_dataset_that_is_there_stays(tmp_path: Path) -> None:
     root = tmp_path / 'toy'
-    next(write_toy_video(root, num_train=2, num_val=1))
-    assert not root.exists()
-    assert list(write_toy_video(root, num_train=2, num_val=1)) == [1, 2, 3]
+    assert list(write_toy_video(root, num_train=1, num_val=1)) == [1, 2]
     assert json.loads((root / 'made_from.json').read_text()) == dict(
-        num_train=2, num_val=1, seed=0, num_frames=NUM_FRAMES)
-    assert not list(write_toy_video(root, num_train=2, num_val=1))
+        num_train=1, num_val=1, seed=0, num_frames=NUM_FRAMES)
+    assert not list(write_toy_video(root, num_train=1, num_val=1))
     with pytest.raises(FileExistsError, match='remove it, or choose another folder'):
-        next(write_toy_shapes(root, num_train=2, num_val=1))
-
-
-def dataset(toy_video: Path) -> YouTubeVISDataset:
-    cfg = load_config(MASK2FORMER_VIS)
-    with DefaultScope.overwrite_default_scope('mmdet'):
-        return DATASETS.build(dict(cfg.val_dataloader.dataset, data_root=f'{toy_video}/'))
+        next(write_toy_shapes(root, num_train=1, num_val=1))
 
 
 @pytest.mark.parametrize('swapped', [False, True])
 def test_mmdets_metric_is_of_these_classes_and_sees_directions(swapped: bool, toy_video: Path) -> None:
     """The ground truth as a prediction, as it is and with directions swapped."""
-    videos = dataset(toy_video)
+    cfg = load_config(MASK2FORMER_VIS)
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        videos = DATASETS.build(dict(cfg.val_dataloader.dataset, data_root=f'{toy_video}/'))
     assert videos.metainfo['classes'] == tuple(CLASSES)
-    evaluator = Evaluator(dict(load_config(MASK2FORMER_VIS).val_evaluator, metric_items=['mAP']))
+    evaluator = Evaluator(dict(cfg.val_evaluator, metric_items=['mAP']))
     evaluator.dataset_meta = videos.metainfo
     labels = set()
     for index in range(len(videos)):

@@ -1,6 +1,6 @@
 """Checks of arguments that several analysis tools share."""
 import re
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 
 from cpvt_mm.errors import UserError
 
@@ -12,12 +12,12 @@ def parse_sides(text: str) -> tuple[int, int]:
         The first and the second side in pixels, in the order of the text; for a square, its side twice.
 
     Raises:
-        UserError: If the text is neither.
+        ArgumentTypeError: If the text is neither. argparse would replace the message of a UserError.
     """
     match = re.fullmatch(r'([1-9]\d*)(?:x([1-9]\d*))?', text)
     if not match:
-        raise UserError(f'size {text!r} is not an image size: give the pixels of one side, such as 512, or of both '
-                        'sides, such as 800x1216.')
+        raise ArgumentTypeError(f'size {text!r} is not an image size: give the pixels of one side, such as 512, or of '
+                                'both sides, such as 800x1216.')
     return int(match[1]), int(match[2] or match[1])
 
 

@@ -33,7 +33,7 @@ class Size(NamedTuple):
 
 
 def parse_size(text: str) -> Size:
-    """Reads '512' or '1333x800', width first. Raises a UserError if it is neither."""
+    """Reads '512' or '1333x800', width first. Raises an ArgumentTypeError if it is neither."""
     return Size(*parse_sides(text))
 
 
