@@ -111,8 +111,9 @@ def test_what_cannot_be_exported_is_a_sentence(run_tool: Callable[..., str], tmp
 
 
 def test_the_description_says_how_images_are_prepared() -> None:
-    assert describe(load_config(UPERNET)) == {
-        'config': UPERNET.stem, 'version': describe(load_config(UPERNET))['version'],
+    description = describe(load_config(UPERNET))
+    assert description == {
+        'config': UPERNET.stem, 'version': description['version'],
         'layout': 'float32, (batch, channel, height, width)', 'channels': 'RGB',
         'mean': '[123.675, 116.28, 103.53]', 'std': '[58.395, 57.12, 57.375]'}
     cfg = load_config(UPERNET, {'model.data_preprocessor.bgr_to_rgb': False, 'model.data_preprocessor.mean': None})

@@ -49,7 +49,6 @@ def test_the_torch_and_the_operators(facts: dict[str, object], torch: tuple[str,
 
 
 @pytest.mark.parametrize('facts, sentence', [
-    (dict(python=(3, 9)), 'PYTHON is Python 3.9, but must be 3.10 to 3.14'),
     (dict(python=(3, 15)), 'PYTHON is Python 3.15, but must be 3.10 to 3.14'),
     (dict(stack='mmlab'), "STACK is 'mmlab', but must be openmmlab or onedl"),
     (dict(operators='mine'), "OPERATORS is 'mine', but must be torchvision or compiled"),
@@ -105,9 +104,7 @@ def run_script(folder: Path, *arguments: str, **variables: str) -> subprocess.Co
 
 
 @pytest.mark.parametrize('stack, variables, sentence', [
-    ('mmlab', {}, "STACK is 'mmlab', but must be openmmlab or onedl."),
     ('onedl', {'TORCH': '2.5'}, 'TORCH is 2.5, but cpvt_mm needs torch 2.6 or newer.'),
-    ('onedl', {'OPERATORS': 'mine'}, "OPERATORS is 'mine', but must be torchvision or compiled."),
     ('openmmlab', {'PYTHON': 'python2.1'},
      "PYTHON is 'python2.1', which is not there: set PYTHON to Python 3.10 to 3.14."),
 ])

@@ -1,4 +1,3 @@
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,14 +34,22 @@ def test_swap_backbone_writes_the_config_and_prints_what_changes(
     assert cfg.optim_wrapper.optimizer.type == 'AdamW'
 
 
-@pytest.mark.parametrize(('config', 'out', 'error'), [
-    ('mmdet::misc/d2_retinanet_r50-caffe_fpn_ms-90k_coco.py', 'out.py', 'error: the config has no backbone'),
-    ('missing.py', 'out.py', 'error: config missing.py does not exist: check the path.'),
-    (RETINANET, 'out.txt', 'out.txt is not a name for a config: use the suffix .py.'),
+@pytest.mark.parametrize(('arguments', 'error'), [
+    (('mmdet::misc/d2_retinanet_r50-caffe_fpn_ms-90k_coco.py', 'out.py'), 'error: the config has no backbone'),
+    (('missing.py', 'out.py'), 'error: config missing.py does not exist: check the path.'),
+    ((RETINANET, 'out.txt'), 'out.txt is not a name for a config: use the suffix .py.'),
+    ((RETINANET, 'out.py', '--backbone', 'CPVT', '--arch', 'nano'),
+     "error: 'nano' is not an arch of CPVT; allowed are tiny, small, base."),
+    ((RETINANET, 'out.py', '--arch', 'huge'),
+     "error: 'huge' is not an arch of PyramidCPVT; allowed are nano, tiny, small, base, large."),
+    ((RETINANET, 'out.py', '--checkpoint', 'missing.pth'), 'checkpoint missing.pth does not exist: check the path.'),
+    ((RETINANET, 'out.py', '--checkpoint', GOLDEN / 'deit_timm.pth'),
+     'deit_timm.pth holds a CPVT (format timm), but must hold a PyramidCPVT.'),
 ])
-def test_swap_backbone_says_why_it_writes_nothing(run_tool: Callable[..., str], tmp_path: Path, config: str, out: str,
-                                                  error: str) -> None:
-    message = run_tool('misc/swap_backbone.py', config, tmp_path / out)
+def test_swap_backbone_says_why_it_writes_nothing(run_tool: Callable[..., str], tmp_path: Path, arguments: tuple,
+                                                  error: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    message = run_tool('misc/swap_backbone.py', *arguments)
     assert error in message and '\n' not in message
     assert not list(tmp_path.iterdir())
 
@@ -55,26 +62,6 @@ def test_swap_backbone_puts_the_plain_backbone_in(run_tool: Callable[..., str], 
     model = Config.fromfile(out).model
     assert (model.backbone.type, model.backbone.arch, model.neck.in_channels) == ('cpvt_mm.CPVT', 'tiny', 192)
     assert model.backbone.init_cfg.checkpoint == str(weights)
-
-
-@pytest.mark.parametrize(('backbone', 'arch', 'error'), [
-    ('CPVT', 'nano', "error: 'nano' is not an arch of CPVT; allowed are tiny, small, base."),
-    ('PyramidCPVT', 'huge', "error: 'huge' is not an arch of PyramidCPVT; allowed are nano, tiny, small, base, large."),
-])
-def test_swap_backbone_tells_the_sizes(run_tool: Callable[..., str], tmp_path: Path, backbone: str, arch: str,
-                                       error: str) -> None:
-    assert run_tool('misc/swap_backbone.py', RETINANET, tmp_path / 'out.py', '--backbone', backbone,
-                    '--arch', arch) == error
-
-
-@pytest.mark.parametrize(('name', 'error'), [
-    ('missing.pth', r'checkpoint .*missing.pth does not exist: check the path.'),
-    ('deit_timm.pth', r'deit_timm.pth holds a CPVT .format timm., but must hold a PyramidCPVT.'),
-])
-def test_swap_backbone_looks_at_the_checkpoint(run_tool: Callable[..., str], tmp_path: Path, name: str,
-                                               error: str) -> None:
-    message = run_tool('misc/swap_backbone.py', RETINANET, tmp_path / 'out.py', '--checkpoint', GOLDEN / name)
-    assert re.search(error, message) and not list(tmp_path.iterdir())
 
 
 def test_swap_backbone_says_that_weights_are_random(run_tool: Callable[..., str], tmp_path: Path,

@@ -1,13 +1,7 @@
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from cpvt_lab.candidates import Candidate, CannotMeasure
 from cpvt_lab.memory import measure_alone
-from tests.processes import is_alive, wait_until
 
 from .subjects import MB, SETTING, Told
 
@@ -29,26 +23,3 @@ def test_what_goes_wrong_is_told(candidate: Candidate, limit: int | None, senten
     with pytest.raises(CannotMeasure) as error:
         measure_alone(Told(), candidate, SETTING, limit)
     assert str(error.value) == sentence
-
-
-WAIT = """
-from cpvt_lab.candidates import Candidate
-from cpvt_lab.memory import measure_alone
-from tests.tools.analysis_tools.subjects import SETTING, Told
-if __name__ == '__main__':
-    measure_alone(Told(), Candidate('waits', dict(file={file!r})), SETTING)
-"""
-
-
-@pytest.mark.slow
-def test_the_process_ends_with_the_one_that_asked(tmp_path: Path) -> None:
-    script, file = tmp_path / 'wait.py', tmp_path / 'pid'
-    script.write_text(WAIT.format(file=str(file)))
-    asking = subprocess.Popen([sys.executable, str(script)],
-                              env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)})
-    try:
-        wait_until(lambda: file.exists() and file.read_text())
-    finally:
-        asking.kill()
-        asking.wait()
-    wait_until(lambda: not is_alive(int(file.read_text())))

@@ -50,8 +50,6 @@ def test_a_segmentor_whole_and_in_windows(run_trained: Run, inputs: list, traine
     assert [max(size) for size in inputs[:8]] == 4 * [64] + 4 * [96]
     windows = inputs[8:]
     assert len(windows) > 16 and max(height for height, _ in windows) == 32 and max(width for _, width in windows) == 48
-    assert (tmp_path / 'results.md').read_text().splitlines()[0] == '| metric | 64 px | 96 px |'
-    assert (tmp_path / 'results.png').read_bytes().startswith(b'\x89PNG')
 
     config, checkpoint = trained['mmseg']
     cfg = load_config(config, {'test_dataloader.dataset.pipeline.1.scale': (96, 96)}, str(tmp_path / 'other'))
@@ -108,6 +106,7 @@ def test_goes_on_from_what_is_there_and_shows_all_results_of_the_folder(run: Run
         '| metric | 32 px | 64 px | 64x128 px | 96 px |', '|---|---|---|---|---|',
         '| aAcc, whole | 1.0 | 1.0 | 1.0 | 1.0 |', '| aAcc, slide 32x48 by 16x48 | 1.0 |  |  |  |',
         '| mIoU, whole | 32.0 | 64.0 | 64.0 | 96.0 |', '| mIoU, slide 32x48 by 16x48 | 32.0 |  |  |  |']
+    assert (tmp_path / 'results.png').read_bytes().startswith(b'\x89PNG')
     assert [(row['size'], float(row['mIoU'])) for row in read_rows(tmp_path / 'results.csv')] == [
         ('32', 32), ('64', 64), ('64x128', 64), ('96', 96), ('32', 32)]
 

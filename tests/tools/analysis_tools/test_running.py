@@ -7,7 +7,6 @@ from cpvt_lab import running
 from cpvt_lab.candidates import Candidate, CannotMeasure
 from cpvt_lab.memory import Usage
 from cpvt_lab.running import COLUMNS, interleave, matrix_products, measure_group, peak_speed
-from cpvt_lab.steps import seconds
 
 from .subjects import SETTING, Told
 
@@ -102,12 +101,6 @@ def test_calls_take_turns_in_changing_order(monkeypatch: pytest.MonkeyPatch) -> 
     assert {name: len(values) for name, values in found.items()} == dict.fromkeys('abcd', 6)
     assert min(min(values) for values in found.values()) == 9**2 - 8**2  # the first two rounds do not count
     assert done == [1, 2, 3, 4, 5, 6]
-
-
-def test_a_call_is_timed_once() -> None:
-    called: list[int] = []
-    assert seconds(lambda: called.append(1)) >= 0
-    assert called == [1]
 
 
 def test_the_peak_is_that_of_the_fastest_product() -> None:

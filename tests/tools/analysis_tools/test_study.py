@@ -50,19 +50,18 @@ def test_paths_count_from_the_study(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize('text, words', [
     ('variants = [', 'cannot be read (SyntaxError'),
-    ("metrics = ['mIoU']", 'variants of study .* is None, but must be a non-empty dict'),
-    ('variants = dict(a=dict(config="a.py"))', 'metrics of study .* is None, but must be a non-empty list'),
-    ("variants = dict(a=dict())\nmetrics = ['mIoU']", "variant 'a' of study .* has no config: set its own"),
+    ("metrics = ['mIoU']", 'study.py is None, but must be a non-empty dict'),
+    ('variants = dict(a=dict(config="a.py"))', 'study.py is None, but must be a non-empty list'),
+    ("variants = dict(a=dict())\nmetrics = ['mIoU']", 'study.py has no config: set its own'),
     ("variants = dict(a=dict(option={}))\nmetrics = ['mIoU']", "is {'option': {}}, but must be a dict with the keys"),
-    ("config = 'a.py'\nvariants = {'a b': dict(), 'a-b': dict()}\nmetrics = ['mIoU']",
-     "'a b' and 'a-b' of study .* would share the folder a-b"),
+    ("config = 'a.py'\nvariants = {'a b': dict(), 'a-b': dict()}\nmetrics = ['mIoU']", 'would share the folder a-b'),
 ])
 def test_what_is_wrong_with_a_study_is_one_sentence(text: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / 'study.py'
     path.write_text(text)
     with pytest.raises(UserError) as error:
         read_study(path)
-    assert error.match(words.replace('(Syntax', r'\(Syntax').replace('{}}', r'\{\}\}').replace("{'o", r"\{'o"))
+    assert words in str(error.value)
 
 
 def test_an_option_replaces_what_is_there() -> None:

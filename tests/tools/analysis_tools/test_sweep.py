@@ -9,7 +9,6 @@ from cpvt_lab.sweep import (
     Size,
     Sweep,
     Windows,
-    curves,
     get_test_size,
     parse_size,
     plot,
@@ -18,32 +17,16 @@ from cpvt_lab.sweep import (
     set_test_size,
     sha256,
     to_markdown,
-    write_report,
 )
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import MissingFile, UserError
 from tests.conftest import MASK_RCNN, ROOT, UPERNET
 
 
-def test_a_curve_for_each_metric_and_mode() -> None:
-    rows = [dict(mode='whole', size='64', mIoU=1., aAcc=2.), dict(mode='slide', size='64', mIoU=3., aAcc=4.)]
-    assert curves(rows, ['mIoU', 'aAcc']) == {'mIoU, whole': {'64': 1.}, 'mIoU, slide': {'64': 3.},
-                                              'aAcc, whole': {'64': 2.}, 'aAcc, slide': {'64': 4.}}
-    assert curves([dict(size='64x32', AP=1.)], ['AP']) == {'AP': {'64x32': 1.}}
-
-
 def test_a_line_of_the_table_is_a_curve_and_fractions_have_three_digits() -> None:
     assert to_markdown({'AP': {'96': 0.25}, 'AR': {'64x32': 0.5, '96': 1.}}).splitlines() == [
         '| metric | 64x32 px | 96 px |', '|---|---|---|', '| AP |  | 0.250 |', '| AR | 0.500 | 1.000 |']
     assert to_markdown({'mIoU': {'96': 25.}}).endswith('| mIoU | 25.0 |\n')
-
-
-def test_a_report_is_three_files(tmp_path: Path) -> None:
-    rows = [dict(size='96', mIoU=30., aAcc=50.), dict(size='128', mIoU=40., aAcc=60.)]
-    table = write_report(tmp_path, rows, ['mIoU'], 'a title')
-    assert '| mIoU | 30.0 | 40.0 |' in table and (tmp_path / 'results.md').read_text() == table
-    assert (tmp_path / 'results.csv').read_text() == 'size,mIoU,aAcc\n96,30.0,50.0\n128,40.0,60.0\n'
-    assert (tmp_path / 'results.png').read_bytes().startswith(b'\x89PNG')
 
 
 def test_workers_end_with_each_test(tmp_path: Path) -> None:

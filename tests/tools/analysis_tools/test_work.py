@@ -66,7 +66,7 @@ def test_what_goes_wrong_ends_all(task: Callable[[Report], None], words: str, tm
     assert not file.exists() or not is_alive(int(file.read_text()))
 
 
-SCRIPT = """
+WORK = """
 import os
 from functools import partial
 from pathlib import Path
@@ -75,19 +75,26 @@ from tests.tools.analysis_tools.test_work import wait
 if __name__ == '__main__':
     list(run_in_processes('Waiting', dict(waits=partial(wait, Path({file!r}))), 1, os.getpid))
 """
+MEMORY = """
+from cpvt_lab.candidates import Candidate
+from cpvt_lab.memory import measure_alone
+from tests.tools.analysis_tools.subjects import SETTING, Told
+if __name__ == '__main__':
+    measure_alone(Told(), Candidate('waits', dict(file={file!r})), SETTING)
+"""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGKILL])
-def test_processes_end_with_the_one_that_asked(number: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize('code, number', [(WORK, signal.SIGINT), (WORK, signal.SIGKILL), (MEMORY, signal.SIGKILL)])
+def test_processes_end_with_the_one_that_asked(code: str, number: int, tmp_path: Path) -> None:
     script, file = tmp_path / 'wait.py', tmp_path / 'pid'
-    script.write_text(SCRIPT.format(file=str(file)))
+    script.write_text(code.format(file=str(file)))
     asking = subprocess.Popen([sys.executable, str(script)],
                               env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)},
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_until(lambda: file.exists() and file.read_text())
-        # The manager of what is shared, the one that works, and multiprocessing's own.
+        # The one that works, multiprocessing's own, and perhaps the manager of what is shared.
         started = [int(pid) for pid in Path(f'/proc/{asking.pid}/task/{asking.pid}/children').read_text().split()]
         assert int(file.read_text()) in started
         asking.send_signal(number)
