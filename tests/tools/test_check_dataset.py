@@ -1,4 +1,3 @@
-import csv
 import io
 import runpy
 import shutil
@@ -194,13 +193,6 @@ def test_the_table_has_a_row_for_each_kind_with_the_first_of_it() -> None:
                   'image without annotation (a note) ', ' 1 ', 'a.json has no annotation of [1].jpg'):
         assert words in text
     assert '3.jpg' not in text and text.index('cannot be read') < text.index('without annotation')
-
-
-def test_the_csv_has_all() -> None:
-    rows = list(csv.DictReader(io.StringIO(PARTS['to_csv']([('train', finding) for finding in FINDINGS]))))
-    assert rows[0] == dict(split='train', severity='note', what='image without annotation', file='a.json',
-                           detail='has no annotation of [1].jpg')
-    assert [(row['severity'], row['file']) for row in rows[1:]] == [('error', f'{i}.jpg') for i in range(5)]
 
 
 def test_a_sample_is_tried_in_the_scope_of_the_config(toy_shapes: Path) -> None:

@@ -22,9 +22,9 @@ def image(toy_shapes: Path) -> Path:
 
 def panels(path: Path) -> tuple[int, int]:
     """Width and height, as a PNG has them."""
-    image = Image.open(path)
-    assert image.format == 'PNG'
-    return image.size
+    with Image.open(path) as image:
+        assert image.format == 'PNG'
+        return image.size
 
 
 @pytest.fixture

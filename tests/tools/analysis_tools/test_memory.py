@@ -6,10 +6,9 @@ from cpvt_lab.memory import measure_alone
 from .subjects import MB, SETTING, Told
 
 
-@pytest.mark.parametrize('megabytes', [1, 80])
-def test_counts_what_is_held_and_what_a_call_adds(megabytes: int) -> None:
-    usage = measure_alone(Told(), Candidate('holder', dict(megabytes=megabytes)), SETTING)
-    assert usage.bytes == pytest.approx((8 + megabytes) * MB, abs=2 * MB)
+def test_counts_what_is_held_and_what_a_call_adds() -> None:
+    usage = measure_alone(Told(), Candidate('holder', dict(megabytes=20)), SETTING)
+    assert usage.bytes == pytest.approx((8 + 20) * MB, abs=2 * MB)
     assert usage.first_call > 0
 
 
@@ -17,7 +16,6 @@ def test_counts_what_is_held_and_what_a_call_adds(megabytes: int) -> None:
     (Candidate('holder', dict(megabytes=80)), 40 * MB, 'out of memory'),
     (Candidate('fails'), None, 'fails does not run (ValueError: it is told to).'),
     (Candidate('dies'), None, 'out of memory, or another reason for which its process was killed'),
-    (Candidate('missing'), None, 'missing cannot be built.'),
 ])
 def test_what_goes_wrong_is_told(candidate: Candidate, limit: int | None, sentence: str) -> None:
     with pytest.raises(CannotMeasure) as error:

@@ -1,4 +1,3 @@
-import csv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,15 +10,11 @@ from PIL import Image
 from cpvt_lab.equivariance import ENCODINGS
 from cpvt_mm.engine import load_config
 from tests.conftest import UPERNET
+from tests.tools.conftest import read_rows
 
 Run = Callable[..., str]
 TOOL = 'analysis_tools/translation_equivariance.py'
 SMALL = ('--size', 128, '--shift', 32)
-
-
-def read_rows(path: Path) -> dict[str, dict[str, str]]:
-    with path.open() as file:
-        return {row['encoding']: row for row in csv.DictReader(file)}
 
 
 @pytest.fixture
@@ -35,7 +30,7 @@ def test_compares_all_encodings_in_a_backbone_with_random_weights(run_tool: Run,
                                                                   capsys: pytest.CaptureFixture) -> None:
     out = tmp_path / 'new/figure.png'
     assert run_tool(TOOL, '--backbone', 'PyramidCPVT', '--arch', 'nano', *SMALL, '--out', out) == ''
-    rows = read_rows(out.with_suffix('.csv'))
+    rows = {row['encoding']: row for row in read_rows(out.with_suffix('.csv'))}
     assert list(rows) == list(ENCODINGS)
     assert float(rows['PEG']['error_without_attention']) <= 1e-5 < 1e-3 < float(rows['PEG']['error'])
     assert float(rows['learnable 2-D']['error_without_attention']) > 0.1
@@ -43,7 +38,7 @@ def test_compares_all_encodings_in_a_backbone_with_random_weights(run_tool: Run,
     assert table in capsys.readouterr().out
     assert 'PyramidCPVT-nano, features of stride 16: a picture moves by 32 pixels on a canvas of 128 x 128' in table
     assert table.count('\n| ') == len(ENCODINGS) + 1
-    assert Image.open(out).format == 'PNG'
+    assert out.read_bytes().startswith(b'\x89PNG')
     assert sorted(path.name for path in out.parent.iterdir()) == ['figure.csv', 'figure.md', 'figure.png']
 
 
@@ -69,7 +64,7 @@ def test_an_encoding_of_the_config_comes_first(few_encodings: list[str], run_too
     out = tmp_path / 'figure.png'
     assert run_tool(TOOL, UPERNET, '--cfg-options', 'model.backbone.position_encoding.type=PEG',
                     'model.backbone.position_encoding.kernel_size=5', *SMALL, '--out', out) == ''
-    assert list(read_rows(tmp_path / 'figure.csv')) == ['of the config', *few_encodings]
+    assert [row['encoding'] for row in read_rows(tmp_path / 'figure.csv')] == ['of the config', *few_encodings]
 
 
 def test_measures_a_checkpoint_with_its_own_encoding_on_a_photograph(checkpoint: Path, run_tool: Run,
@@ -78,7 +73,7 @@ def test_measures_a_checkpoint_with_its_own_encoding_on_a_photograph(checkpoint:
     out = tmp_path / 'figure.png'
     assert run_tool(TOOL, UPERNET, '--checkpoint', checkpoint, '--image', tmp_path / 'image.png', *SMALL,
                     '--out', out) == ''
-    row, = read_rows(tmp_path / 'figure.csv').values()
+    row, = read_rows(tmp_path / 'figure.csv')
     assert row['encoding'] == 'of the checkpoint'
     assert float(row['error_without_attention']) <= 1e-5
 

@@ -72,12 +72,9 @@ def test_what_no_config_can_have_is_told(candidate: Candidate, words: str) -> No
         DETECTORS.step(candidate, SETTING)
 
 
-def test_a_config_that_is_not_there_is_told() -> None:
+def test_a_config_that_is_not_there_or_of_a_model_of_videos_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r'config nowhere\.py does not exist'):
         WholeModels('nowhere.py', 'nano').step(Candidate('cpvt_mm'), SETTING)
-
-
-def test_a_model_of_videos_is_refused(tmp_path: Path) -> None:
     path = tmp_path / 'video.py'
     path.write_text(f"_base_ = '{MASK_RCNN}'\n"
                     "model = dict(data_preprocessor=dict(_delete_=True, type='TrackDataPreprocessor'))\n")
