@@ -40,7 +40,7 @@ def parse_args() -> argparse.Namespace:
                         'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py')
     parser.add_argument('--modes', nargs='+', choices=MODES, default=MODES,
                         help='measure forward passes or training steps')
-    parser.add_argument('--sizes', nargs='+', default=['224', '512'], metavar='SIZE',
+    parser.add_argument('--sizes', type=parse_sides, nargs='+', default=[(224, 224), (512, 512)], metavar='SIZE',
                         help='image sizes in pixels: one side, or HEIGHTxWIDTH')
     parser.add_argument('--batch-sizes', type=int, nargs='+', default=[2], help='images in a batch')
     parser.add_argument('--dtypes', nargs='+', choices=DTYPES, default=['fp32'],
@@ -54,9 +54,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--rounds', type=int, default=5, help='number of timed calls of each candidate')
     parser.add_argument('--warmup', type=int, default=1, help='number of untimed calls before them')
     parser.add_argument('--out-dir', type=Path, default=Path('work_dirs/benchmark'), help='folder of the results')
-    args = parser.parse_args()
-    args.sizes = [parse_sides(size) for size in args.sizes]
-    return args
+    return parser.parse_args()
 
 
 @exit_on_error

@@ -36,9 +36,9 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('configs', nargs='*', default=[*STOCK, *map(str, OURS)],
                         help='files, or names such as mmdet::... (default: five of mmdet and mmseg, and two of this '
                         'package)')
-    parser.add_argument('--image', default='480x640', metavar='HxW',
+    parser.add_argument('--image', type=parse_sides, default=(480, 640), metavar='HxW',
                         help='size of the compared image in pixels (default: 480x640)')
-    parser.add_argument('--neighbour', default='800x1216', metavar='HxW',
+    parser.add_argument('--neighbour', type=parse_sides, default=(800, 1216), metavar='HxW',
                         help='size of the other image of the batch in pixels (default: 800x1216)')
     parser.add_argument('--encodings', action='store_true',
                         help='compare all position encodings in the backbones of this package')
@@ -46,9 +46,7 @@ def parse_args() -> argparse.Namespace:
                         help='number of rounds that time forward passes and training steps (default: 0)')
     parser.add_argument('--output', type=int, default=-2, help="which of the backbone's outputs to draw (default: -2)")
     parser.add_argument('--out', type=Path, default=Path('work_dirs/padding_difference.png'), help='file of the figure')
-    args = parser.parse_args()
-    args.image, args.neighbour = parse_sides(args.image), parse_sides(args.neighbour)
-    return args
+    return parser.parse_args()
 
 
 def build_all(args: argparse.Namespace) -> dict[str, nn.Module]:

@@ -22,7 +22,7 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('config', help='config file of mmdet or mmseg whose test pipeline has a Resize')
     parser.add_argument('checkpoint', help='file or URL')
-    parser.add_argument('--sizes', nargs='+', required=True, metavar='SIZE',
+    parser.add_argument('--sizes', type=parse_size, nargs='+', required=True, metavar='SIZE',
                         help='512: images fit into that square; 1333x800: the longer side has at most 1333 pixels and '
                         'the shorter 800; without keep_ratio in the config, images get exactly that width and height')
     parser.add_argument('--mode', nargs='+', choices=['whole', 'slide'], default=[None],
@@ -37,9 +37,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--work-dir', type=Path,
                         help='folder of the results (default: work_dirs/resolution_sweep/<name of the config>)')
     add_cfg_options(parser)
-    args = parser.parse_args()
-    args.sizes = [parse_size(size) for size in args.sizes]
-    return args
+    return parser.parse_args()
 
 
 def choose_metrics(sweep: Sweep, row: Row, names: Sequence[str] | None) -> list[str]:
