@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from cpvt_mm import PyramidCPVT
 from cpvt_mm.errors import UserError
 from cpvt_mm.models.pretrained import load_pretrained
 from cpvt_mm.weights import fetching
-from cpvt_mm.weights.fetching import cache_file, fetched
+from cpvt_mm.weights.fetching import cache_file
 from cpvt_mm.weights.reading import read_checkpoint, read_weights
 from cpvt_mm.weights.released import RELEASED, Released
 from tests.conftest import GOLDEN, NARROW
@@ -29,8 +30,11 @@ def saved() -> bytes:
     return buffer.getvalue()
 
 
+PAUSES = {'slow': 1, 'wait': .3}
+
+
 class Server(ThreadingHTTPServer):
-    """Serves `files` by path. What a path's name says is done to it: 'cut' closes half way, 'slow' never goes on."""
+    """Serves `files` by path; in the middle it makes the pause that a path's name asks for, or ends: 'cut'."""
     daemon_threads = True
 
     def __init__(self) -> None:
@@ -54,17 +58,15 @@ class Handler(BaseHTTPRequestHandler):
             self.send_error(404)
             return
         content = self.server.files[path]
+        middle = len(content) // 2
         self.send_response(200)
         self.send_header('Content-Length', str(len(content)))
         self.end_headers()
-        self.wfile.write(content[:len(content) // 2])
+        self.wfile.write(content[:middle])
         self.wfile.flush()
-        if 'slow' in path:
-            time.sleep(2)
-        if 'wait' in path:
-            time.sleep(.3)
+        time.sleep(sum(seconds for word, seconds in PAUSES.items() if word in path))
         if 'cut' not in path:
-            self.wfile.write(content[len(content) // 2:])
+            self.wfile.write(content[middle:])
 
     def log_message(self, *args: object) -> None:
         pass
@@ -89,30 +91,26 @@ def kept(cache: Path) -> list[str]:
     return sorted(path.name for path in cache.iterdir() if path.suffix != '.lock')
 
 
-def named(content: bytes, suffix: str = 'pth') -> str:
-    return f'/model_20220308-{hashlib.sha256(content).hexdigest()[:8]}.{suffix}'
+CHECKED = f'/model_20220308-{hashlib.sha256(saved()).hexdigest()[:8]}.pth'
 
 
-@pytest.mark.parametrize('name', ['/a.pth', '/a-20220308.pth', '/a.pth?download=true', '/a.safetensors?download=true'])
-def test_a_url_is_fetched_once(name: str, server: Server, cache: Path) -> None:
+@pytest.mark.parametrize('name', [CHECKED, '/a.pth', '/a-20220308.pth', '/a.pth?download=true',
+                                  '/a.safetensors?download=true'])
+def test_a_url_is_fetched_once_and_a_name_with_a_checksum_is_kept_as_in_torch(name: str, server: Server, cache: Path
+                                                                              ) -> None:
     path = name.partition('?')[0]
     server.add(path, save(WEIGHTS) if 'safetensors' in name else saved())
     for _ in range(2):
         assert torch.equal(read_checkpoint(server.url + name)['weight'], WEIGHTS['weight'])
-    assert server.requests == [path] and kept(cache) == [cache_file(server.url + name).name]
+    assert server.requests == [path]
+    [file] = kept(cache)
+    assert file == cache_file(server.url + name).name and (file == path[1:]) == (name == CHECKED)
 
 
 def test_files_of_the_same_name_are_kept_apart(server: Server, cache: Path) -> None:
     for folder in 'ab':
-        server.add(f'/{folder}/model.pth', saved())
-        read_checkpoint(f'{server.url}/{folder}/model.pth')
+        read_checkpoint(server.add(f'/{folder}/model.pth', saved()))
     assert len(kept(cache)) == 2 and all(name.endswith('-model.pth') for name in kept(cache))
-
-
-def test_a_file_with_a_checksum_keeps_its_name_as_in_torch(server: Server, cache: Path) -> None:
-    name = named(saved())
-    read_checkpoint(server.add(name, saved()))
-    assert kept(cache) == [name[1:]]
 
 
 @pytest.mark.parametrize(('path', 'content', 'words'), [
@@ -133,7 +131,7 @@ def test_what_is_broken_or_wrong_is_not_kept(path: str, content: bytes, words: s
     assert kept(cache) == []
 
 
-def test_a_sentence_tells_where_to_put_the_file_and_how_to_train_without_it(cache: Path) -> None:
+def test_a_sentence_tells_where_to_put_the_file_which_is_named_if_it_is_damaged(cache: Path) -> None:
     with socket.socket() as free:
         free.bind(('127.0.0.1', 0))
         url = f'http://127.0.0.1:{free.getsockname()[1]}/a-0123abcd.pth'
@@ -145,11 +143,6 @@ def test_a_sentence_tells_where_to_put_the_file_and_how_to_train_without_it(cach
         'model.backbone.init_cfg=None).')
     (cache / 'a-0123abcd.pth').write_bytes(saved())
     assert torch.equal(read_checkpoint(url)['weight'], WEIGHTS['weight'])
-
-
-def test_a_damaged_file_in_the_cache_is_named(cache: Path) -> None:
-    url = 'http://127.0.0.1:1/a-0123abcd.pth'
-    cache.mkdir(parents=True)
     cache_file(url).write_bytes(saved()[:100])
     with pytest.raises(UserError, match=rf'checkpoint {url} \({cache_file(url)}\) cannot be read .*damaged'):
         read_checkpoint(url)
@@ -177,13 +170,9 @@ def test_what_a_killed_process_left_goes(server: Server, cache: Path) -> None:
 
 def test_one_downloads_and_the_others_wait(server: Server) -> None:
     url = server.add('/wait.pth', saved())
-    found: list[dict] = []
-    threads = [threading.Thread(target=lambda: found.append(read_checkpoint(url))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=30)
-    assert len(found) == 4 and server.requests == ['/wait.pth']
+    with ThreadPoolExecutor(4) as pool:
+        assert all('weight' in checkpoint for checkpoint in pool.map(read_checkpoint, [url] * 4))
+    assert server.requests == ['/wait.pth']
 
 
 @pytest.mark.parametrize(('address', 'file'), [
@@ -233,25 +222,18 @@ def test_where_no_url_works_each_is_named(server: Server, monkeypatch: pytest.Mo
     assert f'download {urls[0]} elsewhere and save it as {cache_file(urls[0])}, or' in message
 
 
-@pytest.mark.parametrize('by_name', [True, False])
-def test_norm_eps_is_that_of_the_weights_not_of_their_format(by_name: bool, server: Server, log: list,
+def test_norm_eps_is_that_of_the_weights_not_of_their_format(server: Server, log: list,
                                                              monkeypatch: pytest.MonkeyPatch) -> None:
     url = server.add('/mmseg.pth', (GOLDEN / 'mmseg.pth').read_bytes())
-    name = release(monkeypatch, url)
-    address = name if by_name else url
-    load_pretrained(PyramidCPVT(NARROW), address)
-    assert [record for record in log if record[0] == 'WARNING'] == []
-    load_pretrained(PyramidCPVT(NARROW, norm_eps=1e-5), address)
-    [warning] = [message for level, message in log if level == 'WARNING']
-    assert warning.startswith(f'weights of {address} have norm_eps 1e-06, but the backbone has 1e-05')
+    for address in (release(monkeypatch, url), url):
+        log.clear()
+        load_pretrained(PyramidCPVT(NARROW), address)
+        load_pretrained(PyramidCPVT(NARROW, norm_eps=1e-5), address)
+        [warning] = [message for level, message in log if level == 'WARNING']
+        assert warning.startswith(f'weights of {address} have norm_eps 1e-06, but the backbone has 1e-05')
 
 
 def test_what_no_backend_reads_is_not_called_damaged() -> None:
     with pytest.raises(UserError, match=r'torchvision://resnet50 cannot be fetched .*: check the address') as caught:
         read_checkpoint('torchvision://resnet50')
     assert 'damaged' not in str(caught.value)
-
-
-def test_a_path_stays(tmp_path: Path) -> None:
-    with fetched(tmp_path / 'a.pth') as local:
-        assert local == tmp_path / 'a.pth'

@@ -58,15 +58,14 @@ def test_other_names_are_refused_with_the_formats_and_the_first_keys() -> None:
         'cpvt_mm, timm, mmpretrain).')
 
 
-def test_a_transformer_of_windows_is_none_of_them() -> None:
-    """Swin's blocks are called like those of a ViT, but below a layer, which has no patch embedding."""
+@pytest.mark.parametrize('names', [
+    # Swin's blocks are called like those of a ViT, but below a layer, which has no patch embedding.
+    ['patch_embed.proj.weight', 'layers.0.blocks.0.attn.qkv.weight'],
+    [f'text_{name}' for name in TIMM_VIT.signature],  # a prefix ends at a dot
+])
+def test_similar_names_are_no_backbone(names: list[str]) -> None:
     with pytest.raises(UserError, match='no backbone'):
-        detect_format(['patch_embed.proj.weight', 'layers.0.blocks.0.attn.qkv.weight'], 'a.pth')
-
-
-def test_a_prefix_ends_at_a_dot() -> None:
-    with pytest.raises(UserError, match='no backbone'):
-        detect_format([f'text_{name}' for name in names_of(TIMM_VIT)], 'a.pth')
+        detect_format(names, 'a.pth')
 
 
 def test_of_two_classes_that_of_the_backbone_is_preferred() -> None:

@@ -64,6 +64,10 @@ def save(path: Path, content: object) -> Path:
     return path
 
 
+def settings() -> tuple[dict[str, str], set]:
+    return dict(os.environ), set(torch.serialization.get_safe_globals())
+
+
 def test_log_numbers_and_arguments_are_read_and_can_be_written_again(tmp_path: Path) -> None:
     content = dict(loss=HistoryBuffer([1., 2.], [1, 1]), best=np.float64(.5), big=np.array([1, 2], dtype='>i4'),
                    rows=np.asfortranarray(np.arange(6.).reshape(2, 3)), args=argparse.Namespace(lr=.1))
@@ -116,7 +120,7 @@ def test_within_the_scope_every_loader_reads_the_log_and_no_code(name: str, tmp_
         monkeypatch.setenv(variable, value)
     log = save(tmp_path / 'log.pth', dict(log=HistoryBuffer([1., 2.], [1, 1])))
     evil = save(tmp_path / 'evil.pth', dict(state_dict={}, extra=HOSTILE[name]))
-    before = {variable: os.environ[variable] for variable in VARIABLES}, set(torch.serialization.get_safe_globals())
+    before = settings()
     monkeypatch.chdir(tmp_path)
     with mmengine_log:
         with pytest.raises(pickle.UnpicklingError):
@@ -124,8 +128,7 @@ def test_within_the_scope_every_loader_reads_the_log_and_no_code(name: str, tmp_
         read_checkpoint(log)  # a scope within the scope
         assert torch.load(log)['log'].mean() == 1.5
     assert not (tmp_path / 'hacked').exists()
-    assert before == ({variable: os.environ[variable] for variable in VARIABLES},
-                      set(torch.serialization.get_safe_globals()))
+    assert settings() == before
     with pytest.raises(pickle.UnpicklingError):
         torch.load(log, weights_only=True)
 
@@ -133,13 +136,13 @@ def test_within_the_scope_every_loader_reads_the_log_and_no_code(name: str, tmp_
 def test_scopes_of_two_threads_may_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLES[0], raising=False)
     log = save(tmp_path / 'log.pth', dict(log=HistoryBuffer([1., 2.], [1, 1])))
-    before = dict(os.environ), set(torch.serialization.get_safe_globals())
+    before = settings()
     with ExitStack() as first, ExitStack() as second:
         first.enter_context(mmengine_log)
         second.enter_context(mmengine_log)
         first.close()
         assert torch.load(log)['log'].mean() == 1.5
-    assert before == (dict(os.environ), set(torch.serialization.get_safe_globals()))
+    assert settings() == before
 
 
 def test_a_variable_that_lets_code_in_lets_none_in_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,39 +16,29 @@ def save(path: Path, content: object) -> Path:
     return path
 
 
-def test_reads_safetensors(tmp_path: Path) -> None:
-    save_file(dict(weight=torch.ones(2)), tmp_path / 'a.safetensors')
-    assert torch.equal(read_checkpoint(tmp_path / 'a.safetensors')['weight'], torch.ones(2))
-
-
-def test_reads_to_the_device_that_is_asked_for(tmp_path: Path) -> None:
+def test_reads_both_formats_to_the_device_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_file(dict(weight=torch.ones(2)), tmp_path / 'a.safetensors')
     for path in (save(tmp_path / 'a.pth', dict(weight=torch.ones(2))), tmp_path / 'a.safetensors'):
-        for device in ('cpu', 'meta'):
-            assert read_checkpoint(path, device)['weight'].device.type == device
-
-
-def test_without_the_package_safetensors_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save_file(dict(weight=torch.ones(2)), tmp_path / 'a.safetensors')
+        assert torch.equal(read_checkpoint(path)['weight'], torch.ones(2))
+        assert read_checkpoint(path, 'meta')['weight'].is_meta
     monkeypatch.setitem(sys.modules, 'safetensors', None)
     with pytest.raises(UserError, match=r'a\.safetensors needs a package .*: pip install safetensors\.'):
         read_checkpoint(tmp_path / 'a.safetensors')
 
 
 def test_damaged_files_are_named(tmp_path: Path) -> None:
-    whole = save(tmp_path / 'whole.pth', dict(weight=torch.ones(1000)))
-    content = whole.read_bytes()
-    for name, part in dict(empty=b'', cut=content[:len(content) // 2], text=b'hello').items():
-        path = tmp_path / f'{name}.pth'
-        path.write_bytes(part)
-        with pytest.raises(UserError, match=rf'checkpoint .*{name}\.pth .*damaged'):
-            read_checkpoint(path)
-    save_file(dict(weight=torch.ones(1000)), tmp_path / 'whole.safetensors')
-    content = (tmp_path / 'whole.safetensors').read_bytes()
-    for name, part in dict(empty=b'', cut=content[:-9], head=content[:9], torch=whole.read_bytes()).items():
-        (tmp_path / f'{name}.safetensors').write_bytes(part)
-        with pytest.raises(UserError, match=rf'checkpoint .*{name}\.safetensors cannot be read .*damaged'):
-            read_checkpoint(tmp_path / f'{name}.safetensors')
+    path, safe = save(tmp_path / 'a.pth', dict(weight=torch.ones(1000))), tmp_path / 'a.safetensors'
+    save_file(dict(weight=torch.ones(1000)), safe)
+    content, safe_content = path.read_bytes(), safe.read_bytes()
+    for file, contents in ((path, (b'', content[:len(content) // 2], b'hello')),
+                           (safe, (b'', safe_content[:-9], safe_content[:9], content))):
+        for part in contents:
+            file.write_bytes(part)
+            with pytest.raises(UserError, match=rf'checkpoint {file} .*damaged'):
+                read_checkpoint(file)
+
+
+def test_what_is_no_checkpoint_is_named(tmp_path: Path) -> None:
     for name in ('no.pth', 'no.safetensors'):
         with pytest.raises(MissingFile, match=rf'{name} does not exist'):
             read_checkpoint(tmp_path / name)
@@ -58,31 +48,28 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
         read_checkpoint(save(tmp_path / 'list.pth', [torch.ones(1)]))
 
 
-@pytest.mark.parametrize('wrap, key, ema_key, left_out', [
-    (lambda weights, _: weights, '', '', ()),
-    (lambda weights, _: dict(weights, epoch=3), '', '', ('epoch',)),
-    (lambda weights, _: dict(state_dict=weights), 'state_dict', '', ()),
-    (lambda weights, _: dict(model=weights, optimizer={}), 'model', '', ('optimizer',)),
-    (lambda weights, _: dict(ema=weights), 'ema', '', ()),
-    (lambda weights, _: dict(ema_state_dict=weights), 'ema_state_dict', '', ()),
-    (lambda weights, average: dict(ema_state_dict=average, state_dict=weights), 'state_dict', 'ema_state_dict',
-     ('ema_state_dict',)),
-    (lambda weights, average: dict(state_dict_ema=average, state_dict=weights), 'state_dict', 'state_dict_ema',
-     ('state_dict_ema',)),
-    (lambda weights, average: dict(model_ema=average, model=weights), 'model', 'model_ema', ('model_ema',)),
-    (lambda weights, _: {f'module.{name}': value for name, value in weights.items()}, '', '', ()),
+WEIGHTS, AVERAGE = dict(weight=torch.ones(2)), dict(weight=torch.zeros(2))
+
+
+@pytest.mark.parametrize('checkpoint, expected', [
+    (WEIGHTS, ('', '', {}, ())),
+    ({**WEIGHTS, 'epoch': 3}, ('', '', {}, ('epoch',))),
+    ({**WEIGHTS, 1: torch.ones(1)}, ('', '', {}, ())),  # no name
+    (dict(state_dict=WEIGHTS), ('state_dict', '', {}, ())),
+    (dict(state_dict=WEIGHTS, meta=dict(epoch=3), optimizer={}),
+     ('state_dict', '', dict(meta=dict(epoch=3)), ('optimizer',))),
+    (dict(model=WEIGHTS, optimizer={}), ('model', '', {}, ('optimizer',))),
+    (dict(ema=WEIGHTS), ('ema', '', {}, ())),
+    (dict(ema_state_dict=WEIGHTS), ('ema_state_dict', '', {}, ())),
+    (dict(ema_state_dict=AVERAGE, state_dict=WEIGHTS), ('state_dict', 'ema_state_dict', {}, ('ema_state_dict',))),
+    (dict(state_dict_ema=AVERAGE, state_dict=WEIGHTS), ('state_dict', 'state_dict_ema', {}, ('state_dict_ema',))),
+    (dict(model_ema=AVERAGE, model=WEIGHTS), ('model', 'model_ema', {}, ('model_ema',))),
+    ({'module.weight': WEIGHTS['weight']}, ('', '', {}, ())),
 ])
-def test_weights_are_found_in_their_wrapper(wrap: Callable[[dict, dict], dict], key: str, ema_key: str,
-                                            left_out: tuple[str, ...]) -> None:
-    weights, average = dict(weight=torch.ones(2)), dict(weight=torch.zeros(2))
-    found = unwrap(wrap(weights, average), 'a.pth')
+def test_weights_are_found_in_their_wrapper(checkpoint: dict, expected: tuple, tmp_path: Path) -> None:
+    found = read_weights(save(tmp_path / 'a.pth', checkpoint))
     assert list(found.tensors) == ['weight'] and torch.equal(found.tensors['weight'], torch.ones(2))
-    assert found[1:] == (key, ema_key, {}, left_out)
-
-
-def test_meta_of_mmengine_is_kept_apart(tmp_path: Path) -> None:
-    path = save(tmp_path / 'a.pth', dict(state_dict=dict(weight=torch.ones(2)), meta=dict(epoch=3), optimizer={}))
-    assert read_weights(path)[1:] == ('state_dict', '', dict(meta=dict(epoch=3)), ('optimizer',))
+    assert found[1:] == expected
 
 
 @pytest.mark.parametrize('checkpoint, words', [
@@ -136,10 +123,6 @@ def test_what_mmengine_would_not_load_does_not_fit(tmp_path: Path) -> None:
     model = nn.Linear(2, 3)
     with pytest.raises(UserError, match='2 missing'):
         check_fits(model, save(tmp_path / 'deit.pth', dict(model=model.state_dict())))
-
-
-def test_what_mmengine_cannot_read_does_not_fit(tmp_path: Path) -> None:
-    model = nn.Linear(2, 3)
     save_file(model.state_dict(), tmp_path / 'a.safetensors')
     with pytest.raises(UserError, match=r'a\.safetensors is a safetensors file, .*convert_checkpoint\.py'):
         check_fits(model, tmp_path / 'a.safetensors')
@@ -152,7 +135,3 @@ def test_whatever_a_damaged_file_raises_is_a_sentence(tmp_path: Path) -> None:
         (tmp_path / 'cut.pth').write_bytes(content[:length])
         with pytest.raises(UserError, match=r'checkpoint .*cut\.pth (is damaged|cannot be read)'):
             read_checkpoint(tmp_path / 'cut.pth')
-
-
-def test_keys_that_are_no_names_do_not_count() -> None:
-    assert unwrap({1: torch.ones(1), 'weight': torch.ones(2)}, 'a.pth').tensors.keys() == {'weight'}
