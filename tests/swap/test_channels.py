@@ -1,7 +1,7 @@
 import pytest
 
 from cpvt_mm.swap import CannotSwap
-from cpvt_mm.swap.channels import adapt_heads, adapt_neck, walk
+from cpvt_mm.swap.channels import adapt_heads, adapt_neck
 
 OLD, NEW = (256, 512, 1024, 2048), (64, 128, 320, 512)
 
@@ -80,9 +80,3 @@ def test_head_that_does_not_fit_its_backbone_is_refused(head: dict) -> None:
 def test_the_rest_of_a_resnet_as_a_head_is_refused() -> None:
     with pytest.raises(CannotSwap, match=r'roi_head.shared_head, ResLayer, is the last stage of the old backbone'):
         adapt_heads(dict(roi_head=dict(shared_head=dict(type='ResLayer'))), (1024,), (320,))
-
-
-def test_walk_visits_dicts_in_dicts_and_lists() -> None:
-    assert list(walk(dict(a=[dict(b=1), 2], c=(dict(d=dict()),)))) == [
-        ((), dict(a=[dict(b=1), 2], c=(dict(d=dict()),))), (('a', 0), dict(b=1)), (('c', 0), dict(d=dict())),
-        (('c', 0, 'd'), dict())]

@@ -6,7 +6,7 @@ from torch import nn
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.swap.optimizer import DECAY_RULES, adapt_optimizer, set_schedule, translate_custom_keys
 from cpvt_mm.swap.targets import PYRAMID
-from tests.conftest import NARROW_PLAIN
+from tests.conftest import NARROW, NARROW_PLAIN
 
 OPTIMIZERS = PYRAMID.optimizers
 NORM, TABLE, HEAD = dict(lr_mult=0.1, decay_mult=0.), dict(lr_mult=0.2), dict(lr_mult=3.)
@@ -37,13 +37,13 @@ def schedule(wrapper: ConfigDict, backbone: PyramidCPVT, scope: str = 'mmdet') -
 
 
 def test_keys_of_swin_become_keys_of_the_pyramid(backbone: PyramidCPVT) -> None:
-    keys = {
+    old = {
         'backbone': dict(lr_mult=0.1), 'backbone.patch_embed.norm': NORM, 'backbone.norm': NORM,
         'backbone.stages.0.blocks.1.norm': NORM, 'backbone.stages.2.downsample.norm': NORM,
         'absolute_pos_embed': TABLE, 'relative_position_bias_table': TABLE, 'backbone.stages.7': HEAD,
         'query_embed': HEAD}
-    model = Model(backbone)
-    found = rates(model, translate_custom_keys(keys, backbone))
+    keys = translate_custom_keys(old, backbone)
+    found = rates(Model(backbone), keys)
     norms = {f'backbone.{name}' for name, module in backbone.named_modules() if isinstance(module, nn.LayerNorm)}
     assert len(norms) == 4 + 2 * 9 + 7  # of patch embeddings, of blocks, of spatial reductions
     for name, (lr, decay) in found.items():
@@ -51,14 +51,10 @@ def test_keys_of_swin_become_keys_of_the_pyramid(backbone: PyramidCPVT) -> None:
         expected = ((0.1, 0.) if owner in norms else (0.2, 1.) if 'position_encoding' in name else (0.1, 1.)
                     if name.startswith('backbone') else (3., 1.) if 'query_embed' in name else (1., 1.))
         assert (lr, decay) == pytest.approx(expected), name
-
-
-def test_keys_are_few_and_none_matches_nothing(backbone: PyramidCPVT) -> None:
-    old = {'backbone.norm': NORM, 'absolute_pos_embed': TABLE, 'backbone.rel_pos': TABLE}
-    keys = translate_custom_keys(old, backbone)
-    names = [name for name, _ in Model(backbone).named_parameters()]
-    assert len(keys) == 2 + 9 + 1  # norms of embeddings and reductions, of nine blocks, and position encodings
-    assert all(any(key in name for name in names) for key in keys)
+    # They are few (of the backbone, of norms of embeddings and reductions, of those of nine blocks, of position
+    # encodings and of the head), and none matches nothing.
+    assert len(keys) == 1 + 2 + 9 + 1 + 1
+    assert all(any(key in name for name in found) for key in keys)
 
 
 def test_keys_for_tokens_stay_where_there_are_such_tokens() -> None:
@@ -69,22 +65,17 @@ def test_keys_for_tokens_stay_where_there_are_such_tokens() -> None:
 
 
 @pytest.mark.parametrize('name', ['decay_rate', 'layer_decay_rate'])
-def test_layer_decay_goes_on_in_a_plain_backbone(name: str) -> None:
-    wrapper = ConfigDict(type='AmpOptimWrapper', constructor='LayerDecayOptimizerConstructor',
-                         optimizer=dict(type='AdamW', lr=1e-4),
+@pytest.mark.parametrize(('cls', 'arch', 'becomes', 'rate'), [
+    (CPVT, NARROW_PLAIN, dict(constructor='cpvt_mm.LayerDecayOptimWrapperConstructor'), dict(layer_decay_rate=0.7)),
+    (PyramidCPVT, NARROW, {}, {}),  # the rate was for another number of layers
+])
+def test_layer_decay_goes_on_in_a_plain_backbone_and_leaves_the_rules_in_a_pyramid(
+        name: str, cls: type, arch: dict, becomes: dict, rate: dict) -> None:
+    rest = dict(type='AmpOptimWrapper', optimizer=dict(type='AdamW', lr=1e-4))
+    wrapper = ConfigDict(rest, constructor='mmseg.LayerDecayOptimizerConstructor',
                          paramwise_cfg={name: 0.7, 'decay_type': 'layer_wise', 'num_layers': 12})
-    adapt_optimizer(wrapper, CPVT(NARROW_PLAIN))
-    assert wrapper == dict(type='AmpOptimWrapper', constructor='cpvt_mm.LayerDecayOptimWrapperConstructor',
-                           optimizer=dict(type='AdamW', lr=1e-4),
-                           paramwise_cfg=dict(layer_decay_rate=0.7, custom_keys=DECAY_RULES))
-
-
-def test_layer_decay_of_another_backbone_leaves_the_rules(backbone: PyramidCPVT) -> None:
-    wrapper = ConfigDict(type='AmpOptimWrapper', constructor='mmseg.LearningRateDecayOptimizerConstructor',
-                         optimizer=dict(type='AdamW', lr=1e-4), paramwise_cfg=dict(decay_rate=0.9, num_layers=12))
-    adapt_optimizer(wrapper, backbone)
-    assert wrapper == dict(type='AmpOptimWrapper', optimizer=dict(type='AdamW', lr=1e-4),
-                           paramwise_cfg=dict(custom_keys=DECAY_RULES))
+    adapt_optimizer(wrapper, cls(arch))
+    assert wrapper == dict(rest, **becomes, paramwise_cfg=dict(custom_keys=DECAY_RULES, **rate))
 
 
 def test_an_optimizer_without_keys_stays(backbone: PyramidCPVT) -> None:
@@ -115,11 +106,6 @@ def test_schedule_keeps_the_rates_of_an_adamw(backbone: PyramidCPVT) -> None:
     assert cfg.optim_wrapper.paramwise_cfg.custom_keys == dict(position_encoding=NORM, norm=dict(decay_mult=0.))
 
 
-def test_rules_exempt_position_encodings_and_norms_from_decay(backbone: PyramidCPVT) -> None:
-    for name, (_, decay) in rates(backbone, dict(DECAY_RULES)).items():
-        assert decay == (0. if 'position_encoding' in name or 'norm' in name else 1.), name
-
-
 def test_schedule_keeps_the_learning_rate_that_a_config_has_for_its_backbone(backbone: PyramidCPVT) -> None:
     wrapper = ConfigDict(optimizer=dict(type='AdamW', lr=1.), paramwise_cfg=dict(custom_keys=dict(
         backbone=dict(lr_mult=0.1), query_embed=HEAD)))
@@ -144,4 +130,7 @@ def test_schedulers_end_in_proportion_to_the_new_rate(backbone: PyramidCPVT) -> 
 def test_schedule_for_a_config_without_an_optimizer(backbone: PyramidCPVT) -> None:
     cfg = Config(dict(default_scope='mmdet'))
     set_schedule(cfg, backbone, OPTIMIZERS)
-    assert cfg.optim_wrapper.optimizer.type == 'AdamW' and cfg.optim_wrapper.paramwise_cfg.custom_keys == DECAY_RULES
+    keys = cfg.optim_wrapper.paramwise_cfg.custom_keys
+    assert cfg.optim_wrapper.optimizer.type == 'AdamW' and keys == DECAY_RULES
+    for name, (_, decay) in rates(backbone, keys).items():
+        assert decay == (0. if 'position_encoding' in name or 'norm' in name else 1.), name

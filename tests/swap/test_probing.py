@@ -2,15 +2,9 @@ import pytest
 from torch import Tensor, nn
 
 from cpvt_mm.registry import MODELS
-from cpvt_mm.swap.probing import (
-    CannotBuild,
-    CannotRun,
-    CannotSwap,
-    Maps,
-    ProbedBackbone,
-    probe_backbone,
-    probe_necks,
-)
+from cpvt_mm.swap.probing import CannotBuild, CannotRun, CannotSwap, Maps, ProbedBackbone, probe_backbone, probe_necks
+
+ODD = dict(type='cpvt_mm.OddBackbone')
 
 
 @MODELS.register_module(force=True)
@@ -36,9 +30,8 @@ def test_maps_of_a_backbone() -> None:
 
 
 def test_backbone_without_numbered_stages() -> None:
-    assert probe_backbone(dict(type='cpvt_mm.OddBackbone', returns='map'), None) == ProbedBackbone(
-        Maps((3,), (1,)), None)
-    assert probe_backbone(dict(type='cpvt_mm.OddBackbone', returns='vector'), None).maps == Maps((3,), (320,))
+    assert probe_backbone(dict(ODD, returns='map'), None) == ProbedBackbone(Maps((3,), (1,)), None)
+    assert probe_backbone(dict(ODD, returns='vector'), None).maps == Maps((3,), (320,))
 
 
 @pytest.mark.slow
@@ -54,18 +47,16 @@ def test_maps_of_necks_that_follow_one_another() -> None:
     assert probe_necks([fpn, bfp], Maps((8, 16, 24), (8, 16, 32)), 'mmdet') == Maps((12,) * 4, (8, 16, 32, 64))
 
 
-def test_what_cannot_be_built_is_a_sentence() -> None:
-    with pytest.raises(CannotBuild, match=r'its backbone ResNet cannot be built here \(KeyError: .invalid depth 7'):
-        probe_backbone(dict(type='ResNet', depth=7), 'mmdet')
-
-
-@pytest.mark.parametrize(('returns', 'error', 'reason'), [
-    ('error', CannotRun, r'cpvt_mm.OddBackbone does not run on an image of 320 x 320 \(RuntimeError: only\), so'),
-    ('dict', CannotSwap, 'does not return a sequence of square feature maps'),
-    ('more', CannotSwap, 'OddBackbone returns different maps in training and in evaluation'),
-    ('oblong', CannotSwap, 'does not return a sequence of square feature maps'),
+@pytest.mark.parametrize(('backbone', 'error', 'reason'), [
+    (dict(type='ResNet', depth=7), CannotBuild,
+     r'its backbone ResNet cannot be built here \(KeyError: .invalid depth 7'),
+    (dict(ODD, returns='error'), CannotRun,
+     r'cpvt_mm.OddBackbone does not run on an image of 320 x 320 \(RuntimeError: only\), so'),
+    (dict(ODD, returns='dict'), CannotSwap, 'does not return a sequence of square feature maps'),
+    (dict(ODD, returns='more'), CannotSwap, 'OddBackbone returns different maps in training and in evaluation'),
+    (dict(ODD, returns='oblong'), CannotSwap, 'does not return a sequence of square feature maps'),
 ])
-def test_what_does_not_return_maps_is_a_sentence(returns: str, error: type[CannotSwap], reason: str) -> None:
+def test_what_returns_no_maps_is_a_sentence(backbone: dict, error: type[CannotSwap], reason: str) -> None:
     with pytest.raises(error, match=reason) as caught:
-        probe_backbone(dict(type='cpvt_mm.OddBackbone', returns=returns), None)
+        probe_backbone(backbone, 'mmdet')
     assert '\n' not in str(caught.value)

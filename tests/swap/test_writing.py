@@ -9,29 +9,20 @@ from cpvt_mm.swap import read_config, swap_backbone, to_delta, write_config
 from cpvt_mm.swap.writing import bases_of, shipped_configs, to_source
 
 RETINANET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
+OLD = dict(type='A', same=1, other=dict(x=1, y=dict(z=2)), items=[1, 2])
 needs_mmseg_names = pytest.mark.skipif(not is_installed('mmsegmentation'), reason='mmengine finds no mmseg:: on onedl')
 
 
-@pytest.fixture
-def own_config(tmp_path: Path) -> Path:
-    """A config of a user's, in a folder of its own."""
-    path = tmp_path / 'configs/own.py'
-    path.parent.mkdir()
-    path.write_text(f'_base_ = {RETINANET!r}\nmodel = dict(bbox_head=dict(num_classes=3))\n')
-    return path
-
-
-def test_delta_states_what_differs() -> None:
-    old = dict(type='A', same=1, other=dict(x=1, y=dict(z=2)), items=[1, 2])
-    assert to_delta(old, dict(type='A', same=1, other=dict(x=1, y=dict(z=3)), items=[2], more=0)) == dict(
-        other=dict(y=dict(z=3)), items=[2], more=0)
-    assert to_delta(old, old) == {}
-
-
-def test_delta_deletes_where_a_key_or_the_type_is_gone() -> None:
-    assert to_delta(dict(a=dict(type='A', x=1)), dict(a=dict(type='B', x=1))) == dict(
-        a=dict(_delete_=True, type='B', x=1))
-    assert to_delta(dict(a=dict(x=1, y=1)), dict(a=dict(x=1))) == dict(a=dict(_delete_=True, x=1))
+@pytest.mark.parametrize(('old', 'new', 'delta'), [
+    (OLD, OLD, {}),
+    (OLD, dict(type='A', same=1, other=dict(x=1, y=dict(z=3)), items=[2], more=0),
+     dict(other=dict(y=dict(z=3)), items=[2], more=0)),
+    # A key or the type is gone.
+    (dict(a=dict(type='A', x=1)), dict(a=dict(type='B', x=1)), dict(a=dict(_delete_=True, type='B', x=1))),
+    (dict(a=dict(x=1, y=1)), dict(a=dict(x=1)), dict(a=dict(_delete_=True, x=1))),
+])
+def test_delta_states_what_differs(old: dict, new: dict, delta: dict) -> None:
+    assert to_delta(old, new) == delta
 
 
 @pytest.mark.parametrize('value', [dict(a=[dict(b=(1,))], c=None), {'a.b': dict(c='x')}, [(1, 2), 'y'], dict(), ()])
@@ -53,16 +44,6 @@ def test_written_config_inherits_and_is_what_was_asked_for(tmp_path: Path) -> No
     assert written.train_dataloader == old.train_dataloader
 
 
-@pytest.mark.slow
-def test_own_config_is_inherited_from_by_its_path(own_config: Path, tmp_path: Path) -> None:
-    old = read_config(str(own_config))
-    out = tmp_path / 'swapped/out.py'
-    out.parent.mkdir()
-    write_config(old, swap_backbone(old), str(own_config), out)
-    assert out.read_text().startswith("_base_ = '../configs/own.py'\n")
-    assert Config.fromfile(out).model.bbox_head.num_classes == 3
-
-
 def test_shipped_file_is_inherited_from_by_its_name(tmp_path: Path) -> None:
     path = shipped_configs('mmdet') / 'retinanet/retinanet_r50_fpn_1x_coco.py'
     assert bases_of(str(path), tmp_path / 'out.py', 'mmdet')[0] == RETINANET
@@ -72,13 +53,19 @@ def test_shipped_file_is_inherited_from_by_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_shipped_file_whose_name_mmengine_does_not_read_is_inherited_from_by_its_path(tmp_path: Path) -> None:
-    """It allows no plus sign."""
+@pytest.mark.parametrize('is_own', [True, False], ids=['own', 'with a plus sign'])
+def test_a_file_without_a_name_for_mmengine_is_inherited_from_by_its_path(is_own: bool, tmp_path: Path) -> None:
     path = shipped_configs('mmdet') / 'gn+ws/faster-rcnn_r50_fpn_gn-ws-all_1x_coco.py'
-    old, out = read_config(str(path)), tmp_path / 'out.py'
+    if is_own:
+        path = tmp_path / 'configs/own.py'
+        path.parent.mkdir()
+        path.write_text(f'_base_ = {RETINANET!r}\nmodel = dict(bbox_head=dict(num_classes=3))\n')
+    old, out = read_config(str(path)), tmp_path / 'swapped/out.py'
+    out.parent.mkdir()
     write_config(old, swap_backbone(old), str(path), out)
     assert Config.fromfile(out).model.neck.in_channels == [64, 128, 320, 512]
     assert '::' not in out.read_text()
+    assert out.read_text().startswith("_base_ = '../configs/own.py'\n") or not is_own
 
 
 @pytest.mark.slow
@@ -90,21 +77,10 @@ def test_config_of_mmseg_by_name(tmp_path: Path) -> None:
     assert Config.fromfile(tmp_path / 'out.py').model.decode_head.in_channels == 512
 
 
-def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
-    old = read_config(RETINANET)
-    out = tmp_path / 'out.py'
-    out.write_text('mine')
-    with pytest.raises(UserError, match=r'out.py exists already: choose another file'):
-        write_config(old, old, RETINANET, out)
-    assert out.read_text() == 'mine'
-    with pytest.raises(UserError, match=r'out.yaml is not a name for a config: use the suffix .py'):
-        write_config(old, old, RETINANET, tmp_path / 'out.yaml')
-
-
 def test_what_mmengine_reads_otherwise_is_not_written(tmp_path: Path) -> None:
     old = read_config(RETINANET)
     new = old.copy()
-    del new._cfg_dict['optim_wrapper']  # inheritance cannot take it away
+    new.pop('optim_wrapper')  # inheritance cannot take it away
     with pytest.raises(UserError, match='cannot inherit from config'):
         write_config(old, new, RETINANET, tmp_path / 'out.py')
     assert not list(tmp_path.iterdir())
@@ -127,11 +103,18 @@ def test_config_that_cannot_be_read(name: str, message: str) -> None:
         read_config(name)
 
 
-def test_what_the_system_does_not_write_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_written_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, there = read_config(RETINANET), tmp_path / 'there.py'
+    there.write_text('mine')
+    for path, words in ((there, 'there.py exists already: choose another file'),
+                        (tmp_path / 'out.yaml', 'out.yaml is not a name for a config: use the suffix .py')):
+        with pytest.raises(UserError, match=words):
+            write_config(old, old, RETINANET, path)
+    assert there.read_text() == 'mine'
+
     def fail(path: Path, text: str) -> None:
         raise OSError(28, 'No space left on device')
 
     monkeypatch.setattr(Path, 'write_text', fail)
-    old = read_config(str(shipped_configs('mmdet') / 'retinanet/retinanet_r50_fpn_1x_coco.py'))
     with pytest.raises(UserError, match=r'out.py cannot be written .No space left on device.: choose another folder'):
         write_config(old, old, RETINANET, tmp_path / 'out.py')
