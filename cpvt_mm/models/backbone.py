@@ -181,7 +181,7 @@ class Backbone(BaseModule, HubMixin):
         if self.spans_frames and told.lost:
             warnings.warn(f'PEG(ndim=3) of {type(self).__name__} treats each image as a clip of its own, because the '
                           'batch does not carry the number of frames per clip: use data_preprocessor.type '
-                          'cpvt_mm.TrackDataPreprocessor, or pass num_frames.', stacklevel=3)
+                          'cpvt_mm.TrackDataPreprocessor, or pass num_frames.', stacklevel=1)
         return told.frames if self.spans_frames else 1
 
     @property
