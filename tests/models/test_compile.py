@@ -1,4 +1,6 @@
-from collections.abc import Callable
+"""Backbones that torch compiles or traces compute the same, at any size."""
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -6,39 +8,76 @@ from torch import nn
 from torch._dynamo.utils import counters
 
 from cpvt_mm import CPVT, PyramidCPVT
-from tests.conftest import NARROW_PLAIN
+from tests.conftest import NARROW
+from tests.encodings import ENCODINGS, ONE_FOR_EACH_POINT
+from tests.models.conftest import PYRAMID, Build, both
 
 SIZES = [(224, 224), (256, 320), (200, 333), (96, 128), (320, 224), (167, 333), (64, 64), (256, 384), (231, 100),
          (288, 288)]
+TWO_SIZES = [(64, 96), (70, 50)]
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures('float64')
-@pytest.mark.parametrize('mode', ['forward', 'train'])
-def test_ten_sizes_recompile_at_most_twice(mode: str) -> None:
-    torch.compiler.reset()
-    counters.clear()
-    model = PyramidCPVT('nano').train(mode == 'train')
-    compiled = torch.compile(model, backend='aot_eager', dynamic=True, fullgraph=True)
-    for size in SIZES:
-        image = torch.randn(1, 3, *size)
-        results = []
-        for run in (compiled, model):
-            with torch.set_grad_enabled(mode == 'train'):
-                outputs = run(image)
-            if mode == 'train':
+def assert_same(run: nn.Module, model: nn.Module, sizes: list[tuple[int, int]] = TWO_SIZES) -> None:
+    """Asserts that two functions give the same maps, and have the same gradients if they have any."""
+    for size in sizes:
+        image, results = torch.randn(1, 3, *size), []
+        for function in (run, model):
+            outputs = function(image)
+            if torch.is_grad_enabled():
                 model.zero_grad()
                 sum(output.square().mean() for output in outputs).backward()
             results.append([*outputs, *(p.grad for p in model.parameters() if p.grad is not None)])
         torch.testing.assert_close(*results, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures('float64')
+@pytest.mark.parametrize('training', [False, True])
+def test_ten_sizes_recompile_at_most_twice(training: bool) -> None:
+    torch.compiler.reset()
+    counters.clear()
+    model = PyramidCPVT('nano').train(training)
+    with torch.set_grad_enabled(training):
+        assert_same(torch.compile(model, backend='aot_eager', dynamic=True, fullgraph=True), model, SIZES)
     assert 1 <= counters['stats']['unique_graphs'] <= 3  # torch may call the backend twice for one graph
 
 
 @torch.no_grad()
-@pytest.mark.parametrize('build', [lambda: PyramidCPVT('nano'), lambda: CPVT(NARROW_PLAIN)], ids=['pyramid', 'plain'])
-def test_torch_fx_traces_the_layers_for_any_size(build: Callable[[], nn.Module]) -> None:
+@pytest.mark.slow
+@pytest.mark.usefixtures('float64')
+@pytest.mark.parametrize('name', ONE_FOR_EACH_POINT)
+@pytest.mark.parametrize('build', [
+    partial(PyramidCPVT, NARROW, out_indices=(0,)),  # all stages take minutes
+    partial(CPVT, dict(embed_dims=24, depth=2, num_heads=3)),
+], ids=['pyramid', 'plain'])
+def test_it_is_one_graph_at_any_size(build: Build, name: str) -> None:
+    torch.compiler.reset()
+    model = build(position_encoding=ENCODINGS[name]).eval()
+    assert_same(torch.compile(model, backend='eager', dynamic=True, fullgraph=True), model)
+
+
+@torch.no_grad()
+@pytest.mark.slow
+@pytest.mark.usefixtures('float64')
+def test_compiled_code_gives_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv('TORCHINDUCTOR_CACHE_DIR', str(tmp_path))
+    torch.compiler.reset()
+    arch = dict(embed_dims=24, depth=1, num_heads=3)
+    model = CPVT(arch, position_encoding=ENCODINGS['peg-learnable']).eval()
+    assert_same(torch.compile(model, dynamic=True, fullgraph=True), model)
+
+
+@torch.no_grad()
+@pytest.mark.usefixtures('float64')
+@both
+def test_torch_fx_traces_the_layers_for_any_size(build: Build) -> None:
     model = build().eval()
-    traced = torch.fx.symbolic_trace(model)
-    for size in ((64, 96), (70, 50)):
-        image = torch.randn(2, 3, *size)
-        torch.testing.assert_close(traced(image), model(image), rtol=0, atol=1e-4)
+    assert_same(torch.fx.symbolic_trace(model), model)
+
+
+@torch.no_grad()
+@pytest.mark.usefixtures('float64')
+def test_torch_jit_traces_the_pyramid(tmp_path: Path) -> None:
+    model = PYRAMID().eval()
+    torch.jit.trace(model, torch.randn(1, 3, 256, 256)).save(tmp_path / 'traced.pt')
+    assert_same(torch.jit.load(tmp_path / 'traced.pt'), model, [(256, 256)])

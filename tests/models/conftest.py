@@ -1,0 +1,33 @@
+"""What tests of both backbones share."""
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+
+from cpvt_mm import CPVT, PyramidCPVT
+from tests.conftest import BACKBONES
+
+Backbone: TypeAlias = PyramidCPVT | CPVT
+Build: TypeAlias = Callable[..., Backbone]
+
+PYRAMID, PLAIN = BACKBONES['conv'], BACKBONES['plain']
+
+both = pytest.mark.parametrize('build', [PYRAMID, PLAIN], ids=['pyramid', 'plain'])
+every_backbone = pytest.mark.parametrize('build', BACKBONES.values(), ids=BACKBONES)
+
+
+def outspoken(build: Build, **kwargs: object) -> Backbone:
+    """A backbone in eval mode, its weights large enough for attention to be far from even."""
+    model = build(**kwargs).eval()
+    for parameter in model.parameters():
+        parameter.data.normal_(std=0.2)
+    return model
+
+
+def assert_named(error: type[Exception], words: tuple[str, ...], build: Callable[..., object], *args: object,
+                 **kwargs: object) -> None:
+    """Asserts that a call ends in an error of one line that has all the words."""
+    with pytest.raises(error) as caught:
+        build(*args, **kwargs)
+    assert [word for word in words if word not in str(caught.value)] == []
+    assert '\n' not in str(caught.value)

@@ -1,0 +1,158 @@
+"""What holds for the pyramid as for the plain backbone."""
+from functools import partial
+
+import pytest
+import torch
+from torch.nn.functional import pad
+
+from cpvt_mm import CPVT, PyramidCPVT
+from tests.conftest import NARROW, NARROW_PLAIN, WITH_CP, kept_bytes
+from tests.encodings import ENCODINGS, ONE_FOR_EACH_POINT
+from tests.models.conftest import PLAIN, PYRAMID, Build, assert_named, both, outspoken
+
+
+@torch.no_grad()
+@pytest.mark.usefixtures('float64')
+@pytest.mark.parametrize('height', [1, 2, 3, 4, 5, 8, 15, 16, 17, 31, 32, 33, 65, 97])
+@both
+def test_any_size_gives_ceil_and_loses_no_row_or_column(build: Build, height: int) -> None:
+    width = 98 - height  # both sides pass through 1 to 97, in different pairs
+    model, image = outspoken(build), torch.randn(1, 3, height, width)
+    outputs = model(image)
+    assert [tuple(output.shape[1:]) for output in outputs] == [
+        (channels, -(-height // stride), -(-width // stride))
+        for channels, stride in zip(model.out_channels, model.strides, strict=True)]
+    last_row, last_column = image.clone(), image.clone()
+    last_row[:, :, -1] += 1
+    last_column[..., -1] += 1
+    for output, below, right in zip(outputs, model(last_row), model(last_column), strict=True):
+        assert output.isfinite().all() and output.is_contiguous()  # mmcv's RoIAlign needs the latter
+        assert (output[:, :, -1] - below[:, :, -1]).abs().max() > 1e-4
+        assert (output[..., -1] - right[..., -1]).abs().max() > 1e-4
+
+
+@torch.no_grad()
+@pytest.mark.usefixtures('float64')
+@pytest.mark.parametrize(('build', 'size'), [(PYRAMID, (52, 72)), (PLAIN, (64, 80))])
+def test_zeros_on_the_right_and_below_stand_for_missing_pixels(build: Build, size: tuple[int, int]) -> None:
+    model, image = outspoken(build), torch.randn(1, 3, 50, 70)
+    torch.testing.assert_close(model(image), model(pad(image, (0, size[1] - 70, 0, size[0] - 50))))
+
+
+@pytest.mark.parametrize('name', ENCODINGS)
+@pytest.mark.parametrize('build', [PYRAMID, partial(PLAIN, dist_token=True)], ids=['pyramid', 'plain'])
+def test_every_parameter_gets_a_gradient(build: Build, name: str) -> None:
+    model = build(position_encoding=ENCODINGS[name])
+    outputs = model(torch.randn(2, 3, 70, 50), num_frames=1)
+    sum((output * torch.randn_like(output)).sum() for output in outputs).backward()
+    assert [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
+
+
+def frozen_by(build: Build, frozen_stages: int) -> tuple[str, ...]:
+    """How the names of frozen parts begin."""
+    if frozen_stages == -1:
+        return ()
+    if build is PYRAMID:
+        return ('stages.0.patch_embed.',) if frozen_stages == 0 else tuple(
+            f'{part}.{i}.' for i in range(frozen_stages) for part in ('stages', 'out_norms'))
+    return ('cls_token.', 'dist_token.', 'patch_embed.', 'position_encoding.', 'drop.',
+            *(f'blocks.{i}.' for i in range(frozen_stages)), *(['norm.'] if frozen_stages == 4 else []))
+
+
+@pytest.mark.parametrize('frozen_stages', range(-1, 5))
+@both
+def test_frozen_stages_get_no_gradient_and_stay_in_eval_mode(build: Build, frozen_stages: int) -> None:
+    model = build(frozen_stages=frozen_stages, drop_rate=0.1, drop_path_rate=0.2,
+                  **{'out_norm' if build is PYRAMID else 'dist_token': True})
+    prefixes = frozen_by(build, frozen_stages)
+    for mode in (None, True, False, True):
+        if mode is not None:
+            model.train(mode)
+        for name, parameter in model.named_parameters():
+            assert parameter.requires_grad != f'{name}.'.startswith(prefixes), name
+    for name, module in model.named_modules():
+        if name:
+            assert module.training != f'{name}.'.startswith(prefixes), name
+
+
+@pytest.mark.usefixtures('float64')
+@pytest.mark.parametrize('name', ONE_FOR_EACH_POINT)
+@pytest.mark.parametrize('drop_rate', [0., 0.1])
+@both
+def test_checkpointing_changes_no_output_and_no_gradient(build: Build, drop_rate: float, name: str) -> None:
+    models = [build(position_encoding=ENCODINGS[name], drop_rate=drop_rate, drop_path_rate=0.3, with_cp=with_cp)
+              for with_cp in WITH_CP]
+    image, results = torch.randn(2, 3, 70, 50), []
+    for model in models:
+        model.load_state_dict(models[0].state_dict())
+        torch.manual_seed(1)
+        outputs = model.train()(image)
+        sum(output.square().mean() for output in outputs).backward()
+        results.append((outputs, [p.grad for p in model.parameters()]))
+    for result in results[1:]:
+        torch.testing.assert_close(result, results[0], rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize(('build', 'selective', 'whole'), [
+    (partial(PyramidCPVT, 'nano', drop_path_rate=0.2), 0.55, 0.25),
+    (partial(CPVT, dict(NARROW_PLAIN, depth=3)), 0.7, 0.35),
+], ids=['pyramid', 'plain'])
+def test_checkpointing_keeps_fewer_tensors(build: Build, selective: float, whole: float) -> None:
+    image, kept = torch.randn(1, 3, 128, 128), {}
+    for with_cp in WITH_CP:
+        model = build(with_cp=with_cp)
+        kept[with_cp] = kept_bytes(model, partial(model, image))
+    assert kept['selective'] < selective * kept[False]
+    assert kept[True] < whole * kept[False]
+
+
+@pytest.mark.parametrize('name', ENCODINGS)
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
+@both
+def test_autocast_stays_finite_and_near(build: Build, dtype: torch.dtype, name: str) -> None:
+    model, images = build(position_encoding=ENCODINGS[name]), torch.randn(2, 3, 70, 50)
+    with torch.autocast('cpu', dtype=dtype):
+        outputs = model(images, num_frames=1)
+    sum(output.float().square().mean() for output in outputs).backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+    for output, expected in zip(outputs, model.eval()(images, num_frames=1), strict=True):
+        torch.testing.assert_close(output.float(), expected, atol=0.1, rtol=0.1)
+
+
+BAD_VALUES = [
+    (dict(arch=['tiny']), ('tiny', 'arch')),
+    (dict(in_channels=0), ('in_channels', 'at least 1')),
+    (dict(img_size=0), ('img_size', '0', 'at least 1')),
+    (dict(img_size=(224,)), ('img_size', '(224,)', 'height and a width')),
+    (dict(out_indices=()), ('out_indices', 'sequence')),
+    (dict(out_indices=3), ('out_indices', 'sequence')),
+    (dict(out_indices='0'), ('out_indices', 'sequence')),
+    (dict(out_indices=(3, 1)), ('out_indices', 'increasing')),
+    (dict(drop_path_rate=1.0), ('drop_path_rate', '[0, 1)')),
+    (dict(attn_drop_rate=-1), ('attn_drop_rate', '[0, 1)')),
+    (dict(frozen_stages=1.), ('frozen_stages', '1.0')),
+    (dict(with_cp='all'), ('with_cp', 'all', 'selective')),
+    (dict(padding='same'), ("padding is 'same', but must be None or 'exact'.",)),
+    (dict(position_encoding=dict(type='GEP')), ('GEP', 'position_encoding', 'PEG')),
+]
+BAD_TYPES = [
+    (dict(drop_path=0.1), ("'drop_path'",)),
+    *((dict(init_cfg=value), ('init_cfg', repr(value), 'a dict with a type'))
+      for value in (123, 'a.pth', dict(checkpoint='a.pth'), ['a.pth'])),
+    (dict(position_encoding='PEG'), ('position_encoding', 'dict')),
+    (dict(position_encoding=dict(type='PEG', stage=9)), ('position_encoding', 'stage=9')),
+    (dict(position_encoding=dict(type='PEG', kernel=3)), ("'kernel'",)),
+]
+
+
+@pytest.mark.parametrize(('error', 'kwargs', 'words'), [*((ValueError, *row) for row in BAD_VALUES),
+                                                        *((TypeError, *row) for row in BAD_TYPES)])
+@pytest.mark.parametrize(('cls', 'arch'), [(PyramidCPVT, NARROW), (CPVT, NARROW_PLAIN)])
+def test_bad_arguments_are_named(cls: type, arch: dict, error: type[Exception], kwargs: dict, words: tuple[str, ...]
+                                 ) -> None:
+    assert_named(error, words, cls, **{'arch': arch, **kwargs})
+
+
+def test_negative_indices_count_from_the_end() -> None:
+    for build in (PYRAMID, PLAIN):
+        assert build(out_indices=(-3, -1)).out_indices == (1, 3)
