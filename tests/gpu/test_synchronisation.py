@@ -1,4 +1,4 @@
-"""A forward pass waits for nothing; `tests/models/backbones/test_no_synchronisation.py` is the stand-in for a CPU."""
+"""A forward pass waits for nothing; `tests/models/test_no_synchronisation.py` is the stand-in for a CPU."""
 from collections.abc import Iterator
 
 import pytest

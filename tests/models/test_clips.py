@@ -1,7 +1,7 @@
 """Backbones whose position encoding spans frames: clips of any length, of images of any size."""
 import io
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import onnxruntime
@@ -10,15 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cpvt_mm import CPVT, PyramidCPVT
+from cpvt_mm import PyramidCPVT
 from cpvt_mm.deployment.exporting import export_program
 from cpvt_mm.models.batches import BatchInfo, Size
-from tests.conftest import BACKBONES, NARROW, WITH_CP
+from tests.conftest import NARROW, WITH_CP
+from tests.models.conftest import Backbone, Build, every_backbone
 
 DEEP = dict(type='PEG', ndim=3)
-Backbone = PyramidCPVT | CPVT
-
-every_backbone = pytest.mark.parametrize('build', BACKBONES.values(), ids=BACKBONES)
 
 
 def clips_of(model: Backbone, frames: Tensor, *lengths: int) -> list[list[Tensor]]:
@@ -34,7 +32,7 @@ def assert_equal(found: Sequence[Tensor], clips: list[list[Tensor]]) -> None:
 @pytest.mark.usefixtures('float64')
 @torch.no_grad()
 @every_backbone
-def test_clips_do_not_see_each_other_and_the_last_may_be_shorter(build: Callable[..., Backbone]) -> None:
+def test_clips_do_not_see_each_other_and_the_last_may_be_shorter(build: Build) -> None:
     model, frames = build(position_encoding=DEEP).eval(), torch.randn(5, 3, 40, 70)
     assert_equal(model(frames[:4], num_frames=2), clips_of(model, frames[:4], 2, 2))
     assert_equal(model(frames, num_frames=2), clips_of(model, frames, 2, 2, 1))
@@ -46,7 +44,7 @@ def test_clips_do_not_see_each_other_and_the_last_may_be_shorter(build: Callable
 @pytest.mark.usefixtures('float64')
 @torch.no_grad()
 @every_backbone
-def test_every_output_sees_the_direction_of_time(build: Callable[..., Backbone]) -> None:
+def test_every_output_sees_the_direction_of_time(build: Build) -> None:
     model, frames = build(position_encoding=DEEP).eval(), torch.randn(4, 3, 40, 70)
     for forward, backward in zip(model(frames, num_frames=4), model(frames.flip(0), num_frames=4), strict=True):
         assert (backward.flip(0) - forward).abs().max() > 1e-3
@@ -55,7 +53,7 @@ def test_every_output_sees_the_direction_of_time(build: Callable[..., Backbone])
 @pytest.mark.usefixtures('float64')
 @torch.no_grad()
 @every_backbone
-def test_the_length_does_not_matter_where_no_encoding_spans_frames(build: Callable[..., Backbone]) -> None:
+def test_the_length_does_not_matter_where_no_encoding_spans_frames(build: Build) -> None:
     model, frames = build().eval(), torch.randn(4, 3, 40, 70)
     assert_equal(model(frames, num_frames=4), clips_of(model, frames, 1, 1, 1, 1))
 
@@ -97,8 +95,7 @@ def alone(clip: Tensor, sizes: Sequence[Size]) -> Tensor:
 @pytest.mark.usefixtures('float64')
 @pytest.mark.parametrize('with_cp', WITH_CP)
 @every_backbone
-def test_exact_padding_gives_a_clip_the_features_it_has_alone(build: Callable[..., Backbone],
-                                                              with_cp: bool | str) -> None:
+def test_exact_padding_gives_a_clip_the_features_it_has_alone(build: Build, with_cp: bool | str) -> None:
     exact = build(position_encoding=DEEP, padding='exact', with_cp=with_cp)
     plain = build(position_encoding=DEEP)
     plain.load_state_dict(exact.state_dict())
