@@ -48,7 +48,7 @@ def test_every_stage_of_the_pyramid(name: str, options: dict[str, str], training
     exact, plain = pair(PyramidCPVT, NARROW, position_encoding=ENCODINGS[name], **options)
     images = torch.randn(len(SIZES), 3, 96, 128)  # what lies beyond the sizes is noise, too: nobody may look there
     with torch.set_grad_enabled(training):
-        outputs = exact.train(training)(images, SIZES)
+        outputs = exact.train(training)(images, SIZES, num_frames=1)
         assert_maps_are_those_of_alone(outputs, images, plain.train(training))
         assert all(output.is_contiguous() for output in outputs)  # as RoIAlign needs it
 
@@ -58,7 +58,7 @@ def test_every_stage_of_the_pyramid(name: str, options: dict[str, str], training
 def test_every_block_of_the_plain_backbone(name: str) -> None:
     exact, plain = pair(CPVT, NARROW_PLAIN, position_encoding=ENCODINGS[name], out_indices=(0, 2, -1))
     images = torch.randn(len(SIZES), 3, 96, 128)
-    assert_maps_are_those_of_alone(exact(images, SIZES), images, plain)
+    assert_maps_are_those_of_alone(exact(images, SIZES, num_frames=1), images, plain)
 
 
 @torch.no_grad()

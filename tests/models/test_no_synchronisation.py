@@ -46,7 +46,7 @@ def test_a_forward_pass_waits_for_nothing(model: str, name: str) -> None:
                              drop_path_rate=0.1).to(META)
     images = torch.empty(2, 3, 64, 96, device=META)
     with NoBlockingCopies(), NoListsToDevices():
-        outputs = backbone(images, [(64, 96), (50, 33)])
+        outputs = backbone(images, [(64, 96), (50, 33)], num_frames=1)
     assert all(output.device == META for output in outputs)
 
 
