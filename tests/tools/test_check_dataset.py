@@ -30,7 +30,8 @@ def check(run_tool: Callable[..., str], data: Path, tmp_path: Path) -> Check:
                    if config == MASK_RCNN]
         status = run_tool(TOOL, config, '--out', tmp_path / 'out.csv', '--cfg-options', *metrics, *options, *(
             f'{split}_dataloader.dataset.data_root={data}/' for split in ('train', 'val', 'test')))
-        return status, [tuple(row.values()) for row in read_rows(tmp_path / 'out.csv')]
+        columns = ('split', 'severity', 'what', 'file', 'detail')
+        return status, [tuple(row[column] for column in columns) for row in read_rows(tmp_path / 'out.csv')]
 
     return run
 

@@ -95,7 +95,7 @@ def test_configs(run_tool: Run, tool: str, more: list[str], content: str | None,
 
 
 OPTIONS = {
-    'a misspelt key of the backbone': ({f'{BACKBONE}.drop_path': 0.1}, "'drop_path' is not an argument of PyramidCPVT"),
+    'a misspelt key of the backbone': ({f'{BACKBONE}.drop_path': 0.1}, "unexpected keyword argument 'drop_path'"),
     'an unknown position encoding': ({f'{BACKBONE}.position_encoding.type': 'PGE'}, 'PGE'),
     'a misspelt backbone': ({f'{BACKBONE}.type': 'PyramidCVPT'}, 'PyramidCVPT is not in the'),
     'a misspelt model': ({'model.type': 'EncoderDecode'}, 'EncoderDecode is not in the'),

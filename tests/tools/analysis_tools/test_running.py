@@ -1,4 +1,5 @@
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -7,6 +8,7 @@ from cpvt_lab import running
 from cpvt_lab.candidates import Candidate, CannotMeasure
 from cpvt_lab.memory import Usage
 from cpvt_lab.running import COLUMNS, interleave, matrix_products, measure_group, peak_speed
+from cpvt_lab.steps import Setting, Step
 
 from .subjects import SETTING, Told
 
@@ -50,15 +52,18 @@ def test_memory_that_is_not_torch_s_is_not_measured() -> None:
     assert row['memory_mb'] is None and row['min_s'] > 0
 
 
+@dataclass(frozen=True)
+class Calling(Told):
+    """Calls a function with the name of a candidate instead of running it."""
+    function: Callable[[str], None] = print
+
+    def step(self, candidate: Candidate, setting: Setting) -> Step:
+        return replace(super().step(candidate, setting), run=lambda: self.function(candidate.name))
+
+
 def test_what_does_not_fit_is_not_run() -> None:
     ran: list[str] = []
-
-    class Seen(Told):
-        def step(self, candidate: Candidate, setting: object) -> object:
-            step = super().step(candidate, setting)
-            return replace(step, run=lambda: ran.append(candidate.name))
-
-    rows = measure_group(Seen(), [Candidate('huge'), Candidate('small')], SETTING, 2, 1, ignore)
+    rows = measure_group(Calling(function=ran.append), [Candidate('huge'), Candidate('small')], SETTING, 2, 1, ignore)
     assert rows['huge']['failure'] == 'out of memory' and rows['small']['failure'] is None
     assert ran == 3 * ['small']
 
@@ -67,16 +72,12 @@ def test_what_does_not_fit_is_not_run() -> None:
 def test_tf32_is_allowed_where_it_is_asked_for_and_nowhere_else(dtype: str) -> None:
     found: list[tuple[bool, str]] = []
 
-    def precision() -> None:
+    def precision(name: str) -> None:
         found.append((torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()))
 
-    class Seen(Told):
-        def step(self, candidate: Candidate, setting: object) -> object:
-            return replace(super().step(candidate, setting), run=precision)
-
-    precision()
-    measure_group(Seen(), [Candidate('a')], replace(SETTING, dtype=dtype), 1, 1, ignore)
-    precision()
+    precision('before')
+    measure_group(Calling(function=precision), [Candidate('a')], replace(SETTING, dtype=dtype), 1, 1, ignore)
+    precision('after')
     before, *during, after = found
     assert before == after
     assert during == 2 * [(True, 'high') if dtype == 'tf32' else (False, 'highest')]
