@@ -17,7 +17,8 @@ SIZES = [(224, 224), (256, 320), (200, 333), (96, 128), (320, 224), (167, 333), 
 TWO_SIZES = [(64, 96), (70, 50)]
 
 
-def assert_same(run: nn.Module, model: nn.Module, sizes: list[tuple[int, int]] = TWO_SIZES) -> None:
+def assert_same(run: nn.Module, model: nn.Module, sizes: list[tuple[int, int]] = TWO_SIZES, atol: float = 1e-7
+                ) -> None:
     """Asserts that two functions give the same maps, and have the same gradients if they have any."""
     for size in sizes:
         image, results = torch.randn(1, 3, *size), []
@@ -27,7 +28,7 @@ def assert_same(run: nn.Module, model: nn.Module, sizes: list[tuple[int, int]] =
                 model.zero_grad()
                 sum(output.square().mean() for output in outputs).backward()
             results.append([*outputs, *(p.grad for p in model.parameters() if p.grad is not None)])
-        torch.testing.assert_close(*results, rtol=1e-7, atol=1e-9)
+        torch.testing.assert_close(*results, rtol=1e-7, atol=atol)
 
 
 @pytest.mark.slow
@@ -38,7 +39,7 @@ def test_ten_sizes_recompile_at_most_twice(training: bool) -> None:
     counters.clear()
     model = PyramidCPVT('nano').train(training)
     with torch.set_grad_enabled(training):
-        assert_same(torch.compile(model, backend='aot_eager', dynamic=True, fullgraph=True), model, SIZES)
+        assert_same(torch.compile(model, backend='aot_eager', dynamic=True, fullgraph=True), model, SIZES, atol=1e-9)
     assert 1 <= counters['stats']['unique_graphs'] <= 3  # torch may call the backend twice for one graph
 
 
