@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.models.batches import BatchInfo
 
 from .detector import Detector
 from .exporting import Run, flatten
@@ -93,10 +94,12 @@ def batches(channels: int, image: Tensor | None = None) -> Iterator[Tensor]:
     generator = torch.Generator().manual_seed(0)
     for count, height, width in SHAPES:
         if image is None:
-            yield torch.randn(count, channels, height, width, generator=generator)
+            batch = torch.randn(count, channels, height, width, generator=generator)
         else:
             resized = F.interpolate(image, (height, width), mode='bilinear', antialias=True)
-            yield torch.cat([resized, resized.flip(3), resized.flip(2)])[:count]
+            batch = torch.cat([resized, resized.flip(3), resized.flip(2)][:count])
+        # A backbone with padding='exact' needs the sizes: the images fill the batch.
+        yield BatchInfo.of_images(batch, [(height, width)] * count).attach(batch)
 
 
 def _run(run: Run, batch: Tensor) -> list[Tensor]:

@@ -2,6 +2,7 @@
 import json
 import math
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,17 +92,18 @@ def assert_losses_are_finite() -> None:
 
 
 @pytest.fixture(scope='session')
-def data(toy_shapes: Path) -> Path:
-    """The toy data, also with the categories of COCO, whose first ones stand for the shapes, and as nuclei."""
+def data(toy_shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the toy data, also with the categories of COCO, whose first stand for the shapes, and as nuclei."""
     from mmdet.datasets import CocoDataset
+    root = shutil.copytree(toy_shapes, tmp_path_factory.mktemp('data') / 'toy_shapes')
     categories = [dict(id=i, name=name) for i, name in enumerate(CocoDataset.METAINFO['classes'], start=1)]
     for split in ('training', 'validation'):
-        coco = json.loads((toy_shapes / f'instances_{split}.json').read_text())
-        (toy_shapes / f'coco_{split}.json').write_text(json.dumps(dict(coco, categories=categories)))
-        (toy_shapes / f'nuclei_{split}.json').write_text(json.dumps(dict(
+        coco = json.loads((root / f'instances_{split}.json').read_text())
+        (root / f'coco_{split}.json').write_text(json.dumps(dict(coco, categories=categories)))
+        (root / f'nuclei_{split}.json').write_text(json.dumps(dict(
             coco, categories=[dict(id=1, name='nucleus')],
             annotations=[dict(annotation, category_id=1) for annotation in coco['annotations']])))
-    return toy_shapes
+    return root
 
 
 class Watch(Hook):
