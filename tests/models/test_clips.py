@@ -145,6 +145,7 @@ def exported() -> tuple[Backbone, torch.export.ExportedProgram]:
 
 
 @torch.no_grad()
+@pytest.mark.slow
 @pytest.mark.parametrize('size', [(3, 3, 100, 70), (1, 3, 64, 64), (5, 3, 33, 40)])
 def test_torch_export(size: tuple[int, ...], exported: tuple[Backbone, torch.export.ExportedProgram]) -> None:
     model, program = exported
