@@ -180,7 +180,11 @@ class DistilledHead(ClsHead):
             `loss_cls`, against the labels, and `loss_distill`, against `teacher_labels`.
         """
         logits, token_logits = self.logits(feats)
+        if 'gt_score' in data_samples[0]:  # batch augmentations mix labels
+            target = torch.stack([sample.gt_score for sample in data_samples])
+        else:
+            target = torch.cat([sample.gt_label for sample in data_samples])
         return dict(
-            loss_cls=self._get_loss(logits, data_samples)['loss'] / 2,
+            loss_cls=self.loss_module(logits, target, avg_factor=len(logits)) / 2,
             # The paper does not smooth the teacher's labels.
             loss_distill=F.cross_entropy(token_logits, teacher_labels) / 2)
