@@ -11,7 +11,7 @@ from cpvt_mm.registry import MODELS
 
 from .backbone import Backbone, block_in_stage
 from .batches import Output, Size
-from .grid import Grid, grid_size, pad_or_crop, to_map, to_tokens
+from .grid import Grid, grid_size, pad_or_crop, to_map, to_output, to_tokens
 from .initialization import InitCfg, init_parameters
 from .layers import Block, PatchEmbed, WithCp, run_blocks
 from .position_encodings import StageSpec, build_position_encodings
@@ -187,14 +187,13 @@ class CPVT(Backbone):
         if self.out_type == 'raw':
             return x
         if self.out_type == 'featmap':
-            # mmcv's RoIAlign reads its input as contiguous NCHW, so a view would give wrong results.
-            return to_map(patches, grid).contiguous()
+            return to_output(patches, grid)
         pooled = x[:, 0] if self.out_type == 'cls_token' else patches.mean(dim=1)
         return pooled if self.dist_token is None else (pooled, x[:, grid.extra - 1])
 
     def run_parts(self, x: Tensor, count: int, norm: bool) -> tuple[Tensor, list[Tensor]]:
         kept, grid = self._run(x, 1, range(count))
-        maps = [to_map((self.norm(tokens) if norm else tokens)[:, grid.extra:], grid).contiguous() for tokens in kept]
+        maps = [to_output((self.norm(tokens) if norm else tokens)[:, grid.extra:], grid) for tokens in kept]
         return self.norm(kept[-1]), maps
 
     def fit_outputs(self, outs: tuple[Output, ...], size: Size, wanted: Size) -> tuple[Output, ...]:

@@ -60,6 +60,18 @@ def to_map(cells: Tensor, grid: Grid) -> Tensor:
     return cells.unflatten(1, (grid.height, grid.width)).permute(0, 3, 1, 2)
 
 
+def to_output(cells: Tensor, grid: Grid) -> Tensor:
+    """Returns the contiguous map of cells, `(B, H * W, C)` -> `(B, C, H, W)`, as an output of a backbone.
+
+    mmcv's RoIAlign reads its input as contiguous NCHW, so a view would give wrong results.
+    """
+    if cells.requires_grad and not is_traced(cells):
+        # One copy of the gradient. Otherwise it would travel to the first block as a view, and each linear layer on its
+        # way would copy it.
+        cells.register_hook(Tensor.contiguous)
+    return to_map(cells, grid).contiguous()
+
+
 def to_tokens(x: Tensor) -> Tensor:
     """Returns a view `(B, C, H, W)` -> `(B, H * W, C)`; it is contiguous if `x` is channels-last in memory."""
     return x.flatten(2).transpose(1, 2)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from cpvt_mm.registry import MODELS
 
 from .backbone import Backbone, block_in_stage
-from .grid import Grid, grid_size, to_map, to_nchw, to_nhwc, to_tokens
+from .grid import Grid, grid_size, to_nchw, to_nhwc, to_output, to_tokens
 from .initialization import InitCfg, init_parameters
 from .layers import MLPS, Block, PatchEmbed, WithCp, run_blocks
 from .position_encodings import StageSpec, build_position_encodings
@@ -106,8 +106,7 @@ class PyramidStage(nn.Module):
         x = self.position_encoding.tokens(self.drop(x), -1, grid)
         last = len(self.blocks) - 1
         [x] = run_blocks(self.blocks, self.position_encoding, x, grid, self.with_cp is True, keep=[last])
-        # mmcv's RoIAlign reads its input as contiguous, so a view would give wrong results.
-        return to_map(x, grid).contiguous()
+        return to_output(x, grid)
 
 
 # Also registered in mmengine's root: every OpenMMLab library finds the plain name once this package is imported.

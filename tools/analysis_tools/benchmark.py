@@ -3,6 +3,9 @@
 With --config, backbones are measured in a detector or segmentor, else alone. All candidates are timed in turns in one
 process. The memory of each is measured in a separate process. Writes results.csv, table.md and plot.png to the output
 folder. Run it again to continue after an interruption, or to add sizes.
+
+With --count, nothing is timed: it prints the floating-point operations and the bytes of each operator, which do not
+depend on the machine.
 """
 import argparse
 import dataclasses
@@ -17,7 +20,8 @@ import torch
 from cpvt_lab.arguments import check_least, parse_sides
 from cpvt_lab.backbones import Backbones
 from cpvt_lab.benchmark_report import plot, to_markdown
-from cpvt_lab.candidates import PEERS, Candidate, parse_candidate
+from cpvt_lab.candidates import PEERS, Candidate, CannotMeasure, parse_candidate
+from cpvt_lab.counting import to_markdown as counts_to_markdown
 from cpvt_lab.results import Results, to_csv
 from cpvt_lab.running import describe_machine, measure_group
 from cpvt_lab.steps import DTYPES, MODES, Setting
@@ -53,6 +57,9 @@ def parse_args() -> argparse.Namespace:
                         'or both')
     parser.add_argument('--rounds', type=int, default=5, help='number of timed calls of each candidate')
     parser.add_argument('--warmup', type=int, default=1, help='number of untimed calls before them')
+    parser.add_argument('--count', action='store_true',
+                        help='count instead: operations and bytes on the meta device, with weights and images in the '
+                        'dtype')
     parser.add_argument('--out-dir', type=Path, default=Path('work_dirs/benchmark'), help='folder of the results')
     return parser.parse_args()
 
@@ -67,6 +74,11 @@ def main() -> None:
     subject, candidates = choose_subject(args), choose_candidates(args)
     settings = [Setting(mode, *size, *rest) for mode, *rest, size in itertools.product(
         args.modes, args.batch_sizes, args.dtypes, args.threads, args.sizes)]
+    if args.count:
+        for setting in settings:
+            conditions, _, _ = str(setting).rpartition(', ')  # without the threads
+            print(f'### {args.arch}, {conditions}\n\n{counted(subject, candidates, setting)}')
+        return
     results = Results(args.out_dir, dict(dataclasses.asdict(subject), candidates=list(map(str, candidates)),
                                          rounds=args.rounds, warmup=args.warmup, **describe_machine(args.device)))
     tasks = {str(setting): partial(measure_group, subject, candidates, setting, args.rounds, args.warmup)
@@ -78,10 +90,23 @@ def main() -> None:
     print(f'Also in {args.out_dir}: results.csv, table.md, plot.png')
 
 
+def counted(subject: Backbones | WholeModels, candidates: list[Candidate], setting: Setting) -> str:
+    """Returns the counts of all candidates as tables, and why others have none."""
+    works, failures = {}, []
+    for candidate in candidates:
+        try:
+            works[str(candidate)] = subject.count(candidate, setting)
+        except CannotMeasure as error:
+            failures.append(f'Not counted: {error}\n')
+    return '\n'.join([counts_to_markdown(works) if works else '', *failures])
+
+
 def check(args: argparse.Namespace) -> None:
     check_least(args, 1, 'batch_sizes', 'threads', 'rounds', 'warmup')
     if not 0 <= args.drop_path_rate < 1:
         raise UserError(f'--drop-path-rate is {args.drop_path_rate}, but must be at least 0 and below 1.')
+    if args.count and (args.config or args.compile):
+        raise UserError('--count counts backbones alone, operator by operator: leave out --config and --compile.')
     if args.device == 'cuda' and not torch.cuda.is_available():
         raise UserError('--device is cuda, but torch finds no GPU: use cpu, or install torch for CUDA.')
     if args.device == 'cpu' and 'tf32' in args.dtypes:

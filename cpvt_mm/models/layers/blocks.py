@@ -1,12 +1,12 @@
 """The transformer block, and the loop over the blocks of a stage."""
-from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ..grid import Grid
+from ..grid import Grid, is_traced
 from ..position_encodings import PositionEncodings
 from .attention import Attention
 from .mlp import MLPS
@@ -51,8 +51,9 @@ class Block(nn.Module):
     def forward(self, x: Tensor, grid: Grid, encodings: PositionEncodings) -> Tensor:
         """Applies the block to tokens `(B, E + H * W, C)`; returns a tensor of the same shape."""
         qk = encodings.qk_tokens(x, self.index, grid)
-        x = x + self.drop_path(self.attn(self.norm1(x), grid, encodings, None if qk is x else self.norm1(qk)))
-        x = x + self.drop_path(recomputed(self.mlp, self.recompute_mlp, self.norm2(x), grid))
+        qks = () if qk is x else (qk,)
+        x = self.drop_path(x, lambda x, *qk: self.attn(self.norm1(x), grid, encodings, *map(self.norm1, qk)), *qks)
+        x = self.drop_path(x, lambda x: recomputed(self.mlp, self.recompute_mlp, self.norm2(x), grid))
         return x
 
 
@@ -90,7 +91,12 @@ def recomputed(module: nn.Module, active: bool, *args: object) -> Tensor:
 
 
 class DropPath(nn.Module):
-    """Stochastic depth (arXiv 1603.09382): training drops a residual branch of random samples and scales up the others.
+    """A residual branch with stochastic depth (arXiv 1603.09382, section 3): `x + branch(x)` in eval mode.
+
+    Training drops the branch of random samples, and divides that of the others by the probability to keep it. A dropped
+    sample is not computed: the branch runs on the kept samples only. Draws come from the CPU's generator, so that they
+    never wait for a GPU. Compiled and traced code computes all samples and multiplies dropped ones by 0, because the
+    number of kept samples would change its shapes.
 
     Args:
         rate: Probability that a sample's branch is dropped, in [0, 1).
@@ -100,13 +106,49 @@ class DropPath(nn.Module):
         super().__init__()
         self.rate = rate
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Returns tokens of the shape of `x`, `(B, N, C)`; `x` itself in eval mode or for a rate of 0."""
+    def forward(self, x: Tensor, branch: Callable[..., Tensor], *others: Tensor) -> Tensor:
+        """Adds a branch to tokens.
+
+        Args:
+            x: `(B, N, C)`.
+            branch: Maps some of the samples, `(B', N, C)`, to a tensor of their shape. It must treat each sample on its
+                own.
+            others: More tensors `(B, ...)` that the branch gets after the tokens, of the same samples.
+
+        Returns:
+            A tensor of the shape of `x`.
+        """
         if not self.training or self.rate == 0.:
-            return x
+            return x + branch(x, *others)
         keep = 1. - self.rate
-        mask = x.new_empty((x.shape[0], 1, 1)).bernoulli_(keep)
-        return x * mask.div_(keep)
+        if is_traced(x):
+            mask = x.new_empty((x.shape[0], 1, 1)).bernoulli_(keep)
+            return x + branch(x, *others) * mask.div_(keep)
+        kept = (torch.rand(len(x), dtype=torch.float32, device='cpu') < keep).nonzero().flatten()
+        if len(kept) == len(x):
+            return torch.add(x, branch(x, *others), alpha=1 / keep)
+        scale = 1 / keep
+        if len(kept) == 0:  # one sample with weight 0: all parameters need a gradient for DistributedDataParallel
+            kept, scale = kept.new_zeros(1), 0.
+        kept = kept.to(x.device, non_blocking=True)
+        x, samples = _Select.apply(x, kept)
+        added = branch(samples, *(tensor.index_select(0, kept) for tensor in others))
+        return x.index_add(0, kept, added.to(x.dtype), alpha=scale)
 
     def extra_repr(self) -> str:
         return f'rate={self.rate:.3f}'
+
+
+class _Select(torch.autograd.Function):
+    """Returns `x` and some of its samples; the gradients of both are added in one operation, without a tensor of zeros.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(kept)
+        return x.view_as(x), x.index_select(0, kept)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        grad, grad_samples = grads
+        return grad.index_add(0, *ctx.saved_tensors, grad_samples), None

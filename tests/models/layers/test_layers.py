@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -6,8 +8,9 @@ from torch import Tensor, nn
 from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.layers import Attention, Block, PatchEmbed
 from cpvt_mm.models.layers.attention import LinearSRA, average_pool
-from cpvt_mm.models.layers.blocks import DropPath
+from cpvt_mm.models.layers.blocks import DropPath, run_blocks
 from cpvt_mm.models.position_encodings import PositionEncodings
+from cpvt_mm.models.position_encodings.base import StageSpec, build_position_encodings
 
 NOTHING = PositionEncodings()
 
@@ -101,15 +104,74 @@ def test_patch_embed_is_a_strided_convolution_and_a_norm() -> None:
     assert grid == Grid(2, 3, 4, 4)
 
 
-def test_drop_path_drops_whole_samples_and_keeps_the_mean() -> None:
-    drop = DropPath(0.25).train()
-    out = drop(torch.ones(4000, 2, 3))
+def drawn(seed: int) -> tuple[Tensor, Tensor]:
+    """Which of four samples both branches of a block keep at a rate of 0.5 after `torch.manual_seed(seed)`."""
+    generator = torch.Generator().manual_seed(seed)
+    first, second = (torch.rand(4, dtype=torch.float32, generator=generator) < 0.5 for _ in range(2))
+    return first, second
+
+
+def test_drop_path_keeps_each_sample_with_its_probability_and_keeps_the_mean() -> None:
+    x = torch.ones(4000, 2, 3)
+    out = DropPath(0.25).train()(x, torch.ones_like) - x
     kept = out[:, 0, 0] > 0
-    assert torch.equal(out, (kept.double() / 0.75)[:, None, None].expand_as(out))
+    torch.testing.assert_close(out, (kept.to(out.dtype) / 0.75)[:, None, None].expand_as(out))
     assert kept.float().mean() == pytest.approx(0.75, abs=0.03)
 
 
 @pytest.mark.parametrize('drop', [DropPath(0.5).eval(), DropPath(0.).train()])
-def test_drop_path_at_rest_is_the_identity(drop: DropPath) -> None:
+def test_drop_path_at_rest_is_a_plain_residual(drop: DropPath) -> None:
     x = torch.randn(4, 2, 3)
-    assert drop(x) is x
+    assert torch.equal(drop(x, torch.sin), x + torch.sin(x))
+
+
+@pytest.mark.parametrize('count', [0, 2, 4])
+@pytest.mark.parametrize('options', [dict(), dict(sr_ratio=2), dict(sr_mode='pool'), dict(mlp_mode='conv'),
+                                     dict(recompute_mlp=True)])
+@pytest.mark.parametrize('encoding', [None, dict(type='RelativePE'), dict(type='PEG', target='qk', positions=[-1])])
+def test_dropped_samples_are_not_computed_and_change_nothing(count: int, options: dict, encoding: dict | None) -> None:
+    """Against a mask, in float64: the tokens and all gradients, which are zeros if no sample is kept."""
+    seed = next(seed for seed in itertools.count() if drawn(seed)[0].sum() == count)
+    encodings = build_position_encodings(encoding, StageSpec(8, 2, 1, (3, 5))).double()
+    block = Block(0, embed_dims=8, num_heads=2, mlp_ratio=4, drop_path_rate=0.5, **options).double().train()
+    x = torch.randn(4, 15, 8, dtype=torch.float64, requires_grad=True)
+    computed = []
+    hook = block.attn.register_forward_pre_hook(lambda _, args: computed.append(len(args[0])))
+    torch.manual_seed(seed)
+    out = block(x, Grid(3, 5), encodings)
+    assert computed == [count or 1]
+    hook.remove()
+
+    masks = [kept.double().view(4, 1, 1) / 0.5 for kept in drawn(seed)]
+    qk = encodings.qk_tokens(x, 0, Grid(3, 5))
+    y = x + masks[0] * block.attn(block.norm1(x), Grid(3, 5), encodings, block.norm1(qk))
+    expected = y + masks[1] * block.mlp(block.norm2(y), Grid(3, 5))
+    torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
+    wanted = [x, *block.parameters(), *encodings.parameters()]
+    weight = torch.randn_like(out)
+    found = torch.autograd.grad((out * weight).sum(), wanted)
+    torch.testing.assert_close(found, torch.autograd.grad((expected * weight).sum(), wanted), rtol=0, atol=1e-12)
+
+
+def test_whole_blocks_are_recomputed_with_the_same_draws() -> None:
+    block = Block(0, embed_dims=8, num_heads=2, mlp_ratio=4, drop_path_rate=0.5).double().train()
+    x = torch.randn(4, 15, 8, dtype=torch.float64, requires_grad=True)
+    gradients = []
+    for recompute in (False, True):
+        torch.manual_seed(0)
+        [out] = run_blocks(nn.ModuleList([block]), NOTHING, x, Grid(3, 5), recompute, keep=[0])
+        gradients.append(torch.autograd.grad(out.square().sum(), [x, *block.parameters()]))
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize('num_frames', [1, 2])
+def test_autocast_and_clips_drop_samples_too(num_frames: int) -> None:
+    encoding = dict(type='PEG', ndim=3, target='qk', positions=[-1])
+    encodings = build_position_encodings(encoding, StageSpec(8, 2, 1, (3, 5))).float()
+    block = Block(0, embed_dims=8, num_heads=2, mlp_ratio=4, drop_path_rate=0.5).float().train()
+    x, (first, second) = torch.randn(4, 15, 8, dtype=torch.float32), drawn(0)
+    torch.manual_seed(0)
+    with torch.autocast('cpu', torch.bfloat16):
+        out = block(x, Grid(3, 5, frames=num_frames), encodings)
+    assert out.dtype == torch.float32
+    assert torch.equal((out == x).all(2).all(1), ~(first | second))

@@ -12,7 +12,8 @@ from cpvt_mm.weights.renaming import Format
 
 from .candidates import PEERS, Candidate, CannotMeasure, build_backbone, parse_candidate
 from .complexity import count_flops
-from .steps import Setting, Step, allow_tf32
+from .counting import Work, count_work
+from .steps import DTYPES, Setting, Step, allow_tf32
 
 
 @dataclass(frozen=True)
@@ -53,15 +54,38 @@ class Backbones:
                     has_torch_memory=not peer.convert)
 
     def flops(self, candidate: Candidate, setting: Setting) -> int | None:
-        """Counts operations; None for a candidate whose forward pass depends on data."""
-        # The meta device needs no time and no memory, and no fused kernel is counted wrongly.
-        model = build_backbone(candidate.plain(), PYRAMID_ARCHS[self.arch], self.drop_path_rate).to('meta')
-        model.train(setting.mode == 'train')
-        call = _call(model, torch.empty(setting.shape, device='meta'), replace(setting, dtype='fp32'))
+        """Counts operations of a call without stochastic depth; None for a model whose forward pass depends on data."""
+        call = replace(self, drop_path_rate=0.)._call_on_meta(candidate.plain(), setting, torch.float32)
         try:
             return count_flops(call)
         except RuntimeError:
             return None
+
+    def count(self, candidate: Candidate, setting: Setting) -> tuple[Work, Work]:
+        """Counts a call with fused attention, and with plain attention; weights and images have the setting's dtype.
+
+        Draws of stochastic depth are those of seed 0.
+
+        Raises:
+            CannotMeasure: If another runtime runs the candidate, or it cannot be built.
+        """
+        if PEERS[candidate.name].convert:
+            raise CannotMeasure(f'torch does not run {candidate}.')
+        call = self._call_on_meta(candidate, setting, DTYPES[setting.dtype])
+        call()  # makes the gradients of the outputs
+        works = []
+        for fused in (True, False):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)
+                works.append(count_work(call, fused))
+        return works[0], works[1]
+
+    def _call_on_meta(self, candidate: Candidate, setting: Setting, dtype: torch.dtype) -> Callable[[], None]:
+        # The meta device needs no time and no memory, and no fused kernel is counted wrongly.
+        model = build_backbone(candidate, PYRAMID_ARCHS[self.arch], self.drop_path_rate).to('meta', dtype)
+        model.train(setting.mode == 'train')
+        images = torch.empty(setting.shape, device='meta', dtype=dtype)
+        return _call(model, images, replace(setting, dtype='fp32'))
 
     def max_abs_diff(self, step: Step, setting: Setting) -> float | None:
         """Returns the largest difference to PyramidCPVT's maps, in eval mode and float32; None if not comparable."""

@@ -5,7 +5,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from mmengine.config import Config
@@ -61,7 +61,7 @@ class WholeModels:
             return Step(model, self._train(model.train(), optim_wrapper, batch, setting), optim_wrapper)
 
     def flops(self, candidate: Candidate, setting: Setting) -> int | None:
-        return count_flops(self.step(candidate.plain(), setting).run)
+        return count_flops(replace(self, drop_path_rate=0.).step(candidate.plain(), setting).run)
 
     def max_abs_diff(self, step: Step, setting: Setting) -> None:
         """Returns None, because the models have different random weights."""
