@@ -16,8 +16,7 @@ from mmengine.visualization import Visualizer
 
 from cpvt_mm.engine.painting import are_legible, size_to_image
 from cpvt_mm.errors import UserError, first_line
-from cpvt_mm.weights.mmengine_log import mmengine_log
-from cpvt_mm.weights.reading import check_fits
+from cpvt_mm.weights.reading import check_fits, readable
 
 INFERENCERS = {'mmdet': 'DetInferencer', 'mmseg': 'MMSegInferencer'}
 
@@ -47,8 +46,8 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
     if cfg.get('visualizer'):
         cfg.visualizer.vis_backends = None  # only the caller writes files
     cls = getattr(importlib.import_module(f'{scope}.apis'), INFERENCERS[scope])
-    with mmengine_log:
-        inferencer = cls(cfg, str(checkpoint), device=device)
+    with readable(checkpoint) as local:
+        inferencer = cls(cfg, local, device=device)
     inferencer.show_progress = False
     return inferencer
 

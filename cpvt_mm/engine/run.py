@@ -1,7 +1,7 @@
 """Trains and tests configs of all supported libraries, with errors in one sentence."""
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,7 @@ from mmengine.runner import Runner
 from cpvt_mm.errors import UserError, explain
 from cpvt_mm.files import DISK_FULL, write_text
 from cpvt_mm.loading import check_fills_backbones
-from cpvt_mm.weights.mmengine_log import mmengine_log
-from cpvt_mm.weights.reading import check_fits
+from cpvt_mm.weights.reading import check_fits, readable
 
 from .painting import PaintPredictionsHook
 from .prepare import prepare
@@ -61,13 +60,15 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
                             'it to the batch size that the learning rate is for.')
         cfg.auto_scale_lr.enable = True
     checkpoint = prepare_to_resume(cfg, resume)
-    with (process_group(cfg), mmengine_log, full_disk_as_user_error(cfg.work_dir, resumable=True),
-          failures_as_user_errors('training cannot begin', cfg.work_dir) as run):
+    named = cfg.get('load_from')
+    with (process_group(cfg), full_disk_as_user_error(cfg.work_dir, resumable=True),
+          failures_as_user_errors('training cannot begin', cfg.work_dir) as run,
+          readable(named) if named else nullcontext() as cfg.load_from):
         run.runner = runner = build_runner(cfg, hooks)
         if cfg.resume:
-            check_fits(runner.model, cfg.load_from, checkpoint)
-        elif cfg.get('load_from'):
-            check_fills_backbones(runner.model, cfg.load_from)
+            check_fits(runner.model, named, checkpoint)
+        elif named:
+            check_fills_backbones(runner.model, named)
         del checkpoint  # frees memory; mmengine reads the file again
         runner.train()
 
@@ -93,12 +94,12 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
     if show_dir and (cfg.launcher != 'none' or get_world_size() > 1):
         where = f'the launcher is {cfg.launcher}' if cfg.launcher != 'none' else f'there are {get_world_size()}'
         raise UserError(f'--show-dir paints in one process only, but {where}: run test.py without a launcher.')
-    cfg.update(resume=False, load_from=str(checkpoint))
+    cfg.resume = False
     # mmengine writes a config under the name of its file, and would overwrite that of the training. Without a name, it
     # takes the time.
     cfg = Config(cfg.to_dict())
-    with (process_group(cfg), mmengine_log, full_disk_as_user_error(cfg.work_dir, resumable=False),
-          failures_as_user_errors('the test fails', cfg.work_dir) as run):
+    with (process_group(cfg), full_disk_as_user_error(cfg.work_dir, resumable=False),
+          failures_as_user_errors('the test fails', cfg.work_dir) as run, readable(checkpoint) as cfg.load_from):
         run.runner = runner = build_runner(cfg, [*hooks, PaintPredictionsHook(show_dir)] if show_dir else hooks)
         written = Path(runner.work_dir, f'{runner.timestamp}.py')
         if is_main_process() and written.is_file():

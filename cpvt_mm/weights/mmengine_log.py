@@ -6,7 +6,7 @@ it a buffer and end the process. So the classes here stand for those of numpy wh
 import argparse
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from threading import Lock
 from typing import Any, SupportsIndex
@@ -16,6 +16,8 @@ import torch
 from mmengine.logging import HistoryBuffer
 
 NUMBERS = ('b1', 'i1', 'i2', 'i4', 'i8', 'u1', 'u2', 'u4', 'u8', 'f2', 'f4', 'f8')
+# Keys of a logged scalar in plain types.
+HISTORY = ('log_history', 'count_history', 'max_length')
 FORCE, FORBID = 'TORCH_FORCE_WEIGHTS_ONLY_LOAD', 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'
 
 
@@ -74,6 +76,22 @@ def get_statistic(owner: object, name: str) -> object:
     if owner is not HistoryBuffer or name not in ('min', 'max', 'mean', 'current'):
         raise pickle.UnpicklingError(f'it asks for attribute {name} of {owner}')
     return getattr(owner, name)
+
+
+def to_plain(value: Any) -> Any:
+    """Converts logged scalars, numpy's numbers and arrays in nested containers to tensors, numbers and lists."""
+    if isinstance(value, HistoryBuffer):
+        history, counts = (torch.from_numpy(np.array(array)) for array in value.data)
+        return dict(zip(HISTORY, (history, counts, value.max_length), strict=True))
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, argparse.Namespace):
+        value = vars(value)
+    if isinstance(value, Mapping):
+        return {to_plain(key): to_plain(one) for key, one in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(to_plain(one) for one in value)
+    return value
 
 
 # Objects that a file may name, with the name if it is not their own. numpy 1 says core, numpy 2 _core. Training

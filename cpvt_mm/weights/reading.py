@@ -1,6 +1,9 @@
 """Reads checkpoints: only tensors and plain data, never code."""
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
@@ -10,7 +13,7 @@ from torch import Tensor, nn
 from cpvt_mm.errors import MissingFile, UserError, first_line
 
 from .fetching import fetched
-from .mmengine_log import mmengine_log
+from .mmengine_log import mmengine_log, to_plain
 
 # Keys of the weights in checkpoint files. 'state_dict' is mmengine's; with EMAHook, it contains the average. 'model' is
 # that of DeiT and Twins. EMA_KEYS are keys of moving averages.
@@ -50,6 +53,35 @@ def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, An
     if not isinstance(checkpoint, dict):
         raise UserError(f'{what} holds a {type(checkpoint).__name__}, but must hold a dict of tensors.')
     return checkpoint
+
+
+@contextmanager
+def readable(path: str | Path) -> Iterator[str]:
+    """Yields a local file with the content of a checkpoint that mmengine reads with `weights_only`.
+
+    It is the file itself, or a temporary copy in plain types, if that is a safetensors file or has mmengine's log. On its
+    own, mmengine would take any downloaded file of the same name for the one at an address.
+
+    Args:
+        path: See `read_checkpoint`, also for errors.
+    """
+    with fetched(path) as local:
+        if _is_plain(local):
+            yield str(local)
+            return
+        with TemporaryDirectory() as folder:
+            copy = Path(folder, Path(local).stem).with_suffix('.pth')
+            torch.save(to_plain(read_checkpoint(path)), copy)
+            yield str(copy)
+
+
+def _is_plain(path: str | Path) -> bool:
+    """Returns whether torch reads a file with `weights_only`, in a process without allowed classes."""
+    try:
+        torch.load(path, map_location='meta', weights_only=True)  # reads no tensors
+    except Exception:  # `read_checkpoint` finds out what it is
+        return False
+    return True
 
 
 def is_safetensors(path: str | Path) -> bool:
@@ -128,12 +160,9 @@ def check_fits(model: nn.Module, path: str | Path, checkpoint: dict[str, Any] | 
         checkpoint: The content of the file, if it has been read already. Defaults to None: reads the file.
 
     Raises:
-        UserError: If a parameter or buffer is missing, left over or of another shape, or mmengine cannot read the file.
+        UserError: If a parameter or buffer is missing, left over or of another shape.
     """
     checkpoint = read_checkpoint(path) if checkpoint is None else checkpoint
-    if is_safetensors(path):
-        raise UserError(f'checkpoint {path} is a safetensors file, which mmengine does not read: convert it to .pth '
-                        'with tools/model_converters/convert_checkpoint.py.')
     # `unwrap` is not used, because mmengine reads no other key than 'state_dict'.
     _compare(model, _bare(checkpoint.get('state_dict', checkpoint)), f'checkpoint {path} does not fit the model of the '
              'config')
