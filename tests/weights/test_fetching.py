@@ -1,3 +1,4 @@
+"""Files that are fetched from an address, and the released ones that have a name."""
 import hashlib
 import io
 import socket
@@ -10,16 +11,19 @@ from pathlib import Path
 
 import pytest
 import torch
+from pytest import MonkeyPatch
 from safetensors.torch import save
 
-from cpvt_mm import PyramidCPVT
+from cpvt_mm import PLAIN_ARCHS, PYRAMID_ARCHS, PyramidCPVT
 from cpvt_mm.errors import UserError
 from cpvt_mm.models.pretrained import load_pretrained
 from cpvt_mm.weights import fetching
-from cpvt_mm.weights.fetching import cache_file
+from cpvt_mm.weights.fetching import CHECKSUM, cache_file
+from cpvt_mm.weights.formats import FORMATS
 from cpvt_mm.weights.reading import read_checkpoint, read_weights
-from cpvt_mm.weights.released import RELEASED, Released
+from cpvt_mm.weights.released import RELEASED, Released, find_released
 from tests.conftest import GOLDEN, NARROW
+from tests.refusals import refusal
 
 WEIGHTS = dict(weight=torch.ones(1000))
 
@@ -39,9 +43,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(('127.0.0.1', 0), Handler)
-        self.files: dict[str, bytes] = {}
-        self.requests: list[str] = []
-        self.url = f'http://127.0.0.1:{self.server_port}'
+        self.files, self.requests, self.url = {}, [], f'http://127.0.0.1:{self.server_port}'
 
     def add(self, path: str, content: bytes) -> str:
         self.files[path] = content
@@ -55,8 +57,7 @@ class Handler(BaseHTTPRequestHandler):
         path = self.path.partition('?')[0]
         self.server.requests.append(path)
         if path not in self.server.files:
-            self.send_error(404)
-            return
+            return self.send_error(404)
         content = self.server.files[path]
         middle = len(content) // 2
         self.send_response(200)
@@ -81,8 +82,9 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that downloads go to; there is none yet."""
+def cache(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
+    """The folder that downloads go to; there is none yet. A second is too long to wait for them."""
+    monkeypatch.setattr(fetching, 'TIMEOUT', .5)
     monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path / 'hub'))
     return tmp_path / 'hub/checkpoints'
 
@@ -96,8 +98,7 @@ CHECKED = f'/model_20220308-{hashlib.sha256(saved()).hexdigest()[:8]}.pth'
 
 @pytest.mark.parametrize('name', [CHECKED, '/a.pth', '/a-20220308.pth', '/a.pth?download=true',
                                   '/a.safetensors?download=true'])
-def test_a_url_is_fetched_once_and_a_name_with_a_checksum_is_kept_as_in_torch(name: str, server: Server, cache: Path
-                                                                              ) -> None:
+def test_a_url_is_fetched_once_and_a_checksum_makes_it_torchs_file(name: str, server: Server, cache: Path) -> None:
     path = name.partition('?')[0]
     server.add(path, save(WEIGHTS) if 'safetensors' in name else saved())
     for _ in range(2):
@@ -122,9 +123,7 @@ def test_files_of_the_same_name_are_kept_apart(server: Server, cache: Path) -> N
     ('/empty.pth', b'', 'the received file is not a checkpoint'),
     ('/slow.pth', saved(), 'TimeoutError: timed out'),
 ])
-def test_what_is_broken_or_wrong_is_not_kept(path: str, content: bytes, words: str, server: Server, cache: Path,
-                                             monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, 'TIMEOUT', .3)
+def test_what_is_wrong_is_not_kept(path: str, content: bytes, words: str, server: Server, cache: Path) -> None:
     url = server.add(path, content)
     with pytest.raises(UserError, match=rf'checkpoint {url} cannot be fetched \({url}: .*{words}'):
         read_checkpoint(url)
@@ -135,9 +134,8 @@ def test_a_sentence_tells_where_to_put_the_file_which_is_named_if_it_is_damaged(
     with socket.socket() as free:
         free.bind(('127.0.0.1', 0))
         url = f'http://127.0.0.1:{free.getsockname()[1]}/a-0123abcd.pth'
-        with pytest.raises(UserError) as caught:
-            read_checkpoint(url)
-    assert str(caught.value).endswith(
+        told = refusal(read_checkpoint, url)
+    assert told.endswith(
         f'Connection refused>): check the address and the network, or download {url} elsewhere and save it as '
         f'{cache / "a-0123abcd.pth"}, or train without it (init_cfg=None, on the command line --cfg-options '
         'model.backbone.init_cfg=None).')
@@ -148,8 +146,7 @@ def test_a_sentence_tells_where_to_put_the_file_which_is_named_if_it_is_damaged(
         read_checkpoint(url)
 
 
-def test_a_server_that_does_not_answer_is_left_after_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, 'TIMEOUT', .3)
+def test_a_server_that_does_not_answer_is_left_after_the_timeout() -> None:
     with socket.create_server(('127.0.0.1', 0)) as silent, pytest.raises(UserError, match='timed out'):
         read_checkpoint(f'http://127.0.0.1:{silent.getsockname()[1]}/a.pth')
 
@@ -175,11 +172,9 @@ def test_one_downloads_and_the_others_wait(server: Server) -> None:
     assert server.requests == ['/wait.pth']
 
 
-@pytest.mark.parametrize(('address', 'file'), [
-    ('hf://owner/name', 'model.safetensors'),
-    ('hf://owner/name/deep/b.pth', 'deep/b.pth'),
-])
-def test_the_hub_is_read_from_its_endpoint(address: str, file: str, server: Server, monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(('address', 'file'), [('hf://owner/name', 'model.safetensors'),
+                                               ('hf://owner/name/deep/b.pth', 'deep/b.pth')])
+def test_the_hub_is_read_from_its_endpoint(address: str, file: str, server: Server, monkeypatch: MonkeyPatch,
                                            cache: Path) -> None:
     monkeypatch.setenv('HF_ENDPOINT', f'{server.url}/')
     path = f'/owner/name/resolve/main/{file}'
@@ -191,18 +186,16 @@ def test_the_hub_is_read_from_its_endpoint(address: str, file: str, server: Serv
 
 @pytest.mark.parametrize('address', ['hf://name', 'hf://owner/', 'hf:///name'])
 def test_an_address_of_the_hub_without_a_repository_is_refused(address: str) -> None:
-    with pytest.raises(UserError, match=rf'{address} is not a file .*write hf://owner/name'):
-        read_checkpoint(address)
+    told = refusal(read_checkpoint, address)
+    assert f'{address} is not a file ' in told and 'write hf://owner/name' in told
 
 
-def release(monkeypatch: pytest.MonkeyPatch, *urls: str) -> str:
-    released = Released('PyramidCPVT', 'small', dict.fromkeys(urls, 'mmseg'), 81.2, 'a test')
-    monkeypatch.setitem(RELEASED, 'mine', released)
+def release(monkeypatch: MonkeyPatch, *urls: str) -> str:
+    monkeypatch.setitem(RELEASED, 'mine', Released('PyramidCPVT', 'small', dict.fromkeys(urls, 'mmseg'), 81, 'a test'))
     return 'cpvt_mm://mine'
 
 
-def test_urls_of_released_weights_are_tried_in_order(server: Server, cache: Path, log: list,
-                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+def test_urls_of_weights_are_tried_in_order(server: Server, cache: Path, log: list, monkeypatch: MonkeyPatch) -> None:
     good = server.add('/good.pth', saved())
     address = release(monkeypatch, server.add('/cut.pth', saved()), good, server.add('/never.pth', saved()))
     for _ in range(2):
@@ -212,18 +205,15 @@ def test_urls_of_released_weights_are_tried_in_order(server: Server, cache: Path
     assert warning.startswith(f'{server.url}/cut.pth: ValueError: only ')
 
 
-def test_where_no_url_works_each_is_named(server: Server, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+def test_where_no_url_works_each_is_named(server: Server, monkeypatch: MonkeyPatch, cache: Path) -> None:
     urls = [server.add('/cut.pth', saved()), f'{server.url}/gone.pth']
-    with pytest.raises(UserError) as caught:
-        read_checkpoint(release(monkeypatch, *urls))
-    message = str(caught.value)
+    message = refusal(read_checkpoint, release(monkeypatch, *urls))
     assert message.startswith(f'checkpoint cpvt_mm://mine cannot be fetched ({urls[0]}: ValueError: only ')
-    assert f'; {urls[1]}: HTTPError: HTTP Error 404: Not Found): check' in message and '\n' not in message
+    assert f'; {urls[1]}: HTTPError: HTTP Error 404: Not Found): check' in message
     assert f'download {urls[0]} elsewhere and save it as {cache_file(urls[0])}, or' in message
 
 
-def test_norm_eps_is_that_of_the_weights_not_of_their_format(server: Server, log: list,
-                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+def test_norm_eps_is_that_of_weights_not_of_their_format(server: Server, log: list, monkeypatch: MonkeyPatch) -> None:
     url = server.add('/mmseg.pth', (GOLDEN / 'mmseg.pth').read_bytes())
     for address in (release(monkeypatch, url), url):
         log.clear()
@@ -234,6 +224,31 @@ def test_norm_eps_is_that_of_the_weights_not_of_their_format(server: Server, log
 
 
 def test_what_no_backend_reads_is_not_called_damaged() -> None:
-    with pytest.raises(UserError, match=r'torchvision://resnet50 cannot be fetched .*: check the address') as caught:
-        read_checkpoint('torchvision://resnet50')
-    assert 'damaged' not in str(caught.value)
+    told = refusal(read_checkpoint, 'torchvision://resnet50')
+    assert 'torchvision://resnet50 cannot be fetched (' in told and ': check the address' in told
+    assert 'damaged' not in told
+
+
+@pytest.mark.parametrize('name', RELEASED)
+def test_released_weights_name_a_backbone_and_files_of_a_known_format(name: str) -> None:
+    released = RELEASED[name]
+    assert released.arch in {'PyramidCPVT': PYRAMID_ARCHS, 'CPVT': PLAIN_ARCHS}[released.backbone]
+    formats = {known for fmt in FORMATS if fmt.backbone == released.backbone for known in fmt.names}
+    assert set(released.files.values()) <= formats
+    urls = list(released.files)
+    assert all(url.startswith('https://') for url in urls)
+    assert CHECKSUM.search(urls[0]) and f'_{released.arch}' in urls[0] and f'_{released.arch}' in urls[1]
+    assert 0 < released.top1 < 100 and 'arXiv' in released.source
+
+
+def test_weights_are_found_by_their_name_and_by_their_urls() -> None:
+    released = RELEASED['pyramid-cpvt-small']
+    assert find_released('cpvt_mm://pyramid-cpvt-small') is released
+    assert all(find_released(url) is released for url in released.files)
+    assert find_released('https://example.org/a.pth') is None and find_released('a.pth') is None
+
+
+def test_an_unknown_name_gets_the_nearest() -> None:
+    with pytest.raises(UserError, match=r'cpvt_mm://pyramid-cpvt-smal is not .*: did you mean pyramid-cpvt-small; '
+                                        r'there are cpvt_mm://pyramid-cpvt-small, .*cpvt_mm://deit-base\.$'):
+        find_released('cpvt_mm://pyramid-cpvt-smal')

@@ -1,27 +1,30 @@
+"""Formats of checkpoints: how they are told apart, and those of plain transformers; test_pyramid.py has the others."""
+from pathlib import Path
+
+import numpy as np
 import pytest
+import torch
+from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.errors import UserError
-from cpvt_mm.weights.formats import (
-    FORMATS,
-    MMSEG_PCPVT,
-    PLAIN_CPVT,
-    PYRAMID_CPVT,
-    TIMM_VIT,
-    TWINS,
-    detect_format,
-)
+from cpvt_mm.models.grid import resample
+from cpvt_mm.stack import require
+from cpvt_mm.weights.formats import FORMATS, MMPRETRAIN_VIT, MMSEG_PCPVT, TABLE, TIMM_VIT, TWINS, detect_format
 from cpvt_mm.weights.renaming import Format
-from tests.conftest import NARROW, NARROW_PLAIN
+from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN, pretrained
+from tests.refusals import refusal
+from tests.weights.test_pyramid import shaken
+
+DEIT = GOLDEN / 'deit_timm.pth'
+LEARNABLE = dict(type='LearnablePE')
 
 
 def names_of(fmt: Format) -> list[str]:
     """The names of a whole backbone in a format."""
-    if fmt.backbone == 'PyramidCPVT':
-        weights = PyramidCPVT(NARROW).state_dict()
-    else:
-        weights = CPVT(NARROW_PLAIN, img_size=64, position_encoding=dict(type='LearnablePE')).state_dict()
-    return list(weights if fmt in (PYRAMID_CPVT, PLAIN_CPVT) else fmt.to_theirs(weights))
+    weights = (PyramidCPVT(NARROW) if fmt.backbone == 'PyramidCPVT' else
+               CPVT(NARROW_PLAIN, img_size=64, position_encoding=LEARNABLE)).state_dict()
+    return list(weights if 'cpvt_mm' in fmt.names else fmt.to_theirs(weights))
 
 
 @pytest.mark.parametrize('fmt', FORMATS, ids=lambda fmt: f'{fmt.backbone}-{fmt}')
@@ -42,34 +45,137 @@ def test_the_first_of_the_shortest_prefixes_is_taken() -> None:
 def test_a_prefix_can_be_given(prefix: str) -> None:
     names = [start + name for start in ('backbone.', 'student.backbone.') for name in names_of(MMSEG_PCPVT)]
     assert detect_format(names, 'a.pth', prefix) == (MMSEG_PCPVT, 'student.backbone.', ())
-    with pytest.raises(UserError, match=r"no backbone of a known format below 'neck\.'"):
-        detect_format(names, 'a.pth', 'neck')
-    with pytest.raises(UserError, match='no backbone of a known format: '):
-        detect_format(names, 'a.pth', '')
+    assert "no backbone of a known format below 'neck.'" in refusal(detect_format, names, 'a.pth', 'neck')
+    assert 'no backbone of a known format: ' in refusal(detect_format, names, 'a.pth', '')
 
 
 def test_other_names_are_refused_with_the_formats_and_the_first_keys() -> None:
-    names = [f'layer{i}.weight' for i in range(4)]
-    with pytest.raises(UserError) as caught:
-        detect_format(names, 'a.pth')
-    assert str(caught.value) == (
+    assert refusal(detect_format, [f'layer{i}.weight' for i in range(4)], 'a.pth') == (
         'checkpoint a.pth has no backbone of a known format: it has layer0.weight, layer1.weight, layer2.weight, ...; '
         'use a checkpoint of a known format (for PyramidCPVT cpvt_mm, twins or timm, mmseg, mmpretrain; for CPVT '
         'cpvt_mm, timm, mmpretrain).')
 
 
 @pytest.mark.parametrize('names', [
-    # Swin's blocks are called like those of a ViT, but below a layer, which has no patch embedding.
-    ['patch_embed.proj.weight', 'layers.0.blocks.0.attn.qkv.weight'],
+    ['patch_embed.proj.weight', 'layers.0.blocks.0.attn.qkv.weight'],  # Swin: blocks are below a layer, which has none
     [f'text_{name}' for name in TIMM_VIT.signature],  # a prefix ends at a dot
 ])
 def test_similar_names_are_no_backbone(names: list[str]) -> None:
-    with pytest.raises(UserError, match='no backbone'):
-        detect_format(names, 'a.pth')
+    assert 'no backbone' in refusal(detect_format, names, 'a.pth')
 
 
 def test_of_two_classes_that_of_the_backbone_is_preferred() -> None:
-    names = [*(f'a.{name}' for name in PLAIN_CPVT.signature),
-             *(f'backbone.{name}' for name in TWINS.signature)]
+    names = [*(f'a.{name}' for name in TIMM_VIT.signature), *(f'backbone.{name}' for name in TWINS.signature)]
     assert detect_format(names, 'a.pth').prefix == 'a.'
     assert detect_format(names, 'a.pth', wanted='PyramidCPVT').prefix == 'backbone.'
+
+
+def weights_of_deit() -> dict[str, Tensor]:
+    return torch.load(DEIT, weights_only=True)
+
+
+def their_vit(distilled: bool) -> nn.Module:
+    require('mmpretrain')
+    from mmpretrain.models.backbones import DistilledVisionTransformer, VisionTransformer
+    arch = dict(embed_dims=48, num_layers=4, num_heads=3, feedforward_channels=192)
+    cls = DistilledVisionTransformer if distilled else VisionTransformer
+    return shaken(cls(arch=arch, img_size=64, patch_size=16, out_type='cls_token'))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('out_type', ['raw', 'cls_token'])
+def test_with_a_learnable_table_it_is_deit(out_type: str) -> None:
+    weights = weights_of_deit()
+    arrays = {name: torch.from_numpy(array) for name, array in np.load(GOLDEN / 'deit_timm_io.npz').items()}
+    output, = pretrained(DEIT, CPVT, img_size=64, position_encoding=LEARNABLE, out_type=out_type)(arrays['input'])
+    if out_type == 'raw':
+        torch.testing.assert_close(output, arrays['tokens'], atol=1e-4, rtol=0)
+        output = output[:, 0]
+    logits = output @ weights['head.weight'].T + weights['head.bias']
+    torch.testing.assert_close(logits, arrays['logits'], atol=1e-4, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('distilled', [False, True])
+def test_is_the_vit_of_mmpretrain(distilled: bool, tmp_path: Path) -> None:
+    options = dict(img_size=64, position_encoding=LEARNABLE, out_type='cls_token', dist_token=distilled)
+    theirs, image = their_vit(distilled), torch.randn(2, 3, 64, 64)
+    torch.save(theirs.state_dict(), tmp_path / 'a.pth')
+    model = pretrained(tmp_path / 'a.pth', CPVT, **options)
+    torch.testing.assert_close(model(image)[0], theirs(image)[0], atol=1e-4, rtol=0)
+    ours = shaken(CPVT(NARROW_PLAIN, **options))
+    theirs.load_state_dict(MMPRETRAIN_VIT.to_theirs(ours.state_dict()))
+    torch.testing.assert_close(ours(image)[0], theirs(image)[0], atol=1e-4, rtol=0)
+
+
+def test_the_row_of_a_class_token_ends_up_in_the_token_and_may_be_missing() -> None:
+    weights = weights_of_deit()
+    back = TIMM_VIT.to_theirs(TIMM_VIT.to_ours(weights))
+    assert set(back) == set(weights)
+    assert torch.equal(back['cls_token'], weights['cls_token'] + weights['pos_embed'][:, :1])
+    assert not back['pos_embed'][:, 0].any()
+    assert torch.equal(back['pos_embed'][:, 1:], weights['pos_embed'][:, 1:])
+    assert all(torch.equal(back[name], weights[name]) for name in weights if name not in ('cls_token', 'pos_embed'))
+    patches = weights['pos_embed'][:, 1:]
+    ours = TIMM_VIT.to_ours({**weights, 'pos_embed': patches})
+    assert torch.equal(ours['cls_token'], weights['cls_token'])
+    assert torch.equal(ours[TABLE], patches[0].view(4, 4, 48))
+
+
+@pytest.mark.parametrize('shape, message', [
+    ((1, 13, 48), 'has 13 rows, 1 for class tokens, and the others do not form a square'),
+    ((17, 48), 'has shape (17, 48)'),
+])
+def test_tables_of_no_square_are_refused(shape: tuple[int, ...], message: str) -> None:
+    assert message in refusal(TIMM_VIT.to_ours, {**weights_of_deit(), 'pos_embed': torch.zeros(shape)})
+
+
+@pytest.mark.parametrize('fmt', [TIMM_VIT, MMPRETRAIN_VIT], ids=str)
+@pytest.mark.parametrize('kwargs', [
+    dict(), dict(position_encoding=None), dict(position_encoding=LEARNABLE, img_size=(64, 80)),
+    dict(position_encoding=dict(type='LearnablePE', ndim=1)),
+    dict(position_encoding=dict(type='LearnablePE', ndim=1, grid=(6, 8))),  # as many tokens as channels
+    dict(position_encoding=[LEARNABLE, dict(type='PEG')]),
+])
+def test_other_encodings_have_no_name_elsewhere(kwargs: dict, fmt: Format) -> None:
+    assert f'the format {fmt} supports only one LearnablePE on a square grid' in (
+        refusal(fmt.to_theirs, CPVT(NARROW_PLAIN, **kwargs).state_dict()))
+
+
+@pytest.mark.parametrize('encodings', [[LEARNABLE], [dict(type='PEG'), LEARNABLE]])
+def test_a_table_is_resampled_to_the_grid_of_the_model(encodings: list, log: list) -> None:
+    model = pretrained(DEIT, CPVT, img_size=(96, 128), position_encoding=encodings,
+                       init_cfg=dict(allow_missing='convs'))
+    table = weights_of_deit()['pos_embed'][0, 1:].view(4, 4, 48)
+    last = len(encodings) - 1
+    assert torch.equal(model.position_encoding[last].table, resample(table, (6, 8)))
+    message, = [message for _, message in log if message.startswith('checkpoint') and 'format timm' in message]
+    assert f'position_encoding.{last}.table adapted from (4, 4, 48) to (6, 8, 48)' in message
+    assert message.endswith('left over: head.weight, head.bias')
+
+
+def test_a_table_becomes_a_sequence_or_is_dropped_with_a_note_as_the_model_has_it(log: list) -> None:
+    model = pretrained(DEIT, CPVT, img_size=64, position_encoding=dict(type='LearnablePE', ndim=1))
+    assert torch.equal(model.position_encoding[0].table, weights_of_deit()['pos_embed'][0, 1:])
+    log.clear()
+    pretrained(DEIT, CPVT, position_encoding=None)
+    message, = [message for _, message in log if 'format timm' in message]
+    assert '100.0 % of' in message and 'its position table is dropped, the backbone has none' in message
+    assert message.endswith('left over: pos_embed, head.weight, head.bias')
+
+
+def test_a_model_with_a_peg_is_not_filled_by_deit(log: list) -> None:
+    with pytest.raises(UserError, match=r'lacks 2 of the .* of the CPVT: position_encoding\.0\.convs\.0\.0\.weight'):
+        pretrained(DEIT, CPVT)
+    pretrained(DEIT, CPVT, init_cfg=dict(allow_missing='position_encoding'))
+    assert [message for level, message in log if level == 'WARNING'] == [
+        f'checkpoint {DEIT} lacks, as allow_missing allows: position_encoding.0.convs.0.0.weight, '
+        'position_encoding.0.convs.0.0.bias']
+
+
+@pytest.mark.parametrize('name', [
+    'reg_token', 'norm_pre.weight', 'blocks.0.ls1.gamma', 'blocks.1.attn.q_norm.weight', 'layers.0.attn.gamma1.weight',
+    'pre_norm.bias'])
+def test_a_vit_that_computes_something_else_is_refused(name: str) -> None:
+    assert f'is of a ViT with {name}, which CPVT does not have' in (
+        refusal(TIMM_VIT.to_ours, {**weights_of_deit(), name: torch.ones(1)}))

@@ -10,6 +10,7 @@ from cpvt_mm.stack import require
 from cpvt_mm.weights.formats import FORMATS, MMPRETRAIN_PCPVT, MMSEG_PCPVT, PyramidFormat
 from cpvt_mm.weights.renaming import Format
 from tests.conftest import GOLDEN, NARROW, golden_cases, pretrained
+from tests.refusals import refusal
 
 FOREIGN = [fmt for fmt in FORMATS if isinstance(fmt, PyramidFormat)]
 
@@ -50,12 +51,10 @@ def their_pcpvt(library: str, **kwargs: object) -> nn.Module:
 @torch.no_grad()
 @pytest.mark.parametrize(('library', 'fmt'), [('mmseg', MMSEG_PCPVT), ('mmpretrain', MMPRETRAIN_PCPVT)])
 def test_is_what_the_classes_of_openmmlab_are(library: str, fmt: Format, tmp_path: Path) -> None:
-    theirs = shaken(their_pcpvt(library))
+    theirs, image = shaken(their_pcpvt(library)), torch.randn(1, 3, 64, 96)
     torch.save(theirs.state_dict(), tmp_path / 'a.pth')
-    image = torch.randn(1, 3, 64, 96)
-    expected = theirs(image)
     model = pretrained(tmp_path / 'a.pth', norm_eps=fmt.norm_eps)
-    torch.testing.assert_close(model(image), expected, atol=1e-4, rtol=0)
+    torch.testing.assert_close(model(image), theirs(image), atol=1e-4, rtol=0)
     # In the other direction.
     ours = shaken(PyramidCPVT(NARROW, norm_eps=fmt.norm_eps))
     theirs.load_state_dict(fmt.to_theirs(ours.state_dict()))
@@ -80,16 +79,16 @@ def test_the_norm_after_the_last_stage_is_out_norm(tmp_path: Path) -> None:
 ])
 def test_norms_between_stages_are_refused(library: str, kwargs: dict, name: str, tmp_path: Path) -> None:
     torch.save(their_pcpvt(library, **kwargs).state_dict(), tmp_path / 'a.pth')
-    with pytest.raises(UserError, match=rf'norms between its stages \({name}\), which PyramidCPVT does not have'):
-        pretrained(tmp_path / 'a.pth')
+    assert f'norms between its stages ({name}), which PyramidCPVT does not have' in (
+        refusal(pretrained, tmp_path / 'a.pth'))
 
 
 @pytest.mark.parametrize('fmt', FOREIGN, ids=str)
 @pytest.mark.parametrize('encoding', [
-    None, dict(type='RotaryPE'), dict(type='LearnablePE'), dict(type='PEG', kernel_size=5),
-    dict(type='PEG', bias=False), dict(type='PEG', conv_type='full'),
-    dict(type='PEG', conv_type='separable'), dict(type='PEG', num_layers=2),
-    dict(type='PEG', positions=(-1,)), dict(type='PEG', positions=(0, 1)), [dict(type='PEG'), dict(type='LearnablePE')],
+    None, dict(type='RotaryPE'), dict(type='LearnablePE'), [dict(type='PEG'), dict(type='LearnablePE')],
+    *(dict(type='PEG', **{name: value}) for name, value in (
+        ('kernel_size', 5), ('bias', False), ('conv_type', 'full'), ('conv_type', 'separable'), ('num_layers', 2),
+        ('positions', (-1,)), ('positions', (0, 1)))),
 ])
 def test_other_encodings_have_no_name_elsewhere(encoding: dict | list | None, fmt: Format) -> None:
     weights = PyramidCPVT(NARROW, position_encoding=encoding).state_dict()
@@ -100,9 +99,8 @@ def test_other_encodings_have_no_name_elsewhere(encoding: dict | list | None, fm
 
 @pytest.mark.parametrize('fmt', FOREIGN, ids=str)
 def test_norms_on_the_way_out_have_no_name_elsewhere(fmt: Format) -> None:
-    weights = PyramidCPVT(NARROW, out_norm=True).state_dict()
-    with pytest.raises(UserError, match=r'has no name for out_norms\.0\.weight'):
-        fmt.to_theirs(weights)
+    assert 'has no name for out_norms.0.weight' in (
+        refusal(fmt.to_theirs, PyramidCPVT(NARROW, out_norm=True).state_dict()))
 
 
 def test_half_an_attention_cannot_be_converted() -> None:

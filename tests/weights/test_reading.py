@@ -1,14 +1,26 @@
+"""What checkpoints hold is read, also mmengine's log; what is damaged, could run code, or end the process, is not."""
+import argparse
+import os
+import pickle
+import re
+import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from mmengine.logging import HistoryBuffer
 from safetensors.torch import save_file
 from torch import nn
 
 from cpvt_mm.errors import MissingFile, UserError
+from cpvt_mm.weights.mmengine_log import mmengine_log
 from cpvt_mm.weights.reading import check_fits, load_weights, read_checkpoint, read_weights, unwrap
+from tests.refusals import refusal
 
 
 def save(path: Path, content: object) -> Path:
@@ -22,8 +34,8 @@ def test_reads_both_formats_to_the_device_that_is_asked_for(tmp_path: Path, monk
         assert torch.equal(read_checkpoint(path)['weight'], torch.ones(2))
         assert read_checkpoint(path, 'meta')['weight'].is_meta
     monkeypatch.setitem(sys.modules, 'safetensors', None)
-    with pytest.raises(UserError, match=r'a\.safetensors needs a package .*: pip install safetensors\.'):
-        read_checkpoint(tmp_path / 'a.safetensors')
+    told = refusal(read_checkpoint, tmp_path / 'a.safetensors')
+    assert 'a.safetensors needs a package ' in told and told.endswith(': pip install safetensors.')
 
 
 def test_damaged_files_are_named(tmp_path: Path) -> None:
@@ -36,16 +48,19 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
             file.write_bytes(part)
             with pytest.raises(UserError, match=rf'checkpoint {file} .*damaged'):
                 read_checkpoint(file)
+    torch.save(dict(weight=torch.ones(1000)), path, _use_new_zipfile_serialization=False)
+    content = path.read_bytes()
+    for length in range(1, len(content), 37):
+        path.write_bytes(content[:length])
+        with pytest.raises(UserError, match=r'checkpoint .*a\.pth (is damaged|cannot be read)'):
+            read_checkpoint(path)
 
 
 def test_what_is_no_checkpoint_is_named(tmp_path: Path) -> None:
     for name in ('no.pth', 'no.safetensors'):
-        with pytest.raises(MissingFile, match=rf'{name} does not exist'):
-            read_checkpoint(tmp_path / name)
-    with pytest.raises(UserError, match='cannot be read'):
-        read_checkpoint(tmp_path)
-    with pytest.raises(UserError, match='holds a list'):
-        read_checkpoint(save(tmp_path / 'list.pth', [torch.ones(1)]))
+        assert f'{name} does not exist' in refusal(read_checkpoint, tmp_path / name, error=MissingFile)
+    assert 'cannot be read' in refusal(read_checkpoint, tmp_path)
+    assert 'holds a list' in refusal(read_checkpoint, save(tmp_path / 'list.pth', [torch.ones(1)]))
 
 
 WEIGHTS, AVERAGE = dict(weight=torch.ones(2)), dict(weight=torch.zeros(2))
@@ -59,8 +74,7 @@ WEIGHTS, AVERAGE = dict(weight=torch.ones(2)), dict(weight=torch.zeros(2))
     (dict(state_dict=WEIGHTS, meta=dict(epoch=3), optimizer={}),
      ('state_dict', '', dict(meta=dict(epoch=3)), ('optimizer',))),
     (dict(model=WEIGHTS, optimizer={}), ('model', '', {}, ('optimizer',))),
-    (dict(ema=WEIGHTS), ('ema', '', {}, ())),
-    (dict(ema_state_dict=WEIGHTS), ('ema_state_dict', '', {}, ())),
+    (dict(ema=WEIGHTS), ('ema', '', {}, ())), (dict(ema_state_dict=WEIGHTS), ('ema_state_dict', '', {}, ())),
     (dict(ema_state_dict=AVERAGE, state_dict=WEIGHTS), ('state_dict', 'ema_state_dict', {}, ('ema_state_dict',))),
     (dict(state_dict_ema=AVERAGE, state_dict=WEIGHTS), ('state_dict', 'state_dict_ema', {}, ('state_dict_ema',))),
     (dict(model_ema=AVERAGE, model=WEIGHTS), ('model', 'model_ema', {}, ('model_ema',))),
@@ -92,26 +106,22 @@ def test_what_fits_passes_wrapped_or_bare(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_counted_and_named(tmp_path: Path) -> None:
     path = save(tmp_path / 'other.pth', nn.Sequential(nn.Linear(2, 4), nn.Identity(), nn.Linear(2, 3)).state_dict())
-    with pytest.raises(UserError) as caught:
-        check_fits(nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3)), path)
-    assert ('2 missing (1.weight, 1.bias); 2 left over (2.weight, 2.bias); 2 of another shape (0.weight, 0.bias)'
-            in str(caught.value))
+    assert '2 missing (1.weight, 1.bias); 2 left over (2.weight, 2.bias); 2 of another shape (0.weight, 0.bias)' in (
+        refusal(check_fits, nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3)), path))
+    # What mmengine would not load does not fit, either.
+    assert '2 missing' in refusal(check_fits, nn.Linear(2, 3), save(path, dict(model=nn.Linear(2, 3).state_dict())))
+    save_file(nn.Linear(2, 3).state_dict(), tmp_path / 'a.safetensors')
+    with pytest.raises(UserError, match=r'a\.safetensors is a safetensors file, .*convert_checkpoint\.py'):
+        check_fits(nn.Linear(2, 3), tmp_path / 'a.safetensors')
 
 
-@pytest.mark.parametrize('wrap', [
-    lambda weights: weights,
-    lambda weights: dict(state_dict=weights, meta={}),
-    lambda weights: dict(model=weights, epoch=3),
-    lambda weights: {f'module.{name}': value for name, value in weights.items()},
-])
-def test_weights_are_loaded_whole_under_any_key(wrap: Callable[[dict], dict], tmp_path: Path) -> None:
-    model, other = nn.Linear(2, 3), nn.Linear(2, 3)
-    load_weights(model, save(tmp_path / 'a.pth', wrap(other.state_dict())))
-    torch.testing.assert_close(model.state_dict(), other.state_dict(), rtol=0, atol=0)
-
-
-def test_weights_of_another_model_are_not_loaded(tmp_path: Path) -> None:
-    model = nn.Linear(2, 3)
+def test_weights_are_loaded_whole_under_any_key_but_not_those_of_another_model(tmp_path: Path) -> None:
+    weights = nn.Linear(2, 3).state_dict()
+    for content in (weights, dict(state_dict=weights, meta={}), dict(model=weights, epoch=3),
+                    {f'module.{name}': value for name, value in weights.items()}):
+        model = nn.Linear(2, 3)
+        load_weights(model, save(tmp_path / 'a.pth', content))
+        torch.testing.assert_close(dict(model.state_dict()), dict(weights), rtol=0, atol=0)
     before = model.weight.clone()
     path = save(tmp_path / 'a.pth', dict(weight=torch.zeros(3, 2)))
     with pytest.raises(UserError, match=r'a\.pth does not fit the Linear it is for.* 1 missing \(bias\)'):
@@ -119,19 +129,132 @@ def test_weights_of_another_model_are_not_loaded(tmp_path: Path) -> None:
     assert torch.equal(model.weight, before)
 
 
-def test_what_mmengine_would_not_load_does_not_fit(tmp_path: Path) -> None:
-    model = nn.Linear(2, 3)
-    with pytest.raises(UserError, match='2 missing'):
-        check_fits(model, save(tmp_path / 'deit.pth', dict(model=model.state_dict())))
-    save_file(model.state_dict(), tmp_path / 'a.safetensors')
-    with pytest.raises(UserError, match=r'a\.safetensors is a safetensors file, .*convert_checkpoint\.py'):
-        check_fits(model, tmp_path / 'a.safetensors')
+Run = Callable[[str], subprocess.CompletedProcess]
+VARIABLES = ('TORCH_FORCE_WEIGHTS_ONLY_LOAD', 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD')
 
 
-def test_whatever_a_damaged_file_raises_is_a_sentence(tmp_path: Path) -> None:
-    torch.save(dict(weight=torch.ones(1000)), tmp_path / 'whole.pth', _use_new_zipfile_serialization=False)
-    content = (tmp_path / 'whole.pth').read_bytes()
-    for length in range(1, len(content), 37):
-        (tmp_path / 'cut.pth').write_bytes(content[:length])
-        with pytest.raises(UserError, match=r'checkpoint .*cut\.pth (is damaged|cannot be read)'):
-            read_checkpoint(tmp_path / 'cut.pth')
+class Call:
+    """A pickle of it calls a function."""
+
+    def __init__(self, function: Callable, *args: object) -> None:
+        self.call = function, args
+
+    def __reduce__(self) -> tuple:
+        return self.call
+
+
+class Rebuilt:
+    """A pickle of it makes an empty array, and gives it a state, as that of an array does."""
+
+    def __init__(self, *state: object) -> None:
+        self.state = (1, *state)
+
+    def __reduce__(self) -> tuple:
+        return *np.zeros(1).__reduce__()[:2], self.state
+
+
+FLOAT = np.dtype('f8')
+HOSTILE = {
+    'code': Call(os.mkdir, 'hacked'),
+    'an attribute': Call(getattr, HistoryBuffer, '__init__'),
+    'a buffer': Call(np.ndarray, (1,), 'O', b'A' * 8),
+    'a buffer of numbers': Call(np.ndarray, (1 << 40,), 'f8', b'A' * 8),
+    'objects': Rebuilt((1,), np.dtype('O'), False, b'A' * 8),
+    'objects without an array': Call(np.dtype, 'O'),
+    'too few numbers': Rebuilt((1000,), FLOAT, False, b'A' * 8),
+    'too many numbers': Rebuilt((1,), FLOAT, False, b'A' * 16),
+    'no bytes': Rebuilt((1,), FLOAT, False, [1.]),
+    'a negative size': Rebuilt((-1, -1), FLOAT, False, b'A' * 8),
+    'a scalar of objects': Call(np.float64(0).__reduce__()[0], np.dtype('O'), b'A' * 8),
+    'a scalar of too few bytes': Call(np.float64(0).__reduce__()[0], FLOAT, b'A' * 4),
+}
+
+
+def settings() -> tuple[dict[str, str], set]:
+    return dict(os.environ), set(torch.serialization.get_safe_globals())
+
+
+def test_log_numbers_and_arguments_are_read_and_can_be_written_again(tmp_path: Path) -> None:
+    content = dict(loss=HistoryBuffer([1., 2.], [1, 1]), best=np.float64(.5), big=np.array([1, 2], dtype='>i4'),
+                   rows=np.asfortranarray(np.arange(6.).reshape(2, 3)), args=argparse.Namespace(lr=.1))
+    found = read_checkpoint(save(tmp_path / 'a.pth', content))
+    assert found['loss'].mean() == 1.5 and found['best'] == .5 and found['args'].lr == .1
+    found['loss'].update(6.)  # as a resumed run does
+    assert found['loss'].mean() == 3 and found['loss'].current() == 6
+    np.testing.assert_array_equal(found['big'], content['big'])
+    np.testing.assert_array_equal(found['rows'], content['rows'])
+    written = save(tmp_path / 'b.pth', found).read_bytes()
+    assert b'cpvt_mm' not in written  # so that all programs can read it that can read mmengine's
+    assert read_checkpoint(tmp_path / 'b.pth')['loss'].mean() == 3
+
+
+@pytest.mark.parametrize('core', [b'core', b'_core'])
+def test_checkpoints_cross_the_versions_of_numpy(core: bytes, tmp_path: Path) -> None:
+    path, other = save(tmp_path / 'a.pth', dict(log=HistoryBuffer([3.], [1]))), tmp_path / 'b.pth'
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(other, 'w') as target:
+        for name in source.namelist():
+            target.writestr(name, re.sub(rb'numpy\._?core\.', b'numpy.' + core + b'.', source.read(name)))
+    assert read_checkpoint(other)['log'].mean() == 3
+
+
+def test_hostile_files_are_refused_in_a_sentence_and_end_no_process(tmp_path: Path, run_python: Run) -> None:
+    for name, payload in HOSTILE.items():
+        log = HistoryBuffer([1.], [1])
+        log.note = payload
+        save(tmp_path / f'{name}.pth', dict(state_dict={}, message_hub=dict(loss=log)))
+    done = run_python(f"""
+import os
+from pathlib import Path
+from cpvt_mm.errors import UserError
+from cpvt_mm.weights.reading import read_checkpoint
+for path in Path({str(tmp_path)!r}).glob('*.pth'):
+    try:
+        read_checkpoint(path)
+        print('read', path.stem)
+    except UserError as error:
+        print('refused' if str(error).endswith('.') and '\\n' not in str(error) else error, path.stem)
+print(os.listdir())
+""")
+    *found, files = done.stdout.splitlines()
+    assert sorted(found) == sorted(f'refused {name}' for name in HOSTILE) and files == '[]', done.stderr
+
+
+@pytest.mark.parametrize('name', ['code', 'a buffer'])
+def test_within_the_scope_every_loader_reads_the_log_and_no_code(name: str, tmp_path: Path,
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, value in zip(VARIABLES, ('0', '1'), strict=True):
+        monkeypatch.setenv(variable, value)
+    log = save(tmp_path / 'log.pth', dict(log=HistoryBuffer([1., 2.], [1, 1])))
+    evil = save(tmp_path / 'evil.pth', dict(state_dict={}, extra=HOSTILE[name]))
+    before = settings()
+    monkeypatch.chdir(tmp_path)
+    with mmengine_log:
+        with pytest.raises(pickle.UnpicklingError):
+            torch.load(evil, weights_only=False)
+        read_checkpoint(log)  # a scope within the scope
+        assert torch.load(log)['log'].mean() == 1.5
+    assert not (tmp_path / 'hacked').exists()
+    assert settings() == before
+    with pytest.raises(pickle.UnpicklingError):
+        torch.load(log, weights_only=True)
+
+
+def test_scopes_of_two_threads_may_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLES[0], raising=False)
+    log = save(tmp_path / 'log.pth', dict(log=HistoryBuffer([1., 2.], [1, 1])))
+    before = settings()
+    with ExitStack() as first, ExitStack() as second:
+        first.enter_context(mmengine_log)
+        second.enter_context(mmengine_log)
+        first.close()
+        assert torch.load(log)['log'].mean() == 1.5
+    assert settings() == before
+
+
+def test_a_variable_that_lets_code_in_lets_none_in_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLES[1], '1')
+    monkeypatch.chdir(tmp_path)
+    assert read_checkpoint(save(tmp_path / 'a.pth', dict(weight=torch.ones(2)))).keys() == {'weight'}
+    assert 'evil.pth is damaged, or contains code' in (
+        refusal(read_checkpoint, save(tmp_path / 'evil.pth', HOSTILE['code'])))
+    assert not (tmp_path / 'hacked').exists()
