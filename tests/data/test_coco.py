@@ -191,12 +191,9 @@ def test_boxes_are_found_if_and_only_if_they_reach_out(x: float, y: float, width
 
 
 @pytest.mark.parametrize('content, words', [
-    ('', 'is empty (0 bytes): put the whole file there.'),
-    ('\n', 'is empty (1 bytes)'),
-    ('{"images": [', 'is not JSON (Expecting value'),
-    ('{}', 'has no images and no categories: put a file'),
-    ('[]', 'has no images and no categories'),
-    (json.dumps(dict(GOOD, images=[])), 'has no images: put a file'),
+    ('', 'is empty (0 bytes): put the whole file there.'), ('\n', 'is empty (1 bytes)'),
+    ('{"images": [', 'is not JSON (Expecting value'), ('{}', 'has no images and no categories: put a file'),
+    ('[]', 'has no images and no categories'), (json.dumps(dict(GOOD, images=[])), 'has no images: put a file'),
     (json.dumps(dict(GOOD, images=[dict(id=1, file_name='a.jpg', width=3)])), "has no 'height' in images[0]: add it."),
     (json.dumps(dict(GOOD, annotations=[dict(GOOD['annotations'][0], bbox=[1, 2, 3])])),
      'has bbox=[1, 2, 3] in annotations[0], but a box is four numbers'),

@@ -37,8 +37,7 @@ def test_the_same_is_no_difference(small: CPVT) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize('wrong, words', [
-    (lambda output: output + 0.01, '1.0e-02'),
-    (lambda output: output * torch.nan, 'nan'),
+    (lambda output: output + 0.01, '1.0e-02'), (lambda output: output * torch.nan, 'nan'),
     (lambda output: output[..., :-1], 'inf'),
 ], ids=['other values', 'no numbers', 'another shape'])
 def test_one_wrong_size_is_enough(wrong: Callable[[Tensor], Tensor], words: str, small: CPVT) -> None:

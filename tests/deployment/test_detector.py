@@ -109,8 +109,7 @@ def test_weights_are_those_of_the_checkpoint(tmp_path: Path) -> None:
     ('fcos/fcos_r50-caffe_fpn_gn-head_1x_coco.py', 'FCOSHead'),
     ('cascade_rcnn/cascade-mask-rcnn_r50_fpn_1x_coco.py', 'CascadeRoIHead'),
     ('double_heads/dh-faster-rcnn_r50_fpn_1x_coco.py', 'DoubleHeadRoIHead'),
-    ('panoptic_fpn/panoptic-fpn_r50_fpn_1x_coco.py', 'PanopticFPN'),
-    ('detr/detr_r50_8xb2-150e_coco.py', 'DETRHead'),
+    ('panoptic_fpn/panoptic-fpn_r50_fpn_1x_coco.py', 'PanopticFPN'), ('detr/detr_r50_8xb2-150e_coco.py', 'DETRHead'),
     ('mask2former/mask2former_r50_8xb2-lsj-50e_coco.py', 'Mask2Former'),
 ])
 def test_another_head_is_named(base: str, name: str, tmp_path: Path) -> None:

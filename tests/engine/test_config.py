@@ -18,9 +18,7 @@ def test_options_override_and_the_work_dir_is_named_after_the_config() -> None:
 
 
 @pytest.mark.parametrize('text, words', [
-    (None, ('does not exist',)),
-    ("_base_ = './missing.py'", ('missing.py',)),
-    ('model = dict(', ('SyntaxError',)),
+    (None, ('does not exist',)), ("_base_ = './missing.py'", ('missing.py',)), ('model = dict(', ('SyntaxError',)),
     ("raise ValueError('seven')", ('ValueError', 'seven')),
     ("default_scope = 'mmpose'", ('default_scope', "'mmpose'", 'mmdet, mmseg or mmpretrain')),
     ('model = dict()', ('default_scope', 'None')),

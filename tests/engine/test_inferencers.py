@@ -26,8 +26,7 @@ print('files:', os.listdir())
 
 
 @pytest.mark.parametrize('scope, inferencer, is_published', [
-    ('mmdet', 'DetInferencer', False),
-    pytest.param('mmseg', 'MMSegInferencer', False, marks=pytest.mark.slow),
+    ('mmdet', 'DetInferencer', False), pytest.param('mmseg', 'MMSegInferencer', False, marks=pytest.mark.slow),
     pytest.param('mmdet', 'DetInferencer', True, marks=pytest.mark.slow),
 ])
 def test_what_a_training_leaves_is_enough(scope: str, inferencer: str, is_published: bool, toy_shapes: Path,

@@ -73,9 +73,7 @@ def test_labels_that_are_no_class_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('value, cfg, head, more', [
-    (255, {}, {}, dict(ignore_index=254)),
-    (254, {}, {}, dict(ignore_index=254)),
-    (254, {}, dict(ignore_index=254), {}),
+    (255, {}, {}, dict(ignore_index=254)), (254, {}, {}, dict(ignore_index=254)), (254, {}, dict(ignore_index=254), {}),
     (254, dict(val_evaluator=[dict(type='IoUMetric', ignore_index=254)]), {}, {}),
     (4, {}, dict(num_classes=5), {}),
     (254, {}, {}, dict(metainfo={})),  # classes are not known
@@ -88,13 +86,10 @@ def test_labels_that_cannot_be_told_wrong_pass(tmp_path: Path, value: int, cfg: 
 
 
 @pytest.mark.parametrize('in_channels, preprocessor, is_told', [
-    (3, dict(mean=[1.] * 3, std=[2.] * 3), False),
-    (1, dict(mean=[1.] * 3, std=[2.] * 3), True),
-    (4, dict(mean=[1.] * 3, std=[2.] * 3), True),
-    (1, dict(mean=[1.], std=[2.]), False),
+    (3, dict(mean=[1.] * 3, std=[2.] * 3), False), (1, dict(mean=[1.] * 3, std=[2.] * 3), True),
+    (4, dict(mean=[1.] * 3, std=[2.] * 3), True), (1, dict(mean=[1.], std=[2.]), False),
     (4, dict(mean=[1.], std=[2.]), False),  # one for all
-    (4, dict(), False),
-    (4, None, False),
+    (4, dict(), False), (4, None, False),
 ])
 def test_a_mean_is_for_each_channel_or_for_all(in_channels: int, preprocessor: dict | None, is_told: bool) -> None:
     detector = nn.Module()

@@ -34,8 +34,7 @@ def messages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ('b/iter_2.pth', None, 'iter_4.pth', 'b/iter_2.pth does not exist'),
     ('b/no.pth', WHOLE, 'iter_4.pth', 'b/no.pth does not exist'),
     ('c/no.pth', None, 'c/iter_8.pth', 'c/no.pth does not exist'),  # its folder is searched, too
-    ('', None, 'iter_4.pth', ''),
-    (None, None, 'iter_4.pth', ''),
+    ('', None, 'iter_4.pth', ''), (None, None, 'iter_4.pth', ''),
 ])
 def test_the_named_checkpoint_or_else_the_newest_that_is_whole(
         note: str | None, content: dict | bytes | None, expected: str, reason: str, tmp_path: Path, messages: list[str]

@@ -107,8 +107,7 @@ def test_what_a_killed_run_left_goes_at_the_start(run: Run, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize('write, file, last', [
-    ('write_bytes', 'iter_2.pth', 'iter_1.pth'),
-    ('write_bytes', 'latest.pth', 'latest.pth'),
+    ('write_bytes', 'iter_2.pth', 'iter_1.pth'), ('write_bytes', 'latest.pth', 'latest.pth'),
     ('write_text', 'last_checkpoint', 'iter_2.pth'),  # that one is whole
 ])
 def test_a_write_that_fails_leaves_what_was_there(write: str, file: str, last: str, run: Run, tmp_path: Path,
@@ -186,8 +185,7 @@ def made_up(run: Run, done: int, by_epoch: bool = False, epochs: bool = False) -
 
 
 @pytest.mark.parametrize('by_epoch, epochs, expected', [
-    (False, False, [*range(3, 11)]),
-    (True, True, [*range(3, 11)]),
+    (False, False, [*range(3, 11)]), (True, True, [*range(3, 11)]),
     (False, True, []),  # in an epoch, whose end will validate
 ])
 def test_a_validation_that_was_cut_off_is_made_up_for(by_epoch: bool, epochs: bool, expected: list[int], run: Run

@@ -8,17 +8,13 @@ from cpvt_mm.swap.optimizer import DECAY_RULES, adapt_optimizer, set_schedule, t
 from cpvt_mm.swap.targets import PYRAMID
 from tests.conftest import NARROW, NARROW_PLAIN
 
-OPTIMIZERS = PYRAMID.optimizers
 NORM, TABLE, HEAD = dict(lr_mult=0.1, decay_mult=0.), dict(lr_mult=0.2), dict(lr_mult=3.)
 
 
-class Model(nn.Module):
+def with_head(backbone: PyramidCPVT) -> nn.Module:
     """A backbone and a head with a norm of its own."""
-
-    def __init__(self, backbone: PyramidCPVT) -> None:
-        super().__init__()
-        self.backbone = backbone
-        self.head = nn.ModuleDict(dict(norm=nn.LayerNorm(4), query_embed=nn.Embedding(2, 4)))
+    return nn.ModuleDict(dict(backbone=backbone, head=nn.ModuleDict(dict(
+        norm=nn.LayerNorm(4), query_embed=nn.Embedding(2, 4)))))
 
 
 def rates(model: nn.Module, keys: dict) -> dict[str, tuple[float, float]]:
@@ -30,10 +26,10 @@ def rates(model: nn.Module, keys: dict) -> dict[str, tuple[float, float]]:
     return {names[id(group['params'][0])]: (group['lr'], group['weight_decay']) for group in groups}
 
 
-def schedule(wrapper: ConfigDict, backbone: PyramidCPVT, scope: str = 'mmdet') -> ConfigDict:
-    cfg = Config(dict(default_scope=scope, optim_wrapper=wrapper))
-    set_schedule(cfg, backbone, OPTIMIZERS)
-    return cfg.optim_wrapper
+def schedule(backbone: PyramidCPVT, scope: str = 'mmdet', **parts: object) -> Config:
+    cfg = Config(dict(default_scope=scope, **parts))
+    set_schedule(cfg, backbone, PYRAMID.optimizers)
+    return cfg
 
 
 def test_keys_of_swin_become_keys_of_the_pyramid(backbone: PyramidCPVT) -> None:
@@ -43,7 +39,7 @@ def test_keys_of_swin_become_keys_of_the_pyramid(backbone: PyramidCPVT) -> None:
         'absolute_pos_embed': TABLE, 'relative_position_bias_table': TABLE, 'backbone.stages.7': HEAD,
         'query_embed': HEAD}
     keys = translate_custom_keys(old, backbone)
-    found = rates(Model(backbone), keys)
+    found = rates(with_head(backbone), keys)
     norms = {f'backbone.{name}' for name, module in backbone.named_modules() if isinstance(module, nn.LayerNorm)}
     assert len(norms) == 4 + 2 * 9 + 7  # of patch embeddings, of blocks, of spatial reductions
     for name, (lr, decay) in found.items():
@@ -80,57 +76,51 @@ def test_layer_decay_goes_on_in_a_plain_backbone_and_leaves_the_rules_in_a_pyram
 
 def test_an_optimizer_without_keys_stays(backbone: PyramidCPVT) -> None:
     wrapper = ConfigDict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.02), paramwise_cfg=None)
+    before = wrapper.to_dict()
     adapt_optimizer(wrapper, backbone)
-    assert wrapper == dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.02), paramwise_cfg=None)
+    assert wrapper == before
 
 
 @pytest.mark.parametrize(('scope', 'lr'), [('mmdet', 2e-4), ('mmseg', 6e-5)])
 def test_schedule_puts_adamw_and_the_rules_in(scope: str, lr: float, backbone: PyramidCPVT) -> None:
-    wrapper = ConfigDict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.02, momentum=0.9),
-                         clip_grad=dict(max_norm=35), paramwise_cfg=dict(bias_lr_mult=2., custom_keys=dict(head=HEAD)))
-    wrapper = schedule(wrapper, backbone, scope)
-    assert (wrapper.optimizer.type, wrapper.optimizer.lr) == ('AdamW', lr)
-    assert 'momentum' not in wrapper.optimizer
+    wrapper = schedule(backbone, scope, optim_wrapper=dict(
+        type='OptimWrapper', optimizer=dict(type='SGD', lr=0.02, momentum=0.9), clip_grad=dict(max_norm=35),
+        paramwise_cfg=dict(bias_lr_mult=2., custom_keys=dict(head=HEAD)))).optim_wrapper
+    assert (wrapper.optimizer.type, wrapper.optimizer.lr) == ('AdamW', lr) and 'momentum' not in wrapper.optimizer
     assert wrapper.clip_grad == dict(max_norm=35)
     assert wrapper.paramwise_cfg == dict(bias_lr_mult=2., custom_keys=dict(head=HEAD, **DECAY_RULES))
 
 
 def test_schedule_keeps_the_rates_of_an_adamw(backbone: PyramidCPVT) -> None:
-    cfg = Config(dict(
-        optim_wrapper=dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=1e-4, weight_decay=0.05),
-                           paramwise_cfg=dict(custom_keys=dict(position_encoding=NORM))),
-        param_scheduler=dict(type='PolyLR', eta_min=1e-4), auto_scale_lr=dict(base_batch_size=64)))
-    set_schedule(cfg, backbone, OPTIMIZERS)
-    assert cfg.optim_wrapper.optimizer == dict(type='AdamW', lr=1e-4, weight_decay=0.05)
+    optimizer = dict(type='AdamW', lr=1e-4, weight_decay=0.05)
+    cfg = schedule(
+        backbone, param_scheduler=dict(type='PolyLR', eta_min=1e-4), auto_scale_lr=dict(base_batch_size=64),
+        optim_wrapper=dict(optimizer=optimizer, paramwise_cfg=dict(custom_keys=dict(position_encoding=NORM))))
+    assert cfg.optim_wrapper.optimizer == optimizer
     assert cfg.param_scheduler.eta_min == 1e-4 and cfg.auto_scale_lr.base_batch_size == 64
     assert cfg.optim_wrapper.paramwise_cfg.custom_keys == dict(position_encoding=NORM, norm=dict(decay_mult=0.))
 
 
 def test_schedule_keeps_the_learning_rate_that_a_config_has_for_its_backbone(backbone: PyramidCPVT) -> None:
-    wrapper = ConfigDict(optimizer=dict(type='AdamW', lr=1.), paramwise_cfg=dict(custom_keys=dict(
-        backbone=dict(lr_mult=0.1), query_embed=HEAD)))
-    wrapper = schedule(wrapper, backbone)
-    for name, (lr, decay) in rates(Model(backbone), wrapper.paramwise_cfg.custom_keys).items():
+    given = dict(custom_keys=dict(backbone=dict(lr_mult=0.1), query_embed=HEAD))
+    cfg = schedule(backbone, optim_wrapper=dict(optimizer=dict(type='AdamW', lr=1.), paramwise_cfg=given))
+    for name, (lr, decay) in rates(with_head(backbone), cfg.optim_wrapper.paramwise_cfg.custom_keys).items():
         assert lr == pytest.approx(0.1 if name.startswith('backbone') else 3. if 'query_embed' in name else 1.), name
         assert decay == (0. if 'position_encoding' in name or 'norm' in name else 1.), name
 
 
 def test_schedulers_end_in_proportion_to_the_new_rate(backbone: PyramidCPVT) -> None:
     """Else they would raise a rate that begins below their end."""
-    cfg = Config(dict(
-        default_scope='mmseg', optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.01)),
-        param_scheduler=[dict(type='PolyLR', eta_min=1e-4), dict(type='LinearLR')],
-        auto_scale_lr=dict(enable=False, base_batch_size=64)))
-    set_schedule(cfg, backbone, OPTIMIZERS)
+    cfg = schedule(backbone, 'mmseg', optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.01)),
+                   param_scheduler=[dict(type='PolyLR', eta_min=1e-4), dict(type='LinearLR')],
+                   auto_scale_lr=dict(enable=False, base_batch_size=64))
     assert cfg.param_scheduler[0].eta_min == pytest.approx(6e-7)
     assert cfg.param_scheduler[1] == dict(type='LinearLR')
     assert cfg.auto_scale_lr == dict(enable=False, base_batch_size=16)
 
 
 def test_schedule_for_a_config_without_an_optimizer(backbone: PyramidCPVT) -> None:
-    cfg = Config(dict(default_scope='mmdet'))
-    set_schedule(cfg, backbone, OPTIMIZERS)
-    keys = cfg.optim_wrapper.paramwise_cfg.custom_keys
-    assert cfg.optim_wrapper.optimizer.type == 'AdamW' and keys == DECAY_RULES
-    for name, (_, decay) in rates(backbone, keys).items():
+    wrapper = schedule(backbone).optim_wrapper
+    assert wrapper.optimizer.type == 'AdamW' and wrapper.paramwise_cfg.custom_keys == DECAY_RULES
+    for name, (_, decay) in rates(backbone, DECAY_RULES).items():
         assert decay == (0. if 'position_encoding' in name or 'norm' in name else 1.), name

@@ -1,6 +1,4 @@
 """CPVT in configs of plain transformers, in the shapes that mmseg and mmdet's ViTDet project give them."""
-from collections.abc import Callable
-
 import pytest
 import torch
 from mmengine.config import Config
@@ -11,14 +9,12 @@ from torch import Tensor, nn
 from cpvt_lab.from_config import build_model, build_plain_optim_wrapper, random_batch
 from cpvt_mm.registry import MODELS
 from cpvt_mm.swap import CannotSwap, swap_backbone
-
-from .test_swapping import get
+from tests.refusals import refusal
+from tests.swap.test_swapping import get
 
 ARCH = dict(embed_dims=24, depth=6, num_heads=2)
 VIT = dict(type='VisionTransformer', img_size=(64, 64), embed_dims=12, num_layers=6, num_heads=2,
            out_indices=(1, 3, 4, 5))
-BEIT = dict(type='BEiT', img_size=(64, 64), embed_dims=12, num_layers=6, num_heads=2, out_indices=(1, 3, 4, 5),
-            qv_bias=True)
 SMALL = dict(num_classes=3, norm_cfg=dict(type='BN'), channels=8)
 ALL = (0, 1, 2, 3)
 OPTIM_WRAPPER = dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=1e-4, weight_decay=0.05))
@@ -34,10 +30,7 @@ class ViT(nn.Module):
         self.blocks = nn.ModuleList(nn.Conv2d(embed_dim, embed_dim, 1) for _ in range(depth))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.patch_embed(x)
-        for block in self.blocks:
-            x = block(x)
-        return x
+        return nn.Sequential(self.patch_embed, *self.blocks)(x)
 
 
 def segmentor(backbone: dict, neck: dict | None, decode_head: dict, auxiliary_head: object = None) -> Config:
@@ -48,33 +41,20 @@ def segmentor(backbone: dict, neck: dict | None, decode_head: dict, auxiliary_he
                    train_cfg=dict(), test_cfg=dict(mode='slide', crop_size=(64, 64), stride=(48, 48)))))
 
 
-def vit() -> Config:
-    return segmentor(VIT, dict(type='MultiLevelNeck', in_channels=[12] * 4, out_channels=16, scales=[4, 2, 1, 0.5]),
-                     dict(type='UPerHead', in_channels=[16] * 4, in_index=ALL, **SMALL),
-                     dict(type='FCNHead', in_channels=16, in_index=3, **SMALL))
-
-
-def vit_without_neck() -> Config:
-    return segmentor(VIT, None, dict(type='UPerHead', in_channels=[12] * 4, in_index=ALL, **SMALL),
-                     dict(type='FCNHead', in_channels=12, in_index=3, **SMALL))
-
-
-def setr_mla() -> Config:
-    return segmentor(VIT, dict(type='MLANeck', in_channels=[12] * 4, out_channels=16),
-                     dict(type='SETRMLAHead', in_channels=(16,) * 4, in_index=ALL, mla_channels=2, **SMALL),
-                     [dict(type='FCNHead', in_channels=16, in_index=i, num_convs=0, concat_input=False,
-                           **{**SMALL, 'channels': 16}) for i in ALL])
-
-
-def setr_pup() -> Config:
-    return segmentor(VIT, None, dict(type='SETRUPHead', in_channels=12, in_index=3, **SMALL),
-                     [dict(type='SETRUPHead', in_channels=12, in_index=i, **SMALL) for i in (0, 1, 2)])
-
-
-def beit() -> Config:
-    return segmentor(BEIT, dict(type='Feature2Pyramid', embed_dim=12, rescales=[4, 2, 1, 0.5]),
-                     dict(type='UPerHead', in_channels=[12] * 4, in_index=ALL, **SMALL),
-                     dict(type='FCNHead', in_channels=12, in_index=2, **SMALL))
+UPER, FCN = dict(type='UPerHead', in_index=ALL, **SMALL), dict(type='FCNHead', **SMALL)
+SEGMENTORS = {
+    'vit': (VIT, dict(type='MultiLevelNeck', in_channels=[12] * 4, out_channels=16, scales=[4, 2, 1, 0.5]),
+            dict(UPER, in_channels=[16] * 4), dict(FCN, in_channels=16, in_index=3)),
+    'vit without neck': (VIT, None, dict(UPER, in_channels=[12] * 4), dict(FCN, in_channels=12, in_index=3)),
+    'setr mla': (VIT, dict(type='MLANeck', in_channels=[12] * 4, out_channels=16),
+                 dict(type='SETRMLAHead', in_channels=(16,) * 4, in_index=ALL, mla_channels=2, **SMALL),
+                 [dict(FCN, in_channels=16, in_index=i, num_convs=0, concat_input=False, channels=16) for i in ALL]),
+    'setr pup': (VIT, None, dict(type='SETRUPHead', in_channels=12, in_index=3, **SMALL),
+                 [dict(type='SETRUPHead', in_channels=12, in_index=i, **SMALL) for i in (0, 1, 2)]),
+    'beit': (dict(VIT, type='BEiT', qv_bias=True),
+             dict(type='Feature2Pyramid', embed_dim=12, rescales=[4, 2, 1, 0.5]),
+             dict(UPER, in_channels=[12] * 4), dict(FCN, in_channels=12, in_index=2)),
+}
 
 
 def vitdet() -> Config:
@@ -93,25 +73,30 @@ def vitdet() -> Config:
                                  max_per_img=10))))
 
 
+def shaped(name: str) -> Config:
+    return vitdet() if name == 'vitdet' else segmentor(*SEGMENTORS[name])
+
+
 SHAPES = {
-    vit: {'neck.in_channels': [24] * 4, 'neck.out_channels': 16, 'decode_head.in_channels': [16] * 4},
-    vit_without_neck: {'decode_head.in_channels': [24] * 4, 'auxiliary_head.in_channels': 24},
-    setr_mla: {'neck.in_channels': [24] * 4, 'decode_head.in_channels': (16,) * 4, 'auxiliary_head.0.in_channels': 16},
-    setr_pup: {'decode_head.in_channels': 24, 'auxiliary_head.2.in_channels': 24},
-    beit: {'neck.embed_dim': 24, 'decode_head.in_channels': [24] * 4, 'auxiliary_head.in_channels': 24},
-    vitdet: {'neck': dict(type='cpvt_mm.SimpleFeaturePyramid', in_channels=24, out_channels=16, num_outs=5),
+    'vit': {'neck.in_channels': [24] * 4, 'neck.out_channels': 16, 'decode_head.in_channels': [16] * 4},
+    'vit without neck': {'decode_head.in_channels': [24] * 4, 'auxiliary_head.in_channels': 24},
+    'setr mla': {'neck.in_channels': [24] * 4, 'decode_head.in_channels': (16,) * 4,
+                 'auxiliary_head.0.in_channels': 16},
+    'setr pup': {'decode_head.in_channels': 24, 'auxiliary_head.2.in_channels': 24},
+    'beit': {'neck.embed_dim': 24, 'decode_head.in_channels': [24] * 4, 'auxiliary_head.in_channels': 24},
+    'vitdet': {'neck': dict(type='cpvt_mm.SimpleFeaturePyramid', in_channels=24, out_channels=16, num_outs=5),
              'bbox_head.in_channels': 16},
 }
 
 
-@pytest.mark.parametrize('shape', SHAPES, ids=lambda shape: shape.__name__)
-def test_what_depends_on_channels_follows_and_the_model_trains_and_predicts(shape: Callable[[], Config]) -> None:
-    old = shape()
+@pytest.mark.parametrize('shape', SHAPES)
+def test_what_depends_on_channels_follows_and_the_model_trains_and_predicts(shape: str) -> None:
+    old = shaped(shape)
     before = old.to_dict()
     cfg = swap_backbone(old, ARCH, schedule=True, backbone='CPVT')
     assert old.to_dict() == before
     expected = dict(type='cpvt_mm.CPVT', arch=ARCH, drop_path_rate=0.1, cls_token=False)
-    if shape is not vitdet:
+    if shape != 'vitdet':
         expected |= dict(img_size=(64, 64), out_indices=(1, 3, 4, 5))
     assert cfg.model.backbone == expected
     assert {key: get(cfg.model, key) for key in SHAPES[shape]} == SHAPES[shape]
@@ -129,13 +114,11 @@ def test_what_depends_on_channels_follows_and_the_model_trains_and_predicts(shap
 
 def test_a_pyramid_is_refused_and_so_is_its_reverse() -> None:
     """Each names the other backbone, which the config can take."""
-    for shape in (vit, vitdet):
-        with pytest.raises(CannotSwap, match='take CPVT instead of PyramidCPVT'):
-            swap_backbone(shape())
-    cfg = vit_without_neck()
+    for shape in ('vit', 'vitdet'):
+        assert 'take CPVT instead of PyramidCPVT' in refusal(swap_backbone, shaped(shape), error=CannotSwap)
+    cfg = shaped('vit without neck')
     cfg.model.backbone = dict(type='mmdet.ResNet', depth=18)
-    with pytest.raises(CannotSwap, match='take PyramidCPVT instead of CPVT'):
-        swap_backbone(cfg, backbone='CPVT')
+    assert 'take PyramidCPVT instead of CPVT' in refusal(swap_backbone, cfg, backbone='CPVT', error=CannotSwap)
 
 
 def test_a_config_of_cpvt_gets_another_arch() -> None:
@@ -148,7 +131,7 @@ def test_a_config_of_cpvt_gets_another_arch() -> None:
 
 
 def test_layer_decay_of_the_old_backbone_goes_on() -> None:
-    cfg = beit()
+    cfg = shaped('beit')
     cfg.optim_wrapper = dict(OPTIM_WRAPPER, constructor='LayerDecayOptimizerConstructor',
                              paramwise_cfg=dict(num_layers=6, layer_decay_rate=0.5))
     wrapper = swap_backbone(cfg, ARCH, backbone='CPVT').optim_wrapper
@@ -157,11 +140,10 @@ def test_layer_decay_of_the_old_backbone_goes_on() -> None:
 
 
 @pytest.mark.parametrize(('shape', 'optimizer'), [
-    (vitdet, dict(type='AdamW', lr=1e-4, weight_decay=0.1)),
-    (vit, dict(type='AdamW', lr=6e-5, weight_decay=0.01)),
+    ('vitdet', dict(type='AdamW', lr=1e-4, weight_decay=0.1)), ('vit', dict(type='AdamW', lr=6e-5, weight_decay=0.01)),
 ])
-def test_schedule_is_that_of_cpvt(shape: Callable[[], Config], optimizer: dict) -> None:
-    cfg = shape()
+def test_schedule_is_that_of_cpvt(shape: str, optimizer: dict) -> None:
+    cfg = shaped(shape)
     cfg.optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.01))
     wrapper = swap_backbone(cfg, ARCH, schedule=True, backbone='CPVT').optim_wrapper
     assert wrapper.optimizer == optimizer

@@ -1,11 +1,18 @@
-"""The maps that replace those of an old backbone X: stages of a pyramid, or blocks of a plain transformer."""
+"""Maps that a backbone returns: how they are found, which of a new one replace them, and who takes their channels."""
+import copy
+import re
+
 import pytest
 import torch
+from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.swap import TARGETS, CannotSwap
-from cpvt_mm.swap.probing import Maps, ProbedBackbone
+from cpvt_mm.registry import MODELS
+from cpvt_mm.swap import TARGETS
+from cpvt_mm.swap.channels import adapt_heads, adapt_neck
+from cpvt_mm.swap.probing import CannotBuild, CannotRun, CannotSwap, Maps, ProbedBackbone, probe_backbone, probe_necks
 from cpvt_mm.swap.targets import blocks_by_depth
+from tests.refusals import refusal
 
 ALL = (0, 1, 2, 3)
 
@@ -25,8 +32,7 @@ def blocks(strides: tuple[int, ...], out_indices: tuple[int, ...] | None, num_bl
 
 
 @pytest.mark.parametrize(('strides', 'out_indices', 'in_mmdet', 'in_mmseg'), [
-    ((4, 8, 16, 32), (0, 1, 2, 3), (0, 1, 2, 3), (0, 1, 2, 3)),
-    ((4, 8, 16, 32), None, (0, 1, 2, 3), (0, 1, 2, 3)),
+    ((4, 8, 16, 32), (0, 1, 2, 3), (0, 1, 2, 3), (0, 1, 2, 3)), ((4, 8, 16, 32), None, (0, 1, 2, 3), (0, 1, 2, 3)),
     ((8, 16, 32), (3, 4, 5), (1, 2, 3), (1, 2, 3)),  # numbers of Darknet's own
     ((32,), (3,), (3,), (3,)),
     ((16,), (3,), (2,), (3,)),  # dilated: anchors need the stride, segmentation the last stage
@@ -41,8 +47,7 @@ def test_stages_by_stride_or_by_number(strides: tuple, out_indices: tuple | None
     if in_mmdet:
         assert stages(strides, out_indices, 'mmdet') == in_mmdet
     else:
-        with pytest.raises(CannotSwap, match='backbone X returns maps of strides'):
-            stages(strides, out_indices, 'mmdet')
+        assert 'backbone X returns maps of strides' in refusal(stages, strides, out_indices, 'mmdet', error=CannotSwap)
 
 
 @pytest.mark.parametrize(('strides', 'out_indices'), [
@@ -51,20 +56,16 @@ def test_stages_by_stride_or_by_number(strides: tuple, out_indices: tuple | None
 ])
 def test_other_maps_are_no_pyramid(strides: tuple, out_indices: tuple | None) -> None:
     for scope in ('mmdet', 'mmseg'):
-        with pytest.raises(CannotSwap, match='backbone X returns maps of strides'):
-            stages(strides, out_indices, scope)
+        assert 'backbone X returns maps of strides' in refusal(stages, strides, out_indices, scope, error=CannotSwap)
 
 
 @pytest.mark.parametrize(('indices', 'num_blocks', 'new_num_blocks', 'expected'), [
-    ((2, 5, 8, 11), 12, 12, (2, 5, 8, 11)),
-    ((5, 11, 17, 23), 24, 12, (2, 5, 8, 11)),
+    ((2, 5, 8, 11), 12, 12, (2, 5, 8, 11)), ((5, 11, 17, 23), 24, 12, (2, 5, 8, 11)),
     ((9, 14, 19, 23), 24, 12, (4, 7, 9, 11)),  # after 15 of 24 blocks: 7.5 of 12
-    ((5,), 12, 12, (5,)),
-    ((5, 11), 12, 24, (11, 23)),
+    ((5,), 12, 12, (5,)), ((5, 11), 12, 24, (11, 23)),
     ((20, 21, 22, 23), 24, 12, (8, 9, 10, 11)),  # two would be 10, two 11
     ((0, 1), 24, 12, (0, 1)),  # both would be 0
-    ((0, 1, 2), 24, 3, (0, 1, 2)),
-    ((8,), 10, 2, (1,)),
+    ((0, 1, 2), 24, 3, (0, 1, 2)), ((8,), 10, 2, (1,)),
 ])
 def test_blocks_by_depth(indices: tuple[int, ...], num_blocks: int, new_num_blocks: int,
                          expected: tuple[int, ...]) -> None:
@@ -74,10 +75,9 @@ def test_blocks_by_depth(indices: tuple[int, ...], num_blocks: int, new_num_bloc
 @pytest.mark.parametrize('num_blocks', [1, 2, 3, 5, 12, 24, 40])
 @pytest.mark.parametrize('new_num_blocks', [1, 2, 3, 5, 12])
 def test_blocks_are_distinct_and_the_last_replaces_the_last(num_blocks: int, new_num_blocks: int) -> None:
-    for first in range(num_blocks):
-        indices = range(max(first, num_blocks - new_num_blocks), num_blocks)
-        found = blocks_by_depth(indices, num_blocks, new_num_blocks)
-        assert len(found) == len(indices) and list(found) == sorted(set(found))
+    for first in range(max(0, num_blocks - new_num_blocks), num_blocks):
+        found = blocks_by_depth(range(first, num_blocks), num_blocks, new_num_blocks)
+        assert len(found) == num_blocks - first and list(found) == sorted(set(found))
         assert found[0] >= 0 and found[-1] == new_num_blocks - 1
 
 
@@ -98,6 +98,130 @@ def test_one_map_without_a_block_is_that_of_the_last() -> None:
 ])
 def test_maps_that_it_cannot_replace(strides: tuple, out_indices: tuple | None, num_blocks: int | None,
                                      reason: str) -> None:
-    with pytest.raises(CannotSwap, match=f'its backbone X returns {reason}') as caught:
-        blocks(strides, out_indices, num_blocks)
-    assert '\n' not in str(caught.value)
+    told = refusal(blocks, strides, out_indices, num_blocks, error=CannotSwap)
+    assert re.search(f'its backbone X returns {reason}', told)
+
+
+ODD = dict(type='cpvt_mm.OddBackbone')
+
+
+@MODELS.register_module(force=True)
+class OddBackbone(nn.Module):
+    """Returns what its argument says."""
+
+    def __init__(self, returns: str) -> None:
+        super().__init__()
+        self.returns = returns
+
+    def forward(self, x: Tensor) -> object:
+        if self.returns == 'error':
+            raise RuntimeError('only\nlandscapes')
+        if self.returns == 'more':
+            return (x, x) if self.training else (x,)
+        return {'dict': dict(x=x), 'oblong': (x[..., :64],), 'map': x, 'vector': (x[..., 0, 0],)}[self.returns]
+
+
+def test_maps_of_a_backbone_with_and_without_numbered_stages() -> None:
+    found = probe_backbone(dict(type='ResNet', depth=18, out_indices=(1, 3), strides=(1, 2, 2, 1),
+                                init_cfg=dict(type='Pretrained', checkpoint='missing.pth')), 'mmdet')
+    assert found == ProbedBackbone(Maps((128, 512), (8, 16)), (1, 3))
+    assert probe_backbone(dict(ODD, returns='map'), None) == ProbedBackbone(Maps((3,), (1,)), None)
+    assert probe_backbone(dict(ODD, returns='vector'), None).maps == Maps((3,), (320,))
+
+
+@pytest.mark.slow
+def test_backbone_for_one_size_of_image() -> None:
+    backbone = dict(type='mmseg.BEiT', img_size=(64, 64), embed_dims=12, num_layers=2, num_heads=2, out_indices=(0, 1),
+                    qv_bias=True)
+    assert probe_backbone(backbone, 'mmseg') == ProbedBackbone(Maps((12, 12), (16, 16)), (0, 1), num_blocks=2)
+
+
+def test_maps_of_necks_that_follow_one_another() -> None:
+    fpn = dict(type='FPN', in_channels=[8, 16, 24], out_channels=12, num_outs=4)
+    bfp = dict(type='BFP', in_channels=12, num_levels=4, refine_level=2)
+    assert probe_necks([fpn, bfp], Maps((8, 16, 24), (8, 16, 32)), 'mmdet') == Maps((12,) * 4, (8, 16, 32, 64))
+
+
+@pytest.mark.parametrize(('backbone', 'error', 'reason'), [
+    (dict(type='ResNet', depth=7), CannotBuild, r'ResNet cannot be built here \(KeyError: .invalid depth 7'),
+    (dict(ODD, returns='error'), CannotRun, r'does not run on an image of 320 x 320 \(RuntimeError: only\), so'),
+    (dict(ODD, returns='dict'), CannotSwap, 'does not return a sequence of square feature maps'),
+    (dict(ODD, returns='more'), CannotSwap, 'OddBackbone returns different maps in training and in evaluation'),
+    (dict(ODD, returns='oblong'), CannotSwap, 'does not return a sequence of square feature maps'),
+])
+def test_what_returns_no_maps_is_a_sentence(backbone: dict, error: type[CannotSwap], reason: str) -> None:
+    assert re.search(f'its backbone .*{reason}', refusal(probe_backbone, backbone, 'mmdet', error=error))
+
+
+OLD, NEW = (256, 512, 1024, 2048), (64, 128, 320, 512)
+
+
+@pytest.mark.parametrize(('old', 'new', 'neck', 'becomes'), [
+    (OLD, NEW, dict(in_channels=[256, 512, 1024, 2048]), dict(in_channels=[64, 128, 320, 512])),
+    (OLD, NEW, dict(in_channels=(256, 512, 1024, 2048)), dict(in_channels=(64, 128, 320, 512))),
+    (OLD, NEW, dict(in_channels=[2048, 1024, 512, 256]), dict(in_channels=[512, 320, 128, 64])),
+    (OLD, NEW, dict(in_channels=2048), dict(in_channels=512)),
+    (OLD, NEW, dict(), dict()),  # such as pooling
+    ((768,) * 4, (384,) * 4, dict(embed_dim=768), dict(embed_dim=384)),  # Feature2Pyramid: one number for all maps
+    # A neck that hands maps on has them among its outputs.
+    ((512, 1024), (128, 320), dict(in_channels=(512, 1024), out_channels=(512, 1024, 512, 256)),
+     dict(in_channels=(128, 320), out_channels=(128, 320, 512, 256))),
+])
+def test_necks_take_the_new_channels(old: tuple, new: tuple, neck: dict, becomes: dict) -> None:
+    config = dict(type='FPN', num_outs=5, **neck)
+    adapt_neck(config, old, new)
+    assert config == dict(type='FPN', num_outs=5, **becomes)
+
+
+@pytest.mark.parametrize('expected', [1024, [256, 512, 1024]])
+def test_neck_that_does_not_fit_its_backbone_is_refused(expected: object) -> None:
+    for key in ('in_channels', 'embed_dim'):
+        with pytest.raises(CannotSwap, match=f'its neck FPN has {key} .*, but its backbone gives 256, 512'):
+            adapt_neck({'type': 'FPN', key: expected}, OLD, NEW)
+
+
+@pytest.mark.parametrize(('head', 'becomes'), [
+    (dict(in_channels=2048, channels=512), dict(in_channels=512, channels=512)),
+    (dict(in_channels=1024, in_index=2), dict(in_channels=320, in_index=2)),
+    (dict(in_channels=1024, in_index=-2), dict(in_channels=320, in_index=-2)),
+    (dict(in_channels=[512, 2048], in_index=(1, 3)), dict(in_channels=[128, 512], in_index=(1, 3))),
+    (dict(in_channels=[256, 512, 1024, 2048]), dict(in_channels=[64, 128, 320, 512])),
+    (dict(in_channels=2048, c1_in_channels=256), dict(in_channels=512, c1_in_channels=64)),
+    (dict(in_channels=2048, channels=2048, num_convs=0), dict(in_channels=512, channels=512, num_convs=0)),
+    (dict(in_channels=2048, channels=2048, num_convs=1), dict(in_channels=512, channels=2048, num_convs=1)),
+    # A nested head is adapted by its index alone: 512 is a width of the K-Net's own, and of ResNet's second stage.
+    (dict(kernel_generate_head=dict(in_channels=2048, in_index=3), kernel_update_head=[dict(in_channels=512)]),
+     dict(kernel_generate_head=dict(in_channels=512, in_index=3), kernel_update_head=[dict(in_channels=512)])),
+])
+def test_heads_of_mmseg_take_the_channels_of_their_index(head: dict, becomes: dict) -> None:
+    for model, changed in ((dict(decode_head=copy.deepcopy(head)), dict(decode_head=becomes)),
+                           (dict(auxiliary_head=[copy.deepcopy(head)]), dict(auxiliary_head=[becomes]))):
+        adapt_heads(model, OLD, NEW)
+        assert model == changed
+
+
+def test_heads_of_a_single_map_are_adapted_by_their_value() -> None:
+    model = dict(
+        rpn_head=dict(in_channels=2048, out_channels=2048),
+        roi_head=dict(bbox_roi_extractor=dict(out_channels=2048, featmap_strides=[16]),
+                      bbox_head=dict(in_channels=2048, fc_out_channels=1024)))
+    adapt_heads(model, (2048,), (320,))
+    assert model == dict(
+        rpn_head=dict(in_channels=320, out_channels=2048),
+        roi_head=dict(bbox_roi_extractor=dict(out_channels=320, featmap_strides=[16]),
+                      bbox_head=dict(in_channels=320, fc_out_channels=1024)))
+
+
+@pytest.mark.parametrize('head', [
+    dict(in_channels=512), dict(in_channels=2048, in_index=2), dict(in_channels=2048, in_index=4),
+    dict(in_channels=[512], in_index=3),
+])
+def test_head_that_does_not_fit_its_backbone_is_refused(head: dict) -> None:
+    with pytest.raises(CannotSwap, match=r'its decode_head has in_channels .* for in_index .*, but gets 256, 512'):
+        adapt_heads(dict(decode_head=head), OLD, NEW)
+
+
+def test_the_rest_of_a_resnet_as_a_head_is_refused() -> None:
+    model = dict(roi_head=dict(shared_head=dict(type='ResLayer')))
+    assert 'roi_head.shared_head, ResLayer, is the last stage of the old backbone' in (
+        refusal(adapt_heads, model, (1024,), (320,), error=CannotSwap))

@@ -67,8 +67,7 @@ WEIGHTS, AVERAGE = dict(weight=torch.ones(2)), dict(weight=torch.zeros(2))
 
 
 @pytest.mark.parametrize('checkpoint, expected', [
-    (WEIGHTS, ('', '', {}, ())),
-    ({**WEIGHTS, 'epoch': 3}, ('', '', {}, ('epoch',))),
+    (WEIGHTS, ('', '', {}, ())), ({**WEIGHTS, 'epoch': 3}, ('', '', {}, ('epoch',))),
     ({**WEIGHTS, 1: torch.ones(1)}, ('', '', {}, ())),  # no name
     (dict(state_dict=WEIGHTS), ('state_dict', '', {}, ())),
     (dict(state_dict=WEIGHTS, meta=dict(epoch=3), optimizer={}),

@@ -1,0 +1,278 @@
+"""Pyramids in configs that libraries ship, and the files that are written; test_swapping_plain.py has CPVT."""
+import re
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from mmengine.config import Config
+from mmengine.utils import is_installed
+from torch import nn
+
+from cpvt_mm.registry import MODELS
+from cpvt_mm.swap import CannotSwap, read_config, swap_backbone, to_delta, write_config
+from cpvt_mm.swap.probing import CannotRun
+from cpvt_mm.swap.swapping import MEAN, STD
+from cpvt_mm.swap.writing import bases_of, shipped_configs, to_source
+from tests.refusals import refusal
+
+RETINANET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
+OLD = dict(type='A', same=1, other=dict(x=1, y=dict(z=2)), items=[1, 2])
+needs_mmseg_names = pytest.mark.skipif(not is_installed('mmsegmentation'), reason='mmengine finds no mmseg:: on onedl')
+
+
+@pytest.mark.parametrize(('old', 'new', 'delta'), [
+    (OLD, OLD, {}),
+    (OLD, dict(type='A', same=1, other=dict(x=1, y=dict(z=3)), items=[2], more=0),
+     dict(other=dict(y=dict(z=3)), items=[2], more=0)),
+    # A key or the type is gone.
+    (dict(a=dict(type='A', x=1)), dict(a=dict(type='B', x=1)), dict(a=dict(_delete_=True, type='B', x=1))),
+    (dict(a=dict(x=1, y=1)), dict(a=dict(x=1)), dict(a=dict(_delete_=True, x=1))),
+])
+def test_delta_states_what_differs(old: dict, new: dict, delta: dict) -> None:
+    assert to_delta(old, new) == delta
+
+
+@pytest.mark.parametrize('value', [dict(a=[dict(b=(1,))], c=None), {'a.b': dict(c='x')}, [(1, 2), 'y'], dict(), ()])
+def test_source_evaluates_to_the_value(value: object) -> None:
+    assert eval(to_source(value)) == value
+
+
+def test_written_config_inherits_and_is_what_was_asked_for(tmp_path: Path) -> None:
+    old = read_config(RETINANET)
+    write_config(old, swap_backbone(old, 'nano'), RETINANET, tmp_path / 'swapped.py')
+    assert (tmp_path / 'swapped.py').read_text() == (
+        f"_base_ = '{RETINANET}'\n"
+        "model = dict(backbone=dict(_delete_=True, type='cpvt_mm.PyramidCPVT', arch='nano', drop_path_rate=0.2),\n"
+        '             neck=dict(in_channels=[32, 64, 128, 192]))\n')
+    assert list(tmp_path.rglob('*')) == [tmp_path / 'swapped.py']
+    written = Config.fromfile(tmp_path / 'swapped.py')
+    assert written.model.neck.in_channels == [32, 64, 128, 192]
+    assert written.train_dataloader == old.train_dataloader
+
+
+def test_shipped_file_is_inherited_from_by_its_name(tmp_path: Path) -> None:
+    path = shipped_configs('mmdet') / 'retinanet/retinanet_r50_fpn_1x_coco.py'
+    assert bases_of(str(path), tmp_path / 'out.py', 'mmdet')[0] == RETINANET
+    assert bases_of(RETINANET, tmp_path / 'out.py', 'mmdet') == [RETINANET]
+    other_scope, = bases_of(str(path), tmp_path / 'out.py', 'mmpretrain')
+    assert '::' not in other_scope and (tmp_path / other_scope).samefile(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('is_own', [True, False], ids=['own', 'with a plus sign'])
+def test_a_file_without_a_name_for_mmengine_is_inherited_from_by_its_path(is_own: bool, tmp_path: Path) -> None:
+    path = shipped_configs('mmdet') / 'gn+ws/faster-rcnn_r50_fpn_gn-ws-all_1x_coco.py'
+    if is_own:
+        path = tmp_path / 'configs/own.py'
+        path.parent.mkdir()
+        path.write_text(f'_base_ = {RETINANET!r}\nmodel = dict(bbox_head=dict(num_classes=3))\n')
+    old, out = read_config(str(path)), tmp_path / 'swapped/out.py'
+    out.parent.mkdir()
+    write_config(old, swap_backbone(old), str(path), out)
+    assert Config.fromfile(out).model.neck.in_channels == [64, 128, 320, 512]
+    assert '::' not in out.read_text()
+    assert out.read_text().startswith("_base_ = '../configs/own.py'\n") or not is_own
+
+
+@pytest.mark.slow
+@needs_mmseg_names
+def test_config_of_mmseg_by_name(tmp_path: Path) -> None:
+    name = 'mmseg::fcn/fcn_r50-d8_4xb2-40k_cityscapes-512x1024.py'
+    old = read_config(name)
+    write_config(old, swap_backbone(old), name, tmp_path / 'out.py')
+    assert Config.fromfile(tmp_path / 'out.py').model.decode_head.in_channels == 512
+
+
+def test_what_mmengine_reads_otherwise_is_not_written(tmp_path: Path) -> None:
+    old = read_config(RETINANET)
+    new = old.copy()
+    new.pop('optim_wrapper')  # inheritance cannot take it away
+    assert 'cannot inherit from config' in refusal(write_config, old, new, RETINANET, tmp_path / 'out.py')
+    assert not list(tmp_path.iterdir())
+
+
+def test_config_that_cannot_be_read_or_is_of_another_style_is_refused(tmp_path: Path) -> None:
+    assert refusal(read_config, 'no.py').startswith('config no.py does not exist: check the path')
+    told = refusal(read_config, 'mmdet::no/such.py')
+    assert told.startswith('config mmdet::no/such.py cannot be read ')
+    assert ': correct its name, or name the path' in told
+    path = tmp_path / 'pure.py'
+    path.write_text('from mmengine.model import BaseModule as A\nmodel = dict(type=A, backbone=dict(type=A))\n')
+    assert 'pure.py has classes as types, in the pure Python style' in refusal(read_config, str(path))
+
+
+def test_what_cannot_be_written_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, there = read_config(RETINANET), tmp_path / 'there.py'
+    there.write_text('mine')
+    monkeypatch.setattr(Path, 'write_text', Mock(side_effect=OSError(28, 'No space left on device')))
+    for path, words in ((there, 'there.py exists already: choose another file'),
+                        (tmp_path / 'out.yaml', 'out.yaml is not a name for a config: use the suffix .py'),
+                        (tmp_path / 'out.py', 'out.py cannot be written (No space left on device): choose another')):
+        assert words in refusal(write_config, old, old, RETINANET, path)
+    assert there.read_text() == 'mine'
+
+
+WIDTHS = [64, 128, 320, 512]
+NEW = dict(type='cpvt_mm.PyramidCPVT', arch='small', drop_path_rate=0.2)
+
+
+def shipped(name: str) -> Config:
+    """Reads a config that a library ships: 'mmdet/family/name.py'."""
+    library, _, path = name.partition('/')
+    return read_config(str(shipped_configs(library) / path))
+
+
+@pytest.fixture
+def detector() -> Config:
+    """A small config of a detector's."""
+    return Config(dict(
+        default_scope='mmdet',
+        model=dict(type='RetinaNet', data_preprocessor=dict(type='DetDataPreprocessor', mean=[1.], std=[1.]),
+                   backbone=dict(type='ResNet', depth=18), neck=dict(type='FPN', in_channels=[64, 128, 256, 512],
+                                                                     out_channels=16, num_outs=5),
+                   bbox_head=dict(type='RetinaHead', num_classes=3, in_channels=16)),
+        load_from='detector.pth'))
+
+
+def get(cfg: Config, key: str) -> Any:
+    for part in key.split('.'):
+        cfg = cfg[int(part)] if part.isdigit() else cfg[part]
+    return cfg
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(('name', 'expected'), [
+    ('mmdet/dino/dino-4scale_r50_8xb2-12e_coco.py',
+     {'neck.in_channels': WIDTHS[1:], 'backbone.out_indices': (1, 2, 3)}),
+    ('mmdet/yolof/yolof_r50-c5_8xb8-1x_coco.py', {'neck.in_channels': 512}),
+    ('mmdet/yolo/yolov3_d53_8xb8-320-273e_coco.py', {'neck.in_channels': [512, 320, 128]}),
+    ('mmdet/ssd/ssd300_coco.py', {
+        'neck.in_channels': (128, 320), 'bbox_head.in_channels': (128, 320, 512, 256, 256, 256)}),
+    ('mmdet/mask2former/mask2former_r50_8xb2-lsj-50e_coco.py', {'panoptic_head.in_channels': WIDTHS}),
+    ('mmdet/faster_rcnn/faster-rcnn_r50-caffe-dc5_1x_coco.py', {
+        'backbone.out_indices': (2,), 'rpn_head.in_channels': 320, 'roi_head.bbox_head.in_channels': 320,
+        'roi_head.bbox_roi_extractor.out_channels': 320, 'roi_head.bbox_roi_extractor.featmap_strides': [16]}),
+    ('mmdet/reid/reid_r50_8xb32-6e_mot17train80_test-mot17val20.py', {
+        'backbone.out_indices': (3,), 'head.in_channels': 512}),
+    ('mmdet/soft_teacher/soft-teacher_faster-rcnn_r50-caffe_fpn_180k_semi-0.1-coco.py', {
+        'detector.neck.in_channels': WIDTHS, 'data_preprocessor.data_preprocessor.mean': MEAN,
+        'detector.data_preprocessor.mean': MEAN}),
+    ('mmseg/upernet/upernet_r50_4xb4-80k_ade20k-512x512.py', {
+        'pretrained': None, 'decode_head.in_channels': WIDTHS, 'auxiliary_head.in_channels': 320}),
+    ('mmseg/ocrnet/ocrnet_hr18_4xb4-80k_ade20k-512x512.py', {
+        'decode_head.0.in_channels': WIDTHS, 'decode_head.1.in_channels': WIDTHS, 'decode_head.0.channels': 270}),
+    ('mmseg/knet/knet-s3_r50-d8_upernet_8xb2-adamw-80k_ade20k-512x512.py', {
+        'decode_head.kernel_generate_head.in_channels': WIDTHS, 'decode_head.kernel_update_head.0.in_channels': 512}),
+])
+def test_what_depends_on_channels_follows(name: str, expected: dict) -> None:
+    old = shipped(name)
+    before = old.to_dict()
+    model = swap_backbone(old).model
+    assert old.to_dict() == before
+    owner = model.get('detector', model)
+    assert {**owner.backbone, 'out_indices': None} == dict(NEW, out_indices=None)
+    assert {key: get(model, key) for key in expected} == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(('name', 'reason'), [
+    ('mmdet/detectors/htc_r50-rfp_1x_coco.py', 'returns maps of strides 1, 4, 8, 16, 32, but a'),
+    ('mmdet/faster_rcnn/faster-rcnn_r50-caffe_c4-1x_coco.py', 'shared_head, ResLayer, is the last stage of the old'),
+    ('mmdet/misc/d2_retinanet_r50-caffe_fpn_ms-90k_coco.py', 'the config has no backbone with a type'),
+    ('mmseg/vit/vit_deit-s16_upernet_8xb2-80k_ade20k-512x512.py',
+     'returns maps of strides 16, 16, 16, 16, but a pyramid .* has one each of 4, 8, 16, 32: take CPVT instead of'),
+])
+def test_config_that_cannot_take_a_pyramid_says_why(name: str, reason: str) -> None:
+    assert re.search(reason, refusal(swap_backbone, shipped(name), error=CannotSwap))
+
+
+@MODELS.register_module(force=True)
+class PickyNeck(nn.Identity):
+    """Takes the channels of ResNet-18 only."""
+
+    def __init__(self, in_channels: list[int]) -> None:
+        super().__init__()
+        assert in_channels == [64, 128, 256, 512]
+
+
+def test_a_neck_that_takes_the_old_channels_only_is_a_failure_of_the_swap(detector: Config) -> None:
+    detector.model.neck = dict(type='cpvt_mm.PickyNeck', in_channels=[64, 128, 256, 512])
+    assert 'its neck cpvt_mm.PickyNeck on maps of 64, 128, 320, 512 channels cannot be' in (
+        refusal(swap_backbone, detector, error=CannotRun))
+
+
+def test_weights_of_the_old_backbone_are_forgotten(detector: Config) -> None:
+    detector.model.backbone.init_cfg = dict(type='Pretrained', checkpoint='resnet.pth')
+    detector.model.init_cfg = dict(type='Pretrained', checkpoint='retinanet.pth')
+    new = swap_backbone(detector)
+    assert new.model.backbone == NEW
+    assert new.model.init_cfg is None and new.load_from is None
+    around = dict(type='QDTrack', detector=detector.model, init_cfg=dict(type='Pretrained', checkpoint='qdtrack.pth'))
+    assert swap_backbone(Config(dict(default_scope='mmdet', model=around))).model.init_cfg is None
+
+
+@pytest.mark.parametrize('imports', ['mmpretrain.models', ['mmpretrain.models']])
+def test_import_of_mmpretrain_goes_with_its_backbone(detector: Config, imports: object) -> None:
+    detector.custom_imports = dict(imports=imports, allow_failed_imports=False)
+    assert swap_backbone(detector).custom_imports is None
+    detector.model.extra = dict(type='mmpretrain.LinearClsHead')
+    assert swap_backbone(detector).custom_imports == dict(imports=imports, allow_failed_imports=False)
+    del detector.model.extra
+    detector.custom_imports = dict(imports=['mmpretrain.models', 'json'])
+    assert swap_backbone(detector).custom_imports == dict(imports=['mmpretrain.models', 'json'])
+
+
+def test_arch_and_weights_of_the_new_backbone(detector: Config) -> None:
+    arch = dict(embed_dims=(8, 16, 24, 32), depths=(1, 1, 1, 1), num_heads=(1, 1, 1, 1), mlp_ratios=(1, 1, 1, 1),
+                sr_ratios=(1, 1, 1, 1))
+    model = swap_backbone(detector, arch, checkpoint='pcpvt.pth').model
+    assert model.backbone.arch == arch and model.neck.in_channels == [8, 16, 24, 32]
+    assert model.backbone.init_cfg == dict(type='Pretrained', checkpoint='pcpvt.pth')
+
+
+def test_channels_of_the_image_and_checkpointing_are_kept(detector: Config) -> None:
+    detector.model.backbone.update(in_channels=4, with_cp=True)
+    model = swap_backbone(detector).model
+    assert model.backbone == dict(NEW, in_channels=4, with_cp=True)
+    assert model.data_preprocessor == detector.model.data_preprocessor  # statistics of other images
+
+
+def test_images_are_normalized_as_weights_of_the_backbone_expect(detector: Config) -> None:
+    assert swap_backbone(detector).model.data_preprocessor == dict(
+        type='DetDataPreprocessor', mean=MEAN, std=STD, bgr_to_rgb=True)
+    del detector.model.data_preprocessor
+    detector.data_preprocessor = dict(type='ClsDataPreprocessor', to_rgb=False)
+    assert swap_backbone(detector).data_preprocessor == dict(
+        type='ClsDataPreprocessor', to_rgb=True, mean=MEAN, std=STD)
+
+
+def test_network_for_reidentification_stays(detector: Config) -> None:
+    reid = dict(backbone=dict(type='mmpretrain.ResNet', depth=50), init_cfg=dict(checkpoint='reid.pth'))
+    tracker = Config(dict(default_scope='mmdet', model=dict(type='DeepSORT', detector=detector.model, reid=reid)))
+    model = swap_backbone(tracker).model
+    assert model.reid == reid and model.detector.backbone == NEW
+
+
+def test_schedule_is_changed_on_request(detector: Config) -> None:
+    detector.optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.02))
+    for schedule, optimizer in ((False, 'SGD'), (True, 'AdamW')):
+        assert swap_backbone(detector, schedule=schedule).optim_wrapper.optimizer.type == optimizer
+
+
+def test_a_config_of_this_backbone_gets_another_arch(detector: Config) -> None:
+    detector.model.backbone = own = dict(type='cpvt_mm.PyramidCPVT', arch='nano', drop_path_rate=0., frozen_stages=1,
+                                         position_encoding=dict(type='RotaryPE'))
+    detector.model.neck.in_channels = [32, 64, 128, 192]
+    model = swap_backbone(detector, 'small').model
+    assert model.backbone == {**own, 'arch': 'small'} and model.neck.in_channels == WIDTHS
+
+
+@pytest.mark.parametrize('options, error, words', [
+    (dict(arch='huge'), ValueError, "'huge' is not an arch; allowed are nano, tiny"),
+    (dict(backbone='ViT'), ValueError, "'ViT' is not a backbone that can be swapped in; allowed are Pyra"),
+    (dict(cfg='mmdet::a/b.py'), TypeError, 'cfg is a str, but must be a Config'),
+    (dict(cfg=dict(model=dict())), TypeError, 'cfg is a dict, but must be a Config'),
+])
+def test_wrong_arguments_are_a_sentence(detector: Config, options: dict, error: type[Exception], words: str) -> None:
+    assert words in refusal(swap_backbone, error=error, **{'cfg': detector, **options})
