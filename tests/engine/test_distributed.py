@@ -1,18 +1,14 @@
 """Two processes train as one does on the batch of both, without find_unused_parameters.
 
-The tests compare the gradients of two processes, each with two of four images, after DDP has averaged them, with those
-of one process with all four. They are the same, up to rounding, where losses are means over equally many items of each
-image: numbers of outputs (the bare backbones), or pixels, of which mmseg counts the ignored ones, too (UperNet).
-mmdet's losses are means over samples that each process draws by itself; tests/configs/test_steps.py looks for
-parameters without a gradient there. Dropout and drop path draw differently in each process, and are not used here.
-
-Models compute in float64, so that no rounding is magnified on its way through the layers. Two things of float32 stay,
-each a share of about 1e-7: tables are resampled in it, and mmseg adds its eps to the numbers it divides by.
+Gradients of two processes, each with two of four images, are those of one process with all four, where losses are means
+over equally many items of each image: numbers of outputs (the bare backbones), or pixels, also ignored ones (UperNet).
+mmdet's are means over samples that each process draws by itself; tests/configs/test_steps.py looks for parameters
+without a gradient there. Models compute in float64; float32, a share of about 1e-7, stays where tables are resampled,
+and in mmseg's eps.
 """
-from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -40,18 +36,11 @@ PLAIN_UPERNET = ROOT / 'configs/toy/upernet_cpvt_sfp_toy-shapes.py'
 SHARE = 1e-5
 
 
-@dataclass(frozen=True)
-class Case:
-    """A model to train.
-
-    Attributes:
-        backbone: Its arguments, or, with `config`, those that differ.
-        config: The whole model's. None: the backbone is bare, but for weights of its outputs.
-        options: Overrides of the config.
-    """
+class Case(NamedTuple):
+    """A model to train: arguments of a bare backbone; or a config, what its backbone has else, and options."""
     backbone: dict[str, Any]
     config: Path | None = None
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] | None = None
 
 
 PYRAMID, PLAIN = dict(type='PyramidCPVT', out_norm=True), dict(type='CPVT')
@@ -68,8 +57,7 @@ CASES = {
     'pyramid, frozen': Case(dict(PYRAMID, with_cp=True, position_encoding=BOTH, out_indices=(3,), frozen_stages=4)),
     'plain': Case(dict(PLAIN, position_encoding=BOTH, out_indices=(0, 1, 2))),
     'plain, blocks left out': Case(dict(PLAIN, with_cp='selective', position_encoding=PEG, out_indices=(1,))),
-    'plain, frozen in part': Case(
-        dict(PLAIN, with_cp=True, position_encoding=BOTH, out_indices=(2,), frozen_stages=1)),
+    'plain, frozen in part': Case(dict(PLAIN, with_cp=True, position_encoding=BOTH, out_indices=(2,), frozen_stages=1)),
     'plain, frozen': Case(dict(PLAIN, position_encoding=PEG, out_indices=(0, 2), frozen_stages=3)),
     **{f'plain, {out_type}': Case(dict(PLAIN, out_type=out_type, dist_token=True))
        for out_type in ('cls_token', 'gap', 'raw')},
@@ -114,8 +102,7 @@ def segmentation_samples(generator: torch.Generator) -> list[Any]:
     labels = torch.randint(0, CLASSES, (4, 1, HEIGHT, WIDTH), generator=generator)
     for number, label in enumerate(labels):
         label[:, :10 * number] = 255
-    return [SegDataSample(gt_sem_seg=PixelData(data=label), metainfo=dict(img_shape=(HEIGHT, WIDTH)))
-            for label in labels]
+    return [SegDataSample(gt_sem_seg=PixelData(data=x), metainfo=dict(img_shape=(HEIGHT, WIDTH))) for x in labels]
 
 
 def loss_of(case: Case, model: nn.Module, images: slice) -> Tensor:

@@ -1,5 +1,12 @@
 """Training that is killed or finds a full disk, and is resumed, ends as if nothing had happened."""
+import multiprocessing
+import os
+import resource
+import runpy
 import signal
+import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,20 +14,98 @@ import pytest
 import torch
 from mmengine.config import Config
 
+from cpvt_mm.engine import load_config
 from cpvt_mm.weights.reading import read_checkpoint
-
-from .attempts import attempt, detector, die_at_step, die_half_written, limit_files, segmentor
+from tests.conftest import MASK_RCNN, ROOT, UPERNET, toy_overrides
 
 pytestmark = pytest.mark.slow
-
 KILLED = -signal.SIGKILL
+SMALL = {'model.backbone.drop_path_rate': 0.3, 'train_dataloader.dataset.pipeline.2.scale': (64, 64),
+         'default_hooks.checkpoint.max_keep_ckpts': 1}
 
 
-@pytest.fixture(scope='module', autouse=True)
-def one_thread() -> None:
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setenv('OMP_NUM_THREADS', '1')
-        yield
+def segmentor(data: Path, work_dir: Path) -> Config:
+    """Eight iterations with drop path, dropout, random flips, an averaged model and a best checkpoint."""
+    return load_config(UPERNET, toy_overrides(data, **SMALL, **{
+        'train_cfg.max_iters': 8, 'train_cfg.val_interval': 4, 'val_dataloader.dataset.pipeline.1.scale': (64, 64),
+        'default_hooks.checkpoint.interval': 2, 'default_hooks.checkpoint.save_best': 'mIoU',
+        'custom_hooks': [dict(type='EMAHook')]}), str(work_dir))
+
+
+def detector(data: Path, work_dir: Path) -> Config:
+    """Three epochs of four images, whose flips are drawn in a worker that stays."""
+    cfg = load_config(MASK_RCNN, toy_overrides(data, **SMALL, **{
+        'train_dataloader.dataset.indices': 4, 'train_dataloader.sampler.type': 'DefaultSampler',
+        'train_dataloader.batch_sampler': dict(type='AspectRatioBatchSampler'),
+        'train_dataloader.num_workers': 1, 'train_dataloader.persistent_workers': True,
+        'default_hooks.checkpoint.by_epoch': True, 'default_hooks.checkpoint.interval': 1}), str(work_dir))
+    cfg.train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=3)
+    cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
+    return cfg
+
+
+def die_at_step(number: int) -> None:
+    """Kills this process in front of one of its steps with checkpoints: to open, rename or remove a file."""
+    steps = iter(range(number + 1))
+
+    def hook(event: str, args: tuple) -> None:
+        step = event in ('os.rename', 'os.remove') or (event == 'open' and (args[2] or 0) & (os.O_WRONLY | os.O_RDWR))
+        if step and ('.pth' in str(args[0]) or 'last_checkpoint' in str(args[0])) and next(steps) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+
+
+def die_half_written(number: int) -> None:
+    """Kills this process in the middle of the bytes of a checkpoint."""
+    write, files = Path.write_bytes, iter(range(number + 1))
+
+    def write_half(path: Path, content: bytes) -> int:
+        if next(files) == number:
+            write(path, content[:len(content) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+        return write(path, content)
+
+    Path.write_bytes = write_half
+
+
+def in_child(output: Path, arguments: list[str], trap: Callable[[Any], None] | None, number: Any) -> None:
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    if trap:
+        trap(number)
+    sys.argv = arguments
+    runpy.run_path(arguments[0], run_name='__main__')
+
+
+def run(output: Path, tool: Path, *arguments: object, trap: Callable[[Any], None] | None = None, number: Any = 0,
+        seconds: float | None = None) -> int:
+    """Runs a tool in a process that is killed after `seconds`, or by `trap` at some number; returns its status.
+
+    What it prints goes to `output`.
+    """
+    # Forked from one that has imported all that training needs, which takes seconds.
+    forking = multiprocessing.get_context('forkserver')
+    forking.set_forkserver_preload([__name__, 'mmdet.apis', 'mmseg.apis'])
+    process = forking.Process(target=in_child, args=(output, [*map(str, (tool, *arguments))], trap, number))
+    process.start()
+    process.join(seconds)
+    process.kill()
+    process.join()
+    return process.exitcode
+
+
+def attempt(cfg: Config, **how: Any) -> int:
+    """Trains a config, or goes on; beside its work dir go a file of it, and `output.txt`. See `run`."""
+    config = Path(f'{cfg.work_dir}.py')
+    cfg.dump(config)
+    return run(config.parent / 'output.txt', ROOT / 'tools/train.py', config, '--resume', **how)
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('OMP_NUM_THREADS', '1')
 
 
 def same(first: Any, second: Any) -> bool:
@@ -50,9 +135,7 @@ def train_with_kills(cfg: Config, kills: list[dict[str, Any]]) -> None:
     """Trains with kills, as many as it lives to see; after each, but before the first, there is a whole checkpoint."""
     folder = Path(cfg.work_dir)
     for kill in kills:
-        status = attempt(cfg, **kill)
-        output = Path(folder.parent, 'output.txt').read_text()
-        assert status in (0, KILLED), output
+        assert attempt(cfg, **kill) in (0, KILLED), (folder.parent / 'output.txt').read_text()
         if (folder / 'last_checkpoint').exists():
             read_checkpoint((folder / 'last_checkpoint').read_text())
         # One that is whole, the next, and one that is half written.
@@ -84,12 +167,12 @@ def test_a_full_disk_is_a_sentence_and_costs_nothing(toy_shapes: Path, tmp_path:
     cfg, folder = segmentor(toy_shapes, tmp_path / 'run'), tmp_path / 'run'
     assert attempt(cfg, trap=die_half_written, number=1) == KILLED
     first = (folder / 'iter_2.pth').read_bytes()
-    assert attempt(cfg, trap=limit_files, number=len(first) // 2) == 1
+    # Writing fails as on a full disk when a file gets larger than so many bytes.
+    assert attempt(cfg, trap=partial(resource.setrlimit, resource.RLIMIT_FSIZE), number=(len(first) // 2,) * 2) == 1
     output = (tmp_path / 'output.txt').read_text()
-    assert 'Traceback' not in output
-    assert output.splitlines()[-1] == (
-        f'error: {folder}/iter_4.pth cannot be written (File too large): free space for it, then continue from '
-        f'{folder}/iter_2.pth with --resume.')
+    assert 'Traceback' not in output and output.endswith(
+        f'\nerror: {folder}/iter_4.pth cannot be written (File too large): free space for it, then continue from '
+        f'{folder}/iter_2.pth with --resume.\n')
     # As after the kill.
     assert (folder / 'iter_2.pth').read_bytes() == first
     assert (folder / 'last_checkpoint').read_text() == str(folder / 'iter_2.pth')

@@ -1,4 +1,8 @@
-"""What is added to a config, what stays, and that mmengine's runner builds it."""
+"""How configs are read, what is added to them, what stays, and that mmengine's runner builds them."""
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,9 +15,69 @@ from torch.utils.data import BatchSampler
 
 from cpvt_mm.engine import load_config, prepare
 from cpvt_mm.engine.run import build_runner
-from cpvt_mm.errors import UserError
 from cpvt_mm.hooks import DurableCheckpointHook, ExactResumeHook, FullDiskHook, NonFiniteLossHook, PlainLogHook
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, toy_overrides
+from tests.processes import is_alive, wait_until
+from tests.refusals import refusal
+
+
+def test_options_override_and_the_work_dir_is_named_after_the_config() -> None:
+    cfg = load_config(UPERNET, {'model.backbone.arch': 'tiny'})
+    assert (cfg.model.backbone.arch, cfg.work_dir, cfg.launcher) == ('tiny', f'work_dirs/{UPERNET.stem}', 'none')
+    assert load_config(UPERNET, {'work_dir': 'a'}).work_dir == 'a'
+    assert load_config(UPERNET, {'work_dir': 'a'}, work_dir='b').work_dir == 'b'
+
+
+@pytest.mark.parametrize('text, words', [
+    (None, ('does not exist',)), ("_base_ = './missing.py'", ('missing.py',)), ('model = dict(', ('SyntaxError',)),
+    ("raise ValueError('seven')", ('ValueError', 'seven')),
+    ("default_scope = 'mmpose'", ('default_scope', "'mmpose'", 'mmdet, mmseg or mmpretrain')),
+    ('model = dict()', ('default_scope', 'None')),
+])
+def test_what_cannot_be_run_is_answered_in_one_sentence(tmp_path: Path, text: str | None, words: tuple) -> None:
+    path = tmp_path / 'config.py'
+    if text:
+        path.write_text(text)
+    message = refusal(load_config, path)
+    assert all(word in message for word in (str(path), *words)), message
+    assert '--cfg-options do not fit' in refusal(load_config, UPERNET, {'param_scheduler.7.begin': 3})
+
+
+def test_a_library_that_a_base_file_is_of_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('mmengine.config.config.is_installed', lambda package: False)
+    monkeypatch.setitem(sys.modules, 'mmpretrain', None)
+    told = refusal(load_config, ROOT / 'configs/cpvt/cpvt-ti_16xb64_in1k.py', error=ImportError)
+    assert 'cpvt_mm needs mmpretrain' in told and ' pip install mmpretrain' in told
+
+
+@pytest.mark.parametrize('options, line, expected', [
+    ({'data_root': '/x'}, '', '--cfg-options data_root is not used: did you mean train_dataloader.dataset.data_root.'),
+    ({'modle.type': 'A'}, '', '--cfg-options modle is not used: did you mean model.'),
+    ({'lrr': 1}, '', '--cfg-options lrr is not used: did you mean optim_wrapper.optimizer.lr.'),
+    ({'zzz': 1}, '', '--cfg-options zzz is not used.'),
+    ({'work_dir': 'a', 'train_cfg.max_iters': 3, 'load_from': None}, '', None),
+    ({}, 'max_iter = 3', 'max_iter of config {path} is not used: did you mean train_cfg.max_iters.'),
+    ({}, "modle = dict(type='A')", 'modle of config {path} is not used: did you mean model.'),
+    ({}, 'max_iter = 3\ntrain_cfg = dict(max_iters=max_iter)', None),  # a variable
+    ({}, 'colours = 3', None),  # near to nothing
+])
+def test_what_nothing_reads_is_named(options: dict, line: str, expected: str | None, tmp_path: Path, log: list) -> None:
+    path = tmp_path / 'own.py'
+    path.write_text(f'_base_ = {str(UPERNET)!r}\n{line}\n')
+    load_config(path, options)
+    assert [message for level, message in log if 'is not used' in message and level == 'WARNING'] == (
+        [expected.format(path=path)] if expected else [])
+
+
+def test_the_warning_about_pkg_resources_is_not_shown(tmp_path: Path) -> None:
+    warns = "__import__('warnings').warn"
+    (tmp_path / 'a.py').write_text(
+        f"default_scope = 'mmdet'\n{warns}('pkg_resources is deprecated as an API')\n{warns}('another')\n")
+    with pytest.warns(UserWarning) as shown:
+        load_config(tmp_path / 'a.py')
+    told = {str(warning.message) for warning in shown}
+    assert 'another' in told and not any('pkg_resources' in text for text in told)
+
 
 CHECKED = 'cpvt_mm.Checked{}Loop'.format
 ADDED = {ExactResumeHook, FullDiskHook, NonFiniteLossHook, PlainLogHook}
@@ -56,8 +120,8 @@ def test_mmengines_checkpoint_hook_becomes_a_durable_one_and_those_derived_from_
     ({}, [dict(type='cpvt_mm.NonFiniteLossHook', patience=6)], set(), [6]),
     (dict(non_finite_loss=None, checkpoint=None), [], {NonFiniteLossHook, DurableCheckpointHook}, []),
 ])
-def test_a_run_has_each_hook_once_unless_it_is_turned_off(default: dict, custom: list, left_out: set, patience: list,
-                                                          cfg: Config) -> None:
+def test_a_run_has_each_hook_unless_turned_off(default: dict, custom: list, left_out: set, patience: list, cfg: Config
+                                               ) -> None:
     del cfg.default_hooks.non_finite_loss
     cfg.default_hooks.update(default)
     cfg.custom_hooks = custom
@@ -74,24 +138,18 @@ def test_a_run_has_each_hook_once_unless_it_is_turned_off(default: dict, custom:
     (dict(by_epoch=True, max_epochs=1), CHECKED('EpochBasedTrain'), False),
     (dict(type='OwnIterBasedTrainLoop', max_iters=2), 'OwnIterBasedTrainLoop', True),
 ])
-def test_loops_of_mmengine_check_their_data_and_training_gets_seeded_batches(loop: dict, kind: str, endless: bool,
-                                                                            cfg: Config) -> None:
+def test_loops_of_mmengine_check_data_and_train_in_seeded_batches(loop: dict, kind: str, endless: bool, cfg: Config
+                                                                  ) -> None:
     cfg.train_cfg, cfg.val_cfg = loop, {}
     cfg.train_dataloader.update(sampler=dict(type='DefaultSampler', shuffle=True), batch_size=3, drop_last=True)
     prepared = prepare(cfg)
-    assert [prepared[name].type for name in ('train_cfg', 'val_cfg', 'test_cfg')] == [
-        kind, CHECKED('Val'), CHECKED('Test')]
+    assert (prepared.train_cfg.type, prepared.val_cfg.type, prepared.test_cfg.type) == (
+        kind, CHECKED('Val'), CHECKED('Test'))
     runner = build_runner(cfg)
     batches = runner.train_dataloader.batch_sampler
     assert (type(batches).__name__, batches.endless, batches.seed) == ('SeededBatchSampler', endless, runner.seed)
     assert (batches.batch_size, batches.drop_last, len(batches)) == (3, True, 2)
     assert type(runner.val_dataloader.batch_sampler) is BatchSampler
-
-
-def test_a_batch_sampler_of_the_config_is_seeded(cfg: Config) -> None:
-    cfg.train_dataloader.batch_sampler = dict(type='OwnBatchSampler', drop_last=True)
-    inner = build_runner(cfg).train_dataloader.batch_sampler.batches
-    assert type(inner) is OWN[BatchSampler] and inner.drop_last
 
 
 @pytest.mark.parametrize('own', [dict(worker_init_fn=dict(type='own')), dict(disable_subprocess_warning=True)])
@@ -122,12 +180,51 @@ def test_the_wrapper_of_several_processes_needs_no_gpu(cfg: Config) -> None:
 
 def test_an_unknown_optimizer_is_named(cfg: Config) -> None:
     cfg.optim_wrapper.optimizer.type = 'AdamX'
-    with pytest.raises(UserError, match='is AdamX, which is not a registered optimizer: did you mean Adam'):
-        prepare(cfg)
+    assert 'is AdamX, which is not a registered optimizer: did you mean Adam' in refusal(prepare, cfg)
 
 
-def test_a_config_with_a_runner_of_its_own_gets_it_with_all_hooks(cfg: Config) -> None:
+def test_a_config_with_a_runner_of_its_own_gets_it_with_all_hooks_and_seeded_batches(cfg: Config) -> None:
     cfg.runner_type = 'OwnRunner'
+    cfg.train_dataloader.batch_sampler = dict(type='OwnBatchSampler', drop_last=True)
     runner = build_runner(cfg)
     assert type(runner) is OWN[Runner]
     assert {type(hook) for hook in runner.hooks} > ADDED
+    inner = runner.train_dataloader.batch_sampler.batches
+    assert type(inner) is OWN[BatchSampler] and inner.drop_last
+
+
+TWO_WORKERS = '''
+import multiprocessing, os, sys, time
+from pathlib import Path
+from mmengine.registry import init_default_scope
+from mmengine.runner import Runner
+from cpvt_mm.engine import load_config, prepare
+options = dict(option.split('=') for option in sys.argv[2:])
+cfg = load_config(sys.argv[1], options, 'work')
+cfg.val_dataloader.update(num_workers=2, persistent_workers=True)
+init_default_scope(cfg.default_scope)
+batches = iter(Runner.build_dataloader(prepare(cfg).val_dataloader, seed=0))
+next(batches)
+Path('tmp').write_text(' '.join(str(worker.pid) for worker in multiprocessing.active_children()))
+os.replace('tmp', 'pids')
+time.sleep(600)
+'''
+
+
+@pytest.mark.slow
+def test_workers_end_with_a_killed_process(toy_shapes: Path, tmp_path: Path) -> None:
+    options = [f'{key}={value}' for key, value in toy_overrides(toy_shapes).items() if key.endswith('data_root')]
+    process = subprocess.Popen([sys.executable, '-c', TWO_WORKERS, UPERNET, *options], cwd=tmp_path,
+                               stdout=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: (tmp_path / 'pids').exists() or process.poll() is not None)
+        workers = [int(pid) for pid in (tmp_path / 'pids').read_text().split()]
+        assert len(workers) == 2 and all(map(is_alive, workers))
+        process.kill()
+        wait_until(lambda: not any(map(is_alive, workers)))
+    finally:
+        process.kill()
+        process.wait()
+        for worker in workers:
+            if is_alive(worker):
+                os.kill(worker, signal.SIGKILL)

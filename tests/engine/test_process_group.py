@@ -4,6 +4,7 @@ import os
 import socket
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -38,17 +39,18 @@ class Watch(Hook):
         self.weights = runner.model.state_dict()
 
 
-class Fail(Hook):
-
-    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-        raise UserError('a bad image')
+def failing() -> Hook:
+    """A hook that fails in the first iteration."""
+    hook = Hook()
+    hook.after_train_iter = Mock(side_effect=UserError('a bad image'))
+    return hook
 
 
 def config(data: Path, work_dir: Path, launcher: str) -> Config:
-    options = toy_overrides(data, **{
+    return load_config(UPERNET, toy_overrides(data, **{
         'train_cfg.max_iters': 2, 'train_cfg.val_interval': 100, 'train_dataloader.dataset.pipeline.2.scale': (64, 64),
-        'val_dataloader.dataset.pipeline.1.scale': (64, 64), 'test_dataloader.dataset.pipeline.1.scale': (64, 64)})
-    return load_config(UPERNET, options, str(work_dir), launcher)
+        'val_dataloader.dataset.pipeline.1.scale': (64, 64), 'test_dataloader.dataset.pipeline.1.scale': (64, 64),
+    }), str(work_dir), launcher)
 
 
 def group_works() -> bool:
@@ -76,7 +78,7 @@ def in_a_group(rank: int, folder: Path, data: Path) -> None:
         notes[launcher] = dict(is_wrapped=watch.is_wrapped, images=watch.images, weights=watch.weights,
                                works=group_works(), metrics={name: float(value) for name, value in metrics.items()})
         with pytest.raises(UserError, match='a bad image'):
-            train(config(data, folder / 'failed', launcher), hooks=[Fail()])
+            train(config(data, folder / 'failed', launcher), hooks=[failing()])
         with pytest.raises(UserError, match='--show-dir paints in one process only'):
             engine.test(config(data, folder / 'test', launcher), folder / launcher / 'iter_2.pth', folder / 'painted')
         assert group_works()
@@ -94,8 +96,7 @@ def test_the_callers_group_is_used_and_stays(toy_shapes: Path, tmp_path: Path) -
         # Each trains on its own half of the images, and all have the average of the gradients.
         assert len(first['images']) == len(second['images']) == 4 and not {*first['images']} & {*second['images']}
         for name, weight in read_checkpoint(tmp_path / launcher / 'iter_2.pth')['state_dict'].items():
-            assert torch.equal(first['weights'][f'module.{name}'], weight)
-            assert torch.equal(second['weights'][f'module.{name}'], weight)
+            assert all(torch.equal(notes['weights'][f'module.{name}'], weight) for notes in (first, second))
         # The main process gathers the results of all.
         assert 0 <= first['metrics']['mIoU'] <= 100
 
@@ -106,21 +107,13 @@ def test_a_group_of_one_as_in_a_notebook(toy_shapes: Path, tmp_path: Path) -> No
     train(config(toy_shapes, tmp_path, 'none'))
     assert group_works() and (tmp_path / 'iter_2.pth').exists()
     with pytest.raises(UserError, match='a bad image'):
-        train(config(toy_shapes, tmp_path, 'none'), hooks=[Fail()])
+        train(config(toy_shapes, tmp_path, 'none'), hooks=[failing()])
     assert group_works()
-
-
-@pytest.fixture
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(('127.0.0.1', 0))
-        return listener.getsockname()[1]
 
 
 def gloo_threads() -> int:
     """Counts the threads of gloo in this process; 0 if the system does not list threads."""
-    names = [path.read_text() for path in Path('/proc/self/task').glob('*/comm')]
-    return sum('gloo' in name for name in names)
+    return sum('gloo' in path.read_text() for path in Path('/proc/self/task').glob('*/comm'))
 
 
 def in_their_own_group(rank: int, folder: Path, port: int, fails: bool) -> None:
@@ -150,15 +143,15 @@ def in_their_own_group(rank: int, folder: Path, port: int, fails: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason='makes the group of a machine without a GPU')
 @pytest.mark.parametrize('fails', [False, True])
-def test_a_group_that_a_run_makes_ends_with_the_process_or_an_error(fails: bool, tmp_path: Path, free_port: int
-                                                                    ) -> None:
-    processes = mp.start_processes(in_their_own_group, (tmp_path, free_port, fails), nprocs=2, join=False,
-                                   start_method='spawn')
+def test_a_group_that_a_run_makes_ends_with_the_process_or_an_error(fails: bool, tmp_path: Path) -> None:
+    with socket.create_server(('127.0.0.1', 0)) as listener:
+        port = listener.getsockname()[1]  # which is free again
+    context = mp.start_processes(in_their_own_group, (tmp_path, port, fails), 2, join=False, start_method='spawn')
     # The context's own join() would end a process that outlives the other, and so hide one that waits for ever.
-    for process in processes.processes:
+    for process in context.processes:
         process.join(120)
-    codes = [process.exitcode for process in processes.processes]
-    for process in processes.processes:
+    codes = [process.exitcode for process in context.processes]
+    for process in context.processes:
         process.kill()
     assert codes == [0, 0]
     # A process that fails alone leaves the other with an error.

@@ -1,5 +1,7 @@
 """Runs that train, resume and test, and what users are told when they cannot."""
 import errno
+import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,22 +18,21 @@ from mmengine.runner import Runner
 
 from cpvt_mm import engine
 from cpvt_mm.engine import load_config, train
+from cpvt_mm.engine.resuming import find_checkpoint
 from cpvt_mm.engine.run import full_disk_as_user_error
 from cpvt_mm.errors import UserError
 from cpvt_mm.weights.reading import read_checkpoint
 from tests.conftest import MASK_RCNN, UPERNET, Trained, toy_overrides
+from tests.refusals import refusal
 
 TrainConfig = Callable[..., Config]
 
 
 @pytest.fixture(scope='module')
 def upernet(toy_shapes: Path) -> TrainConfig:
-
-    def load(work_dir: Path, iters: int, **options: object) -> Config:
-        steps = {'train_cfg.max_iters': iters, 'train_cfg.val_interval': 100, 'default_hooks.checkpoint.interval': 2}
-        return load_config(UPERNET, toy_overrides(toy_shapes, **steps, **options), str(work_dir))
-
-    return load
+    steps = {'train_cfg.val_interval': 100, 'default_hooks.checkpoint.interval': 2}
+    return lambda work_dir, iters, **options: load_config(
+        UPERNET, toy_overrides(toy_shapes, **steps, **{'train_cfg.max_iters': iters}, **options), str(work_dir))
 
 
 @pytest.fixture(scope='module')
@@ -104,20 +105,16 @@ def test_a_test_gives_metrics_paints_every_image_and_leaves_the_config_of_the_tr
               for path in (toy_shapes / 'images/validation').iterdir()}
     # The ground truth on the left, the prediction right.
     assert painted == {name: (height, 2 * width, 3) for name, (height, width, _) in images.items()}
-    with pytest.raises(UserError, match=r'no\.pth'):
-        engine.test(cfg, 'no.pth')
+    assert 'no.pth' in refusal(engine.test, cfg, 'no.pth')
     assert written.read_text() == before and list(written.parent.glob('*.py')) == [written]
 
 
 @pytest.mark.parametrize('option, message', [
     pytest.param('amp', r'Mixed precision needs a GPU, .*: leave out --amp', marks=pytest.mark.skipif(
         torch.cuda.is_available(), reason='tells what happens without a GPU')),
-    ('auto_scale_lr', r'--auto-scale-lr needs auto_scale_lr\.base_batch_size'),
-])
-def test_options_that_cannot_be_met_are_refused(option: str, message: str, upernet: TrainConfig, tmp_path: Path
-                                                ) -> None:
-    with pytest.raises(UserError, match=message):
-        train(upernet(tmp_path, 1), **{option: True})
+    ('auto_scale_lr', r'--auto-scale-lr needs auto_scale_lr\.base_batch_size')])
+def test_options_that_cannot_be_met_are_named(option: str, message: str, upernet: TrainConfig, tmp_path: Path) -> None:
+    assert re.search(message, refusal(train, upernet(tmp_path, 1), **{option: True}))
 
 
 class Watch(Hook):
@@ -170,25 +167,20 @@ def test_epochs_go_on_at_a_checkpoint_by_iteration(step: int, toy_shapes: Path, 
         assert rates[0] == rates[1] == pytest.approx([1e-3 * 2 / 8] * 3 + [1e-4 * 2 / 8] * 3)
 
 
-class FailsInIteration(Hook):
+def test_only_what_fails_in_the_first_iteration_is_told_in_a_sentence(upernet: TrainConfig, tmp_path: Path) -> None:
+    hook, number = Hook(), 0
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        if runner.iter == self.number:
+    def before_train_iter(runner: Runner, **batch: object) -> None:
+        if runner.iter == number:
             raise RuntimeError('no more')
 
-
-def test_only_what_fails_in_the_first_iteration_is_told_in_a_sentence(upernet: TrainConfig, tmp_path: Path) -> None:
-    with pytest.raises(UserError) as error:
-        train(upernet(tmp_path, 3), hooks=[FailsInIteration(0)])
+    hook.before_train_iter = before_train_iter
     traceback = tmp_path / 'traceback.txt'
-    assert str(error.value) == ('training cannot begin (RuntimeError: no more): correct the config, or see the '
-                                f'traceback in {traceback}.')
+    assert refusal(train, upernet(tmp_path, 3), hooks=[hook]) == (
+        f'training cannot begin (RuntimeError: no more): correct the config, or see the traceback in {traceback}.')
     assert 'in before_train_iter' in traceback.read_text()
-    with pytest.raises(RuntimeError, match='no more'):
-        train(upernet(tmp_path, 3), hooks=[FailsInIteration(1)])
+    number = 1
+    assert refusal(train, upernet(tmp_path, 3), hooks=[hook], error=RuntimeError) == 'no more'
 
 
 @pytest.mark.parametrize('file, resumable, sentence', [
@@ -199,8 +191,7 @@ def test_only_what_fails_in_the_first_iteration_is_told_in_a_sentence(upernet: T
     ([], False, 'A disk is full (No space left on device): free space in {folder} or in /dev/shm (the shared memory of '
                 'data loader workers), whichever it is, then start again.'),
 ])
-def test_a_full_disk_is_told_with_what_to_go_on_from(file: list[str], resumable: bool, sentence: str, tmp_path: Path
-                                                     ) -> None:
+def test_a_full_disk_is_told_with_a_way_on(file: list[str], resumable: bool, sentence: str, tmp_path: Path) -> None:
     (tmp_path / 'last_checkpoint').write_text('iter_2.pth')
     with pytest.raises(UserError) as raised, full_disk_as_user_error(str(tmp_path), resumable):
         raise OSError(errno.ENOSPC, 'No space left on device', *file)
@@ -232,3 +223,60 @@ def test_losses_are_in_a_file_store_of_mlflow(upernet: TrainConfig, tmp_path: Pa
     assert done.info.status == 'FINISHED'
     assert done.data.params['model.backbone.type'] == 'cpvt_mm.PyramidCPVT'
     assert [metric.step for metric in client.get_metric_history(done.info.run_id, 'decode.loss_ce')] == [1, 2]
+
+
+WHOLE = dict(meta={}, state_dict=dict(weight=torch.ones(1000)), optimizer={}, message_hub={})
+WEIGHTS = dict(meta={}, state_dict={}, message_hub={})
+
+
+def write(path: Path, content: dict | bytes, seconds: int) -> None:
+    """Writes a checkpoint, or bytes that are none, of that time."""
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        torch.save(content, path)
+    os.utime(path, (seconds, seconds))
+
+
+@pytest.mark.parametrize('note, content, expected, reason', [
+    ('b/iter_2.pth', WHOLE, 'b/iter_2.pth', ''),  # although others are newer
+    ('b/iter_2.pth', b'PK', 'iter_4.pth', 'b/iter_2.pth is damaged'),
+    ('b/iter_2.pth', None, 'iter_4.pth', 'b/iter_2.pth does not exist'),
+    ('b/no.pth', WHOLE, 'iter_4.pth', 'b/no.pth does not exist'),
+    ('c/no.pth', None, 'c/iter_8.pth', 'c/no.pth does not exist'),  # its folder is searched, too
+    ('', None, 'iter_4.pth', ''), (None, None, 'iter_4.pth', ''),
+])
+def test_the_named_checkpoint_or_else_the_newest_whole(note: str | None, content: dict | bytes | None, expected: str,
+                                                       reason: str, tmp_path: Path, log: list) -> None:
+    for folder in 'bc':
+        (tmp_path / folder).mkdir()
+    for name, seconds in {'iter_1.pth': 2, 'iter_4.pth': 3, 'iter_3.pth': 1, 'c/iter_8.pth': 4}.items():
+        write(tmp_path / name, WHOLE, seconds)
+    write(tmp_path / 'best_mIoU_iter_10.pth', WEIGHTS, 9)  # newer, to test with
+    if content is not None:
+        write(tmp_path / 'b/iter_2.pth', content, 1)
+    if note is not None:
+        (tmp_path / 'last_checkpoint').write_text(note and str(tmp_path / note))
+    path, checkpoint = find_checkpoint(str(tmp_path))
+    assert path == str(tmp_path / expected) and list(checkpoint) == list(WHOLE)
+    start = f'Resuming from {path}, because checkpoint {tmp_path}/{reason}'
+    assert [message[:len(start)] for _, message in log] == [start] * bool(reason)
+
+
+@pytest.mark.parametrize('content, reason', [
+    (b'PK', '{} is damaged'), (WEIGHTS, r'\(checkpoint {} has no optimizer\)')])
+def test_none_that_is_whole_is_an_error(content: dict | bytes, reason: str, tmp_path: Path) -> None:
+    last = tmp_path / 'iter_2.pth'
+    write(last, content, 1)
+    (tmp_path / 'last_checkpoint').write_text(str(last))
+    with pytest.raises(UserError, match=f'no complete checkpoint .*{reason.format(last)}.*: choose another with --res'):
+        find_checkpoint(str(tmp_path))
+
+
+def test_without_a_note_training_begins(tmp_path: Path, log: list) -> None:
+    assert find_checkpoint(str(tmp_path)) is None
+    write(tmp_path / 'iter_2.pth', b'PK', 1)  # of a run that was killed before its first note
+    assert find_checkpoint(str(tmp_path)) is None
+    for (_, message), more in zip(log, ['', f' (checkpoint {tmp_path}/iter_2.pth is damaged'], strict=True):
+        assert message.startswith(f'{tmp_path} has no complete checkpoint to resume from{more}')
+        assert message.endswith(': training from the beginning.')
