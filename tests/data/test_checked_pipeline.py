@@ -7,7 +7,7 @@ from mmengine.dataset import BaseDataset
 from PIL import Image
 
 from cpvt_mm.data.checked_pipeline import CheckedPipeline, load_first
-from cpvt_mm.errors import UserError
+from tests.refusals import refusal
 
 
 def load(data: dict) -> dict:
@@ -37,11 +37,8 @@ def checked(*transforms: Callable, num_classes: int = 2, ignored: tuple[int, ...
     return CheckedPipeline(transforms or (load, load_labels), True, num_classes, ignored)
 
 
-def fault(sample: dict, *transforms: Callable, num_classes: int = 2) -> str:
-    with pytest.raises(UserError) as error:
-        checked(*transforms, num_classes=num_classes)(sample)
-    assert '\n' not in str(error.value)
-    return str(error.value)
+def fail(data: dict) -> dict:
+    raise AssertionError('a wrong setting\nor two')
 
 
 def test_a_good_sample_passes_through_all_transforms(sample: dict) -> None:
@@ -54,23 +51,23 @@ def test_a_good_sample_passes_through_all_transforms(sample: dict) -> None:
 def test_truncated_files_are_named(key: str, sample: dict) -> None:
     path = Path(sample[key])
     path.write_bytes(path.read_bytes()[:-60])
-    assert fault(sample).startswith(f'{path} cannot be read: ')
+    assert refusal(checked(), sample).startswith(f'{path} cannot be read: ')
     path.write_bytes(b'')
-    assert fault(sample).startswith(f'{path} is empty (0 bytes): put the whole file there')
+    assert refusal(checked(), sample).startswith(f'{path} is empty (0 bytes): put the whole file there')
 
 
 def test_an_image_that_only_the_loader_cannot_read_is_named(sample: dict) -> None:
     path = Path(sample['img_path']).with_name('odd.jpg')
     Image.new('RGB', (30, 20)).save(path)
-    assert fault(dict(sample, img_path=str(path))).startswith(f'{path} cannot be read: failed to load image')
+    assert refusal(checked(), dict(sample, img_path=str(path))).startswith(f'{path} cannot be read: failed to load')
 
 
 def test_sizes_that_do_not_match_are_named(sample: dict) -> None:
-    assert fault(dict(sample, width=31, instances=[])) == (
+    assert refusal(checked(), dict(sample, width=31, instances=[])) == (
         f'image {sample["img_path"]} is 20 x 30 pixels (height x width), but 20 x 31 in the annotations: put the right '
         'image there.')
     Image.new('L', (15, 10)).save(sample['seg_map_path'])
-    assert 'a.png has shape (10, 15), but its image is 20 x 30 pixels' in fault(sample)
+    assert 'a.png has shape (10, 15), but its image is 20 x 30 pixels' in refusal(checked(), sample)
 
 
 @pytest.mark.parametrize('data', [
@@ -79,10 +76,6 @@ def test_sizes_that_do_not_match_are_named(sample: dict) -> None:
     np.zeros(3),
 ])
 def test_samples_that_are_not_of_one_image_pass(data: object) -> None:
-
-    def fail(data: dict) -> dict:
-        raise AssertionError('a wrong setting')
-
     def add(data: dict) -> dict:
         return dict(data, ori_shape=[(9, 9)], gt_seg_map=[np.zeros(3)]) if isinstance(data, dict) else data
 
@@ -97,9 +90,7 @@ def test_a_pipeline_may_end_in_anything(sample: dict) -> None:
     assert checked(load, lambda data: data['img'], lambda array: array.shape)(sample) == (20, 30, 3)
     shape = (20, 30, 3)  # with channels
     assert checked(lambda data: dict(load(data), ori_shape=shape), load_labels)(sample)['ori_shape'] == shape
-
-
-def test_sizes_are_those_of_annotations_in_one_layout_alone(sample: dict) -> None:
+    # Sizes are those of annotations in one layout alone.
     assert CheckedPipeline([load])(dict(sample, height=5, instances=[dict(mask=dict(size=[1, 2]))]))
 
 
@@ -111,20 +102,13 @@ def test_label_maps_that_cannot_be_told_wrong_pass(label_map: object, sample: di
     assert checked(load, lambda data: dict(data, gt_seg_map=label_map), ignored=(254, 255))(sample)
 
 
-def test_label_maps_may_be_loaded_first(sample: dict) -> None:
+def test_labels_that_are_no_classes_are_named_unless_they_are_loaded_first_or_classes_are_unknown(sample: dict) -> None:
+    assert 'a.png has class 1, but there are 1 classes' in refusal(checked(num_classes=1), sample)
     assert 'img' in checked(load_labels, load, num_classes=1)(sample)
-
-
-def test_labels_that_are_no_classes_are_named(sample: dict) -> None:
-    assert 'a.png has class 1, but there are 1 classes' in fault(sample, num_classes=1)
-    CheckedPipeline([load, load_labels])(sample)  # where labels are not of the dataset's classes
+    CheckedPipeline([load, load_labels])(sample)
 
 
 def test_other_errors_stay_what_they_are(sample: dict) -> None:
-
-    def fail(data: dict) -> dict:
-        raise AssertionError('a wrong setting')
-
     for transforms in ((load, fail), (load, fail, load_labels), (load, load_labels, fail)):
         with pytest.raises(AssertionError, match='a wrong setting'):
             CheckedPipeline(transforms)(sample)
@@ -135,32 +119,23 @@ def test_other_errors_stay_what_they_are(sample: dict) -> None:
 
 
 class OneImage(BaseDataset):
-
-    def __init__(self, path: Path, **settings: object) -> None:
-        self.path = path
-        super().__init__(**settings)
+    """Its annotation file is the image."""
 
     def load_data_list(self) -> list[dict[str, str]]:
-        return [dict(img_path=str(self.path))]
+        return [dict(img_path=self.ann_file)]
 
 
 def test_an_image_of_16_bits_is_a_warning(tmp_path: Path, log: list) -> None:
     path = tmp_path / 'a.png'
     Image.fromarray(np.full((4, 5), 4080, np.uint16)).save(path)
-    assert load_first(OneImage(path), 'train_dataloader.dataset')['img_path'] == str(path)
+    assert load_first(OneImage(str(path)), 'train_dataloader.dataset')['img_path'] == str(path)
     (level, message), = [entry for entry in log if str(path) in entry[1]]
     assert level == 'WARNING' and '16 bits' in message
-
-
-def fail(sample: dict) -> dict:
-    raise RuntimeError('too wide\nby far')
 
 
 def test_a_sample_that_does_not_pass_is_named(tmp_path: Path) -> None:
     path = tmp_path / 'a.png'
     Image.new('L', (4, 5)).save(path)
-    with pytest.raises(UserError) as error:
-        load_first(OneImage(path, pipeline=[fail]), 'val_dataloader.dataset')
-    assert str(error.value) == (
-        f'val_dataloader.dataset: the pipeline fails on sample {path} (RuntimeError: too wide): correct '
+    assert refusal(load_first, OneImage(str(path), pipeline=[fail]), 'val_dataloader.dataset') == (
+        f'val_dataloader.dataset: the pipeline fails on sample {path} (AssertionError: a wrong setting): correct '
         'val_dataloader.dataset.pipeline of the config, or the annotation.')

@@ -1,4 +1,4 @@
-"""Faults that stop training, faults that are only logged, datasets that are not checked, and heads that do not fit."""
+"""Datasets of a config: how they are found and built, which faults stop training, and which heads do not fit."""
 import json
 import shutil
 from collections.abc import Callable
@@ -7,17 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mmdet.datasets import CocoDataset
+from mmdet.datasets import CocoDataset, CocoPanopticDataset, LVISV1Dataset
 from mmengine.config import Config
-from mmengine.registry import DefaultScope
-from mmseg.datasets import BaseSegDataset
+from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
+from mmengine.registry import DefaultScope, init_default_scope
+from mmseg.datasets import ADE20KDataset, BaseSegDataset
 from PIL import Image
 
 from cpvt_mm.data import plans
+from cpvt_mm.data.datasets import build_unread, classes_of, layout_of, loads_masks, unwrap, unwrap_built
 from cpvt_mm.data.findings import Kind
 from cpvt_mm.data.plans import plan_checks
-from cpvt_mm.errors import UserError
 from file_checks import check_files
+from tests.refusals import refusal
 from toy_shapes import CLASSES
 
 BOXES = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True)]
@@ -108,24 +110,20 @@ def test_what_mmdet_copes_with_is_a_warning(data: Path, log: list, more: dict, c
 ])
 def test_what_mmdet_fails_on_is_an_error(data: Path, more: dict, change: Callable, words: str) -> None:
     change_annotations(data, change)
-    with pytest.raises(UserError) as error:
-        check_before_training(instances(data, **{'filter_cfg': dict(filter_empty_gt=True), **more}))
-    assert str(error.value).startswith(f'{data}/instances_training.json {words}')
+    dataset = instances(data, **{'filter_cfg': dict(filter_empty_gt=True), **more})
+    assert refusal(check_before_training, dataset).startswith(f'{data}/instances_training.json {words}')
 
 
 def test_classes_that_do_not_match_name_the_key_first(data: Path) -> None:
     change_annotations(data, lambda coco: coco['categories'].pop(0))
-    with pytest.raises(UserError) as error:
-        check_before_training(instances(data))
-    assert str(error.value).startswith(
+    assert refusal(check_before_training, instances(data)).startswith(
         'train_dataloader.dataset.metainfo.classes does not match the annotations, '
         f'{data}/instances_training.json has no category for 1 of 5 classes (sun)')
 
 
 def test_a_missing_file_names_the_keys_to_correct(data: Path) -> None:
-    with pytest.raises(UserError) as error:
-        check_before_training(dict(type='RepeatDataset', times=2, dataset=instances(data, ann_file='no.json')))
-    assert str(error.value) == (
+    dataset = dict(type='RepeatDataset', times=2, dataset=instances(data, ann_file='no.json'))
+    assert refusal(check_before_training, dataset) == (
         f'{data}/no.json does not exist: put the file there, or correct train_dataloader.dataset.dataset.data_root, '
         '.ann_file or .data_prefix.')
 
@@ -135,8 +133,8 @@ def test_a_head_of_more_classes_is_a_warning_and_of_fewer_an_error(toy_shapes: P
     (level, message), = of_the_checks(log)
     assert level == 'WARNING'
     assert message.startswith('model.roi_head.bbox_head.num_classes is 80, but the dataset has 5 classes')
-    with pytest.raises(UserError, match=r'model\.roi_head\.mask_head\.num_classes is 2, but the dataset has 5 classes'):
-        check_before_training(instances(toy_shapes), dict(roi_head=dict(mask_head=dict(num_classes=2))))
+    assert 'model.roi_head.mask_head.num_classes is 2, but the dataset has 5 classes' in (
+        refusal(check_before_training, instances(toy_shapes), dict(roi_head=dict(mask_head=dict(num_classes=2)))))
 
 
 @pytest.mark.parametrize('classes, words', [
@@ -153,19 +151,17 @@ def test_more_and_fewer_classes_than_the_file_has_are_noted(toy_shapes: Path, lo
 @pytest.mark.parametrize('cls, reason', [(Own, 'TypeError: '), ('NoDataset', "KeyError: 'NoDataset is not in the ")])
 def test_a_dataset_that_cannot_be_built_is_not_checked(toy_shapes: Path, log: list, cls: Any, reason: str) -> None:
     check_before_training(dict(type=cls, ann_file=str(toy_shapes / 'instances_training.json')))
-    assert f'is not checked ({reason}' in of_the_checks(log)[-1][1]
-    assert of_the_checks(log)[-1][0] == 'WARNING'
+    level, message = of_the_checks(log)[-1]
+    assert level == 'WARNING' and f'is not checked ({reason}' in message
 
 
 def test_label_maps_may_be_of_unknown_classes(toy_shapes: Path, log: list) -> None:
-    dataset = {**label_maps(toy_shapes, 'training'), 'type': BaseSegDataset, 'metainfo': {}}
-    check_before_training(dataset)
+    check_before_training({**label_maps(toy_shapes, 'training'), 'type': BaseSegDataset, 'metainfo': {}})
     assert of_the_checks(log) == []
 
 
 def test_a_repeated_dataset_is_checked_once(toy_shapes: Path) -> None:
-    one = instances(toy_shapes)
-    other = instances(toy_shapes, pipeline=[*BOXES, dict(type='RandomFlip')])
+    one, other = instances(toy_shapes), instances(toy_shapes, pipeline=[*BOXES, dict(type='RandomFlip')])
     plan, = plan_checks(config(dict(type='ConcatDataset', datasets=[
         one, dict(type='RepeatDataset', times=2, dataset=one), other]), val_dataloader=dict(dataset=one)))
     assert (plan.splits, plan.name) == (['train', 'val'], 'train_dataloader.dataset.datasets.0')
@@ -236,3 +232,54 @@ def test_ignored_labels_are_those_that_all_heads_and_metrics_ignore(
     for plan in plan_checks(cfg):
         finding, = next(check_files(cfg, plan))
         assert finding.kind is Kind.LABEL and finding.detail.startswith(words)
+
+
+@pytest.mark.parametrize('cls, layout', [
+    (CocoDataset, 'coco'), (NotUnique, 'coco'), (ADE20KDataset, 'label maps'),
+    # They read files of their own.
+    (OwnReader, 'images'), (LVISV1Dataset, 'images'), (CocoPanopticDataset, 'images'), (BaseDataset, 'images'),
+])
+def test_the_layout_is_that_of_the_reader(cls: type, layout: str) -> None:
+    assert layout_of(cls) == layout
+
+
+def test_wrapped_datasets_are_found() -> None:
+    one, other = dict(type='A'), dict(type='B')
+    assert list(unwrap(dict(type='RepeatDataset', times=2, dataset=one), 'a')) == [('a.dataset', one)]
+    assert list(unwrap(dict(type='ConcatDataset', datasets=[
+        one, dict(type='ClassBalancedDataset', oversample_thr=1e-3, dataset=other)]), 'a')) == [
+            ('a.datasets.0', one), ('a.datasets.1.dataset', other)]
+    # When they are built, too.
+    one, other = BaseDataset(lazy_init=True), BaseDataset(lazy_init=True)
+    assert list(unwrap_built(ConcatDataset([one, other], lazy_init=True))) == [one, other]
+    assert list(unwrap_built(RepeatDataset(one, times=2, lazy_init=True))) == [one]
+
+
+@pytest.mark.parametrize('own', [{}, dict(datasets=['a', 'b']), dict(datasets=None), dict(datasets='ab'),
+                                 dict(dataset='a'), dict(dataset=dict(a=1)), dict(datasets=dict(a=1))])
+def test_arguments_of_a_datasets_own_wrap_nothing(own: dict) -> None:
+    cfg = dict(type='A', **own)
+    assert list(unwrap(cfg, 'a')) == [('a', cfg)]
+    dataset = BaseDataset(lazy_init=True)
+    vars(dataset).update(own)
+    assert list(unwrap_built(dataset)) == [dataset]
+
+
+@pytest.mark.parametrize('metainfo, classes', [({}, []), (dict(classes=None), []), (dict(classes='cat'), ['cat']),
+                                               (dict(classes=('cat', 'dog')), ['cat', 'dog'])])
+def test_classes_may_be_none_or_one(metainfo: dict, classes: list[str]) -> None:
+    assert classes_of(BaseDataset(metainfo=metainfo, lazy_init=True)) == classes
+
+
+def test_pipelines_that_load_masks_are_known() -> None:
+    pipeline = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_mask=True)]
+    assert loads_masks(dict(pipeline=pipeline))
+    for other in (dict(pipeline=[dict(pipeline[1], with_mask=False)]), dict(pipeline=[len]), {}):
+        assert not loads_masks(other)
+
+
+def test_a_dataset_is_built_without_its_files() -> None:
+    init_default_scope('mmdet')
+    dataset = build_unread(dict(type='CocoDataset', data_root='nowhere', ann_file='a.json', data_prefix=dict(img='b/'),
+                                pipeline=[dict(type='NoTransform')]))
+    assert (dataset.ann_file, dataset.data_prefix) == ('nowhere/a.json', dict(img='nowhere/b/'))

@@ -1,6 +1,6 @@
 """One line of a config, `data_preprocessor.type`, tells `padding='exact'` how large the images of a batch are."""
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from cpvt_mm import PyramidCPVT
 from cpvt_mm.engine import load_config
 from cpvt_mm.models.batches import told_about
 from cpvt_mm.swap import swap_backbone
-from tests.conftest import MASK_RCNN, ROOT, UPERNET, WITH_CP
+from tests.conftest import MASK_RCNN, ROOT, UPERNET, WITH_CP, build_model
 
 SIZES = [(96, 128), (50, 70), (64, 96)]
 
@@ -37,13 +37,9 @@ def exact(cfg: Config) -> Config:
     return cfg
 
 
-def mask_rcnn() -> Config:
-    return exact(load_config(MASK_RCNN))
-
-
 def retinanet() -> Config:
     cfg = load_config(ROOT / 'configs/pyramid_cpvt/retinanet_pyramid-cpvt-t_fpn_1x_coco.py')
-    cfg.model.backbone.arch, cfg.model.backbone.drop_path_rate = 'nano', 0.
+    cfg.model.backbone.update(arch='nano', drop_path_rate=0.)
     cfg.model.neck.in_channels = [32, 64, 128, 192]
     return exact(cfg)
 
@@ -54,29 +50,24 @@ def detr() -> Config:
     return exact(cfg)
 
 
-def upernet() -> Config:
-    return exact(load_config(UPERNET))
-
-
-DETECTORS = {'mask-rcnn': mask_rcnn, 'retinanet': retinanet, 'detr': detr}
-
-
-def build(cfg: Config) -> nn.Module:
-    with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        return MODELS.build(cfg.model)
+CONFIGS = {'mask-rcnn': lambda: exact(load_config(MASK_RCNN)), 'retinanet': retinanet, 'detr': detr,
+           'upernet': lambda: exact(load_config(UPERNET))}
+Calls = list[tuple[Tensor, tuple[Tensor, ...]]]
 
 
 @contextmanager
-def seen(model: nn.Module) -> Iterator[list[tuple[Tensor, tuple[Tensor, ...]]]]:
+def seen(model: nn.Module) -> Iterator[Calls]:
     """The batches that a model's backbone gets, and its outputs."""
-    calls: list[tuple[Tensor, tuple[Tensor, ...]]] = []
+    calls: Calls = []
     hook = model.backbone.register_forward_hook(lambda _, args, outs: calls.append((args[0], outs)))
     yield calls
     hook.remove()
 
 
-def assert_features_are_those_of_alone(model: nn.Module, batch: Tensor, outputs: tuple[Tensor, ...],
-                                       sizes: list[tuple[int, int]], atol: float = 1e-4) -> None:
+def assert_features_are_those_of_alone(model: nn.Module, call: Calls, sizes: list[tuple[int, int]] = SIZES,
+                                       atol: float = 1e-4) -> None:
+    """In the only batch, each image has the features that it has without others."""
+    (batch, outputs), = call
     plain = PyramidCPVT('nano')
     plain.load_state_dict(model.backbone.state_dict())
     plain.train(model.training)
@@ -92,51 +83,46 @@ def assert_features_are_those_of_alone(model: nn.Module, batch: Tensor, outputs:
             assert not out[:, rows:].any() and not out[..., columns:].any()
 
 
-def detection_batch(num_classes: int = 5) -> dict[str, list]:
-    return demo_mm_inputs(len(SIZES), [(3, *size) for size in SIZES], num_items=[2] * len(SIZES),
-                          num_classes=num_classes, with_mask=True, device='cpu')
-
-
-def segmentation_batch(sizes: list[tuple[int, int]] = SIZES) -> dict[str, list]:
-    samples = [SegDataSample(gt_sem_seg=PixelData(data=torch.randint(6, (1, *size))),
-                             metainfo=dict(img_shape=size, ori_shape=size)) for size in sizes]
-    return dict(inputs=[torch.randint(256, (3, *size), dtype=torch.uint8) for size in sizes], data_samples=samples)
+def detection_batch() -> dict[str, list]:
+    return demo_mm_inputs(len(SIZES), [(3, *size) for size in SIZES], num_items=[2] * len(SIZES), num_classes=5,
+                          with_mask=True, device='cpu')
 
 
 def training_batch(model: nn.Module) -> dict[str, list]:
-    return segmentation_batch() if hasattr(model, 'decode_head') else detection_batch()
+    if not hasattr(model, 'decode_head'):
+        return detection_batch()
+    samples = [SegDataSample(gt_sem_seg=PixelData(data=torch.randint(6, (1, *size))),
+                             metainfo=dict(img_shape=size, ori_shape=size)) for size in SIZES]
+    return dict(inputs=[torch.randint(256, (3, *size), dtype=torch.uint8) for size in SIZES], data_samples=samples)
 
 
-@pytest.mark.parametrize('kind', [*DETECTORS, 'upernet'])
+@pytest.mark.parametrize('kind', CONFIGS)
 def test_a_step_of_training(kind: str) -> None:
-    model = build({**DETECTORS, 'upernet': upernet}[kind]()).train()
+    model = build_model(CONFIGS[kind]()).train()
     data = model.data_preprocessor(training_batch(model), training=True)
     with seen(model) as calls:
         losses = model(**data, mode='loss')
     loss, _ = model.parse_losses(losses)
     loss.backward()
-    (batch, outputs), = calls
-    assert_features_are_those_of_alone(model, batch, outputs, SIZES)
+    assert_features_are_those_of_alone(model, calls)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize('kind', DETECTORS)
+@pytest.mark.parametrize('kind', ['mask-rcnn', 'retinanet', 'detr'])
 def test_prediction(kind: str) -> None:
-    model = build(DETECTORS[kind]()).eval()
+    model = build_model(CONFIGS[kind]()).eval()
     with seen(model) as calls:
         results = model.test_step(detection_batch())
     assert len(results) == len(SIZES)
-    (batch, outputs), = calls
-    assert_features_are_those_of_alone(model, batch, outputs, SIZES)
+    assert_features_are_those_of_alone(model, calls)
 
 
 @pytest.mark.parametrize('with_cp', WITH_CP)
-@pytest.mark.parametrize('cfg', [mask_rcnn, upernet])
-def test_wrapped_for_several_processes_in_mixed_precision_with_checkpointing(
-        cfg: Callable[[], Config], with_cp: bool | str, tmp_path: Path) -> None:
-    cfg = cfg()
+@pytest.mark.parametrize('kind', ['mask-rcnn', 'upernet'])
+def test_wrapped_in_mixed_precision_with_checkpointing(kind: str, with_cp: bool | str, tmp_path: Path) -> None:
+    cfg = CONFIGS[kind]()
     cfg.model.backbone.with_cp = with_cp
-    model = build(cfg).train()
+    model = build_model(cfg).train()
     torch.distributed.init_process_group('gloo', init_method=f'file://{tmp_path}/group', rank=0, world_size=1)
     try:
         wrapped = MMDistributedDataParallel(model, device_ids=None, broadcast_buffers=False)
@@ -146,21 +132,19 @@ def test_wrapped_for_several_processes_in_mixed_precision_with_checkpointing(
             wrapped.train_step(training_batch(model), optimizer)
     finally:
         torch.distributed.destroy_process_group()
-    (batch, outputs), = calls
-    assert_features_are_those_of_alone(model, batch, outputs, SIZES, 1e-4 if cfg.default_scope == 'mmdet' else 0.2)
+    assert_features_are_those_of_alone(model, calls, atol=1e-4 if cfg.default_scope == 'mmdet' else 0.2)
 
 
 @pytest.mark.slow
 @torch.no_grad()
 def test_a_detector_in_mixed_precision() -> None:
-    model = build(retinanet()).train()
+    model = build_model(retinanet()).train()
     data = model.data_preprocessor(training_batch(model), training=True)
     # Without its losses, whose operators have no bfloat16 on a CPU.
     with seen(model) as calls, torch.autocast('cpu', torch.bfloat16):
         model(**data, mode='tensor')
-    (batch, outputs), = calls
-    assert outputs[0].dtype == torch.bfloat16
-    assert_features_are_those_of_alone(model, batch, outputs, SIZES, 0.2)
+    assert calls[0][1][0].dtype == torch.bfloat16
+    assert_features_are_those_of_alone(model, calls, atol=0.2)
 
 
 @torch.no_grad()
@@ -175,30 +159,28 @@ def test_test_time_augmentation_of_a_detector() -> None:
     with seen(tta.module) as calls:
         results = tta.test_step({key: [plain[key], flipped[key]] for key in plain})
     assert len(results) == len(SIZES) and len(calls) == 2
-    for batch, outputs in calls:
-        assert_features_are_those_of_alone(tta.module, batch, outputs, SIZES)
+    for call in calls:
+        assert_features_are_those_of_alone(tta.module, [call])
 
 
 def test_the_detectors_inferencer() -> None:
-    inferencer = DetInferencer(mask_rcnn(), device='cpu', palette='random', show_progress=False)
+    inferencer = DetInferencer(CONFIGS['mask-rcnn'](), device='cpu', palette='random', show_progress=False)
     with seen(inferencer.model) as calls:
         inferencer([np.random.randint(0, 256, (*size, 3), dtype=np.uint8) for size in ((96, 160), (160, 60))],
                    batch_size=2)
-    (batch, outputs), = calls
-    assert batch.shape == (2, 3, 160, 160)
-    assert_features_are_those_of_alone(inferencer.model, batch, outputs, [(96, 160), (160, 60)])
+    assert calls[0][0].shape == (2, 3, 160, 160)
+    assert_features_are_those_of_alone(inferencer.model, calls, [(96, 160), (160, 60)])
 
 
 def test_the_segmentors_inferencer() -> None:
-    cfg = upernet()
+    cfg = CONFIGS['upernet']()
     cfg.model.data_preprocessor.test_cfg = dict(size_divisor=64)
     inferencer = MMSegInferencer(cfg, classes=('a',) * 6, palette=[[0, 0, 0]] * 6, device='cpu')
     inferencer.show_progress = False
     with seen(inferencer.model) as calls:
         inferencer(np.random.randint(0, 256, (90, 150, 3), dtype=np.uint8))
-    (batch, outputs), = calls
-    assert batch.shape == (1, 3, 128, 192)
-    assert_features_are_those_of_alone(inferencer.model, batch, outputs, [(96, 160)])
+    assert calls[0][0].shape == (1, 3, 128, 192)
+    assert_features_are_those_of_alone(inferencer.model, calls, [(96, 160)])
 
 
 def test_batch_augmentations_that_resize_are_followed() -> None:

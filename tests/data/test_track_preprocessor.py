@@ -1,13 +1,10 @@
 """`cpvt_mm.TrackDataPreprocessor` tells a backbone in mmdet's video models which frames are one clip."""
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from mmdet.registry import MODELS as MMDET_MODELS
 from mmdet.structures import DetDataSample, TrackDataSample
 from mmdet.structures.mask import BitmapMasks
-from mmengine.config import Config
 from mmengine.hub import get_config
 from mmengine.registry import DefaultScope
 from mmengine.structures import InstanceData
@@ -16,6 +13,8 @@ from torch import nn
 from cpvt_mm.models.batches import Told, told_about
 from cpvt_mm.registry import MODELS
 from cpvt_mm.swap import swap_backbone
+from tests.conftest import build_model
+from tests.refusals import refusal
 
 SIZES = [(96, 128), (70, 100)]
 
@@ -45,15 +44,11 @@ def batch(sizes: list[tuple[int, int]], length: int) -> dict[str, list]:
                 data_samples=samples)
 
 
-@pytest.fixture
-def preprocess() -> Any:
-    def build(**kwargs: object) -> nn.Module:
-        return MODELS.build(dict(type='cpvt_mm.TrackDataPreprocessor', pad_size_divisor=32, **kwargs))
-
-    return build
+def preprocess(**kwargs: object) -> nn.Module:
+    return MODELS.build(dict(type='cpvt_mm.TrackDataPreprocessor', pad_size_divisor=32, **kwargs))
 
 
-def test_training(preprocess: Any) -> None:
+def test_training() -> None:
     inputs = preprocess(window=1)(batch(SIZES, 3), training=True)['inputs']
     assert inputs.shape == (2, 3, 3, 96, 128)
     frames = inputs.flatten(0, 1)
@@ -61,51 +56,38 @@ def test_training(preprocess: Any) -> None:
 
 
 @pytest.mark.parametrize(('window', 'length'), [(None, 5), (2, 2), (9, 5)])
-def test_windows_of_a_video(window: int | None, length: int, preprocess: Any) -> None:
+def test_windows_of_a_video(window: int | None, length: int) -> None:
     frames = preprocess(window=window)(batch(SIZES[:1], 5))['inputs'][0]
     assert told_about(frames).frames == length
 
 
-def test_the_pixels_are_mmdets(preprocess: Any) -> None:
+def test_the_pixels_are_mmdets() -> None:
     data, cfg = batch(SIZES, 2), dict(mean=[1., 2., 3.], std=[4., 5., 6.], bgr_to_rgb=True)
     with DefaultScope.overwrite_default_scope('mmdet'):
         plain = MMDET_MODELS.build(dict(type='TrackDataPreprocessor', pad_size_divisor=32, **cfg))
     assert torch.equal(preprocess(**cfg)(data)['inputs'], plain(data)['inputs'])
 
 
-def test_images_of_a_detector_inside(preprocess: Any) -> None:
+def test_images_of_a_detector_inside() -> None:
     data = batch(SIZES, 1)
     data = dict(inputs=[clip[0] for clip in data['inputs']], data_samples=[clip[0] for clip in data['data_samples']])
     images = preprocess(use_det_processor=True)(data, training=True)['inputs']
     assert images.shape == (2, 3, 96, 128) and told_about(images) == Told(tuple(SIZES))
 
 
-def test_a_window_of_no_frame_is_named(preprocess: Any) -> None:
-    with pytest.raises(ValueError, match='window is 0'):
-        preprocess(window=0)
+def test_a_window_of_no_frame_is_named() -> None:
+    assert 'window is 0' in refusal(preprocess, window=0, error=ValueError)
 
 
-def swapped(name: str) -> Config:
-    """A stock config of mmdet with the backbone and the data preprocessor for clips."""
+def swapped(name: str) -> nn.Module:
+    """A stock model of mmdet with the backbone and the data preprocessor for clips."""
     cfg = swap_backbone(get_config(f'mmdet::{name}'), arch='nano')
-    model = cfg.model if 'backbone' in cfg.model else cfg.model.detector
-    model.backbone.position_encoding = dict(type='PEG', ndim=3)
-    model.backbone.padding = 'exact'
+    detector = cfg.model.get('detector', cfg.model)
+    detector.backbone.update(position_encoding=dict(type='PEG', ndim=3), padding='exact')
     cfg.model.data_preprocessor.type = 'cpvt_mm.TrackDataPreprocessor'
-    return cfg
-
-
-def build(cfg: Config) -> nn.Module:
-    with DefaultScope.overwrite_default_scope('mmdet'):
-        return MMDET_MODELS.build(cfg.model)
-
-
-def lengths_seen(model: nn.Module) -> list[int]:
-    """The length of a clip in each batch that the backbone will get."""
-    lengths: list[int] = []
-    backbone = model.backbone if hasattr(model, 'backbone') else model.detector.backbone
-    backbone.register_forward_pre_hook(lambda _, args: lengths.append(told_about(args[0]).frames))
-    return lengths
+    if 'detector' in cfg.model:
+        detector.test_cfg.rcnn.max_per_img = 5  # the masks of 100 objects take seconds
+    return build_model(cfg)
 
 
 @pytest.mark.parametrize(('name', 'training', 'test'), [
@@ -114,11 +96,10 @@ def lengths_seen(model: nn.Module) -> list[int]:
     ('masktrack_rcnn/masktrack-rcnn_mask-rcnn_r50_fpn_8xb1-12e_youtubevis2019.py', [1, 1], [1, 1, 1]),
 ])
 def test_stock_models_train_and_predict(name: str, training: list[int], test: list[int]) -> None:
-    cfg = swapped(name)
-    if 'detector' in cfg.model:
-        cfg.model.detector.test_cfg.rcnn.max_per_img = 5  # the masks of 100 objects take seconds
-    model = build(cfg).train()
-    lengths = lengths_seen(model)
+    model = swapped(name).train()
+    lengths: list[int] = []
+    backbone = getattr(model, 'detector', model).backbone
+    backbone.register_forward_pre_hook(lambda _, args: lengths.append(told_about(args[0]).frames))
     losses = model(**model.data_preprocessor(batch(SIZES, 2), training=True), mode='loss')
     loss, _ = model.parse_losses(losses)
     loss.backward()

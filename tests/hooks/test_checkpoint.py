@@ -1,6 +1,6 @@
 """Old checkpoints go when the new ones are there."""
 from pathlib import Path
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from mmengine.config import Config
@@ -69,7 +69,7 @@ def removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def build(run: Run, **settings: object) -> DurableCheckpointHook:
     """The hook, as training starts."""
-    hook = HOOKS.build(dict(type='cpvt_mm.DurableCheckpointHook', **{'by_epoch': False, 'interval': 1, **settings}))
+    hook = HOOKS.build({**dict(type='cpvt_mm.DurableCheckpointHook', by_epoch=False, interval=1), **settings})
     hook.before_train(run)
     return hook
 
@@ -110,8 +110,8 @@ def test_what_a_killed_run_left_goes_at_the_start(run: Run, tmp_path: Path) -> N
     ('write_bytes', 'iter_2.pth', 'iter_1.pth'), ('write_bytes', 'latest.pth', 'latest.pth'),
     ('write_text', 'last_checkpoint', 'iter_2.pth'),  # that one is whole
 ])
-def test_a_write_that_fails_leaves_what_was_there(write: str, file: str, last: str, run: Run, tmp_path: Path,
-                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_write_leaves_what_was_there(write: str, file: str, last: str, run: Run, tmp_path: Path,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
     hook = build(run, max_keep_ckpts=1, **(dict(filename_tmpl=file) if file == last else {}))
     run.train(hook, [0.])
     former = (tmp_path / 'last_checkpoint').read_text()
@@ -153,43 +153,25 @@ def test_checkpoints_that_are_folders_go_too(run: Run, monkeypatch: pytest.Monke
     assert files(run) == ['best_mIoU_iter_2.pth', 'iter_3.pth', 'last_checkpoint']
 
 
-class IterLoop(IterBasedTrainLoop):
-    """mmengine's, resumed at an iteration."""
-    iter = 0
-
-
-class EpochLoop(EpochBasedTrainLoop):
-    """mmengine's, resumed after an epoch."""
-    iter = epoch = 0
-
-
 def made_up(run: Run, done: int, by_epoch: bool = False, epochs: bool = False) -> int:
     """How many validations are made up for when training of 10 steps is resumed; from the 5th on, each has one."""
-    steps = dict(val_interval=3, dynamic_intervals=[(5, 1)])
-    if epochs:
-        loop = EpochLoop(run, DataLoader([0, 1]), max_epochs=10, **steps)
-        loop.iter, loop.epoch = 2 * done, done
-    else:
-        loop = IterLoop(run, DataLoader([0, 1]), max_iters=10, **steps)
-        loop.iter = done
+    resumed = dict(iter=2 * done, epoch=done) if epochs else dict(iter=done)
+    kind, length = (EpochBasedTrainLoop, 'max_epochs') if epochs else (IterBasedTrainLoop, 'max_iters')
+    loop = type('Resumed', (kind,), resumed)(
+        run, DataLoader([0, 1]), val_interval=3, dynamic_intervals=[(5, 1)], **{length: 10})
     run.train_loop, run.iter, run.epoch = loop, loop.iter, loop.epoch
     hook = HOOKS.build(dict(type='cpvt_mm.DurableCheckpointHook', by_epoch=by_epoch, save_best='mIoU'))
-    done_now: list[None] = []
-
-    def validate() -> None:
-        done_now.append(hook.after_val_epoch(run, dict(mIoU=0.)))  # not the best
-
-    run.val_loop = SimpleNamespace(run=validate)
+    run.val_loop = Mock()
+    run.val_loop.run = Mock(side_effect=lambda: hook.after_val_epoch(run, dict(mIoU=0.)))  # not the best
     hook.before_train(run)
-    return len(done_now)
+    return run.val_loop.run.call_count
 
 
 @pytest.mark.parametrize('by_epoch, epochs, expected', [
     (False, False, [*range(3, 11)]), (True, True, [*range(3, 11)]),
     (False, True, []),  # in an epoch, whose end will validate
 ])
-def test_a_validation_that_was_cut_off_is_made_up_for(by_epoch: bool, epochs: bool, expected: list[int], run: Run
-                                                      ) -> None:
+def test_a_validation_that_was_cut_off_is_made_up_for(by_epoch: bool, epochs: bool, expected: list, run: Run) -> None:
     run.message_hub.update_info('best_score', 1.)
     assert [step for step in range(11) if made_up(run, step, by_epoch, epochs)] == expected
 
@@ -222,12 +204,9 @@ def test_the_backend_of_others_stays(run: Run, tmp_path: Path) -> None:
     dict(interval=2, filename_tmpl='step{}.pth'), dict(interval=3, by_epoch=True, save_best=['mIoU'], rule='less'),
 ])
 def test_settings_mean_what_they_mean_to_mmengine(settings: dict[str, object], tmp_path: Path) -> None:
-    found = []
-    for kind in ('CheckpointHook', 'cpvt_mm.DurableCheckpointHook'):
-        run = Run(tmp_path / kind)
+    ours, theirs = (Run(tmp_path / kind) for kind in ('cpvt_mm.DurableCheckpointHook', 'CheckpointHook'))
+    for run in (ours, theirs):
         Path(run.work_dir).mkdir()
-        hook = HOOKS.build(dict(type=kind, **{'by_epoch': False, **settings}))
-        hook.before_train(run)
+        hook = build(run, type=Path(run.work_dir).name, **settings)
         run.train(hook, [0.5, 0.4, 0.9, 0.3, 0.2, 0.1, 0.95, 0.96, 0.1, 0.2])
-        found.append(files(run))
-    assert found[0] == found[1] != []
+    assert files(ours) == files(theirs) != []

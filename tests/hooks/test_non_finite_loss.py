@@ -18,6 +18,7 @@ from cpvt_mm.errors import UserError
 from cpvt_mm.hooks import NonFiniteLossHook
 from cpvt_mm.hooks.non_finite_loss import image_paths
 from tests.conftest import UPERNET, toy_overrides
+from tests.refusals import refusal
 
 NAN, INF = float('nan'), float('inf')
 
@@ -79,25 +80,18 @@ def runner(folder: Path, numbers: list[float], model: Model | None = None, inter
             for i, number in enumerate(numbers, start=1)]
     loader = dict(batch_size=1, num_workers=0, dataset=data,
                   **{'sampler': dict(type='DefaultSampler', shuffle=False), **loader})
-    loop = dict(type='EpochBasedTrainLoop', max_epochs=epochs) if epochs else dict(
-        type='IterBasedTrainLoop', max_iters=len(numbers), val_interval=val_interval)
+    loop = dict(by_epoch=True, max_epochs=epochs) if epochs else dict(
+        by_epoch=False, max_iters=len(numbers), val_interval=val_interval)
     validation = dict(val_dataloader=loader, val_cfg=dict(),
                       val_evaluator=dict(type='DumpResults', out_file_path=f'{folder}/v.pkl'))
+    optimizer = dict(type='AdamW', lr=0.1)
     return Runner(
         model or Model(), str(folder), loader, experiment_name=f'{folder}', log_level='WARNING', train_cfg=loop,
-        optim_wrapper=dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=0.1),
-                           accumulative_counts=accumulative_counts),
+        optim_wrapper=dict(type='OptimWrapper', optimizer=optimizer, accumulative_counts=accumulative_counts),
         **(validation if val_interval < 100 else {}),
         default_hooks=dict(
             checkpoint=checkpoint or dict(type='CheckpointHook', by_epoch=False, interval=interval, max_keep_ckpts=1),
             non_finite_loss=dict(type='cpvt_mm.NonFiniteLossHook', **hook)))
-
-
-def stop(run: Runner) -> str:
-    """Why a run stops."""
-    with pytest.raises(UserError) as error:
-        run.train()
-    return str(error.value)
 
 
 def weight(folder: Path, iteration: int) -> Tensor:
@@ -105,7 +99,7 @@ def weight(folder: Path, iteration: int) -> Tensor:
 
 
 def test_stops_after_several_bad_iterations_and_names_loss_and_image(tmp_path: Path) -> None:
-    assert stop(runner(tmp_path, [1, 1, 1, NAN, INF, NAN, 1], interval=3)) == (
+    assert refusal(runner(tmp_path, [1, 1, 1, NAN, INF, NAN, 1], interval=3).train) == (
         'Training has stopped: in iteration 6 loss_b is nan (image 6.jpg), the last of 3 such iterations in a row; the '
         f'last checkpoint, {tmp_path}/iter_3.pth, is from before: lower the learning rate and start again (--resume '
         'keeps the old rate), or look at the images and their annotations.')
@@ -115,23 +109,20 @@ def test_stops_after_several_bad_iterations_and_names_loss_and_image(tmp_path: P
 
 
 def test_patience_of_none_is_refused() -> None:
-    with pytest.raises(UserError, match='patience of NonFiniteLossHook is 0, but must be at least 1'):
-        NonFiniteLossHook(patience=0)
+    assert 'patience of NonFiniteLossHook is 0, but must be at least 1' in refusal(NonFiniteLossHook, patience=0)
 
 
+THREE = dict(accumulative_counts=3)
 NO_LONGER_FINITE = 'Training has stopped: layer.weight of the model is no longer finite; no checkpoint'
 
 
 @pytest.mark.parametrize('model, numbers, options, reason', [
     (Model, [INF, 1], dict(patience=1), 'in iteration 1 loss_b is inf (image 1.jpg), the last of 1 such'),
     (BadGradient, [1, 2, 2, 2, 1], {}, 'in iteration 4 losses are finite but the gradient is not (image 4.jpg), the'),
-    # While gradients accumulate, each bad batch counts once. The update of the first three is left out, because of an
-    # iteration that counts already.
-    (Model, [NAN, 1, 1, NAN, 1, 1, 1, NAN, 1], dict(accumulative_counts=3), 'in iteration 8 loss_b is nan (image 8.jpg)'
-     ', the last of 3'),
-    # An update in between.
-    (Model, [1, NAN, NAN, 1, 1, 1, NAN, NAN, NAN], dict(accumulative_counts=3), 'in iteration 9 loss_b is nan (image '
-     '9.jpg), the last of 3'),
+    # While gradients accumulate, each bad batch counts once; the update of the first three is left out because of one.
+    # In the other run there is an update in between.
+    (Model, [NAN, 1, 1, NAN, 1, 1, 1, NAN, 1], THREE, '8 loss_b is nan (image 8.jpg), the last of 3'),
+    (Model, [1, NAN, NAN, 1, 1, 1, NAN, NAN, NAN], THREE, '9 loss_b is nan (image 9.jpg), the last of 3'),
     # At once.
     (ModelWithNorm, [1, NAN, 1], {}, 'in iteration 2 loss_a is nan and loss_b is nan (image 2.jpg), so that '
      'norm.running_mean of the model is no longer finite; no checkpoint had been saved'),
@@ -141,7 +132,7 @@ NO_LONGER_FINITE = 'Training has stopped: layer.weight of the model is no longer
 ])
 def test_what_stops_training_and_is_never_saved(model: type[Model], numbers: list[float], options: dict, reason: str,
                                                 tmp_path: Path) -> None:
-    assert reason in stop(runner(tmp_path, numbers, model(), **options))
+    assert reason in refusal(runner(tmp_path, numbers, model(), **options).train)
     assert not list(tmp_path.glob('*.pth'))
 
 
@@ -175,7 +166,7 @@ def test_an_older_checkpoint_stays_while_iterations_are_bad(numbers: list[float]
     if epochs:
         run.train()
     else:
-        assert f'the last of 3 such iterations in a row; the last checkpoint, {tmp_path}/{name}' in stop(run)
+        assert f'the last of 3 such iterations in a row; the last checkpoint, {tmp_path}/{name}' in refusal(run.train)
     assert [path.name for path in tmp_path.glob('*.pth')] == [name]
     assert (tmp_path / 'last_checkpoint').read_text() == f'{tmp_path}/{name}'
 
@@ -197,26 +188,23 @@ def test_with_a_loss_scale_only_losses_count(tmp_path: Path, monkeypatch: pytest
     assert run.optim_wrapper.loss_scaler.get_scale() == 64 / 2**4  # each of the bad gradients halves it
     assert weight(tmp_path / 'gradients', 5).isfinite()
     assert 'in iteration 4 loss_b is nan (image 4.jpg), the last of 3' in (
-        stop(scaled(tmp_path / 'losses', [1, NAN, NAN, NAN, 1])))
+        refusal(scaled(tmp_path / 'losses', [1, NAN, NAN, NAN, 1]).train))
     # A scale of less than 1 does not help against overflow.
     assert 'in iteration 5 losses are finite but the gradient is not' in (
-        stop(scaled(tmp_path / 'scale', [1, 2, 2, 2, 2], init_scale=2.)))
+        refusal(scaled(tmp_path / 'scale', [1, 2, 2, 2, 2], init_scale=2.).train))
 
 
 def test_each_of_several_optimizers_is_watched(tmp_path: Path) -> None:
     run = runner(tmp_path, [1, 2, 2, 2], BadGradient())
     run.optim_wrapper = OptimWrapperDict(only=OptimWrapper(torch.optim.AdamW(run.model.parameters())))
     run.model.train_step = lambda data, optim_wrapper: BadGradient.train_step(run.model, data, optim_wrapper['only'])
-    assert 'in iteration 4 losses are finite but the gradient is not' in stop(run)
+    assert 'in iteration 4 losses are finite but the gradient is not' in refusal(run.train)
 
 
-@pytest.mark.parametrize('batch, paths', [
-    (None, ()), (dict(), ()), (dict(data_samples=None), ()),
-    (dict(data_samples=dict(sup=[BaseDataElement(metainfo=dict(img_path='a.jpg'))], unsup=[BaseDataElement()])),
-     ('a.jpg',)),
-])
-def test_images_of_branches_and_of_unknown_paths(batch: dict | None, paths: tuple[str, ...]) -> None:
-    assert image_paths(batch) == paths
+def test_images_of_branches_and_of_unknown_paths() -> None:
+    assert image_paths(None) == image_paths(dict()) == image_paths(dict(data_samples=None)) == ()
+    branches = dict(sup=[BaseDataElement(metainfo=dict(img_path='a.jpg'))], unsup=[BaseDataElement()])
+    assert image_paths(dict(data_samples=branches)) == ('a.jpg',)
 
 
 def work(rank: int, folder: Path) -> None:
@@ -244,11 +232,10 @@ def test_all_processes_stop_together_with_one_message(tmp_path: Path) -> None:
     assert (tmp_path / 'last_checkpoint').read_text() == f'{tmp_path}/iter_4.pth'
 
 
-# For mmdet, see tests/engine/test_mmdet_tool.py; for mmpretrain, tests/configs/test_classification.py.
+# For mmdet, see tests/engine/test_library_tools.py; for mmpretrain, tests/configs/test_classification.py.
 @pytest.mark.slow
 def test_segmentors_name_their_losses_and_images(toy_shapes: Path, tmp_path: Path) -> None:
     options = toy_overrides(toy_shapes, **{'model.decode_head.loss_decode.loss_weight': 1e39, 'val_cfg': None,
                                            'val_dataloader': None, 'val_evaluator': None})
-    with pytest.raises(UserError) as error:
-        train(load_config(UPERNET, options, str(tmp_path)))
-    assert f'in iteration 3 decode.loss_ce is inf (images {toy_shapes}/images/training/' in str(error.value)
+    assert f'in iteration 3 decode.loss_ce is inf (images {toy_shapes}/images/training/' in (
+        refusal(train, load_config(UPERNET, options, str(tmp_path))))
