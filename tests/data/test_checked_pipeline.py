@@ -73,8 +73,7 @@ def test_sizes_that_do_not_match_are_named(sample: dict) -> None:
 @pytest.mark.parametrize('data', [
     dict(img_path=['a.jpg', 'b.jpg'], instances=[[{}], [{}]], height=[2, 2], width=[3, 3]),  # a video
     [dict(img_path='a.jpg'), dict(img_path='b.jpg')],  # triplets
-    np.zeros(3),
-])
+    np.zeros(3)])
 def test_samples_that_are_not_of_one_image_pass(data: object) -> None:
     def add(data: dict) -> dict:
         return dict(data, ori_shape=[(9, 9)], gt_seg_map=[np.zeros(3)]) if isinstance(data, dict) else data
@@ -96,8 +95,7 @@ def test_a_pipeline_may_end_in_anything(sample: dict) -> None:
 
 @pytest.mark.parametrize('label_map', [
     np.full((20, 30), 0.7, np.float32), np.full((20, 30), 7, np.float32), np.full((20, 30), -1, np.int64),
-    np.full((20, 30), 254, np.uint8), np.full((1, 20, 30), 1, np.uint8), 'of another kind',
-])
+    np.full((20, 30), 254, np.uint8), np.full((1, 20, 30), 1, np.uint8), 'of another kind'])
 def test_label_maps_that_cannot_be_told_wrong_pass(label_map: object, sample: dict) -> None:
     assert checked(load, lambda data: dict(data, gt_seg_map=label_map), ignored=(254, 255))(sample)
 

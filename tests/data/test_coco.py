@@ -55,8 +55,7 @@ def test_good_annotations_have_no_fault(toy_shapes: Path) -> None:
     (('dog', 'cat'), [(Kind.CLASS_ORDER, "lists 'cat' where the classes have 'dog', so their labels "
                                          'would be swapped: mmdet numbers labels in the order of the file')]),
     ((), []),  # all categories are
-    (('cat',), [(Kind.LEFT_OUT, "has 1 annotations of 'dog', which are ignored: it is not a class")]),
-])
+    (('cat',), [(Kind.LEFT_OUT, "has 1 annotations of 'dog', which are ignored: it is not a class")])])
 def test_categories_are_the_classes_in_their_order(classes: tuple[str, ...], expected: list) -> None:
     assert findings(classes=classes) == expected
 
@@ -87,8 +86,7 @@ def test_categories_are_the_classes_in_their_order(classes: tuple[str, ...], exp
     (1, dict(segmentation='1, 2, 4'), Kind.MASK, 'has a segmentation that is a str in'),
     *((3, dict(segmentation=dict(size=[20, 30], counts=counts)), Kind.MASK,
        f'has a run-length encoding that does not decode (counts {counts!r}) in annotation 4')
-      for counts in ('zz!!', "b'PPYo1'", '')),
-])
+      for counts in ('zz!!', "b'PPYo1'", ''))])
 def test_each_fault_of_an_annotation_is_found_alone(index: int, change: dict, kind: Kind, words: str) -> None:
     (found, detail), = findings(lambda coco: coco['annotations'][index].update(change))
     assert found is kind and words in detail
@@ -178,8 +176,7 @@ def test_ids_are_unique(name: str) -> None:
 
 def test_an_image_without_annotation_is_noted_where_others_have_some() -> None:
     image = dict(id=2, file_name='b.jpg', height=9, width=9)
-    assert findings(lambda coco: coco['images'].append(image)) == [
-        (Kind.NOT_ANNOTATED, 'has no annotation of b.jpg')]
+    assert findings(lambda coco: coco['images'].append(image)) == [(Kind.NOT_ANNOTATED, 'has no annotation of b.jpg')]
     assert findings(lambda coco: coco.update(annotations=[])) == []  # a test set
 
 
@@ -198,8 +195,7 @@ def test_boxes_are_found_if_and_only_if_they_reach_out(x: float, y: float, width
     (json.dumps(dict(GOOD, annotations=[dict(GOOD['annotations'][0], bbox=[1, 2, 3])])),
      'has bbox=[1, 2, 3] in annotations[0], but a box is four numbers'),
     (json.dumps(dict(GOOD, annotations=[dict(GOOD['annotations'][0], bbox=[1, 2, 3, float('nan')])])),
-     'has bbox=[1, 2, 3, nan] in annotations[0]'),
-])
+     'has bbox=[1, 2, 3, nan] in annotations[0]')])
 def test_a_file_of_no_use_is_named(content: str, words: str, tmp_path: Path) -> None:
     file = tmp_path / 'f.json'
     file.write_text(content)

@@ -92,8 +92,7 @@ def duplicate(coco: dict) -> None:
     ({}, lambda coco: coco['categories'].reverse(), "lists 'square' where the classes have 'sun'"),
     ({}, flat, 'has a segmentation that is not a list of polygons'),
     ({}, lambda coco: coco['annotations'][0]['segmentation'].update(size=[1, 2]), 'has a mask of size [1, 2]'),
-    (dict(type=NotUnique), duplicate, 'has id 1 2 times in annotations'),
-])
+    (dict(type=NotUnique), duplicate, 'has id 1 2 times in annotations')])
 def test_what_mmdet_copes_with_is_a_warning(data: Path, log: list, more: dict, change: Callable, words: str) -> None:
     change_annotations(data, change)
     check_before_training(instances(data, **more))
@@ -106,8 +105,7 @@ def test_what_mmdet_copes_with_is_a_warning(data: Path, log: list, more: dict, c
     ({}, duplicate, 'has id 1 2 times in annotations'),
     (dict(pipeline=MASKS), lambda coco: coco['annotations'][0].pop('segmentation'), 'has no segmentation in '),
     ({}, lambda coco: [one.update(category_id='x') for one in coco['annotations']], 'has no annotation of a class'),
-    ({}, lambda coco: coco.update(annotations=[]), 'has no annotations, and filter_cfg.filter_empty_gt leaves'),
-])
+    ({}, lambda coco: coco.update(annotations=[]), 'has no annotations, and filter_cfg.filter_empty_gt leaves')])
 def test_what_mmdet_fails_on_is_an_error(data: Path, more: dict, change: Callable, words: str) -> None:
     change_annotations(data, change)
     dataset = instances(data, **{'filter_cfg': dict(filter_empty_gt=True), **more})
@@ -139,8 +137,7 @@ def test_a_head_of_more_classes_is_a_warning_and_of_fewer_an_error(toy_shapes: P
 
 @pytest.mark.parametrize('classes, words', [
     (CLASSES[:2], 'which are ignored: it is not a class'), ('sun', 'which are ignored: it is not a class'),
-    ((*CLASSES, 'moon'), 'has no category for 1 of 6 classes (moon)'),
-])
+    ((*CLASSES, 'moon'), 'has no category for 1 of 6 classes (moon)')])
 def test_more_and_fewer_classes_than_the_file_has_are_noted(toy_shapes: Path, log: list, classes: tuple[str, ...] | str,
                                                             words: str) -> None:
     check_before_training(instances(toy_shapes, metainfo=dict(classes=classes)))
@@ -192,8 +189,7 @@ HEAD = dict(num_classes=5)
     # Grounding DINO
     (dict(return_classes=True), dict(bbox_head=dict(num_classes=256)), []),
     ({}, dict(roi_head=dict(bbox_head=[HEAD, dict(num_classes=3)])),
-     [(Kind.TOO_FEW_CLASSES, 'model.roi_head.bbox_head.1.num_classes')]),
-])
+     [(Kind.TOO_FEW_CLASSES, 'model.roi_head.bbox_head.1.num_classes')])])
 def test_heads_of_detectors_that_do_not_fit_are_named(more: dict, model: dict, expected: list, toy_shapes: Path
                                                       ) -> None:
     plan, = plan_checks(config(instances(toy_shapes, **more), model))
@@ -204,8 +200,7 @@ def test_heads_of_detectors_that_do_not_fit_are_named(more: dict, model: dict, e
     # STDC
     (dict(decode_head=dict(num_classes=6), auxiliary_head=[dict(num_classes=6), dict(num_classes=2)]), []),
     (dict(decode_head=[dict(num_classes=6), dict(num_classes=4)]),
-     [(Kind.TOO_FEW_CLASSES, 'model.decode_head.1.num_classes')]),
-])
+     [(Kind.TOO_FEW_CLASSES, 'model.decode_head.1.num_classes')])])
 def test_heads_of_segmentors_that_do_not_fit_are_named(toy_shapes: Path, model: dict, expected: list) -> None:
     cfg = config(label_maps(toy_shapes, 'training'), model)
     plan, = plan_checks(cfg)
@@ -217,8 +212,7 @@ def test_heads_of_segmentors_that_do_not_fit_are_named(toy_shapes: Path, model: 
 @pytest.mark.parametrize('decode, auxiliary, metric, words', [
     ({}, [], {}, 'has 5, but'),
     (dict(ignore_index=5), dict(ignore_index=5), dict(ignore_index=5), 'has 255, but'),
-    (dict(ignore_index=5), [dict()], [dict(ignore_index=5), dict()], 'has 5, 255, but'),
-])
+    (dict(ignore_index=5), [dict()], [dict(ignore_index=5), dict()], 'has 5, 255, but')])
 def test_ignored_labels_are_those_that_all_heads_and_metrics_ignore(
         decode: Any, auxiliary: Any, metric: Any, words: str, data: Path) -> None:
     """Label maps have 5 classes, and the values 5 and 255."""
@@ -237,8 +231,7 @@ def test_ignored_labels_are_those_that_all_heads_and_metrics_ignore(
 @pytest.mark.parametrize('cls, layout', [
     (CocoDataset, 'coco'), (NotUnique, 'coco'), (ADE20KDataset, 'label maps'),
     # They read files of their own.
-    (OwnReader, 'images'), (LVISV1Dataset, 'images'), (CocoPanopticDataset, 'images'), (BaseDataset, 'images'),
-])
+    (OwnReader, 'images'), (LVISV1Dataset, 'images'), (CocoPanopticDataset, 'images'), (BaseDataset, 'images')])
 def test_the_layout_is_that_of_the_reader(cls: type, layout: str) -> None:
     assert layout_of(cls) == layout
 

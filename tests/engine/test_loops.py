@@ -86,8 +86,7 @@ def test_labels_that_cannot_be_told_wrong_pass(tmp_path: Path, value: int, cfg: 
     (3, dict(mean=[1.] * 3, std=[2.] * 3), False), (1, dict(mean=[1.] * 3, std=[2.] * 3), True),
     (4, dict(mean=[1.] * 3, std=[2.] * 3), True), (1, dict(mean=[1.], std=[2.]), False),
     (4, dict(mean=[1.], std=[2.]), False),  # one for all
-    (4, dict(), False), (4, None, False),
-])
+    (4, dict(), False), (4, None, False)])
 def test_a_mean_is_for_each_channel_or_for_all(in_channels: int, preprocessor: dict | None, is_told: bool) -> None:
     detector = nn.Module()
     detector.backbone = PyramidCPVT('nano', in_channels=in_channels, out_indices=(0,))

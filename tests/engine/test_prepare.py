@@ -32,8 +32,7 @@ def test_options_override_and_the_work_dir_is_named_after_the_config() -> None:
     (None, ('does not exist',)), ("_base_ = './missing.py'", ('missing.py',)), ('model = dict(', ('SyntaxError',)),
     ("raise ValueError('seven')", ('ValueError', 'seven')),
     ("default_scope = 'mmpose'", ('default_scope', "'mmpose'", 'mmdet, mmseg or mmpretrain')),
-    ('model = dict()', ('default_scope', 'None')),
-])
+    ('model = dict()', ('default_scope', 'None'))])
 def test_what_cannot_be_run_is_answered_in_one_sentence(tmp_path: Path, text: str | None, words: tuple) -> None:
     path = tmp_path / 'config.py'
     if text:
@@ -118,8 +117,7 @@ def test_mmengines_checkpoint_hook_becomes_a_durable_one_and_those_derived_from_
     ({}, [], set(), [3]),
     (dict(non_finite_loss=dict(type='cpvt_mm.NonFiniteLossHook', patience=5)), [], set(), [5]),
     ({}, [dict(type='cpvt_mm.NonFiniteLossHook', patience=6)], set(), [6]),
-    (dict(non_finite_loss=None, checkpoint=None), [], {NonFiniteLossHook, DurableCheckpointHook}, []),
-])
+    (dict(non_finite_loss=None, checkpoint=None), [], {NonFiniteLossHook, DurableCheckpointHook}, [])])
 def test_a_run_has_each_hook_unless_turned_off(default: dict, custom: list, left_out: set, patience: list, cfg: Config
                                                ) -> None:
     del cfg.default_hooks.non_finite_loss
@@ -136,8 +134,7 @@ def test_a_run_has_each_hook_unless_turned_off(default: dict, custom: list, left
     (dict(by_epoch=False, max_iters=2), CHECKED('IterBasedTrain'), True),
     (dict(type='mmengine.EpochBasedTrainLoop', max_epochs=1), CHECKED('EpochBasedTrain'), False),
     (dict(by_epoch=True, max_epochs=1), CHECKED('EpochBasedTrain'), False),
-    (dict(type='OwnIterBasedTrainLoop', max_iters=2), 'OwnIterBasedTrainLoop', True),
-])
+    (dict(type='OwnIterBasedTrainLoop', max_iters=2), 'OwnIterBasedTrainLoop', True)])
 def test_loops_of_mmengine_check_data_and_train_in_seeded_batches(loop: dict, kind: str, endless: bool, cfg: Config
                                                                   ) -> None:
     cfg.train_cfg, cfg.val_cfg = loop, {}

@@ -89,8 +89,7 @@ def test_resume_refuses_a_checkpoint_of_another_model(upernet: TrainConfig, whol
 
 @pytest.mark.parametrize('scope, config, metric, options', [
     ('mmseg', UPERNET, 'mIoU', dict(test_pipeline=[])),
-    pytest.param('mmdet', MASK_RCNN, 'coco/bbox_mAP', {'model.test_cfg.rcnn.score_thr': 0.}, marks=pytest.mark.slow),
-])
+    pytest.param('mmdet', MASK_RCNN, 'coco/bbox_mAP', {'model.test_cfg.rcnn.score_thr': 0.}, marks=pytest.mark.slow)])
 def test_a_test_gives_metrics_paints_every_image_and_leaves_the_config_of_the_training_alone(
         scope: str, config: Path, metric: str, options: dict[str, Any], trained: dict[str, Trained], toy_shapes: Path,
         tmp_path: Path) -> None:
@@ -101,8 +100,7 @@ def test_a_test_gives_metrics_paints_every_image_and_leaves_the_config_of_the_tr
     cfg = load_config(config, toy_overrides(toy_shapes, **options), str(written.parent))
     assert 0 <= engine.test(cfg, checkpoint, tmp_path / 'painted')[metric] <= 100
     painted = {path.name: cv2.imread(str(path)).shape for path in (tmp_path / 'painted').iterdir()}
-    images = {f'{path.stem}.png': cv2.imread(str(path)).shape
-              for path in (toy_shapes / 'images/validation').iterdir()}
+    images = {f'{path.stem}.png': cv2.imread(str(path)).shape for path in (toy_shapes / 'images/validation').iterdir()}
     # The ground truth on the left, the prediction right.
     assert painted == {name: (height, 2 * width, 3) for name, (height, width, _) in images.items()}
     assert 'no.pth' in refusal(engine.test, cfg, 'no.pth')
@@ -189,8 +187,7 @@ def test_only_what_fails_in_the_first_iteration_is_told_in_a_sentence(upernet: T
     (['a.log'], False, 'a.log cannot be written (No space left on device): free space for it, then start again.'),
     # As a lock of multiprocessing raises it.
     ([], False, 'A disk is full (No space left on device): free space in {folder} or in /dev/shm (the shared memory of '
-                'data loader workers), whichever it is, then start again.'),
-])
+                'data loader workers), whichever it is, then start again.')])
 def test_a_full_disk_is_told_with_a_way_on(file: list[str], resumable: bool, sentence: str, tmp_path: Path) -> None:
     (tmp_path / 'last_checkpoint').write_text('iter_2.pth')
     with pytest.raises(UserError) as raised, full_disk_as_user_error(str(tmp_path), resumable):
@@ -244,8 +241,7 @@ def write(path: Path, content: dict | bytes, seconds: int) -> None:
     ('b/iter_2.pth', None, 'iter_4.pth', 'b/iter_2.pth does not exist'),
     ('b/no.pth', WHOLE, 'iter_4.pth', 'b/no.pth does not exist'),
     ('c/no.pth', None, 'c/iter_8.pth', 'c/no.pth does not exist'),  # its folder is searched, too
-    ('', None, 'iter_4.pth', ''), (None, None, 'iter_4.pth', ''),
-])
+    ('', None, 'iter_4.pth', ''), (None, None, 'iter_4.pth', '')])
 def test_the_named_checkpoint_or_else_the_newest_whole(note: str | None, content: dict | bytes | None, expected: str,
                                                        reason: str, tmp_path: Path, log: list) -> None:
     for folder in 'bc':

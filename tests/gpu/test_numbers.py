@@ -12,7 +12,7 @@ from cpvt_mm import CPVT
 from tests.conftest import BACKBONES, GOLDEN, WITH_CP, golden_cases, pretrained
 from tests.encodings import ENCODINGS
 from tests.models.test_exact_padding import SIZES, assert_maps_are_those_of_alone
-from tests.weights.test_pyramid import shaken
+from tests.weights.test_formats import shaken
 
 pytestmark = pytest.mark.gpu
 

@@ -1,19 +1,27 @@
-"""Old checkpoints go when the new ones are there."""
+"""Old checkpoints go when the new ones are there, and the log in them is of plain types and comes back to the bit."""
+import logging
 from pathlib import Path
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
+import torch
 from mmengine.config import Config
 from mmengine.fileio import LocalBackend, get_file_backend
 from mmengine.fileio.backends import backends
-from mmengine.hooks import CheckpointHook
-from mmengine.logging import MessageHub, MMLogger
+from mmengine.hooks import CheckpointHook, Hook
+from mmengine.logging import HistoryBuffer, MessageHub, MMLogger
 from mmengine.registry import HOOKS
-from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, save_checkpoint
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner, save_checkpoint
 from torch.utils.data import DataLoader
 
+from cpvt_mm.engine import load_config, train
+from cpvt_mm.hooks import PlainLogHook
 from cpvt_mm.hooks.checkpoint import WHOLE_FILES, DurableCheckpointHook, WholeFileBackend
+from cpvt_mm.hooks.run_log import LogFile, replace_log_files
 from cpvt_mm.weights.reading import read_checkpoint
+from tests.conftest import UPERNET, read_anywhere, toy_overrides
+from tests.refusals import refusal
 
 
 class Run:
@@ -86,8 +94,7 @@ def files(run: Run) -> list[str]:
      ['best_mIoU_iter_4.pth', 'iter_4.pth']),
     # One name for all is one file.
     (dict(max_keep_ckpts=1, filename_tmpl='latest.pth'), [0.] * 3, [], ['latest.pth']),
-    (dict(save_best='mIoU', filename_tmpl='latest.pth'), [0.1, 0.3], [], ['best_mIoU_latest.pth', 'latest.pth']),
-])
+    (dict(save_best='mIoU', filename_tmpl='latest.pth'), [0.1, 0.3], [], ['best_mIoU_latest.pth', 'latest.pth'])])
 def test_old_checkpoints_go_last(settings: dict[str, object], scores: list[float], gone: list[str], left: list[str],
                                  run: Run, removed: list[str], tmp_path: Path) -> None:
     run.train(build(run, **settings), scores)
@@ -96,13 +103,16 @@ def test_old_checkpoints_go_last(settings: dict[str, object], scores: list[float
     assert read_checkpoint(Path((tmp_path / 'last_checkpoint').read_text()))['iter'] == len(scores)
 
 
-def test_what_a_killed_run_left_goes_at_the_start(run: Run, tmp_path: Path) -> None:
+def test_a_resumed_run_starts_with_its_checkpoint_and_without_what_a_killed_one_left(run: Run, tmp_path: Path) -> None:
     for name in ('iter_1.pth', 'iter_2.pth', 'iter_3.pth.77.tmp', 'best_mIoU_iter_3.pth.77.tmp',
                  'last_checkpoint.7.tmp', 'notes.tmp'):
         (tmp_path / name).touch()
     # As in a checkpoint after which the run was killed, in front of the removal.
     run.message_hub.update_info('keep_ckpt_ids', [1, 2])
-    build(run, max_keep_ckpts=1)
+    # The last checkpoint is first the one that is resumed; the log tells the last when that one was saved.
+    run.message_hub.update_info('last_ckpt', 'iter_1.pth')
+    run.cfg.update(resume=True, load_from='iter_2.pth')
+    assert build(run, max_keep_ckpts=1).last_ckpt == run.message_hub.get_info('last_ckpt') == 'iter_2.pth'
     assert files(run) == ['iter_2.pth', 'notes.tmp']
 
 
@@ -127,12 +137,6 @@ def test_a_failing_write_leaves_what_was_there(write: str, file: str, last: str,
     assert hook.last_ckpt == run.message_hub.get_info('last_ckpt') == str(tmp_path / last)
     assert (tmp_path / 'last_checkpoint').read_text() == former and read_checkpoint(former)['iter'] == 1
     assert not list(tmp_path.glob('*.tmp'))
-
-
-def test_the_last_checkpoint_is_first_the_one_that_is_resumed(run: Run) -> None:
-    run.message_hub.update_info('last_ckpt', 'iter_1.pth')  # as it was when that one was saved
-    run.cfg.update(resume=True, load_from='iter_2.pth')
-    assert build(run).last_ckpt == run.message_hub.get_info('last_ckpt') == 'iter_2.pth'
 
 
 class Backend(WholeFileBackend):
@@ -201,8 +205,7 @@ def test_the_backend_of_others_stays(run: Run, tmp_path: Path) -> None:
     dict(interval=2), dict(interval=3, save_begin=4, max_keep_ckpts=1), dict(interval=-1), dict(interval=7),
     dict(interval=7, save_last=False), dict(interval=4, by_epoch=True, save_last=False),
     dict(interval=4, by_epoch=True), dict(interval=5, save_best='mIoU', max_keep_ckpts=2),
-    dict(interval=2, filename_tmpl='step{}.pth'), dict(interval=3, by_epoch=True, save_best=['mIoU'], rule='less'),
-])
+    dict(interval=2, filename_tmpl='step{}.pth'), dict(interval=3, by_epoch=True, save_best=['mIoU'], rule='less')])
 def test_settings_mean_what_they_mean_to_mmengine(settings: dict[str, object], tmp_path: Path) -> None:
     ours, theirs = (Run(tmp_path / kind) for kind in ('cpvt_mm.DurableCheckpointHook', 'CheckpointHook'))
     for run in (ours, theirs):
@@ -210,3 +213,81 @@ def test_settings_mean_what_they_mean_to_mmengine(settings: dict[str, object], t
         hook = build(run, type=Path(run.work_dir).name, **settings)
         run.train(hook, [0.5, 0.4, 0.9, 0.3, 0.2, 0.1, 0.95, 0.96, 0.1, 0.2])
     assert files(ours) == files(theirs) != []
+
+
+def test_a_log_comes_back_to_the_bit(tmp_path: Path) -> None:
+    hub = MessageHub('written')
+    buffers = {'train/loss': HistoryBuffer([0.1, float('nan'), float('-inf'), 1 / 3], [2, 2, 2, 1]),
+               'train/count': HistoryBuffer([1, 2], [1, 1], max_length=3), 'val/mIoU': HistoryBuffer()}
+    buffers['train/count'].update(2**53 + 1)
+    hub.log_scalars.update(buffers)
+    hub.update_info('best_score', np.float64(1 / 3))
+    hub.update_info('palette', np.arange(6).reshape(2, 3))
+    checkpoint = dict(
+        meta=dict(iter=np.int64(3), dataset_meta=dict(classes=('a', 'b'))), state_dict={},
+        message_hub=dict(hub.state_dict(), log_scalars=buffers), param_schedulers=[dict(best=np.float32(2))])
+    hook = PlainLogHook()
+    hook.before_save_checkpoint(None, checkpoint)
+    torch.save(checkpoint, tmp_path / 'a.pth')
+    read = read_anywhere(tmp_path / 'a.pth')
+    assert read['meta'] == dict(iter=3, dataset_meta=dict(classes=('a', 'b')))
+    assert read['param_schedulers'] == [dict(best=2.)]
+
+    hook.after_load_checkpoint(None, read)
+    resumed = MessageHub('resumed')
+    resumed.load_state_dict(read['message_hub'])
+    assert resumed.get_info('best_score') == 1 / 3
+    assert resumed.get_info('palette') == [[0, 1, 2], [3, 4, 5]]
+    assert list(resumed.log_scalars) == list(buffers)
+    for name, buffer in buffers.items():
+        found = resumed.get_scalar(name)
+        assert found.max_length == buffer.max_length
+        for theirs, ours in zip(buffer.data, found.data, strict=True):
+            assert ours.dtype == theirs.dtype and ours.tobytes() == theirs.tobytes()
+
+
+def test_logs_of_mmengines_own_checkpoints_stay() -> None:
+    log = HistoryBuffer([1.], [1])
+    checkpoint = dict(message_hub=dict(log_scalars=dict(loss=log)))
+    PlainLogHook().after_load_checkpoint(None, checkpoint)
+    assert checkpoint['message_hub']['log_scalars']['loss'] is log
+    PlainLogHook().after_load_checkpoint(None, dict(state_dict={}))  # weights alone
+
+
+@pytest.mark.skipif(not Path('/dev/full').exists(), reason='needs a file that is always full')
+def test_a_log_on_a_full_disk_ends_training_without_a_traceback(toy_shapes: Path, tmp_path: Path,
+                                                                capsys: pytest.CaptureFixture) -> None:
+
+    def fill_up(runner: Runner) -> None:
+        file, = (handler for handler in runner.logger.handlers if isinstance(handler, logging.FileHandler))
+        file.close()  # opens the file of that name when it next writes
+        file.baseFilename = '/dev/full'
+        try:
+            runner.logger.error('the last line')
+        finally:
+            runner.logger.removeHandler(file)  # later tests use this logger, too
+
+    hook = Hook()
+    hook.before_train = fill_up
+    cfg = load_config(UPERNET, toy_overrides(toy_shapes, **{'train_cfg.max_iters': 1}), str(tmp_path))
+    assert refusal(train, cfg, hooks=[hook]) == (
+        '/dev/full cannot be written (No space left on device): free space for it, then start again.')
+    assert 'Traceback' not in capsys.readouterr().err
+
+
+def test_log_files_are_replaced_by_like_ones_which_print_other_errors(tmp_path: Path, capsys: pytest.CaptureFixture
+                                                                      ) -> None:
+    logger, file = logging.Logger('log'), logging.FileHandler(tmp_path / 'a.log')
+    file.setLevel(logging.WARNING)
+    file.setFormatter(logging.Formatter('%(levelname)s %(message)s'))
+    file.addFilter(lambda record: record.msg != 'secret')
+    logger.addHandler(file)
+    logger.addHandler(logging.NullHandler())
+    logger.warning('first')
+    replace_log_files(logger)
+    assert {type(handler) for handler in logger.handlers} == {logging.NullHandler, LogFile}
+    for level, message in ((logging.WARNING, 'secret'), (logging.INFO, 'quiet'), (logging.ERROR, 'second')):
+        logger.log(level, message)
+    assert (tmp_path / 'a.log').read_text() == 'WARNING first\nERROR second\n'
+    logger.error('%d', 'not a number')
+    assert 'Logging error' in capsys.readouterr().err

@@ -128,8 +128,7 @@ NO_LONGER_FINITE = 'Training has stopped: layer.weight of the model is no longer
      'norm.running_mean of the model is no longer finite; no checkpoint had been saved'),
     # Before a checkpoint, a validation, and at the end of an epoch.
     (BlowsUp, [1, 2, 1], dict(interval=2), NO_LONGER_FINITE),
-    (BlowsUp, [1, 2, 1], dict(val_interval=2), NO_LONGER_FINITE), (BlowsUp, [1, 2], dict(epochs=2), NO_LONGER_FINITE),
-])
+    (BlowsUp, [1, 2, 1], dict(val_interval=2), NO_LONGER_FINITE), (BlowsUp, [1, 2], dict(epochs=2), NO_LONGER_FINITE)])
 def test_what_stops_training_and_is_never_saved(model: type[Model], numbers: list[float], options: dict, reason: str,
                                                 tmp_path: Path) -> None:
     assert reason in refusal(runner(tmp_path, numbers, model(), **options).train)
@@ -139,8 +138,7 @@ def test_what_stops_training_and_is_never_saved(model: type[Model], numbers: lis
 @pytest.mark.parametrize('epochs, bad, good, warnings', [
     (0, [1, 2, NAN, INF, 3, NAN, 1], [1, 2, 3, 1], [(1, 3, 'nan'), (2, 4, 'inf'), (1, 6, 'nan')]),
     # What is saved in a bad iteration is the model before it.
-    (0, [1, 1, 1, NAN], [1, 1, 1], [(1, 4, 'nan')]), (1, [1, 1, 1, NAN], [1, 1, 1], [(1, 4, 'nan')]),
-])
+    (0, [1, 1, 1, NAN], [1, 1, 1], [(1, 4, 'nan')]), (1, [1, 1, 1, NAN], [1, 1, 1], [(1, 4, 'nan')])])
 def test_a_bad_batch_passes_with_a_warning_and_leaves_nothing_behind(
         epochs: int, bad: list[float], good: list[float], warnings: list[tuple[int, int, str]], tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch) -> None:

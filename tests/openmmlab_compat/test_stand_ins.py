@@ -1,12 +1,15 @@
-"""Stand-ins are found by Python where nobody else has the module, and only there."""
+"""Stand-ins are found where nobody else has the module, and mmcv's operators return what compiled ones returned."""
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from tests.conftest import ROOT
+from tests.openmmlab_compat import cases
 
 PTH = (ROOT / 'openmmlab_compat.pth').read_text()
 # Small packages instead of the real ones, which take seconds to import.
@@ -19,9 +22,8 @@ OPERATORS = {f'openmmlab_compat/operators/{name}.py': '__all__ = []'
 
 @pytest.fixture
 def run(tmp_path: Path):
-    """Runs code in a new interpreter that sees the standard library, these files, and our package, as installed."""
-
     def run(code: str, files: dict[str, str]) -> subprocess.CompletedProcess:
+        """Runs code in a new interpreter that sees the standard library, these files, and our package, as installed."""
         ours = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / 'openmmlab_compat').rglob('*.py')}
         for name, text in {**ours, **files}.items():
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -33,14 +35,11 @@ def run(tmp_path: Path):
     return run
 
 
-def test_compiled_operators_are_used_where_they_are(run) -> None:
-    done = run('import mmcv._ext; print(mmcv._ext.compiled)', {**MMCV, **WORKING, 'mmcv/_ext.py': 'compiled = 1'})
+@pytest.mark.parametrize('module, files', [('mmcv._ext', {**MMCV, **WORKING, 'mmcv/_ext.py': 'own = 1'}),
+                                           ('pkg_resources', {'pkg_resources.py': 'own = 1'})])
+def test_what_there_is_is_used(run, module: str, files: dict[str, str]) -> None:
+    done = run(f'import {module}; print({module}.own)', files)
     assert (done.stdout, done.stderr) == ('1\n', '')
-
-
-def test_compiled_operators_that_do_not_load_are_not_replaced(run) -> None:
-    done = run('import mmcv._ext', {**MMCV, **WORKING, 'mmcv/_ext.py': 'raise ImportError("undefined symbol: _ZN2at")'})
-    assert done.stderr.splitlines()[-1] == 'ImportError: undefined symbol: _ZN2at'
 
 
 def test_the_stand_in_is_found_whoever_imports_it_and_says_so_once(run) -> None:
@@ -55,40 +54,36 @@ def test_the_stand_in_is_found_whoever_imports_it_and_says_so_once(run) -> None:
     assert done.stderr == ('mmcv has no compiled operators: those of torchvision 0.99 and plain torch stand in.\n')
 
 
-@pytest.mark.parametrize('environment', ['RANK=1', 'a child process'])
-def test_other_processes_of_a_run_say_nothing(run, environment: str) -> None:
-    code = "import os; os.environ['RANK'] = '1'; import mmcv._ext" if environment == 'RANK=1' else """
-        import multiprocessing
-        child = multiprocessing.get_context('fork').Process(target=__import__, args=('mmcv._ext',))
-        child.start()
-        child.join()
-        assert child.exitcode == 0
-        """
+@pytest.mark.parametrize('code', [
+    "import os; os.environ['RANK'] = '1'; import mmcv._ext", """
+    import multiprocessing
+    child = multiprocessing.get_context('fork').Process(target=__import__, args=('mmcv._ext',))
+    child.start()
+    child.join()
+    assert child.exitcode == 0"""])
+def test_other_processes_of_a_run_say_nothing(run, code: str) -> None:
     done = run('\n' + code, {**MMCV, **TORCH, **WORKING, **OPERATORS})
     assert (done.returncode, done.stderr) == (0, '')
 
 
-def test_without_torchvision_the_module_is_missing_as_before(run) -> None:
-    done = run('import mmcv._ext', {**MMCV, **TORCH})
-    assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'mmcv._ext'"
+NOT_WORKING = ('ImportError: mmcv has no compiled operators here, and torchvision, whose operators would stand in for '
+               'them, does not work ({}): install the torchvision that goes with torch 9.9.0, or compile mmcv.').format
 
 
-@pytest.mark.parametrize('fault, reason', [
-    ("raise RuntimeError('operator torchvision::nms does not exist')", 'operator torchvision::nms does not exist'),
-    ("class ops:\n    def nms(*arguments):\n        raise RuntimeError(\"Couldn't load custom C++ ops.\\nMore.\")",
-     "Couldn't load custom C++ ops."),
-])
-def test_a_torchvision_for_another_torch_is_one_sentence(run, fault: str, reason: str) -> None:
-    done = run('import mmcv._ext', {**MMCV, **TORCH, 'torchvision/__init__.py': fault})
-    assert done.stderr.splitlines()[-1] == (
-        'ImportError: mmcv has no compiled operators here, and torchvision, whose operators would stand in for them, '
-        f'does not work ({reason}): install the torchvision that goes with torch 9.9.0, or compile mmcv.')
+@pytest.mark.parametrize('files, error', [
+    ({**WORKING, 'mmcv/_ext.py': 'raise ImportError("undefined symbol: _ZN")'}, 'ImportError: undefined symbol: _ZN'),
+    (TORCH, "ModuleNotFoundError: No module named 'mmcv._ext'"),
+    # A torchvision for another torch.
+    ({**TORCH, 'torchvision/__init__.py': "raise RuntimeError('operator torchvision::nms does not exist')"},
+     NOT_WORKING('operator torchvision::nms does not exist')),
+    ({**TORCH, 'torchvision/__init__.py': 'class ops:\n def nms(*boxes):\n  raise RuntimeError("No C++ ops.\\nMore.")'},
+     NOT_WORKING('No C++ ops.'))])
+def test_what_does_not_load_and_cannot_be_replaced_is_one_sentence(run, files: dict[str, str], error: str) -> None:
+    assert run('import mmcv._ext', {**MMCV, **files}).stderr.splitlines()[-1] == error
 
 
-DISTRIBUTION = {
-    'some_name-1.2.dist-info/METADATA': 'Metadata-Version: 2.1\nName: some-name\nVersion: 1.2\n',
-    'some_name-1.2.dist-info/top_level.txt': 'module\n',
-}
+DISTRIBUTION = {'some_name-1.2.dist-info/METADATA': 'Metadata-Version: 2.1\nName: some-name\nVersion: 1.2\n',
+                'some_name-1.2.dist-info/top_level.txt': 'module\n'}
 
 
 def test_pkg_resources_stands_in_for_what_mmengine_calls(run) -> None:
@@ -110,26 +105,39 @@ def test_pkg_resources_stands_in_for_what_mmengine_calls(run) -> None:
     assert done.stderr.splitlines()[-1].startswith('ImportError: parse_version is not in the stand-in')
 
 
-def test_the_real_pkg_resources_is_used_where_it_is(run) -> None:
-    assert run('import pkg_resources; print(pkg_resources.real)', {'pkg_resources.py': 'real = 1'}).stdout == '1\n'
-
-
-def test_find_loader_answers_as_before_python_3_14(run) -> None:
-    done = run("""
-        import pkgutil, openmmlab_compat
-        sys.version_info = (3, 14)
-        vars(pkgutil).pop('find_loader', None)
-        openmmlab_compat.install()
-        print(pkgutil.find_loader('mmcv') is not None, pkgutil.find_loader('nothing'))
-        """, MMCV)
-    assert done.stdout == 'True None\n', done.stderr
-
-
-def test_find_loader_of_python_is_kept(run) -> None:
+def test_find_loader_of_python_is_kept_and_without_it_answers_as_before_python_3_14(run) -> None:
     done = run("""
         import pkgutil, openmmlab_compat
         sys.version_info, pkgutil.find_loader = (3, 14), 'own'
         openmmlab_compat.install()
         print(pkgutil.find_loader)
-        """, {})
-    assert done.stdout == 'own\n', done.stderr
+        del pkgutil.find_loader
+        openmmlab_compat.install()
+        print(pkgutil.find_loader('mmcv') is not None, pkgutil.find_loader('nothing'))
+        """, MMCV)
+    assert done.stdout == 'own\nTrue None\n', done.stderr
+
+
+COMPILED = np.load(Path(__file__).with_name('compiled.npz'))
+# Sums of at most some hundred products, in another order: a few roundings of the largest value. Compiled operators also
+# sum in float16.
+TOLERANCE = {torch.float16: 2 ** -6, torch.float32: 1e-5, torch.float64: 1e-12}
+
+
+@pytest.mark.parametrize('name', cases.CASES)
+def test_results_are_those_of_compiled_operators(name: str) -> None:
+    stored = {key.rpartition('/')[2]: torch.from_numpy(COMPILED[key]) for key in COMPILED
+              if key.rpartition('/')[0] == name}
+    results = cases.run(name)
+    assert results.keys() == stored.keys()
+    for key, wanted in stored.items():
+        if wanted.dtype in TOLERANCE and wanted.numel():
+            torch.testing.assert_close(results[key], wanted, rtol=0,
+                                       atol=TOLERANCE[wanted.dtype] * wanted.abs().max().item())
+        else:
+            assert results[key].dtype == wanted.dtype
+            assert results[key].tolist() == wanted.tolist()
+
+
+def test_every_stored_result_belongs_to_a_case() -> None:
+    assert {key.rpartition('/')[0] for key in COMPILED} == set(cases.CASES)

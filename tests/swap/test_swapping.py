@@ -27,8 +27,7 @@ needs_mmseg_names = pytest.mark.skipif(not is_installed('mmsegmentation'), reaso
      dict(other=dict(y=dict(z=3)), items=[2], more=0)),
     # A key or the type is gone.
     (dict(a=dict(type='A', x=1)), dict(a=dict(type='B', x=1)), dict(a=dict(_delete_=True, type='B', x=1))),
-    (dict(a=dict(x=1, y=1)), dict(a=dict(x=1)), dict(a=dict(_delete_=True, x=1))),
-])
+    (dict(a=dict(x=1, y=1)), dict(a=dict(x=1)), dict(a=dict(_delete_=True, x=1)))])
 def test_delta_states_what_differs(old: dict, new: dict, delta: dict) -> None:
     assert to_delta(old, new) == delta
 
@@ -163,8 +162,7 @@ def get(cfg: Config, key: str) -> Any:
     ('mmseg/ocrnet/ocrnet_hr18_4xb4-80k_ade20k-512x512.py', {
         'decode_head.0.in_channels': WIDTHS, 'decode_head.1.in_channels': WIDTHS, 'decode_head.0.channels': 270}),
     ('mmseg/knet/knet-s3_r50-d8_upernet_8xb2-adamw-80k_ade20k-512x512.py', {
-        'decode_head.kernel_generate_head.in_channels': WIDTHS, 'decode_head.kernel_update_head.0.in_channels': 512}),
-])
+        'decode_head.kernel_generate_head.in_channels': WIDTHS, 'decode_head.kernel_update_head.0.in_channels': 512})])
 def test_what_depends_on_channels_follows(name: str, expected: dict) -> None:
     old = shipped(name)
     before = old.to_dict()
@@ -181,8 +179,7 @@ def test_what_depends_on_channels_follows(name: str, expected: dict) -> None:
     ('mmdet/faster_rcnn/faster-rcnn_r50-caffe_c4-1x_coco.py', 'shared_head, ResLayer, is the last stage of the old'),
     ('mmdet/misc/d2_retinanet_r50-caffe_fpn_ms-90k_coco.py', 'the config has no backbone with a type'),
     ('mmseg/vit/vit_deit-s16_upernet_8xb2-80k_ade20k-512x512.py',
-     'returns maps of strides 16, 16, 16, 16, but a pyramid .* has one each of 4, 8, 16, 32: take CPVT instead of'),
-])
+     'returns maps of strides 16, 16, 16, 16, but a pyramid .* has one each of 4, 8, 16, 32: take CPVT instead of')])
 def test_config_that_cannot_take_a_pyramid_says_why(name: str, reason: str) -> None:
     assert re.search(reason, refusal(swap_backbone, shipped(name), error=CannotSwap))
 
@@ -272,7 +269,6 @@ def test_a_config_of_this_backbone_gets_another_arch(detector: Config) -> None:
     (dict(arch='huge'), ValueError, "'huge' is not an arch; allowed are nano, tiny"),
     (dict(backbone='ViT'), ValueError, "'ViT' is not a backbone that can be swapped in; allowed are Pyra"),
     (dict(cfg='mmdet::a/b.py'), TypeError, 'cfg is a str, but must be a Config'),
-    (dict(cfg=dict(model=dict())), TypeError, 'cfg is a dict, but must be a Config'),
-])
+    (dict(cfg=dict(model=dict())), TypeError, 'cfg is a dict, but must be a Config')])
 def test_wrong_arguments_are_a_sentence(detector: Config, options: dict, error: type[Exception], words: str) -> None:
     assert words in refusal(swap_backbone, error=error, **{'cfg': detector, **options})

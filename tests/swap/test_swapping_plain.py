@@ -140,8 +140,7 @@ def test_layer_decay_of_the_old_backbone_goes_on() -> None:
 
 
 @pytest.mark.parametrize(('shape', 'optimizer'), [
-    ('vitdet', dict(type='AdamW', lr=1e-4, weight_decay=0.1)), ('vit', dict(type='AdamW', lr=6e-5, weight_decay=0.01)),
-])
+    ('vitdet', dict(type='AdamW', lr=1e-4, weight_decay=0.1)), ('vit', dict(type='AdamW', lr=6e-5, weight_decay=0.01))])
 def test_schedule_is_that_of_cpvt(shape: str, optimizer: dict) -> None:
     cfg = shaped(shape)
     cfg.optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.01))

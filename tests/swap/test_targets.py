@@ -52,8 +52,7 @@ def test_stages_by_stride_or_by_number(strides: tuple, out_indices: tuple | None
 
 @pytest.mark.parametrize(('strides', 'out_indices'), [
     ((4, 4), None), ((16, 16, 16, 16), (2, 5, 8, 11)), ((8, 4), (0, 1)), ((2, 4, 8, 16), (0, 1, 2, 4)), ((64,), (3,)),
-    ((8, 8), (3, 2)), ((4, 4, 8, 64), (0, 1, 2, 3)),
-])
+    ((8, 8), (3, 2)), ((4, 4, 8, 64), (0, 1, 2, 3))])
 def test_other_maps_are_no_pyramid(strides: tuple, out_indices: tuple | None) -> None:
     for scope in ('mmdet', 'mmseg'):
         assert 'backbone X returns maps of strides' in refusal(stages, strides, out_indices, scope, error=CannotSwap)
@@ -65,8 +64,7 @@ def test_other_maps_are_no_pyramid(strides: tuple, out_indices: tuple | None) ->
     ((5,), 12, 12, (5,)), ((5, 11), 12, 24, (11, 23)),
     ((20, 21, 22, 23), 24, 12, (8, 9, 10, 11)),  # two would be 10, two 11
     ((0, 1), 24, 12, (0, 1)),  # both would be 0
-    ((0, 1, 2), 24, 3, (0, 1, 2)), ((8,), 10, 2, (1,)),
-])
+    ((0, 1, 2), 24, 3, (0, 1, 2)), ((8,), 10, 2, (1,))])
 def test_blocks_by_depth(indices: tuple[int, ...], num_blocks: int, new_num_blocks: int,
                          expected: tuple[int, ...]) -> None:
     assert blocks_by_depth(indices, num_blocks, new_num_blocks) == expected
@@ -94,8 +92,7 @@ def test_one_map_without_a_block_is_that_of_the_last() -> None:
     ((16, 16), None, 6, '2 maps, but does not state which blocks they come from'),
     ((16, 16), (2, 5), None, '2 maps, but does not state which blocks they come from'),
     ((16, 16), (2, 5), 4, '2 maps, but does not state which blocks they come from'),
-    ((16,) * 13, tuple(range(13)), 24, '13 maps, but this arch of CPVT has 12 blocks'),
-])
+    ((16,) * 13, tuple(range(13)), 24, '13 maps, but this arch of CPVT has 12 blocks')])
 def test_maps_that_it_cannot_replace(strides: tuple, out_indices: tuple | None, num_blocks: int | None,
                                      reason: str) -> None:
     told = refusal(blocks, strides, out_indices, num_blocks, error=CannotSwap)
@@ -147,8 +144,7 @@ def test_maps_of_necks_that_follow_one_another() -> None:
     (dict(ODD, returns='error'), CannotRun, r'does not run on an image of 320 x 320 \(RuntimeError: only\), so'),
     (dict(ODD, returns='dict'), CannotSwap, 'does not return a sequence of square feature maps'),
     (dict(ODD, returns='more'), CannotSwap, 'OddBackbone returns different maps in training and in evaluation'),
-    (dict(ODD, returns='oblong'), CannotSwap, 'does not return a sequence of square feature maps'),
-])
+    (dict(ODD, returns='oblong'), CannotSwap, 'does not return a sequence of square feature maps')])
 def test_what_returns_no_maps_is_a_sentence(backbone: dict, error: type[CannotSwap], reason: str) -> None:
     assert re.search(f'its backbone .*{reason}', refusal(probe_backbone, backbone, 'mmdet', error=error))
 
@@ -165,8 +161,7 @@ OLD, NEW = (256, 512, 1024, 2048), (64, 128, 320, 512)
     ((768,) * 4, (384,) * 4, dict(embed_dim=768), dict(embed_dim=384)),  # Feature2Pyramid: one number for all maps
     # A neck that hands maps on has them among its outputs.
     ((512, 1024), (128, 320), dict(in_channels=(512, 1024), out_channels=(512, 1024, 512, 256)),
-     dict(in_channels=(128, 320), out_channels=(128, 320, 512, 256))),
-])
+     dict(in_channels=(128, 320), out_channels=(128, 320, 512, 256)))])
 def test_necks_take_the_new_channels(old: tuple, new: tuple, neck: dict, becomes: dict) -> None:
     config = dict(type='FPN', num_outs=5, **neck)
     adapt_neck(config, old, new)
@@ -191,8 +186,7 @@ def test_neck_that_does_not_fit_its_backbone_is_refused(expected: object) -> Non
     (dict(in_channels=2048, channels=2048, num_convs=1), dict(in_channels=512, channels=2048, num_convs=1)),
     # A nested head is adapted by its index alone: 512 is a width of the K-Net's own, and of ResNet's second stage.
     (dict(kernel_generate_head=dict(in_channels=2048, in_index=3), kernel_update_head=[dict(in_channels=512)]),
-     dict(kernel_generate_head=dict(in_channels=512, in_index=3), kernel_update_head=[dict(in_channels=512)])),
-])
+     dict(kernel_generate_head=dict(in_channels=512, in_index=3), kernel_update_head=[dict(in_channels=512)]))])
 def test_heads_of_mmseg_take_the_channels_of_their_index(head: dict, becomes: dict) -> None:
     for model, changed in ((dict(decode_head=copy.deepcopy(head)), dict(decode_head=becomes)),
                            (dict(auxiliary_head=[copy.deepcopy(head)]), dict(auxiliary_head=[becomes]))):
@@ -214,8 +208,7 @@ def test_heads_of_a_single_map_are_adapted_by_their_value() -> None:
 
 @pytest.mark.parametrize('head', [
     dict(in_channels=512), dict(in_channels=2048, in_index=2), dict(in_channels=2048, in_index=4),
-    dict(in_channels=[512], in_index=3),
-])
+    dict(in_channels=[512], in_index=3)])
 def test_head_that_does_not_fit_its_backbone_is_refused(head: dict) -> None:
     with pytest.raises(CannotSwap, match=r'its decode_head has in_channels .* for in_index .*, but gets 256, 512'):
         adapt_heads(dict(decode_head=head), OLD, NEW)

@@ -13,7 +13,7 @@ from cpvt_mm.weights.convert import TARGETS, convert_checkpoint, publish_model
 from cpvt_mm.weights.reading import read_checkpoint
 from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN
 from tests.refusals import refusal
-from tests.weights.test_pyramid import assert_same, shaken
+from tests.weights.test_formats import assert_same, shaken
 
 FILES = {'twins': GOLDEN / 'official.pth', 'timm': GOLDEN / 'timm.pth', 'mmseg': GOLDEN / 'mmseg.pth'}
 
@@ -36,8 +36,7 @@ PLAIN = partial(CPVT, NARROW_PLAIN, img_size=64, position_encoding=dict(type='Le
 @pytest.mark.parametrize(('build', 'to'), [
     *((PYRAMID, to) for to in TARGETS),
     *((partial(PLAIN, **tokens), to) for tokens in ({}, dict(cls_token=False), dict(dist_token=True))
-      for to in ('cpvt_mm', 'timm', 'mmpretrain')),
-])
+      for to in ('cpvt_mm', 'timm', 'mmpretrain'))])
 def test_whole_models_keep_prefix_and_other_names(build: Callable[[], nn.Module], to: str, tmp_path: Path) -> None:
     model = shaken(build())
     weights = {f'backbone.{name}': tensor for name, tensor in model.state_dict().items()}
@@ -72,8 +71,7 @@ def test_safetensors_are_written_bare_and_read(tmp_path: Path) -> None:
     ('timm', 'no/a.pth', 'cpvt_mm', 'no does not exist: create it'),
     ('timm', 'there.pth', 'cpvt_mm', 'there.pth exists already: choose another file'),
     *(('timm', name, 'cpvt_mm', f'{name} is not a name for a checkpoint: use the suffix .pth or .safete')
-      for name in ('model', 'model.safetensor', 'v1.2')),
-])
+      for name in ('model', 'model.safetensor', 'v1.2'))])
 def test_what_cannot_be_written_is_refused(source: str, target: str, to: str, words: str, tmp_path: Path) -> None:
     (tmp_path / 'there.pth').write_text('mine')
     assert words in refusal(convert_checkpoint, GOLDEN / f'{source}.pth', tmp_path / target, to)

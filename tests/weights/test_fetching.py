@@ -120,8 +120,7 @@ def test_files_of_the_same_name_are_kept_apart(server: Server, cache: Path) -> N
     ('/a-0123abcd.pth', saved(), 'the SHA-256 of the received file begins with .*, not 0123abcd'),
     ('/page.pth', b'<!DOCTYPE html><title>{Log in}</title>', "the received file is not a checkpoint, it begins with b"),
     ('/page.safetensors', b'<!DOCTYPE html><title>Log in</title>', 'the received file is not a checkpoint'),
-    ('/empty.pth', b'', 'the received file is not a checkpoint'), ('/slow.pth', saved(), 'TimeoutError: timed out'),
-])
+    ('/empty.pth', b'', 'the received file is not a checkpoint'), ('/slow.pth', saved(), 'TimeoutError: timed out')])
 def test_what_is_wrong_is_not_kept(path: str, content: bytes, words: str, server: Server, cache: Path) -> None:
     url = server.add(path, content)
     with pytest.raises(UserError, match=rf'checkpoint {url} cannot be fetched \({url}: .*{words}'):

@@ -77,8 +77,7 @@ WEIGHTS, AVERAGE = dict(weight=torch.ones(2)), dict(weight=torch.zeros(2))
     (dict(ema_state_dict=AVERAGE, state_dict=WEIGHTS), ('state_dict', 'ema_state_dict', {}, ('ema_state_dict',))),
     (dict(state_dict_ema=AVERAGE, state_dict=WEIGHTS), ('state_dict', 'state_dict_ema', {}, ('state_dict_ema',))),
     (dict(model_ema=AVERAGE, model=WEIGHTS), ('model', 'model_ema', {}, ('model_ema',))),
-    ({'module.weight': WEIGHTS['weight']}, ('', '', {}, ())),
-])
+    ({'module.weight': WEIGHTS['weight']}, ('', '', {}, ()))])
 def test_weights_are_found_in_their_wrapper(checkpoint: dict, expected: tuple, tmp_path: Path) -> None:
     found = read_weights(save(tmp_path / 'a.pth', checkpoint))
     assert list(found.tensors) == ['weight'] and torch.equal(found.tensors['weight'], torch.ones(2))
@@ -88,8 +87,7 @@ def test_weights_are_found_in_their_wrapper(checkpoint: dict, expected: tuple, t
 @pytest.mark.parametrize('checkpoint, words', [
     ({}, 'none of the keys state_dict, model, .*: it has nothing'),
     (dict(student=dict(weight=torch.ones(1)), epoch=3), 'none of the keys .*: it has student, epoch'),
-    (dict(state_dict=dict(note='x')), "under 'state_dict': it has note"),
-])
+    (dict(state_dict=dict(note='x')), "under 'state_dict': it has note")])
 def test_a_dict_without_tensors_is_refused(checkpoint: dict, words: str) -> None:
     with pytest.raises(UserError, match=f'a.pth holds no tensors .*{words}'):
         unwrap(checkpoint, 'a.pth')
