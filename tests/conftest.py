@@ -22,6 +22,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cpvt_mm import CPVT, PyramidCPVT, create_backbone
+from cpvt_mm.errors import UserError
 from cpvt_mm.weights.fetching import cache_file
 from cpvt_mm.weights.formats import FORMATS
 from cpvt_mm.weights.released import SCHEME, find_released
@@ -225,6 +226,15 @@ def read_anywhere(path: Path) -> dict[str, Any]:
         return torch.load(path, weights_only=True)
     finally:
         torch.serialization.add_safe_globals(allowed)
+
+
+def refusal(call: Callable[..., object], *args: object, error: type[Exception] = UserError, **kwargs: object) -> str:
+    """The message of the error that a call ends with; it must be one line."""
+    with pytest.raises(error) as caught:
+        call(*args, **kwargs)
+    message = str(caught.value)
+    assert '\n' not in message
+    return message
 
 
 @pytest.fixture

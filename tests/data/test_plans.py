@@ -19,7 +19,7 @@ from cpvt_mm.data.datasets import build_unread, classes_of, layout_of, loads_mas
 from cpvt_mm.data.findings import Kind
 from cpvt_mm.data.plans import plan_checks
 from file_checks import check_files
-from tests.refusals import refusal
+from tests.conftest import refusal
 from toy_shapes import CLASSES
 
 BOXES = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True)]

@@ -28,8 +28,7 @@ from cpvt_mm.engine import load_config
 from cpvt_mm.models.batches import Told, told_about
 from cpvt_mm.registry import MODELS
 from cpvt_mm.swap import swap_backbone
-from tests.conftest import MASK_RCNN, ROOT, UPERNET, WITH_CP, build_model
-from tests.refusals import refusal
+from tests.conftest import MASK_RCNN, ROOT, UPERNET, WITH_CP, build_model, refusal
 
 SIZES = [(96, 128), (50, 70), (64, 96)]
 

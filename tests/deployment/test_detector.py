@@ -17,8 +17,7 @@ from cpvt_mm.deployment.exporting import load_onnx, write_onnx
 from cpvt_mm.deployment.operators import NO_BOX, nms, roi_align
 from cpvt_mm.engine import load_config
 from cpvt_mm.loading import build
-from tests.conftest import ROOT
-from tests.refusals import refusal
+from tests.conftest import ROOT, refusal
 
 PYRAMID = dict(
     backbone=dict(type='cpvt_mm.PyramidCPVT', out_indices=(0, 1), arch=dict(

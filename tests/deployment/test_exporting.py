@@ -18,10 +18,9 @@ from cpvt_mm.deployment.exporting import FORMATS, export_program
 from cpvt_mm.engine import load_config
 from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.position_encodings import PositionEncoding, PositionEncodings, StageSpec
-from tests.conftest import MASK_RCNN, ROOT, UPERNET
+from tests.conftest import MASK_RCNN, ROOT, UPERNET, refusal
 from tests.deployment.conftest import SMALL
 from tests.encodings import ENCODINGS
-from tests.refusals import refusal
 
 # An export takes long, so several encodings share one; what works together works alone.
 TOGETHER = {

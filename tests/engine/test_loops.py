@@ -23,7 +23,7 @@ from cpvt_mm.data.checked_pipeline import CheckedPipeline
 from cpvt_mm.engine.loops import check_normalization, check_while_loading
 from cpvt_mm.engine.seeding import SeededBatchSampler, seed_generators
 from cpvt_mm.errors import UserError
-from tests.refusals import refusal
+from tests.conftest import refusal
 
 
 class Videos(BaseDataset):

@@ -16,9 +16,8 @@ from torch.utils.data import BatchSampler
 from cpvt_mm.engine import load_config, prepare
 from cpvt_mm.engine.run import build_runner
 from cpvt_mm.hooks import DurableCheckpointHook, ExactResumeHook, FullDiskHook, NonFiniteLossHook, PlainLogHook
-from tests.conftest import MASK_RCNN, ROOT, UPERNET, toy_overrides
+from tests.conftest import MASK_RCNN, ROOT, UPERNET, refusal, toy_overrides
 from tests.processes import is_alive, wait_until
-from tests.refusals import refusal
 
 
 def test_options_override_and_the_work_dir_is_named_after_the_config() -> None:

@@ -26,8 +26,7 @@ from cpvt_mm.engine import load_config, train
 from cpvt_mm.engine.process_group import process_group
 from cpvt_mm.errors import UserError
 from cpvt_mm.weights.reading import read_checkpoint
-from tests.conftest import ROOT, UPERNET, build_model, toy_overrides
-from tests.refusals import refusal
+from tests.conftest import ROOT, UPERNET, build_model, refusal, toy_overrides
 
 LAUNCHERS = ('none', 'pytorch')
 

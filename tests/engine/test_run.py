@@ -22,8 +22,7 @@ from cpvt_mm.engine.resuming import find_checkpoint
 from cpvt_mm.engine.run import full_disk_as_user_error
 from cpvt_mm.errors import UserError
 from cpvt_mm.weights.reading import read_checkpoint
-from tests.conftest import MASK_RCNN, UPERNET, Trained, toy_overrides
-from tests.refusals import refusal
+from tests.conftest import MASK_RCNN, UPERNET, Trained, refusal, toy_overrides
 
 TrainConfig = Callable[..., Config]
 

@@ -20,8 +20,7 @@ from cpvt_mm.hooks import PlainLogHook
 from cpvt_mm.hooks.checkpoint import WHOLE_FILES, DurableCheckpointHook, WholeFileBackend
 from cpvt_mm.hooks.run_log import LogFile, replace_log_files
 from cpvt_mm.weights.reading import read_checkpoint
-from tests.conftest import UPERNET, read_anywhere, toy_overrides
-from tests.refusals import refusal
+from tests.conftest import UPERNET, read_anywhere, refusal, toy_overrides
 
 
 class Run:

@@ -17,8 +17,7 @@ from cpvt_mm.engine import load_config, train
 from cpvt_mm.errors import UserError
 from cpvt_mm.hooks import NonFiniteLossHook
 from cpvt_mm.hooks.non_finite_loss import image_paths
-from tests.conftest import UPERNET, toy_overrides
-from tests.refusals import refusal
+from tests.conftest import UPERNET, refusal, toy_overrides
 
 NAN, INF = float('nan'), float('inf')
 

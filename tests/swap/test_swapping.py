@@ -14,7 +14,7 @@ from cpvt_mm.swap import CannotSwap, read_config, swap_backbone, to_delta, write
 from cpvt_mm.swap.probing import CannotRun
 from cpvt_mm.swap.swapping import MEAN, STD
 from cpvt_mm.swap.writing import bases_of, shipped_configs, to_source
-from tests.refusals import refusal
+from tests.conftest import refusal
 
 RETINANET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
 OLD = dict(type='A', same=1, other=dict(x=1, y=dict(z=2)), items=[1, 2])

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from cpvt_lab.from_config import build_model, build_plain_optim_wrapper, random_batch
 from cpvt_mm.registry import MODELS
 from cpvt_mm.swap import CannotSwap, swap_backbone
-from tests.refusals import refusal
+from tests.conftest import refusal
 from tests.swap.test_swapping import get
 
 ARCH = dict(embed_dims=24, depth=6, num_heads=2)

@@ -12,7 +12,7 @@ from cpvt_mm.swap import TARGETS
 from cpvt_mm.swap.channels import adapt_heads, adapt_neck
 from cpvt_mm.swap.probing import CannotBuild, CannotRun, CannotSwap, Maps, ProbedBackbone, probe_backbone, probe_necks
 from cpvt_mm.swap.targets import blocks_by_depth
-from tests.refusals import refusal
+from tests.conftest import refusal
 
 ALL = (0, 1, 2, 3)
 

@@ -22,8 +22,7 @@ from cpvt_mm.weights.fetching import CHECKSUM, cache_file
 from cpvt_mm.weights.formats import FORMATS
 from cpvt_mm.weights.reading import read_checkpoint, read_weights
 from cpvt_mm.weights.released import RELEASED, Released, find_released
-from tests.conftest import GOLDEN, NARROW
-from tests.refusals import refusal
+from tests.conftest import GOLDEN, NARROW, refusal
 
 WEIGHTS = dict(weight=torch.ones(1000))
 

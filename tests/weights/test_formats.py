@@ -22,8 +22,7 @@ from cpvt_mm.weights.formats import (
     detect_format,
 )
 from cpvt_mm.weights.renaming import Format
-from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN, golden_cases, pretrained
-from tests.refusals import refusal
+from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN, golden_cases, pretrained, refusal
 
 FOREIGN = [fmt for fmt in FORMATS if isinstance(fmt, PyramidFormat)]
 

@@ -20,7 +20,7 @@ from torch import nn
 from cpvt_mm.errors import MissingFile, UserError
 from cpvt_mm.weights.mmengine_log import mmengine_log
 from cpvt_mm.weights.reading import check_fits, load_weights, read_checkpoint, read_weights, unwrap
-from tests.refusals import refusal
+from tests.conftest import refusal
 
 
 def save(path: Path, content: object) -> Path:
@@ -131,37 +131,28 @@ VARIABLES = ('TORCH_FORCE_WEIGHTS_ONLY_LOAD', 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'
 
 
 class Call:
-    """A pickle of it calls a function."""
+    """A pickle of it calls a function, and may give a state to what that returns."""
 
-    def __init__(self, function: Callable, *args: object) -> None:
-        self.call = function, args
+    def __init__(self, function: Callable, *args: object, state: tuple = ()) -> None:
+        self.call = (function, args, (1, *state)) if state else (function, args)
 
     def __reduce__(self) -> tuple:
         return self.call
 
 
-class Rebuilt:
-    """A pickle of it makes an empty array, and gives it a state, as that of an array does."""
-
-    def __init__(self, *state: object) -> None:
-        self.state = (1, *state)
-
-    def __reduce__(self) -> tuple:
-        return *np.zeros(1).__reduce__()[:2], self.state
-
-
+MAKE, EMPTY, *_ = np.zeros(1).__reduce__()  # as the pickle of an array does
 FLOAT = np.dtype('f8')
 HOSTILE = {
     'code': Call(os.mkdir, 'hacked'),
     'an attribute': Call(getattr, HistoryBuffer, '__init__'),
     'a buffer': Call(np.ndarray, (1,), 'O', b'A' * 8),
     'a buffer of numbers': Call(np.ndarray, (1 << 40,), 'f8', b'A' * 8),
-    'objects': Rebuilt((1,), np.dtype('O'), False, b'A' * 8),
+    'objects': Call(MAKE, *EMPTY, state=((1,), np.dtype('O'), False, b'A' * 8)),
     'objects without an array': Call(np.dtype, 'O'),
-    'too few numbers': Rebuilt((1000,), FLOAT, False, b'A' * 8),
-    'too many numbers': Rebuilt((1,), FLOAT, False, b'A' * 16),
-    'no bytes': Rebuilt((1,), FLOAT, False, [1.]),
-    'a negative size': Rebuilt((-1, -1), FLOAT, False, b'A' * 8),
+    'too few numbers': Call(MAKE, *EMPTY, state=((1000,), FLOAT, False, b'A' * 8)),
+    'too many numbers': Call(MAKE, *EMPTY, state=((1,), FLOAT, False, b'A' * 16)),
+    'no bytes': Call(MAKE, *EMPTY, state=((1,), FLOAT, False, [1.])),
+    'a negative size': Call(MAKE, *EMPTY, state=((-1, -1), FLOAT, False, b'A' * 8)),
     'a scalar of objects': Call(np.float64(0).__reduce__()[0], np.dtype('O'), b'A' * 8),
     'a scalar of too few bytes': Call(np.float64(0).__reduce__()[0], FLOAT, b'A' * 4),
 }
