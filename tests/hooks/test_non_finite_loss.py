@@ -70,15 +70,12 @@ class BlowsUp(Model):
 def runner(folder: Path, numbers: list[float], model: Model | None = None, interval: int = 100, val_interval: int = 100,
            images: str = '{}.jpg', epochs: int = 0, checkpoint: dict[str, object] = {}, loader: dict[str, object] = {},
            accumulative_counts: int = 1, **hook: object) -> Runner:
-    """A runner whose iteration i gets an image `<i>.jpg` with the i-th number; it keeps one checkpoint.
-
-    With `epochs`, each is a pass over the images.
-    """
-    data = [dict(inputs=torch.tensor([1., number]),
-                 data_samples=BaseDataElement(metainfo=dict(img_path=images.format(i))))
-            for i, number in enumerate(numbers, start=1)]
-    loader = dict(batch_size=1, num_workers=0, dataset=data,
-                  **{'sampler': dict(type='DefaultSampler', shuffle=False), **loader})
+    """A runner whose iteration i gets an image `<i>.jpg` with the i-th number; an epoch is a pass over the images."""
+    samples = [BaseDataElement(metainfo=dict(img_path=images.format(i))) for i in range(1, len(numbers) + 1)]
+    data = [dict(inputs=torch.tensor([1., number]), data_samples=sample)
+            for number, sample in zip(numbers, samples, strict=True)]
+    in_order = dict(type='DefaultSampler', shuffle=False)
+    loader = dict(batch_size=1, num_workers=0, dataset=data, sampler=in_order) | loader
     loop = dict(by_epoch=True, max_epochs=epochs) if epochs else dict(
         by_epoch=False, max_iters=len(numbers), val_interval=val_interval)
     validation = dict(val_dataloader=loader, val_cfg=dict(),
@@ -105,9 +102,6 @@ def test_stops_after_several_bad_iterations_and_names_loss_and_image(tmp_path: P
     assert (tmp_path / 'last_checkpoint').read_text() == f'{tmp_path}/iter_3.pth'
     assert [path.name for path in tmp_path.glob('*.pth')] == ['iter_3.pth']
     assert weight(tmp_path, 3).isfinite()
-
-
-def test_patience_of_none_is_refused() -> None:
     assert 'patience of NonFiniteLossHook is 0, but must be at least 1' in refusal(NonFiniteLossHook, patience=0)
 
 

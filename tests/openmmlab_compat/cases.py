@@ -47,10 +47,6 @@ def roi_align(aligned: bool, sampling_ratio: int, size: int | Sequence[int], dty
     return with_gradients(lambda x: layer(x, rois.to(x.dtype)), normal(3, 2, 2, 13, 19).to(dtype))
 
 
-def no_regions() -> Results:
-    return {'output': ops.RoIAlign(7, 1 / 8, 0)(normal(0, 1, 4, 8, 8), torch.zeros(0, 5))}
-
-
 def candidates(count: int, ties: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Boxes, scores and classes; with `ties`, both boxes and scores repeat."""
     found, scores = boxes(count, count + 1, 60 if ties else 800), uniform(count, count)
@@ -88,10 +84,6 @@ def match(count: int, ties: bool) -> Results:
     return {'members': torch.cat(groups), 'sizes': torch.tensor([len(group) for group in groups])}
 
 
-def overlaps(mode: str, aligned: bool, offset: int) -> Results:
-    return {'ious': ops.bbox_overlaps(boxes(7, 1, 60), boxes(7, 4, 60), mode, aligned, offset)}
-
-
 # Groups, groups of offsets, stride, padding, dilation, kernel.
 CONVOLUTIONS = {'plain': (1, 1, 1, 1, 1, 3), 'groups': (2, 2, 2, 1, 1, 3), 'dilated': (1, 4, 1, 2, 2, 3),
                 'pointwise': (4, 1, 1, 0, 1, 1)}
@@ -111,25 +103,10 @@ def convolve(name: str, modulated: bool, bias: bool = False) -> Results:
                           x, offset, mask, weight, *more)
 
 
-def larger_offsets() -> Results:
-    """DyHead hands over offsets and masks that are larger than the output."""
-    return with_gradients(lambda x, o, m, w: ops.modulated_deform_conv2d(x, o, m, w, None, 1, 1), normal(0, 2, 8, 5, 5),
-                          normal(1, 2, 18, 9, 9), uniform(2, 2, 9, 9, 9), normal(3, 8, 8, 3, 3) * .1)
-
-
 def offsets_that_are_not_finite() -> Results:
     offset = torch.zeros(1, 18, 5, 5)
     offset[0, 0, 0, 0], offset[0, 3, 1, 1], offset[0, 5, 2, 2] = np.nan, np.inf, -1e30
     return {'output': ops.deform_conv2d(normal(0, 1, 4, 5, 5), offset, normal(1, 4, 4, 3, 3), 1, 1)}
-
-
-def only_the_weight_learns() -> Results:
-    return with_gradients(lambda w: ops.deform_conv2d(normal(0, 2, 8, 9, 9), normal(1, 2, 18, 9, 9), w, 1, 1),
-                          normal(2, 8, 8, 3, 3))
-
-
-def psa_mask(kind: str, size: tuple[int, int]) -> Results:
-    return with_gradients(ops.PSAMask(kind, size), normal(3, 2, size[0] * size[1], 5, 7))
 
 
 def _cases() -> Iterator[tuple[str, Callable[..., Results], Sequence[object]]]:
@@ -138,7 +115,8 @@ def _cases() -> Iterator[tuple[str, Callable[..., Results], Sequence[object]]]:
             yield f'roi_align {aligned=} {ratio=}', roi_align, (aligned, ratio, (3, 5))
     yield 'roi_align_float16 7', roi_align, (True, 0, 7, torch.float16)
     yield 'roi_align_float64 7', roi_align, (True, 0, 7, torch.float64)
-    yield 'roi_align of no regions', no_regions, ()
+    yield 'roi_align of no regions', lambda: {
+        'output': ops.RoIAlign(7, 1 / 8, 0)(normal(0, 1, 4, 8, 8), torch.zeros(0, 5))}, ()
     for count in (0, 1, 50, 300):
         for ties in (False, True):
             name = f'{count}{" ties" if ties else ""}'
@@ -155,17 +133,23 @@ def _cases() -> Iterator[tuple[str, Callable[..., Results], Sequence[object]]]:
         yield f'nms at {threshold}', at_the_threshold, (threshold,)
     for mode in ('iou', 'iof'):
         for aligned in (False, True):
-            yield f'bbox_overlaps {mode} {aligned=}', overlaps, (mode, aligned, int(aligned))
+            yield f'bbox_overlaps {mode} {aligned=}', lambda *settings: {
+                'ious': ops.bbox_overlaps(boxes(7, 1, 60), boxes(7, 4, 60), *settings)}, (mode, aligned, int(aligned))
     for name in CONVOLUTIONS:
         yield f'deform_conv {name}', convolve, (name, False)
         yield f'modulated_deform_conv {name}', convolve, (name, True)
     yield 'modulated_deform_conv bias', convolve, ('plain', True, True)
-    yield 'modulated_deform_conv larger', larger_offsets, ()
+    # DyHead hands over offsets and masks that are larger than the output.
+    yield 'modulated_deform_conv larger', with_gradients, (
+        lambda x, o, m, w: ops.modulated_deform_conv2d(x, o, m, w, None, 1, 1), normal(0, 2, 8, 5, 5),
+        normal(1, 2, 18, 9, 9), uniform(2, 2, 9, 9, 9), normal(3, 8, 8, 3, 3) * .1)
     yield 'deform_conv not finite', offsets_that_are_not_finite, ()
-    yield 'deform_conv weight', only_the_weight_learns, ()
+    yield 'deform_conv weight', with_gradients, (  # which alone learns
+        lambda w: ops.deform_conv2d(normal(0, 2, 8, 9, 9), normal(1, 2, 18, 9, 9), w, 1, 1), normal(2, 8, 8, 3, 3))
     for kind in ('collect', 'distribute'):
         for size in ((3, 3), (9, 13)):
-            yield f'psa_mask {kind} {size}', psa_mask, (kind, size)
+            yield f'psa_mask {kind} {size}', with_gradients, (
+                ops.PSAMask(kind, size), normal(3, 2, size[0] * size[1], 5, 7))
 
 
 CASES = {name: (function, arguments) for name, function, arguments in _cases()}

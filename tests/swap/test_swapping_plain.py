@@ -112,8 +112,7 @@ def test_what_depends_on_channels_follows_and_the_model_trains_and_predicts(shap
             assert len(model.eval().test_step(random_batch(cfg, (64, 64), 2, 2))) == 2
 
 
-def test_a_pyramid_is_refused_and_so_is_its_reverse() -> None:
-    """Each names the other backbone, which the config can take."""
+def test_the_wrong_backbone_is_refused_and_the_other_named() -> None:
     for shape in ('vit', 'vitdet'):
         assert 'take CPVT instead of PyramidCPVT' in refusal(swap_backbone, shaped(shape), error=CannotSwap)
     cfg = shaped('vit without neck')
@@ -130,19 +129,15 @@ def test_a_config_of_cpvt_gets_another_arch() -> None:
     assert model.backbone == {**own, 'arch': 'small'} and model.decode_head.in_channels == 384
 
 
-def test_layer_decay_of_the_old_backbone_goes_on() -> None:
-    cfg = shaped('beit')
+@pytest.mark.parametrize(('shape', 'optimizer'), [
+    ('vitdet', dict(type='AdamW', lr=1e-4, weight_decay=0.1)), ('vit', dict(type='AdamW', lr=6e-5, weight_decay=0.01))])
+def test_layer_decay_goes_on_and_a_schedule_is_that_of_cpvt(shape: str, optimizer: dict) -> None:
+    cfg = shaped(shape)
     cfg.optim_wrapper = dict(OPTIM_WRAPPER, constructor='LayerDecayOptimizerConstructor',
                              paramwise_cfg=dict(num_layers=6, layer_decay_rate=0.5))
     wrapper = swap_backbone(cfg, ARCH, backbone='CPVT').optim_wrapper
     assert wrapper.constructor == 'cpvt_mm.LayerDecayOptimWrapperConstructor'
     assert wrapper.paramwise_cfg.layer_decay_rate == 0.5
-
-
-@pytest.mark.parametrize(('shape', 'optimizer'), [
-    ('vitdet', dict(type='AdamW', lr=1e-4, weight_decay=0.1)), ('vit', dict(type='AdamW', lr=6e-5, weight_decay=0.01))])
-def test_schedule_is_that_of_cpvt(shape: str, optimizer: dict) -> None:
-    cfg = shaped(shape)
     cfg.optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.01))
     wrapper = swap_backbone(cfg, ARCH, schedule=True, backbone='CPVT').optim_wrapper
     assert wrapper.optimizer == optimizer
