@@ -146,7 +146,6 @@ def test_labels_of_mmdet_are_other_classes_if_and_only_if_classes_do_not_match(t
 
 
 def test_many_classes_are_no_burden() -> None:
-
     class Counted(str):
         """A name that counts how often it is compared."""
         compared = 0

@@ -138,8 +138,7 @@ def test_a_head_of_more_classes_is_a_warning_and_of_fewer_an_error(toy_shapes: P
 @pytest.mark.parametrize('classes, words', [
     (CLASSES[:2], 'which are ignored: it is not a class'), ('sun', 'which are ignored: it is not a class'),
     ((*CLASSES, 'moon'), 'has no category for 1 of 6 classes (moon)')])
-def test_more_and_fewer_classes_than_the_file_has_are_noted(toy_shapes: Path, log: list, classes: tuple[str, ...] | str,
-                                                            words: str) -> None:
+def test_more_and_fewer_classes_are_noted(toy_shapes: Path, log: list, classes: tuple | str, words: str) -> None:
     check_before_training(instances(toy_shapes, metainfo=dict(classes=classes)))
     (level, message), = of_the_checks(log)
     assert level == 'INFO' and words in message
@@ -190,8 +189,7 @@ HEAD = dict(num_classes=5)
     (dict(return_classes=True), dict(bbox_head=dict(num_classes=256)), []),
     ({}, dict(roi_head=dict(bbox_head=[HEAD, dict(num_classes=3)])),
      [(Kind.TOO_FEW_CLASSES, 'model.roi_head.bbox_head.1.num_classes')])])
-def test_heads_of_detectors_that_do_not_fit_are_named(more: dict, model: dict, expected: list, toy_shapes: Path
-                                                      ) -> None:
+def test_heads_of_detectors_that_do_not_fit(more: dict, model: dict, expected: list, toy_shapes: Path) -> None:
     plan, = plan_checks(config(instances(toy_shapes, **more), model))
     assert [(finding.kind, finding.file.removeprefix(f'{toy_shapes}/')) for finding in plan.findings] == expected
 
@@ -213,7 +211,7 @@ def test_heads_of_segmentors_that_do_not_fit_are_named(toy_shapes: Path, model: 
     ({}, [], {}, 'has 5, but'),
     (dict(ignore_index=5), dict(ignore_index=5), dict(ignore_index=5), 'has 255, but'),
     (dict(ignore_index=5), [dict()], [dict(ignore_index=5), dict()], 'has 5, 255, but')])
-def test_ignored_labels_are_those_that_all_heads_and_metrics_ignore(
+def test_labels_are_ignored_if_all_heads_and_metrics_do(
         decode: Any, auxiliary: Any, metric: Any, words: str, data: Path) -> None:
     """Label maps have 5 classes, and the values 5 and 255."""
     for split in ('training', 'validation'):

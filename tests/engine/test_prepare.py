@@ -117,8 +117,7 @@ def test_mmengines_checkpoint_hook_becomes_a_durable_one_and_those_derived_from_
     (dict(non_finite_loss=dict(type='cpvt_mm.NonFiniteLossHook', patience=5)), [], set(), [5]),
     ({}, [dict(type='cpvt_mm.NonFiniteLossHook', patience=6)], set(), [6]),
     (dict(non_finite_loss=None, checkpoint=None), [], {NonFiniteLossHook, DurableCheckpointHook}, [])])
-def test_a_run_has_each_hook_unless_turned_off(default: dict, custom: list, left_out: set, patience: list, cfg: Config
-                                               ) -> None:
+def test_hooks_run_unless_turned_off(default: dict, custom: list, left_out: set, patience: list, cfg: Config) -> None:
     del cfg.default_hooks.non_finite_loss
     cfg.default_hooks.update(default)
     cfg.custom_hooks = custom
@@ -134,8 +133,7 @@ def test_a_run_has_each_hook_unless_turned_off(default: dict, custom: list, left
     (dict(type='mmengine.EpochBasedTrainLoop', max_epochs=1), CHECKED('EpochBasedTrain'), False),
     (dict(by_epoch=True, max_epochs=1), CHECKED('EpochBasedTrain'), False),
     (dict(type='OwnIterBasedTrainLoop', max_iters=2), 'OwnIterBasedTrainLoop', True)])
-def test_loops_of_mmengine_check_data_and_train_in_seeded_batches(loop: dict, kind: str, endless: bool, cfg: Config
-                                                                  ) -> None:
+def test_loops_check_data_and_train_in_seeded_batches(loop: dict, kind: str, endless: bool, cfg: Config) -> None:
     cfg.train_cfg, cfg.val_cfg = loop, {}
     cfg.train_dataloader.update(sampler=dict(type='DefaultSampler', shuffle=True), batch_size=3, drop_last=True)
     prepared = prepare(cfg)

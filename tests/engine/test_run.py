@@ -61,8 +61,7 @@ def test_resume_equals_an_uninterrupted_run(upernet: TrainConfig, whole: Path, t
 
 
 @pytest.mark.slow
-def test_resume_from_a_run_of_plain_mmengine_or_of_another_seed_says_so(upernet: TrainConfig, whole: Path,
-                                                                        tmp_path: Path) -> None:
+def test_resume_from_plain_mmengine_or_another_seed_says_so(upernet: TrainConfig, whole: Path, tmp_path: Path) -> None:
     train(upernet(tmp_path, 3, randomness=dict(seed=5)), resume=str(whole / 'iter_2.pth'))
     log = run_log(tmp_path)
     assert log.count('the order of the data is that of seed 5') == log.count('results may differ') == 1
@@ -206,8 +205,7 @@ def test_losses_are_in_tensorboard(upernet: TrainConfig, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_losses_are_in_a_file_store_of_mlflow(upernet: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-                                              ) -> None:
+def test_losses_are_in_files_of_mlflow(upernet: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Not in requirements/tests.txt: it brings more than thirty packages.
     mlflow = pytest.importorskip('mlflow', reason='pip install mlflow-skinny')
     monkeypatch.setenv('MLFLOW_ALLOW_FILE_STORE', 'true')  # MLflow 3 refuses files without it

@@ -254,8 +254,7 @@ def test_logs_of_mmengines_own_checkpoints_stay() -> None:
 
 
 @pytest.mark.skipif(not Path('/dev/full').exists(), reason='needs a file that is always full')
-def test_a_log_on_a_full_disk_ends_training_without_a_traceback(toy_shapes: Path, tmp_path: Path,
-                                                                capsys: pytest.CaptureFixture) -> None:
+def test_a_log_on_a_full_disk_is_a_sentence(toy_shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
 
     def fill_up(runner: Runner) -> None:
         file, = (handler for handler in runner.logger.handlers if isinstance(handler, logging.FileHandler))
@@ -274,8 +273,7 @@ def test_a_log_on_a_full_disk_ends_training_without_a_traceback(toy_shapes: Path
     assert 'Traceback' not in capsys.readouterr().err
 
 
-def test_log_files_are_replaced_by_like_ones_which_print_other_errors(tmp_path: Path, capsys: pytest.CaptureFixture
-                                                                      ) -> None:
+def test_log_files_are_replaced_by_like_ones_that_print_errors(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     logger, file = logging.Logger('log'), logging.FileHandler(tmp_path / 'a.log')
     file.setLevel(logging.WARNING)
     file.setFormatter(logging.Formatter('%(levelname)s %(message)s'))

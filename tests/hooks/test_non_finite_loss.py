@@ -122,8 +122,7 @@ NO_LONGER_FINITE = 'Training has stopped: layer.weight of the model is no longer
     # Before a checkpoint, a validation, and at the end of an epoch.
     (BlowsUp, [1, 2, 1], dict(interval=2), NO_LONGER_FINITE),
     (BlowsUp, [1, 2, 1], dict(val_interval=2), NO_LONGER_FINITE), (BlowsUp, [1, 2], dict(epochs=2), NO_LONGER_FINITE)])
-def test_what_stops_training_and_is_never_saved(model: type[Model], numbers: list[float], options: dict, reason: str,
-                                                tmp_path: Path) -> None:
+def test_what_stops_training(model: type[Model], numbers: list, options: dict, reason: str, tmp_path: Path) -> None:
     assert reason in refusal(runner(tmp_path, numbers, model(), **options).train)
     assert not list(tmp_path.glob('*.pth'))
 
@@ -150,8 +149,7 @@ def test_a_bad_batch_passes_with_a_warning_and_leaves_nothing_behind(
     ([1, 1, 1, 1, NAN, NAN, NAN, 1], 0, 'iter_4.pth'),
     ([1, 1, 1, NAN], 3, 'epoch_3.pth'),  # the end
 ])
-def test_an_older_checkpoint_stays_while_iterations_are_bad(numbers: list[float], epochs: int, name: str, tmp_path: Path
-                                                            ) -> None:
+def test_a_checkpoint_stays_in_bad_iterations(numbers: list[float], epochs: int, name: str, tmp_path: Path) -> None:
     run = runner(tmp_path, numbers, epochs=epochs, checkpoint=dict(
         type='cpvt_mm.DurableCheckpointHook', max_keep_ckpts=1, by_epoch=bool(epochs), interval=1 if epochs else 2))
     if epochs:
@@ -223,7 +221,7 @@ def test_all_processes_stop_together_with_one_message(tmp_path: Path) -> None:
     assert (tmp_path / 'last_checkpoint').read_text() == f'{tmp_path}/iter_4.pth'
 
 
-# For mmdet, see tests/engine/test_library_tools.py; for mmpretrain, tests/configs/test_classification.py.
+# For mmdet, see tests/engine/test_durability.py; for mmpretrain, tests/configs/test_classification.py.
 @pytest.mark.slow
 def test_segmentors_name_their_losses_and_images(toy_shapes: Path, tmp_path: Path) -> None:
     options = toy_overrides(toy_shapes, **{'model.decode_head.loss_decode.loss_weight': 1e39, 'val_cfg': None,

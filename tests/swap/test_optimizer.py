@@ -65,8 +65,7 @@ def test_keys_for_tokens_stay_where_there_are_such_tokens() -> None:
     (CPVT, NARROW_PLAIN, dict(constructor='cpvt_mm.LayerDecayOptimWrapperConstructor'), dict(layer_decay_rate=0.7)),
     (PyramidCPVT, NARROW, {}, {}),  # the rate was for another number of layers
 ])
-def test_layer_decay_goes_on_in_a_plain_backbone_and_leaves_the_rules_in_a_pyramid(
-        name: str, cls: type, arch: dict, becomes: dict, rate: dict) -> None:
+def test_layer_decay_goes_on_in_a_plain_backbone(name: str, cls: type, arch: dict, becomes: dict, rate: dict) -> None:
     rest = dict(type='AmpOptimWrapper', optimizer=dict(type='AdamW', lr=1e-4))
     wrapper = ConfigDict(rest, constructor='mmseg.LayerDecayOptimizerConstructor',
                          paramwise_cfg={name: 0.7, 'decay_type': 'layer_wise', 'num_layers': 12})

@@ -41,8 +41,7 @@ def blocks(strides: tuple[int, ...], out_indices: tuple[int, ...] | None, num_bl
     ((8, 8), (2, 3), None, (2, 3)),
     ((16,), (11,), (2,), (2,)),  # a plain transformer
 ])
-def test_stages_by_stride_or_by_number(strides: tuple, out_indices: tuple | None, in_mmdet: tuple | None,
-                                       in_mmseg: tuple) -> None:
+def test_choice_of_stages(strides: tuple, out_indices: tuple | None, in_mmdet: tuple | None, in_mmseg: tuple) -> None:
     assert stages(strides, out_indices, 'mmseg') == in_mmseg
     if in_mmdet:
         assert stages(strides, out_indices, 'mmdet') == in_mmdet
@@ -65,8 +64,7 @@ def test_other_maps_are_no_pyramid(strides: tuple, out_indices: tuple | None) ->
     ((20, 21, 22, 23), 24, 12, (8, 9, 10, 11)),  # two would be 10, two 11
     ((0, 1), 24, 12, (0, 1)),  # both would be 0
     ((0, 1, 2), 24, 3, (0, 1, 2)), ((8,), 10, 2, (1,))])
-def test_blocks_by_depth(indices: tuple[int, ...], num_blocks: int, new_num_blocks: int,
-                         expected: tuple[int, ...]) -> None:
+def test_blocks_by_depth(indices: tuple[int, ...], num_blocks: int, new_num_blocks: int, expected: tuple) -> None:
     assert blocks_by_depth(indices, num_blocks, new_num_blocks) == expected
 
 
@@ -93,8 +91,7 @@ def test_one_map_without_a_block_is_that_of_the_last() -> None:
     ((16, 16), (2, 5), None, '2 maps, but does not state which blocks they come from'),
     ((16, 16), (2, 5), 4, '2 maps, but does not state which blocks they come from'),
     ((16,) * 13, tuple(range(13)), 24, '13 maps, but this arch of CPVT has 12 blocks')])
-def test_maps_that_it_cannot_replace(strides: tuple, out_indices: tuple | None, num_blocks: int | None,
-                                     reason: str) -> None:
+def test_maps_it_cannot_replace(strides: tuple, out_indices: tuple | None, num_blocks: int | None, reason: str) -> None:
     told = refusal(blocks, strides, out_indices, num_blocks, error=CannotSwap)
     assert re.search(f'its backbone X returns {reason}', told)
 

@@ -82,8 +82,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
-    """The folder that downloads go to; there is none yet. A second is too long to wait for them."""
-    monkeypatch.setattr(fetching, 'TIMEOUT', .5)
+    """The folder that downloads go to; there is none yet."""
     monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path / 'hub'))
     return tmp_path / 'hub/checkpoints'
 
@@ -120,7 +119,9 @@ def test_files_of_the_same_name_are_kept_apart(server: Server, cache: Path) -> N
     ('/page.pth', b'<!DOCTYPE html><title>{Log in}</title>', "the received file is not a checkpoint, it begins with b"),
     ('/page.safetensors', b'<!DOCTYPE html><title>Log in</title>', 'the received file is not a checkpoint'),
     ('/empty.pth', b'', 'the received file is not a checkpoint'), ('/slow.pth', saved(), 'TimeoutError: timed out')])
-def test_what_is_wrong_is_not_kept(path: str, content: bytes, words: str, server: Server, cache: Path) -> None:
+def test_what_is_wrong_is_not_kept(path: str, content: bytes, words: str, server: Server, cache: Path,
+                                   monkeypatch: MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, 'TIMEOUT', .3)
     url = server.add(path, content)
     with pytest.raises(UserError, match=rf'checkpoint {url} cannot be fetched \({url}: .*{words}'):
         read_checkpoint(url)
@@ -143,7 +144,8 @@ def test_a_sentence_tells_where_to_put_the_file_which_is_named_if_it_is_damaged(
         read_checkpoint(url)
 
 
-def test_a_server_that_does_not_answer_is_left_after_the_timeout() -> None:
+def test_a_server_that_does_not_answer_is_left_after_the_timeout(monkeypatch: MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, 'TIMEOUT', .3)
     with socket.create_server(('127.0.0.1', 0)) as silent, pytest.raises(UserError, match='timed out'):
         read_checkpoint(f'http://127.0.0.1:{silent.getsockname()[1]}/a.pth')
 
@@ -156,10 +158,10 @@ def test_a_cache_that_cannot_be_written_is_named(cache: Path) -> None:
 
 def test_what_a_killed_process_left_goes(server: Server, cache: Path) -> None:
     cache.mkdir(parents=True)
-    url = server.add('/a.pth', saved())
-    cache_file(url).with_name(f'{cache_file(url).name}.123.tmp').write_bytes(b'half')
-    read_checkpoint(url)
-    assert kept(cache) == [cache_file(url).name]
+    file = cache_file(server.add('/a.pth', saved()))
+    file.with_name(f'{file.name}.123.tmp').write_bytes(b'half')
+    read_checkpoint(f'{server.url}/a.pth')
+    assert kept(cache) == [file.name]
 
 
 def test_one_downloads_and_the_others_wait(server: Server) -> None:
@@ -171,8 +173,7 @@ def test_one_downloads_and_the_others_wait(server: Server) -> None:
 
 @pytest.mark.parametrize(('address', 'file'), [('hf://owner/name', 'model.safetensors'),
                                                ('hf://owner/name/deep/b.pth', 'deep/b.pth')])
-def test_the_hub_is_read_from_its_endpoint(address: str, file: str, server: Server, monkeypatch: MonkeyPatch,
-                                           cache: Path) -> None:
+def test_hub_is_at_its_endpoint(address: str, file: str, server: Server, monkeypatch: MonkeyPatch, cache: Path) -> None:
     monkeypatch.setenv('HF_ENDPOINT', f'{server.url}/')
     path = f'/owner/name/resolve/main/{file}'
     server.add(path, saved() if file.endswith('.pth') else save(WEIGHTS))

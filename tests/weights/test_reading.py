@@ -208,8 +208,7 @@ print(os.listdir())
 
 
 @pytest.mark.parametrize('name', ['code', 'a buffer'])
-def test_within_the_scope_every_loader_reads_the_log_and_no_code(name: str, tmp_path: Path,
-                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_the_scope_loaders_read_logs_and_no_code(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable, value in zip(VARIABLES, ('0', '1'), strict=True):
         monkeypatch.setenv(variable, value)
     log = save(tmp_path / 'log.pth', dict(log=HistoryBuffer([1., 2.], [1, 1])))
