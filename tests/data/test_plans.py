@@ -26,14 +26,9 @@ BOXES = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=
 MASKS = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True, with_mask=True)]
 
 
-class NotUnique(CocoDataset):
-    ANN_ID_UNIQUE = False
-
-
-class OwnReader(CocoDataset):
-
-    def parse_data_info(self, raw_data_info: dict) -> dict:
-        return super().parse_data_info(raw_data_info)
+NotUnique = type('NotUnique', (CocoDataset,), dict(ANN_ID_UNIQUE=False))
+OwnReader = type('OwnReader', (CocoDataset,), dict(
+    parse_data_info=lambda self, raw_data_info: CocoDataset.parse_data_info(self, raw_data_info)))
 
 
 class Own(CocoDataset):
@@ -79,20 +74,19 @@ def of_the_checks(log: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(level, message) for level, message in log if level != 'DEBUG' and 'is not a meta file' not in message]
 
 
-def flat(coco: dict) -> None:
-    coco['annotations'][0].update(segmentation=[1, 2, 9, 2, 9, 9])
+def changed(index: int, **values: object) -> Callable[[dict], None]:
+    return lambda coco: coco['annotations'][index].update(values)
 
 
-def duplicate(coco: dict) -> None:
-    coco['annotations'][1].update(id=coco['annotations'][0]['id'])
+FLAT, DUPLICATE = changed(0, segmentation=[1, 2, 9, 2, 9, 9]), changed(1, id=1)
 
 
 @pytest.mark.parametrize('more, change, words', [
-    ({}, lambda coco: coco['annotations'][2].update(category_id=99), 'has category_id 99 in annotation 3, but no such'),
+    ({}, changed(2, category_id=99), 'has category_id 99 in annotation 3, but no such'),
     ({}, lambda coco: coco['categories'].reverse(), "lists 'square' where the classes have 'sun'"),
-    ({}, flat, 'has a segmentation that is not a list of polygons'),
+    ({}, FLAT, 'has a segmentation that is not a list of polygons'),
     ({}, lambda coco: coco['annotations'][0]['segmentation'].update(size=[1, 2]), 'has a mask of size [1, 2]'),
-    (dict(type=NotUnique), duplicate, 'has id 1 2 times in annotations')])
+    (dict(type=NotUnique), DUPLICATE, 'has id 1 2 times in annotations')])
 def test_what_mmdet_copes_with_is_a_warning(data: Path, log: list, more: dict, change: Callable, words: str) -> None:
     change_annotations(data, change)
     check_before_training(instances(data, **more))
@@ -101,8 +95,8 @@ def test_what_mmdet_copes_with_is_a_warning(data: Path, log: list, more: dict, c
 
 
 @pytest.mark.parametrize('more, change, words', [
-    (dict(pipeline=MASKS), flat, 'has a segmentation that is not a list of polygons'),
-    ({}, duplicate, 'has id 1 2 times in annotations'),
+    (dict(pipeline=MASKS), FLAT, 'has a segmentation that is not a list of polygons'),
+    ({}, DUPLICATE, 'has id 1 2 times in annotations'),
     (dict(pipeline=MASKS), lambda coco: coco['annotations'][0].pop('segmentation'), 'has no segmentation in '),
     ({}, lambda coco: [one.update(category_id='x') for one in coco['annotations']], 'has no annotation of a class'),
     ({}, lambda coco: coco.update(annotations=[]), 'has no annotations, and filter_cfg.filter_empty_gt leaves')])
