@@ -20,30 +20,26 @@ OPERATORS = {f'openmmlab_compat/operators/{name}.py': '__all__ = []'
              for name in ('boxes', 'deformable', 'losses', 'maps', 'regions')}
 
 
-@pytest.fixture
-def run(tmp_path: Path):
-    def run(code: str, files: dict[str, str]) -> subprocess.CompletedProcess:
-        """Runs code in a new interpreter that sees the standard library, these files, and our package, as installed."""
-        ours = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / 'openmmlab_compat').rglob('*.py')}
-        for name, text in {**ours, **files}.items():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_text(text)
-        start = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {PTH}"  # Python runs the line in the same way
-        return subprocess.run([sys.executable, '-SE', '-c', start + textwrap.dedent(code)], cwd=tmp_path, timeout=60,
-                              capture_output=True, text=True)
-
-    return run
+def run(folder: Path, code: str, files: dict[str, str]) -> subprocess.CompletedProcess:
+    """Runs code in a new interpreter that sees the standard library, these files, and our package, as installed."""
+    ours = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / 'openmmlab_compat').rglob('*.py')}
+    for name, text in {**ours, **files}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    start = f"import sys; sys.path.insert(0, {str(folder)!r}); {PTH}"  # Python runs the line in the same way
+    return subprocess.run([sys.executable, '-SE', '-c', start + textwrap.dedent(code)], cwd=folder, timeout=60,
+                          capture_output=True, text=True)
 
 
 @pytest.mark.parametrize('module, files', [('mmcv._ext', {**MMCV, **WORKING, 'mmcv/_ext.py': 'own = 1'}),
                                            ('pkg_resources', {'pkg_resources.py': 'own = 1'})])
-def test_what_there_is_is_used(run, module: str, files: dict[str, str]) -> None:
-    done = run(f'import {module}; print({module}.own)', files)
+def test_what_there_is_is_used(tmp_path: Path, module: str, files: dict[str, str]) -> None:
+    done = run(tmp_path, f'import {module}; print({module}.own)', files)
     assert (done.stdout, done.stderr) == ('1\n', '')
 
 
-def test_the_stand_in_is_found_whoever_imports_it_and_says_so_once(run) -> None:
-    done = run("""
+def test_the_stand_in_is_found_whoever_imports_it_and_says_so_once(tmp_path: Path) -> None:
+    done = run(tmp_path, """
         assert not {'torch', 'torchvision', 'mmcv'} & set(sys.modules)
         import importlib
         assert importlib.import_module('mmcv._ext') is importlib.import_module('mmcv._ext')
@@ -61,8 +57,8 @@ def test_the_stand_in_is_found_whoever_imports_it_and_says_so_once(run) -> None:
     child.start()
     child.join()
     assert child.exitcode == 0"""])
-def test_other_processes_of_a_run_say_nothing(run, code: str) -> None:
-    done = run('\n' + code, {**MMCV, **TORCH, **WORKING, **OPERATORS})
+def test_other_processes_of_a_run_say_nothing(tmp_path: Path, code: str) -> None:
+    done = run(tmp_path, '\n' + code, {**MMCV, **TORCH, **WORKING, **OPERATORS})
     assert (done.returncode, done.stderr) == (0, '')
 
 
@@ -78,16 +74,16 @@ NOT_WORKING = ('ImportError: mmcv has no compiled operators here, and torchvisio
      NOT_WORKING('operator torchvision::nms does not exist')),
     ({**TORCH, 'torchvision/__init__.py': 'class ops:\n def nms(*boxes):\n  raise RuntimeError("No C++ ops.\\nMore.")'},
      NOT_WORKING('No C++ ops.'))])
-def test_what_does_not_load_and_cannot_be_replaced_is_one_sentence(run, files: dict[str, str], error: str) -> None:
-    assert run('import mmcv._ext', {**MMCV, **files}).stderr.splitlines()[-1] == error
+def test_what_cannot_be_loaded_or_replaced_is_one_sentence(tmp_path: Path, files: dict[str, str], error: str) -> None:
+    assert run(tmp_path, 'import mmcv._ext', {**MMCV, **files}).stderr.splitlines()[-1] == error
 
 
 DISTRIBUTION = {'some_name-1.2.dist-info/METADATA': 'Metadata-Version: 2.1\nName: some-name\nVersion: 1.2\n',
                 'some_name-1.2.dist-info/top_level.txt': 'module\n'}
 
 
-def test_pkg_resources_stands_in_for_what_mmengine_calls(run) -> None:
-    done = run("""
+def test_pkg_resources_stands_in_for_what_mmengine_calls(tmp_path: Path) -> None:
+    done = run(tmp_path, """
         import importlib
         import pkg_resources
         importlib.reload(pkg_resources)
@@ -105,8 +101,8 @@ def test_pkg_resources_stands_in_for_what_mmengine_calls(run) -> None:
     assert done.stderr.splitlines()[-1].startswith('ImportError: parse_version is not in the stand-in')
 
 
-def test_find_loader_of_python_is_kept_and_without_it_answers_as_before_python_3_14(run) -> None:
-    done = run("""
+def test_find_loader_of_python_is_kept_and_without_it_answers_as_before_python_3_14(tmp_path: Path) -> None:
+    done = run(tmp_path, """
         import pkgutil, openmmlab_compat
         sys.version_info, pkgutil.find_loader = (3, 14), 'own'
         openmmlab_compat.install()

@@ -116,18 +116,18 @@ class OddBackbone(nn.Module):
 
 
 def test_maps_of_a_backbone_with_and_without_numbered_stages() -> None:
-    found = probe_backbone(dict(type='ResNet', depth=18, out_indices=(1, 3), strides=(1, 2, 2, 1),
-                                init_cfg=dict(type='Pretrained', checkpoint='missing.pth')), 'mmdet')
-    assert found == ProbedBackbone(Maps((128, 512), (8, 16)), (1, 3))
+    resnet = dict(type='ResNet', depth=18, out_indices=(1, 3), strides=(1, 2, 2, 1),
+                  init_cfg=dict(type='Pretrained', checkpoint='missing.pth'))
+    assert probe_backbone(resnet, 'mmdet') == ProbedBackbone(Maps((128, 512), (8, 16)), (1, 3))
     assert probe_backbone(dict(ODD, returns='map'), None) == ProbedBackbone(Maps((3,), (1,)), None)
     assert probe_backbone(dict(ODD, returns='vector'), None).maps == Maps((3,), (320,))
 
 
 @pytest.mark.slow
 def test_backbone_for_one_size_of_image() -> None:
-    backbone = dict(type='mmseg.BEiT', img_size=(64, 64), embed_dims=12, num_layers=2, num_heads=2, out_indices=(0, 1),
-                    qv_bias=True)
-    assert probe_backbone(backbone, 'mmseg') == ProbedBackbone(Maps((12, 12), (16, 16)), (0, 1), num_blocks=2)
+    beit = dict(type='mmseg.BEiT', img_size=(64, 64), embed_dims=12, num_layers=2, num_heads=2, out_indices=(0, 1),
+                qv_bias=True)
+    assert probe_backbone(beit, 'mmseg') == ProbedBackbone(Maps((12, 12), (16, 16)), (0, 1), num_blocks=2)
 
 
 def test_maps_of_necks_that_follow_one_another() -> None:
