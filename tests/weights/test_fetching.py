@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from mmengine.hooks import Hook
 from pytest import MonkeyPatch
 from safetensors.torch import save
 
-from cpvt_mm import PLAIN_ARCHS, PYRAMID_ARCHS, PyramidCPVT
+from cpvt_mm import PLAIN_ARCHS, PYRAMID_ARCHS, PyramidCPVT, engine
+from cpvt_mm.engine import load_config
 from cpvt_mm.errors import UserError
 from cpvt_mm.models.pretrained import load_pretrained
 from cpvt_mm.weights import fetching
@@ -22,7 +24,8 @@ from cpvt_mm.weights.fetching import CHECKSUM, cache_file
 from cpvt_mm.weights.formats import FORMATS
 from cpvt_mm.weights.reading import read_checkpoint, read_weights
 from cpvt_mm.weights.released import RELEASED, Released, find_released
-from tests.conftest import GOLDEN, NARROW, refusal
+from inferencing import build_inferencer
+from tests.conftest import GOLDEN, NARROW, Trained, refusal
 
 WEIGHTS = dict(weight=torch.ones(1000))
 
@@ -250,3 +253,21 @@ def test_an_unknown_name_gets_the_nearest() -> None:
     with pytest.raises(UserError, match=r'cpvt_mm://pyramid-cpvt-smal is not .*: did you mean pyramid-cpvt-small; '
                                         r'there are cpvt_mm://pyramid-cpvt-small, .*cpvt_mm://deit-base\.$'):
         find_released('cpvt_mm://pyramid-cpvt-smal')
+
+
+def test_a_run_has_the_weights_at_its_address_not_those_of_a_file_of_that_name(
+        server: Server, trained: dict[str, Trained], tmp_path: Path) -> None:
+    config, checkpoint = trained['mmseg']
+    content = read_checkpoint(checkpoint)
+    found = []
+    for folder in 'ab':
+        name = 'decode_head.conv_seg.bias'
+        content['state_dict'][name] = torch.full_like(content['state_dict'][name], ord(folder))
+        torch.save(content, tmp_path / 'file')
+        address = server.add(f'/{folder}/iter_2.pth', (tmp_path / 'file').read_bytes())
+        hook = Hook()
+        hook.before_test = lambda runner: found.append(runner.model.get_parameter(name)[0].item())
+        cfg = load_config(config, dict(test_dataloader=dict(dataset=dict(indices=1))), str(tmp_path / 'work_dir'))
+        engine.test(cfg, address, hooks=[hook])
+        found.append(build_inferencer(load_config(config), address, 'cpu').model.get_parameter(name)[0].item())
+    assert found == [ord('a'), ord('a'), ord('b'), ord('b')]

@@ -19,7 +19,7 @@ from torch import nn
 
 from cpvt_mm.errors import MissingFile, UserError
 from cpvt_mm.weights.mmengine_log import mmengine_log
-from cpvt_mm.weights.reading import check_fits, load_weights, read_checkpoint, read_weights, unwrap
+from cpvt_mm.weights.reading import check_fits, load_weights, read_checkpoint, read_weights, readable, unwrap
 from tests.conftest import refusal
 
 
@@ -107,9 +107,23 @@ def test_what_does_not_fit_is_counted_and_named(tmp_path: Path) -> None:
         refusal(check_fits, nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3)), path))
     # What mmengine would not load does not fit, either.
     assert '2 missing' in refusal(check_fits, nn.Linear(2, 3), save(path, dict(model=nn.Linear(2, 3).state_dict())))
-    save_file(nn.Linear(2, 3).state_dict(), tmp_path / 'a.safetensors')
-    with pytest.raises(UserError, match=r'a\.safetensors is a safetensors file, .*convert_checkpoint\.py'):
-        check_fits(nn.Linear(2, 3), tmp_path / 'a.safetensors')
+
+
+def test_mmengine_gets_the_file_itself_or_a_copy_without_its_own_types(tmp_path: Path) -> None:
+    weights = nn.Linear(2, 3).state_dict()
+    path = save(tmp_path / 'a.pth', dict(state_dict=weights, meta=dict(iter=1)))
+    with readable(path) as local:
+        assert local == str(path)
+    save_file(weights, tmp_path / 'b.safetensors')
+    log = dict(log_scalars=dict(loss=HistoryBuffer([1., 2.], [1, 1])), runtime_info=dict(best=np.float32(0.5)))
+    save(tmp_path / 'c.pth', dict(state_dict=weights, message_hub=log, args=argparse.Namespace(lr=0.1)))
+    for name in ('b.safetensors', 'c.pth'):
+        with readable(tmp_path / name) as local:
+            content = torch.load(local, weights_only=True)
+            torch.testing.assert_close(dict(content.get('state_dict', content)), dict(weights), rtol=0, atol=0)
+        assert not Path(local).exists()
+    assert content['message_hub']['log_scalars']['loss']['log_history'].tolist() == [1., 2.]
+    assert (content['message_hub']['runtime_info'], content['args']) == (dict(best=0.5), dict(lr=0.1))
 
 
 def test_weights_are_loaded_whole_under_any_key_but_not_those_of_another_model(tmp_path: Path) -> None:
