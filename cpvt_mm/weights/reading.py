@@ -59,8 +59,8 @@ def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, An
 def readable(path: str | Path) -> Iterator[str]:
     """Yields a local file with the content of a checkpoint that mmengine reads with `weights_only`.
 
-    It is the file itself, or a temporary copy in plain types, if that is a safetensors file or has mmengine's log. On its
-    own, mmengine would take any downloaded file of the same name for the one at an address.
+    It is the file itself, or a temporary copy in plain types, if that is a safetensors file or has mmengine's log. On
+    its own, mmengine would take any downloaded file of the same name for the one at an address.
 
     Args:
         path: See `read_checkpoint`, also for errors.

@@ -259,9 +259,8 @@ def test_a_run_has_the_weights_at_its_address_not_those_of_a_file_of_that_name(
         server: Server, trained: dict[str, Trained], tmp_path: Path) -> None:
     config, checkpoint = trained['mmseg']
     content = read_checkpoint(checkpoint)
-    found = []
+    found, name = [], 'decode_head.conv_seg.bias'
     for folder in 'ab':
-        name = 'decode_head.conv_seg.bias'
         content['state_dict'][name] = torch.full_like(content['state_dict'][name], ord(folder))
         torch.save(content, tmp_path / 'file')
         address = server.add(f'/{folder}/iter_2.pth', (tmp_path / 'file').read_bytes())
