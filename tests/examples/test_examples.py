@@ -1,11 +1,157 @@
-from tests.examples.conftest import EXAMPLES
+"""smp and timm import torchvision, for which tests have a stand-in: the pyramid and its decoders use nothing of it."""
+import re
+import runpy
+import sys
+from collections.abc import Callable
+from math import log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from torch import nn
+
+from cpvt_mm import PyramidCPVT, create_backbone
+from cpvt_mm.deployment import exported
+from tests.conftest import NARROW, ROOT
+
+Run = Callable[..., dict[str, Any]]
+EXAMPLES = ROOT / 'examples'
+# Decoders make layers also for the map without channels.
+pytestmark = pytest.mark.filterwarnings('ignore:Initializing zero-element tensors:UserWarning')
+
+
+@pytest.fixture
+def run_example(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs an example as a script, in this process; returns its variables."""
+
+    def run(name: str, *args: object) -> dict[str, Any]:
+        monkeypatch.setattr(sys, 'argv', [name, *map(str, args)])
+        return runpy.run_path(str(EXAMPLES / name), run_name='__main__')
+
+    return run
 
 
 def test_examples_are_short_listed_and_tested() -> None:
-    listed = (EXAMPLES / 'README.md').read_text()
     paths = list(EXAMPLES.glob('*.py'))
     assert len(paths) == 4
     for path in paths:
         assert len(path.read_text().splitlines()) <= 40
-        assert f'({path.name})' in listed
-        assert (EXAMPLES.parent / f'tests/examples/test_{path.name}').is_file()
+        assert f'({path.name})' in (EXAMPLES / 'README.md').read_text()
+        assert f"'{path.name}'" in Path(__file__).read_text()
+
+
+def test_plain_pytorch_classifies_images_of_all_sizes(run_example: Run, capsys: pytest.CaptureFixture) -> None:
+    run_example('plain_pytorch.py')
+    sizes, losses = zip(*(line.split(': loss ') for line in capsys.readouterr().out.splitlines()), strict=True)
+    assert len(set(sizes)) > 5
+    assert float(losses[-1]) < log(2) / 2  # half of that of a guess
+
+
+@pytest.mark.usefixtures('float64')
+def test_adapters_learn_alone_and_merge_into_the_weights(run_example: Run, capsys: pytest.CaptureFixture) -> None:
+    found = run_example('peft_lora.py')
+    torch.manual_seed(0)
+    before, after = create_backbone(found['NAME']).state_dict(), found['backbone'].state_dict()
+    assert before.keys() == after.keys()
+    # Of each of its 8 blocks the three weights, to which two matrices belong each.
+    learnt = {name for name in found['learnt'] if re.search(r'\.lora_[AB]\.', name)}
+    assert learnt == set(found['learnt']) and len(learnt) == 8 * 3 * 2
+    adapted = {name for name in before if re.fullmatch(r'stages\.\d\.blocks\.\d\.attn\.(q|kv|proj)\.weight', name)}
+    assert {name for name in before if not torch.equal(before[name], after[name])} == adapted and len(adapted) == 8 * 3
+    torch.testing.assert_close(found['merged'], found['adapted'])
+    losses = re.findall(r'^loss (.+)$', capsys.readouterr().out, re.MULTILINE)
+    assert float(losses[-1]) < float(losses[0]) / 2
+
+
+@pytest.mark.slow
+def test_products_with_weights_are_int8(run_example: Run, toy_shapes: Path, tmp_path: Path,
+                                        capsys: pytest.CaptureFixture) -> None:
+    files = [tmp_path / 'float32.onnx', tmp_path / 'int8.onnx']
+    backbone = PyramidCPVT({**NARROW, 'depths': (1, 1, 1, 1)}).eval()
+    with exported(backbone, files[0], dict(mean='[128, 128, 128]', std='[64, 64, 64]')):
+        pass
+    found = run_example('onnxruntime_int8.py', *files, toy_shapes / 'images/training')
+
+    size, _, errors = re.fullmatch(r'size (.+)x, time (.+)x, errors (.+)', capsys.readouterr().out.strip()).groups()
+    assert float(size) < 0.5  # a quarter for the weights; the graph stays
+    # A weight is off by half a step of 1/127 of the largest in its row at most, an input by half of 1/255 of its range.
+    assert all(0 < float(error) < 0.1 for error in errors.split()) and len(errors.split()) == 4
+    # No image both calibrates and compares.
+    assert len(found['rows']) == len(found['feeds']) / 2 and next(found['calibration'], None) is None
+
+    graph = onnx.load(files[1]).graph
+    made_by = {output: node for node in graph.node for output in node.output}
+    int8 = [x for x in graph.initializer if x.data_type == onnx.TensorProto.INT8 and len(x.dims) == 2]
+    # In each block q, kv, proj, fc1 and fc2, in three stages the reduction of keys, and four patch embeddings.
+    assert len(int8) == 4 * 5 + 3 + 4
+
+    def types_before(name: str) -> set[str]:
+        return {made_by[x].op_type for node in graph.node if node.op_type == name for x in node.input if x in made_by}
+
+    assert not types_before('QuantizeLinear') & {'MatMul', 'Softmax'}
+    for name in ('Conv', 'Gelu', 'LayerNormalization', 'Softmax'):
+        assert types_before(name) and 'DequantizeLinear' not in types_before(name)
+    maps = found['int8'].run(None, {'image': np.zeros((1, 3, 33, 47), np.float32)})
+    assert [x.shape[2:] for x in maps] == [(9, 12), (5, 6), (3, 3), (2, 2)]
+
+
+@pytest.fixture(scope='module')
+def smp() -> dict[str, Any]:
+    return runpy.run_path(str(EXAMPLES / 'segmentation_models_pytorch_decoders.py'))
+
+
+def build(smp: dict[str, Any], decoder: str, **arguments: object) -> nn.Module:
+    return getattr(smp['smp'], decoder)(smp['NAME'], encoder_weights=None, classes=2, **arguments).eval()
+
+
+@pytest.mark.slow
+@torch.no_grad()
+@pytest.mark.parametrize('decoder', [
+    'Unet', 'UnetPlusPlus', 'MAnet', 'Linknet', 'FPN', 'PSPNet', 'UPerNet', 'Segformer'])
+def test_logits_have_the_size_of_the_image(decoder: str, smp: dict[str, Any]) -> None:
+    model = build(smp, decoder)
+    for size in ((1, 1), (33, 47), (65, 97), (64, 96)):
+        assert smp['segment'](model, torch.randn(1, 3, *size)).shape == (1, 2, *size)
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_images_are_padded_only_for_decoders_that_need_it(smp: dict[str, Any]) -> None:
+    image = torch.randn(1, 3, 33, 97)
+    padded = nn.functional.pad(image, (0, 128 - 97, 0, 64 - 33))
+    unet, fpn = build(smp, 'Unet'), build(smp, 'FPN')
+    assert torch.equal(smp['segment'](unet, image), unet(image))
+    assert torch.equal(smp['segment'](fpn, image), fpn(padded)[..., :33, :97])
+
+
+@pytest.mark.slow
+@torch.no_grad()
+@pytest.mark.parametrize('arguments, strides', [
+    (dict(), [1, 2, 4, 8, 16, 32]),
+    (dict(in_channels=5, encoder_depth=4, decoder_channels=(32, 16, 8, 8)), [1, 2, 4, 8, 16]),
+])
+def test_the_decoder_gets_the_maps_of_the_pyramid(arguments: dict, strides: list[int], smp: dict[str, Any]) -> None:
+    encoder = build(smp, 'Unet', **arguments).encoder
+    image = torch.randn(2, arguments.get('in_channels', 3), 70, 33)
+    maps = encoder(image)
+    assert [x.shape[2:] for x in maps] == [(-(-70 // stride), -(-33 // stride)) for stride in strides]
+    assert [x.shape[1] for x in maps] == encoder.out_channels
+    assert maps[0] is image and encoder.output_stride == strides[-1]
+    assert all(map(torch.equal, maps[2:], encoder.backbone(image)))
+
+
+@pytest.mark.slow
+def test_the_whole_model_learns(smp: dict[str, Any]) -> None:
+    model = build(smp, 'Unet').train()
+    smp['segment'](model, torch.randn(2, 3, 65, 97)).square().sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in model.encoder.parameters())
+
+
+@pytest.mark.slow
+def test_the_example_shows_four_decoders(run_example: Run, capsys: pytest.CaptureFixture) -> None:
+    run_example('segmentation_models_pytorch_decoders.py')
+    assert capsys.readouterr().out.splitlines() == [
+        f'{decoder}: (1, 3, 65, 97)' for decoder in ('Unet', 'FPN', 'UPerNet', 'Segformer')]
