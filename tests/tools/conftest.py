@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+Run = Callable[..., str]
+
 
 @pytest.fixture
 def data(toy_shapes: Path, tmp_path: Path) -> Path:

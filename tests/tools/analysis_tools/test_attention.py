@@ -1,26 +1,25 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
-from cpvt_lab.attention import (
-    Overlay,
-    average,
-    collect,
-    default_blocks,
-    grid_figure,
-    name_blocks,
-    overlay_figure,
-    overlay_image,
-    parse_query,
-)
+from cpvt_lab import attention
+from cpvt_lab.attention import Overlay, collect, name_blocks, overlay_figure
 from cpvt_lab.equivariance import draw_weights
 from cpvt_mm import CPVT, PyramidCPVT
+from cpvt_mm.engine import load_config
 from cpvt_mm.errors import UserError
+from cpvt_mm.files import write_figure
 from cpvt_mm.models.grid import Grid
-from tests.conftest import NARROW
+from tests.conftest import NARROW, ROOT, UPERNET, build_model
 from tests.encodings import ENCODINGS
+from tests.tools.conftest import Run
 
+TOOL = 'analysis_tools/attention_maps.py'
+UPERNET_OF_CPVT = ROOT / 'configs/toy/upernet_cpvt_sfp_toy-shapes.py'
 PLAIN = dict(embed_dims=24, depth=3, num_heads=2)
 BACKBONES = {'plain': lambda encoding: CPVT(PLAIN, position_encoding=encoding),
              'pyramid': lambda encoding: PyramidCPVT(NARROW, position_encoding=encoding)}
@@ -30,7 +29,7 @@ HOOKS = ('none', 'peg', 'learnable-2d', 'rotary', 'relative', 'peg-qk')
 HEIGHT, WIDTH = 70, 50
 
 
-def image() -> Tensor:
+def draw() -> Tensor:
     return torch.randn(1, 3, HEIGHT, WIDTH)
 
 
@@ -45,7 +44,7 @@ def test_weights_are_those_that_the_block_attended_with(backbone: str, encoding:
     for name, (block, _) in name_blocks(model).items():
         block.attn.register_forward_hook(lambda attn, args, out, name=name: calls.update({name: (attn, args, out)}))
     names = list(name_blocks(model))[::-1]
-    found = collect(model, image(), names)
+    found = collect(model, draw(), names)
     assert list(found) == names
     for name, (attn, args, out) in calls.items():
         weights = found[name].weights
@@ -56,7 +55,7 @@ def test_weights_are_those_that_the_block_attended_with(backbone: str, encoding:
 
 
 def test_grids_of_the_pyramid_cover_the_image_at_odd_sizes(backbone: PyramidCPVT) -> None:
-    found = collect(backbone, image(), ['0.1', '1.0', '3.1'])
+    found = collect(backbone, draw(), ['0.1', '1.0', '3.1'])
     assert [(m.grid, m.key_grid, m.stride) for m in found.values()] == [
         (Grid(18, 13), Grid(3, 2, 8, 8), 4), (Grid(9, 7), Grid(3, 2, 4, 4), 8), (Grid(3, 2), Grid(3, 2), 32)]
     assert {m.key_cell for m in found.values()} == {(32, 32)}
@@ -70,7 +69,7 @@ def test_a_pixel_asks_for_its_own_cell(extra: dict[str, bool]) -> None:
     # Queries and keys are the normed tokens, times a factor: each token attends to itself.
     for weight in (model.blocks[0].attn.q.weight, model.blocks[0].attn.kv.weight[:24]):
         weight.data.copy_(10 * torch.eye(24))
-    found = collect(model, image(), ['0'])['0']
+    found = collect(model, draw(), ['0'])['0']
     for x, y in [(0, 0), (15, 16), (49, 0), (0, 69), (32, 47), (49, 69)]:
         keys = found.of_query((x, y))[0]
         assert keys.shape == (5, 4)
@@ -81,7 +80,7 @@ def test_a_pixel_asks_for_its_own_cell(extra: dict[str, bool]) -> None:
 def test_class_tokens_are_no_keys_and_can_be_asked() -> None:
     model = CPVT(PLAIN, dist_token=True).eval()
     draw_weights(model, seed=0)
-    found = collect(model, image(), ['1'])['1']
+    found = collect(model, draw(), ['1'])['1']
     assert found.weights.shape == (2, 22, 22)
     torch.testing.assert_close(found.of_query('cls'), found.weights[:, 0, 2:].unflatten(1, (5, 4)))
     assert found.of_query('cls').sum() < 1.99
@@ -89,36 +88,34 @@ def test_class_tokens_are_no_keys_and_can_be_asked() -> None:
 
 
 def test_averages_over_images_and_heads(backbone: PyramidCPVT) -> None:
-    images = [image(), image(), image()]
-    found = average(backbone, iter(images), ['1.1', '3.1'])
+    images = [draw(), draw(), draw()]
+    found = attention.average(backbone, iter(images), ['1.1', '3.1'])
     assert list(found) == ['1.1', '3.1']
     for name, mean in found.items():
         maps = [collect(backbone, one, [name])[name].weights.mean(dim=0) for one in images]
         torch.testing.assert_close(mean, torch.stack(maps).mean(dim=0))
 
 
-@pytest.mark.parametrize('fails', [False, True])
-def test_nothing_stays_on_the_backbone(fails: bool, backbone: PyramidCPVT) -> None:
-    if fails:
-        with pytest.raises(ValueError, match=r'images have shape \(1, 4, 32, 32\)'):
-            collect(backbone, torch.randn(1, 4, 32, 32), ['0.0'])
-    else:
-        collect(backbone, image(), ['0.0'])
+def test_nothing_stays_on_the_backbone(backbone: PyramidCPVT) -> None:
+    collect(backbone, draw(), ['0.0'])
+    assert not any(module._forward_pre_hooks for module in backbone.modules())
+    with pytest.raises(ValueError, match=r'images have shape \(1, 4, 32, 32\)'):
+        collect(backbone, torch.randn(1, 4, 32, 32), ['0.0'])
     assert not any(module._forward_pre_hooks for module in backbone.modules())
 
 
 def test_default_blocks_are_the_second_of_each_stage(backbone: PyramidCPVT) -> None:
-    assert default_blocks(backbone) == ['0.1', '1.1', '2.1', '3.1']
-    assert default_blocks(PyramidCPVT(dict(NARROW, depths=(1, 12, 1, 1)))) == ['0.0', '1.1', '2.0', '3.0']
-    assert default_blocks(CPVT(dict(PLAIN, depth=12))) == ['1']
-    assert default_blocks(CPVT(dict(PLAIN, depth=1))) == ['0']
+    assert attention.default_blocks(backbone) == ['0.1', '1.1', '2.1', '3.1']
+    assert attention.default_blocks(PyramidCPVT(dict(NARROW, depths=(1, 12, 1, 1)))) == ['0.0', '1.1', '2.0', '3.0']
+    assert attention.default_blocks(CPVT(dict(PLAIN, depth=12))) == ['1']
+    assert attention.default_blocks(CPVT(dict(PLAIN, depth=1))) == ['0']
 
 
 def test_an_unknown_block_is_answered_with_those_there_are(backbone: PyramidCPVT) -> None:
     with pytest.raises(UserError, match=r'block 1\.2 does not exist: choose one of 0\.0, 0\.1, 1\.0, 1\.1, 2\.0, '):
-        collect(backbone, image(), ['0.1', '1.2'])
+        collect(backbone, draw(), ['0.1', '1.2'])
     with pytest.raises(UserError, match='block 3 does not exist: choose one of 0, 1, 2'):
-        collect(CPVT(PLAIN).eval(), image(), ['3'])
+        collect(CPVT(PLAIN).eval(), draw(), ['3'])
 
 
 @pytest.mark.parametrize(('words', 'message'), [
@@ -130,10 +127,10 @@ def test_an_unknown_block_is_answered_with_those_there_are(backbone: PyramidCPVT
     (['cls'], '--query cls is not possible, because the backbone has no class token'),
 ])
 def test_queries_are_pixels_of_the_image_or_the_class_token(words: list[str], message: str) -> None:
-    assert parse_query(['49', '69'], CPVT(PLAIN), HEIGHT, WIDTH) == (49, 69)
-    assert parse_query(['cls'], CPVT(PLAIN), HEIGHT, WIDTH) == 'cls'
+    assert attention.parse_query(['49', '69'], CPVT(PLAIN), HEIGHT, WIDTH) == (49, 69)
+    assert attention.parse_query(['cls'], CPVT(PLAIN), HEIGHT, WIDTH) == 'cls'
     with pytest.raises(UserError, match=message):
-        parse_query(words, CPVT(PLAIN, cls_token=False, dist_token=True), HEIGHT, WIDTH)
+        attention.parse_query(words, CPVT(PLAIN, cls_token=False, dist_token=True), HEIGHT, WIDTH)
 
 
 def test_overlays_lie_on_the_image_cell_by_cell() -> None:
@@ -152,7 +149,8 @@ def test_overlays_lie_on_the_image_cell_by_cell() -> None:
 def test_an_overlay_alone_has_the_shape_of_the_image() -> None:
     values = torch.zeros(2, 2)
     values[0, 1] = 1
-    picture = overlay_image(np.full((50, 100, 3), 128, np.uint8), Overlay('', values, (25, 50)), mark=(75, 37))
+    grey = np.full((50, 100, 3), 128, np.uint8)
+    picture = attention.overlay_image(grey, Overlay('', values, (25, 50)), mark=(75, 37))
     assert picture.shape == (256, 512, 3) and picture.dtype == np.uint8
     assert (picture[64, 64] == 128).all()  # grey where nothing is attended to
     red, green, blue = picture[64, 384].tolist()
@@ -162,9 +160,77 @@ def test_an_overlay_alone_has_the_shape_of_the_image() -> None:
 
 def test_matrices_have_queries_in_rows_and_keys_in_columns() -> None:
     maps = {f'{i}.1': torch.rand(12, 4) for i in range(5)}
-    figure = grid_figure(maps, 'a title')
+    figure = attention.grid_figure(maps, 'a title')
     drawn = [axes for axes in figure.axes if axes.get_title()]
     assert [axes.get_title() for axes in drawn] == [f'block {name}' for name in maps]
     for axes, weights in zip(drawn, maps.values(), strict=True):
         assert np.array_equal(axes.images[0].get_array(), weights)
         assert (axes.get_xlabel()[:3], axes.get_ylabel()[:5]) == ('key', 'query')
+
+
+@pytest.fixture
+def image(toy_shapes: Path) -> Path:
+    return next((toy_shapes / 'images/validation').iterdir())
+
+
+@pytest.fixture
+def titles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The titles of all figures that are written."""
+    found: list[str] = []
+    monkeypatch.setattr('cpvt_mm.files.write_figure',
+                        lambda path, figure: found.append(figure.get_suptitle()) or write_figure(path, figure))
+    return found
+
+
+def test_a_figure_for_each_query(run_tool: Run, image: Path, tmp_path: Path, capsys: pytest.CaptureFixture,
+                                 titles: list[str]) -> None:
+    out = tmp_path / 'new/maps'
+    assert run_tool(TOOL, UPERNET, '--image', image, '--query', 3, 5, '--query', 40, 30, '--blocks', '0.1', '3.1',
+                    '--size', 64, 96, '--out-dir', out) == ''
+    files = [out / f'{image.stem}_3_5.png', out / f'{image.stem}_40_30.png']
+    assert sorted(out.iterdir()) == sorted(files)
+    assert capsys.readouterr().out.splitlines() == ['The weights are random: no --checkpoint is given.',
+                                                    *map(str, files)]
+    assert Image.open(files[0]).size == Image.open(files[1]).size
+    assert all('64 x 96 pixels (height x width)' in title for title in titles)
+    assert 'pixel x=3, y=5' in titles[0] and 'pixel x=40, y=30' in titles[1]
+
+
+def test_heads_are_drawn_beside_their_mean(run_tool: Run, image: Path, tmp_path: Path) -> None:
+    sizes = []
+    for heads in ([], ['--heads']):
+        assert run_tool(TOOL, UPERNET, '--image', image, '--blocks', '1.1', '3.0', '--out-dir', tmp_path,
+                        '--size', 64, 64, *heads) == ''
+        sizes.append(Image.open(tmp_path / f'{image.stem}_32_32.png').size)  # the centre, where no query is given
+    (width, height), (wide, high) = sizes
+    assert wide == width / 2 * 7  # two means in a row; the mean and six heads of a block in each of two rows
+    assert high > 1.5 * height
+
+
+def test_the_class_token_can_be_asked_where_there_is_one(run_tool: Run, image: Path, tmp_path: Path) -> None:
+    arguments = (UPERNET_OF_CPVT, '--image', image, '--query', 'cls', '--out-dir', tmp_path, '--size', 64, 64)
+    assert run_tool(TOOL, *arguments, '--cfg-options', 'model.backbone.cls_token=True') == ''
+    assert [path.name for path in tmp_path.iterdir()] == [f'{image.stem}_cls.png']
+    assert 'the backbone has no class token' in run_tool(TOOL, *arguments)
+
+
+def test_averages_a_folder_of_images(run_tool: Run, image: Path, tmp_path: Path, titles: list[str]) -> None:
+    assert run_tool(TOOL, UPERNET_OF_CPVT, '--average', image.parent, '--size', 64, 96, '--out-dir', tmp_path) == ''
+    assert '64 x 96 pixels (height x width)' in titles[0]
+    assert [path.name for path in tmp_path.iterdir()] == ['validation_average.png']
+
+
+def test_with_a_checkpoint_the_weights_are_not_random(run_tool: Run, image: Path, tmp_path: Path,
+                                                      capsys: pytest.CaptureFixture) -> None:
+    checkpoint, drawn = tmp_path / 'weights.pth', tmp_path / f'{image.stem}_32_32.png'
+    weights = build_model(load_config(UPERNET)).state_dict()
+    torch.save(weights, checkpoint)
+    arguments = (TOOL, UPERNET, '--image', image, '--checkpoint', checkpoint, '--size', 64, 64, '--out-dir', tmp_path)
+    assert run_tool(*arguments) == ''
+    assert 'random' not in capsys.readouterr().out
+    before = drawn.read_bytes()
+    assert run_tool(*arguments) == ''
+    assert drawn.read_bytes() == before
+    del weights['backbone.stages.0.blocks.0.attn.q.weight']
+    torch.save(weights, checkpoint)
+    assert '1 missing (backbone.stages.0.blocks.0.attn.q.weight)' in run_tool(*arguments)

@@ -1,14 +1,33 @@
+import json
 from pathlib import Path
 
 import pytest
 from mmengine.config import Config
 
-from cpvt_lab.study import Run, TimeIterations, Variant, read_study, set_options
+from cpvt_lab.results import Row
+from cpvt_lab.study import Run as StudyRun
+from cpvt_lab.study import TimeIterations, Variant, read_study, set_options
+from cpvt_lab.study_report import plot, to_markdown, write_comparison
 from cpvt_mm.errors import UserError
 from cpvt_mm.loading import backbone_config, build
-from tests.conftest import ROOT
+from tests.conftest import ROOT, UPERNET, toy_overrides
+from tests.tools.conftest import Run, read_rows
 
 STUDIES = sorted(path for path in (ROOT / 'configs/_base_/studies').glob('*.py') if path.stem != 'position_encodings')
+TEXT = f"""
+config = '{UPERNET}'
+variants = dict(
+    none=dict(options={{'model.backbone.position_encoding': None}}),
+    PEG=dict(options={{'model.backbone.position_encoding': dict(type='PEG')}}))
+tests = {{f'{{size}} px': {{'test_dataloader.dataset.pipeline.1.scale': (size, size)}} for size in (32, 64)}}
+metrics = ['mIoU']
+"""
+
+
+def value_of(cfg: Config, key: str) -> object:
+    for part in key.split('.'):
+        cfg = cfg[int(part) if isinstance(cfg, list) else part]
+    return cfg
 
 
 @pytest.mark.parametrize('path', STUDIES, ids=lambda path: path.stem)
@@ -17,16 +36,15 @@ def test_a_shipped_study_names_configs_that_its_options_fit(path: Path, tmp_path
     assert len(study.variants) >= 2
     for name, variant in study.variants.items():
         *_, options = study.tests.values()
-        cfg = Run(name, variant, 1, tmp_path).load(options)
+        cfg = StudyRun(name, variant, 1, tmp_path).load(options)
         assert cfg.randomness.seed == 1
         assert all(value_of(cfg, key) == value for key, value in {**variant.options, **options}.items())
         build(cfg, backbone_config(cfg))
 
 
-def value_of(cfg: Config, key: str) -> object:
-    for part in key.split('.'):
-        cfg = cfg[int(part) if isinstance(cfg, list) else part]
-    return cfg
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / 'study.py'
 
 
 def test_the_encodings_on_streets_are_tested_from_half_to_twice_the_size() -> None:
@@ -39,12 +57,11 @@ def test_the_encodings_on_streets_are_tested_from_half_to_twice_the_size() -> No
     assert all(width % 32 == 0 for width, _ in scales)  # so that no padding shows a border
 
 
-def test_paths_count_from_the_study(tmp_path: Path) -> None:
-    path = tmp_path / 'study.py'
+def test_paths_count_from_the_study(path: Path) -> None:
     path.write_text("config = 'a.py'\nvariants = dict(a=dict(), b=dict(config='/b.py', options={'c.d': 1}))\n"
                     "metrics = ['mIoU']")
     study = read_study(path)
-    assert study.variants == {'a': Variant(tmp_path / 'a.py', {}), 'b': Variant(Path('/b.py'), {'c.d': 1})}
+    assert study.variants == {'a': Variant(path.with_name('a.py'), {}), 'b': Variant(Path('/b.py'), {'c.d': 1})}
     assert study.tests == {'test': {}}
 
 
@@ -56,8 +73,7 @@ def test_paths_count_from_the_study(tmp_path: Path) -> None:
     ("variants = dict(a=dict(option={}))\nmetrics = ['mIoU']", "is {'option': {}}, but must be a dict with the keys"),
     ("config = 'a.py'\nvariants = {'a b': dict(), 'a-b': dict()}\nmetrics = ['mIoU']", 'would share the folder a-b'),
 ])
-def test_what_is_wrong_with_a_study_is_one_sentence(text: str, words: str, tmp_path: Path) -> None:
-    path = tmp_path / 'study.py'
+def test_what_is_wrong_with_a_study_is_one_sentence(text: str, words: str, path: Path) -> None:
     path.write_text(text)
     with pytest.raises(UserError) as error:
         read_study(path)
@@ -68,13 +84,9 @@ def test_an_option_replaces_what_is_there() -> None:
     cfg = Config(dict(a=dict(b=dict(c=1, d=2)), e=[dict(f=1), dict(f=2)]))
     set_options(cfg, {'a.b': dict(c=3), 'e.1.f': None, 'a.new': [4]})
     assert cfg.to_dict() == dict(a=dict(b=dict(c=3), new=[4]), e=[dict(f=1), dict(f=None)])
-
-
-@pytest.mark.parametrize('key', ['no.key', 'e.5.f', 'e.x.f', 'a.b.c.d'])
-def test_an_option_that_fits_nowhere_is_one_sentence(key: str) -> None:
-    cfg = Config(dict(a=dict(b=dict(c=1)), e=[dict(f=1)]))
-    with pytest.raises(UserError, match=f'option {key} of the study does not fit config'):
-        set_options(cfg, {key: 1})
+    for key in ('no.key', 'e.5.f', 'e.x.f', 'a.b.c.d'):
+        with pytest.raises(UserError, match=f'option {key} of the study does not fit config'):
+            set_options(cfg, {key: 1})
 
 
 def test_the_median_leaves_out_what_happens_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,3 +97,94 @@ def test_the_median_leaves_out_what_happens_once(monkeypatch: pytest.MonkeyPatch
     for i in range(5):
         timer.after_train_iter(None, i)
     assert timer.median() == 1
+
+
+def rows(*tests: str) -> list[Row]:
+    """Two variants with two seeds; the second seed of the second is missing."""
+    return [dict(variant=variant, seed=seed, test=test, parameters=1_950_000, seconds_per_iteration=seconds,
+                 mIoU=50. + k + 2 * seed, AP=0.25 + 0.1 * k)
+            for variant, seed, seconds in (('a', 0, 1.5), ('a', 1, 1.25), ('b', 0, None))
+            for k, test in enumerate(tests)]
+
+
+def test_a_line_of_the_table_is_a_variant_with_the_mean_of_its_seeds() -> None:
+    assert to_markdown(rows('x', 'y'), ['mIoU', 'AP']).splitlines() == [
+        '| variant | backbone, M params | s / iteration | mIoU, x | mIoU, y | AP, x | AP, y |',
+        '|---|---|---|---|---|---|---|',
+        '| a | 1.95 | 1.25 | 51.0 ± 1.0 | 52.0 ± 1.0 | 0.250 ± 0.000 | 0.350 ± 0.000 |',
+        '| b | 1.95 |  | 50.0 | 51.0 | 0.250 | 0.350 |']
+    assert to_markdown(rows('x'), ['mIoU']).startswith('| variant | backbone, M params | s / iteration | mIoU |\n')
+
+
+def test_the_plot_has_a_panel_for_each_metric_and_a_line_for_each_variant() -> None:
+    figure = plot(rows('x', 'y'), ['mIoU', 'AP'], 'title')
+    assert [axes.get_ylabel() for axes in figure.axes] == ['mIoU', 'AP']
+    first = figure.axes[0]
+    assert [label.get_text() for label in first.get_xticklabels()] == ['x', 'y']
+    assert [list(container.lines[0].get_ydata()) for container in first.containers] == [[51, 52], [50, 51]]
+
+
+def test_the_csv_has_every_row_and_metric(tmp_path: Path) -> None:
+    write_comparison(tmp_path, rows('x', 'y'), ['AP'], 'title')
+    columns = ('variant', 'seed', 'test', 'mIoU')
+    assert [[row[column] for column in columns] for row in read_rows(tmp_path / 'results.csv')] == [
+        [str(row[column]) for column in columns] for row in rows('x', 'y')]
+    assert {path.name for path in tmp_path.iterdir()} == {'results.csv', 'results.md', 'results.png'}
+
+
+def test_a_metric_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="'mAP' of the study is not a metric of its tests: choose from mIoU, AP"):
+        write_comparison(tmp_path, rows('x'), ['mAP'], 'title')
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def compare(run_tool: Run, toy_shapes: Path, path: Path, tmp_path: Path) -> Run:
+    """Runs the tool on two small images at a time for two iterations; its work dir is `tmp_path`."""
+    options = toy_overrides(toy_shapes, **{'train_cfg.max_iters': 2, 'train_cfg.val_interval': 2})
+    path.write_text(TEXT)
+    return lambda *args, **more: run_tool('analysis_tools/compare.py', '--jobs', 1, path, *args, '--work-dir', tmp_path,
+                                          '--cfg-options', *(f'{k}={v}' for k, v in {**options, **more}.items()))
+
+
+@pytest.mark.slow
+def test_trains_and_tests_each_variant_and_goes_on_from_what_is_there(compare: Run, path: Path, tmp_path: Path) -> None:
+    assert compare('--seeds', 0) == ''
+    rows = read_rows(tmp_path / 'results.csv')
+    assert [(row['variant'], row['seed'], row['test']) for row in rows] == [
+        ('none', '0', '32 px'), ('none', '0', '64 px'), ('PEG', '0', '32 px'), ('PEG', '0', '64 px')]
+    assert all(0 <= float(row['mIoU']) <= 100 and float(row['seconds_per_iteration']) > 0 for row in rows)
+    # A PEG has ten parameters a channel in each stage.
+    assert int(rows[2]['parameters']) - int(rows[0]['parameters']) == 10 * sum([32, 64, 128, 192])
+    assert (tmp_path / 'results.md').read_text().startswith(
+        '| variant | backbone, M params | s / iteration | mIoU, 32 px | mIoU, 64 px |')
+    assert (tmp_path / 'results.png').read_bytes().startswith(b'\x89PNG')
+    trained = {path: path.stat().st_mtime_ns for path in tmp_path.rglob('*.pth')}
+    assert sorted(path.parts[-3] for path in trained) == ['none', 'peg']
+    config = Config.fromfile(next((tmp_path / 'none/seed_0').glob('upernet*.py')))
+    assert config.model.backbone.position_encoding is None
+
+    results = tmp_path / 'peg/seed_0/results.json'
+    content = json.loads(results.read_text())
+    backbone, checkpoint, *tests = content['records']
+    assert (backbone, checkpoint, len(tests)) == ('backbone', 'checkpoint', 2)
+    del content['records'][tests[1]]
+    results.write_text(json.dumps(content))
+    path.write_text(TEXT.replace('(32, 64)', '(32, 64, 96)'))
+    assert compare('--seeds', 0) == ''
+    again = read_rows(tmp_path / 'results.csv')
+    assert [row for row in again if row['test'] != '96 px'] == rows
+    assert len(again) == 6
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob('*.pth')} == trained
+
+    assert compare('--only', 'PEG', '--seeds', 0, **{'optim_wrapper.optimizer.lr': 0.5}).startswith(
+        f'error: {results} has results with optim_wrapper.optimizer.lr = ')
+    path.write_text(TEXT.replace("['mIoU']", "['mAP']"))
+    assert compare('--only', 'PEG', '--seeds', 0).startswith(
+        "error: 'mAP' of the study is not a metric of its tests: choose from aAcc, mIoU")
+
+
+@pytest.mark.slow
+def test_an_error_of_a_run_ends_all_with_its_sentence(compare: Run, tmp_path: Path) -> None:
+    error = compare('--only', 'none', **{'train_dataloader.dataset.data_root': tmp_path / 'nowhere'})
+    assert error.startswith(f'error: {tmp_path}/nowhere') and 'does not exist' in error
