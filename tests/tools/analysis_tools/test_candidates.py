@@ -1,12 +1,26 @@
+import copy
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from torch import nn
 
-from cpvt_lab.candidates import Candidate, CannotMeasure, build_backbone, parse_candidate
+from cpvt_lab.backbones import Backbones, give_weights, max_abs_diff, reference
+from cpvt_lab.candidates import PEERS, Candidate, CannotMeasure, build_backbone, parse_candidate
+from cpvt_lab.steps import Setting
+from cpvt_lab.whole_models import WholeModels
 from cpvt_mm.errors import UserError
 from cpvt_mm.models.pyramid_cpvt import PYRAMID_ARCHS
+from tests.conftest import MASK_RCNN, ROOT, UPERNET
+
+from .subjects import SETTING
+
+NANO = PYRAMID_ARCHS['nano']
+BACKBONES, DETECTORS = Backbones('nano'), WholeModels(str(MASK_RCNN), 'nano')
+TRAIN = replace(SETTING, mode='train')
+OURS = Candidate('cpvt_mm')
 
 
 @pytest.mark.parametrize('text, arguments', [
@@ -19,15 +33,6 @@ def test_reads_names_and_arguments(text: str, arguments: dict) -> None:
     candidate = parse_candidate(text)
     assert candidate == Candidate(text.partition(':')[0], arguments)
     assert parse_candidate(str(candidate)) == candidate
-
-
-@pytest.mark.parametrize('text, words', [
-    ('vit', "'vit' is not a candidate: choose from cpvt_mm, onnxruntime, mmseg,"),
-    ('mmseg:with_cp', "'with_cp' of candidate 'mmseg:with_cp' is not an argument"),
-])
-def test_what_is_no_candidate_is_refused(text: str, words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        parse_candidate(text)
 
 
 def test_the_plain_one_computes_everything_once() -> None:
@@ -43,11 +48,6 @@ def test_compiles_for_the_shapes(shapes: str | None, calls: list[bool], monkeypa
     assert compiled == calls
 
 
-def test_arguments_that_a_class_does_not_take_are_told() -> None:
-    with pytest.raises(CannotMeasure, match=r'cpvt_mm:heads=3 cannot be built \(TypeError: .*heads'):
-        build_backbone(Candidate('cpvt_mm', dict(heads=3)), PYRAMID_ARCHS['nano'], 0.2)
-
-
 def test_timm_needs_the_torchvision_of_its_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / 'timm.py').write_text("raise RuntimeError('operator torchvision::nms does not exist')")
     monkeypatch.syspath_prepend(tmp_path)
@@ -56,3 +56,176 @@ def test_timm_needs_the_torchvision_of_its_torch(tmp_path: Path, monkeypatch: py
     with pytest.raises(CannotMeasure, match=r'timm cannot be imported \(operator torchvision::nms does not exist\): '
                                             'pip install timm, with the torchvision that goes with your torch'):
         build_backbone(Candidate('timm'), PYRAMID_ARCHS['nano'], 0.2)
+
+
+def skip_if_missing(name: str) -> None:
+    try:
+        PEERS[name].load()
+    except ImportError as error:
+        pytest.skip(f'{name}: {error}')
+
+
+@pytest.mark.parametrize('name', ['mmseg', 'mmpretrain', 'timm'])
+def test_other_implementations_do_the_same(name: str) -> None:
+    skip_if_missing(name)
+    assert BACKBONES.max_abs_diff(BACKBONES.step(OURS, SETTING), SETTING) == 0
+    for setting in (SETTING, TRAIN):
+        step = BACKBONES.step(Candidate(name), setting)
+        assert BACKBONES.max_abs_diff(step, setting) < 1e-4
+        assert step.model.training == (setting is TRAIN)
+        assert BACKBONES.flops(Candidate(name), setting) == BACKBONES.flops(OURS, setting)
+
+
+@torch.no_grad()
+def test_the_weights_tell_apart_what_is_not_the_same() -> None:
+    """All weights are random, so that a wrong one, or another eps of one norm, shows in the outputs."""
+    for name, parameter in reference(NANO).named_parameters():
+        assert len(parameter.unique()) > 0.9 * parameter.numel(), name
+    image = torch.randn(1, 3, 64, 96, dtype=torch.float64)
+    expected = copy.deepcopy(reference(NANO)).double()(image)
+    model = build_backbone(Candidate('mmseg'), NANO, 0.2).eval()
+    assert give_weights(model, PEERS['mmseg'].format, NANO)
+    model.double()
+    assert max_abs_diff(model(image), expected) < 1e-10
+    model.layers[2][1].norm1.eps = 0.1
+    assert max_abs_diff(model(image), expected) > 1e-5
+    assert max_abs_diff(model(image[..., :64]), expected) is None
+
+
+@pytest.mark.slow
+def test_onnxruntime_computes_the_same() -> None:
+    step = BACKBONES.step(Candidate('onnxruntime'), SETTING)
+    assert BACKBONES.max_abs_diff(step, SETTING) < 1e-4
+    assert not step.has_torch_memory
+    assert BACKBONES.flops(Candidate('onnxruntime'), SETTING) == BACKBONES.flops(OURS, SETTING)
+
+
+@pytest.mark.parametrize('arguments, is_comparable', [
+    (dict(with_cp=True), True), (dict(norm_eps=1e-3), True), (dict(position_encoding=None), False)])
+def test_only_the_same_model_is_compared(arguments: dict, is_comparable: bool) -> None:
+    step = BACKBONES.step(Candidate('cpvt_mm', arguments), SETTING)
+    assert BACKBONES.max_abs_diff(step, SETTING) == (0 if is_comparable else None)
+
+
+@pytest.mark.parametrize('setting, is_comparable', [
+    (SETTING, True), (TRAIN, False), (replace(SETTING, dtype='bf16'), False)])
+def test_a_compiled_one_is_compared_as_it_is_compiled(setting: Setting, is_comparable: bool) -> None:
+    assert BACKBONES.step(Candidate('cpvt_mm', shapes='static'), setting).is_comparable == is_comparable
+
+
+@pytest.mark.parametrize('name', ['pvt', 'pvtv2'])
+def test_pyramids_of_another_kind_are_of_the_same_size(name: str) -> None:
+    skip_if_missing(name)
+    step = BACKBONES.step(Candidate(name), SETTING)
+    maps = step.model(torch.zeros(1, 3, 64, 96))
+    assert [tuple(x.shape[1:]) for x in maps] == [(32, 16, 24), (64, 8, 12), (128, 4, 6), (192, 2, 3)]
+    assert BACKBONES.max_abs_diff(step, SETTING) is None
+    assert BACKBONES.flops(Candidate(name), TRAIN) > 2 * BACKBONES.flops(Candidate(name), SETTING)
+
+
+@pytest.mark.parametrize('name', ['cpvt_mm', 'mmseg', 'pvt'])
+def test_all_have_the_same_stochastic_depth(name: str) -> None:
+    skip_if_missing(name)
+    model = build_backbone(Candidate(name), NANO, 0.375)
+    rates = [getattr(module, 'drop_prob', getattr(module, 'rate', 0)) for module in model.modules()]
+    assert max(rates) == pytest.approx(0.375)
+
+
+def test_what_is_computed_again_does_not_count() -> None:
+    flops = [BACKBONES.flops(Candidate('cpvt_mm', arguments), TRAIN) for arguments in ({}, dict(with_cp=True))]
+    first_layer = 2 * SETTING.batch_size * 16 * 24 * 32 * 3 * 4**2  # whose input needs no gradient
+    assert flops[0] == flops[1] == 3 * BACKBONES.flops(OURS, SETTING) - first_layer
+
+
+@pytest.mark.parametrize('dtype, expected', [('fp32', torch.float32), ('bf16', torch.bfloat16)])
+@pytest.mark.parametrize('channels_last', [False, True])
+def test_a_step_of_training_leaves_gradients_of_all(dtype: str, expected: torch.dtype, channels_last: bool) -> None:
+    step = Backbones('nano', drop_path_rate=0., channels_last=channels_last).step(OURS, replace(TRAIN, dtype=dtype))
+    assert step.held_bytes() == 4 * sum(p.numel() for p in step.model.parameters())
+    seen: list[torch.dtype] = []
+    convolution = next(module for module in step.model.modules() if isinstance(module, nn.Conv2d))
+    convolution.register_forward_hook(lambda module, args, out: seen.append(out.dtype))
+    step.run()
+    before = [p.grad.clone() for p in step.model.parameters()]
+    assert all(grad.any() for grad in before)
+    step.run()
+    assert all(map(torch.equal, before, (p.grad for p in step.model.parameters())))
+    assert seen == [expected, expected]
+
+
+@pytest.mark.parametrize('candidate, setting, words', [
+    (Candidate('cpvt_mm', dict(drop_rate=2.)), SETTING, 'cannot be built'),
+    (Candidate('cpvt_mm', dict(heads=3)), SETTING, r'cpvt_mm:heads=3 cannot be built \(TypeError: .*heads'),
+    *((Candidate('onnxruntime', shapes=shapes), setting, 'runs forward passes in fp32 on the CPU only')
+      for setting, shapes in ((TRAIN, None), (replace(SETTING, dtype='bf16'), None), (SETTING, 'static'))),
+])
+def test_what_cannot_be_built_or_run_is_told(candidate: Candidate, setting: Setting, words: str) -> None:
+    with pytest.raises(CannotMeasure, match=words):
+        BACKBONES.step(candidate, setting)
+
+
+@pytest.mark.parametrize('candidate, backbone', [
+    (Candidate('cpvt_mm', dict(with_cp=True)), 'PyramidCPVT'), (Candidate('mmseg'), 'PCPVT'),
+    (Candidate('pvt'), 'PyramidVisionTransformer')])
+def test_each_candidate_is_the_backbone_of_the_same_model(candidate: Candidate, backbone: str) -> None:
+    step = DETECTORS.step(candidate, replace(TRAIN, height=96, width=128))
+    assert type(step.model.backbone).__name__ == backbone
+    weights = [p.detach().clone() for p in step.model.parameters()]
+    held = step.held_bytes()
+    assert held >= 4 * sum(p.numel() for p in weights)
+    step.run()
+    assert torch.isfinite(torch.cat([p.flatten() for p in step.model.parameters()])).all()
+    assert all(map(torch.equal, step.model.parameters(), weights))  # every step is alike
+    state = step.optim_wrapper.optimizer.state
+    assert set(state) == {p for p in step.model.parameters() if p.requires_grad}
+    assert any(state[p]['exp_avg'].any() for p in step.model.backbone.parameters())
+    assert step.held_bytes() > 2.9 * held  # AdamW keeps two numbers for each weight
+
+
+def test_predicts_and_counts() -> None:
+    step = DETECTORS.step(OURS, SETTING)
+    before = [buffer.clone() for buffer in step.model.buffers()]
+    step.run()
+    assert not step.model.training and step.optim_wrapper is None
+    assert all(map(torch.equal, step.model.buffers(), before))
+    flops = DETECTORS.flops(OURS, SETTING)
+    assert flops > 2 * DETECTORS.flops(OURS, replace(SETTING, batch_size=1)) * 0.9
+    for other in (Candidate('cpvt_mm', shapes='static'), Candidate('cpvt_mm', dict(with_cp='selective'))):
+        assert DETECTORS.flops(other, SETTING) == flops
+    assert DETECTORS.max_abs_diff(step, SETTING) is None
+
+
+def test_segments_images_of_the_size_in_the_dtype(tmp_path: Path) -> None:
+    path = tmp_path / 'padded.py'
+    path.write_text(f"_base_ = '{UPERNET}'\nmodel = dict(data_preprocessor=dict(size=(160, 160), size_divisor=None))\n")
+    step = WholeModels(str(path), 'nano').step(OURS, Setting('train', 96, 128, 3, 'bf16', 1))
+    seen: list[tuple] = []
+    step.model.backbone.register_forward_hook(lambda module, args, out: seen.append((args[0].shape, out[-1].dtype)))
+    step.run()
+    assert seen == [((3, 3, 96, 128), torch.bfloat16)]
+
+
+def test_the_arch_need_not_be_the_config_s() -> None:
+    config = ROOT / 'configs/toy/segformer_pyramid-cpvt-nano_toy-shapes-128x128.py'
+    step = WholeModels(str(config), 'tiny').step(OURS, SETTING)
+    assert step.model.backbone.out_channels == (64, 128, 320, 512)
+    step.run()
+
+
+@pytest.mark.parametrize('candidate, words', [
+    (Candidate('timm'), 'timm is in no registry of OpenMMLab'),
+    (Candidate('cpvt_mm', dict(heads=3)), r'cpvt_mm:heads=3 cannot be built \('),
+])
+def test_what_no_config_can_have_is_told(candidate: Candidate, words: str) -> None:
+    with pytest.raises(CannotMeasure, match=words):
+        DETECTORS.step(candidate, SETTING)
+
+
+def test_a_config_that_is_not_there_or_of_a_model_of_videos_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / 'video.py'
+    with pytest.raises(UserError, match=r'config .*video\.py does not exist'):
+        WholeModels(str(path), 'nano').step(OURS, SETTING)
+    path.write_text(f"_base_ = '{MASK_RCNN}'\n"
+                    "model = dict(data_preprocessor=dict(_delete_=True, type='TrackDataPreprocessor'))\n")
+    with pytest.raises(UserError, match='is not for a detector or segmentor of single images'):
+        WholeModels(str(path), 'nano').step(OURS, TRAIN)
