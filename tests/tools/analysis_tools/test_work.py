@@ -1,3 +1,6 @@
+"""Long work: processes that share it, and results that stay."""
+import csv
+import io
 import os
 import signal
 import subprocess
@@ -9,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from cpvt_lab.results import Results, markdown_table, to_csv
 from cpvt_lab.work import Report, run_all, run_in_processes
 from cpvt_mm.errors import UserError
 from tests.processes import is_alive, wait_until
+
+RECIPE = dict(seed=1, model=dict(depths=(2, 3), path=Path('a')))
 
 
 def square(number: int, report: Report) -> int:
@@ -56,13 +62,8 @@ def test_processes_give_the_results_of_all() -> None:
 @pytest.mark.parametrize('task, words', [(fail, 'it is told to'), (die, 'a process died')])
 def test_what_goes_wrong_ends_all(task: Callable[[Report], None], words: str, tmp_path: Path) -> None:
     file = tmp_path / 'pid'
-
-    def fail_when_the_other_waits() -> None:
-        for _ in run_in_processes('Working', {'waits': partial(wait, file), 'other': task}, 2, os.getpid):
-            pass
-
     with pytest.raises(UserError, match=words):
-        fail_when_the_other_waits()
+        list(run_in_processes('Working', {'waits': partial(wait, file), 'other': task}, 2, os.getpid))
     assert not file.exists() or not is_alive(int(file.read_text()))
 
 
@@ -102,3 +103,47 @@ def test_processes_end_with_the_one_that_asked(code: str, number: int, tmp_path:
     finally:
         asking.kill()
         asking.wait()
+
+
+def test_goes_on_from_what_is_there(tmp_path: Path) -> None:
+    folder = tmp_path / 'new/folder'
+    results = Results(folder, RECIPE)
+    assert not results and not folder.exists()
+    results.put('a', dict(value=0.5))
+    results.put('b', dict(value=None))
+    results.put('a', dict(value=float('inf')))
+    again = Results(folder, dict(reversed(RECIPE.items())))
+    assert dict(again) == {'a': dict(value=float('inf')), 'b': dict(value=None)}
+    assert [path.name for path in folder.iterdir()] == ['results.json']
+
+
+@pytest.mark.parametrize('recipe, words', [
+    (dict(RECIPE, seed=2), 'seed = 1, not 2'),
+    (dict(RECIPE, model=dict(depths=(2, 4), path=Path('a'))), 'model.depths.1 = 3, not 4'),
+    (dict(RECIPE, model={}), 'model.depths.0 = 2, not None'),
+    (dict(RECIPE, more=[]), r'more = None, not \[\]'),
+])
+def test_a_recipe_claims_the_folder_even_without_a_record(recipe: dict, words: str, tmp_path: Path) -> None:
+    Results(tmp_path, RECIPE).write()
+    assert len(Results(tmp_path, RECIPE)) == 0
+    with pytest.raises(UserError, match=f'results.json has results with {words}: choose another folder'):
+        Results(tmp_path, recipe)
+
+
+@pytest.mark.parametrize('text', ['', '[]', '{"recipe": {}}'])
+def test_another_file_is_left_as_it_is(text: str, tmp_path: Path) -> None:
+    (tmp_path / 'results.json').write_text(text)
+    with pytest.raises(UserError, match='has no results of this tool'):
+        Results(tmp_path, RECIPE)
+    assert (tmp_path / 'results.json').read_text() == text
+
+
+def test_csv_has_the_columns_of_all_rows() -> None:
+    rows = [dict(name='a, b', value=1.5), dict(name='c', other=2)]
+    assert list(csv.DictReader(io.StringIO(to_csv(rows)))) == [
+        dict(name='a, b', value='1.5', other=''), dict(name='c', value='', other='2')]
+
+
+def test_a_line_for_each_row() -> None:
+    assert markdown_table(['name', 'value'], [['a', '1'], ['b', '']]) == (
+        '| name | value |\n|---|---|\n| a | 1 |\n| b |  |\n')
