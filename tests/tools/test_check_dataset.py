@@ -5,45 +5,49 @@ from collections.abc import Callable
 from pathlib import Path
 
 import cv2
+import mmcv
 import numpy as np
 import pytest
 from mmengine.registry import DefaultScope
+from mmseg.datasets.transforms import LoadAnnotations
+from PIL import Image
 from rich.console import Console
 
 from cpvt_mm.data.findings import Finding, Kind
-from cpvt_mm.engine import load_config
-from tests.conftest import MASK_RCNN, ROOT, UPERNET, toy_overrides
-from tests.tools.conftest import change_annotations, cut, read_rows
+from cpvt_mm.data.images import LOSES_BITS, decode, has_16_bits
+from cpvt_mm.files import write_image
+from file_checks import EXIF_ORIENTATION, Labels, check_image, check_pair
+from tests.conftest import MASK_RCNN, ROOT, UPERNET
+from tests.tools.conftest import Run, change_annotations, cut, read_rows, save
 
 TOOL = 'misc/check_dataset.py'
-PARTS = runpy.run_path(str(ROOT / 'tools' / TOOL))
-CLASSIFIER = ROOT / 'configs/cpvt/cpvt-ti_16xb64_in1k.py'
+SPLITS = ('train', 'val', 'test')
 Check = Callable[..., tuple[str, list[tuple[str, ...]]]]
+PIXELS = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
 
 
 @pytest.fixture
-def check(run_tool: Callable[..., str], data: Path, tmp_path: Path) -> Check:
+def check(run_tool: Run, data: Path, tmp_path: Path) -> Check:
     """Runs the tool; returns what it exits with and the rows of its CSV file: split, severity, what, file, detail."""
 
     def run(config: Path, *options: str) -> tuple[str, list[tuple[str, ...]]]:
-        metrics = [f'{split}_evaluator.ann_file={data}/instances_validation.json' for split in ('val', 'test')
+        metrics = [f'{split}_evaluator.ann_file={data}/instances_validation.json' for split in SPLITS[1:]
                    if config == MASK_RCNN]
         status = run_tool(TOOL, config, '--out', tmp_path / 'out.csv', '--cfg-options', *metrics, *options, *(
-            f'{split}_dataloader.dataset.data_root={data}/' for split in ('train', 'val', 'test')))
-        columns = ('split', 'severity', 'what', 'file', 'detail')
-        return status, [tuple(row[column] for column in columns) for row in read_rows(tmp_path / 'out.csv')]
+            f'{split}_dataloader.dataset.data_root={data}/' for split in SPLITS))
+        return status, [tuple(row.values()) for row in read_rows(tmp_path / 'out.csv')]
 
     return run
 
 
 @pytest.mark.parametrize('config', [MASK_RCNN, UPERNET], ids=['detector', 'segmentor'])
 def test_good_data_has_no_fault(check: Check, config: Path, capsys: pytest.CaptureFixture) -> None:
-    assert check(config) == ('', [])
+    with DefaultScope.overwrite_default_scope('mmpretrain'):  # samples are tried in the scope of the config
+        assert check(config) == ('', [])
     assert capsys.readouterr().out.splitlines()[-1] == 'Images checked: 12, errors: 0, notes: 0'
 
 
-def test_all_faults_of_annotations_and_images_are_found_at_once(check: Check, data: Path,
-                                                                capsys: pytest.CaptureFixture) -> None:
+def test_all_faults_of_annotations_and_images(check: Check, data: Path, capsys: pytest.CaptureFixture) -> None:
     file, images = data / 'instances_training.json', data / 'images/training'
 
     def change(coco: dict) -> None:
@@ -61,9 +65,8 @@ def test_all_faults_of_annotations_and_images_are_found_at_once(check: Check, da
         ('train', 'error', 'annotation of an unlisted category', str(file)),
         ('train', 'error', 'mask that is invalid, or of another size than its image', str(file)),
         ('train', 'error', 'image of another size than annotated', str(images / '000003.jpg')),
-        ('train', 'error', 'image that is missing or cannot be read', str(images / '000001.jpg')),
-        ('train', 'error', 'image that is missing or cannot be read', str(images / '000002.jpg')),
-        ('train', 'error', 'image that is missing or cannot be read', str(images / 'new.jpg')),
+        *(('train', 'error', 'image that is missing or cannot be read', str(images / f'{name}.jpg'))
+          for name in ('000001', '000002', 'new')),
         ('train', 'error', 'sample that the pipeline or model fails on', 'train_dataloader.dataset'),
         ('train', 'note', 'image without annotation', str(file))}
     printed = capsys.readouterr().out
@@ -97,17 +100,16 @@ def test_labels_are_held_against_the_classes_of_the_model(check: Check) -> None:
     assert any(row[2] == 'label that is not a class' and row[4].endswith('but there are 2 classes') for row in rows)
 
 
-@pytest.mark.parametrize('config, options, words', [
-    (UPERNET, ['train_dataloader.dataset.pipeline.1.reduce_zero_label=True'],
+@pytest.mark.parametrize('config, option, words', [
+    (UPERNET, 'train_dataloader.dataset.pipeline.1.reduce_zero_label=True',
      'fails: the pipeline fails on sample {data}/images/training/000000.jpg (AssertionError in LoadAnnotations: '),
-    (UPERNET, ['model.auxiliary_head.num_classes=2'], 'first sample that the model fails on (IndexError in auxiliary'),
-    (MASK_RCNN, ['model.neck.in_channels=[8,8,8,8]'],
+    (UPERNET, 'model.auxiliary_head.num_classes=2', 'first sample that the model fails on (IndexError in auxiliary'),
+    (MASK_RCNN, 'model.neck.in_channels=[8,8,8,8]',
      'first sample that the model fails on (RuntimeError in neck.lateral_convs.'),
 ])
-def test_one_sample_goes_through_pipeline_and_model(check: Check, data: Path, config: Path, options: list[str],
-                                                    words: str) -> None:
-    status, rows = check(config, *options)
-    (row,) = [row for row in rows if row[0] == 'train']
+def test_a_sample_goes_through_the_model(check: Check, data: Path, config: Path, option: str, words: str) -> None:
+    status, rows = check(config, option)
+    row, = (row for row in rows if row[0] == 'train')
     assert status == '1' and row[2:4] == ('sample that the pipeline or model fails on', 'train_dataloader.dataset')
     assert words.format(data=data) in row[4]
 
@@ -138,8 +140,7 @@ def test_a_dataset_that_cannot_be_read_hides_no_other(check: Check, data: Path) 
     assert other[0] == 'val, test' and other[4] == 'does not exist'
 
 
-def test_wrapped_datasets_are_checked(run_tool: Callable[..., str], data: Path, tmp_path: Path,
-                                      capsys: pytest.CaptureFixture) -> None:
+def test_wrapped_datasets_are_checked(run_tool: Run, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (data / 'images/training/000004.jpg').unlink()
     (tmp_path / 'config.py').write_text(f'''
 _base_ = {str(MASK_RCNN)!r}
@@ -161,34 +162,30 @@ def test_a_missing_folder_is_one_error(check: Check, data: Path) -> None:
                                      'does not exist')])
 
 
-def test_of_other_datasets_images_are_checked(run_tool: Callable[..., str], tmp_path: Path,
-                                              capsys: pytest.CaptureFixture) -> None:
+def test_of_other_datasets_images_are_checked(run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / 'meta').mkdir()
     for split in ('train', 'val'):
-        (tmp_path / split).mkdir()
-        (tmp_path / f'meta/{split}.txt').write_text('a.JPEG 0\nb.JPEG 1\n')
         for name in ('a.JPEG', 'b.JPEG'):
-            cv2.imwrite(str(tmp_path / split / name), np.zeros((9, 9, 3), np.uint8))
+            save(tmp_path / split / name, PIXELS)
+        (tmp_path / f'meta/{split}.txt').write_text('a.JPEG 0\nb.JPEG 1\n')
     cut(tmp_path / 'val/b.JPEG')
-    options = [f'{split}_dataloader.dataset.data_root={tmp_path}' for split in ('train', 'val', 'test')]
-    assert run_tool(TOOL, CLASSIFIER, '--cfg-options', *options) == '1'
+    options = [f'{split}_dataloader.dataset.data_root={tmp_path}' for split in SPLITS]
+    assert run_tool(TOOL, ROOT / 'configs/cpvt/cpvt-ti_16xb64_in1k.py', '--cfg-options', *options) == '1'
     assert capsys.readouterr().out.splitlines()[-1] == 'Images checked: 4, errors: 1, notes: 2'
 
 
-def test_a_report_is_not_overwritten(run_tool: Callable[..., str], tmp_path: Path) -> None:
-    (tmp_path / 'out.csv').write_text('mine')
-    assert run_tool(TOOL, UPERNET, '--out', tmp_path / 'out.csv').startswith(
-        f'error: {tmp_path / "out.csv"} exists already')
-    assert (tmp_path / 'out.csv').read_text() == 'mine'
-
-
-FINDINGS = [Finding(Kind.NOT_ANNOTATED, 'a.json', 'has no annotation of [1].jpg')] + [
-    Finding(Kind.IMAGE, f'{i}.jpg', 'does not exist') for i in range(5)]
+def test_a_report_is_not_overwritten(run_tool: Run, tmp_path: Path) -> None:
+    out = tmp_path / 'out.csv'
+    out.write_text('mine')
+    assert run_tool(TOOL, UPERNET, '--out', out).startswith(f'error: {out} exists already')
+    assert out.read_text() == 'mine'
 
 
 def test_the_table_has_a_row_for_each_kind_with_the_first_of_it() -> None:
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(PARTS['to_table'](FINDINGS))
+    to_table = runpy.run_path(str(ROOT / 'tools' / TOOL))['to_table']
+    console.print(to_table([Finding(Kind.NOT_ANNOTATED, 'a.json', 'has no annotation of [1].jpg'), *(
+        Finding(Kind.IMAGE, f'{i}.jpg', 'does not exist') for i in range(5))]))
     text = console.export_text()
     for words in ('image that is missing or cannot be read ', ' 5 ', '0.jpg does not exist', '2.jpg does', 'and 2 more',
                   'image without annotation (a note) ', ' 1 ', 'a.json has no annotation of [1].jpg'):
@@ -196,7 +193,108 @@ def test_the_table_has_a_row_for_each_kind_with_the_first_of_it() -> None:
     assert '3.jpg' not in text and text.index('cannot be read') < text.index('without annotation')
 
 
-def test_a_sample_is_tried_in_the_scope_of_the_config(toy_shapes: Path) -> None:
-    cfg = load_config(UPERNET, toy_overrides(toy_shapes))
-    with DefaultScope.overwrite_default_scope('mmpretrain'):
-        assert list(PARTS['try_split'](cfg, 'train')) == []
+@pytest.fixture(params=['jpg', 'png', 'webp'])
+def image(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    path = tmp_path / f'a.{request.param}'
+    Image.fromarray(PIXELS).save(path)
+    return path
+
+
+def test_a_whole_image_of_the_right_size_has_no_fault(image: Path) -> None:
+    assert check_image(str(image)) == check_image(str(image), (40, 60)) == []
+    if image.suffix == '.png':
+        assert np.array_equal(decode(str(image), Kind.IMAGE), PIXELS)
+
+
+@pytest.mark.parametrize('part', [0.05, 0.5, 0.99])
+def test_a_truncated_image_is_found(image: Path, part: float) -> None:
+    content = image.read_bytes()
+    image.write_bytes(content[:int(part * len(content))])
+    finding, = check_image(str(image))
+    assert (finding.kind, finding.file) == (Kind.IMAGE, str(image))
+    assert finding.detail.startswith('cannot be read: ') or finding.detail == 'is not an image that Pillow can read'
+
+
+def test_what_else_is_no_image_is_found(image: Path) -> None:
+    for content, detail in ((b'', 'is empty (0 bytes)'), (b'<html>404</html>', 'is not an image that Pillow can read')):
+        image.write_bytes(content)
+        assert check_image(str(image)) == [Finding(Kind.IMAGE, str(image), detail)]
+    image.unlink()
+    assert check_image(str(image)) == [Finding(Kind.IMAGE, str(image), 'does not exist')]
+
+
+def test_another_size_than_annotated_is_found(image: Path) -> None:
+    assert check_image(str(image), (60, 40)) == [Finding(
+        Kind.IMAGE_SIZE, str(image), 'is 40 x 60 pixels (height x width), but 60 x 40 in the annotations')]
+
+
+def test_the_size_is_that_after_the_rotation_of_the_camera(tmp_path: Path) -> None:
+    path, exif = tmp_path / 'a.jpg', Image.Exif()
+    exif[EXIF_ORIENTATION] = 6
+    Image.fromarray(PIXELS).save(path, exif=exif)
+    assert mmcv.imread(str(path)).shape[:2] == (60, 40)
+    assert check_image(str(path), (60, 40)) == []
+
+
+@pytest.mark.parametrize('name', ['a.png', 'a.tif'])
+@pytest.mark.parametrize('pixels', [PIXELS[..., 0], PIXELS], ids=['grey', 'RGB'])
+def test_16_bits_are_found_in_images_but_allowed_in_label_maps(name: str, pixels: np.ndarray, tmp_path: Path) -> None:
+    path = str(tmp_path / name)
+    cv2.imwrite(path, pixels)
+    assert not has_16_bits(Image.open(path)) and check_image(path) == []
+    cv2.imwrite(path, pixels * np.uint16(16))  # values up to 4080, as of a 12-bit camera
+    assert cv2.imread(path).max() <= 16  # what is left of them
+    assert has_16_bits(Image.open(path)) and check_image(path) == [Finding(Kind.IMAGE, path, LOSES_BITS)]
+    assert not isinstance(decode(path, Kind.LABEL_MAP), Finding)
+
+
+@pytest.mark.parametrize('mode', ['1', 'P', 'RGBA'])
+def test_other_depths_are_not_of_16_bits(mode: str) -> None:
+    assert not has_16_bits(Image.fromarray(PIXELS).convert(mode))
+
+
+@pytest.mark.parametrize('labels', [
+    Labels(3), Labels(3, reduce_zero_label=True), Labels(2, label_map={0: 255, 1: 0, 2: 1}),
+    Labels(150, reduce_zero_label=True)])
+def test_known_values_are_those_that_mmseg_loads_as_classes(labels: Labels, tmp_path: Path) -> None:
+    path = tmp_path / 'a.png'
+    Image.fromarray(np.arange(256, dtype=np.uint8)[None].repeat(2, 0)).save(path)
+    loaded = LoadAnnotations()(dict(seg_map_path=str(path), reduce_zero_label=labels.reduce_zero_label, seg_fields=[],
+                                    label_map=labels.label_map))['gt_seg_map'][0]
+    expected = [value for value in range(256) if loaded[value] != 255 and loaded[value] >= labels.num_classes]
+    assert labels.unknown(range(256)) == expected and len(expected) > 100
+
+
+LABELS = np.zeros((20, 30), np.uint8)
+LABELS[3, 4:7] = 1, 7, 9
+
+
+@pytest.mark.parametrize('pixels, labels, kind, detail', [
+    (LABELS, Labels(2), Kind.LABEL, 'has 7, 9, but there are 2 classes'),
+    (LABELS, Labels(8, True), Kind.LABEL, 'has 9, but there are 8 classes and 0 is ignored'),
+    (LABELS, Labels(10), None, ''),
+    (np.eye(20, 30, dtype=np.uint8), Labels(2), None, ''),
+    (np.eye(20, 30, dtype=np.uint8), None, None, ''),  # an unknown number of classes
+    (np.full((20, 30), 257, np.uint16), Labels(2), Kind.LABEL, 'has 257, but there are 2 classes'),  # not taken for 1
+    (np.zeros((10, 15), np.uint8), Labels(2), Kind.LABEL_MAP_SIZE,
+     'is 10 x 15 pixels (height x width), but its image 20 x 30'),
+    (np.zeros((20, 30, 3), np.uint8), Labels(2), Kind.LABEL_MAP, 'has 3 channels, but a label map has one'),
+])
+def test_faults_of_a_label_map(pixels: np.ndarray, labels: Labels | None, kind: Kind | None, detail: str,
+                               tmp_path: Path) -> None:
+    image, label_map = tmp_path / 'a.jpg', tmp_path / 'a.png'
+    write_image(image, PIXELS[:20, :30])
+    Image.fromarray(pixels).save(label_map)
+    assert check_pair(str(image), str(label_map), labels) == ([Finding(kind, str(label_map), detail)] if kind else [])
+
+
+def test_what_cannot_be_read_is_found_in_both(tmp_path: Path) -> None:
+    paths = [tmp_path / 'a.jpg', tmp_path / 'a.png']
+    for path in paths:
+        write_image(path, PIXELS)
+        cut(path)
+    findings = check_pair(*map(str, paths), Labels(2))
+    assert [(found.kind, found.file) for found in findings] == [
+        (Kind.IMAGE, str(paths[0])), (Kind.LABEL_MAP, str(paths[1]))]
+    paths[1].unlink()
+    assert check_pair(*map(str, paths), Labels(2))[1] == Finding(Kind.LABEL_MAP, str(paths[1]), 'does not exist')

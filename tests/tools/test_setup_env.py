@@ -1,9 +1,14 @@
-"""Choices of setup_env.sh, and its refusals in one sentence. Nothing is installed here."""
+"""Choices of setup_env.sh, and its refusals in one sentence; the stand-in where no torchvision can be installed.
+
+Nothing is installed here.
+"""
 import fcntl
+import importlib.util
 import os
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,35 +16,29 @@ import pytest
 
 from tests.conftest import ROOT
 
+STAND_IN = ROOT / 'tools/misc/torchvision_stand_in.py'
 setup = SimpleNamespace(**runpy.run_path(str(ROOT / 'tools/misc/choose_setup.py')))
 # What pip offers.
 PYPI = dict(torches=('2.15.0', '2.14.1', '2.13.0', '2.9.1', '2.9.0', '2.6.0'),
             torchvisions=('0.30.0', '0.29.1', '0.28.0', '0.24.1', '0.24.0', '0.21.0'))
-CPU_BUILD_AT_HAND = dict(PYPI, torches=(*PYPI['torches'], '2.13.0+cpu'))
-INDEX_OF_CPU_BUILDS = {name: tuple(f'{version}+cpu' for version in versions) for name, versions in PYPI.items()}
+AT_HAND = dict(PYPI, torches=(*PYPI['torches'], '2.13.0+cpu'))
+CPU_INDEX = {name: tuple(f'{version}+cpu' for version in versions) for name, versions in PYPI.items()}
 PAIR = ('torch>=2.6', 'torchvision>=0.21')
 CPU_BUILD = ('torch==2.13.0+cpu',)
 
 
 @pytest.mark.parametrize('facts, torch, operators', [
-    (PYPI, PAIR, 'torchvision'),
-    (dict(PYPI, compiler=False), PAIR, 'torchvision'),
-    (dict(PYPI, gpu=True), PAIR, 'torchvision'),
+    (PYPI, PAIR, 'torchvision'), (CPU_INDEX, PAIR, 'torchvision'), ({}, PAIR, 'torchvision'),  # {}: without a network
+    (dict(PYPI, compiler=False), PAIR, 'torchvision'), (dict(PYPI, gpu=True), PAIR, 'torchvision'),
     (dict(PYPI, stack='onedl', mmcv='onedl-mmcv==2.3.6'), PAIR, 'torchvision'),
-    (dict(PYPI, operators='compiled'), PAIR, 'compiled'),
-    (dict(PYPI, torchvision_fails=True), PAIR[:1], 'compiled'),
+    (dict(PYPI, operators='compiled'), PAIR, 'compiled'), (dict(PYPI, torchvision_fails=True), PAIR[:1], 'compiled'),
     (dict(PYPI, torch='2.9'), ('torch==2.9.1', 'torchvision'), 'torchvision'),
     (dict(PYPI, torch='2.9.0', operators='compiled'), ('torch==2.9.0', 'torchvision'), 'compiled'),
-    (INDEX_OF_CPU_BUILDS, PAIR, 'torchvision'),
-    (dict(INDEX_OF_CPU_BUILDS, torch='2.13'), ('torch==2.13.0+cpu', 'torchvision'), 'torchvision'),
-    (CPU_BUILD_AT_HAND, CPU_BUILD, 'compiled'),
-    (dict(CPU_BUILD_AT_HAND, operators='compiled'), CPU_BUILD, 'compiled'),
-    (dict(CPU_BUILD_AT_HAND, torch='2.13'), CPU_BUILD, 'compiled'),
-    (dict(CPU_BUILD_AT_HAND, operators='torchvision'), PAIR, 'torchvision'),
-    (dict(CPU_BUILD_AT_HAND, compiler=False), PAIR, 'torchvision'),
-    (dict(CPU_BUILD_AT_HAND, gpu=True), PAIR, 'torchvision'),
-    (dict(CPU_BUILD_AT_HAND, force_cuda=True, operators='compiled'), PAIR, 'compiled'),
-    ({}, PAIR, 'torchvision'),  # without a network
+    (dict(CPU_INDEX, torch='2.13'), ('torch==2.13.0+cpu', 'torchvision'), 'torchvision'),
+    (AT_HAND, CPU_BUILD, 'compiled'), (dict(AT_HAND, operators='compiled'), CPU_BUILD, 'compiled'),
+    (dict(AT_HAND, torch='2.13'), CPU_BUILD, 'compiled'), (dict(AT_HAND, operators='torchvision'), PAIR, 'torchvision'),
+    (dict(AT_HAND, compiler=False), PAIR, 'torchvision'), (dict(AT_HAND, gpu=True), PAIR, 'torchvision'),
+    (dict(AT_HAND, force_cuda=True, operators='compiled'), PAIR, 'compiled'),
 ])
 def test_the_torch_and_the_operators(facts: dict[str, object], torch: tuple[str, ...], operators: str) -> None:
     choice = setup.choose(setup.Facts(**facts))
@@ -55,25 +54,23 @@ def test_the_torch_and_the_operators(facts: dict[str, object], torch: tuple[str,
     (dict(torch='2.5.1'), 'TORCH is 2.5.1, but cpvt_mm needs torch 2.6 or newer'),
     (dict(torch='newest'), "TORCH is 'newest', but must be a version"),
     (dict(PYPI, torch='2.11'), 'TORCH is 2.11, but pip has no such torch'),
-    (dict(CPU_BUILD_AT_HAND, torch='2.13', operators='torchvision'),
+    (dict(AT_HAND, torch='2.13', operators='torchvision'),
      'OPERATORS is torchvision, but none works with torch 2.13.0+cpu'),
-    (dict(CPU_BUILD_AT_HAND, torch='2.13', compiler=False),
+    (dict(AT_HAND, torch='2.13', compiler=False),
      'since no torchvision works with torch 2.13.0+cpu here, but there is no C++ compiler: install g++ or clang'),
     (dict(PYPI, operators='compiled', compiler=False),
      'since OPERATORS is compiled, but there is no C++ compiler: install g++ or clang'),
-    (dict(CPU_BUILD_AT_HAND, torch='2.13', force_cuda=True),
-     'FORCE_CUDA is 1, but torch 2.13.0+cpu is a build for CPUs'),
+    (dict(AT_HAND, torch='2.13', force_cuda=True), 'FORCE_CUDA is 1, but torch 2.13.0+cpu is a build for CPUs'),
     (dict(PYPI, free_gb=5), 'The disk has 5.0 GB for the environment, but the newest torch and the rest need 8'),
-    (dict(CPU_BUILD_AT_HAND, free_gb=2), 'but torch 2.13.0+cpu and the rest need 3'),
+    (dict(AT_HAND, free_gb=2), 'but torch 2.13.0+cpu and the rest need 3'),
     (dict(env_python=(3, 12)), 'The environment has Python 3.12, but PYTHON is Python 3.11'),
     (dict(installed=('onedl-mmengine',)), 'The environment has the other stack (onedl-mmengine)'),
 ])
 def test_what_cannot_be_is_one_sentence(facts: dict[str, object], sentence: str) -> None:
     with pytest.raises(setup.Refusal) as error:
         setup.choose(setup.Facts(**facts))
-    assert sentence in str(error.value)
-    assert '\n' not in str(error.value)
-    assert str(error.value).endswith('.')
+    message = str(error.value)
+    assert sentence in message and '\n' not in message and message.endswith('.')
 
 
 @pytest.mark.parametrize('facts, mmcv, remove', [
@@ -89,10 +86,8 @@ def test_two_mmcvs_are_not_mixed(facts: dict[str, object], mmcv: str, remove: tu
 
 
 def test_nvcc_comes_from_pypi_unless_one_fits() -> None:
-    assert setup.choose_nvcc('13.0', '') == '13.0'
-    assert setup.choose_nvcc('13.0', '12.8') == '13.0'
-    assert setup.choose_nvcc('13.0', '13.1') == ''
-    assert setup.choose_nvcc('12.8', '12.6') == ''
+    assert setup.choose_nvcc('13.0', '') == setup.choose_nvcc('13.0', '12.8') == '13.0'
+    assert setup.choose_nvcc('13.0', '13.1') == setup.choose_nvcc('12.8', '12.6') == ''
     with pytest.raises(setup.Refusal, match=r'torch is built for CUDA 12\.8, .*: install nvcc 12\.8, or set OPERATORS'):
         setup.choose_nvcc('12.8', '')
 
@@ -103,14 +98,12 @@ def run_script(folder: Path, *arguments: str, **variables: str) -> subprocess.Co
                           timeout=60, env={**os.environ, **unset, 'PYTHON': sys.executable, **variables})
 
 
-@pytest.mark.parametrize('stack, variables, sentence', [
-    ('onedl', {'TORCH': '2.5'}, 'TORCH is 2.5, but cpvt_mm needs torch 2.6 or newer.'),
-    ('openmmlab', {'PYTHON': 'python2.1'},
-     "PYTHON is 'python2.1', which is not there: set PYTHON to Python 3.10 to 3.14."),
+@pytest.mark.parametrize('variables, sentence', [
+    (dict(TORCH='2.5'), 'TORCH is 2.5, but cpvt_mm needs torch 2.6 or newer.'),
+    (dict(PYTHON='python2.1'), "PYTHON is 'python2.1', which is not there: set PYTHON to Python 3.10 to 3.14."),
 ])
-def test_the_script_refuses_before_it_makes_a_folder(tmp_path: Path, stack: str, variables: dict[str, str],
-                                                     sentence: str) -> None:
-    done = run_script(tmp_path / 'env', stack, **variables)
+def test_the_script_refuses_before_it_makes_a_folder(variables: dict[str, str], sentence: str, tmp_path: Path) -> None:
+    done = run_script(tmp_path / 'env', 'onedl', **variables)
     assert (done.returncode, done.stdout, done.stderr) == (2, '', f'{sentence}\n')
     assert not (tmp_path / 'env').exists()
 
@@ -121,3 +114,54 @@ def test_a_second_run_does_not_disturb_the_first(tmp_path: Path) -> None:
         done = run_script(tmp_path, 'openmmlab')
     assert (done.returncode, done.stderr) == (2, f'Another run sets up {tmp_path}: wait until it ends.\n')
     assert [path.name for path in tmp_path.iterdir()] == ['.cpvt_mm_lock']
+
+
+Run = Callable[[str], subprocess.CompletedProcess]
+
+
+def test_nothing_in_the_stand_in_can_be_used(run_python: Run, tmp_path: Path) -> None:
+    # As timm imports torchvision and uses it at import.
+    (tmp_path / 'empty/timm.py').write_text("""
+import torchvision.transforms as transforms
+from torchvision.datasets import CIFAR10, ImageFolder
+from torchvision.ops.misc import FrozenBatchNorm2d
+from torchvision.transforms.functional import InterpolationMode
+names = {InterpolationMode.NEAREST: 'nearest', InterpolationMode.BICUBIC: 'bicubic'}
+assert len(names) == 2
+class MaybeToTensor(transforms.ToTensor): pass
+""")
+    done = run_python(f"""
+import sys
+sys.path.insert(0, {str(STAND_IN.parent / 'stand_ins')!r})
+import timm
+for missing in (timm.MaybeToTensor, timm.FrozenBatchNorm2d):
+    assert not isinstance(3, missing)
+    try:
+        missing(3)
+    except ImportError as error:
+        print(error)
+try:
+    from torchvision.ops import nms
+except ImportError as error:
+    print(error)
+""")
+    assert [line.split(',')[0] for line in done.stdout.splitlines()] == [
+        'MaybeToTensor needs torchvision', 'FrozenBatchNorm2d needs torchvision',
+        'torchvision.ops.nms needs torchvision'], done.stderr
+
+
+def test_an_installed_torchvision_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / 'torchvision.py').touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    before = list(sys.path), os.environ.get('PYTHONPATH')
+    runpy.run_path(str(STAND_IN))['stand_in']()
+    assert (sys.path, os.environ.get('PYTHONPATH')) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('library', [
+    'mmpretrain.models',
+    pytest.param('timm', marks=pytest.mark.skipif(not importlib.util.find_spec('timm'), reason='timm is missing'))])
+def test_processes_that_are_started_import_the_libraries(run_python: Run, library: str) -> None:
+    done = run_python(f'import {library}')
+    assert done.returncode == 0, done.stderr

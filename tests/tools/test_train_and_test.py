@@ -1,19 +1,20 @@
-"""The command lines as processes: an error is a sentence and a status, never a traceback."""
+"""The command lines as processes, also of the launchers: an error is a sentence and a status, never a traceback."""
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT, UPERNET, toy_overrides
 from tests.processes import wait_until
+from tests.tools.conftest import Run
 
 
-def test_painting_in_several_processes_is_refused(run_tool: Callable[..., str], monkeypatch: pytest.MonkeyPatch,
-                                                  ) -> None:
+def test_painting_in_several_processes_is_refused(run_tool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('RANK', '0')
     message = run_tool('test.py', UPERNET, 'x.pth', '--show-dir', 'painted', '--launcher', 'pytorch')
     assert message.startswith('error: --show-dir paints in one process only')
@@ -47,3 +48,55 @@ def test_ctrl_c_ends_training_with_a_sentence(toy_shapes: Path, tmp_path: Path) 
     assert process.returncode == 1
     assert err.splitlines()[-1] == 'Interrupted: --resume continues from the last checkpoint in work.'
     assert 'Traceback' not in err
+
+
+def launch(tool: str, *args: object, cwd: Path, **env: str) -> subprocess.CompletedProcess:
+    return subprocess.run([ROOT / 'tools' / tool, *map(str, args)], cwd=cwd, capture_output=True, text=True,
+                          timeout=300, env=dict(os.environ, PYTHON=sys.executable, **env))
+
+
+@pytest.mark.slow
+def test_two_processes_train_and_evaluate(toy_shapes: Path, tmp_path: Path) -> None:
+    with socket.socket() as listener:
+        listener.bind(('127.0.0.1', 0))
+        port = listener.getsockname()[1]
+    options = toy_overrides(toy_shapes, **{'train_cfg.max_iters': 2, 'train_cfg.val_interval': 2,
+                                           'default_hooks.checkpoint.interval': 2, 'log_level': 'INFO'})
+    options = [f'{key}={value}' for key, value in options.items()]
+
+    def run(tool: str, *args: object) -> str:
+        done = launch(tool, UPERNET, *args, '--work-dir', tmp_path, '--cfg-options', *options, cwd=tmp_path,
+                      OMP_NUM_THREADS='1', PORT=str(port))
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    trained = run('dist_train.sh', 2)
+    assert 'Distributed training: True' in trained and 'GPU number: 2' in trained
+    options.append('train_cfg.max_iters=3')
+    run('dist_train.sh', 2, '--resume')
+    assert (tmp_path / 'iter_3.pth').exists()
+    evaluated = run('dist_test.sh', tmp_path / 'iter_2.pth', 2)
+    lines = [re.findall(r'mIoU: (\S+)', text) for text in (trained, evaluated)]
+    assert lines[0] == lines[1] and len(lines[0]) == 1
+
+
+@pytest.mark.parametrize('tool, args, expected', [
+    ('slurm_train.sh', ('part', 'job', 'c.py', '--amp'), 'train.py c.py --launcher slurm --amp'),
+    ('slurm_test.sh', ('part', 'job', 'c.py', 'w.pth'), 'test.py c.py w.pth --launcher slurm'),
+])
+def test_slurm_is_asked_for_the_gpus(tool: str, args: tuple[str, ...], expected: str, tmp_path: Path) -> None:
+    srun = tmp_path / 'srun'
+    srun.write_text('#!/bin/sh\necho "$@"\n')
+    srun.chmod(0o755)
+    done = launch(tool, *args, cwd=tmp_path, PATH=f'{tmp_path}:{os.environ["PATH"]}', GPUS='4', SRUN_ARGS='--quiet')
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith('--partition=part --job-name=job --gres=gpu:4 --ntasks=4 --ntasks-per-node=4')
+    assert '--quiet' in done.stdout
+    assert done.stdout.strip().endswith(expected)
+
+
+@pytest.mark.parametrize('tool', ['dist_train.sh', 'dist_test.sh', 'slurm_train.sh', 'slurm_test.sh'])
+def test_missing_arguments_are_answered_with_the_usage(tool: str, tmp_path: Path) -> None:
+    done = launch(tool, 'one', cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith('usage: ') and tool in done.stderr

@@ -1,4 +1,4 @@
-"""CamVid and the nuclei, from small downloads."""
+"""CamVid and the nuclei, from small downloads: what is written, the command lines, and the configs for it."""
 import json
 from collections.abc import Callable
 from hashlib import sha256
@@ -6,24 +6,61 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mmengine.config import Config
 from PIL import Image
 from pycocotools.coco import COCO
 
-from converters import CAMVID_CLASSES, split_of, write_camvid, write_nuclei
+from converters import CAMVID_CLASSES, CAMVID_PALETTE, split_of, write_camvid, write_nuclei
 from cpvt_mm.errors import UserError
-from tests.tools.conftest import cut
+from tests.conftest import ROOT
+from tests.tools.conftest import Run, contents, cut, save, times
+from toy_shapes import CLASSES, PALETTE
 
-from .originals import contents, disc, make_segnet_camvid, make_stage1_train, random_image, save
+Maker = Callable[[Path], Path]
+
+
+def random_image(height: int, width: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+
+
+def disc(height: int, width: int, y: int, x: int) -> np.ndarray:
+    """A mask, 0 and 255, of a nucleus of radius 4."""
+    rows, columns = np.ogrid[:height, :width]
+    return (255 * ((rows - y)**2 + (columns - x)**2 <= 16)).astype(np.uint8)
+
+
+def make_nuclei(root: Path) -> Path:
+    """Writes RGBA images of two sizes, with one to three nuclei each; the masks of every other image are RGBA, too."""
+    for index in range(12):
+        height, width = (24, 32) if index % 2 else (40, 40)
+        folder = root / f'{index:04x}'
+        save(folder / f'images/{folder.name}.png', random_image(height, width, index), 'RGBA')
+        for k in range(1 + index % 3):
+            save(folder / f'masks/{k}.png', disc(height, width, 8, 6 + 9 * k), 'RGBA' if index % 2 else 'L')
+    return root
+
+
+COUNTS = dict(train=3, val=2, test=2)
+
+
+def make_camvid(root: Path) -> Path:
+    """Writes images of 36 x 48 pixels, and label maps in which every value occurs."""
+    for split, count in COUNTS.items():
+        for index in range(count):
+            labels = np.random.default_rng(index).integers(0, 12, (36, 48), np.uint8)
+            save(root / split / f'{split}_{index}.png', random_image(36, 48, index))
+            save(root / f'{split}annot' / f'{split}_{index}.png', labels)
+    return root
 
 
 @pytest.fixture
 def nuclei(tmp_path: Path) -> Path:
-    return make_stage1_train(tmp_path / 'stage1_train')
+    return make_nuclei(tmp_path / 'stage1_train')
 
 
 @pytest.fixture
 def camvid(tmp_path: Path) -> Path:
-    return make_segnet_camvid(tmp_path / 'CamVid', train=3)
+    return make_camvid(tmp_path / 'CamVid')
 
 
 def test_images_of_nuclei_are_rgb_and_each_mask_is_an_instance(nuclei: Path, tmp_path: Path) -> None:
@@ -69,16 +106,13 @@ def test_a_mask_without_a_pixel_is_no_instance(nuclei: Path, tmp_path: Path) -> 
 def test_label_maps_of_camvid_have_classes_and_255_where_there_is_none(camvid: Path, tmp_path: Path) -> None:
     root = tmp_path / 'camvid'
     assert list(write_camvid(camvid, root)) == list(range(1, 8))
-    for split, count in dict(train=3, val=2, test=2).items():
-        names = {f'{split}_{i}' for i in range(count)}
-        assert {path.name for path in (root / 'images' / split).iterdir()} == {f'{name}.jpg' for name in names}
-        assert {path.name for path in (root / 'annotations' / split).iterdir()} == {f'{name}.png' for name in names}
-        for name in names:
-            labels = np.asarray(Image.open(root / 'annotations' / split / f'{name}.png'))
-            original = np.asarray(Image.open(camvid / f'{split}annot' / f'{name}.png'))
-            assert set(np.unique(labels)) == {*range(len(CAMVID_CLASSES)), 255}
-            assert np.array_equal(labels, np.where(original == 11, 255, original))
-    assert {path.name for path in root.iterdir()} == {'images', 'annotations'}
+    names = {f'{split}/{split}_{i}' for split, count in COUNTS.items() for i in range(count)}
+    assert set(contents(root)) == {path for name in names for path in (f'images/{name}.jpg', f'annotations/{name}.png')}
+    for name in names:
+        labels = np.asarray(Image.open(root / f'annotations/{name}.png'))
+        original = np.asarray(Image.open(camvid / f'{name.replace("/", "annot/")}.png'))
+        assert set(np.unique(labels)) == {*range(len(CAMVID_CLASSES)), 255}
+        assert np.array_equal(labels, np.where(original == 11, 255, original))
 
 
 def test_an_image_of_camvid_is_the_original_but_for_what_jpeg_rounds(camvid: Path, tmp_path: Path) -> None:
@@ -89,23 +123,21 @@ def test_an_image_of_camvid_is_the_original_but_for_what_jpeg_rounds(camvid: Pat
     image = Image.open(tmp_path / 'camvid/images/train/train_0.jpg')
     assert image.format == 'JPEG'
     written = np.asarray(image).astype(int)
-    assert written.shape == smooth.shape
-    assert np.abs(written - smooth).mean() < 2
+    assert written.shape == smooth.shape and np.abs(written - smooth).mean() < 2
 
 
-@pytest.mark.parametrize('source, write, total, stop', [
-    ('nuclei', write_nuclei, 12, 5), ('camvid', write_camvid, 7, 3)])
-def test_an_interrupted_run_leaves_no_dataset_and_the_next_one_goes_on(
-        source: str, write: Callable, total: int, stop: int, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    download, root, whole = request.getfixturevalue(source), tmp_path / 'data', tmp_path / 'whole'
+@pytest.mark.parametrize('make, write, total', [(make_nuclei, write_nuclei, 12), (make_camvid, write_camvid, 7)])
+def test_an_interrupted_run_leaves_no_dataset_and_the_next_one_goes_on(make: Maker, write: Callable, total: int,
+                                                                       tmp_path: Path) -> None:
+    download, root, whole = make(tmp_path / 'source'), tmp_path / 'data', tmp_path / 'whole'
     assert len(list(write(download, whole))) == total
     for done in write(download, root):
-        if done == stop:
+        if done == 3:
             break
     assert not root.exists()
     unfinished = root.with_name('data.unfinished')
     before = {path.name: path.stat().st_mtime_ns for path in unfinished.rglob('*.png')}
-    assert len(before) == stop
+    assert len(before) == 3
     (unfinished / 'train').mkdir(exist_ok=True)
     (unfinished / 'train/0000.png.1.tmp').write_bytes(b'of a process that was killed')
     assert list(write(download, root))[-1] == total
@@ -118,33 +150,69 @@ def test_an_interrupted_run_leaves_no_dataset_and_the_next_one_goes_on(
 def test_another_download_does_not_go_on_with_the_files_of_the_first(nuclei: Path, tmp_path: Path) -> None:
     next(write_nuclei(nuclei, tmp_path / 'nuclei'))
     with pytest.raises(UserError, match=r'nuclei\.unfinished has files of .*stage1_train, not of .*other'):
-        next(write_nuclei(make_stage1_train(tmp_path / 'other'), tmp_path / 'nuclei'))
+        next(write_nuclei(make_nuclei(tmp_path / 'other'), tmp_path / 'nuclei'))
 
 
-@pytest.mark.parametrize('source, write, spoil, words', [
-    ('nuclei', write_nuclei, *case) for case in [
+LABELS = 'valannot/val_1.png'
+WRONG = [
+    *((make_nuclei, write_nuclei, *case) for case in [
         (lambda source: cut(source / '0001/images/0001.png'), r'0001/images/0001\.png cannot be read'),
         (lambda source: cut(source / '0001/masks/0.png'), r'0001/masks/0\.png cannot be read'),
         (lambda source: save(source / '0001/masks/0.png', disc(10, 12, 5, 5)),
          r'0001/masks/0\.png is 10 x 12 pixels \(height x width\), but its image is 24 x 32: unpack'),
         (lambda source: save(source / '0001/images/a.png', disc(24, 32, 5, 5)), r'0001/images has 2 images, but must'),
         (lambda source: (source / '0000/masks/0.png').unlink(), r'0000 has no masks: pass the folder of stage1_train'),
-    ]] + [
-    ('camvid', write_camvid, *case) for case in [
-        (lambda source: (source / 'valannot/val_1.png').unlink(),
-         r'valannot/val_1\.png, the label map of .*, does not'),
-        (lambda source: save(source / 'valannot/val_1.png', np.full((36, 48), 12, np.uint8)),
+    ]),
+    *((make_camvid, write_camvid, *case) for case in [
+        (lambda source: (source / LABELS).unlink(), r'valannot/val_1\.png, the label map of .*, does not'),
+        (lambda source: save(source / LABELS, np.full((36, 48), 12, np.uint8)),
          r'valannot/val_1\.png has the value 12, but must be a grey image of classes 0 to 10'),
-        (lambda source: save(source / 'valannot/val_1.png', random_image(36, 48, 0)),
-         r'val_1\.png has 3 channels, but'),
-        (lambda source: save(source / 'valannot/val_1.png', np.zeros((36, 40), np.uint8)),
+        (lambda source: save(source / LABELS, random_image(36, 48, 0)), r'val_1\.png has 3 channels, but'),
+        (lambda source: save(source / LABELS, np.zeros((36, 40), np.uint8)),
          r'val_1\.png is 36 x 40 pixels \(height x width\), but its image is 36 x 48'),
         (lambda source: (source / 'val/val_1.png').write_bytes(b''), r'val/val_1\.png is empty \(0 bytes\): unpack'),
-    ]])
-def test_what_is_wrong_with_a_download_is_one_sentence(source: str, write: Callable, spoil: Callable, words: str,
-                                                       request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    download = request.getfixturevalue(source)
-    spoil(download)
+    ]),
+]
+
+
+@pytest.mark.parametrize('make, write, spoil, words', WRONG)
+def test_what_is_wrong_with_a_download_is_one_sentence(make: Maker, write: Callable, spoil: Callable, words: str,
+                                                       tmp_path: Path) -> None:
+    spoil(make(tmp_path / 'source'))
     with pytest.raises(UserError, match=words):
-        list(write(download, tmp_path / 'data'))
+        list(write(tmp_path / 'source', tmp_path / 'data'))
     assert not (tmp_path / 'data').exists()
+
+
+@pytest.mark.parametrize('name, make', [('nuclei', make_nuclei), ('camvid', make_camvid)])
+def test_writes_once(name: str, make: Maker, run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    tool, source, root = f'dataset_converters/{name}.py', make(tmp_path / 'source'), tmp_path / 'data' / name
+    assert run_tool(tool, source, root) == ''
+    assert '100%' in capsys.readouterr().out
+    written = times(root)
+    assert written
+    assert run_tool(tool, source, root) == f'error: {root} exists already: remove it, or choose another folder.'
+    assert times(root) == written
+
+
+@pytest.mark.parametrize('name, words', [
+    ('nuclei', ' has no folders with images/ and masks/ inside: pass the folder'),
+    ('camvid', '/train has no images (.png): pass the folder CamVid'),
+])
+def test_a_wrong_folder_is_one_sentence(name: str, words: str, run_tool: Run, tmp_path: Path) -> None:
+    error = run_tool(f'dataset_converters/{name}.py', tmp_path, tmp_path / 'out')
+    assert error.startswith(f'error: {tmp_path}{words}') and '\n' not in error
+    assert not list(tmp_path.glob('out*'))
+
+
+@pytest.mark.parametrize('name, classes, palette', [
+    ('camvid_360x480', CAMVID_CLASSES, CAMVID_PALETTE),
+    ('camvid_192x256', CAMVID_CLASSES, CAMVID_PALETTE),
+    ('nuclei_instance', ('nucleus',), None),
+    ('toy_shapes_instance', CLASSES, PALETTE),
+    ('toy_shapes_semantic', ('background', *CLASSES), ((0, 0, 0), *PALETTE)),
+])
+def test_the_configs_have_their_classes(name: str, classes: tuple, palette: tuple | None) -> None:
+    meta = Config.fromfile(ROOT / f'configs/_base_/datasets/{name}.py').metainfo
+    assert tuple(meta.classes) == classes
+    assert palette is None or tuple(map(tuple, meta.palette)) == palette
