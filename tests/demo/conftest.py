@@ -4,6 +4,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.conftest import Trained
+
+# The two toy models after training, by the library.
+Models = dict[str, Trained]
+
 
 def random_image(path: Path, height: int, width: int) -> np.ndarray:
     pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
@@ -14,9 +19,8 @@ def random_image(path: Path, height: int, width: int) -> np.ndarray:
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
     """An image of 200 x 100 pixels (width x height)."""
-    path = tmp_path / 'image.png'
-    random_image(path, 100, 200)
-    return path
+    random_image(tmp_path / 'image.png', 100, 200)
+    return tmp_path / 'image.png'
 
 
 @pytest.fixture

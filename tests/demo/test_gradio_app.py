@@ -5,29 +5,31 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.conftest import ROOT, Trained
+from tests.conftest import ROOT
+from tests.demo.conftest import Models
+from tests.tools.conftest import Run
 
 gr = pytest.importorskip('gradio', reason="pip install -e '.[demo]' into another environment (CONTRIBUTING.md)")
 CHROMIUM = Path('/usr/bin/chromium')
 TOOL = ROOT / 'demo/gradio_app.py'
+App = dict[str, Any]
 
 
 @pytest.fixture(scope='module')
-def app() -> dict[str, Any]:
+def app() -> App:
     """Names that the file defines, and their values."""
     return runpy.run_path(str(TOOL))
 
 
 @pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
-def test_a_prediction_for_each_size_and_score(scope: str, app: dict[str, Any], image: Path,
-                                              trained: dict[str, Trained]) -> None:
+def test_a_prediction_for_each_size_and_score(scope: str, app: App, image: Path, trained: Models) -> None:
     checkpoint = str(trained[scope].checkpoint)
     small, large = (app['predict'](image, checkpoint, side, 0) for side in (64, 160))
     assert small.shape == large.shape == (100, 200, 3) and not np.array_equal(small, large)
@@ -35,7 +37,7 @@ def test_a_prediction_for_each_size_and_score(scope: str, app: dict[str, Any], i
     assert np.array_equal(unsure, large) == (scope == 'mmseg')
 
 
-def test_attention_of_the_pixel_that_is_clicked(app: dict[str, Any], image: Path, trained: dict[str, Trained]) -> None:
+def test_attention_of_the_pixel_that_is_clicked(app: App, image: Path, trained: Models) -> None:
     checkpoint = str(trained['mmseg'].checkpoint)
     clicked = app['clicked'](gr.SelectData(None, dict(index=[150, 99], value=None)))
     picture, sentence = app['attend'](image, checkpoint, 160, '2.1', clicked)
@@ -48,29 +50,26 @@ def test_attention_of_the_pixel_that_is_clicked(app: dict[str, Any], image: Path
         assert app['attend'](path, checkpoint, 160, '2.1', pixel) == (None, app['HINT'])
 
 
-def test_a_checkpoint_brings_its_size_blocks_and_score(app: dict[str, Any], trained: dict[str, Trained]) -> None:
+def test_a_checkpoint_brings_its_size_blocks_and_score(app: App, trained: Models) -> None:
     for scope in ('mmdet', 'mmseg'):
         side, score_thr, block = app['choose'](str(trained[scope].checkpoint))
         assert (side.value, block.value, score_thr.visible) == (160, '2.1', scope == 'mmdet')
 
 
-def test_what_a_user_gets_wrong_is_one_sentence_in_the_page(app: dict[str, Any], image: Path, broken: Path,
-                                                            trained: dict[str, Trained]) -> None:
-    checkpoint = trained['mmseg'].checkpoint
-    missing = str(checkpoint.with_name('iter_3.pth'))
-    calls: dict[str, Callable] = {
-        'broken.png cannot be read: it is damaged or not an image.': lambda: app['predict'](
-            str(broken), str(checkpoint), 64, 0),
+def test_what_is_wrong_is_one_sentence_in_the_page(app: App, image: Path, broken: Path, trained: Models) -> None:
+    checkpoint = str(trained['mmseg'].checkpoint)
+    missing = checkpoint.replace('iter_2', 'iter_3')
+    calls = {
+        'broken.png cannot be read: it is damaged or not an image.': lambda: app['predict'](broken, checkpoint, 64, 0),
         'iter_3.pth': lambda: app['predict'](image, missing, 64, 0),
-        'block 9.9 does not exist: ': lambda: app['attend'](image, str(checkpoint), 64, '9.9', [0, 0])}
+        'block 9.9 does not exist: ': lambda: app['attend'](image, checkpoint, 64, '9.9', [0, 0])}
     for part, call in calls.items():
         with pytest.raises(gr.Error) as caught:
             call()
         assert part in caught.value.message and '\n' not in caught.value.message
 
 
-def test_work_dirs_and_checkpoints_are_served(run_tool: Callable[..., str], trained: dict[str, Trained],
-                                              monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_dirs_and_checkpoints_are_served(run_tool: Run, trained: Models, monkeypatch: pytest.MonkeyPatch) -> None:
     launched = []
     monkeypatch.setattr(gr.Blocks, 'launch', lambda app, **options: launched.append((app, options)))
     assert run_tool(str(TOOL), trained['mmdet'].checkpoint.parent, trained['mmseg'].checkpoint, '--port', 7999) == ''
@@ -80,8 +79,7 @@ def test_work_dirs_and_checkpoints_are_served(run_tool: Callable[..., str], trai
     assert [value for _, value in choice.choices] == [str(files.checkpoint) for files in trained.values()]
 
 
-def test_what_cannot_be_served_is_one_sentence(run_tool: Callable[..., str], tmp_path: Path,
-                                               trained: dict[str, Trained]) -> None:
+def test_what_cannot_be_served_is_one_sentence(run_tool: Run, tmp_path: Path, trained: Models) -> None:
     assert run_tool(str(TOOL), tmp_path) == (
         f'error: {tmp_path} is neither a checkpoint nor a work dir with one: check the path.')
     alone = tmp_path / 'alone.pth'
@@ -96,7 +94,7 @@ def test_what_cannot_be_served_is_one_sentence(run_tool: Callable[..., str], tmp
 
 
 @pytest.fixture
-def address(trained: dict[str, Trained], tmp_path: Path) -> Iterator[str]:
+def address(trained: Models, tmp_path: Path) -> Iterator[str]:
     """The address of a page that a process serves; both models are there, the segmentor first."""
     with socket.socket() as free:
         free.bind(('127.0.0.1', 0))

@@ -1,5 +1,7 @@
-import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import cv2
 import numpy as np
@@ -10,30 +12,30 @@ from mmengine.logging import HistoryBuffer
 from mmengine.structures import InstanceData
 from PIL import Image
 
+from cpvt_lab.attention import collect
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import UserError
+from cpvt_mm.files import read_image
+from cpvt_mm.loading import load_backbone, to_input
 from cpvt_mm.weights.reading import read_checkpoint
 from inferencing import build_inferencer, paint
-from tests.conftest import ROOT, Trained
-from tests.demo.conftest import random_image
+from shown_model import ShownModel
+from tests.conftest import ROOT
+from tests.demo.conftest import Models, random_image
 from tests.pictures import MOVED, is_painted
+from tests.tools.conftest import Exploit, Run
 
-
-class Exploit:
-
-    def __reduce__(self) -> tuple:
-        return os.mkdir, ('hacked',)
+TOOL = '../demo/image_demo.py'
+Shown = dict[str, ShownModel]
 
 
 @pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
-def test_has_all_weights_of_a_checkpoint_of_plain_mmengine(scope: str, trained: dict[str, Trained], tmp_path: Path
-                                                           ) -> None:
+def test_has_all_weights_of_a_plain_checkpoint(scope: str, trained: Models, tmp_path: Path) -> None:
     config, checkpoint = trained[scope]
     content, path = read_checkpoint(checkpoint), tmp_path / 'plain.pth'
-    torch.save(dict(content, message_hub=dict(log_scalars=dict(loss=HistoryBuffer([1.], [1])))), path)
+    torch.save(dict(content, message_hub=dict(log_scalars=dict(loss=HistoryBuffer([1.], [1])))), path)  # as mmengine's
     model = build_inferencer(load_config(config), path, 'cpu').model
-    saved = content['state_dict']
-    torch.testing.assert_close(dict(model.state_dict()), dict(saved), rtol=0, atol=0)
+    torch.testing.assert_close(dict(model.state_dict()), dict(content['state_dict']), rtol=0, atol=0)
     assert not model.training
 
 
@@ -42,23 +44,21 @@ def test_has_all_weights_of_a_checkpoint_of_plain_mmengine(scope: str, trained: 
     (lambda content: content.update(extra=Exploit()), r'part\.pth is damaged, or contains code'),
 ])
 def test_a_checkpoint_that_does_not_fit_or_holds_code_is_refused(
-        change: object, message: str, trained: dict[str, Trained], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        change: Callable, message: str, trained: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ) -> None:
     monkeypatch.chdir(tmp_path)
-    config, checkpoint = trained['mmseg']
-    content = read_checkpoint(checkpoint)
+    content = read_checkpoint(trained['mmseg'].checkpoint)
     change(content)
     torch.save(content, 'part.pth')
     with pytest.raises(UserError, match=message):
-        build_inferencer(load_config(config), 'part.pth', 'cpu')
+        build_inferencer(load_config(trained['mmseg'].config), 'part.pth', 'cpu')
     assert not Path('hacked').exists()
 
 
 @pytest.mark.parametrize('device', ['tpu', 'cuda:99'])
-def test_a_device_that_is_not_there_is_named(device: str, trained: dict[str, Trained]) -> None:
-    config, checkpoint = trained['mmseg']
+def test_a_device_that_is_not_there_is_named(device: str, trained: Models) -> None:
     with pytest.raises(UserError, match=f"device '{device}' cannot be used"):
-        build_inferencer(load_config(config), checkpoint, device)
+        build_inferencer(load_config(trained['mmseg'].config), trained['mmseg'].checkpoint, device)
 
 
 def test_classifiers_have_no_inferencer_here() -> None:
@@ -68,7 +68,7 @@ def test_classifiers_have_no_inferencer_here() -> None:
 
 
 @pytest.fixture
-def detector(trained: dict[str, Trained], monkeypatch: pytest.MonkeyPatch) -> BaseInferencer:
+def detector(trained: Models, monkeypatch: pytest.MonkeyPatch) -> BaseInferencer:
     """It finds one object in every image, with a score of 0.9, at the top left of 90 x 50 pixels."""
     inferencer = build_inferencer(load_config(trained['mmdet'].config), trained['mmdet'].checkpoint, 'cpu')
     forward = inferencer.forward
@@ -112,12 +112,165 @@ def test_lines_are_thinner_on_small_images(detector: BaseInferencer, tmp_path: P
 
 @pytest.mark.parametrize('side, labels, expected', [(100, True, False), (200, True, True), (200, False, False)])
 def test_a_segmentor_writes_labels_that_are_legible(side: int, labels: bool, expected: bool,
-                                                    trained: dict[str, Trained], tmp_path: Path,
-                                                    monkeypatch: pytest.MonkeyPatch) -> None:
-    config, checkpoint = trained['mmseg']
-    inferencer, texts = build_inferencer(load_config(config), checkpoint, 'cpu'), []
-    put_text = cv2.putText
-    monkeypatch.setattr('cv2.putText', lambda *args: texts.append(args[1]) or put_text(*args))
+                                                    trained: Models, tmp_path: Path) -> None:
+    inferencer = build_inferencer(load_config(trained['mmseg'].config), trained['mmseg'].checkpoint, 'cpu')
     random_image(tmp_path / 'a.png', side, side + 1)
-    assert paint(inferencer, tmp_path / 'a.png', labels).shape == (side, side + 1, 3)
-    assert bool(texts) is expected
+    with patch('cv2.putText', wraps=cv2.putText) as put_text:
+        assert paint(inferencer, tmp_path / 'a.png', labels).shape == (side, side + 1, 3)
+    assert put_text.called is expected
+
+
+@pytest.fixture
+def images(toy_shapes: Path, tmp_path: Path) -> Path:
+    """A folder of two images that differ in what follows the dot only, and one of another size."""
+    folder = tmp_path / 'images'
+    folder.mkdir()
+    first, second = sorted((toy_shapes / 'images/validation').iterdir())[:2]
+    Image.open(first).save(folder / 'a.jpg')
+    Image.open(first).transpose(Image.Transpose.ROTATE_180).save(folder / 'a.png')
+    Image.open(second).save(folder / 'b.JPG', format='jpeg')
+    return folder
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / 'out'
+
+
+@pytest.fixture
+def run(run_tool: Run, trained: Models, out: Path) -> Run:
+    """Runs the tool with the toy model of a library; it paints to `out`."""
+    options = ('--out-dir', out, '--device', 'cpu')
+    return lambda scope, image, *args: run_tool(TOOL, image, *trained[scope], *options, *args)
+
+
+def read(path: Path) -> np.ndarray:
+    return np.asarray(Image.open(path).convert('RGB'))
+
+
+@pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
+def test_paints_every_image_of_a_folder_under_its_name(scope: str, run: Run, images: Path, out: Path,
+                                                       capsys: pytest.CaptureFixture) -> None:
+    assert run(scope, images) == ''
+    printed = capsys.readouterr().out
+    assert 'Painting' in printed and f'3 of 3 images painted in {out}' in printed
+    painted = {path.name: read(path) for path in out.iterdir()}
+    assert {name: image.shape for name, image in painted.items()} == {
+        f'{path.name}.png': read(path).shape for path in images.iterdir()}
+    assert not np.array_equal(painted['a.jpg.png'], painted['a.png.png'])
+    if scope == 'mmseg':  # every pixel is painted over
+        assert not np.array_equal(painted['b.JPG.png'], read(images / 'b.JPG'))
+
+
+def test_colours_are_those_of_the_image(run: Run, images: Path, out: Path) -> None:
+    # After two iterations no box is sure enough to be painted.
+    assert run('mmdet', images / 'a.png') == ''
+    assert [path.name for path in out.iterdir()] == ['a.png.png']
+    assert not is_painted(read(out / 'a.png.png'), read(images / 'a.png')).any()
+
+
+def test_labels_and_threshold_reach_the_painter(run: Run, images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, painted = [], np.zeros((8, 8, 3), np.uint8)
+    monkeypatch.setattr('inferencing.paint', lambda inferencer, path, *options: calls.append(options) or painted)
+    assert run('mmdet', images / 'a.png') == run('mmdet', images / 'a.png', '--no-labels', '--score-thr', 0) == ''
+    assert calls == [(True, 0.3), (False, 0)]
+    assert run('mmseg', images, '--score-thr', 0.5).startswith('error: --score-thr is for detectors, but config')
+
+
+def test_names_images_that_it_cannot_read_or_that_lose_bits(run: Run, images: Path, out: Path,
+                                                            capsys: pytest.CaptureFixture) -> None:
+    (images / 'a.jpeg').write_bytes(b'')
+    (images / 'c.png').write_text('no image')
+    for name in ('d.png', 'e.TIF'):
+        cv2.imwrite(str(images / name), np.full((32, 32), 4080, np.uint16))
+    message = run('mmseg', images)
+    assert message == 'error: 2 of 7 images cannot be read (a.jpeg, c.png): repair or remove them.'
+    printed = capsys.readouterr().out.replace('\n', '')
+    assert f'image {images}/a.jpeg cannot be read' in printed and '5 of 7 images painted' in printed
+    assert sorted(path.name for path in out.iterdir()) == [
+        'a.jpg.png', 'a.png.png', 'b.JPG.png', 'd.png.png', 'e.TIF.png']
+    # A warning of the first alone.
+    assert printed.count('warning: ') == printed.count('has 16 bits per channel, but is read as 8 bits') == 1
+    assert f'{images}/d.png has 16 bits' in printed
+
+
+def test_what_a_user_gets_wrong_is_one_sentence(run: Run, run_tool: Run, images: Path, out: Path, tmp_path: Path,
+                                                trained: Models) -> None:
+    assert run('mmseg', images, '--out-dir', images) == (
+        f'error: --out-dir {images} is the folder of the images: choose another.')
+    (tmp_path / 'empty').mkdir()
+    assert run('mmseg', tmp_path / 'empty').startswith(f"error: folder {tmp_path / 'empty'} has no image")
+    assert run('mmseg', 'no.jpg') == 'error: no.jpg does not exist: pass an image, or a folder of images.'
+    other = trained['mmdet'].checkpoint
+    assert run_tool(TOOL, images, trained['mmseg'].config, other, '--out-dir', out).startswith(
+        f'error: checkpoint {other} does not fit the model of the config')
+    assert not out.exists()
+
+
+@pytest.fixture(scope='module')
+def shown(trained: Models) -> Shown:
+    """Both in one process, as on a page."""
+    return {scope: ShownModel(files.checkpoint) for scope, files in trained.items()}
+
+
+def test_begins_with_the_size_of_the_config_and_a_block_behind_a_peg(shown: Shown) -> None:
+    assert {scope: (model.side, model.block, model.is_detector) for scope, model in shown.items()} == {
+        'mmdet': (160, '2.1', True), 'mmseg': (160, '2.1', False)}
+    assert shown['mmdet'].blocks[0] == '0.0' and '2.1' in shown['mmdet'].blocks
+
+
+@pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
+def test_paints_as_tests_do_and_at_other_sizes(scope: str, shown: Shown, image: Path, trained: Models) -> None:
+    model = shown[scope]
+    small = model.paint(image, 64, score_thr=0)
+    at_home = model.paint(image, model.side, score_thr=0)
+    inferencer = build_inferencer(load_config(trained[scope].config), trained[scope].checkpoint)
+    np.random.seed(0)  # of the colours
+    assert np.array_equal(at_home, paint(inferencer, image, score_thr=0))
+    assert np.array_equal(small, model.paint(image, 64, score_thr=0))
+    assert small.shape == at_home.shape and not np.array_equal(small, at_home)
+
+
+def test_draws_the_attention_of_a_pixel_of_the_file(shown: Shown, image: Path, trained: Models,
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    picture, _ = shown['mmdet'].draw_attention(image, 160, '3.1', (0, 0))
+    assert picture.shape == (256, 512, 3) and picture.dtype == np.uint8
+    drawn = []
+    monkeypatch.setattr('shown_model.overlay_image', lambda *args: drawn.append(args))
+    model = shown['mmseg']
+    sentences = [model.draw_attention(image, side, '1.1', (150, 99))[1] for side in (160, 320)]
+    (_, _, mark), (seen, overlay, other_mark) = drawn
+    assert (mark, other_mark) == ((120, 79), (240, 158))  # in images of 160 x 80 and of 320 x 160 pixels
+    cfg = load_config(trained['mmseg'].config)
+    resized = read_image(image, (160, 320))
+    assert np.array_equal(seen, resized)
+    found = collect(load_backbone(cfg, trained['mmseg'].checkpoint), to_input(resized, cfg), ['1.1'])['1.1']
+    weights = found.of_query((240, 158)).mean(dim=0)
+    assert overlay.values.equal(weights) and overlay.cell == found.key_cell
+    assert sentences[0].startswith('The model sees 160 x 80 pixels (width x height). In block 1.1, the query at x=120, '
+                                   'y=79 gives ')
+    assert f'gives {weights.max():.1%} of its attention' in sentences[1]
+
+
+def test_another_backbone_has_no_attention(shown: Shown, image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shown['mmseg'], 'backbone', None)
+    with pytest.raises(UserError, match='is neither a CPVT nor a PyramidCPVT, so its attention cannot be drawn'):
+        shown['mmseg'].draw_attention(image, 64, None, (0, 0))
+
+
+@pytest.mark.parametrize('configs', [[], ['a.py', 'b.py']])
+def test_one_config_lies_beside_the_checkpoint(configs: list[str], tmp_path: Path, trained: Models) -> None:
+    config, checkpoint = trained['mmseg']
+    shutil.copy(checkpoint, tmp_path)
+    for name in configs:
+        shutil.copy(config, tmp_path / name)
+    with pytest.raises(UserError, match=rf'has {len(configs)} configs \(\*\.py\), but must have one: put'):
+        ShownModel(tmp_path / checkpoint.name)
+
+
+def test_what_cannot_be_read_is_said_in_a_sentence(shown: Shown, broken: Path, trained: Models) -> None:
+    for call, options in ((shown['mmseg'].paint, (0.3,)), (shown['mmseg'].draw_attention, ('0.0', (0, 0)))):
+        with pytest.raises(UserError, match=r'broken\.png cannot be read: it is damaged or not an image'):
+            call(broken, 64, *options)
+    with pytest.raises(UserError, match=r'iter_3\.pth'):
+        ShownModel(trained['mmseg'].checkpoint.with_name('iter_3.pth'))

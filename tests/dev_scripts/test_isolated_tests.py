@@ -1,30 +1,28 @@
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from isolated_tests import fast_files, orders
 from tests.conftest import ROOT
+from tests.tools.conftest import Run
 
 SCRIPT = '../.dev_scripts/isolated_tests.py'
 GOOD = 'def test_it(): pass'
-BAD = 'def test_it(): assert 0'
-SLOW = f'import pytest\n@pytest.mark.slow\n{GOOD}'
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
     """A file that passes, one that fails, and one with slow tests only."""
-    paths = [tmp_path / f'test_{name}.py' for name in ('good', 'bad', 'slow')]
-    for path, text in zip(paths, (GOOD, BAD, SLOW), strict=True):
-        path.write_text(text)
-    return paths
+    texts = dict(good=GOOD, bad='def test_it(): assert 0', slow=f'import pytest\n@pytest.mark.slow\n{GOOD}')
+    for name, text in texts.items():
+        (tmp_path / f'test_{name}.py').write_text(text)
+    return [tmp_path / f'test_{name}.py' for name in texts]
 
 
 @pytest.mark.slow
-def test_each_file_is_run_until_it_has_passed(files: list[Path], run_tool: Callable[..., str], tmp_path: Path,
+def test_each_file_is_run_until_it_has_passed(files: list[Path], run_tool: Run, tmp_path: Path,
                                               capsys: pytest.CaptureFixture) -> None:
     arguments = SCRIPT, *files, '--jobs', 2, '--work-dir', tmp_path / 'work'
     good, bad, slow = files
@@ -43,8 +41,8 @@ def test_each_file_is_run_until_it_has_passed(files: list[Path], run_tool: Calla
 
 
 @pytest.mark.slow
-def test_all_files_are_run_in_each_order(files: list[Path], run_tool: Callable[..., str], tmp_path: Path,
-                                         capsys: pytest.CaptureFixture) -> None:
+def test_files_are_run_in_each_order(files: list[Path], run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture,
+                                     ) -> None:
     assert run_tool(SCRIPT, *files, '--orders', 2, '--processes', 1, 2, '--work-dir', tmp_path / 'work') == (
         f"error: 2 of 2 fail (seed 0, -n 1; seed 1, -n 2): {tmp_path / 'work'} has their output.")
     assert re.search(r'\] seed 0, -n 1: 1 failed, 1 passed', capsys.readouterr().out)

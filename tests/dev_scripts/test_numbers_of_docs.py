@@ -2,8 +2,10 @@
 import re
 
 import pytest
+import torch
 
 from numbers_of_docs import NUMBER, find_tables, tables
+from table_smoothness import neighbour_correlation
 from tests.conftest import ROOT
 
 
@@ -34,3 +36,11 @@ def test_a_table_without_a_source_is_found() -> None:
     assert [tuple(found) for found in find_tables('page', f'Text\n{table}')] == [('page', 2, None)]
     marked = f'<!-- numbers: python a.py -->\n{table}\n| a |\n|---|\n| arXiv 2010.11929 |\n'
     assert [tuple(found) for found in find_tables('page', marked)] == [('page', 2, 'python a.py')]
+
+
+def test_correlation_of_neighbours() -> None:
+    signs = torch.ones(8, 8).index_fill(0, torch.arange(0, 8, 2), -1)
+    halves = torch.ones(8, 8).index_fill(0, torch.arange(4), -1)
+    assert neighbour_correlation((signs * signs.T)[..., None]) == pytest.approx(-1)  # a chessboard
+    assert neighbour_correlation(signs[..., None]) == pytest.approx(0)  # stripes: -1 down, 1 across
+    assert neighbour_correlation(halves[..., None]) == pytest.approx((5 / 7 + 1) / 2)  # one of seven steps differs

@@ -1,0 +1,215 @@
+"""Tools that turn one thing into another: models are exported, checkpoints converted, backbones of configs swapped."""
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from torch import Tensor
+
+from cpvt_mm.deployment import SHAPES, exporting, load_part
+from cpvt_mm.engine import load_config
+from cpvt_mm.files import write_image
+from description import describe, describe_classes
+from swap_backbone import changes
+from tests.conftest import GOLDEN, MASK_RCNN, ROOT, UPERNET
+from tests.deployment import detectors
+from tests.tools.conftest import Exploit, Run
+
+EXPORT, SWAP = 'deployment/export.py', 'misc/swap_backbone.py'
+CONVERT, PUBLISH = 'model_converters/convert_checkpoint.py', 'model_converters/publish_model.py'
+RETINANET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A segmentor with one block in each of the four stages."""
+    path = tmp_path / 'config.py'
+    path.write_text(f'''_base_ = {str(UPERNET)!r}
+model = dict(backbone=dict(arch=dict(_delete_=True, embed_dims=(32, 64, 128, 192), depths=(1, 1, 1, 1),
+    num_heads=(1, 2, 4, 6), mlp_ratios=(1, 1, 1, 1), sr_ratios=(8, 4, 2, 1))))
+''')
+    return path
+
+
+def cells(printed: str) -> list[list[str]]:
+    return [line.strip('| ').split(' | ') for line in printed.splitlines() if line.startswith('| ')]
+
+
+@pytest.mark.slow
+def test_an_export_is_written_and_compared(run_tool: Run, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture,
+                                           ) -> None:
+    """All four stages, without a position encoding, with weights of a checkpoint."""
+    option, out = 'model.backbone.position_encoding', tmp_path / 'a.pt2'
+    segmentor = load_part(load_config(config, {option: None}), 'segmentor')
+    torch.save(segmentor.model.state_dict(), tmp_path / 'a.pth')
+    assert run_tool(EXPORT, config, out, '--checkpoint', tmp_path / 'a.pth', '--cfg-options', f'{option}=None') == ''
+    printed = capsys.readouterr().out
+    rows = cells(printed)[1:]
+    assert [row[:2] for row in rows] == [[f'{batch}', f'{height} x {width}'] for batch, height, width in SHAPES]
+    assert all(0 < float(row[2]) < 1e-4 for row in rows)
+    assert f'{out}: written' in printed
+    extra, image = {'description.json': ''}, torch.randn(1, 3, 65, 40)
+    program = torch.export.load(out, extra_files=extra)
+    description = json.loads(extra['description.json'])
+    assert (description['config'], description['channels']) == ('config', 'RGB')
+    torch.testing.assert_close(program.module()(image), segmentor.model.backbone(image), atol=1e-4, rtol=1e-4)
+
+
+@pytest.fixture
+def replace_export(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict[str, str]]]:
+    """Puts a function in the place of exported models; returns the descriptions that are written with them."""
+    descriptions: list[dict[str, str]] = []
+
+    def replace(run: Callable[[Tensor], list[Tensor]]) -> list[dict[str, str]]:
+        def write(path: Path, program: object, description: Mapping[str, str]) -> None:
+            path.write_text('half')
+            descriptions.append(dict(description))
+
+        monkeypatch.setitem(exporting.FORMATS, '.onnx', exporting.Format(write, lambda path: torch.no_grad()(run)))
+        monkeypatch.setattr(exporting, 'export_program', lambda model: None)
+        return descriptions
+
+    return replace
+
+
+def test_a_wrong_size_is_shown_and_nothing_written(run_tool: Run, config: Path, replace_export: Callable,
+                                                   capsys: pytest.CaptureFixture) -> None:
+    torch.manual_seed(0)  # as the tool has it
+    model = load_part(load_config(config), 'segmentor')
+    descriptions = replace_export(lambda image: [model(image) + (0.5 if image.shape[2:] == (200, 333) else 0)])
+    error = run_tool(EXPORT, config, config.with_name('a.onnx'), '--part', 'segmentor')
+    assert error == ('error: the exported model differs by 5.0e-01 on 1 x 200 x 333, and by too much at 1 of 10 sizes: '
+                     'nothing is written.')
+    assert ['1', '200 x 333', '5.0e-01'] in cells(capsys.readouterr().out)
+    assert descriptions[0]['channels'] == 'RGB' and json.loads(descriptions[0]['classes'])[1] == 'sun'
+    assert list(config.parent.iterdir()) == [config]
+
+
+def test_a_detector_is_compared_on_an_image(run_tool: Run, tmp_path: Path, replace_export: Callable,
+                                            capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, seen = detectors.detector(detectors.RETINA), []
+    detectors.config(detectors.RETINA).dump(tmp_path / 'config.py')
+    write_image(tmp_path / 'a.png', np.random.default_rng(0).integers(0, 255, (90, 70, 3), np.uint8))
+    monkeypatch.setattr('cpvt_mm.deployment.comparing.SHAPES', ((1, 64, 48), (2, 33, 47)))
+    replace_export(lambda image: seen.append(image) or [*model(image).values()])
+    assert run_tool(EXPORT, tmp_path / 'config.py', tmp_path / 'a.onnx', '--part', 'detector', '--checkpoint',
+                    detectors.save(model, tmp_path / 'a.pth'), '--image', tmp_path / 'a.png') == ''
+    head, *rows = cells(capsys.readouterr().out)
+    assert head == ['batch', 'height x width', 'largest difference', 'boxes']
+    assert [row[:2] for row in rows] == [['1', '64 x 48'], ['2', '33 x 47']]
+    assert all(int(row[3]) > 0 for row in rows)
+    assert seen[0].min() >= 0 and 100 < seen[0].mean() < 150  # the config does not normalize pixels
+    assert (tmp_path / 'a.onnx').exists()
+
+
+def test_what_cannot_be_exported_is_a_sentence(run_tool: Run, tmp_path: Path) -> None:
+    error = run_tool(EXPORT, MASK_RCNN, tmp_path / 'a.onnx', '--part', 'segmentor')
+    assert 'is of mmdet, but segmentors are of mmseg' in error
+    assert 'use .pt2 or .onnx' in run_tool(EXPORT, MASK_RCNN, tmp_path / 'a.pth')
+
+
+def test_the_description_says_how_images_are_prepared() -> None:
+    description = describe(load_config(UPERNET))
+    assert description == {
+        'config': UPERNET.stem, 'version': description['version'],
+        'layout': 'float32, (batch, channel, height, width)', 'channels': 'RGB',
+        'mean': '[123.675, 116.28, 103.53]', 'std': '[58.395, 57.12, 57.375]'}
+    cfg = load_config(UPERNET, {'model.data_preprocessor.bgr_to_rgb': False, 'model.data_preprocessor.mean': None})
+    assert describe(cfg)['channels'] == 'BGR' and describe(cfg)['mean'] == '[0.0, 0.0, 0.0]'
+
+
+def test_the_classes_are_those_of_the_checkpoint_or_else_of_the_test_data(tmp_path: Path) -> None:
+    cfg = load_config(UPERNET)
+    found = {key: json.loads(value) for key, value in describe_classes(cfg).items()}
+    assert found['classes'] == ['background', 'sun', 'ball', 'kite', 'boat', 'square']
+    assert found['palette'][1] == [230, 60, 60]
+    for name, meta in (('trained', dict(dataset_meta=dict(classes=('a', 'b'), palette=[(1, 2, 3), (4, 5, 6)]))),
+                       ('bare', {})):
+        torch.save(dict(state_dict={}, meta=meta), tmp_path / f'{name}.pth')
+    assert describe_classes(cfg, tmp_path / 'bare.pth') == describe_classes(cfg)
+    expected = {'classes': '["a", "b"]', 'palette': '[[1, 2, 3], [4, 5, 6]]'}
+    assert describe_classes(cfg, tmp_path / 'trained.pth') == expected
+    assert describe_classes(Config(dict(default_scope='mmseg')), tmp_path / 'bare.pth') == {}
+    assert json.loads(describe_classes(load_config(MASK_RCNN))['classes']) == found['classes'][1:]
+
+
+def test_a_file_of_mmseg_is_converted_and_published(run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture,
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save(dict(state_dict=torch.load(GOLDEN / 'mmseg.pth', weights_only=True), optimizer={}), 'a.pth')
+    assert run_tool(CONVERT, 'a.pth', 'b.pth', '--to', 'twins') == ''
+    assert capsys.readouterr().out.splitlines() == [
+        'a.pth: a PyramidCPVT of format mmseg',
+        'a.pth: models of its format have a norm_eps of 1e-05, which b.pth does not contain: set it in the new model',
+        'b.pth: written in format twins or timm; left out: optimizer']
+    assert run_tool(PUBLISH, 'b.pth', 'model') == ''
+    [path] = tmp_path.glob('model-*.pth')
+    assert capsys.readouterr().out == f'{path.name}: written; left out: nothing\n'
+    assert 'pos_block.0.proj.0.weight' in torch.load(path, weights_only=True)['state_dict']
+
+
+@pytest.mark.parametrize('words', [(CONVERT, 'evil.pth', 'b.pth'), (PUBLISH, 'evil.pth', 'b')])
+def test_code_in_a_checkpoint_is_refused(words: tuple, run_tool: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                         ) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save(dict(state_dict={}, extra=Exploit()), 'evil.pth')
+    assert run_tool(*words).startswith('error: checkpoint evil.pth is damaged, or contains code or objects')
+    assert [path.name for path in tmp_path.iterdir()] == ['evil.pth']
+
+
+def test_changes_are_lines_of_a_diff() -> None:
+    old = dict(a=dict(type='A', x=(1, 2)), b=[dict(c=1), dict(c=2)], d=0, e=[1])
+    new = dict(a=dict(type='B'), b=[dict(c=1), dict(c=3)], d=0, e=[1, 2])
+    assert list(changes(old, new)) == [
+        "- a.type = 'A'", "+ a.type = 'B'", '- a.x = (1, 2)', '- b.1.c = 2', '+ b.1.c = 3', '- e = [1]', '+ e = [1, 2]']
+
+
+def test_swap_backbone_writes_the_config_and_prints_what_changes(run_tool: Run, tmp_path: Path,
+                                                                 capsys: pytest.CaptureFixture) -> None:
+    out, weights = tmp_path / 'swapped.py', GOLDEN / 'timm.pth'
+    assert run_tool(SWAP, RETINANET, out, '--arch', 'nano', '--schedule', '--checkpoint', weights) == ''
+    printed = capsys.readouterr().out.splitlines()
+    assert '- model.neck.in_channels = [256, 512, 1024, 2048]' in printed
+    assert '+ model.neck.in_channels = [32, 64, 128, 192]' in printed
+    assert printed[-1] == f'Wrote {out}.'
+    cfg = Config.fromfile(out)
+    assert (cfg.model.backbone.type, cfg.model.backbone.arch) == ('cpvt_mm.PyramidCPVT', 'nano')
+    assert cfg.model.backbone.init_cfg == dict(type='Pretrained', checkpoint=str(weights))
+    assert cfg.optim_wrapper.optimizer.type == 'AdamW'
+
+
+@pytest.mark.parametrize('words, error', [
+    (('mmdet::misc/d2_retinanet_r50-caffe_fpn_ms-90k_coco.py', 'out.py'), 'error: the config has no backbone'),
+    (('missing.py', 'out.py'), 'error: config missing.py does not exist: check the path.'),
+    ((RETINANET, 'out.txt'), 'out.txt is not a name for a config: use the suffix .py.'),
+    ((RETINANET, 'out.py', '--backbone', 'CPVT', '--arch', 'nano'),
+     "error: 'nano' is not an arch of CPVT; allowed are tiny, small, base."),
+    ((RETINANET, 'out.py', '--arch', 'huge'),
+     "error: 'huge' is not an arch of PyramidCPVT; allowed are nano, tiny, small, base, large."),
+    ((RETINANET, 'out.py', '--checkpoint', 'missing.pth'), 'checkpoint missing.pth does not exist: check the path.'),
+    ((RETINANET, 'out.py', '--checkpoint', GOLDEN / 'deit_timm.pth'),
+     'deit_timm.pth holds a CPVT (format timm), but must hold a PyramidCPVT.'),
+])
+def test_swap_backbone_says_why_it_writes_nothing(words: tuple, error: str, run_tool: Run, tmp_path: Path,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    message = run_tool(SWAP, *words)
+    assert error in message and '\n' not in message
+    assert not list(tmp_path.iterdir())
+
+
+def test_swap_backbone_puts_the_plain_backbone_with_weights_in(run_tool: Run, tmp_path: Path) -> None:
+    out, weights = tmp_path / 'swapped.py', GOLDEN / 'deit_timm.pth'
+    assert run_tool(SWAP, ROOT / 'configs/toy/upernet_cpvt_sfp_toy-shapes.py', out, '--backbone', 'CPVT',
+                    '--arch', 'tiny', '--checkpoint', weights) == ''
+    model = Config.fromfile(out).model
+    assert (model.backbone.type, model.backbone.arch, model.neck.in_channels) == ('cpvt_mm.CPVT', 'tiny', 192)
+    assert model.backbone.init_cfg.checkpoint == str(weights)
+
+
+def test_weights_of_a_swapped_backbone_are_random(run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert run_tool(SWAP, RETINANET, tmp_path / 'out.py') == ''
+    assert capsys.readouterr().out.endswith('out.py. The backbone starts from random weights.\n')
