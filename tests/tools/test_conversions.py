@@ -83,7 +83,7 @@ def test_a_wrong_size_is_shown_and_nothing_written(run_tool: Run, config: Path, 
     error = run_tool(EXPORT, config, config.with_name('a.onnx'), '--part', 'segmentor')
     assert error == ('error: the exported model differs by 5.0e-01 on 1 x 200 x 333, and by too much at 1 of 10 sizes: '
                      'nothing is written.')
-    assert ['1', '200 x 333', '5.0e-01'] in cells(capsys.readouterr().out)
+    assert ['1', '200 x 333', '5.0e-01'] in [row[:3] for row in cells(capsys.readouterr().out)]
     assert descriptions[0]['channels'] == 'RGB' and json.loads(descriptions[0]['classes'])[1] == 'sun'
     assert list(config.parent.iterdir()) == [config]
 
@@ -182,22 +182,20 @@ def test_swap_backbone_writes_the_config_and_prints_what_changes(run_tool: Run, 
 
 
 @pytest.mark.parametrize('words, error', [
-    (('mmdet::misc/d2_retinanet_r50-caffe_fpn_ms-90k_coco.py', 'out.py'), 'error: the config has no backbone'),
-    (('missing.py', 'out.py'), 'error: config missing.py does not exist: check the path.'),
-    ((RETINANET, 'out.txt'), 'out.txt is not a name for a config: use the suffix .py.'),
-    ((RETINANET, 'out.py', '--backbone', 'CPVT', '--arch', 'nano'),
-     "error: 'nano' is not an arch of CPVT; allowed are tiny, small, base."),
-    ((RETINANET, 'out.py', '--arch', 'huge'),
-     "error: 'huge' is not an arch of PyramidCPVT; allowed are nano, tiny, small, base, large."),
-    ((RETINANET, 'out.py', '--checkpoint', 'missing.pth'), 'checkpoint missing.pth does not exist: check the path.'),
-    ((RETINANET, 'out.py', '--checkpoint', GOLDEN / 'deit_timm.pth'),
+    ('mmdet::misc/d2_retinanet_r50-caffe_fpn_ms-90k_coco.py out.py', 'error: the config has no backbone'),
+    ('missing.py out.py', 'error: config missing.py does not exist: check the path.'),
+    (f'{RETINANET} out.txt', 'out.txt is not a name for a config: use the suffix .py.'),
+    (f'{RETINANET} out.py --backbone CPVT --arch nano', "'nano' is not an arch of CPVT; allowed are tiny, small, base."),
+    (f'{RETINANET} out.py --arch huge',
+     "'huge' is not an arch of PyramidCPVT; allowed are nano, tiny, small, base, large."),
+    (f'{RETINANET} out.py --checkpoint missing.pth', 'checkpoint missing.pth does not exist: check the path.'),
+    (f'{RETINANET} out.py --checkpoint {GOLDEN}/deit_timm.pth',
      'deit_timm.pth holds a CPVT (format timm), but must hold a PyramidCPVT.'),
 ])
-def test_swap_backbone_says_why_it_writes_nothing(words: tuple, error: str, run_tool: Run, tmp_path: Path,
-                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_swap(words: str, error: str, run_tool: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    message = run_tool(SWAP, *words)
-    assert error in message and '\n' not in message
+    message = run_tool(SWAP, *words.split())
+    assert message.startswith('error: ') and error in message and '\n' not in message
     assert not list(tmp_path.iterdir())
 
 

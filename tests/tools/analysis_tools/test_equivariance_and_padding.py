@@ -115,20 +115,6 @@ def test_measures_the_output_of_stride_16_or_the_one_asked_for() -> None:
     assert [measure_backbone(model, canvas(), SHIFT, 1, output).stride for output in (None, 0, 3)] == [16, 4, 32]
 
 
-@pytest.mark.parametrize(('options', 'arguments', 'message'), [
-    (dict(out_type='gap'), {}, "out_type of the backbone is 'gap', but must be featmap"),
-    ({}, dict(output=1), 'output 1 does not exist: choose one from 0 to 0'),
-    ({}, dict(shift=24), 'the shift of 24 pixels is not a multiple of 16 pixels'),
-    ({}, dict(margin=4), 'a margin of 4 cells of 16 pixels leaves no cell to compare in a canvas of 160 x 160'),
-    ({}, dict(margin=-1), 'a margin of -1 cells'),
-    ({}, dict(image=torch.zeros(1, 3, 160, 152)), 'the canvas of 152 pixels is not a multiple of 16 pixels'),
-])
-def test_what_cannot_be_measured_is_refused(options: dict, arguments: dict, message: str) -> None:
-    arguments = dict(dict(image=canvas(), shift=SHIFT, margin=MARGIN), **arguments)
-    with pytest.raises(UserError, match=message):
-        measure_backbone(CPVT(PLAIN, **options).eval(), **arguments)
-
-
 def test_a_heat_map_for_each_result_in_one_scale_with_a_frame() -> None:
     cells = torch.rand(6, 8)
     cells[0, 0] = torch.nan

@@ -28,9 +28,9 @@ def ignore(what: str, done: int, total: int) -> None:
     pass
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is not measured, and the peak with small products."""
+    """A group measures no memory, and the peak with small products."""
     def measure_alone(subject: Told, candidate: Candidate, setting: object, limit: int) -> Usage:
         if candidate.name == 'huge':
             raise CannotMeasure('out of memory')
@@ -40,7 +40,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, 'SIDES', dict(cpu=(64,)))
 
 
-@pytest.mark.usefixtures('quick')
 def test_a_row_for_each_candidate() -> None:
     progress: list[tuple[str, int, int]] = []
     rows = measure_group(Told(), [Candidate('a'), Candidate('missing'), Candidate('a', shapes='static')], SETTING, 3, 1,
@@ -67,7 +66,6 @@ class Calling(Told):
         return replace(super().step(candidate, setting), run=lambda: self.function(candidate.name))
 
 
-@pytest.mark.usefixtures('quick')
 def test_what_does_not_fit_is_not_run_and_memory_that_is_not_torch_s_is_not_measured() -> None:
     ran: list[str] = []
     candidates = [Candidate('huge'), Candidate('elsewhere')]
@@ -77,7 +75,6 @@ def test_what_does_not_fit_is_not_run_and_memory_that_is_not_torch_s_is_not_meas
     assert ran == 3 * ['elsewhere']
 
 
-@pytest.mark.usefixtures('quick')
 @pytest.mark.parametrize('dtype', ['fp32', 'tf32'])
 def test_tf32_is_allowed_where_it_is_asked_for_and_nowhere_else(dtype: str) -> None:
     found: list[tuple[bool, str]] = []
@@ -93,7 +90,6 @@ def test_tf32_is_allowed_where_it_is_asked_for_and_nowhere_else(dtype: str) -> N
     assert during == 2 * [(True, 'high') if dtype == 'tf32' else (False, 'highest')]
 
 
-@pytest.mark.usefixtures('quick')
 def test_several_groups_go_on_with_the_threads_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
     monkeypatch.setattr('torch.set_num_threads', threads.append)
