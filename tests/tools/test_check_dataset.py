@@ -200,8 +200,10 @@ def image(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return path
 
 
-def test_a_whole_image_of_the_right_size_has_no_fault(image: Path) -> None:
+def test_a_whole_image_has_no_fault_but_another_size_than_annotated(image: Path) -> None:
     assert check_image(str(image)) == check_image(str(image), (40, 60)) == []
+    assert check_image(str(image), (60, 40)) == [Finding(
+        Kind.IMAGE_SIZE, str(image), 'is 40 x 60 pixels (height x width), but 60 x 40 in the annotations')]
     if image.suffix == '.png':
         assert np.array_equal(decode(str(image), Kind.IMAGE), PIXELS)
 
@@ -221,11 +223,6 @@ def test_what_else_is_no_image_is_found(image: Path) -> None:
         assert check_image(str(image)) == [Finding(Kind.IMAGE, str(image), detail)]
     image.unlink()
     assert check_image(str(image)) == [Finding(Kind.IMAGE, str(image), 'does not exist')]
-
-
-def test_another_size_than_annotated_is_found(image: Path) -> None:
-    assert check_image(str(image), (60, 40)) == [Finding(
-        Kind.IMAGE_SIZE, str(image), 'is 40 x 60 pixels (height x width), but 60 x 40 in the annotations')]
 
 
 def test_the_size_is_that_after_the_rotation_of_the_camera(tmp_path: Path) -> None:

@@ -153,17 +153,6 @@ def test_a_step_of_training_leaves_gradients_of_all(dtype: str, expected: torch.
     assert seen == [expected, expected]
 
 
-@pytest.mark.parametrize('candidate, setting, words', [
-    (Candidate('cpvt_mm', dict(drop_rate=2.)), SETTING, 'cannot be built'),
-    (Candidate('cpvt_mm', dict(heads=3)), SETTING, r'cpvt_mm:heads=3 cannot be built \(TypeError: .*heads'),
-    *((Candidate('onnxruntime', shapes=shapes), setting, 'runs forward passes in fp32 on the CPU only')
-      for setting, shapes in ((TRAIN, None), (replace(SETTING, dtype='bf16'), None), (SETTING, 'static'))),
-])
-def test_what_cannot_be_built_or_run_is_told(candidate: Candidate, setting: Setting, words: str) -> None:
-    with pytest.raises(CannotMeasure, match=words):
-        BACKBONES.step(candidate, setting)
-
-
 @pytest.mark.parametrize('candidate, backbone', [
     (Candidate('cpvt_mm', dict(with_cp=True)), 'PyramidCPVT'), (Candidate('mmseg'), 'PCPVT'),
     (Candidate('pvt'), 'PyramidVisionTransformer')])
@@ -212,15 +201,6 @@ def test_the_arch_need_not_be_the_config_s() -> None:
     step.run()
 
 
-@pytest.mark.parametrize('candidate, words', [
-    (Candidate('timm'), 'timm is in no registry of OpenMMLab'),
-    (Candidate('cpvt_mm', dict(heads=3)), r'cpvt_mm:heads=3 cannot be built \('),
-])
-def test_what_no_config_can_have_is_told(candidate: Candidate, words: str) -> None:
-    with pytest.raises(CannotMeasure, match=words):
-        DETECTORS.step(candidate, SETTING)
-
-
 def test_a_config_that_is_not_there_or_of_a_model_of_videos_is_refused(tmp_path: Path) -> None:
     path = tmp_path / 'video.py'
     with pytest.raises(UserError, match=r'config .*video\.py does not exist'):
@@ -229,3 +209,17 @@ def test_a_config_that_is_not_there_or_of_a_model_of_videos_is_refused(tmp_path:
                     "model = dict(data_preprocessor=dict(_delete_=True, type='TrackDataPreprocessor'))\n")
     with pytest.raises(UserError, match='is not for a detector or segmentor of single images'):
         WholeModels(str(path), 'nano').step(OURS, TRAIN)
+
+
+@pytest.mark.parametrize('subject, candidate, setting, words', [
+    (BACKBONES, Candidate('cpvt_mm', dict(drop_rate=2.)), SETTING, 'cannot be built'),
+    (BACKBONES, Candidate('cpvt_mm', dict(heads=3)), SETTING, r'cpvt_mm:heads=3 cannot be built \(TypeError: .*heads'),
+    (DETECTORS, Candidate('cpvt_mm', dict(heads=3)), SETTING, r'cpvt_mm:heads=3 cannot be built \('),
+    (DETECTORS, Candidate('timm'), SETTING, 'timm is in no registry of OpenMMLab'),
+    *((BACKBONES, Candidate('onnxruntime', shapes=shapes), setting, 'runs forward passes in fp32 on the CPU only')
+      for setting, shapes in ((TRAIN, None), (replace(SETTING, dtype='bf16'), None), (SETTING, 'static'))),
+])
+def test_what_cannot_be_built_or_run_is_told(subject: Backbones | WholeModels, candidate: Candidate, setting: Setting,
+                                             words: str) -> None:
+    with pytest.raises(CannotMeasure, match=words):
+        subject.step(candidate, setting)
