@@ -43,9 +43,8 @@ def test_has_all_weights_of_a_plain_checkpoint(scope: str, trained: Models, tmp_
     (lambda content: content['state_dict'].popitem(), r'part\.pth does not fit the model .*1 missing'),
     (lambda content: content.update(extra=Exploit()), r'part\.pth is damaged, or contains code'),
 ])
-def test_a_checkpoint_that_does_not_fit_or_holds_code_is_refused(
-        change: Callable, message: str, trained: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-        ) -> None:
+def test_a_checkpoint_that_does_not_fit_or_holds_code(change: Callable, message: str, trained: Models, tmp_path: Path,
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     content = read_checkpoint(trained['mmseg'].checkpoint)
     change(content)
@@ -194,16 +193,12 @@ def test_names_images_that_it_cannot_read_or_that_lose_bits(run: Run, images: Pa
     assert f'{images}/d.png has 16 bits' in printed
 
 
-def test_what_a_user_gets_wrong_is_one_sentence(run: Run, run_tool: Run, images: Path, out: Path, tmp_path: Path,
-                                                trained: Models) -> None:
+def test_what_a_user_gets_wrong_is_one_sentence(run: Run, images: Path, out: Path, tmp_path: Path) -> None:
     assert run('mmseg', images, '--out-dir', images) == (
         f'error: --out-dir {images} is the folder of the images: choose another.')
     (tmp_path / 'empty').mkdir()
     assert run('mmseg', tmp_path / 'empty').startswith(f"error: folder {tmp_path / 'empty'} has no image")
     assert run('mmseg', 'no.jpg') == 'error: no.jpg does not exist: pass an image, or a folder of images.'
-    other = trained['mmdet'].checkpoint
-    assert run_tool(TOOL, images, trained['mmseg'].config, other, '--out-dir', out).startswith(
-        f'error: checkpoint {other} does not fit the model of the config')
     assert not out.exists()
 
 

@@ -41,8 +41,7 @@ def test_each_file_is_run_until_it_has_passed(files: list[Path], run_tool: Run, 
 
 
 @pytest.mark.slow
-def test_files_are_run_in_each_order(files: list[Path], run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture,
-                                     ) -> None:
+def test_each_order_is_run(files: list[Path], run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert run_tool(SCRIPT, *files, '--orders', 2, '--processes', 1, 2, '--work-dir', tmp_path / 'work') == (
         f"error: 2 of 2 fail (seed 0, -n 1; seed 1, -n 2): {tmp_path / 'work'} has their output.")
     assert re.search(r'\] seed 0, -n 1: 1 failed, 1 passed', capsys.readouterr().out)

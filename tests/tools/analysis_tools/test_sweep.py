@@ -66,11 +66,8 @@ def segmentor(**test_cfg: object) -> Config:
 
 
 @pytest.mark.parametrize('test_cfg, arguments, mode', [
-    (dict(mode='whole'), (), 'whole'),
-    (dict(), (), 'whole'),
-    (WINDOWS, (), Windows((32, 64), (16, 64))),
-    (WINDOWS, ('slide', None, [8, 8]), Windows((32, 64), (8, 8))),
-    (WINDOWS, ('whole',), 'whole'),
+    (dict(mode='whole'), (), 'whole'), (dict(), (), 'whole'), (WINDOWS, ('whole',), 'whole'),
+    (WINDOWS, (), Windows((32, 64), (16, 64))), (WINDOWS, ('slide', None, [8, 8]), Windows((32, 64), (8, 8))),
     (dict(mode='whole'), ('slide', [32, 32], [32, 32]), Windows((32, 32), (32, 32))),
 ])
 def test_a_mode_is_the_configs_but_for_what_is_given(test_cfg: dict, arguments: tuple, mode: Mode) -> None:
@@ -104,12 +101,7 @@ def inputs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Heights and widths of what the backbone sees."""
     seen: list[tuple[int, int]] = []
     forward = PyramidCPVT.forward
-
-    def spy(self: PyramidCPVT, x: object) -> object:
-        seen.append(tuple(x.shape[2:]))
-        return forward(self, x)
-
-    monkeypatch.setattr(PyramidCPVT, 'forward', spy)
+    monkeypatch.setattr(PyramidCPVT, 'forward', lambda self, x: seen.append(tuple(x.shape[2:])) or forward(self, x))
     return seen
 
 

@@ -12,10 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from cpvt_lab.candidates import Candidate
+from cpvt_lab.memory import measure_alone
 from cpvt_lab.results import Results, markdown_table, to_csv
 from cpvt_lab.work import Report, run_all, run_in_processes
 from cpvt_mm.errors import UserError
 from tests.processes import is_alive, wait_until
+
+from .subjects import SETTING, Told
 
 RECIPE = dict(seed=1, model=dict(depths=(2, 3), path=Path('a')))
 
@@ -67,29 +71,20 @@ def test_what_goes_wrong_ends_all(task: Callable[[Report], None], words: str, tm
     assert not file.exists() or not is_alive(int(file.read_text()))
 
 
-WORK = """
-import os
-from functools import partial
-from pathlib import Path
-from cpvt_lab.work import run_in_processes
-from tests.tools.analysis_tools.test_work import wait
-if __name__ == '__main__':
-    list(run_in_processes('Waiting', dict(waits=partial(wait, Path({file!r}))), 1, os.getpid))
-"""
-MEMORY = """
-from cpvt_lab.candidates import Candidate
-from cpvt_lab.memory import measure_alone
-from tests.tools.analysis_tools.subjects import SETTING, Told
-if __name__ == '__main__':
-    measure_alone(Told(), Candidate('waits', dict(file={file!r})), SETTING)
-"""
+def work(file: str) -> None:
+    list(run_in_processes('Waiting', dict(waits=partial(wait, Path(file))), 1, os.getpid))
+
+
+def measure(file: str) -> None:
+    measure_alone(Told(), Candidate('waits', dict(file=file)), SETTING)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('code, number', [(WORK, signal.SIGINT), (WORK, signal.SIGKILL), (MEMORY, signal.SIGKILL)])
-def test_processes_end_with_the_one_that_asked(code: str, number: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize('name, number', [
+    ('work', signal.SIGINT), ('work', signal.SIGKILL), ('measure', signal.SIGKILL)])
+def test_processes_end_with_the_one_that_asked(name: str, number: int, tmp_path: Path) -> None:
     script, file = tmp_path / 'wait.py', tmp_path / 'pid'
-    script.write_text(code.format(file=str(file)))
+    script.write_text(f"from {__name__} import {name}\nif __name__ == '__main__':\n    {name}({str(file)!r})\n")
     asking = subprocess.Popen([sys.executable, str(script)],
                               env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)},
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
