@@ -215,7 +215,7 @@ def test_begins_with_the_size_of_the_config_and_a_block_behind_a_peg(shown: Show
 
 
 @pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
-def test_paints_as_tests_do_and_at_other_sizes(scope: str, shown: Shown, image: Path, trained: Models) -> None:
+def test_paints_as_in_tests_and_at_other_sizes(scope: str, shown: Shown, image: Path, trained: Models) -> None:
     model = shown[scope]
     small = model.paint(image, 64, score_thr=0)
     at_home = model.paint(image, model.side, score_thr=0)

@@ -110,8 +110,8 @@ class Fails(nn.Module):
     # The same but for numbers.
     ('256 boxes', '64 boxes', 'unavailable', 'swapped and written, but ValueError: 256 boxes'),
 ])
-def test_the_same_error_of_the_old_backbone_excuses_the_new(folder: Path, for_64: str, for_others: str, outcome: str,
-                                                            reason: str) -> None:
+def test_only_the_same_error_of_the_old_backbone_excuses(folder: Path, for_64: str, for_others: str, outcome: str,
+                                                         reason: str) -> None:
     head = dict(type='Fails', in_channels=64, for_64=for_64, for_others=for_others)
     write(folder / 'a/one.py', "model = dict(_delete_=True, type='SingleStageDetector', "
                                f"backbone=dict(type='ResNet', depth=18, out_indices=(0,)), bbox_head={head})")

@@ -71,7 +71,7 @@ def test_the_map_shows_where() -> None:
 
 
 @pytest.mark.parametrize('backbone, encoding', [*CASES, ('pyramid', 'PEG, k = 1')])
-def test_attention_makes_inexact_what_knows_positions_tables_are_so_without(backbone: str, encoding: str) -> None:
+def test_attention_makes_positions_inexact_and_tables_are_so_without(backbone: str, encoding: str) -> None:
     error, without_attention = (errors(backbone, encoding, attention).error for attention in (True, False))
     assert error <= 1e-4 if encoding in EXACT else error > 1e-2
     assert without_attention <= 1e-5 if encoding in EXACT_WITHOUT_ATTENTION else without_attention > 0.1

@@ -188,7 +188,7 @@ def test_what_is_wrong_with_a_download_is_one_sentence(make: Maker, write: Calla
 
 
 @pytest.mark.parametrize('name, make', [('nuclei', make_nuclei), ('camvid', make_camvid)])
-def test_writes_once(name: str, make: Maker, run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_writes_only_once(name: str, make: Maker, run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     tool, source, root = f'dataset_converters/{name}.py', make(tmp_path / 'source'), tmp_path / 'data' / name
     assert run_tool(tool, source, root) == ''
     assert '100%' in capsys.readouterr().out
