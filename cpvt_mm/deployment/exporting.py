@@ -1,4 +1,5 @@
 """Exports a model to a file that runs without this package, at any image size: .pt2 of torch.export, or ONNX."""
+import copy
 import inspect
 import json
 import logging
@@ -16,6 +17,7 @@ from torch.export import ExportedProgram
 
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.files import check_free, whole_file
+from cpvt_mm.models.backbone import Backbone
 from cpvt_mm.models.grid import to_nchw, to_nhwc
 from cpvt_mm.models.layers.attention import average_pool
 
@@ -71,7 +73,14 @@ def exported(model: nn.Module, path: Path, description: Mapping[str, str]) -> It
 
 
 def export_program(model: nn.Module) -> ExportedProgram:
-    """Exports a model with dynamic batch, height and width from 1; the program does not branch on their values."""
+    """Exports a model with dynamic batch, height and width from 1; the program does not branch on their values.
+
+    Backbones of this package are fused, see `Backbone.fuse`; the model itself stays as it is.
+    """
+    model = copy.deepcopy(model)
+    for module in model.modules():
+        if isinstance(module, Backbone):
+            module.fuse()
     image = torch.zeros(2, in_channels(model), 64, 96)
     # torch.export.Dim would use the example's size as a hint. torch (2.13) then requires what its convolutions assume
     # for that size: more than one image, and more than one cell per side on every map.

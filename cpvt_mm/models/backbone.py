@@ -15,7 +15,7 @@ from .grid import grid_size, is_exported, is_traced, pad_or_crop, to_tokens
 from .hub import HubMixin
 from .initialization import PRETRAINED_KEYS, InitCfg, only_warnings, split_init_cfg, warn_if_missing
 from .layers import WithCp
-from .position_encodings import PositionEncodings
+from .position_encodings import PositionEncoding, PositionEncodings
 from .pretrained import load_pretrained
 from .validation import check_choice, check_names, check_positive, check_rates, parse_pair
 
@@ -193,6 +193,21 @@ class Backbone(BaseModule, HubMixin):
     def block_of(self, name: str) -> int:
         """Returns a parameter's block, counted over all stages: -1 before the first, `num_blocks` after the last block.
         """
+
+    def fuse(self) -> 'Backbone':
+        """Folds parameters for inference, in place: the residual of each `PEG` goes into its kernel.
+
+        Outputs are equal but for rounding: in float32 to 1e-6 of their size. A fused backbone must not be trained, and
+        its state dict is not for other backbones. Fuse before you convert weights to float16 or bfloat16, and do not
+        quantize the fused kernels to int8: the weight of the residual is far larger than those of the neighbours.
+
+        Returns:
+            The backbone.
+        """
+        for module in self.modules():
+            if isinstance(module, PositionEncoding):
+                module.fuse()
+        return self
 
     @abstractmethod
     def freeze(self) -> None:

@@ -150,5 +150,5 @@ class _Select(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        grad, grad_samples = grads
-        return grad.index_add(0, *ctx.saved_tensors, grad_samples), None
+        (grad, grad_samples), (kept,) = grads, ctx.saved_tensors
+        return grad.index_add(0, kept, grad_samples), None

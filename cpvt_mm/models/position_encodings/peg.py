@@ -1,7 +1,9 @@
 """The Positional Encoding Generator."""
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from cpvt_mm.registry import POSITION_ENCODINGS
@@ -146,6 +148,23 @@ class PEG(PositionEncoding):
     def block_of(self, name: str) -> int:
         position = int(name.split('.')[1])  # convs.<position>.<layer>
         return position if self.target == 'tokens' else position + 1
+
+    def fuse(self) -> None:
+        """Adds 1 to the weight of each cell for itself: `x + conv(x)` becomes one convolution.
+
+        A separable convolution stays as it is. The fused weights have other names, so that nothing takes them for the
+        weights of `x + conv(x)`.
+        """
+        for position, layers in self.convs.items():
+            convs = [layer for layer in layers.children() if isinstance(layer, nn.Conv2d | nn.Conv3d)]
+            if not self.residual or not convs:  # separable ones are a Sequential
+                return
+            for conv in convs:
+                channels = torch.arange(conv.out_channels)
+                center = (channels, channels if conv.groups == 1 else 0, *(side // 2 for side in conv.kernel_size))
+                conv.weight.data[center] += 1
+            self.convs[position] = nn.Sequential(OrderedDict((f'fused{i}', conv) for i, conv in enumerate(convs)))
+        self.residual = False
 
     def fit_weights(self, weights: dict[str, Tensor], prefix: str) -> None:
         """Inflates 2D kernels to 3D, see `inflate`."""
