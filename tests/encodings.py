@@ -4,7 +4,7 @@ from typing import Any
 from torch import Tensor
 
 from cpvt_mm.models.grid import Grid
-from cpvt_mm.models.position_encodings import PositionEncoding, PositionEncodings
+from cpvt_mm.models.position_encodings import PositionEncoding, PositionEncodings, StageSpec
 
 ENCODINGS: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {
     'none': None,
@@ -29,6 +29,9 @@ ENCODINGS: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {
 # queries and keys themselves, a bias; and a list of two.
 ONE_FOR_EACH_POINT = {name: ENCODINGS[name] for name in ('learnable-2d', 'peg', 'peg-qk', 'rotary', 'relative',
                                                          'peg-learnable')}
+
+# A stage to build encodings for.
+STAGE = StageSpec(embed_dims=16, num_heads=2, depth=3, grid=(4, 6))
 
 
 def encode(encoding: PositionEncoding | PositionEncodings, x: Tensor, position: int, frames: int = 1,

@@ -1,11 +1,15 @@
-"""Images that a model takes from a batch know the sizes and the clip length that a data preprocessor told."""
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from cpvt_mm.models.batches import BatchInfo, Told, told_about
+from cpvt_mm import CPVT, PyramidCPVT
+from cpvt_mm.errors import UserError
+from cpvt_mm.models.batches import BatchInfo, Size, Told, told_about
+from tests.conftest import NARROW, NARROW_PLAIN, WITH_CP
+from tests.encodings import ENCODINGS, ONE_FOR_EACH_POINT
 
 SIZES = [(5, 6), (4, 3)]
 NOTHING = Told(lost=True)
@@ -67,3 +71,206 @@ def test_a_window_of_frames_is_at_most_as_long_as_the_video(clips: Tensor) -> No
     assert told_about(batch_of(clips, window=9).flatten(0, 1)).frames == 3
     with pytest.raises(ValueError, match='window is 2, but must divide the 3 frames of each of the 2 videos'):
         batch_of(clips, window=2)
+
+
+pytestmark = pytest.mark.usefixtures('float64')
+
+# In a batch of 96 x 128: as large as it, not a multiple of anything, a multiple of 32, twice the same padded size.
+SIZES = [(96, 128), (50, 70), (64, 96), (33, 1), (1, 128), (90, 120)]
+
+
+def pair(cls: type, arch: dict[str, object], **kwargs: object) -> tuple[CPVT | PyramidCPVT, CPVT | PyramidCPVT]:
+    """The same backbone with the option and without, in eval mode."""
+    exact, plain = cls(arch, padding='exact', **kwargs), cls(arch, **kwargs)
+    plain.load_state_dict(exact.state_dict())
+    return exact.eval(), plain.eval()
+
+
+def alone(image: Tensor, size: Size) -> Tensor:
+    """One image of a batch as a data preprocessor leaves it where it is the only one: `(1, 3, H, W)`."""
+    height, width = size
+    return F.pad(image[None, :, :height, :width], (0, -width % 32, 0, -height % 32))
+
+
+def assert_maps_are_those_of_alone(outputs: Sequence[Tensor], images: Tensor, plain: CPVT | PyramidCPVT,
+                                   sizes: Sequence[Size] = SIZES, atol: float = 1e-7) -> None:
+    for i, size in enumerate(sizes):
+        for output, expected in zip(outputs, plain(alone(images[i], size)), strict=True):
+            rows, columns = expected.shape[2:]
+            torch.testing.assert_close(output[i, :, :rows, :columns], expected[0], rtol=0, atol=atol)
+            assert not output[i, :, rows:].any() and not output[i, :, :, columns:].any()
+
+
+@pytest.mark.parametrize(('name', 'options', 'training'), [
+    *((name, dict(), False) for name in ENCODINGS),
+    *((name, dict(sr_mode='pool'), True) for name in ONE_FOR_EACH_POINT),
+    *((name, dict(mlp_mode='conv'), True) for name in ONE_FOR_EACH_POINT)])
+def test_every_stage_of_the_pyramid(name: str, options: dict[str, str], training: bool) -> None:
+    exact, plain = pair(PyramidCPVT, NARROW, position_encoding=ENCODINGS[name], **options)
+    images = torch.randn(len(SIZES), 3, 96, 128)  # what lies beyond the sizes is noise, too: nobody may look there
+    with torch.set_grad_enabled(training):
+        outputs = exact.train(training)(images, SIZES, num_frames=1)
+        assert_maps_are_those_of_alone(outputs, images, plain.train(training))
+        assert all(output.is_contiguous() for output in outputs)  # as RoIAlign needs it
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('name', ENCODINGS)
+def test_every_block_of_the_plain_backbone(name: str) -> None:
+    exact, plain = pair(CPVT, NARROW_PLAIN, position_encoding=ENCODINGS[name], out_indices=(0, 2, -1))
+    images = torch.randn(len(SIZES), 3, 96, 128)
+    assert_maps_are_those_of_alone(exact(images, SIZES, num_frames=1), images, plain)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('dist_token', [False, True])
+@pytest.mark.parametrize('out_type', ['cls_token', 'gap'])
+def test_vectors_of_the_plain_backbone(out_type: str, dist_token: bool) -> None:
+    exact, plain = pair(CPVT, NARROW_PLAIN, out_type=out_type, dist_token=dist_token)
+    images = torch.randn(len(SIZES), 3, 96, 128)
+    output, = exact(images, SIZES)
+    expected = [plain(alone(image, size))[0] for image, size in zip(images, SIZES, strict=True)]
+    if dist_token:
+        output, expected = torch.stack(output), [torch.stack(vectors) for vectors in expected]
+    torch.testing.assert_close(output, torch.cat(expected, dim=-2), rtol=0, atol=1e-7)
+
+
+@torch.no_grad()
+def test_token_sequences_of_the_plain_backbone_are_those_of_the_batchs_grid() -> None:
+    exact, plain = pair(CPVT, NARROW_PLAIN, out_type='raw', dist_token=True)
+    images = torch.randn(2, 3, 64, 96)
+    output, = exact(images, [(64, 96), (20, 60)])
+    torch.testing.assert_close(output[:1], plain(images[:1])[0], rtol=0, atol=1e-7)
+    expected, = plain(alone(images[1], (20, 60)))
+    torch.testing.assert_close(output[1, :2], expected[0, :2], rtol=0, atol=1e-7)
+    patches, (rows, columns) = output[1, 2:].unflatten(0, (4, 6)), (2, 4)
+    torch.testing.assert_close(patches[:rows, :columns].flatten(0, 1), expected[0, 2:], rtol=0, atol=1e-7)
+    assert not patches[rows:].any() and not patches[:, columns:].any()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(('cls', 'arch'), [(PyramidCPVT, NARROW), (CPVT, NARROW_PLAIN)])
+def test_without_the_option_an_image_depends_on_its_neighbours(cls: type, arch: dict[str, object]) -> None:
+    _, plain = pair(cls, arch)
+    images = torch.zeros(2, 3, 96, 128)
+    images[1, :, :50, :70] = torch.randn(3, 50, 70)
+    for output, expected in zip(plain(images), plain(alone(images[1], (50, 70))), strict=True):
+        rows, columns = expected.shape[2:]
+        assert (output[1, :, :rows, :columns] - expected[0]).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize('with_cp', WITH_CP)
+@pytest.mark.parametrize(('cls', 'arch'), [(PyramidCPVT, NARROW), (CPVT, NARROW_PLAIN)])
+def test_gradients_are_the_sums_of_those_of_each_image(cls: type, arch: dict[str, object],
+                                                       with_cp: bool | str) -> None:
+    exact, plain = pair(cls, arch, with_cp=with_cp)
+    images = torch.randn(len(SIZES), 3, 96, 128, requires_grad=True)
+    sum(output.sin().sum() for output in exact.train()(images, SIZES)).backward()
+    for image, size in zip(images.detach(), SIZES, strict=True):
+        sum(output.sin().sum() for output in plain.train()(alone(image, size))).backward()
+    for (name, parameter), expected in zip(exact.named_parameters(), plain.parameters(), strict=True):
+        assert (parameter.grad - expected.grad).abs().max() <= 1e-7 * expected.grad.abs().max(), name
+    for image, (height, width) in zip(images.grad, SIZES, strict=True):
+        assert image[:, :height, :width].any() and not image[:, height:].any() and not image[..., width:].any()
+
+
+@torch.no_grad()
+def test_autocast() -> None:
+    exact, plain = (model.float() for model in pair(PyramidCPVT, NARROW))
+    images = torch.randn(len(SIZES), 3, 96, 128, dtype=torch.float32)
+    with torch.autocast('cpu', torch.bfloat16):
+        assert_maps_are_those_of_alone(exact(images, SIZES), images, plain, atol=0.1)
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """The batches that the pyramid's layers get."""
+    batches: list[Tensor] = []
+    encode = PyramidCPVT.encode
+
+    def recorded(self: PyramidCPVT, x: Tensor, num_frames: int = 1) -> tuple[Tensor, ...]:
+        batches.append(x)
+        return encode(self, x, num_frames)
+
+    monkeypatch.setattr(PyramidCPVT, 'encode', recorded)
+    return batches
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('sizes', [None, [(64, 96)] * 2])
+def test_a_batch_without_padding_takes_the_way_it_takes_without_the_option(sizes: list[Size] | None,
+                                                                           encoded: list[Tensor]) -> None:
+    exact, plain = pair(PyramidCPVT, NARROW)
+    images = torch.randn(2, 3, 64, 96)
+    outputs = exact(images, sizes)
+    assert len(encoded) == 1 and encoded[0] is images
+    assert all(map(torch.equal, outputs, plain(images)))
+
+
+@torch.no_grad()
+def test_each_padded_size_runs_once_and_no_padding_is_computed(encoded: list[Tensor]) -> None:
+    exact, _ = pair(PyramidCPVT, NARROW)
+    exact(torch.randn(len(SIZES), 3, 96, 128), SIZES)
+    assert [tuple(batch.shape) for batch in encoded] == [(2, 3, 96, 128), (2, 3, 64, 96), (1, 3, 64, 32),
+                                                         (1, 3, 32, 128)]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(('cls', 'arch'), [(PyramidCPVT, NARROW), (CPVT, NARROW_PLAIN)])
+def test_a_batch_that_is_no_multiple_of_32_gives_ceil_and_the_same_features(cls: type, arch: dict[str, object]) -> None:
+    exact, plain = pair(cls, arch)
+    images, sizes = torch.randn(2, 3, 50, 70), [(50, 70), (41, 39)]
+    for outputs in (exact(images, sizes), exact(images[:1].clone())):
+        assert [tuple(o.shape[2:]) for o in outputs] == [(-(-50 // s), -(-70 // s)) for s in exact.strides]
+        for output, expected in zip(outputs, plain(alone(images[0], (50, 70))), strict=True):
+            torch.testing.assert_close(output[0], expected[0, :, :output.shape[2], :output.shape[3]], rtol=0, atol=1e-7)
+
+
+@torch.no_grad()
+def test_sizes_that_travel_with_the_batch_and_those_that_are_given_come_before_them() -> None:
+    exact, plain = pair(PyramidCPVT, NARROW)
+    images = torch.randn(2, 3, 96, 128)
+    BatchInfo.of_images(images, SIZES[:2]).attach(images)
+    assert_maps_are_those_of_alone(exact(images), images, plain, SIZES[:2])
+    assert_maps_are_those_of_alone(exact(images, SIZES[2:4]), images, plain, SIZES[2:4])
+    plain(images)  # which has no use for them
+
+
+@torch.no_grad()
+def test_a_batch_whose_sizes_were_lost_is_an_error_unless_its_images_fill_it() -> None:
+    exact, plain = pair(PyramidCPVT, NARROW)
+    images = torch.randn(2, 3, 32, 32)
+    exact(images[:1])
+    for sizes in ([(32, 32), (32, 32)], None):
+        assert all(map(torch.equal, exact(images, sizes), plain(images)))
+    with pytest.raises(UserError, match=r'needs the size of each image, but .*: use .* cpvt_mm\.DetDataPreprocessor'):
+        exact(images)
+
+
+@torch.no_grad()
+def test_compiled_code_knows_the_sizes() -> None:
+    exact, plain = pair(PyramidCPVT, dict(NARROW, depths=(1, 1, 1, 1)), out_indices=(0,))
+    images = torch.randn(2, 3, 96, 128)
+    BatchInfo.of_images(images, SIZES[:2]).attach(images)
+    assert_maps_are_those_of_alone(torch.compile(exact, backend='eager')(images), images, plain, SIZES[:2])
+
+
+@pytest.mark.parametrize(('sizes', 'sentence'), [
+    ([(32, 32)], r'valid_sizes has 1 sizes, but must have a height and a width for each of the 2 images'),
+    ([(32, 32), (0, 32)], r'valid_sizes\[1\] is \(0, 32\), but must be a height and a width, whole numbers of at '),
+    ([32, 64], r'valid_sizes\[0\] is 32, but must be a height and a width'),
+    ([(32, 32), (31.5, 32)], r'valid_sizes\[1\] is \(31\.5, 32\), but'),
+    ([(32, 32), (32, 65)], r'those of the batch, \(32, 64\)'),
+    ([(32, 32), (32, 32, 3)], r'valid_sizes\[1\] is \(32, 32, 3\), but must be a height and a width'),
+])
+def test_sizes_that_cannot_be_are_refused(sizes: list[Size], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        PyramidCPVT(NARROW, padding='exact')(torch.randn(2, 3, 32, 64), sizes)
+
+
+@pytest.mark.parametrize(('cls', 'arch'), [(PyramidCPVT, NARROW), (CPVT, NARROW_PLAIN)])
+def test_other_paddings_are_refused_and_sizes_without_the_option(cls: type, arch: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"padding is 'same', but must be None or 'exact'\."):
+        cls(arch, padding='same')
+    with pytest.raises(ValueError, match=r"valid_sizes are given, but padding is None: build .* padding='exact'"):
+        cls(arch)(torch.randn(1, 3, 32, 32), [(32, 32)])

@@ -1,4 +1,6 @@
 """Layers that others replace or hook are called: the backbone reads no weight past its layer."""
+from functools import partial
+
 import pytest
 import torch
 from peft import LoraConfig, inject_adapter_in_model
@@ -6,23 +8,16 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
-from cpvt_mm import CPVT, PyramidCPVT
-from tests.conftest import NARROW, NARROW_PLAIN
+from tests.conftest import BACKBONES
 
 LAYERS = ('q', 'kv', 'proj', 'fc1', 'fc2')
-BACKBONES = {
-    'pyramid': lambda: PyramidCPVT(NARROW),
-    'pyramid-pool': lambda: PyramidCPVT(NARROW, sr_mode='pool'),
-    'pyramid-conv-mlp': lambda: PyramidCPVT(NARROW, mlp_mode='conv'),
-    'pyramid-qk': lambda: PyramidCPVT(NARROW, position_encoding=dict(type='PEG', target='qk')),
-    'plain': lambda: CPVT(NARROW_PLAIN),
-    'plain-qk': lambda: CPVT(NARROW_PLAIN, position_encoding=dict(type='PEG', target='qk')),
-}
+QK = dict(position_encoding=dict(type='PEG', target='qk'))
+KINDS = {**BACKBONES, **{f'{name}-qk': partial(BACKBONES[name], **QK) for name in ('conv', 'plain')}}
 
 
-@pytest.fixture(params=BACKBONES)
+@pytest.fixture(params=KINDS)
 def model(request: pytest.FixtureRequest) -> nn.Module:
-    return BACKBONES[request.param]().eval()
+    return KINDS[request.param]().eval()
 
 
 def linear_layers(model: nn.Module) -> dict[str, nn.Module]:
@@ -76,13 +71,10 @@ def test_weights_that_torchao_quantizes_are_used(model: nn.Module) -> None:
 
 
 @pytest.mark.parametrize('with_cp', [False, True])
-@pytest.mark.parametrize('name', BACKBONES)
+@pytest.mark.parametrize('name', KINDS)
 def test_gradients_can_be_differentiated_again(name: str, with_cp: bool) -> None:
     """The gradient of a penalty on the gradient, against differences of the penalty in float64."""
-    model = BACKBONES[name]()
-    for module in model.modules():
-        if hasattr(module, 'with_cp'):
-            module.with_cp = with_cp
+    model = KINDS[name](with_cp=with_cp)
     image, direction = torch.randn(2, 1, 3, 33, 40)
 
     def penalty(x: Tensor, create_graph: bool) -> Tensor:

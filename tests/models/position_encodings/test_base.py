@@ -1,16 +1,21 @@
-"""The contract: four points at which an encoding may act, tried with one encoding for each."""
+"""The contract: four points at which an encoding may act, tried with one encoding for each; and the cache."""
+import sys
+import weakref
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from cpvt_mm import PyramidCPVT
+from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.models.grid import Grid
-from cpvt_mm.models.position_encodings import PositionEncoding, StageSpec, build_position_encodings
+from cpvt_mm.models.position_encodings import PositionEncoding, StageSpec, build_position_encodings, cache
+from cpvt_mm.models.position_encodings.cache import cached
 from cpvt_mm.registry import POSITION_ENCODINGS
-from tests.conftest import NARROW
-from tests.encodings import encode
+from tests.conftest import NARROW, Operators
+from tests.encodings import ENCODINGS, encode
 
 STAGE = StageSpec(embed_dims=8, num_heads=2, depth=2, grid=(4, 4))
 
@@ -62,23 +67,22 @@ def registered() -> Iterator[None]:
         POSITION_ENCODINGS.module_dict.pop(cls.__name__)
 
 
-def features(position_encoding: dict | list | None, image: Tensor) -> list[Tensor]:
-    """With the same other weights, whatever the encoding."""
-    model = PyramidCPVT(NARROW, position_encoding=position_encoding).eval()
-    generator = torch.Generator().manual_seed(0)
-    for name, parameter in model.named_parameters():
-        if 'position_encoding' not in name:
-            parameter.data.normal_(std=0.2, generator=generator)
-    with torch.no_grad():
-        return model(image)
-
-
-@pytest.mark.parametrize('name', [cls.__name__ for cls in TRIALS])
-def test_each_point_reaches_every_stage(name: str) -> None:
-    image = torch.randn(1, 3, 70, 50)
-    for plain, encoded in zip(features(None, image), features(dict(type=name), image), strict=True):
+@torch.no_grad()
+@pytest.mark.parametrize('encoding, least', [
+    *((dict(type=cls.__name__), 1e-3) for cls in TRIALS),
+    *((encoding, 1e-4) for encoding in ENCODINGS.values() if encoding)], ids=str)
+def test_each_reaches_every_stage_at_odd_sizes(encoding: dict | list, least: float) -> None:
+    image, features = torch.randn(1, 3, 70, 50), []
+    for position_encoding in (None, encoding):
+        model = PyramidCPVT(NARROW, position_encoding=position_encoding).eval()
+        generator = torch.Generator().manual_seed(0)
+        for name, parameter in model.named_parameters():  # the same other weights, none so small that it has no effect
+            parameter.normal_(std=0.2, generator=None if 'position_encoding' in name else generator)
+        features.append(model(image))
+    for plain, encoded in zip(*features, strict=True):
+        assert encoded.isfinite().all()
         assert plain.shape == encoded.shape
-        assert (plain - encoded).abs().max() > 1e-3
+        assert (plain - encoded).abs().max() > least
 
 
 def test_a_list_combines_and_order_of_points_is_kept() -> None:
@@ -124,3 +128,67 @@ def test_what_is_no_config_is_refused(cfg: object) -> None:
 def test_an_unknown_type_is_answered_with_those_there_are() -> None:
     with pytest.raises(ValueError, match=r"'PEGG' is not a type of position_encoding; allowed are .*PEG"):
         build_position_encodings(dict(type='PEGG'), STAGE)
+
+
+
+
+def test_thousands_of_sizes_do_not_fill_the_memory_and_the_latest_are_computed_once(monkeypatch: pytest.MonkeyPatch
+                                                                                   ) -> None:
+    monkeypatch.setattr(cache, 'MAX_BYTES', 40_000)
+    made: list[weakref.ref[Tensor]] = []
+
+    @cached
+    def ones(length: int) -> Tensor:
+        result = torch.ones(length)
+        made.append(weakref.ref(result))
+        return result
+
+    for length in range(1, 3000):
+        assert ones(length) is ones(length)
+    assert len(made) == 2999 and ones(2999).shape == (2999,)
+    assert sum(one().nbytes for one in made if one() is not None) <= 40_000
+    ones(1)
+    assert len(made) == 3000
+    assert ones(20_000) is ones(20_000)  # alone too large: still the latest is kept, and nothing else
+    assert [one().shape for one in made if one() is not None] == [(20_000,)]
+
+
+# No other test has images of these sizes: what is remembered of them is of this test.
+@pytest.mark.parametrize('name', ['SinusoidalPE', 'RotaryPE', 'RelativePE'])
+def test_encodings_use_it(name: str) -> None:
+    model, image = PyramidCPVT(NARROW, position_encoding=dict(type=name)), torch.randn(1, 3, 64, 1004)
+    with Operators() as first:
+        model(image)
+    with Operators() as second:
+        model(image)
+    assert second.names < first.names
+
+
+@pytest.mark.parametrize('name', ['SinusoidalPE', 'RotaryPE', 'RelativePE', 'RandomFourierPE', 'LearnablePE'])
+def test_what_inference_mode_left_serves_training(name: str) -> None:
+    model = CPVT(dict(embed_dims=16, depth=2, num_heads=2), position_encoding=dict(type=name))
+    image = torch.randn(1, 3, 48, 1104)
+    with torch.inference_mode():
+        model(image)
+    model(image)[0].mean().backward()
+    assert model.patch_embed.proj.weight.grad.isfinite().all()
+
+
+def test_shapes_worked_out_without_numbers_are_not_kept() -> None:
+    model = CPVT(dict(embed_dims=16, depth=1, num_heads=2), position_encoding=dict(type='RotaryPE'))
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model(torch.randn(1, 3, 48, 1204))
+    assert model(torch.randn(1, 3, 48, 1204))[0].isfinite().all()
+
+
+def test_threads_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, 'MAX_BYTES', 4_000)
+    ones = cached(torch.ones)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            lengths = list(pool.map(lambda i: len(ones(1 + i % 50)), range(20_000)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert lengths == [1 + i % 50 for i in range(20_000)]

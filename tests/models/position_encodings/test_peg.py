@@ -1,3 +1,6 @@
+import itertools
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -5,50 +8,44 @@ import torch.nn.functional as F
 from cpvt_mm import CPVT, PEG, PyramidCPVT, StageSpec
 from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.layers import Attention, Block
-from cpvt_mm.models.position_encodings import build_position_encodings
+from cpvt_mm.models.position_encodings import PositionEncodings, build_position_encodings
 from tests.conftest import NARROW
 from tests.encodings import encode
-from tests.models.conftest import assert_named
+from tests.models.conftest import Build, assert_named
+
+pytestmark = pytest.mark.usefixtures('float64')
 
 STAGE = StageSpec(embed_dims=6, num_heads=2, depth=3, grid=(4, 4))
+peg = partial(PEG, STAGE)
 
 
-def peg(**kwargs: object) -> PEG:
-    return PEG(STAGE, **kwargs)
+def encodings(**kwargs: object) -> PositionEncodings:
+    return build_position_encodings(dict(type='PEG', **kwargs), STAGE)
 
 
-@pytest.mark.parametrize('kernel_size', [1, 3, 7])
-def test_adds_a_zero_padded_depthwise_convolution(kernel_size: int) -> None:
-    encoding, x = peg(kernel_size=kernel_size), torch.randn(2, 5, 4, 6)
-    conv = encoding.convs['0'][0]
-    half = kernel_size // 2
-    padded = F.pad(x, (0, 0, half, half, half, half))
+@pytest.mark.parametrize('kernel_size, sides', [
+    (1, (1, 1)), (3, (3, 3)), (7, (7, 7)), (3, (3, 3, 3)), ((1, 3, 5), (1, 3, 5)), ([5, 1, 3], (5, 1, 3))])
+def test_adds_a_depthwise_convolution_with_zeros_around_the_image_or_clip(kernel_size: object, sides: tuple[int, ...]
+                                                                          ) -> None:
+    ndim = len(sides)
+    encoding, lengths = peg(kernel_size=kernel_size, ndim=ndim), (4, 5, 6)[-ndim:]
+    x, conv = torch.randn(2, *lengths, 6), encoding.convs['0'][0]
+    assert conv.weight.shape == (6, 1, *sides)
+    padded = F.pad(x, (0, 0, *(side // 2 for side in reversed(sides) for _ in range(2))))
     expected = x + conv.bias
-    for dy in range(kernel_size):
-        for dx in range(kernel_size):
-            expected = expected + padded[:, dy:dy + 5, dx:dx + 4] * conv.weight[:, 0, dy, dx]
+    for offset in itertools.product(*map(range, sides)):
+        part = (slice(start, start + length) for start, length in zip(offset, lengths, strict=True))
+        expected = expected + padded[(slice(None), *part)] * conv.weight[(slice(None), 0, *offset)]
     torch.testing.assert_close(encode(encoding, x, 0), expected)
 
 
-def test_zeros_around_the_grid_tell_tokens_apart_and_only_there() -> None:
-    same_tokens = torch.ones(1, 7, 7, 6)
-    encoded = encode(peg(), same_tokens, 0)[0]
-    inner = encoded[1:-1, 1:-1]
-    torch.testing.assert_close(inner, inner[:1, :1].expand_as(inner))
-    assert (encoded[0, 0] - inner[0, 0]).abs().min() > 0
-
-
-def test_inside_it_moves_with_the_image() -> None:
-    encoding, x = peg(), torch.randn(1, 8, 8, 6)
-    moved = encode(encoding, x.roll((1, 1), (1, 2)), 0)
-    torch.testing.assert_close(moved[:, 2:-1, 2:-1], encode(encoding, x, 0)[:, 1:-2, 1:-2])
-
-
-def test_follows_the_blocks_of_positions() -> None:
-    encoding, x = peg(positions=(0, 2)), torch.randn(1, 4, 4, 6)
-    assert list(encoding.convs) == ['0', '2']
+def test_follows_the_blocks_of_positions_of_which_minus_one_is_before_the_first() -> None:
+    encoding, x = peg(positions=(-1, 0, 2)), torch.randn(1, 4, 5, 6)
+    assert list(encoding.convs) == ['-1', '0', '2']
     assert encode(encoding, x, 1) is x
-    assert not torch.equal(encode(encoding, x, 0), encode(encoding, x, 2))
+    different = [x, *(encode(encoding, x, position) for position in (-1, 0, 2))]
+    assert not any(torch.equal(*pair) for pair in itertools.combinations(different, 2))
+    assert encode(peg(), x, -1) is x
 
 
 def test_without_residual_only_the_convolution_is_left() -> None:
@@ -58,38 +55,15 @@ def test_without_residual_only_the_convolution_is_left() -> None:
     torch.testing.assert_close(encode(without, x, 0) + x, encode(with_residual, x, 0))
 
 
-def test_bias_can_be_left_out() -> None:
-    assert [name for name, _ in peg(bias=False).named_parameters()] == ['convs.0.0.weight']
-
-
 def test_every_stage_of_the_backbone_has_its_own() -> None:
     model = PyramidCPVT(NARROW, position_encoding=dict(type='PEG', kernel_size=5, positions=(0, 1)))
-    shapes = {name: tuple(p.shape) for name, p in model.named_parameters() if name.endswith('convs.1.0.weight')}
-    assert shapes == {
-        f'stages.{i}.position_encoding.0.convs.1.0.weight': (width, 1, 5, 5)
-        for i, width in enumerate(NARROW['embed_dims'])
-    }
-
-
-@pytest.mark.parametrize('kwargs, error, words', [
-    (dict(kernel_size=4), ValueError, ('kernel_size', '4', 'odd')),
-    (dict(kernel_size=0), ValueError, ('kernel_size', '0')),
-    (dict(positions=()), ValueError, ('positions', 'to 2')),
-    (dict(positions=(3,)), ValueError, ('positions', '(3,)', 'to 2')),
-    (dict(positions=1), ValueError, ('positions', 'sequence')),
-    (dict(positions=(1, 1)), ValueError, ('positions', 'different')),
-    (dict(kernal_size=3), TypeError, ('kernal_size',)),
-])
-def test_bad_arguments_are_named(kwargs: dict, error: type[Exception], words: tuple[str, ...]) -> None:
-    assert_named(error, words, peg, **kwargs)
+    for stage, width in zip(model.stages, NARROW['embed_dims'], strict=True):
+        assert stage.get_parameter('position_encoding.0.convs.1.0.weight').shape == (width, 1, 5, 5)
 
 
 @pytest.mark.parametrize('kwargs, count', [
-    (dict(), 1_728),
-    (dict(conv_type='separable'), 38_592),
-    (dict(conv_type='separable', num_layers=4), 154_368),
-    (dict(conv_type='full'), 192 * 192 * 9),
-    (dict(positions=(-1, 0, 3), num_layers=2), 6 * 1_728),
+    (dict(), 1_728), (dict(positions=(-1, 0, 3), num_layers=2), 6 * 1_728), (dict(conv_type='full'), 192 * 192 * 9),
+    (dict(conv_type='separable'), 38_592), (dict(conv_type='separable', num_layers=4), 154_368),
     (dict(kernel_size=27, positions=(-1,)), 192 * 27 * 27),
 ])
 def test_parameters_of_the_variants_without_bias(kwargs: dict, count: int) -> None:
@@ -120,38 +94,26 @@ def test_full_is_an_ordinary_convolution() -> None:
     torch.testing.assert_close(encode(encoding, x, 0), expected)
 
 
-def test_position_minus_one_is_before_the_first_block() -> None:
-    encoding, x = peg(positions=(-1, 1)), torch.randn(1, 4, 5, 6)
-    assert not torch.equal(encode(encoding, x, -1), x)
-    assert encode(encoding, x, 0) is x
-    assert encode(peg(), x, -1) is x
-
-
-@pytest.mark.parametrize('model', [
-    CPVT(dict(embed_dims=16, depth=3, num_heads=2), position_encoding=dict(type='PEG', target='qk')),
-    PyramidCPVT(dict(NARROW, depths=(3, 3, 3, 3)), position_encoding=dict(type='PEG', target='qk')),
-], ids=['CPVT', 'PyramidCPVT'])
-def test_target_qk_feeds_queries_and_keys_of_the_next_block_only(
-        model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize('build', [partial(CPVT, dict(embed_dims=16, depth=3, num_heads=2)),
+                                   partial(PyramidCPVT, dict(NARROW, depths=(3, 3, 3, 3)))], ids=['plain', 'pyramid'])
+def test_target_qk_feeds_queries_and_keys_of_the_next_block_only(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     seen, project = [], Attention.project
     monkeypatch.setattr(Attention, 'project', lambda self, x, grid, encodings, qk: (
         seen.append((self.index, x, qk)) or project(self, x, grid, encodings, qk)))
-    model.eval()(torch.randn(1, 3, 64, 96))
+    model = build(position_encoding=dict(type='PEG', target='qk')).eval()
+    model(torch.randn(1, 3, 64, 96))
     assert len(seen) == sum(isinstance(module, Block) for module in model.modules())
     for index, x, qk in seen:
         assert (qk is not None) == (index == 1)
         assert qk is None or (qk.shape == x.shape and not torch.equal(qk, x))
 
 
-@pytest.mark.usefixtures('float64')
 def test_target_qk_is_attention_with_values_of_the_plain_tokens() -> None:
-    encodings = build_position_encodings(
-        dict(type='PEG', target='qk'), StageSpec(embed_dims=6, num_heads=2, depth=3, grid=(4, 4)))
-    blocks = [Block(index, embed_dims=6, num_heads=2, mlp_ratio=2, sr_ratio=2) for index in (1, 2)]
-    blocks[1].load_state_dict(blocks[0].state_dict())
-    block, x = blocks[0], torch.randn(1, 4, 6, 6)
-    encoded = x + encodings[0].convs['0'][0](x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
-    attn = block.attn
+    encoding = encodings(target='qk')
+    block, last = (Block(index, embed_dims=6, num_heads=2, mlp_ratio=2, sr_ratio=2) for index in (1, 2))
+    last.load_state_dict(block.state_dict())
+    x, attn = torch.randn(1, 4, 6, 6), block.attn
+    encoded = x + encoding[0].convs['0'][0](x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
     q = attn.q(block.norm1(encoded)).view(1, 24, 2, 3)
     reduced, plain = (attn.sr(block.norm1(tokens).permute(0, 3, 1, 2))[0] for tokens in (encoded, x))
     k = attn.kv(reduced)[..., :6].reshape(1, 6, 2, 3)
@@ -159,10 +121,10 @@ def test_target_qk_is_attention_with_values_of_the_plain_tokens() -> None:
     weights = (torch.einsum('bihc,bjhc->bhij', q, k) / 3**0.5).softmax(-1)
     y = x + attn.proj(torch.einsum('bhij,bjhc->bihc', weights, v).reshape(x.shape))
     tokens, grid = x.flatten(1, 2), Grid(4, 6)
-    found = block(tokens, grid, encodings)
+    found = block(tokens, grid, encoding)
     torch.testing.assert_close(found, (y + block.mlp(block.norm2(y), grid)).flatten(1, 2))
-    plain = block(tokens, grid, build_position_encodings(None, encodings[0].stage))
-    torch.testing.assert_close(blocks[1](tokens, grid, encodings), plain)
+    plain = block(tokens, grid, build_position_encodings(None, STAGE))
+    torch.testing.assert_close(last(tokens, grid, encoding), plain)
     assert not torch.equal(found, plain)
 
 
@@ -170,25 +132,59 @@ def test_fixed_weights_are_random_buffers_that_a_checkpoint_keeps() -> None:
     encoding = peg(trainable=False, conv_type='separable')
     assert list(encoding.parameters()) == []
     assert sorted(encoding.state_dict()) == sorted(peg(conv_type='separable').state_dict())
-    model = PyramidCPVT(NARROW, position_encoding=dict(type='PEG', trainable=False))
-    other = PyramidCPVT(NARROW, position_encoding=dict(type='PEG', trainable=False))
-    weight = model.stages[0].position_encoding[0].convs['0'][0].weight
+    model, other = (PyramidCPVT(NARROW, position_encoding=dict(type='PEG', trainable=False)) for _ in range(2))
+    weight, loaded = (one.get_buffer('stages.0.position_encoding.0.convs.0.0.weight') for one in (model, other))
     assert weight.std() > 0.1
     other.load_state_dict(model.state_dict())
-    assert torch.equal(other.stages[0].position_encoding[0].convs['0'][0].weight, weight)
+    assert torch.equal(loaded, weight)
     model.requires_grad_(True)
     assert not weight.requires_grad
 
 
+def test_images_of_a_batch_are_frames_one_after_the_other() -> None:
+    both, frames = encodings(ndim=3), torch.randn(6, 4, 5, 6)
+    expected = encode(both[0], frames.unflatten(0, (2, 3)), 0).flatten(0, 1)
+    assert torch.equal(encode(both, frames, 0, frames=3), expected)
+    torch.testing.assert_close(encode(both, frames[3:], 0, frames=3), expected[3:])
+    assert (encode(both, frames, 0, frames=6) - expected).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize('kwargs', [
+    dict(), dict(conv_type='separable'), dict(conv_type='full'), dict(num_layers=2), dict(residual=False),
+    dict(bias=False), dict(trainable=False), dict(positions=(-1, 1)), dict(target='qk')])
+def test_weights_of_images_become_the_middle_slice_so_that_a_frame_starts_as_an_image(kwargs: dict) -> None:
+    flat, deep = encodings(kernel_size=5, **kwargs), encodings(ndim=3, kernel_size=(3, 5, 5), **kwargs)
+    deep.load_state_dict(flat.state_dict())
+    frames = torch.randn(4, 3, 5, 6)
+    for num_frames, index, point in itertools.product((1, 2, 4), range(-1, 3), ('tokens', 'qk_tokens')):
+        if (index, point) != (-1, 'qk_tokens'):  # there is no block -1
+            found = encode(deep, frames, index, num_frames, point)
+            torch.testing.assert_close(found, encode(flat, frames, index, point=point))
+
+
+def test_class_tokens_pass_untouched() -> None:
+    both, tokens = encodings(ndim=3), torch.randn(4, 2 + 12, 6)
+    encoded = both.tokens(tokens, 0, Grid(3, 4, extra=2, frames=2))
+    assert torch.equal(encoded[:, :2], tokens[:, :2])
+    expected = encode(both, tokens[:, 2:].unflatten(1, (3, 4)), 0, frames=2)
+    torch.testing.assert_close(encoded[:, 2:], expected.flatten(1, 2))
+
+
 @pytest.mark.parametrize('kwargs, words', [
-    (dict(conv_type='dense'), ('dense', 'conv_type', "'depthwise' or 'separable' or 'full'")),
-    (dict(target='values'), ('values', 'target', "'tokens' or 'qk'")),
-    (dict(bias='False'), ('bias', "'False'", 'False or True')),
-    (dict(num_layers=0), ('num_layers', '0', 'at least 1')),
-    (dict(positions=[0.]), ('positions', '[0.0]')),
-    (dict(positions=[True]), ('positions', '[True]')),
+    (dict(kernel_size=4), ('kernel_size', '4', 'odd')), (dict(kernel_size=0), ('kernel_size', '0')),
+    (dict(kernel_size=(3, 3, 3)), ('kernel_size', '(3, 3, 3)', '2 of them', 'ndim is 2')),
+    (dict(ndim=3, kernel_size=(3, 3)), ('kernel_size', '(3, 3)', '3 of them')),
+    (dict(ndim=3, kernel_size=(2, 3, 3)), ('kernel_size', '(2, 3, 3)', 'odd')),
+    (dict(ndim=3, kernel_size=(3., 3, 3)), ('kernel_size', '(3.0, 3, 3)')),
+    (dict(positions=()), ('positions', 'to 2')), (dict(positions=(3,)), ('positions', '(3,)', 'to 2')),
+    (dict(positions=1), ('positions', 'sequence')), (dict(positions=(1, 1)), ('positions', 'different')),
+    (dict(positions=[0.]), ('positions', '[0.0]')), (dict(positions=[True]), ('positions', '[True]')),
     (dict(positions=(-2,)), ('positions', '(-2,)', '-1', '2')),
     (dict(target='qk', positions=(2,)), ('positions', '(2,)', 'qk', 'to 1')),
+    (dict(conv_type='dense'), ('dense', 'conv_type', "'depthwise' or 'separable' or 'full'")),
+    (dict(target='values'), ('values', 'target', "'tokens' or 'qk'")),
+    (dict(bias='False'), ('bias', "'False'", 'False or True')), (dict(num_layers=0), ('num_layers', '0', 'at least 1')),
+    (dict(ndim=4), ('ndim', '4', '2', '3')), (dict(ndim=1), ('ndim', '1')),
 ])
-def test_bad_variants_are_named(kwargs: dict, words: tuple[str, ...]) -> None:
+def test_bad_values_are_named(kwargs: dict, words: tuple[str, ...]) -> None:
     assert_named(ValueError, words, peg, **kwargs)

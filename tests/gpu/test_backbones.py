@@ -1,0 +1,231 @@
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from cpvt_mm import CPVT, PyramidCPVT
+from cpvt_mm.models.position_encodings.cache import Cached
+from tests.conftest import BACKBONES, GOLDEN, WITH_CP, Operators, golden_cases, pretrained
+from tests.encodings import ENCODINGS
+from tests.gpu.test_numbers import outputs_and_gradient, relative_error
+from tests.models.test_compile import SIZES
+from tests.models.test_exact_padding import SIZES, assert_maps_are_those_of_alone
+from tests.weights.test_pyramid import shaken
+
+pytestmark = pytest.mark.gpu
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+# Allowed differences from float64, as shares of a norm and in units of the precision's eps, the step from 1 to the next
+# number. An image passes up to nine blocks, whose layers round a few times each. Most of these errors cancel: a CPU has
+# 5 and 16. The gradient goes the same way back.
+OUTPUT_ERRORS, GRADIENT_ERRORS = 8, 40
+
+
+def relative_error(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+    """The largest norm of a difference, as a share of the norm."""
+    pairs = [(x.detach().double().cpu(), y.detach().double().cpu()) for x, y in zip(found, expected, strict=True)]
+    return max(((x - y).norm() / y.norm()).item() for x, y in pairs)
+
+
+def outputs_and_gradient(model: nn.Module, images: Tensor, dtype: torch.dtype = torch.float32
+                         ) -> tuple[tuple[Tensor, ...], Tensor]:
+    """The outputs of a model, in half precision by autocast, and the gradient of all weights in one vector."""
+    model.zero_grad()
+    with nullcontext() if dtype == torch.float32 else torch.autocast(images.device.type, dtype):
+        outputs = model(images)
+    sum(output.sin().mean() for output in outputs).backward()
+    return outputs, torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(('name', 'norm_eps'), [('official', 1e-6), ('timm', 1e-6), ('mmseg', 1e-5)])
+def test_the_pyramid_gives_the_reference_outputs(name: str, norm_eps: float, device: torch.device) -> None:
+    model = pretrained(GOLDEN / f'{name}.pth', norm_eps=norm_eps).to(device)
+    for image, expected in golden_cases(name):
+        for output, wanted in zip(model(image.to(device)), expected, strict=True):
+            torch.testing.assert_close(output.cpu(), wanted, atol=1e-4, rtol=0)
+
+
+@torch.no_grad()
+def test_the_plain_backbone_gives_the_reference_outputs(device: torch.device) -> None:
+    arrays = {name: torch.from_numpy(array) for name, array in np.load(GOLDEN / 'deit_timm_io.npz').items()}
+    model = pretrained(GOLDEN / 'deit_timm.pth', CPVT, img_size=64, position_encoding=dict(type='LearnablePE'),
+                       out_type='raw').to(device)
+    output, = model(arrays['input'].to(device))
+    torch.testing.assert_close(output.cpu(), arrays['tokens'], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize('name', ENCODINGS)
+@pytest.mark.parametrize('kind', BACKBONES)
+def test_every_encoding_in_every_precision(kind: str, name: str, device: torch.device) -> None:
+    model = shaken(BACKBONES[kind](position_encoding=ENCODINGS[name]))
+    images = torch.randn(2, 3, 70, 102)
+    outputs, gradient = outputs_and_gradient(model.double(), images.double())
+    model.float().to(device)
+    for dtype, layout in itertools.product(DTYPES, (torch.contiguous_format, torch.channels_last)):
+        batch = images.to(device).contiguous(memory_format=layout)
+        found, found_gradient = outputs_and_gradient(model, batch, dtype)
+        assert all(output.isfinite().all() for output in found) and found_gradient.isfinite().all()
+        assert relative_error(found, outputs) < OUTPUT_ERRORS * torch.finfo(dtype).eps
+        assert relative_error([found_gradient], [gradient]) < GRADIENT_ERRORS * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize('dtype', DTYPES)
+@pytest.mark.parametrize('kind', ['conv', 'plain'])
+def test_what_is_computed_again_draws_the_same(kind: str, dtype: torch.dtype, device: torch.device) -> None:
+    images, found = torch.randn(2, 3, 64, 96, device=device), []
+    for with_cp in WITH_CP:
+        torch.manual_seed(0)
+        model = shaken(BACKBONES[kind](with_cp=with_cp, drop_rate=0.2, drop_path_rate=0.2)).to(device).train()
+        torch.manual_seed(0)
+        found.append(outputs_and_gradient(model, images, dtype)[1])
+    # The order of sums on a GPU is not fixed.
+    assert max(relative_error([gradient], found[:1]) for gradient in found) < 8 * torch.finfo(dtype).eps
+    assert found[0].any()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('name', ENCODINGS)
+@pytest.mark.parametrize('kind', BACKBONES)
+def test_images_of_several_sizes_get_the_features_they_have_alone(kind: str, name: str, device: torch.device) -> None:
+    exact, plain = (BACKBONES[kind](position_encoding=ENCODINGS[name], padding=padding).eval().to(device)
+                    for padding in ('exact', None))
+    plain.load_state_dict(exact.state_dict())
+    images = torch.randn(len(SIZES), 3, 96, 128, device=device)
+    assert_maps_are_those_of_alone(exact(images, SIZES), images, plain, atol=1e-4)
+
+
+pytestmark = pytest.mark.gpu
+
+FUSED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize('name', ENCODINGS)
+@pytest.mark.parametrize('kind', BACKBONES)
+def test_no_other_kernel_is_needed(kind: str, name: str, dtype: torch.dtype, device: torch.device) -> None:
+    if device.type == 'cpu' and name == 'relative':
+        pytest.skip('on a CPU torch has no fused kernel for a bias that is learnt')
+    model = BACKBONES[kind](position_encoding=ENCODINGS[name]).to(device).train()
+    images = torch.randn(2, 3, 70, 102, device=device)
+    # torch raises where none of these kernels takes the tensors.
+    with (sdpa_kernel(FUSED), Operators() as operators,
+          torch.autocast(device.type, dtype, enabled=dtype != torch.float32)):
+        outputs = model(images)
+    assert any(re.match('aten::_scaled_dot_product_(flash|efficient)_attention', name) for name in operators.names)
+    assert not any('softmax' in name for name in operators.names)
+    sum(output.float().sum() for output in outputs).backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+def test_a_kernel_that_is_not_allowed_is_an_error(device: torch.device) -> None:
+    q = torch.randn(1, 1, 8, 7, dtype=torch.float64, device=device)  # no fused kernel of a GPU takes float64
+    with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION]), pytest.raises(RuntimeError, match=r'(?i)no.*kernel|backend'):
+        torch.nn.functional.scaled_dot_product_attention(q, q, q)
+
+
+def test_memory_does_not_grow_with_queries_times_keys(gpu: torch.device) -> None:
+    model = BACKBONES['plain']().to(gpu).train()
+    peaks = []
+    for side in (512, 1024):  # 1025 and 4097 tokens
+        images = torch.randn(1, 3, side, side, device=gpu)
+        torch.cuda.reset_peak_memory_stats(gpu)
+        before = torch.cuda.memory_allocated(gpu)
+        sum(output.square().mean() for output in model(images)).backward()
+        peaks.append(torch.cuda.max_memory_allocated(gpu) - before)
+        model.zero_grad()
+    assert peaks[1] < 6 * peaks[0]  # four times the tokens; 16 times as many pairs of them
+
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture
+def waiting_is_an_error(gpu: torch.device) -> Iterator[None]:
+    torch.cuda.synchronize(gpu)
+    torch.cuda.set_sync_debug_mode('error')
+    yield
+    torch.cuda.set_sync_debug_mode('default')
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cached, '__call__', lambda self, *key: self.function(*key))
+
+
+@pytest.mark.parametrize('with_cp', [False, True])
+@pytest.mark.parametrize('padding', [None, 'exact'])
+@pytest.mark.parametrize('name', ENCODINGS)
+@pytest.mark.parametrize('kind', BACKBONES)
+def test_a_forward_pass_waits_for_nothing(kind: str, name: str, padding: str | None, with_cp: bool, gpu: torch.device,
+                                          request: pytest.FixtureRequest) -> None:
+    model = BACKBONES[kind](position_encoding=ENCODINGS[name], padding=padding, with_cp=with_cp, drop_rate=0.1,
+                            attn_drop_rate=0.1, drop_path_rate=0.1).to(gpu)
+    images = torch.randn(3, 3, 96, 128, device=gpu)
+    request.getfixturevalue('waiting_is_an_error')
+    for training in (True, False):
+        model.train(training)(images, [(96, 128), (50, 70), (33, 1)] if padding else None)
+
+
+def test_waiting_is_noticed(gpu: torch.device, waiting_is_an_error: None) -> None:
+    with pytest.raises(RuntimeError, match='synchronizing'):
+        torch.ones((), device=gpu).item()
+
+
+pytestmark = [pytest.mark.gpu, pytest.mark.slow]
+
+# Sums in another order: as many units of eps as `test_numbers` allows the gradient.
+SHARE = 40 * torch.finfo(torch.float32).eps
+
+
+@pytest.mark.parametrize('training', [False, True])
+@pytest.mark.parametrize('kind', ['pyramid', 'plain'])
+def test_ten_sizes_recompile_at_most_twice(kind: str, training: bool, device: torch.device) -> None:
+    torch.compiler.reset()
+    counters.clear()
+    model = {'pyramid': PyramidCPVT('nano'), 'plain': CPVT(dict(embed_dims=48, depth=4, num_heads=3))}[kind]
+    model = model.to(device).train(training)
+    backend = 'inductor' if device.type == 'cuda' else 'aot_eager'  # which takes seconds on a CPU
+    compiled = torch.compile(model, backend=backend, dynamic=True, fullgraph=True)
+    for size in SIZES:
+        images = torch.randn(2, 3, *size, device=device)
+        if training:
+            (found, gradient), (expected, expected_gradient) = (outputs_and_gradient(run, images)
+                                                                for run in (compiled, model))
+            assert relative_error([gradient], [expected_gradient]) < SHARE
+        else:
+            with torch.no_grad():
+                found, expected = compiled(images), model(images)
+        assert relative_error(found, expected) < SHARE
+    assert 1 <= counters['stats']['unique_graphs'] <= 3  # torch may call the backend twice for one graph
+
+
+@pytest.mark.parametrize('training', [False, True])
+@pytest.mark.parametrize('position_encoding', ['PEG', 'RotaryPE'])
+def test_cuda_graphs_of_one_size(position_encoding: str, training: bool, gpu: torch.device) -> None:
+    torch.compiler.reset()
+    counters.clear()
+    model = PyramidCPVT('nano', position_encoding=dict(type=position_encoding)).to(gpu).train(training)
+    compiled = torch.compile(model, mode='reduce-overhead', fullgraph=True)
+    for _ in range(4):  # the first to warm up, the second to record
+        images = torch.randn(2, 3, 224, 224, device=gpu)
+        torch.compiler.cudagraph_mark_step_begin()
+        if training:
+            found, gradient = outputs_and_gradient(compiled, images)
+            found = [output.detach().clone() for output in found]
+            expected, expected_gradient = outputs_and_gradient(model, images)
+            assert relative_error([gradient], [expected_gradient]) < SHARE
+        else:
+            with torch.no_grad():
+                found = [output.clone() for output in compiled(images)]
+                expected = model(images)
+        assert relative_error(found, expected) < SHARE
+    assert not counters['inductor']['cudagraph_skips']

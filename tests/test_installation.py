@@ -1,0 +1,253 @@
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cpvt_mm.stack import INSTALL_MMPRETRAIN, require
+from tests.conftest import ROOT
+
+
+def imported_modules(path: Path) -> Iterator[str]:
+    """Absolute names of all that a file's import statements name, wherever they stand."""
+    package = path.relative_to(ROOT).parent.parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = package[:len(package) - node.level + 1] if node.level else ()
+            module = [*parents, *([node.module] if node.module else [])]
+            yield from ('.'.join([*module, alias.name]) for alias in node.names)
+
+
+def imports_of_parts() -> dict[str, set[str]]:
+    """The other parts that each part imports: folders and modules right below `cpvt_mm`."""
+    found: dict[str, set[str]] = {}
+    for path in (ROOT / 'cpvt_mm').glob('[!_]*'):
+        part = path.stem
+        files = path.rglob('*.py') if path.is_dir() else [path] if path.suffix == '.py' else []
+        names = [name.split('.') for file in files for name in imported_modules(file)]
+        found[part] = {name[1] for name in names if name[0] == 'cpvt_mm'} - {part}
+    return found
+
+
+def test_no_two_parts_import_each_other() -> None:
+    TopologicalSorter(imports_of_parts()).prepare()  # raises a CycleError
+
+
+def test_weights_are_read_without_models() -> None:
+    assert 'models' not in imports_of_parts()['weights']
+
+
+# The package itself imports parts of mmcv and mmengine, which may change settings.
+STATE = '''
+import logging, os, sys, warnings
+import numpy, torch, mmcv
+import mmengine.config, mmengine.hub, mmengine.model, mmengine.runner, mmengine.visualization
+def is_torchs(one):  # torch adds entries when modules of its own are imported
+    return getattr(one, '__module__', '').startswith('torch.')
+def state():
+    loggers = [logging.root, *(logging.getLogger(name) for name in sorted(logging.root.manager.loggerDict))]
+    return dict(
+        safe=[one for one in torch.serialization.get_safe_globals() if not is_torchs(one)],
+        environment=dict(os.environ), warnings=warnings.filters[:],
+        levels={logger.name: logger.level for logger in loggers if logger.level},
+        numpy=[id(getattr(numpy, name)) for name in numpy.__all__], path=sys.path[:],
+        dtype=torch.get_default_dtype(), threads=torch.get_num_threads())
+before = state()
+import cpvt_mm, cpvt_mm.loading, cpvt_mm.weights.reading
+after = state()
+print([name for name in before if before[name] != after[name]])
+'''
+
+
+def test_importing_changes_only_registries_and_the_finder_of_openmmlab_compat(
+        run_python: Callable[[str], subprocess.CompletedProcess]) -> None:
+    done = run_python(STATE)
+    assert done.stdout.splitlines()[-1:] == ['[]'], done.stdout + done.stderr
+
+
+Run = Callable[[str], subprocess.CompletedProcess]
+BUILD = '''
+from mmengine.config import Config
+from mmengine.registry import MODELS, init_default_scope
+init_default_scope({scope!r})
+for kind, imports in (('cpvt_mm.PyramidCPVT', []), ('PyramidCPVT', ['cpvt_mm'])):
+    open('config.py', 'w').write({config!r} + f"custom_imports = dict(imports={{imports}})")
+    cfg = Config.fromfile('config.py')
+    cfg.model.backbone.type = kind
+    model = MODELS.build(cfg.model)
+    print(type(model).__name__, type(model.backbone).__module__, *model.backbone.out_channels)
+'''
+MASK_RCNN = '''
+_base_ = 'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py'
+model = dict(backbone=dict(_delete_=True, arch='nano'), neck=dict(in_channels=[32, 64, 128, 192]))
+'''
+SEGMENTOR = '''
+model = dict(type='EncoderDecoder', backbone=dict(arch='nano'),
+             decode_head=dict(type='FCNHead', in_channels=192, channels=8, num_classes=3, num_convs=1))
+'''
+
+
+@pytest.mark.parametrize('scope, config, name', [
+    ('mmdet', MASK_RCNN, 'MaskRCNN'),
+    pytest.param('mmseg', SEGMENTOR, 'EncoderDecoder', marks=pytest.mark.slow),
+])
+def test_one_line_in_a_config_is_enough(scope: str, config: str, name: str, run_python: Run) -> None:
+    done = run_python(BUILD.format(config=config, scope=scope))
+    assert done.stdout.splitlines() == [f'{name} cpvt_mm.models.pyramid_cpvt 32 64 128 192'] * 2, done.stderr
+
+
+Run = Callable[[str], subprocess.CompletedProcess]
+HIDE = '''
+import importlib.abc, sys
+class Hidden(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split('.')[0] in {names}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Hidden())
+'''
+ADVICE = "install one stack, in the clone pip install -e '.[openmmlab]' or '.[onedl]'"
+
+
+def test_the_backbone_needs_torch_and_mmengine_only(run_python: Run) -> None:
+    hidden = ['mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'timm', 'torchvision', 'cv2', 'pycocotools']
+    done = run_python(HIDE.format(names=hidden) + '''
+import torch, cpvt_mm
+from mmengine.registry import MODELS
+model = MODELS.build(dict(type='cpvt_mm.PyramidCPVT', arch='nano'))
+print([tuple(out.shape) for out in model(torch.zeros(1, 3, 33, 65))])
+''')
+    assert done.stdout.strip() == '[(1, 32, 9, 17), (1, 64, 5, 9), (1, 128, 3, 5), (1, 192, 2, 3)]', done.stderr
+
+
+@pytest.mark.parametrize('hidden, code', [
+    ('mmengine', 'import cpvt_mm'),
+    pytest.param('mmcv', 'import cpvt_mm.engine', marks=pytest.mark.slow),
+    pytest.param('cv2', f'sys.path.insert(0, {str(ROOT / "tools/dataset_converters")!r}); import toy_shapes',
+                 marks=pytest.mark.slow),
+])
+def test_a_missing_part_is_named_in_one_line(run_python: Run, hidden: str, code: str) -> None:
+    done = run_python(HIDE.format(names=[hidden]) + code)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f'ImportError: cpvt_mm needs {hidden}')
+    assert ADVICE in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('code', [
+    'import cpvt_mm.models.distillation',
+    "from mmengine.registry import MODELS; MODELS.build(dict(type='cpvt_mm.DistilledClassifier'))",
+])
+def test_what_needs_mmpretrain_says_so_when_it_is_used(run_python: Run, code: str) -> None:
+    last = run_python(HIDE.format(names=['mmpretrain']) + f'import cpvt_mm\n{code}').stderr.splitlines()[-1]
+    assert last.startswith('ImportError: cpvt_mm needs mmpretrain, which cannot be imported (No module named')
+    assert 'pip install mmpretrain' in last and ADVICE not in last
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('torchvision, reason', [
+    ('raise ModuleNotFoundError("No module named \'torchvision\'")', "No module named 'torchvision'"),
+    ("raise RuntimeError('operator torchvision::nms does not exist')", 'operator torchvision::nms does not exist'),
+], ids=['missing', 'made for another torch'])
+def test_mmpretrain_needs_the_torchvision_of_the_installed_torch(run_python: Run, tmp_path: Path, torchvision: str,
+                                                                 reason: str) -> None:
+    (tmp_path / 'empty/torchvision.py').write_text(torchvision)
+    # mmdet tries to import mmpretrain, and goes on without it.
+    done = run_python("from cpvt_mm.stack import require; require('mmdet', 'mmpretrain')")
+    assert done.stderr.splitlines()[-1] == (
+        f'ImportError: cpvt_mm needs mmpretrain, which cannot be imported ({reason}): {INSTALL_MMPRETRAIN}.')
+
+
+@pytest.mark.parametrize('module, error, advice', [
+    # What transformers 5 makes of mmpretrain.
+    ('mmpretrain', TypeError('NoneType takes no arguments'), 'version 4.49, not 4.57 or 5'),
+    ('mmdet', AssertionError('MMCV==1.7 is used but incompatible. Please install mmcv>=2.0.'), ADVICE),
+    ('mmdet', OSError('libtorch.so: undefined symbol'), ADVICE),
+    ('mmdet', ModuleNotFoundError("No module named 'mmcv._ext'"), ADVICE),
+])
+def test_a_mismatched_part_gives_its_reason_and_what_to_install(module: str, error: Exception, advice: str,
+                                                                monkeypatch: pytest.MonkeyPatch) -> None:
+
+    def fail(name: str) -> None:
+        raise error
+
+    monkeypatch.setattr('importlib.import_module', fail)
+    with pytest.raises(ImportError) as caught:
+        require(module)
+    message = str(caught.value)
+    assert all(part in message for part in (module, f'({error}): ', advice)) and '\n' not in message
+
+
+def files(folder: str) -> set[str]:
+    return {str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob('*')
+            if path.is_file() and '__pycache__' not in path.parts}
+
+
+def test_a_wheel_carries_package_configs_and_tools(tmp_path: Path) -> None:
+    source = tmp_path / 'source'
+    # `/data` and `/work_dirs` of a clone may be large; cpvt_mm has a folder named data, too.
+    left_out = {path.name for pattern in ('.git', '.venv*', 'data', 'work_dirs', 'build', '*.egg-info', 'tests')
+                for path in ROOT.glob(pattern)}
+    shutil.copytree(ROOT, source, symlinks=True,
+                    ignore=lambda folder, _: left_out if Path(folder) == ROOT else {'__pycache__'})
+    # By way of the source distribution, as `python -m build` does.
+    subprocess.run([sys.executable, 'setup.py', '-q', 'sdist', '-d', tmp_path], cwd=source, check=True, timeout=300)
+    [sdist] = tmp_path.glob('*.tar.gz')
+    subprocess.run([sys.executable, '-m', 'pip', 'wheel', '-q', '--no-deps', '--no-build-isolation', '-w', tmp_path,
+                    sdist], check=True, timeout=300)
+    [wheel] = tmp_path.glob('*.whl')
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if '.dist-info/' not in name}
+    package = {name for name in files('cpvt_mm') | files('openmmlab_compat') if '/.mim/' not in name}
+    carried = {f'cpvt_mm/.mim/{name}' for name in files('configs') | files('tools') | {'model-index.yml'}}
+    assert names == package | carried | {'openmmlab_compat.pth'}
+    # An installed tool finds the modules beside it from any folder.
+    installed = tmp_path / 'installed'
+    zipfile.ZipFile(wheel).extractall(installed)
+    subprocess.run([sys.executable, installed / 'cpvt_mm/.mim/tools/analysis_tools/benchmark.py', '--help'], check=True,
+                   cwd=tmp_path, env={**os.environ, 'PYTHONPATH': str(installed)}, timeout=300)
+
+
+def test_a_folder_of_the_same_name_does_not_hide_the_package(tmp_path: Path) -> None:
+    (tmp_path / 'cpvt_mm').mkdir()  # as in the folder that holds a clone
+    code = 'import cpvt_mm; cpvt_mm.create_backbone'
+    subprocess.run([sys.executable, '-c', code], cwd=tmp_path, check=True, timeout=300)
+
+
+def test_the_source_tree_has_configs_and_tools_under_mim() -> None:
+    for name in ('configs', 'tools', 'model-index.yml'):
+        assert (ROOT / 'cpvt_mm/.mim' / name).resolve() == ROOT / name
+
+
+def test_the_model_index_lists_every_config() -> None:
+    index = yaml.safe_load((ROOT / 'model-index.yml').read_text())
+    listed = [model['Config'] for path in index['Import']
+              for model in yaml.safe_load((ROOT / path).read_text())['Models']]
+    folders = {str(Path(path).parent) for path in index['Import']}
+    published = {f'configs/{path.name}' for path in (ROOT / 'configs').iterdir()} - {'configs/_base_', 'configs/toy'}
+    assert folders == published
+    readmes = {f'{folder}/README.md' for folder in folders}
+    assert sorted(listed) == sorted(set().union(*map(files, folders)) - set(index['Import']) - readmes)
+
+
+def test_the_metafiles_point_to_files_that_are_there() -> None:
+    for metafile in (ROOT / 'configs').glob('*/metafile.yml'):
+        content = yaml.safe_load(metafile.read_text())
+        for part in (*content.get('Collections', ()), *content['Models']):
+            for path in filter(None, (part.get('README'), part.get('Code', {}).get('URL'))):
+                assert (ROOT / path).is_file(), f'{metafile}: {path}'
+
+
+@pytest.mark.parametrize('folder', sorted(path.parent.name for path in ROOT.glob('configs/*/README.md')))
+def test_the_readme_of_a_folder_links_every_config(folder: str) -> None:
+    path = ROOT / 'configs' / folder
+    links = re.findall(r'\((\S+\.py)\)', (path / 'README.md').read_text())
+    assert sorted(links) == sorted(config.name for config in path.glob('*.py'))
