@@ -1,3 +1,4 @@
+"""Steps of training through the runner, in mixed precision; resuming; a process a GPU (on a CPU with gloo)."""
 import math
 import os
 import socket
@@ -17,7 +18,7 @@ from cpvt_mm.engine import load_config, train
 from cpvt_mm.errors import UserError
 from cpvt_mm.weights.reading import read_checkpoint
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, toy_overrides
-from tests.engine.test_process_group import Watch
+from tests.engine.test_process_group import Watch as WatchOfProcess
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
@@ -122,9 +123,6 @@ def test_a_resumed_run_ends_as_one_that_was_not_interrupted(device: torch.device
     assert any(not torch.equal(value, first[name]) for name, value in whole['state_dict'].items())
 
 
-pytestmark = [pytest.mark.gpu, pytest.mark.slow]
-
-
 def work(rank: int, folder: Path, data: Path, number: int, port: int) -> None:
     """Trains two iterations as one of several processes of a launcher, and notes what happened."""
     torch.set_num_threads(1)
@@ -134,7 +132,7 @@ def work(rank: int, folder: Path, data: Path, number: int, port: int) -> None:
         'train_cfg.max_iters': 2, 'train_cfg.val_interval': 100, 'train_dataloader.dataset.pipeline.2.scale': (64, 64),
         'val_dataloader.dataset.pipeline.1.scale': (64, 64)})
     cfg = load_config(UPERNET, options, str(folder / 'work'), 'pytorch')
-    watch = Watch()
+    watch = WatchOfProcess()
     train(cfg, hooks=[watch])
     weights = {name: weight.cpu() for name, weight in watch.weights.items()}
     devices = sorted({str(weight.device) for weight in watch.weights.values()})

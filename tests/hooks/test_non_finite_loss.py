@@ -217,7 +217,7 @@ def test_all_processes_stop_together_with_one_message(tmp_path: Path) -> None:
     assert (tmp_path / 'last_checkpoint').read_text() == f'{tmp_path}/iter_4.pth'
 
 
-# For mmdet, see tests/engine/test_durability.py; for mmpretrain, tests/configs/test_classification.py.
+# For mmdet, see tests/engine/test_durability.py; for mmpretrain, tests/configs/test_configs.py.
 @pytest.mark.slow
 def test_segmentors_name_their_losses_and_images(toy_shapes: Path, tmp_path: Path) -> None:
     options = toy_overrides(toy_shapes, **{'model.decode_head.loss_decode.loss_weight': 1e39, 'val_cfg': None,

@@ -1,23 +1,29 @@
-from collections.abc import Callable, Sequence
+"""Images of a batch know the sizes that a data preprocessor told; `padding='exact'` makes use of them."""
+from collections.abc import Sequence
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cpvt_mm import CPVT, PyramidCPVT
+from cpvt_mm import PyramidCPVT
 from cpvt_mm.errors import UserError
 from cpvt_mm.models.batches import BatchInfo, Size, Told, told_about
-from tests.conftest import NARROW, NARROW_PLAIN, WITH_CP
+from tests.conftest import NARROW, WITH_CP
 from tests.encodings import ENCODINGS, ONE_FOR_EACH_POINT
+from tests.models.conftest import PLAIN, PYRAMID, Backbone, Build, both
 
-SIZES = [(5, 6), (4, 3)]
+pytestmark = pytest.mark.usefixtures('float64')
+
+TOLD = [(5, 6), (4, 3)]
 NOTHING = Told(lost=True)
+# In a batch of 96 x 128: as large as it, not a multiple of anything, a multiple of 32, twice the same padded size.
+SIZES = [(96, 128), (50, 70), (64, 96), (33, 1), (1, 128), (90, 120)]
 
 
 def batch_of(clips: Tensor, window: int | None = None) -> Tensor:
     """A copy of the clips that knows their sizes."""
-    return BatchInfo.of_clips(clips, SIZES[:len(clips)], window).attach(clips.clone())
+    return BatchInfo.of_clips(clips, TOLD[:len(clips)], window).attach(clips.clone())
 
 
 @pytest.fixture
@@ -27,8 +33,8 @@ def clips() -> Tensor:
 
 def test_images_know_their_sizes() -> None:
     images = torch.randn(2, 3, 5, 6)
-    BatchInfo.of_images(images, SIZES).attach(images)
-    assert told_about(images) == told_about(images[:]) == Told(tuple(SIZES))
+    BatchInfo.of_images(images, TOLD).attach(images)
+    assert told_about(images) == told_about(images[:]) == Told(tuple(TOLD))
 
 
 def test_all_frames_know_the_length_of_a_clip_and_their_sizes(clips: Tensor) -> None:
@@ -40,20 +46,16 @@ def test_all_frames_know_the_length_of_a_clip_and_their_sizes(clips: Tensor) -> 
         assert torch.equal(images, clips.flatten(0, 1))
 
 
-@pytest.mark.parametrize('take', [lambda batch: batch[0], lambda batch: batch.squeeze(0)])
-def test_the_frames_of_a_single_clip(take: Callable[[Tensor], Tensor], clips: Tensor) -> None:
-    assert told_about(take(batch_of(clips[:1]))) == Told(((5, 6),) * 3, 3)
+def test_the_frames_of_a_single_clip(clips: Tensor) -> None:
+    batch = batch_of(clips[:1])
+    assert told_about(batch[0]) == told_about(batch.squeeze(0)) == Told(((5, 6),) * 3, 3)
 
 
 @pytest.mark.parametrize('index', [(slice(None), 1), (torch.arange(2), torch.tensor([2, 0]))])
 def test_one_frame_of_each_clip_is_no_neighbour_of_another(index: tuple[object, ...], clips: Tensor) -> None:
     images = batch_of(clips)[index]
-    assert told_about(images) == Told(tuple(SIZES), 1)
+    assert told_about(images) == Told(tuple(TOLD), 1)
     assert type(images) is Tensor and torch.equal(images, clips[index])
-
-
-def test_windows_fill_their_batch(clips: Tensor) -> None:
-    assert told_about(batch_of(clips).flatten(0, 1)[..., :4]) == Told()
 
 
 def test_other_images_know_nothing(clips: Tensor) -> None:
@@ -62,7 +64,8 @@ def test_other_images_know_nothing(clips: Tensor) -> None:
                    batch.transpose(0, 1).flatten(0, 1), (batch + 1)[0], batch.mean(dim=1), torch.zeros(6, 1, 5, 6),
                    batch_of(clips[:, :2])[1]):
         assert told_about(images) == NOTHING
-    assert told_about(torch.zeros(1, 1, 5, 6)) == Told()  # a single image fills its batch
+    assert told_about(torch.zeros(1, 1, 5, 6)) == Told()  # a single image fills its batch, and so do windows
+    assert told_about(batch.flatten(0, 1)[..., :4]) == Told()
 
 
 def test_a_window_of_frames_is_at_most_as_long_as_the_video(clips: Tensor) -> None:
@@ -73,15 +76,9 @@ def test_a_window_of_frames_is_at_most_as_long_as_the_video(clips: Tensor) -> No
         batch_of(clips, window=2)
 
 
-pytestmark = pytest.mark.usefixtures('float64')
-
-# In a batch of 96 x 128: as large as it, not a multiple of anything, a multiple of 32, twice the same padded size.
-SIZES = [(96, 128), (50, 70), (64, 96), (33, 1), (1, 128), (90, 120)]
-
-
-def pair(cls: type, arch: dict[str, object], **kwargs: object) -> tuple[CPVT | PyramidCPVT, CPVT | PyramidCPVT]:
+def pair(build: Build, **kwargs: object) -> tuple[Backbone, Backbone]:
     """The same backbone with the option and without, in eval mode."""
-    exact, plain = cls(arch, padding='exact', **kwargs), cls(arch, **kwargs)
+    exact, plain = build(padding='exact', **kwargs), build(**kwargs)
     plain.load_state_dict(exact.state_dict())
     return exact.eval(), plain.eval()
 
@@ -92,7 +89,7 @@ def alone(image: Tensor, size: Size) -> Tensor:
     return F.pad(image[None, :, :height, :width], (0, -width % 32, 0, -height % 32))
 
 
-def assert_maps_are_those_of_alone(outputs: Sequence[Tensor], images: Tensor, plain: CPVT | PyramidCPVT,
+def assert_maps_are_those_of_alone(outputs: Sequence[Tensor], images: Tensor, plain: Backbone,
                                    sizes: Sequence[Size] = SIZES, atol: float = 1e-7) -> None:
     for i, size in enumerate(sizes):
         for output, expected in zip(outputs, plain(alone(images[i], size)), strict=True):
@@ -106,7 +103,7 @@ def assert_maps_are_those_of_alone(outputs: Sequence[Tensor], images: Tensor, pl
     *((name, dict(sr_mode='pool'), True) for name in ONE_FOR_EACH_POINT),
     *((name, dict(mlp_mode='conv'), True) for name in ONE_FOR_EACH_POINT)])
 def test_every_stage_of_the_pyramid(name: str, options: dict[str, str], training: bool) -> None:
-    exact, plain = pair(PyramidCPVT, NARROW, position_encoding=ENCODINGS[name], **options)
+    exact, plain = pair(PYRAMID, position_encoding=ENCODINGS[name], **options)
     images = torch.randn(len(SIZES), 3, 96, 128)  # what lies beyond the sizes is noise, too: nobody may look there
     with torch.set_grad_enabled(training):
         outputs = exact.train(training)(images, SIZES, num_frames=1)
@@ -114,19 +111,17 @@ def test_every_stage_of_the_pyramid(name: str, options: dict[str, str], training
         assert all(output.is_contiguous() for output in outputs)  # as RoIAlign needs it
 
 
-@torch.no_grad()
 @pytest.mark.parametrize('name', ENCODINGS)
 def test_every_block_of_the_plain_backbone(name: str) -> None:
-    exact, plain = pair(CPVT, NARROW_PLAIN, position_encoding=ENCODINGS[name], out_indices=(0, 2, -1))
+    exact, plain = pair(PLAIN, position_encoding=ENCODINGS[name], out_indices=(0, 2, -1))
     images = torch.randn(len(SIZES), 3, 96, 128)
     assert_maps_are_those_of_alone(exact(images, SIZES, num_frames=1), images, plain)
 
 
-@torch.no_grad()
 @pytest.mark.parametrize('dist_token', [False, True])
 @pytest.mark.parametrize('out_type', ['cls_token', 'gap'])
 def test_vectors_of_the_plain_backbone(out_type: str, dist_token: bool) -> None:
-    exact, plain = pair(CPVT, NARROW_PLAIN, out_type=out_type, dist_token=dist_token)
+    exact, plain = pair(PLAIN, out_type=out_type, dist_token=dist_token)
     images = torch.randn(len(SIZES), 3, 96, 128)
     output, = exact(images, SIZES)
     expected = [plain(alone(image, size))[0] for image, size in zip(images, SIZES, strict=True)]
@@ -135,9 +130,8 @@ def test_vectors_of_the_plain_backbone(out_type: str, dist_token: bool) -> None:
     torch.testing.assert_close(output, torch.cat(expected, dim=-2), rtol=0, atol=1e-7)
 
 
-@torch.no_grad()
 def test_token_sequences_of_the_plain_backbone_are_those_of_the_batchs_grid() -> None:
-    exact, plain = pair(CPVT, NARROW_PLAIN, out_type='raw', dist_token=True)
+    exact, plain = pair(PLAIN, out_type='raw', dist_token=True)
     images = torch.randn(2, 3, 64, 96)
     output, = exact(images, [(64, 96), (20, 60)])
     torch.testing.assert_close(output[:1], plain(images[:1])[0], rtol=0, atol=1e-7)
@@ -148,10 +142,9 @@ def test_token_sequences_of_the_plain_backbone_are_those_of_the_batchs_grid() ->
     assert not patches[rows:].any() and not patches[:, columns:].any()
 
 
-@torch.no_grad()
-@pytest.mark.parametrize(('cls', 'arch'), [(PyramidCPVT, NARROW), (CPVT, NARROW_PLAIN)])
-def test_without_the_option_an_image_depends_on_its_neighbours(cls: type, arch: dict[str, object]) -> None:
-    _, plain = pair(cls, arch)
+@both
+def test_without_the_option_an_image_depends_on_its_neighbours(build: Build) -> None:
+    _, plain = pair(build)
     images = torch.zeros(2, 3, 96, 128)
     images[1, :, :50, :70] = torch.randn(3, 50, 70)
     for output, expected in zip(plain(images), plain(alone(images[1], (50, 70))), strict=True):
@@ -160,10 +153,10 @@ def test_without_the_option_an_image_depends_on_its_neighbours(cls: type, arch: 
 
 
 @pytest.mark.parametrize('with_cp', WITH_CP)
-@pytest.mark.parametrize(('cls', 'arch'), [(PyramidCPVT, NARROW), (CPVT, NARROW_PLAIN)])
-def test_gradients_are_the_sums_of_those_of_each_image(cls: type, arch: dict[str, object],
+@both
+def test_gradients_are_the_sums_of_those_of_each_image(build: Build,
                                                        with_cp: bool | str) -> None:
-    exact, plain = pair(cls, arch, with_cp=with_cp)
+    exact, plain = pair(build, with_cp=with_cp)
     images = torch.randn(len(SIZES), 3, 96, 128, requires_grad=True)
     sum(output.sin().sum() for output in exact.train()(images, SIZES)).backward()
     for image, size in zip(images.detach(), SIZES, strict=True):
@@ -176,49 +169,39 @@ def test_gradients_are_the_sums_of_those_of_each_image(cls: type, arch: dict[str
 
 @torch.no_grad()
 def test_autocast() -> None:
-    exact, plain = (model.float() for model in pair(PyramidCPVT, NARROW))
+    exact, plain = (model.float() for model in pair(PYRAMID))
     images = torch.randn(len(SIZES), 3, 96, 128, dtype=torch.float32)
     with torch.autocast('cpu', torch.bfloat16):
         assert_maps_are_those_of_alone(exact(images, SIZES), images, plain, atol=0.1)
 
 
-@pytest.fixture
-def encoded(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
-    """The batches that the pyramid's layers get."""
+def batches_of(model: PyramidCPVT) -> list[Tensor]:
+    """A list to which the batches are added that the first layer gets."""
     batches: list[Tensor] = []
-    encode = PyramidCPVT.encode
-
-    def recorded(self: PyramidCPVT, x: Tensor, num_frames: int = 1) -> tuple[Tensor, ...]:
-        batches.append(x)
-        return encode(self, x, num_frames)
-
-    monkeypatch.setattr(PyramidCPVT, 'encode', recorded)
+    model.stages[0].patch_embed.register_forward_pre_hook(lambda _, args: batches.append(args[0]))
     return batches
 
 
-@torch.no_grad()
 @pytest.mark.parametrize('sizes', [None, [(64, 96)] * 2])
-def test_a_batch_without_padding_takes_the_way_it_takes_without_the_option(sizes: list[Size] | None,
-                                                                           encoded: list[Tensor]) -> None:
-    exact, plain = pair(PyramidCPVT, NARROW)
-    images = torch.randn(2, 3, 64, 96)
+def test_a_batch_without_padding_takes_the_way_it_takes_without_the_option(sizes: list[Size] | None) -> None:
+    exact, plain = pair(PYRAMID)
+    images, batches = torch.randn(2, 3, 64, 96), batches_of(exact)
     outputs = exact(images, sizes)
-    assert len(encoded) == 1 and encoded[0] is images
+    assert len(batches) == 1 and batches[0] is images
     assert all(map(torch.equal, outputs, plain(images)))
 
 
-@torch.no_grad()
-def test_each_padded_size_runs_once_and_no_padding_is_computed(encoded: list[Tensor]) -> None:
-    exact, _ = pair(PyramidCPVT, NARROW)
+def test_each_padded_size_runs_once_and_no_padding_is_computed() -> None:
+    exact, _ = pair(PYRAMID)
+    batches = batches_of(exact)
     exact(torch.randn(len(SIZES), 3, 96, 128), SIZES)
-    assert [tuple(batch.shape) for batch in encoded] == [(2, 3, 96, 128), (2, 3, 64, 96), (1, 3, 64, 32),
+    assert [tuple(batch.shape) for batch in batches] == [(2, 3, 96, 128), (2, 3, 64, 96), (1, 3, 64, 32),
                                                          (1, 3, 32, 128)]
 
 
-@torch.no_grad()
-@pytest.mark.parametrize(('cls', 'arch'), [(PyramidCPVT, NARROW), (CPVT, NARROW_PLAIN)])
-def test_a_batch_that_is_no_multiple_of_32_gives_ceil_and_the_same_features(cls: type, arch: dict[str, object]) -> None:
-    exact, plain = pair(cls, arch)
+@both
+def test_a_batch_that_is_no_multiple_of_32_gives_ceil_and_the_same_features(build: Build) -> None:
+    exact, plain = pair(build)
     images, sizes = torch.randn(2, 3, 50, 70), [(50, 70), (41, 39)]
     for outputs in (exact(images, sizes), exact(images[:1].clone())):
         assert [tuple(o.shape[2:]) for o in outputs] == [(-(-50 // s), -(-70 // s)) for s in exact.strides]
@@ -226,9 +209,8 @@ def test_a_batch_that_is_no_multiple_of_32_gives_ceil_and_the_same_features(cls:
             torch.testing.assert_close(output[0], expected[0, :, :output.shape[2], :output.shape[3]], rtol=0, atol=1e-7)
 
 
-@torch.no_grad()
 def test_sizes_that_travel_with_the_batch_and_those_that_are_given_come_before_them() -> None:
-    exact, plain = pair(PyramidCPVT, NARROW)
+    exact, plain = pair(PYRAMID)
     images = torch.randn(2, 3, 96, 128)
     BatchInfo.of_images(images, SIZES[:2]).attach(images)
     assert_maps_are_those_of_alone(exact(images), images, plain, SIZES[:2])
@@ -236,9 +218,8 @@ def test_sizes_that_travel_with_the_batch_and_those_that_are_given_come_before_t
     plain(images)  # which has no use for them
 
 
-@torch.no_grad()
 def test_a_batch_whose_sizes_were_lost_is_an_error_unless_its_images_fill_it() -> None:
-    exact, plain = pair(PyramidCPVT, NARROW)
+    exact, plain = pair(PYRAMID)
     images = torch.randn(2, 3, 32, 32)
     exact(images[:1])
     for sizes in ([(32, 32), (32, 32)], None):
@@ -249,7 +230,7 @@ def test_a_batch_whose_sizes_were_lost_is_an_error_unless_its_images_fill_it() -
 
 @torch.no_grad()
 def test_compiled_code_knows_the_sizes() -> None:
-    exact, plain = pair(PyramidCPVT, dict(NARROW, depths=(1, 1, 1, 1)), out_indices=(0,))
+    exact, plain = pair(PYRAMID, out_indices=(0,))
     images = torch.randn(2, 3, 96, 128)
     BatchInfo.of_images(images, SIZES[:2]).attach(images)
     assert_maps_are_those_of_alone(torch.compile(exact, backend='eager')(images), images, plain, SIZES[:2])
@@ -268,9 +249,7 @@ def test_sizes_that_cannot_be_are_refused(sizes: list[Size], sentence: str) -> N
         PyramidCPVT(NARROW, padding='exact')(torch.randn(2, 3, 32, 64), sizes)
 
 
-@pytest.mark.parametrize(('cls', 'arch'), [(PyramidCPVT, NARROW), (CPVT, NARROW_PLAIN)])
-def test_other_paddings_are_refused_and_sizes_without_the_option(cls: type, arch: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"padding is 'same', but must be None or 'exact'\."):
-        cls(arch, padding='same')
+@both
+def test_sizes_without_the_option_are_refused(build: Build) -> None:
     with pytest.raises(ValueError, match=r"valid_sizes are given, but padding is None: build .* padding='exact'"):
-        cls(arch)(torch.randn(1, 3, 32, 32), [(32, 32)])
+        build()(torch.randn(1, 3, 32, 32), [(32, 32)])

@@ -7,12 +7,11 @@ from torch import nn
 from torch.nn.functional import pad
 
 from cpvt_mm import CPVT, PyramidCPVT
-from tests.conftest import NARROW, NARROW_PLAIN, WITH_CP, kept_bytes
+from tests.conftest import NARROW_PLAIN, WITH_CP, kept_bytes
 from tests.encodings import ENCODINGS, ONE_FOR_EACH_POINT
 from tests.models.conftest import PLAIN, PYRAMID, Build, assert_named, both, outspoken
 
 
-@torch.no_grad()
 @pytest.mark.usefixtures('float64')
 @pytest.mark.parametrize('height', [1, 2, 3, 4, 5, 8, 15, 16, 17, 31, 32, 33, 65, 97])
 @both
@@ -32,7 +31,6 @@ def test_any_size_gives_ceil_and_loses_no_row_or_column(build: Build, height: in
         assert (output[..., -1] - right[..., -1]).abs().max() > 1e-4
 
 
-@torch.no_grad()
 @pytest.mark.usefixtures('float64')
 @pytest.mark.parametrize(('build', 'size'), [(PYRAMID, (52, 72)), (PLAIN, (64, 80))])
 def test_zeros_on_the_right_and_below_stand_for_missing_pixels(build: Build, size: tuple[int, int]) -> None:
@@ -120,60 +118,40 @@ def test_autocast_stays_finite_and_near(build: Build, dtype: torch.dtype, name: 
         torch.testing.assert_close(output.float(), expected, atol=0.1, rtol=0.1)
 
 
-BAD_VALUES = [
-    (dict(arch=['tiny']), ('tiny', 'arch')),
-    (dict(in_channels=0), ('in_channels', 'at least 1')),
-    (dict(img_size=0), ('img_size', '0', 'at least 1')),
+@pytest.mark.parametrize(('kwargs', 'words'), [
+    (dict(in_channels=0), ('in_channels', 'at least 1')), (dict(img_size=0), ('img_size', '0', 'at least 1')),
     (dict(img_size=(224,)), ('img_size', '(224,)', 'height and a width')),
-    (dict(out_indices=()), ('out_indices', 'sequence')),
-    (dict(out_indices=3), ('out_indices', 'sequence')),
-    (dict(out_indices='0'), ('out_indices', 'sequence')),
-    (dict(out_indices=(3, 1)), ('out_indices', 'increasing')),
-    (dict(drop_path_rate=1.0), ('drop_path_rate', '[0, 1)')),
-    (dict(attn_drop_rate=-1), ('attn_drop_rate', '[0, 1)')),
-    (dict(frozen_stages=1.), ('frozen_stages', '1.0')),
+    *((dict(out_indices=value), ('out_indices', 'sequence')) for value in ((), 3, '0')),
+    (dict(out_indices=(3, 1)), ('out_indices', 'increasing')), (dict(frozen_stages=1.), ('frozen_stages', '1.0')),
+    (dict(drop_path_rate=1.0), ('drop_path_rate', '[0, 1)')), (dict(attn_drop_rate=-1), ('attn_drop_rate', '[0, 1)')),
     (dict(with_cp='all'), ('with_cp', 'all', 'selective')),
     (dict(padding='same'), ("padding is 'same', but must be None or 'exact'.",)),
     (dict(position_encoding=dict(type='GEP')), ('GEP', 'position_encoding', 'PEG')),
-]
-BAD_TYPES = [
+])
+@both
+def test_bad_values_are_named(build: Build, kwargs: dict, words: tuple[str, ...]) -> None:
+    assert_named(ValueError, words, build, **kwargs)
+
+
+@pytest.mark.parametrize(('kwargs', 'words'), [
     (dict(drop_path=0.1), ("'drop_path'",)),
     *((dict(init_cfg=value), ('init_cfg', repr(value), 'a dict with a type'))
       for value in (123, 'a.pth', dict(checkpoint='a.pth'), ['a.pth'])),
     (dict(position_encoding='PEG'), ('position_encoding', 'dict')),
     (dict(position_encoding=dict(type='PEG', stage=9)), ('position_encoding', 'stage=9')),
     (dict(position_encoding=dict(type='PEG', kernel=3)), ("'kernel'",)),
-]
-
-
-@pytest.mark.parametrize(('error', 'kwargs', 'words'), [*((ValueError, *row) for row in BAD_VALUES),
-                                                        *((TypeError, *row) for row in BAD_TYPES)])
-@pytest.mark.parametrize(('cls', 'arch'), [(PyramidCPVT, NARROW), (CPVT, NARROW_PLAIN)])
-def test_bad_arguments_are_named(cls: type, arch: dict, error: type[Exception], kwargs: dict, words: tuple[str, ...]
-                                 ) -> None:
-    assert_named(error, words, cls, **{'arch': arch, **kwargs})
-
-
-def test_negative_indices_count_from_the_end() -> None:
-    for build in (PYRAMID, PLAIN):
-        assert build(out_indices=(-3, -1)).out_indices == (1, 3)
-
-
-BOTH = [(PyramidCPVT, NARROW), (CPVT, NARROW_PLAIN)]
-both = pytest.mark.parametrize(('cls', 'arch'), BOTH)
-
-
-@pytest.mark.parametrize(('cls', 'arch', 'out_indices', 'modules'), [
-    (PyramidCPVT, NARROW, (0, 1, 2, 3), ['stages.0', 'stages.1', 'stages.2', 'stages.3']),
-    (PyramidCPVT, NARROW, (1, 3), ['stages.1', 'stages.3']),
-    (CPVT, NARROW_PLAIN, (1, -1), ['blocks.1', 'blocks.3']),
 ])
-def test_feature_info_tells_what_is_returned(cls: type, arch: dict, out_indices: tuple[int, ...],
-                                             modules: list[str]) -> None:
-    model = cls(arch, out_indices=out_indices).eval()
-    with torch.no_grad():
-        outputs = model(torch.randn(1, 3, 64, 64))
-    info = model.feature_info
+@both
+def test_bad_types_are_named(build: Build, kwargs: dict, words: tuple[str, ...]) -> None:
+    assert_named(TypeError, words, build, **kwargs)
+
+
+@pytest.mark.parametrize(('build', 'out_indices', 'modules'), [
+    (PYRAMID, (0, 1, 2, 3), ['stages.0', 'stages.1', 'stages.2', 'stages.3']),
+    (PYRAMID, (-3, -1), ['stages.1', 'stages.3']), (PLAIN, (1, -1), ['blocks.1', 'blocks.3'])])
+def test_feature_info_tells_what_is_returned(build: Build, out_indices: tuple[int, ...], modules: list[str]) -> None:
+    model = build(out_indices=out_indices).eval()
+    outputs, info = model(torch.randn(1, 3, 64, 64)), model.feature_info
     assert info.channels() == list(model.out_channels) == [output.shape[1] for output in outputs]
     assert info.reduction() == list(model.strides) == [64 // output.shape[2] for output in outputs]
     assert info.module_name() == modules and info.out_indices == tuple(range(len(outputs)))
@@ -182,28 +160,26 @@ def test_feature_info_tells_what_is_returned(cls: type, arch: dict, out_indices:
     assert info.get_dicts() == info.info == list(info)
     assert info.get_dicts(['module'], [1]) == [dict(module=modules[1])]
     assert all(item.keys() == {'num_chs', 'reduction', 'module', 'index'} for item in info)
+    assert model.out_indices == tuple(int(name[-1]) for name in modules)
     assert all(model.get_submodule(name) for name in modules)
 
 
-@torch.no_grad()
 @both
-def test_intermediates_are_the_maps_of_all_stages_or_blocks(cls: type, arch: dict) -> None:
-    count = len(cls(arch).get_submodule(cls.parts))
-    model = cls(arch, out_indices=tuple(range(count)), **({'out_norm': True} if cls is PyramidCPVT else {})).eval()
+def test_intermediates_are_the_maps_of_all_stages_or_blocks(build: Build) -> None:
+    count = 4  # of stages, or of blocks
+    model = build(out_indices=tuple(range(count)), **({'out_norm': True} if build is PYRAMID else {})).eval()
     image = torch.randn(2, 3, 70, 50)
     outputs = model(image)
-    final, maps = model.forward_intermediates(image, norm=cls is PyramidCPVT)
+    final, maps = model.forward_intermediates(image, norm=build is PYRAMID)
     assert len(maps) == count and final.shape[-1] == model.out_channels[-1]
-    for found, output in zip(maps[:-1], outputs[:-1], strict=True):
-        torch.testing.assert_close(found, output)
+    torch.testing.assert_close(maps[:-1], list(outputs[:-1]))
     torch.testing.assert_close(final[:, -outputs[-1][0, 0].numel():], outputs[-1].flatten(2).mT)
     assert not torch.equal(*(model.forward_intermediates(image, norm=norm)[1][-1] for norm in (False, True)))
 
 
-@torch.no_grad()
 @both
-def test_intermediates_can_be_chosen(cls: type, arch: dict) -> None:
-    model, image = cls(arch).eval(), torch.randn(1, 3, 64, 64)
+def test_intermediates_can_be_chosen(build: Build) -> None:
+    model, image = build().eval(), torch.randn(1, 3, 64, 64)
     _, maps = model.forward_intermediates(image)
     chosen = model.forward_intermediates(image, [0, -1], intermediates_only=True)
     assert torch.equal(chosen[0], maps[0]) and torch.equal(chosen[1], maps[-1])
@@ -221,8 +197,8 @@ def test_intermediates_can_be_chosen(cls: type, arch: dict) -> None:
 
 
 @both
-def test_tokens_and_position_encodings_get_no_weight_decay(cls: type, arch: dict) -> None:
-    model = cls(arch, position_encoding=[dict(type='PEG'), dict(type='LearnablePE')])
+def test_tokens_and_position_encodings_get_no_weight_decay(build: Build) -> None:
+    model = build(position_encoding=[dict(type='PEG'), dict(type='LearnablePE')])
     names = model.no_weight_decay()
     assert names == {name for name, _ in model.named_parameters()
                      if 'position_encoding' in name or name in ('cls_token', 'dist_token')}

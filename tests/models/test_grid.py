@@ -2,51 +2,38 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cpvt_mm.models.grid import (
-    Grid,
-    clips_to_tokens,
-    is_traced,
-    pad_or_crop,
-    pad_to_multiple,
-    resample,
-    to_clips,
-    to_map,
-    to_nchw,
-    to_nhwc,
-    to_tokens,
-    token_centers,
-)
+from cpvt_mm.models import grid
 from cpvt_mm.models.layers import patch_embed
 from cpvt_mm.models.layers.patch_embed import PatchConv2d
 
 
 def test_layouts_are_views_of_the_same_memory() -> None:
     x = torch.randn(2, 3, 4, 5)
-    assert to_nchw(x).shape == (2, 5, 3, 4)
-    assert to_nchw(x).is_contiguous(memory_format=torch.channels_last)
-    assert to_nhwc(to_nchw(x)).data_ptr() == x.data_ptr()
-    assert torch.equal(to_nhwc(to_nchw(x)), x)
+    assert grid.to_nchw(x).shape == (2, 5, 3, 4)
+    assert grid.to_nchw(x).is_contiguous(memory_format=torch.channels_last)
+    assert grid.to_nhwc(grid.to_nchw(x)).data_ptr() == x.data_ptr()
+    assert torch.equal(grid.to_nhwc(grid.to_nchw(x)), x)
 
 
 def test_tokens_become_a_map_row_by_row_and_a_map_tokens_in_the_same_memory() -> None:
     tokens = torch.arange(2 * 12 * 5.).view(2, 12, 5)
-    found = to_map(tokens, Grid(3, 4))
-    assert torch.equal(found, to_nchw(tokens.view(2, 3, 4, 5)))
-    assert found.data_ptr() == to_tokens(found).data_ptr() == tokens.data_ptr()
-    assert torch.equal(to_tokens(found), tokens)
+    found = grid.to_map(tokens, grid.Grid(3, 4))
+    assert torch.equal(found, grid.to_nchw(tokens.view(2, 3, 4, 5)))
+    assert found.data_ptr() == grid.to_tokens(found).data_ptr() == tokens.data_ptr()
+    assert torch.equal(grid.to_tokens(found), tokens)
 
 
 def test_consecutive_images_are_the_frames_of_a_clip() -> None:
     tokens = torch.randn(6, 12, 5)
-    clips = to_clips(tokens, Grid(3, 4, frames=3))
+    clips = grid.to_clips(tokens, grid.Grid(3, 4, frames=3))
     assert clips.shape == (2, 5, 3, 3, 4)
-    assert torch.equal(clips[1, :, 2], to_map(tokens, Grid(3, 4))[5])
-    assert torch.equal(clips_to_tokens(clips), tokens)
+    assert torch.equal(clips[1, :, 2], grid.to_map(tokens, grid.Grid(3, 4))[5])
+    assert torch.equal(grid.clips_to_tokens(clips), tokens)
 
 
 def test_padding_adds_zeros_below_and_to_the_right() -> None:
     x = torch.ones(1, 2, 5, 7)
-    padded = pad_to_multiple(x, 4)
+    padded = grid.pad_to_multiple(x, 4)
     assert padded.shape == (1, 2, 8, 8)
     assert torch.equal(padded[..., :5, :7], x)
     assert padded.sum() == x.sum()
@@ -54,37 +41,37 @@ def test_padding_adds_zeros_below_and_to_the_right() -> None:
 
 def test_what_fits_is_not_copied() -> None:
     x = torch.ones(1, 2, 8, 4)
-    assert pad_to_multiple(x, 4) is x
-    assert pad_or_crop(x, 8, 4) is x
+    assert grid.pad_to_multiple(x, 4) is x
+    assert grid.pad_or_crop(x, 8, 4) is x
 
 
 def test_cells_lie_amid_the_tokens_they_span() -> None:
-    assert token_centers(4).tolist() == [0, 1, 2, 3]
-    assert token_centers(2, 2).tolist() == [0.5, 2.5]
-    assert token_centers(2, 3).tolist() == [1, 4]
+    assert grid.token_centers(4).tolist() == [0, 1, 2, 3]
+    assert grid.token_centers(2, 2).tolist() == [0.5, 2.5]
+    assert grid.token_centers(2, 3).tolist() == [1, 4]
 
 
 @pytest.mark.parametrize('shape, size', [((5, 6, 3), (5, 6)), ((30, 3), (30,))])
 def test_a_table_that_fits_is_not_resampled(shape: tuple[int, ...], size: tuple[int, ...]) -> None:
     table = torch.randn(shape)
-    assert resample(table, size) is table
+    assert grid.resample(table, size) is table
 
 
 def test_a_traced_table_is_resampled_for_other_sizes() -> None:
     table = torch.randn(5, 6, 3)
-    traced = torch.jit.trace(lambda x: resample(table, x.shape[:2]), torch.zeros(5, 6))
+    traced = torch.jit.trace(lambda x: grid.resample(table, x.shape[:2]), torch.zeros(5, 6))
     for size in ((5, 6), (9, 4)):
-        torch.testing.assert_close(traced(torch.zeros(size)), resample(table, size))
+        torch.testing.assert_close(traced(torch.zeros(size)), grid.resample(table, size))
 
 
 def test_code_knows_whether_it_is_traced() -> None:
     seen: list[bool] = []
 
     def function(x: Tensor) -> Tensor:
-        seen.append(is_traced())
-        return x + is_traced()
+        seen.append(grid.is_traced())
+        return x + grid.is_traced()
 
-    assert not is_traced()
+    assert not grid.is_traced()
     assert torch.compile(function, backend='eager', fullgraph=True)(torch.zeros(1)) == 1
     torch.jit.trace(function, torch.zeros(1), check_trace=False)
     assert seen[-1]

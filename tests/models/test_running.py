@@ -1,3 +1,4 @@
+"""Compiled or traced, backbones compute the same at any size; a forward pass waits for nothing on a GPU."""
 from functools import partial
 from pathlib import Path
 
@@ -9,13 +10,14 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.models.position_encodings.cache import Cached
 from tests.conftest import BACKBONES, NARROW
 from tests.encodings import ENCODINGS, ONE_FOR_EACH_POINT
 from tests.models.conftest import PYRAMID, Build, both
 
-SIZES = [(224, 224), (256, 320), (200, 333), (96, 128), (320, 224), (167, 333), (64, 64), (256, 384), (231, 100),
-         (288, 288)]
+pytestmark = pytest.mark.usefixtures('float64')
+
+TEN_SIZES = [(224, 224), (256, 320), (200, 333), (96, 128), (320, 224), (167, 333), (64, 64), (256, 384),
+             (231, 100), (288, 288)]
 TWO_SIZES = [(64, 96), (70, 50)]
 
 
@@ -34,20 +36,19 @@ def assert_same(run: nn.Module, model: nn.Module, sizes: list[tuple[int, int]] =
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures('float64')
 @pytest.mark.parametrize('training', [False, True])
 def test_ten_sizes_recompile_at_most_twice(training: bool) -> None:
     torch.compiler.reset()
     counters.clear()
     model = PyramidCPVT('nano').train(training)
     with torch.set_grad_enabled(training):
-        assert_same(torch.compile(model, backend='aot_eager', dynamic=True, fullgraph=True), model, SIZES, atol=1e-9)
+        compiled = torch.compile(model, backend='aot_eager', dynamic=True, fullgraph=True)
+        assert_same(compiled, model, TEN_SIZES, atol=1e-9)
     assert 1 <= counters['stats']['unique_graphs'] <= 3  # torch may call the backend twice for one graph
 
 
 @torch.no_grad()
 @pytest.mark.slow
-@pytest.mark.usefixtures('float64')
 @pytest.mark.parametrize('name', ONE_FOR_EACH_POINT)
 @pytest.mark.parametrize('build', [
     partial(PyramidCPVT, NARROW, out_indices=(0,)),  # all stages take minutes
@@ -61,7 +62,6 @@ def test_it_is_one_graph_at_any_size(build: Build, name: str) -> None:
 
 @torch.no_grad()
 @pytest.mark.slow
-@pytest.mark.usefixtures('float64')
 def test_compiled_code_gives_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv('TORCHINDUCTOR_CACHE_DIR', str(tmp_path))
     torch.compiler.reset()
@@ -70,8 +70,6 @@ def test_compiled_code_gives_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert_same(torch.compile(model, dynamic=True, fullgraph=True), model)
 
 
-@torch.no_grad()
-@pytest.mark.usefixtures('float64')
 @both
 def test_torch_fx_traces_the_layers_for_any_size(build: Build) -> None:
     model = build().eval()
@@ -79,13 +77,13 @@ def test_torch_fx_traces_the_layers_for_any_size(build: Build) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.usefixtures('float64')
 def test_torch_jit_traces_the_pyramid(tmp_path: Path) -> None:
     model = PYRAMID().eval()
     torch.jit.trace(model, torch.randn(1, 3, 256, 256)).save(tmp_path / 'traced.pt')
     assert_same(torch.jit.load(tmp_path / 'traced.pt'), model, [(256, 256)])
 
 
+# Stands in for a GPU: torch works out shapes there, and has no values to read. `tests/gpu` asks a real one.
 META = torch.device('meta')
 
 
@@ -108,19 +106,15 @@ class NoListsToDevices(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Cached, '__call__', lambda self, *key: self.function(*key))
-
-
 @pytest.mark.parametrize('name', ENCODINGS)
 @pytest.mark.parametrize('model', BACKBONES)
 def test_a_forward_pass_waits_for_nothing(model: str, name: str) -> None:
     backbone = BACKBONES[model](position_encoding=ENCODINGS[name], padding='exact', drop_rate=0.1, attn_drop_rate=0.1,
                              drop_path_rate=0.1).to(META)
-    images = torch.empty(2, 3, 64, 96, device=META)
+    # No other test has images of this size there, so that no encoding has tensors of theirs from before.
+    images = torch.empty(2, 3, 64, 1504, device=META)
     with NoBlockingCopies(), NoListsToDevices():
-        outputs = backbone(images, [(64, 96), (50, 33)], num_frames=1)
+        outputs = backbone(images, [(64, 1504), (50, 33)], num_frames=1)
     assert all(output.device == META for output in outputs)
 
 

@@ -6,8 +6,6 @@ from torch import Tensor
 from cpvt_mm import CPVT, SimpleFeaturePyramid
 from tests.models.conftest import assert_named
 
-SIZES = [(1, 1), (1, 6), (5, 7), (8, 8), (13, 2)]
-
 
 def randomised(**kwargs: object) -> SimpleFeaturePyramid:
     """With other values than ones and zeros in its norms."""
@@ -17,18 +15,17 @@ def randomised(**kwargs: object) -> SimpleFeaturePyramid:
     return neck
 
 
-@torch.no_grad()
-@pytest.mark.parametrize('height, width', SIZES)
-@pytest.mark.parametrize('in_stride', [4, 8, 16, 32])
-def test_each_stride_has_its_share_of_cells_rounded_up(in_stride: int, height: int, width: int) -> None:
-    neck = SimpleFeaturePyramid(32, in_stride, out_channels=24)
-    outputs = neck([torch.randn(2, 32, height, width)])
-    expected = [(2, 24, -(-height * in_stride // s), -(-width * in_stride // s)) for s in (4, 8, 16, 32)]
+@pytest.mark.parametrize('height, width', [(1, 1), (1, 6), (5, 7), (8, 8), (13, 2)])
+@pytest.mark.parametrize('in_stride, strides', [
+    *((stride, (4, 8, 16, 32)) for stride in (4, 8, 16, 32)), (16, (2, 64))])
+def test_each_stride_has_its_share_of_cells_rounded_up(in_stride: int, strides: tuple[int, ...], height: int, width: int
+                                                       ) -> None:
+    outputs = SimpleFeaturePyramid(32, in_stride, strides=strides)([torch.randn(2, 32, height, width)])
+    expected = [(2, 256, -(-height * in_stride // s), -(-width * in_stride // s)) for s in strides]
     assert [tuple(output.shape) for output in outputs] == expected
     assert all(output.is_contiguous() and output.isfinite().all() for output in outputs)
 
 
-@torch.no_grad()
 def test_levels_are_those_of_the_paper() -> None:
     """Against the paper's words, written with functions: one transposed convolution, or two with a norm between."""
     neck, x = randomised(in_channels=16, out_channels=8), torch.randn(2, 16, 5, 7)
@@ -52,7 +49,6 @@ def test_levels_are_those_of_the_paper() -> None:
         torch.testing.assert_close(output, expected, atol=1e-4, rtol=1e-4)
 
 
-@torch.no_grad()
 def test_an_odd_last_row_and_column_reach_the_coarser_maps() -> None:
     neck, x = randomised(in_channels=16, in_stride=8, out_channels=8), torch.randn(1, 16, 5, 9)
     last_row, last_column = x.clone(), x.clone()
@@ -63,7 +59,6 @@ def test_an_odd_last_row_and_column_reach_the_coarser_maps() -> None:
         assert (output[..., -1] - right[..., -1]).abs().max() > 1e-3
 
 
-@torch.no_grad()
 def test_further_outputs_are_the_last_subsampled() -> None:
     neck = SimpleFeaturePyramid(16, out_channels=8, num_outs=6)
     outputs = neck([torch.randn(1, 16, 11, 13)])
@@ -72,17 +67,9 @@ def test_further_outputs_are_the_last_subsampled() -> None:
     assert torch.equal(outputs[5], outputs[4][..., ::2, ::2])
 
 
-@torch.no_grad()
-def test_strides_can_be_others() -> None:
-    outputs = SimpleFeaturePyramid(16, in_stride=16, strides=(2, 64))([torch.randn(1, 16, 5, 3)])
-    assert [tuple(output.shape) for output in outputs] == [(1, 256, 40, 24), (1, 256, 2, 1)]
-
-
-@torch.no_grad()
 def test_only_the_last_map_is_read() -> None:
     neck, first, last = SimpleFeaturePyramid(16), torch.randn(1, 16, 4, 4), torch.randn(1, 16, 4, 4)
-    for one, two in zip(neck([last]), neck((first, last)), strict=True):
-        assert torch.equal(one, two)
+    assert all(map(torch.equal, neck([last]), neck((first, last))))
 
 
 def test_behind_the_backbone_every_parameter_gets_a_gradient() -> None:
@@ -95,22 +82,17 @@ def test_behind_the_backbone_every_parameter_gets_a_gradient() -> None:
         assert [name for name, p in module.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
-@pytest.mark.parametrize('kwargs, error, words', [
-    (dict(in_channels=0), ValueError, ('in_channels', '0', 'at least 1')),
-    (dict(in_channels=10), ValueError, ('in_channels', '10', 'divisible by 4')),
-    (dict(in_stride=14), ValueError, ('14', 'in_stride', '8 or 16 or 32')),
-    (dict(strides=(4, 12)), ValueError, ('12', 'strides', 'powers of two')),
-    (dict(strides=(8, 4)), ValueError, ('strides', '(8, 4)', 'increasing')),
-    (dict(strides=(4, 4)), ValueError, ('strides', '(4, 4)', 'increasing')),
-    (dict(strides=()), ValueError, ('strides', '()')),
-    (dict(strides=4), ValueError, ('strides', '4')),
-    (dict(out_channels=None), ValueError, ('out_channels', 'None')),
-    (dict(num_outs=3), ValueError, ('num_outs', '3', 'at least 4')),
-    (dict(num_outs=5.), ValueError, ('num_outs', '5.0', 'int')),
-    (dict(out_chanels=8), TypeError, ("'out_chanels'",)),
+@pytest.mark.parametrize('kwargs, words', [
+    (dict(in_channels=0), ('in_channels', '0', 'at least 1')),
+    (dict(in_channels=10), ('in_channels', '10', 'divisible by 4')),
+    (dict(in_stride=14), ('14', 'in_stride', '8 or 16 or 32')),
+    (dict(strides=(4, 12)), ('12', 'strides', 'powers of two')), (dict(strides=()), ('strides', '()')),
+    *((dict(strides=value), ('strides', repr(value), 'increasing')) for value in ((8, 4), (4, 4))),
+    (dict(strides=4), ('strides', '4')), (dict(out_channels=None), ('out_channels', 'None')),
+    (dict(num_outs=3), ('num_outs', '3', 'at least 4')), (dict(num_outs=5.), ('num_outs', '5.0', 'int')),
 ])
-def test_bad_arguments_are_named(kwargs: dict, error: type[Exception], words: tuple[str, ...]) -> None:
-    assert_named(error, words, SimpleFeaturePyramid, **{'in_channels': 16, **kwargs})
+def test_bad_values_are_named(kwargs: dict, words: tuple[str, ...]) -> None:
+    assert_named(ValueError, words, SimpleFeaturePyramid, **{'in_channels': 16, **kwargs})
 
 
 @pytest.mark.parametrize('shape', [(2, 8, 4, 6), (2, 16), (2, 24, 16)])
