@@ -51,38 +51,25 @@ def test_a_layer_learns_at_its_share_and_all_else_is_mmengines(name: str, rules:
         assert found[name] == expected[name]
 
 
-@pytest.mark.parametrize('name, blocks, first, last, head', [
-    ('mask-rcnn_pyramid-cpvt-nano_fpn', 8, 'stages.0.patch_embed.proj', 'stages.3.blocks.1.mlp.fc2',
-     'neck.lateral_convs.0.conv'),
-    ('upernet_cpvt_sfp', 4, 'patch_embed.proj', 'blocks.3.mlp.fc2', 'backbone.norm'),
-])
-def test_the_nearer_to_the_image_the_slower(name: str, blocks: int, first: str, last: str, head: str) -> None:
-    model = build(TOYS[name])
-    found = groups_by_name(model, wrapper(model, layer_decay_rate=0.5))
-    rates = [found[f'{layer}.weight']['lr'] for layer in (f'backbone.{first}', f'backbone.{last}', head)]
-    assert rates == [LR * 0.5**(blocks + 1), LR * 0.5, LR]
-
-
-class Inside(nn.Module):
+def inside(backbone: nn.Module) -> nn.Module:
     """A model that has the backbone deep inside."""
-
-    def __init__(self, backbone: nn.Module) -> None:
-        super().__init__()
-        self.model = nn.ModuleDict(dict(encoder=nn.ModuleDict(dict(backbone=backbone)), head=nn.Linear(2, 2)))
+    encoder = nn.ModuleDict(dict(backbone=backbone))
+    return nn.ModuleDict(dict(model=nn.ModuleDict(dict(encoder=encoder, head=nn.Linear(2, 2)))))
 
 
 @pytest.mark.parametrize('backbone', [PyramidCPVT(NARROW, out_norm=True), CPVT(NARROW_PLAIN)], ids=['pyramid', 'plain'])
-@pytest.mark.parametrize('wrap', [lambda backbone: backbone, nn.DataParallel, Inside, torch.compile])
+@pytest.mark.parametrize('wrap', [lambda backbone: backbone, nn.DataParallel, inside, torch.compile])
 def test_the_backbone_is_found_wherever_it_is(wrap: Any, backbone: nn.Module) -> None:
     found = groups_by_name(backbone, wrapper(backbone, layer_decay_rate=RATE))
     assert len(found) == len(list(backbone.parameters()))
     rates = sorted({setting['lr'] for setting in found.values()})
     assert rates == pytest.approx([LR * RATE**i for i in reversed(range(backbone.num_blocks + 2))])
     model = wrap(backbone)
-    inside = groups_by_name(model, wrapper(model, layer_decay_rate=RATE))
+    found_inside = groups_by_name(model, wrapper(model, layer_decay_rate=RATE))
     names = {parameter: name for name, parameter in backbone.named_parameters()}
     for name, parameter in model.named_parameters():
-        assert inside[name] == (found[names[parameter]] if parameter in names else dict(inside[name], lr=LR))
+        expected = found[names[parameter]] if parameter in names else dict(found_inside[name], lr=LR)
+        assert found_inside[name] == expected
 
 
 def test_frozen_parameters_are_left_out_and_the_others_stay_as_they_are() -> None:
@@ -141,9 +128,7 @@ def test_mmpretrains_constructor_takes_the_same_layers(name: str) -> None:
 
 @pytest.mark.parametrize('model, optimizer, paramwise, words', [
     (CPVT, {}, {}, r'layer_decay_rate is None, but must be a number above 0 and at most 1'),
-    (CPVT, {}, dict(layer_decay_rate=0), r'layer_decay_rate is 0, but'),
-    (CPVT, {}, dict(layer_decay_rate=1.1), r'layer_decay_rate is 1\.1, but'),
-    (CPVT, {}, dict(layer_decay_rate='0.7'), r"layer_decay_rate is '0\.7', but"),
+    *((CPVT, {}, dict(layer_decay_rate=rate), f'layer_decay_rate is {rate!r}, but') for rate in (0, 1.1, '0.7')),
     (CPVT, {}, dict(layer_decay_rate=0.7, num_layers=12), "'num_layers' is not a key of paramwise_cfg .* allowed are "
      'layer_decay_rate, custom_keys'),
     (CPVT, dict(type='AdamW'), dict(layer_decay_rate=0.7), 'optimizer has no lr'),

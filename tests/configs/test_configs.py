@@ -1,3 +1,4 @@
+"""Every shipped config builds, and says what its name, its sources and its neighbours do; classifiers train, too."""
 import copy
 import re
 from functools import cache
@@ -21,7 +22,8 @@ from cpvt_mm.weights.released import RELEASED, SCHEME
 from tests.conftest import ROOT, build_model, groups_by_name
 from tests.encodings import ENCODINGS
 
-# Those of mmpretrain have tests of their own.
+# Those of mmpretrain, and all others.
+CLASSIFIERS = {path.stem.removesuffix('_16xb64_in1k'): path for path in sorted(ROOT.glob('configs/[!_]*/*_in1k.py'))}
 CONFIGS = sorted(path for path in (ROOT / 'configs').glob('[!_]*/*.py') if 'in1k' not in path.stem)
 EXAMPLES = [path for path in CONFIGS if path.parent.name == 'position_encodings']
 TOYS = [path for path in CONFIGS if path.parent.name == 'toy']
@@ -31,6 +33,13 @@ NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm2d, nn.SyncBatchNorm)
 # How names tell the arch, from the smallest to the largest.
 ARCHS = dict(nano='nano', ti='tiny', t='tiny', s='small', b='base', l='large')
 ARCH_IN_NAME = re.compile(f'cpvt-({"|".join(ARCHS)})_')
+# A teacher that builds in no time.
+TEACHER = dict(
+    type='ImageClassifier',
+    backbone=dict(type='ResNet', depth=18, stem_channels=8, base_channels=8),
+    neck=dict(type='GlobalAveragePooling'),
+    head=dict(type='LinearClsHead', num_classes=1000, in_channels=64))
+SIZE = 64
 
 
 @cache
@@ -143,38 +152,29 @@ def test_layers_of_a_vit_b_learn_at_vitdets_rates() -> None:
 
 @pytest.mark.parametrize('path', [
     pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if '-b_' in path.stem or '-l_' in path.stem else [])
-    for path in CONFIGS if path not in (*EXAMPLES, *BASELINES)])
-def test_position_encodings_and_norms_have_no_weight_decay(path: Path, log: list[tuple[str, str]]) -> None:
-    cfg = load_config(path)
+    for path in (*CONFIGS, *CLASSIFIERS.values()) if path not in (*EXAMPLES, *BASELINES)])
+def test_position_encodings_tokens_and_norms_have_no_weight_decay(path: Path, log: list[tuple[str, str]]) -> None:
+    cfg, is_classifier = load_config(path), path in CLASSIFIERS.values()
     assert not [message for _, message in log if 'is not used' in message]  # each line is read
     cfg.optim_wrapper.type = 'OptimWrapper'
     model = build_model(cfg, 'meta')
     groups = groups_by_name(model, build_optim_wrapper(model, cfg.optim_wrapper))
     keys = list(cfg.optim_wrapper.paramwise_cfg.custom_keys)
     norms = [name for name, module in model.named_modules() if isinstance(module, NORMS)]
-    assert keys == ['position_encoding', *([] if path in REAL else ['norm'])]
+    tokens = [name for name in ('cls_token', 'dist_token') if getattr(model.backbone, name, None) is not None]
+    assert keys == ['position_encoding', *(tokens if is_classifier else [] if path in REAL else ['norm'])]
     for key in keys:
         assert any(key in name for name in groups)
-    words = (*keys, 'cls_token', 'dist_token')
-    for name, group in groups.items():
-        exempt = any(word in name for word in words) or (path in REAL and name.rpartition('.')[0] in norms)
-        assert group['weight_decay'] == (0 if exempt else cfg.optim_wrapper.optimizer.weight_decay), name
+    for name, parameter in model.named_parameters():
+        exempt = any(word in name for word in (*keys, 'cls_token', 'dist_token')) or (
+            is_classifier and parameter.ndim == 1) or (path in REAL and name.rpartition('.')[0] in norms)
+        assert groups[name]['weight_decay'] == (0 if exempt else cfg.optim_wrapper.optimizer.weight_decay), name
     assert all('norm' in name for name, module in model.named_modules() if isinstance(module, nn.LayerNorm))
 
 
-CONFIGS = {path.stem.removesuffix('_16xb64_in1k'): path for path in (ROOT / 'configs').glob('[!_]*/*_in1k.py')}
-# A teacher that builds in no time.
-TEACHER = dict(
-    type='ImageClassifier',
-    backbone=dict(type='ResNet', depth=18, stem_channels=8, base_channels=8),
-    neck=dict(type='GlobalAveragePooling'),
-    head=dict(type='LinearClsHead', num_classes=1000, in_channels=64))
-SIZE = 64
-
-
-@pytest.mark.parametrize('name', CONFIGS)
+@pytest.mark.parametrize('name', CLASSIFIERS)
 def test_the_recipe_is_deits(name: str) -> None:
-    cfg = Config.fromfile(CONFIGS[name])
+    cfg = Config.fromfile(CLASSIFIERS[name])
     pyramid = name == 'pyramid-cpvt-s'
     assert (cfg.optim_wrapper.optimizer.type, cfg.optim_wrapper.optimizer.lr) == ('AdamW', 5e-4 * 1024 / 512)
     assert cfg.optim_wrapper.optimizer.weight_decay == 0.05
@@ -193,21 +193,6 @@ def test_the_recipe_is_deits(name: str) -> None:
     assert (cfg.model.head.loss.type, cfg.model.head.loss.label_smooth_val) == ('LabelSmoothLoss', 0.1)
     assert cfg.model.backbone.drop_path_rate == (0.2 if pyramid else 0.1)
     assert cfg.default_hooks.non_finite_loss == dict(type='cpvt_mm.NonFiniteLossHook')
-
-
-@pytest.mark.parametrize('name', CONFIGS)
-def test_only_weights_of_layers_decay(name: str) -> None:
-    cfg = load_config(CONFIGS[name])
-    model = build_model(cfg, 'meta')
-    groups = groups_by_name(model, build_optim_wrapper(model, cfg.optim_wrapper))
-    keys = list(cfg.optim_wrapper.paramwise_cfg.custom_keys)
-    tokens = [name for name in ('cls_token', 'dist_token') if getattr(model.backbone, name, None) is not None]
-    assert keys == ['position_encoding', *tokens]
-    for key in keys:
-        assert any(key in name for name in groups)
-    for name, parameter in model.named_parameters():
-        spared = parameter.ndim == 1 or any(key in name for key in keys)
-        assert groups[name]['weight_decay'] == (0 if spared else 0.05), name
 
 
 @pytest.fixture(scope='session')
@@ -244,22 +229,14 @@ def cut_down(path: Path, imagenet: Path, work_dir: Path, **options: object) -> C
     return cfg
 
 
-@pytest.fixture
-def teacher(tmp_path: Path) -> dict[str, str]:
-    """The option that names a checkpoint of the teacher."""
-    path = tmp_path / 'teacher.pth'
-    torch.save(build_model(Config(dict(default_scope='mmpretrain', model=TEACHER))).state_dict(), path)
-    return {'model.teacher_checkpoint': str(path)}
-
-
 def train_and_test(name: str, imagenet: Path, folder: Path, losses: set[str], **options: str) -> None:
     """Trains an epoch, and tests its checkpoint without options."""
-    train(cut_down(CONFIGS[name], imagenet, folder, **options))
+    train(cut_down(CLASSIFIERS[name], imagenet, folder, **options))
     scalars = MessageHub.get_current_instance().log_scalars
     assert {key for key in scalars if 'loss' in key} == losses
     assert all(torch.tensor(scalars[key].current()).isfinite() for key in losses)
     assert 0 <= scalars['val/accuracy/top5'].current() <= 100
-    metrics = engine.test(cut_down(CONFIGS[name], imagenet, folder), folder / 'epoch_1.pth', folder / 'painted')
+    metrics = engine.test(cut_down(CLASSIFIERS[name], imagenet, folder), folder / 'epoch_1.pth', folder / 'painted')
     assert metrics['accuracy/top5'] == scalars['val/accuracy/top5'].current()
     assert {path.name for path in (folder / 'painted').iterdir()} == {f'val_{i}.png' for i in range(4)}
 
@@ -272,12 +249,15 @@ def test_trains_validates_and_tests(name: str, imagenet: Path, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_a_distilled_student_is_tested_and_resumed_from_a_checkpoint_of_its_own(
-        imagenet: Path, teacher: dict[str, str], tmp_path: Path) -> None:
+        imagenet: Path, tmp_path: Path) -> None:
     name, losses = 'cpvt-ti-distilled', {'train/loss', 'train/loss_cls', 'train/loss_distill'}
+    teacher = {'model.teacher_checkpoint': str(tmp_path / 'teacher.pth')}
+    weights = build_model(Config(dict(default_scope='mmpretrain', model=TEACHER))).state_dict()
+    torch.save(weights, tmp_path / 'teacher.pth')
     train_and_test(name, imagenet, tmp_path, losses, **teacher)  # tests without a teacher
     weights = torch.load(tmp_path / 'epoch_1.pth', weights_only=True)['state_dict']
     assert {name.split('.')[0] for name in weights} == {'backbone', 'head'}
-    train(cut_down(CONFIGS[name], imagenet, tmp_path, **teacher, **{'train_cfg.max_epochs': 2}), resume='auto')
+    train(cut_down(CLASSIFIERS[name], imagenet, tmp_path, **teacher, **{'train_cfg.max_epochs': 2}), resume='auto')
     assert MessageHub.get_current_instance().get_info('epoch') == 1  # counted from 0
     assert (tmp_path / 'epoch_2.pth').exists()
 
@@ -286,11 +266,5 @@ def test_a_distilled_student_is_tested_and_resumed_from_a_checkpoint_of_its_own(
 def test_a_loss_that_is_not_finite_ends_training(imagenet: Path, tmp_path: Path) -> None:
     options = {'model.head.loss.loss_weight': 1e39, 'train_cfg.max_epochs': 2, 'train_cfg.val_interval': 9}
     with pytest.raises(UserError, match=r'in iteration 3 loss is inf \(images .*\.JPEG\), the last of 3 such'):
-        train(cut_down(CONFIGS['cpvt-ti-gap'], imagenet, tmp_path, **options))
+        train(cut_down(CLASSIFIERS['cpvt-ti-gap'], imagenet, tmp_path, **options))
     assert not (tmp_path / 'last_checkpoint').exists()
-
-
-@pytest.mark.slow
-def test_no_training_without_the_teachers_weights(imagenet: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r'model\.teacher_checkpoint is not set'):
-        train(cut_down(CONFIGS['cpvt-ti-distilled'], imagenet, tmp_path))
