@@ -134,8 +134,7 @@ def test_mmpretrains_constructor_takes_the_same_layers(name: str) -> None:
     (CPVT, dict(type='AdamW'), dict(layer_decay_rate=0.7), 'optimizer has no lr'),
     (nn.Identity, {}, dict(layer_decay_rate=0.7), 'Identity has no CPVT or PyramidCPVT'),
 ])
-def test_what_is_wrong_is_named_in_a_sentence(model: type, optimizer: dict[str, Any], paramwise: dict[str, Any],
-                                              words: str) -> None:
+def test_what_is_wrong_is_named(model: type, optimizer: dict[str, Any], paramwise: dict[str, Any], words: str) -> None:
     built = CPVT(NARROW_PLAIN) if model is CPVT else model()
     with pytest.raises(UserError, match=words) as error:
         wrapper(built, optimizer=optimizer or dict(type='AdamW', lr=LR), **paramwise)

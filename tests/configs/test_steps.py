@@ -141,8 +141,7 @@ def test_trains_a_step_and_predicts_at_odd_sizes(path: Path, data: Path, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize('ndim, window', [(2, None), (3, 3)])
-def test_trains_a_step_on_videos_and_predicts_them_whole_or_in_windows(ndim: int, window: int | None, toy_video: Path,
-                                                                       tmp_path: Path) -> None:
+def test_trains_a_step_on_videos_and_predicts(ndim: int, window: int | None, toy_video: Path, tmp_path: Path) -> None:
     options = toy_overrides(toy_video, **{
         'train_cfg.max_iters': 1, 'train_cfg.val_interval': 10, 'default_hooks.checkpoint.interval': 1,
         'model.backbone.position_encoding.ndim': ndim, 'test_dataloader.dataset.indices': 2,

@@ -43,7 +43,7 @@ def config(name: str, data: Path, work_dir: Path, iterations: int, **more: Any) 
     return cfg
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def amp(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU, lets mmengine's AmpOptimWrapper train, too: with its loss scale, but in float32.
 
@@ -76,7 +76,6 @@ class Watch(Hook):
         self.scales.append(runner.optim_wrapper.loss_scaler.get_scale())
 
 
-@pytest.mark.usefixtures('amp')
 @pytest.mark.parametrize('name', ['upernet', 'retinanet', 'mask-rcnn'])
 def test_steps_in_mixed_precision(name: str, device: torch.device, toy_shapes: Path, tmp_path: Path) -> None:
     watch = Watch()
@@ -89,8 +88,7 @@ def test_steps_in_mixed_precision(name: str, device: torch.device, toy_shapes: P
     assert all(value.isfinite().all() for value in state.values())
 
 
-@pytest.mark.usefixtures('amp')
-def test_losses_that_are_not_finite_end_training(device: torch.device, toy_shapes: Path, tmp_path: Path) -> None:
+def test_losses_that_are_not_finite_end_training(toy_shapes: Path, tmp_path: Path) -> None:
     watch = Watch(spoil_from=2)
     with pytest.raises(UserError, match=r'in iteration 5 .* is nan .*the last of 3 such iterations in a row'):
         train(config('upernet', toy_shapes, tmp_path, 8), hooks=[watch])
@@ -98,9 +96,7 @@ def test_losses_that_are_not_finite_end_training(device: torch.device, toy_shape
     assert not list(tmp_path.glob('*.pth'))
 
 
-@pytest.mark.usefixtures('amp')
-def test_a_resumed_run_ends_as_one_that_was_not_interrupted(device: torch.device, toy_shapes: Path, tmp_path: Path,
-                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_ends_as_a_whole_one(toy_shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the bit, of RetinaNet: all its kernels have a deterministic form.
 
     UperNet has none for its losses and adaptive pooling, nor Mask R-CNN for mmcv's RoIAlign. `LearnablePE` has none for
@@ -141,8 +137,7 @@ def work(rank: int, folder: Path, data: Path, number: int, port: int) -> None:
 
 
 @pytest.mark.parametrize('all_gpus', [False, True])
-def test_each_trains_on_its_share_and_all_have_the_same_weights(all_gpus: bool, device: torch.device, toy_shapes: Path,
-                                                               tmp_path: Path) -> None:
+def test_all_have_the_same_weights(all_gpus: bool, device: torch.device, toy_shapes: Path, tmp_path: Path) -> None:
     number = 1 if not all_gpus else torch.cuda.device_count() if device.type == 'cuda' else 2
     if all_gpus and number == 1:
         pytest.skip('there is one GPU only')

@@ -154,8 +154,7 @@ def test_without_the_option_an_image_depends_on_its_neighbours(build: Build) -> 
 
 @pytest.mark.parametrize('with_cp', WITH_CP)
 @both
-def test_gradients_are_the_sums_of_those_of_each_image(build: Build,
-                                                       with_cp: bool | str) -> None:
+def test_gradients_are_the_sums_of_those_of_each_image(build: Build, with_cp: bool | str) -> None:
     exact, plain = pair(build, with_cp=with_cp)
     images = torch.randn(len(SIZES), 3, 96, 128, requires_grad=True)
     sum(output.sin().sum() for output in exact.train()(images, SIZES)).backward()

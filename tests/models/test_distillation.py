@@ -127,9 +127,6 @@ def test_the_teacher_is_fixed_and_no_part_of_the_model(model: nn.Module) -> None
     model.eval().train().requires_grad_(True)
     assert not any(module.training for module in model.teacher.modules())
     assert not any(parameter.requires_grad for parameter in model.teacher.parameters())
-    sum(model.loss(IMAGES, samples()).values()).backward()
-    assert all(parameter.grad is None for parameter in model.teacher.parameters())
-    assert all(parameter.grad is not None for parameter in model.parameters())
     for names in (model.state_dict(), dict(model.named_parameters()), dict(model.named_modules())):
         assert not any('teacher' in name for name in names)
 

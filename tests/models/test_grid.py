@@ -31,18 +31,13 @@ def test_consecutive_images_are_the_frames_of_a_clip() -> None:
     assert torch.equal(grid.clips_to_tokens(clips), tokens)
 
 
-def test_padding_adds_zeros_below_and_to_the_right() -> None:
+def test_padding_adds_zeros_below_and_to_the_right_where_they_are_missing() -> None:
     x = torch.ones(1, 2, 5, 7)
     padded = grid.pad_to_multiple(x, 4)
     assert padded.shape == (1, 2, 8, 8)
     assert torch.equal(padded[..., :5, :7], x)
     assert padded.sum() == x.sum()
-
-
-def test_what_fits_is_not_copied() -> None:
-    x = torch.ones(1, 2, 8, 4)
-    assert grid.pad_to_multiple(x, 4) is x
-    assert grid.pad_or_crop(x, 8, 4) is x
+    assert grid.pad_to_multiple(padded, 4) is grid.pad_or_crop(padded, 8, 8) is padded
 
 
 def test_cells_lie_amid_the_tokens_they_span() -> None:

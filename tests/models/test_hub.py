@@ -87,6 +87,7 @@ def test_mistakes_are_told_in_a_sentence(args: dict, error: type[Exception], wor
         create_backbone(**args)
 
 
+Run = Callable[[str], CompletedProcess]
 BACKBONES = {
     'PyramidCPVT': partial(PyramidCPVT, NARROW, 160, out_indices=(1, 3), sr_mode='pool', mlp_mode='conv',
                            position_encoding=[dict(type='PEG', positions=(-1, 0)), dict(type='LearnablePE')]),
@@ -151,7 +152,7 @@ def test_copies_keep_their_arguments(tmp_path: Path) -> None:
         assert_same(model.eval(), PyramidCPVT.from_pretrained(tmp_path))
 
 
-def test_without_huggingface_hub_a_sentence_names_it(run_python: Callable[[str], CompletedProcess]) -> None:
+def test_without_huggingface_hub_a_sentence_names_it(run_python: Run) -> None:
     done = run_python("import sys; sys.modules['huggingface_hub'] = None\n"
                       "import cpvt_mm; cpvt_mm.PyramidCPVT('nano').save_pretrained('a')")
     assert done.returncode == 1
@@ -217,8 +218,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, b
 
 
 @pytest.mark.slow
-def test_what_is_pushed_comes_back(hub: dict[str, bytes], tmp_path: Path,
-                                   run_python: Callable[[str], CompletedProcess]) -> None:
+def test_what_is_pushed_comes_back(hub: dict[str, bytes], tmp_path: Path, run_python: Run) -> None:
     done = run_python(f"""
 import torch
 from cpvt_mm import CPVT

@@ -46,8 +46,7 @@ def test_the_log_tells_format_share_and_what_is_left_over(log: list) -> None:
     (dict(position_encoding=dict(type='RotaryPE', temperature=10.)), 'stages.0.position_encoding.0.convs.0.0.weight'),
     (dict(out_indices=(0, 1)), 'stages.2.patch_embed.proj.weight'),
 ])
-def test_what_of_the_backbone_is_left_over_is_a_warning(config: dict, name: str, weights: dict, path: Path,
-                                                        log: list) -> None:
+def test_what_of_it_is_left_over_is_a_warning(config: dict, name: str, weights: dict, path: Path, log: list) -> None:
     torch.save(weights, path)
     load_pretrained(PyramidCPVT(**{'arch': NARROW, **config}), path)
     warning, = [message for level, message in log if level == 'WARNING']
@@ -85,8 +84,7 @@ def test_of_two_backbones_the_log_names_both(weights: dict, path: Path, log: lis
     lambda w, _: w, lambda w, _: dict(model=w), lambda w, _: dict(ema=w), lambda w, _: dict(state_dict=w),
     lambda w, average: dict(state_dict=w, ema_state_dict=average),
 ])
-def test_weights_are_read_from_any_wrapper(wrap: Callable[[dict, dict], dict], weights: dict, path: Path,
-                                           log: list) -> None:
+def test_weights_are_read_from_any_wrapper(wrap: Callable[..., dict], weights: dict, path: Path, log: list) -> None:
     average = {f'module.{name}': torch.zeros_like(tensor) for name, tensor in weights.items()}
     wrapped = wrap(weights, average)
     torch.save(wrapped, path)
@@ -115,8 +113,7 @@ def test_less_than_everything_is_an_error_and_changes_nothing(weights: dict, pat
 
 
 @pytest.mark.parametrize('allow_missing', [r'^stages\.3\.', ['norm', 'attn', 'mlp', 'blocks']])
-def test_what_may_be_missing_stays_and_is_logged(allow_missing: str | list[str], weights: dict, path: Path,
-                                                 log: list) -> None:
+def test_what_may_be_missing_stays_and_is_logged(allow_missing: object, weights: dict, path: Path, log: list) -> None:
     gone = [name for name in weights if name.startswith('stages.3.blocks.1.')]
     torch.save({name: tensor + 1 for name, tensor in weights.items() if name not in gone}, path)
     model = PyramidCPVT(NARROW)

@@ -1,4 +1,5 @@
 """Compiled or traced, backbones compute the same at any size; a forward pass waits for nothing on a GPU."""
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cpvt_mm import CPVT, PyramidCPVT
+from cpvt_mm.models.batches import Size
 from tests.conftest import BACKBONES, NARROW
 from tests.encodings import ENCODINGS, ONE_FOR_EACH_POINT
 from tests.models.conftest import PYRAMID, Build, both
@@ -21,8 +23,7 @@ TEN_SIZES = [(224, 224), (256, 320), (200, 333), (96, 128), (320, 224), (167, 33
 TWO_SIZES = [(64, 96), (70, 50)]
 
 
-def assert_same(run: nn.Module, model: nn.Module, sizes: list[tuple[int, int]] = TWO_SIZES, atol: float = 1e-7
-                ) -> None:
+def assert_same(run: nn.Module, model: nn.Module, sizes: Sequence[Size] = TWO_SIZES, atol: float = 1e-7) -> None:
     """Asserts that two functions give the same maps, and have the same gradients if they have any."""
     for size in sizes:
         image, results = torch.randn(1, 3, *size), []

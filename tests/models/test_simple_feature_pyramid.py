@@ -4,6 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cpvt_mm import CPVT, SimpleFeaturePyramid
+from cpvt_mm.models.batches import Size
 from tests.models.conftest import assert_named
 
 
@@ -15,13 +16,12 @@ def randomised(**kwargs: object) -> SimpleFeaturePyramid:
     return neck
 
 
-@pytest.mark.parametrize('height, width', [(1, 1), (1, 6), (5, 7), (8, 8), (13, 2)])
+@pytest.mark.parametrize('size', [(1, 1), (1, 6), (5, 7), (8, 8), (13, 2)])
 @pytest.mark.parametrize('in_stride, strides', [
     *((stride, (4, 8, 16, 32)) for stride in (4, 8, 16, 32)), (16, (2, 64))])
-def test_each_stride_has_its_share_of_cells_rounded_up(in_stride: int, strides: tuple[int, ...], height: int, width: int
-                                                       ) -> None:
-    outputs = SimpleFeaturePyramid(32, in_stride, strides=strides)([torch.randn(2, 32, height, width)])
-    expected = [(2, 256, -(-height * in_stride // s), -(-width * in_stride // s)) for s in strides]
+def test_each_stride_has_its_share_of_cells_rounded_up(in_stride: int, strides: tuple[int, ...], size: Size) -> None:
+    outputs = SimpleFeaturePyramid(32, in_stride, strides=strides)([torch.randn(2, 32, *size)])
+    expected = [(2, 256, *(-(-side * in_stride // stride) for side in size)) for stride in strides]
     assert [tuple(output.shape) for output in outputs] == expected
     assert all(output.is_contiguous() and output.isfinite().all() for output in outputs)
 

@@ -118,8 +118,7 @@ def test_a_learnt_table_gets_gradients(size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize('ndim, temperature, tolerance', [(2, 10000, 1e-6), (1, 100, 1e-5)])
-def test_sines_of_the_row_and_the_column_or_of_the_place_in_the_row_major_sequence(ndim: int, temperature: int,
-                                                                                  tolerance: float) -> None:
+def test_sines_of_row_and_column_or_of_the_place_in_the_sequence(ndim: int, temperature: int, tolerance: float) -> None:
     kwargs = {} if ndim == 2 else dict(ndim=ndim, temperature=temperature)
     added, channels = encode(SinusoidalPE(STAGE, **kwargs), torch.zeros(1, 5, 7, 16), -1)[0], 16 // ndim
     for y, x in itertools.product(range(5), range(7)):
@@ -141,8 +140,7 @@ def test_fourier_features_are_of_pixel_centres_between_0_and_1() -> None:
 
 
 @pytest.mark.parametrize('build', [*TABLES, RandomFourierPE, SinusoidalPE, partial(SinusoidalPE, ndim=1)])
-def test_what_is_added_is_computed_in_32_bits_and_tokens_keep_their_dtype(build: Callable[..., PositionEncoding]
-                                                                           ) -> None:
+def test_what_is_added_has_32_bits_and_tokens_keep_their_dtype(build: Callable[..., PositionEncoding]) -> None:
     x, half = torch.zeros(1, 90, 110, 16), torch.bfloat16
     encoding = build(STAGE).to(half)
     of_half = encode(encoding, x.to(half), -1)

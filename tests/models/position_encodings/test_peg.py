@@ -25,8 +25,7 @@ def encodings(**kwargs: object) -> PositionEncodings:
 
 @pytest.mark.parametrize('kernel_size, sides', [
     (1, (1, 1)), (3, (3, 3)), (7, (7, 7)), (3, (3, 3, 3)), ((1, 3, 5), (1, 3, 5)), ([5, 1, 3], (5, 1, 3))])
-def test_adds_a_depthwise_convolution_with_zeros_around_the_image_or_clip(kernel_size: object, sides: tuple[int, ...]
-                                                                          ) -> None:
+def test_adds_a_depthwise_convolution_with_zeros_around(kernel_size: object, sides: tuple[int, ...]) -> None:
     ndim = len(sides)
     encoding, lengths = peg(kernel_size=kernel_size, ndim=ndim), (4, 5, 6)[-ndim:]
     x, conv = torch.randn(2, *lengths, 6), encoding.convs['0'][0]
