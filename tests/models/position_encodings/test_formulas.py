@@ -1,4 +1,5 @@
-"""Encodings that are added to the tokens: tables, and sines of places."""
+"""What encodings without a convolution compute: those that are added to the tokens, and those that act in attention."""
+import cmath
 import itertools
 import math
 import re
@@ -9,8 +10,21 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cpvt_mm import CPVT, LearnablePE, PyramidCPVT, RandomFourierPE, RandomTablePE, SinusoidalPE, StageSpec
-from cpvt_mm.models.grid import resample
+from cpvt_mm import (
+    CPVT,
+    LearnablePE,
+    PyramidCPVT,
+    RandomFourierPE,
+    RandomTablePE,
+    RelativePE,
+    RotaryPE,
+    SinusoidalPE,
+    StageSpec,
+)
+from cpvt_mm.models.batches import Size
+from cpvt_mm.models.grid import Grid, resample
+from cpvt_mm.models.initialization import init_parameters
+from cpvt_mm.models.layers import Block
 from cpvt_mm.models.position_encodings import PositionEncoding
 from tests.conftest import NARROW
 from tests.encodings import STAGE, encode
@@ -28,43 +42,14 @@ def test_on_its_own_grid_the_table_is_added_as_it_is(cls: type, ndim: int) -> No
     torch.testing.assert_close(added, encoding.table.view(1, 4, 6, 16).expand(2, -1, -1, -1))
 
 
-def cubic(x: float, a: float = -0.75) -> float:
-    """Keys' cubic convolution kernel."""
-    x = abs(x)
-    if x <= 1:
-        return (a + 2) * x**3 - (a + 3) * x**2 + 1
-    return a * (x**3 - 5 * x**2 + 8 * x - 4) if x < 2 else 0.
-
-
-def interpolation_matrix(length: int, source: int) -> torch.Tensor:
-    """`(length, source)`: cubic interpolation between pixel centres, the border repeated, no antialiasing."""
-    matrix = torch.zeros(length, source)
-    for i in range(length):
-        centre = (i + 0.5) * source / length - 0.5
-        first = int(centre // 1) - 1
-        for j in range(first, first + 4):
-            matrix[i, min(max(j, 0), source - 1)] += cubic(centre - j)
-    return matrix
-
-
-@pytest.mark.parametrize('rows, columns', [(9, 7), (3, 2), (4, 5), (1, 1)])
-def test_a_2d_table_is_resampled_bicubically(rows: int, columns: int) -> None:
-    encoding = LearnablePE(STAGE)
-    added = encode(encoding, torch.zeros(1, rows, columns, 16), -1)[0]
-    expected = torch.einsum('hi,wj,ijc->hwc', interpolation_matrix(rows, 4), interpolation_matrix(columns, 6),
-                            encoding.table)
-    torch.testing.assert_close(added, expected, atol=1e-6, rtol=1e-4)
-
-
-def test_a_1d_table_is_resampled_linearly_along_the_sequence() -> None:
-    encoding = LearnablePE(STAGE, ndim=1)
-    assert encoding.table.shape == (24, 16)
-    added = encode(encoding, torch.zeros(1, 3, 5, 16), -1)[0].flatten(0, 1)
-    for i in range(15):
-        place = min(max((i + 0.5) * 24 / 15 - 0.5, 0), 23)
-        low = int(place)
-        expected = torch.lerp(encoding.table[low], encoding.table[min(low + 1, 23)], place - low)
-        torch.testing.assert_close(added[i], expected, atol=1e-6, rtol=1e-4)
+@pytest.mark.parametrize('ndim, size', [*((2, size) for size in ((9, 7), (3, 2), (4, 5), (1, 1))), (1, (3, 5))])
+def test_a_table_is_resampled_bicubically_or_linearly_along_the_sequence(ndim: int, size: Size) -> None:
+    encoding = LearnablePE(STAGE, ndim=ndim)
+    assert encoding.table.shape == ((4, 6, 16) if ndim == 2 else (24, 16))
+    new, mode = (size, 'bicubic') if ndim == 2 else (math.prod(size), 'linear')
+    resampled = F.interpolate(encoding.table.movedim(-1, 0)[None], new, mode=mode, align_corners=False)
+    added = encode(encoding, torch.zeros(1, *size, 16), -1)
+    torch.testing.assert_close(added, resampled.movedim(1, -1).view_as(added), atol=1e-6, rtol=1e-4)
 
 
 def test_each_stage_has_a_table_of_its_tokens_at_img_size() -> None:
@@ -111,7 +96,7 @@ def test_a_table_that_cannot_be_resampled_is_refused(cls: type, ndim: int, shape
 
 
 @pytest.mark.parametrize('size', [(4, 6), (5, 6)])
-def test_a_learnt_table_gets_gradients(size: tuple[int, int]) -> None:
+def test_a_learnt_table_gets_gradients(size: Size) -> None:
     encoding = LearnablePE(STAGE)
     F.mse_loss(encode(encoding, torch.zeros(1, *size, 16), -1), torch.ones(1, *size, 16)).backward()
     assert (encoding.table.grad != 0).all()
@@ -164,5 +149,80 @@ def test_what_is_added_has_32_bits_and_tokens_keep_their_dtype(build: Callable[.
     (RandomFourierPE, 16, dict(scale=-1), ('scale', '-1', 'above 0')),
     (RandomFourierPE, 16, dict(scale='1'), ('scale', "'1'", 'number')),
 ])
-def test_bad_values_are_named(cls: type, dims: int, kwargs: dict, words: tuple[str, ...]) -> None:
+def test_bad_values_of_what_is_added_are_named(cls: type, dims: int, kwargs: dict, words: tuple[str, ...]) -> None:
     assert_named(ValueError, words, cls, StageSpec(embed_dims=dims, num_heads=1, depth=1, grid=(4, 4)), **kwargs)
+
+
+def rotated(vector: torch.Tensor, y: float, x: float, temperature: float) -> torch.Tensor:
+    """One head's vector, by complex numbers: a half for y, a half for x, each pairing channel k with k + a quarter."""
+    quarter = len(vector) // 4
+    result = vector.clone()
+    for start, place in ((0, y), (2 * quarter, x)):
+        for k in range(quarter):
+            angle = place / temperature**(2 * k / (2 * quarter))
+            point = complex(vector[start + k], vector[start + quarter + k]) * cmath.exp(1j * angle)
+            result[start + k], result[start + quarter + k] = point.real, point.imag
+    return result
+
+
+@pytest.mark.parametrize('cell', [1, 2, 3])
+def test_turns_each_cell_by_the_place_of_its_centre(cell: int) -> None:
+    grid, vectors = Grid(3, 5, cell, cell), torch.randn(1, 2, 15, 8)
+    encoded = RotaryPE(STAGE, temperature=50.).qk(vectors, grid)
+    for i in range(15):
+        # A key covers `cell` tokens a side, of which the first is token `cell` times its own index.
+        y, x = (cell * index + (cell - 1) / 2 for index in (i // 5, i % 5))
+        for head in range(2):
+            expected = rotated(vectors[0, head, i], y, x, 50.)
+            torch.testing.assert_close(encoded[0, head, i], expected, atol=1e-5, rtol=1e-4)
+
+
+def test_rotation_has_no_weights_and_keeps_the_dtype() -> None:
+    encoding = RotaryPE(STAGE)
+    assert encoding.qk(torch.randn(1, 2, 15, 8).bfloat16(), Grid(3, 5)).dtype == torch.bfloat16
+    assert list(encoding.state_dict()) == [] and encoding.temperature == 100
+
+
+@pytest.mark.parametrize('cell', [1, 2, 3, 1.25])
+def test_the_key_gets_a_vector_for_its_distance_along_each_axis(cell: float) -> None:
+    encoding = RelativePE(STAGE, max_distance=2)
+    grid, key_grid = Grid(3, 5), Grid(math.ceil(3 / cell), math.ceil(5 / cell), cell, cell)
+    q = torch.randn(1, 2, 15, 8)
+    bias = encoding.bias(q, 1, grid, key_grid)
+    assert bias.shape == (1, 2, grid.size, key_grid.size)
+
+    def vector(table: torch.Tensor, query: int, key: int) -> torch.Tensor:
+        distance = min(max(cell * key + (cell - 1) / 2 - query, -2), 2)
+        low = int(distance // 1)
+        return torch.lerp(table[low + 2], table[min(low + 3, 4)], distance - low)
+
+    for i in range(grid.size):
+        for j in range(key_grid.size):
+            a = (vector(encoding.rows[1], i // 5, j // key_grid.width)
+                 + vector(encoding.columns[1], i % 5, j % key_grid.width))
+            torch.testing.assert_close(bias[0, :, i, j], q[0, :, i] @ a / 8**0.5)
+
+
+def test_every_block_has_its_own_vectors_of_all_distances() -> None:
+    encoding = RelativePE(STAGE)
+    assert encoding.rows.shape == encoding.columns.shape == (3, 17, 8)
+    q, grid = torch.randn(1, 2, 24, 8), Grid(4, 6)
+    assert not torch.equal(encoding.bias(q, 0, grid, grid), encoding.bias(q, 1, grid, grid))
+
+
+def test_it_matters_from_the_first_iteration() -> None:
+    encodings = CPVT('tiny', position_encoding=dict(type='RelativePE')).position_encoding
+    block, grid = Block(0, embed_dims=192, num_heads=3, mlp_ratio=4), Grid(14, 14)
+    block.apply(init_parameters)
+    x = torch.randn(1, grid.size, 192)
+    q, k, _, bias, *_ = block.attn.project(x, grid, encodings)
+    assert bias.std() > 0.1 * (q @ k.mT / 8).std()
+
+
+@pytest.mark.parametrize('cls, kwargs, words', [
+    (RotaryPE, dict(temperature=0.5), r'temperature is 0\.5, but must be a number above 1'),
+    (RelativePE, dict(max_distance=0), 'max_distance is 0, but must be an int of at least 1'),
+])
+def test_bad_values_are_named(cls: type, kwargs: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        cls(STAGE, **kwargs)
