@@ -41,7 +41,6 @@ MASK2FORMER_VIS = ROOT / 'configs/toy/mask2former-vis_pyramid-cpvt-nano_toy-vide
 NARROW = dict(embed_dims=(16, 32, 40, 64), depths=(2, 2, 3, 2), num_heads=(1, 2, 5, 8), mlp_ratios=(8, 8, 4, 4),
               sr_ratios=(8, 4, 2, 1))
 
-
 # The plain transformer of the reference outputs.
 NARROW_PLAIN = dict(embed_dims=48, depth=4, num_heads=3)
 
@@ -52,6 +51,7 @@ BACKBONES = {
     'conv-mlp': partial(PyramidCPVT, NARROW, mlp_mode='conv'),
     'plain': partial(CPVT, NARROW_PLAIN),
 }
+WITH_CP = (False, 'selective', True)
 
 
 def pytest_collection_finish() -> None:
@@ -150,9 +150,6 @@ class Operators(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.names.add(func.name())
         return func(*args, **(kwargs or {}))
-
-
-WITH_CP = (False, 'selective', True)
 
 
 class Storages(TorchDispatchMode):

@@ -125,8 +125,7 @@ def test_a_checkpoint_is_of_the_whole_model(tmp_path: Path) -> None:
     ({}, 'has no model.backbone'),
     (dict(backbone=dict(type='mmseg.ResNet', depth=50)), 'is a ResNet, but must be a CPVT or a PyramidCPVT'),
     (dict(backbone=dict(type='cpvt_mm.CPVT', arch='huge')), "cpvt_mm.CPVT of .* cannot be built: 'huge' is not an"),
-    (dict(backbone=dict(type='NoSuch')), 'the NoSuch of .* cannot be built: '),
-])
+    (dict(backbone=dict(type='NoSuch')), 'the NoSuch of .* cannot be built: ')])
 def test_what_has_no_such_backbone_is_refused(model: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
         load_backbone(Config(dict(model=model, default_scope='mmseg')))

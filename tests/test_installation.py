@@ -101,8 +101,7 @@ model = dict(type='EncoderDecoder', backbone=dict(arch='nano'),
 
 @pytest.mark.parametrize('scope, config, name', [
     ('mmdet', MASK_RCNN, 'MaskRCNN'),
-    pytest.param('mmseg', SEGMENTOR, 'EncoderDecoder', marks=pytest.mark.slow),
-])
+    pytest.param('mmseg', SEGMENTOR, 'EncoderDecoder', marks=pytest.mark.slow)])
 def test_one_line_in_a_config_is_enough(scope: str, config: str, name: str, run_python: Run) -> None:
     done = run_python(BUILD.format(config=config, scope=scope))
     assert done.stdout.splitlines() == [f'{name} cpvt_mm.models.pyramid_cpvt 32 64 128 192'] * 2, done.stderr
@@ -131,8 +130,7 @@ print([tuple(out.shape) for out in model(torch.zeros(1, 3, 33, 65))])
         # Where it is used.
         ('mmpretrain', 'import cpvt_mm; import cpvt_mm.models.distillation'),
         ('mmpretrain', 'import cpvt_mm; from mmengine.registry import MODELS; '
-         "MODELS.build(dict(type='cpvt_mm.DistilledClassifier'))"))),
-])
+         "MODELS.build(dict(type='cpvt_mm.DistilledClassifier'))")))])
 def test_a_missing_part_is_named_in_one_line(run_python: Run, hidden: str, code: str) -> None:
     done = run_python(HIDE.format(names=[hidden]) + code)
     last = done.stderr.splitlines()[-1]
@@ -158,8 +156,7 @@ def test_mmpretrain_needs_torchvision_of_this_torch(run_python: Run, tmp_path: P
     ('mmpretrain', TypeError('NoneType takes no arguments'), 'version 4.49, not 4.57 or 5'),
     ('mmdet', AssertionError('MMCV==1.7 is used but incompatible. Please install mmcv>=2.0.'), ADVICE),
     ('mmdet', OSError('libtorch.so: undefined symbol'), ADVICE),
-    ('mmdet', ModuleNotFoundError("No module named 'mmcv._ext'"), ADVICE),
-])
+    ('mmdet', ModuleNotFoundError("No module named 'mmcv._ext'"), ADVICE)])
 def test_a_mismatched_part_gives_its_reason_and_what_to_install(module: str, error: Exception, advice: str) -> None:
     with mock.patch('importlib.import_module', side_effect=error), pytest.raises(ImportError) as caught:
         require(module)

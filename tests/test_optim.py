@@ -132,8 +132,7 @@ def test_mmpretrains_constructor_takes_the_same_layers(name: str) -> None:
     (CPVT, {}, dict(layer_decay_rate=0.7, num_layers=12), "'num_layers' is not a key of paramwise_cfg .* allowed are "
      'layer_decay_rate, custom_keys'),
     (CPVT, dict(type='AdamW'), dict(layer_decay_rate=0.7), 'optimizer has no lr'),
-    (nn.Identity, {}, dict(layer_decay_rate=0.7), 'Identity has no CPVT or PyramidCPVT'),
-])
+    (nn.Identity, {}, dict(layer_decay_rate=0.7), 'Identity has no CPVT or PyramidCPVT')])
 def test_what_is_wrong_is_named(model: type, optimizer: dict[str, Any], paramwise: dict[str, Any], words: str) -> None:
     built = CPVT(NARROW_PLAIN) if model is CPVT else model()
     with pytest.raises(UserError, match=words) as error:

@@ -76,7 +76,6 @@ def nuclei_backbone(name: str) -> nn.Module:
 
 @pytest.mark.parametrize('path', [path for path in REAL if 'nuclei' in path.stem], ids=lambda path: path.stem)
 def test_maps_for_roi_align_are_contiguous(path: Path) -> None:
-    """mmcv's RoIAlign reads every map as contiguous."""
     assert all(level.is_contiguous() for level in nuclei_backbone(path.name)(torch.rand(2, 3, 64, 96)))
 
 
@@ -123,8 +122,7 @@ def test_those_of_coco_and_ade20k_start_from_released_weights_or_say_why_not(pat
     ('pyramid_cpvt/upernet*_8xb2-160k_*', 6e-5, 0.01, 160000, 1500, 16, 0.2),
     ('pyramid_cpvt/semantic-fpn*_8xb4-80k_*', 1e-4, 1e-4, 80000, None, 32, 0.2),
     ('cpvt/mask-rcnn*_1x_*', 1e-4, 0.1, 12, 500, 16, 0.1),
-    ('cpvt/upernet*_8xb2-160k_*', 6e-5, 0.01, 160000, 1500, 16, 0.1),
-])
+    ('cpvt/upernet*_8xb2-160k_*', 6e-5, 0.01, 160000, 1500, 16, 0.1)])
 def test_schedules_are_those_of_the_sources(pattern: str, lr: float, weight_decay: float, length: int,
                                             warm_up: int | None, batch: int, drop_path_rate: float) -> None:
     paths = list((ROOT / 'configs').glob(f'{pattern}.py'))

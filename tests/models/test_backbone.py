@@ -83,8 +83,7 @@ def test_other_configs_are_mmengines() -> None:
      'checkpoint, prefix, map_location, allow_missing'),
     (dict(checkpoint='no.pth'), r'checkpoint no\.pth does not exist'),
     ({}, 'init_cfg is .*, but must name a checkpoint'),
-    (dict(checkpoint=str(OFFICIAL)), 'does not fit the PyramidCPVT'),
-])
+    (dict(checkpoint=str(OFFICIAL)), 'does not fit the PyramidCPVT')])
 def test_what_cannot_be_read_ends_a_detector_in_a_sentence(init_cfg: dict, words: str) -> None:
     model = detector(init_cfg=dict(type='Pretrained', **init_cfg))
     with pytest.raises(UserError, match=words):
@@ -125,8 +124,7 @@ LAST = ['position_encoding.3.rows', 'position_encoding.3.columns']
     (PYRAMID, 'stages.3.', {8: [*ENTRY, *FIRST], 9: [*SECOND, *LAST]}),
     (PYRAMID, 'out_norms.', {10: ['0.weight', '3.bias']}),
     (PLAIN, '', {0: [*ENTRY, 'cls_token', 'dist_token'], 1: FIRST, 2: SECOND, 4: ['blocks.3.mlp.fc1.bias', *LAST],
-                 5: ['norm.weight', 'norm.bias']}),
-])
+                 5: ['norm.weight', 'norm.bias']})])
 def test_each_parameter_belongs_to_a_layer(build: Build, part: str, layers: dict[int, list[str]]) -> None:
     model = build(position_encoding=ALL_KINDS, **{'out_norm' if build is PYRAMID else 'dist_token': True})
     num_layers = model.num_blocks + 2

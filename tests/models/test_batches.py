@@ -241,8 +241,7 @@ def test_compiled_code_knows_the_sizes() -> None:
     ([32, 64], r'valid_sizes\[0\] is 32, but must be a height and a width'),
     ([(32, 32), (31.5, 32)], r'valid_sizes\[1\] is \(31\.5, 32\), but'),
     ([(32, 32), (32, 65)], r'those of the batch, \(32, 64\)'),
-    ([(32, 32), (32, 32, 3)], r'valid_sizes\[1\] is \(32, 32, 3\), but must be a height and a width'),
-])
+    ([(32, 32), (32, 32, 3)], r'valid_sizes\[1\] is \(32, 32, 3\), but must be a height and a width')])
 def test_sizes_that_cannot_be_are_refused(sizes: list[Size], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         PyramidCPVT(NARROW, padding='exact')(torch.randn(2, 3, 32, 64), sizes)

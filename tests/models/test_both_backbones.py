@@ -59,8 +59,7 @@ OF_PLAIN = ('cls_token.', 'dist_token.', 'patch_embed.', 'position_encoding.', '
     *((PYRAMID, count, tuple(f'{part}.{i}.' for i in range(count) for part in ('stages', 'out_norms')))
       for count in range(1, 5)),
     *((PLAIN, count, (*OF_PLAIN, *(f'blocks.{i}.' for i in range(count)))) for count in range(4)),
-    (PLAIN, 4, (*OF_PLAIN, *(f'blocks.{i}.' for i in range(4)), 'norm.')),
-])
+    (PLAIN, 4, (*OF_PLAIN, *(f'blocks.{i}.' for i in range(4)), 'norm.'))])
 def test_frozen_stages_get_no_gradient_and_stay_in_eval_mode(build: Build, frozen_stages: int, prefixes: tuple) -> None:
     model = build(frozen_stages=frozen_stages, drop_rate=0.1, drop_path_rate=0.2,
                   **{'out_norm' if build is PYRAMID else 'dist_token': True})
@@ -93,8 +92,7 @@ def test_checkpointing_changes_no_output_and_no_gradient(build: Build, drop_rate
 
 @pytest.mark.parametrize(('build', 'selective', 'whole'), [
     (partial(PyramidCPVT, 'nano', drop_path_rate=0.2), 0.55, 0.25),
-    (partial(CPVT, dict(NARROW_PLAIN, depth=3)), 0.7, 0.35),
-], ids=['pyramid', 'plain'])
+    (partial(CPVT, dict(NARROW_PLAIN, depth=3)), 0.7, 0.35)], ids=['pyramid', 'plain'])
 def test_checkpointing_keeps_fewer_tensors(build: Build, selective: float, whole: float) -> None:
     image, kept = torch.randn(1, 3, 128, 128), {}
     for with_cp in WITH_CP:
@@ -125,8 +123,7 @@ def test_autocast_stays_finite_and_near(build: Build, dtype: torch.dtype, name: 
     (dict(drop_path_rate=1.0), ('drop_path_rate', '[0, 1)')), (dict(attn_drop_rate=-1), ('attn_drop_rate', '[0, 1)')),
     (dict(with_cp='all'), ('with_cp', 'all', 'selective')),
     (dict(padding='same'), ("padding is 'same', but must be None or 'exact'.",)),
-    (dict(position_encoding=dict(type='GEP')), ('GEP', 'position_encoding', 'PEG')),
-])
+    (dict(position_encoding=dict(type='GEP')), ('GEP', 'position_encoding', 'PEG'))])
 @both
 def test_bad_values_are_named(build: Build, kwargs: dict, words: tuple[str, ...]) -> None:
     assert_named(ValueError, words, build, **kwargs)
@@ -138,8 +135,7 @@ def test_bad_values_are_named(build: Build, kwargs: dict, words: tuple[str, ...]
       for value in (123, 'a.pth', dict(checkpoint='a.pth'), ['a.pth'])),
     (dict(position_encoding='PEG'), ('position_encoding', 'dict')),
     (dict(position_encoding=dict(type='PEG', stage=9)), ('position_encoding', 'stage=9')),
-    (dict(position_encoding=dict(type='PEG', kernel=3)), ("'kernel'",)),
-])
+    (dict(position_encoding=dict(type='PEG', kernel=3)), ("'kernel'",))])
 @both
 def test_bad_types_are_named(build: Build, kwargs: dict, words: tuple[str, ...]) -> None:
     assert_named(TypeError, words, build, **kwargs)
@@ -241,8 +237,7 @@ def model(request: pytest.FixtureRequest) -> Backbone:
     lambda x: x.to(memory_format=torch.channels_last),
     lambda x: x.mT.contiguous().mT,
     lambda x: torch.stack([x, x], dim=-1)[..., 0],
-    lambda x: x[:1].expand(2, -1, -1, -1),
-], ids=['channels-last', 'transposed', 'strided', 'expanded'])
+    lambda x: x[:1].expand(2, -1, -1, -1)], ids=['channels-last', 'transposed', 'strided', 'expanded'])
 def test_layouts_in_memory_do_not_matter(model: Backbone, lay_out: callable) -> None:
     images = torch.randn(1, 3, 50, 70).expand(2, -1, -1, -1).contiguous()
     torch.testing.assert_close(model(lay_out(images)), model(images))

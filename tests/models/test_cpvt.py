@@ -165,7 +165,6 @@ def test_dropout_is_where_it_is_asked_for() -> None:
     (dict(position_encoding=dict(type='PEG', positions=(11,), target='qk')), ('positions', 'to 10')),
     (dict(out_indices=(2,), position_encoding=dict(type='PEG', positions=(3,))), ('positions', 'to 2')),
     (dict(arch=dict(embed_dims=18, depth=1, num_heads=3), position_encoding=dict(type='RotaryPE')),
-     ('RotaryPE', 'multiple of 4', '18', '3', 'gives 6')),
-])
+     ('RotaryPE', 'multiple of 4', '18', '3', 'gives 6'))])
 def test_bad_values_are_named(kwargs: dict, words: tuple[str, ...]) -> None:
     assert_named(ValueError, words, CPVT, **kwargs)

@@ -88,8 +88,7 @@ def test_the_teacher_judges_the_batch_that_the_student_sees(model: nn.Module, te
 @pytest.mark.parametrize('scope', ['mmengine', 'mmdet'])  # mmdet has losses of the same names
 def test_its_parts_are_mmpretrains_whatever_the_current_scope(scope: str, checkpoint: str) -> None:
     with DefaultScope.overwrite_default_scope(scope):
-        model = classifier(teacher_checkpoint=checkpoint, data_preprocessor=dict(num_classes=CLASSES),
-                           head=HEAD)
+        model = classifier(teacher_checkpoint=checkpoint, data_preprocessor=dict(num_classes=CLASSES), head=HEAD)
         model.init_weights()
         data = model.data_preprocessor(dict(inputs=IMAGES, data_samples=samples()), training=True)
         assert all(loss.isfinite() for loss in model(**data, mode='loss').values())
@@ -100,8 +99,7 @@ def test_its_parts_are_mmpretrains_whatever_the_current_scope(scope: str, checkp
 
 
 def test_the_batch_is_mixed_for_both(checkpoint: str) -> None:
-    mixing = dict(augments=dict(type='mmpretrain.Mixup', alpha=0.8))
-    model = classifier(teacher_checkpoint=checkpoint, train_cfg=mixing)
+    model = classifier(teacher_checkpoint=checkpoint, train_cfg=dict(augments=dict(type='mmpretrain.Mixup', alpha=0.8)))
     model.init_weights()
     seen: dict[str, Tensor] = {}
     for name, network in dict(student=model.backbone, teacher=model.teacher).items():
@@ -114,13 +112,11 @@ def test_the_batch_is_mixed_for_both(checkpoint: str) -> None:
 
 
 def test_a_step_of_training_changes_the_student_only(model: nn.Module) -> None:
-    before = {name: copy.deepcopy(network.state_dict())
-              for name, network in dict(student=model, teacher=model.teacher).items()}
+    student, teacher = (copy.deepcopy(network.state_dict()) for network in (model, model.teacher))
     optimizer = OptimWrapper(torch.optim.SGD(model.parameters(), lr=0.1))
     model.train_step(dict(inputs=IMAGES, data_samples=samples()), optimizer)
-    torch.testing.assert_close(model.teacher.state_dict(), before['teacher'], rtol=0, atol=0)
-    unchanged = [name for name, value in model.state_dict().items() if torch.equal(value, before['student'][name])]
-    assert not unchanged
+    torch.testing.assert_close(model.teacher.state_dict(), teacher, rtol=0, atol=0)
+    assert not any(torch.equal(value, student[name]) for name, value in model.state_dict().items())
 
 
 def test_the_teacher_is_fixed_and_no_part_of_the_model(model: nn.Module) -> None:
@@ -181,8 +177,7 @@ def test_a_teacher_of_other_classes_is_refused(checkpoint: str) -> None:
     *((backbone, r'has no distillation token.* set its dist_token to True')
       for backbone in (dict(BACKBONE, dist_token=False), dict(type='cpvt_mm.PyramidCPVT', arch='nano'))),
     *((dict(BACKBONE, out_type=out_type), f"out_type of the backbone is '{out_type}', but must be 'cls_token' or 'gap'")
-      for out_type in ('featmap', 'raw')),
-])
+      for out_type in ('featmap', 'raw'))])
 def test_a_backbone_without_features_to_classify_or_distillation_token_is_refused(backbone: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         classifier(backbone=backbone)

@@ -80,8 +80,7 @@ def test_norm_eps_follows_the_weights_if_it_is_not_given(kwargs: dict, monkeypat
     (dict(name='deit-tiny', pretrained='a.pth'), TypeError, "pretrained is 'a.pth', but must be .* init_cfg"),
     (dict(name='deit-tiny', drop_pathrate=.1), TypeError, "unexpected keyword argument 'drop_pathrate'"),
     (dict(name='deit-tiny', arch='small'), TypeError, "multiple values for keyword argument 'arch'"),
-    (dict(name='deit-tiny', pretrained=True, init_cfg=None), TypeError, "multiple values for keyword argument 'init"),
-])
+    (dict(name='deit-tiny', pretrained=True, init_cfg=None), TypeError, "multiple values for keyword argument 'init")])
 def test_mistakes_are_told_in_a_sentence(args: dict, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         create_backbone(**args)

@@ -44,8 +44,7 @@ def test_the_log_tells_format_share_and_what_is_left_over(log: list) -> None:
 @pytest.mark.parametrize(('config', 'name'), [
     (dict(arch=dict(NARROW, depths=(2, 2, 2, 2))), 'stages.2.blocks.2.norm1.weight'),  # a shallower one
     (dict(position_encoding=dict(type='RotaryPE', temperature=10.)), 'stages.0.position_encoding.0.convs.0.0.weight'),
-    (dict(out_indices=(0, 1)), 'stages.2.patch_embed.proj.weight'),
-])
+    (dict(out_indices=(0, 1)), 'stages.2.patch_embed.proj.weight')])
 def test_what_of_it_is_left_over_is_a_warning(config: dict, name: str, weights: dict, path: Path, log: list) -> None:
     torch.save(weights, path)
     load_pretrained(PyramidCPVT(**{'arch': NARROW, **config}), path)
@@ -82,8 +81,7 @@ def test_of_two_backbones_the_log_names_both(weights: dict, path: Path, log: lis
 
 @pytest.mark.parametrize('wrap', [
     lambda w, _: w, lambda w, _: dict(model=w), lambda w, _: dict(ema=w), lambda w, _: dict(state_dict=w),
-    lambda w, average: dict(state_dict=w, ema_state_dict=average),
-])
+    lambda w, average: dict(state_dict=w, ema_state_dict=average)])
 def test_weights_are_read_from_any_wrapper(wrap: Callable[..., dict], weights: dict, path: Path, log: list) -> None:
     average = {f'module.{name}': torch.zeros_like(tensor) for name, tensor in weights.items()}
     wrapped = wrap(weights, average)
@@ -159,8 +157,7 @@ def test_another_shape_is_an_error_whatever_may_be_missing() -> None:
 
 @pytest.mark.parametrize('cls, path, words', [
     (PyramidCPVT, GOLDEN / 'deit_timm.pth', r'holds a CPVT \(format timm\), but the backbone is a PyramidCPVT'),
-    (CPVT, OFFICIAL, r'holds a PyramidCPVT \(format twins or timm\), but the backbone is a CPVT'),
-])
+    (CPVT, OFFICIAL, r'holds a PyramidCPVT \(format twins or timm\), but the backbone is a CPVT')])
 def test_weights_of_the_other_backbone_are_refused(cls: type, path: Path, words: str) -> None:
     with pytest.raises(UserError, match=words):
         pretrained(path, cls)
@@ -191,8 +188,7 @@ def test_further_channels_repeat_the_three_in_turn() -> None:
 
 @pytest.mark.parametrize(('cls', 'path', 'name'), [
     (PyramidCPVT, OFFICIAL, 'stages.0.patch_embed.proj.weight'),
-    (CPVT, GOLDEN / 'deit_timm.pth', 'patch_embed.proj.weight'),
-])
+    (CPVT, GOLDEN / 'deit_timm.pth', 'patch_embed.proj.weight')])
 @pytest.mark.parametrize('channels', [1, 4])
 def test_the_stem_is_adapted_and_the_log_says_so(channels: int, cls: type, path: Path, name: str, log: list) -> None:
     kwargs = {} if cls is PyramidCPVT else dict(position_encoding=dict(type='LearnablePE'), img_size=64)

@@ -121,7 +121,6 @@ def test_tokens_are_not_copied_between_layouts() -> None:
     (dict(out_indices=(0, 1), frozen_stages=3), ('frozen_stages', '-1 to 2')),
     *((dict(out_norm=value), ('out_norm', repr(value), 'False or True'))
       for value in ('False', [False, True, True, True], 1)),
-    *((dict(norm_eps=value), ('norm_eps', repr(value), 'above 0')) for value in (0., -1e-6, True, 'auto', None)),
-])
+    *((dict(norm_eps=value), ('norm_eps', repr(value), 'above 0')) for value in (0., -1e-6, True, 'auto', None))])
 def test_bad_values_are_named(kwargs: dict, words: tuple[str, ...]) -> None:
     assert_named(ValueError, words, PyramidCPVT, **kwargs)

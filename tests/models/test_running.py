@@ -53,8 +53,7 @@ def test_ten_sizes_recompile_at_most_twice(training: bool) -> None:
 @pytest.mark.parametrize('name', ONE_FOR_EACH_POINT)
 @pytest.mark.parametrize('build', [
     partial(PyramidCPVT, NARROW, out_indices=(0,)),  # all stages take minutes
-    partial(CPVT, dict(embed_dims=24, depth=2, num_heads=3)),
-], ids=['pyramid', 'plain'])
+    partial(CPVT, dict(embed_dims=24, depth=2, num_heads=3))], ids=['pyramid', 'plain'])
 def test_it_is_one_graph_at_any_size(build: Build, name: str) -> None:
     torch.compiler.reset()
     model = build(position_encoding=ENCODINGS[name]).eval()

@@ -87,8 +87,7 @@ def test_behind_the_backbone_every_parameter_gets_a_gradient() -> None:
     (dict(strides=(4, 12)), ('12', 'strides', 'powers of two')), (dict(strides=()), ('strides', '()')),
     *((dict(strides=value), ('strides', repr(value), 'increasing')) for value in ((8, 4), (4, 4))),
     (dict(strides=4), ('strides', '4')), (dict(out_channels=None), ('out_channels', 'None')),
-    (dict(num_outs=3), ('num_outs', '3', 'at least 4')), (dict(num_outs=5.), ('num_outs', '5.0', 'int')),
-])
+    (dict(num_outs=3), ('num_outs', '3', 'at least 4')), (dict(num_outs=5.), ('num_outs', '5.0', 'int'))])
 def test_bad_values_are_named(kwargs: dict, words: tuple[str, ...]) -> None:
     assert_named(ValueError, words, SimpleFeaturePyramid, **{'in_channels': 16, **kwargs})
 

@@ -1,7 +1,6 @@
 """The contract: points at which an encoding may act; and the cache."""
 import sys
 import weakref
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -21,20 +20,17 @@ STAGE = StageSpec(embed_dims=8, num_heads=2, depth=2, grid=(4, 4))
 
 
 class AtEntry(PositionEncoding):
-
     def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
         rows = torch.arange(grid.height).repeat_interleave(grid.width)
         return x + rows[:, None] if position == -1 else x
 
 
 class AfterLastBlock(PositionEncoding):
-
     def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
         return 2 * x if position == self.stage.depth - 1 else x
 
 
 class FirstKeyOnly(PositionEncoding):
-
     def bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor:
         assert q.shape[1:] == (self.stage.num_heads, grid.size, self.stage.head_dims)
         bias = torch.full((key_grid.size,), -1e4)
@@ -46,12 +42,9 @@ TRIALS = (AtEntry, AfterLastBlock, FirstKeyOnly)
 
 
 @pytest.fixture(autouse=True)
-def registered() -> Iterator[None]:
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     for cls in TRIALS:
-        POSITION_ENCODINGS.register_module(module=cls)
-    yield
-    for cls in TRIALS:
-        POSITION_ENCODINGS.module_dict.pop(cls.__name__)
+        monkeypatch.setitem(POSITION_ENCODINGS.module_dict, cls.__name__, cls)
 
 
 @torch.no_grad()

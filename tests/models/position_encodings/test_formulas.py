@@ -147,8 +147,7 @@ def test_what_is_added_has_32_bits_and_tokens_keep_their_dtype(build: Callable[.
     (SinusoidalPE, 16, dict(ndim=0), ('ndim', '0')), (RandomFourierPE, 9, {}, ('even', '9')),
     (SinusoidalPE, 16, dict(temperature=1), ('temperature', 'above 1')),
     (RandomFourierPE, 16, dict(scale=-1), ('scale', '-1', 'above 0')),
-    (RandomFourierPE, 16, dict(scale='1'), ('scale', "'1'", 'number')),
-])
+    (RandomFourierPE, 16, dict(scale='1'), ('scale', "'1'", 'number'))])
 def test_bad_values_of_what_is_added_are_named(cls: type, dims: int, kwargs: dict, words: tuple[str, ...]) -> None:
     assert_named(ValueError, words, cls, StageSpec(embed_dims=dims, num_heads=1, depth=1, grid=(4, 4)), **kwargs)
 
@@ -221,8 +220,7 @@ def test_it_matters_from_the_first_iteration() -> None:
 
 @pytest.mark.parametrize('cls, kwargs, words', [
     (RotaryPE, dict(temperature=0.5), r'temperature is 0\.5, but must be a number above 1'),
-    (RelativePE, dict(max_distance=0), 'max_distance is 0, but must be an int of at least 1'),
-])
+    (RelativePE, dict(max_distance=0), 'max_distance is 0, but must be an int of at least 1')])
 def test_bad_values_are_named(cls: type, kwargs: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         cls(STAGE, **kwargs)

@@ -63,8 +63,7 @@ def test_every_stage_of_the_backbone_has_its_own() -> None:
 @pytest.mark.parametrize('kwargs, count', [
     (dict(), 1_728), (dict(positions=(-1, 0, 3), num_layers=2), 6 * 1_728), (dict(conv_type='full'), 192 * 192 * 9),
     (dict(conv_type='separable'), 38_592), (dict(conv_type='separable', num_layers=4), 154_368),
-    (dict(kernel_size=27, positions=(-1,)), 192 * 27 * 27),
-])
+    (dict(kernel_size=27, positions=(-1,)), 192 * 27 * 27)])
 def test_parameters_of_the_variants_without_bias(kwargs: dict, count: int) -> None:
     encoding = PEG(StageSpec(embed_dims=192, num_heads=3, depth=12, grid=(14, 14)), bias=False, **kwargs)
     assert sum(p.numel() for p in encoding.parameters()) == count
@@ -183,7 +182,6 @@ def test_class_tokens_pass_untouched() -> None:
     (dict(conv_type='dense'), ('dense', 'conv_type', "'depthwise' or 'separable' or 'full'")),
     (dict(target='values'), ('values', 'target', "'tokens' or 'qk'")),
     (dict(bias='False'), ('bias', "'False'", 'False or True')), (dict(num_layers=0), ('num_layers', '0', 'at least 1')),
-    (dict(ndim=4), ('ndim', '4', '2', '3')), (dict(ndim=1), ('ndim', '1')),
-])
+    (dict(ndim=4), ('ndim', '4', '2', '3')), (dict(ndim=1), ('ndim', '1'))])
 def test_bad_values_are_named(kwargs: dict, words: tuple[str, ...]) -> None:
     assert_named(ValueError, words, peg, **kwargs)
