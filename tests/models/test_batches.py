@@ -174,28 +174,16 @@ def test_autocast() -> None:
         assert_maps_are_those_of_alone(exact(images, SIZES), images, plain, atol=0.1)
 
 
-def batches_of(model: PyramidCPVT) -> list[Tensor]:
-    """A list to which the batches are added that the first layer gets."""
-    batches: list[Tensor] = []
-    model.stages[0].patch_embed.register_forward_pre_hook(lambda _, args: batches.append(args[0]))
-    return batches
-
-
-@pytest.mark.parametrize('sizes', [None, [(64, 96)] * 2])
-def test_a_batch_without_padding_takes_the_way_it_takes_without_the_option(sizes: list[Size] | None) -> None:
-    exact, plain = pair(PYRAMID)
-    images, batches = torch.randn(2, 3, 64, 96), batches_of(exact)
-    outputs = exact(images, sizes)
-    assert len(batches) == 1 and batches[0] is images
-    assert all(map(torch.equal, outputs, plain(images)))
-
-
-def test_each_padded_size_runs_once_and_no_padding_is_computed() -> None:
-    exact, _ = pair(PYRAMID)
-    batches = batches_of(exact)
-    exact(torch.randn(len(SIZES), 3, 96, 128), SIZES)
+def test_each_padded_size_runs_once_and_a_batch_without_padding_as_without_the_option() -> None:
+    (exact, plain), batches, images = pair(PYRAMID), [], torch.randn(len(SIZES), 3, 96, 128)
+    exact.stages[0].patch_embed.register_forward_pre_hook(lambda _, args: batches.append(args[0]))
+    exact(images, SIZES)
     assert [tuple(batch.shape) for batch in batches] == [(2, 3, 96, 128), (2, 3, 64, 96), (1, 3, 64, 32),
                                                          (1, 3, 32, 128)]
+    for sizes in (None, [(96, 128)] * len(SIZES)):
+        batches.clear()
+        assert all(map(torch.equal, exact(images, sizes), plain(images)))
+        assert len(batches) == 1 and batches[0] is images
 
 
 @both
@@ -208,12 +196,14 @@ def test_a_batch_that_is_no_multiple_of_32_gives_ceil_and_the_same_features(buil
             torch.testing.assert_close(output[0], expected[0, :, :output.shape[2], :output.shape[3]], rtol=0, atol=1e-7)
 
 
+@torch.no_grad()
 def test_sizes_that_travel_with_the_batch_and_those_that_are_given_come_before_them() -> None:
-    exact, plain = pair(PYRAMID)
+    exact, plain = pair(PYRAMID, out_indices=(0,))
     images = torch.randn(2, 3, 96, 128)
     BatchInfo.of_images(images, SIZES[:2]).attach(images)
-    assert_maps_are_those_of_alone(exact(images), images, plain, SIZES[:2])
-    assert_maps_are_those_of_alone(exact(images, SIZES[2:4]), images, plain, SIZES[2:4])
+    for run in (exact, torch.compile(exact, backend='eager')):
+        assert_maps_are_those_of_alone(run(images), images, plain, SIZES[:2])
+        assert_maps_are_those_of_alone(run(images, SIZES[2:4]), images, plain, SIZES[2:4])
     plain(images)  # which has no use for them
 
 
@@ -225,14 +215,6 @@ def test_a_batch_whose_sizes_were_lost_is_an_error_unless_its_images_fill_it() -
         assert all(map(torch.equal, exact(images, sizes), plain(images)))
     with pytest.raises(UserError, match=r'needs the size of each image, but .*: use .* cpvt_mm\.DetDataPreprocessor'):
         exact(images)
-
-
-@torch.no_grad()
-def test_compiled_code_knows_the_sizes() -> None:
-    exact, plain = pair(PYRAMID, out_indices=(0,))
-    images = torch.randn(2, 3, 96, 128)
-    BatchInfo.of_images(images, SIZES[:2]).attach(images)
-    assert_maps_are_those_of_alone(torch.compile(exact, backend='eager')(images), images, plain, SIZES[:2])
 
 
 @pytest.mark.parametrize(('sizes', 'sentence'), [

@@ -26,11 +26,6 @@ from cpvt_mm.weights.released import RELEASED, Released
 from tests.conftest import MASK_RCNN, NARROW, NARROW_PLAIN
 
 
-@pytest.fixture
-def weights(fake_released: Callable[[str], dict]) -> dict[str, torch.Tensor]:
-    return fake_released('cpvt_mm://deit-tiny')
-
-
 def test_every_name_builds_its_backbone() -> None:
     for name in list_backbones():
         with torch.device('meta'):
@@ -49,13 +44,15 @@ def test_released_weights_are_for_the_backbone_of_their_name(name: str) -> None:
     assert model.out_channels == other.out_channels and model.num_blocks == other.num_blocks
 
 
-def test_pretrained_fills_the_backbone(weights: dict) -> None:
+def test_pretrained_fills_the_backbone(fake_released: Callable[[str], dict]) -> None:
+    weights = fake_released('cpvt_mm://deit-tiny')
     model = create_backbone('deit-tiny', pretrained=True)
     # A token has the sum of itself and its row of the table, which is 0 here.
     torch.testing.assert_close(dict(model.state_dict()), dict(weights), rtol=0, atol=0)
 
 
-def test_another_position_encoding_stays_random_with_a_warning(weights: dict, log: list) -> None:
+def test_another_encoding_stays_random_with_a_warning(fake_released: Callable[[str], dict], log: list) -> None:
+    weights = fake_released('cpvt_mm://deit-tiny')
     model = create_backbone('deit-tiny', pretrained=True, position_encoding=dict(type='PEG'))
     assert TABLE not in model.state_dict()
     assert torch.equal(model.state_dict()['blocks.0.attn.q.weight'], weights['blocks.0.attn.q.weight'])

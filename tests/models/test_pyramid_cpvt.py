@@ -1,4 +1,4 @@
-import itertools
+from itertools import combinations
 
 import pytest
 import torch
@@ -9,8 +9,6 @@ from cpvt_mm.models.layers import Attention
 from tests.conftest import NARROW, Storages
 from tests.encodings import ENCODINGS
 from tests.models.conftest import assert_named
-
-SUBSETS = [subset for size in range(1, 5) for subset in itertools.combinations(range(4), size)]
 
 
 @pytest.mark.parametrize('arch', PYRAMID_ARCHS)
@@ -24,27 +22,22 @@ def test_named_archs(arch: str) -> None:
     assert [o.shape[1] for o in outputs] == list(model.out_channels) == list(PYRAMID_ARCHS[arch].embed_dims)
 
 
-@pytest.mark.parametrize('out_indices', SUBSETS)
-def test_only_what_out_indices_needs_is_built(out_indices: tuple[int, ...]) -> None:
-    model = PyramidCPVT(NARROW, out_indices=out_indices, out_norm=True)
-    outputs = model(torch.randn(1, 3, 64, 64))
-    assert [o.shape[1] for o in outputs] == list(model.out_channels)
-    assert model.strides == tuple((4, 8, 16, 32)[i] for i in out_indices)
-    sum(output.square().mean() for output in outputs).backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None] == []
-
-
 @pytest.mark.usefixtures('float64')
-def test_a_subset_returns_the_maps_of_the_whole() -> None:
-    whole = PyramidCPVT(NARROW, drop_path_rate=0.2).eval()
-    part = PyramidCPVT(NARROW, out_indices=(0, 2), drop_path_rate=0.2).eval()
+@pytest.mark.parametrize('out_indices', [subset for size in range(1, 5) for subset in combinations(range(4), size)])
+def test_only_what_out_indices_needs_is_built(out_indices: tuple[int, ...]) -> None:
+    whole, part = (PyramidCPVT(NARROW, out_indices=indices, out_norm=True, drop_path_rate=0.2).eval()
+                   for indices in ((0, 1, 2, 3), out_indices))
     missing, _ = part.load_state_dict(whole.state_dict(), strict=False)
-    assert missing == []
     image = torch.randn(1, 3, 64, 64)
-    torch.testing.assert_close(part(image), whole(image)[::2])
-    for model in (whole, part):
-        rates = [block.drop_path.rate for stage in model.stages for block in stage.blocks]
-        assert rates == pytest.approx([0.2 * i / 8 for i in range(len(rates))])
+    outputs, maps = part(image), whole(image)
+    assert missing == []
+    torch.testing.assert_close(outputs, tuple(maps[i] for i in out_indices))
+    assert [o.shape[1] for o in outputs] == list(part.out_channels)
+    assert part.strides == tuple((4, 8, 16, 32)[i] for i in out_indices)
+    rates = [block.drop_path.rate for stage in part.stages for block in stage.blocks]
+    assert rates == pytest.approx([0.2 * i / 8 for i in range(len(rates))])
+    sum(output.square().mean() for output in outputs).backward()
+    assert [name for name, p in part.named_parameters() if p.grad is None] == []
 
 
 def test_padding_does_not_blow_up_the_first_gradients() -> None:
