@@ -1,10 +1,14 @@
 """What tests of both backbones share."""
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from cpvt_mm import CPVT, PyramidCPVT
+from cpvt_mm.models.batches import Size
 from tests.conftest import BACKBONES
 
 Backbone: TypeAlias = PyramidCPVT | CPVT
@@ -22,6 +26,13 @@ def outspoken(build: Build, **kwargs: object) -> Backbone:
     for parameter in model.parameters():
         parameter.data.normal_(std=0.2)
     return model
+
+
+def alone(images: Tensor, sizes: Sequence[Size]) -> Tensor:
+    """Images of a batch, or frames of a clip, as if they were all: with zeros up to common multiples of 32."""
+    height, width = (-(-max(sides) // 32) * 32 for sides in zip(*sizes, strict=True))
+    return torch.stack([F.pad(image[:, :h, :w], (0, width - w, 0, height - h))
+                        for image, (h, w) in zip(images, sizes, strict=True)])
 
 
 def assert_named(error: type[Exception], words: tuple[str, ...], build: Callable[..., object], *args: object,

@@ -3,7 +3,6 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from cpvt_mm import PyramidCPVT
@@ -11,7 +10,7 @@ from cpvt_mm.errors import UserError
 from cpvt_mm.models.batches import BatchInfo, Size, Told, told_about
 from tests.conftest import NARROW, WITH_CP
 from tests.encodings import ENCODINGS, ONE_FOR_EACH_POINT
-from tests.models.conftest import PLAIN, PYRAMID, Backbone, Build, both
+from tests.models.conftest import PLAIN, PYRAMID, Backbone, Build, alone, both
 
 pytestmark = pytest.mark.usefixtures('float64')
 
@@ -83,16 +82,10 @@ def pair(build: Build, **kwargs: object) -> tuple[Backbone, Backbone]:
     return exact.eval(), plain.eval()
 
 
-def alone(image: Tensor, size: Size) -> Tensor:
-    """One image of a batch as a data preprocessor leaves it where it is the only one: `(1, 3, H, W)`."""
-    height, width = size
-    return F.pad(image[None, :, :height, :width], (0, -width % 32, 0, -height % 32))
-
-
 def assert_maps_are_those_of_alone(outputs: Sequence[Tensor], images: Tensor, plain: Backbone,
                                    sizes: Sequence[Size] = SIZES, atol: float = 1e-7) -> None:
     for i, size in enumerate(sizes):
-        for output, expected in zip(outputs, plain(alone(images[i], size)), strict=True):
+        for output, expected in zip(outputs, plain(alone(images[i:i + 1], [size])), strict=True):
             rows, columns = expected.shape[2:]
             torch.testing.assert_close(output[i, :, :rows, :columns], expected[0], rtol=0, atol=atol)
             assert not output[i, :, rows:].any() and not output[i, :, :, columns:].any()
@@ -124,7 +117,7 @@ def test_vectors_of_the_plain_backbone(out_type: str, dist_token: bool) -> None:
     exact, plain = pair(PLAIN, out_type=out_type, dist_token=dist_token)
     images = torch.randn(len(SIZES), 3, 96, 128)
     output, = exact(images, SIZES)
-    expected = [plain(alone(image, size))[0] for image, size in zip(images, SIZES, strict=True)]
+    expected = [plain(alone(image[None], [size]))[0] for image, size in zip(images, SIZES, strict=True)]
     if dist_token:
         output, expected = torch.stack(output), [torch.stack(vectors) for vectors in expected]
     torch.testing.assert_close(output, torch.cat(expected, dim=-2), rtol=0, atol=1e-7)
@@ -135,7 +128,7 @@ def test_token_sequences_of_the_plain_backbone_are_those_of_the_batchs_grid() ->
     images = torch.randn(2, 3, 64, 96)
     output, = exact(images, [(64, 96), (20, 60)])
     torch.testing.assert_close(output[:1], plain(images[:1])[0], rtol=0, atol=1e-7)
-    expected, = plain(alone(images[1], (20, 60)))
+    expected, = plain(alone(images[1:], [(20, 60)]))
     torch.testing.assert_close(output[1, :2], expected[0, :2], rtol=0, atol=1e-7)
     patches, (rows, columns) = output[1, 2:].unflatten(0, (4, 6)), (2, 4)
     torch.testing.assert_close(patches[:rows, :columns].flatten(0, 1), expected[0, 2:], rtol=0, atol=1e-7)
@@ -147,7 +140,7 @@ def test_without_the_option_an_image_depends_on_its_neighbours(build: Build) -> 
     _, plain = pair(build)
     images = torch.zeros(2, 3, 96, 128)
     images[1, :, :50, :70] = torch.randn(3, 50, 70)
-    for output, expected in zip(plain(images), plain(alone(images[1], (50, 70))), strict=True):
+    for output, expected in zip(plain(images), plain(alone(images[1:], [(50, 70)])), strict=True):
         rows, columns = expected.shape[2:]
         assert (output[1, :, :rows, :columns] - expected[0]).abs().max() > 1e-2
 
@@ -159,7 +152,7 @@ def test_gradients_are_the_sums_of_those_of_each_image(build: Build, with_cp: bo
     images = torch.randn(len(SIZES), 3, 96, 128, requires_grad=True)
     sum(output.sin().sum() for output in exact.train()(images, SIZES)).backward()
     for image, size in zip(images.detach(), SIZES, strict=True):
-        sum(output.sin().sum() for output in plain.train()(alone(image, size))).backward()
+        sum(output.sin().sum() for output in plain.train()(alone(image[None], [size]))).backward()
     for (name, parameter), expected in zip(exact.named_parameters(), plain.parameters(), strict=True):
         assert (parameter.grad - expected.grad).abs().max() <= 1e-7 * expected.grad.abs().max(), name
     for image, (height, width) in zip(images.grad, SIZES, strict=True):
@@ -192,7 +185,7 @@ def test_a_batch_that_is_no_multiple_of_32_gives_ceil_and_the_same_features(buil
     images, sizes = torch.randn(2, 3, 50, 70), [(50, 70), (41, 39)]
     for outputs in (exact(images, sizes), exact(images[:1].clone())):
         assert [tuple(o.shape[2:]) for o in outputs] == [(-(-50 // s), -(-70 // s)) for s in exact.strides]
-        for output, expected in zip(outputs, plain(alone(images[0], (50, 70))), strict=True):
+        for output, expected in zip(outputs, plain(alone(images[:1], [(50, 70)])), strict=True):
             torch.testing.assert_close(output[0], expected[0, :, :output.shape[2], :output.shape[3]], rtol=0, atol=1e-7)
 
 

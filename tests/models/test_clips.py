@@ -6,14 +6,13 @@ from collections.abc import Sequence
 import onnxruntime
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from cpvt_mm import PyramidCPVT
 from cpvt_mm.deployment.exporting import export_program
-from cpvt_mm.models.batches import BatchInfo, Size
+from cpvt_mm.models.batches import BatchInfo
 from tests.conftest import NARROW, WITH_CP
-from tests.models.conftest import Backbone, Build, every_backbone
+from tests.models.conftest import Backbone, Build, alone, every_backbone
 
 DEEP = dict(type='PEG', ndim=3)
 
@@ -68,13 +67,6 @@ def test_images_that_know_of_no_clip_are_clips_of_their_own_with_a_warning() -> 
         assert_equal(model(images), expected)
     with pytest.raises(ValueError, match='num_frames is 0'):
         model(images, num_frames=0)
-
-
-def alone(clip: Tensor, sizes: Sequence[Size]) -> Tensor:
-    """The frames of a clip, with zeros up to common multiples of 32."""
-    height, width = (-(-max(sides) // 32) * 32 for sides in zip(*sizes, strict=True))
-    return torch.stack([F.pad(frame[:, :h, :w], (0, width - w, 0, height - h))
-                        for frame, (h, w) in zip(clip, sizes, strict=True)])
 
 
 @pytest.mark.usefixtures('float64')

@@ -1,5 +1,4 @@
 """What encodings without a convolution compute: those that are added to the tokens, and those that act in attention."""
-import cmath
 import itertools
 import math
 import re
@@ -152,28 +151,17 @@ def test_bad_values_of_what_is_added_are_named(cls: type, dims: int, kwargs: dic
     assert_named(ValueError, words, cls, StageSpec(embed_dims=dims, num_heads=1, depth=1, grid=(4, 4)), **kwargs)
 
 
-def rotated(vector: torch.Tensor, y: float, x: float, temperature: float) -> torch.Tensor:
-    """One head's vector, by complex numbers: a half for y, a half for x, each pairing channel k with k + a quarter."""
-    quarter = len(vector) // 4
-    result = vector.clone()
-    for start, place in ((0, y), (2 * quarter, x)):
-        for k in range(quarter):
-            angle = place / temperature**(2 * k / (2 * quarter))
-            point = complex(vector[start + k], vector[start + quarter + k]) * cmath.exp(1j * angle)
-            result[start + k], result[start + quarter + k] = point.real, point.imag
-    return result
-
-
 @pytest.mark.parametrize('cell', [1, 2, 3])
 def test_turns_each_cell_by_the_place_of_its_centre(cell: int) -> None:
-    grid, vectors = Grid(3, 5, cell, cell), torch.randn(1, 2, 15, 8)
-    encoded = RotaryPE(STAGE, temperature=50.).qk(vectors, grid)
-    for i in range(15):
-        # A key covers `cell` tokens a side, of which the first is token `cell` times its own index.
-        y, x = (cell * index + (cell - 1) / 2 for index in (i // 5, i % 5))
-        for head in range(2):
-            expected = rotated(vectors[0, head, i], y, x, 50.)
-            torch.testing.assert_close(encoded[0, head, i], expected, atol=1e-5, rtol=1e-4)
+    vectors, index = torch.randn(1, 2, 15, 8), torch.arange(15)
+    # A half for y, a half for x, each pairing channel k with k + a quarter as parts of a complex number.
+    points = torch.complex(*vectors.unflatten(-1, (2, 2, 2)).unbind(-2))
+    # A key covers `cell` tokens a side, of which the first is token `cell` times its own index.
+    places = cell * torch.stack([index // 5, index % 5], dim=1) + (cell - 1) / 2
+    turned = points * torch.exp(1j * places[..., None] / 50**(torch.arange(2) / 2))
+    expected = torch.stack([turned.real, turned.imag], dim=-2).flatten(-3)
+    found = RotaryPE(STAGE, temperature=50.).qk(vectors, Grid(3, 5, cell, cell))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
 def test_rotation_has_no_weights_and_keeps_the_dtype() -> None:
