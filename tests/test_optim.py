@@ -1,5 +1,4 @@
 """The learning rates of layers, beside mmengine's of the same config without decay."""
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,10 +26,6 @@ RULES = {
 }
 
 
-def build(path: Path) -> nn.Module:
-    return build_model(load_config(path))
-
-
 def wrapper(model: nn.Module, constructor: str = 'cpvt_mm.LayerDecayOptimWrapperConstructor',
             optimizer: dict[str, Any] = dict(type='AdamW', lr=LR, weight_decay=0.05), **paramwise: Any) -> OptimWrapper:
     return build_optim_wrapper(model, dict(constructor=constructor, optimizer=optimizer, paramwise_cfg=paramwise))
@@ -39,7 +34,7 @@ def wrapper(model: nn.Module, constructor: str = 'cpvt_mm.LayerDecayOptimWrapper
 @pytest.mark.parametrize('rules', RULES.values(), ids=RULES)
 @pytest.mark.parametrize('name', TOYS)
 def test_a_layer_learns_at_its_share_and_all_else_is_mmengines(name: str, rules: dict[str, Any]) -> None:
-    model = build(TOYS[name])
+    model = build_model(load_config(TOYS[name]))
     found = groups_by_name(model, wrapper(model, layer_decay_rate=RATE, **rules))
     # A number for a key that no rule reads: mmengine only looks at rules if there is any key at all.
     expected = groups_by_name(model, wrapper(model, 'DefaultOptimWrapperConstructor', no_rule=0, **rules))
@@ -118,7 +113,7 @@ def test_log_tells_the_rates(log: list) -> None:
 @pytest.mark.parametrize('name', ['cpvt-ti-distilled', 'pyramid-cpvt-s'])
 def test_mmpretrains_constructor_takes_the_same_layers(name: str) -> None:
     family = 'pyramid_cpvt' if 'pyramid' in name else 'cpvt'
-    model = build(ROOT / f'configs/{family}/{name}_16xb64_in1k.py')
+    model = build_model(load_config(ROOT / f'configs/{family}/{name}_16xb64_in1k.py'))
     with DefaultScope.overwrite_default_scope('mmpretrain'):
         theirs, ours = (groups_by_name(model, wrapper(model, constructor, layer_decay_rate=RATE)) for constructor in (
             'mmpretrain.LearningRateDecayOptimWrapperConstructor', 'cpvt_mm.LayerDecayOptimWrapperConstructor'))

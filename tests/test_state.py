@@ -90,16 +90,13 @@ def test_what_was_there_before_stays(tmp_path: Path) -> None:
     assert file.closed and not logger.handlers[-1].stream.closed
 
 
-@pytest.fixture(scope='session')
-def shared() -> float:
+def drawn() -> float:
     init_default_scope('mmdet')
     return torch.rand(()).item()
 
 
-@pytest.fixture(scope='module')
-def later() -> float:
-    init_default_scope('mmdet')
-    return torch.rand(()).item()
+shared = pytest.fixture(drawn, scope='session')
+later = pytest.fixture(drawn, scope='module')
 
 
 @pytest.fixture(scope='module')
@@ -120,8 +117,8 @@ def test_every_test_starts_the_same_and_shared_fixtures_leave_only_what_they_tak
 
 
 def test_a_shared_fixture_that_a_test_asks_for_later_changes_nothing(request: pytest.FixtureRequest) -> None:
-    drawn = torch.rand(()).item()
+    before = torch.rand(()).item()
     init_default_scope('mmseg')
-    assert request.getfixturevalue('later') == drawn
-    assert torch.rand(()).item() != drawn
+    assert request.getfixturevalue('later') == before
+    assert torch.rand(()).item() != before
     assert DefaultScope.get_current_instance().scope_name == 'mmseg'
