@@ -16,7 +16,7 @@ from tests.conftest import BACKBONES, GOLDEN, WITH_CP, Operators, golden_cases, 
 from tests.encodings import ENCODINGS
 from tests.models.test_batches import SIZES, assert_maps_are_those_of_alone
 from tests.models.test_running import TEN_SIZES
-from tests.weights.test_pyramid import shaken
+from tests.weights.test_formats import shaken
 
 pytestmark = pytest.mark.gpu
 

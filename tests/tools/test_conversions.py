@@ -15,7 +15,7 @@ from cpvt_mm.files import write_image
 from description import describe, describe_classes
 from swap_backbone import changes
 from tests.conftest import GOLDEN, MASK_RCNN, ROOT, UPERNET
-from tests.deployment import detectors
+from tests.deployment import test_detector as detectors
 from tests.tools.conftest import Exploit, Run
 
 EXPORT, SWAP = 'deployment/export.py', 'misc/swap_backbone.py'
