@@ -1,4 +1,6 @@
+import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from cpvt_lab.candidates import Candidate
 from cpvt_lab.counting import Work, count_work, to_markdown
 from cpvt_lab.steps import Setting
 from cpvt_mm.models.pyramid_cpvt import PYRAMID_ARCHS
+from tests.tools.conftest import Run
 
 META = torch.device('meta')
 
@@ -63,3 +66,36 @@ def test_operators_are_listed_by_their_share() -> None:
     assert '| ours | 5.0 | 4.00 | 1.000x | 4 | 10.00 |\n| theirs | 5.0 | 8.00 | 2.000x | 1 | 8.00 |' in totals
     rows = operators.splitlines()[4:]
     assert rows == ['| mm | 1.00 | 8.00 |', '| add | 3.00 | 0.00 |', '| others | 0.00 | 0.00 |']
+
+def test_the_share_of_padding_by_batch(run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    sizes = [(640, 480), (640, 416)] * 4 + [(480, 640)] * 8
+    images = [dict(width=width, height=height) for width, height in sizes]
+    (tmp_path / 'a.json').write_text(json.dumps(dict(images=images)))
+    tool, scale = 'analysis_tools/padding_share.py', ('--scale', 320, 240)
+    assert run_tool(tool, tmp_path / 'a.json', *scale, '--batch-sizes', 8, '--epochs', 2) == ''
+    grouped, mixed = (line.strip('| ').split(' | ') for line in capsys.readouterr().out.splitlines()[-2:])
+    # Landscapes are 320 x 240 and 320 x 208, padded to 320 x 256 and 320 x 224; portraits are padded to 320 x 256.
+    own, alone, together = 4 * 240 + 4 * 208 + 8 * 240, 4 * 256 + 4 * 224 + 8 * 256, 16 * 256
+    shares = [f'{1 - a / b:.1%}' for a, b in ((own, together), (own, alone), (alone, together))]
+    assert grouped == ['8', 'yes', *shares, '1.5']
+    assert mixed[:2] == ['8', 'no'] and mixed[3] == grouped[3] and float(mixed[2][:-1]) > float(grouped[2][:-1])
+    assert 'error: 16 images do not fill a batch of 17' in run_tool(tool, tmp_path / 'a.json', '--batch-sizes', 17)
+    (tmp_path / 'b.json').write_text('{}')
+    assert 'b.json has no image sizes (KeyError' in run_tool(tool, tmp_path / 'b.json')
+
+
+@pytest.mark.parametrize('words, error', [
+    (['vit'], "'vit' is not a candidate"), (['--config', 'a.py'], '--count counts backbones alone'),
+    (['--compile', 'static'], '--count counts backbones alone')])
+def test_what_cannot_be_counted(run_tool: Run, words: list[str], error: str) -> None:
+    assert error in run_tool('analysis_tools/benchmark.py', '--count', *words)
+
+
+def test_the_tool_prints_the_counts_of_each_candidate(run_tool: Run, capsys: pytest.CaptureFixture) -> None:
+    words = ('cpvt_mm', 'mmseg:heads=3', 'onnxruntime', '--arch', 'nano', '--sizes', '32x64', '--modes', 'forward')
+    assert run_tool('analysis_tools/benchmark.py', '--count', *words, '--dtypes', 'fp16') == ''
+    printed = capsys.readouterr().out
+    assert printed.startswith('### nano, forward, 2 x 32 x 64, fp16\n\n| candidate | GFLOP | GB |')
+    assert printed.count('\n| cpvt_mm |') == 1 and '\n| addmm |' in printed
+    assert 'Not counted: mmseg:heads=3 cannot be built' in printed
+    assert 'Not counted: torch does not run onnxruntime.' in printed
