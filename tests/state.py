@@ -89,7 +89,7 @@ def set_loggers(settings: dict[logging.Logger, tuple]) -> None:
 
 SETTINGS: dict[str, Setting] = {
     'default dtype': (torch.get_default_dtype, torch.set_default_dtype),
-    'default device': (torch.get_default_device, lambda _: torch.set_default_device(None)),
+    'default device': (lambda: torch.empty(0).device, lambda _: torch.set_default_device(None)),
     'grad mode': (torch.is_grad_enabled, torch.set_grad_enabled),
     'threads of torch': (torch.get_num_threads, torch.set_num_threads),
     'deterministic algorithms': (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),

@@ -62,6 +62,8 @@ def exported(model: nn.Module, path: Path, description: Mapping[str, str]) -> It
     if isinstance(model, Detector) and path.suffix != '.onnx':
         raise UserError(f'a detector cannot be exported to {path.suffix}, which has no operators for its boxes: use '
                         'the suffix .onnx.')
+    if 'min' not in inspect.signature(mark_unbacked).parameters:
+        raise UserError(f'torch {torch.__version__} cannot export for all image sizes: use torch 2.13 or newer.')
     if path.suffix == '.onnx':
         _check_onnx_installed()
     check_free(path)

@@ -41,7 +41,9 @@ def _nms_shape(boxes: Tensor, scores: Tensor, iou_threshold: float, max_per_img:
     return boxes.new_empty(torch.library.get_ctx().new_dynamic_size(), 2, dtype=torch.int64)
 
 
-@torch.library.custom_op('cpvt_mm::roi_align', mutates_args=())
+# torch 2.6 does not find the schema of list[int].
+@torch.library.custom_op('cpvt_mm::roi_align', mutates_args=(), schema='(Tensor x, Tensor rois, SymInt[] size, '
+                         'float scale, SymInt sampling_ratio, bool aligned) -> Tensor')
 def roi_align(x: Tensor, rois: Tensor, size: list[int], scale: float, sampling_ratio: int, aligned: bool) -> Tensor:
     """Samples boxes of a map on a grid of fixed size; see `mmcv.ops.RoIAlign` for the arguments.
 

@@ -65,7 +65,7 @@ def to_output(cells: Tensor, grid: Grid) -> Tensor:
 
     mmcv's RoIAlign reads its input as contiguous NCHW, so a view would give wrong results.
     """
-    if cells.requires_grad and not is_traced(cells):
+    if not is_traced(cells) and cells.requires_grad:
         # One copy of the gradient. Otherwise it would travel to the first block as a view, and each linear layer on its
         # way would copy it.
         cells.register_hook(Tensor.contiguous)

@@ -1,4 +1,5 @@
 """What holds for the pyramid as for the plain backbone: whatever is put in, and what they tell as timm's models do."""
+import copy
 import itertools
 import math
 from functools import partial
@@ -292,3 +293,41 @@ def test_what_is_not_finite_shows_and_stays_in_its_image(model: Backbone, value:
     for output, expected in zip(model(broken), model(images), strict=True):
         assert output[0].isnan().any()
         torch.testing.assert_close(output[1], expected[1])
+
+
+PEGS = [dict(type='PEG', ndim=ndim, conv_type=conv_type, kernel_size=5, num_layers=2, positions=(-1, 0), target=target)
+        for ndim in (2, 3) for conv_type in ('depthwise', 'full') for target in ('tokens', 'qk')]
+
+
+@pytest.mark.parametrize('encoding, dtype, error', [
+    (dict(type='PEG'), torch.float32, 1e-6),
+    *((encoding, torch.float64, 1e-13) for encoding in [*PEGS, *map(ENCODINGS.get, ('peg-separable', 'peg-fixed', 'rotary'))])])
+@both
+def test_fused_weights_give_the_same_maps_and_fit_no_other_backbone(build: Build, encoding: dict, dtype: torch.dtype,
+                                                                    error: float) -> None:
+    model = build(position_encoding=encoding).to(dtype).eval()
+    plain, image = copy.deepcopy(model), torch.randn(4, 3, 64, 96, dtype=dtype)
+    with torch.no_grad():
+        expected = model(image, num_frames=2)
+        for _ in range(2):  # it may be fused already
+            for output, wanted in zip(model.fuse()(image, num_frames=2), expected, strict=True):
+                assert (output - wanted).abs().max() < error * wanted.abs().max()
+    convs = [name for name, module in model.named_modules() if isinstance(module, nn.Conv2d | nn.Conv3d)]
+    is_fused = encoding['type'] == 'PEG' and encoding.get('conv_type') != 'separable'
+    assert any('fused' in name for name in convs) == is_fused
+    if is_fused:
+        with pytest.raises(RuntimeError, match='fused'):
+            plain.load_state_dict(model.state_dict())
+
+
+@both
+def test_the_gradient_of_a_map_is_copied_once(build: Build) -> None:
+    # Behind a norm, or extra tokens, it would be contiguous anyway.
+    model = build(out_indices=(2,), **(dict(cls_token=False) if build is PLAIN else {}))
+    gradients = []
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            module.register_full_backward_hook(lambda *args: gradients.append(args[2][0].is_contiguous()))
+    [output] = model(torch.randn(2, 3, 64, 96))
+    output.backward(torch.randn_like(output))
+    assert len(gradients) > 3 and all(gradients)

@@ -91,11 +91,12 @@ def test_a_detector_is_compared_on_an_image(run_tool: Run, tmp_path: Path, repla
                                             capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     model, seen = detectors.detector(detectors.RETINA), []
     detectors.config(detectors.RETINA).dump(tmp_path / 'config.py')
+    torch.save(model.model.state_dict(), tmp_path / 'a.pth')
     write_image(tmp_path / 'a.png', np.random.default_rng(0).integers(0, 255, (90, 70, 3), np.uint8))
     monkeypatch.setattr('cpvt_mm.deployment.comparing.SHAPES', ((1, 64, 48), (2, 33, 47)))
     replace_export(lambda image: seen.append(image) or [*model(image).values()])
     assert run_tool(EXPORT, tmp_path / 'config.py', tmp_path / 'a.onnx', '--part', 'detector', '--checkpoint',
-                    detectors.save(model, tmp_path / 'a.pth'), '--image', tmp_path / 'a.png') == ''
+                    tmp_path / 'a.pth', '--image', tmp_path / 'a.png') == ''
     head, *rows = cells(capsys.readouterr().out)
     assert head == ['batch', 'height x width', 'largest difference', 'boxes']
     assert [row[:2] for row in rows] == [['1', '64 x 48'], ['2', '33 x 47']]
