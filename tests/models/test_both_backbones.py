@@ -295,13 +295,14 @@ def test_what_is_not_finite_shows_and_stays_in_its_image(model: Backbone, value:
         torch.testing.assert_close(output[1], expected[1])
 
 
+OTHERS = [ENCODINGS[name] for name in ('peg-separable', 'peg-fixed', 'rotary')]
 PEGS = [dict(type='PEG', ndim=ndim, conv_type=conv_type, kernel_size=5, num_layers=2, positions=(-1, 0), target=target)
         for ndim in (2, 3) for conv_type in ('depthwise', 'full') for target in ('tokens', 'qk')]
 
 
 @pytest.mark.parametrize('encoding, dtype, error', [
     (dict(type='PEG'), torch.float32, 1e-6),
-    *((encoding, torch.float64, 1e-13) for encoding in [*PEGS, *map(ENCODINGS.get, ('peg-separable', 'peg-fixed', 'rotary'))])])
+    *((encoding, torch.float64, 1e-13) for encoding in [*PEGS, *OTHERS])])
 @both
 def test_fused_weights_give_the_same_maps_and_fit_no_other_backbone(build: Build, encoding: dict, dtype: torch.dtype,
                                                                     error: float) -> None:
