@@ -99,13 +99,9 @@ SETTINGS: dict[str, Setting] = {
     'threads of OpenCV': (cv2.getNumThreads, cv2.setNumThreads),
     'start method': (partial(multiprocessing.get_start_method, allow_none=True),
                      partial(multiprocessing.set_start_method, force=True)),
-    'environment': (environment, set_environment),
-    'sys.path': content(sys.path),
-    'sys.argv': content(sys.argv),
+    'environment': (environment, set_environment), 'sys.path': content(sys.path), 'sys.argv': content(sys.argv),
     'managed instances': (instances, set_instances),  # before loggers, which are among them
-    'loggers': (loggers, set_loggers),
-    'disabled level': (lambda: logging.root.manager.disable, logging.disable),
-}
+    'loggers': (loggers, set_loggers), 'disabled level': (lambda: logging.root.manager.disable, logging.disable)}
 
 
 def figures() -> set[int]:

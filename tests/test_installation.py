@@ -100,8 +100,7 @@ model = dict(type='EncoderDecoder', backbone=dict(arch='nano'),
 
 
 @pytest.mark.parametrize('scope, config, name', [
-    ('mmdet', MASK_RCNN, 'MaskRCNN'),
-    pytest.param('mmseg', SEGMENTOR, 'EncoderDecoder', marks=pytest.mark.slow)])
+    ('mmdet', MASK_RCNN, 'MaskRCNN'), pytest.param('mmseg', SEGMENTOR, 'EncoderDecoder', marks=pytest.mark.slow)])
 def test_one_line_in_a_config_is_enough(scope: str, config: str, name: str, run_python: Run) -> None:
     done = run_python(BUILD.format(config=config, scope=scope))
     assert done.stdout.splitlines() == [f'{name} cpvt_mm.models.pyramid_cpvt 32 64 128 192'] * 2, done.stderr

@@ -22,8 +22,7 @@ RULES = {
         'backbone': dict(lr_mult=0.5), 'norm': dict(decay_mult=0.), 'blocks.1.norm1': dict(lr_mult=4.),
         'position_encoding': dict(lr_mult=2., decay_mult=0.), 'head': dict(lr_mult=10.)}),
     'kinds of layers': dict(norm_decay_mult=0., bias_decay_mult=0.5, flat_decay_mult=0.25, dwconv_decay_mult=0.1,
-                            bias_lr_mult=2.),
-}
+                            bias_lr_mult=2.)}
 
 
 def wrapper(model: nn.Module, constructor: str = 'cpvt_mm.LayerDecayOptimWrapperConstructor',

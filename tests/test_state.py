@@ -47,8 +47,7 @@ CHANGES: dict[str, Callable[[], object]] = {
     'draws of torch': lambda: torch.rand(1), 'draws of numpy': lambda: np.random.rand(1),
     'draws of Python': random.random,
     'process group': lambda: distributed.init_process_group('gloo', store=distributed.HashStore(), rank=0,
-                                                            world_size=1),
-}
+                                                            world_size=1)}
 
 
 def read_all() -> list[object]:

@@ -35,10 +35,8 @@ ARCHS = dict(nano='nano', ti='tiny', t='tiny', s='small', b='base', l='large')
 ARCH_IN_NAME = re.compile(f'cpvt-({"|".join(ARCHS)})_')
 # A teacher that builds in no time.
 TEACHER = dict(
-    type='ImageClassifier',
-    backbone=dict(type='ResNet', depth=18, stem_channels=8, base_channels=8),
-    neck=dict(type='GlobalAveragePooling'),
-    head=dict(type='LinearClsHead', num_classes=1000, in_channels=64))
+    type='ImageClassifier', backbone=dict(type='ResNet', depth=18, stem_channels=8, base_channels=8),
+    neck=dict(type='GlobalAveragePooling'), head=dict(type='LinearClsHead', num_classes=1000, in_channels=64))
 SIZE = 64
 
 
@@ -245,8 +243,7 @@ def test_trains_validates_and_tests(name: str, imagenet: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_distilled_student_is_tested_and_resumed_from_a_checkpoint_of_its_own(
-        imagenet: Path, tmp_path: Path) -> None:
+def test_a_distilled_student_is_tested_and_resumed_from_a_checkpoint_of_its_own(imagenet: Path, tmp_path: Path) -> None:
     name, losses = 'cpvt-ti-distilled', {'train/loss', 'train/loss_cls', 'train/loss_distill'}
     teacher = {'model.teacher_checkpoint': str(tmp_path / 'teacher.pth')}
     weights = build_model(Config(dict(default_scope='mmpretrain', model=TEACHER))).state_dict()

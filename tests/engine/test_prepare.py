@@ -113,8 +113,7 @@ def test_mmengines_checkpoint_hook_becomes_a_durable_one_and_those_derived_from_
 
 
 @pytest.mark.parametrize('default, custom, left_out, patience', [
-    ({}, [], set(), [3]),
-    (dict(non_finite_loss=dict(type='cpvt_mm.NonFiniteLossHook', patience=5)), [], set(), [5]),
+    ({}, [], set(), [3]), (dict(non_finite_loss=dict(type='cpvt_mm.NonFiniteLossHook', patience=5)), [], set(), [5]),
     ({}, [dict(type='cpvt_mm.NonFiniteLossHook', patience=6)], set(), [6]),
     (dict(non_finite_loss=None, checkpoint=None), [], {NonFiniteLossHook, DurableCheckpointHook}, [])])
 def test_hooks_run_unless_turned_off(default: dict, custom: list, left_out: set, patience: list, cfg: Config) -> None:

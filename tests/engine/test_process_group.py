@@ -164,8 +164,7 @@ def test_without_a_launcher_there_is_none() -> None:
 HEIGHT, WIDTH = 64, 96
 SMALL = dict(
     PyramidCPVT=dict(embed_dims=(8, 8, 16, 16), depths=(1, 2, 1, 1), num_heads=(1, 1, 2, 2), mlp_ratios=(2, 2, 2, 2),
-                     sr_ratios=(4, 2, 2, 1)),
-    CPVT=dict(embed_dims=16, depth=3, num_heads=2, mlp_ratio=2))
+                     sr_ratios=(4, 2, 2, 1)), CPVT=dict(embed_dims=16, depth=3, num_heads=2, mlp_ratio=2))
 PEG, BOTH = dict(type='PEG'), [dict(type='PEG'), dict(type='LearnablePE')]
 # The difference allowed, as a share of the gradient: far above these two, far below what any process contributes.
 SHARE = 1e-5
@@ -195,16 +194,14 @@ CASES = {
     'plain, frozen in part': Case(dict(PLAIN, with_cp=True, position_encoding=BOTH, out_indices=(2,), frozen_stages=1)),
     'plain, frozen': Case(dict(PLAIN, position_encoding=PEG, out_indices=(0, 2), frozen_stages=3)),
     **{f'plain, {out_type}': Case(dict(PLAIN, out_type=out_type, dist_token=True))
-       for out_type in ('cls_token', 'gap', 'raw')},
-    'plain, useless PEG': USELESS,
+       for out_type in ('cls_token', 'gap', 'raw')}, 'plain, useless PEG': USELESS,
     'upernet, plain': Case(dict(frozen_stages=0, with_cp='selective', position_encoding=BOTH),
                            ROOT / 'configs/toy/upernet_cpvt_sfp_toy-shapes.py'),
     # For the maps of strides 8, 16 and 32.
     'upernet, three maps': Case(
         dict(position_encoding=BOTH, out_indices=(1, 2, 3), frozen_stages=2, with_cp=True), UPERNET,
         {'model.decode_head.in_channels': [64, 128, 192], 'model.decode_head.in_index': [0, 1, 2],
-         'model.auxiliary_head.in_index': 1}),
-}
+         'model.auxiliary_head.in_index': 1})}
 
 
 class Weighted(nn.Module):

@@ -142,8 +142,7 @@ def test_a_bad_batch_passes_with_a_warning_and_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize('numbers, epochs, name', [
-    ([1, 1, 1, 1, NAN, NAN, NAN, 1], 0, 'iter_4.pth'),
-    ([1, 1, 1, NAN], 3, 'epoch_3.pth'),  # the end
+    ([1, 1, 1, 1, NAN, NAN, NAN, 1], 0, 'iter_4.pth'), ([1, 1, 1, NAN], 3, 'epoch_3.pth'),  # the end
 ])
 def test_a_checkpoint_stays_in_bad_iterations(numbers: list[float], epochs: int, name: str, tmp_path: Path) -> None:
     run = runner(tmp_path, numbers, epochs=epochs, checkpoint=dict(

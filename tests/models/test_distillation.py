@@ -38,10 +38,7 @@ LABELS = [0, 1, 2, 3, 4, 0]
 
 def classifier(**options: Any) -> nn.Module:
     return MODELS.build({**dict(
-        type='cpvt_mm.DistilledClassifier',
-        backbone=BACKBONE,
-        head=dict(HEAD, loss=SMOOTH),
-        teacher=TEACHER,
+        type='cpvt_mm.DistilledClassifier', backbone=BACKBONE, head=dict(HEAD, loss=SMOOTH), teacher=TEACHER,
         data_preprocessor=dict(type='mmpretrain.ClsDataPreprocessor', num_classes=CLASSES)), **options})
 
 

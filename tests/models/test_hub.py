@@ -87,8 +87,7 @@ Run = Callable[[str], CompletedProcess]
 BACKBONES = {
     'PyramidCPVT': partial(PyramidCPVT, NARROW, 160, out_indices=(1, 3), sr_mode='pool', mlp_mode='conv',
                            position_encoding=[dict(type='PEG', positions=(-1, 0)), dict(type='LearnablePE')]),
-    'CPVT': partial(CPVT, NARROW_PLAIN, cls_token=False, position_encoding=None, drop_path_rate=.1),
-}
+    'CPVT': partial(CPVT, NARROW_PLAIN, cls_token=False, position_encoding=None, drop_path_rate=.1)}
 
 
 def assert_same(a: nn.Module, b: nn.Module) -> None:

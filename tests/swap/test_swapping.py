@@ -125,8 +125,7 @@ def detector() -> Config:
         model=dict(type='RetinaNet', data_preprocessor=dict(type='DetDataPreprocessor', mean=[1.], std=[1.]),
                    backbone=dict(type='ResNet', depth=18), neck=dict(type='FPN', in_channels=[64, 128, 256, 512],
                                                                      out_channels=16, num_outs=5),
-                   bbox_head=dict(type='RetinaHead', num_classes=3, in_channels=16)),
-        load_from='detector.pth'))
+                   bbox_head=dict(type='RetinaHead', num_classes=3, in_channels=16)), load_from='detector.pth'))
 
 
 def get(cfg: Config, key: str) -> Any:

@@ -51,10 +51,8 @@ SEGMENTORS = {
                  [dict(FCN, in_channels=16, in_index=i, num_convs=0, concat_input=False, channels=16) for i in ALL]),
     'setr pup': (VIT, None, dict(type='SETRUPHead', in_channels=12, in_index=3, **SMALL),
                  [dict(type='SETRUPHead', in_channels=12, in_index=i, **SMALL) for i in (0, 1, 2)]),
-    'beit': (dict(VIT, type='BEiT', qv_bias=True),
-             dict(type='Feature2Pyramid', embed_dim=12, rescales=[4, 2, 1, 0.5]),
-             dict(UPER, in_channels=[12] * 4), dict(FCN, in_channels=12, in_index=2)),
-}
+    'beit': (dict(VIT, type='BEiT', qv_bias=True), dict(type='Feature2Pyramid', embed_dim=12, rescales=[4, 2, 1, 0.5]),
+             dict(UPER, in_channels=[12] * 4), dict(FCN, in_channels=12, in_index=2))}
 
 
 def vitdet() -> Config:
@@ -69,8 +67,7 @@ def vitdet() -> Config:
                                                         ratios=[1.], octave_base_scale=4, scales_per_octave=1)),
                    train_cfg=dict(assigner=dict(type='MaxIoUAssigner', pos_iou_thr=0.5, neg_iou_thr=0.4),
                                   allowed_border=-1, pos_weight=-1),
-                   test_cfg=dict(nms_pre=10, score_thr=0., nms=dict(type='nms', iou_threshold=0.5),
-                                 max_per_img=10))))
+                   test_cfg=dict(nms_pre=10, score_thr=0., nms=dict(type='nms', iou_threshold=0.5), max_per_img=10))))
 
 
 def shaped(name: str) -> Config:
@@ -85,8 +82,7 @@ SHAPES = {
     'setr pup': {'decode_head.in_channels': 24, 'auxiliary_head.2.in_channels': 24},
     'beit': {'neck.embed_dim': 24, 'decode_head.in_channels': [24] * 4, 'auxiliary_head.in_channels': 24},
     'vitdet': {'neck': dict(type='cpvt_mm.SimpleFeaturePyramid', in_channels=24, out_channels=16, num_outs=5),
-             'bbox_head.in_channels': 16},
-}
+             'bbox_head.in_channels': 16}}
 
 
 @pytest.mark.parametrize('shape', SHAPES)

@@ -38,8 +38,7 @@ def blocks(strides: tuple[int, ...], out_indices: tuple[int, ...] | None, num_bl
     ((16,), (3,), (2,), (3,)),  # dilated: anchors need the stride, segmentation the last stage
     ((4, 8, 8, 8), (0, 1, 2, 3), None, (0, 1, 2, 3)),
     ((4, 8, 8, 8), (1, 2, 4, 6), None, (0, 1, 2, 3)),  # numbers of MobileNet's own
-    ((8, 8), (2, 3), None, (2, 3)),
-    ((16,), (11,), (2,), (2,)),  # a plain transformer
+    ((8, 8), (2, 3), None, (2, 3)), ((16,), (11,), (2,), (2,)),  # a plain transformer
 ])
 def test_choice_of_stages(strides: tuple, out_indices: tuple | None, in_mmdet: tuple | None, in_mmseg: tuple) -> None:
     assert stages(strides, out_indices, 'mmseg') == in_mmseg
@@ -153,8 +152,7 @@ OLD, NEW = (256, 512, 1024, 2048), (64, 128, 320, 512)
     (OLD, NEW, dict(in_channels=[256, 512, 1024, 2048]), dict(in_channels=[64, 128, 320, 512])),
     (OLD, NEW, dict(in_channels=(256, 512, 1024, 2048)), dict(in_channels=(64, 128, 320, 512))),
     (OLD, NEW, dict(in_channels=[2048, 1024, 512, 256]), dict(in_channels=[512, 320, 128, 64])),
-    (OLD, NEW, dict(in_channels=2048), dict(in_channels=512)),
-    (OLD, NEW, dict(), dict()),  # such as pooling
+    (OLD, NEW, dict(in_channels=2048), dict(in_channels=512)), (OLD, NEW, dict(), dict()),  # such as pooling
     ((768,) * 4, (384,) * 4, dict(embed_dim=768), dict(embed_dim=384)),  # Feature2Pyramid: one number for all maps
     # A neck that hands maps on has them among its outputs.
     ((512, 1024), (128, 320), dict(in_channels=(512, 1024), out_channels=(512, 1024, 512, 256)),

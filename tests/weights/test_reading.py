@@ -157,8 +157,7 @@ class Call:
 MAKE, EMPTY, *_ = np.zeros(1).__reduce__()  # as the pickle of an array does
 FLOAT = np.dtype('f8')
 HOSTILE = {
-    'code': Call(os.mkdir, 'hacked'),
-    'an attribute': Call(getattr, HistoryBuffer, '__init__'),
+    'code': Call(os.mkdir, 'hacked'), 'an attribute': Call(getattr, HistoryBuffer, '__init__'),
     'a buffer': Call(np.ndarray, (1,), 'O', b'A' * 8),
     'a buffer of numbers': Call(np.ndarray, (1 << 40,), 'f8', b'A' * 8),
     'objects': Call(MAKE, *EMPTY, state=((1,), np.dtype('O'), False, b'A' * 8)),
@@ -168,8 +167,7 @@ HOSTILE = {
     'no bytes': Call(MAKE, *EMPTY, state=((1,), FLOAT, False, [1.])),
     'a negative size': Call(MAKE, *EMPTY, state=((-1, -1), FLOAT, False, b'A' * 8)),
     'a scalar of objects': Call(np.float64(0).__reduce__()[0], np.dtype('O'), b'A' * 8),
-    'a scalar of too few bytes': Call(np.float64(0).__reduce__()[0], FLOAT, b'A' * 4),
-}
+    'a scalar of too few bytes': Call(np.float64(0).__reduce__()[0], FLOAT, b'A' * 4)}
 
 
 def settings() -> tuple[dict[str, str], set]:
