@@ -30,12 +30,6 @@ def clips() -> Tensor:
     return torch.randn(2, 3, 1, 5, 6)
 
 
-def test_images_know_their_sizes() -> None:
-    images = torch.randn(2, 3, 5, 6)
-    BatchInfo.of_images(images, TOLD).attach(images)
-    assert told_about(images) == told_about(images[:]) == Told(tuple(TOLD))
-
-
 def test_all_frames_know_the_length_of_a_clip_and_their_sizes(clips: Tensor) -> None:
     batch = batch_of(clips)
     expected = Told(((5, 6),) * 3 + ((4, 3),) * 3, 3)
@@ -43,9 +37,6 @@ def test_all_frames_know_the_length_of_a_clip_and_their_sizes(clips: Tensor) -> 
                    batch.flatten(0, 1).contiguous()):
         assert told_about(images) == expected
         assert torch.equal(images, clips.flatten(0, 1))
-
-
-def test_the_frames_of_a_single_clip(clips: Tensor) -> None:
     batch = batch_of(clips[:1])
     assert told_about(batch[0]) == told_about(batch.squeeze(0)) == Told(((5, 6),) * 3, 3)
 

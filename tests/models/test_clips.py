@@ -93,15 +93,6 @@ def test_exact_padding_gives_a_clip_the_features_it_has_alone(build: Build, with
         assert (parameter.grad - wanted.grad).abs().max() <= 1e-7 * wanted.grad.abs().max(), name
 
 
-@torch.no_grad()
-def test_autocast() -> None:
-    model, frames = PyramidCPVT(NARROW, position_encoding=DEEP).eval(), torch.randn(4, 3, 64, 96)
-    with torch.autocast('cpu', torch.bfloat16):
-        found = model(frames, num_frames=4)
-    for out, wanted in zip(found, model(frames, num_frames=4), strict=True):
-        assert out.dtype == torch.bfloat16 and (out - wanted).norm() < 0.05 * wanted.norm()
-
-
 class OneClip(PyramidCPVT):
     """A backbone as a function of images that are all the frames of one clip."""
 

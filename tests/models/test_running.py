@@ -1,4 +1,4 @@
-"""Compiled or traced, backbones compute the same at any size; a forward pass waits for nothing on a GPU."""
+"""Compiled or traced, backbones compute the same at any size; a forward pass waits for nothing, and keeps its share."""
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.models.batches import Size
-from tests.conftest import BACKBONES, NARROW
+from cpvt_mm.models.grid import Grid
+from cpvt_mm.models.layers import Block
+from cpvt_mm.models.layers.blocks import recomputed
+from cpvt_mm.models.position_encodings import PositionEncodings
+from tests.conftest import BACKBONES, NARROW, WITH_CP, kept_bytes
 from tests.encodings import ENCODINGS, ONE_FOR_EACH_POINT
 from tests.models.conftest import PYRAMID, Build, both
 
@@ -118,11 +122,25 @@ def test_a_forward_pass_waits_for_nothing(model: str, name: str) -> None:
     assert all(output.device == META for output in outputs)
 
 
-def test_what_waits_is_noticed() -> None:
-    images = torch.empty(2, device=META)
-    with NoBlockingCopies(), NoListsToDevices():
-        for wait in (images.tolist, images.max().item, lambda: images[images > 0], lambda: bool(images.any()),
-                     lambda: torch.ones(2).to(META), lambda: torch.tensor([1.], device=META)):
-            with pytest.raises((RuntimeError, NotImplementedError), match=r'(?i)blocks|meta'):
-                wait()
-        torch.ones(2).to(META, non_blocking=True)
+def test_without_gradients_nothing_is_kept_or_wrapped() -> None:
+    calls = []
+    block = Block(0, embed_dims=8, num_heads=2, mlp_ratio=4, recompute_mlp=True)
+    for module in (block, block.mlp):
+        module.register_forward_hook(lambda *_: calls.append(torch.is_grad_enabled()))
+    with torch.no_grad():
+        assert not recomputed(block, True, torch.randn(1, 25, 8), Grid(5, 5), PositionEncodings()).requires_grad
+    assert calls == [False, False]
+
+
+def test_what_a_block_keeps_beside_its_input() -> None:
+    """In tokens of 8 channels, a number being 1/8."""
+    x, kept = torch.randn(1, 400, 8, requires_grad=True), {}
+    for with_cp in WITH_CP:
+        block = Block(0, embed_dims=8, num_heads=2, mlp_ratio=8, recompute_mlp=with_cp == 'selective')
+        run = partial(recomputed, block, with_cp is True, x, Grid(20, 20), PositionEncodings())
+        kept[with_cp] = kept_bytes(block, run) / x.untyped_storage().nbytes()
+    output, attention = 1, 1 + 2 / 8  # and for each head the logarithm of the softmax's denominator
+    assert kept[True] == output
+    qkv, norms, first_sum, hidden = 3, 2 * (1 + 2 / 8), 1, 2 * 8  # means and deviations; before and after the GELU
+    assert kept['selective'] == output + attention + qkv + norms + first_sum
+    assert kept[False] == kept['selective'] + hidden

@@ -54,12 +54,6 @@ def test_without_residual_only_the_convolution_is_left() -> None:
     torch.testing.assert_close(encode(without, x, 0) + x, encode(with_residual, x, 0))
 
 
-def test_every_stage_of_the_backbone_has_its_own() -> None:
-    model = PyramidCPVT(NARROW, position_encoding=dict(type='PEG', kernel_size=5, positions=(0, 1)))
-    for stage, width in zip(model.stages, NARROW['embed_dims'], strict=True):
-        assert stage.get_parameter('position_encoding.0.convs.1.0.weight').shape == (width, 1, 5, 5)
-
-
 @pytest.mark.parametrize('kwargs, count', [
     (dict(), 1_728), (dict(positions=(-1, 0, 3), num_layers=2), 6 * 1_728), (dict(conv_type='full'), 192 * 192 * 9),
     (dict(conv_type='separable'), 38_592), (dict(conv_type='separable', num_layers=4), 154_368),
@@ -67,14 +61,6 @@ def test_every_stage_of_the_backbone_has_its_own() -> None:
 def test_parameters_of_the_variants_without_bias(kwargs: dict, count: int) -> None:
     encoding = PEG(StageSpec(embed_dims=192, num_heads=3, depth=12, grid=(14, 14)), bias=False, **kwargs)
     assert sum(p.numel() for p in encoding.parameters()) == count
-
-
-def test_layers_follow_each_other_each_with_its_residual() -> None:
-    encoding, x = peg(num_layers=3), torch.randn(1, 4, 5, 6)
-    expected = x
-    for conv in encoding.convs['0']:
-        expected = expected + conv(expected.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
-    torch.testing.assert_close(encode(encoding, x, 0), expected)
 
 
 def test_separable_mixes_channels_after_neighbours() -> None:
@@ -85,11 +71,12 @@ def test_separable_mixes_channels_after_neighbours() -> None:
     torch.testing.assert_close(encode(encoding, x, 0), expected)
 
 
-def test_full_is_an_ordinary_convolution() -> None:
-    encoding, x = peg(conv_type='full', kernel_size=5), torch.randn(1, 4, 5, 6)
-    conv = encoding.convs['0'][0]
-    expected = x + F.conv2d(x.permute(0, 3, 1, 2), conv.weight, conv.bias, padding=2).permute(0, 2, 3, 1)
-    torch.testing.assert_close(encode(encoding, x, 0), expected)
+def test_full_is_an_ordinary_convolution_and_layers_follow_each_other_each_with_its_residual() -> None:
+    encoding, x = peg(conv_type='full', kernel_size=5, num_layers=3), torch.randn(1, 4, 5, 6)
+    expected = x.permute(0, 3, 1, 2)
+    for conv in encoding.convs['0']:
+        expected = expected + F.conv2d(expected, conv.weight, conv.bias, padding=2)
+    torch.testing.assert_close(encode(encoding, x, 0), expected.permute(0, 2, 3, 1))
 
 
 @pytest.mark.parametrize('build', [partial(CPVT, dict(embed_dims=16, depth=3, num_heads=2)),
