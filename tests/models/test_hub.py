@@ -1,19 +1,16 @@
 """Backbones by name, and those that are saved in a folder or pushed to the hub."""
-import base64
 import copy
-import hashlib
 import json
 import pickle
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from shutil import copytree
 from subprocess import CompletedProcess
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from huggingface_hub import HfApi, RepoUrl
 from torch import nn
 
 import cpvt_mm
@@ -154,82 +151,15 @@ def test_without_huggingface_hub_a_sentence_names_it(run_python: Run) -> None:
     assert "push_to_hub need huggingface_hub: pip install huggingface_hub, or the extra 'hub'" in done.stderr
 
 
-class Hub(BaseHTTPRequestHandler):
-    """The part of the Hugging Face hub that small files need."""
-    files: dict[str, bytes]
-
-    def do_POST(self) -> None:
-        chunks = self.rfile.read(int(self.headers['Content-Length']))
-        if self.path.endswith('/preupload/main'):
-            answer = dict(files=[dict(path=file['path'], uploadMode='regular', shouldIgnore=False)
-                                 for file in json.loads(chunks)['files']])
-        elif self.path.endswith('/commit/main'):
-            for line in map(json.loads, chunks.splitlines()):
-                if line['key'] == 'file':
-                    self.files[line['value']['path']] = base64.b64decode(line['value']['content'])
-            answer = dict(commitUrl=f'{self.url}/me/narrow/commit/{"0" * 40}', commitOid='0' * 40)
-        else:  # a repository is made, a model card checked
-            answer = dict(url=f'{self.url}/me/narrow', errors=[], warnings=[])
-        self._send(json.dumps(answer).encode())
-
-    def do_GET(self) -> None:
-        name = self.path.rpartition('/')[2]
-        if '/resolve/' in self.path and name in self.files:
-            self._send(self.files[name], ETag=f'"{hashlib.sha256(self.files[name]).hexdigest()}"',
-                       **{'X-Repo-Commit': '0' * 40})
-        else:
-            self._send(b'', 404, **{'X-Error-Code': 'EntryNotFound'})
-
-    do_HEAD = do_GET
-
-    @property
-    def url(self) -> str:
-        return 'http://{}:{}'.format(*self.server.server_address)
-
-    def _send(self, content: bytes, status: int = 200, **headers: str) -> None:
-        self.send_response(status)
-        for key, value in {'Content-Length': str(len(content)), **headers}.items():
-            self.send_header(key, value)
-        self.end_headers()
-        if self.command != 'HEAD':
-            self.wfile.write(content)
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, bytes]]:
-    """The files of a repository on a server of the loopback, which new processes take for the hub."""
-    files: dict[str, bytes] = {}
-    handler = type('Handler', (Hub,), dict(files=files))
-    with ThreadingHTTPServer(('127.0.0.1', 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv('HF_ENDPOINT', f'http://127.0.0.1:{server.server_port}')
-        monkeypatch.setenv('HF_HOME', str(tmp_path / 'home'))
-        monkeypatch.setenv('HF_TOKEN', 'hf_none')
-        yield files
-        server.shutdown()
-
-
-@pytest.mark.slow
-def test_what_is_pushed_comes_back(hub: dict[str, bytes], tmp_path: Path, run_python: Run) -> None:
-    done = run_python(f"""
-import torch
-from cpvt_mm import CPVT
-arguments = dict(arch={NARROW_PLAIN!r}, cls_token=False)
-model = CPVT(**arguments)
-model.push_to_hub('me/narrow')
-again = CPVT.from_pretrained('me/narrow')
-other = CPVT(**arguments, init_cfg=dict(type='Pretrained', checkpoint='hf://me/narrow'))
-torch.hub.set_dir('cache')
-other.init_weights()
-torch.save([model.state_dict(), again.state_dict(), other.state_dict()], {str(tmp_path / 'states.pth')!r})
-""")
-    assert done.returncode == 0, done.stderr
-    assert set(hub) == {'config.json', 'model.safetensors', 'README.md'}
-    (tmp_path / 'pushed.safetensors').write_bytes(hub['model.safetensors'])
-    pushed = load_file(tmp_path / 'pushed.safetensors')
-    for state in torch.load(tmp_path / 'states.pth', weights_only=True):
-        assert state.keys() == pushed.keys()
-        assert all(torch.equal(tensor, pushed[name]) for name, tensor in state.items())
+def test_what_is_pushed_comes_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A folder stands in for the repository; tests/weights/test_fetching.py asks a server for `hf://owner/name`."""
+    model = CPVT(NARROW_PLAIN, cls_token=False)
+    monkeypatch.setattr(HfApi, 'create_repo', lambda *_, repo_id, **__: RepoUrl(f'https://huggingface.co/{repo_id}'))
+    monkeypatch.setattr(HfApi, 'upload_folder', lambda *_, folder_path, repo_id, **__: copytree(
+        folder_path, tmp_path / repo_id))
+    monkeypatch.setattr('huggingface_hub.hub_mixin.hf_hub_download', lambda repo_id, filename, **_: str(
+        tmp_path / repo_id / filename))
+    model.push_to_hub('me/narrow')
+    assert {path.name for path in (tmp_path / 'me/narrow').iterdir()} == {
+        'config.json', 'model.safetensors', 'README.md'}
+    assert_same(CPVT.from_pretrained('me/narrow'), model)

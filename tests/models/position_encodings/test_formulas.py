@@ -50,6 +50,13 @@ def test_each_stage_has_a_table_of_its_tokens_at_img_size() -> None:
         assert [tuple(p.shape) for p in model.position_encoding.parameters()] == [shape]
 
 
+def test_a_traced_table_is_resampled_for_other_sizes() -> None:
+    table = torch.randn(5, 6, 3)
+    traced = torch.jit.trace(lambda x: resample(table, x.shape[:2]), torch.zeros(5, 6))
+    for size in ((5, 6), (9, 4)):
+        torch.testing.assert_close(traced(torch.zeros(size)), resample(table, size))
+
+
 @pytest.mark.parametrize('cls, name, shape', [(RandomTablePE, 'table', (4, 6, 16)),
                                               (RandomFourierPE, 'frequencies', (2, 8))])
 def test_random_numbers_are_fixed_and_kept(cls: type, name: str, shape: tuple[int, ...]) -> None:
