@@ -3,9 +3,9 @@ import errno
 import os
 import re
 from argparse import ArgumentParser
-from collections.abc import Callable
 from pathlib import Path
 from pickle import PicklingError
+from unittest.mock import Mock
 
 import mmcv
 import numpy as np
@@ -27,30 +27,21 @@ from cpvt_mm.weights.reading import read_checkpoint
 from tests.conftest import NARROW, UPERNET, build_model
 
 
-def failing(error: BaseException) -> Callable[..., None]:
-    """A function that raises an error, whatever it gets."""
-
-    def run(*args: object) -> None:
-        raise error
-
-    return run
-
-
 @pytest.mark.parametrize(('workers', 'cls'), [(0, UserError), (1, MissingFile)])
 def test_the_sentence_is_the_same_from_a_worker_of_a_data_loader(workers: int, cls: type[UserError]) -> None:
     words = 'image b.jpg is empty: put the whole file there.'
     with pytest.raises(FileNotFoundError if cls is MissingFile else cls) as error:
-        list(DataLoader(range(2), collate_fn=failing(cls(words)), num_workers=workers))
+        list(DataLoader(range(2), collate_fn=Mock(side_effect=cls(words)), num_workers=workers))
     assert ('Traceback' in str(error.value)) == bool(workers)
     assert sentence(error.value) == words
 
 
 def test_a_tool_ends_with_the_sentence_and_an_interrupted_one_says_how_to_go_on() -> None:
     with pytest.raises(SystemExit) as end:
-        exit_on_error(failing(MissingFile('a is 1: take 2.')))()
+        exit_on_error(Mock(side_effect=MissingFile('a is 1: take 2.')))()
     assert end.value.code == 'error: a is 1: take 2.'
     with pytest.raises(SystemExit, match='run the same command again'):
-        resumable(failing(KeyboardInterrupt()))()
+        resumable(Mock(side_effect=KeyboardInterrupt))()
 
 
 def test_options_of_the_config_are_a_dict() -> None:

@@ -186,33 +186,18 @@ def test_a_config_with_a_runner_of_its_own_gets_it_with_all_hooks_and_seeded_bat
     assert type(inner) is OWN[BatchSampler] and inner.drop_last
 
 
-TWO_WORKERS = '''
-import multiprocessing, os, sys, time
-from pathlib import Path
-from mmengine.registry import init_default_scope
-from mmengine.runner import Runner
-from cpvt_mm.engine import load_config, prepare
-options = dict(option.split('=') for option in sys.argv[2:])
-cfg = load_config(sys.argv[1], options, 'work')
-cfg.val_dataloader.update(num_workers=2, persistent_workers=True)
-init_default_scope(cfg.default_scope)
-batches = iter(Runner.build_dataloader(prepare(cfg).val_dataloader, seed=0))
-next(batches)
-Path('tmp').write_text(' '.join(str(worker.pid) for worker in multiprocessing.active_children()))
-os.replace('tmp', 'pids')
-time.sleep(600)
-'''
-
-
 @pytest.mark.slow
 def test_workers_end_with_a_killed_process(toy_shapes: Path, tmp_path: Path) -> None:
-    options = [f'{key}={value}' for key, value in toy_overrides(toy_shapes).items() if key.endswith('data_root')]
-    process = subprocess.Popen([sys.executable, '-c', TWO_WORKERS, UPERNET, *options], cwd=tmp_path,
-                               stdout=subprocess.DEVNULL)
+    options = [f'{key}={value}' for key, value in toy_overrides(toy_shapes, **{
+        'log_level': 'INFO', 'train_dataloader.num_workers': 2}).items()]
+    process = subprocess.Popen([sys.executable, ROOT / 'tools/train.py', UPERNET, '--cfg-options', *options],
+                               cwd=tmp_path, stdout=subprocess.DEVNULL)
+    children, workers = Path(f'/proc/{process.pid}/task/{process.pid}/children'), []
     try:
-        wait_until(lambda: (tmp_path / 'pids').exists() or process.poll() is not None)
-        workers = [int(pid) for pid in (tmp_path / 'pids').read_text().split()]
-        assert len(workers) == 2 and all(map(is_alive, workers))
+        wait_until(lambda: process.poll() is not None or any(
+            'Iter(train)' in log.read_text() for log in tmp_path.glob('work_dirs/*/*/*.log')))
+        workers += map(int, children.read_text().split())
+        assert len(workers) >= 2 and all(map(is_alive, workers))
         process.kill()
         wait_until(lambda: not any(map(is_alive, workers)))
     finally:

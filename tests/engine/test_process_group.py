@@ -152,11 +152,6 @@ def test_a_group_that_a_run_makes_ends_with_the_process_or_an_error(fails: bool,
         repr([True, True, *[error, False] * fails, False, 0]) for error in ('RuntimeError', 'UserError')]
 
 
-def test_without_a_launcher_there_is_none() -> None:
-    with process_group(Config(dict(launcher='none'))):
-        assert not dist.is_initialized()
-
-
 # Two processes, each with two of four images, have the gradients of one with all where losses are means over equally
 # many items of each image: outputs (bare backbones), or pixels, also ignored ones (UperNet). mmdet's are means over
 # samples that a process draws; tests/configs/test_steps.py looks for parameters without a gradient there. Of float32, a

@@ -204,21 +204,6 @@ def test_losses_are_in_tensorboard(upernet: TrainConfig, tmp_path: Path) -> None
     assert [loss.step for loss in losses] == [1, 2] and all(loss.value > 0 for loss in losses)
 
 
-@pytest.mark.slow
-def test_losses_are_in_files_of_mlflow(upernet: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Not in requirements/tests.txt: it brings more than thirty packages.
-    mlflow = pytest.importorskip('mlflow', reason='pip install mlflow-skinny')
-    monkeypatch.setenv('MLFLOW_ALLOW_FILE_STORE', 'true')  # MLflow 3 refuses files without it
-    train(upernet(tmp_path, 2, **{'visualizer.vis_backends.0.type': 'MLflowVisBackend'}))
-    [folder] = tmp_path.glob('*/vis_data')
-    client = mlflow.MlflowClient(tracking_uri=f'file://{folder}')
-    [experiment] = client.search_experiments()
-    [done] = client.search_runs([experiment.experiment_id])
-    assert done.info.status == 'FINISHED'
-    assert done.data.params['model.backbone.type'] == 'cpvt_mm.PyramidCPVT'
-    assert [metric.step for metric in client.get_metric_history(done.info.run_id, 'decode.loss_ce')] == [1, 2]
-
-
 WHOLE = dict(meta={}, state_dict=dict(weight=torch.ones(1000)), optimizer={}, message_hub={})
 WEIGHTS = dict(meta={}, state_dict={}, message_hub={})
 

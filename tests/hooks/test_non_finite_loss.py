@@ -13,11 +13,10 @@ from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
 from torch import Tensor, nn
 
-from cpvt_mm.engine import load_config, train
 from cpvt_mm.errors import UserError
 from cpvt_mm.hooks import NonFiniteLossHook
 from cpvt_mm.hooks.non_finite_loss import image_paths
-from tests.conftest import UPERNET, refusal, toy_overrides
+from tests.conftest import refusal
 
 NAN, INF, STEEP = float('nan'), float('inf'), 7
 
@@ -214,12 +213,3 @@ def test_all_processes_stop_together_with_one_message(tmp_path: Path) -> None:
         'UserError: Training has stopped: in iteration 5 loss_b is nan on rank 1 (image 1_5.jpg), the last of 3 such')
     assert (tmp_path / '1.txt').read_text() == 'SystemExit: 1'
     assert (tmp_path / 'last_checkpoint').read_text() == f'{tmp_path}/iter_4.pth'
-
-
-# For mmdet, see tests/engine/test_durability.py; for mmpretrain, tests/configs/test_configs.py.
-@pytest.mark.slow
-def test_segmentors_name_their_losses_and_images(toy_shapes: Path, tmp_path: Path) -> None:
-    options = toy_overrides(toy_shapes, **{'model.decode_head.loss_decode.loss_weight': 1e39, 'val_cfg': None,
-                                           'val_dataloader': None, 'val_evaluator': None})
-    assert f'in iteration 3 decode.loss_ce is inf (images {toy_shapes}/images/training/' in (
-        refusal(train, load_config(UPERNET, options, str(tmp_path))))

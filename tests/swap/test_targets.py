@@ -122,13 +122,6 @@ def test_maps_of_a_backbone_with_and_without_numbered_stages() -> None:
     assert probe_backbone(dict(ODD, returns='vector'), None).maps == Maps((3,), (320,))
 
 
-@pytest.mark.slow
-def test_backbone_for_one_size_of_image() -> None:
-    beit = dict(type='mmseg.BEiT', img_size=(64, 64), embed_dims=12, num_layers=2, num_heads=2, out_indices=(0, 1),
-                qv_bias=True)
-    assert probe_backbone(beit, 'mmseg') == ProbedBackbone(Maps((12, 12), (16, 16)), (0, 1), num_blocks=2)
-
-
 def test_maps_of_necks_that_follow_one_another() -> None:
     fpn = dict(type='FPN', in_channels=[8, 16, 24], out_channels=12, num_outs=4)
     bfp = dict(type='BFP', in_channels=12, num_levels=4, refine_level=2)
@@ -189,27 +182,9 @@ def test_heads_of_mmseg_take_the_channels_of_their_index(head: dict, becomes: di
         assert model == changed
 
 
-def test_heads_of_a_single_map_are_adapted_by_their_value() -> None:
-    model = dict(
-        rpn_head=dict(in_channels=2048, out_channels=2048),
-        roi_head=dict(bbox_roi_extractor=dict(out_channels=2048, featmap_strides=[16]),
-                      bbox_head=dict(in_channels=2048, fc_out_channels=1024)))
-    adapt_heads(model, (2048,), (320,))
-    assert model == dict(
-        rpn_head=dict(in_channels=320, out_channels=2048),
-        roi_head=dict(bbox_roi_extractor=dict(out_channels=320, featmap_strides=[16]),
-                      bbox_head=dict(in_channels=320, fc_out_channels=1024)))
-
-
 @pytest.mark.parametrize('head', [
     dict(in_channels=512), dict(in_channels=2048, in_index=2), dict(in_channels=2048, in_index=4),
     dict(in_channels=[512], in_index=3)])
 def test_head_that_does_not_fit_its_backbone_is_refused(head: dict) -> None:
     with pytest.raises(CannotSwap, match=r'its decode_head has in_channels .* for in_index .*, but gets 256, 512'):
         adapt_heads(dict(decode_head=head), OLD, NEW)
-
-
-def test_the_rest_of_a_resnet_as_a_head_is_refused() -> None:
-    model = dict(roi_head=dict(shared_head=dict(type='ResLayer')))
-    assert 'roi_head.shared_head, ResLayer, is the last stage of the old backbone' in (
-        refusal(adapt_heads, model, (1024,), (320,), error=CannotSwap))
