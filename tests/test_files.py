@@ -2,7 +2,6 @@
 import errno
 import os
 import re
-from argparse import ArgumentParser
 from pathlib import Path
 from pickle import PicklingError
 from unittest.mock import Mock
@@ -18,7 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from cpvt_mm import PyramidCPVT
-from cpvt_mm.cli import add_cfg_options, resumable
+from cpvt_mm.cli import resumable
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import MissingFile, UserError, exit_on_error, sentence
 from cpvt_mm.files import list_images, read_image, write_checkpoint
@@ -42,13 +41,6 @@ def test_a_tool_ends_with_the_sentence_and_an_interrupted_one_says_how_to_go_on(
     assert end.value.code == 'error: a is 1: take 2.'
     with pytest.raises(SystemExit, match='run the same command again'):
         resumable(Mock(side_effect=KeyboardInterrupt))()
-
-
-def test_options_of_the_config_are_a_dict() -> None:
-    parser = ArgumentParser()
-    add_cfg_options(parser)
-    assert parser.parse_args([]).cfg_options == {}
-    assert parser.parse_args(['--cfg-options', 'a.b=1', 'c=x']).cfg_options == {'a.b': 1, 'c': 'x'}
 
 
 @pytest.mark.parametrize('suffix', ['.pth', '.safetensors'])
