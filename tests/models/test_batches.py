@@ -33,7 +33,7 @@ def clips() -> Tensor:
 def test_all_frames_know_the_length_of_a_clip_and_their_sizes(clips: Tensor) -> None:
     batch = batch_of(clips)
     expected = Told(((5, 6),) * 3 + ((4, 3),) * 3, 3)
-    for images in (batch.flatten(0, 1), batch.reshape(-1, 1, 5, 6), batch.view(6, 1, 5, 6),
+    for images in (batch.flatten(0, 1), batch.flatten(0, 1)[:], batch.reshape(-1, 1, 5, 6), batch.view(6, 1, 5, 6),
                    batch.flatten(0, 1).contiguous()):
         assert told_about(images) == expected
         assert torch.equal(images, clips.flatten(0, 1))
