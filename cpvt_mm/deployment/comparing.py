@@ -71,7 +71,7 @@ def compare(model: nn.Module, run: Run, image: Tensor | None = None) -> Iterator
         with torch.no_grad():
             expected = flatten(model(batch))
         outputs = _run(run, batch)
-        yield Difference(_shape(batch), _largest(outputs, expected), max(map(_max, expected)))
+        yield Difference(_shape(batch), _largest(outputs, expected), _max(expected))
 
 
 def check(differences: Sequence[Difference]) -> None:
@@ -120,11 +120,12 @@ def _shape(batch: Tensor) -> tuple[int, int, int]:
 def _largest(outputs: list[Tensor], expected: list[Tensor]) -> float:
     if [x.shape for x in outputs] != [x.shape for x in expected]:
         return float('inf')
-    return max(_max(x - y) for x, y in zip(outputs, expected, strict=True))
+    return _max([x - y for x, y in zip(outputs, expected, strict=True)])
 
 
-def _max(x: Tensor) -> float:
-    return x.abs().max().item()
+def _max(tensors: Sequence[Tensor]) -> float:
+    """Returns the largest absolute value; NaN if there is one, which Python's `max` could pass over."""
+    return torch.cat([x.flatten() for x in tensors]).abs().max().item()
 
 
 def _compare_detections(detector: Detector, run: Run, image: Tensor | None) -> Iterator[Difference]:
@@ -142,7 +143,7 @@ def _compare_detections(detector: Detector, run: Run, image: Tensor | None) -> I
         differences = [_differences(a, b, detector) for a, b in pairs]
         count = sum(map(len, differences[::2]))
         total += count
-        largest = max((x.max().item() for x in differences if len(x)), default=0.)
+        largest = _max([batch.new_zeros(1), *differences])
         yield Difference(_shape(batch), largest, count=count)
     if not total:
         raise UserError(f'the detector finds no box with a score above {detector.test_cfg.score_thr}, so nothing could '
@@ -182,7 +183,7 @@ def _differences(a: _Found, b: _Found, detector: Detector) -> Tensor:
     """Returns the distance to the counterpart in `b`, `(N,)`, for each box of `a` that needs one."""
     cfg, scores = detector.test_cfg, a.dets[:, 4]
     lowest = max(cfg.score_thr, scores.min().item()) if len(scores) == cfg.max_per_img else cfg.score_thr
-    must = scores > lowest + DETECTION_TOLERANCE
+    must = ~(scores <= lowest + DETECTION_TOLERANCE)  # NaN, too
     dets, labels, masks = (x[must] for x in a)
     if not len(dets) or not len(b.dets):
         return dets.new_full((len(dets),), torch.inf)

@@ -119,7 +119,7 @@ def adapt_channels(weight: Tensor, channels: int) -> Tensor:
 
 def check_filled(weights: dict[str, Tensor], wanted: dict[str, Tensor], missing: Sequence[str], what: str,
                  backbone: nn.Module) -> None:
-    """Raises a UserError if weights have other shapes than those of a backbone, or if there are missing names.
+    """Raises a UserError if weights have other shapes than those of a backbone, are no numbers, or names are missing.
 
     Args:
         weights: Weights to load.
@@ -134,6 +134,11 @@ def check_filled(weights: dict[str, Tensor], wanted: dict[str, Tensor], missing:
     if misshapen:
         raise UserError(f'{what} does not fit the {where}, {len(misshapen)} of its tensors have another shape: '
                         f'{_first(misshapen)}; use the arch that it was trained with.')
+    broken = [name for name, tensor in weights.items() if wanted[name].is_floating_point() and not (
+        tensor.is_floating_point() and tensor.float().isfinite().all())]
+    if broken:
+        raise UserError(f'{what} has {len(broken)} tensors with NaN, infinity or whole numbers for weights: '
+                        f'{_first(broken)}; use another checkpoint of the training, or weights that are not quantized.')
     if missing:
         raise UserError(f'{what} lacks {len(missing)} of the {len(wanted)} tensors of the {where}: {_first(missing)}; '
                         'use weights that have them, or name them in allow_missing, a regular expression such as '

@@ -1,4 +1,5 @@
 import copy
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,17 @@ def test_another_shape_is_an_error_whatever_may_be_missing() -> None:
         pretrained(OFFICIAL, arch=wide, init_cfg=dict(allow_missing='.'))
     assert ('does not fit the PyramidCPVT' in str(caught.value) and '\n' not in str(caught.value)
             and 'stages.3.patch_embed.proj.weight (64, 40, 2, 2) instead of (72, 40, 2, 2)' in str(caught.value))
+
+
+@pytest.mark.parametrize('change', [lambda x: x / 0, lambda x: x * torch.nan, lambda x: x.to(torch.int8)])
+def test_weights_that_are_no_numbers_are_refused_and_change_nothing(change: Callable, weights: dict, path: Path) -> None:
+    name = 'stages.1.blocks.0.mlp.fc1.weight'
+    torch.save({**weights, name: change(weights[name])}, path)
+    model = PyramidCPVT(NARROW)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(UserError, match=f'has 1 tensors with NaN, infinity or whole numbers for weights: {name}; use'):
+        load_pretrained(model, path)
+    assert_filled(model, before)
 
 
 @pytest.mark.parametrize('cls, path, words', [

@@ -74,7 +74,7 @@ def main() -> None:
     subject, candidates = choose_subject(args), choose_candidates(args)
     settings = [Setting(mode, *size, *rest) for mode, *rest, size in itertools.product(
         args.modes, args.batch_sizes, args.dtypes, args.threads, args.sizes)]
-    if args.count:
+    if args.count and isinstance(subject, Backbones):
         for setting in settings:
             conditions, _, _ = str(setting).rpartition(', ')  # without the threads
             print(f'### {args.arch}, {conditions}\n\n{counted(subject, candidates, setting)}')
@@ -90,7 +90,7 @@ def main() -> None:
     print(f'Also in {args.out_dir}: results.csv, table.md, plot.png')
 
 
-def counted(subject: Backbones | WholeModels, candidates: list[Candidate], setting: Setting) -> str:
+def counted(subject: Backbones, candidates: list[Candidate], setting: Setting) -> str:
     """Returns the counts of all candidates as tables, and why others have none."""
     works, failures = {}, []
     for candidate in candidates:
