@@ -1,10 +1,11 @@
 """Reads images, and writes files atomically: a file is complete or does not exist."""
 import errno
 import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 import torch
@@ -116,6 +117,41 @@ def write_checkpoint(path: Path, content: dict[str, Any]) -> None:
             # torch.save gets a file object, because it would write the temporary name of a path into the file.
             with temporary.open('wb') as file:
                 torch.save(content, file)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Holds a folder for this process while it runs the `with` block. If the process dies, the system lets it go.
+
+    The file `.lock` in the folder names the process. Other hosts see it if the file system has locks, as NFS does.
+
+    Raises:
+        UserError: If another process holds the folder.
+    """
+    path, is_new = folder / '.lock', not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with path.open('a+') as file:
+            _lock(file, folder)
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+    finally:
+        if is_new and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _lock(file: TextIO, folder: Path) -> None:
+    import fcntl  # not on Windows, where files can still be read
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.seek(0)
+        raise UserError(f'{folder} is in use by {file.read()}: wait until that run ends, or choose another folder.'
+                        ) from error
+    file.truncate(0)
+    print(f'process {os.getpid()} on {platform.node()}', end='', file=file, flush=True)
 
 
 def remove_leftovers(folder: Path, *names: str) -> None:

@@ -1,7 +1,10 @@
 """Errors that end a tool in a sentence; checkpoints, images, and the backbone of a whole model."""
 import errno
 import os
+import platform
 import re
+import subprocess
+import sys
 from pathlib import Path
 from pickle import PicklingError
 from unittest.mock import Mock
@@ -20,10 +23,10 @@ from cpvt_mm import PyramidCPVT
 from cpvt_mm.cli import resumable
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import MissingFile, UserError, exit_on_error, sentence
-from cpvt_mm.files import list_images, read_image, write_checkpoint
+from cpvt_mm.files import held, list_images, read_image, write_checkpoint
 from cpvt_mm.loading import check_fills_backbones, load_backbone, to_input
 from cpvt_mm.weights.reading import read_checkpoint
-from tests.conftest import NARROW, UPERNET, build_model
+from tests.conftest import NARROW, ROOT, UPERNET, build_model, refusal
 
 
 @pytest.mark.parametrize(('workers', 'cls'), [(0, UserError), (1, MissingFile)])
@@ -134,3 +137,22 @@ def test_mmengine_loads_weights_of_images_into_a_whole_model_for_clips(tmp_path:
     load_checkpoint(deep, str(tmp_path / 'model.pth'), strict=True)
     name = 'backbone.stages.1.position_encoding.0.convs.0.0.weight'
     assert torch.equal(deep.state_dict()[name][:, :, 1], flat.state_dict()[name])
+
+
+def test_a_folder_is_held_by_one_process_until_it_ends(tmp_path: Path) -> None:
+    code = f"""
+import time
+from pathlib import Path
+from cpvt_mm.files import held
+with held(Path({str(tmp_path)!r})):
+    print('held', flush=True)
+    time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout.readline() == 'held\n'
+        told = refusal(held(tmp_path).__enter__)
+        assert told.startswith(f'{tmp_path} is in use by process {process.pid} on {platform.node()}: wait until')
+        process.kill()
+    with held(tmp_path), held(tmp_path / 'another'):
+        assert (tmp_path / '.lock').read_text() == f'process {os.getpid()} on {platform.node()}'
+    assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,8 @@
 """Writes checkpoints so that a run can resume after a kill or a full disk at any moment."""
+import functools
 from bisect import bisect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from mmengine.fileio import BaseStorageBackend, LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook
 from mmengine.runner import IterBasedTrainLoop, Runner, find_latest_checkpoint
 
-from cpvt_mm.files import remove_leftovers, write_bytes, write_text
+from cpvt_mm.files import held, remove_leftovers, write_bytes, write_text
 from cpvt_mm.registry import HOOKS
 
 # Key of the message hub for the number of consecutive bad iterations; `NonFiniteLossHook` updates it.
@@ -63,7 +64,8 @@ class DurableCheckpointHook(CheckpointHook):
     2. `last_checkpoint` is rewritten in the same way.
     3. Old checkpoints are removed.
 
-    Temporary files of a killed run are removed when the next run starts.
+    Temporary files of a killed run are removed when the next run starts. A second run in the same work dir ends with a
+    `UserError`, see `held`.
 
     With `save_best`, each checkpoint is written again after its validation, even if it is not the best. The checkpoint
     then records that the validation is done, and its results (for example for `ReduceOnPlateauParamScheduler`). If a
@@ -76,7 +78,14 @@ class DurableCheckpointHook(CheckpointHook):
     file_backend: Any
     last_ckpt: str | None
 
+    @functools.cached_property
+    def holding(self) -> ExitStack:
+        """Holds the work dir from the beginning to the end of training."""
+        return ExitStack()
+
     def before_train(self, runner: Runner) -> None:
+        if is_main_process():
+            self.holding.enter_context(held(Path(runner.work_dir)))
         is_local = '://' not in str(self.out_dir or runner.work_dir)
         if is_local and self.backend_args is None and self.file_client_args is None:
             self.backend_args = dict(backend=WHOLE_FILES)
@@ -92,6 +101,10 @@ class DurableCheckpointHook(CheckpointHook):
                 self._set_last(runner, str(resumed))
         if self.save_best and self._validation_is_due(runner):
             runner.val_loop.run()
+
+    def after_train(self, runner: Runner) -> None:
+        super().after_train(runner)
+        self.holding.close()
 
     def _validation_is_due(self, runner: Runner) -> bool:
         """Returns whether the validation after the resumed checkpoint is missing."""

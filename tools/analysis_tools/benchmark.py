@@ -29,7 +29,7 @@ from cpvt_lab.whole_models import WholeModels
 from cpvt_lab.work import run_all
 from cpvt_mm.cli import resumable
 from cpvt_mm.errors import UserError, exit_on_error
-from cpvt_mm.files import write_figure, write_text
+from cpvt_mm.files import held, write_figure, write_text
 from cpvt_mm.models.pyramid_cpvt import PYRAMID_ARCHS
 
 
@@ -79,14 +79,15 @@ def main() -> None:
             conditions, _, _ = str(setting).rpartition(', ')  # without the threads
             print(f'### {args.arch}, {conditions}\n\n{counted(subject, candidates, setting)}')
         return
-    results = Results(args.out_dir, dict(dataclasses.asdict(subject), candidates=list(map(str, candidates)),
-                                         rounds=args.rounds, warmup=args.warmup, **describe_machine(args.device)))
-    tasks = {str(setting): partial(measure_group, subject, candidates, setting, args.rounds, args.warmup)
-             for setting in settings if str(setting) not in results}
-    for name, group in run_all('Measuring', tasks):
-        results.put(name, group)
-        report(results, args)
-    print(report(results, args))
+    with held(args.out_dir):
+        results = Results(args.out_dir, dict(dataclasses.asdict(subject), candidates=list(map(str, candidates)),
+                                             rounds=args.rounds, warmup=args.warmup, **describe_machine(args.device)))
+        tasks = {str(setting): partial(measure_group, subject, candidates, setting, args.rounds, args.warmup)
+                 for setting in settings if str(setting) not in results}
+        for name, group in run_all('Measuring', tasks):
+            results.put(name, group)
+            report(results, args)
+        print(report(results, args))
     print(f'Also in {args.out_dir}: results.csv, table.md, plot.png')
 
 

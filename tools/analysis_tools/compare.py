@@ -16,6 +16,7 @@ from cpvt_lab.study_report import write_comparison
 from cpvt_lab.work import run_in_processes
 from cpvt_mm.cli import add_cfg_options, resumable
 from cpvt_mm.errors import UserError, exit_on_error
+from cpvt_mm.files import held
 
 
 def parse_args() -> argparse.Namespace:
@@ -44,19 +45,20 @@ def main() -> None:
     # One seed of all variants before the next seed, so that partial results can be compared.
     runs = [Run(name, study.variants[name], seed, folder, args.cfg_options)
             for seed in dict.fromkeys(args.seeds) for name in dict.fromkeys(args.only or study.variants)]
-    for run in runs:
-        run.claim_folder(study.tests)
 
     def report() -> str:
         rows = [row for run in runs for row in run.rows(study.tests)]
         return write_comparison(folder, rows, study.metrics, args.study.stem)
 
-    tasks = {str(run): partial(run.complete, study.tests) for run in runs if not run.rows(study.tests)}
-    # Each process gets its share of the cores, because threads that compete for cores wait for each other.
-    start = partial(torch.set_num_threads, max((os.cpu_count() or 1) // args.jobs, 1))
-    for _ in run_in_processes('Training', tasks, args.jobs, start):
-        report()
-    print(report())
+    with held(folder):
+        for run in runs:
+            run.claim_folder(study.tests)
+        tasks = {str(run): partial(run.complete, study.tests) for run in runs if not run.rows(study.tests)}
+        # Each process gets its share of the cores, because threads that compete for cores wait for each other.
+        start = partial(torch.set_num_threads, max((os.cpu_count() or 1) // args.jobs, 1))
+        for _ in run_in_processes('Training', tasks, args.jobs, start):
+            report()
+        print(report())
     print(f'Also in {folder}: results.csv, results.md, results.png')
 
 

@@ -13,6 +13,7 @@ from cpvt_lab.sweep import Sweep, Windows, parse_size, resolve_mode, set_test_si
 from cpvt_lab.work import run_all
 from cpvt_mm.cli import add_cfg_options, resumable
 from cpvt_mm.errors import UserError, exit_on_error
+from cpvt_mm.files import held
 
 # The default metrics; those that a test does not have are ignored.
 METRICS = ('coco/bbox_mAP', 'coco/segm_mAP', 'mIoU')
@@ -74,13 +75,14 @@ def main() -> None:
     tests = {f'{size} px, {mode}' if mode else f'{size} px': partial(sweep.test, size, mode)
              # The fastest test first, because only a result shows which metrics exist.
              for mode in modes for size in sorted(args.sizes, key=lambda size: side(str(size)))}
-    results = sweep.results()
-    for row in results.values():
-        choose_metrics(sweep, row, args.metrics)
-    for name, row in run_all('Testing', {name: test for name, test in tests.items() if name not in results}):
-        results.put(name, row)
-        report(sweep, results.values(), args.metrics)
-    print(report(sweep, results.values(), args.metrics))
+    with held(folder):
+        results = sweep.results()
+        for row in results.values():
+            choose_metrics(sweep, row, args.metrics)
+        for name, row in run_all('Testing', {name: test for name, test in tests.items() if name not in results}):
+            results.put(name, row)
+            report(sweep, results.values(), args.metrics)
+        print(report(sweep, results.values(), args.metrics))
     print(f'Also in {folder}: results.csv, results.md, results.png')
 
 
