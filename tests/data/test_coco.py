@@ -25,8 +25,7 @@ GOOD = dict(
              segmentation=[[1, 2, 4, 2, 4, 6], [0, 0, 30, 0, 30, 20]]),
         to_annotation(np.eye(20, 30, dtype=bool), id=3, image_id=1, category_id=5),
         dict(id=4, image_id=1, category_id=5, bbox=[0, 0, 5, 5], area=25, iscrowd=1,
-             segmentation=dict(size=[20, 30], counts=[595, 5])),
-    ])
+             segmentation=dict(size=[20, 30], counts=[595, 5]))])
 
 
 def findings(change: Callable[[dict], object] = lambda coco: None, classes: tuple[str, ...] = ('cat', 'dog'),

@@ -202,8 +202,7 @@ def test_heads_of_segmentors_that_do_not_fit_are_named(toy_shapes: Path, model: 
 
 
 @pytest.mark.parametrize('decode, auxiliary, metric, words', [
-    ({}, [], {}, 'has 5, but'),
-    (dict(ignore_index=5), dict(ignore_index=5), dict(ignore_index=5), 'has 255, but'),
+    ({}, [], {}, 'has 5, but'), (dict(ignore_index=5), dict(ignore_index=5), dict(ignore_index=5), 'has 255, but'),
     (dict(ignore_index=5), [dict()], [dict(ignore_index=5), dict()], 'has 5, 255, but')])
 def test_labels_are_ignored_if_all_heads_and_metrics_do(
         decode: Any, auxiliary: Any, metric: Any, words: str, data: Path) -> None:

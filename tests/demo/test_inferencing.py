@@ -41,8 +41,7 @@ def test_has_all_weights_of_a_plain_checkpoint(scope: str, trained: Models, tmp_
 
 @pytest.mark.parametrize('change, message', [
     (lambda content: content['state_dict'].popitem(), r'part\.pth does not fit the model .*1 missing'),
-    (lambda content: content.update(extra=Exploit()), r'part\.pth is damaged, or contains code'),
-])
+    (lambda content: content.update(extra=Exploit()), r'part\.pth is damaged, or contains code')])
 def test_a_checkpoint_that_does_not_fit_or_holds_code(change: Callable, message: str, trained: Models, tmp_path: Path,
                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

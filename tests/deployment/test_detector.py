@@ -156,8 +156,7 @@ OPTIONS = {
     'one box for all classes': (FASTER, {'roi_head.bbox_head.reg_class_agnostic': True}),
     'not aligned': (FASTER, {'roi_head.bbox_roi_extractor.roi_layer': dict(
         type='RoIAlign', output_size=7, sampling_ratio=2, aligned=False)}),
-    'Mask R-CNN': (MASK, {}), 'one mask for all classes': (MASK, {'roi_head.mask_head.class_agnostic': True}),
-}
+    'Mask R-CNN': (MASK, {}), 'one mask for all classes': (MASK, {'roi_head.mask_head.class_agnostic': True})}
 
 
 def run_eagerly(model: Detector, image: Tensor) -> list[Tensor]:

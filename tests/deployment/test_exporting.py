@@ -29,8 +29,7 @@ TOGETHER = {
     'the others': ({}, ['learnable-1d', 'random-table', 'sinusoidal-1d', 'sinusoidal-2d', 'random-fourier',
                         'peg-first', 'peg-fixed', 'peg-3d', 'peg-separable']),
     'pooled keys': (dict(sr_mode='pool'), ['relative']),
-    'convolutions in MLPs': (dict(mlp_mode='conv'), ['peg']),
-}
+    'convolutions in MLPs': (dict(mlp_mode='conv'), ['peg'])}
 
 
 def assert_files_are_right(model: nn.Module, folder: Path) -> None:
@@ -174,17 +173,14 @@ def test_a_missing_package_is_named(small: CPVT, tmp_path: Path, monkeypatch: py
     assert 'onnxscript' in told and 'pip install onnx onnxscript onnxruntime.' in told
 
 
-PLAIN = dict(
-    backbone=dict(type='cpvt_mm.CPVT', arch=dict(embed_dims=24, depth=1, num_heads=3), cls_token=False),
-    neck=dict(type='cpvt_mm.SimpleFeaturePyramid', in_channels=24, out_channels=8, strides=(8, 32)))
+PLAIN = dict(backbone=dict(type='cpvt_mm.CPVT', arch=dict(embed_dims=24, depth=1, num_heads=3), cls_token=False),
+             neck=dict(type='cpvt_mm.SimpleFeaturePyramid', in_channels=24, out_channels=8, strides=(8, 32)))
 PYRAMID = dict(
     backbone=dict(type='cpvt_mm.PyramidCPVT', out_indices=(0, 1), arch=dict(
         embed_dims=(12, 24, 24, 24), depths=(1,) * 4, num_heads=(3,) * 4, mlp_ratios=(2,) * 4, sr_ratios=(4, 2, 2, 2))),
     neck=dict(type='FPN', in_channels=[12, 24], out_channels=8, num_outs=2))
-SEGMENTORS = {
-    'UPerHead': (PLAIN, dict(pool_scales=(1, 6))), 'FPNHead': (PYRAMID, dict(feature_strides=(4, 8))),
-    'SegformerHead': (PLAIN, {}),
-}
+SEGMENTORS = {'UPerHead': (PLAIN, dict(pool_scales=(1, 6))), 'FPNHead': (PYRAMID, dict(feature_strides=(4, 8))),
+              'SegformerHead': (PLAIN, {})}
 
 
 def config(head: str, **options: object) -> Config:
@@ -226,9 +222,8 @@ def test_weights_are_those_of_the_checkpoint(tmp_path: Path) -> None:
     assert 'does not fit the EncoderDecoder' in refusal(load_part, config('FPNHead'), 'segmentor', tmp_path / 'a.pth')
 
 
-@pytest.mark.parametrize('path, part, words', [
-    (MASK_RCNN, 'segmentor', 'is of mmdet, but segmentors are of mmseg'),
-    (UPERNET, 'detector', 'is of mmseg, but detectors are of mmdet')])
+@pytest.mark.parametrize('path, part, words', [(MASK_RCNN, 'segmentor', 'is of mmdet, but segmentors are of mmseg'),
+                                               (UPERNET, 'detector', 'is of mmseg, but detectors are of mmdet')])
 def test_a_model_of_another_library_is_refused(path: Path, part: str, words: str) -> None:
     assert f'{words}: export the backbone alone' in refusal(load_part, load_config(path), part)
 

@@ -26,16 +26,14 @@ SAMPLE = [
 ]
 NANO = {'PyramidCPVT': 'nano', 'CPVT': 'tiny'}
 RETINANET = 'retinanet/retinanet_r50_fpn_1x_coco.py'
-RECORDS = [
-    Record('mmdet', 'a/1.py', 'ResNet', 'built', trial='ran'),
-    Record('mmdet', 'a/2.py', 'ResNet', 'refused', 'it is odd.'),
-    Record('mmdet', 'a/3.py', 'HourglassNet', 'refused', 'it is odd.'),
-    Record('mmdet', 'b/1.py', 'ResNet', 'unavailable', 'lap is not installed'),
-    Record('mmdet', 'b/2.py', 'HourglassNet', 'failed', 'KeyError: x'),
-    Record('mmdet', 'b/3.py', '', 'fragment', 'no model'),
-    Record('mmseg', 'c/1.py', 'PCPVT', 'built', trial='failed', trial_reason='ValueError: y'),
-    Record('mmseg', 'd/1.py', 'BEiT', 'plain', trial='ran'),
-]
+RECORDS = [Record('mmdet', 'a/1.py', 'ResNet', 'built', trial='ran'),
+           Record('mmdet', 'a/2.py', 'ResNet', 'refused', 'it is odd.'),
+           Record('mmdet', 'a/3.py', 'HourglassNet', 'refused', 'it is odd.'),
+           Record('mmdet', 'b/1.py', 'ResNet', 'unavailable', 'lap is not installed'),
+           Record('mmdet', 'b/2.py', 'HourglassNet', 'failed', 'KeyError: x'),
+           Record('mmdet', 'b/3.py', '', 'fragment', 'no model'),
+           Record('mmseg', 'c/1.py', 'PCPVT', 'built', trial='failed', trial_reason='ValueError: y'),
+           Record('mmseg', 'd/1.py', 'BEiT', 'plain', trial='ran')]
 
 
 @pytest.mark.slow
@@ -82,8 +80,7 @@ def test_all_shipped_configs_are_listed(library: str, config: str) -> None:
     ("model = dict(bbox_head=dict(nonsense=1))", 'unavailable', r"swapped and written, but TypeError: .* 'nonsense'"),
     ("nonsense +", 'unavailable', r'config one.py cannot be read \(SyntaxError'),
     ("model = dict(_delete_=True)", 'fragment', 'no model'),
-    ("model = dict(backbone=dict(_delete_=True))", 'refused', 'the config has no backbone with a type'),
-])
+    ("model = dict(backbone=dict(_delete_=True))", 'refused', 'the config has no backbone with a type')])
 def test_outcomes_and_reasons(folder: Path, text: str, outcome: str, reason: str) -> None:
     write(folder / 'a/one.py', text)
     record = check('mmdet', 'a/one.py', NANO)
@@ -108,8 +105,7 @@ class Fails(nn.Module):
     ('', '64 channels only', 'failed', 'ValueError: 64 channels only'),
     ('no boxes', 'no masks', 'failed', 'ValueError: no masks'),
     # The same but for numbers.
-    ('256 boxes', '64 boxes', 'unavailable', 'swapped and written, but ValueError: 256 boxes'),
-])
+    ('256 boxes', '64 boxes', 'unavailable', 'swapped and written, but ValueError: 256 boxes')])
 def test_only_the_same_error_of_the_old_backbone_excuses(folder: Path, for_64: str, for_others: str, outcome: str,
                                                          reason: str) -> None:
     head = dict(type='Fails', in_channels=64, for_64=for_64, for_others=for_others)
@@ -134,8 +130,7 @@ def test_pyramids_are_told_by_the_type_of_the_backbone() -> None:
      r'The step leaves backbone\.stages\.0 as it is'),
     ({'model.bbox_head.loss_cls.loss_weight': float('nan')}, FloatingPointError, 'The loss is nan'),
     ({'optim_wrapper.optimizer.lr': float('inf')}, FloatingPointError,
-     r'leaves weights in backbone\.stages\.0 that are not finite'),
-])
+     r'leaves weights in backbone\.stages\.0 that are not finite')])
 def test_trial_notices_what_does_not_learn(options: dict[str, Any], error: type[Exception], words: str) -> None:
     cfg = swap_backbone(read_config(str(shipped_configs('mmdet') / RETINANET)), 'nano')
     cfg.merge_from_dict(options)
@@ -147,15 +142,12 @@ def test_trial_notices_what_does_not_learn(options: dict[str, Any], error: type[
 
 def test_the_page() -> None:
     lines = to_markdown(RECORDS).splitlines()
-    assert {
-        '| mmdet | 6 | 1 |  | 2 | 1 | 1 | 1 | 1 | 1 |',
-        '| mmdet, of a strided pyramid | 3 | 1 |  | 1 |  | 1 |  | | |',
-        '| mmseg | 2 | 1 | 1 |  |  |  |  | 2 | 1 |',
-        '| a | 3 | 1 |  | 2 |  |  |  | ran |', '| b | 3 |  |  |  | 1 | 1 | 1 |  |',
-        '| c | 1 | 1 |  |  |  |  |  | failed |', '| d | 1 |  | 1 |  |  |  |  | ran |',
-        '- 2: it is odd. `mmdet::a/2.py`, `mmdet::a/3.py`', '- 1: KeyError: x `mmdet::b/2.py`',
-        '- 1: ValueError: y `mmseg::c/1.py`', '- 1: lap is not installed `mmdet::b/1.py`',
-    } <= set(lines)
+    assert {'| mmdet | 6 | 1 |  | 2 | 1 | 1 | 1 | 1 | 1 |',
+            '| mmdet, of a strided pyramid | 3 | 1 |  | 1 |  | 1 |  | | |', '| mmseg | 2 | 1 | 1 |  |  |  |  | 2 | 1 |',
+            '| a | 3 | 1 |  | 2 |  |  |  | ran |', '| b | 3 |  |  |  | 1 | 1 | 1 |  |',
+            '| c | 1 | 1 |  |  |  |  |  | failed |', '| d | 1 |  | 1 |  |  |  |  | ran |',
+            '- 2: it is odd. `mmdet::a/2.py`, `mmdet::a/3.py`', '- 1: KeyError: x `mmdet::b/2.py`',
+            '- 1: ValueError: y `mmseg::c/1.py`', '- 1: lap is not installed `mmdet::b/1.py`'} <= set(lines)
 
 
 def test_rows_have_the_cells_of_their_head() -> None:

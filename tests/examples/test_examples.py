@@ -131,8 +131,7 @@ def test_images_are_padded_only_for_decoders_that_need_it(smp: dict[str, Any]) -
 @torch.no_grad()
 @pytest.mark.parametrize('arguments, strides', [
     (dict(), [1, 2, 4, 8, 16, 32]),
-    (dict(in_channels=5, encoder_depth=4, decoder_channels=(32, 16, 8, 8)), [1, 2, 4, 8, 16]),
-])
+    (dict(in_channels=5, encoder_depth=4, decoder_channels=(32, 16, 8, 8)), [1, 2, 4, 8, 16])])
 def test_the_decoder_gets_the_maps_of_the_pyramid(arguments: dict, strides: list[int], smp: dict[str, Any]) -> None:
     encoder = build(smp, 'Unet', **arguments).encoder
     image = torch.randn(2, arguments.get('in_channels', 3), 70, 33)

@@ -105,8 +105,7 @@ def test_labels_are_held_against_the_classes_of_the_model(check: Check) -> None:
      'fails: the pipeline fails on sample {data}/images/training/000000.jpg (AssertionError in LoadAnnotations: '),
     (UPERNET, 'model.auxiliary_head.num_classes=2', 'first sample that the model fails on (IndexError in auxiliary'),
     (MASK_RCNN, 'model.neck.in_channels=[8,8,8,8]',
-     'first sample that the model fails on (RuntimeError in neck.lateral_convs.'),
-])
+     'first sample that the model fails on (RuntimeError in neck.lateral_convs.')])
 def test_a_sample_goes_through_the_model(check: Check, data: Path, config: Path, option: str, words: str) -> None:
     rows = check(config, option)
     row, = (row for row in rows if row[0] == 'train')
@@ -247,9 +246,8 @@ def test_other_depths_are_not_of_16_bits(mode: str) -> None:
     assert not has_16_bits(Image.fromarray(PIXELS).convert(mode))
 
 
-@pytest.mark.parametrize('labels', [
-    Labels(3), Labels(3, reduce_zero_label=True), Labels(2, label_map={0: 255, 1: 0, 2: 1}),
-    Labels(150, reduce_zero_label=True)])
+@pytest.mark.parametrize('labels', [Labels(3), Labels(3, reduce_zero_label=True),
+                                    Labels(2, label_map={0: 255, 1: 0, 2: 1}), Labels(150, reduce_zero_label=True)])
 def test_known_values_are_those_that_mmseg_loads_as_classes(labels: Labels, tmp_path: Path) -> None:
     path = tmp_path / 'a.png'
     Image.fromarray(np.arange(256, dtype=np.uint8)[None].repeat(2, 0)).save(path)
@@ -272,8 +270,7 @@ LABELS[3, 4:7] = 1, 7, 9
     (np.full((20, 30), 257, np.uint16), Labels(2), Kind.LABEL, 'has 257, but there are 2 classes'),  # not taken for 1
     (np.zeros((10, 15), np.uint8), Labels(2), Kind.LABEL_MAP_SIZE,
      'is 10 x 15 pixels (height x width), but its image 20 x 30'),
-    (np.zeros((20, 30, 3), np.uint8), Labels(2), Kind.LABEL_MAP, 'has 3 channels, but a label map has one'),
-])
+    (np.zeros((20, 30, 3), np.uint8), Labels(2), Kind.LABEL_MAP, 'has 3 channels, but a label map has one')])
 def test_faults_of_a_label_map(pixels: np.ndarray, labels: Labels | None, kind: Kind | None, detail: str,
                                tmp_path: Path) -> None:
     image, label_map = tmp_path / 'a.jpg', tmp_path / 'a.png'

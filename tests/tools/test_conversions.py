@@ -107,10 +107,9 @@ def test_a_detector_is_compared_on_an_image(run_tool: Run, tmp_path: Path, repla
 
 def test_the_description_says_how_images_are_prepared() -> None:
     description = describe(load_config(UPERNET))
-    assert description == {
-        'config': UPERNET.stem, 'version': description['version'],
-        'layout': 'float32, (batch, channel, height, width)', 'channels': 'RGB',
-        'mean': '[123.675, 116.28, 103.53]', 'std': '[58.395, 57.12, 57.375]'}
+    assert description == {'config': UPERNET.stem, 'version': description['version'],
+                           'layout': 'float32, (batch, channel, height, width)', 'channels': 'RGB',
+                           'mean': '[123.675, 116.28, 103.53]', 'std': '[58.395, 57.12, 57.375]'}
     cfg = load_config(UPERNET, {'model.data_preprocessor.bgr_to_rgb': False, 'model.data_preprocessor.mean': None})
     assert describe(cfg)['channels'] == 'BGR' and describe(cfg)['mean'] == '[0.0, 0.0, 0.0]'
 
@@ -194,8 +193,7 @@ def test_weights_of_a_swapped_backbone_are_random(run_tool: Run, tmp_path: Path,
      "error: 'huge' is not an arch of PyramidCPVT; allowed are nano, tiny, small, base, large."),
     (f'{SWAP} {RETINANET} out.py --checkpoint missing.pth', 'checkpoint missing.pth does not exist: check the path.'),
     (f'{SWAP} {RETINANET} out.py --checkpoint {GOLDEN}/deit_timm.pth',
-     'deit_timm.pth holds a CPVT (format timm), but must hold a PyramidCPVT.'),
-])
+     'deit_timm.pth holds a CPVT (format timm), but must hold a PyramidCPVT.')])
 def test_nothing_is_written_after_a_mistake(words: str, error: str, run_tool: Run, tmp_path: Path,
                                             monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

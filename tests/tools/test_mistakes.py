@@ -30,8 +30,7 @@ def train(run_tool: Run, data: Path) -> Run:
     """Trains for an iteration and validates; returns what the tool ends with."""
 
     def run(config: Path | str, options: str = '', arguments: str = '') -> str:
-        metrics = {f'{split}_evaluator.ann_file': data / VALIDATION for split in ('val', 'test')
-                   if config == MASK_RCNN}
+        metrics = {f'{split}_evaluator.ann_file': data / VALIDATION for split in ('val', 'test') if config == MASK_RCNN}
         all_options = toy_overrides(data, **{'train_cfg.max_iters': 1, 'train_cfg.val_interval': 1}, **metrics)
         return run_tool('train.py', config, '--work-dir', 'work', *arguments.split(), '--cfg-options',
                         *(f'{key}={value}' for key, value in all_options.items()), *options.split())
@@ -51,8 +50,7 @@ def check(message: str, words: str) -> None:
     ('--auto-scale-lr', '--auto-scale-lr needs auto_scale_lr.base_batch_size'),
     ('--resume no.pth', 'checkpoint no.pth does not exist: check the path.'),
     ('--resume published.pth', 'has no meta, optimizer, message_hub, so training cannot resume from it'),
-    ('--resume garbage.pth', 'checkpoint garbage.pth is damaged'),
-])
+    ('--resume garbage.pth', 'checkpoint garbage.pth is damaged')])
 def test_arguments(train: Run, arguments: str, words: str) -> None:
     torch.save(dict(state_dict=dict(weight=torch.ones(1))), 'published.pth')
     Path('garbage.pth').write_bytes(b'no checkpoint')
@@ -73,12 +71,10 @@ def test_an_option_without_a_value(run_tool: Run, capsys: pytest.CaptureFixture)
 
 
 @pytest.mark.parametrize('tool', ['train.py own.py', 'test.py own.py x.pth'])
-@pytest.mark.parametrize('content, words', [
-    (None, 'config own.py does not exist: check the path.'),
-    ('model = dict(', 'config own.py cannot be read (SyntaxError: '),
-    ("custom_imports = dict(imports=['own_module'])", 'own_module'),
-    ("custom_imports = dict(imports=['raising'])", 'no colour today'),
-])
+@pytest.mark.parametrize('content, words', [(None, 'config own.py does not exist: check the path.'),
+                                            ('model = dict(', 'config own.py cannot be read (SyntaxError: '),
+                                            ("custom_imports = dict(imports=['own_module'])", 'own_module'),
+                                            ("custom_imports = dict(imports=['raising'])", 'no colour today')])
 def test_configs(run_tool: Run, tool: str, content: str | None, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend('.')
     Path('raising.py').write_text("raise ImportError('no colour today')")
@@ -114,8 +110,7 @@ def test_configs(run_tool: Run, tool: str, content: str | None, words: str, monk
      f'no/images/training does not exist: put the file there, or correct {DATASET}.data_root'),
     (f'{DATASET}.data_prefix.seg_map_path=no', 'data/no/'),
     (f'{DATASET}.img_suffix=.tiff', 'training (*.tiff) has no image: put'),
-    ('optim_wrapper.optimizer.lr=1e30 train_cfg.max_iters=9', 'Training has stopped: '),
-])
+    ('optim_wrapper.optimizer.lr=1e30 train_cfg.max_iters=9', 'Training has stopped: ')])
 def test_options_of_a_segmentor(train: Run, options: str, words: str) -> None:
     check(train(UPERNET, options), words)
 
@@ -147,8 +142,7 @@ LABELS = 'annotations/training/*'
     (UPERNET, images(Path.unlink, LABELS), '.png does not exist'),
     (UPERNET, images(cut, LABELS), 'cannot be read: '),
     (UPERNET, images(lambda path: cv2.imwrite(str(path), np.zeros((16, 16), np.uint8)), LABELS),
-     'has shape (16, 16), but its image is '),
-])
+     'has shape (16, 16), but its image is ')])
 def test_damaged_data(train: Run, data: Path, config: Path, damage: Callable[[Path], object], words: str) -> None:
     damage(data)
     check(train(config), words)

@@ -38,8 +38,7 @@ CPU_BUILD = ('torch==2.13.0+cpu',)
     (AT_HAND, CPU_BUILD, 'compiled'), (dict(AT_HAND, operators='compiled'), CPU_BUILD, 'compiled'),
     (dict(AT_HAND, torch='2.13'), CPU_BUILD, 'compiled'), (dict(AT_HAND, operators='torchvision'), PAIR, 'torchvision'),
     (dict(AT_HAND, compiler=False), PAIR, 'torchvision'), (dict(AT_HAND, gpu=True), PAIR, 'torchvision'),
-    (dict(AT_HAND, force_cuda=True, operators='compiled'), PAIR, 'compiled'),
-])
+    (dict(AT_HAND, force_cuda=True, operators='compiled'), PAIR, 'compiled')])
 def test_the_torch_and_the_operators(facts: dict[str, object], torch: tuple[str, ...], operators: str) -> None:
     choice = setup.choose(setup.Facts(**facts))
     assert (choice.torch, choice.operators) == (torch, operators)
@@ -64,8 +63,7 @@ def test_the_torch_and_the_operators(facts: dict[str, object], torch: tuple[str,
     (dict(PYPI, free_gb=5), 'The disk has 5.0 GB for the environment, but the newest torch and the rest need 8'),
     (dict(AT_HAND, free_gb=2), 'but torch 2.13.0+cpu and the rest need 3'),
     (dict(env_python=(3, 12)), 'The environment has Python 3.12, but PYTHON is Python 3.11'),
-    (dict(installed=('onedl-mmengine',)), 'The environment has the other stack (onedl-mmengine)'),
-])
+    (dict(installed=('onedl-mmengine',)), 'The environment has the other stack (onedl-mmengine)')])
 def test_what_cannot_be_is_one_sentence(facts: dict[str, object], sentence: str) -> None:
     with pytest.raises(setup.Refusal) as error:
         setup.choose(setup.Facts(**facts))
@@ -78,8 +76,7 @@ def test_what_cannot_be_is_one_sentence(facts: dict[str, object], sentence: str)
     (dict(operators='compiled', installed=('mmcv', 'mmengine')), 'mmcv==2.1.0', ()),
     (dict(operators='compiled', installed=('mmcv-lite',)), 'mmcv==2.1.0', ('mmcv-lite',)),
     (dict(operators='torchvision', installed=('mmcv', 'mmcv-lite')), 'mmcv-lite==2.1.0', ('mmcv', 'mmcv-lite')),
-    (dict(stack='onedl', mmcv='onedl-mmcv==2.3.6', operators='compiled'), 'onedl-mmcv==2.3.6', ()),
-])
+    (dict(stack='onedl', mmcv='onedl-mmcv==2.3.6', operators='compiled'), 'onedl-mmcv==2.3.6', ())])
 def test_two_mmcvs_are_not_mixed(facts: dict[str, object], mmcv: str, remove: tuple[str, ...]) -> None:
     choice = setup.choose(setup.Facts(**facts))
     assert (choice.mmcv, choice.remove) == (mmcv, remove)
@@ -100,8 +97,7 @@ def run_script(folder: Path, *arguments: str, **variables: str) -> subprocess.Co
 
 @pytest.mark.parametrize('variables, sentence', [
     (dict(TORCH='2.5'), 'TORCH is 2.5, but cpvt_mm needs torch 2.6 or newer.'),
-    (dict(PYTHON='python2.1'), "PYTHON is 'python2.1', which is not there: set PYTHON to Python 3.10 to 3.14."),
-])
+    (dict(PYTHON='python2.1'), "PYTHON is 'python2.1', which is not there: set PYTHON to Python 3.10 to 3.14.")])
 def test_the_script_refuses_before_it_makes_a_folder(variables: dict[str, str], sentence: str, tmp_path: Path) -> None:
     done = run_script(tmp_path / 'env', 'onedl', **variables)
     assert (done.returncode, done.stdout, done.stderr) == (2, '', f'{sentence}\n')

@@ -80,10 +80,9 @@ def test_two_processes_train_and_evaluate(toy_shapes: Path, tmp_path: Path) -> N
     assert lines[0] == lines[1] and len(lines[0]) == 1
 
 
-@pytest.mark.parametrize('tool, args, expected', [
-    ('slurm_train.sh', ('part', 'job', 'c.py', '--amp'), 'train.py c.py --launcher slurm --amp'),
-    ('slurm_test.sh', ('part', 'job', 'c.py', 'w.pth'), 'test.py c.py w.pth --launcher slurm'),
-])
+@pytest.mark.parametrize('tool, args, expected',
+                         [('slurm_train.sh', ('part', 'job', 'c.py', '--amp'), 'train.py c.py --launcher slurm --amp'),
+                          ('slurm_test.sh', ('part', 'job', 'c.py', 'w.pth'), 'test.py c.py w.pth --launcher slurm')])
 def test_slurm_is_asked_for_the_gpus(tool: str, args: tuple[str, ...], expected: str, tmp_path: Path) -> None:
     srun = tmp_path / 'srun'
     srun.write_text('#!/bin/sh\necho "$@"\n')

@@ -14,8 +14,7 @@ SHORTER = {
     'first_detector': {'num_train=200, num_val=20': 'num_train=8, num_val=4', 'iter_400': 'iter_50',
                        "'train_cfg.max_iters': 400, 'train_cfg.val_interval': 400":
                        "'train_cfg.max_iters': 50, 'train_cfg.val_interval': 50"},
-    'which_encoding': {'iterations=150': 'iterations=5'},
-}
+    'which_encoding': {'iterations=150': 'iterations=5'}}
 
 
 @pytest.mark.slow

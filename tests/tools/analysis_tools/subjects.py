@@ -35,8 +35,7 @@ class Told:
         if candidate.name == 'missing':
             raise CannotMeasure('missing cannot be built.')
         model = Holder(candidate.arguments.get('megabytes', 1))
-        does = dict(fails=self.fail, dies=lambda: os._exit(3),
-                    waits=lambda: self.wait(candidate.arguments['file']))
+        does = dict(fails=self.fail, dies=lambda: os._exit(3), waits=lambda: self.wait(candidate.arguments['file']))
         return Step(model, does.get(candidate.name, model), has_torch_memory=candidate.name != 'elsewhere')
 
     def flops(self, candidate: Candidate, setting: Setting) -> int:

@@ -80,8 +80,7 @@ FLOPS = 'get_flops.py'
     (PADDING, '--rounds -1', '--rounds is -1, but must be at least 0'),
     (PADDING, '--image 32x32 --neighbour 64x64 --output 4', '--output 4 does not exist: '),
     (FLOPS, 'no.py', 'config no.py does not exist: check the path.'),
-    (FLOPS, f'{CLASSIFIER} --shape 0 9', '--shape is 0, but must be at least 1.'),
-])
+    (FLOPS, f'{CLASSIFIER} --shape 0 9', '--shape is 0, but must be at least 1.')])
 def test_one_sentence(run_tool: Run, command: str, words: str, error: str, tmp_path: Path,
                       monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -13,17 +13,13 @@ def row(candidate: str, side: int, **values: Any) -> dict[str, Any]:
 
 def measured(candidate: str, side: int, power: float, **values: Any) -> dict[str, Any]:
     seconds = 1e-6 * (side * side)**power
-    return row(candidate, side, **dict(dict(
-        min_s=seconds, median_s=2 * seconds, memory_mb=2. * side * side / 1000, gflops=10., gemm_gflops_per_s=100.,
-        share_of_peak=0.5), **values))
+    return row(candidate, side, **dict(dict(min_s=seconds, median_s=2 * seconds, memory_mb=2. * side * side / 1000,
+                                            gflops=10., gemm_gflops_per_s=100., share_of_peak=0.5), **values))
 
 
-ROWS = [
-    *(measured('ours', side, 1.) for side in (224, 448, 896)),
-    measured('theirs', 224, 1.5, max_abs_diff=1.5e-6), measured('theirs', 448, 1.5),
-    row('theirs', 896, failure='out of memory'),
-    row('absent', 224, failure='absent cannot be built.'), row('absent', 448, failure='absent cannot be built.'),
-]
+ROWS = [*(measured('ours', side, 1.) for side in (224, 448, 896)), measured('theirs', 224, 1.5, max_abs_diff=1.5e-6),
+        measured('theirs', 448, 1.5), row('theirs', 896, failure='out of memory'),
+        row('absent', 224, failure='absent cannot be built.'), row('absent', 448, failure='absent cannot be built.')]
 BF16 = [dict(one, dtype='bf16') for one in ROWS]
 
 

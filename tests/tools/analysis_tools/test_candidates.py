@@ -27,8 +27,7 @@ OURS = Candidate('cpvt_mm')
     ('mmseg', {}),
     ('cpvt_mm:with_cp=selective,drop_rate=0.1', dict(with_cp='selective', drop_rate=0.1)),
     ("cpvt_mm:position_encoding={'type': 'PEG', 'target': 'v'},out_norm=True",
-     dict(position_encoding=dict(type='PEG', target='v'), out_norm=True)),
-])
+     dict(position_encoding=dict(type='PEG', target='v'), out_norm=True))])
 def test_reads_names_and_arguments(text: str, arguments: dict) -> None:
     candidate = parse_candidate(text)
     assert candidate == Candidate(text.partition(':')[0], arguments)
@@ -217,8 +216,7 @@ def test_a_config_that_is_not_there_or_of_a_model_of_videos_is_refused(tmp_path:
     (DETECTORS, Candidate('cpvt_mm', dict(heads=3)), SETTING, r'cpvt_mm:heads=3 cannot be built \('),
     (DETECTORS, Candidate('timm'), SETTING, 'timm is in no registry of OpenMMLab'),
     *((BACKBONES, Candidate('onnxruntime', shapes=shapes), setting, 'runs forward passes in fp32 on the CPU only')
-      for setting, shapes in ((TRAIN, None), (replace(SETTING, dtype='bf16'), None), (SETTING, 'static'))),
-])
+      for setting, shapes in ((TRAIN, None), (replace(SETTING, dtype='bf16'), None), (SETTING, 'static')))])
 def test_what_cannot_be_built_or_run_is_told(subject: Backbones | WholeModels, candidate: Candidate, setting: Setting,
                                              words: str) -> None:
     with pytest.raises(CannotMeasure, match=words):

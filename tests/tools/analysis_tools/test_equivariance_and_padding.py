@@ -104,8 +104,7 @@ def test_drawn_weights_differ_in_the_encoding_only() -> None:
 @pytest.mark.parametrize('build, period', [
     (lambda: CPVT(PLAIN, patch_size=8), 8),
     (lambda: PyramidCPVT(NARROW), 32),
-    (lambda: PyramidCPVT(dict(NARROW, sr_ratios=(1, 3, 1, 1)), out_indices=(1,)), 24),
-])
+    (lambda: PyramidCPVT(dict(NARROW, sr_ratios=(1, 3, 1, 1)), out_indices=(1,)), 24)])
 def test_period_is_that_of_all_grids(build: Callable[[], CPVT | PyramidCPVT], period: int) -> None:
     assert equivariance.cell_period(build()) == period
 

@@ -134,8 +134,7 @@ def test_counts_what_is_held_and_what_a_call_adds() -> None:
 @pytest.mark.parametrize('candidate, limit, sentence', [
     (Candidate('holder', dict(megabytes=80)), 40 * MB, 'out of memory'),
     (Candidate('fails'), None, 'fails does not run (ValueError: it is told to).'),
-    (Candidate('dies'), None, 'out of memory, or another reason for which its process was killed'),
-])
+    (Candidate('dies'), None, 'out of memory, or another reason for which its process was killed')])
 def test_what_goes_wrong_is_told(candidate: Candidate, limit: int | None, sentence: str) -> None:
     with pytest.raises(CannotMeasure) as error:
         measure_alone(Told(), candidate, SETTING, limit)

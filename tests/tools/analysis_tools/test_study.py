@@ -71,8 +71,7 @@ def test_paths_count_from_the_study(path: Path) -> None:
     ('variants = dict(a=dict(config="a.py"))', 'study.py is None, but must be a non-empty list'),
     ("variants = dict(a=dict())\nmetrics = ['mIoU']", 'study.py has no config: set its own'),
     ("variants = dict(a=dict(option={}))\nmetrics = ['mIoU']", "is {'option': {}}, but must be a dict with the keys"),
-    ("config = 'a.py'\nvariants = {'a b': dict(), 'a-b': dict()}\nmetrics = ['mIoU']", 'would share the folder a-b'),
-])
+    ("config = 'a.py'\nvariants = {'a b': dict(), 'a-b': dict()}\nmetrics = ['mIoU']", 'would share the folder a-b')])
 def test_what_is_wrong_with_a_study_is_one_sentence(text: str, words: str, path: Path) -> None:
     path.write_text(text)
     with pytest.raises(UserError) as error:

@@ -68,8 +68,7 @@ def segmentor(**test_cfg: object) -> Config:
 @pytest.mark.parametrize('test_cfg, arguments, mode', [
     (dict(mode='whole'), (), 'whole'), (dict(), (), 'whole'), (WINDOWS, ('whole',), 'whole'),
     (WINDOWS, (), Windows((32, 64), (16, 64))), (WINDOWS, ('slide', None, [8, 8]), Windows((32, 64), (8, 8))),
-    (dict(mode='whole'), ('slide', [32, 32], [32, 32]), Windows((32, 32), (32, 32))),
-])
+    (dict(mode='whole'), ('slide', [32, 32], [32, 32]), Windows((32, 32), (32, 32)))])
 def test_a_mode_is_the_configs_but_for_what_is_given(test_cfg: dict, arguments: tuple, mode: Mode) -> None:
     assert resolve_mode(segmentor(**test_cfg), *arguments) == mode
 

@@ -116,8 +116,7 @@ def test_goes_on_from_what_is_there(tmp_path: Path) -> None:
     (dict(RECIPE, seed=2), 'seed = 1, not 2'),
     (dict(RECIPE, model=dict(depths=(2, 4), path=Path('a'))), 'model.depths.1 = 3, not 4'),
     (dict(RECIPE, model={}), 'model.depths.0 = 2, not None'),
-    (dict(RECIPE, more=[]), r'more = None, not \[\]'),
-])
+    (dict(RECIPE, more=[]), r'more = None, not \[\]')])
 def test_a_recipe_claims_the_folder_even_without_a_record(recipe: dict, words: str, tmp_path: Path) -> None:
     Results(tmp_path, RECIPE).write()
     assert len(Results(tmp_path, RECIPE)) == 0

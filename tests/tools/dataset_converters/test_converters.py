@@ -173,9 +173,7 @@ WRONG = [
         (lambda source: save(source / LABELS, random_image(36, 48, 0)), r'val_1\.png has 3 channels, but'),
         (lambda source: save(source / LABELS, np.zeros((36, 40), np.uint8)),
          r'val_1\.png is 36 x 40 pixels \(height x width\), but its image is 36 x 48'),
-        (lambda source: (source / 'val/val_1.png').write_bytes(b''), r'val/val_1\.png is empty \(0 bytes\): unpack'),
-    ]),
-]
+        (lambda source: (source / 'val/val_1.png').write_bytes(b''), r'val/val_1\.png is empty \(0 bytes\): unpack')])]
 
 
 @pytest.mark.parametrize('make, write, spoil, words', WRONG)
@@ -199,12 +197,9 @@ def test_writes_only_once(name: str, make: Maker, run_tool: Run, tmp_path: Path,
 
 
 @pytest.mark.parametrize('name, classes, palette', [
-    ('camvid_360x480', CAMVID_CLASSES, CAMVID_PALETTE),
-    ('camvid_192x256', CAMVID_CLASSES, CAMVID_PALETTE),
-    ('nuclei_instance', ('nucleus',), None),
-    ('toy_shapes_instance', CLASSES, PALETTE),
-    ('toy_shapes_semantic', ('background', *CLASSES), ((0, 0, 0), *PALETTE)),
-])
+    ('camvid_360x480', CAMVID_CLASSES, CAMVID_PALETTE), ('camvid_192x256', CAMVID_CLASSES, CAMVID_PALETTE),
+    ('nuclei_instance', ('nucleus',), None), ('toy_shapes_instance', CLASSES, PALETTE),
+    ('toy_shapes_semantic', ('background', *CLASSES), ((0, 0, 0), *PALETTE))])
 def test_the_configs_have_their_classes(name: str, classes: tuple, palette: tuple | None) -> None:
     meta = Config.fromfile(ROOT / f'configs/_base_/datasets/{name}.py').metainfo
     assert tuple(meta.classes) == classes

@@ -51,8 +51,7 @@ def test_instances_and_label_maps_agree(toy_shapes: Path) -> None:
                 labels[mask] = annotation['category_id']
                 rows, columns = np.nonzero(mask)
                 x, y, width, height = annotation['bbox']
-                assert (x, y, x + width, y + height) == (
-                    columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
+                assert (x, y, x + width, y + height) == (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
             written = toy_shapes / 'annotations' / split / f'{image["id"]:06d}.png'
             assert np.array_equal(cv2.imread(str(written), cv2.IMREAD_UNCHANGED), labels)
 
@@ -129,8 +128,7 @@ def test_one_frame_is_the_same_if_all_move_the_other_way(seed: int, monkeypatch:
 def test_any_frame_has_shapes_in_all_places_whatever_their_direction() -> None:
     mover = make_mover(np.random.default_rng(0))
     places = {tuple(sorted(replace(mover, sprite=replace(mover.sprite, x=x), velocity=velocity).at(frame).x
-                           for x in range(CIRCLE)))
-              for velocity in (7, -7) for frame in range(NUM_FRAMES)}
+                           for x in range(CIRCLE))) for velocity in (7, -7) for frame in range(NUM_FRAMES)}
     assert len(places) == 1
 
 
