@@ -1,32 +1,28 @@
+"""The benchmark's command line, and its tables and plots."""
 import json
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cpvt_lab.benchmark_report import exponent, plot, to_markdown
 from cpvt_lab.running import COLUMNS
 from cpvt_lab.steps import Setting
 from tests.conftest import MASK_RCNN
-from tests.tools.conftest import read_rows
-
-TOOL = 'analysis_tools/benchmark.py'
+from tests.tools.conftest import Run, read_rows
 
 
 @pytest.fixture
-def benchmark(run_tool: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def benchmark(run_tool: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs the tool with small models, twice each; its output folder is `tmp_path`."""
     monkeypatch.setattr('cpvt_lab.running.SIDES', dict(cpu=(64,)))
-
-    def run(*args: object) -> str:
-        return run_tool(TOOL, *args, '--arch', 'nano', '--threads', 1, '--rounds', 2, '--out-dir', tmp_path)
-
-    return run
+    options = ('--arch', 'nano', '--threads', 1, '--rounds', 2, '--out-dir', tmp_path)
+    return lambda *args: run_tool('analysis_tools/benchmark.py', *args, *options)
 
 
 @pytest.mark.slow
-def test_measures_backbones_and_goes_on_from_what_is_there(benchmark: Callable[..., str], tmp_path: Path,
-                                                          capsys: pytest.CaptureFixture,
-                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measures_backbones_and_goes_on(benchmark: Run, tmp_path: Path, capsys: pytest.CaptureFixture,
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
     candidates = ('cpvt_mm:with_cp=True', 'mmseg', 'mmseg:heads=3')
     assert benchmark(*candidates, '--sizes', '64x96', '--modes', 'train') == ''
     row, peer, missing = read_rows(tmp_path / 'results.csv')
@@ -45,24 +41,87 @@ def test_measures_backbones_and_goes_on_from_what_is_there(benchmark: Callable[.
     assert set(recipe) >= {'arch', 'device', 'machine', 'torch', 'rounds', 'candidates'}
     assert "candidates.1 = 'mmseg', not 'pvt'" in benchmark(candidates[0], 'pvt', '--sizes', '64x96')
 
-    measured: list[int] = []
+    heights: list[int] = []
 
     def measure_group(subject: object, candidates: list, setting: Setting, *rest: object) -> dict[str, dict]:
-        measured.append(setting.height)
-        values = dict(vars(setting), device='cpu', min_s=9., median_s=9., memory_mb=100.)
-        return {str(one): {**dict.fromkeys(COLUMNS), **values, 'candidate': str(one)} for one in candidates}
+        heights.append(setting.height)
+        return {str(one): measured(str(one), setting.height, 1., **vars(setting)) for one in candidates}
 
     monkeypatch.setattr('cpvt_lab.running.measure_group', measure_group)
     assert benchmark(*candidates, '--sizes', '64x96', 128, '--modes', 'train') == ''
-    assert measured == [128]
+    assert heights == [128]
     rows = read_rows(tmp_path / 'results.csv')
     assert rows[:3] == [row, peer, missing] and len(rows) == 6
     assert 'Growth, as a power of the number of pixels' in capsys.readouterr().out
 
 
 @pytest.mark.slow
-def test_measures_whole_models(benchmark: Callable[..., str], tmp_path: Path) -> None:
+def test_measures_whole_models(benchmark: Run, tmp_path: Path) -> None:
     assert benchmark('pvt', '--config', MASK_RCNN, '--sizes', 64, '--modes', 'train') == ''
     row, = read_rows(tmp_path / 'results.csv')
     assert float(row['memory_mb']) > 30 and float(row['gflops']) > 0.5 and not row['max_abs_diff']
     assert f'- config: {MASK_RCNN}' in (tmp_path / 'table.md').read_text()
+
+
+def row(candidate: str, side: int, **values: Any) -> dict[str, Any]:
+    shared = dict(mode='train', batch_size=2, dtype='fp32', threads=1, device='cpu', height=side, width=side)
+    return {**dict.fromkeys(COLUMNS), **shared, 'candidate': candidate, **values}
+
+
+def measured(candidate: str, side: int, power: float, **values: Any) -> dict[str, Any]:
+    seconds = 1e-6 * (side * side)**power
+    return row(candidate, side, **dict(dict(min_s=seconds, median_s=2 * seconds, memory_mb=2. * side * side / 1000,
+                                            gflops=10., gemm_gflops_per_s=100., share_of_peak=0.5), **values))
+
+
+ROWS = [*(measured('ours', side, 1.) for side in (224, 448, 896)), measured('theirs', 224, 1.5, max_abs_diff=1.5e-6),
+        measured('theirs', 448, 1.5), row('theirs', 896, failure='out of memory'),
+        row('absent', 224, failure='absent cannot be built.'), row('absent', 448, failure='absent cannot be built.')]
+BF16 = [dict(one, dtype='bf16') for one in ROWS]
+
+
+def test_the_exponent_is_the_slope_of_logarithms() -> None:
+    ours, theirs = ROWS[:3], ROWS[3:6]
+    assert exponent(ours, 'min_s') == pytest.approx(1.)
+    assert exponent(theirs, 'min_s') == pytest.approx(1.5)
+    assert exponent(theirs, 'memory_mb') == pytest.approx(1.)
+    assert exponent([*ours, measured('ours', 224, 1.)], 'max_abs_diff') is None
+    assert exponent([ours[0], ours[0]], 'min_s') is None
+    oblong = [dict(ours[0], height=112, width=448, min_s=1.), dict(ours[0], height=448, width=448, min_s=8.)]
+    assert exponent(oblong, 'min_s') == pytest.approx(1.5)
+
+
+def test_the_table_tells_all() -> None:
+    lines = to_markdown(ROWS).splitlines()
+    assert lines[0] == '### train, batch of 2, fp32, 1 thread'
+    assert lines[2].startswith('GEMM peak: 100.0 GFLOP/s')
+    cells = [[cell.strip() for cell in line.strip('|').split('|')] for line in lines if line.startswith('| ')]
+    first = next(line for line in cells if line[:2] == ['224 x 224', 'theirs'])
+    assert first == ['224 x 224', 'theirs', '11.24', '22.48', '0.089', '224.00x', '100', '1.00x', '10.0', '50%',
+                     '1.5e-06', '']
+    large = next(line for line in cells if line[:2] == ['896 x 896', 'theirs'])
+    assert large[2:] == ['out of memory', *[''] * 9]
+    assert ['ours', '1.00', '1.00'] in cells and ['theirs', '1.50', '1.00'] in cells
+    assert not any('absent' in line for line in map(str, cells))
+    assert lines.count('- absent: absent cannot be built.') == 1
+
+
+def test_settings_that_differ_have_tables_one_size_has_no_growth_and_failures_alone_no_table() -> None:
+    headings = [line for line in to_markdown(ROWS + BF16).splitlines() if line.startswith('#')]
+    assert headings == ['### train, batch of 2, fp32, 1 thread', '### train, batch of 2, bf16, 1 thread']
+    assert 'Growth' not in to_markdown(ROWS[:1])
+    assert to_markdown(ROWS[-2:]).splitlines() == [
+        '### train, batch of 2, fp32, 1 thread', '', 'Not measured:', '', '- absent: absent cannot be built.']
+
+
+def test_the_plot_has_time_and_memory_for_each_mode_on_log_axes() -> None:
+    figure = plot(ROWS + [dict(one, mode='forward') for one in ROWS], 'a title')
+    assert [axes.get_title() for axes in figure.axes] == ['train', 'train', 'forward', 'forward']
+    assert all(axes.get_xscale() == axes.get_yscale() == 'log' for axes in figure.axes)
+    lines = {line.get_label(): line for line in figure.axes[0].get_lines()}
+    assert list(lines) == ['ours', 'theirs']
+    assert list(lines['theirs'].get_xdata()) == [224, 448]
+    assert list(lines['ours'].get_ydata()) == [one['min_s'] for one in ROWS[:3]]
+    assert list(figure.axes[1].get_lines()[0].get_ydata()) == [one['memory_mb'] for one in ROWS[:3]]
+    labels = [line.get_label() for line in plot(ROWS[:3] + BF16[:3], '').axes[0].get_lines()]
+    assert labels == ['ours, fp32', 'ours, bf16']  # what varies
