@@ -24,12 +24,11 @@ BACKBONES = {'plain': lambda encoding: CPVT(PLAIN, position_encoding=encoding),
              'pyramid': lambda encoding: PyramidCPVT(NARROW, position_encoding=encoding)}
 # One for each point at which an encoding acts: after a block, before the first, queries and keys, logits, their tokens.
 HOOKS = ('none', 'peg', 'learnable-2d', 'rotary', 'relative', 'peg-qk')
-# Sides that fill neither patches nor the cells of reduced keys.
-HEIGHT, WIDTH = 70, 50
 
 
 def draw() -> Tensor:
-    return torch.randn(1, 3, HEIGHT, WIDTH)
+    """An image whose sides fill neither patches nor the cells of reduced keys."""
+    return torch.randn(1, 3, 70, 50)
 
 
 @pytest.mark.parametrize('encoding', HOOKS)
@@ -42,8 +41,7 @@ def test_weights_are_those_that_the_block_attended_with(backbone: str, encoding:
     calls = {}
     for name, (block, _) in name_blocks(model).items():
         block.attn.register_forward_hook(lambda attn, args, out, name=name: calls.update({name: (attn, args, out)}))
-    names = list(name_blocks(model))[::-1]
-    found = collect(model, draw(), names)
+    found = collect(model, draw(), names := list(name_blocks(model))[::-1])
     assert list(found) == names
     for name, (attn, args, out) in calls.items():
         weights = found[name].weights
@@ -87,9 +85,9 @@ def test_class_tokens_are_no_keys_and_can_be_asked() -> None:
 
 
 def test_averages_over_images_and_heads(backbone: PyramidCPVT) -> None:
-    images = [draw(), draw(), draw()]
-    found = attention.average(backbone, iter(images), ['1.1', '3.1'])
-    assert list(found) == ['1.1', '3.1']
+    images, blocks = [draw(), draw(), draw()], ['1.1', '3.1']
+    found = attention.average(backbone, iter(images), blocks)
+    assert list(found) == blocks
     for name, mean in found.items():
         maps = [collect(backbone, one, [name])[name].weights.mean(dim=0) for one in images]
         torch.testing.assert_close(mean, torch.stack(maps).mean(dim=0))
@@ -159,15 +157,15 @@ def titles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_a_figure_for_each_query(run_tool: Run, image: Path, tmp_path: Path, capsys: pytest.CaptureFixture,
-                                 titles: list[str]) -> None:
+def test_a_figure_for_each_query(run_tool: Run, image: Path, tmp_path: Path, titles: list[str],
+                                 capsys: pytest.CaptureFixture) -> None:
     out = tmp_path / 'new/maps'
     assert run_tool(TOOL, UPERNET, '--image', image, '--query', 3, 5, '--query', 95, 63, '--blocks', '0.1', '3.1',
                     '--size', 64, 96, '--out-dir', out) == ''
     files = [out / f'{image.stem}_3_5.png', out / f'{image.stem}_95_63.png']
     assert sorted(out.iterdir()) == sorted(files)
-    assert capsys.readouterr().out.splitlines() == ['The weights are random: no --checkpoint is given.',
-                                                    *map(str, files)]
+    told = capsys.readouterr().out.splitlines()
+    assert told == ['The weights are random: no --checkpoint is given.', *map(str, files)]
     assert Image.open(files[0]).size == Image.open(files[1]).size
     assert all('64 x 96 pixels (height x width)' in title for title in titles)
     assert 'pixel x=3, y=5' in titles[0] and 'pixel x=95, y=63' in titles[1]
@@ -196,8 +194,7 @@ def test_averages_a_folder_of_images(run_tool: Run, image: Path, tmp_path: Path,
     assert [path.name for path in tmp_path.iterdir()] == ['validation_average.png']
 
 
-def test_with_a_checkpoint_the_weights_are_not_random(run_tool: Run, image: Path, tmp_path: Path,
-                                                      capsys: pytest.CaptureFixture) -> None:
+def test_weights_of_a_checkpoint(run_tool: Run, image: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     checkpoint, drawn = tmp_path / 'weights.pth', tmp_path / f'{image.stem}_32_32.png'
     weights = build_model(load_config(UPERNET)).state_dict()
     torch.save(weights, checkpoint)

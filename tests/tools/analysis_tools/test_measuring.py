@@ -24,10 +24,6 @@ from tests.tools.conftest import Run
 from .subjects import MB, SETTING, Told
 
 
-def ignore(what: str, done: int, total: int) -> None:
-    pass
-
-
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A group measures no memory, and the peak with small products."""
@@ -41,9 +37,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_row_for_each_candidate() -> None:
-    progress: list[tuple[str, int, int]] = []
-    rows = measure_group(Told(), [Candidate('a'), Candidate('missing'), Candidate('a', shapes='static')], SETTING, 3, 1,
-                         lambda *state: progress.append(state))
+    progress, candidates = [], [Candidate('a'), Candidate('missing'), Candidate('a', shapes='static')]
+    rows = measure_group(Told(), candidates, SETTING, 3, 1, lambda *state: progress.append(state))
     assert list(rows) == [row['candidate'] for row in rows.values()] == ['a', 'missing', 'a compiled static']
     plain, missing, compiled = rows.values()
     assert missing['failure'] == 'missing cannot be built.' and missing['min_s'] is plain['failure'] is None
@@ -69,7 +64,7 @@ class Calling(Told):
 def test_what_does_not_fit_is_not_run_and_memory_that_is_not_torch_s_is_not_measured() -> None:
     ran: list[str] = []
     candidates = [Candidate('huge'), Candidate('elsewhere')]
-    rows = measure_group(Calling(function=ran.append), candidates, SETTING, 2, 1, ignore)
+    rows = measure_group(Calling(function=ran.append), candidates, SETTING, 2, 1, print)
     assert rows['huge']['failure'] == 'out of memory' and rows['elsewhere']['failure'] is None
     assert rows['elsewhere']['memory_mb'] is None and rows['elsewhere']['min_s'] > 0
     assert ran == 3 * ['elsewhere']
@@ -79,28 +74,26 @@ def test_what_does_not_fit_is_not_run_and_memory_that_is_not_torch_s_is_not_meas
 def test_tf32_is_allowed_where_it_is_asked_for_and_nowhere_else(dtype: str) -> None:
     found: list[tuple[bool, str]] = []
 
-    def precision(name: str) -> None:
+    def note(name: str) -> None:
         found.append((torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()))
 
-    precision('before')
-    measure_group(Calling(function=precision), [Candidate('a')], replace(SETTING, dtype=dtype), 1, 1, ignore)
-    precision('after')
+    note('before')
+    measure_group(Calling(function=note), [Candidate('a')], replace(SETTING, dtype=dtype), 1, 1, print)
+    note('after')
     before, *during, after = found
-    assert before == after
-    assert during == 2 * [(True, 'high') if dtype == 'tf32' else (False, 'highest')]
+    assert before == after and during == 2 * [(True, 'high') if dtype == 'tf32' else (False, 'highest')]
 
 
 def test_several_groups_go_on_with_the_threads_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
     monkeypatch.setattr('torch.set_num_threads', threads.append)
     for number in (2, 1):
-        measure_group(Told(), [Candidate('a')], replace(SETTING, threads=number), 1, 1, ignore)
+        measure_group(Told(), [Candidate('a')], replace(SETTING, threads=number), 1, 1, print)
     assert threads == [2, 1]
 
 
 def test_calls_take_turns_in_changing_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    called: list[str] = []
-    done: list[int] = []
+    called, done = [], []
     monkeypatch.setattr('cpvt_lab.steps.timer', lambda: len(called)**2)
     found = interleave({name: lambda name=name: called.append(name) for name in 'abcd'}, 6, 2, done.append)
     rounds = [''.join(called[i:i + 4]) for i in range(0, len(called), 4)]
@@ -111,11 +104,8 @@ def test_calls_take_turns_in_changing_order(monkeypatch: pytest.MonkeyPatch) -> 
     assert done == [1, 2, 3, 4, 5, 6]
 
 
-def test_the_peak_is_that_of_the_fastest_product() -> None:
+def test_products_for_the_peak_count_two_operations_for_a_multiply_add(monkeypatch: pytest.MonkeyPatch) -> None:
     assert peak_speed({'small': 10, 'large': 100}, {'small': [1., 2.], 'large': [50., 20.]}) == 10.
-
-
-def test_products_count_two_operations_for_a_multiply_add(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, 'SIDES', dict(cpu=(8,)))
     found = matrix_products('cpu', torch.float32)
     assert {name: operations for name, (operations, _) in found.items()} == {
@@ -159,16 +149,13 @@ def test_counts_the_backbone_with_its_attention() -> None:
     assert (found.params, found.flops) == (sum(p.numel() for p in model.parameters()), expected)
 
 
-def test_counts_the_groups_of_a_convolution_backwards() -> None:
+def test_counts_backwards_the_groups_of_a_convolution_and_attention() -> None:
     conv, image = nn.Conv2d(8, 8, 3, padding=1, groups=8), torch.zeros(2, 8, 5, 7, requires_grad=True)
     forward = 2 * 2 * 5 * 7 * 8 * 9
     assert count_flops(lambda: conv(image)) == forward
     assert count_flops(lambda: conv(image).sum().backward()) == 3 * forward
     image.requires_grad_(False)
     assert count_flops(lambda: conv(image).sum().backward()) == 2 * forward
-
-
-def test_counts_attention_backwards() -> None:
     q, k, v = (torch.randn(2, 3, tokens, 8, requires_grad=True) for tokens in (10, 6, 6))
     forward = 2 * 2 * 2 * 3 * 10 * 6 * 8
     assert count_flops(lambda: F.scaled_dot_product_attention(q, k, v)) == forward

@@ -34,16 +34,12 @@ def test_sizes_are_read_and_written_width_first(text: str, size: Size) -> None:
     assert sweep.parse_size(text) == size and str(size) == text
 
 
-def test_every_resize_of_the_test_pipeline_gets_the_size() -> None:
+def test_every_resize_of_the_test_pipeline_gets_the_size_and_there_must_be_one() -> None:
     cfg = load_config(MASK_RCNN)
     cfg.test_dataloader.dataset.pipeline.append(ConfigDict(type='mmdet.Resize', scale=(7, 7)))
     set_test_size(cfg, Size(1333, 800))
     assert [transform.get('scale') for transform in cfg.test_dataloader.dataset.pipeline] == [
         None, (1333, 800), None, None, (1333, 800)]
-
-
-def test_a_dataset_without_resize_is_refused() -> None:
-    cfg = load_config(MASK_RCNN)
     cfg.test_dataloader.dataset = ConfigDict(type='ConcatDataset', datasets=[])
     with pytest.raises(UserError, match='has no Resize'):
         set_test_size(cfg, Size(1, 1))
@@ -59,22 +55,16 @@ def test_the_size_of_a_config_is_the_scale_of_its_resize_or_else_512_pixels(scal
     assert sweep.get_test_size(cfg) == size
 
 
-def segmentor(**test_cfg: object) -> Config:
-    cfg = load_config(UPERNET)
-    cfg.model.test_cfg = test_cfg
-    return cfg
-
-
 @pytest.mark.parametrize('test_cfg, arguments, mode', [
     (dict(mode='whole'), (), 'whole'), (dict(), (), 'whole'), (WINDOWS, ('whole',), 'whole'),
     (WINDOWS, (), Windows((32, 64), (16, 64))), (WINDOWS, ('slide', None, [8, 8]), Windows((32, 64), (8, 8))),
     (dict(mode='whole'), ('slide', [32, 32], [32, 32]), Windows((32, 32), (32, 32)))])
 def test_a_mode_is_the_configs_but_for_what_is_given(test_cfg: dict, arguments: tuple, mode: Mode) -> None:
-    assert resolve_mode(segmentor(**test_cfg), *arguments) == mode
+    assert resolve_mode(load_config(UPERNET, {'model.test_cfg': dict(test_cfg, _delete_=True)}), *arguments) == mode
 
 
 def test_a_mode_is_set_beside_what_else_there_is() -> None:
-    cfg = segmentor(mode='whole', other=1)
+    cfg = load_config(UPERNET, {'model.test_cfg.other': 1})
     set_mode(cfg, Windows((32, 64), (16, 64)))
     assert cfg.model.test_cfg == dict(WINDOWS, other=1)
     set_mode(cfg, 'whole')
@@ -105,7 +95,7 @@ def inputs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 @pytest.mark.slow
-def test_a_segmentor_whole_and_in_windows(run_trained: Run, inputs: list, trained: dict[str, Trained], tmp_path: Path,
+def test_a_segmentor_whole_and_in_windows(run_trained: Run, inputs: list, trained: dict, tmp_path: Path,
                                           capsys: pytest.CaptureFixture) -> None:
     assert run_trained('mmseg', '--sizes', 64, 96, '--mode', 'whole', 'slide', *SLIDE) == ''
     assert '4/4' in capsys.readouterr().out  # tests
