@@ -3,6 +3,7 @@ import gc
 import inspect
 import logging
 import runpy
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -181,6 +182,12 @@ def toy_shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp('data') / 'toy_shapes'
     assert list(write_toy_shapes(root, num_train=8, num_val=4)) == list(range(1, 13))
     return root
+
+
+@pytest.fixture
+def data(toy_shapes: Path, tmp_path: Path) -> Path:
+    """A copy of the toy dataset to damage."""
+    return shutil.copytree(toy_shapes, tmp_path / 'data')
 
 
 @pytest.fixture(scope='session')

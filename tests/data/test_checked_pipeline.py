@@ -114,24 +114,16 @@ def test_other_errors_stay_what_they_are(sample: dict) -> None:
         CheckedPipeline([load])(dict(sample, img_path='nowhere.jpg'))
 
 
-class OneImage(BaseDataset):
-    """Its annotation file is the image."""
-
-    def load_data_list(self) -> list[dict[str, str]]:
-        return [dict(img_path=self.ann_file)]
+# Its annotation file is the image.
+OneImage = type('OneImage', (BaseDataset,), dict(load_data_list=lambda self: [dict(img_path=self.ann_file)]))
 
 
-def test_an_image_of_16_bits_is_a_warning(tmp_path: Path, log: list) -> None:
+def test_an_image_of_16_bits_is_a_warning_and_a_sample_that_does_not_pass_is_named(tmp_path: Path, log: list) -> None:
     path = tmp_path / 'a.png'
     Image.fromarray(np.full((4, 5), 4080, np.uint16)).save(path)
     assert load_first(OneImage(str(path)), 'train_dataloader.dataset')['img_path'] == str(path)
     (level, message), = [entry for entry in log if str(path) in entry[1]]
     assert level == 'WARNING' and '16 bits' in message
-
-
-def test_a_sample_that_does_not_pass_is_named(tmp_path: Path) -> None:
-    path = tmp_path / 'a.png'
-    Image.new('L', (4, 5)).save(path)
     assert refusal(load_first, OneImage(str(path), pipeline=[fail]), 'val_dataloader.dataset') == (
         f'val_dataloader.dataset: the pipeline fails on sample {path} (AssertionError: a wrong setting): correct '
         'val_dataloader.dataset.pipeline of the config, or the annotation.')

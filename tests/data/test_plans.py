@@ -1,6 +1,4 @@
 """Datasets of a config: how they are found and built, which faults stop training, and which heads do not fit."""
-import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,12 +18,11 @@ from cpvt_mm.data.findings import Kind
 from cpvt_mm.data.plans import plan_checks
 from file_checks import check_files
 from tests.conftest import refusal
+from tests.tools.conftest import change_annotations
 from toy_shapes import CLASSES
 
 BOXES = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True)]
 MASKS = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True, with_mask=True)]
-
-
 NotUnique = type('NotUnique', (CocoDataset,), dict(ANN_ID_UNIQUE=False))
 OwnReader = type('OwnReader', (CocoDataset,), dict(
     parse_data_info=lambda self, raw_data_info: CocoDataset.parse_data_info(self, raw_data_info)))
@@ -36,12 +33,6 @@ class Own(CocoDataset):
 
     def __init__(self, ann_file: str) -> None:
         super().__init__(ann_file=ann_file, data_prefix=dict(img=''))
-
-
-@pytest.fixture
-def data(toy_shapes: Path, tmp_path: Path) -> Path:
-    """A copy to damage."""
-    return shutil.copytree(toy_shapes, tmp_path / 'data')
 
 
 def instances(data: Path, **more: Any) -> dict[str, Any]:
@@ -60,13 +51,6 @@ def config(dataset: dict[str, Any], model: dict[str, Any] = {}, **more: Any) -> 
 
 def check_before_training(dataset: dict[str, Any], model: dict[str, Any] = {}) -> None:
     plans.check_before_training(config(dataset, model), ['train'])
-
-
-def change_annotations(data: Path, change: Callable[[dict], object]) -> None:
-    file = data / 'instances_training.json'
-    coco = json.loads(file.read_text())
-    change(coco)
-    file.write_text(json.dumps(coco))
 
 
 def of_the_checks(log: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -88,7 +72,7 @@ FLAT, DUPLICATE = changed(0, segmentation=[1, 2, 9, 2, 9, 9]), changed(1, id=1)
     ({}, lambda coco: coco['annotations'][0]['segmentation'].update(size=[1, 2]), 'has a mask of size [1, 2]'),
     (dict(type=NotUnique), DUPLICATE, 'has id 1 2 times in annotations')])
 def test_what_mmdet_copes_with_is_a_warning(data: Path, log: list, more: dict, change: Callable, words: str) -> None:
-    change_annotations(data, change)
+    change_annotations(data / 'instances_training.json', change)
     check_before_training(instances(data, **more))
     (level, message), = of_the_checks(log)
     assert level == 'WARNING' and message.startswith(f'{data}/instances_training.json {words}')
@@ -101,13 +85,13 @@ def test_what_mmdet_copes_with_is_a_warning(data: Path, log: list, more: dict, c
     ({}, lambda coco: [one.update(category_id='x') for one in coco['annotations']], 'has no annotation of a class'),
     ({}, lambda coco: coco.update(annotations=[]), 'has no annotations, and filter_cfg.filter_empty_gt leaves')])
 def test_what_mmdet_fails_on_is_an_error(data: Path, more: dict, change: Callable, words: str) -> None:
-    change_annotations(data, change)
+    change_annotations(data / 'instances_training.json', change)
     dataset = instances(data, **{'filter_cfg': dict(filter_empty_gt=True), **more})
     assert refusal(check_before_training, dataset).startswith(f'{data}/instances_training.json {words}')
 
 
 def test_classes_that_do_not_match_name_the_key_first(data: Path) -> None:
-    change_annotations(data, lambda coco: coco['categories'].pop(0))
+    change_annotations(data / 'instances_training.json', lambda coco: coco['categories'].pop(0))
     assert refusal(check_before_training, instances(data)).startswith(
         'train_dataloader.dataset.metainfo.classes does not match the annotations, '
         f'{data}/instances_training.json has no category for 1 of 5 classes (sun)')
@@ -158,15 +142,13 @@ def test_a_repeated_dataset_is_checked_once(toy_shapes: Path) -> None:
     assert len(plan.samples) == 8
 
 
-@pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
-def test_the_default_scope_is_that_of_the_config_only_during_the_check(scope: str, toy_shapes: Path) -> None:
+def test_the_default_scope_is_that_of_the_config_only_during_the_check(toy_shapes: Path) -> None:
     DefaultScope.get_instance('of the caller', scope_name='mmengine')
-    dataset = instances(toy_shapes) if scope == 'mmdet' else {**label_maps(toy_shapes, 'training'),
-                                                              'type': 'BaseSegDataset'}
-    cfg = Config(dict(default_scope=scope, train_dataloader=dict(dataset=dataset)))
-    plan, = plan_checks(cfg)
-    assert plan.findings == [] and len(plan.samples) == 8
-    assert DefaultScope.get_current_instance().instance_name == 'of the caller'
+    segmentation = {**label_maps(toy_shapes, 'training'), 'type': 'BaseSegDataset'}
+    for scope, dataset in (('mmdet', instances(toy_shapes)), ('mmseg', segmentation)):
+        plan, = plan_checks(Config(dict(default_scope=scope, train_dataloader=dict(dataset=dataset))))
+        assert plan.findings == [] and len(plan.samples) == 8
+        assert DefaultScope.get_current_instance().instance_name == 'of the caller'
 
 
 HEAD = dict(num_classes=5)
@@ -204,8 +186,7 @@ def test_heads_of_segmentors_that_do_not_fit_are_named(toy_shapes: Path, model: 
 @pytest.mark.parametrize('decode, auxiliary, metric, words', [
     ({}, [], {}, 'has 5, but'), (dict(ignore_index=5), dict(ignore_index=5), dict(ignore_index=5), 'has 255, but'),
     (dict(ignore_index=5), [dict()], [dict(ignore_index=5), dict()], 'has 5, 255, but')])
-def test_labels_are_ignored_if_all_heads_and_metrics_do(
-        decode: Any, auxiliary: Any, metric: Any, words: str, data: Path) -> None:
+def test_labels_are_ignored_if_all_do(decode: Any, auxiliary: Any, metric: Any, words: str, data: Path) -> None:
     """Label maps have 5 classes, and the values 5 and 255."""
     for split in ('training', 'validation'):
         path = data / f'annotations/{split}/000000.png'
@@ -229,10 +210,8 @@ def test_the_layout_is_that_of_the_reader(cls: type, layout: str) -> None:
 
 def test_wrapped_datasets_are_found() -> None:
     one, other = dict(type='A'), dict(type='B')
-    assert list(unwrap(dict(type='RepeatDataset', times=2, dataset=one), 'a')) == [('a.dataset', one)]
-    assert list(unwrap(dict(type='ConcatDataset', datasets=[
-        one, dict(type='ClassBalancedDataset', oversample_thr=1e-3, dataset=other)]), 'a')) == [
-            ('a.datasets.0', one), ('a.datasets.1.dataset', other)]
+    wrapped = dict(type='ConcatDataset', datasets=[one, dict(type='RepeatDataset', times=2, dataset=other)])
+    assert list(unwrap(wrapped, 'a')) == [('a.datasets.0', one), ('a.datasets.1.dataset', other)]
     # When they are built, too.
     one, other = BaseDataset(lazy_init=True), BaseDataset(lazy_init=True)
     assert list(unwrap_built(ConcatDataset([one, other], lazy_init=True))) == [one, other]
@@ -249,17 +228,15 @@ def test_arguments_of_a_datasets_own_wrap_nothing(own: dict) -> None:
     assert list(unwrap_built(dataset)) == [dataset]
 
 
-@pytest.mark.parametrize('metainfo, classes', [({}, []), (dict(classes=None), []), (dict(classes='cat'), ['cat']),
-                                               (dict(classes=('cat', 'dog')), ['cat', 'dog'])])
-def test_classes_may_be_none_or_one(metainfo: dict, classes: list[str]) -> None:
-    assert classes_of(BaseDataset(metainfo=metainfo, lazy_init=True)) == classes
+def test_classes_may_be_none_or_one() -> None:
+    for metainfo, classes in (({}, []), *((dict(classes=given), classes) for given, classes in (
+            (None, []), ('cat', ['cat']), (('cat', 'dog'), ['cat', 'dog'])))):
+        assert classes_of(BaseDataset(metainfo=metainfo, lazy_init=True)) == classes
 
 
 def test_pipelines_that_load_masks_are_known() -> None:
-    pipeline = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_mask=True)]
-    assert loads_masks(dict(pipeline=pipeline))
-    for other in (dict(pipeline=[dict(pipeline[1], with_mask=False)]), dict(pipeline=[len]), {}):
-        assert not loads_masks(other)
+    assert loads_masks(dict(pipeline=MASKS))
+    assert not any(map(loads_masks, (dict(pipeline=BOXES), dict(pipeline=[len]), {})))
 
 
 def test_a_dataset_is_built_without_its_files() -> None:

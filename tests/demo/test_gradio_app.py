@@ -29,8 +29,10 @@ def app() -> App:
 
 
 @pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
-def test_a_prediction_for_each_size_and_score(scope: str, app: App, image: Path, trained: Models) -> None:
+def test_a_checkpoint_brings_its_size_and_predicts_at_all(scope: str, app: App, image: Path, trained: Models) -> None:
     checkpoint = str(trained[scope].checkpoint)
+    side, score_thr, block = app['choose'](checkpoint)
+    assert (side.value, block.value, score_thr.visible) == (160, '2.1', scope == 'mmdet')
     small, large = (app['predict'](image, checkpoint, side, 0) for side in (64, 160))
     assert small.shape == large.shape == (100, 200, 3) and not np.array_equal(small, large)
     unsure = app['predict'](image, checkpoint, 160, 1)
@@ -48,12 +50,6 @@ def test_attention_of_the_pixel_that_is_clicked(app: App, image: Path, trained: 
     assert app['predict'](None, checkpoint, 160, 0.3) is None
     for path, pixel in ((None, [0, 0]), (image, None)):
         assert app['attend'](path, checkpoint, 160, '2.1', pixel) == (None, app['HINT'])
-
-
-def test_a_checkpoint_brings_its_size_blocks_and_score(app: App, trained: Models) -> None:
-    for scope in ('mmdet', 'mmseg'):
-        side, score_thr, block = app['choose'](str(trained[scope].checkpoint))
-        assert (side.value, block.value, score_thr.visible) == (160, '2.1', scope == 'mmdet')
 
 
 def test_what_is_wrong_is_one_sentence_in_the_page(app: App, image: Path, broken: Path, trained: Models) -> None:

@@ -186,11 +186,10 @@ def test_a_batch_is_as_many_images() -> None:
         torch.testing.assert_close(both[key], torch.cat([found[key] for found in alone]), atol=1e-4, rtol=1e-5)
 
 
-@pytest.mark.parametrize('model', MODELS.values(), ids=MODELS)
-def test_there_may_be_nothing(model: dict[str, Any]) -> None:
-    wrapped = detector(model)
-    wrapped.test_cfg.score_thr = 1.
-    assert all(len(value) == 0 for value in run_eagerly(wrapped, torch.randn(2, 3, 40, 40)))
+def test_there_may_be_nothing() -> None:
+    for wrapped in map(detector, MODELS.values()):
+        wrapped.test_cfg.score_thr = 1.
+        assert all(len(value) == 0 for value in run_eagerly(wrapped, torch.randn(2, 3, 40, 40)))
 
 
 @pytest.mark.slow

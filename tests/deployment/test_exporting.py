@@ -94,8 +94,7 @@ def test_axes_and_outputs_of_onnx_have_names(small: CPVT, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_a_file_of_torch_needs_no_example_and_keeps_the_description(small: CPVT, tmp_path: Path) -> None:
-    path = tmp_path / 'a.pt2'
-    with exported(small, path, dict(channels='RGB')):
+    with exported(small, path := tmp_path / 'a.pt2', dict(channels='RGB')):
         pass
     extra = {'description.json': ''}
     program = torch.export.load(path, extra_files=extra)
@@ -125,9 +124,8 @@ def test_an_encoding_that_asks_for_the_size_is_named(suffix: str, small: CPVT, t
     stage = StageSpec(embed_dims=24, num_heads=3, depth=1, grid=(8, 8))
     small.position_encoding = PositionEncodings([Branching(stage)])
     told = refusal_of_export(small, tmp_path / f'a{suffix}')
-    words = ('the CPVT cannot', suffix, "'return x + 1 if x.shape[1] > 20 else x' in its Branching (test_exporting.py:",
-             'in tokens)')
-    assert all(word in told for word in words)
+    line = "'return x + 1 if x.shape[1] > 20 else x' in its Branching (test_exporting.py:"
+    assert all(word in told for word in ('the CPVT cannot', suffix, line, 'in tokens)'))
 
 
 class Deforming(nn.Module):
@@ -158,12 +156,10 @@ def test_a_file_has_its_name_only_when_all_is_well(small: CPVT, tmp_path: Path) 
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize('name, words', [('a.pth', ('a.pth', '.pt2 or .onnx')), ('there.pt2', ('exists already',)),
-                                         ('no/a.onnx', ('no', 'does not exist'))])
-def test_a_name_that_cannot_be_written_is_an_error(name: str, words: tuple, small: CPVT, tmp_path: Path) -> None:
+def test_a_name_that_cannot_be_written_is_an_error(small: CPVT, tmp_path: Path) -> None:
     (tmp_path / 'there.pt2').write_text('before')
-    told = refusal_of_export(small, tmp_path / name)
-    assert all(word in told for word in words)
+    for name, words in (('a.pth', '.pt2 or .onnx'), ('there.pt2', 'exists already'), ('no/a.onnx', 'does not exist')):
+        assert words in refusal_of_export(small, tmp_path / name)
     assert (tmp_path / 'there.pt2').read_text() == 'before'
 
 
@@ -207,10 +203,10 @@ def test_a_segmentor_gives_the_logits_of_every_pixel() -> None:
     torch.testing.assert_close(segmentor(image), F.interpolate(logits, (33, 50), mode='bilinear'))
 
 
-@pytest.mark.parametrize('path', [MASK_RCNN, UPERNET, ROOT / 'configs/toy/upernet_cpvt_sfp_toy-shapes.py'])
-def test_a_backbone_is_that_of_the_config(path: Path) -> None:
-    backbone = load_part(load_config(path), 'backbone')
-    assert isinstance(backbone, (CPVT, PyramidCPVT)) and not backbone.training
+def test_a_backbone_is_that_of_the_config() -> None:
+    for path in (MASK_RCNN, UPERNET, ROOT / 'configs/toy/upernet_cpvt_sfp_toy-shapes.py'):
+        backbone = load_part(load_config(path), 'backbone')
+        assert isinstance(backbone, (CPVT, PyramidCPVT)) and not backbone.training
 
 
 def test_weights_are_those_of_the_checkpoint(tmp_path: Path) -> None:
@@ -222,11 +218,8 @@ def test_weights_are_those_of_the_checkpoint(tmp_path: Path) -> None:
     assert 'does not fit the EncoderDecoder' in refusal(load_part, config('FPNHead'), 'segmentor', tmp_path / 'a.pth')
 
 
-@pytest.mark.parametrize('path, part, words', [(MASK_RCNN, 'segmentor', 'is of mmdet, but segmentors are of mmseg'),
-                                               (UPERNET, 'detector', 'is of mmseg, but detectors are of mmdet')])
-def test_a_model_of_another_library_is_refused(path: Path, part: str, words: str) -> None:
-    assert f'{words}: export the backbone alone' in refusal(load_part, load_config(path), part)
-
-
-def test_a_head_that_does_not_build_is_an_error() -> None:
+def test_a_model_of_another_library_or_that_does_not_build_is_refused() -> None:
+    for path, part, words in ((MASK_RCNN, 'segmentor', 'is of mmdet, but segmentors are of mmseg'),
+                              (UPERNET, 'detector', 'is of mmseg, but detectors are of mmdet')):
+        assert f'{words}: export the backbone alone' in refusal(load_part, load_config(path), part)
     assert 'cannot be built' in refusal(load_part, config('SegformerHead', in_index=(0, 1, 2)), 'segmentor')

@@ -10,8 +10,7 @@ from tests.conftest import ROOT
 
 
 def test_the_sources_of_all_tables_are_named() -> None:
-    assert len(tables()) > 15
-    assert not [table for table in tables() if table.source is None]
+    assert len(tables()) > 15 and not [table for table in tables() if table.source is None]
 
 
 @pytest.mark.parametrize('source', sorted({table.source for table in tables() if table.source}))
@@ -27,8 +26,7 @@ def test_the_command_is_there(source: str) -> None:
 def test_both_readmes_have_the_same(pattern: str) -> None:
     pages = [(ROOT / name).read_text() for name in ('README.md', 'README_zh-CN.md')]
     english, chinese = (sorted(re.findall(pattern, page)) for page in pages)
-    assert english
-    assert english == chinese
+    assert english and english == chinese
 
 
 def test_a_table_without_a_source_is_found() -> None:

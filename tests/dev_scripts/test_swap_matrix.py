@@ -69,8 +69,7 @@ def test_configs_are_listed_without_bases(folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize('library, config', [('mmdet', RETINANET), SAMPLE[3]])
 def test_all_shipped_configs_are_listed(library: str, config: str) -> None:
-    configs = list_configs(library)
-    assert config in configs and len(configs) > 600
+    assert config in (configs := list_configs(library)) and len(configs) > 600
 
 
 @pytest.mark.slow
@@ -84,8 +83,7 @@ def test_all_shipped_configs_are_listed(library: str, config: str) -> None:
 def test_outcomes_and_reasons(folder: Path, text: str, outcome: str, reason: str) -> None:
     write(folder / 'a/one.py', text)
     record = check('mmdet', 'a/one.py', NANO)
-    assert record.outcome == outcome
-    assert re.search(reason, record.reason)
+    assert record.outcome == outcome and re.search(reason, record.reason)
     assert '\n' not in record.reason and str(folder) not in record.reason
 
 
@@ -141,23 +139,18 @@ def test_trial_notices_what_does_not_learn(options: dict[str, Any], error: type[
 
 
 def test_the_page() -> None:
-    lines = to_markdown(RECORDS).splitlines()
     assert {'| mmdet | 6 | 1 |  | 2 | 1 | 1 | 1 | 1 | 1 |',
             '| mmdet, of a strided pyramid | 3 | 1 |  | 1 |  | 1 |  | | |', '| mmseg | 2 | 1 | 1 |  |  |  |  | 2 | 1 |',
             '| a | 3 | 1 |  | 2 |  |  |  | ran |', '| b | 3 |  |  |  | 1 | 1 | 1 |  |',
             '| c | 1 | 1 |  |  |  |  |  | failed |', '| d | 1 |  | 1 |  |  |  |  | ran |',
             '- 2: it is odd. `mmdet::a/2.py`, `mmdet::a/3.py`', '- 1: KeyError: x `mmdet::b/2.py`',
-            '- 1: ValueError: y `mmseg::c/1.py`', '- 1: lap is not installed `mmdet::b/1.py`'} <= set(lines)
-
-
-def test_rows_have_the_cells_of_their_head() -> None:
+            '- 1: ValueError: y `mmseg::c/1.py`', '- 1: lap is not installed `mmdet::b/1.py`'
+    } <= {*to_markdown(RECORDS).splitlines()}
     tables = [block for block in to_markdown(RECORDS).split('\n\n') if block.startswith('|')]
     assert len(tables) == 3
-    for table in tables:
+    for table in tables:  # rows have the cells of their head
         assert len({line.count('|') for line in table.splitlines()}) == 1, table
-
-
-def test_no_headings_without_entries_and_no_more_than_three_examples() -> None:
+    # No headings without entries, and no more than three examples.
     page = to_markdown([Record('mmseg', f'a/{i}.py', 'ResNet', 'refused', 'it is odd.') for i in range(5)])
     assert '## Failed' not in page and '## mmdet' not in page
     assert '- 5: it is odd. `mmseg::a/0.py`, `mmseg::a/1.py`, `mmseg::a/2.py` and 2 more' in page

@@ -2,7 +2,6 @@
 import csv
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from PIL import Image
 
 Run = Callable[..., str]
+Capture = pytest.CaptureFixture
 
 
 class Exploit:
@@ -18,12 +18,6 @@ class Exploit:
 
     def __reduce__(self) -> tuple:
         return os.mkdir, ('hacked',)
-
-
-@pytest.fixture
-def data(toy_shapes: Path, tmp_path: Path) -> Path:
-    """A copy to damage."""
-    return shutil.copytree(toy_shapes, tmp_path / 'data')
 
 
 def change_annotations(file: Path, change: Callable[[dict], object]) -> None:

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, refusal
 
 STAND_IN = ROOT / 'tools/misc/torchvision_stand_in.py'
 setup = SimpleNamespace(**runpy.run_path(str(ROOT / 'tools/misc/choose_setup.py')))
@@ -65,10 +65,8 @@ def test_the_torch_and_the_operators(facts: dict[str, object], torch: tuple[str,
     (dict(env_python=(3, 12)), 'The environment has Python 3.12, but PYTHON is Python 3.11'),
     (dict(installed=('onedl-mmengine',)), 'The environment has the other stack (onedl-mmengine)')])
 def test_what_cannot_be_is_one_sentence(facts: dict[str, object], sentence: str) -> None:
-    with pytest.raises(setup.Refusal) as error:
-        setup.choose(setup.Facts(**facts))
-    message = str(error.value)
-    assert sentence in message and '\n' not in message and message.endswith('.')
+    message = refusal(setup.choose, setup.Facts(**facts), error=setup.Refusal)
+    assert sentence in message and message.endswith('.')
 
 
 @pytest.mark.parametrize('facts, mmcv, remove', [
@@ -112,25 +110,18 @@ def test_a_second_run_does_not_disturb_the_first(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ['.cpvt_mm_lock']
 
 
-Run = Callable[[str], subprocess.CompletedProcess]
-
-
-def test_nothing_in_the_stand_in_can_be_used(run_python: Run, tmp_path: Path) -> None:
-    # As timm imports torchvision and uses it at import.
-    (tmp_path / 'empty/timm.py').write_text("""
+def test_nothing_in_the_stand_in_can_be_used(run_python: Callable) -> None:
+    done = run_python(f"""
+import sys
+sys.path.insert(0, {str(STAND_IN.parent / 'stand_ins')!r})
+# As timm imports torchvision and uses it at import.
 import torchvision.transforms as transforms
 from torchvision.datasets import CIFAR10, ImageFolder
 from torchvision.ops.misc import FrozenBatchNorm2d
 from torchvision.transforms.functional import InterpolationMode
-names = {InterpolationMode.NEAREST: 'nearest', InterpolationMode.BICUBIC: 'bicubic'}
-assert len(names) == 2
+assert len({{InterpolationMode.NEAREST, InterpolationMode.BICUBIC}}) == 2
 class MaybeToTensor(transforms.ToTensor): pass
-""")
-    done = run_python(f"""
-import sys
-sys.path.insert(0, {str(STAND_IN.parent / 'stand_ins')!r})
-import timm
-for missing in (timm.MaybeToTensor, timm.FrozenBatchNorm2d):
+for missing in (MaybeToTensor, FrozenBatchNorm2d):
     assert not isinstance(3, missing)
     try:
         missing(3)
@@ -158,6 +149,6 @@ def test_an_installed_torchvision_is_used(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize('library', [
     'mmpretrain.models',
     pytest.param('timm', marks=pytest.mark.skipif(not importlib.util.find_spec('timm'), reason='timm is missing'))])
-def test_processes_that_are_started_import_the_libraries(run_python: Run, library: str) -> None:
+def test_processes_that_are_started_import_the_libraries(run_python: Callable, library: str) -> None:
     done = run_python(f'import {library}')
     assert done.returncode == 0, done.stderr

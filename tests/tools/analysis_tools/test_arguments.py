@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cpvt_lab.arguments import parse_sides
-from tests.conftest import MASK_RCNN, ROOT, UPERNET
+from tests.conftest import MASK_RCNN, ROOT, UPERNET, refusal
 from tests.tools.conftest import Run, save
 
 CLASSIFIER = ROOT / 'configs/pyramid_cpvt/pyramid-cpvt-s_16xb64_in1k.py'
@@ -35,26 +35,23 @@ FLOPS = 'get_flops.py'
     (PLAIN_MAPS, '--blocks 12', 'block 12 does not exist: choose one of 0, 1, 2, '),
     (PLAIN_MAPS, '--query 96 0', '--query 96 0 is outside of the resized image of 64 x 96 pixels (height x width): '
      'choose X from 0 to 95 and Y from 0 to 63'),
-    (PLAIN_MAPS, '--query 0 64', '--query 0 64 is outside'),
+    (PLAIN_MAPS, '--query 0 64', '--query 0 64 is outside'), (PLAIN_MAPS, '--query 3', "--query is '3', but must be"),
     (PLAIN_MAPS, '--query -1 0', "--query is '-1 0', but must be two whole numbers, X Y, or cls"),
-    (PLAIN_MAPS, '--query 3', "--query is '3', but must be two whole numbers"),
     (PLAIN_MAPS, '--query cls --cfg-options model.backbone.dist_token=True',
      '--query cls is not possible, because the backbone has no class token'),
     (MAPS, '--image no.jpg', 'image no.jpg cannot be read'),
     (MAPS, '--image images/a.png --size 0 64', '--size is 0, but must be at least 1'),
-    (MAPS, '--average no', 'folder no does not exist'),
-    (MAPS, '--average .', 'folder . has no image'),
+    (MAPS, '--average no', 'folder no does not exist'), (MAPS, '--average .', 'folder . has no image'),
     (SWEEP, '--mode slide', 'has no crop_size for sliding windows: pass --crop-size HEIGHT'),
     (SWEEP, '--mode slide --crop-size 8 8', 'has no stride'),
-    (SWEEP, '--mode slide --crop-size 8 8 --stride 8 9', '--stride is 8 9, but must be from 1 to --crop-size'),
     (SWEEP, '--mode slide --crop-size 8 8 --stride 0 8', '--stride is 0 8, but must be from 1 to --crop-size'),
+    (SWEEP, '--mode slide --crop-size 8 8 --stride 8 9', '--stride is 8 9, but must be from 1 to --crop-size'),
     (SWEEP, '--crop-size 32 32', '--crop-size and --stride are for sliding windows, but no'),
     (SWEEP_OF_DETECTOR, '--mode whole', '--mode whole is for segmentors, but config'),
     (SWEEP_OF_DETECTOR, '--cfg-options test_dataloader.dataset.pipeline.1.type=Pad', 'has no Resize'),
     ('resolution_sweep.py', f'{UPERNET} no.pth --sizes 32', 'checkpoint no.pth does not exist: check the path.'),
     ('resolution_sweep.py', f'{UPERNET} . --sizes 32', 'cannot be read (Is a directory)'),
-    (COMPARE, '--only c', "'c' is not a variant of"),
-    (COMPARE, '--jobs 0', '--jobs is 0, but must be at least 1'),
+    (COMPARE, '--only c', "'c' is not a variant of"), (COMPARE, '--jobs 0', '--jobs is 0, but must be at least 1'),
     (COMPARE, '--cfg-options model.backbone.img_size=0', 'img_size is 0'),
     (COMPARE, '--cfg-options test_dataloader.dataset.pipeline=[]', 'pipeline.1.scale of the study does not fit config'),
     (BENCHMARK, 'vit', "'vit' is not a candidate: choose from cpvt_mm, onnxruntime, mmseg,"),
@@ -94,16 +91,11 @@ def test_one_sentence(run_tool: Run, command: str, words: str, error: str, tmp_p
     assert set(tmp_path.rglob('*')) == before
 
 
-@pytest.mark.parametrize('command', ['resolution_sweep.py a.py a.pth --sizes', 'benchmark.py --sizes',
-                                     'padding_difference.py a.py --image'])
-def test_a_size_that_is_none(run_tool: Run, command: str, capsys: pytest.CaptureFixture) -> None:
-    assert run_tool(*f'analysis_tools/{command} 64by96'.split()) == '2'
-    assert capsys.readouterr().err.splitlines()[-1].endswith(
-        f"error: argument {command.split()[-1]}: size '64by96' is not an image size: give the pixels of one side, such "
-        'as 512, or of both sides, such as 800x1216.')
-
-
-@pytest.mark.parametrize('text', ['0', '640x0', '-5', '1.5', '640x', 'x640', '1x2x3', ''])
-def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(ArgumentTypeError, match=f"size '{text}' is not an image size"):
-        parse_sides(text)
+def test_what_is_no_size_is_refused(run_tool: Run, capsys: pytest.CaptureFixture) -> None:
+    for words in ('resolution_sweep.py a.py a.pth --sizes', 'benchmark.py --sizes', 'padding_difference.py a --image'):
+        assert run_tool(*f'analysis_tools/{words} 64by96'.split()) == '2'
+        assert capsys.readouterr().err.splitlines()[-1].endswith(
+            f"error: argument {words.split()[-1]}: size '64by96' is not an image size: give the pixels of one side, "
+            'such as 512, or of both sides, such as 800x1216.')
+    for text in ('0', '640x0', '-5', '1.5', '640x', 'x640', '1x2x3', ''):
+        assert f"size '{text}' is not an image size" in refusal(parse_sides, text, error=ArgumentTypeError)

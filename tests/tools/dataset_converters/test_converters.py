@@ -97,8 +97,7 @@ def test_a_mask_without_a_pixel_is_no_instance(tmp_path: Path) -> None:
 
 
 def test_label_maps_of_camvid_have_classes_and_255_where_there_is_none(tmp_path: Path) -> None:
-    camvid = make_camvid(tmp_path / 'CamVid')
-    root = tmp_path / 'camvid'
+    camvid, root = make_camvid(tmp_path / 'CamVid'), tmp_path / 'camvid'
     assert list(write_camvid(camvid, root)) == list(range(1, 8))
     names = {f'{split}/{split}_{i}' for split, count in COUNTS.items() for i in range(count)}
     assert set(contents(root)) == {path for name in names for path in (f'images/{name}.jpg', f'annotations/{name}.png')}
@@ -122,13 +121,10 @@ def test_an_image_of_camvid_is_the_original_but_for_what_jpeg_rounds(tmp_path: P
 
 
 @pytest.mark.parametrize('make, write, total', [(make_nuclei, write_nuclei, 12), (make_camvid, write_camvid, 7)])
-def test_an_interrupted_run_leaves_no_dataset_and_the_next_one_goes_on(make: Maker, write: Callable, total: int,
-                                                                       tmp_path: Path) -> None:
+def test_a_run_goes_on_after_an_interrupted_one(make: Maker, write: Callable, total: int, tmp_path: Path) -> None:
     download, root, whole = make(tmp_path / 'source'), tmp_path / 'data', tmp_path / 'whole'
     assert len(list(write(download, whole))) == total
-    for done in write(download, root):
-        if done == 3:
-            break
+    assert next(done for done in write(download, root) if done == 3)
     assert not root.exists()
     unfinished = root.with_name('data.unfinished')
     before = {path.name: path.stat().st_mtime_ns for path in unfinished.rglob('*.png')}
@@ -138,8 +134,7 @@ def test_an_interrupted_run_leaves_no_dataset_and_the_next_one_goes_on(make: Mak
     assert list(write(download, root))[-1] == total
     after = {path.name: path.stat().st_mtime_ns for path in root.rglob('*.png')}
     assert len(after) == total and before.items() <= after.items()
-    assert contents(root) == contents(whole)
-    assert not unfinished.exists()
+    assert contents(root) == contents(whole) and not unfinished.exists()
 
 
 def test_another_download_does_not_go_on_with_the_files_of_the_first(tmp_path: Path) -> None:
@@ -190,8 +185,7 @@ def test_writes_only_once(name: str, make: Maker, run_tool: Run, tmp_path: Path,
     tool, source, root = f'dataset_converters/{name}.py', make(tmp_path / 'source'), tmp_path / 'data' / name
     assert run_tool(tool, source, root) == ''
     assert '100%' in capsys.readouterr().out
-    written = times(root)
-    assert written
+    assert (written := times(root))
     assert run_tool(tool, source, root) == f'error: {root} exists already: remove it, or choose another folder.'
     assert times(root) == written
 
