@@ -25,7 +25,7 @@ extensions = [
 ]
 exclude_patterns = ['_build']
 
-# Notebooks are committed with their outputs; tests/tutorials runs them.
+# Notebooks are committed with their outputs; tests/examples runs them.
 nb_execution_mode = 'off'
 myst_enable_extensions = ['deflist']
 myst_heading_anchors = 3

@@ -67,8 +67,7 @@ def seen(model: nn.Module) -> Iterator[Calls]:
     hook.remove()
 
 
-def assert_features_are_those_of_alone(model: nn.Module, call: Calls, sizes: list[tuple[int, int]] = SIZES,
-                                       atol: float = 1e-4) -> None:
+def assert_features_are_those_of_alone(model: nn.Module, call: Calls, sizes: list = SIZES, atol: float = 1e-4) -> None:
     """In the only batch, each image has the features that it has without others."""
     (batch, outputs), = call
     plain = PyramidCPVT('nano')
@@ -81,8 +80,8 @@ def assert_features_are_those_of_alone(model: nn.Module, call: Calls, sizes: lis
             expected = plain(alone)
         for out, index in zip(outs, indices, strict=True):
             rows, columns = expected[index].shape[2:]
-            expected_map = expected[index][0, :, :out.shape[1], :out.shape[2]]
-            torch.testing.assert_close(out[:, :rows, :columns].float(), expected_map, rtol=0, atol=atol)
+            wanted = expected[index][0, :, :out.shape[1], :out.shape[2]]
+            torch.testing.assert_close(out[:, :rows, :columns].float(), wanted, rtol=0, atol=atol)
             assert not out[:, rows:].any() and not out[..., columns:].any()
 
 
@@ -166,7 +165,7 @@ def test_test_time_augmentation_of_a_detector() -> None:
         assert_features_are_those_of_alone(tta.module, [call])
 
 
-def test_the_detectors_inferencer() -> None:
+def test_the_inferencers() -> None:
     inferencer = DetInferencer(CONFIGS['mask-rcnn'](), device='cpu', palette='random', show_progress=False)
     with seen(inferencer.model) as calls:
         inferencer([np.random.randint(0, 256, (*size, 3), dtype=np.uint8) for size in ((96, 160), (160, 60))],
@@ -174,8 +173,6 @@ def test_the_detectors_inferencer() -> None:
     assert calls[0][0].shape == (2, 3, 160, 160)
     assert_features_are_those_of_alone(inferencer.model, calls, [(96, 160), (160, 60)])
 
-
-def test_the_segmentors_inferencer() -> None:
     cfg = CONFIGS['upernet']()
     cfg.model.data_preprocessor.test_cfg = dict(size_divisor=64)
     inferencer = MMSegInferencer(cfg, classes=('a',) * 6, palette=[[0, 0, 0]] * 6, device='cpu')
@@ -212,14 +209,14 @@ def test_all_else_is_the_librarys() -> None:
 CLIPS = [(96, 128), (70, 100)]
 
 
-def frame(size: tuple[int, int], index: int, length: int, key: bool = True) -> DetDataSample:
+def frame(size: tuple[int, int], index: int, length: int) -> DetDataSample:
     """One object, which has the same identity in each frame."""
     height, width = size
     mask = np.zeros((1, height, width), np.uint8)
     mask[:, 20:60, 10 + index:50 + index] = 1
     sample = DetDataSample(metainfo=dict(
         img_shape=size, ori_shape=size, img_id=index, frame_id=index, video_id=0, video_length=length,
-        ori_video_length=length, scale_factor=(1., 1.), key_frame_flags=key))
+        ori_video_length=length, scale_factor=(1., 1.), key_frame_flags=True))
     sample.gt_instances = InstanceData(
         bboxes=torch.tensor([[10. + index, 20., 50. + index, 60.]]), labels=torch.tensor([1]),
         masks=BitmapMasks(mask, height, width), instances_ids=torch.tensor([1]))
@@ -258,8 +255,7 @@ def test_the_pixels_are_mmdets() -> None:
 
 
 def test_images_of_a_detector_inside() -> None:
-    data = batch(CLIPS, 1)
-    data = dict(inputs=[clip[0] for clip in data['inputs']], data_samples=[clip[0] for clip in data['data_samples']])
+    data = {key: [clip[0] for clip in clips] for key, clips in batch(CLIPS, 1).items()}
     images = preprocess(use_det_processor=True)(data, training=True)['inputs']
     assert images.shape == (2, 3, 96, 128) and told_about(images) == Told(tuple(CLIPS))
 
@@ -284,8 +280,7 @@ def test_stock_models_train_and_predict(name: str, training: list[int], test: li
     lengths: list[int] = []
     backbone = getattr(model, 'detector', model).backbone
     backbone.register_forward_pre_hook(lambda _, args: lengths.append(told_about(args[0]).frames))
-    losses = model(**model.data_preprocessor(batch(CLIPS, 2), training=True), mode='loss')
-    loss, _ = model.parse_losses(losses)
+    loss, _ = model.parse_losses(model(**model.data_preprocessor(batch(CLIPS, 2), training=True), mode='loss'))
     loss.backward()
     assert loss.isfinite() and lengths == training
     gradients = {name: p.grad for name, p in model.named_parameters() if 'position_encoding' in name}

@@ -1,4 +1,5 @@
 """smp and timm import torchvision, for which tests have a stand-in: the pyramid and its decoders use nothing of it."""
+import os
 import re
 import runpy
 import sys
@@ -7,10 +8,12 @@ from math import log
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import numpy as np
 import onnx
 import pytest
 import torch
+from nbclient import NotebookClient
 from torch import nn
 
 from cpvt_mm import PyramidCPVT, create_backbone
@@ -67,14 +70,12 @@ def test_adapters_learn_alone_and_merge_into_the_weights(run_example: Run, capsy
 
 
 @pytest.mark.slow
-def test_products_with_weights_are_int8(run_example: Run, toy_shapes: Path, tmp_path: Path,
-                                        capsys: pytest.CaptureFixture) -> None:
+def test_int8_products(run_example: Run, toy_shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     files = [tmp_path / 'float32.onnx', tmp_path / 'int8.onnx']
     backbone = PyramidCPVT({**NARROW, 'depths': (1, 1, 1, 1)}).eval()
     with exported(backbone, files[0], dict(mean='[128, 128, 128]', std='[64, 64, 64]')):
         pass
     found = run_example('onnxruntime_int8.py', *files, toy_shapes / 'images/training')
-
     size, _, errors = re.fullmatch(r'size (.+)x, time (.+)x, errors (.+)', capsys.readouterr().out.strip()).groups()
     assert float(size) < 0.5  # a quarter for the weights; the graph stays
     # A weight is off by half a step of 1/127 of the largest in its row at most, an input by half of 1/255 of its range.
@@ -154,3 +155,32 @@ def test_the_example_shows_four_decoders(run_example: Run, capsys: pytest.Captur
     run_example('segmentation_models_pytorch_decoders.py')
     assert capsys.readouterr().out.splitlines() == [
         f'{decoder}: (1, 3, 65, 97)' for decoder in ('Unet', 'FPN', 'UPerNet', 'Segformer')]
+
+
+# The notebooks of docs/tutorials.
+NOTEBOOKS = sorted((ROOT / 'docs/tutorials').glob('*.ipynb'))
+# Tests train for fewer iterations than readers do.
+SHORTER = {
+    'first_detector': {'num_train=200, num_val=20': 'num_train=8, num_val=4', 'iter_400': 'iter_50',
+                       "'train_cfg.max_iters': 400, 'train_cfg.val_interval': 400":
+                       "'train_cfg.max_iters': 50, 'train_cfg.val_interval': 50"},
+    'which_encoding': {'iterations=150': 'iterations=5'}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('notebook', NOTEBOOKS, ids=lambda notebook: notebook.stem)
+def test_a_notebook_runs(notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('PYTHONPATH', os.pathsep.join(filter(None, [str(ROOT), os.environ.get('PYTHONPATH')])))
+    content = nbformat.read(notebook, as_version=4)
+    for long, short in SHORTER[notebook.stem].items():
+        cell, = (cell for cell in content.cells if long in cell.source)
+        cell.source = cell.source.replace(long, short)
+    NotebookClient(content, timeout=900, resources=dict(metadata=dict(path=str(tmp_path)))).execute()  # an error raises
+
+
+@pytest.mark.parametrize('notebook', NOTEBOOKS, ids=lambda notebook: notebook.stem)
+def test_a_notebook_has_its_figures_and_nothing_of_a_machine(notebook: Path) -> None:
+    outputs = [output for cell in nbformat.read(notebook, as_version=4).cells for output in cell.get('outputs', [])]
+    assert sum('image/png' in output.get('data', {}) for output in outputs) >= 2
+    assert all(output['output_type'] in ('display_data', 'execute_result') for output in outputs)
+    assert '/home/' not in notebook.read_text() and str(ROOT) not in notebook.read_text()

@@ -38,12 +38,11 @@ def with_gradients(function: Callable[..., Tensor], *inputs: Tensor) -> Results:
     return {'output': output.detach(), **{f'grad{i}': grad for i, grad in enumerate(grads)}}
 
 
-def roi_align(aligned: bool, sampling_ratio: int, size: int | Sequence[int], dtype: torch.dtype = torch.float32
-              ) -> Results:
+def roi_align(aligned: bool, ratio: int, size: int | Sequence[int], dtype: torch.dtype = torch.float32) -> Results:
     regions = boxes(12, 1, 150)
     regions[:4] = torch.tensor([[5, 5, 5, 5], [-30, -20, 40, 50], [150, 90, 400, 300], [900, 900, 950, 999]])
     rois = torch.cat([integers(2, 2, 12)[:, None].float(), regions], 1)
-    layer = ops.RoIAlign(size, 1 / 8, sampling_ratio, 'avg', aligned)
+    layer = ops.RoIAlign(size, 1 / 8, ratio, 'avg', aligned)
     return with_gradients(lambda x: layer(x, rois.to(x.dtype)), normal(3, 2, 2, 13, 19).to(dtype))
 
 

@@ -76,8 +76,7 @@ def places(height: int, width: int, y: Tensor, x: Tensor) -> Iterator[tuple[int,
 
 def test_multi_scale_deformable_attention() -> None:
     from mmcv.ops.multi_scale_deform_attn import MultiScaleDeformableAttnFunction
-    shapes = torch.tensor([[4, 3], [2, 2]])
-    starts = torch.tensor([0, 12])
+    shapes, starts = torch.tensor([[4, 3], [2, 2]]), torch.tensor([0, 12])
     value, locations, weights = leaves(normal(0, 2, 16, 2, 3), uniform(1, 2, 3, 2, 2, 2, 2) * 1.4 - .2,
                                        uniform(2, 2, 3, 2, 2, 2))
     ours = MultiScaleDeformableAttnFunction.apply(value, shapes, starts, locations, weights, 64)
@@ -143,8 +142,7 @@ def test_deformable_roi_pooling(sampling_ratio: int) -> None:
     for n, (image, *corners) in enumerate(rois.tolist()):
         left, top, right, bottom = (corner / 8 - .5 for corner in corners)
         width, height = right - left, bottom - top
-        across = sampling_ratio or math.ceil(width / 3)
-        down = sampling_ratio or math.ceil(height / 2)
+        down, across = sampling_ratio or math.ceil(height / 2), sampling_ratio or math.ceil(width / 3)
         for row, column in itertools.product(range(2), range(3)):
             value = torch.zeros(3).double()
             for i, j in itertools.product(range(down), range(across)):
@@ -156,13 +154,9 @@ def test_deformable_roi_pooling(sampling_ratio: int) -> None:
             bins.append(value / (across * down))
     formula = torch.stack(bins).view(3, 2, 3, 3).permute(0, 3, 1, 2)
     assert_same(ours, formula, x, offset)
-
-
-def test_deformable_roi_pooling_without_offsets_is_roi_align() -> None:
-    rois = torch.cat([torch.tensor([[0.], [1], [1]]), boxes(3, 1, 60)], 1).double()
-    [x] = leaves(normal(0, 2, 3, 12, 15))
-    assert_same(ops.deform_roi_pool(x, rois, None, (2, 3), 1 / 8, 2, .1),
-                ops.roi_align(x, rois, (2, 3), 1 / 8, 2, 'avg', True), x)
+    # Without offsets it is RoIAlign.
+    assert_same(ops.deform_roi_pool(x, rois, None, (2, 3), 1 / 8, sampling_ratio, .1),
+                ops.roi_align(x, rois, (2, 3), 1 / 8, sampling_ratio, 'avg', True), x)
 
 
 def test_gradients_of_no_regions_are_zero() -> None:
@@ -191,8 +185,7 @@ def test_a_step_under_autocast_trains_a_deformable_layer() -> None:
         pooled = ops.RoIAlign(3, 1., 0)(layer(normal(0, 1, 4, 9, 9)), torch.tensor([[0, 1., 1, 7, 8]]))
     pooled.float().sum().backward()
     assert all(p.grad.isfinite().all() and p.grad.dtype == torch.float32 for p in layer.parameters())
-    assert layer.weight.grad.any()
-    assert layer.conv_offset.weight.grad.any()
+    assert layer.weight.grad.any() and layer.conv_offset.weight.grad.any()
 
 
 def test_a_function_without_a_replacement_raises_when_it_is_called() -> None:
