@@ -137,18 +137,6 @@ def test_wrapped_in_mixed_precision_with_checkpointing(kind: str, with_cp: bool 
     assert_features_are_those_of_alone(model, calls, atol=1e-4 if cfg.default_scope == 'mmdet' else 0.2)
 
 
-@pytest.mark.slow
-@torch.no_grad()
-def test_a_detector_in_mixed_precision() -> None:
-    model = build_model(retinanet()).train()
-    data = model.data_preprocessor(training_batch(model), training=True)
-    # Without its losses, whose operators have no bfloat16 on a CPU.
-    with seen(model) as calls, torch.autocast('cpu', torch.bfloat16):
-        model(**data, mode='tensor')
-    assert calls[0][1][0].dtype == torch.bfloat16
-    assert_features_are_those_of_alone(model, calls, atol=0.2)
-
-
 @torch.no_grad()
 def test_test_time_augmentation_of_a_detector() -> None:
     with DefaultScope.overwrite_default_scope('mmdet'):

@@ -54,10 +54,8 @@ def test_attention_of_the_pixel_that_is_clicked(app: App, image: Path, trained: 
 
 def test_what_is_wrong_is_one_sentence_in_the_page(app: App, image: Path, broken: Path, trained: Models) -> None:
     checkpoint = str(trained['mmseg'].checkpoint)
-    missing = checkpoint.replace('iter_2', 'iter_3')
     calls = {
         'broken.png cannot be read: it is damaged or not an image.': lambda: app['predict'](broken, checkpoint, 64, 0),
-        'iter_3.pth': lambda: app['predict'](image, missing, 64, 0),
         'block 9.9 does not exist: ': lambda: app['attend'](image, checkpoint, 64, '9.9', [0, 0])}
     for part, call in calls.items():
         with pytest.raises(gr.Error) as caught:

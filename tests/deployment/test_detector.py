@@ -11,7 +11,6 @@ from mmengine.hub import get_config
 from torch import Tensor, nn
 
 from cpvt_mm.deployment import compare, exported, load_part
-from cpvt_mm.deployment.comparing import batches
 from cpvt_mm.deployment.detector import Detector, to_detector
 from cpvt_mm.deployment.exporting import load_onnx, write_onnx
 from cpvt_mm.deployment.operators import NO_BOX, nms, roi_align
@@ -217,12 +216,7 @@ def test_detectors_are_written_to_onnx_alone(tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
-def test_weights_are_those_of_the_checkpoint(tmp_path: Path) -> None:
-    first, image = detector(RETINA), next(batches(3))
-    torch.save(first.model.state_dict(), tmp_path / 'a.pth')
-    second = load_part(config(RETINA), 'detector', tmp_path / 'a.pth')
-    assert not second.training
-    assert all(torch.equal(a, b) for a, b in zip(run_eagerly(first, image), run_eagerly(second, image), strict=True))
+def test_a_checkpoint_is_needed() -> None:
     assert 'random weights finds no boxes to compare: pass a --checkpoint' in (
         refusal(load_part, config(RETINA), 'detector'))
 

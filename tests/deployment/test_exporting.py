@@ -20,6 +20,7 @@ from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.position_encodings import PositionEncoding, PositionEncodings, StageSpec
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, refusal
 from tests.deployment.conftest import SMALL
+from tests.deployment.test_detector import PYRAMID
 from tests.encodings import ENCODINGS
 
 # An export takes long, so several encodings share one; what works together works alone.
@@ -171,10 +172,6 @@ def test_a_missing_package_is_named(small: CPVT, tmp_path: Path, monkeypatch: py
 
 PLAIN = dict(backbone=dict(type='cpvt_mm.CPVT', arch=dict(embed_dims=24, depth=1, num_heads=3), cls_token=False),
              neck=dict(type='cpvt_mm.SimpleFeaturePyramid', in_channels=24, out_channels=8, strides=(8, 32)))
-PYRAMID = dict(
-    backbone=dict(type='cpvt_mm.PyramidCPVT', out_indices=(0, 1), arch=dict(
-        embed_dims=(12, 24, 24, 24), depths=(1,) * 4, num_heads=(3,) * 4, mlp_ratios=(2,) * 4, sr_ratios=(4, 2, 2, 2))),
-    neck=dict(type='FPN', in_channels=[12, 24], out_channels=8, num_outs=2))
 SEGMENTORS = {'UPerHead': (PLAIN, dict(pool_scales=(1, 6))), 'FPNHead': (PYRAMID, dict(feature_strides=(4, 8))),
               'SegformerHead': (PLAIN, {})}
 

@@ -1,7 +1,6 @@
 """Mistakes of users with their own data, and the sentence that each ends with; the status is 1, or argparse's 2.
 
-There are one or two of each kind. All arguments of backbones are in tests/models, all faults of annotations, images and
-label maps in tests/data.
+One or two of each kind: all arguments of backbones are in tests/models, all faults of files in tests/data.
 """
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""Choices of setup_env.sh, and its refusals in one sentence; the stand-in where no torchvision can be installed.
-
-Nothing is installed here.
-"""
+"""Choices and refusals of setup_env.sh, without an installation; the stand-in where torchvision cannot be installed."""
 import fcntl
 import importlib.util
 import os

@@ -1,7 +1,9 @@
 """Something to measure that is quick and does as it is told."""
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -18,6 +20,7 @@ SETTING = Setting('forward', 64, 96, 2, 'fp32', 1)
 class Told:
     """A subject whose candidates are named for what they do, or else add some megabytes in a call."""
     device: str = 'cpu'
+    call: Callable[[str], object] | None = None  # with the name of a candidate, in its place
 
     def step(self, candidate: Candidate, setting: Setting) -> Step:
         if candidate.name == 'missing':
@@ -25,6 +28,8 @@ class Told:
         model = nn.Linear(MB, 2, bias=False)  # of 8 MB
         does = dict(fails=self.fail, dies=lambda: os._exit(3), waits=lambda: self.wait(candidate.arguments['file']))
         run = does.get(candidate.name, lambda: torch.ones(candidate.arguments.get('megabytes', 1) * MB // 4))
+        if self.call:
+            run = partial(self.call, candidate.name)
         return Step(model, run, has_torch_memory=candidate.name != 'elsewhere')
 
     def flops(self, candidate: Candidate, setting: Setting) -> int:

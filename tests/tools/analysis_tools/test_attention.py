@@ -182,16 +182,12 @@ def test_heads_are_drawn_beside_their_mean(run_tool: Run, image: Path, tmp_path:
     assert high > 1.5 * height
 
 
-def test_the_class_token_can_be_asked_where_there_is_one(run_tool: Run, image: Path, tmp_path: Path) -> None:
-    arguments = (UPERNET_OF_CPVT, '--image', image, '--query', 'cls', '--out-dir', tmp_path, '--size', 64, 64)
-    assert run_tool(TOOL, *arguments, '--cfg-options', 'model.backbone.cls_token=True') == ''
-    assert [path.name for path in tmp_path.iterdir()] == [f'{image.stem}_cls.png']
-
-
-def test_averages_a_folder_of_images(run_tool: Run, image: Path, tmp_path: Path, titles: list[str]) -> None:
-    assert run_tool(TOOL, UPERNET_OF_CPVT, '--average', image.parent, '--size', 64, 96, '--out-dir', tmp_path) == ''
-    assert '64 x 96 pixels (height x width)' in titles[0]
-    assert [path.name for path in tmp_path.iterdir()] == ['validation_average.png']
+def test_asks_the_class_token_or_averages_a_folder(run_tool: Run, image: Path, tmp_path: Path, titles: list) -> None:
+    words, option = (TOOL, UPERNET_OF_CPVT, '--out-dir', tmp_path, '--size', 64, 96), 'model.backbone.cls_token=True'
+    assert run_tool(*words, '--image', image, '--query', 'cls', '--cfg-options', option) == ''
+    assert run_tool(*words, '--average', image.parent) == ''
+    assert '64 x 96 pixels (height x width)' in titles[1]
+    assert {path.name for path in tmp_path.iterdir()} == {f'{image.stem}_cls.png', 'validation_average.png'}
 
 
 def test_weights_of_a_checkpoint(run_tool: Run, image: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -220,13 +220,10 @@ def test_ours_with_the_option_and_without(images: tuple[Tensor, Tensor]) -> None
     assert all(map(torch.equal, exact.parameters(), plain.parameters()))
 
 
-def test_a_stock_backbone_needs_none_of_its_pretrained_weights() -> None:
+def test_a_stock_backbone_needs_no_pretrained_weights_and_what_cannot_be_built_is_a_sentence() -> None:
     weights = dict(type='Pretrained', checkpoint='torchvision://resnet18')
     model = padding.build_backbone(config_of(type='mmdet.ResNet', depth=18, init_cfg=weights))
     assert not model.training and 'Pretrained' not in str(model.init_cfg)
-
-
-def test_what_cannot_be_built_is_a_sentence() -> None:
     told = refusal(padding.build_backbone, config_of(type='cpvt_mm.PyramidCPVT', arch='huge'))
     assert told.startswith('the cpvt_mm.PyramidCPVT of config ') and ' cannot be built: ' in told
     assert 'has no model.backbone' in refusal(padding.build_backbone, Config(dict(model=dict())))

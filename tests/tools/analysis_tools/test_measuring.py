@@ -1,5 +1,4 @@
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,7 +15,6 @@ from cpvt_lab.complexity import count_flops, measure
 from cpvt_lab.from_config import build_plain_optim_wrapper
 from cpvt_lab.memory import Usage, measure_alone
 from cpvt_lab.running import COLUMNS, interleave, matrix_products, measure_group, peak_speed
-from cpvt_lab.steps import Setting, Step
 from cpvt_mm import PyramidCPVT
 from tests.conftest import NARROW, ROOT
 from tests.tools.conftest import Run
@@ -52,19 +50,10 @@ def test_a_row_for_each_candidate() -> None:
                         ('time', 4, 6), ('time', 5, 6), ('time', 6, 6)]
 
 
-@dataclass(frozen=True)
-class Calling(Told):
-    """Calls a function with the name of a candidate instead of running it."""
-    function: Callable[[str], None] = print
-
-    def step(self, candidate: Candidate, setting: Setting) -> Step:
-        return replace(super().step(candidate, setting), run=lambda: self.function(candidate.name))
-
-
 def test_what_does_not_fit_is_not_run_and_memory_that_is_not_torch_s_is_not_measured() -> None:
     ran: list[str] = []
     candidates = [Candidate('huge'), Candidate('elsewhere')]
-    rows = measure_group(Calling(function=ran.append), candidates, SETTING, 2, 1, print)
+    rows = measure_group(Told(call=ran.append), candidates, SETTING, 2, 1, print)
     assert rows['huge']['failure'] == 'out of memory' and rows['elsewhere']['failure'] is None
     assert rows['elsewhere']['memory_mb'] is None and rows['elsewhere']['min_s'] > 0
     assert ran == 3 * ['elsewhere']
@@ -78,7 +67,7 @@ def test_tf32_is_allowed_where_it_is_asked_for_and_nowhere_else(dtype: str) -> N
         found.append((torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()))
 
     note('before')
-    measure_group(Calling(function=note), [Candidate('a')], replace(SETTING, dtype=dtype), 1, 1, print)
+    measure_group(Told(call=note), [Candidate('a')], replace(SETTING, dtype=dtype), 1, 1, print)
     note('after')
     before, *during, after = found
     assert before == after and during == 2 * [(True, 'high') if dtype == 'tf32' else (False, 'highest')]
@@ -162,15 +151,11 @@ def test_counts_backwards_the_groups_of_a_convolution_and_attention() -> None:
     assert count_flops(lambda: F.scaled_dot_product_attention(q, k, v).sum().backward()) == 3 * forward
 
 
-@OPTIM_WRAPPER_CONSTRUCTORS.register_module()
-class Frozen(DefaultOptimWrapperConstructor):
-    """A constructor that mmseg's scope alone knows."""
-
-    def add_params(self, params: list[dict], module: nn.Module, **_: object) -> None:
-        params.append(dict(params=list(module.parameters()), lr=0.))
-
-
 def test_the_optimizer_is_built_in_the_scope_of_the_config() -> None:
+    # A constructor that mmseg's scope alone knows.
+    constructor = type('Frozen', (DefaultOptimWrapperConstructor,), dict(
+        add_params=lambda self, params, module, **_: params.append(dict(params=[*module.parameters()], lr=0.))))
+    OPTIM_WRAPPER_CONSTRUCTORS.register_module(module=constructor, force=True)
     cfg = Config(dict(default_scope='mmseg', optim_wrapper=dict(
         type='AmpOptimWrapper', constructor='Frozen', optimizer=dict(type='SGD', lr=0.1), paramwise_cfg=dict(a=1))))
     with DefaultScope.overwrite_default_scope('mmdet'):

@@ -23,12 +23,6 @@ metrics = ['mIoU']
 """
 
 
-def value_of(cfg: Config, key: str) -> object:
-    for part in key.split('.'):
-        cfg = cfg[int(part) if isinstance(cfg, list) else part]
-    return cfg
-
-
 @pytest.mark.parametrize('path', STUDIES, ids=lambda path: path.stem)
 def test_a_shipped_study_names_configs_that_its_options_fit(path: Path, tmp_path: Path) -> None:
     study = read_study(path)
@@ -37,7 +31,6 @@ def test_a_shipped_study_names_configs_that_its_options_fit(path: Path, tmp_path
         *_, options = study.tests.values()
         cfg = StudyRun(name, variant, 1, tmp_path).load(options)
         assert cfg.randomness.seed == 1
-        assert all(value_of(cfg, key) == value for key, value in {**variant.options, **options}.items())
         build(cfg, backbone_config(cfg))
 
 

@@ -42,6 +42,7 @@ def make_nuclei(root: Path) -> Path:
 
 
 COUNTS = dict(train=3, val=2, test=2)
+LABELS = 'valannot/val_1.png'
 
 
 def make_camvid(root: Path) -> Path:
@@ -149,8 +150,7 @@ def empty(folder: Path) -> None:
     folder.mkdir()
 
 
-LABELS = 'valannot/val_1.png'
-WRONG = [
+@pytest.mark.parametrize('make, write, spoil, words', [
     *((make_nuclei, write_nuclei, *case) for case in [
         (empty, r'source has no folders with images/ and masks/ inside: pass the folder'),
         (lambda source: cut(source / '0001/images/0001.png'), r'0001/images/0001\.png cannot be read'),
@@ -168,10 +168,7 @@ WRONG = [
         (lambda source: save(source / LABELS, random_image(36, 48, 0)), r'val_1\.png has 3 channels, but'),
         (lambda source: save(source / LABELS, np.zeros((36, 40), np.uint8)),
          r'val_1\.png is 36 x 40 pixels \(height x width\), but its image is 36 x 48'),
-        (lambda source: (source / 'val/val_1.png').write_bytes(b''), r'val/val_1\.png is empty \(0 bytes\): unpack')])]
-
-
-@pytest.mark.parametrize('make, write, spoil, words', WRONG)
+        (lambda source: (source / 'val/val_1.png').write_bytes(b''), r'val/val_1\.png is empty \(0 bytes\): unpack')])])
 def test_what_is_wrong_with_a_download_is_one_sentence(make: Maker, write: Callable, spoil: Callable, words: str,
                                                        tmp_path: Path) -> None:
     spoil(make(tmp_path / 'source'))

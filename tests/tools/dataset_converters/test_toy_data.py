@@ -1,4 +1,3 @@
-import json
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -16,7 +15,7 @@ from pycocotools.coco import COCO
 
 import toy_video as video
 from cpvt_mm.engine import load_config
-from tests.conftest import MASK2FORMER_VIS
+from tests.conftest import MASK2FORMER_VIS, refusal
 from tests.tools.conftest import Run, contents, times
 from toy_shapes import CLASSES, LOWER, UPPER, make_image, write_toy_shapes
 from toy_video import CIRCLE, HEIGHT, NUM_FRAMES, SPEEDS, WIDTH, Mover, make_mover, make_video, write_toy_video
@@ -76,14 +75,12 @@ def test_an_interrupted_run_leaves_no_dataset_and_the_next_one_is_whole(tmp_path
     assert next(written for written in write_toy_shapes(root, num_train=3, num_val=1) if written == 2)
     assert not root.exists()
     assert list(write_toy_shapes(root, num_train=3, num_val=1)) == [1, 2, 3, 4]
-    assert json.loads((root / 'made_from.json').read_text()) == dict(num_train=3, num_val=1, seed=0)
     assert not root.with_name('toy.unfinished').exists()
 
 
 def test_what_cannot_be_written_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('cv2.imwrite', lambda *args: False)
-    with pytest.raises(OSError, match=r'000000\.jpg cannot be written'):
-        next(write_toy_shapes(tmp_path / 'toy'))
+    assert '000000.jpg cannot be written' in refusal(next, write_toy_shapes(tmp_path / 'toy'), error=OSError)
     assert not (tmp_path / 'toy').exists()
 
 
