@@ -111,13 +111,6 @@ def test_only_the_same_error_of_the_old_backbone_excuses(folder: Path, for_64: s
 
 
 @pytest.mark.slow
-def test_pyramids_are_told_by_the_type_of_the_backbone() -> None:
-    names = {'ResNet': True, 'mmpretrain.ConvNeXt': True, 'CSPDarknet, mmpretrain.ResNet': True, 'SVT': True,
-             'PyramidVisionTransformerV2': True, 'DetectoRS_ResNet': False, 'VisionTransformer': False, '': False}
-    assert {name: Record('mmdet', 'a/b.py', name, 'built').has_pyramid for name in names} == names
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize('options, error, words', [
     ({'model.backbone.frozen_stages': 4}, RuntimeError, 'Nothing of the backbone learns'),
     # Weight decay would move weights all the same.
@@ -165,9 +158,3 @@ def test_does_what_is_not_done_yet(run_tool: Run, tmp_path: Path, capsys: pytest
     assert page in capsys.readouterr().out
     assert dict(open_results(tmp_path / 'work')) == {
         f'mmdet::{done}': kept, f'mmdet::{to_do}': asdict(Record('mmdet', to_do, 'ResNet', 'built', trial='ran'))}
-
-
-def test_no_family_is_an_error(run_tool: Run, tmp_path: Path) -> None:
-    message = run_tool(SCRIPT, '--families', 'nosuch', '--work-dir', tmp_path / 'work')
-    assert message == "error: no config is in nosuch: pass folders of the libraries' configs."
-    assert not list(tmp_path.iterdir())

@@ -1,7 +1,4 @@
 """How configs are read, what is added to them, what stays, and that mmengine's runner builds them."""
-import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,7 +14,6 @@ from cpvt_mm.engine import load_config, prepare
 from cpvt_mm.engine.run import build_runner
 from cpvt_mm.hooks import DurableCheckpointHook, ExactResumeHook, FullDiskHook, NonFiniteLossHook, PlainLogHook
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, refusal, toy_overrides
-from tests.processes import is_alive, wait_until
 
 
 def test_options_override_and_the_work_dir_is_named_after_the_config() -> None:
@@ -184,25 +180,3 @@ def test_a_config_with_a_runner_of_its_own_gets_it_with_all_hooks_and_seeded_bat
     assert {type(hook) for hook in runner.hooks} > ADDED
     inner = runner.train_dataloader.batch_sampler.batches
     assert type(inner) is OWN[BatchSampler] and inner.drop_last
-
-
-@pytest.mark.slow
-def test_workers_end_with_a_killed_process(toy_shapes: Path, tmp_path: Path) -> None:
-    options = [f'{key}={value}' for key, value in toy_overrides(toy_shapes, **{
-        'log_level': 'INFO', 'train_dataloader.num_workers': 2}).items()]
-    process = subprocess.Popen([sys.executable, ROOT / 'tools/train.py', UPERNET, '--cfg-options', *options],
-                               cwd=tmp_path, stdout=subprocess.DEVNULL)
-    children, workers = Path(f'/proc/{process.pid}/task/{process.pid}/children'), []
-    try:
-        wait_until(lambda: process.poll() is not None or any(
-            'Iter(train)' in log.read_text() for log in tmp_path.glob('work_dirs/*/*/*.log')))
-        workers += map(int, children.read_text().split())
-        assert len(workers) >= 2 and all(map(is_alive, workers))
-        process.kill()
-        wait_until(lambda: not any(map(is_alive, workers)))
-    finally:
-        process.kill()
-        process.wait()
-        for worker in workers:
-            if is_alive(worker):
-                os.kill(worker, signal.SIGKILL)

@@ -100,7 +100,7 @@ def test_configs(run_tool: Run, tool: str, content: str | None, words: str, monk
     (f'load_from={GOLDEN}/timm.pth', "which has no weights below 'backbone'"),
     # What is not there.
     (f'{BACKBONE}.init_cfg.type=Pretrained {BACKBONE}.init_cfg.checkpoint=no.pth', 'checkpoint no.pth does not exist'),
-    ('load_from=no.pth', 'load_from is no.pth, but this file does not exist'),
+    ('load_from=no.pth', 'checkpoint no.pth does not exist: check the path.'),
     (f'{DATASET}.data_root=no',
      f'no/images/training does not exist: put the file there, or correct {DATASET}.data_root'),
     (f'{DATASET}.data_prefix.seg_map_path=no', 'data/no/'),

@@ -82,13 +82,6 @@ def test_the_convolution_of_an_mlp_lies_in_front_of_gelu() -> None:
     torch.testing.assert_close(apply(block.mlp, x), block.mlp.fc2(F.gelu(convolved)))
 
 
-def test_drop_path_drops_both_branches_of_a_block() -> None:
-    block = Block(0, embed_dims=8, num_heads=2, mlp_ratio=4, drop_path_rate=0.9999).train()
-    x = torch.randn(2, 3, 4, 8)
-    assert torch.equal(apply(block, x, NOTHING), x)
-    assert not torch.equal(apply(block.eval(), x, NOTHING), x)
-
-
 def test_norms_have_the_epsilons_of_the_original() -> None:
     block = Block(0, embed_dims=8, num_heads=2, mlp_ratio=4, sr_ratio=2)
     assert (block.norm1.eps, block.norm2.eps, block.attn.sr.norm.eps) == (1e-6, 1e-6, 1e-5)

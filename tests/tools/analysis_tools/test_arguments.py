@@ -51,6 +51,7 @@ FLOPS = 'get_flops.py'
     (COMPARE, '--only c', "'c' is not a variant of"), (COMPARE, '--jobs 0', '--jobs is 0, but must be at least 1'),
     (COMPARE, '--cfg-options model.backbone.img_size=0', 'img_size is 0'),
     (COMPARE, '--cfg-options test_dataloader.dataset.pipeline=[]', 'pipeline.1.scale of the study does not fit config'),
+    (BENCHMARK, '--count --compile static', '--count counts backbones alone, operator by operator: leave out --config'),
     (BENCHMARK, 'vit', "'vit' is not a candidate: choose from cpvt_mm, onnxruntime, mmseg,"),
     (BENCHMARK, 'mmseg:with_cp', "'with_cp' of candidate 'mmseg:with_cp' is not an argument"),
     (BENCHMARK, 'mmseg --batch-sizes 0', '--batch-sizes is 0, but must be at least 1'),

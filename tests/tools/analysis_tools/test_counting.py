@@ -67,6 +67,7 @@ def test_operators_are_listed_by_their_share() -> None:
     rows = operators.splitlines()[4:]
     assert rows == ['| mm | 1.00 | 8.00 |', '| add | 3.00 | 0.00 |', '| others | 0.00 | 0.00 |']
 
+
 def test_the_share_of_padding_by_batch(run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     sizes = [(640, 480), (640, 416)] * 4 + [(480, 640)] * 8
     images = [dict(width=width, height=height) for width, height in sizes]
@@ -82,13 +83,6 @@ def test_the_share_of_padding_by_batch(run_tool: Run, tmp_path: Path, capsys: py
     assert 'error: 16 images do not fill a batch of 17' in run_tool(tool, tmp_path / 'a.json', '--batch-sizes', 17)
     (tmp_path / 'b.json').write_text('{}')
     assert 'b.json has no image sizes (KeyError' in run_tool(tool, tmp_path / 'b.json')
-
-
-@pytest.mark.parametrize('words, error', [
-    (['vit'], "'vit' is not a candidate"), (['--config', 'a.py'], '--count counts backbones alone'),
-    (['--compile', 'static'], '--count counts backbones alone')])
-def test_what_cannot_be_counted(run_tool: Run, words: list[str], error: str) -> None:
-    assert error in run_tool('analysis_tools/benchmark.py', '--count', *words)
 
 
 def test_the_tool_prints_the_counts_of_each_candidate(run_tool: Run, capsys: pytest.CaptureFixture) -> None:
