@@ -78,7 +78,7 @@ def added(output: int, place: int | slice | tuple[int, ...], number: float) -> C
 
 @pytest.mark.parametrize('change', [
     added(0, (0, 0), 2e-3), added(0, (0, 3), -2e-3), added(0, (0, 4), 2e-3), added(1, 0, 1), added(2, slice(None), 1),
-    added(0, (1, 4), torch.nan), lambda outputs: [output[1:] for output in outputs], lambda outputs: [x[:0] for x in outputs],
+    added(0, (1, 4), torch.nan), lambda outputs: [x[1:] for x in outputs], lambda outputs: [x[:0] for x in outputs],
     lambda outputs: [torch.cat([output, output[:1] + 5 * (i == 0)]) for i, output in enumerate(outputs)]])
 def test_one_wrong_box_is_enough(change: Callable[[Outputs], Outputs], boxes: Detector) -> None:
     first, second = compare(boxes, changed(boxes, change))
