@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from comparing import DETECTION_TOLERANCE, SHAPES, check, compare
 from cpvt_mm import CPVT
-from cpvt_mm.deployment import SHAPES, check, compare
-from cpvt_mm.deployment.comparing import DETECTION_TOLERANCE
 from cpvt_mm.deployment.detector import Detector
 from tests.conftest import refusal
 from tests.deployment.test_detector import MASK, RETINA, detector
@@ -57,7 +56,7 @@ def test_the_same_is_no_difference_and_large_numbers_may_differ_more(small: CPVT
 @pytest.fixture
 def boxes(monkeypatch: pytest.MonkeyPatch) -> Detector:
     """A RetinaNet, to be compared at two sizes; an image has more boxes than it keeps."""
-    monkeypatch.setattr('cpvt_mm.deployment.comparing.SHAPES', ((2, 40, 56), (1, 64, 64)))
+    monkeypatch.setattr('comparing.SHAPES', ((2, 40, 56), (1, 64, 64)))
     return detector(RETINA)
 
 

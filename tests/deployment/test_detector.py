@@ -10,7 +10,8 @@ from mmengine.config import Config
 from mmengine.hub import get_config
 from torch import Tensor, nn
 
-from cpvt_mm.deployment import compare, exported, load_part
+from comparing import compare
+from cpvt_mm.deployment import exported, load_part
 from cpvt_mm.deployment.detector import Detector, to_detector
 from cpvt_mm.deployment.exporting import load_onnx, write_onnx
 from cpvt_mm.deployment.operators import NO_BOX, nms, roi_align
@@ -166,7 +167,7 @@ def run_eagerly(model: Detector, image: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize('name', OPTIONS)
 def test_boxes_are_those_of_mmdet(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an export; the arithmetic is the same but for the order of sums."""
-    monkeypatch.setattr('cpvt_mm.deployment.comparing.SHAPES', ((1, 1, 1), (2, 33, 47), (1, 128, 96)))
+    monkeypatch.setattr('comparing.SHAPES', ((1, 1, 1), (2, 33, 47), (1, 128, 96)))
     model, options = OPTIONS[name]
     wrapped = detector(model, **options)
     tiny, *differences = compare(wrapped, lambda image: run_eagerly(wrapped, image))

@@ -12,8 +12,9 @@ from mmengine.config import Config
 from torch import Tensor, nn
 from torch.export import Dim
 
+from comparing import check, compare
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.deployment import check, compare, exported, load_part
+from cpvt_mm.deployment import exported, load_part
 from cpvt_mm.deployment.exporting import FORMATS, export_program
 from cpvt_mm.engine import load_config
 from cpvt_mm.models.grid import Grid

@@ -10,7 +10,8 @@ import torch
 from mmengine.config import Config
 from torch import Tensor
 
-from cpvt_mm.deployment import SHAPES, exporting, load_part
+from comparing import SHAPES
+from cpvt_mm.deployment import exporting, load_part
 from cpvt_mm.engine import load_config
 from cpvt_mm.files import write_image
 from description import describe, describe_classes
@@ -89,7 +90,7 @@ def test_a_detector_is_compared_on_an_image(run_tool: Run, tmp_path: Path, repla
     detectors.config(detectors.RETINA).dump(tmp_path / 'config.py')
     torch.save(model.model.state_dict(), tmp_path / 'a.pth')
     write_image(tmp_path / 'a.png', np.random.default_rng(0).integers(0, 255, (90, 70, 3), np.uint8))
-    monkeypatch.setattr('cpvt_mm.deployment.comparing.SHAPES', ((1, 64, 48), (2, 33, 47)))
+    monkeypatch.setattr('comparing.SHAPES', ((1, 64, 48), (2, 33, 47)))
     replace_export(lambda image: seen.append(image) or [*model(image).values()])
     torch.save(model.model.state_dict(), tmp_path / 'a.pth')
     assert run_tool(EXPORT, tmp_path / 'config.py', tmp_path / 'a.onnx', '--part', 'detector', '--checkpoint',

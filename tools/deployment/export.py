@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from rich.progress import track
 
+from comparing import SHAPES, Difference, check, compare
 from cpvt_mm.cli import add_cfg_options
-from cpvt_mm.deployment import PARTS, SHAPES, check, compare, exported, load_part
-from cpvt_mm.deployment.comparing import Difference
+from cpvt_mm.deployment import PARTS, exported, load_part
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import exit_on_error
 from cpvt_mm.files import read_image

@@ -39,7 +39,8 @@ class PositionEncoding(nn.Module):
 
     Each point has a method. A subclass overrides the methods that it needs. The default `bias` returns None; the other
     default methods return their argument itself. All methods get the cells of the grid only, `H * W` of them: position
-    encodings skip class tokens and other extra tokens.
+    encodings skip class tokens and other extra tokens. `qk` and `bias` must treat each image on its own, because
+    stochastic depth leaves out some images of the batch.
 
     Args:
         stage: The blocks it is for. The backbone passes this argument; configs cannot set it.

@@ -97,11 +97,10 @@ def test_patch_embed_is_a_strided_convolution_and_a_norm() -> None:
     assert grid == Grid(2, 3, 4, 4)
 
 
-def drawn(seed: int) -> tuple[Tensor, Tensor]:
+def drawn(seed: int) -> tuple[Tensor, ...]:
     """Which of four samples both branches of a block keep at a rate of 0.5 after `torch.manual_seed(seed)`."""
     generator = torch.Generator().manual_seed(seed)
-    first, second = (torch.rand(4, dtype=torch.float32, generator=generator) < 0.5 for _ in range(2))
-    return first, second
+    return tuple(torch.rand(4, dtype=torch.float32, generator=generator) < 0.5 for _ in range(2))
 
 
 def test_drop_path_keeps_each_sample_with_its_probability_and_keeps_the_mean() -> None:

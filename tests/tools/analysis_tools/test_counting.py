@@ -91,5 +91,4 @@ def test_the_tool_prints_the_counts_of_each_candidate(run_tool: Run, capsys: pyt
     printed = capsys.readouterr().out
     assert printed.startswith('### nano, forward, 2 x 32 x 64, fp16\n\n| candidate | GFLOP | GB |')
     assert printed.count('\n| cpvt_mm |') == 1 and '\n| addmm |' in printed
-    assert 'Not counted: mmseg:heads=3 cannot be built' in printed
-    assert 'Not counted: torch does not run onnxruntime.' in printed
+    assert 'Not counted: mmseg:heads=3 cannot be built' in printed and 'torch does not run onnxruntime.' in printed

@@ -7,12 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cpvt_mm.deployment.detector import Detector
+from cpvt_mm.deployment.exporting import Run, flatten
+from cpvt_mm.deployment.parts import in_channels
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.models.batches import BatchInfo
-
-from .detector import Detector
-from .exporting import Run, flatten
-from .parts import in_channels
 
 # Batch, height and width. There are single pixels, sides that are multiples of 32 and others, portraits, landscapes and
 # squares.
