@@ -13,7 +13,7 @@ from .backbone import Backbone, block_in_stage
 from .batches import Output, Size
 from .grid import Grid, grid_size, pad_or_crop, to_map, to_output, to_tokens
 from .initialization import InitCfg, init_parameters
-from .layers import Block, PatchEmbed, WithCp, run_blocks
+from .layers import Block, PatchEmbed, WithCp, run_block
 from .position_encodings import StageSpec, build_position_encodings
 from .validation import check_choice, check_frozen_stages, check_positive, parse_arch, parse_indices
 
@@ -180,7 +180,12 @@ class CPVT(Backbone):
         extra = [t.expand(x.shape[0], -1, -1) for t in (self.cls_token, self.dist_token) if t is not None]
         x = self.drop(torch.cat([*extra, x], dim=1))
         grid = Grid(height, width, extra=len(extra), frames=num_frames)
-        return run_blocks(self.blocks, self.position_encoding, x, grid, self.with_cp is True, keep), grid
+        kept = []
+        for index, block in enumerate(self.blocks[:max(keep) + 1]):
+            x = run_block(block, index, self.position_encoding, x, grid, self.with_cp is True)
+            if index in keep:
+                kept.append(x)
+        return kept, grid
 
     def _output(self, x: Tensor, grid: Grid) -> Output:
         patches = x[:, grid.extra:]

@@ -11,7 +11,7 @@ from cpvt_mm.registry import MODELS
 from .backbone import Backbone, block_in_stage
 from .grid import Grid, grid_size, to_nchw, to_nhwc, to_output, to_tokens
 from .initialization import InitCfg, init_parameters
-from .layers import MLPS, Block, PatchEmbed, WithCp, run_blocks
+from .layers import MLPS, Block, PatchEmbed, WithCp, run_block
 from .position_encodings import StageSpec, build_position_encodings
 from .validation import check_above, check_choice, check_frozen_stages, check_positive, parse_arch, parse_indices
 
@@ -104,8 +104,8 @@ class PyramidStage(nn.Module):
         x, (height, width, *_) = self.patch_embed(x)
         grid = Grid(height, width, frames=num_frames)
         x = self.position_encoding.tokens(self.drop(x), -1, grid)
-        last = len(self.blocks) - 1
-        [x] = run_blocks(self.blocks, self.position_encoding, x, grid, self.with_cp is True, keep=[last])
+        for index, block in enumerate(self.blocks):
+            x = run_block(block, index, self.position_encoding, x, grid, self.with_cp is True)
         return to_output(x, grid)
 
 

@@ -1,5 +1,5 @@
-"""The transformer block, and the loop over the blocks of a stage."""
-from collections.abc import Callable, Sequence
+"""The transformer block, and the position encodings after it."""
+from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -57,30 +57,23 @@ class Block(nn.Module):
         return x
 
 
-def run_blocks(blocks: nn.ModuleList, encodings: PositionEncodings, x: Tensor, grid: Grid, recompute: bool,
-               keep: Sequence[int]) -> list[Tensor]:
-    """Runs the blocks of a stage, with the position encodings after each block, up to the last one to keep.
+def run_block(block: nn.Module, index: int, encodings: PositionEncodings, x: Tensor, grid: Grid, recompute: bool,
+              ) -> Tensor:
+    """Runs a block, then the position encodings after it.
 
     Args:
-        blocks: The blocks.
+        block: The `Block`.
+        index: Its index in the stage.
         encodings: The position encodings of the stage.
         x: Tokens `(B, E + H * W, C)`.
         grid: The grid of the tokens.
-        recompute: Whether the backward pass recomputes whole blocks.
-        keep: Indices of the blocks after which the tokens are returned.
+        recompute: Whether the backward pass recomputes the block.
 
     Returns:
-        The tokens after each of these blocks, in the shape of `x`.
+        Tokens in the shape of `x`.
     """
-    kept = []
-    for index, block in enumerate(blocks):
-        x = recomputed(block, recompute, x, grid, encodings)
-        x = encodings.tokens(x, index, grid)  # after block 0 a PEG: x + conv(x)
-        if index in keep:
-            kept.append(x)
-        if len(kept) == len(keep):
-            break
-    return kept
+    x = recomputed(block, recompute, x, grid, encodings)
+    return encodings.tokens(x, index, grid)  # after block 0 a PEG: x + conv(x)
 
 
 def recomputed(module: nn.Module, active: bool, *args: object) -> Tensor:
