@@ -21,6 +21,7 @@ from .validation import check_choice, check_names, check_positive, check_rates, 
 
 AUTOCAST_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
+
 class FeatureInfo(list[dict[str, Any]]):
     """A list with one dict for each output, in the form of timm's `FeatureInfo`.
 

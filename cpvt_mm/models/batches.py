@@ -20,7 +20,7 @@ PAD_SIZE_DIVISOR = 32
 
 @dataclass(frozen=True)
 class BatchInfo:
-    """What a data preprocessor tells the backbone about a batch of images or of clips.
+    """Sizes and frames of a batch of images or of clips, which a data preprocessor tells the backbone.
 
     It stays with the memory of the batch, so models may pass a view of it to their backbone: all frames of its clips
     (`batch.flatten(0, 1)`, or `batch[0]` for one clip), or one frame of each (`batch[:, 0]`). `Clips` gives it to
@@ -96,7 +96,7 @@ class Clips(Tensor):
 
 
 class Told(NamedTuple):
-    """What is known of the images that reach a backbone.
+    """Sizes and frames of the images that reach a backbone, as far as they are known.
 
     Attributes:
         sizes: Height and width of each image in pixels, without padding. Defaults to None: they fill the batch.
@@ -207,9 +207,15 @@ def group_clips(sizes: Sequence[Size], frames: int, multiple: int) -> dict[tuple
     groups: dict[tuple[Size, int], list[int]] = {}
     for start in range(0, len(sizes), frames):
         members = range(start, min(start + frames, len(sizes)))
-        height, width = (round_up(max(sides), multiple) for sides in zip(*(sizes[i] for i in members), strict=True))
-        groups.setdefault(((height, width), len(members)), []).extend(members)
+        padded = padded_size([sizes[i] for i in members], multiple)
+        groups.setdefault((padded, len(members)), []).extend(members)
     return groups
+
+
+def padded_size(sizes: Sequence[Size], multiple: int = PAD_SIZE_DIVISOR) -> Size:
+    """Returns the largest height and the largest width of images, rounded up to multiples in pixels."""
+    height, width = (round_up(max(sides), multiple) for sides in zip(*sizes, strict=True))
+    return height, width
 
 
 def _join(parts: Sequence[Output], places: Sequence[int]) -> Output:

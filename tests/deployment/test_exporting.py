@@ -46,7 +46,7 @@ def assert_files_are_right(model: nn.Module, folder: Path) -> None:
 
 
 def refusal_of_export(model: nn.Module, path: Path) -> str:
-    """What a user is told; nothing is left."""
+    """Returns the message of a refused export, which leaves nothing behind."""
     before = [*path.parent.glob('*')]
     told = refusal(ExitStack().enter_context, exported(model, path, {}))
     assert [*path.parent.glob('*')] == before

@@ -1,4 +1,4 @@
-"""What loops check of data and model, and that the randomness of an iteration follows from its number."""
+"""Loops check data and model; the random draws of an iteration follow from its number."""
 import random
 from collections.abc import Iterator
 from contextlib import nullcontext

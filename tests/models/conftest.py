@@ -1,4 +1,4 @@
-"""What tests of both backbones share."""
+"""Fixtures and types for tests of both backbones."""
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 

@@ -17,8 +17,7 @@ from mmcv import rescale_size
 from cpvt_lab.arguments import check_least
 from cpvt_lab.results import markdown_table
 from cpvt_mm.errors import UserError, exit_on_error, first_line
-from cpvt_mm.models.batches import PAD_SIZE_DIVISOR, Size
-from cpvt_mm.models.grid import round_up
+from cpvt_mm.models.batches import Size, padded_size
 
 
 def parse_args() -> argparse.Namespace:
@@ -50,12 +49,6 @@ def draw_batches(sizes: Sequence[Size], batch_size: int, grouped: bool, draws: r
     parts = [[size for size in order if (size[0] > size[1]) == is_portrait] for is_portrait in (False, True)]
     return [part[i:i + batch_size] for part in (parts if grouped else [order])
             for i in range(0, len(part) - batch_size + 1, batch_size)]
-
-
-def padded_size(sizes: Sequence[Size]) -> Size:
-    """Returns the size of a batch: its largest height and width, in multiples of 32 pixels."""
-    height, width = (round_up(max(sides), PAD_SIZE_DIVISOR) for sides in zip(*sizes, strict=True))
-    return height, width
 
 
 @exit_on_error

@@ -1,4 +1,4 @@
-"""What encodings without a convolution compute: those that are added to the tokens, and those that act in attention."""
+"""Formulas of encodings without a convolution: those added to the tokens, and those that act in attention."""
 import itertools
 import math
 import re
