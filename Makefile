@@ -4,7 +4,7 @@ STACK ?= openmmlab
 GPU_GOALS := $(filter %-gpu,$(MAKECMDGOALS))
 ENV := $(if $(filter onedl,$(STACK)),.venv-onedl,.venv)$(if $(GPU_GOALS),-gpu)
 # Caches of matplotlib and yapf go here: nothing is written outside the checkout but pip's cache.
-RUN = MPLCONFIGDIR=$(CURDIR)/$(ENV)/cache XDG_CACHE_HOME=$(CURDIR)/$(ENV)/cache $(ENV)/bin/python
+RUN = MPLCONFIGDIR="$(CURDIR)/$(ENV)/cache" XDG_CACHE_HOME="$(CURDIR)/$(ENV)/cache" $(ENV)/bin/python
 
 # A process a core, each with one thread unless OMP_NUM_THREADS says otherwise.
 PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(RUN) -m pytest --basetemp=$(ENV)/tmp -n auto --dist loadfile
@@ -53,7 +53,7 @@ env:
 	tools/misc/setup_env.sh $(STACK) $(ENV)
 
 docs: .venv-docs/ready
-	MPLCONFIGDIR=$(CURDIR)/.venv-docs/cache .venv-docs/bin/python -m sphinx -W --keep-going docs docs/_build/html
+	MPLCONFIGDIR="$(CURDIR)/.venv-docs/cache" .venv-docs/bin/python -m sphinx -W --keep-going docs docs/_build/html
 	@echo 'Open docs/_build/html/index.html.'
 
 numbers:  # for each table of README and docs the command that makes it

@@ -222,3 +222,20 @@ def test_the_readme_of_a_folder_links_every_config(folder: str) -> None:
     path = ROOT / 'configs' / folder
     links = re.findall(r'\((\S+\.py)\)', (path / 'README.md').read_text())
     assert sorted(links) == sorted(config.name for config in path.glob('*.py'))
+
+
+def test_make_works_in_a_folder_with_spaces(tmp_path: Path) -> None:
+    folder = tmp_path / 'a folder'
+    (folder / 'tools/misc').mkdir(parents=True)
+    (folder / '.venv/bin').mkdir(parents=True)
+    for name in ('tools/misc/setup_env.sh', '.venv/bin/python'):  # they stand in for those that install and run
+        (folder / name).write_text('#!/bin/sh\necho "$XDG_CACHE_HOME $@"\n')
+        (folder / name).chmod(0o755)
+    shutil.copy(ROOT / 'Makefile', folder)
+    done = subprocess.run(['make', '-s', 'lint'], cwd=folder, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-2:] == [f'{folder}/.venv/cache -m ruff check', f'{folder}/.venv/cache -m mypy']
+
+
+def test_actions_of_others_are_pinned_by_hash() -> None:
+    used = re.findall(r'uses: (.+)', (ROOT / '.github/workflows/checks.yml').read_text())
+    assert used and all(re.match(r'[\w-]+/[\w-]+@[0-9a-f]{40}  # v\d', action) for action in used)

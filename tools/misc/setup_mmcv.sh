@@ -32,7 +32,7 @@ print('c++20' if TorchVersion(torch.__version__) >= '2.14' else 'c++17')
 seen = sorted({'{}.{}'.format(*torch.cuda.get_device_capability(i)) for i in range(torch.cuda.device_count())})
 architectures = os.environ.get('TORCH_CUDA_ARCH_LIST') or ' '.join(seen) or 'all'
 print(f'torch-{torch.__version__}', sys.implementation.cache_tag, architectures if sys.argv[1] == 'True' else 'cpu')
-print(*('-I' + path for path in include_paths()))
+print(*include_paths(), sep=':')
 PYTHON
 )
 cache=$(pip cache dir 2>/dev/null) || cache=$env/cache
@@ -40,6 +40,7 @@ wheels=$cache/cpvt_mm/$mmcv-${key//[ ;]/-}
 
 build_mmcv() {
   local build=$env/build source pch flags wheel
+  [[ $build != *' '* ]] || build=$(mktemp -d)  # CFLAGS cannot hold a path with spaces
   rm -rf "$build"
   mkdir -p "$build"
   say "$mmcv, step 1 of 3: downloading its source"
@@ -59,7 +60,7 @@ build_mmcv() {
   printf '#include <torch/types.h>\n#include <vector>\n' > "$pch"
   # shellcheck disable=SC2086
   step "$mmcv, step 2 of 3: precompiling torch's headers" \
-    c++ $flags -DTORCH_API_INCLUDE_EXTENSION_H -DTORCH_EXTENSION_NAME=_ext $includes -x c++-header "$pch" -o "$pch.gch"
+    env CPATH="$includes" c++ $flags -DTORCH_API_INCLUDE_EXTENSION_H -DTORCH_EXTENSION_NAME=_ext -x c++-header "$pch" -o "$pch.gch"
   say "$mmcv, step 3 of 3: compiling its operators for $key"
   PATH="$env/bin:$PATH" MMCV_WITH_OPS=1 MAX_JOBS=${MAX_JOBS:-$(nproc 2>/dev/null || sysctl -n hw.ncpu)} \
     CC=c++ CXX=c++ CFLAGS="$flags -Winvalid-pch -include $pch" \
