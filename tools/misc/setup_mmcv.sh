@@ -7,7 +7,7 @@
 if [ "$cuda" = True ]; then
   export FORCE_CUDA=1
   has=$(in_env -c 'from torch.utils.cpp_extension import CUDA_HOME; print(CUDA_HOME)' 2>/dev/null)
-  [ -e "$has/include/cusparse.h" ] || has=  # a compiler alone: torch needs the headers of CUDA's libraries, too
+  [ -e "$has/include/cusparse.h" ] || has=none  # a compiler alone: torch needs the headers of CUDA's libraries, too
   has=$({ "$has/bin/nvcc" --version 2>/dev/null || true; } | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
   needs=$(in_env -c 'import torch; print(torch.version.cuda)')
   nvcc=$(in_env tools/misc/choose_setup.py nvcc "$needs" "$has") || exit 2
