@@ -14,15 +14,19 @@ from mmengine.infer import BaseInferencer
 from mmengine.registry import MODELS, DefaultScope
 from mmengine.visualization import Visualizer
 
+from cpvt_mm.data.classes import trained_classes
+from cpvt_mm.data.datasets import build_unread
 from cpvt_mm.engine.painting import are_legible, size_to_image
 from cpvt_mm.errors import UserError, first_line
-from cpvt_mm.weights.reading import check_fits, readable
+from cpvt_mm.weights.reading import check_fits, read_checkpoint, readable
 
 INFERENCERS = {'mmdet': 'DetInferencer', 'mmseg': 'MMSegInferencer'}
 
 
 def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = None) -> BaseInferencer:
     """Builds the inferencer of a config's library, without a progress bar; the checkpoint must fit completely.
+
+    Names of classes are those of the checkpoint, or of the config's test dataset if the checkpoint has none.
 
     Args:
         cfg: A config from `load_config`, for mmdet or mmseg. Changed in place.
@@ -41,14 +45,21 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
     except (RuntimeError, AssertionError) as error:  # unknown name, or torch is built without support for it
         raise UserError(f'device {device!r} cannot be used ({first_line(error)}): choose another.') from error
     # An inferencer would load the weights that fit and ignore the others.
+    content = read_checkpoint(checkpoint)
     with DefaultScope.overwrite_default_scope(scope):
-        check_fits(MODELS.build(cfg.model), checkpoint)
+        check_fits(MODELS.build(cfg.model), checkpoint, content)
     if cfg.get('visualizer'):
         cfg.visualizer.vis_backends = None  # only the caller writes files
     cls = getattr(importlib.import_module(f'{scope}.apis'), INFERENCERS[scope])
     with readable(checkpoint) as local:
         inferencer = cls(cfg, local, device=device)
     inferencer.show_progress = False
+    if not trained_classes(content):  # it would take those of COCO or of Cityscapes
+        with DefaultScope.overwrite_default_scope(scope):
+            metainfo = build_unread(cfg.test_dataloader.dataset).metainfo
+        # mmdet reads the one, mmseg the other.
+        inferencer.visualizer.dataset_meta = inferencer.model.dataset_meta = {
+            key: metainfo.get(key) for key in ('classes', 'palette')}
     return inferencer
 
 

@@ -71,9 +71,9 @@ def build_unread(cfg: dict[str, Any]) -> BaseDataset:
     return DATASETS.build({**cfg, 'lazy_init': True, 'pipeline': []})
 
 
-def classes_of(dataset: BaseDataset) -> list[str]:
+def classes_of(dataset: Any) -> list[str]:
     """Returns the classes of a dataset, in the order of its labels; empty if it does not state them."""
-    classes = dataset.metainfo.get('classes') or ()
+    classes = getattr(dataset, 'metainfo', {}).get('classes') or ()
     return [classes] if isinstance(classes, str) else list(classes)
 
 

@@ -13,10 +13,12 @@ from mmengine.hooks import Hook
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
+from cpvt_mm.data.classes import check_classes, trained_classes
+from cpvt_mm.data.datasets import classes_of
 from cpvt_mm.errors import UserError, explain
 from cpvt_mm.files import DISK_FULL, write_text
 from cpvt_mm.loading import check_fills_backbones
-from cpvt_mm.weights.reading import check_fits, readable
+from cpvt_mm.weights.reading import check_fits, read_checkpoint, readable
 
 from .painting import PaintPredictionsHook
 from .prepare import prepare
@@ -89,7 +91,8 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
         The metrics, by name.
 
     Raises:
-        UserError: If the checkpoint does not fit, `show_dir` is given to several processes, or the disk is full.
+        UserError: If the checkpoint does not fit, its classes are those of the data in another order, `show_dir` is
+            given to several processes, or the disk is full.
     """
     if show_dir and (cfg.launcher != 'none' or get_world_size() > 1):
         where = f'the launcher is {cfg.launcher}' if cfg.launcher != 'none' else f'there are {get_world_size()}'
@@ -104,7 +107,11 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
         written = Path(runner.work_dir, f'{runner.timestamp}.py')
         if is_main_process() and written.is_file():
             written.replace(Path(runner.log_dir, written.name))  # the work dir keeps one config, that of the training
-        check_fits(runner.model, checkpoint)
+        content = read_checkpoint(checkpoint)
+        check_fits(runner.model, checkpoint, content)
+        trained = trained_classes(content)
+        del content  # frees memory; mmengine reads the file again
+        check_classes(trained, classes_of(runner.test_loop.dataloader.dataset), checkpoint)
         return runner.test()
 
 

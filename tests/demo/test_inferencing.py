@@ -39,6 +39,20 @@ def test_has_all_weights_of_a_plain_checkpoint(scope: str, trained: Models, tmp_
     assert not model.training
 
 
+@pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
+@pytest.mark.parametrize('is_known', [True, False])
+def test_names_are_those_of_the_checkpoint_or_else_of_the_config(is_known: bool, scope: str, trained: Models,
+                                                                 image: Path, tmp_path: Path) -> None:
+    config, checkpoint = trained[scope]
+    cfg = load_config(config)
+    known, names = dict(cfg.test_dataloader.dataset.metainfo), list(cfg.test_dataloader.dataset.metainfo.classes)
+    meta = dict(dataset_meta=dict(known, classes=names[::-1])) if is_known else {}
+    torch.save(dict(state_dict=read_checkpoint(checkpoint)['state_dict'], meta=meta), tmp_path / 'a.pth')
+    inferencer = build_inferencer(cfg, tmp_path / 'a.pth', 'cpu')
+    paint(inferencer, image)
+    assert list(inferencer.visualizer.dataset_meta['classes']) == (names[::-1] if is_known else names)
+
+
 @pytest.mark.parametrize('change, message', [
     (lambda content: content['state_dict'].popitem(), r'part\.pth does not fit the model .*1 missing'),
     (lambda content: content.update(extra=Exploit()), r'part\.pth is damaged, or contains code')])

@@ -105,6 +105,15 @@ def test_a_test_gives_metrics_paints_every_image_and_leaves_the_config_of_the_tr
     assert written.read_text() == before and list(written.parent.glob('*.py')) == [written]
 
 
+def test_a_checkpoint_with_the_classes_in_another_order_is_not_tested(
+        upernet: TrainConfig, trained: dict[str, Trained], tmp_path: Path) -> None:
+    cfg = upernet(tmp_path, 1)
+    classes = cfg.test_dataloader.dataset.metainfo.classes
+    cfg.test_dataloader.dataset.metainfo.classes = classes[::-1]
+    told = refusal(engine.test, cfg, trained['mmseg'].checkpoint)
+    assert f'has the 6 classes of the test data in another order (class 0 is {classes[0]!r} there, and ' in told
+
+
 @pytest.mark.parametrize('option, message', [
     pytest.param('amp', r'Mixed precision needs a GPU, .*: leave out --amp', marks=pytest.mark.skipif(
         torch.cuda.is_available(), reason='tells what happens without a GPU')),
