@@ -208,12 +208,16 @@ def _faults_of_rle(mask: Entry, size: list[int]) -> Iterator[tuple[Kind, str]]:
         yield Kind.POLYGON, 'a mask without size or counts, which mmdet ignores,'
     elif mask['size'] != size:
         yield Kind.MASK, f'a mask of size {mask["size"]} (height, width)'
-    elif isinstance(counts, list) and not _are_numbers(counts):
-        yield Kind.MASK, 'a mask whose counts are not numbers'
+    elif isinstance(counts, list) and (wrong := [count for count in counts if not _is_count(count)]):
+        yield Kind.MASK, f'a mask with count {wrong[0]!r}, which is not a number of pixels,'
     elif isinstance(counts, list) and sum(counts) != size[0] * size[1]:
         yield Kind.MASK, f'a mask whose counts add up to {sum(counts)} pixels'
     elif isinstance(counts, str) and not _decodes(mask):
         yield Kind.MASK, f'a run-length encoding that does not decode (counts {counts[:20]!r})'
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int | float) and value >= 0 and value % 1 == 0
 
 
 def _decodes(mask: Entry) -> bool:

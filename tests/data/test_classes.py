@@ -8,7 +8,7 @@ from tests.conftest import refusal
     (dict(dataset_meta=dict(classes=('a', 'b'))), ['a', 'b']), (dict(dataset_meta=dict(classes='ab')), ['ab']),
     *((meta, ['a', 'b']) for meta in (dict(dataset_meta=dict(CLASSES=['a', 'b'])), dict(CLASSES=('a', 'b')))),
     (dict(dataset_meta=None), []), (dict(dataset_meta=dict(palette=[])), []), (None, [])])
-def test_classes_are_found_where_mmengine_and_older_libraries_write_them(meta: dict | None, expected: list[str]) -> None:
+def test_classes_are_found_where_libraries_write_them(meta: dict | None, expected: list[str]) -> None:
     assert trained_classes(dict(meta=meta)) == expected
 
 

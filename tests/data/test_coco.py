@@ -79,7 +79,9 @@ def test_categories_are_the_classes_in_their_order(classes: tuple[str, ...], exp
     (2, dict(segmentation=dict(size=[30, 20], counts='')), Kind.MASK, 'has a mask of size [30, 20] (height, width) in'),
     (3, dict(segmentation=dict(size=[20, 30], counts=[9, 1])), Kind.MASK,
      'has a mask whose counts add up to 10 pixels in annotation 4'),
-    (3, dict(segmentation=dict(size=[20, 30], counts=['9'])), Kind.MASK, 'has a mask whose counts are not numbers in'),
+    *((3, dict(segmentation=dict(size=[20, 30], counts=counts)), Kind.MASK,
+       f'has a mask with count {count}, which is not a number of pixels, in annotation 4')
+      for counts, count in ((['9'], "'9'"), ([700, -100], -100), ([595.5, 4.5], 595.5), ([float('nan')], 'nan'))),
     (3, dict(segmentation=dict(size=20, counts='9')), Kind.MASK, 'has a mask of size 20 (height, width) in'),
     *((3, dict(segmentation=part), Kind.POLYGON, 'has a mask without size or counts, which mmdet')
       for part in (dict(counts=[9, 1]), dict(size=[20, 30]))),

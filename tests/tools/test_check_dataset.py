@@ -1,7 +1,8 @@
 import io
+import os
 import runpy
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import cv2
@@ -168,6 +169,26 @@ def test_of_other_datasets_images_are_checked(run_tool: Run, tmp_path: Path, cap
     options = [f'{split}_dataloader.dataset.data_root={tmp_path}' for split in SPLITS]
     assert run_tool(TOOL, ROOT / 'configs/cpvt/cpvt-ti_16xb64_in1k.py', '--cfg-options', *options) == '1'
     assert capsys.readouterr().out.splitlines()[-1] == 'Images checked: 4, errors: 1, notes: 2'
+
+
+def test_what_was_found_before_an_interruption_is_kept(run_tool: Run, data: Path, tmp_path: Path,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    def check_files(*args: object) -> Iterator[list[Finding]]:
+        yield [Finding(Kind.IMAGE, 'a.jpg', 'is empty (0 bytes)')]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr('file_checks.check_files', check_files)
+    options = [f'{split}_dataloader.dataset.data_root={data}' for split in SPLITS]
+    assert run_tool(TOOL, UPERNET, '--out', tmp_path / 'out.csv', '--cfg-options', *options) == 'Interrupted.'
+    [row] = read_rows(tmp_path / 'out.csv.unfinished')
+    assert (row['file'], row['detail']) == ('a.jpg', 'is empty (0 bytes)') and not (tmp_path / 'out.csv').exists()
+
+
+def test_a_file_name_may_be_no_utf_8(check: Check, data: Path) -> None:
+    image = data / 'images/training/000000.jpg'
+    image.rename(image.with_name(os.fsdecode(b'\xff.jpg')))
+    assert {row[3] for row in check(UPERNET)} == {f'{data}/annotations/training/000000.png',
+                                                  f'{data}/annotations/training/\\udcff.png'}
 
 
 def test_a_report_is_not_overwritten(run_tool: Run, tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ Exits with 1 if there are errors.
 import argparse
 import csv
 import sys
-from collections.abc import Iterator, Sequence
-from io import StringIO
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from io import TextIOWrapper
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -22,11 +24,11 @@ from rich.table import Column, Table
 from cpvt_mm.cli import add_cfg_options
 from cpvt_mm.data.checked_pipeline import load_first
 from cpvt_mm.data.findings import Finding, Kind
-from cpvt_mm.data.plans import SPLITS, plan_checks
+from cpvt_mm.data.plans import SPLITS, Plan, plan_checks
 from cpvt_mm.engine import load_config
 from cpvt_mm.engine.loops import check_normalization
 from cpvt_mm.errors import UserError, exit_on_error, explain
-from cpvt_mm.files import check_free, write_text
+from cpvt_mm.files import check_free
 from file_checks import check_files
 
 # Number of findings of one kind in the table.
@@ -36,7 +38,8 @@ EXAMPLES = 3
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('config', help='config file of mmdet, mmseg or mmpretrain')
-    parser.add_argument('--out', type=Path, help='CSV file for all findings; the table has the first of each kind')
+    parser.add_argument('--out', type=Path,
+                        help='CSV file for all findings, OUT.unfinished until the end; the table has the first of each')
     add_cfg_options(parser)
     return parser.parse_args()
 
@@ -88,14 +91,40 @@ def to_table(findings: Sequence[Finding]) -> Table:
     return table
 
 
-def to_csv(findings: Sequence[tuple[str, Finding]]) -> str:
-    """Writes all findings, each with the splits of its dataset, as CSV."""
-    text = StringIO()
-    writer = csv.writer(text)
-    writer.writerow(('split', 'severity', 'what', 'file', 'detail'))
-    writer.writerows((split, 'error' if finding.is_error else 'note', finding.kind.value, finding.file, finding.detail)
-                     for split, finding in findings)
-    return text.getvalue()
+@contextmanager
+def report(out: Path | None) -> Iterator[Callable[[Sequence[str]], object]]:
+    """Yields a function that writes a row of CSV at once, to `<out>.unfinished`; renames the file at the end.
+
+    Characters that are not UTF-8, as names of files may have, are escaped.
+
+    Args:
+        out: The file to write. None: rows are not written.
+    """
+    if out is None:
+        yield lambda row: None
+        return
+    unfinished = out.with_name(f'{out.name}.unfinished')
+    with unfinished.open('w', buffering=1, encoding='utf-8', errors='backslashreplace', newline='') as file:
+        writer = csv.writer(file)
+        writer.writerow(('split', 'severity', 'what', 'file', 'detail'))
+        yield writer.writerow
+    unfinished.replace(out)
+
+
+def find(cfg: Config, plans: Sequence[Plan], console: Console) -> Iterator[tuple[str, Finding]]:
+    """Checks files and samples, and yields all findings, also those of the plans, each with the splits of its dataset.
+    """
+    for plan in plans:
+        splits = ', '.join(plan.splits)
+        checked = track(check_files(cfg, plan), splits, len(plan.samples), console=console)
+        for finding in chain(plan.findings, chain.from_iterable(checked)):
+            yield splits, finding
+    reported = {split for plan in plans for split in plan.splits
+                if any(finding.kind in (Kind.DATASET, Kind.NOT_BUILT) for finding in plan.findings)}
+    for split in SPLITS:
+        if cfg.get(f'{split}_dataloader') and split not in reported:
+            for finding in try_split(cfg, split):
+                yield split, finding
 
 
 @exit_on_error
@@ -103,26 +132,20 @@ def main() -> None:
     args = parse_args()
     if args.out:
         check_free(args.out)
-    console, files = Console(), 0
-    found: list[tuple[str, Finding]] = []
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors='backslashreplace')  # as that of stderr, for names that are not UTF-8
+    console, found = Console(), []
     cfg = load_config(args.config, args.cfg_options)
-    for plan in plan_checks(cfg):
-        splits = ', '.join(plan.splits)
-        found += [(splits, finding) for finding in plan.findings]
-        for findings in track(check_files(cfg, plan), splits, len(plan.samples), console=console):
-            found += [(splits, finding) for finding in findings]
-        files += len(plan.samples)
-    for split in SPLITS:
-        # Datasets that cannot be read are reported already.
-        if cfg.get(f'{split}_dataloader') and not any(split in splits and finding.kind in (Kind.DATASET, Kind.NOT_BUILT)
-                                                      for splits, finding in found):
-            found += [(split, finding) for finding in try_split(cfg, split)]
-    errors = sum(finding.is_error for _, finding in found)
+    plans = plan_checks(cfg)
+    with report(args.out) as write:
+        for split, finding in find(cfg, plans, console):
+            found.append(finding)
+            write((split, 'error' if finding.is_error else 'note', finding.kind.value, finding.file, finding.detail))
+    errors = sum(finding.is_error for finding in found)
     if found:
-        console.print(to_table([finding for _, finding in found]))
+        console.print(to_table(found))
+    files = sum(len(plan.samples) for plan in plans)
     console.print(f'Images checked: {files}, errors: {errors}, notes: {len(found) - errors}')
-    if args.out:
-        write_text(args.out, to_csv(found))
     if errors:
         sys.exit(1)
 
