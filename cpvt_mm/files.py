@@ -3,13 +3,13 @@ import errno
 import os
 import platform
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from .errors import UserError, first_line
 
@@ -22,20 +22,27 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.webp', '.tif', '.tiff')
 
 
-def read_image(path: str | Path, size: tuple[int, int] | None = None) -> np.ndarray:
+def read_image(path: str | Path, size: tuple[int, int] | None = None, max_pixels: int | None = None) -> np.ndarray:
     """Reads an image as RGB, `(H, W, 3)`, uint8.
 
     Args:
         path: The file.
         size: Height and width in pixels to resize to. Defaults to None: no resizing.
+        max_pixels: An image with more pixels is not decoded. Defaults to None: the limit of Pillow, against files that
+            are small, but become huge.
 
     Raises:
-        UserError: If the file does not exist or is not an image.
+        UserError: If the file does not exist, is not an image, or has too many pixels.
     """
     import cv2
     import mmcv  # not needed to write files
     try:
+        with suppress(UnidentifiedImageError), Image.open(path) as header:
+            _check_pixels(path, header.width, header.height, max_pixels)
         image = mmcv.imread(path)
+    except Image.DecompressionBombError as error:
+        raise UserError(f'image {path} has too many pixels ({first_line(error).rstrip(".")}): scale it down.'
+                        ) from error
     except OSError as error:
         raise UserError(f'image {path} cannot be read ({error.strerror or first_line(error)}): check the path.'
                         ) from error
@@ -43,8 +50,15 @@ def read_image(path: str | Path, size: tuple[int, int] | None = None) -> np.ndar
         image = None
     if image is None:
         raise UserError(f'image {path} cannot be read: it is damaged or not an image.')
+    _check_pixels(path, image.shape[1], image.shape[0], max_pixels)  # of formats that Pillow does not know
     image = mmcv.bgr2rgb(image)
     return image if size is None else mmcv.imresize(image, size[::-1])
+
+
+def _check_pixels(path: str | Path, width: int, height: int, limit: int | None) -> None:
+    if limit and width * height > limit:
+        raise UserError(f'image {path} has {width} x {height} pixels (width x height), but at most {limit} are '
+                        'allowed: scale it down.')
 
 
 def list_images(folder: str | Path) -> list[Path]:

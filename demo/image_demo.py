@@ -10,9 +10,9 @@ from rich.progress import track
 
 from cpvt_mm.data.images import LOSES_BITS, has_16_bits
 from cpvt_mm.engine import load_config
-from cpvt_mm.errors import UserError, exit_on_error
-from cpvt_mm.files import IMAGE_SUFFIXES, list_images, read_image, write_image
-from inferencing import build_inferencer, paint
+from cpvt_mm.errors import UserError, exit_on_error, sentence
+from cpvt_mm.files import IMAGE_SUFFIXES, held, list_images, write_image
+from inferencing import MAX_PIXELS, build_inferencer, paint
 
 
 def parse_args() -> argparse.Namespace:
@@ -26,6 +26,9 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--no-labels', action='store_true', help='paint without names and scores')
     parser.add_argument('--score-thr', type=float, metavar='SCORE',
                         help='paint only boxes and masks with a score above this; detectors only (default: 0.3)')
+    parser.add_argument('--max-pixels', type=int, default=MAX_PIXELS, metavar='NUMBER',
+                        help='leave out images with more pixels, which take much memory and time (default: '
+                             '%(default)s)')
     parser.add_argument('--device', help='device such as cpu or cuda:0 (default: a GPU if there is one)')
     return parser.parse_args()
 
@@ -52,24 +55,23 @@ def main() -> None:
         raise UserError(f'--score-thr is for detectors, but config {args.config} is for mmseg: leave it out.')
     score_thr = 0.3 if args.score_thr is None else args.score_thr
     inferencer = build_inferencer(cfg, args.checkpoint, args.device)
-    args.out_dir.mkdir(parents=True, exist_ok=True)
-    failed, warned = [], False
-    for path in track(paths, 'Painting'):
-        try:
-            read_image(path)  # raises an error with a clear message if the inferencer cannot read it
-        except UserError as error:
-            print(f'error: {error}')
-            failed.append(path.name)
-        else:
+    failed: dict[str, str] = {}
+    warned = False
+    with held(args.out_dir):
+        for path in track(paths, 'Painting'):
+            try:
+                painted = paint(inferencer, path, not args.no_labels, score_thr, args.max_pixels)
+            except UserError as error:
+                failed[path.name] = sentence(error)
+                continue
             if not warned and loses_bits(path):
                 print(f'warning: {path} {LOSES_BITS}; this warning is printed once.')
                 warned = True
-            write_image(args.out_dir / f'{path.name}.png',
-                        paint(inferencer, path, not args.no_labels, score_thr))
-    print(f'{len(paths) - len(failed)} of {len(paths)} images painted in {args.out_dir}')
+            write_image(args.out_dir / f'{path.name}.png', painted)
+    print(f'{len(paths) - len(failed)} of {len(paths)} images painted in {args.out_dir}', *failed.values(), sep='\n')
     if failed:
-        raise UserError(f'{len(failed)} of {len(paths)} images cannot be read ({", ".join(failed)}): repair or '
-                        'remove them.')
+        raise UserError(f'{len(failed)} of {len(paths)} images are not painted ({", ".join(failed)}): repair, scale or '
+                        'remove them (--max-pixels allows larger ones).')
 
 
 if __name__ == '__main__':

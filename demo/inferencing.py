@@ -5,7 +5,6 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import mmcv
 import numpy as np
 import torch
 from mmengine.config import Config
@@ -17,10 +16,14 @@ from mmengine.visualization import Visualizer
 from cpvt_mm.data.classes import trained_classes
 from cpvt_mm.data.datasets import build_unread
 from cpvt_mm.engine.painting import are_legible, size_to_image
-from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.errors import UserError, explain, first_line
+from cpvt_mm.files import read_image
 from cpvt_mm.weights.reading import check_fits, read_checkpoint, readable
 
 INFERENCERS = {'mmdet': 'DetInferencer', 'mmseg': 'MMSegInferencer'}
+# A photo of most cameras. A segmentor needs memory for all classes at all pixels of the file: 10 GB at this size for the
+# 150 classes of ADE20K, also in windows (mode 'slide').
+MAX_PIXELS = 16_000_000
 
 
 def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = None) -> BaseInferencer:
@@ -63,7 +66,8 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
     return inferencer
 
 
-def paint(inferencer: BaseInferencer, path: str | Path, labels: bool = True, score_thr: float = 0.3) -> np.ndarray:
+def paint(inferencer: BaseInferencer, path: str | Path, labels: bool = True, score_thr: float = 0.3,
+          max_pixels: int = MAX_PIXELS) -> np.ndarray:
     """Paints the prediction on an image file.
 
     Args:
@@ -72,17 +76,25 @@ def paint(inferencer: BaseInferencer, path: str | Path, labels: bool = True, sco
         labels: Whether to write class names and scores, if they are legible on the image. Defaults to True.
         score_thr: A detector's boxes and masks are painted only if their score is above this. Defaults to 0.3, as in
             mmdet.
+        max_pixels: Larger images are refused. Defaults to 16 million.
 
     Returns:
         `(H, W, 3)` RGB, uint8.
+
+    Raises:
+        UserError: If the image cannot be read, has more pixels, or the model fails on it.
     """
-    image, visualizer = mmcv.imread(path), inferencer.visualizer
-    if 'with_labels' in inferencer.visualize_kwargs:  # mmseg
-        painted = inferencer(str(path), return_vis=True, with_labels=labels and are_legible(image))['visualization']
-    else:
-        size_to_image(visualizer, image)
-        with nullcontext() if labels else without_texts(visualizer):
-            painted = inferencer(str(path), return_vis=True, pred_score_thr=score_thr)['visualization']
+    image, visualizer = read_image(path, max_pixels=max_pixels), inferencer.visualizer
+    try:
+        if 'with_labels' in inferencer.visualize_kwargs:  # mmseg
+            painted = inferencer(str(path), return_vis=True, with_labels=labels and are_legible(image))['visualization']
+        else:
+            size_to_image(visualizer, image)
+            with nullcontext() if labels else without_texts(visualizer):
+                painted = inferencer(str(path), return_vis=True, pred_score_thr=score_thr)['visualization']
+    except Exception as error:  # models can raise any error, such as for a line of one pixel
+        raise UserError(f'image {path} cannot be predicted ({explain(error, inferencer.model)}): scale it, or leave it '
+                        'out.') from error
     return painted[0] if isinstance(painted, list) else painted  # mmseg returns a single image without a list
 
 

@@ -11,7 +11,7 @@ from cpvt_mm.errors import UserError
 from cpvt_mm.files import read_image
 from cpvt_mm.loading import to_input
 from cpvt_mm.models import CPVT, PyramidCPVT
-from inferencing import build_inferencer, paint
+from inferencing import MAX_PIXELS, build_inferencer, paint
 
 sys.path.insert(0, str(Path(__file__).parents[1] / 'tools/analysis_tools'))
 from cpvt_lab.attention import Overlay, collect, default_blocks, name_blocks, overlay_image
@@ -62,9 +62,8 @@ class ShownModel:
             `(H, W, 3)` RGB, uint8.
 
         Raises:
-            UserError: If the image cannot be read.
+            UserError: See `paint`.
         """
-        read_image(path)  # raises an error with a clear message if the inferencer cannot read it
         self._set_side(side)
         np.random.seed(0)  # mmdet draws colours of masks at random; with a seed they are the same at every size
         with DefaultScope.overwrite_default_scope(self._cfg.default_scope):
@@ -84,12 +83,12 @@ class ShownModel:
             `(H', W', 3)` RGB, uint8, and a sentence that describes it.
 
         Raises:
-            UserError: If the image cannot be read, or the backbone has no such block.
+            UserError: If the image cannot be read or has more than 16 million pixels, or the backbone has no such block.
         """
         if self.backbone is None:
             raise UserError(f'the backbone of config {self._cfg.filename} is neither a CPVT nor a PyramidCPVT, so its '
                             'attention cannot be drawn: choose another checkpoint.')
-        height, width = read_image(path).shape[:2]
+        height, width = read_image(path, max_pixels=MAX_PIXELS).shape[:2]
         self._set_side(side)
         # RGB, resized and not padded
         seen = self._inferencer.pipeline(str(path))['inputs'].numpy().transpose(1, 2, 0)[..., ::-1]

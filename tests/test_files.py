@@ -16,6 +16,7 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 from mmengine.runner import load_checkpoint
+from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -79,6 +80,17 @@ def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
                          ('.', os.strerror(errno.EISDIR))):
         with pytest.raises(UserError, match=f'image {re.escape(str(tmp_path / name))} cannot be read.*{reason}'):
             read_image(tmp_path / name)
+
+
+def test_too_many_pixels_are_refused_before_they_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / 'a.png'
+    mmcv.imwrite(np.zeros((20, 30, 3), np.uint8), str(path))
+    assert read_image(path, max_pixels=600).shape == (20, 30, 3)
+    monkeypatch.setattr(mmcv, 'imread', Mock(side_effect=AssertionError))
+    assert refusal(read_image, path, max_pixels=599) == (
+        f'image {path} has 30 x 20 pixels (width x height), but at most 599 are allowed: scale it down.')
+    monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 200)
+    assert refusal(read_image, path).startswith(f'image {path} has too many pixels (Image size (600 pixels) exceeds')
 
 
 def test_a_folder_gives_its_images_by_name(tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def test_labels_and_threshold_reach_the_painter(run: Run, images: Path, monkeypa
     calls, painted = [], np.zeros((8, 8, 3), np.uint8)
     monkeypatch.setattr('inferencing.paint', lambda inferencer, path, *options: calls.append(options) or painted)
     assert run('mmdet', images / 'a.png') == run('mmdet', images / 'a.png', '--no-labels', '--score-thr', 0) == ''
-    assert calls == [(True, 0.3), (False, 0)]
+    assert calls == [(True, 0.3, 16_000_000), (False, 0, 16_000_000)]
     assert run('mmseg', images, '--score-thr', 0.5).startswith('error: --score-thr is for detectors, but config')
 
 
@@ -184,7 +184,7 @@ def test_names_images_that_it_cannot_read_or_that_lose_bits(run: Run, images: Pa
     for name in ('d.png', 'e.TIF'):
         cv2.imwrite(str(images / name), np.full((32, 32), 4080, np.uint16))
     message = run('mmseg', images)
-    assert message == 'error: 2 of 7 images cannot be read (a.jpeg, c.png): repair or remove them.'
+    assert message.startswith('error: 2 of 7 images are not painted (a.jpeg, c.png): repair, scale or remove them')
     printed = capsys.readouterr().out.replace('\n', '')
     assert f'image {images}/a.jpeg cannot be read' in printed and '5 of 7 images painted' in printed
     assert sorted(path.name for path in out.iterdir()) == [
@@ -192,6 +192,18 @@ def test_names_images_that_it_cannot_read_or_that_lose_bits(run: Run, images: Pa
     # A warning of the first alone.
     assert printed.count('warning: ') == printed.count('has 16 bits per channel, but is read as 8 bits') == 1
     assert f'{images}/d.png has 16 bits' in printed
+
+
+def test_images_that_the_model_cannot_take_are_left_out(run: Run, images: Path, out: Path, capsys: Capture) -> None:
+    random_image(images / 'line.png', 1, 10000)
+    random_image(images / 'large.png', 300, 400)
+    assert run('mmdet', images, '--max-pixels', 100_000) == (
+        'error: 2 of 5 images are not painted (large.png, line.png): repair, scale or remove them '
+        '(--max-pixels allows larger ones).')
+    printed = capsys.readouterr().out.replace('\n', '')
+    assert f'image {images}/large.png has 400 x 300 pixels (width x height), but at most 100000 are' in printed
+    assert f'image {images}/line.png cannot be predicted (' in printed and '3 of 5 images painted' in printed
+    assert sorted(path.name for path in out.iterdir()) == ['a.jpg.png', 'a.png.png', 'b.JPG.png']
 
 
 def test_what_a_user_gets_wrong_is_one_sentence(run: Run, images: Path, out: Path, tmp_path: Path) -> None:
