@@ -21,8 +21,8 @@ from cpvt_mm.files import read_image
 from cpvt_mm.weights.reading import check_fits, read_checkpoint, readable
 
 INFERENCERS = {'mmdet': 'DetInferencer', 'mmseg': 'MMSegInferencer'}
-# A photo of most cameras. A segmentor needs memory for all classes at all pixels of the file: 10 GB at this size for the
-# 150 classes of ADE20K, also in windows (mode 'slide').
+# A photo of most cameras. A segmentor needs memory for all classes at all pixels of the file: 10 GB for the 150 classes
+# of ADE20K, also in windows (mode 'slide').
 MAX_PIXELS = 16_000_000
 
 

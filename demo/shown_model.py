@@ -83,7 +83,7 @@ class ShownModel:
             `(H', W', 3)` RGB, uint8, and a sentence that describes it.
 
         Raises:
-            UserError: If the image cannot be read or has more than 16 million pixels, or the backbone has no such block.
+            UserError: If the image cannot be read, has more than 16 million pixels, or the backbone has no such block.
         """
         if self.backbone is None:
             raise UserError(f'the backbone of config {self._cfg.filename} is neither a CPVT nor a PyramidCPVT, so its '
