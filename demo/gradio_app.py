@@ -18,6 +18,9 @@ except ImportError:
     sys.exit("error: gradio is not installed: run pip install -e '.[demo]' in the clone.")
 
 SMALLEST, LARGEST, STEP = 64, 1024, 32  # test sizes, pixels
+# A photo of `MAX_PIXELS` without compression; files older than a day, looked for every hour; and waiting calls. gradio
+# cannot stop a call that runs: the sizes of images and of tests limit its time.
+UPLOAD, DELETE_CACHE, QUEUE = '50mb', (3600, 86400), 20
 BUTTONS = ['download', 'fullscreen']
 HINT = 'Click a pixel of your image to see where it attends.'
 
@@ -68,7 +71,7 @@ def clicked(event: gr.SelectData) -> list[int]:
 def build_app(checkpoints: list[Path]) -> gr.Blocks:
     """Makes the page; raises a gr.Error if the first checkpoint cannot be loaded."""
     names = [(f'{path.parent.name}/{path.name}', str(path)) for path in checkpoints]
-    with gr.Blocks(title='cpvt_mm', analytics_enabled=False) as app:
+    with gr.Blocks(title='cpvt_mm', analytics_enabled=False, delete_cache=DELETE_CACHE) as app:
         gr.Markdown('# cpvt_mm\nDrop an image, and see what the model predicts at each test size.')
         pixel = gr.State()
         with gr.Row():
@@ -94,12 +97,14 @@ def build_app(checkpoints: list[Path]) -> gr.Blocks:
         gr.on([pixel.change, side.input, block.input], **attending)
         chosen = checkpoint.input(choose, checkpoint, [side, score_thr, block], **one)
         chosen.success(**prediction).success(**attending)
-    return app
+    return app.queue(max_size=QUEUE)
 
 
 def find_checkpoint(path: Path) -> Path:
     """Returns a checkpoint, or the last one of a work dir; raises a UserError if there is none."""
     found = Path(find_latest_checkpoint(path) or path) if path.is_dir() else path
+    if (path / found.name).is_file():  # the work dir may have been moved, with the old path in `last_checkpoint`
+        found = path / found.name
     if not found.is_file():
         raise UserError(f'{path} is neither a checkpoint nor a work dir with one: check the path.')
     return found
@@ -119,7 +124,7 @@ def main() -> None:
     args = parse_args()
     try:
         build_app([find_checkpoint(path) for path in args.checkpoints]).launch(
-            server_name=args.host, server_port=args.port, show_error=True)
+            server_name=args.host, server_port=args.port, show_error=True, max_file_size=UPLOAD)
     except gr.Error as error:
         raise UserError(error.message) from error
     except OSError as error:

@@ -1,5 +1,6 @@
 import re
 import runpy
+import shutil
 import socket
 import subprocess
 import sys
@@ -11,11 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.conftest import ROOT
 from tests.demo.conftest import Models
 from tests.tools.conftest import Run
 
+httpx = pytest.importorskip('httpx', reason='gradio brings it')
 gr = pytest.importorskip('gradio', reason="pip install -e '.[demo]' into another environment (CONTRIBUTING.md)")
 CHROMIUM = Path('/usr/bin/chromium')
 TOOL = ROOT / 'demo/gradio_app.py'
@@ -52,15 +55,28 @@ def test_attention_of_the_pixel_that_is_clicked(app: App, image: Path, trained: 
         assert app['attend'](path, checkpoint, 160, '2.1', pixel) == (None, app['HINT'])
 
 
-def test_what_is_wrong_is_one_sentence_in_the_page(app: App, image: Path, broken: Path, trained: Models) -> None:
+def test_what_is_wrong_is_one_sentence_in_the_page(app: App, image: Path, broken: Path, trained: Models, tmp_path: Path
+                                                   ) -> None:
     checkpoint = str(trained['mmseg'].checkpoint)
-    calls = {
-        'broken.png cannot be read: it is damaged or not an image.': lambda: app['predict'](broken, checkpoint, 64, 0),
-        'block 9.9 does not exist: ': lambda: app['attend'](image, checkpoint, 64, '9.9', [0, 0])}
-    for part, call in calls.items():
+    large = tmp_path / 'large.png'
+    Image.new('1', (4001, 4000)).save(large)
+    too_large = 'large.png has 4001 x 4000 pixels (width x height), but at most 16000000 are allowed: '
+    for part, call in (
+            ('broken.png cannot be read: it is damaged or no', lambda: app['predict'](broken, checkpoint, 64, 0)),
+            ('block 9.9 does not exist: ', lambda: app['attend'](image, checkpoint, 64, '9.9', [0, 0])),
+            (too_large, lambda: app['predict'](large, checkpoint, 64, 0)),
+            (too_large, lambda: app['attend'](large, checkpoint, 64, '2.1', [0, 0]))):
         with pytest.raises(gr.Error) as caught:
             call()
         assert part in caught.value.message and '\n' not in caught.value.message
+
+
+def test_a_work_dir_that_was_moved_is_served(app: App, trained: Models, tmp_path: Path) -> None:
+    shutil.copytree(trained['mmseg'].checkpoint.parent, tmp_path / 'moved')
+    note = tmp_path / 'moved/last_checkpoint'
+    for was in ('/gone/iter_2.pth', str(trained['mmseg'].checkpoint)):
+        note.write_text(was)
+        assert app['find_checkpoint'](tmp_path / 'moved') == tmp_path / 'moved/iter_2.pth'
 
 
 def test_work_dirs_and_checkpoints_are_served(run_tool: Run, trained: Models, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +85,8 @@ def test_work_dirs_and_checkpoints_are_served(run_tool: Run, trained: Models, mo
     assert run_tool(str(TOOL), trained['mmdet'].checkpoint.parent, trained['mmseg'].checkpoint, '--port', 7999) == ''
     [(page, options)] = launched
     assert (options['server_name'], options['server_port']) == ('127.0.0.1', 7999)
+    # Uploads are limited, and do not stay.
+    assert options['max_file_size'] and page.delete_cache
     choice = next(block for block in page.blocks.values() if isinstance(block, gr.Dropdown))
     assert [value for _, value in choice.choices] == [str(files.checkpoint) for files in trained.values()]
 
@@ -110,6 +128,15 @@ def is_served(address: str) -> bool:
             return answer.status == 200
     except OSError:
         return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('size, expected', [(1_000, 200), (53_000_000, 413)])
+def test_an_upload_is_limited(size: int, expected: int, address: str, tmp_path: Path) -> None:
+    (tmp_path / 'a.png').write_bytes(bytes(size))
+    with (tmp_path / 'a.png').open('rb') as file:
+        answer = httpx.post(f'{address}/gradio_api/upload', files=dict(files=file), trust_env=False)
+    assert answer.status_code == expected
 
 
 @pytest.mark.slow
