@@ -75,6 +75,7 @@ def main() -> None:
     tests = {f'{size} px, {mode}' if mode else f'{size} px': partial(sweep.test, size, mode)
              # The fastest test first, because only a result shows which metrics exist.
              for mode in modes for size in sorted(args.sizes, key=lambda size: side(str(size)))}
+    sweep.results()  # refuses a checkpoint that is none, before anything is written
     with held(folder):
         results = sweep.results()
         for row in results.values():
