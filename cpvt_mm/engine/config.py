@@ -1,4 +1,4 @@
-"""Reads configs of mmdet, mmseg and mmpretrain, and warns of keys that nothing uses."""
+"""Reads configs of mmdet, mmseg and mmpretrain, and refuses keys that nothing uses."""
 import difflib
 import inspect
 import logging
@@ -15,6 +15,8 @@ from mmengine.runner import Runner
 
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.stack import require, without_pkg_resources_warning
+
+from .checks import check_config
 
 LIBRARIES = ('mmdet', 'mmseg', 'mmpretrain')
 # The environment variable that a launcher sets for each of its processes.
@@ -41,7 +43,8 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
 
     Raises:
         UserError: If the file cannot be read, an option does not fit, or `default_scope` is not a known library. Also
-            if the `launcher` did not start this process and there is no process group.
+            if the `launcher` did not start this process and there is no process group, or see `check_config` and
+            `check_unread_keys`.
         ImportError: If the library cannot be imported.
     """
     if launcher != 'none' and LAUNCHERS[launcher] not in os.environ and not is_distributed():
@@ -61,12 +64,13 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
         cfg.merge_from_dict(options or {})
     except (AssertionError, KeyError, IndexError, TypeError) as error:
         raise UserError(f'--cfg-options do not fit config {path} ({first_line(error)}): correct the keys.') from error
+    check_config(cfg)
     scope = cfg.get('default_scope')
     if scope not in LIBRARIES:
         raise UserError(f'default_scope of config {path} is {scope!r}, but must be {", ".join(LIBRARIES[:-1])} or '
                         f'{LIBRARIES[-1]}: set it to the library that the config is for.')
     require(scope)
-    warn_of_unread_keys(cfg, options or {})
+    check_unread_keys(cfg, options or {})
     cfg.work_dir = work_dir or cfg.get('work_dir') or f'work_dirs/{Path(path).stem}'
     cfg.launcher = launcher
     return cfg
@@ -80,26 +84,34 @@ def _reasons(error: BaseException) -> str:
     return '; '.join(dict.fromkeys(lines))
 
 
-def warn_of_unread_keys(cfg: Config, options: dict[str, Any]) -> None:
-    """Warns of unused top-level keys, and suggests the most similar key that is read.
+def check_unread_keys(cfg: Config, options: dict[str, Any]) -> None:
+    """Refuses options and misspelt keys at the top level that nothing reads, and suggests the most similar key.
 
-    It warns of all options with an unused key. These include options that override a variable of the config file,
-    because the file has used its variables already. It warns of a variable of the file only if the file does not use it
-    and its name is similar to a key.
+    It refuses all options with an unused key. These include options that override a variable of the config file,
+    because the file has used its variables already. A variable of the file is suspect only if the file does not use it
+    and its name is similar to a key. If that key is not at the top level, there is a warning only.
 
     Args:
         cfg: The config, with the options.
         options: The options, with dotted keys.
+
+    Raises:
+        UserError: If there is such a key.
     """
     keys = list(_dotted(cfg.to_dict()))
-    for name in dict.fromkeys(option.split('.')[0] for option in options):
+    given = dict.fromkeys(option.split('.')[0] for option in options)
+    for name in given:
         if name not in READ:
-            _warn(f'--cfg-options {name}', _nearest(name, keys))
-    given = {option.split('.')[0] for option in options}
-    for name in set(cfg) - READ - given:
+            nearest = _nearest(name, keys)
+            raise UserError(f'--cfg-options {name} is not used: '
+                            + (f'did you mean {nearest}.' if nearest else 'remove it, or correct its name.'))
+    for name in sorted(set(cfg) - READ - set(given)):
         nearest = _nearest(name, keys)
         if nearest and len(re.findall(rf'\b{re.escape(name)}\b', cfg.text)) == 1:
-            _warn(f'{name} of config {cfg.filename}', nearest)
+            message = f'{name} of config {cfg.filename} is not used: did you mean {nearest}.'
+            if '.' not in nearest:
+                raise UserError(message)
+            print_log(message, 'current', logging.WARNING)
 
 
 def _dotted(value: Any, name: str = '') -> Iterator[str]:
@@ -115,7 +127,3 @@ def _nearest(name: str, keys: list[str]) -> str:
     last = {key.rpartition('.')[2] for key in keys}
     near = [name] if name in last else difflib.get_close_matches(name, sorted(last), 5, NEAR)
     return min((key for key in keys if key.rpartition('.')[2] in near), key=lambda key: key.count('.'), default='')
-
-
-def _warn(what: str, nearest: str) -> None:
-    print_log(f'{what} is not used{f": did you mean {nearest}" if nearest else ""}.', 'current', logging.WARNING)

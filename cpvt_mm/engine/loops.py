@@ -5,15 +5,15 @@ from typing import Any
 from mmengine.dataset import BaseDataset, Compose
 from mmengine.dist import is_main_process
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner, TestLoop, ValLoop
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 
 from cpvt_mm.data.checked_pipeline import CheckedPipeline, load_first
 from cpvt_mm.data.datasets import classes_of, layout_of, unwrap_built
 from cpvt_mm.data.plans import check_before_training
-from cpvt_mm.errors import UserError
-from cpvt_mm.models import CPVT, PyramidCPVT
 from cpvt_mm.registry import LOOPS
+
+from .checks import check_model
 
 Loader = DataLoader | dict[str, Any]
 
@@ -60,9 +60,8 @@ class CheckedTestLoop(TestLoop):
 def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader:
     """Builds a data loader, and checks its data.
 
-    It checks first whether images are normalized for the channels of the backbone, and the annotations; those of the
-    validation before the training, too. Then it loads a first sample. The pipeline of the dataset gets checks that name
-    a faulty file when it is loaded.
+    It first checks the model (see `check_model`) and the annotations; those of the validation before the training, too.
+    Then it loads a first sample. The pipeline of the dataset gets checks that name a faulty file when it is loaded.
 
     Args:
         runner: The runner, with its model and config.
@@ -73,7 +72,7 @@ def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader
         UserError: If the data cannot be used.
         FileNotFoundError: If an annotation file or a folder does not exist.
     """
-    check_normalization(runner.model)
+    check_model(runner.model)
     if is_main_process() and split != 'val':
         check_before_training(runner.cfg, ('train', 'val') if split == 'train' else (split,))
     if isinstance(dataloader, dict):
@@ -85,24 +84,6 @@ def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader
     if is_main_process():
         load_first(built.dataset, f'{split}_dataloader.dataset')
     return built
-
-
-def check_normalization(model: nn.Module) -> None:
-    """Checks that a data preprocessor has one mean, or as many means as its model's backbone has `in_channels`.
-
-    Args:
-        model: A detector, segmentor or classifier, or a model that contains several of them.
-
-    Raises:
-        UserError: If the numbers differ. Torch would silently broadcast a grey image to the number of means.
-    """
-    for part in model.modules():
-        backbone = getattr(part, 'backbone', None)
-        mean = getattr(getattr(part, 'data_preprocessor', None), 'mean', None)
-        if (isinstance(backbone, CPVT | PyramidCPVT) and isinstance(mean, Tensor)
-                and len(mean) not in (1, backbone.in_channels)):
-            raise UserError(f'data_preprocessor.mean has {len(mean)} values, but backbone.in_channels is '
-                            f'{backbone.in_channels}: give mean and std as many values, or one for all channels.')
 
 
 def check_while_loading(loader: DataLoader, model: nn.Module, cfg: dict[str, Any]) -> None:

@@ -1,7 +1,6 @@
 """Loops check data and model; the random draws of an iteration follow from its number."""
 import random
 from collections.abc import Iterator
-from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from mmengine.dataset import BaseDataset, Compose, DefaultSampler, InfiniteSampler
-from mmengine.model import BaseDataPreprocessor, ImgDataPreprocessor
 from mmengine.registry import init_default_scope
 from mmengine.runner import Runner
 from mmseg.datasets import BaseSegDataset
@@ -18,11 +16,9 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from cpvt_mm import PyramidCPVT
 from cpvt_mm.data.checked_pipeline import CheckedPipeline
-from cpvt_mm.engine.loops import check_normalization, check_while_loading
+from cpvt_mm.engine.loops import check_while_loading
 from cpvt_mm.engine.seeding import SeededBatchSampler, seed_generators
-from cpvt_mm.errors import UserError
 from tests.conftest import refusal
 
 
@@ -79,21 +75,6 @@ def test_labels_that_cannot_be_told_wrong_pass(tmp_path: Path, value: int, cfg: 
     vars(decode_head).update(head)
     batch, = checked(labelled(tmp_path, value, **more), nn.ModuleDict(dict(decode_head=decode_head)), cfg)
     assert torch.as_tensor(batch['gt_seg_map'][0]).eq(value).all()
-
-
-@pytest.mark.parametrize('in_channels, preprocessor, is_told', [
-    (3, dict(mean=[1.] * 3, std=[2.] * 3), False), (1, dict(mean=[1.] * 3, std=[2.] * 3), True),
-    (4, dict(mean=[1.] * 3, std=[2.] * 3), True), (1, dict(mean=[1.], std=[2.]), False),
-    (4, dict(mean=[1.], std=[2.]), False),  # one for all
-    (4, dict(), False), (4, None, False)])
-def test_a_mean_is_for_each_channel_or_for_all(in_channels: int, preprocessor: dict | None, is_told: bool) -> None:
-    detector = nn.Module()
-    detector.backbone = PyramidCPVT('nano', in_channels=in_channels, out_indices=(0,))
-    detector.data_preprocessor = BaseDataPreprocessor() if preprocessor is None else ImgDataPreprocessor(**preprocessor)
-    message = rf'mean has 3 values, but backbone.in_channels is {in_channels}: give'
-    with pytest.raises(UserError, match=message) if is_told else nullcontext():
-        check_normalization(nn.ModuleDict(dict(student=detector)))
-    check_normalization(nn.Linear(1, 1))  # has no backbone
 
 
 def draw() -> tuple[float, ...]:

@@ -48,14 +48,35 @@ def test_a_library_that_a_base_file_is_of_is_asked_for(monkeypatch: pytest.Monke
     ({'data_root': '/x'}, '', '--cfg-options data_root is not used: did you mean train_dataloader.dataset.data_root.'),
     ({'modle.type': 'A'}, '', '--cfg-options modle is not used: did you mean model.'),
     ({'lrr': 1}, '', '--cfg-options lrr is not used: did you mean optim_wrapper.optimizer.lr.'),
-    ({'zzz': 1}, '', '--cfg-options zzz is not used.'),
+    ({'zzz': 1}, '', '--cfg-options zzz is not used: remove it, or correct its name.'),
+    ({}, "modle = dict(type='A')", 'modle of config {path} is not used: did you mean model.'),
+    # Keys that exclude each other.
+    ({'train_cfg.max_epochs': 2}, '', 'train_cfg.max_epochs is 2, but the schedule counts iterations: set '
+     'train_cfg.max_iters.'),
+    ({'train_dataloader.drop_last': True, 'train_dataloader.batch_sampler.type': 'BatchSampler'}, '',
+     'train_dataloader has both drop_last=True and a batch_sampler, which makes the batches: set '
+     'train_dataloader.batch_sampler.drop_last instead.')])
+def test_keys_without_effect_are_refused(options: dict, line: str, expected: str, tmp_path: Path) -> None:
+    path = tmp_path / 'own.py'
+    path.write_text(f'_base_ = {str(UPERNET)!r}\n{line}\n')
+    assert refusal(load_config, path, options) == expected.format(path=path)
+
+
+def test_a_config_of_mmdet_2(tmp_path: Path) -> None:
+    path = tmp_path / 'old.py'
+    path.write_text('total_epochs = 12\n')
+    told = refusal(load_config, path)
+    assert told.startswith(f'config {path} has total_epochs, ') and 'write train_cfg.max_epochs instead' in told
+
+
+@pytest.mark.parametrize('options, line, expected', [
     ({'work_dir': 'a', 'train_cfg.max_iters': 3, 'load_from': None}, '', None),
     ({}, 'max_iter = 3', 'max_iter of config {path} is not used: did you mean train_cfg.max_iters.'),
-    ({}, "modle = dict(type='A')", 'modle of config {path} is not used: did you mean model.'),
     ({}, 'max_iter = 3\ntrain_cfg = dict(max_iters=max_iter)', None),  # a variable
     ({}, 'colours = 3', None),  # near to nothing
 ])
-def test_what_nothing_reads_is_named(options: dict, line: str, expected: str | None, tmp_path: Path, log: list) -> None:
+def test_variables_like_a_key_are_named(options: dict, line: str, expected: str | None, tmp_path: Path, log: list
+                                        ) -> None:
     path = tmp_path / 'own.py'
     path.write_text(f'_base_ = {str(UPERNET)!r}\n{line}\n')
     load_config(path, options)

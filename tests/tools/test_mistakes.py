@@ -30,7 +30,8 @@ def train(run_tool: Run, data: Path) -> Run:
 
     def run(config: Path | str, options: str = '', arguments: str = '') -> str:
         metrics = {f'{split}_evaluator.ann_file': data / VALIDATION for split in ('val', 'test') if config == MASK_RCNN}
-        all_options = toy_overrides(data, **{'train_cfg.max_iters': 1, 'train_cfg.val_interval': 1}, **metrics)
+        unit = 'max_epochs' if 'coco' in str(config) else 'max_iters'
+        all_options = toy_overrides(data, **{f'train_cfg.{unit}': 1, 'train_cfg.val_interval': 1}, **metrics)
         return run_tool('train.py', config, '--work-dir', 'work', *arguments.split(), '--cfg-options',
                         *(f'{key}={value}' for key, value in all_options.items()), *options.split())
 
@@ -93,7 +94,7 @@ def test_configs(run_tool: Run, tool: str, content: str | None, words: str, monk
     # What does not fit together.
     (f'{BACKBONE}.in_channels=4',
      'data_preprocessor.mean has 3 values, but backbone.in_channels is 4: give mean and std as many'),
-    (f'{BACKBONE}.arch=tiny', 'in decode_head.'),
+    (f'{BACKBONE}.arch=tiny', 'model.decode_head.in_channels is [32, 64, 128, 192], but the backbone returns 4 maps'),
     ('model.decode_head.num_classes=2', 'model.decode_head.num_classes is 2, but the dataset has 6 classes'),
     ('model.auxiliary_head.num_classes=2', 'IndexError in auxiliary_head'),
     (f'{DATASET}.pipeline.1.reduce_zero_label=True', '000.jpg (AssertionError in LoadAnnotations: '),

@@ -26,7 +26,7 @@ from cpvt_mm.data.checked_pipeline import load_first
 from cpvt_mm.data.findings import Finding, Kind
 from cpvt_mm.data.plans import SPLITS, Plan, plan_checks
 from cpvt_mm.engine import load_config
-from cpvt_mm.engine.loops import check_normalization
+from cpvt_mm.engine.checks import check_model
 from cpvt_mm.errors import UserError, exit_on_error, explain
 from cpvt_mm.files import check_free
 from file_checks import check_files
@@ -66,7 +66,7 @@ def try_split(cfg: Config, split: str) -> Iterator[Finding]:
                 if cfg.get('data_preprocessor'):  # mmengine's runner merges it in the same way
                     model_cfg.setdefault('data_preprocessor', cfg.data_preprocessor)
                 model = revert_sync_batchnorm(MODELS.build(model_cfg))
-                check_normalization(model)
+                check_model(model)
                 # BatchNorm needs at least two samples.
                 batch = loader.collate_fn([sample] * min(getattr(loader.batch_sampler, 'batch_size', 1), 2))
                 with torch.no_grad():

@@ -1,0 +1,73 @@
+"""Checks of a config and of its model that need no data, for mistakes that would show late or far from their cause."""
+from mmengine.config import Config
+from torch import Tensor, nn
+
+from cpvt_mm.errors import UserError
+from cpvt_mm.models import CPVT, PyramidCPVT
+
+# Top-level keys of mmdet 2 and mmseg 0, with the keys that replaced them.
+OLD_KEYS = dict(data='train_dataloader, val_dataloader and test_dataloader', total_epochs='train_cfg.max_epochs',
+                lr_config='param_scheduler', checkpoint_config='default_hooks.checkpoint', evaluation='val_evaluator',
+                optimizer_config='optim_wrapper')
+
+
+def check_config(cfg: Config) -> None:
+    """Checks the keys of a config that mmengine would ignore, or refuse in words of its own.
+
+    Raises:
+        UserError: If the config is of mmdet 2 or mmseg 0, its schedule is by epochs and by iterations at once, or a
+            data loader has both a `batch_sampler` and `drop_last`.
+    """
+    for key, new in OLD_KEYS.items():
+        if key in cfg and 'train_dataloader' not in cfg:
+            raise UserError(f'config {cfg.filename} has {key}, as configs of mmdet 2 and mmseg 0, which mmdet 3 and '
+                            f'mmseg 1 ignore: write {new} instead, and see their migration guides.')
+    train_cfg = cfg.get('train_cfg') or {}
+    by_iter = 'IterBased' in str(train_cfg.get('type')) or train_cfg.get('by_epoch') is False
+    unit, other = ('max_iters', 'max_epochs') if by_iter else ('max_epochs', 'max_iters')
+    if other in train_cfg and ('type' in train_cfg or unit in train_cfg):
+        raise UserError(f'train_cfg.{other} is {train_cfg[other]}, but the schedule counts '
+                        f'{"iterations" if by_iter else "epochs"}: set train_cfg.{unit}.')
+    for split in ('train', 'val', 'test'):
+        loader = cfg.get(f'{split}_dataloader') or {}
+        if loader.get('batch_sampler') and loader.get('drop_last'):
+            raise UserError(f'{split}_dataloader has both drop_last=True and a batch_sampler, which makes the batches: '
+                            f'set {split}_dataloader.batch_sampler.drop_last instead.')
+
+
+def check_model(model: nn.Module) -> None:
+    """Checks that images, backbone, and neck or heads fit together, in a model or in each of the models it contains.
+
+    Args:
+        model: A detector, segmentor or classifier, or a model that contains several of them.
+
+    Raises:
+        UserError: If `mean` of the data preprocessor has neither one value nor as many as the backbone has
+            `in_channels`: torch would silently broadcast a grey image. Also if a neck or head takes other maps than
+            the backbone returns.
+    """
+    for part in model.modules():
+        backbone = getattr(part, 'backbone', None)
+        if isinstance(backbone, CPVT | PyramidCPVT):
+            _check_mean(getattr(getattr(part, 'data_preprocessor', None), 'mean', None), backbone.in_channels)
+            _check_readers(part, list(backbone.out_channels))
+
+
+def _check_mean(mean: object, channels: int) -> None:
+    if isinstance(mean, Tensor) and len(mean) not in (1, channels):
+        raise UserError(f'data_preprocessor.mean has {len(mean)} values, but backbone.in_channels is {channels}: give '
+                        'mean and std as many values, or one for all channels.')
+
+
+def _check_readers(part: nn.Module, given: list[int]) -> None:
+    """Compares the channels of maps with those that a neck takes, in their order or reversed, or heads of mmseg."""
+    neck = getattr(part, 'neck', None)
+    for name in ('neck',) if neck is not None else ('decode_head', 'auxiliary_head'):
+        reader = getattr(part, name, None)
+        taken, index = getattr(reader, 'in_channels', None), getattr(reader, 'in_index', None)
+        if not isinstance(taken, list | tuple):  # a number does not tell how many maps there are
+            continue
+        maps = [given[i] for i in index if i < len(given)] if isinstance(index, list | tuple) else given
+        if list(taken) not in (maps, maps[::-1]):
+            raise UserError(f'model.{name}.in_channels is {list(taken)}, but the backbone returns {len(given)} maps of '
+                            f'{given} channels: make them equal, by model.{name} or by model.backbone.')
