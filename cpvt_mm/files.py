@@ -2,6 +2,7 @@
 import errno
 import os
 import platform
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -182,13 +183,15 @@ def remove_leftovers(folder: Path, *names: str) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yields a temporary path in the same folder; at the end of the block, syncs the file and renames it to `path`.
+    """Yields a new, empty file in the same folder; at the end of the block, syncs it and renames it to `path`.
 
     Raises:
         OSError: If the file cannot be written; its filename is `path`.
     """
-    temporary = path.with_name(f'{path.name}.{os.getpid()}.tmp')
+    # Nobody can plant a link at a name that nobody can guess; `touch` would not follow it.
+    temporary = path.with_name(f'{path.name}.{os.getpid()}.{secrets.token_hex(8)}.tmp')
     try:
+        temporary.touch(exist_ok=False)
         yield temporary
         with temporary.open('rb') as file:
             # Without fsync, a crash of the machine could leave an empty file. Some file systems report only here that

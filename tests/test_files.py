@@ -24,7 +24,7 @@ from cpvt_mm import PyramidCPVT
 from cpvt_mm.cli import resumable
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import MissingFile, UserError, exit_on_error, sentence
-from cpvt_mm.files import held, list_images, read_image, write_checkpoint
+from cpvt_mm.files import held, list_images, read_image, remove_leftovers, whole_file, write_checkpoint, write_text
 from cpvt_mm.loading import check_fills_backbones, load_backbone, to_input
 from cpvt_mm.weights.reading import read_checkpoint
 from tests.conftest import NARROW, ROOT, UPERNET, build_model, refusal
@@ -168,3 +168,25 @@ with held(Path({str(tmp_path)!r})):
     with held(tmp_path), held(tmp_path / 'another'):
         assert (tmp_path / '.lock').read_text() == f'process {os.getpid()} on {platform.node()}'
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_at_a_name_that_could_be_guessed_is_not_followed(tmp_path: Path) -> None:
+    victim, path = tmp_path / 'victim', tmp_path / 'a.txt'
+    victim.write_text('mine')
+    (tmp_path / f'a.txt.{os.getpid()}.tmp').symlink_to(victim)
+    write_text(path, 'text')
+    assert (victim.read_text(), path.read_text(), path.is_symlink()) == ('mine', 'text', False)
+
+
+def test_temporary_names_differ_and_their_files_are_new_and_as_the_umask_says(tmp_path: Path) -> None:
+    path, before = tmp_path / 'a.txt', os.umask(0o027)
+    try:
+        with whole_file(path) as first, whole_file(path) as second:
+            assert first != second and first.exists() and second.exists()
+        assert path.stat().st_mode & 0o777 == 0o640
+        with whole_file(path) as temporary:
+            remove_leftovers(tmp_path, 'a.txt')
+            assert not temporary.exists()
+            temporary.touch()
+    finally:
+        os.umask(before)
