@@ -10,7 +10,8 @@ from cpvt_mm.errors import UserError
 from cpvt_mm.files import check_free, write_checkpoint
 
 from .formats import FORMATS, Detected, detect_format
-from .reading import is_safetensors, read_weights
+from .parsing import is_safetensors
+from .reading import read_weights
 from .renaming import Format
 
 SUFFIXES = ('.pth', '.pt', '.safetensors')

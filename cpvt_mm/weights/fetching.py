@@ -1,8 +1,10 @@
 """Downloads checkpoints into torch's cache; checks each file and never leaves a partial one."""
+import glob
 import hashlib
 import logging
 import os
 import re
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPException
@@ -11,16 +13,19 @@ from urllib.parse import urlparse
 from urllib.request import Request, urlopen
 
 import torch
-from filelock import FileLock  # torch requires it
+from filelock import FileLock, Timeout  # torch requires it
 from mmengine.fileio import get_local_path
 from mmengine.logging import print_log
 
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.files import remove_leftovers, whole_file
 
+from .parsing import is_safetensors, parse
 from .released import SCHEME, find_released
 
 TIMEOUT = 30.  # seconds to wait for a connection, or for the next part of a file
+SPAN, LEAST = 60., 60_000  # seconds, and the bytes that a download must get in each such span
+WAIT = 3600.  # seconds to wait for the download of another process
 HUB = 'https://huggingface.co'
 # `name-<beginning of the file's SHA-256>.pth`, as torch and OpenMMLab name files; 20220308 is a date.
 CHECKSUM = re.compile(r'-(?!(?:19|20)\d{6}\.)([0-9a-f]{8,64})\.(?:pth|pt|bin|safetensors)$')
@@ -28,12 +33,13 @@ CHECKSUM = re.compile(r'-(?!(?:19|20)\d{6}\.)([0-9a-f]{8,64})\.(?:pth|pt|bin|saf
 
 @contextmanager
 def fetched(path: str | Path) -> Iterator[str | Path]:
-    """Yields the local file of a path, URL, `hf://owner/name`, `hf://owner/name/FILE` or `cpvt_mm://<released name>`.
+    """Yields the local file of a path, URL, `hf://owner/name[@revision][/FILE]` or `cpvt_mm://<released name>`.
 
-    Files from http(s) stay in torch's cache.
+    Files from http(s) stay in torch's cache. Repositories of the hub get the token of HF_TOKEN, or of the file `token`
+    in HF_HOME.
 
     Raises:
-        UserError: If the file cannot be downloaded. A local path is not checked.
+        UserError: If the file cannot be downloaded, or does not have its checksum. A local path is not checked.
     """
     address = str(path)
     if '://' not in address:
@@ -61,10 +67,11 @@ def _urls(address: str) -> Sequence[str]:
         return (address,) if scheme in ('http', 'https') else ()
     owner, _, rest = rest.partition('/')
     name, _, file = rest.partition('/')
-    if not owner or not name:
+    name, at, revision = name.partition('@')
+    if not owner or not name or bool(at) != bool(revision):
         raise UserError(f'checkpoint {address} is not a file of the Hugging Face hub: write hf://owner/name, for its '
-                        'model.safetensors, or hf://owner/name/FILE.')
-    return (f'{HUB}/{owner}/{name}/resolve/main/{file or "model.safetensors"}',)
+                        'model.safetensors, hf://owner/name/FILE or hf://owner/name@revision/FILE.')
+    return (f'{HUB}/{owner}/{name}/resolve/{revision or "main"}/{file or "model.safetensors"}',)
 
 
 def cache_file(url: str) -> Path:
@@ -84,8 +91,13 @@ def _cached(address: str, urls: Sequence[str]) -> Path:
         if not _existing(files):
             first.parent.mkdir(parents=True, exist_ok=True)
             # One process per machine downloads. The others wait here and then find the file.
-            with FileLock(f'{first}.lock'):
+            with FileLock(f'{first}.lock', WAIT):
                 failures = [] if _existing(files) else _download_first(files)
+    except Timeout as error:
+        parts = [part for file in files.values() for part in file.parent.glob(f'{glob.escape(file.name)}.*.tmp')]
+        who = ', '.join(f'process {part.suffixes[-3][1:]}, which writes {part}' for part in parts) or 'another process'
+        raise UserError(f'checkpoint {address} is not there after {WAIT:g} s, it is being fetched by {who}: wait until '
+                        'that ends, or end it, then start again.') from error
     except OSError as error:
         raise UserError(f'checkpoint {address} cannot be written to the cache ({_short(error)}): set the environment '
                         'variable TORCH_HOME to a writable folder.') from error
@@ -94,6 +106,12 @@ def _cached(address: str, urls: Sequence[str]) -> Path:
         raise UserError(f'checkpoint {address} cannot be fetched ({"; ".join(failures)}): check the address and the '
                         f'network, or download {urls[0]} elsewhere and save it as {first}, or train without it '
                         '(init_cfg=None, on the command line --cfg-options model.backbone.init_cfg=None).')
+    url = next(url for url in files if files[url] == found[0])
+    try:
+        _check_sum(url, found[0])
+    except ValueError as error:
+        raise UserError(f'checkpoint {address} ({found[0]}) is damaged ({error}): remove this file to fetch it again.'
+                        ) from error
     return found[0]
 
 
@@ -122,29 +140,64 @@ def _download(url: str, target: Path) -> None:
         HTTPException: If the server does not answer in HTTP.
         ValueError: If the file is incomplete, has a wrong checksum or is not a checkpoint.
     """
-    if url.startswith(f'{HUB}/'):
-        url = (os.environ.get('HF_ENDPOINT') or HUB).rstrip('/') + url.removeprefix(HUB)
-    remove_leftovers(target.parent, target.name)
-    print_log(f'fetching {url} to {target}', 'current')
     request = Request(url, headers={'User-Agent': 'cpvt_mm'})
+    if url.startswith(f'{HUB}/'):
+        request.full_url = (os.environ.get('HF_ENDPOINT') or HUB).rstrip('/') + url.removeprefix(HUB)
+        if token := _token():
+            request.add_unredirected_header('Authorization', f'Bearer {token}')  # to no host but this one
+    remove_leftovers(target.parent, glob.escape(target.name))
+    print_log(f'fetching {request.full_url} to {target}', 'current')
     with urlopen(request, timeout=TIMEOUT) as response, whole_file(target) as temporary:
-        digest, count, start = hashlib.sha256(), 0, b''
+        count, before, end = 0, 0, time.monotonic() + SPAN
         with temporary.open('wb') as file:
-            while part := response.read(1 << 20):
+            while part := response.read1(1 << 20):  # does not wait for a whole MiB
                 file.write(part)
-                digest.update(part)
                 count += len(part)
-                start = start or part[:16]
+                if time.monotonic() > end:
+                    if count - before < LEAST:
+                        raise ValueError(f'only {count - before} bytes were received in {SPAN:g} s')
+                    before, end = count, time.monotonic() + SPAN
         length = response.headers['Content-Length']
         if length is not None and count != int(length):
             raise ValueError(f'only {count} of {length} bytes were received')
-        checksum = CHECKSUM.search(target.name)
-        if checksum and not digest.hexdigest().startswith(checksum[1]):
-            raise ValueError(f'the SHA-256 of the received file begins with {digest.hexdigest()[:8]}, not '
-                             f'{checksum[1]}')
+        _check_sum(url, temporary, target.name)
+        with temporary.open('rb') as file:
+            start = file.read(16)
         # Networks with a login page answer any request with this page.
         if not start.startswith((b'PK', b'\x80')) and start[8:9] != b'{':
             raise ValueError(f'the received file is not a checkpoint, it begins with {start!r}')
+        try:  # without a Content-Length, nothing else tells that it is whole
+            parse(temporary, is_safetensors(target))
+        except UserError:
+            raise
+        except Exception as error:  # of many types
+            raise ValueError('the received file is cut or damaged, or contains code or objects other than tensors'
+                             ) from error
+
+
+def _check_sum(url: str, file: Path, name: str | None = None) -> None:
+    """Raises a ValueError if a file has another SHA-256 than that in its name, or in the table of released weights."""
+    released, named = find_released(url), CHECKSUM.search(name or file.name)
+    wanted = named[1] if named else released.sha256 if released and url == list(released.files)[-1] else None
+    if wanted and not (found := sha256(file)).startswith(wanted):
+        raise ValueError(f'the SHA-256 of the file begins with {found[:8]}, not {wanted[:8]}')
+
+
+def sha256(path: Path) -> str:
+    """Returns the SHA-256 of a file in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open('rb') as file:
+        while part := file.read(1 << 20):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def _token() -> str:
+    """Returns the user's token for the hub, as huggingface_hub finds it; '' if there is none."""
+    home = os.environ.get('HF_HOME') or Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache', 'huggingface')
+    file = Path(home, 'token').expanduser()
+    token = os.environ.get('HF_TOKEN') or (file.read_text() if file.is_file() else '')
+    return ''.join(token.split())  # an error about a header with a line break would show it
 
 
 def _short(error: BaseException) -> str:

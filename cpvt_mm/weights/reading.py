@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from cpvt_mm.errors import MissingFile, UserError, first_line
 
 from .fetching import fetched
-from .mmengine_log import mmengine_log, to_plain
+from .mmengine_log import to_plain
+from .parsing import is_safetensors, parse
 
 # Keys of the weights in checkpoint files. 'state_dict' is mmengine's; with EMAHook, it contains the average. 'model' is
 # that of DeiT and Twins. EMA_KEYS are keys of moving averages.
@@ -33,23 +34,23 @@ def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, An
         MissingFile: If the file does not exist.
         UserError: If the file is damaged, or contains other objects.
     """
-    what = f'checkpoint {path}'
+    what, remedy = f'checkpoint {path}', ''
     try:
         with fetched(path) as local:
             if local != path:  # a user may have put the cached file there, so the message names it
-                what += f' ({local})'
-            read = _read_safetensors if is_safetensors(path) or is_safetensors(local) else _read_torch
-            checkpoint = read(str(local), map_location)
+                what, remedy = f'{what} ({local})', '; remove this file to fetch it again'
+            checkpoint = parse(Path(local), is_safetensors(path) or is_safetensors(local), map_location)
     except UserError:
         raise
     except FileNotFoundError as error:
         raise MissingFile(f'{what} does not exist: check the path.') from error
     except pickle.UnpicklingError as error:
         # torch's message is not shown, because it advises to disable this protection.
-        raise UserError(f'{what} is damaged, or contains code or objects other than tensors: save its state_dict alone.'
-                        ) from error
+        raise UserError(f'{what} is damaged, or contains code or objects other than tensors: save its state_dict alone'
+                        f'{remedy}.') from error
     except Exception as error:  # damaged files raise errors of many types
-        raise UserError(f'{what} cannot be read ({first_line(error)}): it is damaged or not a checkpoint.') from error
+        raise UserError(f'{what} cannot be read ({first_line(error)}): it is damaged or not a checkpoint{remedy}.'
+                        ) from error
     if not isinstance(checkpoint, dict):
         raise UserError(f'{what} holds a {type(checkpoint).__name__}, but must hold a dict of tensors.')
     return checkpoint
@@ -82,29 +83,6 @@ def _is_plain(path: str | Path) -> bool:
     except Exception:  # `read_checkpoint` finds out what it is
         return False
     return True
-
-
-def is_safetensors(path: str | Path) -> bool:
-    """Returns whether a file name ends in .safetensors."""
-    return str(path).endswith('.safetensors')
-
-
-def _read_torch(path: str, map_location: str) -> object:
-    with mmengine_log:
-        return torch.load(path, map_location=map_location, weights_only=True)
-
-
-def _read_safetensors(path: str, map_location: str) -> dict[str, Tensor]:
-    try:
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-    except ImportError as error:
-        raise UserError(f'checkpoint {path} needs a package that is not installed: pip install safetensors.'
-                        ) from error
-    try:
-        return {name: tensor.to(map_location) for name, tensor in load_file(path).items()}
-    except SafetensorError as error:
-        raise ValueError(first_line(error)) from error
 
 
 class Weights(NamedTuple):

@@ -22,6 +22,9 @@ class Released(NamedTuple):
         licence: The licence of the weights, according to the authors' repository and timm's model cards.
         norm_eps: The eps of the LayerNorms in the blocks during training. The format of a file does not determine it:
             mmseg's files of these weights have mmseg's names, but mmseg's models use 1e-5.
+        sha256: SHA-256 of the last file in hexadecimal, timm's copy on the Hugging Face hub; None if it is not known.
+            Nobody has read those of the copies below yet, nor the revisions to fix their URLs to, so these name the
+            branch `main`. The names of the other files have the beginning of theirs.
     """
     backbone: str
     arch: str
@@ -30,22 +33,27 @@ class Released(NamedTuple):
     source: str
     licence: str = 'Apache-2.0'
     norm_eps: float = 1e-6
+    sha256: str | None = None
 
 
-def _twins(arch: str, file: str, top1: float) -> Released:
+def _hub(model: str, revision: str | None) -> str:
+    return f'https://huggingface.co/timm/{model}/resolve/{revision or "main"}/model.safetensors'
+
+
+def _twins(arch: str, file: str, top1: float, revision: str | None = None, sha256: str | None = None) -> Released:
     # The first URL is from mmseg 1.2.2's configs; the second is timm's copy of the authors' weights.
     return Released('PyramidCPVT', arch, {
         f'https://download.openmmlab.com/mmsegmentation/v0.5/pretrain/twins/{file}': 'mmseg',
-        f'https://huggingface.co/timm/twins_pcpvt_{arch}.in1k/resolve/main/model.safetensors': 'timm',
-    }, top1, TWINS)
+        _hub(f'twins_pcpvt_{arch}.in1k', revision): 'timm',
+    }, top1, TWINS, sha256=sha256)
 
 
-def _deit(arch: str, file: str, top1: float) -> Released:
+def _deit(arch: str, file: str, top1: float, revision: str | None = None, sha256: str | None = None) -> Released:
     # The first URL is the authors'; the second is timm's copy of their weights.
     return Released('CPVT', arch, {
         f'https://dl.fbaipublicfiles.com/deit/{file}': 'timm',
-        f'https://huggingface.co/timm/deit_{arch}_patch16_224.fb_in1k/resolve/main/model.safetensors': 'timm',
-    }, top1, DEIT)
+        _hub(f'deit_{arch}_patch16_224.fb_in1k', revision): 'timm',
+    }, top1, DEIT, sha256=sha256)
 
 
 RELEASED = {

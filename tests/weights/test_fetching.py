@@ -1,11 +1,14 @@
 """Files that are fetched from an address, and the released ones that have a name."""
 import hashlib
 import io
+import os
+import pickle
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -26,13 +29,14 @@ from cpvt_mm.weights.reading import read_checkpoint, read_weights
 from cpvt_mm.weights.released import RELEASED, Released, find_released
 from inferencing import build_inferencer
 from tests.conftest import GOLDEN, NARROW, Trained, refusal
+from tests.processes import wait_until
 
 WEIGHTS = dict(weight=torch.ones(1000))
 
 
-def saved() -> bytes:
+def saved(**kwargs: bool) -> bytes:
     buffer = io.BytesIO()
-    torch.save(WEIGHTS, buffer)
+    torch.save(WEIGHTS, buffer, **kwargs)
     return buffer.getvalue()
 
 
@@ -40,12 +44,17 @@ PAUSES = {'slow': 1, 'wait': .3}
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `files` by path; in the middle it makes the pause that a path's name asks for, or ends: 'cut'."""
+    """Serves `files` by path; in the middle it makes the pause that a path's name asks for, or ends: 'cut'.
+
+    It tells no length of 'endless', sends 'drip' in small parts, and redirects to what is in `elsewhere`. `tokens` are
+    those of the requests.
+    """
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(('127.0.0.1', 0), Handler)
         self.files, self.requests, self.url = {}, [], f'http://127.0.0.1:{self.server_port}'
+        self.elsewhere, self.tokens = {}, []
 
     def add(self, path: str, content: bytes) -> str:
         self.files[path] = content
@@ -58,13 +67,22 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path.partition('?')[0]
         self.server.requests.append(path)
+        self.server.tokens.append(self.headers['Authorization'])
+        if path in self.server.elsewhere:
+            self.send_response(302)
+            self.send_header('Location', self.server.elsewhere[path])
+            return self.end_headers()
         if path not in self.server.files:
             return self.send_error(404)
         content = self.server.files[path]
         middle = len(content) // 2
         self.send_response(200)
-        self.send_header('Content-Length', str(len(content)))
+        if 'endless' not in path:
+            self.send_header('Content-Length', str(len(content)))
         self.end_headers()
+        for byte in content[:50] if 'drip' in path else b'':
+            self.wfile.write(bytes([byte]))
+            time.sleep(.02)
         self.wfile.write(content[:middle])
         self.wfile.flush()
         time.sleep(sum(seconds for word, seconds in PAUSES.items() if word in path))
@@ -75,12 +93,18 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
+@contextmanager
+def serving() -> Iterator[Server]:
     with Server() as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)
@@ -118,32 +142,48 @@ def test_files_of_the_same_name_are_kept_apart(server: Server, cache: Path) -> N
 @pytest.mark.parametrize(('path', 'content', 'words'), [
     ('/cut.pth', saved(), 'only .* of .* bytes were received'),
     ('/cut.safetensors', save(WEIGHTS), 'only .* of .* bytes were received'),
-    ('/a-0123abcd.pth', saved(), 'the SHA-256 of the received file begins with .*, not 0123abcd'),
+    ('/endless-cut.pth', saved(), 'the received file is cut or damaged'),
+    ('/endless-cut.pth', saved(_use_new_zipfile_serialization=False), 'the received file is cut or damaged'),
+    ('/endless-cut.safetensors', save(WEIGHTS), 'the received file is cut or damaged'),
+    ('/drip.pth', saved(), r'only \d+ bytes were received in 0\.2 s'),
+    ('/a-0123abcd.pth', saved(), 'the SHA-256 of the file begins with .*, not 0123abcd'),
     ('/page.pth', b'<!DOCTYPE html><title>{Log in}</title>', "the received file is not a checkpoint, it begins with b"),
     ('/page.safetensors', b'<!DOCTYPE html><title>Log in</title>', 'the received file is not a checkpoint'),
     ('/empty.pth', b'', 'the received file is not a checkpoint'), ('/slow.pth', saved(), 'TimeoutError: timed out')])
 def test_what_is_wrong_is_not_kept(path: str, content: bytes, words: str, server: Server, cache: Path,
                                    monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, 'TIMEOUT', .3)
+    monkeypatch.setattr(fetching, 'SPAN', .2)
     url = server.add(path, content)
     with pytest.raises(UserError, match=rf'checkpoint {url} cannot be fetched \({url}: .*{words}'):
         read_checkpoint(url)
     assert kept(cache) == []
 
 
-def test_a_sentence_tells_where_to_put_the_file_which_is_named_if_it_is_damaged(cache: Path) -> None:
+def test_a_sentence_tells_where_to_put_the_file(cache: Path) -> None:
+    checked = CHECKED[1:]
     with socket.socket() as free:
         free.bind(('127.0.0.1', 0))
-        url = f'http://127.0.0.1:{free.getsockname()[1]}/a-0123abcd.pth'
+        url = f'http://127.0.0.1:{free.getsockname()[1]}/{checked}'
         told = refusal(read_checkpoint, url)
     assert told.endswith(
         f'Connection refused>): check the address and the network, or download {url} elsewhere and save it as '
-        f'{cache / "a-0123abcd.pth"}, or train without it (init_cfg=None, on the command line --cfg-options '
+        f'{cache / checked}, or train without it (init_cfg=None, on the command line --cfg-options '
         'model.backbone.init_cfg=None).')
-    (cache / 'a-0123abcd.pth').write_bytes(saved())
+    (cache / checked).write_bytes(saved())
     assert torch.equal(read_checkpoint(url)['weight'], WEIGHTS['weight'])
-    cache_file(url).write_bytes(saved()[:100])
-    with pytest.raises(UserError, match=rf'checkpoint {url} \({cache_file(url)}\) cannot be read .*damaged'):
+
+
+@pytest.mark.parametrize(('name', 'damage', 'words'), [
+    (CHECKED[1:], lambda content: content.replace(b'\0\0\x80?', b'\0\0\x80@', 1), r'is damaged \(the SHA-256 .*\):'),
+    ('a.pth', lambda content: content[:100], 'cannot be read .*damaged or not a checkpoint;'),
+    ('a.pth', lambda content: pickle.dumps(os.mkdir), 'is damaged, or contains .*;')])
+def test_a_damaged_file_in_the_cache_is_named(name: str, damage: Callable[[bytes], bytes], words: str, cache: Path
+                                              ) -> None:
+    cache.mkdir(parents=True)
+    file = cache_file(url := f'http://127.0.0.1:1/{name}')
+    file.write_bytes(damage(saved()))
+    with pytest.raises(UserError, match=rf'checkpoint {url} \({file}\) {words} remove this file to fetch it again\.$'):
         read_checkpoint(url)
 
 
@@ -174,25 +214,53 @@ def test_one_downloads_and_the_others_wait(server: Server) -> None:
     assert server.requests == ['/wait.pth']
 
 
-@pytest.mark.parametrize(('address', 'file'), [('hf://owner/name', 'model.safetensors'),
-                                               ('hf://owner/name/deep/b.pth', 'deep/b.pth')])
+def test_who_waits_too_long_is_told_for_whom(server: Server, cache: Path, monkeypatch: MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, 'WAIT', .1)
+    url = server.add('/slow.pth', saved())
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(read_checkpoint, url)
+        wait_until(lambda: cache.is_dir() and list(cache.glob('*.tmp')))
+        told = refusal(read_checkpoint, url)
+        assert f'it is being fetched by process {os.getpid()}, which writes {cache_file(url)}.' in told
+        assert 'weight' in first.result()
+
+
+@pytest.mark.parametrize(('address', 'file'), [
+    ('hf://owner/name', 'main/model.safetensors'), ('hf://owner/name/deep/b.pth', 'main/deep/b.pth'),
+    ('hf://owner/name@v1', 'v1/model.safetensors'), ('hf://owner/name@0123abcd/deep/b.pth', '0123abcd/deep/b.pth')])
 def test_hub_is_at_its_endpoint(address: str, file: str, server: Server, monkeypatch: MonkeyPatch, cache: Path) -> None:
     monkeypatch.setenv('HF_ENDPOINT', f'{server.url}/')
-    path = f'/owner/name/resolve/main/{file}'
+    path = f'/owner/name/resolve/{file}'
     server.add(path, saved() if file.endswith('.pth') else save(WEIGHTS))
     assert torch.equal(read_checkpoint(address)['weight'], WEIGHTS['weight'])
     assert server.requests == [path]
     assert kept(cache) == [cache_file(f'https://huggingface.co{path}').name]  # the same from every endpoint
 
 
-@pytest.mark.parametrize('address', ['hf://name', 'hf://owner/', 'hf:///name'])
+@pytest.mark.parametrize('is_variable', [True, False])
+def test_the_token_is_for_the_hub_alone(is_variable: bool, server: Server, tmp_path: Path, monkeypatch: MonkeyPatch
+                                        ) -> None:
+    (tmp_path / 'token').write_text('of-a-file\n')
+    monkeypatch.setenv('HF_HOME', str(tmp_path))
+    monkeypatch.setenv('HF_TOKEN', 'of-a-variable' if is_variable else '')
+    monkeypatch.setenv('HF_ENDPOINT', server.url)
+    with serving() as other:
+        server.elsewhere['/owner/name/resolve/main/a.pth'] = other.add('/b.pth', saved())
+        for address in ('hf://owner/name/a.pth', server.add('/c.pth', saved())):
+            assert read_checkpoint(address).keys() == {'weight'}
+        assert other.tokens == [None]
+    assert server.tokens == ['Bearer of-a-variable' if is_variable else 'Bearer of-a-file', None]
+
+
+@pytest.mark.parametrize('address', ['hf://name', 'hf://owner/', 'hf:///name', 'hf://owner/name@', 'hf://owner/@v1'])
 def test_an_address_of_the_hub_without_a_repository_is_refused(address: str) -> None:
     told = refusal(read_checkpoint, address)
     assert f'{address} is not a file ' in told and 'write hf://owner/name' in told
 
 
-def release(monkeypatch: MonkeyPatch, *urls: str) -> str:
-    monkeypatch.setitem(RELEASED, 'mine', Released('PyramidCPVT', 'small', dict.fromkeys(urls, 'mmseg'), 81, 'a test'))
+def release(monkeypatch: MonkeyPatch, *urls: str, sha256: str | None = None) -> str:
+    files = dict.fromkeys(urls, 'mmseg')
+    monkeypatch.setitem(RELEASED, 'mine', Released('PyramidCPVT', 'small', files, 81, 'a test', sha256=sha256))
     return 'cpvt_mm://mine'
 
 
@@ -204,6 +272,16 @@ def test_urls_of_weights_are_tried_in_order(server: Server, cache: Path, log: li
     assert server.requests == ['/cut.pth', '/good.pth'] and kept(cache) == [cache_file(good).name]
     [warning] = [text for level, text in log if level == 'WARNING']
     assert warning.startswith(f'{server.url}/cut.pth: ValueError: only ')
+
+
+def test_the_copy_of_released_weights_has_the_checksum_of_the_table(server: Server, monkeypatch: MonkeyPatch,
+                                                                    cache: Path) -> None:
+    urls = [f'{server.url}/gone.pth', server.add('/copy.pth', saved())]
+    assert 'copy.pth: ValueError: the SHA-256 of the file begins with ' in (
+        refusal(read_checkpoint, release(monkeypatch, *urls, sha256='0' * 64)))
+    assert kept(cache) == []
+    digest = hashlib.sha256(saved()).hexdigest()
+    assert read_checkpoint(release(monkeypatch, *urls, sha256=digest)).keys() == {'weight'}
 
 
 def test_where_no_url_works_each_is_named(server: Server, monkeypatch: MonkeyPatch, cache: Path) -> None:
