@@ -138,12 +138,16 @@ def check_fits(model: nn.Module, path: str | Path, checkpoint: dict[str, Any] | 
         checkpoint: The content of the file, if it has been read already. Defaults to None: reads the file.
 
     Raises:
-        UserError: If a parameter or buffer is missing, left over or of another shape.
+        UserError: If there is no state dict, or a parameter or buffer is missing, left over or of another shape.
     """
     checkpoint = read_checkpoint(path) if checkpoint is None else checkpoint
     # `unwrap` is not used, because mmengine reads no other key than 'state_dict'.
-    _compare(model, _bare(checkpoint.get('state_dict', checkpoint)), f'checkpoint {path} does not fit the model of the '
-             'config')
+    weights = checkpoint.get('state_dict', checkpoint)
+    if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):
+        has = 'keys that are no names' if isinstance(weights, dict) else f'a {type(weights).__name__}'
+        raise UserError(f'checkpoint {path} has {has} for its state dict, but must have a dict of tensors by name: use '
+                        'a checkpoint of the model of the config.')
+    _compare(model, _bare(weights), f'checkpoint {path} does not fit the model of the config')
 
 
 def load_weights(model: nn.Module, path: str | Path) -> None:

@@ -109,6 +109,15 @@ def test_what_does_not_fit_is_counted_and_named(tmp_path: Path) -> None:
     assert '2 missing' in refusal(check_fits, nn.Linear(2, 3), save(path, dict(model=nn.Linear(2, 3).state_dict())))
 
 
+@pytest.mark.parametrize(('content', 'words'), [
+    (dict(state_dict=[torch.ones(1)]), 'has a list for its state dict'),
+    (dict(state_dict=None), 'has a NoneType for its state dict'),
+    (dict(state_dict={0: torch.ones(1)}), 'has keys that are no names for its state dict'),
+    ({0: torch.ones(1)}, 'has keys that are no names for its state dict')])
+def test_a_state_dict_that_is_none_is_no_fit(content: dict, words: str, tmp_path: Path) -> None:
+    assert words in refusal(check_fits, nn.Linear(2, 3), save(tmp_path / 'a.pth', content))
+
+
 def test_mmengine_gets_the_file_itself_or_a_copy_without_its_own_types(tmp_path: Path) -> None:
     weights = nn.Linear(2, 3).state_dict()
     path = save(tmp_path / 'a.pth', dict(state_dict=weights, meta=dict(iter=1)))
