@@ -1,5 +1,6 @@
 """Reads images, and writes files atomically: a file is complete or does not exist."""
 import errno
+import io
 import os
 import platform
 import secrets
@@ -123,15 +124,18 @@ def write_checkpoint(path: Path, content: dict[str, Any]) -> None:
         path: The file.
         content: The checkpoint; for safetensors, a dict of tensors.
     """
-    with whole_file(path) as temporary:
-        if path.suffix == '.safetensors':
-            from safetensors.torch import save  # an optional package
-            # save_file would make a file that only its owner can read.
-            temporary.write_bytes(save({name: tensor.clone().contiguous() for name, tensor in content.items()}))
-        else:
-            # torch.save gets a file object, because it would write the temporary name of a path into the file.
-            with temporary.open('wb') as file:
-                torch.save(content, file)
+    write_bytes(path, to_bytes(content, path.suffix == '.safetensors'))
+
+
+def to_bytes(content: dict[str, Any], safetensors: bool = False) -> bytes:
+    """Returns the content of the file that `write_checkpoint` writes, of torch.save by default."""
+    if safetensors:
+        from safetensors.torch import save  # an optional package
+        return save({name: tensor.clone().contiguous() for name, tensor in content.items()})
+    # On a full disk, torch.save to a file would raise a RuntimeError about something else.
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    return buffer.getvalue()
 
 
 @contextmanager

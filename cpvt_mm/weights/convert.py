@@ -1,16 +1,18 @@
 """Converts checkpoints between the formats of several libraries, and writes checkpoints for publishing."""
+import glob
 import hashlib
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from cpvt_mm.errors import UserError
-from cpvt_mm.files import check_free, write_checkpoint
+from cpvt_mm.files import check_free, remove_leftovers, to_bytes, whole_file
 
+from .fetching import sha256
 from .formats import FORMATS, Detected, detect_format
-from .parsing import is_safetensors
+from .parsing import is_safetensors, parse
 from .reading import read_weights
 from .renaming import Format
 
@@ -59,7 +61,7 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm') -> Conve
 
     Raises:
         UserError: If the source cannot be read or converted. Also if the suffix of the target is not one of SUFFIXES,
-            the target exists already, or its folder does not exist.
+            the target exists already, its folder does not exist, or the disk is full.
     """
     if target.suffix not in SUFFIXES:
         raise UserError(f'{target} is not a name for a checkpoint: use the suffix .pth or .safetensors.')
@@ -73,9 +75,9 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm') -> Conve
                         f'convert it to {", ".join(name for fmt in allowed for name in fmt.names)}.')
     converted = convert_weights(weights.tensors, found, fmt)
     if is_safetensors(target):
-        write_checkpoint(target, converted)
+        _write(target, to_bytes(converted, safetensors=True), converted)
         return Conversion(found, fmt, (*weights.left_out, *weights.meta))
-    write_checkpoint(target, {'state_dict': converted, **weights.meta})
+    _write(target, to_bytes({'state_dict': converted, **weights.meta}), converted)
     return Conversion(found, fmt, weights.left_out)
 
 
@@ -90,14 +92,38 @@ def publish_model(source: Path, stem: Path) -> tuple[Path, tuple[str, ...]]:
         The path of the written file, and the keys that were left out.
 
     Raises:
-        UserError: If the source cannot be read, the target exists already, or its folder does not exist.
+        UserError: If the source cannot be read, the target exists already, its folder does not exist, or the disk is
+            full.
     """
     stem = stem.with_suffix('') if stem.suffix == '.pth' else stem
     check_free(stem.with_name(f'{stem.name}.pth'))
     weights = read_weights(source)
-    with TemporaryDirectory(dir=stem.parent) as folder:
-        unnamed = Path(folder) / 'weights.pth'
-        write_checkpoint(unnamed, {'state_dict': weights.tensors, **weights.meta})
-        named = stem.with_name(f'{stem.name}-{hashlib.sha256(unnamed.read_bytes()).hexdigest()[:8]}.pth')
-        unnamed.replace(named)
+    content = to_bytes({'state_dict': weights.tensors, **weights.meta})
+    named = stem.with_name(f'{stem.name}-{hashlib.sha256(content).hexdigest()[:8]}.pth')
+    remove_leftovers(stem.parent, f'{glob.escape(stem.name)}-????????.pth')
+    _write(named, content, weights.tensors)
     return named, weights.left_out
+
+
+def _write(path: Path, content: bytes, tensors: dict[str, Tensor]) -> None:
+    """Writes the content of a checkpoint, and reads it back before it gets its name."""
+    remove_leftovers(path.parent, glob.escape(path.name))
+    try:
+        with whole_file(path) as temporary:
+            temporary.write_bytes(content)
+            if sha256(temporary) != hashlib.sha256(content).hexdigest() or _shapes(temporary, path) != {
+                    name: tensor.shape for name, tensor in tensors.items()}:
+                raise UserError(f'{path} was not written, because what was read back differs from what was to be '
+                                'written: check the disk, then start again.')
+    except OSError as error:
+        raise UserError(f'{path} cannot be written ({error.strerror}): free space for it, or choose another folder.'
+                        ) from error
+
+
+def _shapes(temporary: Path, path: Path) -> dict[str, torch.Size] | None:
+    try:
+        content: Any = parse(temporary, is_safetensors(path))
+        tensors = content if is_safetensors(path) else content['state_dict']
+        return {name: tensor.shape for name, tensor in tensors.items()}
+    except Exception:  # damaged files raise errors of many types
+        return None

@@ -1,4 +1,6 @@
 import hashlib
+import resource
+import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,6 +16,7 @@ from cpvt_mm.weights.reading import read_checkpoint
 from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN, refusal
 from tests.weights.test_formats import assert_same, shaken
 
+Run = Callable[[str], subprocess.CompletedProcess]
 FILES = {'twins': GOLDEN / 'official.pth', 'timm': GOLDEN / 'timm.pth', 'mmseg': GOLDEN / 'mmseg.pth'}
 
 
@@ -112,3 +115,43 @@ def test_only_weights_and_meta_are_published_under_their_hash(tmp_path: Path) ->
 def test_what_cannot_be_published_is_refused(source: str, stem: str, words: str, tmp_path: Path) -> None:
     trained(tmp_path / 'a.pth')
     assert words in refusal(publish_model, tmp_path / source, tmp_path / stem)
+
+
+@pytest.mark.parametrize('call', [partial(convert_checkpoint, to='timm'), publish_model])
+def test_a_full_disk_is_a_sentence_and_leaves_nothing(call: Callable[..., object], tmp_path: Path) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # Writing fails as on a full disk when a file gets larger than so many bytes.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limit[1]))
+    try:
+        told = refusal(call, FILES['mmseg'], tmp_path / 'a.pth')
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert told.endswith('.pth cannot be written (File too large): free space for it, or choose another folder.')
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize('call', [convert_checkpoint, publish_model])
+def test_what_is_written_is_read_back_before_it_gets_its_name(call: Callable[..., object], tmp_path: Path,
+                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    save = torch.save
+    monkeypatch.setattr(torch, 'save', lambda content, file: save(dict(content, state_dict={}), file))
+    assert '.pth was not written, because what was read back differs' in (
+        refusal(call, FILES['mmseg'], tmp_path / 'a.pth'))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize('name', ['convert_checkpoint', 'publish_model'])
+def test_what_a_killed_run_left_goes(name: str, tmp_path: Path, run_python: Run) -> None:
+    call = f'{name}(Path({str(FILES["mmseg"])!r}), Path({str(tmp_path / "a.pth")!r}))'
+    before = set(tmp_path.iterdir())
+    for kill in ('os.fsync = lambda file: os.kill(os.getpid(), signal.SIGKILL)', ''):
+        run_python(f"""
+import os
+import signal
+from pathlib import Path
+from cpvt_mm.weights.convert import {name}
+{kill}
+{call}
+""")
+    [written] = set(tmp_path.iterdir()) - before
+    assert written.suffix == '.pth'
