@@ -14,7 +14,7 @@ from annotations import to_annotation
 from cpvt_mm.data.findings import Finding, Kind
 from cpvt_mm.data.images import decode
 from cpvt_mm.errors import UserError
-from cpvt_mm.files import remove_leftovers, write_image, write_text
+from cpvt_mm.files import held, remove_leftovers, write_image, write_text
 
 CAMVID_CLASSES = ('sky', 'building', 'pole', 'road', 'pavement', 'tree', 'sign', 'fence', 'car', 'pedestrian',
                   'cyclist')
@@ -198,18 +198,18 @@ def _unfinished_folder(root: Path, source: Path) -> Iterator[Path]:
     """Yields `<root>.unfinished`, with the files of an interrupted run; renames it to `root` if the block succeeds.
 
     Raises:
-        UserError: If `root` exists, or the unfinished folder is of another `source`.
+        UserError: If `root` exists, or the unfinished folder is of another `source` or in use by another process.
     """
     if root.exists():
         raise UserError(f'{root} exists already: remove it, or choose another folder.')
     unfinished = root.with_name(f'{root.name}.unfinished')
     claim = unfinished / 'source.txt'
-    if claim.exists() and claim.read_text() != str(source.resolve()):
-        raise UserError(f'{unfinished} has files of {claim.read_text()}, not of {source.resolve()}: remove it, or '
-                        'choose another folder.')
-    unfinished.mkdir(parents=True, exist_ok=True)
-    write_text(claim, str(source.resolve()))
-    yield unfinished
-    remove_leftovers(unfinished, '**/*')
-    claim.unlink()
+    with held(unfinished):
+        if claim.exists() and claim.read_text() != str(source.resolve()):
+            raise UserError(f'{unfinished} has files of {claim.read_text()}, not of {source.resolve()}: remove it, or '
+                            'choose another folder.')
+        write_text(claim, str(source.resolve()))
+        yield unfinished
+        remove_leftovers(unfinished, '**/*')
+        claim.unlink()
     unfinished.rename(root)

@@ -18,6 +18,8 @@ import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 
 from annotations import to_annotation  # noqa: E402
+from cpvt_mm.errors import UserError  # noqa: E402
+from cpvt_mm.files import held  # noqa: E402
 
 CLASSES = ('sun', 'ball', 'kite', 'boat', 'square')
 UPPER, LOWER = ('sun', 'kite'), ('ball', 'boat')
@@ -151,7 +153,7 @@ def write_image(path: Path, image: Image) -> None:
     """Writes grey or BGR pixels; raises an error if that fails, in contrast to OpenCV."""
     options = [cv2.IMWRITE_JPEG_QUALITY, 95] if path.suffix == '.jpg' else []
     if not cv2.imwrite(str(path), image, options):
-        raise OSError(f'{path} cannot be written: check the disk and its permissions.')
+        raise UserError(f'{path} cannot be written: check the disk and its permissions.')
 
 
 def write_split(root: Path, split: str, count: int, seed: int) -> Iterator[int]:
@@ -190,22 +192,24 @@ def write_splits(root: Path, write: Callable[[Path, str, int, int], Iterator[int
         The number of images or videos written so far, from 1 to `num_train + num_val`.
 
     Raises:
-        FileExistsError: If `root` has other content.
+        UserError: If `root` has other content, or another process is writing it.
     """
     recipe = root / 'made_from.json'
     if root.exists():
         if recipe.exists() and json.loads(recipe.read_text()) == made_from:
             return
-        raise FileExistsError(
+        raise UserError(
             f'{root} exists, but is not a toy dataset of {made_from}: remove it, or choose another folder.')
     unfinished = root.with_name(f'{root.name}.unfinished')
-    shutil.rmtree(unfinished, ignore_errors=True)
-    written = 0
-    for split, count in dict(training=made_from['num_train'], validation=made_from['num_val']).items():
-        for _ in write(unfinished, split, count, made_from['seed']):
-            written += 1
-            yield written
-    (unfinished / recipe.name).write_text(json.dumps(made_from))
+    with held(unfinished):
+        for part in ('images', 'annotations'):  # of a run that was interrupted
+            shutil.rmtree(unfinished / part, ignore_errors=True)
+        written = 0
+        for split, count in dict(training=made_from['num_train'], validation=made_from['num_val']).items():
+            for _ in write(unfinished, split, count, made_from['seed']):
+                written += 1
+                yield written
+        (unfinished / recipe.name).write_text(json.dumps(made_from))
     unfinished.rename(root)
 
 
@@ -226,6 +230,6 @@ def write_toy_shapes(root: Path, num_train: int = 800, num_val: int = 100, seed:
         The number of images written so far, from 1 to `num_train + num_val`.
 
     Raises:
-        FileExistsError: If `root` has other content.
+        UserError: If `root` has other content, or another process is writing it.
     """
     yield from write_splits(root, write_split, dict(num_train=num_train, num_val=num_val, seed=seed))

@@ -138,7 +138,7 @@ def write_toy_video(root: Path, num_train: int = 800, num_val: int = 100, seed: 
         The number of videos written so far, from 1 to `num_train + num_val`.
 
     Raises:
-        FileExistsError: If `root` has other content.
+        UserError: If `root` has other content, or another process is writing it.
     """
     yield from write_splits(root, write_split,
                             dict(num_train=num_train, num_val=num_val, seed=seed, num_frames=NUM_FRAMES))

@@ -1,6 +1,9 @@
 """CamVid and the nuclei, from small downloads: what is written, the command lines, and the configs for it."""
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -136,6 +139,16 @@ def test_a_run_goes_on_after_an_interrupted_one(make: Maker, write: Callable, to
     after = {path.name: path.stat().st_mtime_ns for path in root.rglob('*.png')}
     assert len(after) == total and before.items() <= after.items()
     assert contents(root) == contents(whole) and not unfinished.exists()
+
+
+def test_one_process_at_a_time_converts(tmp_path: Path) -> None:
+    camvid, root = make_camvid(tmp_path / 'CamVid'), tmp_path / 'camvid'
+    writing = write_camvid(camvid, root)
+    assert next(writing) == 1
+    command = [sys.executable, ROOT / 'tools/dataset_converters/camvid.py', camvid, root]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert f'camvid.unfinished is in use by process {os.getpid()} on ' in done.stderr
+    assert [*writing][-1] == 7 and not (root / '.lock').exists()
 
 
 def test_another_download_does_not_go_on_with_the_files_of_the_first(tmp_path: Path) -> None:

@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -15,7 +18,7 @@ from pycocotools.coco import COCO
 
 import toy_video as video
 from cpvt_mm.engine import load_config
-from tests.conftest import MASK2FORMER_VIS, refusal
+from tests.conftest import MASK2FORMER_VIS, ROOT, refusal
 from tests.tools.conftest import Run, contents, times
 from toy_shapes import CLASSES, LOWER, UPPER, make_image, write_toy_shapes
 from toy_video import CIRCLE, HEIGHT, NUM_FRAMES, SPEEDS, WIDTH, Mover, make_mover, make_video, write_toy_video
@@ -78,9 +81,19 @@ def test_an_interrupted_run_leaves_no_dataset_and_the_next_one_is_whole(tmp_path
     assert not root.with_name('toy.unfinished').exists()
 
 
+def test_one_process_at_a_time_writes_a_dataset(tmp_path: Path) -> None:
+    root = tmp_path / 'toy'
+    writing = write_toy_shapes(root, num_train=2, num_val=1)
+    assert next(writing) == 1
+    command = [sys.executable, ROOT / 'tools/dataset_converters/make_toy_shapes.py', root]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert f'toy.unfinished is in use by process {os.getpid()} on ' in done.stderr
+    assert list(writing) == [2, 3] and not (root / '.lock').exists()
+
+
 def test_what_cannot_be_written_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('cv2.imwrite', lambda *args: False)
-    assert '000000.jpg cannot be written' in refusal(next, write_toy_shapes(tmp_path / 'toy'), error=OSError)
+    assert '000000.jpg cannot be written' in refusal(next, write_toy_shapes(tmp_path / 'toy'))
     assert not (tmp_path / 'toy').exists()
 
 
@@ -169,8 +182,7 @@ def test_a_dataset_that_is_there_stays(tmp_path: Path) -> None:
     root = tmp_path / 'toy'
     assert list(write_toy_video(root, num_train=1, num_val=1)) == [1, 2]
     assert not list(write_toy_video(root, num_train=1, num_val=1))
-    with pytest.raises(FileExistsError, match='remove it, or choose another folder'):
-        next(write_toy_shapes(root, num_train=1, num_val=1))
+    assert 'remove it, or choose another folder' in refusal(next, write_toy_shapes(root, num_train=1, num_val=1))
 
 
 @pytest.mark.parametrize('swapped', [False, True])
