@@ -5,6 +5,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from io import TextIOWrapper
 
 from torch import nn
 
@@ -66,6 +67,8 @@ def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
 
     @functools.wraps(main)
     def wrapped() -> None:
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(errors='backslashreplace')  # as stderr, for file names that are not UTF-8
         try:
             main()
         except UserError as error:
@@ -75,8 +78,13 @@ def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
             what = f'{path} does not exist' if path else first_line(error)
             sys.exit(f'error: {what}: put the file there, or correct the path in the config or with --cfg-options '
                      '(train_dataloader.dataset.data_root, and the same for val_ and test_dataloader).')
-        except (FileExistsError, ImportError) as error:
+        except ImportError as error:
             sys.exit(f'error: {error}')
+        except OSError as error:
+            if not error.filename:
+                raise
+            sys.exit(f'error: {error.filename} cannot be used ({error.strerror}): choose another path, or correct that '
+                     'one, its permissions or its disk.')
         except KeyboardInterrupt:
             sys.exit('Interrupted.')
 

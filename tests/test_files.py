@@ -47,6 +47,21 @@ def test_a_tool_ends_with_the_sentence_and_an_interrupted_one_says_how_to_go_on(
         resumable(Mock(side_effect=KeyboardInterrupt))()
 
 
+@pytest.mark.parametrize('folder, words', [('file', os.strerror(errno.EEXIST)),
+                                           ('file/inside', os.strerror(errno.ENOTDIR))])
+def test_a_folder_that_cannot_be_made_is_one_sentence(folder: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / 'file').touch()
+    with pytest.raises(SystemExit) as end:
+        exit_on_error(lambda: held(tmp_path / folder).__enter__())()
+    assert end.value.code == (f'error: {tmp_path / folder} cannot be used ({words}): choose another path, or correct '
+                              'that one, its permissions or its disk.')
+
+
+def test_an_error_without_a_file_keeps_its_traceback() -> None:
+    with pytest.raises(TimeoutError):
+        exit_on_error(Mock(side_effect=TimeoutError('too late')))()
+
+
 @pytest.mark.parametrize('suffix', ['.pth', '.safetensors'])
 def test_checkpoints_are_written_whatever_the_memory_of_tensors(suffix: str, tmp_path: Path) -> None:
     weight = torch.randn(2, 3)

@@ -7,7 +7,6 @@ import csv
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
 
@@ -132,8 +131,6 @@ def main() -> None:
     args = parse_args()
     if args.out:
         check_free(args.out)
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors='backslashreplace')  # as that of stderr, for names that are not UTF-8
     console, found = Console(), []
     cfg = load_config(args.config, args.cfg_options)
     plans = plan_checks(cfg)

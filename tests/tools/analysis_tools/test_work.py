@@ -116,6 +116,15 @@ def test_a_recipe_claims_the_folder_even_without_a_record(recipe: dict, words: s
     assert f'results.json has results with {words}: choose another folder' in refusal(Results, tmp_path, recipe)
 
 
+def test_a_recipe_with_nan_is_the_same_again(tmp_path: Path) -> None:
+    for records in ({}, dict(a=dict(mIoU=1.))):
+        results = Results(tmp_path, dict(lr=float('nan')))
+        assert dict(results) == records
+        results.put('a', dict(mIoU=1.))
+    told = refusal(Results, tmp_path, dict(lr=1.))
+    assert 'results.json has results with lr = nan, not 1.0: choose' in told
+
+
 @pytest.mark.parametrize('text', ['', '[]', '{"recipe": {}}'])
 def test_another_file_is_left_as_it_is(text: str, tmp_path: Path) -> None:
     (tmp_path / 'results.json').write_text(text)

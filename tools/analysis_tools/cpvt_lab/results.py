@@ -66,7 +66,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Record]]:
 def _check_same(was: dict[str, Any], now: dict[str, Any], path: Path) -> None:
     before, after = dict(_leaves(was)), dict(_leaves(now))
     for key in {**before, **after}:
-        if before.get(key) != after.get(key):
+        if repr(before.get(key)) != repr(after.get(key)):  # NaN does not equal itself
             raise UserError(f'{path} has results with {key} = {before.get(key)!r}, not {after.get(key)!r}: choose '
                             'another folder, or remove that one.')
 
