@@ -75,9 +75,16 @@ def added(output: int, place: int | slice | tuple[int, ...], number: float) -> C
     return lambda outputs: outputs[output][place].add_(number) is None or outputs
 
 
+def with_nan_below_the_threshold(outputs: Outputs) -> Outputs:
+    """Adds a box without a place, of a score that need not be found, and of a class of its own."""
+    box = (torch.tensor([[torch.nan, 0, 9, 9, 0]]), torch.tensor([99]), torch.tensor([0]))
+    return [torch.cat([x, y]) for x, y in zip(outputs, box, strict=True)]
+
+
 @pytest.mark.parametrize('change', [
     added(0, (0, 0), 2e-3), added(0, (0, 3), -2e-3), added(0, (0, 4), 2e-3), added(1, 0, 1), added(2, slice(None), 1),
-    added(0, (1, 4), torch.nan), lambda outputs: [x[1:] for x in outputs], lambda outputs: [x[:0] for x in outputs],
+    added(0, (1, 4), torch.nan), with_nan_below_the_threshold,
+    lambda outputs: [x[1:] for x in outputs], lambda outputs: [x[:0] for x in outputs],
     lambda outputs: [torch.cat([output, output[:1] + 5 * (i == 0)]) for i, output in enumerate(outputs)]])
 def test_one_wrong_box_is_enough(change: Callable[[Outputs], Outputs], boxes: Detector) -> None:
     first, second = compare(boxes, changed(boxes, change))

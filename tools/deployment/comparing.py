@@ -131,7 +131,7 @@ def _compare_detections(detector: Detector, run: Run, image: Tensor | None) -> I
     """Compares the exported detector with mmdet's `predict` at the ten sizes of SHAPES.
 
     Each box needs a counterpart of the same label among the boxes of the other detector. Boxes that rounding may add or
-    remove need none. Their score is within DETECTION_TOLERANCE of `score_thr`, or, if there are `max_per_img` boxes, of
+    remove need none, unless they have NaN. Their score is within DETECTION_TOLERANCE of `score_thr`, or, if there are `max_per_img` boxes, of
     the lowest score.
     """
     total = 0
@@ -182,7 +182,8 @@ def _differences(a: _Found, b: _Found, detector: Detector) -> Tensor:
     """Returns the distance to the counterpart in `b`, `(N,)`, for each box of `a` that needs one."""
     cfg, scores = detector.test_cfg, a.dets[:, 4]
     lowest = max(cfg.score_thr, scores.min().item()) if len(scores) == cfg.max_per_img else cfg.score_thr
-    must = ~(scores <= lowest + DETECTION_TOLERANCE)  # NaN, too
+    is_nan = a.dets.isnan().any(1) | a.masks.flatten(1).isnan().any(1)
+    must = (scores > lowest + DETECTION_TOLERANCE) | is_nan
     dets, labels, masks = (x[must] for x in a)
     if not len(dets) or not len(b.dets):
         return dets.new_full((len(dets),), torch.inf)
