@@ -131,8 +131,8 @@ def _compare_detections(detector: Detector, run: Run, image: Tensor | None) -> I
     """Compares the exported detector with mmdet's `predict` at the ten sizes of SHAPES.
 
     Each box needs a counterpart of the same label among the boxes of the other detector. Boxes that rounding may add or
-    remove need none, unless they have NaN. Their score is within DETECTION_TOLERANCE of `score_thr`, or, if there are `max_per_img` boxes, of
-    the lowest score.
+    remove need none, unless they have NaN. Their score is within DETECTION_TOLERANCE of `score_thr`, or, if there are
+    `max_per_img` boxes, of the lowest score.
     """
     total = 0
     for batch in batches(in_channels(detector), image):
