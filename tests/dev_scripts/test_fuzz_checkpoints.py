@@ -1,0 +1,38 @@
+"""Damaged checkpoints are read or refused; the program that tries many notices what is neither."""
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fuzz_checkpoints import MUTATIONS, read_alone
+from tests.conftest import ROOT
+from tests.tools.conftest import Run
+
+SCRIPT = ROOT / '.dev_scripts/fuzz_checkpoints.py'
+
+
+def test_damaged_checkpoints_are_read_or_refused(run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert run_tool(SCRIPT, '--count', 48, '--kept', tmp_path / 'kept') == ''
+    rows = re.findall(r'^\| ([a-z ]+) \| (\d+) \| (\d+) \| 0 \| 0 \| 0 \|', capsys.readouterr().out, re.MULTILINE)
+    assert [(kind, int(read) + int(refused)) for kind, read, refused in rows] == [(kind, 8) for kind in MUTATIONS]
+    assert any(int(read) for _, read, _ in rows) and all(int(refused) for _, _, refused in rows)
+    assert not (tmp_path / 'kept').exists()
+
+
+@pytest.mark.parametrize(('read', 'outcome'), [
+    (lambda path: os.kill(os.getpid(), signal.SIGKILL), 'crashed'), (lambda path: os._exit(7), 'crashed'),
+    (lambda path: time.sleep(60), 'hung'), (lambda path: 1 / 0, 'other error'), (lambda path: {}, 'read')])
+def test_what_is_neither_is_noticed(read: Callable[[Path], object], outcome: str, tmp_path: Path) -> None:
+    assert read_alone(tmp_path / 'a.pth', read, seconds=1).outcome == outcome
+
+
+def test_files_that_end_a_process_are_kept(run_tool: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('cpvt_mm.weights.reading.read_checkpoint', lambda path: os._exit(7))
+    kept = tmp_path / 'kept'
+    assert run_tool(SCRIPT, '--count', 6, '--kept', kept) == (
+        f'error: 6 of 6 files were neither read nor refused: {kept} has them.')
+    assert len(list(kept.iterdir())) == 6
