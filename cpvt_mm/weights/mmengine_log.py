@@ -7,8 +7,8 @@ import argparse
 import os
 import pickle
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from threading import Lock
+from contextlib import contextmanager
+from threading import RLock
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -103,43 +103,25 @@ ALLOWED: tuple[Any, ...] = (
       for name, function in (('_reconstruct', make_array), ('scalar', make_scalar))))
 
 
+LOCK = RLock()  # the settings are those of the process
+
+
 @contextmanager
-def _settings() -> Iterator[None]:
-    known = torch.serialization.get_safe_globals()
-    variables = {name: os.environ.pop(name, None) for name in (FORCE, FORBID)}
-    os.environ[FORCE] = '1'
-    try:
-        with torch.serialization.safe_globals([entry for entry in ALLOWED if entry not in known]):
-            yield
-    finally:
-        for name, value in variables.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-
-
-class LogScope:
+def mmengine_log() -> Iterator[None]:
     """Lets `torch.load` read mmengine's log in the `with` block, and no code, whoever calls it.
 
     If torch refuses a file, onedl's mmengine would load it again with all its code; the environment variable prevents
-    this. Blocks may be nested, and blocks of several threads may overlap: the first one changes the settings of the
-    process, the last one restores them.
+    this. Blocks may be nested. Those of several threads wait for each other.
     """
-
-    def __init__(self) -> None:
-        self.blocks, self.lock, self.settings = 0, Lock(), ExitStack()
-
-    def __enter__(self) -> None:
-        with self.lock:
-            if not self.blocks:
-                self.settings.enter_context(_settings())
-            self.blocks += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self.lock:
-            self.blocks -= 1
-            if not self.blocks:
-                self.settings.close()
-
-
-mmengine_log = LogScope()
+    with LOCK:
+        known = torch.serialization.get_safe_globals()
+        variables = {name: os.environ.pop(name, None) for name in (FORCE, FORBID)}
+        os.environ[FORCE] = '1'
+        try:
+            with torch.serialization.safe_globals([entry for entry in ALLOWED if entry not in known]):
+                yield
+        finally:
+            for name, value in variables.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value

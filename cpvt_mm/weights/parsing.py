@@ -30,7 +30,7 @@ def parse(path: Path, safetensors: bool, map_location: str = 'cpu') -> object:
 
 
 def _read_torch(path: Path, map_location: str) -> object:
-    with mmengine_log:
+    with mmengine_log():
         return torch.load(path, map_location=map_location, weights_only=True)
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -236,7 +236,7 @@ def test_in_the_scope_loaders_read_logs_and_no_code(name: str, tmp_path: Path, m
     evil = save(tmp_path / 'evil.pth', dict(state_dict={}, extra=HOSTILE[name]))
     before = settings()
     monkeypatch.chdir(tmp_path)
-    with mmengine_log:
+    with mmengine_log():
         with pytest.raises(pickle.UnpicklingError):
             torch.load(evil, weights_only=False)
         read_checkpoint(log)  # a scope within the scope
@@ -247,15 +247,15 @@ def test_in_the_scope_loaders_read_logs_and_no_code(name: str, tmp_path: Path, m
         torch.load(log, weights_only=True)
 
 
-def test_scopes_of_two_threads_may_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scopes_of_threads_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLES[0], raising=False)
     log = save(tmp_path / 'log.pth', dict(log=HistoryBuffer([1., 2.], [1, 1])))
     before = settings()
-    with ExitStack() as first, ExitStack() as second:
-        first.enter_context(mmengine_log)
-        second.enter_context(mmengine_log)
-        first.close()
-        assert torch.load(log)['log'].mean() == 1.5
+    with ThreadPoolExecutor(1) as pool:
+        with mmengine_log():
+            other = pool.submit(read_checkpoint, log)
+            assert torch.load(log)['log'].mean() == 1.5 and not other.done()
+        assert other.result()['log'].mean() == 1.5
     assert settings() == before
 
 
