@@ -9,7 +9,7 @@ from mmengine.config import Config, ConfigDict
 from mmengine.registry import MODELS, DefaultScope
 from torch import Tensor, nn
 
-from .errors import MissingFile, UserError, first_line
+from .errors import UserError, first_line
 from .models import CPVT, PyramidCPVT
 from .models.pretrained import check_filled, fit_encodings
 from .weights.reading import load_weights, read_weights
@@ -64,11 +64,8 @@ def check_fills_backbones(model: nn.Module, checkpoint: str | Path) -> None:
     but it would leave a part of a backbone random.
 
     Raises:
-        MissingFile: If the file does not exist.
-        UserError: If a tensor of a backbone is missing or has another shape.
+        UserError: If a tensor of a backbone is missing or has another shape, or the file cannot be read.
     """
-    if '://' not in str(checkpoint) and not Path(checkpoint).is_file():
-        raise MissingFile(f'load_from is {checkpoint}, but this file does not exist: check the path.')
     backbones = {name: module for name, module in model.named_modules() if isinstance(module, (CPVT, PyramidCPVT))}
     weights = read_weights(checkpoint).tensors if backbones else {}
     for prefix, backbone in backbones.items():
