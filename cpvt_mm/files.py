@@ -146,11 +146,12 @@ def held(folder: Path) -> Iterator[None]:
 
     Raises:
         UserError: If another process holds the folder.
+        OSError: If `.lock` cannot be written, or is a link, which could lead to any file.
     """
     path, is_new = folder / '.lock', not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with path.open('a+') as file:
+        with open(path, 'a+', opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666)) as file:
             _lock(file, folder)
             try:
                 yield

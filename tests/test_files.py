@@ -205,3 +205,13 @@ def test_temporary_names_differ_and_their_files_are_new_and_as_the_umask_says(tm
             temporary.touch()
     finally:
         os.umask(before)
+
+
+def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    victim, folder = tmp_path / 'victim', tmp_path / 'work'
+    victim.write_text('mine')
+    folder.mkdir()
+    (folder / '.lock').symlink_to(victim)
+    with pytest.raises(OSError, match=re.escape(f"'{folder / '.lock'}'")):
+        held(folder).__enter__()
+    assert victim.read_text() == 'mine'
