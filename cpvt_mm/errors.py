@@ -83,8 +83,8 @@ def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
         except OSError as error:
             if not error.filename:
                 raise
-            sys.exit(f'error: {error.filename} cannot be used ({error.strerror}): choose another path, or correct that '
-                     'one, its permissions or its disk.')
+            sys.exit(f'error: {error.filename} cannot be used ({error.strerror or first_line(error)}): choose another '
+                     'path, or correct that one, its permissions or its disk.')
         except KeyboardInterrupt:
             sys.exit('Interrupted.')
 

@@ -39,8 +39,10 @@ def read_image(path: str | Path, size: tuple[int, int] | None = None, max_pixels
     import cv2
     import mmcv  # not needed to write files
     try:
-        with suppress(UnidentifiedImageError), Image.open(path) as header:
-            _check_pixels(path, header.width, header.height, max_pixels)
+        width = height = 0  # unless Pillow can tell
+        with suppress(UnidentifiedImageError, ValueError), Image.open(path) as header:
+            width, height = header.size
+        _check_pixels(path, width, height, max_pixels)
         image = mmcv.imread(path)
     except Image.DecompressionBombError as error:
         raise UserError(f'image {path} has too many pixels ({first_line(error).rstrip(".")}): scale it down.'
@@ -52,13 +54,13 @@ def read_image(path: str | Path, size: tuple[int, int] | None = None, max_pixels
         image = None
     if image is None:
         raise UserError(f'image {path} cannot be read: it is damaged or not an image.')
-    _check_pixels(path, image.shape[1], image.shape[0], max_pixels)  # of formats that Pillow does not know
+    _check_pixels(path, image.shape[1], image.shape[0], max_pixels)
     image = mmcv.bgr2rgb(image)
     return image if size is None else mmcv.imresize(image, size[::-1])
 
 
 def _check_pixels(path: str | Path, width: int, height: int, limit: int | None) -> None:
-    if limit and width * height > limit:
+    if limit is not None and width * height > limit:
         raise UserError(f'image {path} has {width} x {height} pixels (width x height), but at most {limit} are '
                         'allowed: scale it down.')
 

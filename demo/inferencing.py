@@ -51,13 +51,15 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
     content = read_checkpoint(checkpoint)
     with DefaultScope.overwrite_default_scope(scope):
         check_fits(MODELS.build(cfg.model), checkpoint, content)
+    names = trained_classes(content)
+    del content  # frees memory; the inferencer reads the file again
     if cfg.get('visualizer'):
         cfg.visualizer.vis_backends = None  # only the caller writes files
     cls = getattr(importlib.import_module(f'{scope}.apis'), INFERENCERS[scope])
     with readable(checkpoint) as local:
         inferencer = cls(cfg, local, device=device)
     inferencer.show_progress = False
-    if not trained_classes(content):  # it would take those of COCO or of Cityscapes
+    if not names:  # it would take those of COCO or of Cityscapes
         with DefaultScope.overwrite_default_scope(scope):
             metainfo = build_unread(cfg.test_dataloader.dataset).metainfo
         # mmdet reads the one, mmseg the other.

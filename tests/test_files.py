@@ -17,6 +17,7 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 from mmengine.runner import load_checkpoint
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -106,6 +107,16 @@ def test_too_many_pixels_are_refused_before_they_are_decoded(tmp_path: Path, mon
         f'image {path} has 30 x 20 pixels (width x height), but at most 599 are allowed: scale it down.')
     monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 200)
     assert refusal(read_image, path).startswith(f'image {path} has too many pixels (Image size (600 pixels) exceeds')
+
+
+def test_an_image_whose_header_pillow_refuses_is_read(tmp_path: Path) -> None:
+    text = PngInfo()
+    text.add_text('comment', 'x' * 2**21, zip=True)
+    Image.new('RGB', (30, 20)).save(tmp_path / 'a.png', pnginfo=text)
+    with pytest.raises(ValueError, match='too large'):
+        Image.open(tmp_path / 'a.png')
+    assert read_image(tmp_path / 'a.png').shape == (20, 30, 3)
+    assert 'but at most 599 are allowed' in refusal(read_image, tmp_path / 'a.png', max_pixels=599)
 
 
 def test_a_folder_gives_its_images_by_name(tmp_path: Path) -> None:
