@@ -18,8 +18,8 @@ from .registry import LAZY_MODULES, POSITION_ENCODINGS  # noqa: E402
 # Classes of configs that need mmcv, mmdet, mmseg or mmpretrain are imported only when they are used.
 _LAZY = {
     **LAZY_MODULES,
-    **dict.fromkeys(('DurableCheckpointHook', 'ExactResumeHook', 'FullDiskHook', 'NonFiniteLossHook', 'PlainLogHook'),
-                    'cpvt_mm.hooks'),
+    **dict.fromkeys(('DurableCheckpointHook', 'ExactResumeHook', 'FullDiskHook', 'NonFiniteLossHook', 'PlainLogHook',
+                     'SameStartHook'), 'cpvt_mm.hooks'),
     'LayerDecayOptimWrapperConstructor': 'cpvt_mm.optim',
     'YouTubeVISMetric': 'cpvt_mm.evaluation',
 }

@@ -14,6 +14,7 @@ from cpvt_mm.data.plans import check_before_training
 from cpvt_mm.registry import LOOPS
 
 from .checks import check_model
+from .ranks import all_or_none
 
 Loader = DataLoader | dict[str, Any]
 
@@ -62,6 +63,7 @@ def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader
 
     It first checks the model (see `check_model`) and the annotations; those of the validation before the training, too.
     Then it loads a first sample. The pipeline of the dataset gets checks that name a faulty file when it is loaded.
+    The main process checks; the others wait for it, and end if a check fails.
 
     Args:
         runner: The runner, with its model and config.
@@ -72,17 +74,19 @@ def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader
         UserError: If the data cannot be used.
         FileNotFoundError: If an annotation file or a folder does not exist.
     """
-    check_model(runner.model)
-    if is_main_process() and split != 'val':
-        check_before_training(runner.cfg, ('train', 'val') if split == 'train' else (split,))
+    with all_or_none():
+        check_model(runner.model)
+        if is_main_process() and split != 'val':
+            check_before_training(runner.cfg, ('train', 'val') if split == 'train' else (split,))
     if isinstance(dataloader, dict):
         randomness = runner.cfg.get('randomness') or {}
         built = runner.build_dataloader(dataloader, runner.seed, randomness.get('diff_rank_seed', False))
     else:
         built = dataloader
     check_while_loading(built, runner.model, runner.cfg.to_dict())
-    if is_main_process():
-        load_first(built.dataset, f'{split}_dataloader.dataset')
+    with all_or_none():
+        if is_main_process():
+            load_first(built.dataset, f'{split}_dataloader.dataset')
     return built
 
 

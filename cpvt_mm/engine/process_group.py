@@ -4,13 +4,16 @@ import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from mmengine.config import Config
 from mmengine.device import get_device
-from mmengine.dist import is_distributed
+from mmengine.dist import init_dist, is_distributed
 from mmengine.logging import print_log
+from mmengine.utils.dl_utils import set_multi_processing
 
 # The group that a run of this process has made; never a group of the caller.
 _own_group: dist.ProcessGroup | None = None
@@ -21,9 +24,9 @@ def process_group(cfg: Config) -> Iterator[None]:
     """Runs the `with` block in the caller's process group, or else in a group for `cfg.launcher`.
 
     If the caller has made a group (in Ray, Kubeflow or a notebook), it is used with any launcher and not destroyed.
-    Otherwise, with a launcher, a group is made. For the launcher 'pytorch' without a GPU, it is made here, with gloo.
-    In other cases, mmengine's runner makes it. Later runs of this process use the same group. It is destroyed when the
-    process ends, or when a run fails.
+    Otherwise, with a launcher, a group is made with `cfg.env_cfg.dist_cfg`, as mmengine does, but with gloo for the
+    launcher 'pytorch' without a GPU. Later runs of this process use the same group. It is destroyed when the process
+    ends, or when a run fails.
 
     Args:
         cfg: See `load_config`. In a group of the caller, the launcher 'none' is changed to 'pytorch', so that mmengine
@@ -40,9 +43,8 @@ def process_group(cfg: Config) -> Iterator[None]:
     if cfg.launcher == 'none':
         yield
         return
-    if cfg.launcher == 'pytorch' and get_device() == 'cpu' and not is_distributed():
-        print_log('torch sees no GPU: running on the CPU, with gloo between the processes.', 'current')
-        dist.init_process_group('gloo')  # mmengine would require a GPU
+    if not is_distributed():
+        _make_group(cfg.launcher, cfg.get('env_cfg') or {})
     try:
         yield
     except BaseException:
@@ -56,6 +58,18 @@ def process_group(cfg: Config) -> Iterator[None]:
     if dist.group.WORLD is not _own_group:
         _own_group = dist.group.WORLD
         atexit.register(_leave_together)
+
+
+def _make_group(launcher: str, env_cfg: dict[str, Any]) -> None:
+    dist_cfg = env_cfg.get('dist_cfg') or {}
+    if launcher == 'pytorch' and get_device() == 'cpu':
+        print_log('torch sees no GPU: running on the CPU, with gloo between the processes.', 'current')
+        seconds = dist_cfg.get('timeout')
+        # mmengine would require a GPU.
+        dist.init_process_group('gloo', timeout=None if seconds is None else timedelta(seconds=seconds))
+    else:
+        set_multi_processing(**(env_cfg.get('mp_cfg') or {}), distributed=True)  # otherwise, init_dist sets 'spawn'
+        init_dist(launcher, **dist_cfg)
 
 
 def _leave_together() -> None:

@@ -4,10 +4,13 @@ from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
+from mmengine.dist import broadcast_object_list, is_main_process
 from mmengine.logging import print_log
 
 from cpvt_mm.errors import UserError
 from cpvt_mm.weights.reading import read_checkpoint
+
+from .ranks import all_or_none
 
 # Keys of a checkpoint that resuming needs.
 NEEDED = ('meta', 'state_dict', 'optimizer', 'message_hub')
@@ -15,6 +18,8 @@ NEEDED = ('meta', 'state_dict', 'optimizer', 'message_hub')
 
 def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
     """Sets a config to resume from a checkpoint, if the config or the caller asks for it.
+
+    The main process chooses the checkpoint for all, and each process reads it.
 
     Args:
         cfg: Changed in place: its `resume` is set. When resuming, `load_from` is set, too, and the checkpoint's seed,
@@ -29,11 +34,18 @@ def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
     """
     if cfg.get('resume'):
         resume = resume or cfg.get('load_from') or 'auto'
-    found = find_checkpoint(cfg.work_dir) if resume == 'auto' else resume and (resume, read_checkpoint(resume))
-    cfg.resume = bool(found)
-    if not found:
+    found = None
+    with all_or_none():
+        if is_main_process() and resume:
+            found = find_checkpoint(cfg.work_dir) if resume == 'auto' else (resume, read_checkpoint(resume))
+    chosen = [found and found[0]]
+    broadcast_object_list(chosen)
+    cfg.resume = chosen[0] is not None
+    if not chosen[0]:
         return {}
-    cfg.load_from, checkpoint = found
+    cfg.load_from = chosen[0]
+    with all_or_none():
+        checkpoint = found[1] if found else read_checkpoint(cfg.load_from)
     missing = [key for key in NEEDED if key not in checkpoint]
     if missing:
         raise UserError(f'checkpoint {cfg.load_from} has no {", ".join(missing)}, so training cannot resume from it '

@@ -61,18 +61,19 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
             raise UserError('--auto-scale-lr needs auto_scale_lr.base_batch_size, which the config does not set: set '
                             'it to the batch size that the learning rate is for.')
         cfg.auto_scale_lr.enable = True
-    checkpoint = prepare_to_resume(cfg, resume)
-    named = cfg.get('load_from')
-    with (process_group(cfg), full_disk_as_user_error(cfg.work_dir, resumable=True),
-          failures_as_user_errors('training cannot begin', cfg.work_dir) as run,
-          readable(named) if named else nullcontext() as cfg.load_from):
-        run.runner = runner = build_runner(cfg, hooks)
-        if cfg.resume:
-            check_fits(runner.model, named, checkpoint)
-        elif named:
-            check_fills_backbones(runner.model, named)
-        del checkpoint  # frees memory; mmengine reads the file again
-        runner.train()
+    with process_group(cfg):
+        checkpoint = prepare_to_resume(cfg, resume)
+        named = cfg.get('load_from')
+        with (full_disk_as_user_error(cfg.work_dir, resumable=True),
+              failures_as_user_errors('training cannot begin', cfg.work_dir) as run,
+              readable(named) if named else nullcontext() as cfg.load_from):
+            run.runner = runner = build_runner(cfg, hooks)
+            if cfg.resume:
+                check_fits(runner.model, named, checkpoint)
+            elif named:
+                check_fills_backbones(runner.model, named)
+            del checkpoint  # frees memory; mmengine reads the file again
+            runner.train()
 
 
 def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None,

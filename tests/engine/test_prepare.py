@@ -12,7 +12,8 @@ from torch.utils.data import BatchSampler
 
 from cpvt_mm.engine import load_config, prepare
 from cpvt_mm.engine.run import build_runner
-from cpvt_mm.hooks import DurableCheckpointHook, ExactResumeHook, FullDiskHook, NonFiniteLossHook, PlainLogHook
+from cpvt_mm.hooks import (DurableCheckpointHook, ExactResumeHook, FullDiskHook, NonFiniteLossHook, PlainLogHook,
+                           SameStartHook)
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, refusal, toy_overrides
 
 
@@ -95,7 +96,7 @@ def test_the_warning_about_pkg_resources_is_not_shown(tmp_path: Path) -> None:
 
 
 CHECKED = 'cpvt_mm.Checked{}Loop'.format
-ADDED = {ExactResumeHook, FullDiskHook, NonFiniteLossHook, PlainLogHook}
+ADDED = {ExactResumeHook, FullDiskHook, NonFiniteLossHook, PlainLogHook, SameStartHook}
 
 
 @pytest.fixture

@@ -1,0 +1,73 @@
+"""Lets the processes of a run, its ranks, decide together and end together."""
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import torch
+from mmengine.config import Config
+from mmengine.dist import all_gather_object, is_main_process
+from torch import nn
+
+from cpvt_mm.errors import UserError, first_line
+
+# Parts of a config on which the weights depend, and what in them they do not depend on.
+PARTS = ('model', 'optim_wrapper', 'param_scheduler', 'train_cfg', 'train_dataloader', 'custom_hooks', 'auto_scale_lr')
+LOADING = ('num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'worker_init_fn')
+MAX_NAMED = 4
+
+
+@contextmanager
+def all_or_none() -> Iterator[None]:
+    """Ends all ranks if the `with` block fails in one of them; each rank waits at its end for the others.
+
+    Raises:
+        UserError: In the main process, with the message of the first other rank that fails. An error of the main
+            process itself stays as it is. Other ranks exit with status 1, so that a fault is told once.
+    """
+    failure: Exception | None = None
+    try:
+        yield
+    except Exception as error:
+        failure = error
+    messages = all_gather_object(failure and (str(failure) if isinstance(failure, UserError) else first_line(failure)))
+    failed = next((rank for rank, message in enumerate(messages) if message is not None), None)
+    if failed is not None:
+        end_all(failure or UserError(f'rank {failed} fails: {messages[failed]}'))
+
+
+def end_all(error: Exception) -> NoReturn:
+    """Raises the error in the main process, and exits with status 1 in others. All ranks must call it."""
+    raise error if is_main_process() else SystemExit(1)
+
+
+def settings(cfg: Config) -> dict[str, str]:
+    """Returns the settings of a config on which the weights depend, as texts by dotted key."""
+    parts = {name: cfg.to_dict().get(name) for name in PARTS}
+    return {key: value for key, value in _flat(parts, '') if key.removeprefix('train_dataloader.') not in LOADING}
+
+
+def _flat(value: Any, key: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, list | tuple) and any(isinstance(item, dict) for item in value):
+        value = dict(enumerate(value))
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from _flat(item, f'{key}.{name}' if key else str(name))
+    elif value is not None:  # None is as good as no value
+        yield key, repr(value)
+
+
+def differences(mine: Mapping[str, str], others: Mapping[str, str]) -> str:
+    """Returns a clause with the keys whose values differ, such as 'train_cfg.max_iters is 4 (not 8)'; '' if none do."""
+    keys = [key for key in {**others, **mine} if mine.get(key) != others.get(key)]
+    named = ', '.join(f'{key} is {mine.get(key, "not set")} (not {others.get(key, "set")})' for key in keys[:MAX_NAMED])
+    return named + (f', and {len(keys) - MAX_NAMED} more' if len(keys) > MAX_NAMED else '')
+
+
+def hash_weights(model: nn.Module) -> str:
+    """Returns a hash of all weights and buffers of a model."""
+    found = hashlib.blake2b(digest_size=8)
+    for value in model.state_dict().values():
+        if isinstance(value, torch.Tensor):
+            found.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+    return found.hexdigest()

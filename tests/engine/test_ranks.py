@@ -1,0 +1,86 @@
+"""Processes that differ, or of which one fails, all end, and the main one says why."""
+import os
+import shutil
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from mmengine.config import Config
+
+from cpvt_mm.engine import load_config, train
+from cpvt_mm.engine.process_group import process_group
+from cpvt_mm.engine.ranks import differences, settings
+from cpvt_mm.weights.reading import read_checkpoint
+from tests.conftest import UPERNET, Trained, toy_overrides
+
+# What each rank does in a folder of its own: its options, and whether it resumes.
+CASES: dict[str, Callable[[int], tuple[dict[str, Any], str | None]]] = {
+    'only one has the checkpoint': lambda rank: ({'work_dir': 'one'}, None if rank else 'auto'),
+    'their checkpoints differ': lambda rank: ({'work_dir': 'two'}, 'auto'),
+    'their rates differ': lambda rank: ({'optim_wrapper.optimizer.lr': 1e-3 * (1 + rank)}, None),
+    'the main one finds a fault': lambda rank: ({'train_dataloader.dataset.data_prefix.seg_map_path': 'no'}, None)}
+EXPECTED = [
+    'rank 1 fails: checkpoint one/iter_2.pth does not exist', 'rank 1 differs from rank 0: the hash of the weights is ',
+    'rank 1 differs from rank 0: optim_wrapper.optimizer.lr is 0.002 (not 0.001): start all ranks with the same config,'
+    ' options and files.', "[Errno 2] No such file or directory: '"]
+
+
+def in_rank(rank: int, folder: Path, data: Path) -> None:
+    torch.set_num_threads(1)
+    os.chdir(folder / str(rank))
+    dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=2)
+    errors = []
+    for case in CASES.values():
+        options, resume = case(rank)
+        try:
+            train(load_config(UPERNET, toy_overrides(data, **{'train_cfg.max_iters': 4, **options})), resume=resume)
+        except (ValueError, OSError, SystemExit) as error:
+            errors.append(f'{error}')
+    torch.save(errors, folder / f'{rank}.pth')
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_ranks_that_differ_or_fail_all_end_with_one_sentence(trained: dict[str, Trained], toy_shapes: Path,
+                                                             tmp_path: Path) -> None:
+    for name in ('0/one', '0/two', '1/two'):
+        (tmp_path / name).mkdir(parents=True)
+        shutil.copy(trained['mmseg'].checkpoint, tmp_path / name / 'iter_2.pth')
+    checkpoint = read_checkpoint(tmp_path / '1/two/iter_2.pth')
+    next(iter(checkpoint['state_dict'].values())).add_(1)
+    torch.save(checkpoint, tmp_path / '1/two/iter_2.pth')
+    mp.spawn(in_rank, (tmp_path, toy_shapes), nprocs=2)
+    main, other = (torch.load(tmp_path / f'{rank}.pth', weights_only=True) for rank in range(2))
+    assert [error[:len(start)] for error, start in zip(main, EXPECTED, strict=True)] == EXPECTED
+    assert other == ['1'] * len(CASES)  # the exit status
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason='makes the group of a machine without a GPU')
+@pytest.mark.parametrize('env_cfg, expected', [
+    (dict(dist_cfg=dict(backend='nccl', timeout=90)), timedelta(seconds=90)), (dict(dist_cfg=dict()), None), ({}, None)])
+def test_a_group_without_gpus_has_the_timeout_of_the_config(env_cfg: dict, expected: timedelta | None,
+                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Mock()
+    monkeypatch.setattr(dist, 'init_process_group', made)
+    with process_group(Config(dict(launcher='pytorch', env_cfg=env_cfg))):
+        made.assert_called_once_with('gloo', timeout=expected)
+
+
+def test_settings_that_matter_are_compared_by_key() -> None:
+    first = settings(Config(dict(
+        model=dict(type='A', depths=(1, 2)), param_scheduler=[dict(end=4), dict(end=8)], work_dir='a', launcher='none',
+        train_dataloader=dict(num_workers=2, batch_size=2))))
+    second = settings(Config(dict(
+        model=dict(type='A', depths=(1, 3), norm=1), param_scheduler=[dict(end=4), dict(end=9)], work_dir='b',
+        train_dataloader=dict(num_workers=3, batch_size=2))))
+    assert differences(first, first) == ''
+    assert differences(second, first) == (
+        'model.depths is (1, 3) (not (1, 2)), param_scheduler.1.end is 9 (not 8), model.norm is 1 (not set)')
+    many = {str(number): '' for number in range(6)}
+    assert differences(many, {}).endswith(', and 2 more')
