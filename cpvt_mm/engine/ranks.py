@@ -1,5 +1,6 @@
 """Lets the processes of a run, its ranks, decide together and end together."""
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -54,7 +55,7 @@ def _flat(value: Any, key: str) -> Iterator[tuple[str, str]]:
         for name, item in value.items():
             yield from _flat(item, f'{key}.{name}' if key else str(name))
     elif value is not None:  # None is as good as no value
-        yield key, repr(value)
+        yield key, re.sub(' at 0x[0-9a-f]+', '', repr(value))  # functions and objects
 
 
 def differences(mine: Mapping[str, str], others: Mapping[str, str]) -> str:

@@ -58,8 +58,23 @@ def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
     return checkpoint
 
 
+def last_checkpoint(work_dir: str | Path) -> str:
+    """Returns the path of the checkpoint that `last_checkpoint` in a work dir names, or '' if there is no such file.
+
+    The path is from when it was written; a work dir may have been copied or moved since. See `in_folder`.
+    """
+    note = Path(work_dir, 'last_checkpoint')
+    return in_folder(work_dir, note.read_text().strip()) if note.is_file() else ''
+
+
+def in_folder(folder: str | Path, path: str) -> str:
+    """Returns the path of the file of the same name in a folder if there is one, or else the path itself."""
+    here = Path(folder, Path(path).name)
+    return str(here) if here.is_file() else path
+
+
 def find_checkpoint(work_dir: str) -> tuple[str, dict[str, Any]] | None:
-    """Reads the checkpoint that `last_checkpoint` in a work dir names, or else the newest complete one.
+    """Reads the checkpoint that `last_checkpoint` returns, or else the newest complete one.
 
     It searches the work dir and the folder of the named checkpoint. The log contains the skipped checkpoints and the
     reasons.
@@ -70,8 +85,7 @@ def find_checkpoint(work_dir: str) -> tuple[str, dict[str, Any]] | None:
     Raises:
         UserError: If `last_checkpoint` names a checkpoint, but no checkpoint is complete.
     """
-    note = Path(work_dir, 'last_checkpoint')
-    named = note.read_text().strip() if note.is_file() else ''
+    named = last_checkpoint(work_dir)
     if '://' in named:  # in a storage backend of mmengine, which does not write partial objects
         return named, read_checkpoint(named)
     faults: list[str] = []
@@ -90,8 +104,8 @@ def find_checkpoint(work_dir: str) -> tuple[str, dict[str, Any]] | None:
             faults.append(f'checkpoint {path} has no {", ".join(missing)}')
     found = f'{work_dir} has no complete checkpoint to resume from' + f' ({"; ".join(faults)})' * bool(faults)
     if named:
-        raise UserError(f'{found}: choose another with --resume CHECKPOINT, or remove {note} to train from the '
-                        'beginning.')
+        raise UserError(f'{found}: choose another with --resume CHECKPOINT, or remove {work_dir}/last_checkpoint to '
+                        'train from the beginning.')
     print_log(f'{found}: training from the beginning.', 'current')
     return None
 

@@ -23,7 +23,7 @@ from cpvt_mm.weights.reading import check_fits, read_checkpoint, readable
 from .painting import PaintPredictionsHook
 from .prepare import prepare
 from .process_group import process_group
-from .resuming import prepare_to_resume
+from .resuming import last_checkpoint, prepare_to_resume
 
 # Errors that have a clear message already, also those of a full disk, of missing files and of missing modules.
 TOLD = (UserError, OSError, ImportError)
@@ -177,8 +177,8 @@ def full_disk_as_user_error(work_dir: str, resumable: bool) -> Iterator[None]:
     except OSError as error:
         if error.errno not in DISK_FULL:
             raise
-        last = Path(work_dir, 'last_checkpoint')
-        how = f'continue from {last.read_text()} with --resume' if resumable and last.is_file() else 'start again'
+        last = last_checkpoint(work_dir) if resumable else ''
+        how = f'continue from {last} with --resume' if last else 'start again'
         if error.filename:
             what, where = f'{error.filename} cannot be written', 'for it'
         else:

@@ -11,6 +11,7 @@ from mmengine.fileio import BaseStorageBackend, LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook
 from mmengine.runner import IterBasedTrainLoop, Runner, find_latest_checkpoint
 
+from cpvt_mm.engine.resuming import in_folder
 from cpvt_mm.files import held, remove_leftovers, write_bytes, write_text
 from cpvt_mm.registry import HOOKS
 
@@ -89,6 +90,8 @@ class DurableCheckpointHook(CheckpointHook):
         is_local = '://' not in str(self.out_dir or runner.work_dir)
         if is_local and self.backend_args is None and self.file_client_args is None:
             self.backend_args = dict(backend=WHOLE_FILES)
+        for key, path in _best(runner).items():  # of a work dir that may have been copied since
+            runner.message_hub.update_info(key, in_folder(runner.work_dir, path))
         # The base class also removes old checkpoints that a killed run left: each checkpoint lists those that existed.
         super().before_train(runner)
         if is_main_process():
@@ -142,7 +145,8 @@ class DurableCheckpointHook(CheckpointHook):
             super().after_val_epoch(runner, metrics)
         self.last_ckpt, best = last, _best(runner)
         for path in set(outdated) - set(best.values()):  # all checkpoints may have the same name
-            _remove(self.file_backend, path)
+            if Path(path).parent == Path(self.out_dir):  # not that of the work dir from which this one was copied
+                _remove(self.file_backend, path)
         step = runner.epoch if self.by_epoch else runner.iter
         path = self.file_backend.join_path(self.out_dir, self.filename_tmpl.format(step))
         if last and (best != before or path == last):

@@ -7,13 +7,15 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
+from cpvt_mm.engine.ranks import differences, settings
 from cpvt_mm.engine.seeding import MODEL, SeededBatchSampler, seed_generators
 from cpvt_mm.registry import HOOKS
 
-# Keys of a checkpoint's `meta`: whether its run seeded each iteration, and the number of trained batches of the epoch
-# `meta['epoch']`.
+# Keys of a checkpoint's `meta`: whether its run seeded each iteration, the number of trained batches of the epoch
+# `meta['epoch']`, and the settings of the run.
 MARK = 'seeded_each_iteration'
 BATCHES = 'batches_of_epoch'
+SETTINGS = 'settings'
 
 
 @HOOKS.register_module()
@@ -24,6 +26,8 @@ class ExactResumeHook(Hook):
     its position. Together they cover the generators of Python, numpy and torch. Stateful transforms and data
     preprocessors start without their state after a resume: mmdet's `CachedMosaic` and `CachedMixUp` with an empty
     cache, `BatchSyncRandomResize` without its last size.
+
+    A checkpoint notes the settings of its run. A warning names those that differ when training resumes.
 
     A loop with epochs continues inside an epoch. `CheckedEpochBasedTrainLoop` then counts the batches from the
     beginning of the epoch; another loop counts from the first batch after the resume.
@@ -41,6 +45,10 @@ class ExactResumeHook(Hook):
             return
         meta = checkpoint['meta']
         self.done = meta.get(BATCHES, 0)
+        changed = differences(settings(runner.cfg), meta[SETTINGS]) if SETTINGS in meta else ''
+        if changed:
+            runner.logger.warning(f'The checkpoint is from run {meta["experiment_name"]}, which had other settings: '
+                                  f'{changed}.')
         if MARK not in meta:
             runner.logger.warning('The checkpoint is from a run without a seed for each iteration, such as one of '
                                   'plain mmengine: results may differ from a run without an interruption.')
@@ -82,6 +90,7 @@ class ExactResumeHook(Hook):
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         meta = checkpoint['meta']
         meta[MARK] = True
+        meta[SETTINGS] = settings(runner.cfg)
         # Hooks that save by epoch set meta['epoch'] to the next epoch.
         meta[BATCHES] = meta['iter'] - self.first if meta['epoch'] == self.epoch else 0
 

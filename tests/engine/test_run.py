@@ -52,7 +52,7 @@ def test_resume_equals_an_uninterrupted_run(upernet: TrainConfig, whole: Path, t
     np.random.seed(1)  # another seed would be drawn
     train(cfg, resume='auto')
     assert MessageHub.get_current_instance().get_info('iter') == 3  # counted from 0
-    assert 'results may differ' not in run_log(tmp_path)
+    assert not re.search('results may differ|other settings', run_log(tmp_path))
     before, first, second = map(read_checkpoint, (whole / 'iter_2.pth', whole / 'iter_4.pth', tmp_path / 'iter_4.pth'))
     assert cfg.randomness.seed == before['meta']['seed'] == first['meta']['seed'] == second['meta']['seed']
     weights = first['state_dict']
@@ -76,6 +76,14 @@ def test_resume_from_plain_mmengine_or_another_seed_says_so(upernet: TrainConfig
     assert log.count('from a run without a seed for each iteration') == log.count('results may differ') == 1
     rates = read_checkpoint(tmp_path / 'new/iter_3.pth')['message_hub']['log_scalars']['train/lr']['log_history']
     assert len(rates) == 3
+
+
+def test_a_resumed_run_names_what_differs_from_that_of_its_checkpoint(upernet: TrainConfig, whole: Path, tmp_path: Path
+                                                                      ) -> None:
+    train(upernet(tmp_path, 4, **{'optim_wrapper.optimizer.lr': 0.5}), resume=str(whole / 'iter_4.pth'))
+    name = read_checkpoint(whole / 'iter_4.pth')['meta']['experiment_name']
+    assert (f'The checkpoint is from run {name}, which had other settings: optim_wrapper.optimizer.lr is 0.5 '
+            '(not 0.001).\n') in run_log(tmp_path)
 
 
 def test_resume_refuses_a_checkpoint_of_another_model(upernet: TrainConfig, whole: Path) -> None:
@@ -248,6 +256,16 @@ def test_the_named_checkpoint_or_else_the_newest_whole(note: str | None, content
     assert path == str(tmp_path / expected) and list(checkpoint) == list(WHOLE)
     start = f'Resuming from {path}, because checkpoint {tmp_path}/{reason}'
     assert [message[:len(start)] for _, message in log] == [start] * bool(reason)
+
+
+@pytest.mark.parametrize('is_moved', [False, True])
+def test_a_copied_or_moved_work_dir_resumes_from_its_own_checkpoint(is_moved: bool, tmp_path: Path) -> None:
+    (tmp_path / 'a').mkdir()
+    write(tmp_path / 'a/iter_2.pth', WHOLE, 1)
+    (tmp_path / 'a/last_checkpoint').write_text(str(tmp_path / 'a/iter_2.pth'))
+    (shutil.move if is_moved else shutil.copytree)(tmp_path / 'a', tmp_path / 'b')
+    write(tmp_path / 'b/iter_1.pth', WHOLE, 2)
+    assert find_checkpoint(str(tmp_path / 'b'))[0] == str(tmp_path / 'b/iter_2.pth')
 
 
 @pytest.mark.parametrize('content, reason', [

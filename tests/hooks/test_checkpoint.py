@@ -1,5 +1,6 @@
 """Old checkpoints go when the new ones are there, and the log in them is of plain types and comes back to the bit."""
 import logging
+import shutil
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -189,6 +190,19 @@ def test_a_validation_that_was_done_is_not_made_up_for(run: Run, tmp_path: Path)
     assert made_up(run, 6) == 1
     assert read_checkpoint(tmp_path / 'iter_6.pth')['info'] == dict(last_validation=6)
     assert made_up(run, 6) == 0
+
+
+def test_a_copy_of_a_work_dir_leaves_the_best_checkpoint_of_the_original_alone(run: Run, tmp_path: Path) -> None:
+    run.train(build(run, save_best='mIoU'), [0.3])
+    for name in ('with', 'without'):
+        copy = Run(shutil.copytree(tmp_path, tmp_path / name, ignore=shutil.ignore_patterns('with*')))
+        if name == 'without':
+            (tmp_path / name / 'best_mIoU_iter_1.pth').unlink()
+        copy.message_hub.load_state_dict(run.message_hub.state_dict())
+        copy.iter = copy.epoch = 1
+        copy.train(build(copy, save_best='mIoU'), [0.4])
+        assert [path.name for path in (tmp_path / name).glob('best*')] == ['best_mIoU_iter_2.pth']
+    assert (tmp_path / 'best_mIoU_iter_1.pth').exists()
 
 
 def test_the_backend_of_others_stays(run: Run, tmp_path: Path) -> None:
