@@ -1,5 +1,6 @@
 """Finds the checkpoint from which training resumes."""
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ NEEDED = ('meta', 'state_dict', 'optimizer', 'message_hub')
 def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
     """Sets a config to resume from a checkpoint, if the config or the caller asks for it.
 
-    The main process chooses the checkpoint for all, and each process reads it.
+    The main process chooses the checkpoint for all, and each process reads it. If torchrun has restarted the processes,
+    training resumes from the result of `find_checkpoint`, if there is one, whatever was asked for at first.
 
     Args:
         cfg: Changed in place: its `resume` is set. When resuming, `load_from` is set, too, and the checkpoint's seed,
@@ -34,10 +36,16 @@ def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
     """
     if cfg.get('resume'):
         resume = resume or cfg.get('load_from') or 'auto'
-    found = None
+    found: tuple[str, dict[str, Any]] | None = None
+    restarted = int(os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)) > 0
     with all_or_none():
-        if is_main_process() and resume:
-            found = find_checkpoint(cfg.work_dir) if resume == 'auto' else (resume, read_checkpoint(resume))
+        if is_main_process() and (restarted or resume == 'auto'):
+            found = find_checkpoint(cfg.work_dir)
+        if is_main_process() and not found and resume not in (None, 'auto'):
+            found = resume, read_checkpoint(resume)
+    if restarted and is_main_process():
+        print_log(f'torchrun has restarted this run: {f"resuming from {found[0]}" if found else "no checkpoint yet"}.',
+                  'current')
     chosen = [found and found[0]]
     broadcast_object_list(chosen)
     cfg.resume = chosen[0] is not None

@@ -18,7 +18,7 @@ from mmengine.runner import Runner
 
 from cpvt_mm import engine
 from cpvt_mm.engine import load_config, train
-from cpvt_mm.engine.resuming import find_checkpoint
+from cpvt_mm.engine.resuming import find_checkpoint, prepare_to_resume
 from cpvt_mm.engine.run import full_disk_as_user_error
 from cpvt_mm.errors import UserError
 from cpvt_mm.weights.reading import read_checkpoint
@@ -276,6 +276,23 @@ def test_none_that_is_whole_is_an_error(content: dict | bytes, reason: str, tmp_
     (tmp_path / 'last_checkpoint').write_text(str(last))
     with pytest.raises(UserError, match=f'no complete checkpoint .*{reason.format(last)}.*: choose another with --res'):
         find_checkpoint(str(tmp_path))
+
+
+@pytest.mark.parametrize('restarts, resume, expected', [
+    ('0', None, None), ('1', None, 'iter_2.pth'), ('1', 'first.pth', 'iter_2.pth'), ('0', 'first.pth', 'first.pth')])
+def test_a_run_that_torchrun_restarts_resumes_and_says_so(restarts: str, resume: str | None, expected: str | None,
+                                                          tmp_path: Path, log: list, monkeypatch: pytest.MonkeyPatch
+                                                          ) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv('TORCHELASTIC_RESTART_COUNT', restarts)
+    for name in ('work/iter_2.pth', 'first.pth'):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path / name, WHOLE, 1)
+    cfg = Config(dict(work_dir='work'))
+    prepare_to_resume(cfg, resume)
+    assert cfg.resume == bool(expected) and Path(cfg.get('load_from', '')).name == (expected or '')
+    told = [message for _, message in log if 'torchrun' in message]
+    assert told == ['torchrun has restarted this run: resuming from work/iter_2.pth.'] * (restarts == '1')
 
 
 def test_without_a_note_training_begins(tmp_path: Path, log: list) -> None:

@@ -50,7 +50,7 @@ def test_ctrl_c_ends_training_with_a_sentence(toy_shapes: Path, tmp_path: Path) 
 
 def launch(tool: str, *args: object, cwd: Path, **env: str) -> subprocess.CompletedProcess:
     return subprocess.run([ROOT / 'tools' / tool, *map(str, args)], cwd=cwd, capture_output=True, text=True,
-                          timeout=300, env=dict(os.environ, PYTHON=sys.executable, **env))
+                          timeout=300, env={**os.environ, 'PYTHON': sys.executable, **env})
 
 
 @pytest.mark.slow
@@ -89,6 +89,21 @@ def test_slurm_is_asked_for_the_gpus(tool: str, args: tuple[str, ...], expected:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith('--partition=part --job-name=job --gres=gpu:4 --ntasks=4 --ntasks-per-node=4')
     assert '--quiet' in done.stdout and done.stdout.strip().endswith(expected)
+
+
+@pytest.mark.parametrize('tool, args', [('dist_train.sh', ('c.py', '4')), ('dist_test.sh', ('c.py', 'w.pth', '4'))])
+@pytest.mark.parametrize('variables, expected', [
+    ({}, '--standalone --nproc-per-node=4 '),  # torchrun takes a free port
+    (dict(PORT='29600'), '--nnodes=1 --node-rank=0 --master-addr=127.0.0.1 --master-port=29600 --nproc-per-node=4 '),
+    (dict(NNODES='2', NODE_RANK='1', MASTER_ADDR='a'),
+     '--nnodes=2 --node-rank=1 --master-addr=a --master-port=29500 --nproc-per-node=4 ')])
+def test_two_jobs_on_one_machine_have_ports_of_their_own(tool: str, args: tuple[str, ...], variables: dict[str, str],
+                                                         expected: str, tmp_path: Path) -> None:
+    python = tmp_path / 'python'
+    python.write_text('#!/bin/sh\necho "$@"\n')
+    python.chmod(0o755)
+    done = launch(tool, *args, cwd=tmp_path, PYTHON=str(python), **variables)
+    assert done.stdout.startswith(f'-m torch.distributed.run {expected}'), done.stdout + done.stderr
 
 
 @pytest.mark.parametrize('tool', ['dist_train.sh', 'dist_test.sh', 'slurm_train.sh', 'slurm_test.sh'])
