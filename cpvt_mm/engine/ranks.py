@@ -70,5 +70,5 @@ def hash_weights(model: nn.Module) -> str:
     found = hashlib.blake2b(digest_size=8)
     for value in model.state_dict().values():
         if isinstance(value, torch.Tensor):
-            found.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+            found.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()

@@ -12,8 +12,14 @@ from torch.utils.data import BatchSampler
 
 from cpvt_mm.engine import load_config, prepare
 from cpvt_mm.engine.run import build_runner
-from cpvt_mm.hooks import (DurableCheckpointHook, ExactResumeHook, FullDiskHook, NonFiniteLossHook, PlainLogHook,
-                           SameStartHook)
+from cpvt_mm.hooks import (
+    DurableCheckpointHook,
+    ExactResumeHook,
+    FullDiskHook,
+    NonFiniteLossHook,
+    PlainLogHook,
+    SameStartHook,
+)
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, refusal, toy_overrides
 
 
