@@ -19,7 +19,7 @@ from .registry import LAZY_MODULES, POSITION_ENCODINGS  # noqa: E402
 _LAZY = {
     **LAZY_MODULES,
     **dict.fromkeys(('DurableCheckpointHook', 'ExactResumeHook', 'FullDiskHook', 'NonFiniteLossHook', 'PlainLogHook',
-                     'SameStartHook'), 'cpvt_mm.hooks'),
+                     'SameStartHook', 'SaveOnSignalHook'), 'cpvt_mm.hooks'),
     'LayerDecayOptimWrapperConstructor': 'cpvt_mm.optim',
     'YouTubeVISMetric': 'cpvt_mm.evaluation',
 }

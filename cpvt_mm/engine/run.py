@@ -17,6 +17,7 @@ from cpvt_mm.data.classes import check_classes, trained_classes
 from cpvt_mm.data.datasets import classes_of
 from cpvt_mm.errors import UserError, explain
 from cpvt_mm.files import DISK_FULL, write_text
+from cpvt_mm.hooks.save_on_signal import handlers_restored
 from cpvt_mm.loading import check_fills_backbones
 from cpvt_mm.weights.reading import check_fits, read_checkpoint, readable
 
@@ -61,7 +62,7 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
             raise UserError('--auto-scale-lr needs auto_scale_lr.base_batch_size, which the config does not set: set '
                             'it to the batch size that the learning rate is for.')
         cfg.auto_scale_lr.enable = True
-    with process_group(cfg):
+    with process_group(cfg), handlers_restored():
         checkpoint = prepare_to_resume(cfg, resume)
         named = cfg.get('load_from')
         with (full_disk_as_user_error(cfg.work_dir, resumable=True),

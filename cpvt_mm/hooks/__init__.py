@@ -8,9 +8,10 @@ from .exact_resume import ExactResumeHook
 from .non_finite_loss import NonFiniteLossHook
 from .run_log import FullDiskHook, PlainLogHook
 from .same_start import SameStartHook
+from .save_on_signal import SaveOnSignalHook
 
 # A hook that does nothing: `prepare` writes it where a config turns off one of the hooks above with None.
 HOOKS.register_module('NoHook', module=Hook)
 
 __all__ = ['DurableCheckpointHook', 'ExactResumeHook', 'FullDiskHook', 'NonFiniteLossHook', 'PlainLogHook',
-           'SameStartHook']
+           'SameStartHook', 'SaveOnSignalHook']

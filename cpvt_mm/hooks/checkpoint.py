@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from mmengine.dist import is_main_process
+from mmengine.dist import barrier, is_main_process
 from mmengine.fileio import BaseStorageBackend, LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook
 from mmengine.runner import IterBasedTrainLoop, Runner, find_latest_checkpoint
@@ -78,6 +78,8 @@ class DurableCheckpointHook(CheckpointHook):
     backend_args: dict[str, Any] | None
     file_backend: Any
     last_ckpt: str | None
+    # If not 0, the next iteration is the last: its checkpoint is saved, and the process exits with this status.
+    end_status = 0
 
     @functools.cached_property
     def holding(self) -> ExitStack:
@@ -124,9 +126,19 @@ class DurableCheckpointHook(CheckpointHook):
                 and runner.message_hub.runtime_info.get('last_validation') != runner.iter)
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-        if not self.by_epoch and (self.every_n_train_iters(runner, self.interval, self.save_begin)
-                                  or (self.save_last and self.is_last_train_iter(runner))):
-            self._save(runner, runner.iter + 1, dict(epoch=runner.epoch, iter=runner.iter + 1))
+        step, meta = runner.iter + 1, dict(epoch=runner.epoch, iter=runner.iter + 1)
+        if self.end_status and self.by_epoch:
+            self._save(runner, step, meta, f'iter_{step}.pth')
+        elif self.end_status or (not self.by_epoch and (
+                self.every_n_train_iters(runner, self.interval, self.save_begin)
+                or (self.save_last and self.is_last_train_iter(runner)))):
+            self._save(runner, step, meta)
+        if self.end_status:
+            runner.logger.warning('Training ends at a signal: ' + (
+                f'--resume continues from {self.last_ckpt}.' if self.last_ckpt else 'there is no checkpoint.'))
+            barrier()  # a launcher kills all processes when the first one ends
+            self.holding.close()
+            raise SystemExit(self.end_status)
 
     def after_train_epoch(self, runner: Runner) -> None:
         if self.by_epoch and (self.every_n_epochs(runner, self.interval, self.save_begin)
@@ -167,17 +179,20 @@ class DurableCheckpointHook(CheckpointHook):
         self.last_ckpt = path
         runner.message_hub.update_info('last_ckpt', path)
 
-    def _save(self, runner: Runner, step: int, meta: dict[str, Any]) -> None:
-        """Saves the training state, unless the last iteration was bad; then removes outdated checkpoints."""
+    def _save(self, runner: Runner, step: int, meta: dict[str, Any], name: str = '') -> None:
+        """Saves the training state, unless the last iteration was bad; then removes outdated checkpoints.
+
+        A name that is not that of the step is not among the checkpoints to be removed later.
+        """
         runner.logger.info(f'Saving checkpoint {step}')
         if runner.message_hub.runtime_info.get(BAD_ITERATIONS) and runner.iter + 1 < runner.max_iters:
             runner.logger.warning(f'Checkpoint {step} is skipped, because the last iteration was bad.')
             return
-        name = self.filename_tmpl.format(step)
         kept = [*getattr(self, 'keep_ckpt_ids', ())]
-        if self.max_keep_ckpts > 0 and step not in kept:
+        if self.max_keep_ckpts > 0 and step not in kept and not name:
             kept.append(step)
             runner.message_hub.update_info('keep_ckpt_ids', kept)
+        name = name or self.filename_tmpl.format(step)
         runner.save_checkpoint(
             self.out_dir, name, self.file_client_args, save_optimizer=self.save_optimizer,
             save_param_scheduler=self.save_param_scheduler, meta=meta, by_epoch=self.by_epoch,

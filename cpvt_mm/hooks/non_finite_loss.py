@@ -198,10 +198,11 @@ def _and_images(reports: Sequence[Report], limit: int | None = None) -> str:
 
 
 def _checkpoint_is_due(runner: Runner) -> bool:
-    """Returns whether a CheckpointHook saves after this iteration.
+    """Returns whether a CheckpointHook saves after this iteration, by its interval or at a signal.
 
     The model is checked before that, because mmengine's hook removes an older file first.
     """
-    return any(not hook.by_epoch and (hook.every_n_train_iters(runner, hook.interval, hook.save_begin)
-                                      or (hook.save_last and hook.is_last_train_iter(runner)))
+    return any(getattr(hook, 'end_status', 0)
+               or (not hook.by_epoch and (hook.every_n_train_iters(runner, hook.interval, hook.save_begin)
+                                          or (hook.save_last and hook.is_last_train_iter(runner))))
                for hook in runner.hooks if isinstance(hook, CheckpointHook))

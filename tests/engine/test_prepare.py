@@ -11,15 +11,9 @@ from mmengine.runner import IterBasedTrainLoop, Runner
 from torch.utils.data import BatchSampler
 
 from cpvt_mm.engine import load_config, prepare
+from cpvt_mm.engine.prepare import ADDED_HOOKS
 from cpvt_mm.engine.run import build_runner
-from cpvt_mm.hooks import (
-    DurableCheckpointHook,
-    ExactResumeHook,
-    FullDiskHook,
-    NonFiniteLossHook,
-    PlainLogHook,
-    SameStartHook,
-)
+from cpvt_mm.hooks import DurableCheckpointHook, NonFiniteLossHook
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, refusal, toy_overrides
 
 
@@ -102,7 +96,7 @@ def test_the_warning_about_pkg_resources_is_not_shown(tmp_path: Path) -> None:
 
 
 CHECKED = 'cpvt_mm.Checked{}Loop'.format
-ADDED = {ExactResumeHook, FullDiskHook, NonFiniteLossHook, PlainLogHook, SameStartHook}
+ADDED = {HOOKS.get(kind) for kind in ADDED_HOOKS.values()}
 
 
 @pytest.fixture

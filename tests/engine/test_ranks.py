@@ -63,8 +63,7 @@ def test_ranks_that_differ_or_fail_all_end_with_one_sentence(trained: dict[str, 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason='makes the group of a machine without a GPU')
 @pytest.mark.parametrize('env_cfg, expected', [
-    (dict(dist_cfg=dict(backend='nccl', timeout=90)), timedelta(seconds=90)),
-    (dict(dist_cfg=dict()), None), ({}, None)])
+    (dict(dist_cfg=dict(backend='nccl', timeout=90)), timedelta(seconds=90)), (dict(dist_cfg={}), None), ({}, None)])
 def test_a_group_without_gpus_has_the_timeout_of_the_config(env_cfg: dict, expected: timedelta | None,
                                                             monkeypatch: pytest.MonkeyPatch) -> None:
     made = Mock()

@@ -1,8 +1,11 @@
 """Runs that train, resume and test, and what users are told when they cannot."""
 import errno
+import multiprocessing
 import os
+import platform
 import re
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -178,6 +181,62 @@ def test_epochs_go_on_at_a_checkpoint_by_iteration(step: int, toy_shapes: Path, 
         rates = [one['message_hub']['log_scalars']['train/lr']['log_history'].tolist() for one in (first, second)]
         # For a batch of 2, not 8.
         assert rates[0] == rates[1] == pytest.approx([1e-3 * 2 / 8] * 3 + [1e-4 * 2 / 8] * 3)
+
+
+class Terminate(Hook):
+    """Sends this process a signal in an iteration, counted from 0."""
+
+    def __init__(self, number: int, iteration: int) -> None:
+        self.number, self.iteration = number, iteration
+
+    def before_train_iter(self, runner: Runner, **batch: object) -> None:
+        if runner.iter == self.iteration:
+            os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, pytest.param(signal.SIGUSR1, marks=pytest.mark.slow)])
+def test_a_signal_saves_the_last_whole_iteration_and_resuming_equals_an_uninterrupted_run(
+        number: int, upernet: TrainConfig, whole: Path, tmp_path: Path) -> None:
+    expected = read_checkpoint(whole / 'iter_4.pth')
+    cfgs = [upernet(tmp_path, 4, randomness=dict(seed=expected['meta']['seed'])) for _ in range(2)]
+    handlers = [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGUSR1)]
+    with pytest.raises(SystemExit) as raised:
+        train(cfgs[0], hooks=[Terminate(number, 2)])
+    assert raised.value.code == 128 + number
+    assert [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGUSR1)] == handlers
+    assert find_checkpoint(str(tmp_path))[0] == str(tmp_path / 'iter_3.pth')
+    train(cfgs[1], resume='auto')
+    found = read_checkpoint(tmp_path / 'iter_4.pth')
+    for part in ('state_dict', 'optimizer'):
+        torch.testing.assert_close(found[part], expected[part], rtol=0, atol=0)
+
+
+def test_a_second_run_in_the_same_work_dir_ends_with_a_sentence(upernet: TrainConfig, tmp_path: Path) -> None:
+    # The second is a copy of this process, which has imported all that training needs.
+    told = multiprocessing.get_context('fork').SimpleQueue()
+    second = multiprocessing.get_context('fork').Process(
+        target=lambda: told.put(refusal(train, upernet(tmp_path, 1))))
+    hook = Hook()
+    hook.after_train_iter = lambda *args, **kwargs: (second.start(), second.join())
+    train(upernet(tmp_path, 1), hooks=[hook])
+    assert second.exitcode == 0 and told.get() == (
+        f'{tmp_path} is in use by process {os.getpid()} on {platform.node()}: wait until that run ends, or choose '
+        'another folder.')
+    assert (tmp_path / 'iter_1.pth').exists()
+
+
+@pytest.mark.slow
+def test_a_signal_inside_an_epoch(toy_shapes: Path, epochs: Path, tmp_path: Path) -> None:
+    cfgs = [in_epochs(toy_shapes, tmp_path) for _ in range(2)]
+    for cfg in cfgs:
+        cfg.default_hooks.checkpoint.by_epoch = True
+        cfg.randomness = dict(seed=read_checkpoint(epochs / 'iter_6.pth')['meta']['seed'])
+    with pytest.raises(SystemExit):
+        train(cfgs[0], auto_scale_lr=True, hooks=[Terminate(signal.SIGTERM, 3)])
+    assert find_checkpoint(str(tmp_path))[0] == str(tmp_path / 'iter_4.pth')
+    train(cfgs[1], auto_scale_lr=True, resume='auto')
+    states = [read_checkpoint(path)['state_dict'] for path in (epochs / 'iter_6.pth', tmp_path / 'epoch_2.pth')]
+    torch.testing.assert_close(*states, rtol=0, atol=0)
 
 
 def test_only_what_fails_in_the_first_iteration_is_told_in_a_sentence(upernet: TrainConfig, tmp_path: Path) -> None:
