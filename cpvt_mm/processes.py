@@ -6,6 +6,9 @@ import threading
 
 from .registry import FUNCTIONS
 
+# Slurm and Kubernetes send SIGTERM before they kill; Slurm's --signal=USR1@60 comes earlier. See `SaveOnSignalHook`.
+ASK_TO_END = tuple(getattr(signal, name) for name in ('SIGTERM', 'SIGUSR1') if hasattr(signal, name))  # not on Windows
+
 
 def end_with_parent(on_interrupt: signal.Handlers = signal.SIG_IGN) -> None:
     """Makes this child process end at once when its parent process ends.
@@ -29,9 +32,12 @@ def _wait_for_parent() -> None:
 def end_worker_with_parent(worker: int) -> None:
     """Makes a data loader worker end with the process that started it, for `worker_init_fn` of a data loader.
 
+    It ends no earlier: Slurm signals all processes of a job, and its main process needs the workers until it has saved.
     It replaces mmengine's function, which seeds the worker; torch has seeded it already.
 
     Args:
         worker: The number of the worker.
     """
+    for number in ASK_TO_END:
+        signal.signal(number, signal.SIG_IGN)
     end_with_parent()

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mmengine.runner import find_latest_checkpoint
 
+from cpvt_mm.engine.resuming import last_checkpoint
 from cpvt_mm.errors import UserError, exit_on_error, first_line, sentence
 from shown_model import ShownModel
 
@@ -102,9 +102,7 @@ def build_app(checkpoints: list[Path]) -> gr.Blocks:
 
 def find_checkpoint(path: Path) -> Path:
     """Returns a checkpoint, or the last one of a work dir; raises a UserError if there is none."""
-    found = Path(find_latest_checkpoint(path) or path) if path.is_dir() else path
-    if (path / found.name).is_file():  # the work dir may have been moved, with the old path in `last_checkpoint`
-        found = path / found.name
+    found = Path(last_checkpoint(path) or path) if path.is_dir() else path
     if not found.is_file():
         raise UserError(f'{path} is neither a checkpoint nor a work dir with one: check the path.')
     return found

@@ -71,7 +71,8 @@ def main() -> None:
     print(f'{len(paths) - len(failed)} of {len(paths)} images painted in {args.out_dir}', *failed.values(), sep='\n')
     if failed:
         raise UserError(f'{len(failed)} of {len(paths)} images are not painted ({", ".join(failed)}): repair, scale or '
-                        'remove them (--max-pixels allows larger ones).')
+                        "remove them (--max-pixels allows larger ones; a segmentor then needs less memory with "
+                        "model.test_cfg.mode='slide').")
 
 
 if __name__ == '__main__':

@@ -15,6 +15,7 @@ from cpvt_mm.errors import UserError, first_line
 # Parts of a config on which the weights depend, and what in them they do not depend on.
 PARTS = ('model', 'optim_wrapper', 'param_scheduler', 'train_cfg', 'train_dataloader', 'custom_hooks', 'auto_scale_lr')
 LOADING = ('num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'worker_init_fn')
+PLACE = 'data_root'  # machines may have their data in different folders
 MAX_NAMED = 4
 
 
@@ -45,7 +46,8 @@ def end_all(error: Exception) -> NoReturn:
 def settings(cfg: Config) -> dict[str, str]:
     """Returns the settings of a config on which the weights depend, as texts by dotted key."""
     parts = {name: cfg.to_dict().get(name) for name in PARTS}
-    return {key: value for key, value in _flat(parts, '') if key.removeprefix('train_dataloader.') not in LOADING}
+    return {key: value for key, value in _flat(parts, '')
+            if key.removeprefix('train_dataloader.') not in LOADING and key.rpartition('.')[2] != PLACE}
 
 
 def _flat(value: Any, key: str) -> Iterator[tuple[str, str]]:

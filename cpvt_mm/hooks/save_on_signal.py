@@ -12,12 +12,10 @@ from mmengine.dist import all_reduce
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
+from cpvt_mm.processes import ASK_TO_END
 from cpvt_mm.registry import HOOKS
 
 from .checkpoint import DurableCheckpointHook
-
-# Slurm and Kubernetes send SIGTERM before they kill; Slurm's --signal=USR1@60 comes earlier.
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 
 @HOOKS.register_module()
@@ -35,7 +33,7 @@ class SaveOnSignalHook(Hook):
         self.number, self.process = 0, os.getpid()
         self.saving = [hook for hook in runner.hooks if isinstance(hook, DurableCheckpointHook)]
         if self.saving and threading.current_thread() is threading.main_thread():
-            for number in SIGNALS:
+            for number in ASK_TO_END:
                 signal.signal(number, self._note)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -53,8 +51,8 @@ class SaveOnSignalHook(Hook):
 
 @contextmanager
 def handlers_restored() -> Iterator[None]:
-    """Restores the handlers of `SIGNALS` at the end of the `with` block."""
-    former = {number: signal.getsignal(number) for number in SIGNALS}
+    """Restores the handlers of `ASK_TO_END` at the end of the `with` block."""
+    former = {number: signal.getsignal(number) for number in ASK_TO_END}
     try:
         yield
     finally:

@@ -6,6 +6,7 @@ import platform
 import re
 import shutil
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -184,14 +185,16 @@ def test_epochs_go_on_at_a_checkpoint_by_iteration(step: int, toy_shapes: Path, 
 
 
 class Terminate(Hook):
-    """Sends this process a signal in an iteration, counted from 0."""
+    """Sends this process and its workers a signal, as Slurm does, in an iteration, counted from 0."""
 
     def __init__(self, number: int, iteration: int) -> None:
         self.number, self.iteration = number, iteration
 
     def before_train_iter(self, runner: Runner, **batch: object) -> None:
         if runner.iter == self.iteration:
-            os.kill(os.getpid(), self.number)
+            processes = os.getpid(), *(worker.pid for worker in multiprocessing.active_children())
+            # Torch's workers take a signal of their parent for a request to end well.
+            subprocess.run(['kill', f'-{self.number:d}', *map(str, processes)], check=True)
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, pytest.param(signal.SIGUSR1, marks=pytest.mark.slow)])
@@ -230,6 +233,7 @@ def test_a_signal_inside_an_epoch(toy_shapes: Path, epochs: Path, tmp_path: Path
     cfgs = [in_epochs(toy_shapes, tmp_path) for _ in range(2)]
     for cfg in cfgs:
         cfg.default_hooks.checkpoint.by_epoch = True
+        cfg.train_dataloader.num_workers = 1
         cfg.randomness = dict(seed=read_checkpoint(epochs / 'iter_6.pth')['meta']['seed'])
     with pytest.raises(SystemExit):
         train(cfgs[0], auto_scale_lr=True, hooks=[Terminate(signal.SIGTERM, 3)])
