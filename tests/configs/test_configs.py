@@ -27,7 +27,7 @@ CLASSIFIERS = {path.stem.removesuffix('_16xb64_in1k'): path for path in sorted(R
 CONFIGS = sorted(path for path in (ROOT / 'configs').glob('[!_]*/*.py') if 'in1k' not in path.stem)
 EXAMPLES = [path for path in CONFIGS if path.parent.name == 'position_encodings']
 TOYS = [path for path in CONFIGS if path.parent.name == 'toy']
-REAL = [path for path in CONFIGS if path.parent.name in ('nuclei', 'camvid')]
+REAL = [path for path in CONFIGS if path.parent.name in ('boxes', 'nuclei', 'camvid')]
 BASELINES = [path for path in REAL if 'cpvt' not in path.stem]
 NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm2d, nn.SyncBatchNorm)
 # How names tell the arch, from the smallest to the largest.
@@ -105,7 +105,7 @@ def test_those_of_coco_and_ade20k_start_from_released_weights_or_say_why_not(pat
     backbone = read(path).model.backbone
     names = [name for name, released in RELEASED.items()
              if (f'cpvt_mm.{released.backbone}', released.arch) == (backbone.type, backbone.get('arch'))]
-    is_benchmark = 'coco' in path.stem or 'ade20k' in path.stem
+    is_benchmark = any(name in path.stem for name in ('coco', 'ade20k', 'boxes')) and 'nano' not in path.stem
     if is_benchmark and names and path not in EXAMPLES:
         assert [backbone.init_cfg.checkpoint] == [SCHEME + name for name in names]
     else:

@@ -51,7 +51,8 @@ def shrink_images(node: Any) -> None:
 def cut_down(cfg: Config, data: Path) -> None:
     """Leaves one iteration on two images and one prediction, at odd sizes, with few proposals; no other change."""
     toy = 'toy' in cfg.filename
-    annotations = 'instances' if toy else 'nuclei' if 'nuclei' in cfg.filename else 'coco'
+    own = next((name for name in ('nuclei', 'boxes') if name in cfg.filename), 'coco')
+    annotations = 'instances' if toy else own
     for loader, images in ((cfg.train_dataloader, 2), (cfg.val_dataloader, 1)):
         loader.update(batch_size=images, num_workers=0, persistent_workers=False)
         loader.dataset.update(data_root=f'{data}/', indices=images)
@@ -67,7 +68,7 @@ def cut_down(cfg: Config, data: Path) -> None:
         cfg.test_evaluator = cfg.val_evaluator
         cfg.model.data_preprocessor.pad_size_divisor = 1
         cfg.model.test_cfg.get('rcnn', cfg.model.test_cfg).score_thr = 0  # so that something is predicted
-        if cfg.model.type == 'MaskRCNN':
+        if cfg.model.type in ('FasterRCNN', 'MaskRCNN'):
             few = dict(nms_pre=20, max_per_img=20)
             cfg.model.train_cfg.rpn_proposal.update(few)
             cfg.model.test_cfg.rpn.update(few)
@@ -91,16 +92,17 @@ def assert_losses_are_finite() -> None:
 
 @pytest.fixture(scope='session')
 def data(toy_shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the toy data, also with the categories of COCO, whose first stand for the shapes, and as nuclei."""
+    """A copy of the toy data, also with the categories of COCO, whose first stand for the shapes, and with one class."""
     from mmdet.datasets import CocoDataset
     root = shutil.copytree(toy_shapes, tmp_path_factory.mktemp('data') / 'toy_shapes')
     categories = [dict(id=i, name=name) for i, name in enumerate(CocoDataset.METAINFO['classes'], start=1)]
     for split in ('training', 'validation'):
         coco = json.loads((root / f'instances_{split}.json').read_text())
         (root / f'coco_{split}.json').write_text(json.dumps(dict(coco, categories=categories)))
-        (root / f'nuclei_{split}.json').write_text(json.dumps(dict(
-            coco, categories=[dict(id=1, name='nucleus')],
-            annotations=[dict(annotation, category_id=1) for annotation in coco['annotations']])))
+        for name, category in (('nuclei', 'nucleus'), ('boxes', 'object')):
+            (root / f'{name}_{split}.json').write_text(json.dumps(dict(
+                coco, categories=[dict(id=1, name=category)],
+                annotations=[dict(annotation, category_id=1) for annotation in coco['annotations']])))
     return root
 
 
