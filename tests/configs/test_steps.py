@@ -92,7 +92,7 @@ def assert_losses_are_finite() -> None:
 
 @pytest.fixture(scope='session')
 def data(toy_shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the toy data, also with the categories of COCO, whose first stand for the shapes, and with one class."""
+    """A copy of the toy data, also with the categories of COCO, whose first stand for the shapes, and one class."""
     from mmdet.datasets import CocoDataset
     root = shutil.copytree(toy_shapes, tmp_path_factory.mktemp('data') / 'toy_shapes')
     categories = [dict(id=i, name=name) for i, name in enumerate(CocoDataset.METAINFO['classes'], start=1)]

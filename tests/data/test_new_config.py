@@ -1,0 +1,295 @@
+"""Configs for folders of data: what is recognised, what the config says, and what is refused."""
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mmengine.config import Config
+from mmengine.dataset import BaseDataset
+from mmengine.logging import MessageHub
+from mmengine.registry import DATASETS, DefaultScope
+from PIL import Image
+
+from cpvt_mm.data.new_config import new_config
+from cpvt_mm.engine import load_config, train
+from tests.conftest import build_model, refusal
+from tests.tools.conftest import change_annotations, contents, cut, save
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (60, 80, 3), np.uint8)
+# Corners of the only object in each image, of classes that alternate.
+CORNERS = (10, 20, 30, 50)
+CLASSES = ('cat', 'dog')
+SPLITS = dict(a='train', b='train', c='val', d='val')
+XML = ('<annotation><object><name>{}</name><bndbox><xmin>11</xmin><ymin>21</ymin><xmax>30</xmax><ymax>50</ymax>'
+       '</bndbox></object></annotation>')
+
+
+def write_voc(root: Path) -> None:
+    lists = root / 'ImageSets/Main'
+    lists.mkdir(parents=True)
+    (root / 'Annotations').mkdir()
+    for index, name in enumerate(SPLITS):
+        save(root / f'JPEGImages/{name}.jpg', PIXELS)
+        (root / f'Annotations/{name}.xml').write_text(XML.format(CLASSES[index % 2]))
+    for split in ('train', 'val'):
+        (lists / f'{split}.txt').write_text('\n'.join(name for name in SPLITS if SPLITS[name] == split))
+
+
+def write_flat_voc(root: Path) -> None:
+    for index, (name, split) in enumerate(SPLITS.items()):
+        save(root / f'{split}/{name}.png', PIXELS)
+        (root / f'{split}/{name}.xml').write_text(XML.format(CLASSES[index % 2]))
+
+
+def write_yolo(root: Path, line: str = '{} 0.25 0.583333 0.25 0.5') -> None:
+    for index, (name, split) in enumerate(SPLITS.items()):
+        save(root / f'images/{split}/{name}.jpg', PIXELS)
+        (root / f'labels/{split}').mkdir(parents=True, exist_ok=True)
+        (root / f'labels/{split}/{name}.txt').write_text(line.format(index % 2) + '\n')
+    (root / 'data.yaml').write_text('names: [cat, dog]')
+
+
+def write_polygons(root: Path) -> None:
+    write_yolo(root, '{} 0.125 0.333333 0.375 0.333333 0.375 0.833333 0.125 0.833333')
+
+
+def write_coco(root: Path) -> None:
+    for split in ('train', 'val'):
+        names = [name for name in SPLITS if SPLITS[name] == split]
+        for name in names:
+            save(root / f'{split}2017/{name}.jpg', PIXELS)
+        objects = [dict(id=index, image_id=index, category_id=index + 1, bbox=[10, 20, 20, 30], area=600, iscrowd=0)
+                   for index in range(2)]
+        (root / 'annotations').mkdir(exist_ok=True)
+        (root / f'annotations/instances_{split}.json').write_text(json.dumps(dict(
+            images=[dict(id=index, file_name=f'{name}.jpg', width=80, height=60) for index, name in enumerate(names)],
+            annotations=objects, categories=[dict(id=index, name=name) for index, name in enumerate(
+                ('animal', *CLASSES))])))
+
+
+def write_label_maps(root: Path, labels: tuple[int, ...] = (0, 2, 255)) -> None:
+    for name, split in SPLITS.items():
+        save(root / f'{split}/images/{name}.png', PIXELS)
+        save(root / f'{split}/masks/{name}_mask.png', np.resize(np.uint8(labels), (60, 80)))
+
+
+def made(source: Path, out: Path, *args: Any, **kwargs: Any) -> tuple[Config, list[str]]:
+    lines = new_config(source, out, *args, **kwargs)
+    return load_config(out), lines
+
+
+def dataset(cfg: Config, split: str) -> BaseDataset:
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        return DATASETS.build(cfg[f'{split}_dataloader'].dataset)
+
+
+@pytest.mark.parametrize('write', [write_voc, write_flat_voc, write_yolo, write_polygons, write_coco])
+def test_boxes_of_each_format_are_read(write: Callable[[Path], None], tmp_path: Path) -> None:
+    write(tmp_path / 'data')
+    before = contents(tmp_path / 'data')
+    cfg, _ = made(tmp_path / 'data', tmp_path / 'my.py', 'boxes', scale=(160, 120))
+    for split, names in (('train', 'ab'), ('val', 'cd'), ('test', 'cd')):
+        data = dataset(cfg, split)
+        assert data.metainfo['classes'] == CLASSES
+        assert [Path(data.get_data_info(index)['img_path']).stem for index in range(2)] == list(names)
+        for index in range(2):
+            instance, = data.get_data_info(index)['instances']
+            np.testing.assert_allclose(instance['bbox'], CORNERS, atol=0.01)
+            assert instance['bbox_label'] == index
+        assert data[0]['inputs'].shape == (3, 120, 160)
+    assert cfg.model.roi_head.bbox_head.num_classes == 2 and cfg.val_evaluator.classwise
+    assert contents(tmp_path / 'data') == before
+    build_model(cfg, 'meta')
+
+
+def test_masks_are_read_where_they_lie(data: Path, tmp_path: Path) -> None:
+    cfg, _ = made(data, tmp_path / 'my.py', 'instances')
+    assert dataset(cfg, 'train')[0]['data_samples'].gt_instances.masks.masks.any()
+    assert cfg.val_evaluator.ann_file == f'{data}/instances_validation.json'
+    assert cfg.model.roi_head.mask_head.num_classes == 5 and not (tmp_path / 'my_annotations').exists()
+
+
+def test_polygons_of_yolo_become_masks(tmp_path: Path) -> None:
+    write_polygons(tmp_path / 'data')
+    cfg, _ = made(tmp_path / 'data/data.yaml', tmp_path / 'my.py')
+    instance, = dataset(cfg, 'train').get_data_info(0)['instances']
+    np.testing.assert_allclose(instance['mask'], [[10, 20, 30, 20, 30, 50, 10, 50]], atol=0.01)
+    assert cfg.model.type == 'MaskRCNN'
+
+
+def test_label_maps_are_read_where_they_lie(tmp_path: Path) -> None:
+    write_label_maps(tmp_path / 'data')
+    (tmp_path / 'data/classes.txt').write_text('sky\nroad\ncar\n')
+    cfg, _ = made(tmp_path / 'data', tmp_path / 'my.py', arch='small')
+    sample = dataset(cfg, 'val')[0]
+    assert sample['inputs'].shape == (3, 60, 80)
+    assert sample['data_samples'].gt_sem_seg.data.unique().tolist() == [0, 2, 255]
+    assert dataset(cfg, 'train')[0]['inputs'].shape == (3, 60, 80)
+    assert cfg.train_dataloader.dataset.metainfo.classes == ('sky', 'road', 'car')
+    assert cfg.model.decode_head.num_classes == cfg.model.auxiliary_head.num_classes == 3
+    assert cfg.model.data_preprocessor.size == (60, 80)
+
+
+def test_colours_of_a_palette_are_kept(tmp_path: Path) -> None:
+    write_label_maps(tmp_path / 'data', (0, 1))
+    for path in (tmp_path / 'data').glob('*/masks/*.png'):
+        image = Image.fromarray(np.asarray(Image.open(path)), 'P')
+        image.putpalette([0, 0, 0, 200, 100, 50])
+        image.save(path)
+    cfg, _ = made(tmp_path / 'data', tmp_path / 'my.py')
+    assert dataset(cfg, 'train').metainfo['palette'] == [(0, 0, 0), (200, 100, 50)]
+
+
+@pytest.mark.parametrize('task', ['boxes', 'semantic'])
+def test_a_share_for_validation_depends_on_the_seed_only(task: str, data: Path, tmp_path: Path) -> None:
+    """The toy data have 8 images to train on; a quarter of them are two."""
+    (data / 'instances_validation.json').unlink()
+    shutil.rmtree(data / 'images/validation')
+    shutil.rmtree(data / 'annotations/validation')
+    found = []
+    for index, seed in enumerate((0, 0, 1)):
+        cfg, lines = made(data, tmp_path / f'{index}.py', task, val='0.25', seed=seed)
+        names = [{dataset(cfg, split).get_data_info(i)['img_path'] for i in range(number)}
+                 for split, number in (('train', 6), ('val', 2))]
+        assert len(names[0] | names[1]) == 8
+        found.append(names)
+    assert found[0] == found[1] != found[2] and 'it gets 2 images' in lines[-1]
+
+
+def test_validation_may_be_another_file(data: Path, tmp_path: Path) -> None:
+    file = (data / 'instances_validation.json').rename(data / 'other.json')
+    cfg, _ = made(data / 'instances_training.json', tmp_path / 'my.py', val=str(file))
+    assert len(dataset(cfg, 'train')) == 8 and len(dataset(cfg, 'val')) == 4
+
+
+@pytest.mark.parametrize('factor', [1, 3])
+def test_anchors_follow_the_boxes(factor: int, data: Path, tmp_path: Path) -> None:
+    """All boxes are wide squares of 24 pixels, of 2 pixels to 128 at the strides of a pyramid."""
+    for split in ('training', 'validation'):
+        change_annotations(data / f'instances_{split}.json', lambda coco: [
+            one.update(bbox=[0, 0, 24 * factor, 8 * factor], area=192) for one in coco['annotations']])
+    cfg, _ = made(data, tmp_path / 'a.py', 'boxes', scale=(160, 160))
+    anchors = cfg.model.rpn_head.anchor_generator
+    low, high = min(anchors.scales) * 4, max(anchors.scales) * 32
+    size = factor * np.sqrt(24 * 8)
+    assert low <= size * 1.7 and high >= size and low > factor * 6
+    assert anchors.ratios == pytest.approx([1 / 3] * 3, abs=0.01)
+
+
+def test_images_of_varied_sizes_are_cropped(tmp_path: Path) -> None:
+    write_flat_voc(tmp_path / 'data')
+    save(tmp_path / 'data/train/a.png', np.zeros((600, 900, 3), np.uint8))
+    cfg, _ = made(tmp_path / 'data', tmp_path / 'my.py')
+    assert cfg.train_dataloader.dataset.pipeline[2] == dict(type='RandomCrop', crop_size=(480, 480))
+    assert dataset(cfg, 'val')[0]['inputs'].shape == (3, 60, 80)
+
+
+def test_a_schedule_follows_its_length(tmp_path: Path) -> None:
+    write_voc(tmp_path / 'data')
+    cfg, _ = made(tmp_path / 'data', tmp_path / 'my.py', iters=2000, batch=3)
+    warm_up, cosine = cfg.param_scheduler
+    assert (warm_up.end, cosine.begin, cosine.end, cosine.T_max) == (250, 250, 2000, 1750)
+    assert (cfg.train_cfg.max_iters, cfg.train_cfg.val_interval, cfg.train_dataloader.batch_size) == (2000, 500, 3)
+    assert cfg.default_hooks.checkpoint.interval == 500
+
+
+@pytest.mark.parametrize('base, arch, head', [
+    ('mmdet::retinanet/retinanet_r50_fpn_1x_coco.py', 'small', 'bbox_head'),
+    ('mmdet::retinanet/retinanet_r50_fpn_1x_coco.py', None, 'bbox_head'), (None, 'base', 'roi_head')])
+def test_the_model_may_be_of_another_config_or_arch(base: str | None, arch: str | None, head: str, tmp_path: Path
+                                                    ) -> None:
+    write_voc(tmp_path / 'data')
+    cfg, _ = made(tmp_path / 'data', tmp_path / 'my.py', arch=arch, base=base)
+    backbone, parts = cfg.model.backbone, cfg.model[head]
+    assert backbone.get('arch') == arch and (backbone.type == 'ResNet') == (arch is None)
+    assert parts.get('bbox_head', parts).num_classes == 2
+    assert arch is None or backbone.init_cfg.checkpoint == f'cpvt_mm://pyramid-cpvt-{arch}'
+    assert cfg.train_cfg.max_iters == 8000
+    build_model(cfg, 'meta')
+
+
+def lonely(root: Path) -> None:
+    write_voc(root)
+    shutil.rmtree(root / 'Annotations')
+
+
+def two_formats(root: Path) -> None:
+    write_voc(root)
+    write_yolo(root)
+
+
+def damaged(root: Path) -> None:
+    write_yolo(root)
+    (root / 'images/train/a.jpg').write_bytes(b'')
+
+
+def damaged_label_map(root: Path) -> None:
+    write_label_maps(root)
+    cut(root / 'train/masks/a_mask.png')
+
+
+def incomplete(root: Path) -> None:
+    write_label_maps(root)
+    (root / 'train/masks/a_mask.png').unlink()
+
+
+def colours(root: Path) -> None:
+    write_label_maps(root)
+    save(root / 'train/masks/a_mask.png', PIXELS)
+
+
+def twice(root: Path) -> None:
+    write_coco(root)
+    shutil.copy(root / 'annotations/instances_train.json', root / 'annotations/captions_train.json')
+
+
+@pytest.mark.parametrize('write, words', [
+    (lambda root: None, 'does not exist'), (lambda root: root.mkdir(), 'is empty'),
+    (lonely, 'has 4 images, but no annotations of them in a known format'),
+    (two_formats, 'has Pascal VOC and YOLO: name'), (damaged, 'images/train/a.jpg cannot be read'),
+    (damaged_label_map, 'train/masks/a_mask.png cannot be read'),
+    (incomplete, '1 images have no label map, such as '), (colours, 'has 3 channels, but must have the number of'),
+    (lambda root: write_label_maps(root, (0, 255)), 'with the values 0 and perhaps 255'),
+    (lambda root: write_yolo(root, '7 0.2 0.2 0.1 0.1'), 'has class 7 in line 1, but '),
+    (lambda root: write_yolo(root, '0 0.2 0.2'), "has '0 0.2 0.2' in line 1, but a line is"),
+    (lambda root: write_yolo(root, ''), 'has no annotation to train on'), (twice, 'are both for train: name one')])
+def test_what_cannot_be_used_is_told_and_nothing_is_written(write: Callable[[Path], None], words: str, tmp_path: Path
+                                                            ) -> None:
+    write(tmp_path / 'data')
+    assert words in refusal(new_config, tmp_path / 'data', tmp_path / 'my.py')
+    assert not list(tmp_path.glob('my*'))
+
+
+def test_masks_need_masks(tmp_path: Path) -> None:
+    write_voc(tmp_path / 'data')
+    assert 'take --task boxes' in refusal(new_config, tmp_path / 'data', tmp_path / 'my.py', 'instances')
+
+
+@pytest.mark.parametrize('name', ['my.py', 'my_annotations'])
+def test_no_file_is_overwritten(name: str, tmp_path: Path) -> None:
+    write_voc(tmp_path / 'data')
+    (tmp_path / name).write_text('mine')
+    assert f'{name} exists already' in refusal(new_config, tmp_path / 'data', tmp_path / 'my.py')
+    assert (tmp_path / name).read_text() == 'mine' and len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_class_of_one_split_only_is_noted(tmp_path: Path) -> None:
+    write_voc(tmp_path / 'data')
+    (tmp_path / 'data/Annotations/d.xml').write_text(XML.format('cat'))
+    _, lines = made(tmp_path / 'data', tmp_path / 'my.py')
+    assert lines[-1] == 'val has no object of class dog.'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('write', [write_voc, write_polygons, write_label_maps])
+def test_the_config_trains(write: Callable[[Path], None], tmp_path: Path) -> None:
+    write(tmp_path / 'data')
+    new_config(tmp_path / 'data', tmp_path / 'my.py', iters=2, batch=2)
+    train(load_config(tmp_path / 'my.py', {'log_level': 'WARNING'}, str(tmp_path / 'run')))
+    scalars = MessageHub.get_current_instance().log_scalars
+    assert np.isfinite(scalars['train/loss'].current())
+    assert {'val/coco/bbox_mAP', 'val/mIoU'} & set(scalars)
+    assert (tmp_path / 'run/iter_2.pth').exists() and list((tmp_path / 'run').glob('best_*.pth'))

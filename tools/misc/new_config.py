@@ -1,0 +1,46 @@
+"""Writes a config that trains on your data: a folder, a COCO file, or the data.yaml of YOLO.
+
+It knows COCO JSON, Pascal VOC, YOLO, and label maps as PNG.
+"""
+import argparse
+from pathlib import Path
+
+from cpvt_mm.data.new_config import BASES, new_config
+from cpvt_mm.data.plans import plan_checks
+from cpvt_mm.engine import load_config
+from cpvt_mm.errors import exit_on_error
+from cpvt_mm.models import PYRAMID_ARCHS
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('data', type=Path, help='folder, COCO file, or data.yaml')
+    parser.add_argument('out', type=Path, help='config to write; must not exist')
+    parser.add_argument('--task', choices=BASES, help='(default: the most that the annotations allow)')
+    parser.add_argument('--arch', choices=PYRAMID_ARCHS, help='size of the backbone; nano is for a CPU (default: nano)')
+    parser.add_argument('--scale', type=int, nargs=2, metavar=('WIDTH', 'HEIGHT'),
+                        help='size of images in training, in pixels (default: measured)')
+    parser.add_argument('--iters', type=int, help='number of iterations (default: 400 for nano, else 8000)')
+    parser.add_argument('--batch', type=int, help='batch size (default: 4 for nano, else 8)')
+    parser.add_argument('--val', default='0.2', help='folder or file for validation, or the share of the images to '
+                        'take if there is no split for it (default: 0.2)')
+    parser.add_argument('--seed', type=int, default=0, help='which images the share has (default: 0)')
+    parser.add_argument('--from', dest='base', metavar='CONFIG', help='config to take the model from, a path or a name '
+                        "such as mmdet::...; its backbone stays without --arch (default: one of this project's)")
+    return parser.parse_args()
+
+
+@exit_on_error
+def main() -> None:
+    args = parse_args()
+    scale = tuple(args.scale) if args.scale else None
+    print(*new_config(args.data, args.out, args.task, args.arch, scale, args.iters, args.batch, args.val, args.seed,
+                      args.base), sep='\n')
+    found = {finding.kind: finding for plan in plan_checks(load_config(args.out)) for finding in plan.findings}
+    for kind, finding in found.items():
+        print(f'{"error" if finding.is_error else "note"}, {kind.value}: {finding.file} {finding.detail}')
+    print(f'\nWrote {args.out}. Next: python tools/train.py {args.out}')
+
+
+if __name__ == '__main__':
+    main()
