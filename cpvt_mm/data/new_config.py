@@ -36,6 +36,8 @@ data_root = {root!r}
 metainfo = dict(classes={classes})
 {scale}
 max_iters = {iters}
+warm_up = {warm_up}
+val_interval = {interval}  # also of checkpoints
 batch_size = {batch}
 
 train_pipeline = [
@@ -59,8 +61,7 @@ train_dataloader = dict(
     dataset=dict({train}))
 {evaluation}
 {model}
-warm_up = {warm_up}
-train_cfg = dict(_delete_=True, type='IterBasedTrainLoop', max_iters=max_iters, val_interval={interval})
+train_cfg = dict(_delete_=True, type='IterBasedTrainLoop', max_iters=max_iters, val_interval=val_interval)
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warm_up),
     dict(type='CosineAnnealingLR', by_epoch=False, begin=warm_up, end=max_iters, T_max=max_iters - warm_up,
@@ -68,7 +69,7 @@ param_scheduler = [
 ]
 default_hooks = dict(
     logger=dict(interval={log_interval}, log_metric_by_epoch=False),
-    checkpoint=dict(by_epoch=False, interval={interval}, max_keep_ckpts=2, save_best={metric!r}))
+    checkpoint=dict(by_epoch=False, interval=val_interval, max_keep_ckpts=2, save_best={metric!r}))
 log_processor = dict(by_epoch=False)
 load_from = None  # a checkpoint of a whole model to start from
 '''

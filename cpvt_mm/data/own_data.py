@@ -17,7 +17,7 @@ from cpvt_mm.files import IMAGE_SUFFIXES
 from .coco import read_coco
 from .voc_yolo import Sample, read_voc, read_yolo, to_coco
 
-FORMATS = {'.json': 'COCO', '.xml': 'Pascal VOC', '.txt': 'YOLO', '.png': 'label maps'}
+FORMATS = {'.json': 'COCO annotations', '.xml': 'Pascal VOC', '.txt': 'YOLO', '.png': 'label maps'}
 IMAGE_FOLDERS = ('images', 'JPEGImages', 'image', 'img', 'imgs')
 LABEL_FOLDERS = ('annotations', 'annotation', 'labels', 'label', 'masks', 'mask', 'segmentationclass')
 SPLIT = re.compile(r'(train|val|test)(ing|id|idation|\d+)?')
@@ -177,7 +177,7 @@ def read_sizes(paths: Sequence[Path]) -> list[tuple[int, int, int]]:
 
 
 def _of_coco(files: list[Path], root: Path) -> Data:
-    data = Data('COCO', root, {})
+    data = Data(FORMATS['.json'], root, {})
     names: dict[str, Path] = {}
     folders = [root, *(path for depth in ('*', '*/*', '*/*/*') for path in sorted(root.glob(depth)) if path.is_dir())]
     for file in files:

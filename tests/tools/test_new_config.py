@@ -1,0 +1,36 @@
+"""The tool that writes a config: what it prints, and what it takes."""
+from pathlib import Path
+
+import pytest
+
+from cpvt_mm.engine import load_config
+from tests.tools.conftest import Run, change_annotations, contents
+
+TOOL = 'misc/new_config.py'
+
+
+def test_a_folder_becomes_a_config(run_tool: Run, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / 'my.py'
+    assert run_tool(TOOL, data, out, '--task', 'boxes', '--arch', 'nano', '--scale', 96, 64, '--iters', 40, '--batch',
+                    2) == ''
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first == f'{data} has COCO annotations.' and last == f'Wrote {out}. Next: python tools/train.py {out}'
+    cfg = load_config(out)
+    assert (cfg.scale, cfg.max_iters, cfg.batch_size) == ((96, 64), 40, 2)
+
+
+def test_faults_of_the_annotations_are_printed(run_tool: Run, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+                                               ) -> None:
+    file = data / 'instances_training.json'
+    change_annotations(file, lambda coco: coco['annotations'][0].update(bbox=[500, 500, 9, 9]))
+    assert run_tool(TOOL, data, tmp_path / 'my.py', '--task', 'boxes') == ''
+    assert f'error, box outside of its image, or without area: {file} has bbox' in capsys.readouterr().out
+
+
+def test_two_formats_are_an_error_in_a_sentence(run_tool: Run, data: Path, tmp_path: Path) -> None:
+    """The toy data have masks of instances, and label maps."""
+    before = contents(tmp_path)
+    assert run_tool(TOOL, data, tmp_path / 'my.py') == (
+        f'error: {data} has COCO annotations and label maps: name the file or folder of one of them, or a --task that '
+        'only one has.')
+    assert contents(tmp_path) == before
