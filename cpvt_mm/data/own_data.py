@@ -1,67 +1,19 @@
 """Finds out what a folder of data has: its format, splits, classes, images and annotations."""
-import random
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from os.path import commonpath
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from PIL import Image, UnidentifiedImageError
-
-from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.errors import UserError
 from cpvt_mm.files import IMAGE_SUFFIXES
 
 from .coco import read_coco
+from .label_maps import LABEL_MAPS, read_label_maps
+from .splits import SPLIT, SPLITS, Data, Split, divide, read_sizes, split_of
 from .voc_yolo import Sample, read_voc, read_yolo, to_coco
 
-FORMATS = {'.json': 'COCO annotations', '.xml': 'Pascal VOC', '.txt': 'YOLO', '.png': 'label maps'}
+FORMATS = {'.json': 'COCO annotations', '.xml': 'Pascal VOC', '.txt': 'YOLO', '.png': LABEL_MAPS}
 IMAGE_FOLDERS = ('images', 'JPEGImages', 'image', 'img', 'imgs')
 LABEL_FOLDERS = ('annotations', 'annotation', 'labels', 'label', 'masks', 'mask', 'segmentationclass')
-SPLIT = re.compile(r'(train|val|test)(ing|id|idation|\d+)?')
-NO_CLASS = 255
-
-
-@dataclass
-class Split:
-    """The images of a split and their annotations.
-
-    Attributes:
-        coco: As `read_coco` returns it. Names of images are relative to `images`. For label maps, only `images`.
-        images: The folder of the images.
-        labels: The COCO file with this content, or the folder of the label maps; None if there is no such file yet.
-        is_whole: Whether the split has all images of the folder, or of the file. Defaults to True.
-    """
-    coco: dict[str, list[dict[str, Any]]]
-    images: Path
-    labels: Path | None = None
-    is_whole: bool = True
-
-
-@dataclass
-class Data:
-    """What a folder has.
-
-    Attributes:
-        form: A value of `FORMATS`.
-        root: The folder.
-        splits: 'train', and others of 'val' and 'test'.
-        classes: The names of the classes, in the order of their labels.
-        palette: The colours of label maps; empty if they have none.
-        suffixes: The ends of the names of images and label maps.
-        channels: The channels of the images.
-        notes: Sentences about what is unusual.
-    """
-    form: str
-    root: Path
-    splits: dict[str, Split]
-    classes: list[str] = field(default_factory=list)
-    palette: list[tuple[int, ...]] = field(default_factory=list)
-    suffixes: tuple[str, str] = ('.jpg', '.png')
-    channels: set[int] = field(default_factory=set)
-    notes: list[str] = field(default_factory=list)
 
 
 def find_data(source: Path, semantic: bool | None = None, val: str = '0.2', seed: int = 0) -> Data:
@@ -86,7 +38,7 @@ def find_data(source: Path, semantic: bool | None = None, val: str = '0.2', seed
         data.splits['val'] = other.splits.get('val') or other.splits['train']
         data.classes += [name for name in other.classes if name not in data.classes]
     elif 'val' not in data.splits:
-        data.splits['train'], data.splits['val'] = _divide(data, float(val), seed)
+        data.splits['train'], data.splits['val'] = divide(data, float(val), seed)
         number = len(data.splits['val'].coco['images'])
         data.notes.append(f'There is no split for validation: it gets {number} images of training (seed {seed}).')
     return data
@@ -122,7 +74,7 @@ def _read(source: Path, semantic: bool | None) -> Data:
     suffix, pairs = known[0], found[known[0]]
     if suffix == '.json':
         return _of_coco([file for file, _ in pairs], root)
-    return _of_label_maps(pairs, root, images) if suffix == '.png' else _of_boxes(pairs, root, images, suffix)
+    return read_label_maps(pairs, root, images.values()) if suffix == '.png' else _of_boxes(pairs, root, images, suffix)
 
 
 def _annotated(files: Sequence[Path], images: dict[Path, Path], suffix: str, root: Path) -> Iterator[tuple[Path, Path]]:
@@ -148,32 +100,6 @@ def _folders(folder: Path, root: Path) -> Iterator[Path]:
         if parts[index].lower() in LABEL_FOLDERS:
             for name in IMAGE_FOLDERS:
                 yield root.joinpath(*parts[:index], name, *parts[index + 1:])
-
-
-def split_of(path: Path, root: Path) -> str:
-    """Returns 'train', 'val' or 'test' after a folder of the path, or 'train' if none has such a name."""
-    found = [match[1] for part in path.relative_to(root).parts[:-1] if (match := SPLIT.fullmatch(part.lower()))]
-    return found[-1] if found else 'train'
-
-
-def read_sizes(paths: Sequence[Path]) -> list[tuple[int, int, int]]:
-    """Reads width, height and channels of images from the heads of the files.
-
-    Raises:
-        UserError: If one is no image.
-    """
-    def read(path: Path) -> tuple[int, int, int]:
-        try:
-            with Image.open(path) as image:
-                turned = image.getexif().get(0x0112, 1) >= 5  # mmcv's loader turns these
-                width, height = image.size[::-1] if turned else image.size
-                return width, height, 3 if image.mode == 'P' else len(image.getbands())
-        except (UnidentifiedImageError, OSError) as error:
-            raise UserError(f'image {path} cannot be read ({first_line(error)}): put the whole file there, or remove '
-                            'it and its annotations.') from error
-
-    with ThreadPoolExecutor() as threads:
-        return list(threads.map(read, paths))
 
 
 def _of_coco(files: list[Path], root: Path) -> Data:
@@ -214,7 +140,9 @@ def _of_boxes(pairs: list[tuple[Path, Path]], root: Path, images: dict[Path, Pat
     data.classes, splits = read_voc(samples, root) if suffix == '.xml' else read_yolo(samples, root)
     for sample in samples:
         sample.split = splits.get(sample.image, split_of(sample.image, root))
-    for split in ('train', 'val', 'test'):
+    if out := [sample.image for sample in samples if sample.split not in SPLITS]:
+        data.notes.append(f'{len(out)} images are in no list of ImageSets/Main and are left out, such as {out[0]}.')
+    for split in SPLITS:
         of_split = [sample for sample in samples if sample.split == split]
         if of_split:
             data.splits[split] = Split(to_coco(of_split, data.classes, root), root)
@@ -233,82 +161,3 @@ def _checked(data: Data) -> Data:
         if missing := [name for name in data.classes if name not in names]:
             data.notes.append(f'{split} has no object of class {", ".join(missing)}.')
     return data
-
-
-def _of_label_maps(pairs: list[tuple[Path, Path]], root: Path, images: dict[Path, Path]) -> Data:
-    by_image = {image: label_map for label_map, image in pairs}
-    folders = {image.parent for image in by_image}
-    labels = set(by_image.values())
-    if alone := [path for path in sorted(images.values())
-                 if path.parent in folders and path not in by_image and path not in labels]:
-        raise UserError(f'{len(alone)} images have no label map, such as {alone[0]}: add the label maps, or move the '
-                        'images away.')
-    ends = {(image.suffix, label.name.removeprefix(image.stem)) for image, label in by_image.items()}
-    if len(ends) > 1:
-        raise UserError(f'{root} has images and label maps whose names end in {sorted(ends)}: give all the same ends, '
-                        'because mmseg reads one kind.')
-    data = Data('label maps', root, {}, suffixes=ends.pop())
-    with ThreadPoolExecutor() as threads:
-        values = np.unique(np.concatenate(list(threads.map(_values, sorted(labels)))))
-    data.palette, classes = _names_of_labels(values[values != NO_CLASS], root, sorted(labels)[0])
-    data.classes = classes
-    for split in ('train', 'val', 'test'):
-        found = sorted(image for image in by_image if split_of(image, root) == split)
-        if found:
-            folder = Path(commonpath([image.parent for image in found]))
-            sizes = read_sizes(found)
-            data.channels |= {channels for *_, channels in sizes}
-            coco = [dict(id=index, file_name=str(image.relative_to(folder)), width=width, height=height)
-                    for index, (image, (width, height, _)) in enumerate(zip(found, sizes, strict=True))]
-            data.splits[split] = Split(dict(images=coco, annotations=[], categories=[]), folder,
-                                       Path(commonpath([by_image[image].parent for image in found])))
-    if 'train' not in data.splits:
-        raise UserError(f'{root} has no images to train on: name the folder with annotations for training.')
-    return data
-
-
-def _values(path: Path) -> np.ndarray:
-    try:
-        labels = np.asarray(Image.open(path))
-    except (UnidentifiedImageError, OSError) as error:
-        raise UserError(f'label map {path} cannot be read ({first_line(error)}): put the whole file there.') from error
-    if labels.ndim != 2:
-        raise UserError(f'label map {path} has {labels.shape[-1]} channels, but must have the number of a class at '
-                        'each pixel: convert its colours to numbers.')
-    return np.unique(labels)
-
-
-def _names_of_labels(labels: np.ndarray, root: Path, label_map: Path) -> tuple[list[tuple[int, ...]], list[str]]:
-    """Returns the palette of a label map, and the classes after classes.txt, or after their numbers."""
-    number = int(labels.max()) + 1 if len(labels) else 0
-    if number < 2 or number > NO_CLASS:
-        raise UserError(f'{root} has label maps with the values {", ".join(map(str, labels))} and perhaps 255, but '
-                        'classes are 0 to 254, at least two, and 255 means no class: correct the label maps.')
-    names = [f'class_{index}' for index in range(number)]
-    for file in (root / 'classes.txt', root / 'labels.txt'):
-        if file.is_file():
-            names = file.read_text().split('\n')
-            names = [name.strip() for name in names if name.strip()]
-            if len(names) < number:
-                raise UserError(f'{file} has {len(names)} names, but label maps have {number} classes: add the others.')
-    palette = Image.open(label_map).getpalette() or []
-    colours = [tuple(palette[3 * index:3 * index + 3]) for index in range(len(names))]
-    return colours if len(palette) >= 3 * len(names) else [], names
-
-
-def _divide(data: Data, share: float, seed: int) -> tuple[Split, Split]:
-    split = data.splits['train']
-    images = split.coco['images']
-    number = max(1, round(share * len(images)))
-    if not 0 < share < 1 or number >= len(images):
-        raise UserError(f'a share of {share} of {len(images)} images cannot be for validation: take more images, or '
-                        'name a share between 0 and 1, a folder or a file with --val.')
-    chosen = set(random.Random(seed).sample(range(len(images)), number))
-    parts = []
-    for is_val in (False, True):
-        own = [image for index, image in enumerate(images) if (index in chosen) == is_val]
-        ids = {image['id'] for image in own}
-        coco = dict(split.coco, images=own, annotations=[
-            annotation for annotation in split.coco['annotations'] if annotation['image_id'] in ids])
-        parts.append(Split(coco, split.images, split.labels if data.form == 'label maps' else None, is_whole=False))
-    return parts[0], parts[1]

@@ -15,7 +15,7 @@ from PIL import Image
 
 from cpvt_mm.data.new_config import new_config
 from cpvt_mm.engine import load_config, train
-from tests.conftest import build_model, refusal
+from tests.conftest import MASK_RCNN, ROOT, build_model, refusal
 from tests.tools.conftest import change_annotations, contents, cut, save
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (60, 80, 3), np.uint8)
@@ -263,9 +263,41 @@ def test_what_cannot_be_used_is_told_and_nothing_is_written(write: Callable[[Pat
     assert not list(tmp_path.glob('my*'))
 
 
-def test_masks_need_masks(tmp_path: Path) -> None:
+@pytest.mark.parametrize('task, base, words', [
+    ('instances', None, 'has Pascal VOC for boxes, but the task is instances'),
+    (None, MASK_RCNN, 'has Pascal VOC for boxes, but the task is instances'),
+    ('boxes', MASK_RCNN, 'the model is for instances, but the task is boxes')])
+def test_masks_need_masks(task: str | None, base: Path | None, words: str, tmp_path: Path) -> None:
     write_voc(tmp_path / 'data')
-    assert 'take --task boxes' in refusal(new_config, tmp_path / 'data', tmp_path / 'my.py', 'instances')
+    assert words in refusal(new_config, tmp_path / 'data', tmp_path / 'my.py', task, base=base and str(base))
+
+
+def test_a_model_for_boxes_takes_the_boxes_of_masks(data: Path, tmp_path: Path) -> None:
+    base = ROOT / 'configs/boxes/retinanet_pyramid-cpvt-nano_fpn_boxes.py'
+    cfg, _ = made(data, tmp_path / 'my.py', base=str(base))
+    assert cfg.val_evaluator.metric == 'bbox' and cfg.model.bbox_head.num_classes == 5
+
+
+def test_sizes_are_positive(tmp_path: Path) -> None:
+    for option, value in (('iters', 0), ('batch', -1), ('scale', (0, 9))):
+        assert f'{option} is ' in refusal(new_config, tmp_path, tmp_path / 'my.py', **{option: value})
+
+
+def test_images_that_no_list_has_are_left_out(tmp_path: Path) -> None:
+    write_voc(tmp_path / 'data')
+    (tmp_path / 'data/ImageSets/Main/train.txt').write_text('a\n')
+    cfg, lines = made(tmp_path / 'data', tmp_path / 'my.py')
+    assert len(dataset(cfg, 'train')) == 1 and any('1 images are in no list' in line for line in lines)
+
+
+def test_categories_of_a_validation_folder_follow_the_classes(tmp_path: Path) -> None:
+    write_voc(tmp_path / 'data')
+    write_voc(tmp_path / 'other')
+    shutil.rmtree(tmp_path / 'other/ImageSets')
+    for path in (tmp_path / 'other/Annotations').iterdir():
+        path.write_text(XML.format('dog'))
+    cfg, _ = made(tmp_path / 'data', tmp_path / 'my.py', val=str(tmp_path / 'other'))
+    assert {dataset(cfg, 'val').get_data_info(index)['instances'][0]['bbox_label'] for index in range(4)} == {1}
 
 
 @pytest.mark.parametrize('name', ['my.py', 'my_annotations'])
