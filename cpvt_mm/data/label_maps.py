@@ -52,8 +52,6 @@ def read_label_maps(pairs: list[tuple[Path, Path]], root: Path, images: Iterable
                     for index, (image, (width, height, _)) in enumerate(zip(found, sizes, strict=True))]
             data.splits[split] = Split(dict(images=coco, annotations=[], categories=[]), folder,
                                        Path(commonpath([by_image[image].parent for image in found])))
-    if 'train' not in data.splits:
-        raise UserError(f'{root} has no images to train on: name the folder with annotations for training.')
     return data
 
 

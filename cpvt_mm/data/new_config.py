@@ -111,9 +111,9 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
         UserError: If the data cannot be used for the task, the model is for another task, a number is not positive, or
             a file exists already.
     """
-    for option, number in (('iters', iters), ('batch', batch), ('scale', min(scale) if scale else None)):
-        if number is not None and number < 1:
-            raise UserError(f'{option} is {number}, but must be positive.')
+    for option, number, least in (('iters', iters, 2), ('batch', batch, 1), ('scale', min(scale or (1,)), 1)):
+        if number is not None and number < least:
+            raise UserError(f'{option} is {number}, but must be at least {least}.')
     out = Path(out)
     annotations = out.with_name(f'{out.stem}_annotations')
     if out.suffix != '.py':
@@ -140,7 +140,7 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
     classes = to_source(tuple(data.classes)) + (f', palette={data.palette}' if data.palette else '')
     load = ("dict(type='LoadAnnotations')" if task == 'semantic' else
             f"dict(type='LoadAnnotations', with_bbox=True{', with_mask=True' * (task == 'instances')})")
-    warm_up = min(500, iters // 8)
+    warm_up = max(1, min(500, iters // 8))
     text = CONFIG.format(
         comment='\n'.join(f'# {line}' for line in lines), base=bases_of(name, out, new.default_scope)[0],
         root=f'{data.root}/', classes=classes, scale=f'crop_size = {crop, crop}  # images keep their sizes' if crop else

@@ -30,12 +30,14 @@ def find_data(source: Path, semantic: bool | None = None, val: str = '0.2', seed
         UserError: If there is no data, no annotation, several formats, or a file that cannot be read.
     """
     data = _read(source, semantic)
-    if not re.fullmatch(r'[01]?\.?\d*', val):
+    if 'train' not in data.splits or not (data.form == LABEL_MAPS or data.splits['train'].coco['annotations']):
+        raise UserError(f'{source} has no annotation to train on: name the folder or file with those for training.')
+    if not re.fullmatch(r'\d*\.?\d+', val):
         other = _read(Path(val), semantic)
-        if other.form != data.form or (len(other.splits) > 1 and 'val' not in other.splits):
-            raise UserError(f'{val} ({other.form}, {", ".join(other.splits)}) is not for the validation of {source} '
-                            f'({data.form}): name a folder or file of the same format, with one split.')
-        data.splits['val'] = other.splits.get('val') or other.splits['train']
+        if (other.form, other.suffixes) != (data.form, data.suffixes):
+            raise UserError(f'{val} has {other.form} (*{other.suffixes[0]}, *{other.suffixes[1]}), but {source} has '
+                            f'{data.form} (*{data.suffixes[0]}, *{data.suffixes[1]}): name data of the same kind.')
+        data.splits['val'] = other.splits.get('val') or next(iter(other.splits.values()))
         data.classes += [name for name in other.classes if name not in data.classes]
     elif 'val' not in data.splits:
         data.splits['train'], data.splits['val'] = divide(data, float(val), seed)
@@ -150,12 +152,10 @@ def _of_boxes(pairs: list[tuple[Path, Path]], root: Path, images: dict[Path, Pat
 
 
 def _checked(data: Data) -> Data:
-    """Drops classes without an object, notes those that a split lacks, and requires a split to train on."""
+    """Drops classes without an object, and notes those that a split lacks."""
     used = {name: {categories[annotation['category_id']] for annotation in split.coco['annotations']
                    if annotation['category_id'] in categories} for name, split in data.splits.items()
             for categories in [{category['id']: category['name'] for category in split.coco['categories']}]}
-    if not used.get('train'):
-        raise UserError(f'{data.root} has no annotation to train on: name the folder with annotations for training.')
     data.classes = [name for name in data.classes if any(name in names for names in used.values())]
     for split, names in used.items():
         if missing := [name for name in data.classes if name not in names]:

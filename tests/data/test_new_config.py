@@ -160,9 +160,16 @@ def test_a_share_for_validation_depends_on_the_seed_only(task: str, data: Path, 
 
 
 def test_validation_may_be_another_file(data: Path, tmp_path: Path) -> None:
-    file = (data / 'instances_validation.json').rename(data / 'other.json')
-    cfg, _ = made(data / 'instances_training.json', tmp_path / 'my.py', val=str(file))
-    assert len(dataset(cfg, 'train')) == 8 and len(dataset(cfg, 'val')) == 4
+    for name in ('instances_validation.json', 'other.json'):
+        (data / 'instances_validation.json').rename(data / name)
+        cfg, _ = made(data / 'instances_training.json', tmp_path / f'of_{name}.py', val=str(data / name))
+        assert len(dataset(cfg, 'train')) == 8 and len(dataset(cfg, 'val')) == 4
+
+
+def test_validation_needs_data_of_the_same_kind(data: Path, tmp_path: Path) -> None:
+    write_yolo(tmp_path / 'other')
+    assert 'name data of the same kind' in refusal(
+        new_config, data, tmp_path / 'my.py', 'boxes', val=str(tmp_path / 'other'))
 
 
 @pytest.mark.parametrize('factor', [1, 3])
