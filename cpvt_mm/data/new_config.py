@@ -2,6 +2,8 @@
 import copy
 import json
 from pathlib import Path
+from textwrap import fill
+from typing import Any
 
 from mmengine.config import Config
 from yapf.yapflib.yapf_api import FormatCode
@@ -30,8 +32,7 @@ METRICS = dict(boxes='coco/bbox_mAP', instances='coco/segm_mAP', semantic='mIoU'
 CONFIG = '''{comment}
 _base_ = {base!r}
 data_root = {root!r}
-metainfo = dict(classes={classes})
-{scale}
+{metainfo}{scale}
 max_iters = {iters}
 warm_up = {warm_up}
 val_interval = {interval}  # also of checkpoints
@@ -58,8 +59,7 @@ train_dataloader = dict(
     dataset=dict({train}))
 {evaluation}
 {test}
-{model}
-train_cfg = dict(_delete_=True, type='IterBasedTrainLoop', max_iters=max_iters, val_interval=val_interval)
+{model}train_cfg = dict(_delete_=True, type='IterBasedTrainLoop', max_iters=max_iters, val_interval=val_interval)
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warm_up),
     dict(type='CosineAnnealingLR', by_epoch=False, begin=warm_up, end=max_iters, T_max=max_iters - warm_up,
@@ -78,7 +78,9 @@ EVALUATION = '''{name}_dataloader = dict(
     persistent_workers=True,
     sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict({dataset}))
-{name}_evaluator = dict(_delete_=True, {evaluator})'''
+{name}_evaluator = dict(
+    _delete_=True,
+    {evaluator})'''
 
 TEST_AS_VAL = '''test_dataloader = val_dataloader
 test_evaluator = val_evaluator'''
@@ -137,13 +139,15 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
     fit_model(new.model, data, boxes, fitting[::-1])
     lines = describe(data, boxes)
     changes = {key: delta for key in ('model', 'optim_wrapper') if (delta := to_delta(old[key], new[key]))}
-    classes = to_source(tuple(data.classes)) + (f', palette={data.palette}' if data.palette else '')
+    metainfo = dict(classes=tuple(data.classes), **(dict(palette=data.palette) if data.palette else {}))
     load = ("dict(type='LoadAnnotations')" if task == 'semantic' else
             f"dict(type='LoadAnnotations', with_bbox=True{', with_mask=True' * (task == 'instances')})")
     warm_up = max(1, min(500, iters // 8))
     text = CONFIG.format(
-        comment='\n'.join(f'# {line}' for line in lines), base=bases_of(name, out, new.default_scope)[0],
-        root=f'{data.root}/', classes=classes, scale=f'crop_size = {crop, crop}  # images keep their sizes' if crop else
+        comment='\n'.join(fill(line, 120, initial_indent='# ', subsequent_indent='# ') for line in lines),
+        base=bases_of(name, out, new.default_scope)[0],
+        root=f'{data.root}/', metainfo=_assigned(metainfo=metainfo),
+        scale=f'crop_size = {crop, crop}  # images keep their sizes' if crop else
         f'scale = {fitting}  # width and height', iters=iters, batch=batch, load=load,
         train_transforms=_augmentation(task, crop, fitting),
         pack='PackSegInputs' if task == 'semantic' else 'PackDetInputs',
@@ -151,8 +155,7 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
         train=_dataset('train', data, annotations, task),
         evaluation=_evaluation('val', data, annotations, task), test=_evaluation(
             'test', data, annotations, task) if 'test' in data.splits else TEST_AS_VAL,
-        model=FormatCode(''.join(f'{key} = {to_source(delta)}\n' for key, delta in changes.items()),
-                         style_config=STYLE)[0], warm_up=warm_up, interval=max(min(iters, 100), iters // 4),
+        model=_assigned(**changes), warm_up=warm_up, interval=max(min(iters, 100), iters // 4),
         log_interval=max(1, min(50, iters // 20)), metric=METRICS[task])
     for split, part in data.splits.items():
         if _is_written(part):
@@ -160,6 +163,11 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
             _write_annotations(annotations / split, part, data)
     write_text(out, text)
     return lines
+
+
+def _assigned(**values: Any) -> str:
+    source = ''.join(f'{key} = {to_source(value)}\n' for key, value in values.items())
+    return str(FormatCode(source, style_config=STYLE)[0])
 
 
 def _predicts(cfg: Config) -> str:
