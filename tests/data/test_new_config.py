@@ -174,7 +174,7 @@ def test_validation_needs_data_of_the_same_kind(data: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize('factor', [1, 3])
 def test_anchors_follow_the_boxes(factor: int, data: Path, tmp_path: Path) -> None:
-    """All boxes are wide squares of 24 pixels, of 2 pixels to 128 at the strides of a pyramid."""
+    """All boxes are three times as wide as high."""
     for split in ('training', 'validation'):
         change_annotations(data / f'instances_{split}.json', lambda coco: [
             one.update(bbox=[0, 0, 24 * factor, 8 * factor], area=192) for one in coco['annotations']])
