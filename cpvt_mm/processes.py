@@ -1,8 +1,10 @@
-"""Ends child processes when their parent process ends."""
+"""Ends child processes with their parent process, and names the signals that ask a process to end."""
 import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from .registry import FUNCTIONS
 
@@ -41,3 +43,15 @@ def end_worker_with_parent(worker: int) -> None:
     for number in ASK_TO_END:
         signal.signal(number, signal.SIG_IGN)
     end_with_parent()
+
+
+@contextmanager
+def handlers_restored() -> Iterator[None]:
+    """Restores the handlers of `ASK_TO_END` at the end of the `with` block."""
+    former = {number: signal.getsignal(number) for number in ASK_TO_END}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            if signal.getsignal(number) != handler:
+                signal.signal(number, handler)

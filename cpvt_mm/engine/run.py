@@ -17,8 +17,8 @@ from cpvt_mm.data.classes import check_classes, trained_classes
 from cpvt_mm.data.datasets import classes_of
 from cpvt_mm.errors import UserError, explain
 from cpvt_mm.files import DISK_FULL, write_text
-from cpvt_mm.hooks.save_on_signal import handlers_restored
 from cpvt_mm.loading import check_fills_backbones
+from cpvt_mm.processes import handlers_restored
 from cpvt_mm.weights.reading import check_fits, read_checkpoint, readable
 
 from .painting import PaintPredictionsHook

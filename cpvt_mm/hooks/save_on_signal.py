@@ -2,8 +2,6 @@
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -47,15 +45,3 @@ class SaveOnSignalHook(Hook):
         all_reduce(number, 'max')
         if number and self.saving:
             self.saving[0].end_status = 128 + int(number)
-
-
-@contextmanager
-def handlers_restored() -> Iterator[None]:
-    """Restores the handlers of `ASK_TO_END` at the end of the `with` block."""
-    former = {number: signal.getsignal(number) for number in ASK_TO_END}
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            if signal.getsignal(number) != handler:
-                signal.signal(number, handler)

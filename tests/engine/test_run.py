@@ -98,7 +98,7 @@ def test_resume_refuses_a_checkpoint_of_another_model(upernet: TrainConfig, whol
 
 
 @pytest.mark.parametrize('scope, config, metric, options', [
-    ('mmseg', UPERNET, 'mIoU', dict(test_pipeline=[])),
+    ('mmseg', UPERNET, 'mIoU', {'default_hooks.logger.interval': 2}),
     pytest.param('mmdet', MASK_RCNN, 'coco/bbox_mAP', {'model.test_cfg.rcnn.score_thr': 0.}, marks=pytest.mark.slow)])
 def test_a_test_gives_metrics_paints_every_image_and_leaves_the_config_of_the_training_alone(
         scope: str, config: Path, metric: str, options: dict[str, Any], trained: dict[str, Trained], toy_shapes: Path,
