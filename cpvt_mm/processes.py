@@ -34,14 +34,15 @@ def _wait_for_parent() -> None:
 def end_worker_with_parent(worker: int) -> None:
     """Makes a data loader worker end with the process that started it, for `worker_init_fn` of a data loader.
 
-    It ends no earlier: Slurm signals all processes of a job, and its main process needs the workers until it has saved.
-    It replaces mmengine's function, which seeds the worker; torch has seeded it already.
+    It ignores SIGUSR1, which Slurm sends to all processes of a job, because the main process needs its workers until it
+    has saved. SIGTERM ends it: Python ends its child processes so. It replaces mmengine's function, which seeds the
+    worker; torch has seeded it already.
 
     Args:
         worker: The number of the worker.
     """
-    for number in ASK_TO_END:
-        signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, 'SIGUSR1'):
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     end_with_parent()
 
 

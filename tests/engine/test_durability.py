@@ -52,7 +52,8 @@ def die_at_step(number: int) -> None:
     steps = iter(range(number + 1))
 
     def hook(event: str, args: tuple) -> None:
-        step = event in ('os.rename', 'os.remove') or (event == 'open' and (args[2] or 0) & (os.O_WRONLY | os.O_RDWR))
+        flags = args[2] or 0 if event == 'open' else 0  # O_EXCL makes the empty file that is opened next
+        step = event in ('os.rename', 'os.remove') or (flags & (os.O_WRONLY | os.O_RDWR) and not flags & os.O_EXCL)
         if step and ('.pth' in str(args[0]) or 'last_checkpoint' in str(args[0])) and next(steps) == number:
             os.kill(os.getpid(), signal.SIGKILL)
 

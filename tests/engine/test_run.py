@@ -193,7 +193,6 @@ class Terminate(Hook):
     def before_train_iter(self, runner: Runner, **batch: object) -> None:
         if runner.iter == self.iteration:
             processes = os.getpid(), *(worker.pid for worker in multiprocessing.active_children())
-            # Torch's workers take a signal of their parent for a request to end well.
             subprocess.run(['kill', f'-{self.number:d}', *map(str, processes)], check=True)
 
 
@@ -236,7 +235,7 @@ def test_a_signal_inside_an_epoch(toy_shapes: Path, epochs: Path, tmp_path: Path
         cfg.train_dataloader.num_workers = 1
         cfg.randomness = dict(seed=read_checkpoint(epochs / 'iter_6.pth')['meta']['seed'])
     with pytest.raises(SystemExit):
-        train(cfgs[0], auto_scale_lr=True, hooks=[Terminate(signal.SIGTERM, 3)])
+        train(cfgs[0], auto_scale_lr=True, hooks=[Terminate(signal.SIGUSR1, 3)])
     assert find_checkpoint(str(tmp_path))[0] == str(tmp_path / 'iter_4.pth')
     train(cfgs[1], auto_scale_lr=True, resume='auto')
     states = [read_checkpoint(path)['state_dict'] for path in (epochs / 'iter_6.pth', tmp_path / 'epoch_2.pth')]
