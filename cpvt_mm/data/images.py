@@ -10,6 +10,8 @@ from cpvt_mm.errors import first_line
 
 from .findings import Finding, Kind
 
+EXIF_ORIENTATION = 0x0112
+
 LOSES_BITS = ('has 16 bits per channel, but is read as 8 bits (value // 256): convert it to 8 bits, with the range of '
               'values that you need')
 
@@ -34,6 +36,12 @@ def decode(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) ->
     except Exception as error:  # each format raises its own errors
         return Finding(kind, path, f'cannot be read: {first_line(error)}')
     return Finding(kind, path, LOSES_BITS) if loses_bits else image
+
+
+def size_as_loaded(image: Image.Image) -> tuple[int, int]:
+    """Returns height and width after the rotation in the file's EXIF data, which mmcv's loader applies."""
+    width, height = image.size
+    return (width, height) if image.getexif().get(EXIF_ORIENTATION, 1) >= 5 else (height, width)
 
 
 def has_16_bits(image: Image.Image) -> bool:

@@ -40,8 +40,7 @@ def read_label_maps(pairs: list[tuple[Path, Path]], root: Path, images: Iterable
     data = Data(LABEL_MAPS, root, {}, suffixes=ends.pop())
     with ThreadPoolExecutor() as threads:
         values = np.unique(np.concatenate(list(threads.map(_values, sorted(labels)))))
-    data.palette, classes = _names_of_labels(values[values != NO_CLASS], root, sorted(labels)[0])
-    data.classes = classes
+    data.palette, data.classes = _names_of_labels(values[values != NO_CLASS], root, sorted(labels)[0])
     for split in SPLITS:
         found = sorted(image for image in by_image if split_of(image, root) == split)
         if found:

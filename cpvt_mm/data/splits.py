@@ -11,9 +11,10 @@ from PIL import Image, UnidentifiedImageError
 
 from cpvt_mm.errors import UserError, first_line
 
+from .images import size_as_loaded
+
 SPLITS = ('train', 'val', 'test')
 SPLIT = re.compile(r'(train|val|test)(ing|id|idation|\d+)?')
-EXIF_ORIENTATION = 0x0112
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Split:
 
 @dataclass
 class Data:
-    """What a folder has.
+    """A folder of data: its format, splits, classes and images.
 
     Attributes:
         form: A value of `FORMATS`.
@@ -71,8 +72,7 @@ def read_sizes(paths: Sequence[Path]) -> list[tuple[int, int, int]]:
     def read(path: Path) -> tuple[int, int, int]:
         try:
             with Image.open(path) as image:
-                turned = image.getexif().get(EXIF_ORIENTATION, 1) >= 5  # mmcv's loader turns these
-                width, height = image.size[::-1] if turned else image.size
+                height, width = size_as_loaded(image)
                 return width, height, 3 if image.mode == 'P' else len(image.getbands())
         except (UnidentifiedImageError, OSError) as error:
             raise UserError(f'image {path} cannot be read ({first_line(error)}): put the whole file there, or remove '

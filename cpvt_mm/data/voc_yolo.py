@@ -10,6 +10,8 @@ import yaml
 
 from cpvt_mm.errors import UserError, first_line
 
+from .splits import SPLITS
+
 Splits = dict[Path, str]
 
 
@@ -53,7 +55,7 @@ def read_voc(samples: Sequence[Sample], root: Path) -> tuple[list[str], Splits]:
         except (ElementTree.ParseError, ValueError) as error:
             raise UserError(f'{sample.annotation} is not an annotation of Pascal VOC ({first_line(error)}): correct it.'
                             ) from error
-    lists = {split: file for split in ('train', 'val', 'test') for file in root.rglob(f'ImageSets/Main/{split}.txt')}
+    lists = {split: file for split in SPLITS for file in root.rglob(f'ImageSets/Main/{split}.txt')}
     names = {line.split()[0]: split for split, file in lists.items() for line in file.read_text().splitlines() if line}
     return (sorted({name for sample in samples for name, _ in sample.objects}),
             {sample.image: names.get(sample.image.stem, '') for sample in samples} if names else {})
@@ -89,7 +91,7 @@ def read_yolo(samples: Sequence[Sample], root: Path) -> tuple[list[str], Splits]
                                     f'{len(names)} names: correct either.')
                 highest = max(highest, int(label))
                 sample.objects.append((str(names.get(int(label), f'class_{label:g}')), keys))
-    splits = {sample.image: split for split in ('train', 'val', 'test') if isinstance(content.get(split), str)
+    splits = {sample.image: split for split in SPLITS if isinstance(content.get(split), str)
               for folder in [(root / str(content.get('path') or '') / content[split]).resolve()]
               for sample in samples if sample.image.is_relative_to(folder)}
     return [str(name) for name in names.values()] or [f'class_{index}' for index in range(highest + 1)], splits

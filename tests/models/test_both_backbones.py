@@ -1,4 +1,4 @@
-"""What holds for the pyramid as for the plain backbone: whatever is put in, and what they tell as timm's models do."""
+"""Pyramid and plain backbone take whatever is put in, and tell of themselves as timm's models do."""
 import copy
 import itertools
 import math

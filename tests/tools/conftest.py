@@ -1,4 +1,4 @@
-"""What tests of several tools share: data to write and to damage, and results to read."""
+"""Fixtures for tests of several tools: data to write and to damage, and results to read."""
 import csv
 import json
 import os

@@ -15,9 +15,9 @@ from PIL import Image
 from rich.console import Console
 
 from cpvt_mm.data.findings import Finding, Kind
-from cpvt_mm.data.images import LOSES_BITS, decode, has_16_bits
+from cpvt_mm.data.images import EXIF_ORIENTATION, LOSES_BITS, decode, has_16_bits
 from cpvt_mm.files import write_image
-from file_checks import EXIF_ORIENTATION, Labels, check_image, check_pair
+from file_checks import Labels, check_image, check_pair
 from tests.conftest import MASK_RCNN, ROOT, UPERNET
 from tests.tools.conftest import Run, change_annotations, cut, read_rows, save
 

@@ -1,4 +1,4 @@
-"""What checkpoints hold is read, also mmengine's log; what is damaged, could run code, or end the process, is not."""
+"""Checkpoints are read, also with mmengine's log; those that are damaged, or could run code, are refused."""
 import argparse
 import os
 import pickle

@@ -7,20 +7,11 @@ from typing import Any
 
 import numpy as np
 from mmengine.config import Config
-from PIL import Image
 
 from cpvt_mm.data.datasets import Sample, classes_of, layout_of
 from cpvt_mm.data.findings import Finding, Kind
-from cpvt_mm.data.images import decode
+from cpvt_mm.data.images import decode, size_as_loaded
 from cpvt_mm.data.plans import Plan, dicts
-
-EXIF_ORIENTATION = 0x0112
-
-
-def size_as_loaded(image: Image.Image) -> tuple[int, int]:
-    """Returns height and width after the rotation in the file's EXIF data, which mmcv's loader applies."""
-    width, height = image.size
-    return (width, height) if image.getexif().get(EXIF_ORIENTATION, 1) >= 5 else (height, width)
 
 
 def check_image(path: str, size: tuple[int, int] | None = None, backend_args: dict[str, Any] | None = None

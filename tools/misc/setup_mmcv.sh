@@ -61,7 +61,8 @@ build_mmcv() {
   printf '#include <torch/types.h>\n#include <vector>\n' > "$pch"
   # shellcheck disable=SC2086
   step "$mmcv, step 2 of 3: precompiling torch's headers" \
-    env CPATH="$includes" c++ $flags -DTORCH_API_INCLUDE_EXTENSION_H -DTORCH_EXTENSION_NAME=_ext -x c++-header "$pch" -o "$pch.gch"
+    env CPATH="$includes" c++ $flags -DTORCH_API_INCLUDE_EXTENSION_H -DTORCH_EXTENSION_NAME=_ext \
+    -x c++-header "$pch" -o "$pch.gch"
   say "$mmcv, step 3 of 3: compiling its operators for $key"
   PATH="$env/bin:$PATH" MMCV_WITH_OPS=1 MAX_JOBS=${MAX_JOBS:-$(nproc 2>/dev/null || sysctl -n hw.ncpu)} \
     CC=c++ CXX=c++ CFLAGS="$flags -Winvalid-pch -include $pch" \

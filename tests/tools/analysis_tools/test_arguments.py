@@ -1,4 +1,4 @@
-"""What users get wrong on the command lines of the tools ends with one sentence, before anything is written."""
+"""Mistakes on the command lines of the tools end with one sentence, before anything is written."""
 from argparse import ArgumentTypeError
 from pathlib import Path
 

@@ -24,7 +24,7 @@ SHOWN = 0.002  # an operator has a row if its share of one candidate's bytes is 
 
 
 class Work(NamedTuple):
-    """What a call does, by the name of the operator.
+    """The work of a call, by the name of the operator.
 
     Attributes:
         calls: Number of calls of operators that move data; views do not.
