@@ -75,9 +75,8 @@ def describe(data: Data, boxes: np.ndarray) -> list[str]:
 
 def fit_model(model: dict[str, Any], data: Data, boxes: np.ndarray, crop: tuple[int, int]) -> None:
     """Sets numbers of classes, anchors, limits of detections, and height and width of label maps' crops, in place."""
-    for path, part in walk(model):
-        if 'num_classes' in part and 'rpn_head' not in path:
-            part['num_classes'] = len(data.classes)
+    set_classes(model, len(data.classes))
+    for _, part in walk(model):
         anchors = part.get('anchor_generator')
         if anchors and len(boxes) and anchors['type'] == 'AnchorGenerator':
             _fit_anchors(anchors, boxes)
@@ -92,6 +91,13 @@ def fit_model(model: dict[str, Any], data: Data, boxes: np.ndarray, crop: tuple[
             for key, number in (('max_per_img', most), ('nms_pre', 2 * most)):
                 if key in part:
                     part[key] = max(part[key], number)
+
+
+def set_classes(model: dict[str, Any], number: int) -> None:
+    """Sets the number of classes in all heads of a model, in place; a region proposal network has one class."""
+    for path, part in walk(model):
+        if 'num_classes' in part and 'rpn_head' not in path:
+            part['num_classes'] = number
 
 
 def _fit_anchors(anchors: dict[str, Any], boxes: np.ndarray) -> None:

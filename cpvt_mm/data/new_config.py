@@ -1,6 +1,8 @@
 """Writes a config that trains on a folder of data."""
 import copy
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -14,6 +16,7 @@ from cpvt_mm.swap import read_config, swap_backbone
 from cpvt_mm.swap.writing import STYLE, bases_of, to_delta, to_source
 from cpvt_mm.weights.released import RELEASED, SCHEME
 
+from .exchange import task_of
 from .fitting import describe, fit_images, fit_model
 from .label_maps import LABEL_MAPS
 from .own_data import find_data
@@ -28,6 +31,7 @@ BASES = dict(
 # The longest side of images in training, in pixels: on a GPU, and on a CPU.
 LIMITS = dict(boxes=(1333, 480), instances=(1333, 480), semantic=(1024, 320))
 METRICS = dict(boxes='coco/bbox_mAP', instances='coco/segm_mAP', semantic='mIoU')
+Swap = Callable[[Config], Config]
 
 CONFIG = '''{comment}
 _base_ = {base!r}
@@ -88,7 +92,7 @@ test_evaluator = val_evaluator'''
 
 def new_config(source: str | Path, out: str | Path, task: str | None = None, arch: str | None = None,
                scale: tuple[int, int] | None = None, iters: int | None = None, batch: int | None = None,
-               val: str = '0.2', seed: int = 0, base: str | None = None) -> list[str]:
+               val: str = '0.2', seed: int = 0, base: str | None = None, swap: Swap | None = None) -> list[str]:
     """Writes a config that trains on the data of a folder.
 
     Annotations that are not in COCO's layout, and splits that are drawn here, are written to `<out>_annotations`.
@@ -105,6 +109,7 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
         seed: See `find_data`.
         base: A config to take the model from, a path or a name such as 'mmdet::retinanet/...'. Defaults to None:
             one of this project.
+        swap: Changes the model of `base`, such as a partial of `swap_backbone`. Defaults to None: by `arch`.
 
     Returns:
         Sentences that describe the data.
@@ -123,7 +128,7 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
     check_free(out)
     check_free(annotations)
     model = read_config(base) if base else None
-    of_model = _predicts(model) if model else None
+    of_model = task_of(model) if model else None
     wanted = task or of_model
     data = find_data(Path(source), None if wanted is None else wanted == 'semantic', val, seed)
     task = _task(data, task, of_model)
@@ -131,10 +136,11 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
     iters, batch = iters or (400 if is_nano else 8000), batch or (4 if is_nano else 8)
     name = base or str(CONFIGS / BASES[task][is_nano])
     old = model or read_config(name)
-    new = copy.deepcopy(old)
-    if arch and name != str(CONFIGS / BASES[task][True]):
+    if not swap and arch and name != str(CONFIGS / BASES[task][True]):
         released = f'pyramid-cpvt-{arch}'
-        new = swap_backbone(old, arch, SCHEME + released if released in RELEASED else None, schedule=bool(base))
+        swap = partial(swap_backbone, arch=arch, checkpoint=SCHEME + released if released in RELEASED else None,
+                       schedule=bool(base))
+    new = swap(old) if swap else copy.deepcopy(old)
     fitting, crop, boxes = fit_images(data, LIMITS[task][is_nano], scale)
     fit_model(new.model, data, boxes, fitting[::-1])
     lines = describe(data, boxes)
@@ -168,13 +174,6 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
 def _assigned(**values: Any) -> str:
     source = ''.join(f'{key} = {to_source(value)}\n' for key, value in values.items())
     return str(FormatCode(source, style_config=STYLE)[0])
-
-
-def _predicts(cfg: Config) -> str:
-    """Returns the task that a config is for."""
-    if cfg.get('default_scope') == 'mmseg':
-        return 'semantic'
-    return 'instances' if 'segm' in str(cfg.get('val_evaluator')) else 'boxes'
 
 
 def _task(data: Data, task: str | None, of_model: str | None) -> str:

@@ -24,7 +24,7 @@ class Target:
     Attributes:
         cls: Its class.
         archs: The names of its archs.
-        options: Arguments that new configs set.
+        options: Returns the arguments that new configs set, for an `arch`.
         optimizers: The optimizers of its schedules, by the scope of a config.
         choose_outputs: Chooses the `out_indices` that replace the maps of an old backbone, from the config of the old
             backbone, its maps, the scope of the config ('mmseg', or any other), and the new backbone with its default
@@ -34,7 +34,7 @@ class Target:
     """
     cls: type[Backbone]
     archs: Collection[str]
-    options: dict[str, Any]
+    options: Callable[[Any], dict[str, Any]]
     optimizers: dict[str, dict[str, Any]]
     choose_outputs: Callable[[dict[str, Any], ProbedBackbone, str | None, Backbone], tuple[int, ...]]
     adapt_neck: Callable[[dict[str, Any]], None]
@@ -62,7 +62,7 @@ class Target:
             others = {key: value for key, value in config.items()
                       if key not in ('type', 'arch', 'out_indices', 'init_cfg')}
         else:
-            others = {**self.options, **{key: config[key] for key, default in KEPT.items()
+            others = {**self.options(arch), **{key: config[key] for key, default in KEPT.items()
                                          if config.get(key, default) != default}}
         with torch.device('meta'):
             whole = self.cls(arch=arch, **others)
@@ -174,15 +174,16 @@ def _list(values: Sequence[int]) -> str:
     return ', '.join(map(str, values))
 
 
-# The optimizers are from the original's 1x schedule on COCO, and from Swin's schedule on ADE20K.
+# The optimizers are from the original's 1x schedule on COCO, and from Swin's schedule on ADE20K. Nano is too small for
+# stochastic depth.
 PYRAMID = Target(
-    PyramidCPVT, tuple(PYRAMID_ARCHS), options=dict(drop_path_rate=0.2),
+    PyramidCPVT, tuple(PYRAMID_ARCHS), options=lambda arch: {} if arch == 'nano' else dict(drop_path_rate=0.2),
     optimizers=dict(mmdet=dict(type='AdamW', lr=2e-4, weight_decay=1e-4),
                     mmseg=dict(type='AdamW', lr=6e-5, weight_decay=0.01)),
     choose_outputs=choose_stages, adapt_neck=_refuse_vitdet_neck)
 # Detectors and segmentors use patches only. The optimizers are from ViTDet, and from Swin's schedule on ADE20K.
 PLAIN = Target(
-    CPVT, tuple(PLAIN_ARCHS), options=dict(drop_path_rate=0.1, cls_token=False),
+    CPVT, tuple(PLAIN_ARCHS), options=lambda arch: dict(drop_path_rate=0.1, cls_token=False),
     optimizers=dict(mmdet=dict(type='AdamW', lr=1e-4, weight_decay=0.1),
                     mmseg=dict(type='AdamW', lr=6e-5, weight_decay=0.01)),
     choose_outputs=choose_blocks, adapt_neck=_replace_vitdet_neck)

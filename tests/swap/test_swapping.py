@@ -41,7 +41,7 @@ def test_written_config_inherits_and_is_what_was_asked_for(tmp_path: Path) -> No
     write_config(old, swap_backbone(old, 'nano'), RETINANET, tmp_path / 'swapped.py')
     assert (tmp_path / 'swapped.py').read_text() == (
         f"_base_ = '{RETINANET}'\n"
-        "model = dict(backbone=dict(_delete_=True, type='cpvt_mm.PyramidCPVT', arch='nano', drop_path_rate=0.2),\n"
+        "model = dict(backbone=dict(_delete_=True, type='cpvt_mm.PyramidCPVT', arch='nano'),\n"
         '             neck=dict(in_channels=[32, 64, 128, 192]))\n')
     assert list(tmp_path.rglob('*')) == [tmp_path / 'swapped.py']
     written = Config.fromfile(tmp_path / 'swapped.py')

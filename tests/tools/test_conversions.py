@@ -11,6 +11,7 @@ from mmengine.config import Config
 from torch import Tensor
 
 from comparing import SHAPES
+from cpvt_mm.data.plans import plan_checks
 from cpvt_mm.deployment import exporting, load_part
 from cpvt_mm.engine import load_config
 from cpvt_mm.files import write_image
@@ -19,6 +20,7 @@ from swap_backbone import changes
 from tests.conftest import GOLDEN, MASK_RCNN, ROOT, UPERNET
 from tests.deployment import test_detector as detectors
 from tests.tools.conftest import Capture, Exploit, Run
+from toy_shapes import CLASSES
 
 EXPORT, SWAP = 'deployment/export.py', 'misc/swap_backbone.py'
 CONVERT, PUBLISH = 'model_converters/convert_checkpoint.py', 'model_converters/publish_model.py'
@@ -153,7 +155,7 @@ def test_swap_backbone_writes_the_config_and_prints_changes(run_tool: Run, tmp_p
     printed = capsys.readouterr().out.splitlines()
     assert '- model.neck.in_channels = [256, 512, 1024, 2048]' in printed
     assert '+ model.neck.in_channels = [32, 64, 128, 192]' in printed
-    assert printed[-1] == f'Wrote {out}.'
+    assert printed[-1] == f'Wrote {out}. Next: python tools/train.py {out}'
     cfg = Config.fromfile(out)
     assert (cfg.model.backbone.type, cfg.model.backbone.arch) == ('cpvt_mm.PyramidCPVT', 'nano')
     assert cfg.model.backbone.init_cfg == dict(type='Pretrained', checkpoint=str(weights))
@@ -169,7 +171,23 @@ def test_swap_backbone_puts_the_plain_one_or_random_weights_in(run_tool: Run, tm
     assert model.backbone.init_cfg.checkpoint == str(weights)
     capsys.readouterr()
     assert run_tool(SWAP, RETINANET, tmp_path / 'out.py') == ''
-    assert capsys.readouterr().out.endswith('out.py. The backbone starts from random weights.\n')
+    printed = capsys.readouterr().out
+    assert 'The backbone starts from random weights.\nThe optimizer stays SGD with lr 0.01, which is for ' in printed
+
+
+@pytest.mark.parametrize('kind', ['folder', 'config'])
+def test_swap_backbone_takes_own_data(run_tool: Run, data: Path, tmp_path: Path, capsys: Capture, kind: str) -> None:
+    own = data
+    if kind == 'config':
+        own = tmp_path / 'own.py'
+        assert run_tool('misc/new_config.py', data, own, '--task', 'boxes', '--iters', 40) == ''
+    assert run_tool(SWAP, RETINANET, tmp_path / 'out.py', '--arch', 'nano', '--schedule', '--data', own) == ''
+    cfg = load_config(tmp_path / 'out.py')
+    assert cfg.model.bbox_head.num_classes == len(CLASSES) and cfg.model.backbone.arch == 'nano'
+    assert Path(cfg.train_dataloader.dataset.data_root) == data
+    assert cfg.train_cfg.max_iters == (40 if kind == 'config' else 8000) and 'max_epochs' not in cfg.train_cfg
+    assert cfg.optim_wrapper.optimizer.type == 'AdamW'
+    assert not [finding for plan in plan_checks(cfg) for finding in plan.findings if finding.is_error]
 
 
 @pytest.mark.parametrize('words, error', [
@@ -179,6 +197,8 @@ def test_swap_backbone_puts_the_plain_one_or_random_weights_in(run_tool: Run, tm
     (f'{PUBLISH} evil.pth b', 'error: checkpoint evil.pth is damaged, or contains code or objects'),
     (f'{SWAP} mmdet::misc/d2_retinanet_r50-caffe_fpn_ms-90k_coco.py out.py', 'error: the config has no backbone'),
     (f'{SWAP} missing.py out.py', 'error: config missing.py does not exist: check the path.'),
+    (f'{SWAP} {RETINANET} out.py --data {MASK_RCNN}', f'error: the model is for boxes, but the data of {MASK_RCNN} is for'
+     ' instances: name data for the same task.'),
     (f'{SWAP} {RETINANET} out.txt', 'out.txt is not a name for a config: use the suffix .py.'),
     (f'{SWAP} {RETINANET} out.py --backbone CPVT --arch nano',
      "error: 'nano' is not an arch of CPVT; allowed are tiny, small, base."),

@@ -1,9 +1,12 @@
 """Swaps PyramidCPVT or CPVT into a config of mmdet or mmseg. Writes a config that inherits from it; prints changes."""
 import argparse
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cpvt_mm.data.exchange import take_data
+from cpvt_mm.data.new_config import new_config
 from cpvt_mm.errors import UserError, exit_on_error
 from cpvt_mm.models.validation import check_names
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone, write_config
@@ -20,6 +23,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--arch', default='small', help='size of the backbone; ' + '; '.join(
         f'{name}: {", ".join(target.archs)}' for name, target in TARGETS.items()))
     parser.add_argument('--checkpoint', help='weights of the backbone, a path or URL; random if not given')
+    parser.add_argument('--data', type=Path, help="your data: a folder or file as for new_config.py, or a config whose "
+                        'data and schedule to take; the data of the config if not given')
     parser.add_argument('--schedule', action='store_true',
                         help='train with AdamW, without weight decay on position encodings and norms')
     return parser.parse_args()
@@ -61,11 +66,26 @@ def main() -> None:
     check_names(f'an arch of {args.backbone}', [args.arch], TARGETS[args.backbone].archs, UserError)
     if args.checkpoint:
         check_backbone(args.checkpoint, args.backbone)
+    swap = partial(swap_backbone, arch=args.arch, checkpoint=args.checkpoint, schedule=args.schedule,
+                   backbone=args.backbone)
     old = read_config(args.config)
-    new = swap_backbone(old, args.arch, args.checkpoint, args.schedule, args.backbone)
-    write_config(old, new, args.config, args.out)
-    print(*changes(old.to_dict(), new.to_dict()), sep='\n')
-    print(f'\nWrote {args.out}.' + ('' if args.checkpoint else ' The backbone starts from random weights.'))
+    if args.data and args.data.suffix != '.py':
+        lines = new_config(args.data, args.out, base=args.config, swap=swap)
+        new = read_config(str(args.out))
+    else:
+        new = swap(old)
+        if args.data:
+            new = take_data(new, read_config(str(args.data)))
+        write_config(old, new, args.config, args.out)
+        lines = [*changes(old.to_dict(), new.to_dict()), '']
+    print(*lines, sep='\n')
+    if not args.checkpoint:
+        print('The backbone starts from random weights.')
+    optimizer = (new.get('optim_wrapper') or {}).get('optimizer') or {}
+    if optimizer.get('type') not in (None, 'AdamW'):
+        print(f'The optimizer stays {optimizer.type} with lr {optimizer.lr}, which is for the old backbone: --schedule '
+              'sets AdamW.')
+    print(f'Wrote {args.out}. Next: python tools/train.py {args.out}')
 
 
 if __name__ == '__main__':

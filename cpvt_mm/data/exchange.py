@@ -1,0 +1,57 @@
+"""Gives a config the data of another one."""
+import copy
+
+from mmengine.config import Config
+from mmengine.registry import DefaultScope
+
+from cpvt_mm.errors import UserError
+
+from .datasets import build_unread, classes_of, unwrap
+from .fitting import set_classes
+
+SPLITS = ('train', 'val', 'test')
+# A sampler without an end needs a loop that counts iterations, so the schedule comes with the data.
+SCHEDULE = ('param_scheduler', 'default_hooks', 'log_processor')
+TAKEN = (*(f'{split}_{part}' for split in SPLITS for part in ('dataloader', 'evaluator', 'cfg')), *SCHEDULE)
+
+
+def take_data(cfg: Config, source: Config) -> Config:
+    """Returns a config with the data and the schedule of another one; its model and its optimizer stay.
+
+    Heads get the number of classes of the data, and mmseg's data preprocessor the size of its images.
+
+    Args:
+        cfg: The config. It is not changed.
+        source: The config that has the data. Both are for the same task.
+
+    Raises:
+        UserError: If the configs are for different tasks, or the training data does not state its classes.
+    """
+    task, wanted = task_of(source), task_of(cfg)
+    if task != wanted:
+        raise UserError(f'the model is for {wanted}, but the data of {source.filename} is for {task}: name data for '
+                        'the same task.')
+    new = copy.deepcopy(cfg)
+    for key in TAKEN:
+        new.pop(key, None)
+        if key in source:
+            new[key] = copy.deepcopy(source[key])
+    _, dataset = next(unwrap(source.train_dataloader.dataset, 'train_dataloader.dataset'))
+    with DefaultScope.overwrite_default_scope(source.default_scope):
+        classes = classes_of(build_unread(dataset))
+    if not classes:
+        raise UserError(f'train_dataloader.dataset of {source.filename} does not state its classes: add '
+                        'metainfo=dict(classes=(...)).')
+    set_classes(new.model, len(classes))
+    preprocessor = source.model.get('data_preprocessor') or {}
+    for key in ('size', 'size_divisor'):
+        if task == 'semantic' and key in preprocessor:
+            new.model.data_preprocessor[key] = preprocessor[key]
+    return new
+
+
+def task_of(cfg: Config) -> str:
+    """Returns the task that a config is for: 'boxes', 'instances' or 'semantic'."""
+    if cfg.get('default_scope') == 'mmseg':
+        return 'semantic'
+    return 'instances' if 'segm' in str(cfg.get('val_evaluator')) else 'boxes'
