@@ -17,7 +17,7 @@ else
 export FORCE_CUDA ?= 1
 endif
 
-.PHONY: demo test test-all test-operators test-gpu bench-gpu lint docs numbers env
+.PHONY: demo test test-all test-operators test-transformers test-gpu bench-gpu lint docs numbers env
 
 demo: env
 	$(RUN) tools/misc/demo.py --work-dir work_dirs/demo-$(STACK)
@@ -33,6 +33,13 @@ test-operators: ENV := $(ENV)-torchvision
 test-operators:
 	OPERATORS=torchvision tools/misc/setup_env.sh $(STACK) $(ENV)
 	$(PYTEST) tests/openmmlab_compat
+
+# The newest models of transformers need torchvision, and a newer release than mmpretrain allows: it lies beside the rest.
+test-transformers: ENV := $(ENV)-torchvision
+test-transformers:
+	OPERATORS=torchvision tools/misc/setup_env.sh $(STACK) $(ENV)
+	$(ENV)/bin/pip install --quiet --no-deps --upgrade --target $(ENV)/transformers -r requirements/transformers.txt
+	PYTHONPATH=$(ENV)/transformers HF_HUB_OFFLINE=1 $(PYTEST) tests/examples/test_other_frameworks.py
 
 test-gpu: env  # one process: the tests share the GPU
 	$(RUN) -m pytest --basetemp=$(ENV)/tmp -rs tests/gpu

@@ -201,14 +201,14 @@ def toy_video(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def fake_released(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-                  ) -> Callable[[str], dict[str, Tensor]]:
+                  ) -> Callable[..., dict[str, Tensor]]:
     """Puts random weights where torch's cache has released ones; returns them under the names here."""
     folder = tmp_path_factory.mktemp('hub')
     monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(folder))
 
-    def write(address: str) -> dict[str, Tensor]:
+    def write(address: str, **kwargs: object) -> dict[str, Tensor]:
         released = find_released(address)
-        weights = create_backbone(address.removeprefix(SCHEME)).state_dict()
+        weights = create_backbone(address.removeprefix(SCHEME), **kwargs).state_dict()
         # Under a name without a checksum, which random weights do not have.
         url, name = f'https://example.org/{released.arch}.pth', next(iter(released.files.values()))
         monkeypatch.setitem(RELEASED, address.removeprefix(SCHEME), released._replace(files={url: name}))

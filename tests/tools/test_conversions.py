@@ -197,8 +197,8 @@ def test_swap_backbone_takes_own_data(run_tool: Run, data: Path, tmp_path: Path,
     (f'{PUBLISH} evil.pth b', 'error: checkpoint evil.pth is damaged, or contains code or objects'),
     (f'{SWAP} mmdet::misc/d2_retinanet_r50-caffe_fpn_ms-90k_coco.py out.py', 'error: the config has no backbone'),
     (f'{SWAP} missing.py out.py', 'error: config missing.py does not exist: check the path.'),
-    (f'{SWAP} {RETINANET} out.py --data {MASK_RCNN}', f'error: the model is for boxes, but the data of {MASK_RCNN} is for'
-     ' instances: name data for the same task.'),
+    (f'{SWAP} {RETINANET} out.py --data {MASK_RCNN}', f'error: the model is for boxes, but the data of {MASK_RCNN} is '
+     'for instances: name data for the same task.'),
     (f'{SWAP} {RETINANET} out.txt', 'out.txt is not a name for a config: use the suffix .py.'),
     (f'{SWAP} {RETINANET} out.py --backbone CPVT --arch nano',
      "error: 'nano' is not an arch of CPVT; allowed are tiny, small, base."),

@@ -81,8 +81,8 @@ def main() -> None:
     print(*lines, sep='\n')
     if not args.checkpoint:
         print('The backbone starts from random weights.')
-    optimizer = (new.get('optim_wrapper') or {}).get('optimizer') or {}
-    if optimizer.get('type') not in (None, 'AdamW'):
+    optimizer = (new.get('optim_wrapper') or {}).get('optimizer')
+    if optimizer and optimizer.type != 'AdamW':
         print(f'The optimizer stays {optimizer.type} with lr {optimizer.lr}, which is for the old backbone: --schedule '
               'sets AdamW.')
     print(f'Wrote {args.out}. Next: python tools/train.py {args.out}')
