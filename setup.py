@@ -57,9 +57,9 @@ setup(
     install_requires=['torch>=2.6', 'safetensors'],
     extras_require={
         **{name: requirements(name)
-           for name in ('openmmlab', 'onedl', 'mmpretrain', 'hub', 'examples', 'demo', 'smp')},
+           for name in ('openmmlab', 'onedl', 'mmpretrain', 'hub', 'examples', 'demo', 'smp', 'metric')},
         # Without demo and smp, which cannot be installed everywhere (see there).
-        'tests': [line for name in ('tests', 'mmpretrain', 'hub', 'examples') for line in requirements(name)],
+        'tests': [line for name in ('tests', 'mmpretrain', 'hub', 'examples', 'metric') for line in requirements(name)],
     },
     cmdclass={'build_py': BuildWithMim},
     zip_safe=False,

@@ -21,6 +21,7 @@ _LAZY = {
     **dict.fromkeys(('DurableCheckpointHook', 'ExactResumeHook', 'FullDiskHook', 'NonFiniteLossHook', 'PlainLogHook',
                      'SameStartHook', 'SaveOnSignalHook'), 'cpvt_mm.hooks'),
     'LayerDecayOptimWrapperConstructor': 'cpvt_mm.optim',
+    'FastCocoMetric': 'cpvt_mm.evaluation',
     'YouTubeVISMetric': 'cpvt_mm.evaluation',
 }
 __all__ = ['POSITION_ENCODINGS', 'MissingFile', 'UserError', '__version__', 'load_pretrained', *_models]

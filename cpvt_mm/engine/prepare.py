@@ -1,12 +1,13 @@
 """Adds what this project promises for a run to its config: a config in, a config out."""
 import copy
+from importlib.util import find_spec
 from typing import Any
 
 from mmengine.config import Config, ConfigDict
 from mmengine.device import get_device
 from mmengine.dist import is_distributed, sync_random_seed
 from mmengine.hooks import CheckpointHook
-from mmengine.registry import HOOKS, LOOPS, OPTIMIZERS, Registry
+from mmengine.registry import HOOKS, LOOPS, METRICS, OPTIMIZERS, Registry
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, TestLoop, ValLoop
 
 from cpvt_mm.errors import UserError, did_you_mean
@@ -30,6 +31,7 @@ def prepare(cfg: Config) -> Config:
     - The workers of data loaders end with their process, unless the config sets a `worker_init_fn`.
     - `randomness.seed` is drawn, if it is open and all processes can agree on it.
     - Several processes can train on a CPU.
+    - mmdet's CocoMetric becomes `FastCocoMetric`, if faster-coco-eval is installed.
 
     Args:
         cfg: See `cpvt_mm.engine.load_config`. One that is prepared already is returned unchanged.
@@ -42,6 +44,7 @@ def prepare(cfg: Config) -> Config:
     _check_optimizer(cfg, scope)
     _set_hooks(cfg, scope)
     _set_loops(cfg, scope)
+    _set_metrics(cfg, scope)
     for name in ('train_dataloader', 'val_dataloader', 'test_dataloader'):
         loader = cfg.get(name)
         # mmengine passes `disable_subprocess_warning` to its own function only.
@@ -102,6 +105,17 @@ def _set_loops(cfg: Config, scope: str | None) -> None:
             kind = EpochBasedTrainLoop if loop.pop('by_epoch') else IterBasedTrainLoop
         if kind in (EpochBasedTrainLoop, IterBasedTrainLoop, ValLoop, TestLoop):
             loop['type'] = f'cpvt_mm.Checked{kind.__name__}'
+
+
+def _set_metrics(cfg: Config, scope: str | None) -> None:
+    if not find_spec('faster_coco_eval'):
+        return
+    for name in ('val_evaluator', 'test_evaluator'):
+        metrics = cfg.get(name) or []
+        for metric in [metrics] if isinstance(metrics, dict) else metrics:
+            kind = _find(METRICS, metric.get('type'), metric.get('_scope_', scope))
+            if f'{getattr(kind, "__module__", "")}.'.startswith('mmdet.') and kind.__name__ == 'CocoMetric':
+                metric['type'] = 'cpvt_mm.FastCocoMetric'
 
 
 def _seed_batches(loader: dict[str, Any], endless: bool) -> None:
