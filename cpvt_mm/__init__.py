@@ -9,6 +9,7 @@ from .version import __version__
 openmmlab_compat.install()  # where no .pth file did, as in a clone that is not installed
 require('mmengine')
 
+from . import storage  # noqa: E402, F401  # registers a file backend
 from .errors import MissingFile, UserError  # noqa: E402
 from .models import *  # noqa: E402, F403
 from .models import __all__ as _models  # noqa: E402

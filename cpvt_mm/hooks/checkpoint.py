@@ -14,6 +14,7 @@ from mmengine.runner import IterBasedTrainLoop, Runner, find_latest_checkpoint
 from cpvt_mm.engine.resuming import in_folder
 from cpvt_mm.files import held, remove_leftovers, write_bytes, write_text
 from cpvt_mm.registry import HOOKS
+from cpvt_mm.storage import for_checkpoints
 
 # Key of the message hub for the number of consecutive bad iterations; `NonFiniteLossHook` updates it.
 BAD_ITERATIONS = 'bad_iterations'
@@ -77,6 +78,7 @@ class DurableCheckpointHook(CheckpointHook):
 
     backend_args: dict[str, Any] | None
     file_backend: Any
+    out_dir: Any
     last_ckpt: str | None
     # If not 0, the next iteration is the last: its checkpoint is saved, and the process exits with this status.
     end_status = 0
@@ -89,6 +91,8 @@ class DurableCheckpointHook(CheckpointHook):
     def before_train(self, runner: Runner) -> None:
         if is_main_process():
             self.holding.enter_context(held(Path(runner.work_dir)))
+        if self.out_dir is not None:
+            self.out_dir = for_checkpoints(str(self.out_dir))
         is_local = '://' not in str(self.out_dir or runner.work_dir)
         if is_local and self.backend_args is None and self.file_client_args is None:
             self.backend_args = dict(backend=WHOLE_FILES)

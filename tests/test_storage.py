@@ -1,0 +1,173 @@
+"""Data in an object store, a real server of S3 on this machine, and in archives."""
+import io
+import os
+import socket
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+import torch
+from mmengine import fileio
+
+from cpvt_mm import engine
+from cpvt_mm.engine import load_config, train
+from cpvt_mm.storage import FsspecBackend
+from tests.conftest import MASK_RCNN, toy_overrides
+from tests.processes import wait_until
+
+FILES = {'a.json': b'{}', 'train/1.txt': b'one', 'train/2.png': b'two', 'train/deep/3.txt': b'three', '.hidden/x': b''}
+
+
+@pytest.fixture(scope='module')
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server that speaks the protocol of S3."""
+    pytest.importorskip('moto.server')
+    pytest.importorskip('s3fs')
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        port = free.getsockname()[1]
+    log = tmp_path_factory.mktemp('server') / 'log'
+    with log.open('w') as output:
+        process = subprocess.Popen([sys.executable, '-m', 'moto.server', '-H', '127.0.0.1', '-p', str(port)],
+                                   stdout=output, stderr=subprocess.STDOUT)
+    try:
+        wait_until(lambda: f':{port}' in log.read_text())
+        yield f'http://127.0.0.1:{port}'
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def bucket(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty bucket, whose server and keys fsspec finds as those of a user."""
+    monkeypatch.setenv('AWS_ACCESS_KEY_ID', 'me')
+    monkeypatch.setenv('AWS_SECRET_ACCESS_KEY', 'secret')
+    monkeypatch.setitem(fsspec.config.conf, 's3', dict(endpoint_url=server))  # as FSSPEC_S3_ENDPOINT_URL does at start
+    name = tmp_path.name.replace('_', '-')
+    fsspec.filesystem('s3', skip_instance_cache=True).mkdir(name)
+    return f's3://{name}'
+
+
+@pytest.fixture(params=['s3', 'zip', 'tar'])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """`FILES` in a store or archive."""
+    if request.param == 's3':
+        address = request.getfixturevalue('bucket')
+        for name, content in FILES.items():
+            fileio.put(content, f'{address}/{name}')
+        return address
+    folder, archive = tmp_path / 'files', tmp_path / f'files.{request.param}'
+    for name, content in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    pack(folder, archive)
+    return f'{request.param}://::{archive}'
+
+
+def pack(folder: Path, archive: Path) -> None:
+    with tarfile.open(archive, 'w') if archive.suffix == '.tar' else zipfile.ZipFile(archive, 'w') as file:
+        add = file.add if archive.suffix == '.tar' else file.write
+        for path in folder.rglob('*'):
+            if path.is_file():
+                add(path, path.relative_to(folder))
+
+
+def test_files_are_read_and_listed(root: str) -> None:
+    train = fileio.join_path(root, 'train/')
+    assert fileio.get(os.path.join(train, '1.txt')) == b'one'  # as datasets join paths
+    assert fileio.get_text(root + '/train/deep/3.txt') == 'three'
+    assert {*fileio.list_dir_or_file(root)} == {'a.json', 'train'}
+    assert {*fileio.list_dir_or_file(train, list_dir=False, suffix='.txt', recursive=True)} == {'1.txt', 'deep/3.txt'}
+    assert {*fileio.list_dir_or_file(train, list_file=False)} == {'deep'}
+    with fileio.get_local_path(root + '/train/2.png') as path:
+        assert Path(path).read_bytes() == b'two' and path.endswith('2.png')
+    assert not Path(path).exists()
+
+
+def test_files_and_folders_are_told_apart(root: str) -> None:
+    for path, is_file, is_folder in (('a.json', True, False), ('train', False, True), ('no', False, False)):
+        path = fileio.join_path(root, path)
+        assert (fileio.isfile(path), fileio.isdir(path), fileio.exists(path)) == (
+            is_file, is_folder, is_file or is_folder)
+    with pytest.raises(FileNotFoundError, match=r'no\.txt'):
+        fileio.get(f'{root}/no.txt')
+
+
+def test_files_are_written_and_removed(bucket: str) -> None:
+    for name in ('a.txt', 'folder/b.txt', 'folder/c.txt'):
+        fileio.put_text('text', f'{bucket}/{name}')
+    fileio.remove(f'{bucket}/a.txt')
+    assert {*fileio.list_dir_or_file(bucket, recursive=True)} == {'folder', 'folder/b.txt', 'folder/c.txt'}
+    fileio.rmtree(f'{bucket}/folder')
+    assert not fileio.exists(f'{bucket}/folder')
+
+
+def test_archives_are_not_written(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match='is in an archive, which can only be read'):
+        fileio.put(b'', f'zip://a.txt::{tmp_path}/a.zip')
+    with pytest.raises(FileNotFoundError, match=r'a\.zip'):
+        fileio.get(f'zip://a.txt::{tmp_path}/a.zip')
+
+
+def test_a_fault_of_the_network_is_tried_again_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip('s3fs')
+    waits: list[float] = []
+    monkeypatch.setattr('time.sleep', waits.append)
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        address = f'http://127.0.0.1:{free.getsockname()[1]}'
+    backend = FsspecBackend(endpoint_url=address, key='me', secret='secret', config_kwargs=dict(retries=dict(
+        max_attempts=0)))
+    with pytest.raises(OSError, match=r's3://b/a.txt cannot be read or written, after 3 tries \(EndpointConn'):
+        backend.get('s3://b/a.txt')
+    assert waits == [1, 4]
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, 'gcsfs', None)
+    with pytest.raises(ImportError, match=r'gs://b/a.txt needs gcsfs: pip install gcsfs\.'):
+        fileio.get('gs://b/a.txt')
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', ['s3', 'zip', 'tar'])
+def test_models_train_on_data_where_it_lies(
+        kind: str, toy_shapes: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Workers read it, too. The store also takes the checkpoints, from which training resumes."""
+    out_dir = None
+    if kind == 's3':
+        root = out_dir = request.getfixturevalue('bucket')
+        for path in toy_shapes.rglob('*'):
+            if path.is_file():
+                fileio.put(path.read_bytes(), f'{root}/{path.relative_to(toy_shapes)}')
+    else:
+        archive = tmp_path / f'toy.{kind}'
+        pack(toy_shapes, archive)
+        root = f'{kind}://::{archive}'
+    folders = {}
+    for name, source in (('local', str(toy_shapes)), ('remote', root)):
+        options = toy_overrides(Path('x'), **{
+            **{f'{loader}.dataset.data_root': f'{source}/' for loader in (
+                'train_dataloader', 'val_dataloader', 'test_dataloader')},
+            **{f'{split}_evaluator.ann_file': f'{source}/instances_validation.json' for split in ('val', 'test')},
+            'train_cfg.max_iters': 2, 'train_cfg.val_interval': 2, 'train_dataloader.num_workers': 1,
+            'randomness.seed': 0, 'default_hooks.checkpoint.interval': 1})
+        if name == 'remote' and out_dir:
+            options['default_hooks.checkpoint.out_dir'] = f'{out_dir}/runs'
+        folders[name] = tmp_path / name
+        train(load_config(MASK_RCNN, options, str(folders[name])))
+    last = {name: (folder / 'last_checkpoint').read_text() for name, folder in folders.items()}
+    weights = [torch.load(io.BytesIO(fileio.get(path)))['state_dict'] for path in last.values()]
+    assert all(torch.equal(value, weights[1][key]) for key, value in weights[0].items())
+    options['train_cfg.max_iters'] = 3
+    train(load_config(MASK_RCNN, options, str(folders['remote'])), resume='auto')
+    resumed = (folders['remote'] / 'last_checkpoint').read_text()
+    assert resumed.startswith(out_dir.replace('s3:', 's3a:') if out_dir else str(tmp_path))
+    assert resumed.endswith('iter_3.pth')
+    assert engine.test(load_config(MASK_RCNN, options, str(tmp_path / 'test')), resumed)
