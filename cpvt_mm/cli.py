@@ -32,6 +32,7 @@ def add_run_arguments(parser: ArgumentParser) -> None:
     parser.add_argument('--work-dir', help="folder for logs and checkpoints (default: the config's, or "
                         'work_dirs/<name of the config>)')
     add_cfg_options(parser)
+    parser.add_argument('--verbose', action='store_true', help='print all that mmengine logs, not only to the log file')
     parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
                         help='program that starts the processes')
     parser.add_argument('--local-rank', '--local_rank', type=int, default=0, help='set by launchers')

@@ -79,6 +79,12 @@ def list_images(folder: str | Path) -> list[Path]:
     return paths
 
 
+def near(path: str | Path) -> str:
+    """Returns a path relative to the current folder, if it is below; an address is unchanged."""
+    relative = os.path.relpath(path)
+    return str(path) if '://' in str(path) or relative.startswith(os.pardir) else relative
+
+
 def check_free(path: Path) -> None:
     """Raises a UserError if the file exists, or its folder does not exist."""
     if path.exists():

@@ -25,7 +25,16 @@ from cpvt_mm import PyramidCPVT
 from cpvt_mm.cli import resumable
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import MissingFile, UserError, exit_on_error, sentence
-from cpvt_mm.files import held, list_images, read_image, remove_leftovers, whole_file, write_checkpoint, write_text
+from cpvt_mm.files import (
+    held,
+    list_images,
+    near,
+    read_image,
+    remove_leftovers,
+    whole_file,
+    write_checkpoint,
+    write_text,
+)
 from cpvt_mm.loading import check_fills_backbones, load_backbone, to_input
 from cpvt_mm.weights.reading import read_checkpoint
 from tests.conftest import NARROW, ROOT, UPERNET, build_model, refusal
@@ -226,3 +235,10 @@ def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=re.escape(f"'{folder / '.lock'}'")):
         held(folder).__enter__()
     assert victim.read_text() == 'mine'
+
+
+def test_paths_are_short_below_the_current_folder_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert near(tmp_path / 'a/b.png') == 'a/b.png'
+    assert near(tmp_path.parent / 'b.png') == str(tmp_path.parent / 'b.png')
+    assert near('s3://a/b.pth') == 's3://a/b.pth'

@@ -18,7 +18,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     args = parse_args()
     cfg = load_config(args.config, args.cfg_options, args.work_dir, args.launcher)
-    test(cfg, args.checkpoint, args.show_dir)
+    test(cfg, args.checkpoint, args.show_dir, verbose=args.verbose)
 
 
 if __name__ == '__main__':

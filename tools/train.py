@@ -22,7 +22,7 @@ def main() -> None:
     args = parse_args()
     cfg = load_config(args.config, args.cfg_options, args.work_dir, args.launcher)
     try:
-        train(cfg, args.amp, args.auto_scale_lr, args.resume)
+        train(cfg, args.amp, args.auto_scale_lr, args.resume, verbose=args.verbose)
     except KeyboardInterrupt:
         sys.exit(f'Interrupted: --resume continues from the last checkpoint in {cfg.work_dir}.')
 

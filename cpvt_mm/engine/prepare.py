@@ -15,7 +15,8 @@ from cpvt_mm.errors import UserError, did_you_mean
 # The hooks that each run gets, by their keys in `default_hooks`.
 ADDED_HOOKS = dict(exact_resume='cpvt_mm.ExactResumeHook', non_finite_loss='cpvt_mm.NonFiniteLossHook',
                    plain_log='cpvt_mm.PlainLogHook', full_disk='cpvt_mm.FullDiskHook',
-                   same_start='cpvt_mm.SameStartHook', save_on_signal='cpvt_mm.SaveOnSignalHook')
+                   same_start='cpvt_mm.SameStartHook', save_on_signal='cpvt_mm.SaveOnSignalHook',
+                   report='cpvt_mm.ReportHook')
 
 
 def prepare(cfg: Config) -> Config:

@@ -9,6 +9,7 @@ from mmengine.dist import broadcast_object_list, is_main_process
 from mmengine.logging import print_log
 
 from cpvt_mm.errors import UserError
+from cpvt_mm.messages import show
 from cpvt_mm.weights.reading import read_checkpoint
 
 from .ranks import all_or_none
@@ -44,8 +45,7 @@ def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
         if is_main_process() and not found and resume not in (None, 'auto'):
             found = resume, read_checkpoint(resume)
     if restarted and is_main_process():
-        print_log(f'torchrun has restarted this run: {f"resuming from {found[0]}" if found else "no checkpoint yet"}.',
-                  'current')
+        show(f'torchrun has restarted this run: {f"resuming from {found[0]}" if found else "no checkpoint yet"}.')
     chosen = [found and found[0]]
     broadcast_object_list(chosen)
     cfg.resume = chosen[0] is not None
@@ -114,7 +114,7 @@ def find_checkpoint(work_dir: str) -> tuple[str, dict[str, Any]] | None:
     if named:
         raise UserError(f'{found}: choose another with --resume CHECKPOINT, or remove {work_dir}/last_checkpoint to '
                         'train from the beginning.')
-    print_log(f'{found}: training from the beginning.', 'current')
+    show(f'{found}: training from the beginning.')
     return None
 
 

@@ -1,4 +1,5 @@
 """Trains and tests configs of all supported libraries, with errors in one sentence."""
+import copy
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -21,6 +22,7 @@ from cpvt_mm.loading import check_fills_backbones
 from cpvt_mm.processes import handlers_restored
 from cpvt_mm.weights.reading import check_fits, read_checkpoint, readable
 
+from .console import ReadableRunner, readable_console
 from .painting import PaintPredictionsHook
 from .prepare import prepare
 from .process_group import process_group
@@ -31,7 +33,7 @@ TOLD = (UserError, OSError, ImportError)
 
 
 def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: str | None = None,
-          hooks: Sequence[Hook] = ()) -> None:
+          hooks: Sequence[Hook] = (), verbose: bool = False) -> None:
     """Trains a config.
 
     `prepare` adds hooks, loops and samplers to the config, and mmengine's own runner trains it, or the one that the
@@ -47,6 +49,7 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
         resume: The checkpoint to resume from, or 'auto' for the last complete one in `cfg.work_dir`, if there is one.
             Defaults to None: the config's setting.
         hooks: Additional hooks. Defaults to none.
+        verbose: Whether all that mmengine logs is printed, not only what is for readers. Defaults to False.
 
     Raises:
         UserError: If the config does not allow the run, the first iteration fails, the checkpoint does not fit, or the
@@ -62,13 +65,13 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
             raise UserError('--auto-scale-lr needs auto_scale_lr.base_batch_size, which the config does not set: set '
                             'it to the batch size that the learning rate is for.')
         cfg.auto_scale_lr.enable = True
-    with process_group(cfg), handlers_restored():
+    with readable_console(verbose) as own_hooks, process_group(cfg), handlers_restored():
         checkpoint = prepare_to_resume(cfg, resume)
         named = cfg.get('load_from')
         with (full_disk_as_user_error(cfg.work_dir, resumable=True),
               failures_as_user_errors('training cannot begin', cfg.work_dir) as run,
               readable(named) if named else nullcontext() as cfg.load_from):
-            run.runner = runner = build_runner(cfg, hooks)
+            run.runner = runner = build_runner(cfg, [*hooks, *own_hooks])
             if cfg.resume:
                 check_fits(runner.model, named, checkpoint)
             elif named:
@@ -78,16 +81,17 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
 
 
 def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None,
-         hooks: Sequence[Hook] = ()) -> dict[str, Any]:
-    """Evaluates a checkpoint.
+         hooks: Sequence[Hook] = (), verbose: bool = False) -> dict[str, Any]:
+    """Evaluates a checkpoint. Logs and results are in `cfg.work_dir/test`, in a folder with the time as its name.
 
     If the caller has made a process group, it is used and not destroyed; see `process_group`.
 
     Args:
-        cfg: A config from `load_config`. Changed in place.
+        cfg: A config from `load_config`.
         checkpoint: Path or URL.
         show_dir: Folder for painted predictions of all images. Defaults to None: no painting.
         hooks: Additional hooks. Defaults to none.
+        verbose: See `train`. Defaults to False.
 
     Returns:
         The metrics, by name.
@@ -99,16 +103,14 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
     if show_dir and (cfg.launcher != 'none' or get_world_size() > 1):
         where = f'the launcher is {cfg.launcher}' if cfg.launcher != 'none' else f'there are {get_world_size()}'
         raise UserError(f'--show-dir paints in one process only, but {where}: run test.py without a launcher.')
+    cfg = copy.deepcopy(cfg)
     cfg.resume = False
-    # mmengine writes a config under the name of its file, and would overwrite that of the training. Without a name, it
-    # takes the time.
-    cfg = Config(cfg.to_dict())
-    with (process_group(cfg), full_disk_as_user_error(cfg.work_dir, resumable=False),
+    cfg.work_dir = str(Path(cfg.work_dir, 'test'))  # not among the logs and the config of the training
+    with (readable_console(verbose) as own_hooks, process_group(cfg),
+          full_disk_as_user_error(cfg.work_dir, resumable=False),
           failures_as_user_errors('the test fails', cfg.work_dir) as run, readable(checkpoint) as cfg.load_from):
-        run.runner = runner = build_runner(cfg, [*hooks, PaintPredictionsHook(show_dir)] if show_dir else hooks)
-        written = Path(runner.work_dir, f'{runner.timestamp}.py')
-        if is_main_process() and written.is_file():
-            written.replace(Path(runner.log_dir, written.name))  # the work dir keeps one config, that of the training
+        run.runner = runner = build_runner(cfg, [
+            *hooks, *own_hooks, *([PaintPredictionsHook(show_dir)] if show_dir else [])])
         content = read_checkpoint(checkpoint)
         check_fits(runner.model, checkpoint, content)
         trained = trained_classes(content)
@@ -123,7 +125,7 @@ def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> Runner:
     if cfg.get('visualizer'):
         # Visualizers with a name are shared in a process, with their output folder; without it each run gets its own.
         cfg.visualizer.pop('name', None)
-    runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
+    runner = RUNNERS.build(cfg) if 'runner_type' in cfg else ReadableRunner.from_cfg(cfg)
     for hook in hooks:
         runner.register_hook(hook)
     return runner

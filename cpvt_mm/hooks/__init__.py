@@ -6,6 +6,7 @@ from cpvt_mm.registry import HOOKS
 from .checkpoint import DurableCheckpointHook
 from .exact_resume import ExactResumeHook
 from .non_finite_loss import NonFiniteLossHook
+from .report import ReportHook
 from .run_log import FullDiskHook, PlainLogHook
 from .same_start import SameStartHook
 from .save_on_signal import SaveOnSignalHook
@@ -14,4 +15,4 @@ from .save_on_signal import SaveOnSignalHook
 HOOKS.register_module('NoHook', module=Hook)
 
 __all__ = ['DurableCheckpointHook', 'ExactResumeHook', 'FullDiskHook', 'NonFiniteLossHook', 'PlainLogHook',
-           'SameStartHook', 'SaveOnSignalHook']
+           'ReportHook', 'SameStartHook', 'SaveOnSignalHook']

@@ -96,7 +96,7 @@ class DurableCheckpointHook(CheckpointHook):
         is_local = '://' not in str(self.out_dir or runner.work_dir)
         if is_local and self.backend_args is None and self.file_client_args is None:
             self.backend_args = dict(backend=WHOLE_FILES)
-        for key, path in _best(runner).items():  # of a work dir that may have been copied since
+        for key, path in best_checkpoints(runner).items():  # of a work dir that may have been copied since
             runner.message_hub.update_info(key, in_folder(runner.work_dir, path))
         # The base class also removes old checkpoints that a killed run left: each checkpoint lists those that existed.
         super().before_train(runner)
@@ -154,12 +154,12 @@ class DurableCheckpointHook(CheckpointHook):
         if not self.save_best:
             super().after_val_epoch(runner, metrics)
             return
-        before, last = _best(runner), self.last_ckpt
+        before, last = best_checkpoints(runner), self.last_ckpt
         # Without a last checkpoint, mmengine saves only the best one; the last one is saved below.
         self.last_ckpt = None
         with self._removing_later() as outdated:
             super().after_val_epoch(runner, metrics)
-        self.last_ckpt, best = last, _best(runner)
+        self.last_ckpt, best = last, best_checkpoints(runner)
         for path in set(outdated) - set(best.values()):  # all checkpoints may have the same name
             if Path(path).parent == Path(self.out_dir):  # not that of the work dir from which this one was copied
                 _remove(self.file_backend, path)
@@ -222,6 +222,6 @@ class DurableCheckpointHook(CheckpointHook):
                 _remove(self.file_backend, path)
 
 
-def _best(runner: Runner) -> dict[str, str]:
+def best_checkpoints(runner: Runner) -> dict[str, str]:
     """Returns the paths of the best checkpoints, by their keys in the hub."""
     return {name: path for name, path in runner.message_hub.runtime_info.items() if name.startswith('best_ckpt')}

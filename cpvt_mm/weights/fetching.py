@@ -19,6 +19,7 @@ from mmengine.logging import print_log
 
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.files import remove_leftovers, whole_file
+from cpvt_mm.messages import show
 
 from .parsing import is_safetensors, parse
 from .released import SCHEME, find_released
@@ -146,7 +147,7 @@ def _download(url: str, target: Path) -> None:
         if token := _token():
             request.add_unredirected_header('Authorization', f'Bearer {token}')  # to no host but this one
     remove_leftovers(target.parent, glob.escape(target.name))
-    print_log(f'fetching {request.full_url} to {target}', 'current')
+    show(f'fetching {request.full_url} to {target}')
     with urlopen(request, timeout=TIMEOUT) as response, whole_file(target) as temporary:
         count, before, end = 0, 0, time.monotonic() + SPAN
         with temporary.open('wb') as file:
