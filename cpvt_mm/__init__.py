@@ -1,5 +1,6 @@
 """CPVT, a vision transformer with conditional position encodings, as a backbone for OpenMMLab."""
 import importlib
+from typing import Any
 
 import openmmlab_compat
 
@@ -16,7 +17,7 @@ from .models import __all__ as _models  # noqa: E402
 from .models.pretrained import load_pretrained  # noqa: E402
 from .registry import LAZY_MODULES, POSITION_ENCODINGS  # noqa: E402
 
-# Classes of configs that need mmcv, mmdet, mmseg or mmpretrain are imported only when they are used.
+# What needs mmcv, mmdet, mmseg or mmpretrain is imported only when it is used.
 _LAZY = {
     **LAZY_MODULES,
     **dict.fromkeys(('DurableCheckpointHook', 'ExactResumeHook', 'FullDiskHook', 'NonFiniteLossHook', 'PlainLogHook',
@@ -24,11 +25,12 @@ _LAZY = {
     'LayerDecayOptimWrapperConstructor': 'cpvt_mm.optim',
     'FastCocoMetric': 'cpvt_mm.evaluation',
     'YouTubeVISMetric': 'cpvt_mm.evaluation',
+    'predict': 'cpvt_mm.predicting',
 }
 __all__ = ['POSITION_ENCODINGS', 'MissingFile', 'UserError', '__version__', 'load_pretrained', *_models]
 
 
-def __getattr__(name: str) -> type:
+def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
     return getattr(importlib.import_module(_LAZY[name]), name)

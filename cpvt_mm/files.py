@@ -4,7 +4,7 @@ import io
 import os
 import platform
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -111,18 +111,22 @@ def write_figure(path: Path, figure: 'Figure', dpi: int = 120) -> None:
         figure.savefig(temporary, format='png', dpi=dpi)
 
 
-def write_image(path: Path, image: np.ndarray) -> None:
+def write_image(path: Path, image: np.ndarray, palette: Sequence[Sequence[int]] | None = None) -> None:
     """Writes an image atomically: as JPEG of quality 95 if the suffix is .jpg, else as PNG.
 
     Args:
         path: The file.
-        image: `(H, W, 3)` RGB or `(H, W)` grey, uint8.
+        image: `(H, W, 3)` RGB or `(H, W)` grey, uint8; also uint16 for a label map.
+        palette: The RGB colour of each value of a label map; uint16 has none. Defaults to None: grey.
     """
+    picture = Image.fromarray(image)
+    if palette is not None and image.dtype == np.uint8:
+        picture.putpalette(np.ravel(palette).tolist())
     with whole_file(path) as temporary:
         if path.suffix == '.jpg':
-            Image.fromarray(image).save(temporary, format='jpeg', quality=95)
+            picture.save(temporary, format='jpeg', quality=95)
         else:
-            Image.fromarray(image).save(temporary, format='png')
+            picture.save(temporary, format='png')
 
 
 def write_checkpoint(path: Path, content: dict[str, Any]) -> None:

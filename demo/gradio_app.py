@@ -19,7 +19,7 @@ except ImportError:
 
 SMALLEST, LARGEST, STEP = 64, 1024, 32  # test sizes, pixels
 # A photo of `MAX_PIXELS` without compression; files older than a day, looked for every hour; and waiting calls. gradio
-# cannot stop a call that runs: the sizes of images and of tests limit its time.
+# cannot stop a call that runs: ShownModel does.
 UPLOAD, DELETE_CACHE, QUEUE = '50mb', (3600, 86400), 20
 BUTTONS = ['download', 'fullscreen']
 HINT = 'Click a pixel of your image to see where it attends.'

@@ -1,8 +1,11 @@
-"""Paints predictions of a detector or segmentor on an image, or on all images of a folder.
+"""Paints predictions of a detector or segmentor on an image, or on all images of a folder, and writes them.
 
-The result for street.jpg is street.jpg.png in the output folder, so that it differs from the result for street.png.
+The painted street.jpg is street.jpg.png in the output folder, so that it differs from that of street.png. A detector
+also writes predictions.json, in COCO's layout with a score for each box, also for those that are not painted. A
+segmentor also writes label_maps/street.jpg.png, with the number of a class at each pixel, from 0.
 """
 import argparse
+import json
 from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError
@@ -11,8 +14,8 @@ from rich.progress import track
 from cpvt_mm.data.images import LOSES_BITS, has_16_bits
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import UserError, exit_on_error, sentence
-from cpvt_mm.files import IMAGE_SUFFIXES, held, list_images, write_image
-from inferencing import MAX_PIXELS, build_inferencer, paint
+from cpvt_mm.files import IMAGE_SUFFIXES, held, list_images, write_image, write_text
+from cpvt_mm.predicting import MAX_PIXELS, Prediction, build_inferencer, paint, to_coco
 
 
 def parse_args() -> argparse.Namespace:
@@ -22,7 +25,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('config', help='config file of mmdet or mmseg')
     parser.add_argument('checkpoint', help='file or URL')
     parser.add_argument('--out-dir', type=Path, default=Path('outputs'),
-                        help='folder of the painted images (default: %(default)s)')
+                        help='folder of the painted images and the predictions (default: %(default)s)')
     parser.add_argument('--no-labels', action='store_true', help='paint without names and scores')
     parser.add_argument('--score-thr', type=float, metavar='SCORE',
                         help='paint only boxes and masks with a score above this; detectors only (default: 0.3)')
@@ -56,11 +59,13 @@ def main() -> None:
     score_thr = 0.3 if args.score_thr is None else args.score_thr
     inferencer = build_inferencer(cfg, args.checkpoint, args.device)
     failed: dict[str, str] = {}
+    found: dict[str, Prediction] = {}
+    predictions = args.out_dir / ('label_maps' if cfg.default_scope == 'mmseg' else 'predictions.json')
     warned = False
     with held(args.out_dir):
         for path in track(paths, 'Painting'):
             try:
-                painted = paint(inferencer, path, not args.no_labels, score_thr, args.max_pixels)
+                painted, prediction = paint(inferencer, path, not args.no_labels, score_thr, args.max_pixels)
             except UserError as error:
                 failed[path.name] = sentence(error)
                 continue
@@ -68,7 +73,16 @@ def main() -> None:
                 print(f'warning: {path} {LOSES_BITS}; this warning is printed once.')
                 warned = True
             write_image(args.out_dir / f'{path.name}.png', painted)
-    print(f'{len(paths) - len(failed)} of {len(paths)} images painted in {args.out_dir}', *failed.values(), sep='\n')
+            if prediction.label_map is None:
+                found[path.name] = prediction
+            else:
+                predictions.mkdir(exist_ok=True)
+                write_image(predictions / f'{path.name}.png', prediction.label_map,
+                            inferencer.model.dataset_meta.get('palette'))
+        if found:
+            write_text(predictions, json.dumps(to_coco(found)))
+    print(f'{len(paths) - len(failed)} of {len(paths)} images painted in {args.out_dir}; predictions: {predictions}',
+          *failed.values(), sep='\n')
     if failed:
         raise UserError(f'{len(failed)} of {len(paths)} images are not painted ({", ".join(failed)}): repair, scale or '
                         "remove them (--max-pixels allows larger ones; a segmentor then needs less memory with "

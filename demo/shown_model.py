@@ -1,21 +1,48 @@
 """A trained model for the demo: its predictions and attention for an image."""
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from mmcv.transforms import Resize
-from mmengine.registry import DefaultScope
+from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import UserError
 from cpvt_mm.files import read_image
 from cpvt_mm.loading import to_input
 from cpvt_mm.models import CPVT, PyramidCPVT
-from inferencing import MAX_PIXELS, build_inferencer, paint
+from cpvt_mm.predicting import MAX_PIXELS, build_inferencer, paint
 
 sys.path.insert(0, str(Path(__file__).parents[1] / 'tools/analysis_tools'))
 from cpvt_lab.attention import Overlay, collect, default_blocks, name_blocks, overlay_image
 from cpvt_lab.sweep import get_test_size
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Stops models that compute in the `with` block for too long, in all threads.
+
+    Modules look at the clock before they compute. An operator that runs comes to its end first.
+
+    Raises:
+        UserError: From the first module after `seconds`.
+    """
+    end = time.monotonic() + seconds
+
+    def check(module: nn.Module, args: Any) -> None:
+        if time.monotonic() >= end:
+            raise UserError(f'the model takes over {seconds:g} seconds and is stopped: choose a smaller test size.')
+
+    hook = register_module_forward_pre_hook(check)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 class ShownModel:
@@ -23,6 +50,7 @@ class ShownModel:
 
     Args:
         checkpoint: A file with its config in the same folder, as training writes both.
+        seconds: The model is stopped after this time, for each prediction or drawing. Defaults to 60.
 
     Attributes:
         backbone: The backbone, if it is a `CPVT` or `PyramidCPVT`; else None.
@@ -35,11 +63,12 @@ class ShownModel:
         UserError: If the folder of the checkpoint has not exactly one config, or the config does not fit.
     """
 
-    def __init__(self, checkpoint: Path) -> None:
+    def __init__(self, checkpoint: Path, seconds: float = 60) -> None:
         configs = sorted(checkpoint.parent.glob('*.py'))
         if len(configs) != 1:
             raise UserError(f'folder {checkpoint.parent} has {len(configs)} configs (*.py), but must have one: put '
                             'only the config there that the checkpoint was trained with.')
+        self._seconds = seconds
         self._cfg = load_config(configs[0])
         self._size = get_test_size(self._cfg)
         self._inferencer = build_inferencer(self._cfg, checkpoint)
@@ -62,12 +91,12 @@ class ShownModel:
             `(H, W, 3)` RGB, uint8.
 
         Raises:
-            UserError: See `paint`.
+            UserError: See `paint`; also if the model takes more than `seconds`.
         """
         self._set_side(side)
         np.random.seed(0)  # mmdet draws colours of masks at random; with a seed they are the same at every size
-        with DefaultScope.overwrite_default_scope(self._cfg.default_scope):
-            return paint(self._inferencer, path, score_thr=score_thr)
+        with time_limit(self._seconds):
+            return paint(self._inferencer, path, score_thr=score_thr)[0]
 
     def draw_attention(self, path: str | Path, side: int, block: str | None, pixel: tuple[int, int]
                        ) -> tuple[np.ndarray, str]:
@@ -83,7 +112,8 @@ class ShownModel:
             `(H', W', 3)` RGB, uint8, and a sentence that describes it.
 
         Raises:
-            UserError: If the image cannot be read, has more than 16 million pixels, or the backbone has no such block.
+            UserError: If the image cannot be read, has more than 16 million pixels, the backbone has no such block, or
+                takes more than `seconds`.
         """
         if self.backbone is None:
             raise UserError(f'the backbone of config {self._cfg.filename} is neither a CPVT nor a PyramidCPVT, so its '
@@ -94,7 +124,8 @@ class ShownModel:
         seen = self._inferencer.pipeline(str(path))['inputs'].numpy().transpose(1, 2, 0)[..., ::-1]
         x, y = pixel[0] * seen.shape[1] // width, pixel[1] * seen.shape[0] // height
         inputs = to_input(seen, self._cfg).to(next(self.backbone.parameters()).device)
-        found = collect(self.backbone, inputs, [str(block)])[str(block)]
+        with time_limit(self._seconds):
+            found = collect(self.backbone, inputs, [str(block)])[str(block)]
         weights = found.of_query((x, y)).mean(dim=0).cpu()
         return overlay_image(seen, Overlay('', weights, found.key_cell), (x, y)), (
             f'The model sees {seen.shape[1]} x {seen.shape[0]} pixels (width x height). In block {block}, the query at '

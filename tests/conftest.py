@@ -27,6 +27,7 @@ from cpvt_mm.errors import UserError
 from cpvt_mm.weights.fetching import cache_file
 from cpvt_mm.weights.formats import FORMATS
 from cpvt_mm.weights.released import RELEASED, SCHEME, find_released
+from tests.pictures import random_image
 from tests.state import put_back
 
 ROOT = Path(__file__).parents[1]
@@ -278,14 +279,25 @@ def toy_overrides(toy_shapes: Path, **more: object) -> dict[str, Any]:
     return {**options, **more}
 
 
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """An image of 200 x 100 pixels (width x height)."""
+    random_image(tmp_path / 'image.png', 100, 200)
+    return tmp_path / 'image.png'
+
+
 class Trained(NamedTuple):
     """Files that training leaves: the config as it was written to the work dir, and the last checkpoint."""
     config: Path
     checkpoint: Path
 
 
+# The two toy models after training, by the library.
+Models = dict[str, Trained]
+
+
 @pytest.fixture(scope='session')
-def trained(toy_shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
+def trained(toy_shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Models:
     """The toy detector ('mmdet') and segmentor ('mmseg') after two iterations."""
     from cpvt_mm.engine import load_config, train
     annotations = f'{toy_shapes}/instances_validation.json'

@@ -1,8 +1,17 @@
-"""Comparing painted images in tests."""
+"""Images of tests, and how painted ones are compared."""
+from pathlib import Path
+
 import numpy as np
+from PIL import Image
 
 # Versions of matplotlib before 3.11 move parts of an image by a pixel, and mmdet draws an image up to three times.
 MOVED = 3
+
+
+def random_image(path: Path, height: int, width: int) -> np.ndarray:
+    pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
+    Image.fromarray(pixels).save(path)
+    return pixels
 
 
 def is_painted(painted: np.ndarray, image: np.ndarray) -> np.ndarray:

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.conftest import ROOT
-from tests.demo.conftest import Models
+from tests.conftest import ROOT, Models
 from tests.tools.conftest import Run
 
 httpx = pytest.importorskip('httpx', reason='gradio brings it')

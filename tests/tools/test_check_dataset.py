@@ -1,7 +1,11 @@
 import io
+import json
+import math
 import os
 import runpy
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,8 +20,10 @@ from rich.console import Console
 
 from cpvt_mm.data.findings import Finding, Kind
 from cpvt_mm.data.images import EXIF_ORIENTATION, LOSES_BITS, decode, has_16_bits
-from cpvt_mm.files import write_image
-from file_checks import Labels, check_image, check_pair
+from cpvt_mm.data.new_config import new_config
+from cpvt_mm.engine import load_config
+from cpvt_mm.files import held, write_image
+from file_checks import Checked, Labels, check_image, check_pair
 from tests.conftest import MASK_RCNN, ROOT, UPERNET
 from tests.tools.conftest import Run, change_annotations, cut, read_rows, save
 
@@ -34,9 +40,9 @@ def check(run_tool: Run, data: Path, tmp_path: Path) -> Check:
     def run(config: Path, *options: str) -> list[tuple[str, ...]]:
         metrics = [f'{split}_evaluator.ann_file={data}/instances_validation.json' for split in SPLITS[1:]
                    if config == MASK_RCNN]
-        status = run_tool(TOOL, config, '--out', tmp_path / 'out.csv', '--cfg-options', *metrics, *options, *(
+        status = run_tool(TOOL, config, '--out', tmp_path / 'out', '--cfg-options', *metrics, *options, *(
             f'{split}_dataloader.dataset.data_root={data}/' for split in SPLITS))
-        rows = [tuple(row.values()) for row in read_rows(tmp_path / 'out.csv')]
+        rows = [tuple(row.values()) for row in read_rows(tmp_path / 'out/findings.csv')]
         assert status == ('1' if any(severity == 'error' for _, severity, *_ in rows) else '')
         return rows
 
@@ -93,6 +99,67 @@ def test_all_faults_of_label_maps_are_found_at_once(check: Check, data: Path) ->
         ('val, test', 'error', 'label that is not a class', str(maps / '000003.png')),
         *((split, 'error', 'sample that the pipeline or model fails on', f'{split}_dataloader.dataset')
           for split in ('val', 'test'))}
+
+
+def test_measures_and_suggestions_are_those_of_a_new_config(run_tool: Run, data: Path, tmp_path: Path,
+                                                           capsys: pytest.CaptureFixture) -> None:
+    coco = json.loads((data / 'instances_training.json').read_text())
+    new_config(data, tmp_path / 'my.py', 'instances')
+    assert run_tool(TOOL, tmp_path / 'my.py', '--out', tmp_path / 'out') == ''
+    statistics = json.loads((tmp_path / 'out/statistics.json').read_text())
+    train, val = statistics['datasets']
+    assert (train['splits'], train['images'], val['splits'], val['images']) == (['train'], 8, ['val', 'test'], 4)
+    assert train['width'][::4] == [min(image['width'] for image in coco['images']),
+                                   max(image['width'] for image in coco['images'])]
+    for category in coco['categories']:
+        own = [one for one in coco['annotations'] if one['category_id'] == category['id']]
+        part = train['classes'][category['name']]
+        assert (part['objects'], part['images']) == (len(own), len({one['image_id'] for one in own}))
+        sides = [math.sqrt(one['bbox'][2] * one['bbox'][3]) for one in own]
+        assert part['side'] == [pytest.approx(side, abs=0.01) for side in np.quantile(sides, (0, .25, .5, .75, 1))]
+    assert train['all']['objects'] == len(coco['annotations'])
+    cfg = load_config(tmp_path / 'my.py')
+    suggested, anchors = statistics['suggested'], cfg.model.rpn_head.anchor_generator
+    assert suggested.pop('crop_size') == list(cfg.crop_size)
+    assert suggested == {f'model.rpn_head.anchor_generator.{key}': anchors[key] for key in ('scales', 'ratios')}
+    printed = capsys.readouterr().out
+    assert 'train: 8 images, ' in printed and f'anchor_generator.scales={anchors.scales}'.replace(' ', '') in printed
+
+
+def test_pixels_of_label_maps_are_counted(check: Check, data: Path, tmp_path: Path) -> None:
+    check(UPERNET)
+    statistics = json.loads((tmp_path / 'out/statistics.json').read_text())
+    maps = [np.asarray(Image.open(path)).ravel() for path in (data / 'annotations/training').iterdir()]
+    for index, part in enumerate(statistics['datasets'][0]['classes'].values()):
+        assert part['images'] == sum(index in one for one in maps)
+        assert part['pixels'] == pytest.approx(np.mean(np.concatenate(maps) == index), abs=1e-6)
+    assert set(statistics['suggested']) == {'scale'}
+
+
+@pytest.mark.parametrize('config', [MASK_RCNN, UPERNET], ids=['detector', 'segmentor'])
+def test_a_sheet_has_samples_that_can_be_read(check: Check, config: Path, data: Path, tmp_path: Path) -> None:
+    (data / 'images/training/000000.jpg').unlink()
+    check(config)
+    sheet = np.asarray(Image.open(tmp_path / 'out/samples.png').convert('RGB')).astype(int)
+    tiles = [tile for row in np.split(sheet, 2) for tile in np.split(row, 4, axis=1)]
+    assert [bool((tile < 250).any()) for tile in tiles] == [True] * 7 + [False]
+    assert sum((np.ptp(tile, axis=2) > 100).any() for tile in tiles) > 3  # images are grey
+
+
+def test_one_process_at_a_time_writes_to_a_folder(tmp_path: Path) -> None:
+    with held(tmp_path):
+        done = subprocess.run([sys.executable, ROOT / 'tools' / TOOL, UPERNET, '--out', tmp_path], capture_output=True,
+                              text=True, timeout=300)
+        assert f'error: {tmp_path} is in use by process {os.getpid()} on ' in done.stderr
+        assert [path.name for path in tmp_path.iterdir()] == ['.lock']
+
+
+def test_tables_are_not_cut_where_there_is_no_terminal(check: Check, data: Path, capsys: pytest.CaptureFixture) -> None:
+    long = data / 'images/training' / f'{"a" * 200}.jpg'
+    (data / 'images/training/000000.jpg').rename(long)
+    check(MASK_RCNN, f'train_dataloader.dataset.metainfo.classes={["b" * 90]}')
+    printed = capsys.readouterr().out
+    assert '…' not in printed and str(data / 'instances_training.json') in printed
 
 
 def test_labels_are_held_against_the_classes_of_the_model(check: Check) -> None:
@@ -172,15 +239,16 @@ def test_of_other_datasets_images_are_checked(run_tool: Run, tmp_path: Path, cap
 
 def test_what_was_found_before_an_interruption_is_kept(run_tool: Run, data: Path, tmp_path: Path,
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
-    def check_files(*args: object) -> Iterator[list[Finding]]:
-        yield [Finding(Kind.IMAGE, 'a.jpg', 'is empty (0 bytes)')]
+    def check_files(*args: object) -> Iterator[Checked]:
+        yield Checked([Finding(Kind.IMAGE, 'a.jpg', 'is empty (0 bytes)')])
         raise KeyboardInterrupt
 
     monkeypatch.setattr('file_checks.check_files', check_files)
     options = [f'{split}_dataloader.dataset.data_root={data}' for split in SPLITS]
-    assert run_tool(TOOL, UPERNET, '--out', tmp_path / 'out.csv', '--cfg-options', *options) == 'Interrupted.'
-    [row] = read_rows(tmp_path / 'out.csv.unfinished')
-    assert (row['file'], row['detail']) == ('a.jpg', 'is empty (0 bytes)') and not (tmp_path / 'out.csv').exists()
+    assert run_tool(TOOL, UPERNET, '--out', tmp_path / 'out', '--cfg-options', *options) == 'Interrupted.'
+    [row] = read_rows(tmp_path / 'out/findings.csv.unfinished')
+    assert (row['file'], row['detail']) == ('a.jpg', 'is empty (0 bytes)')
+    assert [path.name for path in (tmp_path / 'out').iterdir()] == ['findings.csv.unfinished']
 
 
 def test_a_file_name_may_be_no_utf_8(check: Check, data: Path) -> None:
@@ -191,15 +259,15 @@ def test_a_file_name_may_be_no_utf_8(check: Check, data: Path) -> None:
 
 
 def test_a_report_is_not_overwritten(run_tool: Run, tmp_path: Path) -> None:
-    out = tmp_path / 'out.csv'
+    out = tmp_path / 'findings.csv'
     out.write_text('mine')
-    assert run_tool(TOOL, UPERNET, '--out', out).startswith(f'error: {out} exists already')
+    assert run_tool(TOOL, UPERNET, '--out', tmp_path).startswith(f'error: {out} exists already')
     assert out.read_text() == 'mine'
 
 
 def test_the_table_has_a_row_for_each_kind_with_the_first_of_it() -> None:
     console = Console(width=200, record=True, file=io.StringIO())
-    to_table = runpy.run_path(str(ROOT / 'tools' / TOOL))['to_table']
+    to_table = runpy.run_path(str(ROOT / 'tools' / TOOL))['to_table_of_findings']
     console.print(to_table([Finding(Kind.NOT_ANNOTATED, 'a.json', 'has no annotation of [1].jpg'), *(
         Finding(Kind.IMAGE, f'{i}.jpg', 'does not exist') for i in range(5))]))
     text = console.export_text()
@@ -217,8 +285,8 @@ def image(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_a_whole_image_has_no_fault_but_another_size_than_annotated(image: Path) -> None:
-    assert check_image(str(image)) == check_image(str(image), (40, 60)) == []
-    assert check_image(str(image), (60, 40)) == [Finding(
+    assert check_image(str(image)).findings == check_image(str(image), (40, 60)).findings == []
+    assert check_image(str(image), (60, 40)).findings == [Finding(
         Kind.IMAGE_SIZE, str(image), 'is 40 x 60 pixels (height x width), but 60 x 40 in the annotations')]
     if image.suffix == '.png':
         assert np.array_equal(decode(str(image), Kind.IMAGE), PIXELS)
@@ -228,14 +296,14 @@ def test_what_is_truncated_or_no_image_is_found(image: Path) -> None:
     whole = image.read_bytes()
     for part in (0.05, 0.5, 0.99):
         image.write_bytes(whole[:int(part * len(whole))])
-        finding, = check_image(str(image))
+        finding, = check_image(str(image)).findings
         assert (finding.kind, finding.file) == (Kind.IMAGE, str(image))
         assert finding.detail.startswith('cannot be read: ') or finding.detail == 'is not an image that Pillow can read'
     for content, detail in ((b'', 'is empty (0 bytes)'), (b'<html>404</html>', 'is not an image that Pillow can read')):
         image.write_bytes(content)
-        assert check_image(str(image)) == [Finding(Kind.IMAGE, str(image), detail)]
+        assert check_image(str(image)).findings == [Finding(Kind.IMAGE, str(image), detail)]
     image.unlink()
-    assert check_image(str(image)) == [Finding(Kind.IMAGE, str(image), 'does not exist')]
+    assert check_image(str(image)).findings == [Finding(Kind.IMAGE, str(image), 'does not exist')]
 
 
 def test_the_size_is_that_after_the_rotation_of_the_camera(tmp_path: Path) -> None:
@@ -243,7 +311,7 @@ def test_the_size_is_that_after_the_rotation_of_the_camera(tmp_path: Path) -> No
     exif[EXIF_ORIENTATION] = 6
     Image.fromarray(PIXELS).save(path, exif=exif)
     assert mmcv.imread(str(path)).shape[:2] == (60, 40)
-    assert check_image(str(path), (60, 40)) == []
+    assert check_image(str(path), (60, 40)).findings == []
 
 
 @pytest.mark.parametrize('name', ['a.png', 'a.tif'])
@@ -251,10 +319,10 @@ def test_the_size_is_that_after_the_rotation_of_the_camera(tmp_path: Path) -> No
 def test_16_bits_are_found_in_images_but_allowed_in_label_maps(name: str, pixels: np.ndarray, tmp_path: Path) -> None:
     path = str(tmp_path / name)
     cv2.imwrite(path, pixels)
-    assert not has_16_bits(Image.open(path)) and check_image(path) == []
+    assert not has_16_bits(Image.open(path)) and check_image(path).findings == []
     cv2.imwrite(path, pixels * np.uint16(16))  # values up to 4080, as of a 12-bit camera
     assert cv2.imread(path).max() <= 16  # what is left of them
-    assert has_16_bits(Image.open(path)) and check_image(path) == [Finding(Kind.IMAGE, path, LOSES_BITS)]
+    assert has_16_bits(Image.open(path)) and check_image(path).findings == [Finding(Kind.IMAGE, path, LOSES_BITS)]
     assert not isinstance(decode(path, Kind.LABEL_MAP), Finding)
     assert not any(has_16_bits(Image.fromarray(PIXELS).convert(mode)) for mode in ('1', 'P', 'RGBA'))
 
@@ -287,4 +355,5 @@ def test_faults_of_a_label_map(pixels: np.ndarray, labels: Labels | None, kind: 
     image, label_map = tmp_path / 'a.jpg', tmp_path / 'a.png'
     write_image(image, PIXELS[:20, :30])
     Image.fromarray(pixels).save(label_map)
-    assert check_pair(str(image), str(label_map), labels) == ([Finding(kind, str(label_map), detail)] if kind else [])
+    found = check_pair(str(image), str(label_map), labels).findings
+    assert found == ([Finding(kind, str(label_map), detail)] if kind else [])

@@ -22,12 +22,12 @@ from cpvt_mm import PLAIN_ARCHS, PYRAMID_ARCHS, PyramidCPVT, engine
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import UserError
 from cpvt_mm.models.pretrained import load_pretrained
+from cpvt_mm.predicting import build_inferencer
 from cpvt_mm.weights import fetching
 from cpvt_mm.weights.fetching import CHECKSUM, cache_file
 from cpvt_mm.weights.formats import FORMATS
 from cpvt_mm.weights.reading import read_checkpoint, read_weights
 from cpvt_mm.weights.released import RELEASED, Released, find_released
-from inferencing import build_inferencer
 from tests.conftest import GOLDEN, NARROW, Trained, refusal
 from tests.processes import wait_until
 

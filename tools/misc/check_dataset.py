@@ -1,14 +1,15 @@
 """Checks the datasets of a config: annotations, all images and label maps, and one sample with pipeline and model.
 
-Exits with 1 if there are errors.
+Measures classes, images and boxes, and suggests scale and anchors. Exits with 1 if there are errors.
 """
 import argparse
 import csv
+import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import torch
 from mmengine.config import Config
@@ -27,18 +28,24 @@ from cpvt_mm.data.plans import SPLITS, Plan, plan_checks
 from cpvt_mm.engine import load_config
 from cpvt_mm.engine.checks import check_model
 from cpvt_mm.errors import UserError, exit_on_error, explain
-from cpvt_mm.files import check_free
-from file_checks import check_files
+from cpvt_mm.files import check_free, held, write_figure, write_text
+from file_checks import Checked, check_files
+from measuring import measure, read_objects, sizes_of, suggest, to_table
+from sheet import VISUALIZER, draw_sheet
 
 # Number of findings of one kind in the table.
 EXAMPLES = 3
+FINDINGS = 'findings.csv'
+# Characters of a line where there is no terminal, so that no cell of a table is cut.
+WIDE = 10_000
 
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('config', help='config file of mmdet, mmseg or mmpretrain')
     parser.add_argument('--out', type=Path,
-                        help='CSV file for all findings, OUT.unfinished until the end; the table has the first of each')
+                        help='folder for findings.csv (all findings; the table has the first of each), statistics.json '
+                        'and samples.png (painted samples)')
     add_cfg_options(parser)
     return parser.parse_args()
 
@@ -77,7 +84,7 @@ def try_split(cfg: Config, split: str) -> Iterator[Finding]:
                       if model else f'fails ({explain(error)})')
 
 
-def to_table(findings: Sequence[Finding]) -> Table:
+def to_table_of_findings(findings: Sequence[Finding]) -> Table:
     """Makes a table with a row for each kind of finding: its name, the number of findings, and the first of them."""
     table = Table('what', 'how many', Column('the first', overflow='fold'), show_lines=True)
     for kind in Kind:
@@ -92,55 +99,89 @@ def to_table(findings: Sequence[Finding]) -> Table:
 
 @contextmanager
 def report(out: Path | None) -> Iterator[Callable[[Sequence[str]], object]]:
-    """Yields a function that writes a row of CSV at once, to `<out>.unfinished`; renames the file at the end.
+    """Holds a folder, and yields a function that writes a row of findings.csv at once.
 
-    Characters that are not UTF-8, as names of files may have, are escaped.
+    Until the end, the file is findings.csv.unfinished. Characters that are not UTF-8, as names of files may have, are
+    escaped.
 
     Args:
-        out: The file to write. None: rows are not written.
+        out: The folder; created if needed. None: rows are not written.
     """
     if out is None:
         yield lambda row: None
         return
-    unfinished = out.with_name(f'{out.name}.unfinished')
-    with unfinished.open('w', buffering=1, encoding='utf-8', errors='backslashreplace', newline='') as file:
-        writer = csv.writer(file)
-        writer.writerow(('split', 'severity', 'what', 'file', 'detail'))
-        yield writer.writerow
-    unfinished.replace(out)
+    with held(out):
+        check_free(out / FINDINGS)
+        unfinished = out / f'{FINDINGS}.unfinished'
+        with unfinished.open('w', buffering=1, encoding='utf-8', errors='backslashreplace', newline='') as file:
+            writer = csv.writer(file)
+            writer.writerow(('split', 'severity', 'what', 'file', 'detail'))
+            yield writer.writerow
+        unfinished.replace(out / FINDINGS)
 
 
-def find(cfg: Config, plans: Sequence[Plan], console: Console) -> Iterator[tuple[str, Finding]]:
-    """Checks files and samples, and yields all findings, also those of the plans, each with the splits of its dataset.
-    """
+def check(cfg: Config, plans: Sequence[Plan], console: Console, add: Callable[[str, Finding], None]
+          ) -> list[tuple[Plan, list[Checked]]]:
+    """Checks files and samples, and adds all findings, also those of the plans, each with the splits of its dataset."""
+    results = []
     for plan in plans:
         splits = ', '.join(plan.splits)
-        checked = track(check_files(cfg, plan), splits, len(plan.samples), console=console)
-        for finding in chain(plan.findings, chain.from_iterable(checked)):
-            yield splits, finding
+        for finding in plan.findings:
+            add(splits, finding)
+        checks = []
+        for checked in track(check_files(cfg, plan), splits, len(plan.samples), console=console):
+            checks.append(checked)
+            for finding in checked.findings:
+                add(splits, finding)
+        results.append((plan, checks))
     reported = {split for plan in plans for split in plan.splits
                 if any(finding.kind in (Kind.DATASET, Kind.NOT_BUILT) for finding in plan.findings)}
     for split in SPLITS:
         if cfg.get(f'{split}_dataloader') and split not in reported:
             for finding in try_split(cfg, split):
-                yield split, finding
+                add(split, finding)
+    return results
+
+
+def measure_all(cfg: Config, results: Sequence[tuple[Plan, list[Checked]]], console: Console) -> dict[str, Any]:
+    """Measures the datasets that can be read, prints tables of them, and returns the measures and suggestions."""
+    parts = [(plan, coco, checks) for plan, checks in results if (coco := read_objects(plan, checks))['images']]
+    measures = [measure(plan, coco, checks) for plan, coco, checks in parts]
+    for one in measures:
+        console.print(sizes_of(one), markup=False, highlight=False)
+        if 'classes' in one:
+            console.print(to_table(one))
+    trained = [coco for plan, coco, _ in parts if 'train' in plan.splits]
+    suggested = suggest(cfg, trained) if trained and cfg.default_scope in VISUALIZER else {}
+    for key, value in suggested.items():
+        console.print(f'Suggested: {key}={str(value).replace(" ", "")}', markup=False, highlight=False)
+    return dict(datasets=measures, suggested=suggested)
 
 
 @exit_on_error
 def main() -> None:
     args = parse_args()
-    if args.out:
-        check_free(args.out)
     console, found = Console(), []
+    if not console.is_terminal:
+        console.width = WIDE
     cfg = load_config(args.config, args.cfg_options)
     plans = plan_checks(cfg)
     with report(args.out) as write:
-        for split, finding in find(cfg, plans, console):
+
+        def add(split: str, finding: Finding) -> None:
             found.append(finding)
             write((split, 'error' if finding.is_error else 'note', finding.kind.value, finding.file, finding.detail))
+
+        results = check(cfg, plans, console, add)
+        measures = measure_all(cfg, results, console)
+        if args.out:
+            write_text(args.out / 'statistics.json', json.dumps(measures, indent=1))
+            painted = [split for plan in plans for split in plan.splits if plan.samples]
+            if cfg.default_scope in VISUALIZER and painted and (sheet := draw_sheet(cfg, painted[0])):
+                write_figure(args.out / 'samples.png', sheet)
     errors = sum(finding.is_error for finding in found)
     if found:
-        console.print(to_table(found))
+        console.print(to_table_of_findings(found))
     files = sum(len(plan.samples) for plan in plans)
     console.print(f'Images checked: {files}, errors: {errors}, notes: {len(found) - errors}')
     if errors:

@@ -1,8 +1,9 @@
 """Checks the files of datasets: images, and label maps in ADE20K's layout."""
 import os
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,28 @@ from cpvt_mm.data.images import decode, size_as_loaded
 from cpvt_mm.data.plans import Plan, dicts
 
 
-def check_image(path: str, size: tuple[int, int] | None = None, backend_args: dict[str, Any] | None = None
-                ) -> list[Finding]:
-    """Finds faults of an image file; `size` is the expected height and width, if there are any."""
+@dataclass(frozen=True)
+class Checked:
+    """The files of one sample.
+
+    Attributes:
+        findings: The faults.
+        size: Height and width of the image; None if it cannot be read.
+        pixels: The number of pixels of each class in the label map; empty without a label map.
+    """
+    findings: list[Finding]
+    size: tuple[int, int] | None = None
+    pixels: dict[int, int] = field(default_factory=dict)
+
+
+def check_image(path: str, size: tuple[int, int] | None = None, backend_args: dict[str, Any] | None = None) -> Checked:
+    """Checks an image file; `size` is the expected height and width, if there are any."""
     image = decode(path, Kind.IMAGE, backend_args)
     if isinstance(image, Finding):
-        return [image]
+        return Checked([image])
     found = size_as_loaded(image)
-    if size and size != found:
-        return [Finding(Kind.IMAGE_SIZE, path, f'is {found[0]} x {found[1]} pixels (height x width), but '
-                        f'{size[0]} x {size[1]} in the annotations')]
-    return []
+    return Checked([Finding(Kind.IMAGE_SIZE, path, f'is {found[0]} x {found[1]} pixels (height x width), but '
+                            f'{size[0]} x {size[1]} in the annotations')] if size and size != found else [], found)
 
 
 @dataclass(frozen=True)
@@ -44,35 +56,43 @@ class Labels:
 
     def unknown(self, values: Iterable[int]) -> list[int]:
         """Returns the values of a label map that are neither a class nor ignored."""
-        return [value for value in map(int, values) if not self._is_known(value)]
+        return [value for value in map(int, values)
+                if (label := self.of(value)) not in self.ignored and not self.is_class(label)]
 
-    def _is_known(self, value: int) -> bool:
+    def of(self, value: int) -> int:
+        """Returns the label of a value: a class, or what is ignored."""
         label = value
         if self.reduce_zero_label:
             label = 255 if value in (0, 255) else value - 1
-        label = (self.label_map or {}).get(label, label)
-        return label in self.ignored or 0 <= label < self.num_classes
+        return (self.label_map or {}).get(label, label)
+
+    def is_class(self, label: int) -> bool:
+        return 0 <= label < self.num_classes
 
 
 def check_pair(image_path: str, label_path: str, labels: Labels | None, backend_args: dict[str, Any] | None = None
-               ) -> list[Finding]:
-    """Finds faults of an image and its label map; if `labels` is None, the map may have any values."""
+               ) -> Checked:
+    """Checks an image and its label map; if `labels` is None, the map may have any values."""
     image, label_map = decode(image_path, Kind.IMAGE, backend_args), decode(label_path, Kind.LABEL_MAP, backend_args)
     findings = [result for result in (image, label_map) if isinstance(result, Finding)]
+    size = None if isinstance(image, Finding) else size_as_loaded(image)
     if isinstance(label_map, Finding):
-        return findings
+        return Checked(findings, size)
     values = np.asarray(label_map).squeeze()
     if values.ndim != 2:
-        return [*findings, Finding(Kind.LABEL_MAP, label_path, f'has {values.shape[-1]} channels, but a label map has '
-                                   'one')]
-    size = values.shape if isinstance(image, Finding) else size_as_loaded(image)
-    if values.shape != size:
+        return Checked([*findings, Finding(Kind.LABEL_MAP, label_path, f'has {values.shape[-1]} channels, but a label '
+                                           'map has one')], size)
+    if size and values.shape != size:
         findings.append(Finding(Kind.LABEL_MAP_SIZE, label_path, f'is {values.shape[0]} x {values.shape[1]} pixels '
                                 f'(height x width), but its image {size[0]} x {size[1]}'))
-    if labels and (unknown := labels.unknown(np.unique(values))):
+    found = dict(zip(*(part.tolist() for part in np.unique(values, return_counts=True)), strict=True))
+    if labels and (unknown := labels.unknown(found)):
         findings.append(Finding(Kind.LABEL, label_path, f'has {", ".join(map(str, unknown))}, but there are '
                                 f'{labels.num_classes} classes' + (' and 0 is ignored' * labels.reduce_zero_label)))
-    return findings
+    pixels: Counter[int] = Counter()
+    for value, count in found.items():
+        pixels[labels.of(value) if labels else value] += count
+    return Checked(findings, size, dict(pixels))
 
 
 def ignored_labels(cfg: Config, split: str) -> set[int]:
@@ -84,8 +104,8 @@ def ignored_labels(cfg: Config, split: str) -> set[int]:
     return set.intersection(*({part.get('ignore_index', 255)} for part in parts or [{}]))
 
 
-def check_files(cfg: Config, plan: Plan) -> Iterator[list[Finding]]:
-    """Checks the samples of a dataset on all cores, and yields the findings of each, in order."""
+def check_files(cfg: Config, plan: Plan) -> Iterator[Checked]:
+    """Checks the samples of a dataset on all cores, in order."""
     dataset = plan.dataset
     backend_args = getattr(dataset, 'backend_args', None)
     labels = None
@@ -95,7 +115,7 @@ def check_files(cfg: Config, plan: Plan) -> Iterator[list[Finding]]:
             labels = Labels(num_classes, dataset.reduce_zero_label, dataset.label_map,
                             ignored_labels(cfg, plan.splits[0]))
 
-    def check(sample: Sample) -> list[Finding]:
+    def check(sample: Sample) -> Checked:
         if sample.label_map:
             return check_pair(sample.image, sample.label_map, labels, backend_args)
         return check_image(sample.image, sample.size, backend_args)

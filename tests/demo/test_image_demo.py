@@ -1,0 +1,125 @@
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+from pycocotools.coco import COCO
+
+from cpvt_mm.engine import load_config
+from cpvt_mm.predicting import Prediction, predict
+from tests.conftest import Models
+from tests.pictures import is_painted, random_image
+from tests.tools.conftest import Capture, Run
+
+TOOL = '../demo/image_demo.py'
+
+
+@pytest.fixture
+def images(toy_shapes: Path, tmp_path: Path) -> Path:
+    """A folder of two images that differ in what follows the dot only, and one of another size."""
+    folder = tmp_path / 'images'
+    folder.mkdir()
+    first, second = sorted((toy_shapes / 'images/validation').iterdir())[:2]
+    Image.open(first).save(folder / 'a.jpg')
+    Image.open(first).transpose(Image.Transpose.ROTATE_180).save(folder / 'a.png')
+    Image.open(second).save(folder / 'b.JPG', format='jpeg')
+    return folder
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / 'out'
+
+
+@pytest.fixture
+def run(run_tool: Run, trained: Models, out: Path) -> Run:
+    """Runs the tool with the toy model of a library; it paints to `out`."""
+    options = ('--out-dir', out, '--device', 'cpu')
+    return lambda scope, image, *args: run_tool(TOOL, image, *trained[scope], *options, *args)
+
+
+def read(path: Path) -> np.ndarray:
+    return np.asarray(Image.open(path).convert('RGB'))
+
+
+@pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
+def test_paints_images_under_their_names(scope: str, run: Run, images: Path, out: Path, capsys: Capture) -> None:
+    assert run(scope, images) == ''
+    printed = capsys.readouterr().out
+    assert 'Painting' in printed and f'3 of 3 images painted in {out}' in printed
+    painted = {path.name: read(path) for path in out.glob('*.png')}
+    assert {name: image.shape for name, image in painted.items()} == {
+        f'{path.name}.png': read(path).shape for path in images.iterdir()}
+    assert not np.array_equal(painted['a.jpg.png'], painted['a.png.png'])
+    if scope == 'mmseg':  # every pixel is painted over
+        assert not np.array_equal(painted['b.JPG.png'], read(images / 'b.JPG'))
+    else:  # colours are those of the image: after two iterations no box is sure enough to be painted
+        assert not is_painted(painted['a.png.png'], read(images / 'a.png')).any()
+
+
+def test_a_detector_writes_results_of_coco(run: Run, images: Path, out: Path) -> None:
+    assert run('mmdet', images) == ''
+    coco = COCO(out / 'predictions.json')
+    assert [image['file_name'] for image in coco.dataset['images']] == ['a.jpg', 'a.png', 'b.JPG']
+    results = coco.loadRes(coco.dataset['annotations'])
+    # Also those that are not sure enough to be painted.
+    assert all(result['score'] < 0.3 for result in results.dataset['annotations'])
+    for image in coco.dataset['images']:
+        for result in results.imgToAnns[image['id']][:3]:
+            assert results.annToMask(result).shape == (image['height'], image['width'])
+
+
+def test_a_segmentor_writes_label_maps(run: Run, images: Path, out: Path, trained: Models) -> None:
+    assert run('mmseg', images) == ''
+    assert {path.name for path in (out / 'label_maps').iterdir()} == {f'{path.name}.png' for path in images.iterdir()}
+    label_map = Image.open(out / 'label_maps/a.jpg.png')
+    [found] = predict(images / 'a.jpg', *trained['mmseg'], device='cpu')
+    assert np.array_equal(label_map, found.label_map)
+    palette = load_config(trained['mmseg'].config).test_dataloader.dataset.metainfo.palette
+    assert label_map.getpalette()[:18] == np.ravel(palette).tolist()
+
+
+def test_labels_and_threshold_reach_the_painter(run: Run, images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, painted = [], (np.zeros((8, 8, 3), np.uint8), Prediction((8, 8), ('a',), *np.zeros((3, 0))))
+    monkeypatch.setattr('cpvt_mm.predicting.paint', lambda inferencer, path, *options: calls.append(options) or painted)
+    assert run('mmdet', images / 'a.png') == run('mmdet', images / 'a.png', '--no-labels', '--score-thr', 0) == ''
+    assert calls == [(True, 0.3, 16_000_000), (False, 0, 16_000_000)]
+    assert run('mmseg', images, '--score-thr', 0.5).startswith('error: --score-thr is for detectors, but config')
+
+
+def test_names_images_that_it_cannot_read_or_that_lose_bits(run: Run, images: Path, out: Path, capsys: Capture) -> None:
+    (images / 'a.jpeg').write_bytes(b'')
+    (images / 'c.png').write_text('no image')
+    for name in ('d.png', 'e.TIF'):
+        cv2.imwrite(str(images / name), np.full((32, 32), 4080, np.uint16))
+    message = run('mmseg', images)
+    assert message.startswith('error: 2 of 7 images are not painted (a.jpeg, c.png): repair, scale or remove them')
+    printed = capsys.readouterr().out.replace('\n', '')
+    assert f'image {images}/a.jpeg cannot be read' in printed and '5 of 7 images painted' in printed
+    assert sorted(path.name for path in out.glob('*.png')) == [
+        'a.jpg.png', 'a.png.png', 'b.JPG.png', 'd.png.png', 'e.TIF.png']
+    # A warning of the first alone.
+    assert printed.count('warning: ') == printed.count('has 16 bits per channel, but is read as 8 bits') == 1
+    assert f'{images}/d.png has 16 bits' in printed
+
+
+def test_images_that_the_model_cannot_take_are_left_out(run: Run, images: Path, out: Path, capsys: Capture) -> None:
+    random_image(images / 'line.png', 1, 10000)
+    random_image(images / 'large.png', 300, 400)
+    assert run('mmdet', images, '--max-pixels', 100_000) == (
+        'error: 2 of 5 images are not painted (large.png, line.png): repair, scale or remove them '
+        "(--max-pixels allows larger ones; a segmentor then needs less memory with model.test_cfg.mode='slide').")
+    printed = capsys.readouterr().out.replace('\n', '')
+    assert f'image {images}/large.png has 400 x 300 pixels (width x height), but at most 100000 are' in printed
+    assert f'image {images}/line.png cannot be predicted (' in printed and '3 of 5 images painted' in printed
+    assert sorted(path.name for path in out.glob('*.png')) == ['a.jpg.png', 'a.png.png', 'b.JPG.png']
+
+
+def test_what_a_user_gets_wrong_is_one_sentence(run: Run, images: Path, out: Path, tmp_path: Path) -> None:
+    assert run('mmseg', images, '--out-dir', images) == (
+        f'error: --out-dir {images} is the folder of the images: choose another.')
+    (tmp_path / 'empty').mkdir()
+    assert run('mmseg', tmp_path / 'empty').startswith(f"error: folder {tmp_path / 'empty'} has no image")
+    assert run('mmseg', 'no.jpg') == 'error: no.jpg does not exist: pass an image, or a folder of images.'
+    assert not out.exists()
