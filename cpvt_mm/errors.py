@@ -1,6 +1,7 @@
 """Errors that a user can cause; tools print them as one sentence without a traceback."""
 import difflib
 import functools
+import os
 import re
 import sys
 import traceback
@@ -24,10 +25,10 @@ def first_line(error: BaseException) -> str:
 
 
 def missing_file(error: FileNotFoundError) -> str | None:
-    """Returns the path in an error's message, or None."""
+    """Returns the path in an error's message, made absolute unless it is an address, or None."""
     # Registries and data loader workers add text to the message, but keep the path in it.
     path = re.search(r"No such file or directory: '(.+?)'", str(error))
-    return path[1] if path else None
+    return path and (path[1] if '://' in path[1] else os.path.abspath(path[1]))
 
 
 def sentence(error: UserError) -> str:

@@ -4,6 +4,7 @@ import sys
 
 from cpvt_mm.cli import add_run_arguments, parse_run_arguments
 from cpvt_mm.engine import load_config, train
+from cpvt_mm.engine.resuming import how_to_continue
 from cpvt_mm.errors import exit_on_error
 
 
@@ -24,7 +25,7 @@ def main() -> None:
     try:
         train(cfg, args.amp, args.auto_scale_lr, args.resume, verbose=args.verbose)
     except KeyboardInterrupt:
-        sys.exit(f'Interrupted: --resume continues from the last checkpoint in {cfg.work_dir}.')
+        sys.exit(f'Interrupted: {how_to_continue(cfg.work_dir)}.')
 
 
 if __name__ == '__main__':

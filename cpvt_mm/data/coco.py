@@ -23,6 +23,8 @@ KEYS = dict(images=('id', 'file_name', 'height', 'width'), categories=('id', 'na
 TOLERANCE = 1
 # If all boxes fit as corners, this number of boxes outside of their images is no coincidence.
 CORNERS = 3
+NOT_COCO = ("but ann_file must be a JSON file in COCO's layout: let tools/misc/new_config.py write a config for the "
+            'folder, which may hold Pascal VOC.')
 
 Entry = dict[str, Any]
 
@@ -40,9 +42,14 @@ def read_coco(file: str, backend_args: dict[str, Any] | None = None) -> dict[str
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        UnusableFile: If the file is empty, is not JSON, or is not in COCO's layout.
+        UnusableFile: If it is a folder, or the file is empty, is not JSON, or is not in COCO's layout.
     """
-    content = get(file, backend_args=backend_args)
+    try:
+        content = get(file, backend_args=backend_args)
+    except IsADirectoryError as error:
+        raise UnusableFile(file, f'is a folder, {NOT_COCO}') from error
+    if content.lstrip().startswith(b'<'):
+        raise UnusableFile(file, f'is XML, {NOT_COCO}')
     if not content.strip():
         raise UnusableFile(file, f'is empty ({len(content)} bytes): put the whole file there.')
     try:
@@ -68,16 +75,17 @@ def _are_numbers(value: Any) -> bool:
         isinstance(number, int | float) and math.isfinite(number) for number in value)
 
 
-def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str], needs_masks: bool = False
-               ) -> Iterator[Finding]:
+def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str], needs_masks: bool = False,
+               is_evaluated: bool = False) -> Iterator[Finding]:
     """Finds faults in annotations, without reading images.
 
     Args:
         coco: See `read_coco`.
         file: Name of the annotation file, for the findings.
         classes: The classes of the dataset's metainfo, in the order of the model's labels. Empty: all categories.
-        needs_masks: Whether the pipeline loads masks, so that an annotation without a mask is a fault. Defaults to
-            False.
+        needs_masks: Whether the pipeline or the metric reads masks, so that an annotation without a mask is a fault.
+            Defaults to False.
+        is_evaluated: Whether a metric reads the file, which needs a category for each class. Defaults to False.
     """
     for name in KEYS:
         kind = Kind.DUPLICATE_ANNOTATION if name == 'annotations' else Kind.DUPLICATE
@@ -86,7 +94,7 @@ def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str], 
                 yield Finding(kind, file, f'has id {value} {number} times in {name}')
     names = {category['id']: category['name'] for category in coco['categories']}
     if classes:
-        yield from _check_categories([category['name'] for category in coco['categories']], file, classes)
+        yield from _check_categories([category['name'] for category in coco['categories']], file, classes, is_evaluated)
     known = set(classes or names.values())
     images = {image['id']: image for image in coco['images']}
     fault_of_boxes = _fault_of_corners(coco['annotations'], images)
@@ -96,8 +104,13 @@ def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str], 
                     [id for id, name in names.items() if name in known])
     if used and wanted and used.isdisjoint(wanted):
         yield Finding(Kind.NOTHING_LEFT, file, 'has no annotation of a class: the annotations have category_id '
-                      f'{_some(sorted(map(repr, used)))}, but the classes {_some(list(map(repr, wanted)))}')
+                      f'{some(sorted(map(repr, used)))}, but the classes {some(list(map(repr, wanted)))}')
     left_out: Counter[str] = Counter()
+    ignored: Counter[str] = Counter()
+    has_masks = any(annotation.get('segmentation') for annotation in coco['annotations'])
+    if needs_masks and used and not has_masks:
+        yield Finding(Kind.NO_MASKS, file, f'has boxes only, no segmentation in its {len(coco["annotations"])} '
+                      'annotations, but the config reads masks')
     for annotation in coco['annotations']:
         where = f'in annotation {annotation["id"]}'
         category, image = annotation['category_id'], images.get(annotation['image_id'])
@@ -113,12 +126,19 @@ def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str], 
         fault = _fault_of_box(annotation, image)
         if fault and not fault_of_boxes:
             yield Finding(Kind.BOX, file, f'has bbox {annotation["bbox"]} {where}, which {fault}')
-        if names.get(category) in known and not _is_left_out(annotation, image):
+        if names.get(category) not in known:
+            continue
+        reason = _reason_to_ignore(annotation, image)
+        ignored[reason or ('with iscrowd' if annotation.get('iscrowd') else '')] += 1
+        if not reason:
             mask = annotation.get('segmentation')
-            if needs_masks and not mask:  # mmdet's loader fails for every such value
-                yield Finding(Kind.MASK, file, f'has no segmentation {where}, but the pipeline loads masks')
+            if needs_masks and has_masks and not mask:  # mmdet's loader fails for every such value
+                yield Finding(Kind.MASK, file, f'has no segmentation {where}, but the config reads masks')
             for kind, fault in _faults_of_mask(mask, image):
                 yield Finding(kind, file, f'has {fault} {where}')
+    if ignored and not ignored['']:
+        counts = ', '.join(f'{number} {reason}' for reason, number in ignored.items() if number)
+        yield Finding(Kind.NOTHING_LEFT, file, f'has only boxes that mmdet ignores ({counts})')
     for name, number in left_out.items():
         yield Finding(Kind.LEFT_OUT, file, f'has {number} annotations of {name!r}, which are ignored: it is not a '
                       'class')
@@ -128,25 +148,28 @@ def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str], 
             yield Finding(Kind.NOT_ANNOTATED, file, f'has no annotation of {image["file_name"]}')
 
 
-def _check_categories(categories: Sequence[str], file: str, classes: Sequence[str]) -> Iterator[Finding]:
+def _check_categories(categories: Sequence[str], file: str, classes: Sequence[str], is_evaluated: bool
+                      ) -> Iterator[Finding]:
     """Compares categories with classes, because mmdet numbers labels in the order of the file's categories."""
     classes_here, known = set(categories), set(classes)
     missing = [name for name in classes if name not in classes_here]
     listed = [name for name in categories if name in known]
-    without = f'has no category for {len(missing)} of {len(classes)} classes ({_some(missing)})'
+    without = f'has no category for {len(missing)} of {len(classes)} classes ({some(missing)})'
     if not listed or len(set(listed)) < len(listed) or set(listed) != set(classes[:len(listed)]):
         fault = without if missing else 'has two categories of the same name'
         yield Finding(Kind.CLASSES, file, f'{fault}, so labels would not match the classes')
         return
-    if missing:
+    if missing and is_evaluated:  # mmdet's metric fails if one of them is predicted
+        yield Finding(Kind.CLASSES, file, f'{without}, which metrics need')
+    elif missing:
         yield Finding(Kind.CLASS_UNUSED, file, without)
     if listed != list(classes[:len(listed)]):
         ours, theirs = next((a, b) for a, b in zip(classes, listed, strict=False) if a != b)
-        yield Finding(Kind.CLASS_ORDER, file, f'lists {theirs!r} where the classes have {ours!r}, so their labels '
-                      'would be swapped: mmdet numbers labels in the order of the file')
+        yield Finding(Kind.CLASS_ORDER, file, f'lists {theirs!r} where the classes have {ours!r}, and mmdet numbers '
+                      'labels in the order of the file')
 
 
-def _some(names: Sequence[str], limit: int = 5) -> str:
+def some(names: Sequence[str], limit: int = 5) -> str:
     """Lists at most `limit` names, separated by commas, and the number of further names."""
     return ', '.join(names[:limit]) + (f' and {len(names) - limit} more' if len(names) > limit else '')
 
@@ -163,11 +186,15 @@ def _fault_of_corners(annotations: Sequence[Entry], images: dict[Any, Entry]) ->
             'x2, y2), but a box is (x, y, width, height)')
 
 
-def _is_left_out(annotation: Entry, image: Entry) -> bool:
-    """Returns whether mmdet ignores an annotation, independent of its category."""
+def _reason_to_ignore(annotation: Entry, image: Entry) -> str:
+    """Returns why mmdet leaves an annotation out, independent of its category; '' if it does not."""
     x, y, width, height = annotation['bbox']
-    return bool(annotation.get('ignore')) or width < 1 or height < 1 or annotation['area'] <= 0 or (
-        min(x + width, image['width']) <= max(x, 0) or min(y + height, image['height']) <= max(y, 0))
+    if annotation.get('ignore'):
+        return 'with ignore'
+    if width < 1 or height < 1 or annotation['area'] <= 0:
+        return 'smaller than one pixel'
+    is_outside = min(x + width, image['width']) <= max(x, 0) or min(y + height, image['height']) <= max(y, 0)
+    return 'outside of the image' if is_outside else ''
 
 
 def _fault_of_box(annotation: Entry, image: Entry) -> str:

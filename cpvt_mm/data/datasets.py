@@ -82,12 +82,13 @@ def loads_masks(cfg: dict[str, Any]) -> bool:
     return any(isinstance(transform, dict) and transform.get('with_mask') for transform in cfg.get('pipeline') or ())
 
 
-def check_dataset(dataset: BaseDataset, needs_masks: bool) -> tuple[list[Finding], list[Sample]]:
+def check_dataset(dataset: BaseDataset, needs_masks: bool, is_evaluated: bool) -> tuple[list[Finding], list[Sample]]:
     """Checks the annotations of a dataset, without decoding images.
 
     Args:
         dataset: See `build_unread`.
-        needs_masks: Whether its pipeline loads masks of instances.
+        needs_masks: Whether its pipeline or its metric reads masks of instances.
+        is_evaluated: Whether it is for validation or testing.
 
     Returns:
         The faults of the annotations, and the samples of the dataset.
@@ -98,7 +99,7 @@ def check_dataset(dataset: BaseDataset, needs_masks: bool) -> tuple[list[Finding
     """
     layout = layout_of(type(dataset))
     if layout == 'coco':
-        return _check_coco(dataset, needs_masks)
+        return _check_coco(dataset, needs_masks, is_evaluated)
     if layout == 'label maps':
         return _check_label_maps(dataset)
     dataset.full_init()
@@ -108,14 +109,14 @@ def check_dataset(dataset: BaseDataset, needs_masks: bool) -> tuple[list[Finding
     return [note], [Sample(path) for path in paths if path]
 
 
-def _check_coco(dataset: BaseDataset, needs_masks: bool) -> tuple[list[Finding], list[Sample]]:
+def _check_coco(dataset: BaseDataset, needs_masks: bool, is_evaluated: bool) -> tuple[list[Finding], list[Sample]]:
     coco = read_coco(dataset.ann_file, dataset.backend_args)
     if not coco['annotations'] and (dataset.filter_cfg or {}).get('filter_empty_gt') and not dataset.test_mode:
         raise UnusableFile(dataset.ann_file, 'has no annotations, and filter_cfg.filter_empty_gt leaves images without '
                            'them out: put the whole file there.')
     samples = [Sample(os.path.join(dataset.data_prefix['img'], image['file_name']),
                       size=(image['height'], image['width'])) for image in coco['images']]
-    return list(check_coco(coco, dataset.ann_file, classes_of(dataset), needs_masks)), samples
+    return list(check_coco(coco, dataset.ann_file, classes_of(dataset), needs_masks, is_evaluated)), samples
 
 
 def _check_label_maps(dataset: BaseDataset) -> tuple[list[Finding], list[Sample]]:

@@ -13,14 +13,21 @@ from mmengine.registry import DefaultScope
 
 from cpvt_mm.errors import UserError, first_line, missing_file
 
-from .coco import read_coco
+from .coco import read_coco, some
 from .datasets import Sample, build_unread, check_dataset, classes_of, layout_of, loads_masks, unwrap
 from .findings import Finding, Kind, UnusableFile
 
 SPLITS = ('train', 'val', 'test')
 MISSING = 'does not exist'
 # Faults that would make training or testing fail, or make it use wrong labels or images.
-FATAL = {Kind.DATASET, Kind.CLASSES, Kind.TOO_FEW_CLASSES, Kind.NOTHING_LEFT, Kind.CORNERS, Kind.EVALUATOR}
+FATAL = {Kind.DATASET, Kind.CLASSES, Kind.CLASS_ORDER, Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES, Kind.NOTHING_LEFT,
+         Kind.UNLISTED_CATEGORY, Kind.CORNERS, Kind.EVALUATOR, Kind.NO_MASKS}
+# What to do about faults that are not those of a file.
+REMEDIES = {
+    Kind.EVALUATOR: 'correct the path',
+    **dict.fromkeys((Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES), 'correct it, or {name}.metainfo.classes'),
+    Kind.NO_MASKS: 'take a config for boxes, such as one of tools/misc/new_config.py, or set with_mask=False in the '
+                   "pipelines, model.roi_head.mask_head=None, and metric='bbox' in the evaluators"}
 
 
 @dataclass(frozen=True)
@@ -68,13 +75,13 @@ def _plan(cfg: Config, splits: list[str], name: str, dataset: dict[str, Any]) ->
     heads: dict[str, int] = {}
     findings: list[Finding] = []
     samples: list[Sample] = []
-    needs_masks = loads_masks(dataset)
+    needs_masks = loads_masks(dataset) or any(asks_for_masks(cfg, split) for split in splits)
     try:
         built = build_unread(dataset)
         classes, heads = classes_of(built), {} if dataset.get('return_classes') else _heads(cfg, type(built))
-        faults, samples = check_dataset(built, needs_masks)
-        findings += [Finding(Kind.NUM_CLASSES if number > len(classes) else Kind.TOO_FEW_CLASSES,
-                             f'{head}.num_classes', f'is {number}, but the dataset has {len(classes)} classes')
+        faults, samples = check_dataset(built, needs_masks, is_evaluated=splits != ['train'])
+        findings += [Finding(Kind.NUM_CLASSES if number > len(classes) else Kind.TOO_FEW_CLASSES, f'{head}.num_classes',
+                             f'is {number}, but the dataset has {len(classes)} classes ({some(classes)})')
                      for head, number in heads.items() if classes and number != len(classes)]
         findings += faults
     except UnusableFile as error:
@@ -100,7 +107,8 @@ def _heads(cfg: Config, cls: type) -> dict[str, int]:
     layout, model = layout_of(cls), cfg.get('model', {})
     if layout == 'coco':
         return dict(_num_classes(model, 'model'))
-    return dict(_num_classes(model.get('decode_head'), 'model.decode_head')) if layout == 'label maps' else {}
+    heads = ('decode_head', 'auxiliary_head') if layout == 'label maps' else ()
+    return {path: number for head in heads for path, number in _num_classes(model.get(head), f'model.{head}')}
 
 
 def _num_classes(model: Any, path: str) -> Iterator[tuple[str, int]]:
@@ -109,11 +117,18 @@ def _num_classes(model: Any, path: str) -> Iterator[tuple[str, int]]:
         for index, one in enumerate(model):
             yield from _num_classes(one, f'{path}.{index}')
     if isinstance(model, dict):
-        # Region proposal and semantic heads of detectors have other classes.
-        if 'head' in path and not re.search('rpn|semantic', path) and isinstance(model.get('num_classes'), int):
+        # Region proposal and semantic heads of detectors, and heads for boundaries, have other classes.
+        is_other = re.search('rpn|semantic', path) or str(model.get('type')).endswith('STDCHead')
+        if 'head' in path and not is_other and isinstance(model.get('num_classes'), int):
             yield path, model['num_classes']
         for name, one in model.items():
             yield from _num_classes(one, f'{path}.{name}')
+
+
+def asks_for_masks(cfg: Config, split: str) -> bool:
+    """Returns whether mmdet's CocoMetric compares masks in the evaluator of a split."""
+    return any('segm' in metric.get('metric', 'bbox') for metric in dicts(cfg.get(f'{split}_evaluator'))
+               if str(metric.get('type')).endswith('CocoMetric'))
 
 
 def dicts(value: Any) -> list[dict[str, Any]]:
@@ -176,8 +191,8 @@ def _error(found: Sequence[Finding], name: str) -> str:
     if kind is Kind.DATASET:  # `detail` says what to do, unless the file is missing
         advice = f': put the file there, or correct {name}.data_root, .ann_file or .data_prefix.'
         return f'{file} {detail}{advice if detail == MISSING else ""}'
-    if kind is Kind.CLASSES:
+    if kind in (Kind.CLASSES, Kind.CLASS_ORDER):
         return (f'{name}.metainfo.classes does not match the annotations, {file} {detail}: correct either '
                 '(tools/misc/check_dataset.py finds all).')
-    what = {Kind.EVALUATOR: 'the path', Kind.TOO_FEW_CLASSES: 'the config'}.get(kind, 'the file')
-    return f'{_sentence(found)}: correct {what} (tools/misc/check_dataset.py finds all).'
+    remedy = REMEDIES.get(kind, 'correct the file').format(name=name)
+    return f'{_sentence(found)}: {remedy} (tools/misc/check_dataset.py finds all).'

@@ -13,7 +13,7 @@ from cpvt_mm.data.datasets import classes_of, layout_of, unwrap_built
 from cpvt_mm.data.plans import check_before_training
 from cpvt_mm.registry import LOOPS
 
-from .checks import check_model
+from .checks import check_metrics, check_model
 from .ranks import all_or_none
 
 Loader = DataLoader | dict[str, Any]
@@ -61,9 +61,9 @@ class CheckedTestLoop(TestLoop):
 def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader:
     """Builds a data loader, and checks its data.
 
-    It first checks the model (see `check_model`) and the annotations; those of the validation before the training, too.
-    Then it loads a first sample. The pipeline of the dataset gets checks that name a faulty file when it is loaded.
-    The main process checks; the others wait for it, and end if a check fails.
+    It first checks the model (see `check_model`), the metrics and the annotations; those of the validation before the
+    training, too. Then it loads a first sample. The pipeline of the dataset gets checks that name a faulty file when it
+    is loaded. The main process checks; the others wait for it, and end if a check fails.
 
     Args:
         runner: The runner, with its model and config.
@@ -77,7 +77,9 @@ def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader
     with all_or_none():
         check_model(runner.model)
         if is_main_process() and split != 'val':
-            check_before_training(runner.cfg, ('train', 'val') if split == 'train' else (split,))
+            splits = ('train', 'val') if split == 'train' else (split,)
+            check_metrics(runner.model, runner.cfg, splits)
+            check_before_training(runner.cfg, splits)
     if isinstance(dataloader, dict):
         randomness = runner.cfg.get('randomness') or {}
         built = runner.build_dataloader(dataloader, runner.seed, randomness.get('diff_rank_seed', False))
@@ -95,8 +97,8 @@ def check_while_loading(loader: DataLoader, model: nn.Module, cfg: dict[str, Any
 
     Args:
         loader: Changed in place.
-        model: The model of the run. Its heads may have more classes than the dataset.
-        cfg: The config of the run, which may set ignored labels (`ignore_index`).
+        model: The model of the run, which may ignore labels.
+        cfg: The config of the run, which may ignore labels (`ignore_index`), too.
     """
     for dataset in unwrap_built(loader.dataset):
         # Only mmengine's own class: pipelines of other classes may do more than run their transforms.
@@ -104,14 +106,7 @@ def check_while_loading(loader: DataLoader, model: nn.Module, cfg: dict[str, Any
             layout = layout_of(type(dataset))
             dataset.pipeline = CheckedPipeline(
                 dataset.pipeline.transforms, layout == 'coco',
-                _num_classes(dataset, model) if layout == 'label maps' else None, _ignored(dataset, model, cfg))
-
-
-def _num_classes(dataset: BaseDataset, model: nn.Module) -> int | None:
-    """Returns the number of classes that label maps may have; None if the dataset does not state its classes."""
-    classes = classes_of(dataset)
-    heads = [getattr(module, 'num_classes', None) for name, module in model.named_modules() if 'decode_head' in name]
-    return max([len(classes), *(number for number in heads if isinstance(number, int))]) if classes else None
+                len(classes_of(dataset)) if layout == 'label maps' else None, _ignored(dataset, model, cfg))
 
 
 def _ignored(dataset: BaseDataset, model: nn.Module, cfg: dict[str, Any]) -> set[int]:

@@ -75,6 +75,12 @@ def last_checkpoint(work_dir: str | Path) -> str:
     return in_folder(work_dir, note.read_text().strip()) if note.is_file() else ''
 
 
+def how_to_continue(work_dir: str | Path) -> str:
+    """Returns what to do after an interruption: 'continue from <last checkpoint> with --resume', or 'start again'."""
+    last = last_checkpoint(work_dir)
+    return f'continue from {last} with --resume' if last else 'start again'
+
+
 def in_folder(folder: str | Path, path: str) -> str:
     """Returns the path of the file of the same name in a folder if there is one, or else the path itself."""
     here = Path(folder, Path(path).name)

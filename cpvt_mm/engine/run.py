@@ -26,7 +26,7 @@ from .console import ReadableRunner, readable_console
 from .painting import PaintPredictionsHook
 from .prepare import prepare
 from .process_group import process_group
-from .resuming import last_checkpoint, prepare_to_resume
+from .resuming import how_to_continue, prepare_to_resume
 
 # Errors that have a clear message already, also those of a full disk, of missing files and of missing modules.
 TOLD = (UserError, OSError, ImportError)
@@ -180,8 +180,7 @@ def full_disk_as_user_error(work_dir: str, resumable: bool) -> Iterator[None]:
     except OSError as error:
         if error.errno not in DISK_FULL:
             raise
-        last = last_checkpoint(work_dir) if resumable else ''
-        how = f'continue from {last} with --resume' if last else 'start again'
+        how = how_to_continue(work_dir) if resumable else 'start again'
         if error.filename:
             what, where = f'{error.filename} cannot be written', 'for it'
         else:

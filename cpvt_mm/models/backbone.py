@@ -117,6 +117,7 @@ class Backbone(BaseModule, HubMixin):
 
         Raises:
             ValueError: If the images do not fit the backbone, or the sizes do not fit the images.
+            TypeError: If the images are no tensor.
             UserError: If `padding` is 'exact', and nothing tells the sizes of several images.
         """
         if not is_traced(x):
@@ -150,6 +151,9 @@ class Backbone(BaseModule, HubMixin):
                      for out, stride in zip(outs, self.strides, strict=True))
 
     def _check_images(self, x: Tensor) -> None:
+        if not isinstance(x, Tensor):
+            raise TypeError(f'images are a {type(x).__name__}, but must be a tensor (B, {self.in_channels}, H, W): '
+                            'normalise an array (H, W, C), and give torch.from_numpy(array).permute(2, 0, 1)[None].')
         if x.dim() != 4 or x.shape[1] != self.in_channels or 0 in x.shape[2:]:
             raise ValueError(f'images have shape {tuple(x.shape)}, but must have (B, {self.in_channels}, H, W), H and '
                              'W at least 1.')

@@ -29,10 +29,10 @@ GOOD = dict(
 
 
 def findings(change: Callable[[dict], object] = lambda coco: None, classes: tuple[str, ...] = ('cat', 'dog'),
-             needs_masks: bool = False) -> list[tuple[Kind, str]]:
+             **purpose: bool) -> list[tuple[Kind, str]]:
     coco = copy.deepcopy(GOOD)
     change(coco)
-    found = list(check_coco(coco, 'f.json', classes, needs_masks))
+    found = list(check_coco(coco, 'f.json', classes, **purpose))
     assert all(finding.file == 'f.json' for finding in found)
     return [(finding.kind, finding.detail) for finding in found]
 
@@ -56,12 +56,17 @@ def test_good_annotations_have_no_fault(toy_shapes: Path) -> None:
                 (Kind.LEFT_OUT, "has 1 annotations of 'dog', which are ignored: it is not a class")]),
     # Labels are those of the classes that are there.
     (('cat', 'dog', 'cow'), [(Kind.CLASS_UNUSED, 'has no category for 1 of 3 classes (cow)')]),
-    (('dog', 'cat'), [(Kind.CLASS_ORDER, "lists 'cat' where the classes have 'dog', so their labels "
-                                         'would be swapped: mmdet numbers labels in the order of the file')]),
+    (('dog', 'cat'), [(Kind.CLASS_ORDER, "lists 'cat' where the classes have 'dog', and mmdet numbers labels in the "
+                                         'order of the file')]),
     ((), []),  # all categories are
     (('cat',), [(Kind.LEFT_OUT, "has 1 annotations of 'dog', which are ignored: it is not a class")])])
 def test_categories_are_the_classes_in_their_order(classes: tuple[str, ...], expected: list) -> None:
     assert findings(classes=classes) == expected
+
+
+def test_a_metric_needs_a_category_for_each_class() -> None:
+    assert findings(classes=('cat', 'dog', 'cow'), is_evaluated=True) == [
+        (Kind.CLASSES, 'has no category for 1 of 3 classes (cow), which metrics need')]
 
 
 @pytest.mark.parametrize('index, change, kind, words', [
@@ -107,8 +112,26 @@ def test_masks_that_mmdet_never_loads_have_no_fault(change: dict) -> None:
 def test_an_annotation_needs_a_mask_where_the_pipeline_loads_masks(mask: object) -> None:
     masks = [[[0, 0, 30, 0, 30, 20]], mask]
     assert findings(lambda coco: set_each(coco, 'segmentation', masks), needs_masks=True)[0] == (
-        Kind.MASK, 'has no segmentation in annotation 2 of a.jpg (width 30, height 20), but the pipeline loads masks')
+        Kind.MASK, 'has no segmentation in annotation 2 of a.jpg (width 30, height 20), but the config reads masks')
     assert Kind.MASK not in dict(findings(lambda coco: coco['annotations'][1].pop('segmentation')))
+
+
+@pytest.mark.parametrize('mask', [None, []])
+def test_boxes_alone_are_told_once_where_masks_are_read(mask: object) -> None:
+    assert findings(lambda coco: set_each(coco, 'segmentation', [mask] * 4), needs_masks=True) == [
+        (Kind.NO_MASKS, 'has boxes only, no segmentation in its 4 annotations, but the config reads masks')]
+
+
+@pytest.mark.parametrize('change, counts', [
+    (dict(iscrowd=1), '4 with iscrowd'), (dict(ignore=1), '4 with ignore'), (dict(area=0), '4 smaller than one pixel'),
+    (dict(bbox=[.1, .2, .3, .4]), '4 smaller than one pixel'), (dict(bbox=[99, 0, 9, 9]), '4 outside of the image'),
+    (dict(bbox=[99, 0, 9, 9], category_id=5), '4 outside of the image'), (dict(category_id=9), None)])
+def test_one_box_must_not_be_ignored(change: dict, counts: str | None) -> None:
+    found = findings(lambda coco: [one.update(change) for one in coco['annotations']])
+    assert counts is None or (Kind.NOTHING_LEFT, f'has only boxes that mmdet ignores ({counts})') in found
+    assert Kind.NOTHING_LEFT in dict(found)
+    found = findings(lambda coco: [one.update(change) for one in coco['annotations'][1:]])
+    assert Kind.NOTHING_LEFT not in dict(found)
 
 
 def test_boxes_that_are_corners_are_told_once() -> None:
@@ -175,6 +198,7 @@ def test_boxes_are_found_if_and_only_if_they_reach_out(x: float, y: float, width
 
 
 @pytest.mark.parametrize('content, words', [
+    ('<annotation>', 'is XML, but ann_file must be a JSON file'),
     ('', 'is empty (0 bytes): put the whole file there.'), ('\n', 'is empty (1 bytes)'),
     ('{"images": [', 'is not JSON (Expecting value'), ('{}', 'has no images and no categories: put a file'),
     ('[]', 'has no images and no categories'), (json.dumps(dict(GOOD, images=[])), 'has no images: put a file'),
@@ -187,6 +211,12 @@ def test_a_file_of_no_use_is_named(content: str, words: str, tmp_path: Path) -> 
     file = tmp_path / 'f.json'
     file.write_text(content)
     assert refusal(read_coco, str(file)).startswith(f'{file} {words}')
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    assert refusal(read_coco, str(tmp_path)) == (
+        f"{tmp_path} is a folder, but ann_file must be a JSON file in COCO's layout: let tools/misc/new_config.py "
+        'write a config for the folder, which may hold Pascal VOC.')
 
 
 def test_a_file_without_annotations_is_that_of_a_test_set(tmp_path: Path) -> None:

@@ -66,8 +66,6 @@ FLAT, DUPLICATE = changed(0, segmentation=[1, 2, 9, 2, 9, 9]), changed(1, id=1)
 
 
 @pytest.mark.parametrize('more, change, words', [
-    ({}, changed(2, category_id=99), 'has category_id 99 in annotation 3, but no such'),
-    ({}, lambda coco: coco['categories'].reverse(), "lists 'square' where the classes have 'sun'"),
     ({}, FLAT, 'has a segmentation that is not a list of polygons'),
     ({}, lambda coco: coco['annotations'][0]['segmentation'].update(size=[1, 2]), 'has a mask of size [1, 2]'),
     (dict(type=NotUnique), DUPLICATE, 'has id 1 2 times in annotations')])
@@ -81,6 +79,8 @@ def test_what_mmdet_copes_with_is_a_warning(data: Path, log: list, more: dict, c
 @pytest.mark.parametrize('more, change, words', [
     (dict(pipeline=MASKS), FLAT, 'has a segmentation that is not a list of polygons'),
     ({}, DUPLICATE, 'has id 1 2 times in annotations'),
+    ({}, changed(2, category_id=99), 'has category_id 99 in annotation 3, but no such'),
+    ({}, lambda coco: [one.update(iscrowd=1) for one in coco['annotations']], 'has only boxes that mmdet ignores (21'),
     (dict(pipeline=MASKS), lambda coco: coco['annotations'][0].pop('segmentation'), 'has no segmentation in '),
     ({}, lambda coco: [one.update(category_id='x') for one in coco['annotations']], 'has no annotation of a class'),
     ({}, lambda coco: coco.update(annotations=[]), 'has no annotations, and filter_cfg.filter_empty_gt leaves')])
@@ -90,27 +90,55 @@ def test_what_mmdet_fails_on_is_an_error(data: Path, more: dict, change: Callabl
     assert refusal(check_before_training, dataset).startswith(f'{data}/instances_training.json {words}')
 
 
-def test_classes_that_do_not_match_name_the_key_first(data: Path) -> None:
-    change_annotations(data / 'instances_training.json', lambda coco: coco['categories'].pop(0))
+@pytest.mark.parametrize('change, words', [
+    (lambda categories: categories.pop(0), 'has no category for 1 of 5 classes (sun), so labels would not match'),
+    (lambda categories: categories.reverse(), "lists 'square' where the classes have 'sun', and mmdet numbers labels")])
+def test_classes_that_do_not_match_name_the_key_first(data: Path, change: Callable, words: str) -> None:
+    change_annotations(data / 'instances_training.json', lambda coco: change(coco['categories']))
     assert refusal(check_before_training, instances(data)).startswith(
         'train_dataloader.dataset.metainfo.classes does not match the annotations, '
-        f'{data}/instances_training.json has no category for 1 of 5 classes (sun)')
+        f'{data}/instances_training.json {words}')
 
 
-def test_a_missing_file_names_the_keys_to_correct(data: Path) -> None:
-    dataset = dict(type='RepeatDataset', times=2, dataset=instances(data, ann_file='no.json'))
-    assert refusal(check_before_training, dataset) == (
+def test_a_validation_needs_a_category_for_each_class(toy_shapes: Path) -> None:
+    dataset = instances(toy_shapes, metainfo=dict(classes=(*CLASSES, 'moon')))
+    cfg = config(dataset, val_dataloader=dict(dataset=dataset))
+    assert 'has no category for 1 of 6 classes (moon), which metrics need: correct either' in (
+        refusal(plans.check_before_training, cfg, ['train', 'val']))
+
+
+@pytest.mark.parametrize('pipeline, evaluator', [
+    (MASKS, {}), (BOXES, dict(type='CocoMetric', metric='segm')),
+    (BOXES, [dict(type='mmdet.CocoMetric', metric=['bbox', 'segm'])])])
+def test_a_config_for_masks_is_what_boxes_alone_tell_to_change(data: Path, pipeline: list, evaluator: Any) -> None:
+    change_annotations(data / 'instances_training.json', lambda coco: [
+        one.pop('segmentation') for one in coco['annotations']])
+    cfg = Config(dict(default_scope='mmdet', val_dataloader=dict(dataset=instances(data, pipeline=pipeline)),
+                      val_evaluator=evaluator))
+    assert refusal(plans.check_before_training, cfg, ['val']) == (
+        f'{data}/instances_training.json has boxes only, no segmentation in its 21 annotations, but the config reads '
+        'masks: take a config for boxes, such as one of tools/misc/new_config.py, or set with_mask=False in the '
+        "pipelines, model.roi_head.mask_head=None, and metric='bbox' in the evaluators (tools/misc/check_dataset.py "
+        'finds all).')
+
+
+@pytest.mark.parametrize('root', ['{cwd}/data', 'data'])
+def test_a_missing_file_is_told_by_its_whole_path_with_the_keys_to_correct(
+        data: Path, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(data.parent)
+    dataset = instances(Path(root.format(cwd=data.parent)), ann_file='no.json')
+    assert refusal(check_before_training, dict(type='RepeatDataset', times=2, dataset=dataset)) == (
         f'{data}/no.json does not exist: put the file there, or correct train_dataloader.dataset.dataset.data_root, '
         '.ann_file or .data_prefix.')
 
 
-def test_a_head_of_more_classes_is_a_warning_and_of_fewer_an_error(toy_shapes: Path, log: list) -> None:
-    check_before_training(instances(toy_shapes), dict(roi_head=dict(bbox_head=dict(num_classes=80))))
-    (level, message), = of_the_checks(log)
-    assert level == 'WARNING'
-    assert message.startswith('model.roi_head.bbox_head.num_classes is 80, but the dataset has 5 classes')
-    assert 'model.roi_head.mask_head.num_classes is 2, but the dataset has 5 classes' in (
-        refusal(check_before_training, instances(toy_shapes), dict(roi_head=dict(mask_head=dict(num_classes=2)))))
+@pytest.mark.parametrize('number', [2, 80])
+def test_a_head_has_the_number_of_classes(number: int, toy_shapes: Path) -> None:
+    model = dict(roi_head=dict(bbox_head=[dict(num_classes=number), dict(num_classes=number)]))
+    assert refusal(check_before_training, instances(toy_shapes), model) == (
+        f'model.roi_head.bbox_head.0.num_classes is {number}, but the dataset has 5 classes (sun, ball, kite, boat, '
+        'square) (and 1 more of this kind): correct it, or train_dataloader.dataset.metainfo.classes '
+        '(tools/misc/check_dataset.py finds all).')
 
 
 @pytest.mark.parametrize('classes, words', [
@@ -171,15 +199,16 @@ def test_heads_of_detectors_that_do_not_fit(more: dict, model: dict, expected: l
 
 
 @pytest.mark.parametrize('model, expected', [
-    # STDC
-    (dict(decode_head=dict(num_classes=6), auxiliary_head=[dict(num_classes=6), dict(num_classes=2)]), []),
+    (dict(decode_head=dict(num_classes=6), auxiliary_head=[dict(num_classes=6), dict(num_classes=2, type='STDCHead')]),
+     []),
+    (dict(auxiliary_head=dict(num_classes=4)), [(Kind.TOO_FEW_CLASSES, 'model.auxiliary_head.num_classes')]),
     (dict(decode_head=[dict(num_classes=6), dict(num_classes=4)]),
      [(Kind.TOO_FEW_CLASSES, 'model.decode_head.1.num_classes')])])
 def test_heads_of_segmentors_that_do_not_fit_are_named(toy_shapes: Path, model: dict, expected: list) -> None:
     cfg = config(label_maps(toy_shapes, 'training'), model)
     plan, = plan_checks(cfg)
     assert [(finding.kind, finding.file) for finding in plan.findings] == expected
-    labels = [finding for findings in check_files(cfg, plan) for finding in findings]
+    labels = [finding for checked in check_files(cfg, plan) for finding in checked.findings]
     assert {finding.kind for finding in labels} == ({Kind.LABEL} if expected else set())
 
 
@@ -196,7 +225,7 @@ def test_labels_are_ignored_if_all_do(decode: Any, auxiliary: Any, metric: Any, 
     cfg = config(label_maps(data, 'training', CLASSES), dict(decode_head=decode, auxiliary_head=auxiliary),
                  val_evaluator=metric, val_dataloader=dict(dataset=label_maps(data, 'validation', CLASSES)))
     for plan in plan_checks(cfg):
-        finding, = next(check_files(cfg, plan))
+        finding, = next(check_files(cfg, plan)).findings
         assert finding.kind is Kind.LABEL and finding.detail.startswith(words)
 
 

@@ -3,13 +3,14 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
+from mmengine.config import Config
 from mmengine.model import BaseDataPreprocessor, ImgDataPreprocessor
 from torch import nn
 
-from cpvt_mm.engine.checks import check_model
+from cpvt_mm.engine.checks import check_metrics, check_model
 from cpvt_mm.errors import UserError
 from cpvt_mm.models import PyramidCPVT
-from tests.conftest import refusal
+from tests.conftest import MASK_RCNN, ROOT, build_model, refusal
 
 
 @pytest.mark.parametrize('in_channels, preprocessor, is_told', [
@@ -50,3 +51,19 @@ def test_a_neck_or_head_takes_the_maps_of_the_backbone(name: str, reader: dict, 
     assert refusal(check_model, model) == (
         f'model.{name}.in_channels is {reader["in_channels"]}, but the backbone returns {len(given)} maps of {given} '
         f'channels: make them equal, by model.{name} or by model.backbone.')
+
+
+@pytest.mark.parametrize('metric, is_told', [
+    ('bbox', False), (['bbox', 'proposal'], False), ('segm', True), (['bbox', 'segm'], True)])
+def test_a_metric_for_masks_needs_a_head_for_them(metric: object, is_told: bool) -> None:
+    cfg = Config.fromfile(ROOT / 'configs/boxes/faster-rcnn_pyramid-cpvt-nano_fpn_boxes.py')
+    cfg.val_evaluator.metric = metric
+    model = build_model(cfg, 'meta')
+    check_metrics(model, cfg, ['train'])
+    if is_told:
+        assert refusal(check_metrics, model, cfg, ['train', 'val']) == (
+            "val_evaluator has metric='segm', but the model has no head for masks: set "
+            "val_evaluator.metric='bbox', or take a model with masks, such as Mask R-CNN.")
+    else:
+        check_metrics(model, cfg, ['val'])
+    check_metrics(build_model(Config.fromfile(MASK_RCNN), 'meta'), cfg, ['val'])

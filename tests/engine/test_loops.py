@@ -67,7 +67,7 @@ def test_labels_that_are_no_class_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize('value, cfg, head, more', [
     (255, {}, {}, dict(ignore_index=254)), (254, {}, {}, dict(ignore_index=254)), (254, {}, dict(ignore_index=254), {}),
-    (254, dict(val_evaluator=[dict(type='IoUMetric', ignore_index=254)]), {}, {}), (4, {}, dict(num_classes=5), {}),
+    (254, dict(val_evaluator=[dict(type='IoUMetric', ignore_index=254)]), {}, {}),
     (254, {}, {}, dict(metainfo={})),  # classes are not known
 ])
 def test_labels_that_cannot_be_told_wrong_pass(tmp_path: Path, value: int, cfg: dict, head: dict, more: dict) -> None:

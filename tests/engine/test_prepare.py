@@ -63,9 +63,10 @@ def test_keys_without_effect_are_refused(options: dict, line: str, expected: str
     assert refusal(load_config, path, options) == expected.format(path=path)
 
 
-def test_a_config_of_mmdet_2(tmp_path: Path) -> None:
+@pytest.mark.parametrize('base', ['', f'_base_ = {str(UPERNET)!r}\n'])
+def test_a_config_of_mmdet_2(base: str, tmp_path: Path) -> None:
     path = tmp_path / 'old.py'
-    path.write_text('total_epochs = 12\n')
+    path.write_text(f'{base}total_epochs = 12\n')
     told = refusal(load_config, path)
     assert told.startswith(f'config {path} has total_epochs, ') and 'write train_cfg.max_epochs instead' in told
 

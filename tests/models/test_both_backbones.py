@@ -4,6 +4,7 @@ import itertools
 import math
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -272,6 +273,12 @@ def test_under_autocast_images_have_any_dtype_that_it_casts(model: Backbone) -> 
 def test_other_shapes_are_a_sentence(model: Backbone, shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r'images have shape \(.*\), but must have \(B, 3, H, W\), H and W at least 1'):
         model(torch.ones(shape))
+
+
+@pytest.mark.parametrize('images', [np.ones((32, 32, 3), np.uint8), [np.ones((32, 32, 3))]])
+def test_arrays_are_a_sentence(model: Backbone, images: object) -> None:
+    with pytest.raises(TypeError, match=rf'images are a {type(images).__name__}, but must be a tensor \(B, 3, H, W\)'):
+        model(images)
 
 
 @pytest.mark.parametrize('padding', [None, 'exact'])

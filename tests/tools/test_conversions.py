@@ -11,6 +11,7 @@ from mmengine.config import Config
 from torch import Tensor
 
 from comparing import SHAPES
+from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.data.plans import plan_checks
 from cpvt_mm.deployment import exporting, load_part
 from cpvt_mm.engine import load_config
@@ -150,7 +151,8 @@ def test_changes_are_lines_of_a_diff() -> None:
 
 
 def test_swap_backbone_writes_the_config_and_prints_changes(run_tool: Run, tmp_path: Path, capsys: Capture) -> None:
-    out, weights = tmp_path / 'swapped.py', GOLDEN / 'timm.pth'
+    out, weights = tmp_path / 'swapped.py', tmp_path / 'nano.pth'
+    torch.save(PyramidCPVT('nano').state_dict(), weights)
     assert run_tool(SWAP, RETINANET, out, '--arch', 'nano', '--schedule', '--checkpoint', weights) == ''
     printed = capsys.readouterr().out.splitlines()
     assert '- model.neck.in_channels = [256, 512, 1024, 2048]' in printed
@@ -163,7 +165,8 @@ def test_swap_backbone_writes_the_config_and_prints_changes(run_tool: Run, tmp_p
 
 
 def test_swap_backbone_puts_the_plain_one_or_random_weights_in(run_tool: Run, tmp_path: Path, capsys: Capture) -> None:
-    out, weights = tmp_path / 'swapped.py', GOLDEN / 'deit_timm.pth'
+    out, weights = tmp_path / 'swapped.py', tmp_path / 'tiny.pth'
+    torch.save(CPVT('tiny', patch_size=8).state_dict(), weights)
     assert run_tool(SWAP, ROOT / 'configs/toy/upernet_cpvt_sfp_toy-shapes.py', out, '--backbone', 'CPVT',
                     '--arch', 'tiny', '--checkpoint', weights) == ''
     model = Config.fromfile(out).model
@@ -204,7 +207,9 @@ def test_swap_backbone_takes_own_data(run_tool: Run, data: Path, tmp_path: Path,
      "error: 'nano' is not an arch of CPVT; allowed are tiny, small, base."),
     (f'{SWAP} {RETINANET} out.py --checkpoint missing.pth', 'checkpoint missing.pth does not exist: check the path.'),
     (f'{SWAP} {RETINANET} out.py --checkpoint {GOLDEN}/deit_timm.pth',
-     'deit_timm.pth holds a CPVT (format timm), but must hold a PyramidCPVT.')])
+     'deit_timm.pth holds a CPVT (format timm), but the backbone is a PyramidCPVT: use'),
+    (f'{SWAP} {RETINANET} out.py --arch nano --checkpoint {GOLDEN}/timm.pth',
+     'timm.pth (format twins or timm) does not fit the PyramidCPVT, ')])
 def test_nothing_is_written_after_a_mistake(words: str, error: str, run_tool: Run, tmp_path: Path,
                                             monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -96,7 +96,7 @@ def test_configs(run_tool: Run, tool: str, content: str | None, words: str, monk
      'data_preprocessor.mean has 3 values, but backbone.in_channels is 4: give mean and std as many'),
     (f'{BACKBONE}.arch=tiny', 'model.decode_head.in_channels is [32, 64, 128, 192], but the backbone returns 4 maps'),
     ('model.decode_head.num_classes=2', 'model.decode_head.num_classes is 2, but the dataset has 6 classes'),
-    ('model.auxiliary_head.num_classes=2', 'IndexError in auxiliary_head'),
+    ('model.auxiliary_head.num_classes=7', 'model.auxiliary_head.num_classes is 7, but the dataset has 6 classes'),
     (f'{DATASET}.pipeline.1.reduce_zero_label=True', '000.jpg (AssertionError in LoadAnnotations: '),
     (f'load_from={GOLDEN}/timm.pth', "which has no weights below 'backbone'"),
     # What is not there.

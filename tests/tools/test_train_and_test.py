@@ -27,6 +27,19 @@ def test_a_new_process_prints_one_line_and_ends_with_status_1(tmp_path: Path) ->
     assert done.stderr.splitlines()[-1] == 'error: config no.py does not exist: check the path.'
 
 
+@pytest.mark.parametrize('checkpoint, words', [('iter_2.pth', 'continue from iter_2.pth with --resume'),
+                                               (None, 'start again')])
+def test_ctrl_c_tells_how_to_go_on(run_tool: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+                                   checkpoint: str | None, words: str) -> None:
+    def interrupt(*args: object, **settings: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr('cpvt_mm.engine.train', interrupt)
+    if checkpoint:
+        (tmp_path / 'last_checkpoint').write_text(checkpoint)
+    assert run_tool('train.py', UPERNET, '--work-dir', tmp_path) == f'Interrupted: {words}.'
+
+
 @pytest.mark.slow
 def test_ctrl_c_ends_training_with_a_sentence(toy_shapes: Path, tmp_path: Path) -> None:
     options = toy_overrides(toy_shapes, **{'log_level': 'INFO', 'train_dataloader.num_workers': 2})
@@ -45,7 +58,7 @@ def test_ctrl_c_ends_training_with_a_sentence(toy_shapes: Path, tmp_path: Path) 
         process.kill()
         process.wait()
     assert process.returncode == 1 and 'Traceback' not in err
-    assert err.splitlines()[-1] == 'Interrupted: --resume continues from the last checkpoint in work.'
+    assert err.splitlines()[-1] == 'Interrupted: start again.'  # no checkpoint yet
 
 
 def launch(tool: str, *args: object, cwd: Path, **env: str) -> subprocess.CompletedProcess:

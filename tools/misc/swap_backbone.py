@@ -5,13 +5,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mmengine.config import Config
+
 from cpvt_mm.data.exchange import take_data
 from cpvt_mm.data.new_config import new_config
 from cpvt_mm.errors import UserError, exit_on_error
+from cpvt_mm.loading import load_backbone
+from cpvt_mm.models.pretrained import load_pretrained
 from cpvt_mm.models.validation import check_names
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone, write_config
-from cpvt_mm.weights.formats import detect_format
-from cpvt_mm.weights.reading import read_weights
 
 
 def parse_args() -> argparse.Namespace:
@@ -30,13 +32,13 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def check_backbone(path: str | Path, backbone: str) -> None:
-    """Raises a UserError if a file is not a checkpoint with that backbone, 'PyramidCPVT' or 'CPVT'; skips URLs."""
-    if '://' not in str(path):
-        found = detect_format(read_weights(path).tensors, path, wanted=backbone)
-        if found.format.backbone != backbone:
-            raise UserError(f'checkpoint {path} holds a {found.format.backbone} (format {found.format}), but must hold '
-                            f'a {backbone}.')
+def swap(cfg: Config, args: argparse.Namespace) -> Config:
+    """Swaps the backbone in, and loads a local checkpoint into `model.backbone`: a UserError tells if it does not fit.
+    """
+    new = swap_backbone(cfg, args.arch, args.checkpoint, args.schedule, args.backbone)
+    if args.checkpoint and '://' not in args.checkpoint and 'backbone' in new.model:
+        load_pretrained(load_backbone(new), args.checkpoint)
+    return new
 
 
 def changes(old: Any, new: Any, path: str = '') -> Iterator[str]:
@@ -64,16 +66,12 @@ def changes(old: Any, new: Any, path: str = '') -> Iterator[str]:
 def main() -> None:
     args = parse_args()
     check_names(f'an arch of {args.backbone}', [args.arch], TARGETS[args.backbone].archs, UserError)
-    if args.checkpoint:
-        check_backbone(args.checkpoint, args.backbone)
-    swap = partial(swap_backbone, arch=args.arch, checkpoint=args.checkpoint, schedule=args.schedule,
-                   backbone=args.backbone)
     old = read_config(args.config)
     if args.data and args.data.suffix != '.py':
-        lines = new_config(args.data, args.out, base=args.config, swap=swap)
+        lines = new_config(args.data, args.out, base=args.config, swap=partial(swap, args=args))
         new = read_config(str(args.out))
     else:
-        new = swap(old)
+        new = swap(old, args)
         if args.data:
             new = take_data(new, read_config(str(args.data)))
         write_config(old, new, args.config, args.out)
