@@ -68,7 +68,8 @@ def measure(data: Path, folder: Path, ranks: int, workers: int, shared: bool) ->
     command = [sys.executable, '-m', 'torch.distributed.run', '--standalone', f'--nproc-per-node={ranks}',
                str(ROOT / 'tools/train.py'), str(CONFIG), '--launcher', 'pytorch', '--work-dir', str(work_dir),
                '--cfg-options', *(f'{key}={value}' for key, value in options.items())]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, 'OMP_NUM_THREADS': '1'})
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                               env={**os.environ, 'OMP_NUM_THREADS': '1'})
     try:
         while not any('loss' in log.read_text() for log in work_dir.glob('*/vis_data/scalars.json')):
             if process.poll() is not None:
@@ -90,7 +91,7 @@ def main() -> None:
         folder = Path(scratch)
         write_annotations(data / 'instances_training.json', folder / 'large.json')
         print(f'{(folder / "large.json").stat().st_size / 2**20:.0f} MiB of annotations', flush=True)
-        for ranks, workers, shared in ((1, 0, True), (1, 4, True), (2, 4, False), (2, 4, True)):
+        for ranks, workers, shared in ((1, 0, False), (2, 4, False), (1, 0, True), (2, 4, True)):
             memory, processes = measure(data, folder, ranks, workers, shared)
             print(f'{ranks} ranks with {workers} workers, {"shared" if shared else "not shared"}: {memory:.0f} MiB in '
                   f'{processes} processes', flush=True)

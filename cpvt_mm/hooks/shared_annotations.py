@@ -21,19 +21,21 @@ class SharedAnnotationsHook(Hook):
     mmengine's datasets hold their annotations as bytes, which workers already share with their rank. One rank of a
     machine writes them to a file in the folder for temporary files, and all its ranks map this file. It is removed at
     once; its content lives as long as a process that maps it.
+
+    `cat_img_map` of mmdet's CocoDataset becomes arrays, also in a single process. Its lists hold numbers that were made
+    while the file was parsed, and each keeps the block of memory around it: for COCO, 2 GB that nothing else uses.
     """
 
     priority = 'VERY_HIGH'
 
     def before_train(self, runner: Runner) -> None:
         """Replaces the bytes before workers start."""
-        if get_world_size() == 1:
-            return
         for loop in (runner.train_loop, runner.val_loop):
-            if loop is not None:
-                for dataset in unwrap_built(loop.dataloader.dataset):
-                    if isinstance(getattr(dataset, 'data_bytes', None), np.ndarray):
-                        dataset.data_bytes = share(dataset.data_bytes)
+            for dataset in unwrap_built(loop.dataloader.dataset) if loop is not None else ():
+                if hasattr(dataset, 'cat_img_map'):
+                    dataset.cat_img_map = {key: np.array(images) for key, images in dataset.cat_img_map.items()}
+                if isinstance(getattr(dataset, 'data_bytes', None), np.ndarray) and get_world_size() > 1:
+                    dataset.data_bytes = share(dataset.data_bytes)
 
 
 def share(array: np.ndarray) -> np.ndarray:
