@@ -177,7 +177,9 @@ def summary(runner: Runner) -> Iterator[tuple[str, str]]:
 
 def draw_curve(runner: Runner, validations: Mapping[int, Mapping[str, float]]) -> None:
     """Draws the loss and the metrics by iteration to `curve.png` in the work dir."""
-    names = dict.fromkeys(name for metrics in validations.values() for name in metrics)
+    known = {step: {name: value for name, value in metrics.items() if value != -1}  # mmdet's -1: there are no objects
+             for step, metrics in validations.items()}
+    names = dict.fromkeys(name for metrics in known.values() for name in metrics)
     figure = Figure((13 if names else 7, 4.5), layout='constrained')
     left, *right = figure.subplots(1, 2 if names else 1, squeeze=False)[0]
     if 'train/loss' in runner.message_hub.log_scalars:  # not in that of a model with a step of its own
@@ -190,8 +192,7 @@ def draw_curve(runner: Runner, validations: Mapping[int, Mapping[str, float]]) -
     for axes in right:
         axes.set_prop_cycle(cycler(linestyle=['-', '--', ':']) * cycler(color=COLORS))
         for name in names:
-            axes.plot(validations.keys(), [metrics.get(name, math.nan) for metrics in validations.values()],
-                      marker='.', label=name)
+            axes.plot(known.keys(), [metrics.get(name, math.nan) for metrics in known.values()], marker='.', label=name)
         axes.set(title='validation', xlabel='iteration')
         axes.legend(loc='center left', bbox_to_anchor=(1, 0.5), fontsize=8)
     write_figure(Path(runner.work_dir, 'curve.png'), figure)
