@@ -8,17 +8,20 @@ from cpvt_mm.models.position_encodings import PositionEncoding, PositionEncoding
 
 ENCODINGS: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {
     'none': None, 'learnable-1d': dict(type='LearnablePE', ndim=1), 'learnable-2d': dict(type='LearnablePE'),
+    'learnable-antialiased': dict(type='LearnablePE', antialias=True),
+    'learnable-offset': dict(type='LearnablePE', offset=0.1),
     'sinusoidal-1d': dict(type='SinusoidalPE', ndim=1), 'sinusoidal-2d': dict(type='SinusoidalPE'),
     'random-table': dict(type='RandomTablePE'), 'random-fourier': dict(type='RandomFourierPE'),
-    'rotary': dict(type='RotaryPE'), 'relative': dict(type='RelativePE'), 'peg': dict(type='PEG'),
-    'peg-first': dict(type='PEG', positions=(-1, 0)), 'peg-qk': dict(type='PEG', target='qk'),
+    'rotary': dict(type='RotaryPE'), 'rotary-dinov3': dict(type='RotaryPE', form='dinov3'),
+    'relative': dict(type='RelativePE'), 'peg': dict(type='PEG'), 'peg-first': dict(type='PEG', positions=(-1, 0)),
+    'peg-qk': dict(type='PEG', target='qk'),
     'peg-fixed': dict(type='PEG', trainable=False), 'peg-3d': dict(type='PEG', ndim=3),
-    'peg-separable': dict(type='PEG', conv_type='separable'),
+    'peg-zero': dict(type='PEG', init='zero'), 'peg-separable': dict(type='PEG', conv_type='separable'),
     'peg-learnable': [dict(type='PEG'), dict(type='LearnablePE')]}
 
 # One for each point of the contract (see `PositionEncoding`): at the entry, after a block, tokens of queries and keys,
 # queries and keys themselves, a bias; and a list of two.
-ONE_FOR_EACH_POINT = {name: ENCODINGS[name] for name in ('learnable-2d', 'peg', 'peg-qk', 'rotary', 'relative',
+ONE_FOR_EACH_POINT = {name: ENCODINGS[name] for name in ('learnable-2d', 'peg', 'peg-qk', 'rotary-dinov3', 'relative',
                                                          'peg-learnable')}
 
 # A stage to build encodings for.

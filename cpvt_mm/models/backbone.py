@@ -273,7 +273,7 @@ class Backbone(BaseModule, HubMixin):
         It is for optimizers of timm. Configs of this package say the same in `paramwise_cfg`.
         """
         return {name for name, _ in self.named_parameters()
-                if name in ('cls_token', 'dist_token') or 'position_encoding' in name.split('.')}
+                if name in ('cls_token', 'dist_token', 'register_tokens') or 'position_encoding' in name.split('.')}
 
     def init_weights(self) -> None:
         """Initialises as mmengine does, but loads checkpoints with `load_pretrained`, after all other initialisation.
@@ -306,8 +306,8 @@ class Backbone(BaseModule, HubMixin):
 
         The name and signature are those of mmpretrain, whose `LearningRateDecayOptimWrapperConstructor` also calls it.
 
-        - 0: class and distillation tokens, the patch embedding of the image, and encodings before the first block
-          (`LearnablePE`, a `PEG` at -1).
+        - 0: class and distillation tokens, registers, the patch embedding of the image, and encodings before the first
+          block (`LearnablePE`, a `PEG` at -1).
         - i + 1: block i, counted over all stages. A `PEG` belongs to the block that it follows, or whose queries and
           keys it encodes. The patch embedding of a later stage, and encodings before its first block, belong to that
           block. Tables that all blocks of a stage share (`RelativePE`) belong to its last block.

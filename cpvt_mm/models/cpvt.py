@@ -1,4 +1,4 @@
-"""The plain CPVT: DeiT with a conditional position encoding instead of a table."""
+"""The plain CPVT: DeiT with a conditional position encoding instead of a table; also DINOv2 and DINOv3."""
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -15,9 +15,10 @@ from .grid import Grid, grid_size, pad_or_crop, to_map, to_output, to_tokens
 from .initialization import InitCfg, init_parameters
 from .layers import Block, PatchEmbed, WithCp, run_block
 from .position_encodings import StageSpec, build_position_encodings
-from .validation import check_choice, check_frozen_stages, check_positive, parse_arch, parse_indices
+from .validation import check_above, check_choice, check_frozen_stages, check_positive, parse_arch, parse_indices
 
 OUT_TYPES = ('featmap', 'cls_token', 'gap', 'raw')
+MLP_MODES = ('linear', 'swiglu')
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,17 @@ PLAIN_ARCHS = {
     'tiny': PlainArch(embed_dims=192, depth=12, num_heads=3),
     'small': PlainArch(embed_dims=384, depth=12, num_heads=6),
     'base': PlainArch(embed_dims=768, depth=12, num_heads=12),
+    'large': PlainArch(embed_dims=1024, depth=24, num_heads=16),
+    # With mlp_mode='swiglu', the first is DINOv2's largest, the others are DINOv3's.
+    'giant': PlainArch(embed_dims=1536, depth=40, num_heads=24),
+    'small-plus': PlainArch(embed_dims=384, depth=12, num_heads=6, mlp_ratio=6),
+    'huge-plus': PlainArch(embed_dims=1280, depth=32, num_heads=20, mlp_ratio=6),
 }
 
 
-def make_token(embed_dims: int) -> nn.Parameter:
-    """Returns a learnt token, `(1, 1, embed_dims)`, from a truncated normal of std 0.02."""
-    return nn.Parameter(nn.init.trunc_normal_(torch.empty(1, 1, embed_dims), std=0.02))
+def make_tokens(count: int, embed_dims: int) -> nn.Parameter | None:
+    """Returns learnt tokens, `(1, count, embed_dims)`, from a truncated normal of std 0.02; None if `count` is 0."""
+    return nn.Parameter(nn.init.trunc_normal_(torch.empty(1, count, embed_dims), std=0.02)) if count else None
 
 
 # Also registered in mmengine's root: every OpenMMLab library finds the plain name once this package is imported.
@@ -61,12 +67,13 @@ class CPVT(Backbone):
     """Plain vision transformer with conditional position encodings (CPVT, arXiv 2102.10882).
 
     It consists of a patch embedding, blocks of constant width, and a LayerNorm after the last block. With the
-    position encoding `dict(type='LearnablePE')` it is DeiT (arXiv 2012.12877). Images may have any size. Sides that are
-    not a multiple of the patch size are zero-padded on the right and at the bottom.
+    position encoding `dict(type='LearnablePE')` it is DeiT (arXiv 2012.12877). With registers and layer scale it is
+    DINOv2 or DINOv3, see `create_backbone`. Images may have any size. Sides that are not a multiple of the patch size
+    are zero-padded on the right and at the bottom.
 
     Args:
-        arch: 'tiny', 'small', 'base', or a dict with `embed_dims`, `depth`, `num_heads` and, if not 4, `mlp_ratio`.
-            Defaults to 'tiny'.
+        arch: 'tiny', 'small', 'base', 'large', 'giant', 'small-plus', 'huge-plus', or a dict with `embed_dims`,
+            `depth`, `num_heads` and, if not 4, `mlp_ratio`. Defaults to 'tiny'.
         img_size: Reference image size for learned position tables, in pixels: one side, or height and width. Inputs
             may have any size. Defaults to 224.
         patch_size: Side of a patch in pixels. Defaults to 16.
@@ -74,6 +81,8 @@ class CPVT(Backbone):
             Defaults to 3.
         cls_token: Whether to put a class token before the patches. Position encodings skip it. Defaults to True.
         dist_token: Whether a distillation token follows the class token (DeiT, section 4). Defaults to False.
+        num_register_tokens: Number of learnt tokens that follow these and are not returned, except by 'raw' (registers,
+            arXiv 2309.16588). Defaults to 0.
         out_indices: Blocks whose output is returned, in increasing order; negative ones count from the end. Later
             blocks are not built. Defaults to (-1,).
         out_type: Form of each output: 'featmap' (patches), 'cls_token', 'gap' (mean of the patches) or 'raw' (all
@@ -81,6 +90,10 @@ class CPVT(Backbone):
         position_encoding: None, a config, or a list of configs that are combined. An encoding after the last block
             changes patches only. With out_type 'cls_token' it has no effect and its gradient is zero.
             Defaults to `dict(type='PEG')`.
+        mlp_mode: 'linear', or 'swiglu' for MLPs with a gate, see `SwiGLU`. Defaults to 'linear'.
+        layer_scale: Initial value of the factors at the end of each residual branch, see `LayerScale`. Defaults to
+            None: no layer scale.
+        norm_eps: The eps of the LayerNorms. DINOv3 needs 1e-5. Defaults to 1e-6.
         drop_rate: Dropout of the encoded tokens before the first block, and after projections. Defaults to 0.
         attn_drop_rate: Dropout of attention weights. Defaults to 0.
         drop_path_rate: Stochastic depth rate of the last block; the rate rises linearly from 0. Defaults to 0.
@@ -109,10 +122,11 @@ class CPVT(Backbone):
 
     def __init__(self, arch: str | dict[str, int] = 'tiny', img_size: int | tuple[int, int] = 224,
                  patch_size: int = 16, in_channels: int = 3, cls_token: bool = True, dist_token: bool = False,
-                 out_indices: Sequence[int] = (-1,),
+                 num_register_tokens: int = 0, out_indices: Sequence[int] = (-1,),
                  out_type: Literal['featmap', 'cls_token', 'gap', 'raw'] = 'featmap',
                  position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None = dict(type='PEG'),
-                 drop_rate: float = 0., attn_drop_rate: float = 0., drop_path_rate: float = 0.,
+                 mlp_mode: Literal['linear', 'swiglu'] = 'linear', layer_scale: float | None = None,
+                 norm_eps: float = 1e-6, drop_rate: float = 0., attn_drop_rate: float = 0., drop_path_rate: float = 0.,
                  frozen_stages: int = -1, with_cp: WithCp = False,
                  padding: Literal['exact'] | None = None,
                  init_cfg: InitCfg = None) -> None:
@@ -121,7 +135,13 @@ class CPVT(Backbone):
         check_positive('patch_size', patch_size)
         check_choice('cls_token', cls_token, (False, True))
         check_choice('dist_token', dist_token, (False, True))
+        if type(num_register_tokens) is not int or num_register_tokens < 0:
+            raise ValueError(f'num_register_tokens is {num_register_tokens!r}, but must be an int of at least 0.')
         check_choice('out_type', out_type, OUT_TYPES)
+        check_choice('mlp_mode', mlp_mode, MLP_MODES)
+        if layer_scale is not None:
+            check_above('layer_scale', layer_scale, 0)
+        check_above('norm_eps', norm_eps, 0)
         if out_type == 'cls_token' and not cls_token:
             raise ValueError("out_type is 'cls_token', but cls_token is False: set it to True, or out_type to 'gap'.")
         indices = parse_indices(out_indices, spec.depth, 'blocks')
@@ -131,14 +151,16 @@ class CPVT(Backbone):
         self.out_indices = indices
         self.out_type = out_type
         self.patch_size = patch_size
+        self.norm_eps = norm_eps
         self.frozen_stages = frozen_stages
         self.out_channels = (spec.embed_dims,) * len(indices)
         self.strides = (patch_size,) * len(indices)
 
         self.patch_embed = PatchEmbed(in_channels, spec.embed_dims, patch_size, norm=False)
-        self.num_extra_tokens = cls_token + dist_token
-        self.cls_token = make_token(spec.embed_dims) if cls_token else None
-        self.dist_token = make_token(spec.embed_dims) if dist_token else None
+        self.num_extra_tokens = cls_token + dist_token + num_register_tokens
+        self.cls_token = make_tokens(cls_token, spec.embed_dims)
+        self.dist_token = make_tokens(dist_token, spec.embed_dims)
+        self.register_tokens = make_tokens(num_register_tokens, spec.embed_dims)
         self.drop = nn.Dropout(drop_rate)
         self.position_encoding = build_position_encodings(position_encoding, StageSpec(
             spec.embed_dims, spec.num_heads, depth, grid=grid_size(self.img_size, patch_size)))
@@ -146,9 +168,9 @@ class CPVT(Backbone):
         self.blocks = nn.ModuleList(
             Block(i, spec.embed_dims, spec.num_heads, spec.mlp_ratio, drop_rate=drop_rate,
                   attn_drop_rate=attn_drop_rate, drop_path_rate=drop_path_rate * i / max(spec.depth - 1, 1),
-                  recompute_mlp=with_cp == 'selective')
+                  norm_eps=norm_eps, mlp_mode=mlp_mode, layer_scale=layer_scale, recompute_mlp=with_cp == 'selective')
             for i in range(depth))
-        self.norm = nn.LayerNorm(spec.embed_dims, eps=1e-6) if depth == spec.depth else nn.Identity()
+        self.norm = nn.LayerNorm(spec.embed_dims, eps=norm_eps) if depth == spec.depth else nn.Identity()
         self.apply(init_parameters)
         self.freeze()
 
@@ -157,7 +179,7 @@ class CPVT(Backbone):
 
         There is one output for each of `out_indices`. The final norm applies only to the output of the arch's last
         block. The shape of an output depends on `out_type`. With h = ceil(H / patch_size), w = ceil(W / patch_size) and
-        E class and distillation tokens, it is:
+        E extra tokens (class token, distillation token, registers, in this order), it is:
 
         - 'featmap': `(B, C, h, w)`.
         - 'cls_token' and 'gap': `(B, C)`; with `dist_token` a pair of this and the distillation token, `(B, C)`.
@@ -177,15 +199,18 @@ class CPVT(Backbone):
         x, (height, width, *_) = self.patch_embed(x)
         x = self.position_encoding.tokens(x, -1, Grid(height, width, frames=num_frames))
         # len(x) would fix the number of images in torch.export.
-        extra = [t.expand(x.shape[0], -1, -1) for t in (self.cls_token, self.dist_token) if t is not None]
+        extra = [tokens.expand(x.shape[0], -1, -1) for tokens in self._extra_tokens()]
         x = self.drop(torch.cat([*extra, x], dim=1))
-        grid = Grid(height, width, extra=len(extra), frames=num_frames)
+        grid = Grid(height, width, extra=self.num_extra_tokens, frames=num_frames)
         kept = []
         for index, block in enumerate(self.blocks[:max(keep) + 1]):
             x = run_block(block, index, self.position_encoding, x, grid, self.with_cp is True)
             if index in keep:
                 kept.append(x)
         return kept, grid
+
+    def _extra_tokens(self) -> list[nn.Parameter]:
+        return [tokens for tokens in (self.cls_token, self.dist_token, self.register_tokens) if tokens is not None]
 
     def _output(self, x: Tensor, grid: Grid) -> Output:
         patches = x[:, grid.extra:]
@@ -194,7 +219,7 @@ class CPVT(Backbone):
         if self.out_type == 'featmap':
             return to_output(patches, grid)
         pooled = x[:, 0] if self.out_type == 'cls_token' else patches.mean(dim=1)
-        return pooled if self.dist_token is None else (pooled, x[:, grid.extra - 1])
+        return pooled if self.dist_token is None else (pooled, x[:, int(self.cls_token is not None)])
 
     def run_parts(self, x: Tensor, count: int, norm: bool) -> tuple[Tensor, list[Tensor]]:
         kept, grid = self._run(x, 1, range(count))
@@ -223,9 +248,8 @@ class CPVT(Backbone):
     def freeze(self) -> None:
         if self.frozen_stages < 0:
             return
-        for token in (self.cls_token, self.dist_token):
-            if token is not None:
-                token.requires_grad_(False)
+        for tokens in self._extra_tokens():
+            tokens.requires_grad_(False)
         frozen = [self.patch_embed, self.position_encoding, self.drop, *self.blocks[:self.frozen_stages]]
         if self.frozen_stages == len(self.blocks):
             frozen.append(self.norm)

@@ -4,14 +4,34 @@ from typing import Any
 from cpvt_mm.errors import UserError, did_you_mean
 from cpvt_mm.weights.released import RELEASED, SCHEME
 
-from .cpvt import CPVT, PLAIN_ARCHS
+from .cpvt import CPVT
 from .pyramid_cpvt import PYRAMID_ARCHS, PyramidCPVT
+
+PAPER_ARCHS = ('tiny', 'small', 'base')
+
+
+def _dinov2(arch: str, registers: bool) -> tuple[type[CPVT], str, dict[str, Any]]:
+    # The models with registers resample the table in another way.
+    table = dict(type='LearnablePE', antialias=True) if registers else dict(type='LearnablePE', offset=0.1)
+    return CPVT, arch, dict(
+        img_size=518, patch_size=14, position_encoding=table, num_register_tokens=4 * registers, layer_scale=1e-5,
+        mlp_mode='swiglu' if arch == 'giant' else 'linear')
+
+
+def _dinov3(arch: str) -> tuple[type[CPVT], str, dict[str, Any]]:
+    return CPVT, arch, dict(
+        position_encoding=dict(type='RotaryPE', form='dinov3'), num_register_tokens=4, layer_scale=1e-5, norm_eps=1e-5,
+        mlp_mode='swiglu' if arch.endswith('plus') else 'linear')
+
 
 # Name -> class, its `arch`, and other arguments that differ from the defaults.
 BACKBONES: dict[str, tuple[type[PyramidCPVT] | type[CPVT], str, dict[str, Any]]] = {
     **{f'pyramid-cpvt-{arch}': (PyramidCPVT, arch, {}) for arch in PYRAMID_ARCHS},
-    **{f'cpvt-{arch}': (CPVT, arch, {}) for arch in PLAIN_ARCHS},
-    **{f'deit-{arch}': (CPVT, arch, dict(position_encoding=dict(type='LearnablePE'))) for arch in PLAIN_ARCHS},
+    **{f'cpvt-{arch}': (CPVT, arch, {}) for arch in PAPER_ARCHS},
+    **{f'deit-{arch}': (CPVT, arch, dict(position_encoding=dict(type='LearnablePE'))) for arch in PAPER_ARCHS},
+    **{f'dinov2-{arch}{suffix}': _dinov2(arch, registers) for arch in ('small', 'base', 'large', 'giant')
+       for suffix, registers in (('', False), ('-reg4', True))},
+    **{f'dinov3-{arch}': _dinov3(arch) for arch in ('small', 'small-plus', 'base', 'large', 'huge-plus')},
 }
 
 
@@ -27,8 +47,10 @@ def list_backbones(pretrained: bool = False) -> list[str]:
 def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> PyramidCPVT | CPVT:
     """Builds a backbone.
 
-    `deit-tiny`, `deit-small` and `deit-base` are `CPVT` with DeiT's table in place of the PEG. There are released
-    weights of these only. To start a CPVT from them, pass `position_encoding=dict(type='PEG')`: the PEG stays random.
+    `deit-*`, `dinov2-*` and `dinov3-*` are `CPVT` with the position encoding, and other parts, of these models. There
+    are released weights of these only. To start a CPVT from them, pass a `position_encoding` with a PEG:
+    `dict(type='PEG')` is random, and `dict(type='PEG', init='zero')`, in a list behind the model's own, changes nothing
+    until it is trained. The weights of DINOv3 are under a licence of its own, see `weights.released`.
 
     Args:
         name: One of `list_backbones()`.
@@ -36,7 +58,7 @@ def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> Pyram
             `position_encoding`, its parameters may be missing in these weights; they stay random, with a warning.
             Defaults to False: random weights, or the weights that `init_cfg` and `init_weights()` load.
         kwargs: Arguments of the class, except `arch`, and except `init_cfg` if `pretrained` is True. With `pretrained`,
-            `norm_eps` of `PyramidCPVT` defaults to the value of the weights.
+            `norm_eps` defaults to the value of the weights.
 
     Returns:
         The backbone, with float32 weights, in training mode. Call `eval()` before inference.
@@ -58,8 +80,7 @@ def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> Pyram
     if name not in RELEASED:
         raise UserError(f'there are no released weights of {name}: {_alternative(name)}.')
     options = {**options, **kwargs}
-    if cls is PyramidCPVT:
-        options.setdefault('norm_eps', RELEASED[name].norm_eps)
+    options.setdefault('norm_eps', RELEASED[name].norm_eps)
     init_cfg = dict(type='Pretrained', checkpoint=SCHEME + name)
     if 'position_encoding' in kwargs:
         init_cfg['allow_missing'] = 'position_encoding'

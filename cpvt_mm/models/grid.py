@@ -102,17 +102,40 @@ def token_centers(length: int, cell: float = 1, device: torch.device | None = No
     return (torch.arange(length, dtype=torch.float32, device=device) + 0.5) * cell - 0.5
 
 
-def resample(table: Tensor, size: tuple[int, ...]) -> Tensor:
+def resample(table: Tensor, size: tuple[int, ...], antialias: bool = False, offset: float = 0.) -> Tensor:
     """Resamples a table `(length, C)` linearly, or `(H, W, C)` bicubically, to `(*size, C)`.
 
-    It interpolates with align_corners=False and without antialiasing, in float32. The result has the dtype of `table`.
-    A table of the right size is returned unchanged.
+    It interpolates with align_corners=False, in float32. The result has the dtype of `table`. A table of the right size
+    is returned unchanged.
+
+    Args:
+        table: The table.
+        size: The new length, or rows and columns.
+        antialias: Whether to filter when it shrinks; two dimensions only. Defaults to False.
+        offset: Cells that are added to each side of the new size to compute the scale; two dimensions without
+            `antialias` only. Defaults to 0.
     """
     if not is_traced(table) and table.shape[:-1] == size:
         return table
-    mode = 'linear' if len(size) == 1 else 'bicubic'
     channels_first = table.float().movedim(-1, 0)[None]
-    return F.interpolate(channels_first, size, mode=mode, align_corners=False)[0].movedim(0, -1).to(table.dtype)
+    if offset:
+        sampled = F.grid_sample(channels_first, _centers_with_offset(table, size, offset), mode='bicubic',
+                                padding_mode='border', align_corners=False)
+    else:
+        sampled = F.interpolate(channels_first, size, mode='linear' if len(size) == 1 else 'bicubic',
+                                align_corners=False, antialias=antialias)
+    return sampled[0].movedim(0, -1).to(table.dtype)
+
+
+def _centers_with_offset(table: Tensor, size: tuple[int, ...], offset: float) -> Tensor:
+    """Returns the cell centers of a new size for `F.grid_sample`, `(1, H, W, 2)`: x and y from -1 to 1 over the table.
+    """
+    rows, columns = (torch.full((), side, dtype=torch.float32, device=table.device) for side in size)
+    # In recorded code, too, a table of the right size must stay unchanged.
+    added = offset * ((rows != table.shape[0]) | (columns != table.shape[1]))
+    y, x = ((2 * token_centers(length, device=table.device) + 1) / (side + added) - 1
+            for length, side in zip(size, (rows, columns), strict=True))
+    return torch.stack([x.expand(size[0], -1), y[:, None].expand(-1, size[1])], dim=-1)[None]
 
 
 def pad_or_crop(x: Tensor, height: int, width: int) -> Tensor:

@@ -10,6 +10,8 @@ from mmengine.logging import MMLogger, print_log
 from mmengine.model import PretrainedInit
 from torch import nn
 
+from .position_encodings import PositionEncoding
+
 PRETRAINED_KEYS = ('type', 'checkpoint', 'prefix', 'map_location', 'allow_missing')
 
 InitCfg: TypeAlias = dict[str, Any] | list[dict[str, Any]] | None
@@ -17,6 +19,8 @@ InitCfg: TypeAlias = dict[str, Any] | list[dict[str, Any]] | None
 
 def init_parameters(module: nn.Module) -> None:
     """Initialises one layer like the original code of Twins-PCPVT, except for the biases of convolutions.
+
+    A position encoding then sets initial values of its own.
 
     Pass it to `Module.apply`. Linear layers get weights from a normal distribution of std 0.02, truncated at two
     standard deviations, and a zero bias. Convolutions get weights of variance 2 / fan-out and a bias of std 0.02.
@@ -29,6 +33,8 @@ def init_parameters(module: nn.Module) -> None:
         nn.init.trunc_normal_(module.weight, std=0.02, a=-0.04, b=0.04)
         if module.bias is not None:
             nn.init.zeros_(module.bias)
+    elif isinstance(module, PositionEncoding):
+        module.init_parameters()
     elif isinstance(module, nn.Conv2d | nn.Conv3d):
         fan_out = prod(module.kernel_size) * module.out_channels // module.groups
         nn.init.normal_(module.weight, std=(2 / fan_out)**0.5)

@@ -8,13 +8,15 @@ from mmengine.logging import print_log
 from torch import Tensor, nn
 
 from cpvt_mm.errors import UserError
-from cpvt_mm.weights.formats import TABLE, detect_format
+from cpvt_mm.weights.formats import detect_format
+from cpvt_mm.weights.plain_formats import REGISTERS, TABLE, PlainFormat
 from cpvt_mm.weights.reading import read_weights
 from cpvt_mm.weights.released import find_released
 
-from .position_encodings import LearnablePE, PositionEncoding
+from .position_encodings import LearnablePE, PositionEncoding, RotaryPE
 
 STEM = 'patch_embed.proj.weight'
+BLOCK = re.compile(r'(stages\.\d+\.)?blocks\.\d+\.')
 
 
 def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | None = None, map_location: str = 'cpu',
@@ -32,6 +34,7 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     - Tensors that the backbone does not have, such as blocks of a deeper arch.
     - Missing tensors that `allow_missing` matches.
     - A `norm_eps` that differs from that of the checkpoint's models.
+    - Weights of DINOv3, if the backbone does not have its form of `RotaryPE`.
 
     Args:
         backbone: A PyramidCPVT or CPVT.
@@ -44,8 +47,8 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
 
     Raises:
         MissingFile: If the file does not exist.
-        UserError: If the file cannot be read, has no such backbone, or lacks weights of it. The backbone is unchanged
-            then.
+        UserError: If the file cannot be read, has no such backbone, lacks weights of it, or has weights of the same
+            blocks, or registers, that the backbone does not have. The backbone is unchanged then.
     """
     allowed = _compile(allow_missing)
     weights, key, ema_key, *_ = read_weights(checkpoint, map_location)
@@ -60,11 +63,13 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
                                if name.startswith(prefix)})
     except UserError as error:
         raise UserError(f'checkpoint {checkpoint} cannot be loaded: {error}') from error
+    what = f'checkpoint {checkpoint} (format {fmt})'
+    check_held(renamed, wanted, what, backbone)
     fitted, adapted = _adapt(backbone, renamed, wanted)
     fitting = {name: tensor for name, tensor in fitted.items() if name in wanted}
     missing = [name for name in wanted if name not in fitting]
     check_filled(fitting, wanted, [name for name in missing if not any(pattern.search(name) for pattern in allowed)],
-                 f'checkpoint {checkpoint} (format {fmt})', backbone)
+                 what, backbone)
     backbone.load_state_dict(fitting, strict=False)
 
     used = {*fitting, *(name for name in renamed if name not in fitted)}  # the latter is a table under another name
@@ -86,9 +91,13 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     released = find_released(checkpoint)
     wanted_eps = released.norm_eps if released else fmt.norm_eps
     if wanted_eps and eps and eps != wanted_eps:
-        what = f'weights of {checkpoint}' if released else f'models of format {fmt}'
-        _warn(f'{what} have norm_eps {wanted_eps:g}, but the backbone has {eps:g}: set norm_eps={wanted_eps:g}, unless '
-              f'the weights were trained with {eps:g}.')
+        source = f'weights of {checkpoint}' if released else f'models of format {fmt}'
+        _warn(f'{source} have norm_eps {wanted_eps:g}, but the backbone has {eps:g}: set norm_eps={wanted_eps:g}, '
+              f'unless the weights were trained with {eps:g}.')
+    if isinstance(fmt, PlainFormat) and not fmt.has_table and not any(
+            isinstance(module, RotaryPE) and module.form == 'dinov3' for module in backbone.modules()):
+        _warn(f"{what} was trained with the position encoding dict(type='RotaryPE', form='dinov3'), which the backbone "
+              'does not have: use it, also beside others, unless all blocks are trained further.')
 
 
 def fit_encodings(backbone: nn.Module, weights: dict[str, Tensor]) -> None:
@@ -115,6 +124,25 @@ def adapt_channels(weight: Tensor, channels: int) -> Tensor:
     if channels == 1:
         return weight.sum(dim=1, keepdim=True)
     return weight[:, [i % 3 for i in range(channels)]] * (3 / channels)
+
+
+def check_held(weights: dict[str, Tensor], wanted: dict[str, Tensor], what: str, backbone: nn.Module) -> None:
+    """Raises a UserError if weights have parts that change what the layers of a backbone compute, and it lacks them.
+
+    These are registers, more parameters in the same block, and another patch size. See `check_filled` for the
+    arguments.
+    """
+    patch_size, stem = getattr(backbone, 'patch_size', None), weights.get(STEM)
+    if patch_size and stem is not None and stem.dim() == 4 and stem.shape[2:] != wanted[STEM].shape[2:]:
+        raise UserError(f'{what} has patches of {stem.shape[2]} x {stem.shape[3]} pixels, but the backbone has '
+                        f'patch_size={patch_size}: set the patch_size of the weights, or use other weights.')
+    blocks = {match[0] for match in map(BLOCK.match, wanted) if match}
+    more = [name for name in weights if name not in wanted and (
+        name == REGISTERS or ((match := BLOCK.match(name)) and match[0] in blocks))]
+    if more:
+        raise UserError(f'{what} has {len(more)} tensors that the {type(backbone).__name__} lacks: {_first(more)}; '
+                        'build it with the registers, layer scale and modes that the weights were trained with (see '
+                        'create_backbone).')
 
 
 def check_filled(weights: dict[str, Tensor], wanted: dict[str, Tensor], missing: Sequence[str], what: str,

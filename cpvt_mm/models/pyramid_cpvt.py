@@ -11,12 +11,13 @@ from cpvt_mm.registry import MODELS
 from .backbone import Backbone, block_in_stage
 from .grid import Grid, grid_size, to_nchw, to_nhwc, to_output, to_tokens
 from .initialization import InitCfg, init_parameters
-from .layers import MLPS, Block, PatchEmbed, WithCp, run_block
+from .layers import Block, PatchEmbed, WithCp, run_block
 from .position_encodings import StageSpec, build_position_encodings
 from .validation import check_above, check_choice, check_frozen_stages, check_positive, parse_arch, parse_indices
 
 PATCH_SIZES = (4, 2, 2, 2)
 STRIDES = (4, 8, 16, 32)
+MLP_MODES = ('linear', 'conv')
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ class PyramidCPVT(Backbone):
         spec = parse_arch(arch, PyramidArch, PYRAMID_ARCHS)
         check_above('norm_eps', norm_eps, 0)
         check_choice('sr_mode', sr_mode, ('conv', 'pool'))
-        check_choice('mlp_mode', mlp_mode, MLPS)
+        check_choice('mlp_mode', mlp_mode, MLP_MODES)
         check_choice('out_norm', out_norm, (False, True))
         indices = parse_indices(out_indices, len(STRIDES), 'stages')
         num_stages = indices[-1] + 1

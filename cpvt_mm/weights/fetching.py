@@ -22,7 +22,7 @@ from cpvt_mm.files import remove_leftovers, whole_file
 from cpvt_mm.messages import show
 
 from .parsing import is_safetensors, parse
-from .released import SCHEME, find_released
+from .released import APACHE, SCHEME, find_released
 
 TIMEOUT = 30.  # seconds to wait for a connection, or for the next part of a file
 SPAN, LEAST = 60., 60_000  # seconds, and the bytes that a download must get in each such span
@@ -148,6 +148,8 @@ def _download(url: str, target: Path) -> None:
             request.add_unredirected_header('Authorization', f'Bearer {token}')  # to no host but this one
     remove_leftovers(target.parent, glob.escape(target.name))
     show(f'fetching {request.full_url} to {target}')
+    if (released := find_released(url)) and released.licence != APACHE:
+        print_log(f'these weights are under the {released.licence}', 'current', logging.WARNING)
     with urlopen(request, timeout=TIMEOUT) as response, whole_file(target) as temporary:
         count, before, end = 0, 0, time.monotonic() + SPAN
         with temporary.open('wb') as file:

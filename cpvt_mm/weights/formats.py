@@ -1,19 +1,18 @@
-"""Formats of checkpoints: names of the backbones' parameters in other libraries, and how a file's format is detected.
+"""Formats of checkpoints: names of PyramidCPVT's parameters in other libraries, and how a file's format is detected.
 
-PyramidCPVT: original Twins-PCPVT and timm, mmseg, mmpretrain. CPVT: ViT and DeiT of timm and mmpretrain.
+They are those of the original Twins-PCPVT and timm, of mmseg, and of mmpretrain.
 """
-import math
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from cpvt_mm.errors import UserError
 
-from .renaming import Format, rules
+from .plain_formats import PLAIN_FORMATS
+from .renaming import Format, Names, rules
 
 BLOCK = 'stages.{i}.blocks.{j}.'
 PEG = 'stages.{i}.position_encoding.0.convs.0.0.{p}'
@@ -82,7 +81,7 @@ TWINS = PyramidFormat(
     }), norm_eps=1e-6)
 
 
-def _openmmlab(blocks: str, attention: dict[str, str | tuple[str, str]]) -> dict[str, str | tuple[str, str]]:
+def _openmmlab(blocks: str, attention: dict[str, str | tuple[str, str]]) -> dict[Names, str | tuple[str, str]]:
     """Returns the names in PCPVT of mmseg and mmpretrain; they differ in the names of blocks and inside attention."""
     return {
         'patch_embeds.{i}.projection.{p}': 'stages.{i}.patch_embed.proj.{p}',
@@ -119,75 +118,7 @@ MMPRETRAIN_PCPVT = PyramidFormat(
         'norm_after_stage3.{p}': 'out_norms.3.{p}',
     }), norm_eps=1e-6)  # 1e-5 is the default of mmpretrain's class, but the configs of its weights set 1e-6
 
-TOKENS = ('cls_token', 'dist_token')
-TABLE = 'position_encoding.0.table'
-# ViTs with these parameters differ from CPVT: register tokens, norms before the blocks or of queries and keys, and
-# layer scales.
-FOREIGN = re.compile(r'(^|\.)(reg_token|register_tokens|norm_pre|pre_norm|q_norm|k_norm|ls[12]|gamma[12]?)(\.|$)')
-
-
-@dataclass(frozen=True)
-class PlainFormat(Format):
-    """The format of a ViT with a position table `(1, E + side * side, C)`: E rows for class tokens, then the grid.
-
-    The row of a class token does not depend on the image, so loading adds it to the token. When converting back, the
-    token keeps the sum and its row is 0.
-    """
-
-    def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        foreign = [name for name in weights if FOREIGN.search(name)]
-        if foreign:
-            raise UserError(f'the checkpoint is of a ViT with {foreign[0]}, which CPVT does not have: use weights of a '
-                            'plain ViT, such as DeiT.')
-        weights = super().to_ours(weights)
-        if TABLE not in weights:
-            return weights
-        if weights[TABLE].dim() != 3:
-            raise UserError(f"the checkpoint's position table has shape {tuple(weights[TABLE].shape)}, but must have "
-                            'three dimensions, (1, rows, channels), as in a ViT.')
-        table, tokens = weights[TABLE][0], [name for name in TOKENS if name in weights]
-        # Some tables of timm have no rows for class tokens. No two squares differ by 1 or 2, so the number of rows
-        # shows whether there are any.
-        extra = next((count for count in (len(tokens), 0) if math.isqrt(len(table) - count)**2 == len(table) - count),
-                     None)
-        if extra is None:
-            raise UserError(f"the checkpoint's position table has {len(table)} rows, {len(tokens)} for class tokens, "
-                            'and the others do not form a square: use a checkpoint that was trained on square images.')
-        added = {name: weights[name] + row for name, row in zip(tokens[:extra], table, strict=False)}
-        side = math.isqrt(len(table) - extra)
-        return {**weights, **added, TABLE: table[extra:].unflatten(0, (side, side))}
-
-    def to_theirs(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        encodings = [name for name in weights if name.startswith('position_encoding.')]
-        table = weights[TABLE] if encodings == [TABLE] else None
-        if table is None or table.dim() != 3 or table.shape[0] != table.shape[1]:
-            raise UserError(f'the format {self} supports only one LearnablePE on a square grid, so the weights cannot '
-                            f'be converted: they have {", ".join(encodings[:3]) or "none"}.')
-        rows = [table.new_zeros(1, table.shape[-1]) for name in TOKENS if name in weights]
-        return super().to_theirs({**weights, TABLE: torch.cat([*rows, table.flatten(0, 1)])[None]})
-
-
-PLAIN_CPVT = Format(('cpvt_mm',), 'CPVT', ('patch_embed.proj.weight', 'blocks.0.attn.kv.weight'))
-
-TIMM_VIT = PlainFormat(('timm',), 'CPVT', ('patch_embed.proj.weight', 'blocks.0.attn.qkv.weight'), rules({
-    'pos_embed': TABLE,
-    'blocks.{i}.attn.qkv.{p}': ('blocks.{i}.attn.q.{p}', 'blocks.{i}.attn.kv.{p}'),
-}))
-
-MMPRETRAIN_VIT = PlainFormat(
-    ('mmpretrain',), 'CPVT', ('patch_embed.projection.weight', 'layers.0.attn.qkv.weight'), rules({
-        'pos_embed': TABLE,
-        'patch_embed.projection.{p}': 'patch_embed.proj.{p}',
-        'layers.{i}.ln1.{p}': 'blocks.{i}.norm1.{p}',
-        'layers.{i}.attn.qkv.{p}': ('blocks.{i}.attn.q.{p}', 'blocks.{i}.attn.kv.{p}'),
-        'layers.{i}.attn.proj.{p}': 'blocks.{i}.attn.proj.{p}',
-        'layers.{i}.ln2.{p}': 'blocks.{i}.norm2.{p}',
-        'layers.{i}.ffn.layers.0.0.{p}': 'blocks.{i}.mlp.fc1.{p}',
-        'layers.{i}.ffn.layers.1.{p}': 'blocks.{i}.mlp.fc2.{p}',
-        'ln1.{p}': 'norm.{p}',
-    }))
-
-FORMATS = (PYRAMID_CPVT, TWINS, MMSEG_PCPVT, MMPRETRAIN_PCPVT, PLAIN_CPVT, TIMM_VIT, MMPRETRAIN_VIT)
+FORMATS = (PYRAMID_CPVT, TWINS, MMSEG_PCPVT, MMPRETRAIN_PCPVT, *PLAIN_FORMATS)
 
 
 class Detected(NamedTuple):
@@ -220,9 +151,10 @@ def detect_format(names: Collection[str], path: object, prefix: str | None = Non
         prefix = f'{prefix.removesuffix(".")}.' if prefix else ''
     starts = [(name.removesuffix(fmt.signature[0]), fmt) for name in names for fmt in FORMATS
               if name.endswith(fmt.signature[0])]
-    found = [(start, fmt) for start, fmt in starts
-             if (not start or start.endswith('.')) and prefix in (None, start)
-             and all(start + name in names for name in fmt.signature)]
+    # Of several formats below one prefix, the last one is the most specific.
+    found = list({start: fmt for start, fmt in starts
+                  if (not start or start.endswith('.')) and prefix in (None, start)
+                  and fmt.is_in(names, start)}.items())
     # A stage of a pyramid looks like a small plain transformer, so backbones inside another one do not count.
     found = [(start, fmt) for start, fmt in found
              if not any(start != other and start.startswith(other) for other, _ in found)]

@@ -5,9 +5,13 @@ from typing import NamedTuple
 from cpvt_mm.errors import UserError, did_you_mean
 
 SCHEME = 'cpvt_mm://'
+APACHE = 'Apache-2.0'
 
 TWINS = 'arXiv 2104.13840, table of ImageNet-1k results: Twins-PCPVT'
 DEIT = 'arXiv 2012.12877, table of ImageNet-1k results: DeiT without distillation'
+DINOV2 = 'arXiv 2304.07193, README of facebookresearch/dinov2: linear classifier on frozen features'
+DINOV3 = 'arXiv 2508.10104, which reports no ImageNet-1k accuracy of these'
+DINOV3_LICENCE = 'DINOv3 License, https://ai.meta.com/resources/models-and-libraries/dinov3-license/'
 
 
 class Released(NamedTuple):
@@ -17,21 +21,21 @@ class Released(NamedTuple):
         backbone: The class they are for, 'PyramidCPVT' or 'CPVT'.
         arch: The `arch` of the class.
         files: URL -> format of its file, the preferred URL first. All files contain the same weights.
-        top1: ImageNet-1k top-1 accuracy at 224 x 224 in percent, as reported by the authors.
+        top1: ImageNet-1k top-1 accuracy at 224 x 224 in percent, as reported by the authors; None if they report none.
         source: Where the authors report it.
         licence: The licence of the weights, according to the authors' repository and timm's model cards.
         norm_eps: The eps of the LayerNorms in the blocks during training. The format of a file does not determine it:
             mmseg's files of these weights have mmseg's names, but mmseg's models use 1e-5.
         sha256: SHA-256 of the last file in hexadecimal, timm's copy on the Hugging Face hub; None if it is not known.
             Nobody has read those of the copies below yet, nor the revisions to fix their URLs to, so these name the
-            branch `main`. The names of the other files have the beginning of theirs.
+            branch `main`. The names of Twins' and DeiT's other files have the beginning of theirs.
     """
     backbone: str
     arch: str
     files: dict[str, str]
-    top1: float
+    top1: float | None
     source: str
-    licence: str = 'Apache-2.0'
+    licence: str = APACHE
     norm_eps: float = 1e-6
     sha256: str | None = None
 
@@ -56,6 +60,21 @@ def _deit(arch: str, file: str, top1: float, revision: str | None = None, sha256
     }, top1, DEIT, sha256=sha256)
 
 
+def _dinov2(arch: str, registers: bool, top1: float) -> Released:
+    # The first URL is the authors'; the second is timm's copy of their weights.
+    name, suffix = f'dinov2_vit{arch[0]}14', '_reg4' if registers else ''
+    return Released('CPVT', arch, {
+        f'https://dl.fbaipublicfiles.com/dinov2/{name}/{name}{suffix}_pretrain.pth': 'timm',
+        _hub(f'vit_{arch}_patch14{suffix}_dinov2.lvd142m', None): 'timm',
+    }, top1, DINOV2)
+
+
+def _dinov3(arch: str) -> Released:
+    # timm's copy. The authors' files need a request, see docs/guides/pretrained_weights.md.
+    model = f'vit_{arch.replace("-", "_")}_patch16_dinov3_qkvb.lvd1689m'
+    return Released('CPVT', arch, {_hub(model, None): 'timm-dinov3'}, None, DINOV3, DINOV3_LICENCE, norm_eps=1e-5)
+
+
 RELEASED = {
     'pyramid-cpvt-small': _twins('small', 'pcpvt_small_20220308-e638c41c.pth', 81.2),
     'pyramid-cpvt-base': _twins('base', 'pcpvt_base_20220308-0621964c.pth', 82.7),
@@ -64,6 +83,20 @@ RELEASED = {
     'deit-tiny': _deit('tiny', 'deit_tiny_patch16_224-a1311bcf.pth', 72.2),
     'deit-small': _deit('small', 'deit_small_patch16_224-cd65a155.pth', 79.8),
     'deit-base': _deit('base', 'deit_base_patch16_224-b5f2ef4d.pth', 81.8),
+    'dinov2-small': _dinov2('small', False, 81.1),
+    'dinov2-small-reg4': _dinov2('small', True, 80.9),
+    'dinov2-base': _dinov2('base', False, 84.5),
+    'dinov2-base-reg4': _dinov2('base', True, 84.6),
+    'dinov2-large': _dinov2('large', False, 86.3),
+    'dinov2-large-reg4': _dinov2('large', True, 86.7),
+    'dinov2-giant': _dinov2('giant', False, 86.5),
+    'dinov2-giant-reg4': _dinov2('giant', True, 87.1),
+    # Their licence is not Apache-2.0: it restricts use, and asks to pass it on with the weights.
+    'dinov3-small': _dinov3('small'),
+    'dinov3-small-plus': _dinov3('small-plus'),
+    'dinov3-base': _dinov3('base'),
+    'dinov3-large': _dinov3('large'),
+    'dinov3-huge-plus': _dinov3('huge-plus'),
 }
 
 

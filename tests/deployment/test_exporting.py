@@ -29,7 +29,8 @@ TOGETHER = {
     # One for each point at which an encoding acts.
     'each point': ({}, ['peg', 'learnable-2d', 'rotary', 'relative', 'peg-qk']),
     'the others': ({}, ['learnable-1d', 'random-table', 'sinusoidal-1d', 'sinusoidal-2d', 'random-fourier',
-                        'peg-first', 'peg-fixed', 'peg-3d', 'peg-separable']),
+                        'peg-first', 'peg-fixed', 'peg-3d', 'peg-separable', 'peg-zero', 'learnable-antialiased',
+                        'learnable-offset', 'rotary-dinov3']),
     'pooled keys': (dict(sr_mode='pool'), ['relative']),
     'convolutions in MLPs': (dict(mlp_mode='conv'), ['peg'])}
 
@@ -73,7 +74,10 @@ def test_encodings_are_right_at_all_sizes(together: str, tmp_path: Path) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize('options', [
     dict(out_type='cls_token', dist_token=True, position_encoding=[ENCODINGS[name] for name in ('peg', 'rotary')]),
-    dict(padding='exact')], ids=['class tokens stand beside any grid', 'images are completed'])
+    dict(padding='exact'),
+    dict(patch_size=14, num_register_tokens=2, layer_scale=0.1, mlp_mode='swiglu', padding='exact', img_size=64,
+         position_encoding=[ENCODINGS[name] for name in ('learnable-offset', 'rotary-dinov3')])],
+    ids=['class tokens stand beside any grid', 'images are completed', 'parts of DINOv2 and DINOv3'])
 def test_plain_backbones_are_right_at_all_sizes(options: dict, tmp_path: Path) -> None:
     assert_files_are_right(CPVT({**SMALL, 'embed_dims': 12}, **options).eval(), tmp_path)
 

@@ -116,10 +116,12 @@ LAST = ['position_encoding.3.rows', 'position_encoding.3.columns']
     (PYRAMID, 'stages.2.', {5: [*ENTRY, *FIRST], 6: SECOND, 7: ['blocks.2.mlp.fc2.weight', *LAST]}),
     (PYRAMID, 'stages.3.', {8: [*ENTRY, *FIRST], 9: [*SECOND, *LAST]}),
     (PYRAMID, 'out_norms.', {10: ['0.weight', '3.bias']}),
-    (PLAIN, '', {0: [*ENTRY, 'cls_token', 'dist_token'], 1: FIRST, 2: SECOND, 4: ['blocks.3.mlp.fc1.bias', *LAST],
+    (PLAIN, '', {0: [*ENTRY, 'cls_token', 'dist_token', 'register_tokens'], 1: [*FIRST, 'blocks.0.ls2.gamma'],
+                 2: SECOND, 4: ['blocks.3.mlp.fc1.bias', *LAST],
                  5: ['norm.weight', 'norm.bias']})])
 def test_each_parameter_belongs_to_a_layer(build: Build, part: str, layers: dict[int, list[str]]) -> None:
-    model = build(position_encoding=ALL_KINDS, **{'out_norm' if build is PYRAMID else 'dist_token': True})
+    model = build(position_encoding=ALL_KINDS, **(dict(out_norm=True) if build is PYRAMID else
+                                                  dict(dist_token=True, num_register_tokens=1, layer_scale=1.)))
     num_layers = model.num_blocks + 2
     for layer, names in layers.items():
         for name in (f'{part}{name}' for name in names):

@@ -53,7 +53,7 @@ def test_every_parameter_gets_a_gradient(build: Build, name: str) -> None:
     assert [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
-OF_PLAIN = ('cls_token.', 'dist_token.', 'patch_embed.', 'position_encoding.', 'drop.')
+OF_PLAIN = ('cls_token.', 'dist_token.', 'register_tokens.', 'patch_embed.', 'position_encoding.', 'drop.')
 
 
 @pytest.mark.parametrize(('build', 'frozen_stages', 'prefixes'), [
@@ -64,7 +64,8 @@ OF_PLAIN = ('cls_token.', 'dist_token.', 'patch_embed.', 'position_encoding.', '
     (PLAIN, 4, (*OF_PLAIN, *(f'blocks.{i}.' for i in range(4)), 'norm.'))])
 def test_frozen_stages_get_no_gradient_and_stay_in_eval_mode(build: Build, frozen_stages: int, prefixes: tuple) -> None:
     model = build(frozen_stages=frozen_stages, drop_rate=0.1, drop_path_rate=0.2,
-                  **{'out_norm' if build is PYRAMID else 'dist_token': True})
+                  **(dict(out_norm=True) if build is PYRAMID else
+                     dict(dist_token=True, num_register_tokens=2, layer_scale=0.1)))
     for mode in (None, True, False, True):
         if mode is not None:
             model.train(mode)
@@ -72,6 +73,8 @@ def test_frozen_stages_get_no_gradient_and_stay_in_eval_mode(build: Build, froze
             assert parameter.requires_grad != f'{name}.'.startswith(prefixes), name
     for name, module in model.named_modules():
         assert not name or module.training != f'{name}.'.startswith(prefixes), name
+    outputs = model(torch.randn(1, 3, 40, 70))
+    assert any(output.requires_grad for output in outputs) == (frozen_stages < 4)  # a whole trunk runs without a graph
 
 
 @pytest.mark.usefixtures('float64')
@@ -194,10 +197,11 @@ def test_intermediates_can_be_chosen(build: Build) -> None:
 
 @both
 def test_tokens_and_position_encodings_get_no_weight_decay(build: Build) -> None:
-    model = build(position_encoding=[dict(type='PEG'), dict(type='LearnablePE')])
+    more = {} if build is PYRAMID else dict(num_register_tokens=2)
+    model = build(position_encoding=[dict(type='PEG'), dict(type='LearnablePE')], **more)
     names = model.no_weight_decay()
     assert names == {name for name, _ in model.named_parameters()
-                     if 'position_encoding' in name or name in ('cls_token', 'dist_token')}
+                     if 'position_encoding' in name or name in ('cls_token', 'dist_token', 'register_tokens')}
     assert any(name.endswith('table') for name in names) and any('convs' in name for name in names)
 
 

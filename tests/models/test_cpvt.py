@@ -32,10 +32,11 @@ def test_named_archs_are_deits(arch: str, published: int) -> None:
 
 
 @pytest.mark.usefixtures('float64')
+@pytest.mark.parametrize('registers', [0, 3])
 @pytest.mark.parametrize('dist_token', [False, True])
 @pytest.mark.parametrize('cls_token', [False, True])
-def test_out_types_are_parts_of_all_tokens(cls_token: bool, dist_token: bool) -> None:
-    tokens = dict(cls_token=cls_token, dist_token=dist_token)
+def test_out_types_are_parts_of_all_tokens(cls_token: bool, dist_token: bool, registers: int) -> None:
+    tokens = dict(cls_token=cls_token, dist_token=dist_token, num_register_tokens=registers)
     whole = outspoken(narrow, out_type='raw', **tokens)
     image = torch.randn(2, 3, 40, 70)
 
@@ -45,13 +46,13 @@ def test_out_types_are_parts_of_all_tokens(cls_token: bool, dist_token: bool) ->
         output, = model(image)
         return output
 
-    raw, extra = run('raw'), cls_token + dist_token
+    raw, extra = run('raw'), cls_token + dist_token + registers
     assert raw.shape == (2, extra + 3 * 5, 48)
     torch.testing.assert_close(run('featmap'), raw[:, extra:].mT.reshape(2, 48, 3, 5))
     pooled = {'gap': raw[:, extra:].mean(dim=1), **({'cls_token': raw[:, 0]} if cls_token else {})}
     for out_type, expected in pooled.items():
         # The distillation token is the second, if there is a class token.
-        torch.testing.assert_close(run(out_type), (expected, raw[:, extra - 1]) if dist_token else expected)
+        torch.testing.assert_close(run(out_type), (expected, raw[:, int(cls_token)]) if dist_token else expected)
 
 
 @pytest.mark.parametrize('out_indices, depth', [((-1,), 3), ((0,), 1), ((0, 1), 2), ((0, 2), 3), ((1, -1), 3),
@@ -99,21 +100,21 @@ def test_what_tells_places_apart(name: str) -> None:
 
 
 @every_encoding
-def test_class_and_distillation_token_have_no_place(name: str) -> None:
-    model = outspoken(narrow, out_type='raw', dist_token=True, position_encoding=ENCODINGS[name])
+def test_extra_tokens_have_no_place(name: str) -> None:
+    model = outspoken(narrow, out_type='raw', num_register_tokens=1, position_encoding=ENCODINGS[name])
     before, after = [], []
     for block in model.blocks:
         block.register_forward_pre_hook(lambda _, args: before.append(args[0]))
         block.register_forward_hook(lambda _, args, output: after.append(output))
     model(torch.randn(1, 3, 40, 70))
-    assert torch.equal(before[0][:, :2], torch.cat([model.cls_token, model.dist_token], dim=1))
+    assert torch.equal(before[0][:, :2], torch.cat([model.cls_token, model.register_tokens], dim=1))
     assert torch.equal(before[1][:, :2], after[0][:, :2])
     assert torch.equal(before[1], after[0]) != (name.startswith('peg') and name != 'peg-qk')
 
     grid, encodings = Grid(3, 5, extra=2), model.position_encoding
     tokens, q = torch.randn(1, 2 + grid.size, 48), torch.randn(1, 3, 2 + grid.size, 16)
     assert torch.equal(encodings.qk_tokens(tokens, 1, grid)[:, :2], tokens[:, :2])
-    assert torch.equal(encodings.qk(q, grid)[:, :, :2], q[:, :, :2])
+    assert all(torch.equal(x[:, :, :2], q[:, :, :2]) for x in encodings.qk(q, q, grid, grid))
     bias = encodings.bias(q, 0, grid, grid)
     assert (bias is not None) == (name == 'relative')
     if bias is not None:
@@ -146,7 +147,7 @@ def test_dropout_is_where_it_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize(('kwargs', 'words'), [
-    (dict(arch='large'), ('large', 'arch', 'tiny, small, base')), (dict(arch=['tiny']), ('tiny', 'arch')),
+    (dict(arch='huge'), ('huge', 'arch', 'tiny, small, base, large')), (dict(arch=['tiny']), ('tiny', 'arch')),
     (dict(arch=dict(embed_dims=48, depth=3)), ('arch', 'num_heads')),
     (dict(arch=dict(NARROW, width=3)), ('width', 'mlp_ratio')),
     (dict(arch=dict(NARROW, depth=0)), ('depth', '0', 'at least 1')),
@@ -157,6 +158,9 @@ def test_dropout_is_where_it_is_asked_for() -> None:
     (dict(out_indices=(11, -1)), ('out_indices', '(11, -1)', 'increasing')),
     (dict(cls_token='False'), ('cls_token', "'False'", 'False or True')),
     (dict(dist_token=1), ('dist_token', '1', 'False or True')),
+    *((dict(num_register_tokens=count), ('num_register_tokens', str(count), 'at least 0')) for count in (-1, True, 4.)),
+    (dict(mlp_mode='conv'), ('mlp_mode', 'conv', "'linear' or 'swiglu'")),
+    (dict(layer_scale=0), ('layer_scale is 0, but must be a number above 0',)), (dict(norm_eps=0), ('norm_eps', '0')),
     (dict(out_type='patches'), ('patches', 'out_type', "'featmap' or 'cls_token' or 'gap' or 'raw'")),
     (dict(out_type='cls_token', cls_token=False), ('cls_token', 'gap')),
     (dict(frozen_stages=13), ('frozen_stages', '13', '-1 to 12')),

@@ -18,7 +18,7 @@ from cpvt_mm import CPVT, PEG, PyramidCPVT, create_backbone, list_backbones
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import UserError
 from cpvt_mm.loading import build, load_backbone
-from cpvt_mm.weights.formats import TABLE
+from cpvt_mm.weights.plain_formats import TABLE
 from cpvt_mm.weights.released import RELEASED, Released
 from tests.conftest import MASK_RCNN, NARROW, NARROW_PLAIN
 
@@ -41,11 +41,33 @@ def test_released_weights_are_for_the_backbone_of_their_name(name: str) -> None:
     assert model.out_channels == other.out_channels and model.num_blocks == other.num_blocks
 
 
-def test_pretrained_fills_the_backbone(fake_released: Callable[[str], dict]) -> None:
-    weights = fake_released('cpvt_mm://deit-tiny')
-    model = create_backbone('deit-tiny', pretrained=True)
+@pytest.mark.parametrize('name', ['deit-tiny', 'dinov2-small', 'dinov2-small-reg4', 'dinov3-small'])
+def test_pretrained_fills_the_backbone(name: str, fake_released: Callable[[str], dict]) -> None:
+    weights = fake_released(f'cpvt_mm://{name}')
+    model = create_backbone(name, pretrained=True)
     # A token has the sum of itself and its row of the table, which is 0 here.
     torch.testing.assert_close(dict(model.state_dict()), dict(weights), rtol=0, atol=0)
+
+
+def test_a_peg_from_zero_beside_the_encoding_changes_nothing(fake_released: Callable[[str], dict]) -> None:
+    fake_released('cpvt_mm://dinov3-small')
+    rotary = dict(type='RotaryPE', form='dinov3')
+    image, results = torch.randn(1, 3, 64, 48), []
+    for encoding in (rotary, [rotary, dict(type='PEG', init='zero')]):
+        model = create_backbone('dinov3-small', pretrained=True, position_encoding=encoding, out_type='raw')
+        results.append(model.eval()(image)[0])
+    assert torch.equal(*results)
+
+
+# Counts of timm's models without a head. Its table has a row for the class token; our keys have a bias in DINOv3.
+@pytest.mark.parametrize('name, count, rows', [
+    ('dinov2-small', 22_056_192, -1), ('dinov2-giant-reg4', 1_136_483_840, 0), ('dinov3-small', 21_596_160, 12),
+    ('dinov3-small-plus', 28_692_480, 12), ('dinov3-base', 85_659_648, 12), ('dinov3-large', 303_128_576, 24),
+    ('dinov3-huge-plus', 840_591_360, 32)])
+def test_dino_has_the_parameters_of_timms(name: str, count: int, rows: int) -> None:
+    with torch.device('meta'):
+        model = create_backbone(name)
+    assert sum(parameter.numel() for parameter in model.parameters()) == count + rows * model.out_channels[0]
 
 
 def test_another_encoding_stays_random_with_a_warning(fake_released: Callable[[str], dict], log: list) -> None:

@@ -10,7 +10,8 @@ from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.errors import UserError
 from cpvt_mm.models.pretrained import adapt_channels, load_pretrained
 from cpvt_mm.weights.formats import TWINS
-from tests.conftest import GOLDEN, NARROW, pretrained
+from cpvt_mm.weights.plain_formats import TRANSFORMERS_DINOV3
+from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN, pretrained, refusal
 
 OFFICIAL = GOLDEN / 'official.pth'
 DEEP = dict(type='PEG', ndim=3)
@@ -229,3 +230,53 @@ def test_a_backbone_of_clips_starts_as_the_image_backbone(path: Path, log: list[
     kernel = 'stages.0.position_encoding.0.convs.0.0.weight'
     assert any('100.0 %' in text and f'{kernel} adapted from (16, 1, 3, 3) to (16, 1, 3, 3, 3)' in text
                for _, text in log)
+
+
+DINO = dict(num_register_tokens=2, layer_scale=0.5, norm_eps=1e-5,
+            position_encoding=dict(type='RotaryPE', form='dinov3'))
+
+
+@pytest.fixture
+def dinov3(path: Path) -> Path:
+    """A narrow DINOv3 in the format of transformers."""
+    torch.save(TRANSFORMERS_DINOV3.to_theirs(CPVT(NARROW_PLAIN, **DINO).state_dict()), path)
+    return path
+
+
+@pytest.mark.parametrize('change, words', [
+    (dict(num_register_tokens=0), 'has 1 tensors that the CPVT lacks: register_tokens; build it with the registers'),
+    (dict(layer_scale=None), 'has 8 tensors that the CPVT lacks: blocks.0.ls1.gamma, blocks.0.ls2.gamma, blocks.1.ls1'),
+    (dict(num_register_tokens=3), 'register_tokens (1, 2, 48) instead of (1, 3, 48)'),
+    (dict(mlp_mode='swiglu'), 'blocks.0.mlp.fc1.weight (192, 48) instead of (256, 48)'),
+    (dict(patch_size=14), 'has patches of 16 x 16 pixels, but the backbone has patch_size=14: set the patch'),
+    (dict(position_encoding=dict(type='LearnablePE')), 'lacks 1 of the 71 tensors of the CPVT: position_encoding.0.t'),
+    (dict(arch=dict(NARROW_PLAIN, embed_dims=96)), 'use the arch that it was trained with')])
+def test_weights_of_another_family_are_refused_whole(change: dict, words: str, dinov3: Path) -> None:
+    model = CPVT(**{'arch': NARROW_PLAIN, **DINO, **change})
+    before = copy.deepcopy(model.state_dict())
+    assert words in refusal(load_pretrained, model, dinov3)
+    assert_filled(model, before)
+
+
+def test_weights_without_registers_are_refused_by_a_backbone_with_them(path: Path) -> None:
+    torch.save(CPVT(NARROW_PLAIN, position_encoding=None).state_dict(), path)
+    assert 'lacks 1 of the 62 tensors of the CPVT: register_tokens; use weights that have them' in (
+        refusal(load_pretrained, CPVT(NARROW_PLAIN, position_encoding=None, num_register_tokens=4), path))
+
+
+def test_an_arch_that_is_too_small_for_the_largest_of_dinov3_is_named(path: Path) -> None:
+    with torch.device('meta'):
+        large = CPVT(dict(embed_dims=4096, depth=1, num_heads=32, mlp_ratio=3), mlp_mode='swiglu', **DINO)
+    torch.save({name: torch.empty(1).expand(p.shape) for name, p in large.state_dict().items()}, path)
+    told = refusal(load_pretrained, CPVT('base', **DINO), path)
+    assert '(1, 1, 4096) instead of (1, 1, 768)' in told and 'use the arch that it was trained with' in told
+
+
+def test_dinov3_without_its_encoding_is_a_warning(dinov3: Path, log: list) -> None:
+    load_pretrained(CPVT(NARROW_PLAIN, **{**DINO, 'position_encoding': None}), dinov3)
+    warning, = [message for level, message in log if level == 'WARNING']
+    assert f"{dinov3} (format transformers-dinov3) was trained with the position encoding dict(type='Rot" in warning
+    log.clear()
+    load_pretrained(CPVT(NARROW_PLAIN, **{**DINO, 'norm_eps': 1e-6}), dinov3)
+    warning, = [message for level, message in log if level == 'WARNING']
+    assert 'models of format transformers-dinov3 have norm_eps 1e-05, but the backbone has 1e-06' in warning

@@ -274,6 +274,16 @@ def test_urls_of_weights_are_tried_in_order(server: Server, cache: Path, log: li
     assert warning.startswith(f'{server.url}/cut.pth: ValueError: only ')
 
 
+def test_another_licence_than_apaches_is_told_at_the_download(server: Server, monkeypatch: MonkeyPatch, cache: Path,
+                                                              log: list) -> None:
+    address = release(monkeypatch, server.add('/good.pth', saved()))
+    monkeypatch.setitem(RELEASED, 'mine', RELEASED['mine']._replace(licence=RELEASED['dinov3-small'].licence))
+    for _ in range(2):
+        read_weights(address)
+    assert [text for level, text in log if level == 'WARNING'] == [
+        'these weights are under the DINOv3 License, https://ai.meta.com/resources/models-and-libraries/dinov3-license/']
+
+
 def test_the_copy_of_released_weights_has_the_checksum_of_the_table(server: Server, monkeypatch: MonkeyPatch,
                                                                     cache: Path) -> None:
     urls = [f'{server.url}/gone.pth', server.add('/copy.pth', saved())]
@@ -316,8 +326,12 @@ def test_released_weights_name_a_backbone_and_files_of_a_known_format(name: str)
     assert set(released.files.values()) <= formats
     urls = list(released.files)
     assert all(url.startswith('https://') for url in urls)
-    assert CHECKSUM.search(urls[0]) and f'_{released.arch}' in urls[0] and f'_{released.arch}' in urls[1]
-    assert 0 < released.top1 < 100 and 'arXiv' in released.source
+    assert f'_{released.arch.replace("-", "_")}' in urls[-1] and 'arXiv' in released.source
+    if name.startswith('dinov3'):
+        assert released.licence.startswith('DINOv3 License') and released.norm_eps == 1e-5 and released.top1 is None
+    else:
+        assert released.licence == 'Apache-2.0' and released.norm_eps == 1e-6 and 0 < released.top1 < 100
+        assert name.startswith('dinov2') or (CHECKSUM.search(urls[0]) and f'_{released.arch}' in urls[0])
 
 
 def test_weights_are_found_by_their_name_and_by_their_urls() -> None:
@@ -329,7 +343,7 @@ def test_weights_are_found_by_their_name_and_by_their_urls() -> None:
 
 def test_an_unknown_name_gets_the_nearest() -> None:
     with pytest.raises(UserError, match=r'cpvt_mm://pyramid-cpvt-smal is not .*: did you mean pyramid-cpvt-small; '
-                                        r'there are cpvt_mm://pyramid-cpvt-small, .*cpvt_mm://deit-base\.$'):
+                                        r'there are cpvt_mm://pyramid-cpvt-small, .*cpvt_mm://dinov3-huge-plus\.$'):
         find_released('cpvt_mm://pyramid-cpvt-smal')
 
 

@@ -10,7 +10,16 @@ from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.errors import UserError
 from cpvt_mm.models.grid import resample
 from cpvt_mm.stack import require
-from cpvt_mm.weights.formats import FORMATS, MMPRETRAIN_VIT, MMSEG_PCPVT, TABLE, TIMM_VIT, TWINS, detect_format
+from cpvt_mm.weights.formats import FORMATS, MMSEG_PCPVT, TWINS, detect_format
+from cpvt_mm.weights.plain_formats import (
+    MMPRETRAIN_VIT,
+    TABLE,
+    TIMM_DINOV3,
+    TIMM_VIT,
+    TRANSFORMERS_DINOV2,
+    TRANSFORMERS_DINOV3,
+    PlainFormat,
+)
 from cpvt_mm.weights.renaming import Format
 from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN, golden_cases, pretrained, refusal
 
@@ -113,11 +122,18 @@ def test_half_an_attention_cannot_be_converted() -> None:
 
 DEIT = GOLDEN / 'deit_timm.pth'
 LEARNABLE = dict(type='LearnablePE')
+OF_DINO = (TIMM_DINOV3, TRANSFORMERS_DINOV2, TRANSFORMERS_DINOV3)
+
+
+def dino(fmt: PlainFormat, **kwargs: object) -> CPVT:
+    """A narrow DINOv2, or a DINOv3 if the format has no table."""
+    encoding = LEARNABLE if fmt.has_table else dict(type='RotaryPE', form='dinov3')
+    return CPVT(NARROW_PLAIN, img_size=64, position_encoding=encoding, layer_scale=0.5, num_register_tokens=2, **kwargs)
 
 
 def names_of(fmt: Format) -> list[str]:
     """The names of a whole backbone in a format."""
-    weights = (PyramidCPVT(NARROW) if fmt.backbone == 'PyramidCPVT' else
+    weights = (PyramidCPVT(NARROW) if fmt.backbone == 'PyramidCPVT' else dino(fmt) if fmt in OF_DINO else
                CPVT(NARROW_PLAIN, img_size=64, position_encoding=LEARNABLE)).state_dict()
     return list(weights if 'cpvt_mm' in fmt.names else fmt.to_theirs(weights))
 
@@ -148,7 +164,7 @@ def test_other_names_are_refused_with_the_formats_and_the_first_keys() -> None:
     assert refusal(detect_format, [f'layer{i}.weight' for i in range(4)], 'a.pth') == (
         'checkpoint a.pth has no backbone of a known format: it has layer0.weight, layer1.weight, layer2.weight, ...; '
         'use a checkpoint of a known format (for PyramidCPVT cpvt_mm, twins or timm, mmseg, mmpretrain; for CPVT '
-        'cpvt_mm, timm, mmpretrain).')
+        'cpvt_mm, timm, timm-dinov3, mmpretrain, transformers-dinov2, transformers-dinov3).')
 
 
 @pytest.mark.parametrize('names', [
@@ -163,6 +179,65 @@ def test_of_two_classes_that_of_the_backbone_is_preferred() -> None:
     names = [*(f'a.{name}' for name in TIMM_VIT.signature), *(f'backbone.{name}' for name in TWINS.signature)]
     assert detect_format(names, 'a.pth').prefix == 'a.'
     assert detect_format(names, 'a.pth', wanted='PyramidCPVT').prefix == 'backbone.'
+
+
+@pytest.mark.parametrize('mlp_mode', ['linear', 'swiglu'])
+@pytest.mark.parametrize('fmt', [TIMM_VIT, *OF_DINO], ids=str)
+def test_dino_in_another_format_and_back_is_bit_exact(fmt: PlainFormat, mlp_mode: str) -> None:
+    ours = shaken(dino(fmt, mlp_mode=mlp_mode)).state_dict()
+    if not fmt.has_table:
+        for index in range(4):
+            ours[f'blocks.{index}.attn.kv.bias'][:48] = 0
+    theirs = fmt.to_theirs(ours)
+    assert detect_format(theirs, 'a.pth').format is fmt
+    assert_same(fmt.to_ours(theirs), ours)
+
+
+@pytest.mark.parametrize('fmt', [TIMM_DINOV3, TRANSFORMERS_DINOV3], ids=str)
+def test_keys_with_a_bias_have_no_name_in_dinov3(fmt: PlainFormat) -> None:
+    weights = shaken(dino(fmt)).state_dict()
+    assert f'the format {fmt} has no keys with a bias' in refusal(fmt.to_theirs, weights)
+    assert 'only RotaryPE' in refusal(fmt.to_theirs, {**weights, TABLE: torch.ones(2, 2, 48)})
+
+
+@pytest.mark.parametrize('fmt', OF_DINO, ids=str)
+def test_other_models_than_dino_have_no_names_there(fmt: PlainFormat) -> None:
+    encoding = LEARNABLE if fmt.has_table else None
+    weights = CPVT(NARROW_PLAIN, img_size=64, position_encoding=encoding).state_dict()
+    assert 'the weights lack layer scale or registers' in refusal(fmt.to_theirs, weights)
+
+
+def test_mmpretrain_has_no_registers() -> None:
+    assert 'format mmpretrain has no name for register_tokens' in (
+        refusal(MMPRETRAIN_VIT.to_theirs, dino(MMPRETRAIN_VIT).state_dict()))
+
+
+def of_the_authors(weights: dict[str, Tensor], mask: float) -> dict[str, Tensor]:
+    """Weights of timm's DINOv3 as its authors name them, with a bias of keys that is masked."""
+    renamed = {name.replace('gamma_', 'ls').replace('reg_token', 'storage_tokens'): tensor
+               for name, tensor in weights.items() if not name.endswith('_bias')}
+    renamed = {f'{name}.gamma' if '.ls' in name else name: tensor for name, tensor in renamed.items()}
+    for index in range(4):
+        q, v = (weights[f'blocks.{index}.attn.{part}_bias'] for part in 'qv')
+        renamed[f'blocks.{index}.attn.qkv.bias'] = torch.cat([q, torch.full_like(q, mask), v])
+        renamed[f'blocks.{index}.attn.qkv.bias_mask'] = torch.cat([torch.ones(48), torch.zeros(48), torch.ones(48)])
+    return {**renamed, 'mask_token': torch.ones(1, 48), 'rope_embed.periods': torch.ones(4)}
+
+
+@pytest.mark.parametrize('mask', [7., torch.nan])
+def test_biases_of_keys_that_are_masked_are_zeros(mask: float) -> None:
+    theirs = TIMM_DINOV3.to_theirs(dino(TIMM_DINOV3).state_dict())
+    expected, found = TIMM_DINOV3.to_ours(theirs), TIMM_DINOV3.to_ours(of_the_authors(theirs, mask))
+    assert {name for name in found if name not in expected} == {'mask_token', 'rope_embed.periods'}
+    assert_same({name: found[name] for name in expected}, expected)
+
+
+def test_biases_that_are_all_left_out_are_zeros() -> None:
+    theirs = TIMM_DINOV3.to_theirs(dino(TIMM_DINOV3).state_dict())
+    expected = TIMM_DINOV3.to_ours(theirs)
+    assert_same(TIMM_DINOV3.to_ours({k: v for k, v in theirs.items() if not k.endswith('_bias')}), expected)
+    del theirs['blocks.2.attn.v_bias']
+    assert set(expected) - set(TIMM_DINOV3.to_ours(theirs)) == {'blocks.2.attn.q.bias', 'blocks.2.attn.kv.bias'}
 
 
 def weights_of_deit() -> dict[str, Tensor]:
@@ -267,8 +342,7 @@ def test_a_model_with_a_peg_is_not_filled_by_deit(log: list) -> None:
 
 
 @pytest.mark.parametrize('name', [
-    'reg_token', 'norm_pre.weight', 'blocks.0.ls1.gamma', 'blocks.1.attn.q_norm.weight', 'layers.0.attn.gamma1.weight',
-    'pre_norm.bias'])
+    'norm_pre.weight', 'blocks.1.attn.q_norm.weight', 'layers.0.attn.gamma1.weight', 'pre_norm.bias', 'cls_norm.bias'])
 def test_a_vit_that_computes_something_else_is_refused(name: str) -> None:
     assert f'is of a ViT with {name}, which CPVT does not have' in (
         refusal(TIMM_VIT.to_ours, {**weights_of_deit(), name: torch.ones(1)}))

@@ -89,7 +89,7 @@ class Attention(nn.Module):
         if qk is not None:
             k, _ = self.kv(self._reduce(qk, grid)[0]).chunk(2, dim=-1)
         q, k, v = map(self._split_heads, (self.q(x if qk is None else qk), k, v))
-        q, k = encodings.qk(q, grid), encodings.qk(k, key_grid)
+        q, k = encodings.qk(q, k, grid, key_grid)
         return Projected(q, k, v, encodings.bias(q, self.index, grid, key_grid), grid, key_grid)
 
     def weights(self, projected: Projected) -> Tensor:

@@ -19,6 +19,8 @@ WithCp: TypeAlias = bool | Literal['selective']
 class Block(nn.Module):
     """A transformer block: pre-norm attention and a pre-norm MLP, each in a residual branch with drop path.
 
+    With layer scale, each branch ends with it.
+
     Args:
         index: Index of the block in the stage, for the position encodings.
         embed_dims: Channels of a token.
@@ -30,7 +32,8 @@ class Block(nn.Module):
         drop_path_rate: Stochastic depth rate of this block. Defaults to 0.
         norm_eps: The eps of both LayerNorms. Defaults to 1e-6, as in the original.
         sr_mode: 'conv' or 'pool', see `Attention`. Defaults to 'conv'.
-        mlp_mode: 'linear' for `MLP`, 'conv' for `ConvMLP`. Defaults to 'linear'.
+        mlp_mode: 'linear' for `MLP`, 'conv' for `ConvMLP`, 'swiglu' for `SwiGLU`. Defaults to 'linear'.
+        layer_scale: Initial value of `LayerScale`. Defaults to None: no layer scale.
         recompute_mlp: Whether the backward pass recomputes the MLP, so that its hidden activations are not stored.
             Defaults to False.
     """
@@ -38,13 +41,16 @@ class Block(nn.Module):
     def __init__(self, index: int, embed_dims: int, num_heads: int, mlp_ratio: int, sr_ratio: int = 1,
                  drop_rate: float = 0., attn_drop_rate: float = 0., drop_path_rate: float = 0.,
                  norm_eps: float = 1e-6, sr_mode: Literal['conv', 'pool'] = 'conv',
-                 mlp_mode: Literal['linear', 'conv'] = 'linear', recompute_mlp: bool = False) -> None:
+                 mlp_mode: Literal['linear', 'conv', 'swiglu'] = 'linear', layer_scale: float | None = None,
+                 recompute_mlp: bool = False) -> None:
         super().__init__()
         self.index = index
         self.norm1 = nn.LayerNorm(embed_dims, eps=norm_eps)
         self.attn = Attention(index, embed_dims, num_heads, sr_ratio, drop_rate, attn_drop_rate, sr_mode)
+        self.ls1 = nn.Identity() if layer_scale is None else LayerScale(embed_dims, layer_scale)
         self.norm2 = nn.LayerNorm(embed_dims, eps=norm_eps)
         self.mlp = MLPS[mlp_mode](embed_dims, mlp_ratio, drop_rate)
+        self.ls2 = nn.Identity() if layer_scale is None else LayerScale(embed_dims, layer_scale)
         self.drop_path = DropPath(drop_path_rate)
         self.recompute_mlp = recompute_mlp
 
@@ -52,8 +58,9 @@ class Block(nn.Module):
         """Applies the block to tokens `(B, E + H * W, C)`; returns a tensor of the same shape."""
         qk = encodings.qk_tokens(x, self.index, grid)
         qks = () if qk is x else (qk,)
-        x = self.drop_path(x, lambda x, *qk: self.attn(self.norm1(x), grid, encodings, *map(self.norm1, qk)), *qks)
-        x = self.drop_path(x, lambda x: recomputed(self.mlp, self.recompute_mlp, self.norm2(x), grid))
+        x = self.drop_path(
+            x, lambda x, *qk: self.ls1(self.attn(self.norm1(x), grid, encodings, *map(self.norm1, qk))), *qks)
+        x = self.drop_path(x, lambda x: self.ls2(recomputed(self.mlp, self.recompute_mlp, self.norm2(x), grid)))
         return x
 
 
@@ -81,6 +88,23 @@ def recomputed(module: nn.Module, active: bool, *args: object) -> Tensor:
     if not active or not torch.is_grad_enabled():
         return module(*args)
     return checkpoint(module, *args, use_reentrant=False)
+
+
+class LayerScale(nn.Module):
+    """Multiplies each channel by a learnt factor (CaiT, arXiv 2103.17239, section 3.1).
+
+    Args:
+        embed_dims: Channels of a token.
+        value: Initial value of the factors.
+    """
+
+    def __init__(self, embed_dims: int, value: float) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.full((embed_dims,), float(value)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scales tokens `(B, N, C)`."""
+        return x * self.gamma
 
 
 class DropPath(nn.Module):

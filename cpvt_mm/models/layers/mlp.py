@@ -2,7 +2,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..grid import Grid, to_map, to_tokens
+from ..grid import Grid, round_up, to_map, to_tokens
 
 
 class MLP(nn.Module):
@@ -22,11 +22,11 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor, grid: Grid) -> Tensor:
         """Applies the MLP to tokens, `(B, E + H * W, C)`; returns a tensor of the same shape."""
-        return self.drop(self.fc2(self.drop(F.gelu(self.hidden(x, grid)))))
+        return self.drop(self.fc2(self.drop(self.hidden(x, grid))))
 
     def hidden(self, x: Tensor, grid: Grid) -> Tensor:
-        """Computes the input of GELU: `(B, E + H * W, C)` -> `(B, E + H * W, mlp_ratio * C)`."""
-        return self.fc1(x)
+        """Computes the input of the second linear layer: `(B, E + H * W, C)` -> `(B, E + H * W, hidden channels)`."""
+        return F.gelu(self.fc1(x))
 
 
 class ConvMLP(MLP):
@@ -41,7 +41,25 @@ class ConvMLP(MLP):
         self.conv = nn.Conv2d(width, width, 3, padding=1, groups=width)
 
     def hidden(self, x: Tensor, grid: Grid) -> Tensor:
-        return to_tokens(self.conv(to_map(self.fc1(x), grid)))
+        return F.gelu(to_tokens(self.conv(to_map(self.fc1(x), grid))))
 
 
-MLPS = {'linear': MLP, 'conv': ConvMLP}
+class SwiGLU(MLP):
+    """An MLP with a gate: `fc2(silu(g) * h)`, where `fc1` computes g and h (arXiv 2002.05202, section 2).
+
+    It has two thirds of the hidden channels of `MLP`, rounded up to a multiple of 8, so that it has as many parameters.
+    This is the rule of DINOv2 giant and DINOv3. The arguments are those of `MLP`.
+    """
+
+    def __init__(self, embed_dims: int, mlp_ratio: int, drop_rate: float = 0.) -> None:
+        super().__init__(embed_dims, mlp_ratio, drop_rate)
+        width = round_up(mlp_ratio * embed_dims * 2 // 3, 8)
+        self.fc1 = nn.Linear(embed_dims, 2 * width)
+        self.fc2 = nn.Linear(width, embed_dims)
+
+    def hidden(self, x: Tensor, grid: Grid) -> Tensor:
+        gate, hidden = self.fc1(x).chunk(2, dim=-1)
+        return F.silu(gate) * hidden
+
+
+MLPS = {'linear': MLP, 'conv': ConvMLP, 'swiglu': SwiGLU}

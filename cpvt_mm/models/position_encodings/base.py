@@ -38,9 +38,9 @@ class PositionEncoding(nn.Module):
     """Base class of position encodings: adds position information to the tokens of one stage, at any of four points.
 
     Each point has a method. A subclass overrides the methods that it needs. The default `bias` returns None; the other
-    default methods return their argument itself. All methods get the cells of the grid only, `H * W` of them: position
-    encodings skip class tokens and other extra tokens. `qk` and `bias` must treat each image on its own, because
-    stochastic depth leaves out some images of the batch.
+    default methods return their tensors themselves. All methods get the cells of the grid only, `H * W` of them:
+    position encodings skip class tokens and other extra tokens. `qk` and `bias` must treat each image on its own,
+    because stochastic depth leaves out some images of the batch.
 
     Args:
         stage: The blocks it is for. The backbone passes this argument; configs cannot set it.
@@ -74,18 +74,20 @@ class PositionEncoding(nn.Module):
         """Encodes tokens for the queries and keys, but not the values, of block `index`; see `tokens`."""
         return x
 
-    def qk(self, x: Tensor, grid: Grid) -> Tensor:
-        """Encodes the queries of every block, and in a second call the keys.
+    def qk(self, q: Tensor, k: Tensor, grid: Grid, key_grid: Grid) -> tuple[Tensor, Tensor]:
+        """Encodes the queries and keys of every block.
 
         Args:
-            x: Queries or keys, `(B, heads, H * W, C / heads)`.
-            grid: The grid of `x`, H x W. If the key grid is coarser, `grid.cell_height` and `grid.cell_width` give its
-                cell size in query tokens.
+            q: Queries, `(B, heads, H * W, C / heads)`.
+            k: Keys, `(B, heads, H' * W', C / heads)`.
+            grid: The grid of the queries, H x W.
+            key_grid: The grid of the keys, H' x W'. If it is coarser, its `cell_height` and `cell_width` give its cell
+                size in query tokens.
 
         Returns:
-            A tensor of the shape of `x`.
+            Tensors of the shapes of `q` and `k`.
         """
-        return x
+        return q, k
 
     def bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
         """Computes a bias that is added to the logits of attention.
@@ -108,6 +110,11 @@ class PositionEncoding(nn.Module):
             name: The name of the parameter in this encoding.
         """
         return -1
+
+    def init_parameters(self) -> None:
+        """Sets initial values, after the backbone has set those of its linear layers and convolutions; the default sets
+        none.
+        """
 
     def fuse(self) -> None:
         """Makes inference cheaper with equal outputs, in place; the default changes nothing. See `Backbone.fuse`."""
@@ -154,12 +161,13 @@ class PositionEncodings(nn.ModuleList):
             encoded = encoding.qk_tokens(encoded, index, grid)
         return x if encoded is cells else _after_extra(x, encoded, grid, dim=1)
 
-    def qk(self, x: Tensor, grid: Grid) -> Tensor:
-        """Encodes queries or keys, `(B, heads, E + H * W, C / heads)`; returns a tensor of the same shape."""
-        encoded = cells = _cells(x, grid, dim=2)
+    def qk(self, q: Tensor, k: Tensor, grid: Grid, key_grid: Grid) -> tuple[Tensor, Tensor]:
+        """Encodes queries and keys, `(B, heads, E + H * W, C / heads)`; returns tensors of the same shapes."""
+        new_q, new_k = cells = _cells(q, grid, dim=2), _cells(k, key_grid, dim=2)
         for encoding in self:
-            encoded = encoding.qk(encoded, grid)
-        return x if encoded is cells else _after_extra(x, encoded, grid, dim=2)
+            new_q, new_k = encoding.qk(new_q, new_k, grid, key_grid)
+        return (q if new_q is cells[0] else _after_extra(q, new_q, grid, dim=2),
+                k if new_k is cells[1] else _after_extra(k, new_k, key_grid, dim=2))
 
     def bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
         """Returns the sum of the biases in the dtype of `q`, or None; it is 0 from and to extra tokens.

@@ -100,15 +100,18 @@ class PEG(PositionEncoding):
             optimizers do not train. Defaults to True.
         bias: Whether the convolutions have a bias (a separable one: in the pointwise part). Defaults to True.
         residual: Whether to add the tokens to the output of the convolution. Defaults to True.
+        init: 'random'; or 'zero', so that `conv(x)` is 0 until it is trained. A backbone with trained weights and such
+            a PEG gives the same outputs as without. Defaults to 'random'.
 
     Raises:
-        ValueError: If a value is not allowed, or `target` is 'qk' and no block follows a position.
+        ValueError: If a value is not allowed, `target` is 'qk' and no block follows a position, or `init` is 'zero' and
+            `trainable` or `residual` is False.
     """
 
     def __init__(self, stage: StageSpec, ndim: int = 2, kernel_size: int | Sequence[int] = 3,
                  conv_type: Literal['depthwise', 'separable', 'full'] = 'depthwise', num_layers: int = 1,
                  positions: Sequence[int] = (0,), target: Literal['tokens', 'qk'] = 'tokens', trainable: bool = True,
-                 bias: bool = True, residual: bool = True) -> None:
+                 bias: bool = True, residual: bool = True, init: Literal['random', 'zero'] = 'random') -> None:
         super().__init__(stage)
         check_choice('ndim', ndim, CONVS)
         sides = check_kernel_size(kernel_size, ndim)
@@ -116,6 +119,10 @@ class PEG(PositionEncoding):
         check_choice('target', target, TARGETS)
         for name, value in dict(trainable=trainable, bias=bias, residual=residual).items():
             check_choice(name, value, (False, True))
+        check_choice('init', init, ('random', 'zero'))
+        if init == 'zero' and not (trainable and residual):
+            raise ValueError(f"init is 'zero', trainable {trainable} and residual {residual}, but a PEG that starts "
+                             'from zero needs both to be True.')
         check_positive('num_layers', num_layers)
         # target='qk' encodes queries and keys of the next block, so there must be one.
         last = stage.depth - 1 if target == 'tokens' else stage.depth - 2
@@ -126,6 +133,7 @@ class PEG(PositionEncoding):
         self.spans_frames = ndim == 3
         self.target = target
         self.residual = residual
+        self.init = init
         self.convs = nn.ModuleDict({
             str(position): nn.ModuleList(
                 make_conv(stage.embed_dims, sides, conv_type, bias) for _ in range(num_layers))
@@ -148,6 +156,15 @@ class PEG(PositionEncoding):
     def block_of(self, name: str) -> int:
         position = int(name.split('.')[1])  # convs.<position>.<layer>
         return position if self.target == 'tokens' else position + 1
+
+    def init_parameters(self) -> None:
+        if self.init == 'zero':
+            for layers in self.convs.values():
+                for conv in layers.children():
+                    # Of a separable convolution, the pointwise part: if both were 0, neither would get a gradient.
+                    last = conv[-1] if isinstance(conv, nn.Sequential) else conv
+                    for parameter in last.parameters():
+                        nn.init.zeros_(parameter)
 
     def fuse(self) -> None:
         """Adds 1 to the weight of each cell for itself: `x + conv(x)` becomes one convolution.

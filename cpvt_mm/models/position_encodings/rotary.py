@@ -1,20 +1,43 @@
 """Axial rotary position encoding."""
+import math
+from typing import Literal
+
 import torch
 from torch import Tensor
 
 from cpvt_mm.registry import POSITION_ENCODINGS
 
 from ..grid import Grid, token_centers
-from ..validation import check_above
+from ..validation import check_above, check_choice
 from .base import PositionEncoding, StageSpec
 from .cache import cached
 from .sinusoidal import frequencies
 
+# Row and column turn pairs of quarters of a head's channels. These are the places of the quarters: first and second of
+# the row, then first and second of the column. Each order is its own inverse.
+QUARTERS = {'axial': (0, 1, 2, 3), 'dinov3': (0, 2, 1, 3)}
+
 
 @cached
-def rotation(length: int, cell: float, dims: int, temperature: float, device: torch.device) -> Tensor:
-    """Returns cosines and sines of `dims / 2` angles for each cell of one axis: `(2, length, dims / 2)`, float32."""
-    angles = token_centers(length, cell, device)[:, None] * frequencies(dims, temperature, device)
+def rotation(length: int, cell: float, side: int | None, dims: int, temperature: float, device: torch.device,
+             change: Tensor | None = None) -> Tensor:
+    """Returns cosines and sines of `dims / 2` angles for each cell of one axis: `(2, length, dims / 2)`, float32.
+
+    Args:
+        length: Number of cells.
+        cell: Side of a cell in query tokens.
+        side: Number of query tokens along the axis, which span -2 pi to 2 pi. None: each spans 1, from 0.
+        dims: Twice the number of angles.
+        temperature: See `frequencies`.
+        device: The device of the result.
+        change: What is added to positions, and by what their sum is multiplied then, `(2,)`. Defaults to None: nothing.
+    """
+    places = token_centers(length, cell, device)
+    if side is not None:
+        places = 2 * math.pi * (2 * (places + 0.5) / side - 1)
+    if change is not None:
+        places = (places + change[0]) * change[1]
+    angles = places[:, None] * frequencies(dims, temperature, device)
     return torch.stack([angles.cos(), angles.sin()])
 
 
@@ -23,35 +46,76 @@ class RotaryPE(PositionEncoding):
     """Rotates queries and keys by angles proportional to their position, so that logits depend on relative positions.
 
     This is RoFormer's encoding (arXiv 2104.09864, section 3.2) along two axes: the row rotates one half of a head's
-    channels, the column rotates the other. In each half, channel k and channel k + C / 4 form a pair, with C the
-    channels of a head. With spatial reduction, a key lies at the center of the tokens it covers.
+    channels, the column rotates the other. With spatial reduction, a key lies at the center of the tokens it covers.
+
+    There are two forms. C is the channels of a head:
+
+    - 'axial': Positions are counted in tokens. Each axis has a half of the channels, and in it, channel k and channel
+      k + C / 4 form a pair.
+    - 'dinov3': Positions of token centers run from -1 to 1 over the image, and are multiplied by 2 pi (DINOv3, arXiv
+      2508.10104, section 3.2). Channel k and channel k + C / 2 form a pair; in each half, the row has the first C / 4.
+      In training, positions can be augmented: `shift`, `jitter` and `rescale` are drawn for each block.
 
     Args:
         stage: The blocks it is for. The channels of a head must be divisible by 4.
         temperature: Approximate ratio of the longest to the shortest period. Defaults to 100; the paper's 10000 is for
             texts of thousands of tokens.
+        form: 'axial' or 'dinov3'. Defaults to 'axial'.
+        shift: Training adds a number of up to this to the positions of an axis. Defaults to 0. For 'dinov3' only.
+        jitter: Training multiplies the positions of an axis by a factor of 1 / `jitter` to `jitter`. Defaults to 1. For
+            'dinov3' only.
+        rescale: Training multiplies the positions of both axes by a factor of 1 / `rescale` to `rescale`. Defaults to
+            1. For 'dinov3' only, which was trained with 2.
 
     Raises:
-        ValueError: If the channels of a head are not divisible by 4, or `temperature` is not above 1.
+        ValueError: If the channels of a head are not divisible by 4, or a value is not allowed.
     """
 
-    def __init__(self, stage: StageSpec, temperature: float = 100.) -> None:
+    def __init__(self, stage: StageSpec, temperature: float = 100., form: Literal['axial', 'dinov3'] = 'axial',
+                 shift: float = 0., jitter: float = 1., rescale: float = 1.) -> None:
         super().__init__(stage)
         if stage.head_dims % 4:
             raise ValueError(f'RotaryPE needs heads of a multiple of 4 channels, but embed_dims {stage.embed_dims} '
                              f'over num_heads {stage.num_heads} gives {stage.head_dims}.')
         check_above('temperature', temperature, 1)
+        check_choice('form', form, QUARTERS)
+        for name, value, least in (('shift', shift, 0), ('jitter', jitter, 1), ('rescale', rescale, 1)):
+            if value != least:
+                check_above(name, value, least)
+                check_choice(f'form of a RotaryPE with {name}', form, ('dinov3',))
         self.temperature = temperature
+        self.form = form
+        self.shift = shift
+        self.jitter = jitter
+        self.rescale = rescale
+        self.is_augmented = (shift, jitter, rescale) != (0, 1, 1)
 
-    def qk(self, x: Tensor, grid: Grid) -> Tensor:
-        dims = x.shape[-1] // 2
-        of_rows = rotation(grid.height, grid.cell_height, dims, self.temperature, x.device)
-        of_columns = rotation(grid.width, grid.cell_width, dims, self.temperature, x.device)
-        y_rotation, x_rotation = of_rows[:, :, None], of_columns[:, None]  # (2, H, 1, dims/2), (2, 1, W, dims/2)
-        cells = x.unflatten(2, (grid.height, grid.width))  # (B, heads, H, W, C / heads)
-        y_first, y_second, x_first, x_second = cells.chunk(4, dim=-1)
+    def qk(self, q: Tensor, k: Tensor, grid: Grid, key_grid: Grid) -> tuple[Tensor, Tensor]:
+        change = self._change(q.device) if self.training and self.is_augmented else None
+        return self._rotate(q, grid, grid, change), self._rotate(k, key_grid, grid, change)
+
+    def _change(self, device: torch.device) -> Tensor:
+        """Draws what training adds to the positions of each axis, and by what it multiplies their sum: `(2, 2)`."""
+
+        def draw(bound: float, count: int = 2) -> Tensor:
+            return torch.empty(count, dtype=torch.float32, device=device).uniform_(-bound, bound)
+
+        factor = (draw(math.log(self.jitter)) + draw(math.log(self.rescale), count=1)).exp()
+        return torch.stack([2 * math.pi * draw(self.shift), factor])
+
+    def _rotate(self, x: Tensor, cells: Grid, grid: Grid, change: Tensor | None) -> Tensor:
+        """Rotates queries or keys on the grid `cells`; `grid` is that of the queries."""
+
+        def of_axis(axis: int) -> Tensor:
+            side = grid[axis] if self.form == 'dinov3' else None
+            known = cells[axis], cells[2 + axis], side, x.shape[-1] // 2, self.temperature, x.device
+            return rotation(*known) if change is None else rotation.function(*known, change[:, axis])
+
+        y_rotation, x_rotation = of_axis(0)[:, :, None], of_axis(1)[:, None]  # (2, H, 1, C/4), (2, 1, W, C/4)
+        quarters = x.unflatten(2, (cells.height, cells.width)).chunk(4, dim=-1)  # (B, heads, H, W, C / 4) each
+        y_first, y_second, x_first, x_second = (quarters[place] for place in QUARTERS[self.form])
         rotated = [*rotate(y_first, y_second, y_rotation), *rotate(x_first, x_second, x_rotation)]
-        return torch.cat(rotated, dim=-1).flatten(2, 3)
+        return torch.cat([rotated[place] for place in QUARTERS[self.form]], dim=-1).flatten(2, 3)
 
 
 def rotate(first: Tensor, second: Tensor, cos_and_sin: Tensor) -> tuple[Tensor, Tensor]:

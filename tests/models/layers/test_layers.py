@@ -9,6 +9,7 @@ from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.layers import Attention, Block, PatchEmbed
 from cpvt_mm.models.layers.attention import LinearSRA, average_pool
 from cpvt_mm.models.layers.blocks import DropPath, run_block
+from cpvt_mm.models.layers.mlp import SwiGLU
 from cpvt_mm.models.position_encodings import PositionEncodings
 from cpvt_mm.models.position_encodings.base import StageSpec, build_position_encodings
 
@@ -39,6 +40,24 @@ def test_attention_is_softmax_attention_over_the_reduced_grid(sr_ratio: int) -> 
     assert projected.key_grid == Grid(-(-5 // sr_ratio), -(-7 // sr_ratio), sr_ratio, sr_ratio)
     torch.testing.assert_close(apply(attention, x, NOTHING), expected)
     torch.testing.assert_close(attention.weights(projected) @ projected.v, torch.stack(heads, 1))
+
+
+def test_swiglu_has_two_thirds_of_the_width_and_a_gate() -> None:
+    mlp = SwiGLU(12, 4)  # 48 * 2 / 3 = 32
+    assert mlp.fc1.weight.shape == (64, 12) and mlp.fc2.weight.shape == (12, 32)
+    assert SwiGLU(10, 4).fc2.weight.shape == (10, 32) and SwiGLU(1536, 4).fc2.weight.shape == (1536, 4096)
+    x = torch.randn(2, 5, 12)
+    gate, hidden = mlp.fc1(x)[..., :32], mlp.fc1(x)[..., 32:]
+    torch.testing.assert_close(mlp(x, Grid(1, 5)), mlp.fc2(gate * gate.sigmoid() * hidden))
+
+
+def test_layer_scale_ends_both_branches() -> None:
+    block, x = Block(0, embed_dims=8, num_heads=2, mlp_ratio=4, layer_scale=0.5), torch.randn(2, 15, 8)
+    assert torch.equal(block.ls1.gamma, torch.full((8,), 0.5))
+    block.ls2.gamma.data.mul_(torch.arange(8))
+    y = x + 0.5 * block.attn(block.norm1(x), Grid(3, 5), NOTHING)
+    expected = y + 0.5 * torch.arange(8) * block.mlp(block.norm2(y), Grid(3, 5))
+    torch.testing.assert_close(block(x, Grid(3, 5), NOTHING), expected)
 
 
 def test_pooled_keys_are_means_of_seven_by_seven_parts() -> None:
@@ -145,13 +164,15 @@ def test_dropped_samples_are_not_computed_and_change_nothing(count: int, options
     torch.testing.assert_close(found, torch.autograd.grad((expected * weight).sum(), wanted), rtol=0, atol=1e-12)
 
 
-def test_whole_blocks_are_recomputed_with_the_same_draws() -> None:
+@pytest.mark.parametrize('encoding', [None, dict(type='RotaryPE', form='dinov3', shift=1., jitter=2., rescale=2.)])
+def test_whole_blocks_are_recomputed_with_the_same_draws(encoding: dict | None) -> None:
     block = Block(0, embed_dims=8, num_heads=2, mlp_ratio=4, drop_path_rate=0.5).double().train()
+    encodings = build_position_encodings(encoding, StageSpec(8, 2, 1, (3, 5)))
     x = torch.randn(4, 15, 8, dtype=torch.float64, requires_grad=True)
     gradients = []
     for recompute in (False, True):
         torch.manual_seed(0)
-        out = run_block(block, 0, NOTHING, x, Grid(3, 5), recompute)
+        out = run_block(block, 0, encodings, x, Grid(3, 5), recompute)
         gradients.append(torch.autograd.grad(out.square().sum(), [x, *block.parameters()]))
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)
 

@@ -57,6 +57,21 @@ def test_a_traced_table_is_resampled_for_other_sizes() -> None:
         torch.testing.assert_close(traced(torch.zeros(size)), resample(table, size))
 
 
+@pytest.mark.parametrize('kwargs', [dict(antialias=True), dict(offset=0.1)])
+@pytest.mark.parametrize('size', [(2, 3), (4, 5), (7, 9)])
+def test_tables_are_resampled_as_in_dinov2(size: tuple[int, int], kwargs: dict) -> None:
+    encoding = LearnablePE(STAGE, **kwargs)
+    scale = tuple((new + kwargs.get('offset', 0)) / old for new, old in zip(size, (4, 6), strict=True))
+    expected = F.interpolate(encoding.table.movedim(-1, 0)[None], scale_factor=scale, mode='bicubic',
+                             antialias='antialias' in kwargs)
+    added = encode(encoding, torch.zeros(1, *size, 16), -1)
+    torch.testing.assert_close(added, expected.movedim(1, -1), atol=1e-6, rtol=1e-4)
+    table = encoding.table.detach()
+    traced = torch.jit.trace(lambda x: resample(table, x.shape[:2], **kwargs), torch.zeros(5, 5))
+    torch.testing.assert_close(traced(torch.zeros(size)), added[0], atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(traced(torch.zeros(4, 6)), table, atol=1e-6, rtol=1e-4)
+
+
 @pytest.mark.parametrize('cls, name, shape', [(RandomTablePE, 'table', (4, 6, 16)),
                                               (RandomFourierPE, 'frequencies', (2, 8))])
 def test_random_numbers_are_fixed_and_kept(cls: type, name: str, shape: tuple[int, ...]) -> None:
@@ -138,6 +153,13 @@ def test_what_is_added_has_32_bits_and_tokens_keep_their_dtype(build: Callable[.
     (RandomFourierPE, 16, dict(scale=-1), ('scale', '-1', 'above 0')),
     (RandomFourierPE, 16, dict(scale='1'), ('scale', "'1'", 'number')),
     (RotaryPE, 16, dict(temperature=0.5), ('temperature is 0.5, but must be a number above 1',)),
+    (RotaryPE, 16, dict(form='dino'), ('form', 'dino', "'axial' or 'dinov3'")),
+    (RotaryPE, 16, dict(form='dinov3', jitter=0.5), ('jitter is 0.5, but must be a number above 1',)),
+    (RotaryPE, 16, dict(rescale=2.), ("form of a RotaryPE with rescale is 'axial', but must be 'dinov3'",)),
+    (LearnablePE, 16, dict(antialias=1), ('antialias', '1', 'False or True')),
+    (LearnablePE, 16, dict(offset=-1), ('offset is -1, but must be a number above 0',)),
+    (LearnablePE, 16, dict(offset=.1, antialias=True), ('antialias True and offset 0.1', 'one of')),
+    (LearnablePE, 16, dict(ndim=1, antialias=True), ('ndim is 1, antialias True', 'ndim 2')),
     (RelativePE, 16, dict(max_distance=0), ('max_distance is 0, but must be an int of at least 1',))])
 def test_bad_values_are_named(cls: type, dims: int, kwargs: dict, words: tuple[str, ...]) -> None:
     assert_named(ValueError, words, cls, StageSpec(embed_dims=dims, num_heads=1, depth=1, grid=(4, 4)), **kwargs)
@@ -152,13 +174,50 @@ def test_turns_each_cell_by_the_place_of_its_centre(cell: int) -> None:
     places = cell * torch.stack([index // 5, index % 5], dim=1) + (cell - 1) / 2
     turned = points * torch.exp(1j * places[..., None] / 50**(torch.arange(2) / 2))
     expected = torch.stack([turned.real, turned.imag], dim=-2).flatten(-3)
-    found = RotaryPE(STAGE, temperature=50.).qk(vectors, Grid(3, 5, cell, cell))
+    _, found = RotaryPE(STAGE, temperature=50.).qk(vectors, vectors, Grid(3, 5), Grid(3, 5, cell, cell))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize('cell', [1, 2])
+def test_the_form_of_dinov3_turns_by_places_in_the_image(cell: int) -> None:
+    vectors, index = torch.randn(1, 2, 15, 8), torch.arange(15)
+    # A half for the first, a half for the second part of complex numbers, of which one half is for y, the other for x.
+    points = torch.complex(*vectors.unflatten(-1, (2, 2, 2)).unbind(-3))
+    sides = torch.tensor([3 * cell, 5 * cell])
+    places = 2 * (torch.stack([index // 5, index % 5], dim=1) + 0.5) * cell / sides - 1
+    turned = points * torch.exp(2j * math.pi * places[..., None] / 100**(torch.arange(2) / 2))
+    expected = torch.stack([turned.real, turned.imag], dim=-3).flatten(-3)
+    encoding = RotaryPE(STAGE, form='dinov3')
+    _, found = encoding.qk(torch.randn(1, 2, 15 * cell**2, 8), vectors, Grid(*sides.tolist()), Grid(3, 5, cell, cell))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def angles(encoding: RotaryPE) -> torch.Tensor:
+    """The angles of queries, which keys must have, too, `(rows, columns, row's and column's)`, at the highest rate."""
+    ones = torch.cat([torch.ones(1, 2, 64, 4), torch.zeros(1, 2, 64, 4)], dim=-1)
+    q, k = encoding.qk(ones, ones, Grid(8, 8), Grid(8, 8))
+    assert torch.equal(q, k)
+    return torch.atan2(q[0, 0, :, 4::2], q[0, 0, :, :4:2]).unflatten(0, (8, 8))
+
+
+@pytest.mark.parametrize('name, value', [('shift', 0.05), ('jitter', 1.1), ('rescale', 1.1)])
+def test_training_moves_and_scales_places(name: str, value: float) -> None:
+    encoding = RotaryPE(STAGE, form='dinov3', **{name: value}).eval()
+    places = angles(encoding)[3:5, 3:5]  # those near the middle have angles within half a turn
+    encoding.train()
+    drawn = torch.stack([angles(encoding)[3:5, 3:5] for _ in range(40)])
+    change = (drawn - places) / (2 * math.pi) if name == 'shift' else (drawn / places).log()
+    bound = value if name == 'shift' else math.log(value)
+    assert change.std(dim=(1, 2)).max() < 1e-3  # the same in all places
+    assert bound / 2 < change.max() < 1.001 * bound and -1.001 * bound < change.min() < -bound / 2
+    of_axes = (change[..., 0] - change[..., 1]).abs().max()
+    assert (of_axes < 1e-4) == (name == 'rescale')
 
 
 def test_rotation_has_no_weights_and_keeps_the_dtype() -> None:
     encoding = RotaryPE(STAGE)
-    assert encoding.qk(torch.randn(1, 2, 15, 8).bfloat16(), Grid(3, 5)).dtype == torch.bfloat16
+    q = torch.randn(1, 2, 15, 8).bfloat16()
+    assert [x.dtype for x in encoding.qk(q, q, Grid(3, 5), Grid(3, 5))] == [torch.bfloat16] * 2
     assert list(encoding.state_dict()) == [] and encoding.temperature == 100
 
 

@@ -172,3 +172,30 @@ def test_class_tokens_pass_untouched() -> None:
     (dict(ndim=4), ('ndim', '4', '2', '3')), (dict(ndim=1), ('ndim', '1'))])
 def test_bad_values_are_named(kwargs: dict, words: tuple[str, ...]) -> None:
     assert_named(ValueError, words, peg, **kwargs)
+
+
+@pytest.mark.parametrize('kwargs', [dict(), dict(num_layers=2), dict(conv_type='separable'), dict(target='qk'),
+                                    dict(ndim=3), dict(positions=(-1, 0, 1))])
+@pytest.mark.parametrize('build', [partial(CPVT, dict(embed_dims=16, depth=3, num_heads=2)),
+                                   partial(PyramidCPVT, dict(NARROW, depths=(3, 3, 3, 3)))], ids=['plain', 'pyramid'])
+def test_from_zero_it_changes_nothing_until_it_is_trained(build: Build, kwargs: dict) -> None:
+    plain = build(position_encoding=dict(type='LearnablePE'))
+    model = build(position_encoding=[dict(type='LearnablePE'), dict(type='PEG', init='zero', **kwargs)])
+    missing, _ = model.load_state_dict(plain.state_dict(), strict=False)
+    assert missing and all('convs' in name for name in missing)
+    image = torch.randn(2, 3, 70, 50)
+    model.init_weights()
+    outputs = model(image, num_frames=1)
+    assert all(map(torch.equal, outputs, plain(image)))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    sum((output * torch.randn_like(output)).sum() for output in outputs).backward()
+    optimizer.step()
+    assert all(parameter.any() for name, parameter in model.named_parameters() if name in missing)
+
+
+@pytest.mark.parametrize('kwargs, words', [
+    (dict(init='ones'), ('init', 'ones', "'random' or 'zero'")),
+    (dict(init='zero', trainable=False), ('trainable False', 'to be True')),
+    (dict(init='zero', residual=False), ('residual False', 'to be True'))])
+def test_what_cannot_start_from_zero_is_named(kwargs: dict, words: tuple[str, ...]) -> None:
+    assert_named(ValueError, words, peg, **kwargs)

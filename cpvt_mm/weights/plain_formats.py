@@ -1,0 +1,205 @@
+"""Formats of checkpoints: names of CPVT's parameters in other libraries.
+
+They are those of ViT and DeiT in timm and mmpretrain, and of DINOv2 and DINOv3 of their authors, in timm and in
+transformers.
+"""
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from cpvt_mm.errors import UserError
+
+from .renaming import Format, Names, rules
+
+TOKENS = ('cls_token', 'dist_token')
+TABLE = 'position_encoding.0.table'
+REGISTERS = 'register_tokens'
+MASK = '_mask'  # after the name of a bias: where it is 0, the bias counts as 0
+# ViTs with these parameters differ from CPVT: norms before the blocks, of queries and keys, or of class tokens alone,
+# and learnt frequencies. The layer scales of mmpretrain have no rules.
+FOREIGN = re.compile(r'(^|\.)(norm_pre|pre_norm|q_norm|k_norm|cls_norm|gamma[12]|freqs)(\.|$)')
+
+
+@dataclass(frozen=True)
+class PlainFormat(Format):
+    """The format of a ViT, with or without a position table.
+
+    The table is `(1, E + side * side, C)`: E rows for class tokens, then the grid. The row of a class token does not
+    depend on the image, so loading adds it to the token. When converting back, the token keeps the sum and its row is
+    0.
+
+    Attributes:
+        has_table: Whether the models have a table. Without one, they are DINOv3, with its form of `RotaryPE`. Their
+            keys have no bias. Files may leave out the biases of queries and values, too, if all are 0.
+        gated: Number of first rules that are for MLPs of `mlp_mode='swiglu'` only. Defaults to 0.
+    """
+    has_table: bool = True
+    gated: int = 0
+
+    def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        foreign = [name for name in weights if FOREIGN.search(name)]
+        if foreign:
+            raise UserError(f'the checkpoint is of a ViT with {foreign[0]}, which CPVT does not have: use weights of a '
+                            'plain ViT, such as DeiT.')
+        masks = {name.removesuffix(MASK): weights[name] for name in weights if name.endswith(MASK)}
+        weights = super().to_ours({name: torch.where(masks[name] == 0, 0, tensor) if name in masks else tensor
+                                   for name, tensor in weights.items() if not name.endswith(MASK)})
+        if not self.has_table and not any(name.endswith('.attn.q.bias') for name in weights):  # zeros are left out
+            weights |= {name.replace('weight', 'bias'): weight.new_zeros(len(weight))
+                        for name, weight in weights.items() if name.endswith(('.attn.q.weight', '.attn.kv.weight'))}
+        if TABLE not in weights:
+            return weights
+        if weights[TABLE].dim() != 3:
+            raise UserError(f"the checkpoint's position table has shape {tuple(weights[TABLE].shape)}, but must have "
+                            'three dimensions, (1, rows, channels), as in a ViT.')
+        table, tokens = weights[TABLE][0], [name for name in TOKENS if name in weights]
+        # Some tables of timm have no rows for class tokens. No two squares differ by 1 or 2, so the number of rows
+        # shows whether there are any.
+        extra = next((count for count in (len(tokens), 0) if math.isqrt(len(table) - count)**2 == len(table) - count),
+                     None)
+        if extra is None:
+            raise UserError(f"the checkpoint's position table has {len(table)} rows, {len(tokens)} for class tokens, "
+                            'and the others do not form a square: use a checkpoint that was trained on square images.')
+        added = {name: weights[name] + row for name, row in zip(tokens[:extra], table, strict=False)}
+        side = math.isqrt(len(table) - extra)
+        return {**weights, **added, TABLE: table[extra:].unflatten(0, (side, side))}
+
+    def to_theirs(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        encodings = [name for name in weights if name.startswith('position_encoding.')]
+        table = weights[TABLE] if encodings == [TABLE] else None
+        if not self.has_table:
+            if encodings:
+                raise UserError(f"the format {self} supports only RotaryPE(form='dinov3'), so the weights cannot be "
+                                f'converted: they have {", ".join(encodings[:3])}.')
+        elif table is None or table.dim() != 3 or table.shape[0] != table.shape[1]:
+            raise UserError(f'the format {self} supports only one LearnablePE on a square grid, so the weights cannot '
+                            f'be converted: they have {", ".join(encodings[:3]) or "none"}.')
+        else:
+            # timm's models with registers have no rows for class tokens.
+            tokens = [] if self is TIMM_VIT and REGISTERS in weights else [name for name in TOKENS if name in weights]
+            rows = table.new_zeros(len(tokens), table.shape[-1])
+            weights = {**weights, TABLE: torch.cat([rows, table.flatten(0, 1)])[None]}
+        chosen = self.rules if _is_gated(weights) else self.rules[self.gated:]
+        converted = super(PlainFormat, replace(self, rules=chosen)).to_theirs(weights)
+        ours = () if 'blocks.0' in self.signature[1] else ('blocks.', REGISTERS)
+        if unknown := [name for name in converted if name.startswith(ours)]:
+            raise UserError(f'the format {self} has no name for {unknown[0]}, so the weights cannot be converted.')
+        if not self.is_in(converted):
+            raise UserError(f'the weights lack layer scale or registers, which the format {self} has, so they cannot '
+                            'be converted.')
+        return converted
+
+
+def _is_gated(weights: dict[str, Tensor]) -> bool:
+    """Returns whether the MLPs are those of `mlp_mode='swiglu'`."""
+    first, second = weights.get('blocks.0.mlp.fc1.weight'), weights.get('blocks.0.mlp.fc2.weight')
+    return first is not None and second is not None and len(first) == 2 * second.shape[1]
+
+
+QKV = ('blocks.{i}.attn.q.{p}', 'blocks.{i}.attn.kv.{p}')
+QKV_WEIGHT = ('blocks.{i}.attn.q.weight', 'blocks.{i}.attn.kv.weight')
+QKV_BIAS = ('blocks.{i}.attn.q.bias', 'blocks.{i}.attn.kv.bias')
+
+PLAIN_CPVT = Format(('cpvt_mm',), 'CPVT', ('patch_embed.proj.weight', 'blocks.0.attn.kv.weight'))
+
+# Also the files of DINOv2's authors: identities keep their names from being written.
+TIMM_VIT = PlainFormat(('timm',), 'CPVT', ('patch_embed.proj.weight', 'blocks.0.attn.qkv.weight'), rules({
+    'pos_embed': TABLE,
+    'reg_token': REGISTERS,
+    'blocks.{i}.attn.qkv.{p}': QKV,
+    'blocks.{i}.mlp.fc1.{p}': 'blocks.{i}.mlp.fc1.{p}',
+    'blocks.{i}.mlp.fc2.{p}': 'blocks.{i}.mlp.fc2.{p}',
+    'blocks.{i}.mlp.w12.{p}': 'blocks.{i}.mlp.fc1.{p}',
+    'blocks.{i}.mlp.w3.{p}': 'blocks.{i}.mlp.fc2.{p}',
+}))
+
+# timm, and the files of DINOv3's authors. Keys have no bias, or one that is masked.
+TIMM_DINOV3 = PlainFormat(
+    ('timm-dinov3',), 'CPVT',
+    ('patch_embed.proj.weight', 'blocks.0.attn.qkv.weight', 'storage_tokens|blocks.0.gamma_1'), rules({
+        ('blocks.{i}.mlp.fc1_g.{p}', 'blocks.{i}.mlp.fc1_x.{p}'): 'blocks.{i}.mlp.fc1.{p}',
+        ('blocks.{i}.mlp.w1.{p}', 'blocks.{i}.mlp.w2.{p}'): 'blocks.{i}.mlp.fc1.{p}',
+        'blocks.{i}.mlp.fc2.{p}': 'blocks.{i}.mlp.fc2.{p}',
+        'blocks.{i}.mlp.w3.{p}': 'blocks.{i}.mlp.fc2.{p}',
+        'reg_token': REGISTERS,
+        'storage_tokens': REGISTERS,
+        'blocks.{i}.gamma_{j}': 'blocks.{i}.ls{j}.gamma',
+        ('blocks.{i}.attn.q_bias', None, 'blocks.{i}.attn.v_bias'): QKV_BIAS,
+        'blocks.{i}.attn.qkv.{p}': QKV,
+    }), norm_eps=1e-5, has_table=False, gated=4)
+
+MMPRETRAIN_VIT = PlainFormat(
+    ('mmpretrain',), 'CPVT', ('patch_embed.projection.weight', 'layers.0.attn.qkv.weight'), rules({
+        'pos_embed': TABLE,
+        'patch_embed.projection.{p}': 'patch_embed.proj.{p}',
+        'layers.{i}.ln1.{p}': 'blocks.{i}.norm1.{p}',
+        'layers.{i}.attn.qkv.{p}': QKV,
+        'layers.{i}.attn.proj.{p}': 'blocks.{i}.attn.proj.{p}',
+        'layers.{i}.ln2.{p}': 'blocks.{i}.norm2.{p}',
+        'layers.{i}.ffn.layers.0.0.{p}': 'blocks.{i}.mlp.fc1.{p}',
+        'layers.{i}.ffn.layers.1.{p}': 'blocks.{i}.mlp.fc2.{p}',
+        'ln1.{p}': 'norm.{p}',
+    }))
+
+
+def _transformers(layer: str, attention: Mapping[Names, str | tuple[str, str]]) -> dict[Names, str | tuple[str, str]]:
+    """Returns the names in a layer of transformers' DINOv2 and DINOv3; its versions differ inside attention."""
+    return {
+        f'{layer}.norm1.{{p}}': 'blocks.{i}.norm1.{p}',
+        **{_below(f'{layer}.attention.', theirs): ours for theirs, ours in attention.items()},
+        f'{layer}.layer_scale{{j}}.lambda1': 'blocks.{i}.ls{j}.gamma',
+        f'{layer}.norm2.{{p}}': 'blocks.{i}.norm2.{p}',
+    }
+
+
+def _below(prefix: str, names: Names) -> Names:
+    return prefix + names if isinstance(names, str) else tuple(name and prefix + name for name in names)
+
+
+LAYER = 'encoder.layer.{i}'
+TRANSFORMERS_DINOV2 = PlainFormat(
+    ('transformers-dinov2',), 'CPVT',
+    ('embeddings.patch_embeddings.projection.weight', 'encoder.layer.0.layer_scale1.lambda1'), rules({
+        f'{LAYER}.mlp.weights_in.{{p}}': 'blocks.{i}.mlp.fc1.{p}',
+        f'{LAYER}.mlp.weights_out.{{p}}': 'blocks.{i}.mlp.fc2.{p}',
+        (f'{LAYER}.mlp.gate_proj.{{p}}', f'{LAYER}.mlp.up_proj.{{p}}'): 'blocks.{i}.mlp.fc1.{p}',
+        f'{LAYER}.mlp.down_proj.{{p}}': 'blocks.{i}.mlp.fc2.{p}',
+        'embeddings.cls_token': 'cls_token',
+        'embeddings.register_tokens': REGISTERS,
+        'embeddings.position_embeddings': TABLE,
+        'embeddings.patch_embeddings.projection.{p}': 'patch_embed.proj.{p}',
+        **_transformers(LAYER, {
+            ('attention.query.{p}', 'attention.key.{p}', 'attention.value.{p}'): QKV,
+            'output.dense.{p}': 'blocks.{i}.attn.proj.{p}',
+            # from transformers 5 on
+            ('q_proj.{p}', 'k_proj.{p}', 'v_proj.{p}'): QKV,
+            'o_proj.{p}': 'blocks.{i}.attn.proj.{p}',
+        }),
+        f'{LAYER}.mlp.fc{{j}}.{{p}}': 'blocks.{i}.mlp.fc{j}.{p}',
+        'layernorm.{p}': 'norm.{p}',
+    }), gated=4)
+
+LAYERS = ('layer.{i}', 'model.layer.{i}')  # the latter from transformers 5 on
+TRANSFORMERS_DINOV3 = PlainFormat(
+    ('transformers-dinov3',), 'CPVT', ('embeddings.patch_embeddings.weight', 'embeddings.register_tokens'), rules({
+        **{(f'{layer}.mlp.gate_proj.{{p}}', f'{layer}.mlp.up_proj.{{p}}'): 'blocks.{i}.mlp.fc1.{p}'
+           for layer in LAYERS},
+        'embeddings.cls_token': 'cls_token',
+        'embeddings.register_tokens': REGISTERS,
+        'embeddings.patch_embeddings.{p}': 'patch_embed.proj.{p}',
+        **{theirs: ours for layer in LAYERS for theirs, ours in (_transformers(layer, {
+            ('q_proj.weight', 'k_proj.weight', 'v_proj.weight'): QKV_WEIGHT,
+            ('q_proj.bias', None, 'v_proj.bias'): QKV_BIAS,
+            'o_proj.{p}': 'blocks.{i}.attn.proj.{p}',
+        }) | {
+            f'{layer}.mlp.up_proj.{{p}}': 'blocks.{i}.mlp.fc1.{p}',
+            f'{layer}.mlp.down_proj.{{p}}': 'blocks.{i}.mlp.fc2.{p}',
+        }).items()},
+    }), norm_eps=1e-5, has_table=False, gated=2)
+
+PLAIN_FORMATS: tuple[Format, ...] = (PLAIN_CPVT, TIMM_VIT, TIMM_DINOV3, MMPRETRAIN_VIT, TRANSFORMERS_DINOV2,
+                                     TRANSFORMERS_DINOV3)
