@@ -31,7 +31,7 @@ myst_enable_extensions = ['deflist']
 myst_heading_anchors = 3
 
 # mmcv would have to be compiled, and the others need it.
-autodoc_mock_imports = ['mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'pycocotools', 'gradio']
+autodoc_mock_imports = ['terminaltables', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'pycocotools', 'gradio']
 autodoc_member_order = 'bysource'
 autodoc_typehints = 'description'
 autodoc_typehints_description_target = 'documented'

@@ -20,6 +20,9 @@ from cpvt_mm.messages import SHOWN, show
 # What these libraries print goes to the log.
 TALKATIVE = {'mmdet', 'mmengine', 'mmpretrain', 'mmseg', 'pycocotools'}
 
+# Warnings of these libraries about their own code, in every run. They are in the log only.
+OF_EVERY_RUN = ('"FileClient" will be deprecated', '"HardDiskBackend" is the alias', '``build_loss`` would be deprecated')
+
 
 def say(text: str) -> None:
     """Prints text at once. A pipe or terminal that is gone does not end a run."""
@@ -55,7 +58,8 @@ class ReaderHandler(logging.Handler):
         message = record.getMessage().strip()
         if record.levelno >= logging.ERROR or hasattr(record, SHOWN):
             say(f'\n{message}\n' if '\n' in message else message)
-        elif record.levelno == logging.WARNING and message not in self.warnings:
+        elif (record.levelno == logging.WARNING and message not in self.warnings
+              and not message.startswith(OF_EVERY_RUN)):
             self.warnings[message] = None
             if not self.is_waiting:
                 _print_warning(message)
