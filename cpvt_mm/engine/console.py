@@ -21,7 +21,8 @@ from cpvt_mm.messages import SHOWN, show
 TALKATIVE = {'mmdet', 'mmengine', 'mmpretrain', 'mmseg', 'pycocotools'}
 
 # Warnings of these libraries about their own code, in every run. They are in the log only.
-OF_EVERY_RUN = ('"FileClient" will be deprecated', '"HardDiskBackend" is the alias', '``build_loss`` would be deprecated')
+OF_EVERY_RUN = ('"FileClient" will be deprecated', '"HardDiskBackend" is the alias',
+                '``build_loss`` would be deprecated')
 
 
 def say(text: str) -> None:
