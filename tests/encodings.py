@@ -13,7 +13,9 @@ ENCODINGS: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {
     'sinusoidal-1d': dict(type='SinusoidalPE', ndim=1), 'sinusoidal-2d': dict(type='SinusoidalPE'),
     'random-table': dict(type='RandomTablePE'), 'random-fourier': dict(type='RandomFourierPE'),
     'rotary': dict(type='RotaryPE'), 'rotary-dinov3': dict(type='RotaryPE', form='dinov3'),
-    'relative': dict(type='RelativePE'), 'peg': dict(type='PEG'), 'peg-first': dict(type='PEG', positions=(-1, 0)),
+    'rotary-mixed': dict(type='MixedRotaryPE'), 'relative': dict(type='RelativePE'),
+    'continuous-relative': dict(type='ContinuousRelativePE', hidden_dims=16), 'fire': dict(type='FirePE'),
+    'look-here': dict(type='LookHerePE'), 'peg': dict(type='PEG'), 'peg-first': dict(type='PEG', positions=(-1, 0)),
     'peg-qk': dict(type='PEG', target='qk'),
     'peg-fixed': dict(type='PEG', trainable=False), 'peg-3d': dict(type='PEG', ndim=3),
     'peg-zero': dict(type='PEG', init='zero'), 'peg-separable': dict(type='PEG', conv_type='separable'),
@@ -23,6 +25,10 @@ ENCODINGS: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {
 # queries and keys themselves, a bias; and a list of two.
 ONE_FOR_EACH_POINT = {name: ENCODINGS[name] for name in ('learnable-2d', 'peg', 'peg-qk', 'rotary-dinov3', 'relative',
                                                          'peg-learnable')}
+
+# Biases for all pairs of query and key, and those of them that are learnt.
+LEARNT_BIASES = ('relative', 'continuous-relative', 'fire')
+BIASES = (*LEARNT_BIASES, 'look-here')
 
 # A stage to build encodings for.
 STAGE = StageSpec(embed_dims=16, num_heads=2, depth=3, grid=(4, 6))

@@ -2,7 +2,11 @@ from .cpvt import CPVT, PLAIN_ARCHS
 from .create import create_backbone, list_backbones
 from .position_encodings import (
     PEG,
+    ContinuousRelativePE,
+    FirePE,
     LearnablePE,
+    LookHerePE,
+    MixedRotaryPE,
     PositionEncoding,
     RandomFourierPE,
     RandomTablePE,
@@ -19,7 +23,11 @@ __all__ = [
     'PEG',
     'PLAIN_ARCHS',
     'PYRAMID_ARCHS',
+    'ContinuousRelativePE',
+    'FirePE',
     'LearnablePE',
+    'LookHerePE',
+    'MixedRotaryPE',
     'PositionEncoding',
     'PyramidCPVT',
     'RandomFourierPE',

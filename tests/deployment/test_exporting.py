@@ -25,13 +25,14 @@ from tests.deployment.test_detector import PYRAMID
 from tests.encodings import ENCODINGS
 
 # An export takes long, so several encodings share one; what works together works alone.
+NEWER = ['rotary-mixed', 'continuous-relative', 'fire', 'look-here']
 TOGETHER = {
     # One for each point at which an encoding acts.
     'each point': ({}, ['peg', 'learnable-2d', 'rotary', 'relative', 'peg-qk']),
     'the others': ({}, ['learnable-1d', 'random-table', 'sinusoidal-1d', 'sinusoidal-2d', 'random-fourier',
                         'peg-first', 'peg-fixed', 'peg-3d', 'peg-separable', 'peg-zero', 'learnable-antialiased',
                         'learnable-offset', 'rotary-dinov3']),
-    'pooled keys': (dict(sr_mode='pool'), ['relative']),
+    'newer ones': ({}, NEWER), 'pooled keys': (dict(sr_mode='pool'), ['relative', *NEWER]),
     'convolutions in MLPs': (dict(mlp_mode='conv'), ['peg'])}
 
 

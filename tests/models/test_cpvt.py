@@ -9,7 +9,7 @@ from cpvt_mm import CPVT
 from cpvt_mm.models.cpvt import PLAIN_ARCHS
 from cpvt_mm.models.grid import Grid
 from tests.conftest import Operators
-from tests.encodings import ENCODINGS
+from tests.encodings import BIASES, ENCODINGS, LEARNT_BIASES
 from tests.models.conftest import assert_named, outspoken
 
 NARROW = dict(embed_dims=48, depth=3, num_heads=3)
@@ -114,9 +114,9 @@ def test_extra_tokens_have_no_place(name: str) -> None:
     grid, encodings = Grid(3, 5, extra=2), model.position_encoding
     tokens, q = torch.randn(1, 2 + grid.size, 48), torch.randn(1, 3, 2 + grid.size, 16)
     assert torch.equal(encodings.qk_tokens(tokens, 1, grid)[:, :2], tokens[:, :2])
-    assert all(torch.equal(x[:, :, :2], q[:, :, :2]) for x in encodings.qk(q, q, grid, grid))
+    assert all(torch.equal(x[:, :, :2], q[:, :, :2]) for x in encodings.qk(q, q, 0, grid, grid))
     bias = encodings.bias(q, 0, grid, grid)
-    assert (bias is not None) == (name == 'relative')
+    assert (bias is not None) == (name in BIASES)
     if bias is not None:
         assert not bias[:, :, :2].any() and not bias[..., :2].any() and bias.any()
 
@@ -135,7 +135,7 @@ def test_attention_is_fused_unless_a_bias_is_learnt(name: str) -> None:
     model = CPVT(NARROW, position_encoding=ENCODINGS[name])
     with Operators() as seen:
         model(torch.randn(1, 3, 40, 70))
-    assert ('aten::_scaled_dot_product_flash_attention_for_cpu' in seen.names) == (name != 'relative')
+    assert ('aten::_scaled_dot_product_flash_attention_for_cpu' in seen.names) == (name not in LEARNT_BIASES)
 
 
 def test_dropout_is_where_it_is_asked_for() -> None:

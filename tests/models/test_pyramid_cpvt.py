@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cpvt_mm import PYRAMID_ARCHS, PyramidCPVT
 from cpvt_mm.models.layers import Attention
 from tests.conftest import NARROW, Storages
-from tests.encodings import ENCODINGS
+from tests.encodings import BIASES, ENCODINGS
 from tests.models.conftest import assert_named
 
 
@@ -60,7 +60,7 @@ def test_norm_eps_is_of_the_blocks_and_of_the_norms_after_stages(kwargs: dict[st
             assert module.eps == (kwargs.get('norm_eps', 1e-6) if is_meant else 1e-5), name
 
 
-@pytest.mark.parametrize('name', [name for name in ENCODINGS if name != 'relative'])
+@pytest.mark.parametrize('name', [name for name in ENCODINGS if name not in BIASES])
 def test_queries_by_keys_are_never_held(name: str) -> None:
     model = PyramidCPVT(NARROW, out_indices=(0,), position_encoding=ENCODINGS[name]).train()
     with Storages() as seen:

@@ -25,6 +25,7 @@ from cpvt_lab.counting import to_markdown as counts_to_markdown
 from cpvt_lab.results import Results, to_csv
 from cpvt_lab.running import describe_machine, measure_group
 from cpvt_lab.steps import DTYPES, MODES, Setting
+from cpvt_lab.study import read_study
 from cpvt_lab.whole_models import WholeModels
 from cpvt_lab.work import run_all
 from cpvt_mm.cli import resumable
@@ -32,12 +33,16 @@ from cpvt_mm.errors import UserError, exit_on_error
 from cpvt_mm.files import held, write_figure, write_text
 from cpvt_mm.models.pyramid_cpvt import PYRAMID_ARCHS
 
+BACKBONE = 'model.backbone.'
+
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('candidates', nargs='*', metavar='NAME[:KEY=VALUE,...]',
                         help=f'what to measure, with arguments of its class: {", ".join(PEERS)}; all if none is '
                         'given')
+    parser.add_argument('--study', type=Path, help='study of compare.py whose variants set arguments of the backbone: '
+                        'measures each candidate with those of each variant')
     parser.add_argument('--arch', choices=PYRAMID_ARCHS, default='small', help='size of all candidates')
     parser.add_argument('--drop-path-rate', type=float, default=0.2, help='stochastic depth rate of the last block')
     parser.add_argument('--config', help='detector or segmentor to put the candidates into: a file, or a name such as '
@@ -123,8 +128,26 @@ def choose_subject(args: argparse.Namespace) -> Backbones | WholeModels:
 def choose_candidates(args: argparse.Namespace) -> list[Candidate]:
     names = args.candidates or [name for name, peer in PEERS.items() if peer.type or not args.config]
     chosen = list(map(parse_candidate, dict.fromkeys(names)))
+    if args.study:
+        variants = backbone_options(args.study)
+        chosen = [dataclasses.replace(candidate, arguments={**candidate.arguments, **options})
+                  for candidate in chosen for options in variants]
     ways = dict.fromkeys((None, *args.compile))
     return [dataclasses.replace(candidate, shapes=shapes) for candidate in chosen for shapes in ways]
+
+
+def backbone_options(path: Path) -> list[dict[str, Any]]:
+    """Returns the arguments of the backbone that each variant of a study sets."""
+    variants = read_study(path).variants
+    if len({variant.config for variant in variants.values()}) > 1:
+        raise UserError(f'--study is {path}, whose variants have several configs: choose one of a single config.')
+    for name, variant in variants.items():
+        for key in variant.options:
+            if not key.startswith(BACKBONE):
+                raise UserError(f'--study is {path}, whose variant {name!r} sets {key}: choose one that sets only '
+                                'options of model.backbone.')
+    return [{key.removeprefix(BACKBONE): value for key, value in variant.options.items()}
+            for variant in variants.values()]
 
 
 def report(results: Results, args: argparse.Namespace) -> str:

@@ -7,7 +7,12 @@ variants = {
         'sinusoidal 2-D': dict(type='SinusoidalPE'),
         'random Fourier': dict(type='RandomFourierPE'),
         'rotary': dict(type='RotaryPE'),
+        'rotary of DINOv3': dict(type='RotaryPE', form='dinov3', rescale=2.),
+        'mixed rotary': dict(type='MixedRotaryPE'),
         'relative': dict(type='RelativePE'),
+        'continuous relative': dict(type='ContinuousRelativePE'),
+        'FIRE': dict(type='FirePE'),
+        'LookHere': dict(type='LookHerePE'),
         'PEG': dict(type='PEG'),
         'PEG + learnable 2-D': [dict(type='PEG'), dict(type='LearnablePE')],
     }.items()

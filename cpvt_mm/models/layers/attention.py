@@ -35,7 +35,7 @@ class Attention(nn.Module):
     """Spatial-reduction attention: keys and values come from a reduced grid (PVT, arXiv 2102.12122, section 3.3).
 
     It uses `torch.nn.functional.scaled_dot_product_attention`, whose fused kernels do not store the attention weights.
-    There is no fused kernel for a learnt bias, or for dropout on a CPU. Fused kernels have no second derivative: to
+    On a CPU there is no fused kernel for a learnt bias, or for dropout. Fused kernels have no second derivative: to
     compute one, run inside `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`.
 
     Args:
@@ -89,7 +89,7 @@ class Attention(nn.Module):
         if qk is not None:
             k, _ = self.kv(self._reduce(qk, grid)[0]).chunk(2, dim=-1)
         q, k, v = map(self._split_heads, (self.q(x if qk is None else qk), k, v))
-        q, k = encodings.qk(q, k, grid, key_grid)
+        q, k = encodings.qk(q, k, self.index, grid, key_grid)
         return Projected(q, k, v, encodings.bias(q, self.index, grid, key_grid), grid, key_grid)
 
     def weights(self, projected: Projected) -> Tensor:

@@ -74,12 +74,13 @@ class PositionEncoding(nn.Module):
         """Encodes tokens for the queries and keys, but not the values, of block `index`; see `tokens`."""
         return x
 
-    def qk(self, q: Tensor, k: Tensor, grid: Grid, key_grid: Grid) -> tuple[Tensor, Tensor]:
-        """Encodes the queries and keys of every block.
+    def qk(self, q: Tensor, k: Tensor, index: int, grid: Grid, key_grid: Grid) -> tuple[Tensor, Tensor]:
+        """Encodes the queries and keys of a block.
 
         Args:
             q: Queries, `(B, heads, H * W, C / heads)`.
             k: Keys, `(B, heads, H' * W', C / heads)`.
+            index: Index of the block, counted from 0.
             grid: The grid of the queries, H x W.
             key_grid: The grid of the keys, H' x W'. If it is coarser, its `cell_height` and `cell_width` give its cell
                 size in query tokens.
@@ -161,25 +162,26 @@ class PositionEncodings(nn.ModuleList):
             encoded = encoding.qk_tokens(encoded, index, grid)
         return x if encoded is cells else _after_extra(x, encoded, grid, dim=1)
 
-    def qk(self, q: Tensor, k: Tensor, grid: Grid, key_grid: Grid) -> tuple[Tensor, Tensor]:
-        """Encodes queries and keys, `(B, heads, E + H * W, C / heads)`; returns tensors of the same shapes."""
+    def qk(self, q: Tensor, k: Tensor, index: int, grid: Grid, key_grid: Grid) -> tuple[Tensor, Tensor]:
+        """Encodes queries and keys of block `index`, `(B, heads, E + H * W, C / heads)`; keeps the shapes."""
         new_q, new_k = cells = _cells(q, grid, dim=2), _cells(k, key_grid, dim=2)
         for encoding in self:
-            new_q, new_k = encoding.qk(new_q, new_k, grid, key_grid)
+            new_q, new_k = encoding.qk(new_q, new_k, index, grid, key_grid)
         return (q if new_q is cells[0] else _after_extra(q, new_q, grid, dim=2),
                 k if new_k is cells[1] else _after_extra(k, new_k, key_grid, dim=2))
 
     def bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
-        """Returns the sum of the biases in the dtype of `q`, or None; it is 0 from and to extra tokens.
+        """Returns the sum of the biases, `(B, heads, E + H * W, E + H' * W')`, or None.
 
-        The sum can be broadcast to `(B, heads, E + H * W, E + H' * W')`.
+        It has the dtype of `q`, and is 0 from and to extra tokens.
         """
         biases = [encoding.bias(_cells(q, grid, dim=2), index, grid, key_grid) for encoding in self]
         given = [bias for bias in biases if bias is not None]
         if not given:
             return None
         total = sum(given[1:], start=given[0]).to(q.dtype)
-        return F.pad(total, (grid.extra, 0, grid.extra, 0)) if grid.extra else total
+        padded = F.pad(total, (grid.extra, 0, grid.extra, 0)) if grid.extra else total
+        return padded.expand(*q.shape[:2], -1, -1)  # exported code must not ask whether the batch has one image
 
     def block_of(self, name: str) -> int:
         """Returns the block of a parameter, by its name in this list; -1 if it precedes all blocks."""

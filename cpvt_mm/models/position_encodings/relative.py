@@ -4,17 +4,17 @@ from torch import Tensor, nn
 
 from cpvt_mm.registry import POSITION_ENCODINGS
 
-from ..grid import Grid, token_centers
+from ..grid import Grid
 from ..validation import check_positive
 from .base import PositionEncoding, StageSpec
 from .cache import cached
+from .offsets import offsets
 
 
 @cached
 def clipped_offsets(length: int, key_length: int, cell: float, max_distance: int, device: torch.device) -> Tensor:
     """Returns clipped offsets of keys from queries along one axis, in tokens: `(length, key_length)`, float32."""
-    offsets = token_centers(key_length, cell, device) - token_centers(length, device=device)[:, None]
-    return offsets.clamp(-max_distance, max_distance)
+    return offsets(length, key_length, cell, device).clamp(-max_distance, max_distance)
 
 
 @POSITION_ENCODINGS.register_module()

@@ -74,9 +74,7 @@ class RotaryPE(PositionEncoding):
     def __init__(self, stage: StageSpec, temperature: float = 100., form: Literal['axial', 'dinov3'] = 'axial',
                  shift: float = 0., jitter: float = 1., rescale: float = 1.) -> None:
         super().__init__(stage)
-        if stage.head_dims % 4:
-            raise ValueError(f'RotaryPE needs heads of a multiple of 4 channels, but embed_dims {stage.embed_dims} '
-                             f'over num_heads {stage.num_heads} gives {stage.head_dims}.')
+        check_head_dims(self)
         check_above('temperature', temperature, 1)
         check_choice('form', form, QUARTERS)
         for name, value, least in (('shift', shift, 0), ('jitter', jitter, 1), ('rescale', rescale, 1)):
@@ -90,7 +88,7 @@ class RotaryPE(PositionEncoding):
         self.rescale = rescale
         self.is_augmented = (shift, jitter, rescale) != (0, 1, 1)
 
-    def qk(self, q: Tensor, k: Tensor, grid: Grid, key_grid: Grid) -> tuple[Tensor, Tensor]:
+    def qk(self, q: Tensor, k: Tensor, index: int, grid: Grid, key_grid: Grid) -> tuple[Tensor, Tensor]:
         change = self._change(q.device) if self.training and self.is_augmented else None
         return self._rotate(q, grid, grid, change), self._rotate(k, key_grid, grid, change)
 
@@ -122,3 +120,11 @@ def rotate(first: Tensor, second: Tensor, cos_and_sin: Tensor) -> tuple[Tensor, 
     """Rotates points with the coordinates `first` and `second` in their plane."""
     cos, sin = cos_and_sin.to(first.dtype)
     return first * cos - second * sin, first * sin + second * cos
+
+
+def check_head_dims(encoding: PositionEncoding) -> None:
+    """Raises a ValueError unless the channels of a head are divisible by 4."""
+    stage = encoding.stage
+    if stage.head_dims % 4:
+        raise ValueError(f'{type(encoding).__name__} needs heads of a multiple of 4 channels, but embed_dims '
+                         f'{stage.embed_dims} over num_heads {stage.num_heads} gives {stage.head_dims}.')

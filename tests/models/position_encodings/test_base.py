@@ -126,7 +126,7 @@ def test_many_sizes_do_not_fill_the_memory_and_the_latest_are_kept(monkeypatch: 
 
 
 # No other test has images of these sizes: what is remembered of them is of this test.
-@pytest.mark.parametrize('name', ['SinusoidalPE', 'RotaryPE', 'RelativePE'])
+@pytest.mark.parametrize('name', ['SinusoidalPE', 'RotaryPE', 'RelativePE', 'FirePE'])
 def test_encodings_use_it(name: str) -> None:
     model, image = PyramidCPVT(NARROW, position_encoding=dict(type=name)), torch.randn(1, 3, 64, 1004)
     with Operators() as first:
@@ -136,7 +136,8 @@ def test_encodings_use_it(name: str) -> None:
     assert second.names < first.names
 
 
-@pytest.mark.parametrize('name', ['SinusoidalPE', 'RotaryPE', 'RelativePE', 'RandomFourierPE', 'LearnablePE'])
+@pytest.mark.parametrize('name', ['SinusoidalPE', 'RotaryPE', 'RelativePE', 'RandomFourierPE', 'LearnablePE',
+                                  'FirePE'])
 def test_what_inference_mode_left_serves_training(name: str) -> None:
     model = CPVT(dict(embed_dims=16, depth=2, num_heads=2), position_encoding=dict(type=name))
     image = torch.randn(1, 3, 48, 1104)

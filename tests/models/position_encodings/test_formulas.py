@@ -9,11 +9,19 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cpvt_mm import CPVT, LearnablePE, PyramidCPVT, RandomFourierPE, RandomTablePE, RelativePE, RotaryPE, SinusoidalPE
+from cpvt_mm import (
+    CPVT,
+    LearnablePE,
+    MixedRotaryPE,
+    PyramidCPVT,
+    RandomFourierPE,
+    RandomTablePE,
+    RelativePE,
+    RotaryPE,
+    SinusoidalPE,
+)
 from cpvt_mm.models.batches import Size
 from cpvt_mm.models.grid import Grid, resample
-from cpvt_mm.models.initialization import init_parameters
-from cpvt_mm.models.layers import Block
 from cpvt_mm.models.position_encodings import PositionEncoding, StageSpec
 from tests.conftest import NARROW
 from tests.encodings import STAGE, encode
@@ -152,6 +160,8 @@ def test_what_is_added_has_32_bits_and_tokens_keep_their_dtype(build: Callable[.
     (SinusoidalPE, 16, dict(temperature=1), ('temperature', 'above 1')),
     (RandomFourierPE, 16, dict(scale=-1), ('scale', '-1', 'above 0')),
     (RandomFourierPE, 16, dict(scale='1'), ('scale', "'1'", 'number')),
+    (MixedRotaryPE, 18, {}, ('MixedRotaryPE', 'multiple of 4', '18')),
+    (MixedRotaryPE, 16, dict(temperature=1), ('temperature', 'above 1')),
     (RotaryPE, 16, dict(temperature=0.5), ('temperature is 0.5, but must be a number above 1',)),
     (RotaryPE, 16, dict(form='dino'), ('form', 'dino', "'axial' or 'dinov3'")),
     (RotaryPE, 16, dict(form='dinov3', jitter=0.5), ('jitter is 0.5, but must be a number above 1',)),
@@ -174,7 +184,7 @@ def test_turns_each_cell_by_the_place_of_its_centre(cell: int) -> None:
     places = cell * torch.stack([index // 5, index % 5], dim=1) + (cell - 1) / 2
     turned = points * torch.exp(1j * places[..., None] / 50**(torch.arange(2) / 2))
     expected = torch.stack([turned.real, turned.imag], dim=-2).flatten(-3)
-    _, found = RotaryPE(STAGE, temperature=50.).qk(vectors, vectors, Grid(3, 5), Grid(3, 5, cell, cell))
+    _, found = RotaryPE(STAGE, temperature=50.).qk(vectors, vectors, 0, Grid(3, 5), Grid(3, 5, cell, cell))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
@@ -188,14 +198,15 @@ def test_the_form_of_dinov3_turns_by_places_in_the_image(cell: int) -> None:
     turned = points * torch.exp(2j * math.pi * places[..., None] / 100**(torch.arange(2) / 2))
     expected = torch.stack([turned.real, turned.imag], dim=-3).flatten(-3)
     encoding = RotaryPE(STAGE, form='dinov3')
-    _, found = encoding.qk(torch.randn(1, 2, 15 * cell**2, 8), vectors, Grid(*sides.tolist()), Grid(3, 5, cell, cell))
+    grid, key_grid = Grid(*sides.tolist()), Grid(3, 5, cell, cell)
+    _, found = encoding.qk(torch.randn(1, 2, 15 * cell**2, 8), vectors, 0, grid, key_grid)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
 def angles(encoding: RotaryPE) -> torch.Tensor:
     """The angles of queries, which keys must have, too, `(rows, columns, row's and column's)`, at the highest rate."""
     ones = torch.cat([torch.ones(1, 2, 64, 4), torch.zeros(1, 2, 64, 4)], dim=-1)
-    q, k = encoding.qk(ones, ones, Grid(8, 8), Grid(8, 8))
+    q, k = encoding.qk(ones, ones, 0, Grid(8, 8), Grid(8, 8))
     assert torch.equal(q, k)
     return torch.atan2(q[0, 0, :, 4::2], q[0, 0, :, :4:2]).unflatten(0, (8, 8))
 
@@ -214,10 +225,36 @@ def test_training_moves_and_scales_places(name: str, value: float) -> None:
     assert (of_axes < 1e-4) == (name == 'rescale')
 
 
+@pytest.mark.parametrize('cell', [1, 2])
+def test_mixed_frequencies_turn_by_row_and_column_together(cell: int) -> None:
+    vectors, index, encoding = torch.randn(2, 2, 15, 8), torch.arange(15.), MixedRotaryPE(STAGE)
+    points = torch.complex(*vectors.chunk(2, dim=-1))  # the halves of a head's channels
+    y, x = (cell * place + (cell - 1) / 2 for place in (index // 5, index % 5))
+    of_rows, of_columns = encoding.frequencies[1]  # of the block, (heads, C / 2) each
+    angles = torch.einsum('p,hc->hpc', y, of_rows) + torch.einsum('p,hc->hpc', x, of_columns)
+    turned = torch.view_as_real(points * torch.polar(torch.ones_like(angles), angles))
+    _, found = encoding.qk(vectors, vectors, 1, Grid(3, 5), Grid(3, 5, cell, cell))
+    torch.testing.assert_close(found, turned.movedim(-1, -2).flatten(-2), atol=1e-5, rtol=1e-4)
+
+
+def test_mixed_frequencies_start_in_two_directions_of_each_head_and_have_the_rates_of_their_blocks() -> None:
+    encoding = MixedRotaryPE(StageSpec(embed_dims=64, num_heads=4, depth=3, grid=(4, 4)), temperature=16.)
+    for index, (name, frequencies) in enumerate(encoding.named_parameters()):
+        vectors = torch.complex(*frequencies).unflatten(-1, (2, 4))  # (heads, directions, lengths)
+        lengths = torch.tensor([1, 1 / 2, 1 / 4, 1 / 8]).expand(4, 2, -1)
+        torch.testing.assert_close(vectors.abs(), lengths)
+        angles = vectors.angle()
+        torch.testing.assert_close((angles - angles[..., :1]).sin(), torch.zeros(4, 2, 4), atol=1e-5, rtol=0)
+        torch.testing.assert_close((angles[:, 0] - angles[:, 1]).cos(), torch.zeros(4, 4), atol=1e-5, rtol=0)
+        assert len(angles[:, 0, 0].unique()) == 4
+        assert encoding.block_of(name) == index
+    assert index == 2
+
+
 def test_rotation_has_no_weights_and_keeps_the_dtype() -> None:
     encoding = RotaryPE(STAGE)
     q = torch.randn(1, 2, 15, 8).bfloat16()
-    assert [x.dtype for x in encoding.qk(q, q, Grid(3, 5), Grid(3, 5))] == [torch.bfloat16] * 2
+    assert [x.dtype for x in encoding.qk(q, q, 0, Grid(3, 5), Grid(3, 5))] == [torch.bfloat16] * 2
     assert list(encoding.state_dict()) == [] and encoding.temperature == 100
 
 
@@ -240,12 +277,3 @@ def test_the_key_gets_a_vector_for_its_distance_along_each_axis(cell: float) -> 
             a = (vector(encoding.rows[1], i // 5, j // key_grid.width)
                  + vector(encoding.columns[1], i % 5, j % key_grid.width))
             torch.testing.assert_close(bias[0, :, i, j], q[0, :, i] @ a / 8**0.5)
-
-
-def test_it_matters_from_the_first_iteration() -> None:
-    encodings = CPVT('tiny', position_encoding=dict(type='RelativePE')).position_encoding
-    block, grid = Block(0, embed_dims=192, num_heads=3, mlp_ratio=4), Grid(14, 14)
-    block.apply(init_parameters)
-    x = torch.randn(1, grid.size, 192)
-    q, k, _, bias, *_ = block.attn.project(x, grid, encodings)
-    assert bias.std() > 0.1 * (q @ k.mT / 8).std()

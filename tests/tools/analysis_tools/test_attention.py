@@ -23,7 +23,7 @@ PLAIN = dict(embed_dims=24, depth=3, num_heads=2)
 BACKBONES = {'plain': lambda encoding: CPVT(PLAIN, position_encoding=encoding),
              'pyramid': lambda encoding: PyramidCPVT(NARROW, position_encoding=encoding)}
 # One for each point at which an encoding acts: after a block, before the first, queries and keys, logits, their tokens.
-HOOKS = ('none', 'peg', 'learnable-2d', 'rotary', 'relative', 'peg-qk')
+HOOKS = ('none', 'peg', 'learnable-2d', 'rotary', 'relative', 'look-here', 'peg-qk')
 
 
 def draw() -> Tensor:

@@ -8,7 +8,7 @@ import pytest
 from cpvt_lab.benchmark_report import exponent, plot, to_markdown
 from cpvt_lab.running import COLUMNS
 from cpvt_lab.steps import Setting
-from tests.conftest import MASK_RCNN
+from tests.conftest import MASK_RCNN, ROOT
 from tests.tools.conftest import Run, read_rows
 
 
@@ -63,6 +63,25 @@ def test_measures_whole_models(benchmark: Run, tmp_path: Path) -> None:
     assert f'- config: {MASK_RCNN}' in (tmp_path / 'table.md').read_text()
 
 
+@pytest.mark.slow
+def test_measures_the_variants_of_a_study_and_says_which_attention_is_fused(benchmark: Run, tmp_path: Path) -> None:
+    study = tmp_path / 'study.py'
+    encodings = [None, dict(type='RelativePE'), dict(type='LookHerePE')]
+    study.write_text(f"config = 'a.py'\nmetrics = ['mIoU']\nvariants = {{str(one): dict(options={{"
+                     f"'model.backbone.position_encoding': one}}) for one in {encodings}}}")
+    assert benchmark('cpvt_mm:arch=nano', '--study', study, '--sizes', '64x96', '--modes', 'train') == ''
+    rows = read_rows(tmp_path / 'results.csv')
+    assert [one['candidate'] for one in rows] == [f'cpvt_mm:arch=nano,position_encoding={one}' for one in encodings]
+    assert [one['fused'] for one in rows] == ['8 of 8', '0 of 8', '8 of 8']
+
+
+@pytest.mark.parametrize('study, words', [
+    ('architecture_camvid', 'whose variants have several configs: choose one'),
+    ('padding_nuclei', "whose variant 'padding=None' sets train_dataloader.dataset.pipeline.2.crop_size: choose one")])
+def test_a_study_of_more_than_the_backbone_is_refused(benchmark: Run, study: str, words: str) -> None:
+    assert words in benchmark('--study', ROOT / f'configs/_base_/studies/{study}.py')
+
+
 def row(candidate: str, side: int, **values: Any) -> dict[str, Any]:
     shared = dict(mode='train', batch_size=2, dtype='fp32', threads=1, device='cpu', height=side, width=side)
     return {**dict.fromkeys(COLUMNS), **shared, 'candidate': candidate, **values}
@@ -71,7 +90,8 @@ def row(candidate: str, side: int, **values: Any) -> dict[str, Any]:
 def measured(candidate: str, side: int, power: float, **values: Any) -> dict[str, Any]:
     seconds = 1e-6 * (side * side)**power
     return row(candidate, side, **dict(dict(min_s=seconds, median_s=2 * seconds, memory_mb=2. * side * side / 1000,
-                                            gflops=10., gemm_gflops_per_s=100., share_of_peak=0.5), **values))
+                                            gflops=10., gemm_gflops_per_s=100., share_of_peak=0.5,
+                                            fused='8 of 8'), **values))
 
 
 ROWS = [*(measured('ours', side, 1.) for side in (224, 448, 896)), measured('theirs', 224, 1.5, max_abs_diff=1.5e-6),
@@ -98,9 +118,9 @@ def test_the_table_tells_all() -> None:
     cells = [[cell.strip() for cell in line.strip('|').split('|')] for line in lines if line.startswith('| ')]
     first = next(line for line in cells if line[:2] == ['224 x 224', 'theirs'])
     assert first == ['224 x 224', 'theirs', '11.24', '22.48', '0.089', '224.00x', '100', '1.00x', '10.0', '50%',
-                     '1.5e-06', '']
+                     '1.5e-06', '', '8 of 8']
     large = next(line for line in cells if line[:2] == ['896 x 896', 'theirs'])
-    assert large[2:] == ['out of memory', *[''] * 9]
+    assert large[2:] == ['out of memory', *[''] * 10]
     assert ['ours', '1.00', '1.00'] in cells and ['theirs', '1.50', '1.00'] in cells
     assert not any('absent' in line for line in map(str, cells))
     assert lines.count('- absent: absent cannot be built.') == 1

@@ -44,6 +44,16 @@ def test_the_encodings_on_streets_are_tested_from_half_to_twice_the_size() -> No
     assert all(width % 32 == 0 for width, _ in scales)  # so that no padding shows a border
 
 
+def test_the_encodings_on_whole_streets_are_tested_from_half_to_three_times_the_size() -> None:
+    study = read_study(ROOT / 'configs/_base_/studies/position_encodings_camvid_native.py')
+    [config] = {variant.config for variant in study.variants.values()}
+    width, height = Config.fromfile(config).size
+    assert width / height == 480 / 360
+    scales = [options['test_dataloader.dataset.pipeline.1.scale'] for options in study.tests.values()]
+    assert [(columns / width, rows / height) for columns, rows in scales] == [
+        (ratio, ratio) for ratio in (0.5, 0.75, 1, 1.5, 2, 3)]
+
+
 def test_paths_count_from_the_study(tmp_path: Path) -> None:
     path = tmp_path / 'study.py'
     path.write_text("config = 'a.py'\nvariants = dict(a=dict(), b=dict(config='/b.py', options={'c.d': 1}))\n"

@@ -14,7 +14,7 @@ from .results import Row, markdown_table
 Key = TypeVar('Key', bound=Hashable)
 METRICS = {'min_s': 'seconds', 'memory_mb': 'peak memory (MB)'}
 HEADER = ('image', 'candidate', 'min s', 'median s', 'images/s', 'time', 'MB', 'memory', 'GFLOP', 'of GEMM peak',
-          'max abs diff', 'compile s')
+          'max abs diff', 'compile s', 'fused attention')
 
 
 def exponent(rows: Sequence[Row], metric: str) -> float | None:
@@ -74,7 +74,8 @@ def _group(rows: Sequence[Row]) -> list[list[str]]:
         _number(row['gflops'], '.1f'),
         _number(row['share_of_peak'], '.0%'),
         _number(row['max_abs_diff'], '.1e'),
-        _number(row['compile_s'], '.1f')] for row in rows if not _is_left_out(row)]
+        _number(row['compile_s'], '.1f'),
+        row['fused'] or ''] for row in rows if not _is_left_out(row)]
 
 
 def plot(rows: Sequence[Row], title: str) -> Figure:

@@ -18,12 +18,12 @@ import torch.nn.functional as F
 from .candidates import Candidate, CannotMeasure
 from .memory import Usage, measure_alone, most_bytes
 from .results import Row
-from .steps import DTYPES, Setting, Step, Subject, seconds
+from .steps import DTYPES, FusedAttention, Setting, Step, Subject, seconds
 from .work import Report
 
 Call = Callable[[], object]
 COLUMNS = ('candidate', 'mode', 'height', 'width', 'batch_size', 'dtype', 'threads', 'device', 'min_s', 'median_s',
-           'memory_mb', 'gflops', 'gemm_gflops_per_s', 'share_of_peak', 'max_abs_diff', 'compile_s', 'failure')
+           'memory_mb', 'gflops', 'gemm_gflops_per_s', 'share_of_peak', 'max_abs_diff', 'compile_s', 'fused', 'failure')
 # Sides of the matrices whose products show the peak speed of the machine. There are several, because the largest one
 # is not the fastest on every machine.
 SIDES = {'cpu': (1024, 2048), 'cuda': (4096, 8192)}
@@ -71,8 +71,16 @@ def measure_group(subject: Subject, candidates: Sequence[Candidate], setting: Se
         if name in measured:
             candidate, _, usage = measured[name]
             rows[name].update(_values(times[name], speed, subject.flops(candidate, setting), usage),
-                              max_abs_diff=differences[name], compile_s=usage.first_call if candidate.shapes else None)
+                              max_abs_diff=differences[name], compile_s=usage.first_call if candidate.shapes else None,
+                              fused=None if candidate.shapes else _fused(measured[name][1]))
     return rows
+
+
+def _fused(step: Step) -> str | None:
+    """Returns how many attentions of a call have a fused kernel, such as '6 of 8'; None without torch's attention."""
+    with FusedAttention() as seen:
+        step.run()
+    return f'{seen.fused} of {seen.calls}' if seen.calls else None
 
 
 def _time(steps: dict[str, Step], device: str, setting: Setting, rounds: int, warmup: int,

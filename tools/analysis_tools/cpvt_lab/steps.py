@@ -1,12 +1,15 @@
 """What a benchmark measures: the conditions, and a model with the measured call."""
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from mmengine.optim import OptimWrapper
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.benchmark import timer
 
 from .candidates import Candidate
@@ -126,3 +129,39 @@ def seconds(call: Callable[[], object]) -> float:
     start = timer()
     call()
     return timer() - start
+
+
+class FusedAttention(TorchFunctionMode):
+    """Counts calls of torch's `scaled_dot_product_attention`, and those for which it takes a fused kernel.
+
+    Attributes:
+        calls: Number of calls.
+        fused: Number of calls with a fused kernel.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = self.fused = 0
+
+    def __torch_function__(self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (),
+                           kwargs: dict[str, Any] | None = None) -> Any:
+        if func is not F.scaled_dot_product_attention:
+            return func(*args, **(kwargs or {}))
+        with _Names() as names:
+            result = func(*args, **(kwargs or {}))
+        self.calls += 1
+        self.fused += any('scaled_dot_product' in name for name in names.seen)
+        return result
+
+
+class _Names(TorchDispatchMode):
+    """Records the names of operators; the plain kernel of attention shows its parts only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (),
+                           kwargs: dict[str, Any] | None = None) -> Any:
+        self.seen.add(func.name())
+        return func(*args, **(kwargs or {}))
