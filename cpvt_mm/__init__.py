@@ -21,8 +21,7 @@ from .registry import LAZY_MODULES, POSITION_ENCODINGS  # noqa: E402
 _LAZY = {
     **LAZY_MODULES,
     **dict.fromkeys(('DurableCheckpointHook', 'ExactResumeHook', 'FullDiskHook', 'NonFiniteLossHook', 'PlainLogHook',
-                     'ReportHook', 'SameStartHook', 'SaveOnSignalHook',
-                     'SharedAnnotationsHook'), 'cpvt_mm.hooks'),
+                     'ReportHook', 'SameStartHook', 'SaveOnSignalHook'), 'cpvt_mm.hooks'),
     'LayerDecayOptimWrapperConstructor': 'cpvt_mm.optim',
     'FastCocoMetric': 'cpvt_mm.evaluation',
     'YouTubeVISMetric': 'cpvt_mm.evaluation',

@@ -15,6 +15,7 @@ from cpvt_mm.registry import LOOPS
 
 from .checks import check_metrics, check_model
 from .ranks import all_or_none
+from .shared_annotations import share_annotations
 
 Loader = DataLoader | dict[str, Any]
 
@@ -62,8 +63,9 @@ def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader
     """Builds a data loader, and checks its data.
 
     It first checks the model (see `check_model`), the metrics and the annotations; those of the validation before the
-    training, too. Then it loads a first sample. The pipeline of the dataset gets checks that name a faulty file when it
-    is loaded. The main process checks; the others wait for it, and end if a check fails.
+    training, too. Ranks then share the annotations (see `share_annotations`), and a first sample is loaded. The
+    pipeline of the dataset gets checks that name a faulty file when it is loaded. The main process checks; the others
+    wait for it, and end if a check fails.
 
     Args:
         runner: The runner, with its model and config.
@@ -85,6 +87,7 @@ def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader
         built = runner.build_dataloader(dataloader, runner.seed, randomness.get('diff_rank_seed', False))
     else:
         built = dataloader
+    share_annotations(built.dataset)
     check_while_loading(built, runner.model, runner.cfg.to_dict())
     with all_or_none():
         if is_main_process():

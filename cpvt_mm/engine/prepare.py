@@ -16,7 +16,7 @@ from cpvt_mm.errors import UserError, did_you_mean
 ADDED_HOOKS = dict(exact_resume='cpvt_mm.ExactResumeHook', non_finite_loss='cpvt_mm.NonFiniteLossHook',
                    plain_log='cpvt_mm.PlainLogHook', full_disk='cpvt_mm.FullDiskHook',
                    same_start='cpvt_mm.SameStartHook', save_on_signal='cpvt_mm.SaveOnSignalHook',
-                   shared_annotations='cpvt_mm.SharedAnnotationsHook', report='cpvt_mm.ReportHook')
+                   report='cpvt_mm.ReportHook')
 
 
 def prepare(cfg: Config) -> Config:

@@ -10,10 +10,9 @@ from .report import ReportHook
 from .run_log import FullDiskHook, PlainLogHook
 from .same_start import SameStartHook
 from .save_on_signal import SaveOnSignalHook
-from .shared_annotations import SharedAnnotationsHook
 
 # A hook that does nothing: `prepare` writes it where a config turns off one of the hooks above with None.
 HOOKS.register_module('NoHook', module=Hook)
 
 __all__ = ['DurableCheckpointHook', 'ExactResumeHook', 'FullDiskHook', 'NonFiniteLossHook', 'PlainLogHook',
-           'ReportHook', 'SameStartHook', 'SaveOnSignalHook', 'SharedAnnotationsHook']
+           'ReportHook', 'SameStartHook', 'SaveOnSignalHook']

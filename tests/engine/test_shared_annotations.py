@@ -1,7 +1,5 @@
 """Ranks of a machine map one copy of the annotations, where they have the same."""
 from pathlib import Path
-from types import SimpleNamespace as Namespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +8,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from mmengine.dataset import BaseDataset
 
-from cpvt_mm.hooks import SharedAnnotationsHook
+from cpvt_mm.engine.shared_annotations import share_annotations
 
 RANKS = 3
 
@@ -33,8 +31,7 @@ def in_rank(rank: int, folder: Path) -> None:
     dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=RANKS)
     dataset = dataset_of(rank)
     before = [dataset.get_data_info(index) for index in range(len(dataset))]
-    runner: Any = Namespace(train_loop=Namespace(dataloader=Namespace(dataset=dataset)), val_loop=None)
-    SharedAnnotationsHook().before_train(runner)
+    share_annotations(dataset)
     after = [dataset.get_data_info(index) for index in range(len(dataset))]
     torch.save((before, after, mapped_files()), folder / f'{rank}.pth')
     dist.destroy_process_group()
@@ -54,6 +51,5 @@ def test_ranks_with_the_same_annotations_share_them(tmp_path: Path) -> None:
 def test_a_single_process_keeps_its_own() -> None:
     dataset = dataset_of(0)
     own = dataset.data_bytes
-    runner: Any = Namespace(train_loop=Namespace(dataloader=Namespace(dataset=dataset)), val_loop=None)
-    SharedAnnotationsHook().before_train(runner)
+    share_annotations(dataset)
     assert dataset.data_bytes is own and isinstance(own, np.ndarray)
