@@ -64,6 +64,7 @@ def measure_group(subject: Subject, candidates: Sequence[Candidate], setting: Se
         differences = {name: subject.max_abs_diff(step, setting) for name, (_, step, _) in measured.items()}
         times, speed = _time({name: step for name, (_, step, _) in measured.items()}, subject.device, setting, rounds,
                               warmup, lambda done: report('time', len(candidates) + done, parts))
+        fused = {name: _fused(step) for name, (candidate, step, _) in measured.items() if not candidate.shapes}
     rows: dict[str, Row] = {}
     for name in map(str, candidates):
         rows[name] = dict.fromkeys(COLUMNS)
@@ -72,7 +73,7 @@ def measure_group(subject: Subject, candidates: Sequence[Candidate], setting: Se
             candidate, _, usage = measured[name]
             rows[name].update(_values(times[name], speed, subject.flops(candidate, setting), usage),
                               max_abs_diff=differences[name], compile_s=usage.first_call if candidate.shapes else None,
-                              fused=None if candidate.shapes else _fused(measured[name][1]))
+                              fused=fused.get(name))
     return rows
 
 
