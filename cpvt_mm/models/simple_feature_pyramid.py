@@ -61,7 +61,8 @@ class SimpleFeaturePyramid(BaseModule):
 
     Args:
         in_channels: Channels of the input map; divisible by the largest upscaling.
-        in_stride: Stride of the input map, a power of two: the backbone's `patch_size`. Defaults to 16.
+        in_stride: Stride of the input map, a power of two: the backbone's `patch_size`. Only its ratio to `strides`
+            counts: with patches of 14 pixels and the default, outputs have strides 3.5, 7, 14 and 28. Defaults to 16.
         out_channels: Channels of each output. Defaults to 256.
         strides: Strides of the outputs, increasing powers of two. Defaults to (4, 8, 16, 32).
         num_outs: Number of outputs. Outputs beyond `strides` subsample the previous output by two, for RPN's largest

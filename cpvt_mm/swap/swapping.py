@@ -1,7 +1,7 @@
 """Replaces the backbone of a config by a backbone of this project."""
 import copy
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from mmengine.config import Config
@@ -18,8 +18,8 @@ MEAN = [123.675, 116.28, 103.53]
 STD = [58.395, 57.12, 57.375]
 
 
-def swap_backbone(cfg: Config, arch: str | dict[str, Any] = 'small', checkpoint: str | None = None,
-                  schedule: bool = False, backbone: Literal['PyramidCPVT', 'CPVT'] = 'PyramidCPVT') -> Config:
+def swap_backbone(cfg: Config, arch: str | dict[str, Any] | None = None, checkpoint: str | None = None,
+                  schedule: bool = False, backbone: str = 'PyramidCPVT') -> Config:
     """Swaps `PyramidCPVT` or `CPVT` into a config of mmdet or mmseg.
 
     - It adapts the channels of necks and heads, and the mean and standard deviation of the images.
@@ -31,12 +31,14 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Any] = 'small', checkpoint:
 
     Args:
         cfg: The config. It is not changed. Its backbone and necks are built and run once, to find their channels.
-        arch: The `arch` of the backbone. Defaults to 'small'.
-        checkpoint: Weights for the backbone, in any known format. Defaults to None: random weights.
+        arch: The `arch` of the backbone. Defaults to None: 'small', or that of the released weights.
+        checkpoint: Weights for the backbone, in any known format. Defaults to None: the released weights that
+            `backbone` names, else random weights.
         schedule: Whether to train with AdamW and this project's rules (no weight decay on position encodings and
             norms). If the config uses AdamW already, its learning rate is kept. Defaults to False.
         backbone: 'PyramidCPVT' if the old backbone returns maps with a pyramid's strides, 'CPVT' if it returns maps of
-            stride 16, from one or several depths. Defaults to 'PyramidCPVT'.
+            stride 16, from one or several depths. A name of `list_backbones(pretrained=True)`, such as 'dinov3-small',
+            is CPVT with the arguments of these weights, which replace all of an old CPVT. Defaults to 'PyramidCPVT'.
 
     Returns:
         The new config.
@@ -50,6 +52,10 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Any] = 'small', checkpoint:
         raise TypeError(f'cfg is a {type(cfg).__name__}, but must be a Config: read it with cpvt_mm.swap.read_config.')
     check_names('a backbone that can be swapped in', [backbone], TARGETS)
     target = TARGETS[backbone]
+    arch = target.arch if arch is None else arch
+    checkpoint = checkpoint or target.checkpoint
+    if target.checkpoint and arch != target.arch:
+        raise ValueError(f'arch is {arch!r}, but {backbone} is of arch {target.arch!r}: leave arch out.')
     cfg = copy.deepcopy(cfg)
     owners = list(_owners(cfg))
     if not owners:

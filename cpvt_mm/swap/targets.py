@@ -1,14 +1,16 @@
 """The backbones that can be swapped in, and the maps of theirs that replace those of an old backbone."""
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from cpvt_mm.models import CPVT, PLAIN_ARCHS, PYRAMID_ARCHS, PyramidCPVT
 from cpvt_mm.models.cpvt import PlainArch
+from cpvt_mm.models.create import BACKBONES, list_backbones
 from cpvt_mm.models.pyramid_cpvt import STRIDES
 from cpvt_mm.models.validation import parse_arch
+from cpvt_mm.weights.released import SCHEME
 
 from .probing import CannotSwap, ProbedBackbone
 
@@ -31,6 +33,8 @@ class Target:
             `out_indices`. Raises CannotSwap if the new backbone has no such maps.
         adapt_neck: Replaces a first neck that does not read a sequence of maps, in place. Raises CannotSwap if the neck
             is for another kind of backbone.
+        arch: The default `arch`. Defaults to 'small'.
+        checkpoint: The default weights. They need all of `options`. Defaults to None: random weights.
     """
     cls: type[Backbone]
     archs: Collection[str]
@@ -38,6 +42,8 @@ class Target:
     optimizers: dict[str, dict[str, Any]]
     choose_outputs: Callable[[dict[str, Any], ProbedBackbone, str | None, Backbone], tuple[int, ...]]
     adapt_neck: Callable[[dict[str, Any]], None]
+    arch: str = 'small'
+    checkpoint: str | None = None
 
     def is_in(self, config: dict[str, Any]) -> bool:
         """Returns whether the config of a backbone has this class as its type."""
@@ -46,7 +52,8 @@ class Target:
     def arguments(self, config: dict[str, Any], old: ProbedBackbone, scope: str | None, arch: Any) -> dict[str, Any]:
         """Returns the arguments of the backbone that replaces another one.
 
-        If the old backbone has the same class, its arguments are kept, except `arch`, weights and `out_indices`.
+        If the old backbone has the same class, its arguments are kept, except `arch`, weights and `out_indices`. A
+        target with weights keeps only KEPT.
 
         Args:
             config: The config of the old backbone.
@@ -58,12 +65,12 @@ class Target:
             CannotSwap: If the new backbone has no such maps.
             ValueError: If `arch` is unknown.
         """
-        if self.is_in(config):
+        if self.is_in(config) and not self.checkpoint:
             others = {key: value for key, value in config.items()
                       if key not in ('type', 'arch', 'out_indices', 'init_cfg')}
         else:
-            others = {**self.options(arch), **{key: config[key] for key, default in KEPT.items()
-                                         if config.get(key, default) != default}}
+            kept = {key: config[key] for key, default in KEPT.items() if config.get(key, default) != default}
+            others = {**kept, **self.options(arch)}
         with torch.device('meta'):
             whole = self.cls(arch=arch, **others)
         indices = self.choose_outputs(config, old, scope, whole)
@@ -105,8 +112,10 @@ def _find_stages(old: ProbedBackbone, scope: str | None) -> tuple[int, ...]:
 def choose_blocks(config: dict[str, Any], old: ProbedBackbone, scope: str | None, whole: Backbone) -> tuple[int, ...]:
     """Chooses the blocks of CPVT that replace the maps of a plain transformer, see `blocks_by_depth`."""
     name, strides = config['type'], old.maps.strides
-    if set(strides) != set(whole.strides):
-        other = ': take PyramidCPVT instead of CPVT' if _find_stages(old, scope) else ''
+    # Segmentors resize their logits to the image, so that they also take patches of 14 pixels.
+    if set(strides) != set(whole.strides) and not (scope == 'mmseg' and set(strides) == {16}):
+        other = (': take PyramidCPVT instead of CPVT, or a config with SimpleFeaturePyramid, as in configs/cpvt and '
+                 'configs/dino' if _find_stages(old, scope) else '')
         raise CannotSwap(f'its backbone {name} returns maps of strides {_list(strides)}, but CPVT of stride '
                          f'{whole.strides[0]} only{other}.')
     if len(strides) > whole.num_blocks:
@@ -187,4 +196,14 @@ PLAIN = Target(
     optimizers=dict(mmdet=dict(type='AdamW', lr=1e-4, weight_decay=0.1),
                     mmseg=dict(type='AdamW', lr=6e-5, weight_decay=0.01)),
     choose_outputs=choose_blocks, adapt_neck=_replace_vitdet_neck)
-TARGETS = {'PyramidCPVT': PYRAMID, 'CPVT': PLAIN}
+
+
+def _named(name: str) -> Target:
+    """Returns the target of released weights: `CPVT` with their arguments."""
+    _, arch, options = BACKBONES[name]
+    return replace(PLAIN, archs=(arch,), options=lambda arch: dict(drop_path_rate=0.1, **options), arch=arch,
+                   checkpoint=SCHEME + name)
+
+
+TARGETS = {'PyramidCPVT': PYRAMID, 'CPVT': PLAIN,
+           **{name: _named(name) for name in list_backbones(pretrained=True) if BACKBONES[name][0] is CPVT}}

@@ -18,6 +18,7 @@ from torch import nn
 from cpvt_mm import engine
 from cpvt_mm.engine import load_config, train
 from cpvt_mm.errors import UserError
+from cpvt_mm.models.create import create_backbone
 from cpvt_mm.weights.released import RELEASED, SCHEME
 from tests.conftest import ROOT, build_model, groups_by_name
 from tests.encodings import ENCODINGS
@@ -29,15 +30,17 @@ EXAMPLES = [path for path in CONFIGS if path.parent.name == 'position_encodings'
 TOYS = [path for path in CONFIGS if path.parent.name == 'toy']
 REAL = [path for path in CONFIGS if path.parent.name in ('boxes', 'nuclei', 'camvid')]
 BASELINES = [path for path in REAL if 'cpvt' not in path.stem]
+DINO = [path for path in CONFIGS if path.parent.name == 'dino']
 NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm2d, nn.SyncBatchNorm)
 # How names tell the arch, from the smallest to the largest.
 ARCHS = dict(nano='nano', ti='tiny', t='tiny', s='small', b='base', l='large')
-ARCH_IN_NAME = re.compile(f'cpvt-({"|".join(ARCHS)})_')
+ARCH_IN_NAME = re.compile(f'(?:cpvt|dinov[23])-({"|".join(ARCHS)})_')
 # A teacher that builds in no time.
 TEACHER = dict(
     type='ImageClassifier', backbone=dict(type='ResNet', depth=18, stem_channels=8, base_channels=8),
     neck=dict(type='GlobalAveragePooling'), head=dict(type='LinearClsHead', num_classes=1000, in_channels=64))
 SIZE = 64
+TOKENS = ('cls_token', 'dist_token', 'register_tokens')
 
 
 @cache
@@ -103,7 +106,7 @@ def test_an_example_switches_the_encoding_and_no_other_key(path: Path) -> None:
 @pytest.mark.parametrize('path', CONFIGS, ids=lambda path: path.stem)
 def test_those_of_coco_and_ade20k_start_from_released_weights_or_say_why_not(path: Path) -> None:
     backbone = read(path).model.backbone
-    family = 'pyramid-cpvt' if 'pyramid-cpvt' in path.stem else 'deit'  # of CPVT
+    family = re.search(r'pyramid-cpvt|dinov\d|$', path.stem)[0] or 'deit'  # of CPVT
     names = [name for name in RELEASED if name == f'{family}-{backbone.get("arch")}']
     is_benchmark = any(name in path.stem for name in ('coco', 'ade20k', 'boxes')) and 'nano' not in path.stem
     if is_benchmark and names and path not in EXAMPLES:
@@ -120,7 +123,9 @@ def test_those_of_coco_and_ade20k_start_from_released_weights_or_say_why_not(pat
     ('pyramid_cpvt/upernet*_8xb2-160k_*', 6e-5, 0.01, 160000, 1500, 16, 0.2),
     ('pyramid_cpvt/semantic-fpn*_8xb4-80k_*', 1e-4, 1e-4, 80000, None, 32, 0.2),
     ('cpvt/mask-rcnn*_1x_*', 1e-4, 0.1, 12, 500, 16, 0.1),
-    ('cpvt/upernet*_8xb2-160k_*', 6e-5, 0.01, 160000, 1500, 16, 0.1)])
+    ('cpvt/upernet*_8xb2-160k_*', 6e-5, 0.01, 160000, 1500, 16, 0.1),
+    ('dino/mask-rcnn*_1x_*', 1e-4, 0.1, 12, 500, 16, 0.1),
+    ('dino/upernet*_8xb2-160k_*', 6e-5, 0.01, 160000, 1500, 16, 0.1)])
 def test_schedules_are_those_of_the_sources(pattern: str, lr: float, weight_decay: float, length: int,
                                             warm_up: int | None, batch: int, drop_path_rate: float) -> None:
     paths = list((ROOT / 'configs').glob(f'{pattern}.py'))
@@ -147,7 +152,8 @@ def test_layers_of_a_vit_b_learn_at_vitdets_rates() -> None:
 
 @pytest.mark.parametrize('path', [
     pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if '-b_' in path.stem or '-l_' in path.stem else [])
-    for path in (*CONFIGS, *CLASSIFIERS.values()) if path not in (*EXAMPLES, *BASELINES)])
+    for path in (*CONFIGS, *CLASSIFIERS.values()) if path not in (*EXAMPLES, *BASELINES)
+    and 'frozen' not in path.stem])
 def test_position_encodings_tokens_and_norms_have_no_weight_decay(path: Path, log: list[tuple[str, str]]) -> None:
     cfg, is_classifier = load_config(path), path in CLASSIFIERS.values()
     assert not [message for _, message in log if 'is not used' in message]  # each line is read
@@ -156,15 +162,44 @@ def test_position_encodings_tokens_and_norms_have_no_weight_decay(path: Path, lo
     groups = groups_by_name(model, build_optim_wrapper(model, cfg.optim_wrapper))
     keys = list(cfg.optim_wrapper.paramwise_cfg.custom_keys)
     norms = [name for name, module in model.named_modules() if isinstance(module, NORMS)]
-    tokens = [name for name in ('cls_token', 'dist_token') if getattr(model.backbone, name, None) is not None]
-    assert keys == ['position_encoding', *(tokens if is_classifier else [] if path in REAL else ['norm'])]
+    tokens = [name for name in TOKENS if getattr(model.backbone, name, None) is not None]
+    norm = [] if is_classifier or path in REAL else ['norm']
+    assert keys == ['position_encoding', *norm, *(tokens if is_classifier or path in DINO else [])]
     for key in keys:
-        assert any(key in name for name in groups)
+        assert any(key in name for name in groups) or (key == 'position_encoding' and 'dinov3' in path.stem)
     for name, parameter in model.named_parameters():
-        exempt = any(word in name for word in (*keys, 'cls_token', 'dist_token')) or (
+        exempt = any(word in name for word in (*keys, *TOKENS)) or (
             is_classifier and parameter.ndim == 1) or (path in REAL and name.rpartition('.')[0] in norms)
         assert groups[name]['weight_decay'] == (0 if exempt else cfg.optim_wrapper.optimizer.weight_decay), name
     assert all('norm' in name for name, module in model.named_modules() if isinstance(module, nn.LayerNorm))
+
+
+@pytest.mark.parametrize('path', DINO, ids=lambda path: path.stem)
+def test_a_dino_has_the_arguments_of_its_weights_and_its_real_strides(path: Path) -> None:
+    model = build_model(load_config(path), 'meta')
+    frozen, name = 'frozen' in path.stem, read(path).model.backbone.init_cfg.checkpoint.removeprefix(SCHEME)
+    assert any(parameter.requires_grad for parameter in model.backbone.parameters()) != frozen
+    patch = model.backbone.patch_size
+    with torch.device('meta'):
+        wanted = create_backbone(name)
+        maps = model.extract_feat(torch.empty(1, 3, 16 * patch, 16 * patch))
+    assert {name: tensor.shape for name, tensor in model.backbone.state_dict().items()} == {
+        name: tensor.shape for name, tensor in wanted.state_dict().items()}
+    for key in ('norm_eps', 'img_size', 'patch_size'):
+        assert getattr(model.backbone, key) == getattr(wanted, key)
+    assert str(model.backbone.position_encoding) == str(wanted.position_encoding)
+    strides = [16 * patch / x.shape[-1] for x in maps]
+    if hasattr(model, 'rpn_head'):
+        anchors = model.rpn_head.prior_generator
+        assert strides == [stride for stride, _ in anchors.strides]
+        assert [float(base[0, 2] - base[0, 0]) for base in anchors.base_anchors] == pytest.approx(
+            [side * 8 * 2**.5 for side in (4, 8, 16, 32, 64)])
+        for extractor in (model.roi_head.bbox_roi_extractor, model.roi_head.mask_roi_extractor):
+            assert extractor.featmap_strides == strides[:4]
+        assert model.data_preprocessor.pad_size_divisor % patch == 0
+    else:
+        assert model.data_preprocessor.test_cfg == dict(size_divisor=patch)
+        assert {side % patch for side in model.data_preprocessor.size} == {0}
 
 
 @pytest.mark.parametrize('name', CLASSIFIERS)

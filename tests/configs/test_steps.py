@@ -30,7 +30,7 @@ def smallest_of_each_family() -> list[Path]:
         match = ARCH_IN_NAME.search(path.stem)
         sized = list(ARCHS).index(match[1]) if match else -1, path
         # Sizes of images are cut down.
-        family = re.sub(r'-\d+x\d+$|_layer-decay', '', ARCH_IN_NAME.sub('cpvt_', path.stem))
+        family = re.sub(r'-\d+x\d+$|_layer-decay', '', re.sub(r'(cpvt|dinov\d)-[a-z]+_', r'\1_', path.stem))
         found[family] = min(found.get(family, sized), sized)
     return sorted(path for _, path in found.values())
 
@@ -134,6 +134,7 @@ def test_trains_a_step_and_predicts_at_odd_sizes(path: Path, data: Path, tmp_pat
         assert torch.equal(weights[name], watch.weights[name]), name
     # DeiT has no PEG.
     assert not weights or all('position_encoding' in name for name in watch.weights.keys() - weights.keys())
+    assert bool(watch.changed) != ('frozen' in path.stem)
     assert_losses_are_finite()
     metric = 'val/coco/bbox_mAP' if cfg.default_scope == 'mmdet' else 'val/mIoU'
     assert metric in MessageHub.get_current_instance().log_scalars

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from cpvt_mm import CPVT
 from cpvt_mm.models.cpvt import PLAIN_ARCHS
+from cpvt_mm.models.create import create_backbone
 from cpvt_mm.models.grid import Grid
-from tests.conftest import Operators
+from tests.conftest import Operators, kept_bytes
 from tests.encodings import BIASES, ENCODINGS, LEARNT_BIASES
 from tests.models.conftest import assert_named, outspoken
 
@@ -172,3 +173,12 @@ def test_dropout_is_where_it_is_asked_for() -> None:
      ('RotaryPE', 'multiple of 4', '18', '3', 'gives 6'))])
 def test_bad_values_are_named(kwargs: dict, words: tuple[str, ...]) -> None:
     assert_named(ValueError, words, CPVT, **kwargs)
+
+
+@pytest.mark.parametrize('name', ['cpvt-tiny', 'dinov2-small', 'dinov3-small'])
+def test_a_trunk_frozen_whole_stores_its_map_and_nothing_for_a_backward_pass(name: str) -> None:
+    image, kept = torch.rand(1, 3, 70, 90), {}
+    for frozen_stages in (12, 11, -1):
+        model = create_backbone(name, frozen_stages=frozen_stages, drop_path_rate=0.1)
+        kept[frozen_stages] = kept_bytes(model, partial(model, image)) / model(image)[0].untyped_storage().nbytes()
+    assert kept[12] <= 2 and 5 < kept[11] < kept[-1] / 8

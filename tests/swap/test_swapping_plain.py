@@ -6,6 +6,7 @@ from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import DefaultScope
 from torch import Tensor, nn
 
+import cpvt_mm
 from cpvt_lab.from_config import build_model, build_plain_optim_wrapper, random_batch
 from cpvt_mm.registry import MODELS
 from cpvt_mm.swap import CannotSwap, swap_backbone
@@ -114,6 +115,34 @@ def test_the_wrong_backbone_is_refused_and_the_other_named() -> None:
     cfg = shaped('vit without neck')
     cfg.model.backbone = dict(type='mmdet.ResNet', depth=18)
     assert 'take PyramidCPVT instead of CPVT' in refusal(swap_backbone, cfg, backbone='CPVT', error=CannotSwap)
+
+
+@pytest.mark.parametrize('name', ['deit-small', 'dinov2-small-reg4', 'dinov3-small-plus'])
+def test_a_name_of_released_weights_brings_their_arguments_weights_and_normalization(name: str) -> None:
+    old = shaped('setr pup')
+    cfg = swap_backbone(old, backbone=name)
+    with DefaultScope.overwrite_default_scope('mmseg'), torch.device('meta'):
+        held = build_model(cfg).backbone
+        assert held.state_dict().keys() == cpvt_mm.create_backbone(name, out_indices=held.out_indices
+                                                                   ).state_dict().keys()
+    assert cfg.model.backbone.init_cfg == dict(type='Pretrained', checkpoint=f'cpvt_mm://{name}')
+    assert cfg.model.data_preprocessor.mean == [123.675, 116.28, 103.53] and cfg.model.data_preprocessor.bgr_to_rgb
+    assert swap_backbone(old, checkpoint='own.pth', backbone=name).model.backbone.init_cfg.checkpoint == 'own.pth'
+    assert 'is of arch' in refusal(swap_backbone, old, 'base', backbone=name, error=ValueError)
+
+
+def test_a_name_replaces_arguments_of_an_old_cpvt_too() -> None:
+    own = dict(type='cpvt_mm.CPVT', cls_token=False, position_encoding=dict(type='PEG'), out_indices=(5, 11))
+    cfg = segmentor(own, None, dict(type='FCNHead', in_channels=192, in_index=1, **SMALL))
+    model = swap_backbone(cfg, backbone='dinov3-small').model
+    assert (model.backbone.position_encoding, model.backbone.out_indices) == (
+        dict(type='RotaryPE', form='dinov3'), (5, 11))
+    assert 'cls_token' not in model.backbone and model.decode_head.in_channels == 384
+
+
+def test_a_detector_refuses_patches_that_are_not_the_stride_of_its_anchors() -> None:
+    assert 'but CPVT of stride 14 only' in refusal(swap_backbone, vitdet(), backbone='dinov2-small', error=CannotSwap)
+    assert swap_backbone(vitdet(), backbone='dinov3-small').model.neck.in_channels == 384
 
 
 def test_a_config_of_cpvt_gets_another_arch() -> None:

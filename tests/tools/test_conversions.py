@@ -172,7 +172,11 @@ def test_swap_backbone_puts_the_plain_one_or_random_weights_in(run_tool: Run, tm
     model = Config.fromfile(out).model
     assert (model.backbone.type, model.backbone.arch, model.neck.in_channels) == ('cpvt_mm.CPVT', 'tiny', 192)
     assert model.backbone.init_cfg.checkpoint == str(weights)
-    capsys.readouterr()
+    assert run_tool(SWAP, ROOT / 'configs/cpvt/upernet_cpvt-ti_sfp_8xb2-160k_ade20k-512x512.py', tmp_path / 'dino.py',
+                    '--backbone', 'dinov3-small') == ''
+    model = Config.fromfile(tmp_path / 'dino.py').model
+    assert (model.backbone.init_cfg.checkpoint, model.neck.in_channels) == ('cpvt_mm://dinov3-small', 384)
+    assert 'random weights' not in capsys.readouterr().out
     assert run_tool(SWAP, RETINANET, tmp_path / 'out.py') == ''
     printed = capsys.readouterr().out
     assert 'The backbone starts from random weights.\nThe optimizer stays SGD with lr 0.01, which is for ' in printed

@@ -18,7 +18,7 @@ from mmengine.hooks import Hook
 from pytest import MonkeyPatch
 from safetensors.torch import save
 
-from cpvt_mm import PLAIN_ARCHS, PYRAMID_ARCHS, PyramidCPVT, engine
+from cpvt_mm import PLAIN_ARCHS, PYRAMID_ARCHS, PyramidCPVT, create_backbone, engine
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import UserError
 from cpvt_mm.models.pretrained import load_pretrained
@@ -282,6 +282,18 @@ def test_another_licence_than_apaches_is_told_at_the_download(server: Server, mo
         read_weights(address)
     assert [text for level, text in log if level == 'WARNING'] == [
         'these weights are under the DINOv3 License, https://ai.meta.com/resources/models-and-libraries/dinov3-license/']
+
+
+def test_dinov3_is_fetched_as_timm_publishes_it(server: Server, monkeypatch: MonkeyPatch, cache: Path, log: list
+                                                ) -> None:
+    weights, released = create_backbone('dinov3-small').state_dict(), RELEASED['dinov3-small']
+    [form] = released.files.values()
+    theirs = next(fmt for fmt in FORMATS if form in fmt.names).to_theirs(weights)
+    url = server.add('/model.safetensors', save({name: tensor.contiguous() for name, tensor in theirs.items()}))
+    monkeypatch.setitem(RELEASED, 'dinov3-small', released._replace(files={url: form}))
+    loaded = create_backbone('dinov3-small', pretrained=True).state_dict()
+    assert weights.keys() == loaded.keys() and all(torch.equal(weights[name], loaded[name]) for name in weights)
+    assert any('DINOv3 License' in text for level, text in log if level == 'WARNING')
 
 
 def test_the_copy_of_released_weights_has_the_checksum_of_the_table(server: Server, monkeypatch: MonkeyPatch,

@@ -21,10 +21,11 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('config', help='config file, or a name such as mmdet::retinanet/retinanet_r50_fpn_1x_coco.py')
     parser.add_argument('out', type=Path, help='file to write; must not exist')
     parser.add_argument('--backbone', choices=TARGETS, default='PyramidCPVT',
-                        help='CPVT is for plain transformers, whose maps all have stride 16')
-    parser.add_argument('--arch', default='small', help='size of the backbone; ' + '; '.join(
-        f'{name}: {", ".join(target.archs)}' for name, target in TARGETS.items()))
-    parser.add_argument('--checkpoint', help='weights of the backbone, a path or URL; random if not given')
+                        help='CPVT, deit-* and dino* are for plain transformers, whose maps all have stride 16')
+    parser.add_argument('--arch', help='size of PyramidCPVT or CPVT; small if not given; ' + '; '.join(
+        f'{name}: {", ".join(target.archs)}' for name, target in TARGETS.items() if not target.checkpoint))
+    parser.add_argument('--checkpoint', help='weights of the backbone, a path or URL; if not given, those that '
+                        '--backbone names, such as dinov3-small, else random')
     parser.add_argument('--data', type=Path, help="your data: a folder or file as for new_config.py, or a config whose "
                         'data and schedule to take; the data of the config if not given')
     parser.add_argument('--schedule', action='store_true',
@@ -65,7 +66,8 @@ def changes(old: Any, new: Any, path: str = '') -> Iterator[str]:
 @exit_on_error
 def main() -> None:
     args = parse_args()
-    check_names(f'an arch of {args.backbone}', [args.arch], TARGETS[args.backbone].archs, UserError)
+    target = TARGETS[args.backbone]
+    check_names(f'an arch of {args.backbone}', [args.arch or target.arch], target.archs, UserError)
     old = read_config(args.config)
     if args.data and args.data.suffix != '.py':
         lines = new_config(args.data, args.out, base=args.config, swap=partial(swap, args=args))
@@ -77,7 +79,7 @@ def main() -> None:
         write_config(old, new, args.config, args.out)
         lines = [*changes(old.to_dict(), new.to_dict()), '']
     print(*lines, sep='\n')
-    if not args.checkpoint:
+    if not (args.checkpoint or target.checkpoint):
         print('The backbone starts from random weights.')
     optimizer = (new.get('optim_wrapper') or {}).get('optimizer')
     if optimizer and optimizer.type != 'AdamW':
