@@ -12,6 +12,7 @@ from mmengine.logging import print_log
 from mmengine.registry import DefaultScope
 
 from cpvt_mm.errors import UserError, first_line, missing_file
+from cpvt_mm.messages import show
 
 from .coco import read_coco, some
 from .datasets import Sample, build_unread, check_dataset, classes_of, layout_of, loads_masks, unwrap
@@ -176,8 +177,11 @@ def check_before_training(cfg: Config, splits: Sequence[str]) -> None:
             if found and kind in plan.fatal:
                 raise UserError(_error(found, plan.name))
             if found and kind is not Kind.NOT_CHECKED:
-                print_log(f'{_sentence(found)}; tools/misc/check_dataset.py finds all.', 'current',
-                          logging.WARNING if found[0].is_error else logging.INFO)
+                sentence = f'{_sentence(found)}; tools/misc/check_dataset.py finds all.'
+                if found[0].is_error:
+                    print_log(sentence, 'current', logging.WARNING)
+                else:
+                    show(f'note: {sentence}')
 
 
 def _sentence(found: Sequence[Finding]) -> str:

@@ -103,7 +103,7 @@ class DurableCheckpointHook(CheckpointHook):
         if is_main_process():
             for folder in {str(self.out_dir), runner.work_dir}:
                 if '://' not in folder:
-                    remove_leftovers(Path(folder), '*.pth', 'last_checkpoint')
+                    remove_leftovers(Path(folder), '*.pth', 'last_checkpoint', '*.png', '*.json')
         if runner.cfg.get('resume'):
             resumed = runner.cfg.get('load_from') or find_latest_checkpoint(runner.work_dir)
             if resumed:
