@@ -108,17 +108,23 @@ def test_slurm_is_asked_for_the_gpus(tool: str, args: tuple[str, ...], expected:
 
 @pytest.mark.parametrize('tool, args', [('dist_train.sh', ('c.py', '4')), ('dist_test.sh', ('c.py', 'w.pth', '4'))])
 @pytest.mark.parametrize('variables, expected', [
-    ({}, '--standalone --nproc-per-node=4 '),  # torchrun takes a free port
-    (dict(PORT='29600'), '--nnodes=1 --node-rank=0 --master-addr=127.0.0.1 --master-port=29600 --nproc-per-node=4 '),
-    (dict(NNODES='2', NODE_RANK='1', MASTER_ADDR='a'),
-     '--nnodes=2 --node-rank=1 --master-addr=a --master-port=29500 --nproc-per-node=4 ')])
-def test_two_jobs_on_one_machine_have_ports_of_their_own(tool: str, args: tuple[str, ...], variables: dict[str, str],
-                                                         expected: str, tmp_path: Path) -> None:
+    ({}, '--standalone --max-restarts=0'),  # torchrun takes a free port
+    (dict(PORT='29600'), '--nnodes=1 --rdzv-backend=c10d --rdzv-id=cpvt_mm --rdzv-endpoint=127.0.0.1:29600'),
+    (dict(NNODES='1:4', MASTER_ADDR='a', RDZV_ID='7', MAX_RESTARTS='3'),
+     '--nnodes=1:4 --rdzv-backend=c10d --rdzv-id=7 --rdzv-endpoint=a:29500 --max-restarts=3')])
+def test_torchrun_is_told_where_machines_meet(tool: str, args: tuple[str, ...], variables: dict[str, str],
+                                              expected: str, tmp_path: Path) -> None:
     python = tmp_path / 'python'
-    python.write_text('#!/bin/sh\necho "$@"\n')
+    python.write_text('#!/bin/sh\necho "$PET_SIGNALS_TO_HANDLE $@"\n')
     python.chmod(0o755)
-    done = launch(tool, *args, cwd=tmp_path, PYTHON=str(python), **variables)
-    assert done.stdout.startswith(f'-m torch.distributed.run {expected}'), done.stdout + done.stderr
+    done = launch(tool, *args, '--resume', cwd=tmp_path, PYTHON=str(python), **variables)
+    assert f'SIGUSR1 -m torch.distributed.run {expected}' in done.stdout, done.stdout + done.stderr
+    assert ' --nproc-per-node=4 ' in done.stdout
+
+
+def test_a_run_whose_machines_come_and_go_must_resume(tmp_path: Path) -> None:
+    done = launch('dist_train.sh', 'c.py', '4', cwd=tmp_path, NNODES='1:4')
+    assert done.returncode == 2 and done.stderr.endswith(': add --resume, to lose nothing.\n')
 
 
 @pytest.mark.parametrize('tool', ['dist_train.sh', 'dist_test.sh', 'slurm_train.sh', 'slurm_test.sh'])
