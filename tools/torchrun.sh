@@ -18,5 +18,7 @@ fi
 # it is new enough to know them.
 export PET_SIGNALS_TO_HANDLE="${PET_SIGNALS_TO_HANDLE:-SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1}"
 export PET_SHUTDOWN_TIMEOUT="${PET_SHUTDOWN_TIMEOUT:-120}"
+# torch 2.13 keeps one store for all restarts of a rendezvous: ranks that start again read the addresses of dead ones.
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 exec "${PYTHON:-python}" -m torch.distributed.run "${where[@]}" --max-restarts="${MAX_RESTARTS:-0}" \
   --nproc-per-node="$gpus" "$@"

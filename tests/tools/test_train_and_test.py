@@ -122,6 +122,30 @@ def test_torchrun_is_told_where_machines_meet(tool: str, args: tuple[str, ...], 
     assert ' --nproc-per-node=4 ' in done.stdout
 
 
+DIES_ONCE = '''
+import os, signal
+import torch.distributed as dist
+restarts = os.environ['TORCHELASTIC_RESTART_COUNT']
+dist.init_process_group('gloo')
+dist.barrier()
+if (os.environ['RANK'], restarts) == ('0', '0'):
+    os.kill(os.getpid(), signal.SIGKILL)
+dist.barrier()
+print('restarts:', restarts)
+'''
+
+
+@pytest.mark.slow
+def test_processes_that_start_again_find_each_other(tmp_path: Path) -> None:
+    (tmp_path / 'tool.py').write_text(DIES_ONCE)
+    with socket.socket() as listener:
+        listener.bind(('127.0.0.1', 0))
+        port = listener.getsockname()[1]
+    done = launch('torchrun.sh', 2, tmp_path / 'tool.py', cwd=tmp_path, PORT=str(port), MAX_RESTARTS='1')
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count('restarts: 1') == 2
+
+
 def test_a_run_whose_machines_come_and_go_must_resume(tmp_path: Path) -> None:
     done = launch('dist_train.sh', 'c.py', '4', cwd=tmp_path, NNODES='1:4')
     assert done.returncode == 2 and done.stderr.endswith(': add --resume, to lose nothing.\n')
