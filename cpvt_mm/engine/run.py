@@ -9,14 +9,15 @@ from typing import Any
 
 from mmengine.config import Config
 from mmengine.device import get_device
-from mmengine.dist import get_world_size, is_main_process
+from mmengine.dist import get_rank, get_world_size, is_main_process
 from mmengine.hooks import Hook
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
+from torch.distributed import DistError
 
 from cpvt_mm.data.classes import check_classes, trained_classes
 from cpvt_mm.data.datasets import classes_of
-from cpvt_mm.errors import UserError, explain
+from cpvt_mm.errors import UserError, explain, first_line
 from cpvt_mm.files import DISK_FULL, write_text
 from cpvt_mm.loading import check_fills_backbones
 from cpvt_mm.processes import handlers_restored
@@ -145,7 +146,8 @@ class Run:
 def failures_as_user_errors(what: str, work_dir: str) -> Iterator[Run]:
     """Converts errors in the `with` block to a UserError; writes the traceback to `traceback.txt` in the work dir.
 
-    After the first training iteration, errors are not converted, because the config is hardly their cause.
+    After the first training iteration, errors are not converted, because the config is hardly their cause, but for a
+    rank that has died or hangs.
 
     Args:
         what: The beginning of the message, such as 'the test fails'.
@@ -157,6 +159,10 @@ def failures_as_user_errors(what: str, work_dir: str) -> Iterator[Run]:
     except TOLD:
         raise
     except Exception as error:
+        if isinstance(error, DistError) or 'gloo/' in first_line(error):  # gloo's errors are plain RuntimeErrors
+            raise UserError(f'rank {get_rank()} has lost another rank, which has died or hangs longer than env_cfg.'
+                            f'dist_cfg.timeout ({first_line(error)}): see why in its log, then continue with --resume.'
+                            ) from error
         if run.runner and run.runner.message_hub.get_info('iter', 0):  # runner.iter would build the failed train loop
             raise
         path = Path(work_dir, 'traceback.txt')

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from mmengine.dist import get_rank
+from mmengine.dataset import InfiniteSampler
+from mmengine.dist import get_rank, get_world_size
 from torch.utils.data import BatchSampler, Sampler
 
 from cpvt_mm.registry import DATA_SAMPLERS
@@ -59,6 +60,32 @@ class SeededBatch:
         return iter(self.indices)
 
 
+class RemainingSamples(Sampler[int]):
+    """The indices of a sampler after those that all ranks together have used, perhaps as another number of ranks.
+
+    The sampler gives every so manieth index of a common order to this rank, as mmengine's samplers do. All ranks get
+    equally many: where some have used one more, they get their last one again.
+
+    Attributes:
+        used: Number of samples that are left out at the beginning of a pass. Defaults to 0.
+    """
+
+    def __init__(self, sampler: Sampler[int]) -> None:
+        self.sampler, self.used = sampler, 0
+
+    def __getattr__(self, name: str) -> Any:  # batch samplers read `dataset`, for example
+        return getattr(self.sampler, name)
+
+    def __len__(self) -> int:
+        return len(self.sampler)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[int]:
+        indices, world = iter(self.sampler), get_world_size()
+        used = list(islice(indices, len(range(get_rank(), self.used, world))))
+        yield from indices
+        yield from used[self.used // world:]
+
+
 @DATA_SAMPLERS.register_module()
 class SeededBatchSampler(Sampler[SeededBatch]):
     """A batch sampler that numbers the batches of a run, and seeds both sampling and loading of each with its number.
@@ -80,20 +107,35 @@ class SeededBatchSampler(Sampler[SeededBatch]):
     """
 
     def __init__(self, sampler: Sampler[int], batch_size: int, batch_sampler: dict[str, Any], endless: bool) -> None:
+        self.remaining = RemainingSamples(sampler)
         self.batches: BatchSampler = DATA_SAMPLERS.build(
-            batch_sampler, default_args=dict(sampler=sampler, batch_size=batch_size))
+            batch_sampler, default_args=dict(sampler=self.remaining, batch_size=batch_size))
         # Hooks and mmengine's loops read these three of a batch sampler.
         self.sampler, self.batch_size = sampler, batch_size
         self.drop_last = getattr(self.batches, 'drop_last', False)
         self.endless = endless
         self.seed, self.rank = torch.initial_seed(), get_rank()
-        self.position = self.skip = 0
+        self.position = self.skip = self.first_pass = 0
         # Endless passes share one stream, because samplers such as mmengine's InfiniteSampler cannot restart.
         self.stream = self._draw(0)
         self.drawn: dict[int, list[int]] = {}
 
     def __len__(self) -> int:
         return len(self.batches)
+
+    def begin_after(self, used: int, position: int, sampler: Sampler[int]) -> None:
+        """Begins after the samples that another number of ranks, or another batch size, has used.
+
+        Args:
+            used: Number of samples; without endless passes, of the pass that is under way.
+            position: Number of the next training iteration.
+            sampler: A sampler like that of this object, of which nothing has been drawn.
+        """
+        self.sampler = self.remaining.sampler = sampler
+        # In endless passes over finite samplers, it goes on in a pass.
+        whole = 0 if isinstance(sampler, InfiniteSampler) else len(sampler) * get_world_size()  # type: ignore[arg-type]
+        self.first_pass, self.remaining.used = divmod(used, whole) if self.endless and whole else (0, used)
+        self.stream, self.drawn = self._draw(position), {}
 
     def __iter__(self) -> Iterator[SeededBatch]:
         first = self.position
@@ -128,11 +170,13 @@ class SeededBatchSampler(Sampler[SeededBatch]):
             yield number, batch
 
     def _passes(self) -> Iterator[list[int]]:
-        for epoch in count():
+        for epoch in count(self.first_pass):
             if epoch and hasattr(self.sampler, 'set_epoch'):
                 self.sampler.set_epoch(epoch)
             batch = None
             for batch in self.batches:
                 yield batch
+            if self.endless:
+                self.remaining.used = 0
             if batch is None or not self.endless:  # no data, or the end of a pass
                 return

@@ -1,19 +1,22 @@
 """A hook that makes random draws and batches of a resumed run the same as without an interruption."""
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
-from mmengine.dist import is_main_process
+from mmengine.dist import get_world_size, is_main_process
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
 from cpvt_mm.engine.ranks import differences, settings
 from cpvt_mm.engine.seeding import MODEL, SeededBatchSampler, seed_generators
-from cpvt_mm.registry import HOOKS
+from cpvt_mm.registry import DATA_SAMPLERS, HOOKS
 
 # Keys of a checkpoint's `meta`: whether its run seeded each iteration, the number of trained batches of the epoch
-# `meta['epoch']`, and the settings of the run.
+# `meta['epoch']`, the settings of the run, and its place in the data: its number of ranks and batch size, the iteration
+# with which these began, and the number of samples that were used before.
 MARK = 'seeded_each_iteration'
+PLACE = 'place_in_data'
 BATCHES = 'batches_of_epoch'
 SETTINGS = 'settings'
 
@@ -27,6 +30,10 @@ class ExactResumeHook(Hook):
     preprocessors start without their state after a resume: mmdet's `CachedMosaic` and `CachedMixUp` with an empty
     cache, `BatchSyncRandomResize` without its last size.
 
+    With another number of ranks or another batch size, the order of the data goes on, and no sample of an epoch is left
+    out or comes twice. The sampler must be mmengine's, and the batch sampler torch's: one that sets samples aside, such
+    as mmdet's AspectRatioBatchSampler, repeats or leaves out as many as it had set aside.
+
     A checkpoint notes the settings of its run. A warning names those that differ when training resumes.
 
     A loop with epochs continues inside an epoch. `CheckedEpochBasedTrainLoop` then counts the batches from the
@@ -38,13 +45,15 @@ class ExactResumeHook(Hook):
     def __init__(self) -> None:
         # Number of batches of the current epoch that were trained before the run was resumed, in loops with epochs.
         self.done = 0
-        self.epoch, self.first = -1, 0  # the epoch that runs, and the number of its first iteration
+        # The epoch that runs, the number of the first iteration in it with these ranks, and the samples used before.
+        self.epoch, self.first, self.used = -1, 0, 0
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         if not runner.cfg.get('resume'):
             return
         meta = checkpoint['meta']
         self.done = meta.get(BATCHES, 0)
+        self._go_on_from(runner, meta)
         changed = differences(settings(runner.cfg), meta[SETTINGS]) if SETTINGS in meta else ''
         if changed:
             runner.logger.warning(f'The checkpoint is from run {meta["experiment_name"]}, which had other settings: '
@@ -56,6 +65,26 @@ class ExactResumeHook(Hook):
             runner.logger.warning(f'The checkpoint is from a run with seed {meta.get("seed")}, but the order of the '
                                   f'data is that of seed {runner.seed}: results may differ from a run without an '
                                   f'interruption, unless the config sets randomness.seed to {meta.get("seed")}.')
+
+    def _go_on_from(self, runner: Runner, meta: dict[str, Any]) -> None:
+        """Begins after the samples that another number of ranks, or another batch size, has used."""
+        batches, place = _batches(runner), meta.get(PLACE)
+        if batches is None or place is None:
+            return
+        self.first, self.used = place['first'], place['used']
+        then, now = (place['ranks'], place['batch_size']), (get_world_size(), batches.batch_size)
+        if then != now:
+            trained = meta['iter'] - self.first if batches.endless else self.done
+            self.used += trained * prod(then)
+            self.first, self.done = meta['iter'], 0
+            runner.logger.warning(f'The checkpoint is from {then[0]} processes with {then[1]} samples each, but this '
+                                  f'run has {now[0]} with {now[1]}: the data goes on where it was, a step has '
+                                  f'{prod(now)} samples (not {prod(then)}), and the learning rate stays.')
+        if self.used:
+            loader = runner.train_dataloader
+            batches.begin_after(self.used, self.first, DATA_SAMPLERS.build(
+                runner.cfg.train_dataloader.sampler,
+                default_args=dict(dataset=loader.dataset, seed=getattr(batches.sampler, 'seed', None))))
 
     def before_train_epoch(self, runner: Runner) -> None:
         loop, batches = runner.train_loop, _batches(runner)
@@ -72,10 +101,10 @@ class ExactResumeHook(Hook):
                 loop.dataloader, 0 if hasattr(loop.dataloader_iterator, 'skip_iter') else runner.iter)
 
     def after_train_epoch(self, runner: Runner) -> None:
-        self.done = 0
+        self.done = self.used = 0
         batches = _batches(runner)
         if batches is not None:
-            batches.skip = 0
+            batches.skip = batches.remaining.used = 0
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         # All processes use the same seed, as in mmengine, unless randomness.diff_rank_seed is set. Models may choose
@@ -93,6 +122,11 @@ class ExactResumeHook(Hook):
         meta[SETTINGS] = settings(runner.cfg)
         # Hooks that save by epoch set meta['epoch'] to the next epoch.
         meta[BATCHES] = meta['iter'] - self.first if meta['epoch'] == self.epoch else 0
+        batches = _batches(runner)
+        if batches is not None:
+            goes_on = batches.endless or meta['epoch'] == self.epoch
+            meta[PLACE] = dict(ranks=get_world_size(), batch_size=batches.batch_size, first=self.first,
+                               used=self.used if goes_on else 0)
 
 
 def _batches(runner: Runner) -> SeededBatchSampler | None:

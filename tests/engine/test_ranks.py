@@ -1,6 +1,8 @@
 """Processes that differ, or of which one fails, all end, and the main one says why."""
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +19,7 @@ from cpvt_mm.engine import load_config, train
 from cpvt_mm.engine.process_group import process_group
 from cpvt_mm.engine.ranks import differences, settings
 from cpvt_mm.weights.reading import read_checkpoint
-from tests.conftest import UPERNET, Trained, toy_overrides
+from tests.conftest import ROOT, UPERNET, Trained, toy_overrides
 
 # What each rank does in a folder of its own: its options, and whether it resumes.
 CASES: dict[str, Callable[[int], tuple[dict[str, Any], str | None]]] = {
@@ -84,3 +86,41 @@ def test_settings_that_matter_are_compared_by_key() -> None:
         'model.depths is (1, 3) (not (1, 2)), param_scheduler.1.end is 9 (not 8), model.norm is 1 (not set)')
     many = {str(number): '' for number in range(6)}
     assert differences(many, {}).endswith(', and 2 more')
+
+
+NOTES = '''
+from pathlib import Path
+
+from mmengine.dist import get_rank
+from mmengine.hooks import Hook
+from mmengine.registry import HOOKS
+
+
+@HOOKS.register_module()
+class NotesSamples(Hook):
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        with open('samples.txt', 'a') as file:
+            print(*(Path(sample.img_path).name for sample in data_batch['data_samples']), file=file)
+'''
+
+
+@pytest.mark.slow
+def test_the_data_goes_on_with_another_number_of_ranks(toy_shapes: Path, tmp_path: Path,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / 'notes_samples.py').write_text(NOTES)
+    monkeypatch.setenv('PYTHONPATH', f'{ROOT}:{tmp_path}')
+    for ranks, iterations in ((2, 1), (1, 3), (2, 5), (2, 9)):  # 2, 2, 4 and 8 samples
+        cfg = load_config(UPERNET, toy_overrides(toy_shapes, **{
+            'train_cfg.max_iters': iterations, 'train_cfg.val_interval': 100, 'train_dataloader.batch_size': 1,
+            'train_dataloader.num_workers': 1, 'default_hooks.checkpoint.interval': 1, 'randomness.seed': 0,
+            'custom_imports.imports': ['notes_samples'], 'custom_hooks': [dict(type='NotesSamples')]}), 'work')
+        cfg.dump(tmp_path / 'config.py')
+        done = subprocess.run([ROOT / 'tools/dist_train.sh', 'config.py', str(ranks), '--resume'], cwd=tmp_path,
+                              env={**os.environ, 'PYTHON': sys.executable, 'OMP_NUM_THREADS': '1'}, timeout=300,
+                              capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert 'has 2 with 1: the data goes on where it was, a step has 2 samples (not 1)' in ''.join(
+        log.read_text() for log in tmp_path.glob('work/*/*.log'))
+    used = (tmp_path / 'samples.txt').read_text().split()
+    assert len(set(used)) == len(set(used[:8])) == len(set(used[8:])) == len(used) / 2 == 8

@@ -364,3 +364,18 @@ def test_without_a_note_training_begins(tmp_path: Path, log: list) -> None:
     for (_, message), more in zip(log, ['', f' (checkpoint {tmp_path}/iter_2.pth is damaged'], strict=True):
         assert message.startswith(f'{tmp_path} has no complete checkpoint to resume from{more}')
         assert message.endswith(': training from the beginning.')
+
+
+class LosesRank(Hook):
+    """Fails as gloo does when another rank has died."""
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        raise RuntimeError('[/a/gloo/transport/tcp/pair.cc:553] Connection closed by peer')
+
+
+def test_a_rank_that_is_lost_is_told(upernet: TrainConfig, tmp_path: Path) -> None:
+    assert refusal(train, upernet(tmp_path, 1), hooks=[LosesRank()]) == (
+        'rank 0 has lost another rank, which has died or hangs longer than env_cfg.dist_cfg.timeout '
+        '([/a/gloo/transport/tcp/pair.cc:553] Connection closed by peer): see why in its log, then continue with '
+        '--resume.')
+    assert not (tmp_path / 'traceback.txt').exists()
