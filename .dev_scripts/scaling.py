@@ -1,6 +1,6 @@
 """Computes on paper how many GPUs can train together before sending gradients takes more than 10 % of a step.
 
-A ring all-reduce among N GPUs sends 2 (N - 1) / N times the bytes of the gradients over each link, in 2 (N - 1) messages.
+A ring all-reduce among N GPUs sends 2 (N - 1) / N times the bytes of the gradients over each link, in 2 (N - 1) steps.
 Here nothing overlaps with computing; DDP overlaps, and does better. The time of a step is given, not measured.
 """
 import argparse

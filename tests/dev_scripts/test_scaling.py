@@ -22,5 +22,5 @@ def test_the_table_has_each_backbone(run_tool: Run, capsys: pytest.CaptureFixtur
     assert run_tool(ROOT / '.dev_scripts/scaling.py', '--gigabits', 25) == ''
     rows = capsys.readouterr().out.splitlines()[2:]
     assert [row.split(' | ')[:3] for row in rows] == [
-        ['| nano', '1.95', '7.8'], ['| tiny', '12.34', '49.4'], ['| small', '23.59', '94.4'],
-        ['| base', '43.31', '173.2'], ['| large', '60.48', '241.9']]
+        ['| nano', '1.95', '7.8'], ['| tiny', '12.34', '49.3'], ['| small', '23.59', '94.4'],
+        ['| base', '43.31', '173.3'], ['| large', '60.48', '241.9']]
