@@ -49,7 +49,7 @@ KINDS = {'rank 0 killed': '1', 'rank 1 killed': '1', 'rank 0 killed as it writes
          'worker of a data loader killed': '1', 'rank 1 hangs (SIGSTOP)': '1', 'SIGTERM to torchrun': '1',
          'SIGUSR1 to torchrun': '1', 'SIGUSR1 to both ranks': '1', 'machine dies (all killed)': '1',
          'second node dies and comes back': '2', 'second node leaves for good': '1:2', 'second node joins late': '1:2'}
-STEP = 'FAULTS_STEP'
+STEP, PAUSE = 'FAULTS_STEP', 'FAULTS_PAUSE'
 
 
 @dataclass
@@ -91,6 +91,7 @@ class FaultsHook(Hook):
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         self.note(runner, runner.iter)
+        time.sleep(float(os.environ.get(PAUSE, 0)))
 
 
 def die_at_step(number: int, mark: Path) -> None:
@@ -127,7 +128,7 @@ class Training:
         work_dir: Its work dir; files beside it begin with its name.
         config: The config.
         nodes: Value of NNODES.
-        env: More variables of the first start.
+        env: More variables.
     """
 
     def __init__(self, work_dir: Path, config: Path, nodes: str, env: Mapping[str, str] = {}) -> None:
@@ -266,6 +267,8 @@ def same(first: Any, second: Any) -> bool:
 def one_fault(folder: Path, config: Path, number: int, kind: str, rng: random.Random) -> Result | None:
     """Trains with one fault; returns None if it came too late."""
     env = {STEP: str(rng.randrange(16))} if 'writes' in kind else {}
+    if 'joins' in kind:  # a node takes seconds to start
+        env[PAUSE] = '2'
     training = Training(folder / f'{number}-{time.time_ns()}', config, KINDS[kind], env)
     begin = time.monotonic()
     try:
