@@ -63,7 +63,7 @@ class SeededBatch:
 class RemainingSamples(Sampler[int]):
     """The indices of a sampler after those that all ranks together have used, perhaps as another number of ranks.
 
-    The sampler gives every so manieth index of a common order to this rank, as mmengine's samplers do. All ranks get
+    The sampler gives every n-th index of a common order to this rank, as mmengine's samplers do. All ranks get
     equally many: where some have used one more, they get their last one again.
 
     Attributes:
@@ -72,9 +72,7 @@ class RemainingSamples(Sampler[int]):
 
     def __init__(self, sampler: Sampler[int]) -> None:
         self.sampler, self.used = sampler, 0
-
-    def __getattr__(self, name: str) -> Any:  # batch samplers read `dataset`, for example
-        return getattr(self.sampler, name)
+        self.dataset = getattr(sampler, 'dataset', None)  # batch samplers of mmdet read it
 
     def __len__(self) -> int:
         return len(self.sampler)  # type: ignore[arg-type]
@@ -107,9 +105,9 @@ class SeededBatchSampler(Sampler[SeededBatch]):
     """
 
     def __init__(self, sampler: Sampler[int], batch_size: int, batch_sampler: dict[str, Any], endless: bool) -> None:
-        self.remaining = RemainingSamples(sampler)
+        self.inner, self.remaining = batch_sampler, RemainingSamples(sampler)
         self.batches: BatchSampler = DATA_SAMPLERS.build(
-            batch_sampler, default_args=dict(sampler=self.remaining, batch_size=batch_size))
+            batch_sampler, default_args=dict(sampler=sampler, batch_size=batch_size))
         # Hooks and mmengine's loops read these three of a batch sampler.
         self.sampler, self.batch_size = sampler, batch_size
         self.drop_last = getattr(self.batches, 'drop_last', False)
@@ -129,9 +127,11 @@ class SeededBatchSampler(Sampler[SeededBatch]):
         Args:
             used: Number of samples; without endless passes, of the pass that is under way.
             position: Number of the next training iteration.
-            sampler: A sampler like that of this object, of which nothing has been drawn.
+            sampler: A sampler of mmengine like that of this object, of which nothing has been drawn.
         """
-        self.sampler = self.remaining.sampler = sampler
+        self.sampler, self.remaining = sampler, RemainingSamples(sampler)
+        self.batches = DATA_SAMPLERS.build(
+            self.inner, default_args=dict(sampler=self.remaining, batch_size=self.batch_size))
         # In endless passes over finite samplers, it goes on in a pass.
         whole = 0 if isinstance(sampler, InfiniteSampler) else len(sampler) * get_world_size()  # type: ignore[arg-type]
         self.first_pass, self.remaining.used = divmod(used, whole) if self.endless and whole else (0, used)

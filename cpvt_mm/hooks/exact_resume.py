@@ -3,6 +3,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
+from mmengine.dataset import DefaultSampler, InfiniteSampler
 from mmengine.dist import get_world_size, is_main_process
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
@@ -69,7 +70,7 @@ class ExactResumeHook(Hook):
     def _go_on_from(self, runner: Runner, meta: dict[str, Any]) -> None:
         """Begins after the samples that another number of ranks, or another batch size, has used."""
         batches, place = _batches(runner), meta.get(PLACE)
-        if batches is None or place is None:
+        if batches is None or place is None or not isinstance(batches.sampler, DefaultSampler | InfiniteSampler):
             return
         self.first, self.used = place['first'], place['used']
         then, now = (place['ranks'], place['batch_size']), (get_world_size(), batches.batch_size)
