@@ -54,7 +54,7 @@ STEP, PAUSE = 'FAULTS_STEP', 'FAULTS_PAUSE'
 
 @dataclass
 class Result:
-    """What became of a training.
+    """The end of a training.
 
     Attributes:
         number: Number of the fault.

@@ -1,4 +1,5 @@
-"""Waiting for processes in tests."""
+"""Processes in tests: waiting for them, and ports for them."""
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,13 @@ def wait_until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def free_port() -> int:
+    """Returns a port of the loopback that nothing uses at the moment."""
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        return int(free.getsockname()[1])
 
 
 def is_alive(pid: int) -> bool:

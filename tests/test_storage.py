@@ -1,7 +1,6 @@
 """Data in an object store, a real server of S3 on this machine, and in archives."""
 import io
 import os
-import socket
 import subprocess
 import sys
 import tarfile
@@ -18,7 +17,7 @@ from cpvt_mm import engine
 from cpvt_mm.engine import load_config, train
 from cpvt_mm.storage import FsspecBackend
 from tests.conftest import MASK_RCNN, toy_overrides
-from tests.processes import wait_until
+from tests.processes import free_port, wait_until
 
 FILES = {'a.json': b'{}', 'train/1.txt': b'one', 'train/2.png': b'two', 'train/deep/3.txt': b'three', '.hidden/x': b''}
 
@@ -28,9 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server that speaks the protocol of S3."""
     pytest.importorskip('moto.server')
     pytest.importorskip('s3fs')
-    with socket.socket() as free:
-        free.bind(('127.0.0.1', 0))
-        port = free.getsockname()[1]
+    port = free_port()
     log = tmp_path_factory.mktemp('server') / 'log'
     with log.open('w') as output:
         process = subprocess.Popen([sys.executable, '-m', 'moto.server', '-H', '127.0.0.1', '-p', str(port)],
@@ -119,11 +116,8 @@ def test_a_fault_of_the_network_is_tried_again_and_told(monkeypatch: pytest.Monk
     pytest.importorskip('s3fs')
     waits: list[float] = []
     monkeypatch.setattr('time.sleep', waits.append)
-    with socket.socket() as free:
-        free.bind(('127.0.0.1', 0))
-        address = f'http://127.0.0.1:{free.getsockname()[1]}'
-    backend = FsspecBackend(endpoint_url=address, key='me', secret='secret', config_kwargs=dict(retries=dict(
-        max_attempts=0)))
+    backend = FsspecBackend(endpoint_url=f'http://127.0.0.1:{free_port()}', key='me', secret='secret',
+                            config_kwargs=dict(retries=dict(max_attempts=0)))
     with pytest.raises(OSError, match=r's3://b/a.txt cannot be read or written, after 3 tries \(EndpointConn'):
         backend.get('s3://b/a.txt')
     assert waits == [1, 4]

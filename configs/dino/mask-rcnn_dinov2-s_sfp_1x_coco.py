@@ -1,18 +1,9 @@
 # As for DINOv3. Its patches have 14 pixels, so the strides are 3.5, 7, 14, 28 and 56, which anchors and RoIs need to
 # know. The scale keeps the anchors of the other configs, 32 to 512 pixels.
-_base_ = '../cpvt/mask-rcnn_cpvt-s_sfp_1x_coco.py'
+_base_ = ['../cpvt/mask-rcnn_cpvt-s_sfp_1x_coco.py', '../_base_/models/dinov2_s.py']
 model = dict(
     data_preprocessor=dict(pad_size_divisor=14),
-    backbone=dict(
-        _delete_=True,
-        type='cpvt_mm.CPVT',
-        arch='small',
-        img_size=518,
-        patch_size=14,
-        position_encoding=dict(type='LearnablePE', offset=0.1),
-        layer_scale=1e-5,
-        drop_path_rate=0.1,
-        init_cfg=dict(type='Pretrained', checkpoint='cpvt_mm://dinov2-small')),
+    backbone=dict(_delete_=True, drop_path_rate=0.1, **_base_.dinov2),
     rpn_head=dict(anchor_generator=dict(strides=[3.5, 7, 14, 28, 56], scales=[64 / 7])),
     roi_head=dict(
         bbox_roi_extractor=dict(featmap_strides=[3.5, 7, 14, 28]),

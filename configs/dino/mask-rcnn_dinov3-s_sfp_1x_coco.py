@@ -1,18 +1,8 @@
 # ViTDet's recipe (see configs/cpvt): its pyramid, drop path, and layer decay of 0.7. ViTDet computes attention in
 # windows to save memory. torch's fused attention stores no matrix of weights, so all blocks stay global, as they were
 # trained.
-_base_ = '../cpvt/mask-rcnn_cpvt-s_sfp_1x_coco.py'
-model = dict(
-    backbone=dict(
-        _delete_=True,
-        type='cpvt_mm.CPVT',
-        arch='small',
-        position_encoding=dict(type='RotaryPE', form='dinov3'),
-        num_register_tokens=4,
-        layer_scale=1e-5,
-        norm_eps=1e-5,
-        drop_path_rate=0.1,
-        init_cfg=dict(type='Pretrained', checkpoint='cpvt_mm://dinov3-small')))
+_base_ = ['../cpvt/mask-rcnn_cpvt-s_sfp_1x_coco.py', '../_base_/models/dinov3_s.py']
+model = dict(backbone=dict(_delete_=True, drop_path_rate=0.1, **_base_.dinov3))
 optim_wrapper = dict(
     constructor='cpvt_mm.LayerDecayOptimWrapperConstructor',
     paramwise_cfg=dict(

@@ -8,8 +8,8 @@ from cpvt_mm.errors import UserError
 
 from .datasets import build_unread, classes_of, unwrap
 from .fitting import set_classes
+from .splits import SPLITS
 
-SPLITS = ('train', 'val', 'test')
 # A sampler without an end needs a loop that counts iterations, so the schedule comes with the data.
 SCHEDULE = ('param_scheduler', 'default_hooks', 'log_processor')
 TAKEN = (*(f'{split}_{part}' for split in SPLITS for part in ('dataloader', 'evaluator', 'cfg')), *SCHEDULE)

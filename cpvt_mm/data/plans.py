@@ -17,8 +17,8 @@ from cpvt_mm.messages import show
 from .coco import read_coco, some
 from .datasets import Sample, build_unread, check_dataset, classes_of, layout_of, loads_masks, unwrap
 from .findings import Finding, Kind, UnusableFile
+from .splits import SPLITS
 
-SPLITS = ('train', 'val', 'test')
 MISSING = 'does not exist'
 # Faults that would make training or testing fail, or make it use wrong labels or images.
 FATAL = {Kind.DATASET, Kind.CLASSES, Kind.CLASS_ORDER, Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES, Kind.NOTHING_LEFT,

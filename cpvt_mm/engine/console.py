@@ -1,9 +1,9 @@
-"""What a run prints: lines for readers, warnings, and its progress. The log file has all that mmengine logs."""
+"""The console of a run: lines for readers, warnings, and progress. The log file has all that mmengine logs."""
 import inspect
 import logging
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from datetime import timedelta
 from typing import Any, TextIO
@@ -126,7 +126,7 @@ class ProgressHook(Hook):
         done, total = runner.iter + 1, runner.max_iters
         interval = next((hook.interval for hook in runner.hooks if isinstance(hook, LoggerHook)), 1)
         is_due = not self.begun or done % interval == 0 or done == total
-        self._advance('training', done, total, is_due, describe(runner, interval))
+        self._advance('training', done, total, is_due, lambda: describe(runner, interval))
         self.begun = True
 
     def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
@@ -135,18 +135,18 @@ class ProgressHook(Hook):
     def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         self._advance('test', batch_idx + 1, len(runner.test_dataloader))
 
-    def _advance(self, what: str, done: int, total: int, is_due: bool = False, state: str = '') -> None:
+    def _advance(self, what: str, done: int, total: int, is_due: bool = False, state: Callable[[], str] = str) -> None:
         if self.handler.level > logging.INFO:
             return
         if self.screen.is_terminal and not self.screen.is_dumb_terminal:
             if what not in self.tasks:
                 self.tasks[what] = self.line.add_task(what, total=total, state='')
             self.line.start()
-            self.line.update(self.tasks[what], completed=done, state=state, visible=done < total, refresh=True)
+            self.line.update(self.tasks[what], completed=done, state=state(), visible=done < total, refresh=True)
             if done == total:
                 self.end()  # metrics may print
         elif is_due:
-            say(f'{done:{len(str(total))}}/{total}  {state}')
+            say(f'{done:{len(str(total))}}/{total}  {state()}')
 
     def end(self) -> None:
         """Removes the line from a terminal."""

@@ -10,6 +10,7 @@ from mmengine.hooks import CheckpointHook
 from mmengine.registry import HOOKS, LOOPS, METRICS, OPTIMIZERS, Registry
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, TestLoop, ValLoop
 
+from cpvt_mm.data.plans import dicts
 from cpvt_mm.errors import UserError, did_you_mean
 
 # The hooks that each run gets, by their keys in `default_hooks`.
@@ -112,8 +113,7 @@ def _set_metrics(cfg: Config, scope: str | None) -> None:
     if not find_spec('faster_coco_eval'):
         return
     for name in ('val_evaluator', 'test_evaluator'):
-        metrics = cfg.get(name) or []
-        for metric in [metrics] if isinstance(metrics, dict) else metrics:
+        for metric in dicts(cfg.get(name)):
             kind = _find(METRICS, metric.get('type'), metric.get('_scope_', scope))
             if f'{getattr(kind, "__module__", "")}.'.startswith('mmdet.') and kind.__name__ == 'CocoMetric':
                 metric['type'] = 'cpvt_mm.FastCocoMetric'

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from tests.conftest import ROOT, Models
+from tests.processes import free_port
 from tests.tools.conftest import Run
 
 httpx = pytest.importorskip('httpx', reason='gradio brings it')
@@ -104,9 +105,7 @@ def test_what_cannot_be_served_is_one_sentence(run_tool: Run, tmp_path: Path, tr
 @pytest.fixture
 def address(trained: Models, tmp_path: Path) -> Iterator[str]:
     """The address of a page that a process serves; both models are there, the segmentor first."""
-    with socket.socket() as free:
-        free.bind(('127.0.0.1', 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, str(TOOL), str(trained['mmseg'].checkpoint), str(trained['mmdet'].checkpoint.parent),
                '--port', str(port)]
     log = tmp_path / 'log'

@@ -1,7 +1,6 @@
 """Two processes train as one does, without find_unused_parameters; a caller's process group stays, a run's own ends."""
 import atexit
 import os
-import socket
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +26,7 @@ from cpvt_mm.engine.process_group import process_group
 from cpvt_mm.errors import UserError
 from cpvt_mm.weights.reading import read_checkpoint
 from tests.conftest import ROOT, UPERNET, build_model, refusal, toy_overrides
+from tests.processes import free_port
 
 LAUNCHERS = ('none', 'pytorch')
 
@@ -137,9 +137,8 @@ def in_their_own_group(rank: int, folder: Path, port: int, fails: bool) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason='makes the group of a machine without a GPU')
 @pytest.mark.parametrize('fails', [False, True])
 def test_a_group_that_a_run_makes_ends_with_the_process_or_an_error(fails: bool, tmp_path: Path) -> None:
-    with socket.create_server(('127.0.0.1', 0)) as listener:
-        port = listener.getsockname()[1]  # which is free again
-    context = mp.start_processes(in_their_own_group, (tmp_path, port, fails), 2, join=False, start_method='spawn')
+    context = mp.start_processes(in_their_own_group, (tmp_path, free_port(), fails), 2, join=False,
+                                 start_method='spawn')
     # The context's own join() would end a process that outlives the other, and so hide one that waits for ever.
     for process in context.processes:
         process.join(120)

@@ -1,7 +1,6 @@
 """Steps of training through the runner, in mixed precision; resuming; a process a GPU (on a CPU with gloo)."""
 import math
 import os
-import socket
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from cpvt_mm.errors import UserError
 from cpvt_mm.weights.reading import read_checkpoint
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, toy_overrides
 from tests.engine.test_process_group import Watch as WatchOfProcess
+from tests.processes import free_port
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
@@ -137,9 +137,7 @@ def test_all_have_the_same_weights(all_gpus: bool, device: torch.device, toy_sha
     number = 1 if not all_gpus else torch.cuda.device_count() if device.type == 'cuda' else 2
     if all_gpus and number == 1:
         pytest.skip('there is one GPU only')
-    with socket.socket() as listener:
-        listener.bind(('127.0.0.1', 0))
-        port = listener.getsockname()[1]
+    port = free_port()
     mp.spawn(work, (tmp_path, toy_shapes, number, port), nprocs=number)
     found = [torch.load(tmp_path / f'{rank}.pth', weights_only=True) for rank in range(number)]
     for rank, one in enumerate(found):

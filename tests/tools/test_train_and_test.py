@@ -2,7 +2,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, UPERNET, toy_overrides
-from tests.processes import wait_until
+from tests.processes import free_port, wait_until
 from tests.tools.conftest import Run
 
 
@@ -68,9 +67,7 @@ def launch(tool: str, *args: object, cwd: Path, **env: str) -> subprocess.Comple
 
 @pytest.mark.slow
 def test_two_processes_train_and_evaluate(toy_shapes: Path, tmp_path: Path) -> None:
-    with socket.socket() as listener:
-        listener.bind(('127.0.0.1', 0))
-        port = listener.getsockname()[1]
+    port = free_port()
     options = toy_overrides(toy_shapes, **{'train_cfg.max_iters': 2, 'train_cfg.val_interval': 2,
                                            'default_hooks.checkpoint.interval': 2, 'log_level': 'INFO'})
     options = [f'{key}={value}' for key, value in options.items()]
@@ -131,16 +128,14 @@ dist.barrier()
 if (os.environ['RANK'], restarts) == ('0', '0'):
     os.kill(os.getpid(), signal.SIGKILL)
 dist.barrier()
-print('restarts:', restarts)
+print(f'restarts: {restarts}\\n', end='')  # one write: both processes share the output
 '''
 
 
 @pytest.mark.slow
 def test_processes_that_start_again_find_each_other(tmp_path: Path) -> None:
     (tmp_path / 'tool.py').write_text(DIES_ONCE)
-    with socket.socket() as listener:
-        listener.bind(('127.0.0.1', 0))
-        port = listener.getsockname()[1]
+    port = free_port()
     done = launch('torchrun.sh', 2, tmp_path / 'tool.py', cwd=tmp_path, PORT=str(port), MAX_RESTARTS='1')
     assert done.returncode == 0, done.stderr
     assert done.stdout.count('restarts: 1') == 2

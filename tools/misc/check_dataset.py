@@ -24,7 +24,8 @@ from rich.table import Column, Table
 from cpvt_mm.cli import add_cfg_options
 from cpvt_mm.data.checked_pipeline import load_first
 from cpvt_mm.data.findings import Finding, Kind
-from cpvt_mm.data.plans import SPLITS, Plan, plan_checks
+from cpvt_mm.data.plans import Plan, plan_checks
+from cpvt_mm.data.splits import SPLITS
 from cpvt_mm.engine import load_config
 from cpvt_mm.engine.checks import check_model
 from cpvt_mm.errors import UserError, exit_on_error, explain

@@ -56,7 +56,6 @@ class TablePE(PositionEncoding):
         table = self.resampled(self.table, (grid.height, grid.width) if self.ndim == 2 else (grid.size,))
         return x + table.reshape(grid.size, -1).to(x.dtype)
 
-
     def resampled(self, table: Tensor, size: tuple[int, ...]) -> Tensor:
         """Resamples a table to `size` as this encoding does for images."""
         return resample(table, size, self.antialias, self.offset)

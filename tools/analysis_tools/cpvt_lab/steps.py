@@ -1,4 +1,4 @@
-"""What a benchmark measures: the conditions, and a model with the measured call."""
+"""Subjects of a benchmark: the conditions, and a model with the measured call."""
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
