@@ -1,0 +1,26 @@
+# The model that the demo starts with: longer, with images of many sizes. Convolutions in the MLPs gain most of what a
+# study of the architecture found, and the neck has no GroupNorm, because its mean would include padding.
+_base_ = './mask-rcnn_pyramid-cpvt-nano_fpn_nuclei.py'
+max_iters = 4000
+train_cfg = dict(max_iters=max_iters, val_interval=500)
+param_scheduler = [
+    dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
+    dict(type='CosineAnnealingLR', by_epoch=False, begin=50, end=max_iters, T_max=max_iters - 50, eta_min=1e-5),
+]
+default_hooks = dict(checkpoint=dict(interval=500, max_keep_ckpts=1, save_best='coco/bbox_mAP'))
+model = dict(
+    data_preprocessor=dict(type='cpvt_mm.DetDataPreprocessor'),
+    backbone=dict(mlp_mode='conv', padding='exact'),
+    neck=dict(norm_cfg=None))
+train_dataloader = dict(
+    dataset=dict(
+        pipeline=[
+            dict(type='LoadImageFromFile'),
+            dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
+            dict(type='PhotoMetricDistortion'),
+            dict(type='RandomChoice', transforms=[
+                [dict(type='Resize', scale_factor=factor, keep_ratio=True)] for factor in (0.7, 0.85, 1., 1.2, 1.5)]),
+            dict(type='RandomCrop', crop_size=(512, 512)),
+            dict(type='RandomFlip', prob=0.75, direction=['horizontal', 'vertical', 'diagonal']),
+            dict(type='PackDetInputs'),
+        ]))
