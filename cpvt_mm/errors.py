@@ -1,4 +1,4 @@
-"""Errors that a user can cause; tools print them as one sentence without a traceback."""
+"""What users are told: errors that they can cause, in one sentence without a traceback, and messages of a run."""
 import difflib
 import functools
 import os
@@ -10,6 +10,7 @@ from io import TextIOWrapper
 
 from torch import nn
 
+SHOWN = 'is_shown'  # the attribute of log records that are for readers
 
 class UserError(ValueError):
     """An error whose message is one sentence: what is wrong, with the value, and what to do."""
@@ -39,9 +40,7 @@ def sentence(error: UserError) -> str:
 def explain(error: BaseException, model: nn.Module | None = None) -> str:
     """Returns the type of an error, the module or pipeline transform that raised it, and the first line of its message.
 
-    Args:
-        error: An error that has been raised.
-        model: Modules of this model are named as in its state dict. Defaults to None: named by their class.
+    Modules of `model` are named as in its state dict, others by their class.
     """
     names = {id(module): name for name, module in model.named_modules()} if model else {}
     places = [names.get(id(owner)) or type(owner).__name__ for owner in _owners(error)]
@@ -90,3 +89,10 @@ def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
             sys.exit('Interrupted.')
 
     return wrapped
+
+
+def show(text: str) -> None:
+    """Logs text that the console of a run prints, too, as it prints no other notes."""
+    from mmengine.logging import MMLogger  # only a run needs it
+    lines = f'\n{text}' if '\n' in text else text  # of a table, all begin at the left
+    MMLogger.get_current_instance().info(lines, extra={SHOWN: True})

@@ -130,12 +130,7 @@ def write_image(path: Path, image: np.ndarray, palette: Sequence[Sequence[int]] 
 
 
 def write_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    """Writes a checkpoint atomically: as safetensors if the suffix is .safetensors, else with torch.save.
-
-    Args:
-        path: The file.
-        content: The checkpoint; for safetensors, a dict of tensors.
-    """
+    """Writes a checkpoint atomically: a dict of tensors as safetensors if the suffix says so, else with torch.save."""
     write_bytes(path, to_bytes(content, path.suffix == '.safetensors'))
 
 
@@ -187,11 +182,9 @@ def _lock(file: TextIO, folder: Path) -> None:
 
 
 def remove_leftovers(folder: Path, *names: str) -> None:
-    """Removes temporary files of killed processes.
+    """Removes temporary files of killed processes, by the final names in a folder, which may have wildcards.
 
-    Args:
-        folder: The folder of the files.
-        names: Final names of the files; may have wildcards. No process may be writing one of them.
+    No process may be writing one of these files.
     """
     for name in names:
         for leftover in folder.glob(f'{name}.*.tmp'):

@@ -93,12 +93,7 @@ def normalization(cfg: Config) -> tuple[list[float], list[float], bool]:
 
 
 def to_input(image: np.ndarray, cfg: Config) -> Tensor:
-    """Normalizes an image for a model: `(H, W, 3)` RGB -> `(1, 3, H, W)`, float32, not padded.
-
-    Args:
-        image: See `read_image`.
-        cfg: Its data preprocessor gives `mean`, `std` and the order of channels.
-    """
+    """Normalizes an image as a config's data preprocessor: `(H, W, 3)` RGB -> `(1, 3, H, W)`, float32, not padded."""
     mean, std, is_rgb = normalization(cfg)
     channels = np.asarray(image if is_rgb else image[..., ::-1], np.float32)
     normalized = (channels - np.array(mean, np.float32)) / np.array(std, np.float32)

@@ -1,11 +1,12 @@
 """Predicts and paints boxes, masks and label maps of any images, with the inferencers of mmdet and mmseg."""
 import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import mmcv
 import numpy as np
@@ -14,12 +15,13 @@ from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.infer import BaseInferencer
 from mmengine.registry import MODELS, DefaultScope
-from mmengine.visualization import Visualizer
+from PIL import Image
 from pycocotools import mask as coco_mask
 
-from .data.classes import trained_classes
 from .data.datasets import build_unread
+from .data.findings import size_as_loaded
 from .engine import load_config
+from .engine.checks import trained_classes
 from .engine.painting import are_legible, size_to_image
 from .errors import UserError, explain, first_line
 from .files import read_image
@@ -130,19 +132,24 @@ def infer(inferencer: BaseInferencer, images: Iterable[str | Path | np.ndarray],
     """
     if batch_size < 1:
         raise UserError(f'batch_size is {batch_size}, but must be at least 1.')
-    sized = ((image, _pixels(image).shape[:2]) for image in images)
+    sized = ((image, _size(image)) for image in images)
     for size, neighbours in groupby(sized, key=lambda pair: pair[1]):
         while batch := [image for image, _ in islice(neighbours, batch_size)]:
             yield from _run(inferencer, batch, size)[0]
 
 
-def _pixels(image: str | Path | np.ndarray) -> np.ndarray:
+def _size(image: str | Path | np.ndarray) -> tuple[int, int]:
+    """Returns height and width of an array, or of a file by its header."""
     if not isinstance(image, np.ndarray):
-        return read_image(image)
+        try:
+            with Image.open(image) as header:
+                return size_as_loaded(header)
+        except Exception:  # `read_image` says why, or reads what Pillow does not know
+            return read_image(image).shape[:2]
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
         raise UserError(f'an image has shape {image.shape} and type {image.dtype}, but must be (H, W, 3), RGB, uint8: '
                         'convert it.')
-    return image
+    return image.shape[:2]
 
 
 def _run(inferencer: BaseInferencer, images: list[str | Path | np.ndarray], size: tuple[int, int], **options: Any
@@ -160,6 +167,9 @@ def _run(inferencer: BaseInferencer, images: list[str | Path | np.ndarray], size
     except UserError:
         raise
     except Exception as error:  # models can raise any error, such as for a line of one pixel
+        for image in images:
+            if not isinstance(image, np.ndarray):
+                read_image(image)  # raises an error for a damaged file
         array = f'of {size[0]} x {size[1]} pixels (height x width)'
         names = ', '.join(dict.fromkeys(array if isinstance(image, np.ndarray) else str(image) for image in images))
         raise UserError(f'image {names} cannot be predicted ({explain(error, inferencer.model)}): scale it, or leave '
@@ -226,20 +236,8 @@ def paint(inferencer: BaseInferencer, path: str | Path, labels: bool = True, sco
     options = dict(pred_score_thr=score_thr) if is_detector else dict(with_labels=labels and are_legible(image))
     if is_detector:
         size_to_image(visualizer, image)
-    with without_texts(visualizer) if is_detector and not labels else nullcontext():
+    # mmdet's visualizer has no option to leave out texts.
+    hidden = patch.object(visualizer, 'draw_texts', lambda *args, **kwargs: visualizer)
+    with hidden if is_detector and not labels else nullcontext():
         predictions, painted = _run(inferencer, [path], image.shape[:2], return_vis=True, **options)
     return painted[0], predictions[0]
-
-
-@contextmanager
-def without_texts(visualizer: Visualizer) -> Iterator[None]:
-    """Disables the texts of a visualizer; mmdet's visualizer has no option for that."""
-
-    def draw_texts(*args: Any, **kwargs: Any) -> Visualizer:
-        return visualizer
-
-    visualizer.draw_texts = draw_texts
-    try:
-        yield
-    finally:
-        del visualizer.draw_texts

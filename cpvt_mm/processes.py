@@ -15,9 +15,7 @@ ASK_TO_END = tuple(getattr(signal, name) for name in ('SIGTERM', 'SIGUSR1') if h
 def end_with_parent(on_interrupt: signal.Handlers = signal.SIG_IGN) -> None:
     """Makes this child process end at once when its parent process ends.
 
-    Args:
-        on_interrupt: The handler of SIGINT in this process. Ctrl-C reaches all processes of a terminal; the parent then
-            ends, and this process with it. Defaults to ignoring SIGINT.
+    `on_interrupt` handles SIGINT: Ctrl-C reaches all processes of a terminal; the parent ends, and this one with it.
     """
     signal.signal(signal.SIGINT, on_interrupt)
     threading.Thread(target=_wait_for_parent, daemon=True).start()
@@ -37,9 +35,6 @@ def end_worker_with_parent(worker: int) -> None:
     It ignores SIGUSR1 and SIGTERM, which Slurm and torchrun send to all processes of a job, because the main process
     needs its workers until it has saved. A SIGTERM of the main process ends it: Python ends its child processes so. It
     replaces mmengine's function, which seeds the worker; torch has seeded it already.
-
-    Args:
-        worker: The number of the worker.
     """
     if hasattr(signal, 'SIGUSR1'):
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)

@@ -4,13 +4,7 @@ mmengine imports `<scope>.registry` by itself, so `type='cpvt_mm.PyramidCPVT'` i
 """
 import importlib
 
-from mmengine.registry import DATA_SAMPLERS as MMENGINE_DATA_SAMPLERS
-from mmengine.registry import FUNCTIONS as MMENGINE_FUNCTIONS
-from mmengine.registry import HOOKS as MMENGINE_HOOKS
-from mmengine.registry import LOOPS as MMENGINE_LOOPS
-from mmengine.registry import METRICS as MMENGINE_METRICS
-from mmengine.registry import MODELS as MMENGINE_MODELS
-from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS
+from mmengine import registry
 from mmengine.registry import Registry
 
 # Modules that need mmdet, mmseg or mmpretrain. They are imported only when a config names their class.
@@ -33,16 +27,16 @@ class ModelRegistry(Registry):
         return super().get(key)
 
 
-MODELS = ModelRegistry('model', parent=MMENGINE_MODELS, scope='cpvt_mm', locations=['cpvt_mm.models'])
+MODELS = ModelRegistry('model', parent=registry.MODELS, scope='cpvt_mm', locations=['cpvt_mm.models'])
 
-HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='cpvt_mm', locations=['cpvt_mm.hooks'])
-LOOPS = Registry('loop', parent=MMENGINE_LOOPS, scope='cpvt_mm', locations=['cpvt_mm.engine.loops'])
-DATA_SAMPLERS = Registry(
-    'data sampler', parent=MMENGINE_DATA_SAMPLERS, scope='cpvt_mm', locations=['cpvt_mm.engine.seeding'])
-FUNCTIONS = Registry('function', parent=MMENGINE_FUNCTIONS, scope='cpvt_mm', locations=['cpvt_mm.processes'])
-METRICS = Registry('metric', parent=MMENGINE_METRICS, scope='cpvt_mm', locations=['cpvt_mm.evaluation'])
+HOOKS = Registry('hook', parent=registry.HOOKS, scope='cpvt_mm', locations=['cpvt_mm.hooks'])
+LOOPS = Registry('loop', parent=registry.LOOPS, scope='cpvt_mm', locations=['cpvt_mm.engine.loops'])
+DATA_SAMPLERS = Registry('data sampler', parent=registry.DATA_SAMPLERS, scope='cpvt_mm',
+                         locations=['cpvt_mm.engine.seeding'])
+FUNCTIONS = Registry('function', parent=registry.FUNCTIONS, scope='cpvt_mm', locations=['cpvt_mm.processes'])
+METRICS = Registry('metric', parent=registry.METRICS, scope='cpvt_mm', locations=['cpvt_mm.evaluation'])
 OPTIM_WRAPPER_CONSTRUCTORS = Registry(
-    'optimizer wrapper constructor', parent=MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS, scope='cpvt_mm',
+    'optimizer wrapper constructor', parent=registry.OPTIM_WRAPPER_CONSTRUCTORS, scope='cpvt_mm',
     locations=['cpvt_mm.optim'])
 
 # A root registry without a parent, because other scopes never build position encodings.

@@ -11,7 +11,7 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError
 from rich.progress import track
 
-from cpvt_mm.data.images import LOSES_BITS, has_16_bits
+from cpvt_mm.data.findings import LOSES_BITS, has_16_bits
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import UserError, exit_on_error, sentence
 from cpvt_mm.files import IMAGE_SUFFIXES, held, list_images, write_image, write_text

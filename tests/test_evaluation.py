@@ -89,7 +89,7 @@ def test_wrong_arguments_are_a_sentence(annotations: Path, monkeypatch: pytest.M
         del one['masks']
     message = refusal(compute, FastCocoMetric, annotations, results, error=UserError, metric='segm')
     assert message == 'the metric is segm, but the model predicts no masks: set metric to bbox.'
-    message = refusal(compute, FastCocoMetric, annotations, results, error=UserError, metric_items=['mAP_05'])
+    message = refusal(FastCocoMetric, str(annotations), error=UserError, metric_items=['mAP_05'])
     assert message.startswith('metric_items has mAP_05, which is no item of the metric: did you mean ')
     monkeypatch.setattr('cpvt_mm.evaluation.find_spec', lambda name: None)
     assert 'needs faster-coco-eval' in refusal(FastCocoMetric, str(annotations), error=UserError)

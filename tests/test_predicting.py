@@ -142,6 +142,19 @@ def test_predicts_paths_and_arrays_of_any_size_alike(scope: str, trained: Models
     assert np.array_equal(first.label_map, second.label_map) and np.array_equal(first.boxes, second.boxes)
 
 
+def test_the_size_of_a_file_is_that_of_its_header_after_rotation(detector: BaseInferencer, tmp_path: Path,
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new('RGB', (60, 40)).save(tmp_path / 'a.jpg', exif=exif)
+    Image.new('RGB', (60, 40)).save(tmp_path / 'a.png')
+    content = (tmp_path / 'a.png').read_bytes()
+    (tmp_path / 'cut.png').write_bytes(content[:50])
+    assert 'cut.png cannot be read: it is damaged' in refusal(list, infer(detector, [tmp_path / 'cut.png']))
+    monkeypatch.setattr('cpvt_mm.predicting.read_image', None)  # it would decode a whole file
+    assert [one.size for one in infer(detector, [tmp_path / 'a.jpg', tmp_path / 'a.png'])] == [(60, 40), (40, 60)]
+
+
 def test_a_prediction_is_in_pixels_of_the_image(detector: BaseInferencer, image: Path) -> None:
     [found] = infer(detector, [image])
     assert found.boxes.tolist() == [[10, 10, 90, 50]] and found.labels.tolist() == [0]

@@ -11,8 +11,7 @@ from mmengine.logging import print_log
 
 from cpvt_mm.errors import UserError, explain, first_line
 
-from .findings import Finding, Kind
-from .images import decode
+from .findings import Finding, Kind, decode
 
 Sample = dict[str, Any]
 # mmcv's loader asserts that OpenCV can decode the image, OpenCV raises its own error for empty files, Pillow OSErrors.
@@ -115,14 +114,10 @@ def check_label_map(data: Sample, num_classes: int, ignored: Collection[int]) ->
 
 
 def load_first(dataset: Any, name: str) -> Any:
-    """Loads the first sample with the pipeline, and warns of faults of its image, such as 16 bits per channel.
-
-    Args:
-        dataset: A built dataset.
-        name: The dotted name of its config, for the message.
+    """Loads the first sample of a built dataset, and warns of faults of its image, such as 16 bits per channel.
 
     Raises:
-        UserError: If the pipeline fails on the sample.
+        UserError: If the pipeline fails on the sample; the message has the dotted name of the dataset's config.
     """
     path = dataset.get_data_info(0).get('img_path') if hasattr(dataset, 'get_data_info') else None
     if isinstance(path, str) and os.path.isfile(path):

@@ -5,20 +5,17 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from textwrap import fill
-from typing import Any
 
 from mmengine.config import Config
-from yapf.yapflib.yapf_api import FormatCode
 
 from cpvt_mm.errors import UserError
 from cpvt_mm.files import check_free, write_text
 from cpvt_mm.swap import read_config, swap_backbone
-from cpvt_mm.swap.writing import STYLE, bases_of, to_delta, to_source
+from cpvt_mm.swap.writing import assignments, bases_of, check_new, to_delta, to_source
 from cpvt_mm.weights.released import RELEASED, SCHEME
 
-from .exchange import task_of
-from .fitting import describe, fit_images, fit_model
-from .label_maps import LABEL_MAPS
+from .fitting import describe, fit_images, fit_model, task_of
+from .other_formats import LABEL_MAPS
 from .own_data import find_data
 from .splits import Data, Split
 
@@ -123,9 +120,7 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
             raise UserError(f'{option} is {number}, but must be at least {least}.')
     out = Path(out)
     annotations = out.with_name(f'{out.stem}_annotations')
-    if out.suffix != '.py':
-        raise UserError(f'{out} is not a name for a config: use the suffix .py.')
-    check_free(out)
+    check_new(out)
     check_free(annotations)
     model = read_config(base) if base else None
     of_model = task_of(model) if model else None
@@ -152,7 +147,7 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
     text = CONFIG.format(
         comment='\n'.join(fill(line, 120, initial_indent='# ', subsequent_indent='# ') for line in lines),
         base=bases_of(name, out, new.default_scope)[0],
-        root=f'{data.root}/', metainfo=_assigned(metainfo=metainfo),
+        root=f'{data.root}/', metainfo=assignments(metainfo=metainfo),
         scale=f'crop_size = {crop, crop}  # images keep their sizes' if crop else
         f'scale = {fitting}  # width and height', iters=iters, batch=batch, load=load,
         train_transforms=_augmentation(task, crop, fitting),
@@ -161,7 +156,7 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
         train=_dataset('train', data, annotations, task),
         evaluation=_evaluation('val', data, annotations, task), test=_evaluation(
             'test', data, annotations, task) if 'test' in data.splits else TEST_AS_VAL,
-        model=_assigned(**changes), warm_up=warm_up, interval=max(min(iters, 100), iters // 4),
+        model=assignments(**changes), warm_up=warm_up, interval=max(min(iters, 100), iters // 4),
         log_interval=max(1, min(50, iters // 20)), metric=METRICS[task])
     for split, part in data.splits.items():
         if _is_written(part):
@@ -169,11 +164,6 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
             _write_annotations(annotations / split, part, data)
     write_text(out, text)
     return lines
-
-
-def _assigned(**values: Any) -> str:
-    source = ''.join(f'{key} = {to_source(value)}\n' for key, value in values.items())
-    return str(FormatCode(source, style_config=STYLE)[0])
 
 
 def _task(data: Data, task: str | None, of_model: str | None) -> str:

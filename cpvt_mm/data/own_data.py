@@ -7,9 +7,8 @@ from cpvt_mm.errors import UserError
 from cpvt_mm.files import IMAGE_SUFFIXES
 
 from .coco import read_coco
-from .label_maps import LABEL_MAPS, read_label_maps
+from .other_formats import LABEL_MAPS, Sample, read_label_maps, read_voc, read_yolo, to_coco
 from .splits import SPLIT, SPLITS, Data, Split, divide, read_sizes, split_of
-from .voc_yolo import Sample, read_voc, read_yolo, to_coco
 
 FORMATS = {'.json': 'COCO annotations', '.xml': 'Pascal VOC', '.txt': 'YOLO', '.png': LABEL_MAPS}
 IMAGE_FOLDERS = ('images', 'JPEGImages', 'image', 'img', 'imgs')

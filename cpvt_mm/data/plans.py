@@ -11,8 +11,8 @@ from mmengine.dataset import BaseDataset
 from mmengine.logging import print_log
 from mmengine.registry import DefaultScope
 
-from cpvt_mm.errors import UserError, first_line, missing_file
-from cpvt_mm.messages import show
+from cpvt_mm.errors import UserError, first_line, missing_file, show
+from cpvt_mm.swap.channels import walk
 
 from .coco import read_coco, some
 from .datasets import Sample, build_unread, check_dataset, classes_of, layout_of, loads_masks, unwrap
@@ -54,12 +54,7 @@ class Plan:
 
 
 def plan_checks(cfg: Config, splits: Sequence[str] = SPLITS) -> list[Plan]:
-    """Reads the annotations of a config's datasets.
-
-    Args:
-        cfg: See `cpvt_mm.engine.load_config`.
-        splits: The dataloaders whose datasets are checked. Defaults to all.
-    """
+    """Reads the annotations of the datasets of a config, of all splits by default."""
     datasets: dict[str, tuple[list[str], str, dict[str, Any]]] = {}
     for split in splits:
         loader = cfg.get(f'{split}_dataloader')
@@ -109,21 +104,17 @@ def _heads(cfg: Config, cls: type) -> dict[str, int]:
     if layout == 'coco':
         return dict(_num_classes(model, 'model'))
     heads = ('decode_head', 'auxiliary_head') if layout == 'label maps' else ()
-    return {path: number for head in heads for path, number in _num_classes(model.get(head), f'model.{head}')}
+    return {path: number for head in heads for path, number in _num_classes(model.get(head), 'model', head)}
 
 
-def _num_classes(model: Any, path: str) -> Iterator[tuple[str, int]]:
+def _num_classes(model: Any, *path: str) -> Iterator[tuple[str, int]]:
     """Yields heads and their `num_classes`, if these are the classes of the dataset."""
-    if isinstance(model, list | tuple):
-        for index, one in enumerate(model):
-            yield from _num_classes(one, f'{path}.{index}')
-    if isinstance(model, dict):
+    for keys, part in walk(model, path):
+        name = '.'.join(map(str, keys))
         # Region proposal and semantic heads of detectors, and heads for boundaries, have other classes.
-        is_other = re.search('rpn|semantic', path) or str(model.get('type')).endswith('STDCHead')
-        if 'head' in path and not is_other and isinstance(model.get('num_classes'), int):
-            yield path, model['num_classes']
-        for name, one in model.items():
-            yield from _num_classes(one, f'{path}.{name}')
+        is_other = re.search('rpn|semantic', name) or str(part.get('type')).endswith('STDCHead')
+        if 'head' in name and not is_other and isinstance(part.get('num_classes'), int):
+            yield name, part['num_classes']
 
 
 def asks_for_masks(cfg: Config, split: str) -> bool:
@@ -163,10 +154,6 @@ def _check_evaluator(cfg: Config, name: str, dataset: dict[str, Any]) -> Iterato
 
 def check_before_training(cfg: Config, splits: Sequence[str]) -> None:
     """Logs faults in the annotations of datasets in COCO's or ADE20K's layout; skips other datasets, and all images.
-
-    Args:
-        cfg: See `cpvt_mm.engine.load_config`.
-        splits: The dataloaders whose datasets are checked: 'train', 'val', 'test'.
 
     Raises:
         UserError: If a file cannot be used, mmdet would fail on it, or labels would mean other classes.

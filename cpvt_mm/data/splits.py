@@ -11,7 +11,7 @@ from PIL import Image, UnidentifiedImageError
 
 from cpvt_mm.errors import UserError, first_line
 
-from .images import size_as_loaded
+from .findings import size_as_loaded
 
 SPLITS = ('train', 'val', 'test')
 SPLIT = re.compile(r'(train|val|test)(ing|id|idation|\d+)?')

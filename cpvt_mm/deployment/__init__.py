@@ -2,7 +2,10 @@ from cpvt_mm.stack import require
 
 require('mmcv')
 
-from .exporting import exported  # noqa: E402
-from .parts import PARTS, load_part  # noqa: E402
+from .exporting import (  # noqa: E402
+    PARTS,
+    exported,
+    load_part,
+)
 
 __all__ = ['PARTS', 'exported', 'load_part']

@@ -19,7 +19,7 @@ Detections = dict[str, Tensor]
 
 
 class Detector(nn.Module):
-    """An exportable wrapper of an mmdet detector.
+    """An exportable wrapper of an mmdet detector; `test_cfg` is that of its last step.
 
     It takes images `(B, 3, H, W)`, and returns one dict for all of them:
 
@@ -27,10 +27,6 @@ class Detector(nn.Module):
     - `labels`, `(N,)`: the classes.
     - `images`, `(N,)`: the index of the image in the batch.
     - `masks`, `(N, h, w)`, if there is a mask head: probabilities on a grid over the box.
-
-    Attributes:
-        model: The detector of mmdet.
-        test_cfg: The `test_cfg` of its last step.
     """
 
     def __init__(self, model: Any, test_cfg: ConfigDict) -> None:
@@ -195,15 +191,9 @@ def _suppress(boxes: Tensor, scores: Tensor, groups: Tensor, cfg: ConfigDict) ->
 
 
 def _crop(extractor: Any, maps: list[Tensor], rois: Tensor) -> Tensor:
-    """Samples the features of each box from the map of the level for its size.
+    """Samples the features of RoIs from maps, each from the level for its size, with a SingleRoIExtractor of mmdet.
 
-    Args:
-        extractor: A SingleRoIExtractor of mmdet.
-        maps: Levels of the neck, each `(B, C, H, W)`.
-        rois: `(K, 5)`: image, x1, y1, x2, y2.
-
-    Returns:
-        `(K, C, *output_size)`.
+    Maps are `(B, C, H, W)`, RoIs `(K, 5)`: image, x1, y1, x2, y2; the result is `(K, C, *output_size)`.
     """
     layers = extractor.roi_layers
     levels = extractor.map_roi_levels(rois, len(layers))

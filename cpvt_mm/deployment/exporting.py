@@ -1,4 +1,4 @@
-"""Exports a model to a file that runs without this package, at any image size: .pt2 of torch.export, or ONNX."""
+"""Exports a part of a config's model to a file that runs without this package: .pt2 of torch.export, or ONNX."""
 import copy
 import inspect
 import json
@@ -11,26 +11,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from mmengine.config import Config
 from torch import Tensor, nn
 from torch._dynamo.decorators import mark_unbacked  # torch (2.13) has no public function that does the same
 from torch.export import ExportedProgram
 
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.files import check_free, whole_file
+from cpvt_mm.loading import build, load_backbone
 from cpvt_mm.models.backbone import Backbone
 from cpvt_mm.models.grid import to_nchw, to_nhwc
+from cpvt_mm.models.layers import PatchEmbed
 from cpvt_mm.models.layers.attention import average_pool
+from cpvt_mm.weights.reading import load_weights
 
-from .detector import Detector
+from .detector import Detector, to_detector
 from .operators import translations
-from .parts import in_channels
 
 if TYPE_CHECKING:
+    from mmseg.models import EncoderDecoder
     from onnx import ModelProto
 
 # A function that runs an exported model on images `(B, C, H, W)` and returns a flat list of its outputs.
 Run = Callable[[Tensor], list[Tensor]]
 
+PARTS = ('backbone', 'segmentor', 'detector')
+SCOPES = {'segmentor': 'mmseg', 'detector': 'mmdet'}
 ONNX_PACKAGES = ('onnx', 'onnxscript', 'onnxruntime')
 AXES = ('batch', 'channel', 'height', 'width')
 POOL = torch.ops.aten.adaptive_avg_pool2d.default
@@ -237,3 +243,54 @@ def _owner(model: nn.Module, path: str, line: str, function: str) -> nn.Module |
         if code and code.co_filename == path and any(number == int(line) for *_, number in code.co_lines()):
             return module
     return None
+
+
+class Segmentor(nn.Module):
+    """Backbone, neck and decode head of mmseg's EncoderDecoder, with logits resized to the image."""
+
+    def __init__(self, model: 'EncoderDecoder') -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Computes the logits of images: `(B, 3, H, W)` -> `(B, classes, H, W)`."""
+        return self.model.encode_decode(image, [dict(img_shape=tuple(image.shape[2:]))])
+
+
+def load_part(cfg: Config, part: str, checkpoint: str | Path | None = None) -> nn.Module:
+    """Builds a part of a config's model, in eval mode.
+
+    Args:
+        cfg: See `cpvt_mm.engine.load_config`.
+        part: 'backbone': a `CPVT` or `PyramidCPVT`; 'segmentor': a `Segmentor`; or 'detector': a `Detector`.
+        checkpoint: Weights of the config's whole model; required for a detector, because random weights give all boxes
+            similar scores. Defaults to None: random weights.
+
+    Raises:
+        UserError: If the config has no such part, a detector has no checkpoint, or the checkpoint does not fit.
+    """
+    if part == 'backbone':
+        return load_backbone(cfg, checkpoint)
+    if cfg.default_scope != SCOPES[part]:
+        raise UserError(f'config {cfg.filename} is of {cfg.default_scope}, but {part}s are of {SCOPES[part]}: export '
+                        'the backbone alone, with --part backbone.')
+    if part == 'detector' and not checkpoint:
+        raise UserError('a detector with random weights finds no boxes to compare: pass a --checkpoint.')
+    model = build(cfg, cfg.model)
+    wrapped = to_detector(model) if part == 'detector' else _to_segmentor(model, cfg)
+    if checkpoint:
+        load_weights(model, checkpoint)
+    return wrapped.eval()
+
+
+def _to_segmentor(model: nn.Module, cfg: Config) -> Segmentor:
+    from mmseg.models import EncoderDecoder
+    if not isinstance(model, EncoderDecoder):
+        raise UserError(f'the model of config {cfg.filename} is a {type(model).__name__}, but must be an '
+                        'EncoderDecoder: export the backbone alone, with --part backbone.')
+    return Segmentor(model)
+
+
+def in_channels(model: nn.Module) -> int:
+    """Returns the number of image channels of a model with a backbone of this package."""
+    return next(module.proj.in_channels for module in model.modules() if isinstance(module, PatchEmbed))

@@ -1,7 +1,12 @@
-"""Checks of a config and of its model that need no data, for mistakes that would show late or far from their cause."""
-from collections.abc import Sequence
+"""Checks of a config, its model and its classes, for mistakes that would show late or far from their cause."""
+import logging
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
 
 from mmengine.config import Config
+from mmengine.logging import print_log
 from torch import Tensor, nn
 
 from cpvt_mm.data.plans import asks_for_masks
@@ -42,9 +47,6 @@ def check_config(cfg: Config) -> None:
 
 def check_model(model: nn.Module) -> None:
     """Checks that images, backbone, and neck or heads fit together, in a model or in each of the models it contains.
-
-    Args:
-        model: A detector, segmentor or classifier, or a model that contains several of them.
 
     Raises:
         UserError: If `mean` of the data preprocessor has neither one value nor as many as the backbone has
@@ -88,3 +90,36 @@ def _check_readers(part: nn.Module, given: list[int]) -> None:
         if list(taken) not in (maps, maps[::-1]):
             raise UserError(f'model.{name}.in_channels is {list(taken)}, but the backbone returns {len(given)} maps of '
                             f'{given} channels: make them equal, by model.{name} or by model.backbone.')
+
+
+def trained_classes(checkpoint: Mapping[str, Any]) -> list[str]:
+    """Returns the classes in a checkpoint's `meta`, in the order of the labels; empty if there are none.
+
+    mmengine writes `dataset_meta['classes']`. Older libraries wrote `CLASSES`, there or in `meta` itself.
+    """
+    meta = checkpoint.get('meta') or {}
+    for place in (meta.get('dataset_meta') or {}, meta):
+        if classes := place.get('classes') or place.get('CLASSES'):
+            return [classes] if isinstance(classes, str) else list(classes)
+    return []
+
+
+def check_classes(trained: Sequence[str], tested: Sequence[str], checkpoint: str | Path) -> None:
+    """Compares the classes of a checkpoint with those of the test data, in the order of labels; none are unknown ones.
+
+    It logs a warning if their names differ.
+
+    Raises:
+        UserError: If the names are the same in another order, so that metrics would be of the wrong classes.
+    """
+    if not trained or not tested or [*trained] == [*tested]:
+        return
+    pairs = zip_longest(map(repr, trained), map(repr, tested), fillvalue='missing')
+    index, theirs, ours = next((index, *pair) for index, pair in enumerate(pairs) if pair[0] != pair[1])
+    if sorted(trained) == sorted(tested):
+        raise UserError(f'checkpoint {checkpoint} has the {len(tested)} classes of the test data in another order '
+                        f'(class {index} is {theirs} there, and {ours} here), so metrics would be of wrong classes: '
+                        'put metainfo.classes of test_dataloader.dataset in the order of the checkpoint.')
+    print_log(f'Checkpoint {checkpoint} was trained for {len(trained)} classes, but the test data has {len(tested)} of '
+              f'other names: class {index} is {theirs} there, and {ours} here. Metrics take the one for the other.',
+              'current', logging.WARNING)

@@ -91,10 +91,6 @@ def check_unread_keys(cfg: Config, options: dict[str, Any]) -> None:
     because the file has used its variables already. A variable of the file is suspect only if the file does not use it
     and its name is similar to a key. If that key is not at the top level, there is a warning only.
 
-    Args:
-        cfg: The config, with the options.
-        options: The options, with dotted keys.
-
     Raises:
         UserError: If there is such a key.
     """

@@ -14,8 +14,8 @@ from mmengine.runner import Runner
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID
 
+from cpvt_mm.errors import SHOWN, show
 from cpvt_mm.files import near
-from cpvt_mm.messages import SHOWN, show
 
 # What these libraries print goes to the log.
 TALKATIVE = {'mmdet', 'mmengine', 'mmpretrain', 'mmseg', 'pycocotools'}
@@ -177,10 +177,7 @@ class ReadableRunner(Runner):
 
 @contextmanager
 def readable_console(verbose: bool = False) -> Iterator[list[Hook]]:
-    """Prints only what is for readers in the `with` block; Python's warnings go to the log, too.
-
-    Args:
-        verbose: Whether all is printed, as mmengine does by itself. Defaults to False.
+    """Prints only what is for readers in the `with` block, unless `verbose`; Python's warnings go to the log, too.
 
     Yields:
         The hooks that the runner needs for it.

@@ -1,5 +1,4 @@
 """Loops that check their data: annotations, the first sample, and each file while it is loaded."""
-from collections.abc import Iterator
 from typing import Any
 
 from mmengine.dataset import BaseDataset, Compose
@@ -12,10 +11,10 @@ from cpvt_mm.data.checked_pipeline import CheckedPipeline, load_first
 from cpvt_mm.data.datasets import classes_of, layout_of, unwrap_built
 from cpvt_mm.data.plans import check_before_training
 from cpvt_mm.registry import LOOPS
+from cpvt_mm.swap.channels import walk
 
 from .checks import check_metrics, check_model
-from .ranks import all_or_none
-from .shared_annotations import share_annotations
+from .ranks import all_or_none, share_annotations
 
 Loader = DataLoader | dict[str, Any]
 
@@ -60,17 +59,12 @@ class CheckedTestLoop(TestLoop):
 
 
 def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader:
-    """Builds a data loader, and checks its data.
+    """Builds a data loader from its config, unless it is built already, and checks its data.
 
     It first checks the model (see `check_model`), the metrics and the annotations; those of the validation before the
     training, too. Ranks then share the annotations (see `share_annotations`), and a first sample is loaded. The
     pipeline of the dataset gets checks that name a faulty file when it is loaded. The main process checks; the others
     wait for it, and end if a check fails.
-
-    Args:
-        runner: The runner, with its model and config.
-        dataloader: A loader or its config.
-        split: 'train', 'val' or 'test'.
 
     Raises:
         UserError: If the data cannot be used.
@@ -98,10 +92,7 @@ def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader
 def check_while_loading(loader: DataLoader, model: nn.Module, cfg: dict[str, Any]) -> None:
     """Replaces the pipelines of a loader's datasets by pipelines that check the data and name the faulty file.
 
-    Args:
-        loader: Changed in place.
-        model: The model of the run, which may ignore labels.
-        cfg: The config of the run, which may ignore labels (`ignore_index`), too.
+    Labels that the model or the config ignores (`ignore_index`) are no faults.
     """
     for dataset in unwrap_built(loader.dataset):
         # Only mmengine's own class: pipelines of other classes may do more than run their transforms.
@@ -115,15 +106,6 @@ def check_while_loading(loader: DataLoader, model: nn.Module, cfg: dict[str, Any
 def _ignored(dataset: BaseDataset, model: nn.Module, cfg: dict[str, Any]) -> set[int]:
     """Returns the labels that the dataset, a part of the model or a metric ignores, and 255, which means no label."""
     modules = [getattr(module, 'ignore_index', None) for module in model.modules()]
-    return {255, getattr(dataset, 'ignore_index', 255), *_values(cfg, 'ignore_index'),
-            *(label for label in modules if isinstance(label, int))}
-
-
-def _values(cfg: Any, key: str) -> Iterator[int]:
-    """Yields all ints that a config sets for a key, at any depth."""
-    if isinstance(cfg, dict):
-        if isinstance(cfg.get(key), int):
-            yield cfg[key]
-        cfg = list(cfg.values())
-    for one in cfg if isinstance(cfg, list | tuple) else ():
-        yield from _values(one, key)
+    configs = [part.get('ignore_index') for _, part in walk(cfg)]
+    return {255, getattr(dataset, 'ignore_index', 255), *(
+        label for label in (*modules, *configs) if isinstance(label, int))}

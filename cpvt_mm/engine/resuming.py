@@ -8,8 +8,7 @@ from mmengine.config import Config
 from mmengine.dist import broadcast_object_list, is_main_process
 from mmengine.logging import print_log
 
-from cpvt_mm.errors import UserError
-from cpvt_mm.messages import show
+from cpvt_mm.errors import UserError, show
 from cpvt_mm.weights.reading import read_checkpoint
 
 from .ranks import all_or_none

@@ -3,7 +3,6 @@ import copy
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 from torch.distributed import DistError
 
-from cpvt_mm.data.classes import check_classes, trained_classes
 from cpvt_mm.data.datasets import classes_of
+from cpvt_mm.engine.checks import check_classes, trained_classes
 from cpvt_mm.errors import UserError, explain, first_line
 from cpvt_mm.files import DISK_FULL, write_text
 from cpvt_mm.loading import check_fills_backbones
@@ -70,9 +69,10 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
         checkpoint = prepare_to_resume(cfg, resume)
         named = cfg.get('load_from')
         with (full_disk_as_user_error(cfg.work_dir, resumable=True),
-              failures_as_user_errors('training cannot begin', cfg.work_dir) as run,
+              failures_as_user_errors('training cannot begin', cfg.work_dir) as built,
               readable(named) if named else nullcontext() as cfg.load_from):
-            run.runner = runner = build_runner(cfg, [*hooks, *own_hooks])
+            runner = build_runner(cfg, [*hooks, *own_hooks])
+            built.append(runner)
             if cfg.resume:
                 check_fits(runner.model, named, checkpoint)
             elif named:
@@ -109,9 +109,9 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
     cfg.work_dir = str(Path(cfg.work_dir, 'test'))  # not among the logs and the config of the training
     with (readable_console(verbose) as own_hooks, process_group(cfg),
           full_disk_as_user_error(cfg.work_dir, resumable=False),
-          failures_as_user_errors('the test fails', cfg.work_dir) as run, readable(checkpoint) as cfg.load_from):
-        run.runner = runner = build_runner(cfg, [
-            *hooks, *own_hooks, *([PaintPredictionsHook(show_dir)] if show_dir else [])])
+          failures_as_user_errors('the test fails', cfg.work_dir) as built, readable(checkpoint) as cfg.load_from):
+        runner = build_runner(cfg, [*hooks, *own_hooks, *([PaintPredictionsHook(show_dir)] if show_dir else [])])
+        built.append(runner)
         content = read_checkpoint(checkpoint)
         check_fits(runner.model, checkpoint, content)
         trained = trained_classes(content)
@@ -132,30 +132,19 @@ def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> Runner:
     return runner
 
 
-@dataclass
-class Run:
-    """A run that is being started.
-
-    Attributes:
-        runner: The runner; None until it is built.
-    """
-    runner: Runner | None = None
-
-
 @contextmanager
-def failures_as_user_errors(what: str, work_dir: str) -> Iterator[Run]:
+def failures_as_user_errors(what: str, work_dir: str) -> Iterator[list[Runner]]:
     """Converts errors in the `with` block to a UserError; writes the traceback to `traceback.txt` in the work dir.
 
     After the first training iteration, errors are not converted, because the config is hardly their cause, but for a
-    rank that has died or hangs.
+    rank that has died or hangs. The message begins with `what`.
 
-    Args:
-        what: The beginning of the message, such as 'the test fails'.
-        work_dir: The folder of the run.
+    Yields:
+        A list for the runner, once it is built.
     """
-    run = Run()
+    built: list[Runner] = []
     try:
-        yield run
+        yield built
     except TOLD:
         raise
     except Exception as error:
@@ -163,24 +152,19 @@ def failures_as_user_errors(what: str, work_dir: str) -> Iterator[Run]:
             raise UserError(f'rank {get_rank()} has lost another rank, which has died or hangs longer than env_cfg.'
                             f'dist_cfg.timeout ({first_line(error)}): see why in its log, then continue with --resume.'
                             ) from error
-        if run.runner and run.runner.message_hub.get_info('iter', 0):  # runner.iter would build the failed train loop
+        if built and built[0].message_hub.get_info('iter', 0):  # runner.iter would build the failed train loop
             raise
         path = Path(work_dir, 'traceback.txt')
         if is_main_process():
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, traceback.format_exc())
-        raise UserError(f'{what} ({explain(error, run.runner and run.runner.model)}): correct the config, or see the '
+        raise UserError(f'{what} ({explain(error, built[0].model if built else None)}): correct the config, or see the '
                         f'traceback in {path}.') from error
 
 
 @contextmanager
 def full_disk_as_user_error(work_dir: str, resumable: bool) -> Iterator[None]:
-    """Converts the error of a full disk into a UserError that says where to free space and how to continue.
-
-    Args:
-        work_dir: The folder of the run.
-        resumable: Whether the run can be resumed from a checkpoint in `work_dir`.
-    """
+    """Converts the error of a full disk into a UserError that says where to free space and how to continue."""
     try:
         yield
     except OSError as error:

@@ -3,13 +3,11 @@ from mmengine.hooks import Hook
 
 from cpvt_mm.registry import HOOKS
 
-from .checkpoint import DurableCheckpointHook
-from .exact_resume import ExactResumeHook
+from .checkpoint import DurableCheckpointHook, SaveOnSignalHook
+from .exact_resume import ExactResumeHook, SameStartHook
 from .non_finite_loss import NonFiniteLossHook
 from .report import ReportHook
 from .run_log import FullDiskHook, PlainLogHook
-from .same_start import SameStartHook
-from .save_on_signal import SaveOnSignalHook
 
 # A hook that does nothing: `prepare` writes it where a config turns off one of the hooks above with None.
 HOOKS.register_module('NoHook', module=Hook)

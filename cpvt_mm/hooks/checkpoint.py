@@ -1,18 +1,24 @@
-"""Writes checkpoints so that a run can resume after a kill or a full disk at any moment."""
+"""Writes checkpoints so that a run can resume after a kill, a signal or a full disk at any moment."""
 import functools
+import os
+import signal
+import threading
 from bisect import bisect
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
+from types import FrameType
 from typing import Any
+from unittest.mock import patch
 
-from mmengine.dist import barrier, is_main_process
+import torch
+from mmengine.dist import all_reduce, barrier, is_main_process
 from mmengine.fileio import BaseStorageBackend, LocalBackend, register_backend
-from mmengine.hooks import CheckpointHook
+from mmengine.hooks import CheckpointHook, Hook
 from mmengine.runner import IterBasedTrainLoop, Runner, find_latest_checkpoint
 
 from cpvt_mm.engine.resuming import in_folder
 from cpvt_mm.files import held, remove_leftovers, write_bytes, write_text
+from cpvt_mm.processes import ASK_TO_END
 from cpvt_mm.registry import HOOKS
 from cpvt_mm.storage import for_checkpoints
 
@@ -30,22 +36,6 @@ class WholeFileBackend(LocalBackend):
         path = Path(filepath)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, obj)
-
-
-class _RemovingLater:
-    """A file backend that does not remove files, but collects the paths to remove."""
-
-    def __init__(self, backend: BaseStorageBackend) -> None:
-        self.backend = backend
-        self.outdated: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.backend, name)
-
-    def remove(self, path: str) -> None:
-        self.outdated.append(path)
-
-    rmtree = remove
 
 
 def _remove(backend: BaseStorageBackend, path: str) -> None:
@@ -157,7 +147,8 @@ class DurableCheckpointHook(CheckpointHook):
         before, last = best_checkpoints(runner), self.last_ckpt
         # Without a last checkpoint, mmengine saves only the best one; the last one is saved below.
         self.last_ckpt = None
-        with self._removing_later() as outdated:
+        outdated: list[str] = []  # what mmengine would remove already
+        with patch.multiple(self.file_backend, remove=outdated.append, rmtree=outdated.append):
             super().after_val_epoch(runner, metrics)
         self.last_ckpt, best = last, best_checkpoints(runner)
         for path in set(outdated) - set(best.values()):  # all checkpoints may have the same name
@@ -167,16 +158,6 @@ class DurableCheckpointHook(CheckpointHook):
         path = self.file_backend.join_path(self.out_dir, self.filename_tmpl.format(step))
         if last and (best != before or path == last):
             self._save(runner, step, dict(epoch=runner.epoch, iter=runner.iter))
-
-    @contextmanager
-    def _removing_later(self) -> Iterator[list[str]]:
-        """Yields a list that collects the paths that mmengine removes in the `with` block, without removing them."""
-        backend = self.file_backend
-        self.file_backend = _RemovingLater(backend)
-        try:
-            yield self.file_backend.outdated
-        finally:
-            self.file_backend = backend
 
     def _set_last(self, runner: Runner, path: str) -> None:
         """Stores the path of the last checkpoint in the hook and the message hub."""
@@ -225,3 +206,34 @@ class DurableCheckpointHook(CheckpointHook):
 def best_checkpoints(runner: Runner) -> dict[str, str]:
     """Returns the paths of the best checkpoints, by their keys in the hub."""
     return {name: path for name, path in runner.message_hub.runtime_info.items() if name.startswith('best_ckpt')}
+
+
+@HOOKS.register_module()
+class SaveOnSignalHook(Hook):
+    """Ends training after SIGTERM or SIGUSR1 with a checkpoint of the last whole iteration.
+
+    If one rank gets the signal, all end after the same iteration. `DurableCheckpointHook` saves, and the processes exit
+    with status 128 + the number of the signal, which is 143 for SIGTERM. A validation is finished first. Without
+    `DurableCheckpointHook`, or outside the main thread, signals have their usual effect.
+    """
+
+    priority = 'BELOW_NORMAL'  # before NonFiniteLossHook, which checks the model that will be saved
+
+    def before_train(self, runner: Runner) -> None:
+        self.number, self.process = 0, os.getpid()
+        self.saving = [hook for hook in runner.hooks if isinstance(hook, DurableCheckpointHook)]
+        if self.saving and threading.current_thread() is threading.main_thread():
+            for number in ASK_TO_END:
+                signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.number = number
+        if os.getpid() != self.process:  # a worker of a data loader, which has inherited this function
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        number = torch.tensor(self.number)
+        all_reduce(number, 'max')
+        if number and self.saving:
+            self.saving[0].end_status = 128 + int(number)

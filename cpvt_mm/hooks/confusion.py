@@ -19,10 +19,7 @@ MAX_NUMBERS = 20
 
 
 class Confusion:
-    """Counts pairs of a true and a predicted class for detectors and segmentors; for others, there are none.
-
-    Args:
-        loop: The loop of a validation or a test.
+    """Counts pairs of a true and a predicted class in a validation or test; there are none but for boxes and pixels.
 
     Attributes:
         classes: The names of the n classes.
@@ -97,15 +94,10 @@ class Confusion:
 
 
 def match_boxes(found: Any, annotated: Sequence[dict[str, Any]], num_classes: int) -> Tensor:
-    """Matches predicted boxes to annotated ones, and counts the pairs of their classes, `(n + 1, n + 1)`.
+    """Matches `pred_instances` of mmdet to `instances` of its datasets; counts the pairs of classes, `(n + 1, n + 1)`.
 
     In the order of their scores, each predicted box takes the annotated box that it overlaps most, of those that are
     free. What finds no partner is paired with the index n. Predictions on ignored boxes do not count.
-
-    Args:
-        found: `pred_instances` of mmdet.
-        annotated: `instances` of mmdet's datasets: `bbox`, `bbox_label`, `ignore_flag`.
-        num_classes: The number of classes, n.
     """
     from mmdet.structures.bbox import bbox_overlaps
     counts = torch.zeros(num_classes + 1, num_classes + 1, dtype=torch.long)

@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from cpvt_mm.data.datasets import classes_of, unwrap, unwrap_built
+from cpvt_mm.errors import show
 from cpvt_mm.files import near, write_figure, write_text
-from cpvt_mm.messages import show
 from cpvt_mm.registry import HOOKS
 
 from .checkpoint import best_checkpoints

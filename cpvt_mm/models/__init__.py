@@ -18,25 +18,7 @@ from .position_encodings import (
 from .pyramid_cpvt import PYRAMID_ARCHS, PyramidCPVT
 from .simple_feature_pyramid import SimpleFeaturePyramid
 
-__all__ = [
-    'CPVT',
-    'PEG',
-    'PLAIN_ARCHS',
-    'PYRAMID_ARCHS',
-    'ContinuousRelativePE',
-    'FirePE',
-    'LearnablePE',
-    'LookHerePE',
-    'MixedRotaryPE',
-    'PositionEncoding',
-    'PyramidCPVT',
-    'RandomFourierPE',
-    'RandomTablePE',
-    'RelativePE',
-    'RotaryPE',
-    'SimpleFeaturePyramid',
-    'SinusoidalPE',
-    'StageSpec',
-    'create_backbone',
-    'list_backbones',
-]
+__all__ = ['CPVT', 'PEG', 'PLAIN_ARCHS', 'PYRAMID_ARCHS', 'ContinuousRelativePE', 'FirePE', 'LearnablePE',
+           'LookHerePE', 'MixedRotaryPE', 'PositionEncoding', 'PyramidCPVT', 'RandomFourierPE', 'RandomTablePE',
+           'RelativePE', 'RotaryPE', 'SimpleFeaturePyramid', 'SinusoidalPE', 'StageSpec', 'create_backbone',
+           'list_backbones']

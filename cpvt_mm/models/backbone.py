@@ -286,12 +286,7 @@ class Backbone(BaseModule, HubMixin):
 
 
 def block_in_stage(position_encoding: PositionEncodings, name: str) -> int:
-    """Returns the block of a parameter of a stage, or of the plain backbone; -1 if it precedes all blocks.
-
-    Args:
-        position_encoding: The encodings of the stage.
-        name: The name of the parameter in the stage.
-    """
+    """Returns the block of a parameter, by its name in a stage or the plain backbone; -1 if it precedes all blocks."""
     part, _, rest = name.partition('.')
     if part == 'blocks':
         return int(rest.partition('.')[0])

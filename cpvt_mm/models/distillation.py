@@ -145,13 +145,10 @@ class DistilledHead(ClsHead):
         self.fc_dist = nn.Linear(in_channels, num_classes)
 
     def logits(self, feats: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """Computes the logits of both classifiers.
+        """Computes the logits of both classifiers, two tensors `(B, num_classes)`.
 
         Args:
             feats: The last item is a pair of pooled features and distillation token, each `(B, in_channels)`.
-
-        Returns:
-            Two tensors `(B, num_classes)`.
 
         Raises:
             ValueError: If the last item is a single tensor.

@@ -108,18 +108,11 @@ def fit_encodings(backbone: nn.Module, weights: dict[str, Tensor]) -> None:
 
 
 def adapt_channels(weight: Tensor, channels: int) -> Tensor:
-    """Adapts a convolution from RGB to another number of input channels; its outputs keep their scale.
+    """Adapts a convolution from RGB to another number of input channels: `(C, 3, H, W)` -> `(C, channels, H, W)`.
 
-    A single channel gets the sum of the three, so that a grey image gives the same output as its RGB version. Other
-    numbers of channels repeat the three in turn, scaled by `3 / channels`. An image with equal channels then also gives
-    the same output, if `channels` is a multiple of 3.
-
-    Args:
-        weight: `(C, 3, H, W)`.
-        channels: The new number of input channels.
-
-    Returns:
-        `(C, channels, H, W)`.
+    Its outputs keep their scale. A single channel gets the sum of the three, so that a grey image gives the same output
+    as its RGB version. Other numbers of channels repeat the three in turn, scaled by `3 / channels`. An image with
+    equal channels then also gives the same output, if `channels` is a multiple of 3.
     """
     if channels == 1:
         return weight.sum(dim=1, keepdim=True)
@@ -149,12 +142,7 @@ def check_filled(weights: dict[str, Tensor], wanted: dict[str, Tensor], missing:
                  backbone: nn.Module) -> None:
     """Raises a UserError if weights have other shapes than those of a backbone, are no numbers, or names are missing.
 
-    Args:
-        weights: Weights to load.
-        wanted: Weights of the backbone.
-        missing: The missing names.
-        what: The beginning of the message.
-        backbone: The backbone, for the message.
+    `wanted` are the weights of the backbone, and `what` is the beginning of the message.
     """
     where = type(backbone).__name__
     misshapen = [f'{name} {tuple(tensor.shape)} instead of {tuple(wanted[name].shape)}'

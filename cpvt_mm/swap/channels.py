@@ -16,14 +16,10 @@ def channels_key(neck: dict[str, Any]) -> str:
 
 
 def adapt_neck(neck: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> None:
-    """Sets the input channels of a neck, in place.
+    """Changes the input channels of a neck from those of the old backbone's maps to those of the new ones, in place.
 
-    Args:
-        neck: The config of a neck. Its `in_channels` or `embed_dim` is a number or a list. A number is for the last map
-            or for all maps. A list has a number for each map, in their order or reversed. A neck without them accepts
-            any maps.
-        old: The channels of the old backbone's maps.
-        new: The channels of the new backbone's maps.
+    Its `in_channels` or `embed_dim` is a number or a list. A number is for the last map or for all maps. A list has a
+    number for each map, in their order or reversed. A neck without them accepts any maps.
 
     Raises:
         CannotSwap: If the neck does not fit `old`.
@@ -49,12 +45,7 @@ def adapt_neck(neck: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> 
 
 
 def adapt_heads(model: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> None:
-    """Sets the input channels of the heads of a model, in place.
-
-    Args:
-        model: The config of a model with heads, nested at any depth.
-        old: The channels of the maps that the heads got.
-        new: The channels of the maps that the heads will get.
+    """Changes the input channels of all heads in a model from those of the maps they got to those they get, in place.
 
     Raises:
         CannotSwap: If a head does not fit `old`, or its channels cannot be set in the config.
@@ -72,14 +63,9 @@ def adapt_heads(model: dict[str, Any], old: Sequence[int], new: Sequence[int]) -
 
 
 def _adapt_node(node: dict[str, Any], where: str, old: list[int], new: list[int], default_index: int | None) -> None:
-    """Adapts one dict of a head.
+    """Adapts one dict of a head, at path `where` of the config.
 
-    Args:
-        node: The dict.
-        where: Its path in the config.
-        old: The channels of the maps that it got.
-        new: The channels of the maps that it will get.
-        default_index: The index of its input map if it has no `in_index`; None if it may have no input map.
+    Without an `in_index`, its input map is that of `default_index`; None if it may have no input map.
     """
     expected = node.get('in_channels')
     index = node.get('in_index', default_index)

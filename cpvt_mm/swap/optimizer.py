@@ -26,10 +26,6 @@ def translate_custom_keys(keys: dict[str, Any], backbone: nn.Module) -> dict[str
     - A key for position tables becomes a key for position encodings.
     - A key for tokens, or another key that begins with `backbone.`, is kept if it matches a parameter.
     - All other keys are kept.
-
-    Args:
-        keys: The keys of the config.
-        backbone: The new backbone.
     """
     names = [f'backbone.{name}' for name, _ in backbone.named_parameters()]
     translated = {}
@@ -76,16 +72,11 @@ def adapt_optimizer(wrapper: dict[str, Any], backbone: nn.Module) -> None:
 
 
 def set_schedule(cfg: Config, backbone: nn.Module, optimizers: dict[str, dict[str, Any]]) -> None:
-    """Sets AdamW with the project's rules, in place.
+    """Sets AdamW with the project's rules, in place; `optimizers` are those of the scopes, mmdet's also for others.
 
     An existing AdamW keeps its learning rate. Rules for other parameters, gradient accumulation, clipping and mixed
     precision are kept, too. If AdamW replaces another optimizer, `eta_min` of schedulers is scaled with the learning
     rate.
-
-    Args:
-        cfg: The config.
-        backbone: The new backbone.
-        optimizers: The new optimizer for the scopes 'mmdet' and 'mmseg'; other scopes get mmdet's.
     """
     if not cfg.get('optim_wrapper'):
         cfg.optim_wrapper = dict(type='OptimWrapper')

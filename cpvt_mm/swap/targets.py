@@ -133,19 +133,11 @@ def choose_blocks(config: dict[str, Any], old: ProbedBackbone, scope: str | None
 
 
 def blocks_by_depth(indices: Sequence[int], num_blocks: int, new_num_blocks: int) -> tuple[int, ...]:
-    """Chooses blocks of a new transformer at the same relative depth as blocks of an old one.
+    """Chooses as many blocks of a new transformer at the same relative depth as blocks of an old one, in their order.
 
     The relative depth of block i, counted from 0, is (i + 1) / num_blocks. The new block is the first one of at least
     the same relative depth, so the last block replaces the last block. If two old blocks give the same new block, the
     later one moves to the next free block.
-
-    Args:
-        indices: Blocks of the old transformer, in increasing order.
-        num_blocks: Number of blocks of the old transformer.
-        new_num_blocks: Number of blocks of the new transformer, at least the length of `indices`.
-
-    Returns:
-        Blocks of the new transformer, as many as `indices`, in increasing order.
 
     Examples:
         >>> blocks_by_depth([5, 11, 17, 23], 24, 12)

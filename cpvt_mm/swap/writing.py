@@ -103,6 +103,19 @@ def to_source(value: Any) -> str:
     return repr(value)
 
 
+def assignments(**values: Any) -> str:
+    """Returns Python source that assigns values of a config to their names."""
+    source = ''.join(f'{key} = {to_source(value)}\n' for key, value in values.items())
+    return str(FormatCode(source, style_config=STYLE)[0])
+
+
+def check_new(out: Path) -> None:
+    """Raises a UserError unless a config can be written there: the suffix is .py, and the file does not exist."""
+    if out.suffix != '.py':
+        raise UserError(f'{out} is not a name for a config: use the suffix .py.')
+    check_free(out)
+
+
 def write_config(old: Config, new: Config, name: str, out: Path) -> None:
     """Writes `new` as a config that inherits from `old` and contains only the differences.
 
@@ -115,16 +128,13 @@ def write_config(old: Config, new: Config, name: str, out: Path) -> None:
     Raises:
         UserError: If `out` exists, cannot be written, or cannot inherit from the config.
     """
-    if out.suffix != '.py':
-        raise UserError(f'{out} is not a name for a config: use the suffix .py.')
-    check_free(out)
+    check_new(out)
     delta = to_delta(_unscoped(old.to_dict()), _unscoped(new.to_dict()))
     delta = {key: delta[key] for key in sorted(delta, key=lambda key: key != 'model')}  # the model first
     temporary = out.with_name(f'{out.stem}_{os.getpid()}.py')
     try:
         for base in bases_of(name, out, new.get('default_scope')):
-            source = ''.join(f'{key} = {to_source(value)}\n' for key, value in {'_base_': base, **delta}.items())
-            temporary.write_text(FormatCode(source, style_config=STYLE)[0])
+            temporary.write_text(assignments(_base_=base, **delta))
             if _reads_as(temporary, new):
                 temporary.replace(out)
                 return

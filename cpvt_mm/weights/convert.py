@@ -12,7 +12,7 @@ from cpvt_mm.files import check_free, remove_leftovers, to_bytes, whole_file
 
 from .fetching import sha256
 from .formats import FORMATS, Detected, detect_format
-from .parsing import is_safetensors, parse
+from .mmengine_log import is_safetensors, parse
 from .reading import read_weights
 from .renaming import Format
 

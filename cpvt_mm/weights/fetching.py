@@ -17,11 +17,10 @@ from filelock import FileLock, Timeout  # torch requires it
 from mmengine.fileio import get_local_path
 from mmengine.logging import print_log
 
-from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.errors import UserError, first_line, show
 from cpvt_mm.files import remove_leftovers, whole_file
-from cpvt_mm.messages import show
 
-from .parsing import is_safetensors, parse
+from .mmengine_log import is_safetensors, parse
 from .released import APACHE, SCHEME, find_released
 
 TIMEOUT = 30.  # seconds to wait for a connection, or for the next part of a file

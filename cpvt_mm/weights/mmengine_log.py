@@ -1,4 +1,4 @@
-"""The log in mmengine's checkpoints, which torch refuses to read, in a scope that lets nothing else in.
+"""Reads local files of weights, with mmengine's log, which torch refuses, but no code.
 
 mmengine pickles its log as `HistoryBuffer` objects with numpy arrays. A pickle that may call `numpy.ndarray` can pass
 it a buffer and end the process. So the classes here stand for those of numpy while a file is read.
@@ -8,12 +8,16 @@ import os
 import pickle
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from threading import RLock
 from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer
+from torch import Tensor
+
+from cpvt_mm.errors import UserError, first_line
 
 NUMBERS = ('b1', 'i1', 'i2', 'i4', 'i8', 'u1', 'u2', 'u4', 'u8', 'f2', 'f4', 'f8')
 # Keys of a logged scalar in plain types.
@@ -125,3 +129,36 @@ def mmengine_log() -> Iterator[None]:
                 os.environ.pop(name, None)
                 if value is not None:
                     os.environ[name] = value
+
+
+def is_safetensors(path: str | Path) -> bool:
+    """Returns whether a file name ends in .safetensors."""
+    return str(path).endswith('.safetensors')
+
+
+def parse(path: Path, safetensors: bool, map_location: str = 'cpu') -> object:
+    """Reads a file of torch.save, or of safetensors: tensors, plain data and mmengine's log.
+
+    Raises:
+        UserError: If safetensors is not installed.
+        Exception: If the file is damaged or contains other objects; of many types.
+    """
+    return _read_safetensors(path, map_location) if safetensors else _read_torch(path, map_location)
+
+
+def _read_torch(path: Path, map_location: str) -> object:
+    with mmengine_log():
+        return torch.load(path, map_location=map_location, weights_only=True)
+
+
+def _read_safetensors(path: Path, map_location: str) -> dict[str, Tensor]:
+    try:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+    except ImportError as error:
+        raise UserError(f'checkpoint {path} needs a package that is not installed: pip install safetensors.'
+                        ) from error
+    try:
+        return {name: tensor.to(map_location) for name, tensor in load_file(path).items()}
+    except SafetensorError as error:
+        raise ValueError(first_line(error)) from error

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from cpvt_mm.errors import MissingFile, UserError, first_line
 
 from .fetching import fetched
-from .mmengine_log import to_plain
-from .parsing import is_safetensors, parse
+from .mmengine_log import is_safetensors, parse, to_plain
 
 # Keys of the weights in checkpoint files. 'state_dict' is mmengine's; with EMAHook, it contains the average. 'model' is
 # that of DeiT and Twins. EMA_KEYS are keys of moving averages.
@@ -61,10 +60,8 @@ def readable(path: str | Path) -> Iterator[str]:
     """Yields a local file with the content of a checkpoint that mmengine reads with `weights_only`.
 
     It is the file itself, or a temporary copy in plain types, if that is a safetensors file or has mmengine's log. On
-    its own, mmengine would take any downloaded file of the same name for the one at an address.
-
-    Args:
-        path: See `read_checkpoint`, also for errors.
+    its own, mmengine would take any downloaded file of the same name for the one at an address. For addresses and
+    errors see `read_checkpoint`.
     """
     with fetched(path) as local:
         if _is_plain(local):
@@ -132,10 +129,7 @@ def read_weights(path: str | Path, map_location: str = 'cpu') -> Weights:
 def check_fits(model: nn.Module, path: str | Path, checkpoint: dict[str, Any] | None = None) -> None:
     """Compares a checkpoint's names and shapes with a model's; mmengine would only warn about differences.
 
-    Args:
-        model: The model.
-        path: The path or URL of the checkpoint.
-        checkpoint: The content of the file, if it has been read already. Defaults to None: reads the file.
+    It reads the file, unless its content is given.
 
     Raises:
         UserError: If there is no state dict, or a parameter or buffer is missing, left over or of another shape.

@@ -1,4 +1,4 @@
-"""Models and data preprocessors that do not fit together; tests/engine/test_prepare.py has keys of configs."""
+"""Models, data preprocessors and classes that do not fit; tests/engine/test_prepare.py has keys of configs."""
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -7,7 +7,7 @@ from mmengine.config import Config
 from mmengine.model import BaseDataPreprocessor, ImgDataPreprocessor
 from torch import nn
 
-from cpvt_mm.engine.checks import check_metrics, check_model
+from cpvt_mm.engine.checks import check_classes, check_metrics, check_model, trained_classes
 from cpvt_mm.errors import UserError
 from cpvt_mm.models import PyramidCPVT
 from tests.conftest import MASK_RCNN, ROOT, build_model, refusal
@@ -67,3 +67,34 @@ def test_a_metric_for_masks_needs_a_head_for_them(metric: object, is_told: bool)
     else:
         check_metrics(model, cfg, ['val'])
     check_metrics(build_model(Config.fromfile(MASK_RCNN), 'meta'), cfg, ['val'])
+
+
+@pytest.mark.parametrize('meta, expected', [
+    (dict(dataset_meta=dict(classes=('a', 'b'))), ['a', 'b']), (dict(dataset_meta=dict(classes='ab')), ['ab']),
+    *((meta, ['a', 'b']) for meta in (dict(dataset_meta=dict(CLASSES=['a', 'b'])), dict(CLASSES=('a', 'b')))),
+    (dict(dataset_meta=None), []), (dict(dataset_meta=dict(palette=[])), []), (None, [])])
+def test_classes_are_found_where_libraries_write_them(meta: dict | None, expected: list[str]) -> None:
+    assert trained_classes(dict(meta=meta)) == expected
+
+
+def test_another_order_is_an_error() -> None:
+    assert refusal(check_classes, ['a', 'b', 'c'], ['a', 'c', 'b'], 'x.pth') == (
+        "checkpoint x.pth has the 3 classes of the test data in another order (class 1 is 'b' there, and 'c' here), so "
+        'metrics would be of wrong classes: put metainfo.classes of test_dataloader.dataset in the order of the '
+        'checkpoint.')
+
+
+@pytest.mark.parametrize('tested, words', [
+    ('axy', "for 3 classes, but the test data has 3 of other names: class 1 is 'b' there, and 'x' here"),
+    ('ab', "for 3 classes, but the test data has 2 of other names: class 2 is 'c' there, and missing here"),
+    ('abcd', "for 3 classes, but the test data has 4 of other names: class 3 is missing there, and 'd' here")])
+def test_other_names_are_a_warning(tested: str, words: str, log: list[tuple[str, str]]) -> None:
+    check_classes(['a', 'b', 'c'], [*tested], 'x.pth')
+    [(level, message)] = log
+    assert level == 'WARNING' and words in message
+
+
+@pytest.mark.parametrize('trained, tested', [(['a'], ('a',)), ([], ['a']), (['a'], [])])
+def test_the_same_or_unknown_classes_are_no_fault(trained: list, tested: list, log: list[tuple[str, str]]) -> None:
+    check_classes(trained, tested, 'x.pth')
+    assert log == []

@@ -22,7 +22,7 @@ from PIL import Image
 from cpvt_mm import engine
 from cpvt_mm.engine import load_config, train
 from cpvt_mm.engine.console import readable_console
-from cpvt_mm.messages import show
+from cpvt_mm.errors import show
 from tests.conftest import UPERNET, toy_overrides
 
 STEPS = {'log_level': 'INFO', 'train_cfg.val_interval': 1, 'default_hooks.checkpoint.interval': 1,

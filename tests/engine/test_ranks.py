@@ -1,4 +1,4 @@
-"""Processes that differ, or of which one fails, all end, and the main one says why."""
+"""Processes that differ, or of which one fails, all end, and the main one says why; they share annotations."""
 import os
 import shutil
 import subprocess
@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from mmengine.config import Config
+from mmengine.dataset import BaseDataset
 
 from cpvt_mm.engine import load_config, train
 from cpvt_mm.engine.process_group import process_group
-from cpvt_mm.engine.ranks import differences, settings
+from cpvt_mm.engine.ranks import differences, settings, share_annotations
 from cpvt_mm.weights.reading import read_checkpoint
 from tests.conftest import ROOT, UPERNET, Trained, toy_overrides
 
@@ -124,3 +126,48 @@ def test_the_data_goes_on_with_another_number_of_ranks(toy_shapes: Path, tmp_pat
         log.read_text() for log in tmp_path.glob('work/*/*.log'))
     used = (tmp_path / 'samples.txt').read_text().split()
     assert len(set(used)) == len(set(used[:8])) == len(set(used[8:])) == len(used) / 2 == 8
+
+
+RANKS = 3
+
+
+def dataset_of(rank: int) -> BaseDataset:
+    """The last rank has other annotations."""
+    dataset = BaseDataset(lazy_init=True, serialize_data=True)
+    dataset.load_data_list = lambda: [dict(name=f'{rank == RANKS - 1} {index}') for index in range(9)]
+    dataset.full_init()
+    return dataset
+
+
+def mapped_files() -> set[tuple[str, str]]:
+    """Device and inode of the removed files that this process maps from temporary folders of the hook."""
+    return {(line.split()[3], line.split()[4]) for line in Path('/proc/self/maps').read_text().splitlines()
+            if 'annotations.npy' in line}
+
+
+def share_in_rank(rank: int, folder: Path) -> None:
+    dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=RANKS)
+    dataset = dataset_of(rank)
+    before = [dataset.get_data_info(index) for index in range(len(dataset))]
+    share_annotations(dataset)
+    after = [dataset.get_data_info(index) for index in range(len(dataset))]
+    torch.save((before, after, mapped_files()), folder / f'{rank}.pth')
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_ranks_with_the_same_annotations_share_them(tmp_path: Path) -> None:
+    mp.spawn(share_in_rank, (tmp_path,), nprocs=RANKS)
+    files = []
+    for rank in range(RANKS):
+        before, after, mapped = torch.load(tmp_path / f'{rank}.pth', weights_only=False)
+        assert before == after and len(mapped) == 1
+        files.append(mapped)
+    assert files[0] == files[1] != files[2]
+
+
+def test_a_single_process_keeps_its_own() -> None:
+    dataset = dataset_of(0)
+    own = dataset.data_bytes
+    share_annotations(dataset)
+    assert dataset.data_bytes is own and isinstance(own, np.ndarray)

@@ -18,8 +18,7 @@ from mmseg.datasets.transforms import LoadAnnotations
 from PIL import Image
 from rich.console import Console
 
-from cpvt_mm.data.findings import Finding, Kind
-from cpvt_mm.data.images import EXIF_ORIENTATION, LOSES_BITS, decode, has_16_bits
+from cpvt_mm.data.findings import EXIF_ORIENTATION, LOSES_BITS, Finding, Kind, decode, has_16_bits
 from cpvt_mm.data.new_config import new_config
 from cpvt_mm.engine import load_config
 from cpvt_mm.files import held, write_image

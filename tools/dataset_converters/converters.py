@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from annotations import to_annotation
-from cpvt_mm.data.findings import Finding, Kind
-from cpvt_mm.data.images import decode
+from cpvt_mm.data.findings import Finding, Kind, decode
 from cpvt_mm.errors import UserError
 from cpvt_mm.files import held, remove_leftovers, write_image, write_text
 

@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cpvt_mm.deployment.detector import Detector
-from cpvt_mm.deployment.exporting import Run, flatten
-from cpvt_mm.deployment.parts import in_channels
+from cpvt_mm.deployment.exporting import Run, flatten, in_channels
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.models.batches import BatchInfo
 

@@ -10,8 +10,7 @@ import numpy as np
 from mmengine.config import Config
 
 from cpvt_mm.data.datasets import Sample, classes_of, layout_of
-from cpvt_mm.data.findings import Finding, Kind
-from cpvt_mm.data.images import decode, size_as_loaded
+from cpvt_mm.data.findings import Finding, Kind, decode, size_as_loaded
 from cpvt_mm.data.plans import Plan, dicts
 
 

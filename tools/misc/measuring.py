@@ -12,8 +12,8 @@ from rich.table import Column, Table
 from cpvt_mm.data.coco import read_coco
 from cpvt_mm.data.datasets import classes_of, layout_of
 from cpvt_mm.data.fitting import fit_images, fit_model
-from cpvt_mm.data.label_maps import LABEL_MAPS
 from cpvt_mm.data.new_config import LIMITS
+from cpvt_mm.data.other_formats import LABEL_MAPS
 from cpvt_mm.data.own_data import FORMATS
 from cpvt_mm.data.plans import Plan
 from cpvt_mm.data.splits import Data, Split

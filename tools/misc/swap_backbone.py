@@ -7,13 +7,13 @@ from typing import Any
 
 from mmengine.config import Config
 
-from cpvt_mm.data.exchange import take_data
 from cpvt_mm.data.new_config import new_config
 from cpvt_mm.errors import UserError, exit_on_error
 from cpvt_mm.loading import load_backbone
 from cpvt_mm.models.pretrained import load_pretrained
 from cpvt_mm.models.validation import check_names
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone, write_config
+from exchange import take_data
 
 
 def parse_args() -> argparse.Namespace:

@@ -109,11 +109,7 @@ class LinearSRA(nn.Module):
     """Average pooling to 7 x 7, a linear layer, LayerNorm, GELU (linear SRA of PVT v2, arXiv 2106.13797, section 3.2).
 
     If a side is not a multiple of 7, neighbouring parts overlap by a row or column. A side of less than 7 cells is not
-    pooled.
-
-    Args:
-        embed_dims: Channels of a token.
-        eps: The eps of the LayerNorm. Defaults to 1e-5.
+    pooled. The eps of the LayerNorm defaults to 1e-5.
     """
 
     def __init__(self, embed_dims: int, eps: float = 1e-5) -> None:

@@ -66,18 +66,9 @@ class Block(nn.Module):
 
 def run_block(block: nn.Module, index: int, encodings: PositionEncodings, x: Tensor, grid: Grid, recompute: bool,
               ) -> Tensor:
-    """Runs a block, then the position encodings after it.
+    """Runs block `index` of a stage, then the position encodings after it, on tokens `(B, E + H * W, C)` of a grid.
 
-    Args:
-        block: The `Block`.
-        index: Its index in the stage.
-        encodings: The position encodings of the stage.
-        x: Tokens `(B, E + H * W, C)`.
-        grid: The grid of the tokens.
-        recompute: Whether the backward pass recomputes the block.
-
-    Returns:
-        Tokens in the shape of `x`.
+    With `recompute`, the backward pass recomputes the block.
     """
     x = recomputed(block, recompute, x, grid, encodings)
     return encodings.tokens(x, index, grid)  # after block 0 a PEG: x + conv(x)
@@ -91,12 +82,7 @@ def recomputed(module: nn.Module, active: bool, *args: object) -> Tensor:
 
 
 class LayerScale(nn.Module):
-    """Multiplies each channel by a learnt factor (CaiT, arXiv 2103.17239, section 3.1).
-
-    Args:
-        embed_dims: Channels of a token.
-        value: Initial value of the factors.
-    """
+    """Multiplies each channel by a learnt factor, which starts as `value` (CaiT, arXiv 2103.17239, section 3.1)."""
 
     def __init__(self, embed_dims: int, value: float) -> None:
         super().__init__()

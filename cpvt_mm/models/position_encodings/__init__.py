@@ -1,10 +1,9 @@
 from .base import PositionEncoding, PositionEncodings, StageSpec, build_position_encodings
-from .continuous_relative import ContinuousRelativePE
 from .fire import FirePE
 from .look_here import LookHerePE
 from .mixed_rotary import MixedRotaryPE
 from .peg import PEG
-from .relative import RelativePE
+from .relative import ContinuousRelativePE, RelativePE
 from .rotary import RotaryPE
 from .sinusoidal import RandomFourierPE, SinusoidalPE
 from .tables import LearnablePE, RandomTablePE

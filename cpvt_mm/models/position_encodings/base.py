@@ -1,5 +1,8 @@
-"""The interface of position encodings, and their combination."""
-from collections.abc import Iterator, Sequence
+"""The contract of position encodings, those of a stage together, and a cache for tensors of a grid size."""
+import functools
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +12,10 @@ from torch import Tensor, nn
 
 from cpvt_mm.registry import POSITION_ENCODINGS
 
-from ..grid import Grid
+from ..grid import Grid, is_traced
 from ..validation import check_names
+
+MAX_BYTES = 2**26  # of the cache
 
 
 @dataclass(frozen=True)
@@ -222,3 +227,40 @@ def build_position_encodings(cfg: dict[str, Any] | Sequence[dict[str, Any]] | No
         if 'stage' in c:
             raise TypeError(f'position_encoding sets stage={c["stage"]!r}: remove it, the backbone sets the stage.')
     return PositionEncodings(POSITION_ENCODINGS.build({**c, 'stage': stage, '_scope_': 'cpvt_mm'}) for c in cfgs)
+
+
+class Cached:
+    """Wraps a pure function of numbers and a device, and caches its latest results, at most 64 MiB or one result.
+
+    All models and threads of a process share the results; state dicts do not contain them. Compiled and traced code
+    does not use the cache, because the compiler fuses the function into the code that uses it.
+
+    Args:
+        function: The function; it returns a tensor.
+    """
+
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.kept: OrderedDict[tuple[Hashable, ...], Tensor] = OrderedDict()
+        self.lock = threading.Lock()
+
+    def __call__(self, *key: Any) -> Tensor:
+        if is_traced():
+            return self.function(*key)
+        with self.lock:
+            if key in self.kept:
+                self.kept.move_to_end(key)
+                return self.kept[key]
+        # A tensor made in inference mode could not be used in training later.
+        with torch.inference_mode(False), torch.no_grad():
+            result = self.function(*key)
+        if type(result) is Tensor:  # not a FakeTensor, which has a shape but no data
+            with self.lock:
+                self.kept[key] = result
+                while len(self.kept) > 1 and sum(tensor.nbytes for tensor in self.kept.values()) > MAX_BYTES:
+                    self.kept.popitem(last=False)
+        return result
+
+
+cached = Cached  # as a decorator

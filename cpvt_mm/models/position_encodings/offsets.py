@@ -4,8 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..grid import Grid, token_centers
-from .base import PositionEncoding
-from .cache import cached
+from .base import PositionEncoding, cached
 
 
 def offsets(length: int, key_length: int, cell: float, device: torch.device) -> Tensor:

@@ -9,8 +9,7 @@ from cpvt_mm.registry import POSITION_ENCODINGS
 
 from ..grid import Grid, token_centers
 from ..validation import check_above, check_choice
-from .base import PositionEncoding, StageSpec
-from .cache import cached
+from .base import PositionEncoding, StageSpec, cached
 from .sinusoidal import frequencies
 
 # Row and column turn pairs of quarters of a head's channels. These are the places of the quarters: first and second of

@@ -8,8 +8,7 @@ from cpvt_mm.registry import POSITION_ENCODINGS
 
 from ..grid import Grid
 from ..validation import check_above, check_choice
-from .base import PositionEncoding, StageSpec
-from .cache import cached
+from .base import PositionEncoding, StageSpec, cached
 
 
 def frequencies(dims: int, temperature: float, device: torch.device) -> Tensor:

@@ -10,8 +10,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.models.grid import Grid
-from cpvt_mm.models.position_encodings import PositionEncoding, StageSpec, build_position_encodings, cache
-from cpvt_mm.models.position_encodings.cache import cached
+from cpvt_mm.models.position_encodings import PositionEncoding, StageSpec, base, build_position_encodings
+from cpvt_mm.models.position_encodings.base import cached
 from cpvt_mm.registry import POSITION_ENCODINGS
 from tests.conftest import NARROW, Operators
 from tests.encodings import ENCODINGS, encode
@@ -106,7 +106,7 @@ def test_what_is_no_config_is_refused(cfg: object) -> None:
 
 
 def test_many_sizes_do_not_fill_the_memory_and_the_latest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, 'MAX_BYTES', 40_000)
+    monkeypatch.setattr(base, 'MAX_BYTES', 40_000)
     made: list[weakref.ref[Tensor]] = []
 
     @cached
@@ -155,7 +155,7 @@ def test_shapes_worked_out_without_numbers_are_not_kept() -> None:
 
 
 def test_threads_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, 'MAX_BYTES', 4_000)
+    monkeypatch.setattr(base, 'MAX_BYTES', 4_000)
     ones = cached(torch.ones)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

@@ -4,11 +4,10 @@ import copy
 from mmengine.config import Config
 from mmengine.registry import DefaultScope
 
+from cpvt_mm.data.datasets import build_unread, classes_of, unwrap
+from cpvt_mm.data.fitting import set_classes, task_of
+from cpvt_mm.data.splits import SPLITS
 from cpvt_mm.errors import UserError
-
-from .datasets import build_unread, classes_of, unwrap
-from .fitting import set_classes
-from .splits import SPLITS
 
 # A sampler without an end needs a loop that counts iterations, so the schedule comes with the data.
 SCHEDULE = ('param_scheduler', 'default_hooks', 'log_processor')
@@ -16,13 +15,9 @@ TAKEN = (*(f'{split}_{part}' for split in SPLITS for part in ('dataloader', 'eva
 
 
 def take_data(cfg: Config, source: Config) -> Config:
-    """Returns a config with the data and the schedule of another one; its model and its optimizer stay.
+    """Returns a copy of a config with the data and the schedule of another one; its model and its optimizer stay.
 
     Heads get the number of classes of the data, and mmseg's data preprocessor the size of its images.
-
-    Args:
-        cfg: The config. It is not changed.
-        source: The config that has the data. Both are for the same task.
 
     Raises:
         UserError: If the configs are for different tasks, or the training data does not state its classes.
@@ -48,10 +43,3 @@ def take_data(cfg: Config, source: Config) -> Config:
         if task == 'semantic' and key in preprocessor:
             new.model.data_preprocessor[key] = preprocessor[key]
     return new
-
-
-def task_of(cfg: Config) -> str:
-    """Returns the task that a config is for: 'boxes', 'instances' or 'semantic'."""
-    if cfg.get('default_scope') == 'mmseg':
-        return 'semantic'
-    return 'instances' if 'segm' in str(cfg.get('val_evaluator')) else 'boxes'
