@@ -54,9 +54,13 @@ class Classifier(nn.Module):
         return self.head
 
     def reset_classifier(self, num_classes: int) -> None:
-        """Puts a random classifier in place of the present one; see `num_classes` of the class."""
+        """Puts a random classifier in place of the present one; see `num_classes` of the class.
+
+        It has the device, the dtype and the mode (training or not) of the backbone.
+        """
         self.num_classes = num_classes
         self.head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
+        self.head.to(next(self.backbone.parameters())).train(self.backbone.training)
 
     def forward_features(self, x: Tensor) -> Tensor:
         """Returns the tokens after the last norm, `(B, E + H * W, C)` with E extra tokens."""

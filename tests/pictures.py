@@ -14,6 +14,12 @@ def random_image(path: Path, height: int, width: int) -> np.ndarray:
     return pixels
 
 
+def is_drawn(path: Path) -> bool:
+    """Tells whether a file is a PNG with more than one shade."""
+    with Image.open(path) as image:
+        return image.format == 'PNG' and np.ptp(np.asarray(image.convert('L'))) > 0
+
+
 def is_painted(painted: np.ndarray, image: np.ndarray) -> np.ndarray:
     """Tells which pixels are painted over, whatever the version of matplotlib: those that look like none around.
 

@@ -67,6 +67,13 @@ def test_the_head_pools_the_features(name: str) -> None:
     assert torch.equal(model(image), pooled) and pooled.shape[1] == model.num_features
 
 
+def test_a_new_classifier_is_where_and_as_the_backbone_is() -> None:
+    model = create(PYRAMID).to('meta', torch.float64)
+    model.reset_classifier(7)
+    logits = model(torch.randn(1, 3, 64, 96, device='meta', dtype=torch.float64))
+    assert logits.shape == (1, 7) and not model.get_classifier().training
+
+
 @torch.no_grad()
 def test_intermediates_are_those_of_the_backbone() -> None:
     model, image = create(PYRAMID), torch.randn(1, 3, 64, 96)

@@ -36,6 +36,7 @@ class ReaderHandler(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
+        self.stream = sys.stdout  # mmengine's MLflowVisBackend asks all handlers of a logger for it
         self.warnings: dict[str, None] = {}
         self.is_waiting = True
         self.replaced: list[tuple[MMLogger, logging.Handler]] = []

@@ -162,6 +162,18 @@ def test_label_maps_may_be_of_unknown_classes(toy_shapes: Path, log: list) -> No
     assert of_the_checks(log) == []
 
 
+@pytest.mark.parametrize('wrapper', ['RepeatDataset', 'ClassBalancedDataset', 'ConcatDataset'])
+def test_what_wraps_a_dataset_passes_if_it_does(wrapper: str, data: Path, log: list) -> None:
+    one = instances(data, filter_cfg=dict(filter_empty_gt=True))
+    arguments = dict(RepeatDataset=dict(times=2, dataset=one), ConcatDataset=dict(datasets=[one, one]),
+                     ClassBalancedDataset=dict(oversample_thr=0.1, dataset=one))
+    dataset = dict(type=wrapper, **arguments[wrapper])
+    check_before_training(dataset)
+    assert of_the_checks(log) == []
+    change_annotations(data / 'instances_training.json', lambda coco: coco.update(annotations=[]))
+    assert 'instances_training.json has no annotations' in refusal(check_before_training, dataset)
+
+
 def test_a_repeated_dataset_is_checked_once(toy_shapes: Path) -> None:
     one, other = instances(toy_shapes), instances(toy_shapes, pipeline=[*BOXES, dict(type='RandomFlip')])
     plan, = plan_checks(config(dict(type='ConcatDataset', datasets=[

@@ -34,7 +34,8 @@ MAPS = [32, 64, 128, 192]
 @pytest.mark.parametrize('name, reader, out_indices, is_told', [
     ('neck', dict(in_channels=MAPS), (0, 1, 2, 3), False), ('neck', dict(in_channels=MAPS[::-1]), (0, 1, 2, 3), False),
     ('neck', dict(in_channels=192), (0, 1, 2, 3), False), ('neck', dict(), (0, 1, 2, 3), False),
-    ('neck', dict(in_channels=MAPS), (1, 2, 3), True), ('neck', dict(in_channels=[64, 128]), (0, 1, 2, 3), True),
+    ('neck', dict(in_channels=MAPS), (1, 2, 3), True),
+    ('neck', dict(in_channels=MAPS), (3,), True), ('neck', dict(in_channels=[64, 128]), (0, 1, 2, 3), True),
     ('decode_head', dict(in_channels=MAPS, in_index=[0, 1, 2, 3]), (0, 1, 2, 3), False),
     ('decode_head', dict(in_channels=MAPS[1:3], in_index=[1, 2]), (0, 1, 2, 3), False),
     ('decode_head', dict(in_channels=MAPS, in_index=[0, 1, 2, 3]), (0, 1, 2), True),

@@ -17,13 +17,13 @@ from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.logging import MessageHub, MMLogger
 from mmengine.runner import Runner
-from PIL import Image
 
 from cpvt_mm import engine
 from cpvt_mm.engine import load_config, train
 from cpvt_mm.engine.console import readable_console
 from cpvt_mm.errors import show
 from tests.conftest import UPERNET, toy_overrides
+from tests.pictures import is_drawn
 
 STEPS = {'log_level': 'INFO', 'train_cfg.val_interval': 1, 'default_hooks.checkpoint.interval': 1,
          'default_hooks.checkpoint.save_best': 'mIoU', 'default_hooks.checkpoint.rule': 'greater'}
@@ -102,7 +102,7 @@ def test_losses_validations_and_results_are_printed_without_control_codes(run: R
     assert np.nanmean([float(iou.replace('-', 'nan')) for iou in by_class]) == pytest.approx(last['mIoU'], abs=0.01)
     for name in ('curve.png', 'confusion.png'):
         assert f'{run.folder.name}/{name}' in run.out
-        assert np.ptp(np.asarray(Image.open(run.folder / name).convert('L'))) > 0
+        assert is_drawn(run.folder / name)
 
 
 def test_the_command_to_predict_runs(run: Run, run_tool: Callable[..., str], monkeypatch: pytest.MonkeyPatch,
@@ -178,6 +178,11 @@ def test_warnings_that_no_iteration_follows_and_errors_are_told(log: list, capsy
 class Gone(StringIO):
     def write(self, text: str) -> int:
         raise BrokenPipeError
+
+
+def test_all_handlers_have_an_open_stream_as_mlflow_asks() -> None:
+    with readable_console():
+        assert [handler.stream.closed for handler in MMLogger.get_current_instance().handlers] == [False]
 
 
 def test_a_pipe_that_is_gone_ends_nothing(log: list[tuple[str, str]]) -> None:

@@ -283,6 +283,28 @@ def test_losses_are_in_tensorboard(upernet: TrainConfig, tmp_path: Path) -> None
     assert [loss.step for loss in losses] == [1, 2] and all(loss.value > 0 for loss in losses)
 
 
+@pytest.mark.slow
+def test_losses_are_in_files_of_mlflow(upernet: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Not in requirements/tests.txt: it brings more than thirty packages.
+    mlflow = pytest.importorskip('mlflow', reason='pip install mlflow-skinny')
+    monkeypatch.setenv('MLFLOW_ALLOW_FILE_STORE', 'true')  # MLflow 3 refuses files without it
+    train(upernet(tmp_path, 2, **{'visualizer.vis_backends.0.type': 'MLflowVisBackend'}))
+    [folder] = tmp_path.glob('*/vis_data')
+    client = mlflow.MlflowClient(tracking_uri=f'file://{folder}')
+    [experiment] = client.search_experiments()
+    [run] = client.search_runs([experiment.experiment_id])
+    losses = client.get_metric_history(run.info.run_id, 'decode.loss_ce')
+    assert [loss.step for loss in losses] == [1, 2] and all(loss.value > 0 for loss in losses)
+
+
+def test_a_loss_of_a_segmentor_that_is_not_finite_is_named_with_its_images(
+        upernet: TrainConfig, toy_shapes: Path, tmp_path: Path) -> None:
+    cfg = upernet(tmp_path, 3, **{'model.decode_head.loss_decode.loss_weight': 1e39})
+    told = refusal(train, cfg)
+    assert f'in iteration 3 decode.loss_ce is inf (images {toy_shapes}/images/training/' in told
+    assert not (tmp_path / 'last_checkpoint').exists()
+
+
 WHOLE = dict(meta={}, state_dict=dict(weight=torch.ones(1000)), optimizer={}, message_hub={})
 WEIGHTS = dict(meta={}, state_dict={}, message_hub={})
 

@@ -93,6 +93,16 @@ def test_exact_padding_gives_a_clip_the_features_it_has_alone(build: Build, with
         assert (parameter.grad - wanted.grad).abs().max() <= 1e-7 * wanted.grad.abs().max(), name
 
 
+@torch.no_grad()
+@every_backbone
+def test_autocast_of_clips_stays_finite_and_near(build: Build) -> None:
+    model, frames = build(position_encoding=DEEP).eval(), torch.randn(5, 3, 40, 70)
+    with torch.autocast('cpu', torch.bfloat16):
+        found = model(frames, num_frames=3)
+    for out, wanted in zip(found, model(frames, num_frames=3), strict=True):
+        torch.testing.assert_close(out.float(), wanted, atol=0.1, rtol=0.1)
+
+
 class OneClip(PyramidCPVT):
     """A backbone as a function of images that are all the frames of one clip."""
 

@@ -188,3 +188,21 @@ def test_heads_of_mmseg_take_the_channels_of_their_index(head: dict, becomes: di
 def test_head_that_does_not_fit_its_backbone_is_refused(head: dict) -> None:
     with pytest.raises(CannotSwap, match=r'its decode_head has in_channels .* for in_index .*, but gets 256, 512'):
         adapt_heads(dict(decode_head=head), OLD, NEW)
+
+
+def test_heads_of_a_single_map_are_adapted_by_their_value() -> None:
+    model = dict(
+        rpn_head=dict(in_channels=2048, out_channels=2048),
+        roi_head=dict(bbox_roi_extractor=dict(out_channels=2048, featmap_strides=[16]),
+                      bbox_head=dict(in_channels=2048, fc_out_channels=1024)))
+    adapt_heads(model, (2048,), (320,))
+    assert model == dict(
+        rpn_head=dict(in_channels=320, out_channels=2048),
+        roi_head=dict(bbox_roi_extractor=dict(out_channels=320, featmap_strides=[16]),
+                      bbox_head=dict(in_channels=320, fc_out_channels=1024)))
+
+
+def test_the_last_stage_of_a_resnet_as_a_head_is_refused() -> None:
+    model = dict(roi_head=dict(shared_head=dict(type='ResLayer')))
+    assert 'roi_head.shared_head, ResLayer, is the last stage of the old backbone' in (
+        refusal(adapt_heads, model, (1024,), (320,), error=CannotSwap))

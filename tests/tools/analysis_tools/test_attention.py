@@ -15,6 +15,7 @@ from cpvt_mm.files import write_figure
 from cpvt_mm.models.grid import Grid
 from tests.conftest import NARROW, ROOT, UPERNET, build_model
 from tests.encodings import ENCODINGS
+from tests.pictures import is_drawn
 from tests.tools.conftest import Run
 
 TOOL = 'analysis_tools/attention_maps.py'
@@ -166,7 +167,7 @@ def test_a_figure_for_each_query(run_tool: Run, image: Path, tmp_path: Path, tit
     assert sorted(out.iterdir()) == sorted(files)
     told = capsys.readouterr().out.splitlines()
     assert told == ['The weights are random: no --checkpoint is given.', *map(str, files)]
-    assert Image.open(files[0]).size == Image.open(files[1]).size
+    assert Image.open(files[0]).size == Image.open(files[1]).size and all(map(is_drawn, files))
     assert all('64 x 96 pixels (height x width)' in title for title in titles)
     assert 'pixel x=3, y=5' in titles[0] and 'pixel x=95, y=63' in titles[1]
 

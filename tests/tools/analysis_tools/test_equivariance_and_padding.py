@@ -13,6 +13,7 @@ from cpvt_lab.equivariance import ENCODINGS, draw_weights, measure, measure_back
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.engine import load_config
 from tests.conftest import MASK_RCNN, NARROW, UPERNET, build_model, refusal
+from tests.pictures import is_drawn
 from tests.tools.conftest import Run, read_rows
 
 TOOL = 'analysis_tools/translation_equivariance.py'
@@ -147,6 +148,7 @@ def test_compares_encodings_with_random_weights(run_tool: Run, tmp_path: Path, c
     assert 'PyramidCPVT-nano, features of stride 16: a picture moves by 32 pixels on a canvas of 128 x 128' in table
     assert table.count('\n| ') == len(ENCODINGS) + 1
     assert sorted(path.name for path in out.parent.iterdir()) == ['figure.csv', 'figure.md', 'figure.png']
+    assert is_drawn(out)
 
 
 @pytest.fixture
@@ -241,5 +243,5 @@ def test_padding_of_ours_with_each_encoding(run_tool: Run, tmp_path: Path, capsy
     assert all(float(row['max_abs']) < 1e-4 for row in exact)
     assert all(float(row['error_3']) > 0.05 for row in rows if row not in exact)
     assert all(float(row['forward_s']) > 0 and float(row['step_s']) > 0 for row in rows)
-    assert out.stat().st_size > 10_000
+    assert is_drawn(out)
     assert out.with_suffix('.md').read_text() in capsys.readouterr().out

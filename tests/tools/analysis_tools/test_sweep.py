@@ -12,6 +12,7 @@ from cpvt_mm import PyramidCPVT, engine
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import UserError
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, Trained, refusal
+from tests.pictures import is_drawn
 from tests.tools.conftest import Run, read_rows
 
 TOOL = 'analysis_tools/resolution_sweep.py'
@@ -155,7 +156,7 @@ def test_goes_on_from_what_is_there_and_shows_all_results_of_the_folder(run: Run
         '| metric | 32 px | 64 px | 64x128 px | 96 px |', '|---|---|---|---|---|',
         '| aAcc, whole | 1.0 | 1.0 | 1.0 | 1.0 |', '| aAcc, slide 32x48 by 16x48 | 1.0 |  |  |  |',
         '| mIoU, whole | 32.0 | 64.0 | 64.0 | 96.0 |', '| mIoU, slide 32x48 by 16x48 | 32.0 |  |  |  |']
-    assert (tmp_path / 'results.png').read_bytes().startswith(b'\x89PNG')
+    assert is_drawn(tmp_path / 'results.png')
     assert [(row['size'], float(row['mIoU'])) for row in read_rows(tmp_path / 'results.csv')] == [
         ('32', 32), ('64', 64), ('64x128', 64), ('96', 96), ('32', 32)]
 

@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -78,6 +79,7 @@ def test_an_interrupted_run_leaves_no_dataset_and_the_next_one_is_whole(tmp_path
     assert next(written for written in write_toy_shapes(root, num_train=3, num_val=1) if written == 2)
     assert not root.exists()
     assert list(write_toy_shapes(root, num_train=3, num_val=1)) == [1, 2, 3, 4]
+    assert json.loads((root / 'made_from.json').read_text()) == dict(num_train=3, num_val=1, seed=0)
     assert not root.with_name('toy.unfinished').exists()
 
 
