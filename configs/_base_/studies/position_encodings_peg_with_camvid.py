@@ -1,4 +1,4 @@
-# A PEG together with each other encoding, on street scenes that keep their aspect, at the training size and at twice it.
+# A PEG together with each other encoding, on street scenes that keep their aspect.
 _base_ = './position_encodings_camvid_native.py'
 variants = dict(_delete_=True, **{
     f'PEG + {name}': dict(options={'model.backbone.position_encoding': [dict(type='PEG'), encoding]})
