@@ -17,7 +17,7 @@ else
 export FORCE_CUDA ?= 1
 endif
 
-.PHONY: demo test test-all test-operators test-transformers test-gpu bench-gpu lint docs numbers env
+.PHONY: demo test test-all test-operators test-transformers test-clusters test-gpu bench-gpu lint docs numbers env
 
 demo: env
 	$(RUN) tools/misc/demo.py --work-dir work_dirs/demo-$(STACK)
@@ -40,6 +40,12 @@ test-transformers:
 	OPERATORS=torchvision tools/misc/setup_env.sh $(STACK) $(ENV)
 	$(ENV)/bin/pip install --quiet --no-deps --upgrade --target $(ENV)/transformers -r requirements/transformers.txt
 	PYTHONPATH=$(ENV)/transformers HF_HUB_OFFLINE=1 $(PYTEST) tests/examples/test_other_frameworks.py
+
+# Minutes on two cores, since Ray starts many processes.
+test-clusters: env
+	$(ENV)/bin/pip install --quiet -r requirements/clusters.txt
+	RAY_USAGE_STATS_ENABLED=0 $(RUN) -m pytest --basetemp=$(ENV)/tmp tests/examples/test_ray_train.py \
+	  tests/tools/analysis_tools/test_clusters.py
 
 test-gpu: env  # one process: the tests share the GPU
 	$(RUN) -m pytest --basetemp=$(ENV)/tmp -rs tests/gpu

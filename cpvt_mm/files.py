@@ -158,15 +158,26 @@ def held(folder: Path) -> Iterator[None]:
     path, is_new = folder / '.lock', not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with open(path, 'a+', opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666)) as file:
-            _lock(file, folder)
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)
+        while True:
+            with open(path, 'a+', opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666)) as file:
+                _lock(file, folder)
+                if not _is_at(path, file):
+                    continue  # its last holder has removed it since it was opened here
+                try:
+                    yield
+                    return
+                finally:
+                    path.unlink(missing_ok=True)
     finally:
-        if is_new and not any(folder.iterdir()):
-            folder.rmdir()
+        if is_new:
+            with suppress(OSError):  # it is not empty
+                folder.rmdir()
+
+
+def _is_at(path: Path, file: TextIO) -> bool:
+    with suppress(FileNotFoundError):
+        return os.path.samestat(path.lstat(), os.fstat(file.fileno()))
+    return False
 
 
 def _lock(file: TextIO, folder: Path) -> None:

@@ -1,12 +1,16 @@
 """Data where it lies: a file backend of mmengine for object stores and archives, on fsspec.
 
 `import cpvt_mm` registers it. Paths of a config may then begin with `s3://`, `gs://`, `az://` or `abfs://`, and name a
-file in an archive as `zip://train/0001.png::/data/nuclei.zip` (or `tar://`).
+file in an archive as `zip://train/0001.png::/data/nuclei.zip`, or in one of several shards as
+`tar://train/0001.png::/data/nuclei-*.tar`.
 """
 import errno
 import functools
+import glob
 import os
+import posixpath
 import re
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +21,7 @@ from typing import Any, TypeVar
 
 from mmengine.fileio import BaseStorageBackend, FileClient, register_backend
 
-from cpvt_mm.errors import first_line
+from cpvt_mm.errors import UserError, first_line
 
 T = TypeVar('T')
 # Scheme -> the package that fsspec needs for it.
@@ -27,7 +31,7 @@ ARCHIVES = ('zip', 'tar')
 JOINED = re.compile(r'(zip|tar)://(.*?)::(.+?\.(?:zip|tar(?:\.\w+)?))(/.*)?')
 WAITS = (1, 4)  # seconds before another try
 # Errors that another try does not mend.
-FINAL = (PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
+FINAL = (UserError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
 
 
 # mmengine's own client for s3:// is not public; where it is installed, it stays.
@@ -47,6 +51,7 @@ class FsspecBackend(BaseStorageBackend):
 
     Raises:
         ImportError: If the package for the scheme is not installed.
+        UserError: If a tar file is damaged or compressed.
         OSError: If a file cannot be read or written, with its path.
     """
 
@@ -154,9 +159,32 @@ def _open_archive(scheme: str, archive: str, process: int) -> Any:
     """Opens an archive and reads its index, once for each process: processes must not share an open file."""
     import fsspec
 
-    if not os.path.isfile(archive):
-        raise FileNotFoundError(archive)
-    return fsspec.filesystem(scheme, fo=archive)
+    if scheme == 'tar':
+        paths = [archive] if os.path.isfile(archive) else sorted(glob.glob(archive))
+        places = {name: place for path in paths for name, place in _places(path).items()}
+        if paths:
+            files = fsspec.filesystem('reference', fo=places, remote_protocol='file', skip_instance_cache=True)
+            files.ls('')  # lists all folders, by which it then tells whether a path is one
+            return files
+    elif os.path.isfile(archive):
+        return fsspec.filesystem(scheme, fo=archive)
+    raise FileNotFoundError(archive)
+
+
+def _places(path: str) -> dict[str, list[Any]]:
+    """Returns where each file of a tar file is: the path of the tar file, the first byte, and the number of bytes."""
+    places: dict[str, list[Any]] = {}
+    try:
+        with tarfile.open(path, 'r:') as shard:
+            for member in shard:
+                if member.isfile():
+                    places[posixpath.normpath(member.name)] = [path, member.offset_data, member.size]
+                elif member.islnk():
+                    places[posixpath.normpath(member.name)] = places[posixpath.normpath(member.linkname)]
+    except tarfile.ReadError as error:
+        raise UserError(f'{path} is not a whole tar file without compression ({first_line(error)}): pack it again.'
+                        ) from error
+    return places
 
 
 def _open(path: str, options: dict[str, Any]) -> tuple[Any, str]:

@@ -19,6 +19,12 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
+def is_open(port: int) -> bool:
+    """Returns whether a server listens at a port of the loopback."""
+    with socket.socket() as client:
+        return client.connect_ex(('127.0.0.1', port)) == 0
+
+
 def is_alive(pid: int) -> bool:
     try:
         # One that has ended, but that nobody waits for, is a zombie.

@@ -1,5 +1,6 @@
 """Errors that end a tool in a sentence; checkpoints, images, and the backbone of a whole model."""
 import errno
+import fcntl
 import os
 import platform
 import re
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from pickle import PicklingError
+from typing import TextIO
 from unittest.mock import Mock
 
 import mmcv
@@ -203,6 +205,21 @@ with held(Path({str(tmp_path)!r})):
     with held(tmp_path), held(tmp_path / 'another'):
         assert (tmp_path / '.lock').read_text() == f'process {os.getpid()} on {platform.node()}'
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_that_its_last_holder_removes_in_between_is_made_again(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, path = fcntl.lockf, tmp_path / '.lock'
+    steps = [path.unlink]
+
+    def lock_later(file: TextIO, how: int) -> None:
+        if steps:
+            steps.pop()()  # the other run ends when this one has opened the file
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, 'lockf', lock_later)
+    with held(tmp_path):
+        assert not steps and path.read_text() == f'process {os.getpid()} on {platform.node()}'
 
 
 def test_a_link_at_a_name_that_could_be_guessed_is_not_followed(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from mmengine import fileio
 from cpvt_mm import engine
 from cpvt_mm.engine import load_config, train
 from cpvt_mm.storage import FsspecBackend
-from tests.conftest import MASK_RCNN, toy_overrides
-from tests.processes import free_port, wait_until
+from shards import write_shards
+from tests.conftest import MASK_RCNN, refusal, toy_overrides
+from tests.processes import free_port, is_open, wait_until
 
 FILES = {'a.json': b'{}', 'train/1.txt': b'one', 'train/2.png': b'two', 'train/deep/3.txt': b'three', '.hidden/x': b''}
 
@@ -51,11 +52,36 @@ def bucket(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f's3://{name}'
 
 
-@pytest.fixture(params=['s3', 'zip', 'tar'])
+@pytest.fixture(scope='module')
+def gs_server() -> Iterator[str]:
+    """The address of a server that speaks the protocol of Google's store."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv('GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT', 'false')  # read at import; the server has no gRPC
+        pytest.importorskip('gcsfs')
+    pytest.importorskip('gcp_storage_emulator')
+    port = free_port()
+    process = subprocess.Popen([sys.executable, '-m', 'gcp_storage_emulator', 'start', '--host', '127.0.0.1', '--port',
+                                str(port), '--in-memory', '--default-bucket', 'bucket'], stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: is_open(port))
+        yield f'http://127.0.0.1:{port}'
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def gs_bucket(gs_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty folder of a bucket."""
+    monkeypatch.setitem(fsspec.config.conf, 'gs', dict(endpoint_url=gs_server, token='anon'))
+    return f'gs://bucket/{tmp_path.name}'
+
+
+@pytest.fixture(params=['s3', 'gs', 'zip', 'tar', 'shards'])
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """`FILES` in a store or archive."""
-    if request.param == 's3':
-        address = request.getfixturevalue('bucket')
+    if request.param in ('s3', 'gs'):
+        address = request.getfixturevalue('bucket' if request.param == 's3' else 'gs_bucket')
         for name, content in FILES.items():
             fileio.put(content, f'{address}/{name}')
         return address
@@ -63,6 +89,8 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     for name, content in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
+    if request.param == 'shards':
+        return f'tar://::{write_shards(folder, archive, 2)}'
     pack(folder, archive)
     return f'{request.param}://::{archive}'
 
@@ -96,6 +124,18 @@ def test_files_and_folders_are_told_apart(root: str) -> None:
         fileio.get(f'{root}/no.txt')
 
 
+def test_linked_files_of_a_tar_file_are_read_and_a_compressed_one_is_refused(tmp_path: Path) -> None:
+    (tmp_path / 'a').write_text('text')
+    (tmp_path / 'b').hardlink_to(tmp_path / 'a')
+    for name, mode in (('plain.tar', 'w'), ('small.tar.gz', 'w:gz')):
+        with tarfile.open(tmp_path / name, mode) as file:
+            file.add(tmp_path / 'a', './a')
+            file.add(tmp_path / 'b', './b')
+    assert [fileio.get_text(f'tar://{name}::{tmp_path}/plain.tar') for name in 'ab'] == ['text', 'text']
+    assert refusal(fileio.get, f'tar://a::{tmp_path}/small.tar.gz').startswith(
+        f'{tmp_path}/small.tar.gz is not a whole tar file without compression')
+
+
 def test_files_are_written_and_removed(bucket: str) -> None:
     for name in ('a.txt', 'folder/b.txt', 'folder/c.txt'):
         fileio.put_text('text', f'{bucket}/{name}')
@@ -124,13 +164,13 @@ def test_a_fault_of_the_network_is_tried_again_and_told(monkeypatch: pytest.Monk
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, 'gcsfs', None)
-    with pytest.raises(ImportError, match=r'gs://b/a.txt needs gcsfs: pip install gcsfs\.'):
-        fileio.get('gs://b/a.txt')
+    monkeypatch.setitem(sys.modules, 'adlfs', None)
+    with pytest.raises(ImportError, match=r'az://b/a.txt needs adlfs: pip install adlfs\.'):
+        fileio.get('az://b/a.txt')
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('kind', ['s3', 'zip', 'tar'])
+@pytest.mark.parametrize('kind', ['s3', 'zip', 'tar', 'shards'])
 def test_models_train_on_data_where_it_lies(
         kind: str, toy_shapes: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Workers read it, too. The store also takes the checkpoints, from which training resumes."""
@@ -140,6 +180,8 @@ def test_models_train_on_data_where_it_lies(
         for path in toy_shapes.rglob('*'):
             if path.is_file():
                 fileio.put(path.read_bytes(), f'{root}/{path.relative_to(toy_shapes)}')
+    elif kind == 'shards':
+        root = f'tar://::{write_shards(toy_shapes, tmp_path / "toy", 3)}'
     else:
         archive = tmp_path / f'toy.{kind}'
         pack(toy_shapes, archive)

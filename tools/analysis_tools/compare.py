@@ -9,8 +9,10 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from rich.progress import track
 
 from cpvt_lab.arguments import check_least
+from cpvt_lab.clusters import run_on_cluster
 from cpvt_lab.study import Run, read_study
 from cpvt_lab.study_report import write_comparison
 from cpvt_lab.work import run_in_processes
@@ -25,7 +27,9 @@ def parse_args() -> argparse.Namespace:
                         'configs/_base_/studies; docs/comparing.md describes its settings')
     parser.add_argument('--only', nargs='+', metavar='NAME', help='names of the variants to use; all if not given')
     parser.add_argument('--seeds', type=int, nargs='+', default=[0, 1], help='each variant is trained once per seed')
-    parser.add_argument('--jobs', type=int, default=2, help='trainings at a time, which share the cores')
+    parser.add_argument('--jobs', type=int, default=2, help='trainings at a time, which share the cores of a machine')
+    parser.add_argument('--executor', choices=['local', 'slurm', 'ray'], default='local',
+                        help='where they run: processes of this machine, jobs of Slurm (submitit), or tasks of Ray')
     parser.add_argument('--work-dir', type=Path,
                         help='folder of the results; work_dirs/<name of the study> if not given')
     add_cfg_options(parser)
@@ -56,7 +60,8 @@ def main() -> None:
         tasks = {str(run): partial(run.complete, study.tests) for run in runs if not run.rows(study.tests)}
         # Each process gets its share of the cores, because threads that compete for cores wait for each other.
         start = partial(torch.set_num_threads, max((os.cpu_count() or 1) // args.jobs, 1))
-        for _ in run_in_processes('Training', tasks, args.jobs, start):
+        for _ in (run_in_processes('Training', tasks, args.jobs, start) if args.executor == 'local' else track(
+                run_on_cluster(tasks, args.jobs, args.executor, folder / 'jobs'), 'Training', len(tasks))):
             report()
         print(report())
     print(f'Also in {folder}: results.csv, results.md, results.png')
