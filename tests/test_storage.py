@@ -6,6 +6,7 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import fsspec
@@ -23,22 +24,27 @@ from tests.processes import free_port, is_open, wait_until
 FILES = {'a.json': b'{}', 'train/1.txt': b'one', 'train/2.png': b'two', 'train/deep/3.txt': b'three', '.hidden/x': b''}
 
 
-@pytest.fixture(scope='module')
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a server that speaks the protocol of S3."""
-    pytest.importorskip('moto.server')
-    pytest.importorskip('s3fs')
+@contextmanager
+def served(*command: str) -> Iterator[str]:
+    """Starts a server, the last argument of which is a port; yields its address."""
     port = free_port()
-    log = tmp_path_factory.mktemp('server') / 'log'
-    with log.open('w') as output:
-        process = subprocess.Popen([sys.executable, '-m', 'moto.server', '-H', '127.0.0.1', '-p', str(port)],
-                                   stdout=output, stderr=subprocess.STDOUT)
+    process = subprocess.Popen([sys.executable, '-m', *command, str(port)], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
     try:
-        wait_until(lambda: f':{port}' in log.read_text())
+        wait_until(lambda: is_open(port))
         yield f'http://127.0.0.1:{port}'
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.fixture(scope='module')
+def server() -> Iterator[str]:
+    """The address of a server that speaks the protocol of S3."""
+    pytest.importorskip('moto.server')
+    pytest.importorskip('s3fs')
+    with served('moto.server', '-H', '127.0.0.1', '-p') as address:
+        yield address
 
 
 @pytest.fixture
@@ -59,15 +65,9 @@ def gs_server() -> Iterator[str]:
         patch.setenv('GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT', 'false')  # read at import; the server has no gRPC
         pytest.importorskip('gcsfs')
     pytest.importorskip('gcp_storage_emulator')
-    port = free_port()
-    process = subprocess.Popen([sys.executable, '-m', 'gcp_storage_emulator', 'start', '--host', '127.0.0.1', '--port',
-                                str(port), '--in-memory', '--default-bucket', 'bucket'], stderr=subprocess.DEVNULL)
-    try:
-        wait_until(lambda: is_open(port))
-        yield f'http://127.0.0.1:{port}'
-    finally:
-        process.kill()
-        process.wait()
+    with served('gcp_storage_emulator', 'start', '--host', '127.0.0.1', '--in-memory', '--default-bucket', 'bucket',
+                '--port') as address:
+        yield address
 
 
 @pytest.fixture
