@@ -12,6 +12,7 @@ from torch import nn
 
 SHOWN = 'is_shown'  # the attribute of log records that are for readers
 
+
 class UserError(ValueError):
     """An error whose message is one sentence: what is wrong, with the value, and what to do."""
 
@@ -92,7 +93,7 @@ def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
 
 
 def show(text: str) -> None:
-    """Logs text that the console of a run prints, too, as it prints no other notes."""
+    """Logs text that the console of a run prints, too. Other notes are in the log file only."""
     from mmengine.logging import MMLogger  # only a run needs it
     lines = f'\n{text}' if '\n' in text else text  # of a table, all begin at the left
     MMLogger.get_current_instance().info(lines, extra={SHOWN: True})

@@ -4,7 +4,6 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from pycocotools.cocoeval import COCOeval
 
 from cpvt_mm.errors import UserError, did_you_mean
 from cpvt_mm.registry import METRICS
@@ -15,6 +14,7 @@ require('mmdet')
 from mmdet.evaluation import CocoMetric  # noqa: E402
 from mmdet.evaluation import YouTubeVISMetric as MMDetYouTubeVISMetric  # noqa: E402
 from mmdet.evaluation.metrics import coco_metric  # noqa: E402
+from pycocotools.cocoeval import COCOeval  # noqa: E402
 
 # The values that mmdet's CocoMetric can return.
 ITEMS = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l',
@@ -27,6 +27,7 @@ class FastEvaluation(COCOeval):
     def evaluate(self) -> None:
         """Compares the boxes or masks of all images."""
         from faster_coco_eval import COCOeval_faster
+        self.params.maxDets = sorted(self.params.maxDets)  # as pycocotools does
         self.fast = COCOeval_faster(self.cocoGt, self.cocoDt, self.params.iouType, print_function=lambda *_: None)
         for name in ('catIds', 'imgIds', 'maxDets', 'iouThrs', 'useCats'):  # those that mmdet sets
             setattr(self.fast.params, name, getattr(self.params, name))
@@ -57,7 +58,7 @@ class FastCocoMetric(CocoMetric):
 
     def compute_metrics(self, results: list[Any]) -> dict[str, float]:
         """Returns the metrics over all images, by name."""
-        if 'segm' in self.metrics and 'masks' not in results[0][1]:
+        if 'segm' in self.metrics and results and 'masks' not in results[0][1]:
             raise UserError('the metric is segm, but the model predicts no masks: set metric to bbox.')
         with patch.multiple(coco_metric, COCOeval=FastEvaluation, COCOevalMP=FastEvaluation):
             return super().compute_metrics(results)

@@ -158,7 +158,7 @@ def held(folder: Path) -> Iterator[None]:
     path, is_new = folder / '.lock', not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        while True:
+        for _ in range(100):
             with open(path, 'a+', opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666)) as file:
                 _lock(file, folder)
                 if not _is_at(path, file):
@@ -168,6 +168,7 @@ def held(folder: Path) -> Iterator[None]:
                     return
                 finally:
                     path.unlink(missing_ok=True)
+        raise OSError(errno.ENOLCK, 'its file system does not tell whether a lock is in place', str(path))
     finally:
         if is_new:
             with suppress(OSError):  # it is not empty

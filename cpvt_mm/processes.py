@@ -32,12 +32,13 @@ def _wait_for_parent() -> None:
 def end_worker_with_parent(worker: int) -> None:
     """Makes a data loader worker end with the process that started it, for `worker_init_fn` of a data loader.
 
-    It ignores SIGUSR1 and SIGTERM, which Slurm and torchrun send to all processes of a job, because the main process
-    needs its workers until it has saved. A SIGTERM of the main process ends it: Python ends its child processes so. It
-    replaces mmengine's function, which seeds the worker; torch has seeded it already.
+    It ignores SIGUSR1, SIGUSR2 and SIGTERM, which Slurm and torchrun send to all processes of a job, because the main
+    process needs its workers until it has saved. A SIGTERM of the main process ends it: Python ends its child processes
+    so. It replaces mmengine's function, which seeds the worker; torch has seeded it already.
     """
-    if hasattr(signal, 'SIGUSR1'):
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    for name in ('SIGUSR1', 'SIGUSR2'):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     if hasattr(signal, 'sigwaitinfo'):  # not on macOS and Windows
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # also in threads that begin later
         threading.Thread(target=_wait_for_sigterm_of, args=(os.getppid(),), daemon=True).start()

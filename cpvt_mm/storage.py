@@ -51,7 +51,7 @@ class FsspecBackend(BaseStorageBackend):
 
     Raises:
         ImportError: If the package for the scheme is not installed.
-        UserError: If a tar file is damaged or compressed.
+        UserError: If a tar file is compressed, has sparse files, or is so damaged that its files cannot be listed.
         OSError: If a file cannot be read or written, with its path.
     """
 
@@ -163,7 +163,8 @@ def _open_archive(scheme: str, archive: str, process: int) -> Any:
         paths = [archive] if os.path.isfile(archive) else sorted(glob.glob(archive))
         places = {name: place for path in paths for name, place in _places(path).items()}
         if paths:
-            files = fsspec.filesystem('reference', fo=places, remote_protocol='file', skip_instance_cache=True)
+            files = fsspec.filesystem('reference', fo=dict(version=1, refs=places), remote_protocol='file',
+                                      skip_instance_cache=True)
             files.ls('')  # lists all folders, by which it then tells whether a path is one
             return files
     elif os.path.isfile(archive):
@@ -173,17 +174,27 @@ def _open_archive(scheme: str, archive: str, process: int) -> Any:
 
 def _places(path: str) -> dict[str, list[Any]]:
     """Returns where each file of a tar file is: the path of the tar file, the first byte, and the number of bytes."""
-    places: dict[str, list[Any]] = {}
+    places, links = dict[str, list[Any]](), dict[str, str]()
     try:
         with tarfile.open(path, 'r:') as shard:
             for member in shard:
+                name = posixpath.normpath(member.name)
+                if member.issparse():
+                    raise UserError(f'{name} in {path} is a sparse file, which cannot be read: pack it without '
+                                    '--sparse.')
                 if member.isfile():
-                    places[posixpath.normpath(member.name)] = [path, member.offset_data, member.size]
-                elif member.islnk():
-                    places[posixpath.normpath(member.name)] = places[posixpath.normpath(member.linkname)]
+                    places[name] = [path, member.offset_data, member.size]
+                elif member.islnk() or member.issym():
+                    folder = posixpath.dirname(name) if member.issym() else ''
+                    links[name] = posixpath.normpath(posixpath.join(folder, member.linkname))
     except tarfile.ReadError as error:
         raise UserError(f'{path} is not a whole tar file without compression ({first_line(error)}): pack it again.'
                         ) from error
+    for name, target in links.items():
+        for _ in range(40):  # links to links, which may be in a circle
+            target = links.get(target, target)
+        if target in places:
+            places[name] = places[target]
     return places
 
 

@@ -55,6 +55,6 @@ if __name__ == '__main__':
     add_cfg_options(parser)
     args = parser.parse_args()
     ray.init()
-    TorchTrainer(work, train_loop_config=vars(args), run_config=RunConfig(
-        'ray', args.work_dir, failure_config=FailureConfig(max_failures=3)), scaling_config=ScalingConfig(
-        args.workers, use_gpu='GPU' in ray.cluster_resources())).fit()
+    run = RunConfig(name='ray', storage_path=args.work_dir, failure_config=FailureConfig(max_failures=3))
+    workers = ScalingConfig(num_workers=args.workers, use_gpu='GPU' in ray.cluster_resources())
+    TorchTrainer(work, train_loop_config=vars(args), run_config=run, scaling_config=workers).fit()

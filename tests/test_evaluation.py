@@ -63,6 +63,7 @@ def compute(kind: type[CocoMetric], annotations: Path, results: list, **kwargs: 
 
 @pytest.mark.parametrize('kwargs', [
     dict(metric='bbox'), dict(metric=['bbox', 'segm'], classwise=True), dict(metric='segm', proposal_nums=(5, 10, 20)),
+    dict(metric='bbox', proposal_nums=(100, 3, 1)),
     dict(metric='bbox', metric_items=['mAP', 'mAP_75', 'AR@100', 'AR_s@1000']),
     dict(metric='proposal')])
 def test_metrics_equal_those_of_mmdet(kwargs: dict, annotations: Path) -> None:

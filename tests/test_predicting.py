@@ -146,13 +146,16 @@ def test_the_size_of_a_file_is_that_of_its_header_after_rotation(detector: BaseI
                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
-    Image.new('RGB', (60, 40)).save(tmp_path / 'a.jpg', exif=exif)
+    turned = [tmp_path / f'turned.{suffix}' for suffix in ('jpg', 'png', 'tif', 'webp')]
+    for path in turned:
+        Image.new('RGB', (60, 40)).save(path, exif=exif)
+    assert {read_image(path).shape for path in turned} == {(60, 40, 3)}
     Image.new('RGB', (60, 40)).save(tmp_path / 'a.png')
     content = (tmp_path / 'a.png').read_bytes()
     (tmp_path / 'cut.png').write_bytes(content[:50])
     assert 'cut.png cannot be read: it is damaged' in refusal(list, infer(detector, [tmp_path / 'cut.png']))
     monkeypatch.setattr('cpvt_mm.predicting.read_image', None)  # it would decode a whole file
-    assert [one.size for one in infer(detector, [tmp_path / 'a.jpg', tmp_path / 'a.png'])] == [(60, 40), (40, 60)]
+    assert [one.size for one in infer(detector, [*turned, tmp_path / 'a.png'])] == [(60, 40)] * 4 + [(40, 60)]
 
 
 def test_a_prediction_is_in_pixels_of_the_image(detector: BaseInferencer, image: Path) -> None:

@@ -124,14 +124,21 @@ def test_files_and_folders_are_told_apart(root: str) -> None:
         fileio.get(f'{root}/no.txt')
 
 
-def test_linked_files_of_a_tar_file_are_read_and_a_compressed_one_is_refused(tmp_path: Path) -> None:
+def test_links_in_a_tar_file_are_followed_and_what_cannot_be_read_in_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / 'a').write_text('text')
     (tmp_path / 'b').hardlink_to(tmp_path / 'a')
+    (tmp_path / 'version').symlink_to('deep/../b')
+    (tmp_path / 'gone').symlink_to('nowhere')
     for name, mode in (('plain.tar', 'w'), ('small.tar.gz', 'w:gz')):
         with tarfile.open(tmp_path / name, mode) as file:
-            file.add(tmp_path / 'a', './a')
-            file.add(tmp_path / 'b', './b')
-    assert [fileio.get_text(f'tar://{name}::{tmp_path}/plain.tar') for name in 'ab'] == ['text', 'text']
+            for path in ('a', 'b', 'version', 'gone'):
+                file.add(tmp_path / path, f'./{path}')
+    assert [fileio.get_text(f'tar://{name}::{tmp_path}/plain.tar') for name in ('a', 'b', 'version')] == ['text'] * 3
+    assert {*fileio.list_dir_or_file(f'tar://::{tmp_path}/plain.tar')} == {'a', 'b', 'version'}
+    subprocess.run(['truncate', '-s', '1M', tmp_path / 'hole'], check=True)
+    subprocess.run(['tar', '-cSf', tmp_path / 'sparse.tar', '-C', tmp_path, 'hole'], check=True)
+    assert refusal(fileio.get, f'tar://hole::{tmp_path}/sparse.tar') == (
+        f'hole in {tmp_path}/sparse.tar is a sparse file, which cannot be read: pack it without --sparse.')
     assert refusal(fileio.get, f'tar://a::{tmp_path}/small.tar.gz').startswith(
         f'{tmp_path}/small.tar.gz is not a whole tar file without compression')
 

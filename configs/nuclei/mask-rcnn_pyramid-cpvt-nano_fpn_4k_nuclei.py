@@ -1,5 +1,5 @@
-# The model that the demo starts with: longer, with images of many sizes. Convolutions in the MLPs gain most of what a
-# study of the architecture found, and the neck has no GroupNorm, because its mean would include padding.
+# Trains longer than its base, on images of many sizes. The MLPs have convolutions, which gained most in
+# configs/_base_/studies/architecture_camvid.py. The neck has no GroupNorm, because its mean would include padding.
 _base_ = './mask-rcnn_pyramid-cpvt-nano_fpn_nuclei.py'
 max_iters = 4000
 train_cfg = dict(max_iters=max_iters, val_interval=500)

@@ -83,6 +83,9 @@ class UnusableFile(UserError):
         self.file = file
         self.detail = detail
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.file, self.detail)
+
 
 def decode(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) -> Image.Image | Finding:
     """Decodes an image completely; returns a finding of `kind` if it is missing or cannot be decoded.
@@ -109,7 +112,8 @@ def decode(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) ->
 def size_as_loaded(image: Image.Image) -> tuple[int, int]:
     """Returns height and width after the rotation in the file's EXIF data, which mmcv's loader applies."""
     width, height = image.size
-    return (width, height) if image.getexif().get(EXIF_ORIENTATION, 1) >= 5 else (height, width)
+    turned = image.format != 'TIFF' and image.getexif().get(EXIF_ORIENTATION, 1) >= 5  # Pillow has turned those of TIFF
+    return (width, height) if turned else (height, width)
 
 
 def has_16_bits(image: Image.Image) -> bool:

@@ -105,9 +105,9 @@ def trained_classes(checkpoint: Mapping[str, Any]) -> list[str]:
 
 
 def check_classes(trained: Sequence[str], tested: Sequence[str], checkpoint: str | Path) -> None:
-    """Compares the classes of a checkpoint with those of the test data, in the order of labels; none are unknown ones.
+    """Compares the classes of a checkpoint with those of the test data, in the order of labels.
 
-    It logs a warning if their names differ.
+    It logs a warning if their names differ. An empty list means that the classes are unknown; nothing is compared then.
 
     Raises:
         UserError: If the names are the same in another order, so that metrics would be of the wrong classes.

@@ -148,7 +148,7 @@ class DurableCheckpointHook(CheckpointHook):
         # Without a last checkpoint, mmengine saves only the best one; the last one is saved below.
         self.last_ckpt = None
         outdated: list[str] = []  # what mmengine would remove already
-        with patch.multiple(self.file_backend, remove=outdated.append, rmtree=outdated.append):
+        with patch.multiple(self.file_backend, create=True, remove=outdated.append, rmtree=outdated.append):
             super().after_val_epoch(runner, metrics)
         self.last_ckpt, best = last, best_checkpoints(runner)
         for path in set(outdated) - set(best.values()):  # all checkpoints may have the same name

@@ -19,7 +19,9 @@ MAX_NUMBERS = 20
 
 
 class Confusion:
-    """Counts pairs of a true and a predicted class in a validation or test; there are none but for boxes and pixels.
+    """Counts pairs of a true and a predicted class in a validation or test, for boxes or pixels.
+
+    Other models have no counts.
 
     Attributes:
         classes: The names of the n classes.

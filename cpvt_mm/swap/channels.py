@@ -45,7 +45,9 @@ def adapt_neck(neck: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> 
 
 
 def adapt_heads(model: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> None:
-    """Changes the input channels of all heads in a model from those of the maps they got to those they get, in place.
+    """Changes the input channels of all heads in a model, in place.
+
+    `old` and `new` are the channels of the maps that the heads got, and of those that they get.
 
     Raises:
         CannotSwap: If a head does not fit `old`, or its channels cannot be set in the config.

@@ -72,8 +72,9 @@ def adapt_optimizer(wrapper: dict[str, Any], backbone: nn.Module) -> None:
 
 
 def set_schedule(cfg: Config, backbone: nn.Module, optimizers: dict[str, dict[str, Any]]) -> None:
-    """Sets AdamW with the project's rules, in place; `optimizers` are those of the scopes, mmdet's also for others.
+    """Sets AdamW with the project's rules, in place.
 
+    `optimizers` has one for 'mmdet' and one for 'mmseg'; configs of other scopes get mmdet's.
     An existing AdamW keeps its learning rate. Rules for other parameters, gradient accumulation, clipping and mixed
     precision are kept, too. If AdamW replaces another optimizer, `eta_min` of schedulers is scaled with the learning
     rate.

@@ -133,7 +133,9 @@ def choose_blocks(config: dict[str, Any], old: ProbedBackbone, scope: str | None
 
 
 def blocks_by_depth(indices: Sequence[int], num_blocks: int, new_num_blocks: int) -> tuple[int, ...]:
-    """Chooses as many blocks of a new transformer at the same relative depth as blocks of an old one, in their order.
+    """Chooses blocks of a new transformer at the same relative depths as blocks of an old one.
+
+    `indices` are in increasing order, and so is the result. `new_num_blocks` is at least their number.
 
     The relative depth of block i, counted from 0, is (i + 1) / num_blocks. The new block is the first one of at least
     the same relative depth, so the last block replaces the last block. If two old blocks give the same new block, the

@@ -1,4 +1,4 @@
-"""Reads local files of weights, with mmengine's log, which torch refuses, but no code.
+"""Reads files of weights on this machine. Classes of mmengine's log are let in; what could run code is not.
 
 mmengine pickles its log as `HistoryBuffer` objects with numpy arrays. A pickle that may call `numpy.ndarray` can pass
 it a buffer and end the process. So the classes here stand for those of numpy while a file is read.

@@ -103,6 +103,11 @@ def test_old_checkpoints_go_last(settings: dict[str, object], scores: list[float
     assert read_checkpoint(Path((tmp_path / 'last_checkpoint').read_text()))['iter'] == len(scores)
 
 
+def test_a_file_client_of_older_configs_still_works(run: Run) -> None:
+    run.train(build(run, max_keep_ckpts=1, save_best='mIoU', file_client_args=dict(backend='disk')), [0.1, 0.3])
+    assert files(run) == ['best_mIoU_iter_2.pth', 'iter_2.pth', 'last_checkpoint']
+
+
 def test_a_resumed_run_starts_with_its_checkpoint_and_without_what_a_killed_one_left(run: Run, tmp_path: Path) -> None:
     for name in ('iter_1.pth', 'iter_2.pth', 'iter_3.pth.77.tmp', 'best_mIoU_iter_3.pth.77.tmp',
                  'last_checkpoint.7.tmp', 'notes.tmp'):

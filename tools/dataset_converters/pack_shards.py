@@ -18,7 +18,7 @@ def parse_args() -> argparse.Namespace:
 @exit_on_error
 def main() -> None:
     args = parse_args()
-    print(f"data_root='tar://::{write_shards(args.folder, args.prefix or args.folder, args.shards)}/'")
+    print(f"data_root='tar://::{write_shards(args.folder, args.prefix or args.folder.resolve(), args.shards)}/'")
 
 
 if __name__ == '__main__':

@@ -1,8 +1,8 @@
 # Compares small backbones in one detector, from random weights, with the same data and schedule.
 config = '../../nuclei/mask-rcnn_pyramid-cpvt-nano_fpn_nuclei.py'
 conv = {'model.backbone.mlp_mode': 'conv'}
-# A training of as long as PVTv2-b0's 400 iterations, which take 1.4 times as long (medians of 12 steps in turns, one
-# thread of an AMD EPYC).
+# As long as 400 iterations of PVTv2-b0, each of which takes 1.4 times as long (medians of 12 steps in turns, one thread
+# of an AMD EPYC).
 longer = {'train_cfg.max_iters': 560, 'train_cfg.val_interval': 560, 'param_scheduler.1.end': 560,
           'param_scheduler.1.T_max': 510}
 # 3.40 M parameters; PVTv2-b0 has 3.41 M.

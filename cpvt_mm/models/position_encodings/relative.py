@@ -92,9 +92,9 @@ class ContinuousRelativePE(OffsetBias):
         self.blocks = nn.ModuleList(OffsetMLP(hidden_dims, stage.num_heads, bias=False) for _ in range(stage.depth))
 
     def table(self, index: int, rows: Tensor, columns: Tensor, grid: Grid, key_grid: Grid) -> Tensor:
-        y, x = (_coordinates(offsets, side) for offsets, side in zip((rows, columns), self.stage.grid, strict=True))
+        y, x = map(_coordinates, (rows, columns), self.stage.grid)
         return 16 * self.blocks[index](y, x).sigmoid()
 
 
-def _coordinates(offsets: Tensor, side: int) -> Tensor:
-    return offsets.sign() * torch.log1p(8 / max(side - 1, 1) * offsets.abs()) / math.log(8)
+def _coordinates(distance: Tensor, side: int) -> Tensor:
+    return distance.sign() * torch.log1p(8 / max(side - 1, 1) * distance.abs()) / math.log(8)

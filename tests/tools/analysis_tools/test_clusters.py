@@ -1,5 +1,6 @@
 """Tasks on clusters: submitit's own processes, scripts in place of Slurm's tools, and Ray on this machine."""
 import os
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,13 @@ def refuse(path: Path, report: Report) -> None:
     raise UserError('it is told to.')
 
 
+def end_once(path: Path, report: Report) -> str:
+    if not path.exists():
+        write(path, report)
+        sys.exit(143)  # as a training after SIGTERM
+    return path.read_text()
+
+
 def wait(path: Path, report: Report) -> None:
     write(path, report)
     time.sleep(600)
@@ -56,6 +64,12 @@ def test_all_tasks_run_in_other_processes_in_the_same_folder(
     tasks = {name: partial(write, Path(name)) for name in 'abc'}
     found = dict(run_on_cluster(tasks, 2, cluster, tmp_path / 'logs'))
     assert found == {name: (tmp_path / name).read_text() for name in 'abc'} and str(os.getpid()) not in found.values()
+
+
+@pytest.mark.slow
+def test_a_task_that_a_signal_ends_begins_again(cluster: str, tmp_path: Path) -> None:
+    tasks = dict(ends=partial(end_once, tmp_path / 'pid'))
+    assert [*run_on_cluster(tasks, 1, cluster, tmp_path / 'logs')] == [('ends', (tmp_path / 'pid').read_text())]
 
 
 @pytest.mark.slow

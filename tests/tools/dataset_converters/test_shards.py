@@ -12,13 +12,15 @@ from tests.tools.conftest import Run
 
 def test_shards_have_all_files_each_once_and_are_read_by_the_printed_root(
         data: Path, tmp_path: Path, run_tool: Run, capsys: pytest.CaptureFixture) -> None:
+    folder = tmp_path / 'set[1]'
+    folder.mkdir()
     expected = sorted(path.relative_to(data).as_posix() for path in data.rglob('*') if path.is_file())
     (data / '.hidden').touch()
     (data / 'images').rename(tmp_path / 'elsewhere')
     (data / 'images').symlink_to(tmp_path / 'elsewhere')
-    assert run_tool('dataset_converters/pack_shards.py', data, tmp_path / 'toy', '--shards', 3) == ''
+    assert run_tool('dataset_converters/pack_shards.py', data, folder / 'toy', '--shards', 3) == ''
     root, = re.fullmatch("data_root='(tar://.+/)'", capsys.readouterr().out.strip()).groups()
-    shards = sorted(tmp_path.glob('toy-*.tar'))
+    shards = sorted(folder.glob('toy-*.tar'))
     assert len(shards) == 3
     names = []
     for shard in shards:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from cpvt_mm.errors import UserError
+from cpvt_mm.errors import UserError, first_line
 
 from .work import Task
 
@@ -18,7 +18,8 @@ TOLD = (UserError, OSError, ImportError)
 
 
 def run_on_cluster(tasks: Mapping[str, Task[T]], jobs: int, cluster: str, logs: Path) -> Iterator[tuple[str, T]]:
-    """Runs several tasks at a time on a cluster. If one raises an error, the others are cancelled.
+    """Runs several tasks at a time on a cluster. If one raises an error, the others are cancelled. One that a
+    signal ends begins again.
 
     All machines need the same files at the same paths.
 
@@ -46,21 +47,27 @@ def run_on_cluster(tasks: Mapping[str, Task[T]], jobs: int, cluster: str, logs: 
                 result = running.pop(name).result()
                 if isinstance(result, TOLD):
                     raise result
-                yield name, result
+                if isinstance(result, SystemExit):  # after a signal, such as when a cluster wants the machine back
+                    waiting[name] = tasks[name]
+                else:
+                    yield name, result
             time.sleep(1)
 
 
-def _attempt(folder: str, task: Task[T]) -> T | Exception:
+def _attempt(folder: str, task: Task[T]) -> T | BaseException:
     os.chdir(folder)  # a worker of Ray has a folder of its own
     try:
         return task(lambda what, done, total: None)
-    except TOLD as error:
+    except (*TOLD, SystemExit) as error:
         return error  # clusters would put a traceback into its message
 
 
 @contextmanager
 def _submitit(cluster: str, logs: Path) -> Iterator[Callable[..., Any]]:
-    import submitit
+    try:
+        import submitit
+    except ImportError as error:
+        raise ImportError(f'--executor {cluster} needs submitit ({first_line(error)}): pip install submitit.') from None
 
     class Resumable(submitit.helpers.Checkpointable):
         """Goes back into the queue when Slurm ends it, and goes on."""
@@ -84,7 +91,10 @@ def _submitit(cluster: str, logs: Path) -> Iterator[Callable[..., Any]]:
 
 @contextmanager
 def _ray() -> Iterator[Callable[..., Any]]:
-    import ray
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError(f"--executor ray needs Ray ({first_line(error)}): pip install 'ray[train]'.") from None
 
     ray.init(runtime_env=dict(env_vars=dict(PYTHONPATH=os.environ['PYTHONPATH'])))
     try:
