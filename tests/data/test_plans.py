@@ -1,4 +1,5 @@
 """Datasets of a config: how they are found and built, which faults stop training, and which heads do not fit."""
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from PIL import Image
 
 from cpvt_mm.data import plans
 from cpvt_mm.data.datasets import build_unread, classes_of, layout_of, loads_masks, unwrap, unwrap_built
-from cpvt_mm.data.findings import Kind
+from cpvt_mm.data.findings import Kind, UnusableFile
 from cpvt_mm.data.plans import plan_checks
 from file_checks import check_files
 from tests.conftest import refusal
@@ -285,3 +286,8 @@ def test_a_dataset_is_built_without_its_files() -> None:
     dataset = build_unread(dict(type='CocoDataset', data_root='nowhere', ann_file='a.json', data_prefix=dict(img='b/'),
                                 pipeline=[dict(type='NoTransform')]))
     assert (dataset.ann_file, dataset.data_prefix) == ('nowhere/a.json', dict(img='nowhere/b/'))
+
+
+def test_the_error_of_a_file_comes_back_from_another_process() -> None:
+    error = pickle.loads(pickle.dumps(UnusableFile('a.json', 'is empty.')))
+    assert (str(error), error.file, error.detail) == ('a.json is empty.', 'a.json', 'is empty.')
