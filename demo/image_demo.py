@@ -3,6 +3,8 @@
 The painted street.jpg is street.jpg.png in the output folder, so that it differs from that of street.png. A detector
 also writes predictions.json, in COCO's layout with a score for each box, also for those that are not painted. A
 segmentor also writes label_maps/street.jpg.png, with the number of a class at each pixel, from 0.
+
+Without a config and a checkpoint, it uses the model in demo/nuclei, which finds nuclei of cells in microscope images.
 """
 import argparse
 import json
@@ -17,13 +19,15 @@ from cpvt_mm.errors import UserError, exit_on_error, sentence
 from cpvt_mm.files import IMAGE_SUFFIXES, held, list_images, write_image, write_text
 from cpvt_mm.predicting import MAX_PIXELS, Prediction, build_inferencer, paint, to_coco
 
+NUCLEI = Path(__file__).parent / 'nuclei'
+
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('image', type=Path,
                         help=f'image file, or folder with images ({", ".join(IMAGE_SUFFIXES)})')
-    parser.add_argument('config', help='config file of mmdet or mmseg')
-    parser.add_argument('checkpoint', help='file or URL')
+    parser.add_argument('config', nargs='?', help='config file of mmdet or mmseg (default: that of demo/nuclei)')
+    parser.add_argument('checkpoint', nargs='?', help='file or URL')
     parser.add_argument('--out-dir', type=Path, default=Path('outputs'),
                         help='folder of the painted images and the predictions (default: %(default)s)')
     parser.add_argument('--no-labels', action='store_true', help='paint without names and scores')
@@ -33,7 +37,12 @@ def parse_args() -> argparse.Namespace:
                         help='leave out images with more pixels, which take much memory and time (default: '
                              '%(default)s)')
     parser.add_argument('--device', help='device such as cpu or cuda:0 (default: a GPU if there is one)')
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.config is None:
+        args.config, args.checkpoint = str(NUCLEI / 'config.py'), str(NUCLEI / 'model.safetensors')
+    elif args.checkpoint is None:
+        parser.error(f'config {args.config} has no checkpoint: pass both, or none of them.')
+    return args
 
 
 def loses_bits(path: Path) -> bool:

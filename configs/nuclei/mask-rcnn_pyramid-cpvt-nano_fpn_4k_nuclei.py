@@ -24,3 +24,8 @@ train_dataloader = dict(
             dict(type='RandomFlip', prob=0.75, direction=['horizontal', 'vertical', 'diagonal']),
             dict(type='PackDetInputs'),
         ]))
+# Nuclei are small: at 1.5 times their size, box AP is 0.465 instead of 0.445.
+test_pipeline = _base_.val_dataloader.dataset.pipeline
+test_pipeline[1].update(scale_factor=1.5)
+val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
+test_dataloader = dict(dataset=dict(pipeline=test_pipeline))

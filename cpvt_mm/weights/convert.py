@@ -47,7 +47,7 @@ def convert_weights(weights: dict[str, Tensor], source: Detected, target: Format
     return {**{prefix + name: tensor for name, tensor in backbone.items()}, **rest}
 
 
-def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm') -> Conversion:
+def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm', half: bool = False) -> Conversion:
     """Reads a checkpoint of any known format and writes its weights and its `meta` in another format.
 
     Args:
@@ -55,12 +55,13 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm') -> Conve
         target: The file to write: a .pth or .pt file of torch.save with the weights under `state_dict`, or a
             .safetensors file, which cannot contain `meta`.
         to: One of TARGETS. Defaults to 'cpvt_mm'.
+        half: Whether to round floating-point numbers to float16, for a file of half the size. Defaults to False.
 
     Returns:
         The detected format, the written format, and the keys that were left out.
 
     Raises:
-        UserError: If the source cannot be read or converted. Also if the suffix of the target is not one of SUFFIXES,
+        UserError: If the source cannot be read or converted, or `half` cannot hold a value. Also if the suffix of the target is not one of SUFFIXES,
             the target exists already, its folder does not exist, or the disk is full.
     """
     if target.suffix not in SUFFIXES:
@@ -74,6 +75,8 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm') -> Conve
         raise UserError(f'checkpoint {source} contains a {found.format.backbone}, which format {to} does not support: '
                         f'convert it to {", ".join(name for fmt in allowed for name in fmt.names)}.')
     converted = convert_weights(weights.tensors, found, fmt)
+    if half:
+        converted = {name: _to_half(name, tensor) for name, tensor in converted.items()}
     if is_safetensors(target):
         _write(target, to_bytes(converted, safetensors=True), converted)
         return Conversion(found, fmt, (*weights.left_out, *weights.meta))
@@ -103,6 +106,16 @@ def publish_model(source: Path, stem: Path) -> tuple[Path, tuple[str, ...]]:
     remove_leftovers(stem.parent, f'{glob.escape(stem.name)}-????????.pth')
     _write(named, content, weights.tensors)
     return named, weights.left_out
+
+
+def _to_half(name: str, tensor: Tensor) -> Tensor:
+    if not tensor.is_floating_point():
+        return tensor
+    half = tensor.half()
+    if not torch.equal(half.isfinite(), tensor.isfinite()):
+        raise UserError(f'{name} has values as large as {tensor.abs().max():g}, which float16 does not hold: convert '
+                        'without --half.')
+    return half
 
 
 def _write(path: Path, content: bytes, tensors: dict[str, Tensor]) -> None:

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import cv2
@@ -8,7 +9,7 @@ from pycocotools.coco import COCO
 
 from cpvt_mm.engine import load_config
 from cpvt_mm.predicting import Prediction, predict
-from tests.conftest import Models
+from tests.conftest import ROOT, Models
 from tests.pictures import is_painted, random_image
 from tests.tools.conftest import Capture, Run
 
@@ -123,3 +124,11 @@ def test_what_a_user_gets_wrong_is_one_sentence(run: Run, images: Path, out: Pat
     assert run('mmseg', tmp_path / 'empty').startswith(f"error: folder {tmp_path / 'empty'} has no image")
     assert run('mmseg', 'no.jpg') == 'error: no.jpg does not exist: pass an image, or a folder of images.'
     assert not out.exists()
+
+
+def test_without_a_model_it_finds_nuclei(run_tool: Run, out: Path, capsys: Capture) -> None:
+    assert run_tool(TOOL, ROOT / 'demo/nuclei/example.png', '--out-dir', out, '--device', 'cpu') == ''
+    found = json.loads((out / 'predictions.json').read_text())['annotations']
+    assert sum(nucleus['score'] > 0.5 for nucleus in found) in range(15, 30)  # there are 22
+    assert run_tool(TOOL, out, 'config.py') == '2'
+    assert capsys.readouterr().err.endswith('config config.py has no checkpoint: pass both, or none of them.\n')

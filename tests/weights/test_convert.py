@@ -69,6 +69,18 @@ def test_safetensors_are_written_bare_and_read(tmp_path: Path) -> None:
     assert convert_checkpoint(tmp_path / 'c.pth', tmp_path / 'd.safetensors').left_out == ('meta',)
 
 
+def test_half_precision_rounds_numbers_and_refuses_those_it_cannot_hold(tmp_path: Path) -> None:
+    model = nn.Sequential(PYRAMID(), nn.BatchNorm2d(4))  # which counts batches in whole numbers
+    torch.save(model.state_dict(), tmp_path / 'a.pth')
+    convert_checkpoint(tmp_path / 'a.pth', tmp_path / 'half.safetensors', half=True)
+    assert_same(load_file(tmp_path / 'half.safetensors'), {
+        name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in model.state_dict().items()})
+    model[1].running_var.fill_(1e5)
+    torch.save(model.state_dict(), tmp_path / 'b.pth')
+    assert refusal(convert_checkpoint, tmp_path / 'b.pth', tmp_path / 'c.pth', half=True) == (
+        '1.running_var has values as large as 100000, which float16 does not hold: convert without --half.')
+
+
 @pytest.mark.parametrize(('source', 'target', 'to', 'words'), [
     ('deit_timm', 'a.pth', 'mmseg', 'contains a CPVT, which format mmseg does not support: convert it to cpvt'),
     ('timm', 'no/a.pth', 'cpvt_mm', 'no does not exist: create it'),

@@ -11,13 +11,14 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('source', type=Path, metavar='SRC', help='the checkpoint to read; its format is detected')
     parser.add_argument('target', type=Path, metavar='DST', help='the file to write: .pth or .safetensors')
     parser.add_argument('--to', choices=TARGETS, default='cpvt_mm', help='the format to write (default: cpvt_mm)')
+    parser.add_argument('--half', action='store_true', help='round to float16, for a file of half the size')
     return parser.parse_args()
 
 
 @exit_on_error
 def main() -> None:
     args = parse_args()
-    source, target, left_out = convert_checkpoint(args.source, args.target, args.to)
+    source, target, left_out = convert_checkpoint(args.source, args.target, args.to, args.half)
     below = f' below {source.prefix!r}' if source.prefix else ''
     print(f'{args.source}: a {source.format.backbone} of format {source.format}{below}')
     if source.format.norm_eps and source.format.norm_eps != target.norm_eps:
