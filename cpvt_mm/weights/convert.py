@@ -61,8 +61,8 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm', half: bo
         The detected format, the written format, and the keys that were left out.
 
     Raises:
-        UserError: If the source cannot be read or converted, or `half` cannot hold a value. Also if the suffix of the target is not one of SUFFIXES,
-            the target exists already, its folder does not exist, or the disk is full.
+        UserError: If the source cannot be read or converted, or `half` cannot hold a value. Also if the suffix of the
+            target is not one of SUFFIXES, the target exists already, its folder does not exist, or the disk is full.
     """
     if target.suffix not in SUFFIXES:
         raise UserError(f'{target} is not a name for a checkpoint: use the suffix .pth or .safetensors.')
