@@ -45,4 +45,5 @@ def test_a_worker_that_is_killed_changes_nothing_of_the_end(toy_shapes: Path, tm
     killed, whole = (torch.load(tmp_path / name / 'iter_5.pth')['state_dict'] for name in ('killed', 'whole'))
     assert (tmp_path / 'killed/died').exists() and killed.keys() == whole.keys()
     assert all(torch.equal(value, whole[key]) for key, value in killed.items())
-    assert len(list(tmp_path.glob('killed/ray/checkpoint_*/last.pth'))) == 3  # after iterations 2, 4 and 5, no more
+    # After iterations 2, 4 and 5; after 2 twice if the worker dies before Ray has taken note of the first.
+    assert len(list(tmp_path.glob('killed/ray/checkpoint_*/last.pth'))) in (3, 4)
