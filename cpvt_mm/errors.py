@@ -1,4 +1,4 @@
-"""What users are told: errors that they can cause, in one sentence without a traceback, and messages of a run."""
+"""Errors that a user can cause, each a sentence without a traceback, and messages for the console of a run."""
 import difflib
 import functools
 import os

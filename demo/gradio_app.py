@@ -17,7 +17,7 @@ try:
 except ImportError:
     sys.exit("error: gradio is not installed: run pip install -e '.[demo]' in the clone.")
 
-NUCLEI = Path(__file__).parent / 'nuclei/model.safetensors'
+NUCLEI = Path(__file__).parent / 'nuclei'
 SMALLEST, LARGEST, STEP = 64, 1024, 32  # test sizes, pixels
 # A photo of `MAX_PIXELS` without compression; files older than a day, looked for every hour; and waiting calls. gradio
 # cannot stop a call that runs: ShownModel does.
@@ -111,7 +111,8 @@ def find_checkpoint(path: Path) -> Path:
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument('checkpoints', nargs='*', type=Path, metavar='CHECKPOINT', default=[NUCLEI],
+    parser.add_argument('checkpoints', nargs='*', type=Path, metavar='CHECKPOINT',
+                        default=[NUCLEI / 'model.safetensors'],
                         help='work dir of training, or checkpoint with its config in the same folder')
     parser.add_argument('--host', default='127.0.0.1', help='address to serve the page at')
     parser.add_argument('--port', type=int, default=7860, help='port to serve the page at')

@@ -15,13 +15,13 @@ from mmengine.runner import Runner
 from torch.distributed import DistError
 
 from cpvt_mm.data.datasets import classes_of
-from cpvt_mm.engine.checks import check_classes, trained_classes
 from cpvt_mm.errors import UserError, explain, first_line
 from cpvt_mm.files import DISK_FULL, write_text
 from cpvt_mm.loading import check_fills_backbones
 from cpvt_mm.processes import handlers_restored
 from cpvt_mm.weights.reading import check_fits, read_checkpoint, readable
 
+from .checks import check_classes, trained_classes
 from .console import ReadableRunner, readable_console
 from .painting import PaintPredictionsHook
 from .prepare import prepare

@@ -1,23 +1,14 @@
-# Compares small backbones in one detector, from random weights, with the same data and schedule.
+# Compares small backbones in one detector.
+_base_ = './backbones.py'
 config = '../../nuclei/mask-rcnn_pyramid-cpvt-nano_fpn_nuclei.py'
-conv = {'model.backbone.mlp_mode': 'conv'}
-# As long as 400 iterations of PVTv2-b0, each of which takes 1.4 times as long (medians of 12 steps in turns, one thread
-# of an AMD EPYC).
-longer = {'train_cfg.max_iters': 560, 'train_cfg.val_interval': 560, 'param_scheduler.1.end': 560,
-          'param_scheduler.1.T_max': 510}
-# 3.40 M parameters; PVTv2-b0 has 3.41 M.
-wider = {
-    'model.backbone.arch': dict(embed_dims=(42, 84, 168, 252), depths=(2, 2, 2, 2), num_heads=(1, 2, 4, 6),
-                                mlp_ratios=(4, 4, 4, 4), sr_ratios=(8, 4, 2, 1)),
-    'model.neck.in_channels': [42, 84, 168, 252],
-}
+channels = {'model.neck.in_channels': [42, 84, 168, 252]}
 variants = {
     'PyramidCPVT nano': dict(),
     'ResNet-18': dict(config='../../nuclei/mask-rcnn_r18_fpn_nuclei.py'),
     'MiT-b0': dict(config='../../nuclei/mask-rcnn_mit-b0_fpn_nuclei.py'),
     'PVTv2-b0': dict(config='../../nuclei/mask-rcnn_pvtv2-b0_fpn_nuclei.py'),
-    'PyramidCPVT nano, convolution in the MLP': dict(options=conv),
-    'the same, for the time of PVTv2-b0': dict(options={**conv, **longer}),
-    'the same, with the parameters of PVTv2-b0': dict(options={**conv, **wider}),
+    'PyramidCPVT nano, convolution in the MLP': dict(options=_base_.conv),
+    'the same, for the time of PVTv2-b0': dict(options={**_base_.conv, **_base_.longer}),
+    'the same, with the parameters of PVTv2-b0': dict(options={**_base_.conv, **_base_.wider, **channels}),
 }
 metrics = ['coco/bbox_mAP', 'coco/bbox_mAP_50', 'coco/segm_mAP', 'coco/segm_mAP_50']
