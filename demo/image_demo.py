@@ -8,7 +8,12 @@ Without a config and a checkpoint, it uses the model in demo/nuclei, which finds
 """
 import argparse
 import json
+import sys
+from importlib.util import find_spec
 from pathlib import Path
+
+if not find_spec('cpvt_mm'):
+    sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
 from PIL import Image, UnidentifiedImageError
 from rich.progress import track

@@ -1,5 +1,10 @@
 """Evaluates a checkpoint of a detector, segmentor or classifier."""
 import argparse
+import sys
+from importlib.util import find_spec
+
+if not find_spec('cpvt_mm'):
+    sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
 from cpvt_mm.cli import add_run_arguments, parse_run_arguments
 from cpvt_mm.engine import load_config, test

@@ -2,6 +2,8 @@
 
 One or two of each kind: all arguments of backbones are in tests/models, all faults of files in tests/data.
 """
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -195,3 +197,14 @@ def test_a_checkpoint_of_another_model(run_tool: Run, toy_shapes: Path) -> None:
         check(message, 'checkpoint other.pth does not fit the model of the config')
         check(message, '1 left over (weight)')
     check(run_tool('test.py', UPERNET, 'no.pth', *data), 'checkpoint no.pth does not exist: check the path.')
+
+
+@pytest.mark.parametrize('tool', sorted(
+    str(file.relative_to(ROOT)) for folder in ('tools', 'demo') for file in (ROOT / folder).rglob('*.py')
+    if '@exit_on_error' in file.read_text()))
+def test_a_tool_outside_the_environment_says_so(tool: str) -> None:
+    # -S hides the packages of the environment, -E a PYTHONPATH.
+    run = subprocess.run([sys.executable, '-S', '-E', ROOT / tool], capture_output=True, text=True)
+    assert run.stderr == (f'error: {sys.executable} has no cpvt_mm: activate the environment that has it '
+                          '(docs/get_started.md).\n')
+    assert run.returncode == 1

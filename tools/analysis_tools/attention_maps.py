@@ -4,7 +4,12 @@
 block: queries in rows and keys in columns, as in the paper (arXiv 2102.10882).
 """
 import argparse
+import sys
+from importlib.util import find_spec
 from pathlib import Path
+
+if not find_spec('cpvt_mm'):
+    sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
 from matplotlib.figure import Figure
 from mmengine.config import Config

@@ -11,9 +11,14 @@ import argparse
 import dataclasses
 import itertools
 import runpy
+import sys
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+if not find_spec('cpvt_mm'):
+    sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
 import torch
 

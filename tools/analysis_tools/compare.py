@@ -5,8 +5,13 @@ continue after an interruption, or to add seeds.
 """
 import argparse
 import os
+import sys
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+
+if not find_spec('cpvt_mm'):
+    sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
 import torch
 from rich.progress import track

@@ -4,8 +4,13 @@ It works for backbones of any config, with random weights; for backbones of this
 images are smooth noise. Writes a table as .md and .csv, and a figure with the maps of one output.
 """
 import argparse
+import sys
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+
+if not find_spec('cpvt_mm'):
+    sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
 import torch
 from rich.progress import Progress, track

@@ -7,10 +7,15 @@ pixels. With padding='exact', each image is padded alone, and images of one padd
 import argparse
 import json
 import random
+import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from itertools import chain
 from math import prod
 from pathlib import Path
+
+if not find_spec('cpvt_mm'):
+    sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
 from mmcv import rescale_size
 

@@ -4,9 +4,14 @@ Writes results.csv, results.md and results.png to the work dir. Run it again wit
 the results.
 """
 import argparse
+import sys
 from collections.abc import Collection, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+
+if not find_spec('cpvt_mm'):
+    sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
 from cpvt_lab.results import Row
 from cpvt_lab.sweep import Sweep, Windows, parse_size, resolve_mode, set_test_size, side, write_report

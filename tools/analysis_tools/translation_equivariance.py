@@ -4,7 +4,12 @@ Without --checkpoint, it compares all position encodings in the same backbone wi
 --checkpoint, it measures the trained backbone. Writes a figure, and a table as .md and .csv.
 """
 import argparse
+import sys
+from importlib.util import find_spec
 from pathlib import Path
+
+if not find_spec('cpvt_mm'):
+    sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
 import torch
 import torch.nn.functional as F

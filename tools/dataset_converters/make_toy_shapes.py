@@ -1,6 +1,11 @@
 """Writes a toy dataset: textured shapes as COCO instances and as label maps in ADE20K's layout, or moving in videos."""
 import argparse
+import sys
+from importlib.util import find_spec
 from pathlib import Path
+
+if not find_spec('cpvt_mm'):
+    sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
 from rich.progress import track
 

@@ -3,7 +3,12 @@
 Run it again to continue after an interruption.
 """
 import argparse
+import sys
+from importlib.util import find_spec
 from pathlib import Path
+
+if not find_spec('cpvt_mm'):
+    sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
 from rich.progress import track
 

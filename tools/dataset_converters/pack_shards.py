@@ -1,6 +1,11 @@
 """Packs a folder of data into tar files, which configs read as data_root='tar://::FILES/'."""
 import argparse
+import sys
+from importlib.util import find_spec
 from pathlib import Path
+
+if not find_spec('cpvt_mm'):
+    sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
 from cpvt_mm.errors import exit_on_error
 from shards import write_shards

@@ -7,7 +7,12 @@ logits at every pixel, or a detector's boxes (docs/deployment.md). Files of segm
 names and colours of the classes.
 """
 import argparse
+import sys
+from importlib.util import find_spec
 from pathlib import Path
+
+if not find_spec('cpvt_mm'):
+    sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
 import torch
 from rich.progress import track

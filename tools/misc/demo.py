@@ -1,7 +1,11 @@
 """Makes the toy data, trains and tests a detector and a segmentor on it, and prints their metrics."""
 import argparse
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+
+if not find_spec('cpvt_mm'):
+    sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
 from mmengine.runner import find_latest_checkpoint
 from rich.console import Console

@@ -3,7 +3,12 @@
 It knows COCO JSON, Pascal VOC, YOLO, and label maps as PNG.
 """
 import argparse
+import sys
+from importlib.util import find_spec
 from pathlib import Path
+
+if not find_spec('cpvt_mm'):
+    sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
 from cpvt_mm.data.new_config import BASES, new_config
 from cpvt_mm.data.plans import plan_checks

@@ -1,9 +1,14 @@
 """Swaps PyramidCPVT or CPVT into a config of mmdet or mmseg. Writes a config that inherits from it; prints changes."""
 import argparse
+import sys
 from collections.abc import Iterator
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+if not find_spec('cpvt_mm'):
+    sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
 from mmengine.config import Config
 

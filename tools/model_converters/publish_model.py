@@ -1,6 +1,11 @@
 """Writes only the weights and meta of a checkpoint, with the first 8 digits of the SHA-256 in the file name."""
 import argparse
+import sys
+from importlib.util import find_spec
 from pathlib import Path
+
+if not find_spec('cpvt_mm'):
+    sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
 from cpvt_mm.errors import exit_on_error
 from cpvt_mm.weights.convert import publish_model
