@@ -131,9 +131,9 @@ class FsspecBackend(BaseStorageBackend):
                          suffix: str | tuple[str, ...] | None = None, recursive: bool = False) -> Iterator[str]:
         """Yields relative paths of folders and files in a folder, without hidden ones, as mmengine's backends do."""
         def find(files: Any, path: str) -> list[tuple[str, bool]]:
-            found = files.find(path, maxdepth=None if recursive else 1, withdirs=True, detail=True)
-            return [(PurePosixPath(name).relative_to(path or '.').as_posix(), info['type'] == 'directory')
-                    for name, info in found.items() if name.strip('/') != path.strip('/')]
+            found = files.find(path, withdirs=True, detail=True).values() if recursive else files.ls(path, detail=True)
+            return [(PurePosixPath(info['name']).relative_to(path or '.').as_posix(), info['type'] == 'directory')
+                    for info in found if info['name'].strip('/') != path.strip('/')]
 
         for name, is_folder in self._try(dir_path, find):
             if not any(part.startswith('.') for part in name.split('/')) and (
