@@ -167,7 +167,8 @@ def held(folder: Path) -> Iterator[None]:
                     yield
                     return
                 finally:
-                    path.unlink(missing_ok=True)
+                    if _is_at(path, file):  # a server that lost this machine may have given the lock to another
+                        path.unlink(missing_ok=True)
         raise OSError(errno.ENOLCK, 'its file system does not tell whether a lock is in place', str(path))
     finally:
         if is_new:

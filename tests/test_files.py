@@ -222,6 +222,14 @@ def test_a_lock_that_its_last_holder_removes_in_between_is_made_again(
         assert not steps and path.read_text() == f'process {os.getpid()} on {platform.node()}'
 
 
+def test_the_lock_of_another_stays(tmp_path: Path) -> None:
+    path = tmp_path / '.lock'
+    with held(tmp_path):
+        path.unlink()  # as a server does that thinks that this machine is gone
+        path.write_text('process 1 on another')
+    assert path.read_text() == 'process 1 on another'
+
+
 def test_a_link_at_a_name_that_could_be_guessed_is_not_followed(tmp_path: Path) -> None:
     victim, path = tmp_path / 'victim', tmp_path / 'a.txt'
     victim.write_text('mine')

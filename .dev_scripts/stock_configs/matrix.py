@@ -17,9 +17,9 @@ from cpvt_lab.from_config import build_model
 from cpvt_lab.results import Results
 from cpvt_lab.work import Report, run_in_processes
 from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.nested import walk
 from cpvt_mm.stack import require
 from cpvt_mm.swap import CannotSwap, read_config, swap_backbone, write_config
-from cpvt_mm.swap.channels import walk
 from cpvt_mm.swap.probing import CannotBuild, CannotRun
 from cpvt_mm.swap.writing import shipped_configs
 

@@ -10,8 +10,8 @@ from mmengine.config import Config
 from cpvt_lab.results import Results
 from cpvt_lab.work import run_in_processes
 from cpvt_mm.errors import UserError
+from cpvt_mm.nested import walk
 from cpvt_mm.swap import read_config
-from cpvt_mm.swap.channels import walk
 from cpvt_mm.swap.writing import shipped_configs
 
 from .matrix import in_silence, list_configs, say, start_worker

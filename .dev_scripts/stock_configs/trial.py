@@ -12,7 +12,7 @@ from torch import nn
 
 from cpvt_lab.from_config import build_model, build_plain_optim_wrapper
 from cpvt_mm.models.backbone import Backbone
-from cpvt_mm.swap.channels import walk
+from cpvt_mm.nested import walk
 
 from .batches import SIDE, small_batch
 

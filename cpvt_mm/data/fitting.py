@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from mmengine.config import Config
 
-from cpvt_mm.swap.channels import walk
+from cpvt_mm.nested import walk
 
 from .other_formats import LABEL_MAPS
 from .splits import Data

@@ -12,7 +12,7 @@ from mmengine.logging import print_log
 from mmengine.registry import DefaultScope
 
 from cpvt_mm.errors import UserError, first_line, missing_file, show
-from cpvt_mm.swap.channels import walk
+from cpvt_mm.nested import dicts, walk
 
 from .coco import read_coco, some
 from .datasets import Sample, build_unread, check_dataset, classes_of, layout_of, loads_masks, unwrap
@@ -121,11 +121,6 @@ def asks_for_masks(cfg: Config, split: str) -> bool:
     """Returns whether mmdet's CocoMetric compares masks in the evaluator of a split."""
     return any('segm' in metric.get('metric', 'bbox') for metric in dicts(cfg.get(f'{split}_evaluator'))
                if str(metric.get('type')).endswith('CocoMetric'))
-
-
-def dicts(value: Any) -> list[dict[str, Any]]:
-    """Returns the dicts in a list, or a single dict as a list."""
-    return [one for one in (value if isinstance(value, list | tuple) else [value]) if isinstance(one, dict)]
 
 
 def _annotation_file(dataset: dict[str, Any]) -> str:

@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader
 from cpvt_mm.data.checked_pipeline import CheckedPipeline, load_first
 from cpvt_mm.data.datasets import classes_of, layout_of, unwrap_built
 from cpvt_mm.data.plans import check_before_training
+from cpvt_mm.nested import walk
 from cpvt_mm.registry import LOOPS
-from cpvt_mm.swap.channels import walk
 
 from .checks import check_metrics, check_model
 from .ranks import all_or_none, share_annotations

@@ -10,8 +10,8 @@ from mmengine.hooks import CheckpointHook
 from mmengine.registry import HOOKS, LOOPS, METRICS, OPTIMIZERS, Registry
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, TestLoop, ValLoop
 
-from cpvt_mm.data.plans import dicts
 from cpvt_mm.errors import UserError, did_you_mean
+from cpvt_mm.nested import dicts
 
 # The hooks that each run gets, by their keys in `default_hooks`.
 ADDED_HOOKS = dict(exact_resume='cpvt_mm.ExactResumeHook', non_finite_loss='cpvt_mm.NonFiniteLossHook',

@@ -10,7 +10,7 @@ from mmengine.runner import Runner
 
 from cpvt_mm.files import DISK_FULL
 from cpvt_mm.registry import HOOKS
-from cpvt_mm.weights.mmengine_log import HISTORY, to_plain
+from cpvt_mm.weights.restricted import HISTORY, to_plain
 
 
 @HOOKS.register_module()

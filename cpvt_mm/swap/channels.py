@@ -1,6 +1,8 @@
 """Adapts the input channels of necks and heads in a config to the new backbone."""
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
+
+from cpvt_mm.nested import walk
 
 from .probing import CannotSwap
 
@@ -92,14 +94,3 @@ def _adapt_node(node: dict[str, Any], where: str, old: list[int], new: list[int]
                 node[key] = new[0]
     if node.get('c1_in_channels') == old[0]:  # DeepLabV3+ also takes the first map
         node['c1_in_channels'] = new[0]
-
-
-def walk(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
-    """Yields all dicts in nested dicts and lists, outer ones first, each with its path of keys."""
-    if isinstance(value, dict):
-        yield path, value
-        for key, item in value.items():
-            yield from walk(item, (*path, key))
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            yield from walk(item, (*path, index))

@@ -7,8 +7,9 @@ import torch
 from mmengine.config import Config
 
 from cpvt_mm.models.validation import check_names
+from cpvt_mm.nested import walk
 
-from .channels import adapt_heads, adapt_neck, channels_key, walk
+from .channels import adapt_heads, adapt_neck, channels_key
 from .optimizer import adapt_optimizer, set_schedule
 from .probing import CannotBuild, CannotRun, CannotSwap, Maps, probe_backbone, probe_necks
 from .targets import TARGETS, Backbone, Target

@@ -12,9 +12,9 @@ from cpvt_mm.files import check_free, remove_leftovers, to_bytes, whole_file
 
 from .fetching import sha256
 from .formats import FORMATS, Detected, detect_format
-from .mmengine_log import is_safetensors, parse
 from .reading import read_weights
 from .renaming import Format
+from .restricted import is_safetensors, parse
 
 SUFFIXES = ('.pth', '.pt', '.safetensors')
 TARGETS = tuple(dict.fromkeys(name for fmt in FORMATS for name in fmt.names))

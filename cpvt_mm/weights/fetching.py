@@ -20,8 +20,8 @@ from mmengine.logging import print_log
 from cpvt_mm.errors import UserError, first_line, show
 from cpvt_mm.files import remove_leftovers, whole_file
 
-from .mmengine_log import is_safetensors, parse
 from .released import APACHE, SCHEME, find_released
+from .restricted import is_safetensors, parse
 
 TIMEOUT = 30.  # seconds to wait for a connection, or for the next part of a file
 SPAN, LEAST = 60., 60_000  # seconds, and the bytes that a download must get in each such span

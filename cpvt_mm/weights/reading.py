@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cpvt_mm.errors import MissingFile, UserError, first_line
 
 from .fetching import fetched
-from .mmengine_log import is_safetensors, parse, to_plain
+from .restricted import is_safetensors, parse, to_plain
 
 # Keys of the weights in checkpoint files. 'state_dict' is mmengine's; with EMAHook, it contains the average. 'model' is
 # that of DeiT and Twins. EMA_KEYS are keys of moving averages.

@@ -18,8 +18,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from cpvt_mm.errors import MissingFile, UserError
-from cpvt_mm.weights.mmengine_log import mmengine_log
 from cpvt_mm.weights.reading import check_fits, load_weights, read_checkpoint, read_weights, readable, unwrap
+from cpvt_mm.weights.restricted import mmengine_log
 from tests.conftest import refusal
 
 

@@ -11,7 +11,8 @@ from mmengine.config import Config
 
 from cpvt_mm.data.datasets import Sample, classes_of, layout_of
 from cpvt_mm.data.findings import Finding, Kind, decode, size_as_loaded
-from cpvt_mm.data.plans import Plan, dicts
+from cpvt_mm.data.plans import Plan
+from cpvt_mm.nested import dicts
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from cpvt_mm.data.other_formats import LABEL_MAPS
 from cpvt_mm.data.own_data import FORMATS
 from cpvt_mm.data.plans import Plan
 from cpvt_mm.data.splits import Data, Split
-from cpvt_mm.swap.channels import walk
+from cpvt_mm.nested import walk
 from file_checks import Checked
 
 Measures = dict[str, Any]

@@ -14,7 +14,7 @@ from mmengine.structures import PixelData
 from torch import Tensor
 
 from cpvt_mm.errors import UserError
-from cpvt_mm.swap.channels import walk
+from cpvt_mm.nested import walk
 
 Batch = dict[str, Any]
 # Their samples have several images, or several views of an image.

@@ -17,8 +17,8 @@ from mmengine.runner import set_random_seed
 
 from cpvt_mm.errors import first_line
 from cpvt_mm.models.pyramid_cpvt import PYRAMID_ARCHS
+from cpvt_mm.nested import walk
 from cpvt_mm.swap import read_config, swap_backbone
-from cpvt_mm.swap.channels import walk
 
 from .candidates import PEERS, Candidate, CannotMeasure
 from .complexity import count_flops

@@ -1,0 +1,19 @@
+"""Finds dicts in configs, which are nested dicts and lists."""
+from collections.abc import Iterator
+from typing import Any
+
+
+def walk(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
+    """Yields all dicts in nested dicts and lists, outer ones first, each with its path of keys."""
+    if isinstance(value, dict):
+        yield path, value
+        for key, item in value.items():
+            yield from walk(item, (*path, key))
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from walk(item, (*path, index))
+
+
+def dicts(value: Any) -> list[dict[str, Any]]:
+    """Returns the dicts in a list, or a single dict as a list."""
+    return [one for one in (value if isinstance(value, list | tuple) else [value]) if isinstance(one, dict)]
