@@ -127,6 +127,12 @@ def test_the_plot_has_a_panel_for_each_metric_and_a_line_for_each_variant() -> N
     assert [list(container.lines[0].get_ydata()) for container in first.containers] == [[51, 52], [50, 51]]
 
 
+def test_no_two_lines_of_a_plot_look_alike() -> None:
+    line = dict(seed=0, test='x', mIoU=1.)
+    axes = plot([dict(line, variant=str(number)) for number in range(30)], ['mIoU'], 'title').axes[0]
+    assert len({(found[0].get_color(), found[0].get_marker()) for found in axes.containers}) == 30
+
+
 def test_the_csv_has_every_row_and_a_metric_that_is_not_there_is_named(tmp_path: Path) -> None:
     told = refusal(write_comparison, tmp_path, rows('x'), ['mAP'], 'title')
     assert told.startswith("'mAP' of the study is not a metric of its tests: choose from mIoU, AP")

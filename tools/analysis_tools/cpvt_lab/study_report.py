@@ -11,6 +11,7 @@ from .results import Row, markdown_table, to_csv
 
 # Columns of rows that are not metrics.
 COLUMNS = ('variant', 'seed', 'test', 'parameters', 'seconds_per_iteration')
+MARKERS = 'os^Dv<>P*Xp'  # one more than there are colours, so that no two of 110 lines look alike
 
 
 def write_comparison(folder: Path, rows: Sequence[Row], metrics: Sequence[str], title: str) -> str:
@@ -71,7 +72,7 @@ def plot(rows: Sequence[Row], metrics: Sequence[str], title: str) -> Figure:
             values = [found for test in tests if (found := _values(rows, variant, test, metric))]
             means, halves = zip(*map(spread, values), strict=True)
             axes.errorbar(x, means, yerr=[half or 0 for half in halves], label=variant, capsize=3,
-                          marker='os^Dv<>P*X'[i % 10])
+                          marker=MARKERS[i % len(MARKERS)])
         axes.set(ylabel=metric)
         axes.set_xticks(range(len(tests)), labels=tests)
         axes.grid(alpha=0.3)
