@@ -1,4 +1,4 @@
-# A PEG together with each other encoding, on street scenes that keep their aspect.
+# A PEG together with each newer encoding, on street scenes that keep their aspect, at the training size and twice that.
 _base_ = './position_encodings_camvid_native.py'
 variants = dict(_delete_=True, **{
     f'PEG + {name}': dict(options={'model.backbone.position_encoding': [dict(type='PEG'), encoding]})
@@ -10,3 +10,4 @@ variants = dict(_delete_=True, **{
         'LookHere': dict(type='LookHerePE'),
     }.items()
 })
+tests = dict(_delete_=True, **{name: _base_.tests[name] for name in ('1x', '2x')})
