@@ -63,7 +63,7 @@ def choose(checkpoint: str) -> tuple[gr.Slider, gr.Slider, gr.Dropdown]:
     """Returns the initial test size, score and block for a checkpoint."""
     model = load(Path(checkpoint))
     return (gr.Slider(SMALLEST, max(LARGEST, model.side), model.side, step=STEP, buttons=[], label='Test size',
-                      info=f"Shorter side of the scale, in pixels; the config's is {model.side}."),
+                      info=f'Shorter side of the scale, in pixels; at first {model.side}.'),
             gr.Slider(0, 1, 0.3, step=0.05, buttons=[], label='Score', visible=model.is_detector,
                       info='Boxes and masks with a lower score are hidden.'),
             gr.Dropdown(model.blocks, value=model.block, label='Block', info='The block whose attention is drawn.'))
