@@ -99,8 +99,8 @@ def main() -> None:
           *failed.values(), sep='\n')
     if failed:
         raise UserError(f'{len(failed)} of {len(paths)} images are not painted ({", ".join(failed)}): repair, scale or '
-                        "remove them (--max-pixels allows larger ones; a segmentor then needs less memory with "
-                        "model.test_cfg.mode='slide').")
+                        'remove them (--max-pixels allows larger ones; a segmentor then needs 4 bytes for each class '
+                        'at each pixel).')
 
 
 if __name__ == '__main__':

@@ -55,7 +55,7 @@ class ShownModel:
     Attributes:
         backbone: The backbone, if it is a `CPVT` or `PyramidCPVT`; else None.
         is_detector: Whether its predictions have scores.
-        side: The shorter side of the scale in the test pipeline, in pixels.
+        side: The shorter side of the scale in the test pipeline, in pixels; 512 if it has a `scale_factor`.
         blocks: Names of the blocks whose attention can be drawn; empty if the backbone is not of this package.
         block: The block to show first: the second block of the last stage but one, or of CPVT; None without blocks.
 

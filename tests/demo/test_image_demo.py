@@ -110,7 +110,7 @@ def test_images_that_the_model_cannot_take_are_left_out(run: Run, images: Path, 
     random_image(images / 'large.png', 300, 400)
     assert run('mmdet', images, '--max-pixels', 100_000) == (
         'error: 2 of 5 images are not painted (large.png, line.png): repair, scale or remove them '
-        "(--max-pixels allows larger ones; a segmentor then needs less memory with model.test_cfg.mode='slide').")
+        '(--max-pixels allows larger ones; a segmentor then needs 4 bytes for each class at each pixel).')
     printed = capsys.readouterr().out.replace('\n', '')
     assert f'image {images}/large.png has 400 x 300 pixels (width x height), but at most 100000 are' in printed
     assert f'image {images}/line.png cannot be predicted (' in printed and '3 of 5 images painted' in printed

@@ -46,7 +46,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--neighbour', type=parse_sides, default=(800, 1216), metavar='HxW',
                         help='size of the other image of the batch in pixels (default: 800x1216)')
     parser.add_argument('--encodings', action='store_true',
-                        help='compare all position encodings in the backbones of this package')
+                        help='compare several position encodings in the backbones of this package')
     parser.add_argument('--rounds', type=int, default=0,
                         help='number of rounds that time forward passes and training steps (default: 0)')
     parser.add_argument('--output', type=int, default=-2, help="which of the backbone's outputs to draw (default: -2)")

@@ -1,6 +1,6 @@
 """Measures translation equivariance: whether the features of a backbone move with a picture on an empty canvas.
 
-Without --checkpoint, it compares all position encodings in the same backbone with the same random weights. With
+Without --checkpoint, it compares several position encodings in the same backbone with the same random weights. With
 --checkpoint, it measures the trained backbone. Writes a figure, and a table as .md and .csv.
 """
 import argparse

@@ -85,7 +85,8 @@ class LearnablePE(TablePE):
             0.1. Defaults to 0.
 
     Raises:
-        ValueError: If an argument is not allowed, or the table of a checkpoint has another size.
+        ValueError: If an argument is not allowed, or the table of a checkpoint cannot be resampled: a sequence
+            (`ndim=1`) of another length, or another number of channels.
     """
 
     def __init__(self, stage: StageSpec, grid: tuple[int, int] | None = None, ndim: int = 2, antialias: bool = False,

@@ -20,7 +20,7 @@ from .work import Report, ReportIterations
 
 # Values by size, for each metric and mode.
 Curves = dict[str, dict[str, float]]
-DEFAULT_SIDE = 512  # pixels, of configs that test images at their own sizes (`scale_factor=1.`)
+DEFAULT_SIDE = 512  # pixels, of configs that have a `scale_factor`
 
 
 class Size(NamedTuple):
