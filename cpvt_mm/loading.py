@@ -93,8 +93,20 @@ def normalization(cfg: Config) -> tuple[list[float], list[float], bool]:
 
 
 def to_input(image: np.ndarray, cfg: Config) -> Tensor:
-    """Normalizes an image as a config's data preprocessor: `(H, W, 3)` RGB -> `(1, 3, H, W)`, float32, not padded."""
+    """Normalizes an image as a config's data preprocessor: `(H, W, 3)` RGB -> `(1, 3, H, W)`, float32, not padded.
+
+    Raises:
+        UserError: If the backbone does not take three channels.
+    """
+    check_takes_rgb(cfg.model.get('backbone', {}).get('in_channels', 3))
     mean, std, is_rgb = normalization(cfg)
     channels = np.asarray(image if is_rgb else image[..., ::-1], np.float32)
     normalized = (channels - np.array(mean, np.float32)) / np.array(std, np.float32)
     return torch.from_numpy(normalized).permute(2, 0, 1)[None].contiguous()
+
+
+def check_takes_rgb(in_channels: int) -> None:
+    """Raises a UserError if a backbone takes another number of channels than three."""
+    if in_channels != 3:
+        raise UserError(f'in_channels of the backbone is {in_channels}, but this needs a backbone for RGB images: use '
+                        'another config.')

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from .models import PyramidCPVT, create_backbone, list_backbones
 from .models.backbone import Backbone
+from .models.feature_info import last_of
 
 
 class Features(nn.Module):
@@ -69,7 +70,8 @@ class Classifier(nn.Module):
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """Returns logits `(B, num_classes)` of tokens, or pooled features `(B, C)` if they are `pre_logits`."""
-        pooled = x[:, 0] if getattr(self.backbone, 'cls_token', None) is not None else x.mean(dim=1)
+        has_token = getattr(self.backbone, 'cls_token', None) is not None
+        pooled = x[:, 0] if has_token else x[:, getattr(self.backbone, 'num_extra_tokens', 0):].mean(dim=1)
         return pooled if pre_logits else self.head(pooled)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -102,6 +104,7 @@ def build(name: str, pretrained: bool = False, features_only: bool = False, in_c
 
     Raises:
         ValueError: If an argument is not supported.
+        IndexError: If there are fewer maps than `out_indices` asks for.
         TypeError: If the backbone has no such argument.
         UserError: See `create_backbone`.
     """
@@ -121,7 +124,7 @@ def build(name: str, pretrained: bool = False, features_only: bool = False, in_c
     if out_indices is None:
         out_indices = len(whole.out_indices) if isinstance(whole, PyramidCPVT) else 1
     if isinstance(out_indices, int):
-        out_indices = range(last + 1)[-out_indices:]
+        out_indices = last_of(last + 1, out_indices)
     backbone = create_backbone(name, pretrained, in_channels=in_chans, out_indices=tuple(out_indices), **kwargs)
     return Features(backbone, FeatureInfo(maps_of(whole), backbone.out_indices))
 

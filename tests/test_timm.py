@@ -67,6 +67,13 @@ def test_the_head_pools_the_features(name: str) -> None:
     assert torch.equal(model(image), pooled) and pooled.shape[1] == model.num_features
 
 
+def test_registers_are_not_pooled() -> None:
+    model, image = create(PLAIN, cls_token=False, num_register_tokens=4), torch.randn(1, 3, 64, 96)
+    tokens = model.forward_features(image)
+    assert tokens.shape[1] == 4 + 4 * 6
+    assert torch.equal(model(image), tokens[:, 4:].mean(dim=1))
+
+
 def test_a_new_classifier_is_where_and_as_the_backbone_is() -> None:
     model = create(PYRAMID).to('meta', torch.float64)
     model.reset_classifier(7)
@@ -101,6 +108,7 @@ def test_pretrained_weights_are_those_of_the_table(
     (dict(pretrained_cfg=dict(url='x')), ValueError, "pretrained_cfg is {'url': 'x'}, but pyramid-cpvt-nano loads"),
     (dict(cache_dir='x'), ValueError, "cache_dir is 'x', but pyramid-cpvt-nano loads the weights of cpvt_mm"),
     (dict(drop_pth_rate=.1), TypeError, 'drop_pth_rate'),
+    (dict(features_only=True, out_indices=5), IndexError, 'the number of last maps is 5, but must be from 1 to 4.'),
     (dict(features_only=True, out_indices=(4,)), ValueError, 'from 0 to 3, or from -4 to -1'),
     (dict(pretrained=True), cpvt_mm.errors.UserError, 'there are no released weights of pyramid-cpvt-nano')])
 def test_wrong_arguments_are_a_sentence(kwargs: dict, error: type[Exception], words: str) -> None:

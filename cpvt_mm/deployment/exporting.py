@@ -83,9 +83,9 @@ def exported(model: nn.Module, path: Path, description: Mapping[str, str]) -> It
 def export_program(model: nn.Module) -> ExportedProgram:
     """Exports a model with dynamic batch, height and width from 1; the program does not branch on their values.
 
-    Backbones of this package are fused, see `Backbone.fuse`; the model itself stays as it is.
+    Its copy in eval mode is exported, and backbones of this package are fused, see `Backbone.fuse`.
     """
-    model = copy.deepcopy(model)
+    model = copy.deepcopy(model).eval()
     for module in model.modules():
         if isinstance(module, Backbone):
             module.fuse()

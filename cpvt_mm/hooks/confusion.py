@@ -34,28 +34,34 @@ class Confusion:
         self.classes = classes_of(self.dataset)
         self.ignored = next((one.ignore_index for one in loop.evaluator.metrics if hasattr(one, 'ignore_index')), 255)
         self.of_boxes = False
-        self.annotated: dict[str, list[dict[str, Any]]] = {}
+        self.annotated: dict[str, list[dict[str, Any]]] | None = None
         self.counts: dict[str, Tensor] = {}
 
     def add(self, samples: Sequence[Any]) -> None:
         """Counts in the outputs of one iteration."""
         for sample in samples if self.classes else ():
+            if not hasattr(sample, 'img_path'):  # the pipeline leaves it out
+                continue
             if hasattr(sample, 'pred_sem_seg') and hasattr(sample, 'gt_sem_seg'):
                 counts = match_pixels(sample, len(self.classes), self.ignored)
             elif hasattr(getattr(sample, 'pred_instances', None), 'bboxes'):
-                if sample.img_path not in self._boxes():
+                annotated = self._boxes().get(sample.img_path)
+                if annotated is None:
                     continue
                 self.of_boxes = True
-                counts = match_boxes(sample.pred_instances, self.annotated[sample.img_path], len(self.classes))
+                counts = match_boxes(sample.pred_instances, annotated, len(self.classes))
             else:
                 continue
             self.counts[sample.img_path] = counts.to_sparse()
 
     def _boxes(self) -> dict[str, list[dict[str, Any]]]:
         """Returns the annotated boxes by image, in its own pixels (those of a sample may be resized)."""
-        if not self.annotated and hasattr(self.dataset, 'get_data_info'):
-            for info in map(self.dataset.get_data_info, range(len(self.dataset))):
-                if all({'bbox', 'bbox_label'} <= one.keys() for one in info.get('instances', [{}])):
+        if self.annotated is None:
+            length = len(self.dataset) if hasattr(self.dataset, 'get_data_info') else 0
+            self.annotated = {}
+            for info in map(self.dataset.get_data_info, range(length)):
+                if 'img_path' in info and all({'bbox', 'bbox_label'} <= one.keys()
+                                              for one in info.get('instances', [{}])):
                     self.annotated[info['img_path']] = info['instances']
         return self.annotated
 

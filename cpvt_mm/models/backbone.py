@@ -11,7 +11,7 @@ from torch import Tensor
 from cpvt_mm.errors import UserError
 
 from .batches import PAD_SIZE_DIVISOR, Output, Size, Told, check_sizes, encode_in_groups, told_about
-from .feature_info import FeatureInfo
+from .feature_info import FeatureInfo, last_of
 from .grid import grid_size, is_exported, is_traced, pad_or_crop, to_tokens
 from .hub import HubMixin
 from .initialization import PRETRAINED_KEYS, InitCfg, only_warnings, split_init_cfg, warn_if_missing
@@ -74,7 +74,8 @@ class Backbone(BaseModule, HubMixin):
                 image is a clip.
 
         Returns:
-            One output for each of `out_indices`, in the dtype of the weights; under autocast, in its dtype.
+            One output for each of `out_indices`, in the dtype of the weights; under autocast in its dtype, or in
+            that of the weights where class tokens, registers or tables join the tokens.
 
         Raises:
             ValueError: If the images do not fit the backbone, or the sizes do not fit the images.
@@ -83,7 +84,7 @@ class Backbone(BaseModule, HubMixin):
         """
         if not is_traced(x):
             self._check_images(x)
-            if self.padding is None and valid_sizes not in (None, 'told'):
+            if self.padding is None and valid_sizes is not None and not isinstance(valid_sizes, str):
                 raise ValueError("valid_sizes are given, but padding is None: build the backbone with padding='exact'.")
         if self.padding is None and not self.spans_frames:
             return self.encode(x)
@@ -128,7 +129,7 @@ class Backbone(BaseModule, HubMixin):
         """Returns the sizes of images without padding; None if the images fill the batch, or `padding` is None."""
         if self.padding is None or valid_sizes is None:
             return None
-        if valid_sizes != 'told':
+        if not isinstance(valid_sizes, str):
             check_sizes(valid_sizes, x)
             sizes: Sequence[Size] | None = valid_sizes
         elif told.lost:
@@ -212,12 +213,17 @@ class Backbone(BaseModule, HubMixin):
             The tokens after the last stage or block and its norm, `(B, E + H * W, C)`, and a list of the maps.
 
         Raises:
-            ValueError: If `output_fmt` is unknown.
+            ValueError: If `output_fmt` is unknown, the images do not fit the backbone, or `padding` is 'exact'.
             IndexError: If there is no such stage or block.
         """
         check_choice('output_fmt', output_fmt, ('NCHW', 'NLC'))
+        if self.padding:
+            raise ValueError(f'padding is {self.padding!r}, but forward_intermediates takes images that fill the '
+                             'batch: build the backbone with padding=None.')
+        if not is_traced(x):
+            self._check_images(x)
         count = len(list(self.get_submodule(self.parts).children()))
-        last = range(count)[-indices:] if isinstance(indices, int) else range(count) if indices is None else indices
+        last = last_of(count, indices) if isinstance(indices, int) else range(count) if indices is None else indices
         taken = [range(count)[index] for index in last]
         end = max(taken) + 1 if stop_early and intermediates_only else count
         final, maps = self.run_parts(x, end, norm)

@@ -112,6 +112,8 @@ class Told(NamedTuple):
 def told_about(images: Tensor) -> Told:
     """Returns what `BatchInfo` tells about images `(B, C, H, W)`. Windows of the images fill their batch."""
     info = BatchInfo.of(images)
+    if info is not None and images.stride(2) < images.stride(3):
+        return Told(lost=True)  # rows and columns are exchanged
     if info is not None and tuple(images.shape[-2:]) != info.padded:
         return Told()
     if info is not None and len(images) == len(info.sizes) * info.length:
@@ -120,7 +122,7 @@ def told_about(images: Tensor) -> Told:
     if info is not None and len(images) == len(info.sizes) and (
             len(images) == 1 or images.stride(0) == info.length * images[0].numel()):
         return Told(info.sizes)
-    return Told(lost=len(images) > 1)
+    return Told(lost=len(images) > 1 or info is not None)
 
 
 class TellsSizes(nn.Module):
@@ -152,7 +154,8 @@ def check_sizes(sizes: Sequence[Size], batch: Tensor) -> None:
                          f'{len(batch)} images of the batch.')
     for i, size in enumerate(sizes):
         if not isinstance(size, Sequence) or len(size) != 2 or any(
-                side not in range(1, limit + 1) for side, limit in zip(size, batch.shape[2:], strict=True)):
+                isinstance(side, float) or side not in range(1, limit + 1)
+                for side, limit in zip(size, batch.shape[2:], strict=True)):
             raise ValueError(f'valid_sizes[{i}] is {size}, but must be a height and a width, whole numbers of at least '
                              f'1 and at most those of the batch, {tuple(batch.shape[2:])}.')
 

@@ -41,3 +41,10 @@ class FeatureInfo(list[dict[str, Any]]):
     def _get(self, key: str, idx: int | None) -> Any:
         values = [info[key] for info in self]
         return values if idx is None else values[idx]
+
+
+def last_of(count: int, number: int) -> range:
+    """Returns the indices of the last `number` of `count` outputs; raises an IndexError if there are none or fewer."""
+    if not 1 <= number <= count:
+        raise IndexError(f'the number of last maps is {number}, but must be from 1 to {count}.')
+    return range(count - number, count)

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.errors import UserError
 from cpvt_mm.files import write_checkpoint, write_text
 
 try:
@@ -57,8 +57,9 @@ class HubMixin(nn.Module, PyTorchModelHubMixin, library_name='cpvt_mm', paper_ur
         try:
             model = super().from_pretrained(source, **{'strict': True, **kwargs})
         except RuntimeError as error:
-            raise UserError(f'{source} does not fit a {cls.__name__} ({first_line(error)}): use the class and the '
-                            'arguments that it was saved with.') from error
+            reason = ' '.join(str(error).split())
+            raise UserError(f'{source} does not fit a {cls.__name__} ({reason}): use the class and the arguments that '
+                            'it was saved with.') from error
         return model.eval()
 
     # huggingface_hub documents this method as the way to choose a model's files. It writes its own config.json only if
@@ -70,9 +71,18 @@ class HubMixin(nn.Module, PyTorchModelHubMixin, library_name='cpvt_mm', paper_ur
     def _config(self) -> dict[str, Any]:
         """Returns all arguments except `init_cfg`, which may name a local file."""
         args, kwargs = self.__dict__['_arguments']
-        bound = inspect.signature(type(self).__init__).bind(self, *args, **kwargs)
+        signature = inspect.signature(type(self).__init__)
+        bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
-        config = {name: value for name, value in bound.arguments.items() if name not in ('self', 'init_cfg')}
+        found: dict[str, Any] = {}
+        for name, value in bound.arguments.items():
+            kind = signature.parameters[name].kind
+            if kind is not inspect.Parameter.VAR_POSITIONAL:
+                found.update(value if kind is inspect.Parameter.VAR_KEYWORD else {name: value})
+            elif value:
+                raise UserError(f'{type(self).__name__} got {value} without names, which config.json cannot hold: '
+                                'build it with name=value.')
+        config = {name: value for name, value in found.items() if name not in ('self', 'init_cfg')}
         for name, value in config.items():
             try:
                 json.dumps(value)

@@ -48,11 +48,15 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     Raises:
         MissingFile: If the file does not exist.
         UserError: If the file cannot be read, has no such backbone, lacks weights of it, or has weights of the same
-            blocks, or registers, that the backbone does not have. The backbone is unchanged then.
+            blocks, or registers, that the backbone does not have. The backbone is unchanged then. Also if the backbone
+            is on the meta device.
     """
     allowed = _compile(allow_missing)
     weights, key, ema_key, *_ = read_weights(checkpoint, map_location)
     wanted = backbone.state_dict()
+    if any(tensor.is_meta for tensor in wanted.values()):
+        raise UserError(f'the {type(backbone).__name__} is on the meta device, which holds no weights: build it on '
+                        'another device.')
     own = detect_format(wanted, 'of the backbone', '').format.backbone
     fmt, prefix, others = detect_format(weights, checkpoint, prefix, own)
     if fmt.backbone != own:

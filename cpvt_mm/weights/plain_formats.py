@@ -59,8 +59,8 @@ class PlainFormat(Format):
         table, tokens = weights[TABLE][0], [name for name in TOKENS if name in weights]
         # Some tables of timm have no rows for class tokens. No two squares differ by 1 or 2, so the number of rows
         # shows whether there are any.
-        extra = next((count for count in (len(tokens), 0) if math.isqrt(len(table) - count)**2 == len(table) - count),
-                     None)
+        extra = next((count for count in (len(tokens), 0) if count < len(table)
+                      and math.isqrt(len(table) - count)**2 == len(table) - count), None)
         if extra is None:
             raise UserError(f"the checkpoint's position table has {len(table)} rows, {len(tokens)} for class tokens, "
                             'and the others do not form a square: use a checkpoint that was trained on square images.')

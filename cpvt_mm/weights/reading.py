@@ -35,6 +35,11 @@ def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, An
     """
     what, remedy = f'checkpoint {path}', ''
     try:
+        torch.empty(0, device=map_location)
+    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
+        raise UserError(f'map_location is {map_location!r}, which this machine does not have ({first_line(error)}): '
+                        "use 'cpu'.") from error
+    try:
         with fetched(path) as local:
             if local != path:  # a user may have put the cached file there, so the message names it
                 what, remedy = f'{what} ({local})', '; remove this file to fetch it again'

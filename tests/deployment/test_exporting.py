@@ -83,6 +83,12 @@ def test_plain_backbones_are_right_at_all_sizes(options: dict, tmp_path: Path) -
     assert_files_are_right(CPVT({**SMALL, 'embed_dims': 12}, **options).eval(), tmp_path)
 
 
+def test_a_model_in_training_is_exported_as_it_predicts(tmp_path: Path) -> None:
+    model, x = CPVT(SMALL, drop_path_rate=0.9, drop_rate=0.5).train(), torch.randn(1, 3, 40, 60)
+    with exported(model, tmp_path / 'a.pt2', {}) as run:
+        torch.testing.assert_close(run(x)[0], model.eval()(x)[0], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.slow
 def test_axes_and_outputs_of_onnx_have_names(small: CPVT, tmp_path: Path) -> None:
     path = tmp_path / 'a.onnx'

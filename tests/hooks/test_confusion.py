@@ -1,4 +1,5 @@
 """Pairs of true and predicted classes, of boxes and of pixels."""
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from mmengine.structures import InstanceData, PixelData
 from mmseg.evaluation import IoUMetric
 from mmseg.structures import SegDataSample
 
-from cpvt_mm.hooks.confusion import match_boxes, match_pixels
+from cpvt_mm.hooks.confusion import Confusion, match_boxes, match_pixels
 
 BOX, BESIDE, NEAR, FAR = [0., 0., 10., 10.], [0., 0., 10., 8.], [0., 0., 10., 6.], [50., 50., 60., 60.]
 # No class, after classes 0 and 1.
@@ -39,6 +40,30 @@ def test_boxes_are_matched_in_the_order_of_their_scores(found: list, boxes: list
         scores=torch.tensor([score for _, _, score in found])))
     counts = match_boxes(sample.pred_instances, boxes, NONE)
     assert sorted(map(tuple, counts.nonzero().tolist())) == sorted(pairs) and counts.sum() == len(pairs)
+
+
+class Boxes:
+    """Two images, of which the first has a path."""
+
+    def __init__(self) -> None:
+        self.metainfo, self.reads = dict(classes=('a',)), 0
+
+    def __len__(self) -> int:
+        return 2
+
+    def get_data_info(self, index: int) -> dict[str, Any]:
+        self.reads += 1
+        return dict(img_path='0.png', instances=[annotated(BOX, 0)]) if index == 0 else dict(instances=[])
+
+
+def test_images_without_a_path_or_boxes_are_left_out_and_data_are_read_once() -> None:
+    data = Boxes()
+    confusion = Confusion(SimpleNamespace(
+        dataloader=SimpleNamespace(dataset=data), evaluator=SimpleNamespace(metrics=[])))
+    empty = InstanceData(bboxes=torch.zeros(0, 4), labels=torch.zeros(0, dtype=torch.long), scores=torch.zeros(0))
+    confusion.add([DetDataSample(pred_instances=empty, metainfo=meta)
+                   for meta in ({}, dict(img_path='0.png'), dict(img_path='1.png'), dict(img_path='1.png'))])
+    assert {*confusion.counts} == {'0.png'} and data.reads == 2
 
 
 def test_pixels_are_counted_as_by_mmseg() -> None:

@@ -52,7 +52,7 @@ def test_other_images_know_nothing(clips: Tensor) -> None:
     batch = batch_of(clips)
     for images in (batch.flatten(0, 1)[:4], batch[0, :2], batch[[1, 0]].flatten(0, 1), batch[0, [0, 1]],
                    batch.transpose(0, 1).flatten(0, 1), (batch + 1)[0], batch.mean(dim=1), torch.zeros(6, 1, 5, 6),
-                   batch_of(clips[:, :2])[1]):
+                   batch_of(clips[:, :2])[1], batch[1, :1], batch_of(torch.zeros(2, 1, 1, 6, 6)).flatten(0, 1).mT):
         assert told_about(images) == NOTHING
     assert told_about(torch.zeros(1, 1, 5, 6)) == Told()  # a single image fills its batch, and so do windows
     assert told_about(batch.flatten(0, 1)[..., :4]) == Told()

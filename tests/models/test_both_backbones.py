@@ -191,8 +191,13 @@ def test_intermediates_can_be_chosen(build: Build) -> None:
     assert len(run) == 2
     with pytest.raises(ValueError, match="output_fmt is 'NHWC', but must be 'NCHW' or 'NLC'"):
         model.forward_intermediates(image, output_fmt='NHWC')
-    with pytest.raises(IndexError):
-        model.forward_intermediates(image, [9])
+    for wrong in ([9], 0, 9):
+        with pytest.raises(IndexError):
+            model.forward_intermediates(image, wrong)
+    with pytest.raises(ValueError, match='images have shape'):
+        model.forward_intermediates(image[0])
+    with pytest.raises(ValueError, match="padding is 'exact', but forward_intermediates takes images that fill"):
+        build(padding='exact').forward_intermediates(image)
 
 
 @both

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from shutil import copytree
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 import torch
@@ -157,6 +158,22 @@ def test_the_file_that_filled_it_is_not_in_its_config(tmp_path: Path) -> None:
 def test_an_argument_that_is_no_json_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r'position_encoding of the CPVT is .*PEG.*build the backbone with names'):
         CPVT(NARROW_PLAIN, position_encoding=dict(type=PEG)).save_pretrained(tmp_path)
+
+
+class Named(PyramidCPVT):
+    """A subclass that passes arguments on."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+
+
+def test_arguments_that_a_subclass_passes_on_are_kept_by_name(tmp_path: Path) -> None:
+    model = Named(arch=NARROW, out_indices=(3,), init_cfg=None).eval()
+    model.save_pretrained(tmp_path)
+    assert {'arch', 'out_indices'} == json.loads((tmp_path / 'config.json').read_text()).keys()
+    assert_same(model, Named.from_pretrained(tmp_path))
+    with pytest.raises(UserError, match=r"Named got \('nano',\) without names, .*: build it with name=value\."):
+        Named('nano').save_pretrained(tmp_path)
 
 
 def test_copies_keep_their_arguments(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from cpvt_mm.errors import UserError
 from cpvt_mm.models.pretrained import adapt_channels, load_pretrained
 from cpvt_mm.weights.formats import TWINS
 from cpvt_mm.weights.plain_formats import TRANSFORMERS_DINOV3
+from cpvt_mm.weights.reading import read_weights
 from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN, pretrained, refusal
 
 OFFICIAL = GOLDEN / 'official.pth'
@@ -90,6 +91,15 @@ def test_weights_are_preferred_to_their_average_and_the_log_says_so(weights: dic
 def test_map_location_is_where_the_file_is_read_to() -> None:
     with pytest.raises(RuntimeError, match='meta tensor'):
         pretrained(OFFICIAL, init_cfg=dict(map_location='meta'))
+
+
+def test_a_device_that_is_not_there_or_holds_nothing_is_named() -> None:
+    with pytest.raises(UserError, match=r"map_location is 'foo', which this machine does not have .*: use 'cpu'\."):
+        read_weights(OFFICIAL, 'foo')
+    with torch.device('meta'):
+        model = PyramidCPVT(NARROW)
+    with pytest.raises(UserError, match='the PyramidCPVT is on the meta device, which holds no weights'):
+        load_pretrained(model, OFFICIAL)
 
 
 def test_less_than_everything_is_an_error_and_changes_nothing(weights: dict, path: Path) -> None:

@@ -121,7 +121,7 @@ def kept(cache: Path) -> list[str]:
 CHECKED = f'/model_20220308-{hashlib.sha256(saved()).hexdigest()[:8]}.pth'
 
 
-@pytest.mark.parametrize('name', [CHECKED, '/a.pth', '/a-20220308.pth', '/a.pth?download=true',
+@pytest.mark.parametrize('name', [CHECKED, '/a.pth', '/a-20220308.pth', '/step-00010000.pth', '/a.pth?download=true',
                                   '/a.safetensors?download=true'])
 def test_a_url_is_fetched_once_and_a_checksum_makes_it_torchs_file(name: str, server: Server, cache: Path) -> None:
     path = name.partition('?')[0]

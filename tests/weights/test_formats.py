@@ -294,6 +294,7 @@ def test_the_row_of_a_class_token_ends_up_in_the_token_and_may_be_missing() -> N
 
 @pytest.mark.parametrize('shape, message', [
     ((1, 13, 48), 'has 13 rows, 1 for class tokens, and the others do not form a square'),
+    ((1, 0, 48), 'has 0 rows, 1 for class tokens, and the others do not form a square'),
     ((17, 48), 'has shape (17, 48)')])
 def test_tables_of_no_square_are_refused(shape: tuple[int, ...], message: str) -> None:
     assert message in refusal(TIMM_VIT.to_ours, {**weights_of_deit(), 'pos_embed': torch.zeros(shape)})

@@ -101,7 +101,7 @@ def draw_average(args: argparse.Namespace, cfg: Config, backbone: CPVT | Pyramid
     paths = list_images(args.average)
     images = (to_input(read_image(path, (height, width)), cfg) for path in track(paths, 'Averaging'))
     title = f'Attention, mean of heads and of {len(paths)} images of {height} x {width} pixels (height x width)'
-    return {f'{args.average.name}_average': grid_figure(average(backbone, images, blocks), title)}
+    return {f'{args.average.resolve().name}_average': grid_figure(average(backbone, images, blocks), title)}
 
 
 @exit_on_error

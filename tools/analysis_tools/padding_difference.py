@@ -24,7 +24,7 @@ from cpvt_lab.running import interleave
 from cpvt_mm.errors import UserError, exit_on_error
 from cpvt_mm.files import write_figure, write_text
 from cpvt_mm.models.backbone import Backbone
-from cpvt_mm.models.batches import Size
+from cpvt_mm.models.batches import PAD_SIZE_DIVISOR, Size
 from cpvt_mm.models.grid import pad_or_crop
 from cpvt_mm.swap.writing import read_config
 
@@ -98,6 +98,9 @@ def main() -> None:
     args = parse_args()
     if any(side > limit for side, limit in zip(args.image, args.neighbour, strict=True)):
         raise UserError(f'--image {args.image} is larger than --neighbour {args.neighbour}: choose a smaller --image.')
+    if min(args.image) <= PAD_SIZE_DIVISOR:
+        raise UserError(f'--image {args.image} gives maps of one cell a side, which do not vary: choose sides above '
+                        f'{PAD_SIZE_DIVISOR}.')
     check_least(args, 0, 'rounds')
     models = build_all(args)
     sizes = [args.image, args.neighbour]

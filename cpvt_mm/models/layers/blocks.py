@@ -147,9 +147,12 @@ class _Select(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(kept)
+    def forward(x: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
         return x.view_as(x), x.index_select(0, kept)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:
+        ctx.save_for_backward(inputs[1])  # here, not in forward, for torch.func
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:

@@ -56,5 +56,6 @@ class MixedRotaryPE(PositionEncoding):
 def _draw(lengths: Tensor, num_heads: int) -> nn.Parameter:
     """Draws initial frequencies of rows and columns: `(2, heads, C / 2)`, for lengths `(C / 4,)`."""
     first = 2 * math.pi * torch.rand(num_heads, 1)
+    lengths = lengths.to(first.device)
     angles = torch.cat([first, first + math.pi / 2], dim=1)[..., None]  # (heads, 2, 1)
     return nn.Parameter(torch.stack([lengths * angles.sin(), lengths * angles.cos()]).flatten(2))

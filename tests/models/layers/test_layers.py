@@ -164,6 +164,18 @@ def test_dropped_samples_are_not_computed_and_change_nothing(count: int, options
     torch.testing.assert_close(found, torch.autograd.grad((expected * weight).sum(), wanted), rtol=0, atol=1e-12)
 
 
+def test_dropped_samples_have_gradients_of_torch_func() -> None:
+    drop, x = DropPath(0.5).train(), torch.randn(8, 3, 4)
+
+    def loss(x: Tensor) -> Tensor:
+        torch.manual_seed(0)
+        return drop(x, lambda part: part.square()).sum()
+
+    wanted = x.clone().requires_grad_()
+    loss(wanted).backward()
+    torch.testing.assert_close(torch.func.grad(loss)(x), wanted.grad)
+
+
 @pytest.mark.parametrize('encoding', [None, dict(type='RotaryPE', form='dinov3', shift=1., jitter=2., rescale=2.)])
 def test_whole_blocks_are_recomputed_with_the_same_draws(encoding: dict | None) -> None:
     block = Block(0, embed_dims=8, num_heads=2, mlp_ratio=4, drop_path_rate=0.5).double().train()

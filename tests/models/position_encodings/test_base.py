@@ -99,6 +99,13 @@ def test_scoped_types_are_found_under_any_default_scope() -> None:
     assert len(build_position_encodings(dict(type='cpvt_mm.PEG'), STAGE)) == 1
 
 
+def test_they_are_built_on_the_device_of_the_backbone() -> None:
+    with torch.device('meta'):
+        devices = {tensor.device.type for name, encoding in ENCODINGS.items()
+                   for tensor in PyramidCPVT(NARROW, position_encoding=encoding).state_dict().values()}
+    assert devices == {'meta'}
+
+
 @pytest.mark.parametrize('cfg', ['PEG', dict(kernel_size=3), [None], 3])
 def test_what_is_no_config_is_refused(cfg: object) -> None:
     with pytest.raises(TypeError, match=r'position_encoding is .* must be None, a dict with a type, or a list'):

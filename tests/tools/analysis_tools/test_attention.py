@@ -134,6 +134,11 @@ def test_an_overlay_alone_has_the_shape_of_the_image() -> None:
     assert picture[192, 386].tolist() == [0, 255, 255]  # the mark
 
 
+def test_an_overlay_of_a_line_has_a_row() -> None:
+    image = np.zeros((1, 1500, 3), np.uint8)
+    assert attention.overlay_image(image, Overlay('', torch.ones(1, 2), (1, 750)), (0, 0)).shape == (1, 512, 3)
+
+
 def test_matrices_have_queries_in_rows_and_keys_in_columns() -> None:
     maps = {f'{i}.1': torch.rand(12, 4) for i in range(5)}
     figure = attention.grid_figure(maps, 'a title')

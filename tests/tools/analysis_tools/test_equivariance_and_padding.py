@@ -229,6 +229,10 @@ def test_a_stock_backbone_needs_no_pretrained_weights_and_what_cannot_be_built_i
     told = refusal(padding.build_backbone, config_of(type='cpvt_mm.PyramidCPVT', arch='huge'))
     assert told.startswith('the cpvt_mm.PyramidCPVT of config ') and ' cannot be built: ' in told
     assert 'has no model.backbone' in refusal(padding.build_backbone, Config(dict(model=dict())))
+    told = refusal(padding.build_backbone, config_of(type='cpvt_mm.PyramidCPVT', arch='nano', in_channels=1))
+    assert told.startswith('in_channels of the backbone is 1, but this needs a backbone for RGB images')
+    told = refusal(padding.build_backbone, config_of(type='cpvt_mm.CPVT', out_type='cls_token'))
+    assert told.startswith("out_type of the backbone is 'cls_token', but must be featmap")
 
 
 @pytest.mark.usefixtures('few_encodings')

@@ -119,6 +119,15 @@ def test_a_line_of_the_table_is_a_variant_with_the_mean_of_its_seeds() -> None:
     assert to_markdown(rows('x'), ['mIoU']).startswith('| variant | backbone, M params | s / iteration | mIoU |\n')
 
 
+def test_a_metric_that_a_variant_lacks_leaves_its_cells_empty(tmp_path: Path) -> None:
+    first, *others = rows('x', 'y')
+    write_comparison(tmp_path, [first, *({**row, 'mask AP': 0.5} for row in others if row['variant'] == 'a')],
+                     ['mask AP'], 'title')
+    del first['AP']
+    assert to_markdown([dict(first, variant='c'), *others], ['AP']).splitlines()[2] == '| c | 1.95 | 1.50 |  |  |'
+    assert plot([dict(first, variant='c'), *others], ['AP'], 'title')
+
+
 def test_the_plot_has_a_panel_for_each_metric_and_a_line_for_each_variant() -> None:
     figure = plot(rows('x', 'y'), ['mIoU', 'AP'], 'title')
     assert [axes.get_ylabel() for axes in figure.axes] == ['mIoU', 'AP']

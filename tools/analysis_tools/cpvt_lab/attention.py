@@ -198,7 +198,7 @@ def overlay_figure(image: np.ndarray, overlays: Sequence[Sequence[Overlay]], mar
 
 def overlay_image(image: np.ndarray, overlay: Overlay, mark: tuple[int, int], side: int = 512) -> np.ndarray:
     """Draws one overlay as in `overlay_figure`: `(H', W', 3)` RGB, uint8; the longer side has `side` pixels."""
-    height, width = (round(length * side / max(image.shape[:2])) for length in image.shape[:2])
+    height, width = (max(round(length * side / max(image.shape[:2])), 1) for length in image.shape[:2])
     figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI)
     _draw_overlay(figure.add_axes((0, 0, 1, 1)), image, overlay, mark)
     canvas = FigureCanvasAgg(figure)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, NullLocator
 
 from .memory import OUT_OF_MEMORY
-from .results import Row, markdown_table
+from .results import MARKERS, Row, markdown_table
 
 Key = TypeVar('Key', bound=Hashable)
 METRICS = {'min_s': 'seconds', 'memory_mb': 'peak memory (MB)'}
@@ -96,8 +96,7 @@ def plot(rows: Sequence[Row], title: str) -> Figure:
 def _draw(axes: Axes, rows: Sequence[Row], metric: str) -> None:
     for i, (label, of_one) in enumerate(_lines(rows).items()):
         points = sorted((_side(row), row[metric]) for row in of_one if row[metric])
-        axes.plot([x for x, _ in points], [y for _, y in points], label=label, marker='os^Dv<>P*X'[i % 10],
-                  linestyle='-' if i < 10 else '--')
+        axes.plot([x for x, _ in points], [y for _, y in points], label=label, marker=MARKERS[i % len(MARKERS)])
     sides = sorted({_side(row) for row in rows})
     axes.set(xscale='log', yscale='log', xlabel='image side (pixels; of other images the root of the area)')
     axes.set_xticks(sides, labels=[f'{side:.0f}' for side in sides])

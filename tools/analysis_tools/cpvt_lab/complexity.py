@@ -1,12 +1,14 @@
 """Counts parameters and floating-point operations of models."""
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from mmengine.config import Config
-from mmengine.registry import MODELS, DefaultScope
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count, sdpa_flop_count
+
+from cpvt_mm.loading import build
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,10 @@ def measure_config(cfg: Config, shape: tuple[int, int]) -> tuple[Complexity, Com
     Returns:
         The complexity of the backbone, and that of the whole model, both in eval mode.
     """
-    with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        model = MODELS.build(cfg.model)
-    image = torch.zeros(1, 3, *shape)
-    return measure(model.backbone, image), measure(model, image, [data_sample(cfg.default_scope, image)], mode='tensor')
+    model = build(cfg, cfg.model)
+    backbone = cast(nn.Module, model.backbone)
+    image = torch.zeros(1, getattr(backbone, 'in_channels', 3), *shape)
+    return measure(backbone, image), measure(model, image, [data_sample(cfg.default_scope, image)], mode='tensor')
 
 
 def data_sample(library: str, image: Tensor) -> object:

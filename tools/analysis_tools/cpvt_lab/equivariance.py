@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from cpvt_mm.errors import UserError
 from cpvt_mm.files import read_image
+from cpvt_mm.loading import check_takes_rgb
 from cpvt_mm.models import CPVT, PyramidCPVT
 from cpvt_mm.models.layers import Attention
 from cpvt_mm.models.pyramid_cpvt import STRIDES
@@ -106,10 +107,8 @@ def measure_backbone(backbone: CPVT | PyramidCPVT, image: Tensor, shift: int, ma
     Raises:
         UserError: If the output does not exist, or sizes do not fit.
     """
+    check_gives_maps(backbone)
     strides, period = backbone.strides, cell_period(backbone)
-    if isinstance(backbone, CPVT) and backbone.out_type != 'featmap':
-        raise UserError(f'out_type of the backbone is {backbone.out_type!r}, but must be featmap, because only maps '
-                        'have a feature for each position.')
     if output is None:
         output = max((i for i, stride in enumerate(strides) if stride <= 16), default=0)
     if output not in range(len(strides)):
@@ -167,12 +166,25 @@ def read_square(path: str | Path, side: int) -> np.ndarray:
     return mmcv.imresize(image[top:top + length, left:left + length], (side, side))
 
 
+def check_gives_maps(backbone: nn.Module) -> None:
+    """Raises a UserError if a backbone does not take RGB images, or returns no maps."""
+    check_takes_rgb(getattr(backbone, 'in_channels', 3))
+    if isinstance(backbone, CPVT) and backbone.out_type != 'featmap':
+        raise UserError(f'out_type of the backbone is {backbone.out_type!r}, but must be featmap, because only maps '
+                        'have a feature for each position.')
+
+
 def smooth_noise(side: int, seed: int) -> Tensor:
     """Draws smooth noise of all scales; as in photographs, larger scales are stronger.
 
     Returns:
         `(1, 3, side, side)`, float32, of mean 0 and variance 1.
+
+    Raises:
+        UserError: If `side` is below 4, too little for two scales.
     """
+    if side < 4:
+        raise UserError(f'an image of {side} pixels a side is too small for noise: choose at least 4.')
     generator = torch.Generator().manual_seed(seed)
     image = torch.zeros(1, 3, side, side)
     cells = 2

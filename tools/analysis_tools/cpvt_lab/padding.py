@@ -12,7 +12,7 @@ from cpvt_mm.models.backbone import Backbone
 from cpvt_mm.models.batches import PAD_SIZE_DIVISOR, Size
 from cpvt_mm.models.grid import pad_or_crop, round_up
 
-from .equivariance import draw_weights, smooth_noise
+from .equivariance import check_gives_maps, draw_weights, smooth_noise
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,14 @@ def build_backbone(cfg: Config, **changes: Any) -> nn.Module:
         changes: Arguments of the backbone that override the config.
 
     Raises:
-        UserError: If the config has no backbone, or it cannot be built.
+        UserError: If the config has no backbone, it cannot be built, or it does not make maps of RGB images.
     """
     config = {**backbone_config(cfg), 'init_cfg': None, **changes}
     if 'pretrained' in config:
         config['pretrained'] = None
     torch.manual_seed(0)  # some backbones draw random values that are not parameters
     backbone = build(cfg, config)
+    check_gives_maps(backbone)
     draw_weights(backbone, seed=0)
     backbone.eval()  # `eval` of some backbones does not return self
     return backbone

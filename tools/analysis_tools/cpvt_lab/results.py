@@ -11,6 +11,7 @@ from cpvt_mm.files import write_text
 
 Record = dict[str, Any]
 Row = dict[str, Any]
+MARKERS = 'os^Dv<>P*Xp'  # of lines; one more than there are colours, so that no two of 110 lines look alike
 
 
 class Results(Mapping[str, Record]):

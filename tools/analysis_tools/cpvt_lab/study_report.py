@@ -1,5 +1,6 @@
 """Tables and plots of a study: metrics of variants in tests."""
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -7,11 +8,10 @@ from matplotlib.figure import Figure
 from cpvt_mm.errors import UserError
 from cpvt_mm.files import write_figure, write_text
 
-from .results import Row, markdown_table, to_csv
+from .results import MARKERS, Row, markdown_table, to_csv
 
 # Columns of rows that are not metrics.
 COLUMNS = ('variant', 'seed', 'test', 'parameters', 'seconds_per_iteration')
-MARKERS = 'os^Dv<>P*Xp'  # one more than there are colours, so that no two of 110 lines look alike
 
 
 def write_comparison(folder: Path, rows: Sequence[Row], metrics: Sequence[str], title: str) -> str:
@@ -29,7 +29,7 @@ def write_comparison(folder: Path, rows: Sequence[Row], metrics: Sequence[str], 
     Raises:
         UserError: If a metric does not exist.
     """
-    found = [name for name in rows[0] if name not in COLUMNS]
+    found = [name for name in dict.fromkeys(chain(*rows)) if name not in COLUMNS]
     for metric in metrics:
         if metric not in found:
             raise UserError(f'{metric!r} of the study is not a metric of its tests: choose from {", ".join(found)}.')
@@ -43,11 +43,11 @@ def write_comparison(folder: Path, rows: Sequence[Row], metrics: Sequence[str], 
 def to_markdown(rows: Sequence[Row], metrics: Sequence[str]) -> str:
     """Makes a table with a line per variant: parameters of its backbone, shortest iteration time, and metrics.
 
-    The cell of a metric has the mean over seeds and half of the range.
+    The cell of a metric has the mean over seeds and half of the range; it is empty if a variant lacks the metric.
     """
     variants, tests = _names(rows, 'variant'), _names(rows, 'test')
     # Fractions need more digits than percentages.
-    digits = {metric: 1 if max(row[metric] for row in rows) > 1 else 3 for metric in metrics}
+    digits = {metric: 1 if max(row.get(metric, 0) for row in rows) > 1 else 3 for metric in metrics}
 
     def line(variant: str) -> list[str]:
         [parameters] = {row['parameters'] for row in rows if row['variant'] == variant}
@@ -70,9 +70,8 @@ def plot(rows: Sequence[Row], metrics: Sequence[str], title: str) -> Figure:
             shift = 0.03 * (i - (len(variants) - 1) / 2)  # so that bars do not hide each other
             x = [k + shift for k, test in enumerate(tests) if _values(rows, variant, test, metric)]
             values = [found for test in tests if (found := _values(rows, variant, test, metric))]
-            means, halves = zip(*map(spread, values), strict=True)
-            axes.errorbar(x, means, yerr=[half or 0 for half in halves], label=variant, capsize=3,
-                          marker=MARKERS[i % len(MARKERS)])
+            means, halves = [spread(found)[0] for found in values], [spread(found)[1] or 0 for found in values]
+            axes.errorbar(x, means, yerr=halves, label=variant, capsize=3, marker=MARKERS[i % len(MARKERS)])
         axes.set(ylabel=metric)
         axes.set_xticks(range(len(tests)), labels=tests)
         axes.grid(alpha=0.3)
@@ -90,7 +89,7 @@ def _names(rows: Sequence[Row], column: str) -> list[str]:
 
 
 def _values(rows: Sequence[Row], variant: str, test: str, metric: str) -> list[float]:
-    return [row[metric] for row in rows if (row['variant'], row['test']) == (variant, test)]
+    return [row[metric] for row in rows if (row['variant'], row['test']) == (variant, test) and metric in row]
 
 
 def _cell(values: Sequence[float], digits: int) -> str:

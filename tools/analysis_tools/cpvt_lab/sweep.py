@@ -1,5 +1,4 @@
 """Tests one checkpoint at several image sizes, on whole images or with sliding windows, and plots its metrics."""
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,9 +12,9 @@ from cpvt_lab.arguments import parse_sides
 from cpvt_mm.engine import load_config, test
 from cpvt_mm.errors import MissingFile, UserError, first_line
 from cpvt_mm.files import write_figure, write_text
-from cpvt_mm.weights.fetching import fetched
+from cpvt_mm.weights.fetching import fetched, sha256
 
-from .results import Results, Row, markdown_table, to_csv
+from .results import MARKERS, Results, Row, markdown_table, to_csv
 from .work import Report, ReportIterations
 
 # Values by size, for each metric and mode.
@@ -136,7 +135,7 @@ def set_mode(cfg: Config, mode: Mode) -> None:
         cfg.merge_from_dict({'model.test_cfg': dict(mode=mode)})
 
 
-def sha256(path: str | Path) -> str:
+def checkpoint_sha256(path: str | Path) -> str:
     """Returns the SHA-256 of a checkpoint file (a path, or an address, see `fetched`), in hexadecimal.
 
     Raises:
@@ -145,7 +144,7 @@ def sha256(path: str | Path) -> str:
     """
     try:
         with fetched(path) as local:
-            return hashlib.sha256(Path(local).read_bytes()).hexdigest()
+            return sha256(Path(local))
     except FileNotFoundError as error:
         raise MissingFile(f'checkpoint {path} does not exist: check the path.') from error
     except OSError as error:
@@ -183,7 +182,7 @@ class Sweep:
             UserError: If the config or checkpoint cannot be read, or the folder has results of another one.
         """
         config = {key: value for key, value in self.load().to_dict().items() if key != 'work_dir'}
-        return Results(self.folder, dict(checkpoint=sha256(self.checkpoint), config=config))
+        return Results(self.folder, dict(checkpoint=checkpoint_sha256(self.checkpoint), config=config))
 
     def test(self, size: Size, mode: Mode, report: Report) -> Row:
         """Tests at one size.
@@ -257,8 +256,8 @@ def plot(lines: Curves, label: str, title: str) -> Figure:
     sizes = sorted({size for values in lines.values() for size in values}, key=side)
     for i, (name, values) in enumerate(lines.items()):
         x = sorted(values, key=side)
-        axes.plot([side(size) for size in x], [values[size] for size in x], label=name, marker='os^Dv<>P*X'[i % 10],
-                  linestyle='-' if i < 10 else '--')
+        axes.plot([side(size) for size in x], [values[size] for size in x], label=name,
+                  marker=MARKERS[i % len(MARKERS)])
     axes.set(xscale='log', xlabel='test size (pixels a side)', ylabel=label, title=title)
     axes.set_xticks([side(size) for size in sizes], labels=sizes,
                     rotation=45 if any('x' in size for size in sizes) else 0)
