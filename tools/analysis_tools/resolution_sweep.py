@@ -14,7 +14,7 @@ if not find_spec('cpvt_mm'):
     sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
 from cpvt_lab.results import Row
-from cpvt_lab.sweep import Sweep, Windows, parse_size, resolve_mode, set_test_size, side, write_report
+from cpvt_lab.sweep import Sweep, Windows, parse_size, resolve_mode, set_test_size, side, write_sweep
 from cpvt_lab.work import run_all
 from cpvt_mm.cli import add_cfg_options, resumable
 from cpvt_mm.errors import UserError, exit_on_error
@@ -63,7 +63,7 @@ def report(sweep: Sweep, results: Collection[Row], names: Sequence[str] | None) 
     """Writes all results in the folder, mode by mode and from small to large, and returns them as a table."""
     modes = list(dict.fromkeys(row.get('mode') for row in results))
     rows = sorted(results, key=lambda row: (modes.index(row.get('mode')), side(row['size'])))
-    return write_report(sweep.folder, rows, choose_metrics(sweep, rows[0], names), Path(sweep.config).stem)
+    return write_sweep(sweep.folder, rows, choose_metrics(sweep, rows[0], names), Path(sweep.config).stem)
 
 
 @exit_on_error

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from cpvt_mm.errors import UserError, first_line
-from cpvt_mm.files import write_text
+from cpvt_mm.files import write_figure, write_text
 
 Record = dict[str, Any]
 Row = dict[str, Any]
@@ -79,6 +81,13 @@ def _leaves(value: object, key: str = '') -> Iterator[tuple[str, object]]:
             yield from _leaves(inner, f'{key}.{name}' if key else str(name))
     else:
         yield key, value
+
+
+def write_report(folder: Path, rows: Sequence[Row], table: str, figure: Figure) -> None:
+    """Writes rows, their table and their plot as results.csv, results.md and results.png."""
+    write_text(folder / 'results.csv', to_csv(rows))
+    write_text(folder / 'results.md', table)
+    write_figure(folder / 'results.png', figure)
 
 
 def to_csv(rows: Sequence[Row]) -> str:

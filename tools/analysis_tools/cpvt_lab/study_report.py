@@ -6,9 +6,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from cpvt_mm.errors import UserError
-from cpvt_mm.files import write_figure, write_text
 
-from .results import MARKERS, Row, markdown_table, to_csv
+from .results import MARKERS, Row, markdown_table, write_report
 
 # Columns of rows that are not metrics.
 COLUMNS = ('variant', 'seed', 'test', 'parameters', 'seconds_per_iteration')
@@ -34,9 +33,7 @@ def write_comparison(folder: Path, rows: Sequence[Row], metrics: Sequence[str], 
         if metric not in found:
             raise UserError(f'{metric!r} of the study is not a metric of its tests: choose from {", ".join(found)}.')
     table = to_markdown(rows, metrics)
-    write_text(folder / 'results.csv', to_csv(rows))
-    write_text(folder / 'results.md', table)
-    write_figure(folder / 'results.png', plot(rows, metrics, title))
+    write_report(folder, rows, table, plot(rows, metrics, title))
     return table
 
 

@@ -11,10 +11,9 @@ from mmengine.config import Config, ConfigDict
 from cpvt_lab.arguments import parse_sides
 from cpvt_mm.engine import load_config, test
 from cpvt_mm.errors import MissingFile, UserError, first_line
-from cpvt_mm.files import write_figure, write_text
 from cpvt_mm.weights.fetching import fetched, sha256
 
-from .results import MARKERS, Results, Row, markdown_table, to_csv
+from .results import MARKERS, Results, Row, markdown_table, write_report
 from .work import Report, ReportIterations
 
 # Values by size, for each metric and mode.
@@ -216,7 +215,7 @@ def curves(rows: Sequence[Row], metrics: Sequence[str]) -> Curves:
     return lines
 
 
-def write_report(folder: Path, rows: Sequence[Row], metrics: Sequence[str], title: str) -> str:
+def write_sweep(folder: Path, rows: Sequence[Row], metrics: Sequence[str], title: str) -> str:
     """Writes results.csv, results.md and results.png; returns the table.
 
     Args:
@@ -227,9 +226,7 @@ def write_report(folder: Path, rows: Sequence[Row], metrics: Sequence[str], titl
     """
     lines = curves(rows, metrics)
     table = to_markdown(lines)
-    write_text(folder / 'results.csv', to_csv(rows))
-    write_text(folder / 'results.md', table)
-    write_figure(folder / 'results.png', plot(lines, metrics[0] if len(metrics) == 1 else 'value', title))
+    write_report(folder, rows, table, plot(lines, metrics[0] if len(metrics) == 1 else 'value', title))
     return table
 
 
