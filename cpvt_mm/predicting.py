@@ -10,7 +10,6 @@ from unittest.mock import patch
 
 import mmcv
 import numpy as np
-import torch
 from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.infer import BaseInferencer
@@ -23,9 +22,9 @@ from .data.findings import size_as_loaded
 from .engine import load_config
 from .engine.checks import trained_classes
 from .engine.painting import are_legible, size_to_image
-from .errors import UserError, explain, first_line
+from .errors import UserError, explain
 from .files import read_image
-from .weights.reading import check_fits, read_checkpoint, readable
+from .weights.reading import check_device, check_fits, read_checkpoint, readable
 
 INFERENCERS = {'mmdet': 'DetInferencer', 'mmseg': 'MMSegInferencer'}
 # A photo of most cameras. A segmentor needs memory for all classes at all pixels of the file: 10 GB for the 150 classes
@@ -98,10 +97,7 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
     if scope not in INFERENCERS:
         raise UserError(f'config {cfg.filename} is for {scope}, but only predictions of {" and ".join(INFERENCERS)} '
                         'can be made here: run tools/test.py with --show-dir.')
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # unknown name, or torch is built without support for it
-        raise UserError(f'device {device!r} cannot be used ({first_line(error)}): choose another.') from error
+    check_device('device', device)
     # An inferencer would load the weights that fit and ignore the others.
     content = read_checkpoint(checkpoint)
     with DefaultScope.overwrite_default_scope(scope):

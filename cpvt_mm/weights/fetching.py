@@ -27,8 +27,8 @@ TIMEOUT = 30.  # seconds to wait for a connection, or for the next part of a fil
 SPAN, LEAST = 60., 60_000  # seconds, and the bytes that a download must get in each such span
 WAIT = 3600.  # seconds to wait for the download of another process
 HUB = 'https://huggingface.co'
-# `name-<beginning of the file's SHA-256>.pth`, as torch and OpenMMLab name files; without letters, it is a date.
-CHECKSUM = re.compile(r'-(?=\d*[a-f])([0-9a-f]{8,64})\.(?:pth|pt|bin|safetensors)$')
+# `name-<beginning of the file's SHA-256>.pth`, as torch and OpenMMLab name files; 20220308 is a date, 00010000 a step.
+CHECKSUM = re.compile(r'-(?!(?:(?:19|20)\d{6}|00\d{6,})\.)([0-9a-f]{8,64})\.(?:pth|pt|bin|safetensors)$')
 
 
 @contextmanager

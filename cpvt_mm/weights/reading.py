@@ -21,6 +21,14 @@ KEYS = ('state_dict', 'model')
 EMA_KEYS = ('ema_state_dict', 'state_dict_ema', 'model_ema', 'ema')
 
 
+def check_device(name: str, device: str) -> None:
+    """Raises a UserError, which begins with the name of the argument, if torch cannot use a device."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # unknown, or torch is built without support for it
+        raise UserError(f'{name} {device!r} cannot be used ({first_line(error)}): choose another.') from error
+
+
 def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, Any]:
     """Reads a checkpoint: tensors, numbers, strings and mmengine's log, no other objects.
 
@@ -34,11 +42,7 @@ def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, An
         UserError: If the file is damaged, or contains other objects.
     """
     what, remedy = f'checkpoint {path}', ''
-    try:
-        torch.empty(0, device=map_location)
-    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
-        raise UserError(f'map_location is {map_location!r}, which this machine does not have ({first_line(error)}): '
-                        "use 'cpu'.") from error
+    check_device('map_location', map_location)
     try:
         with fetched(path) as local:
             if local != path:  # a user may have put the cached file there, so the message names it

@@ -147,6 +147,7 @@ def test_files_of_the_same_name_are_kept_apart(server: Server, cache: Path) -> N
     ('/endless-cut.safetensors', save(WEIGHTS), 'the received file is cut or damaged'),
     ('/drip.pth', saved(), r'only \d+ bytes were received in 0\.2 s'),
     ('/a-0123abcd.pth', saved(), 'the SHA-256 of the file begins with .*, not 0123abcd'),
+    ('/a-31415926.pth', saved(), 'the SHA-256 of the file begins with .*, not 31415926'),
     ('/page.pth', b'<!DOCTYPE html><title>{Log in}</title>', "the received file is not a checkpoint, it begins with b"),
     ('/page.safetensors', b'<!DOCTYPE html><title>Log in</title>', 'the received file is not a checkpoint'),
     ('/empty.pth', b'', 'the received file is not a checkpoint'), ('/slow.pth', saved(), 'TimeoutError: timed out')])

@@ -98,8 +98,8 @@ def main() -> None:
     args = parse_args()
     if any(side > limit for side, limit in zip(args.image, args.neighbour, strict=True)):
         raise UserError(f'--image {args.image} is larger than --neighbour {args.neighbour}: choose a smaller --image.')
-    if min(args.image) <= PAD_SIZE_DIVISOR:
-        raise UserError(f'--image {args.image} gives maps of one cell a side, which do not vary: choose sides above '
+    if max(args.image) <= PAD_SIZE_DIVISOR:
+        raise UserError(f'--image {args.image} gives maps of one cell, which do not vary: choose a side above '
                         f'{PAD_SIZE_DIVISOR}.')
     check_least(args, 0, 'rounds')
     models = build_all(args)

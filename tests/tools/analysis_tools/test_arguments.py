@@ -73,8 +73,8 @@ FLOPS = 'get_flops.py'
     (TRANSLATION, f'{UPERNET} --checkpoint no.pth', 'checkpoint no.pth does not exist'),
     (PADDING, '--image 65x60 --neighbour 64x96', '--image (65, 60) is larger than --neighbour'),
     (PADDING, '--rounds -1', '--rounds is -1, but must be at least 0'),
-    (PADDING, '--image 32x40 --neighbour 64x64', '--image (32, 40) gives maps of one cell a side'),
-    (PADDING, '--image 33x33 --neighbour 64x64 --output 4', '--output 4 does not exist: '),
+    (PADDING, '--image 32x32 --neighbour 64x64', '--image (32, 32) gives maps of one cell, which do not vary'),
+    (PADDING, '--image 32x33 --neighbour 64x64 --output 4', '--output 4 does not exist: '),
     (FLOPS, 'no.py', 'config no.py does not exist: check the path.'),
     (FLOPS, f'{UPERNET} --shape 0 9', '--shape is 0, but must be at least 1.')])
 def test_one_sentence(run_tool: Run, command: str, words: str, error: str, tmp_path: Path,

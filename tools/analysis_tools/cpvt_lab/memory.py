@@ -1,4 +1,4 @@
-"""Measures the peak memory of a call in a separate process.
+"""Measures the peak memory of a call, on a CPU in a separate process.
 
 The peak includes the memory of the model between two calls: weights, buffers and optimizer state. It also includes the
 memory that a second call adds: activations, gradients, and the workspace of kernels. It excludes the memory of the
@@ -50,6 +50,8 @@ class Usage(NamedTuple):
 def measure_alone(subject: Subject, candidate: Candidate, setting: Setting, limit: int | None = None) -> Usage:
     """Measures a candidate in a new process, which ends with this one.
 
+    On a GPU, torch's allocator knows the memory of each call: a new process is only needed to compile anew.
+
     Args:
         subject: Builds the candidate.
         candidate: The candidate.
@@ -59,6 +61,8 @@ def measure_alone(subject: Subject, candidate: Candidate, setting: Setting, limi
     Raises:
         CannotMeasure: If the candidate needs more memory, or fails.
     """
+    if subject.device == 'cuda' and not candidate.shapes:
+        return _measure(subject, candidate, setting, limit)
     context = multiprocessing.get_context('spawn')  # torch's threads do not survive a fork
     with ProcessPoolExecutor(1, context, _start) as pool:
         try:

@@ -4,12 +4,13 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.files import write_figure, write_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Record = dict[str, Any]
 Row = dict[str, Any]
@@ -83,7 +84,7 @@ def _leaves(value: object, key: str = '') -> Iterator[tuple[str, object]]:
         yield key, value
 
 
-def write_report(folder: Path, rows: Sequence[Row], table: str, figure: Figure) -> None:
+def write_report(folder: Path, rows: Sequence[Row], table: str, figure: 'Figure') -> None:
     """Writes rows, their table and their plot as results.csv, results.md and results.png."""
     write_text(folder / 'results.csv', to_csv(rows))
     write_text(folder / 'results.md', table)

@@ -67,8 +67,9 @@ def plot(rows: Sequence[Row], metrics: Sequence[str], title: str) -> Figure:
             shift = 0.03 * (i - (len(variants) - 1) / 2)  # so that bars do not hide each other
             x = [k + shift for k, test in enumerate(tests) if _values(rows, variant, test, metric)]
             values = [found for test in tests if (found := _values(rows, variant, test, metric))]
-            means, halves = [spread(found)[0] for found in values], [spread(found)[1] or 0 for found in values]
-            axes.errorbar(x, means, yerr=halves, label=variant, capsize=3, marker=MARKERS[i % len(MARKERS)])
+            means, halves = zip(*map(spread, values), strict=True) if values else ((), ())
+            axes.errorbar(x, means, yerr=[half or 0 for half in halves], label=variant, capsize=3,
+                          marker=MARKERS[i % len(MARKERS)])
         axes.set(ylabel=metric)
         axes.set_xticks(range(len(tests)), labels=tests)
         axes.grid(alpha=0.3)
