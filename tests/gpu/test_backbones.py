@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.torch_version import TorchVersion
 
 from cpvt_mm import CPVT, PyramidCPVT
 from tests.conftest import BACKBONES, GOLDEN, WITH_CP, Operators, golden_cases, pretrained
@@ -170,7 +171,10 @@ def assert_compiled_gives_the_same(compiled: nn.Module, model: nn.Module, images
 @pytest.mark.slow
 @pytest.mark.parametrize('training', [False, True])
 @pytest.mark.parametrize('kind', ['pyramid', 'plain'])
-def test_ten_sizes_recompile_at_most_twice(kind: str, training: bool, device: torch.device) -> None:
+def test_ten_sizes_recompile_at_most_twice(kind: str, training: bool, device: torch.device,
+                                           request: pytest.FixtureRequest) -> None:
+    if training and device.type == 'cuda' and TorchVersion(torch.__version__) < '2.12':
+        request.applymarker(pytest.mark.xfail(raises=RuntimeError, reason='issue 181563 of PyTorch'))
     torch.compiler.reset()
     counters.clear()
     model = {'pyramid': PyramidCPVT('nano'), 'plain': CPVT(dict(embed_dims=48, depth=4, num_heads=3))}[kind]

@@ -40,6 +40,7 @@ def config(name: str, data: Path, work_dir: Path, iterations: int, **more: Any) 
         detector.neck.update(in_channels=[32, 64, 128, 192])
         detector.bbox_head.num_classes = 5
         cfg.model = detector
+        cfg.val_evaluator.metric = cfg.test_evaluator.metric = 'bbox'
     return cfg
 
 
