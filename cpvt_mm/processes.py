@@ -35,6 +35,9 @@ def end_worker_with_parent(worker: int) -> None:
     It ignores SIGUSR1, SIGUSR2 and SIGTERM, which Slurm and torchrun send to all processes of a job, because the main
     process needs its workers until it has saved. A SIGTERM of the main process ends it: Python ends its child processes
     so. It replaces mmengine's function, which seeds the worker; torch has seeded it already.
+
+    After `torch.set_num_threads` in the main process, torch starts threads in a worker before this function runs, and
+    these take a SIGTERM. Set OMP_NUM_THREADS instead.
     """
     for name in ('SIGUSR1', 'SIGUSR2'):
         if hasattr(signal, name):

@@ -6,6 +6,7 @@ continue after an interruption, or to add seeds.
 import argparse
 import os
 import sys
+from collections.abc import Iterable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +14,6 @@ from pathlib import Path
 if not find_spec('cpvt_mm'):
     sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
-import torch
 from rich.progress import track
 
 from cpvt_lab.arguments import check_least
@@ -63,10 +63,13 @@ def main() -> None:
         for run in runs:
             run.claim_folder(study.tests)
         tasks = {str(run): partial(run.complete, study.tests) for run in runs if not run.rows(study.tests)}
-        # Each process gets its share of the cores, because threads that compete for cores wait for each other.
-        start = partial(torch.set_num_threads, max((os.cpu_count() or 1) // args.jobs, 1))
-        for _ in (run_in_processes('Training', tasks, args.jobs, start) if args.executor == 'local' else track(
-                run_on_cluster(tasks, args.jobs, args.executor, folder / 'jobs'), 'Training', len(tasks))):
+        if args.executor == 'local':
+            # Each process gets its share of the cores, because threads that compete for cores wait for each other.
+            os.environ['OMP_NUM_THREADS'] = str(max((os.cpu_count() or 1) // args.jobs, 1))
+            done: Iterable[object] = run_in_processes('Training', tasks, args.jobs)
+        else:
+            done = track(run_on_cluster(tasks, args.jobs, args.executor, folder / 'jobs'), 'Training', len(tasks))
+        for _ in done:
             report()
         print(report())
     print(f'Also in {folder}: results.csv, results.md, results.png')

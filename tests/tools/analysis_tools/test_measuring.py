@@ -1,3 +1,4 @@
+import os
 from dataclasses import replace
 
 import pytest
@@ -108,6 +109,11 @@ def test_counts_what_is_held_and_what_a_call_adds() -> None:
     usage = measure_alone(Told(), Candidate('holder', dict(megabytes=20)), SETTING)
     assert usage.bytes == pytest.approx((8 + 20) * MB, abs=2 * MB)
     assert usage.first_call > 0
+
+
+def test_a_gpu_needs_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('cpvt_lab.memory._measure', lambda *_: Usage(os.getpid(), None))  # cannot be sent to another
+    assert measure_alone(Told('cuda'), Candidate('a'), SETTING).bytes == os.getpid()
 
 
 @pytest.mark.parametrize('candidate, limit, sentence', [

@@ -55,7 +55,7 @@ def test_tasks_run_in_their_order_each_after_the_last_result_is_taken(capsys: py
 @pytest.mark.slow
 def test_processes_give_the_results_of_all() -> None:
     tasks = {str(i): partial(square, i) for i in range(5)}
-    assert dict(run_in_processes('Squaring', tasks, 2, os.getpid)) == {str(i): i * i for i in range(5)}
+    assert dict(run_in_processes('Squaring', tasks, 2)) == {str(i): i * i for i in range(5)}
 
 
 @pytest.mark.slow
@@ -63,12 +63,12 @@ def test_processes_give_the_results_of_all() -> None:
 def test_what_goes_wrong_ends_all(task: Callable[[Report], None], words: str, tmp_path: Path) -> None:
     file = tmp_path / 'pid'
     with pytest.raises(UserError, match=words):
-        list(run_in_processes('Working', {'waits': partial(wait, file), 'other': task}, 2, os.getpid))
+        list(run_in_processes('Working', {'waits': partial(wait, file), 'other': task}, 2))
     assert not file.exists() or not is_alive(int(file.read_text()))
 
 
 def work(file: str) -> None:
-    list(run_in_processes('Waiting', dict(waits=partial(wait, Path(file))), 1, os.getpid))
+    list(run_in_processes('Waiting', dict(waits=partial(wait, Path(file))), 1))
 
 
 def measure(file: str) -> None:

@@ -61,15 +61,15 @@ def run_all(title: str, tasks: Mapping[str, Task[T]]) -> Iterator[tuple[str, T]]
             yield name, result
 
 
-def run_in_processes(title: str, tasks: Mapping[str, Task[T]], jobs: int, start: Callable[[], object],
-                     ) -> Iterator[tuple[str, T]]:
+def run_in_processes(title: str, tasks: Mapping[str, Task[T]], jobs: int,
+                     start: Callable[[], object] | None = None) -> Iterator[tuple[str, T]]:
     """Runs several tasks at a time. All of them end at once if one raises an error, or if this process ends.
 
     Args:
         title: Title of the progress bar for all tasks.
         tasks: Tasks by name. Tasks and their results must be picklable.
         jobs: Number of processes. Each runs one task after another.
-        start: Called at the start of each process.
+        start: Called at the start of each process. Defaults to None: nothing.
 
     Yields:
         Name and result of each task after it has ended.
@@ -105,10 +105,11 @@ def run_in_processes(title: str, tasks: Mapping[str, Task[T]], jobs: int, start:
             pool.shutdown(cancel_futures=True)
 
 
-def _start(stop: Event, start: Callable[[], object]) -> None:
+def _start(stop: Event, start: Callable[[], object] | None) -> None:
     end_with_parent()
     threading.Thread(target=_exit_on, args=(stop,), daemon=True).start()
-    start()
+    if start:
+        start()
 
 
 def _exit_on(stop: Event) -> None:
