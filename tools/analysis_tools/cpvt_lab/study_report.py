@@ -69,7 +69,7 @@ def plot(rows: Sequence[Row], metrics: Sequence[str], title: str) -> Figure:
             values = [found for test in tests if (found := _values(rows, variant, test, metric))]
             means, halves = zip(*map(spread, values), strict=True) if values else ((), ())
             axes.errorbar(x, means, yerr=[half or 0 for half in halves], label=variant, capsize=3,
-                          marker=MARKERS[i % len(MARKERS)])
+                          marker=MARKERS[i % len(MARKERS)], linestyle='-' if i < 10 else '--')  # there are ten colours
         axes.set(ylabel=metric)
         axes.set_xticks(range(len(tests)), labels=tests)
         axes.grid(alpha=0.3)
