@@ -36,8 +36,8 @@ def end_worker_with_parent(worker: int) -> None:
     process needs its workers until it has saved. A SIGTERM of the main process ends it: Python ends its child processes
     so. It replaces mmengine's function, which seeds the worker; torch has seeded it already.
 
-    After `torch.set_num_threads` in the main process, torch starts threads in a worker before this function runs, and
-    these take a SIGTERM. Set OMP_NUM_THREADS instead.
+    Threads of a worker that begin before this function do take a SIGTERM: those of torch after `torch.set_num_threads`
+    in the main process (set OMP_NUM_THREADS instead), and those of NumPy in a worker that is spawned, not forked.
     """
     for name in ('SIGUSR1', 'SIGUSR2'):
         if hasattr(signal, name):

@@ -24,7 +24,9 @@ class Process(Dataset):
 
 def ask_to_end(number: signal.Signals) -> list[int]:
     """Sends a signal to a worker after its first sample, and returns the processes of all samples."""
-    batches = iter(DataLoader(Process(), num_workers=1, worker_init_fn=end_worker_with_parent))
+    # As mmengine starts them. A worker that is spawned has threads of NumPy, which take a SIGTERM.
+    batches = iter(DataLoader(Process(), num_workers=1, worker_init_fn=end_worker_with_parent,
+                              multiprocessing_context='fork'))
     worker = int(next(batches))
     # By another process, as Slurm and torchrun do.
     subprocess.run(['kill', f'-{number.name.removeprefix("SIG")}', str(worker)], check=True)
