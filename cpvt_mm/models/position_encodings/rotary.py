@@ -12,31 +12,32 @@ from ..validation import check_above, check_choice
 from .base import PositionEncoding, StageSpec, cached
 from .sinusoidal import frequencies
 
-# Row and column turn pairs of quarters of a head's channels. These are the places of the quarters: first and second of
-# the row, then first and second of the column. Each order is its own inverse.
-QUARTERS = {'axial': (0, 1, 2, 3), 'dinov3': (0, 2, 1, 3)}
+# A head's channels are two axes times the two coordinates of points. This is the dimension of the coordinates.
+COORDINATES = {'axial': -2, 'dinov3': -3}
 
 
 @cached
-def rotation(length: int, cell: float, side: int | None, dims: int, temperature: float, device: torch.device,
+def rotation(cells: Grid, image: Grid | None, dims: int, temperature: float, device: torch.device,
              change: Tensor | None = None) -> Tensor:
-    """Returns cosines and sines of `dims / 2` angles for each cell of one axis: `(2, length, dims / 2)`, float32.
+    """Returns cosines and sines of `dims / 2` angles for row and column of each cell: `(2, H * W, 2, dims / 2)`.
 
     Args:
-        length: Number of cells.
-        cell: Side of a cell in query tokens.
-        side: Number of query tokens along the axis, which span -2 pi to 2 pi. None: each spans 1, from 0.
+        cells: The grid of the queries or of the keys.
+        image: The grid of the queries, which spans -2 pi to 2 pi. None: positions are counted in query tokens.
         dims: Twice the number of angles.
         temperature: See `frequencies`.
-        device: The device of the result.
-        change: What is added to positions, and by what their sum is multiplied then, `(2,)`. Defaults to None: nothing.
+        device: The device of the result, which is float32.
+        change: What is added to the two positions, and by what their sums are multiplied then, `(2, 2)`. Defaults to
+            None: nothing.
     """
-    places = token_centers(length, cell, device)
-    if side is not None:
-        places = 2 * math.pi * (2 * (places + 0.5) / side - 1)
+    y = token_centers(cells.height, cells.cell_height, device)
+    x = token_centers(cells.width, cells.cell_width, device)
+    if image is not None:
+        y, x = (2 * math.pi * (2 * (places + 0.5) / side - 1) for places, side in ((y, image.height), (x, image.width)))
+    places = torch.stack(torch.meshgrid(y, x, indexing='ij'), dim=-1).flatten(0, 1)
     if change is not None:
         places = (places + change[0]) * change[1]
-    angles = places[:, None] * frequencies(dims, temperature, device)
+    angles = places[..., None] * frequencies(dims, temperature, device)
     return torch.stack([angles.cos(), angles.sin()])
 
 
@@ -75,7 +76,7 @@ class RotaryPE(PositionEncoding):
         super().__init__(stage)
         check_head_dims(self)
         check_above('temperature', temperature, 1)
-        check_choice('form', form, QUARTERS)
+        check_choice('form', form, COORDINATES)
         for name, value, least in (('shift', shift, 0), ('jitter', jitter, 1), ('rescale', rescale, 1)):
             if value != least:
                 check_above(name, value, least)
@@ -102,17 +103,11 @@ class RotaryPE(PositionEncoding):
 
     def _rotate(self, x: Tensor, cells: Grid, grid: Grid, change: Tensor | None) -> Tensor:
         """Rotates queries or keys on the grid `cells`; `grid` is that of the queries."""
-
-        def of_axis(axis: int) -> Tensor:
-            side = grid[axis] if self.form == 'dinov3' else None
-            known = cells[axis], cells[2 + axis], side, x.shape[-1] // 2, self.temperature, x.device
-            return rotation(*known) if change is None else rotation.function(*known, change[:, axis])
-
-        y_rotation, x_rotation = of_axis(0)[:, :, None], of_axis(1)[:, None]  # (2, H, 1, C/4), (2, 1, W, C/4)
-        quarters = x.unflatten(2, (cells.height, cells.width)).chunk(4, dim=-1)  # (B, heads, H, W, C / 4) each
-        y_first, y_second, x_first, x_second = (quarters[place] for place in QUARTERS[self.form])
-        rotated = [*rotate(y_first, y_second, y_rotation), *rotate(x_first, x_second, x_rotation)]
-        return torch.cat([rotated[place] for place in QUARTERS[self.form]], dim=-1).flatten(2, 3)
+        known = cells, grid if self.form == 'dinov3' else None, x.shape[-1] // 2, self.temperature, x.device
+        cos_and_sin = rotation(*known) if change is None else rotation.function(*known, change)
+        dim = COORDINATES[self.form]
+        first, second = x.unflatten(-1, (2, 2, -1)).unbind(dim)  # (B, heads, H * W, axes, C / 4) each
+        return torch.stack(rotate(first, second, cos_and_sin), dim).flatten(-3)
 
 
 def rotate(first: Tensor, second: Tensor, cos_and_sin: Tensor) -> tuple[Tensor, Tensor]:
