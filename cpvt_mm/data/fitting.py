@@ -3,7 +3,6 @@ import math
 from typing import Any
 
 import numpy as np
-from mmengine.config import Config
 
 from cpvt_mm.nested import walk
 
@@ -113,10 +112,3 @@ def _fit_anchors(anchors: dict[str, Any], boxes: np.ndarray) -> None:
         anchors['scales'] = [smallest, smallest * 2**octaves] if octaves else [smallest]
     flat, middle, tall = (round(float(ratio), 2) for ratio in np.quantile(boxes[:, 1], (.1, .5, .9)))
     anchors['ratios'] = [0.5, 1.0, 2.0] if flat > 0.4 and tall < 2.5 else [flat, middle, tall]
-
-
-def task_of(cfg: Config) -> str:
-    """Returns the task that a config is for: 'boxes', 'instances' or 'semantic'."""
-    if cfg.get('default_scope') == 'mmseg':
-        return 'semantic'
-    return 'instances' if 'segm' in str(cfg.get('val_evaluator')) else 'boxes'

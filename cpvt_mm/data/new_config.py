@@ -14,9 +14,10 @@ from cpvt_mm.swap import read_config, swap_backbone
 from cpvt_mm.swap.writing import assignments, bases_of, check_new, to_delta, to_source
 from cpvt_mm.weights.released import RELEASED, SCHEME
 
-from .fitting import describe, fit_images, fit_model, task_of
+from .fitting import describe, fit_images, fit_model
 from .other_formats import LABEL_MAPS
 from .own_data import find_data
+from .plans import task_of
 from .splits import Data, Split
 
 CONFIGS = Path(__file__).parents[1] / '.mim/configs'

@@ -117,10 +117,16 @@ def _num_classes(model: Any, *path: str) -> Iterator[tuple[str, int]]:
             yield name, part['num_classes']
 
 
+def task_of(cfg: Config) -> str:
+    """Returns the task that a config is for: 'boxes', 'instances' or 'semantic'."""
+    if cfg.get('default_scope') == 'mmseg':
+        return 'semantic'
+    return 'instances' if asks_for_masks(cfg, 'val') else 'boxes'
+
+
 def asks_for_masks(cfg: Config, split: str) -> bool:
-    """Returns whether mmdet's CocoMetric compares masks in the evaluator of a split."""
-    return any('segm' in metric.get('metric', 'bbox') for metric in dicts(cfg.get(f'{split}_evaluator'))
-               if str(metric.get('type')).endswith('CocoMetric'))
+    """Returns whether the evaluator of a split compares masks of instances, as mmdet's metrics do for 'segm'."""
+    return any('segm' in metric.get('metric', ()) for metric in dicts(cfg.get(f'{split}_evaluator')))
 
 
 def _annotation_file(dataset: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from PIL import Image
 from cpvt_mm.data import plans
 from cpvt_mm.data.datasets import build_unread, classes_of, layout_of, loads_masks, unwrap, unwrap_built
 from cpvt_mm.data.findings import Kind, UnusableFile
-from cpvt_mm.data.plans import plan_checks
+from cpvt_mm.data.plans import plan_checks, task_of
 from file_checks import check_files
 from tests.conftest import refusal
 from tests.tools.conftest import change_annotations
@@ -291,3 +291,12 @@ def test_a_dataset_is_built_without_its_files() -> None:
 def test_the_error_of_a_file_comes_back_from_another_process() -> None:
     error = pickle.loads(pickle.dumps(UnusableFile('a.json', 'is empty.')))
     assert (str(error), error.file, error.detail) == ('a.json is empty.', 'a.json', 'is empty.')
+
+
+@pytest.mark.parametrize('evaluator, task', [
+    (dict(type='CocoMetric', ann_file='segmented/val.json', metric='bbox'), 'boxes'),
+    (dict(type='VOCMetric', metric='mAP'), 'boxes'),
+    (dict(type='LVISMetric', metric=['bbox', 'segm']), 'instances'),
+    ([dict(type='DumpDetResults'), dict(type='CocoMetric', metric='segm')], 'instances')])
+def test_the_metric_tells_whether_a_detector_is_for_masks(evaluator: Any, task: str) -> None:
+    assert task_of(Config(dict(default_scope='mmdet', val_evaluator=evaluator))) == task

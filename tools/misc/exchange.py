@@ -5,7 +5,8 @@ from mmengine.config import Config
 from mmengine.registry import DefaultScope
 
 from cpvt_mm.data.datasets import build_unread, classes_of, unwrap
-from cpvt_mm.data.fitting import set_classes, task_of
+from cpvt_mm.data.fitting import set_classes
+from cpvt_mm.data.plans import task_of
 from cpvt_mm.data.splits import SPLITS
 from cpvt_mm.errors import UserError
 
