@@ -65,7 +65,7 @@ def main() -> None:
         tasks = {str(run): partial(run.complete, study.tests) for run in runs if not run.rows(study.tests)}
         if args.executor == 'local':
             # Each process gets its share of the cores, because threads that compete for cores wait for each other.
-            os.environ['OMP_NUM_THREADS'] = str(max((os.cpu_count() or 1) // args.jobs, 1))
+            os.environ.setdefault('OMP_NUM_THREADS', str(max((os.cpu_count() or 1) // args.jobs, 1)))
             done: Iterable[object] = run_in_processes('Training', tasks, args.jobs)
         else:
             done = track(run_on_cluster(tasks, args.jobs, args.executor, folder / 'jobs'), 'Training', len(tasks))

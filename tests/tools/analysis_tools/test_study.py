@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from cpvt_lab.results import Row
 from cpvt_lab.study import Run as StudyRun
 from cpvt_lab.study import TimeIterations, Variant, read_study, set_options
 from cpvt_lab.study_report import plot, to_markdown, write_comparison
+from cpvt_mm.errors import UserError
 from cpvt_mm.loading import backbone_config, build
 from tests.conftest import ROOT, UPERNET, refusal, toy_overrides
 from tests.pictures import is_drawn
@@ -201,3 +203,15 @@ def test_trains_and_tests_each_variant_and_goes_on_from_what_is_there(compare: R
 def test_an_error_of_a_run_ends_all_with_its_sentence(compare: Run, tmp_path: Path) -> None:
     error = compare('--only', 'none', **{'train_dataloader.dataset.data_root': tmp_path / 'nowhere'})
     assert error.startswith(f'error: {tmp_path}/nowhere') and 'does not exist' in error
+
+
+def test_trainings_share_the_cores_unless_told_otherwise(compare: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object) -> None:
+        raise UserError(os.environ['OMP_NUM_THREADS'])
+
+    monkeypatch.setattr('cpvt_lab.work.run_in_processes', refuse)
+    monkeypatch.setattr('os.cpu_count', lambda: 6)
+    monkeypatch.setenv('OMP_NUM_THREADS', '1')
+    assert compare('--jobs', 2).strip() == 'error: 1'
+    monkeypatch.delenv('OMP_NUM_THREADS')
+    assert compare('--jobs', 2).strip() == 'error: 3'
