@@ -94,9 +94,9 @@ def check_free(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file atomically."""
+    """Writes a text file atomically, as UTF-8; halves of characters, as names of files may have, are escaped."""
     with whole_file(path) as temporary:
-        temporary.write_text(text)
+        temporary.write_text(text, encoding='utf-8', errors='backslashreplace')
 
 
 def write_bytes(path: Path, content: bytes) -> None:

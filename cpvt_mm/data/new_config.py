@@ -4,14 +4,14 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from textwrap import fill
 
 from mmengine.config import Config
 
+from cpvt_mm.config_text import assignments, comment, to_source
 from cpvt_mm.errors import UserError
 from cpvt_mm.files import check_free, write_text
 from cpvt_mm.swap import read_config, swap_backbone
-from cpvt_mm.swap.writing import assignments, bases_of, check_new, to_delta, to_source
+from cpvt_mm.swap.writing import bases_of, check_new, to_delta
 from cpvt_mm.weights.released import RELEASED, SCHEME
 
 from .fitting import describe, fit_images, fit_model
@@ -32,8 +32,8 @@ METRICS = dict(boxes='coco/bbox_mAP', instances='coco/segm_mAP', semantic='mIoU'
 Swap = Callable[[Config], Config]
 
 CONFIG = '''{comment}
-_base_ = {base!r}
-data_root = {root!r}
+_base_ = {base}
+data_root = {root}
 {metainfo}{scale}
 max_iters = {iters}
 warm_up = {warm_up}
@@ -146,9 +146,8 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
             f"dict(type='LoadAnnotations', with_bbox=True{', with_mask=True' * (task == 'instances')})")
     warm_up = max(1, min(500, iters // 8))
     text = CONFIG.format(
-        comment='\n'.join(fill(line, 120, initial_indent='# ', subsequent_indent='# ') for line in lines),
-        base=bases_of(name, out, new.default_scope)[0],
-        root=f'{data.root}/', metainfo=assignments(metainfo=metainfo),
+        comment=comment(lines), base=to_source(bases_of(name, out, new.default_scope)[0]),
+        root=to_source(f'{data.root}/'), metainfo=assignments(dict(metainfo=metainfo)),
         scale=f'crop_size = {crop, crop}  # images keep their sizes' if crop else
         f'scale = {fitting}  # width and height', iters=iters, batch=batch, load=load,
         train_transforms=_augmentation(task, crop, fitting),
@@ -157,7 +156,7 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
         train=_dataset('train', data, annotations, task),
         evaluation=_evaluation('val', data, annotations, task), test=_evaluation(
             'test', data, annotations, task) if 'test' in data.splits else TEST_AS_VAL,
-        model=assignments(**changes), warm_up=warm_up, interval=max(min(iters, 100), iters // 4),
+        model=assignments(changes), warm_up=warm_up, interval=max(min(iters, 100), iters // 4),
         log_interval=max(1, min(50, iters // 20)), metric=METRICS[task])
     for split, part in data.splits.items():
         if _is_written(part):
@@ -226,19 +225,20 @@ def _dataset(split: str, data: Data, annotations: Path, task: str) -> str:
     if task == 'semantic':
         assert part.labels is not None
         kind, prefix = 'BaseSegDataset', dict(img_path=folder, seg_map_path=_inside(part.labels, data.root))
-        more = f'\n        img_suffix={data.suffixes[0]!r},\n        seg_map_suffix={data.suffixes[1]!r},'
+        image, label_map = map(to_source, data.suffixes)
+        more = f'\n        img_suffix={image},\n        seg_map_suffix={label_map},'
     else:
         kind, prefix = 'CocoDataset', dict(img='' if folder == '.' else f'{folder}/')
         more = f"\n        {'filter_cfg=dict(filter_empty_gt=True)' if is_train else 'test_mode=True'},"
     return (f"\n        type='{kind}',\n        data_root=data_root,\n        metainfo=metainfo,\n"
-            f"        ann_file={_ann_file(split, data, annotations)!r},\n"
+            f"        ann_file={to_source(_ann_file(split, data, annotations))},\n"
             f"        data_prefix={to_source(prefix)},{more}\n"
             f"        pipeline={'train' if is_train else 'test'}_pipeline")
 
 
 def _evaluation(split: str, data: Data, annotations: Path, task: str) -> str:
     file = _ann_file(split, data, annotations)
-    where = repr(file) if Path(file).is_absolute() else f'data_root + {file!r}'
+    where = to_source(file) if Path(file).is_absolute() else f'data_root + {to_source(file)}'
     metric = "'bbox'" if task == 'boxes' else "['bbox', 'segm']"
     evaluator = ("type='IoUMetric', iou_metrics=['mIoU']" if task == 'semantic' else
                  f"type='CocoMetric', ann_file={where}, metric={metric}, classwise=True")

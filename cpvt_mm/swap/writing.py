@@ -7,16 +7,14 @@ from typing import Any
 
 from mmengine.config import Config
 from mmengine.utils import is_installed
-from yapf.yapflib.yapf_api import FormatCode
 
+from cpvt_mm.config_text import assignments
 from cpvt_mm.errors import UserError, first_line
-from cpvt_mm.files import check_free
+from cpvt_mm.files import check_free, write_text
 from cpvt_mm.stack import require, without_pkg_resources_warning
 
 # Scope of a config -> distribution in which mmengine finds its configs.
 PACKAGES = {'mmdet': 'mmdet', 'mmseg': 'mmsegmentation'}
-
-STYLE = dict(based_on_style='pep8', column_limit=120)
 
 
 def read_config(name: str) -> Config:
@@ -46,7 +44,8 @@ def read_config(name: str) -> Config:
 
 @without_pkg_resources_warning()
 def _read(name: str) -> Config:
-    read, source = ((Config.fromstring, (f'_base_ = {name!r}', '.py')) if '::' in name else (Config.fromfile, (name,)))
+    read, source = ((Config.fromstring, (assignments(dict(_base_=name)), '.py')) if '::' in name else
+                    (Config.fromfile, (name,)))
     try:
         return read(*source)
     except ImportError as error:
@@ -90,25 +89,6 @@ def to_delta(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def to_source(value: Any) -> str:
-    """Returns Python source for a value of a config, with dicts in OpenMMLab's style."""
-    if isinstance(value, dict):
-        if all(str(key).isidentifier() for key in value):
-            return f'dict({", ".join(f"{key}={to_source(item)}" for key, item in value.items())})'
-        return f'{{{", ".join(f"{key!r}: {to_source(item)}" for key, item in value.items())}}}'
-    if isinstance(value, list):
-        return f'[{", ".join(map(to_source, value))}]'
-    if isinstance(value, tuple):
-        return f'({", ".join(map(to_source, value))}{"," * (len(value) == 1)})'
-    return repr(value)
-
-
-def assignments(**values: Any) -> str:
-    """Returns Python source that assigns values of a config to their names."""
-    source = ''.join(f'{key} = {to_source(value)}\n' for key, value in values.items())
-    return str(FormatCode(source, style_config=STYLE)[0])
-
-
 def check_new(out: Path) -> None:
     """Raises a UserError unless a config can be written there: the suffix is .py, and the file does not exist."""
     if out.suffix != '.py':
@@ -134,7 +114,7 @@ def write_config(old: Config, new: Config, name: str, out: Path) -> None:
     temporary = out.with_name(f'{out.stem}_{os.getpid()}.py')
     try:
         for base in bases_of(name, out, new.get('default_scope')):
-            temporary.write_text(assignments(_base_=base, **delta))
+            write_text(temporary, assignments(dict(_base_=base, **delta)))
             if _reads_as(temporary, new):
                 temporary.replace(out)
                 return

@@ -1,0 +1,57 @@
+r"""Writes text from data for those who read it again: terminals, shells, HTML and Markdown, and matplotlib.
+
+A name of a class or a file means itself, whatever it contains. `config_text` does the same for configs.
+"""
+import os
+import re
+import shlex
+from pathlib import Path
+
+# Control characters of terminals, separators of lines, marks that turn the direction of text, and halves of characters
+# in names of files that are not UTF-8. A tab is none of them.
+CONTROLS = re.compile('[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]')
+# What begins an entity, a tag, a cell, code, mathematics, a link or an emphasis.
+MARKUP = re.compile(r'[&<>"|`$\[\]\\*~]|(?<![^\W_])_|_(?![^\W_])')
+LONGEST_LABEL = 60
+
+
+def printable(text: object) -> str:
+    r"""Returns text in one line for a terminal: a control character becomes an escape such as `\x1b` or `\n`."""
+    return CONTROLS.sub(lambda found: repr(found[0])[1:-1], str(text))
+
+
+def printable_lines(text: object) -> str:
+    """Returns text for a terminal, which may have several lines; see `printable`."""
+    return '\n'.join(map(printable, str(text).split('\n')))
+
+
+def shell(*parts: str | Path) -> str:
+    """Returns a command to be copied into a shell. Control characters are in bash's form `$'...'`.
+
+    A `Path` is never read as an option, even if it begins with a dash.
+    """
+    return ' '.join(_quoted(f'./{part}' if isinstance(part, Path) and str(part).startswith('-') else str(part))
+                    for part in parts)
+
+
+def _quoted(part: str) -> str:
+    if not CONTROLS.search(part):
+        return shlex.quote(part)
+    # Bytes, because bash knows no escape for halves of characters.
+    return "$'" + re.sub(rb"[^ -&(-\[\]-~]", lambda found: b'\\x%02x' % found[0][0], os.fsencode(part)).decode() + "'"
+
+
+def markup(text: object) -> str:
+    """Returns text for HTML and Markdown, also for a cell of a table, in which it means itself."""
+    return MARKUP.sub(lambda found: f'&#{ord(found[0])};', printable(text))
+
+
+def label(text: object) -> str:
+    """Returns text for a figure of matplotlib: without mathematics, in one line, and shortened if it is long.
+
+    A label that begins with `_` would not be in a legend, so a space comes before it.
+    """
+    text = printable(text)
+    if len(text) > LONGEST_LABEL:
+        text = f'{text[:LONGEST_LABEL // 2]}...{text[-LONGEST_LABEL // 2:]}'
+    return (' ' * text.startswith('_') + text).replace('$', r'\$')
