@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 # Numbers of errors of a full disk: no space, quota exceeded, and file size limit exceeded.
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.webp', '.tif', '.tiff')
+# Names of images that both Pillow and OpenCV read.
+IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.bmp', '.webp', '.tif', '.tiff', '.jp2', '.pbm', '.pgm',
+                  '.ppm', '.pnm')
 
 
 def read_image(path: str | Path, size: tuple[int, int] | None = None, max_pixels: int | None = None) -> np.ndarray:
@@ -121,7 +123,8 @@ def write_image(path: Path, image: np.ndarray, palette: Sequence[Sequence[int]] 
     """
     picture = Image.fromarray(image)
     if palette is not None and image.dtype == np.uint8:
-        picture.putpalette(np.ravel(palette).tolist())
+        # With fewer colours, Pillow would write fewer bits for each pixel, and lose larger values such as 255.
+        picture.putpalette(np.ravel(palette).tolist() + [0] * 3 * (256 - len(palette)))
     with whole_file(path) as temporary:
         if path.suffix == '.jpg':
             picture.save(temporary, format='jpeg', quality=95)

@@ -14,14 +14,16 @@ from typing import Any
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.files import IMAGE_SUFFIXES
 
-# Words in names of folders that say what the files are, not which: `train_images/a.jpg` belongs to `train_labels/a.txt`.
-LABEL_WORDS = frozenset('label labels labelmap labelmaps annotation annotations annot annots ann anns mask masks gt '
-                        'groundtruth truth segmentation segmentations seg'.split())
-IMAGE_WORDS = frozenset('image images img imgs jpeg jpg jpgs photo photos picture pictures frame frames'.split())
-ROLE_WORDS = LABEL_WORDS | IMAGE_WORDS | frozenset('class png xml xmls json jsons txt ground'.split())
+# Words in names of folders that say what files are, not which: `train_images/a.jpg` belongs to `train_labels/a.txt`.
+LABEL_WORDS = frozenset(('label', 'labels', 'labelmap', 'labelmaps', 'annotation', 'annotations', 'annot', 'annots',
+                         'ann', 'anns', 'mask', 'masks', 'gt',
+                         'groundtruth', 'truth', 'segmentation', 'segmentations', 'seg'))
+IMAGE_WORDS = frozenset(('image', 'images', 'img', 'imgs', 'jpeg', 'jpg', 'jpgs', 'photo', 'photos', 'picture',
+                         'pictures', 'frame', 'frames'))
+ROLE_WORDS = LABEL_WORDS | IMAGE_WORDS | {'class', 'png', 'xml', 'xmls', 'json', 'jsons', 'txt', 'ground'}
 # Words at an end of the name of an annotation file: `a_mask.png` belongs to `a.jpg`.
-ROLE_IN_NAME = re.compile(r'^(mask|label|gt|seg)[-_. ]|[-_. ](masks?|labels?|labelids|gt|seg|segmentation|annotations?|l)$',
-                          re.IGNORECASE)
+ROLE_IN_NAME = re.compile(r'^(mask|label|gt|seg)[-_. ]'
+                          r'|[-_. ](masks?|labels?|labelids|gt|seg|segmentation|annotations?|l)$', re.IGNORECASE)
 NOT_DATA = ('__MACOSX',)  # macOS puts this folder into zip files
 MAX_TEXT = 2**30  # bytes of a text file
 
@@ -143,14 +145,16 @@ class Folder:
         """Returns the image of an annotation file, and how far away it is: the nearest one, or None.
 
         From the nearest on: with the same name in the same folder; in the folder for images that goes with this folder
-        of annotations; there, without the role in the name, such as `_mask`; the only one with this name.
+        of annotations; there, without the role in the name, such as `_mask`; the only one with either name.
         """
         bare, key = ROLE_IN_NAME.sub('', path.stem), self._key(path)
         same = [other for other in self._by_key[key, path.stem] if other.parent == path.parent]
         without = [other for other in self._by_key[key, bare] if other.parent == path.parent]
-        named = self._by_stem[path.stem]
+        # Of all folders, only a name that is there once means an image; label maps are other names of it.
+        named, photos = self._by_stem[path.stem], [one for one in self._by_stem[bare] if not self.is_label(one)]
         for distance, found in enumerate((same, without if bare != path.stem else [], self._by_key[key, path.stem],
-                                          self._by_key[key, bare], named if len(named) == 1 else [])):
+                                          self._by_key[key, bare], named if len(named) == 1 else [],
+                                          photos if len(photos) == 1 and bare != path.stem else [])):
             others = [other for other in found if other != path]
             if others:
                 # Beside label maps of the same name, photos come first; JPEG is never a label map.

@@ -87,6 +87,11 @@ def number_of(value: object, where: str, what: str) -> float:
     raise UserError(f'{where} has {brief(value)} for {what}, which is not a number: correct it.')
 
 
+def size_of(width: object, height: object, where: str) -> tuple[int, int]:
+    """Returns a size in whole pixels; 0 where none is stated. See `number_of`."""
+    return round(number_of(width or 0, where, 'width')), round(number_of(height or 0, where, 'height'))
+
+
 def box(left: float, top: float, right: float, bottom: float, size: tuple[int, int]) -> dict[str, Any]:
     """Returns `bbox` and `area` of a box that is clipped to its image; corners may be in any order."""
     xs, ys = sorted((left, right)), sorted((top, bottom))
@@ -114,7 +119,7 @@ def clip(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
         kept = []
         for index in range(len(points)):
             last = index - 1
-            if (depth[last] >= 0) != (depth[index] >= 0):
+            if depth[last] * depth[index] < 0:
                 share = depth[last] / (depth[last] - depth[index])
                 kept.append(points[last] + share * (points[index] - points[last]))
             if depth[index] >= 0:
@@ -126,12 +131,13 @@ def clip(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 def rotated(x: float, y: float, width: float, height: float, degrees: float) -> np.ndarray:
     """Returns the corners of a box around a centre, turned clockwise, `(4, 2)`."""
     corners = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)]) * (width / 2, height / 2)
-    return turned(corners, degrees) + (x, y)
+    return np.add(turned(corners, degrees), (x, y))
 
 
 def ellipse(x: float, y: float, radius_x: float, radius_y: float, degrees: float = 0) -> np.ndarray:
     """Returns a polygon of 32 points on an ellipse, turned clockwise around its centre, `(32, 2)`."""
-    return turned(np.stack([np.cos(CIRCLE) * radius_x, np.sin(CIRCLE) * radius_y], axis=1), degrees) + (x, y)
+    points = np.stack([np.cos(CIRCLE) * radius_x, np.sin(CIRCLE) * radius_y], axis=1)
+    return np.add(turned(points, degrees), (x, y))
 
 
 def turned(points: np.ndarray, degrees: float) -> np.ndarray:

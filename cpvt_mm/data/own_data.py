@@ -61,8 +61,8 @@ def find_data(source: Path, options: Options = Options(), val: str = '0.2', seed
     if not re.fullmatch(r'\d*\.?\d+', val):
         other = _read(Path(val), options)
         if (other.form, other.suffixes) != (data.form, data.suffixes):
-            raise UserError(f'{val} has {other.form}, but {source} has {data.form}, or images or label maps whose names '
-                            'end otherwise: name data of the same kind.')
+            raise UserError(f'{val} has {other.form}, but {source} has {data.form}, or names of files that end '
+                            'otherwise: name data of the same kind.')
         data.splits['val'] = other.splits.get('val') or next(iter(other.splits.values()))
         data.classes += [name for name in other.classes if name not in data.classes]
         data.notes += [note for note in other.notes if note not in data.notes]
@@ -86,7 +86,8 @@ def _read(source: Path, options: Options) -> Data:
     if not folder.images and not (source.is_file() and source.suffix.lower() not in ('.json', '.xml')):
         raise UserError(f'{source} {"has no images" if folder.files else "is empty"}: name the folder with images and '
                         'annotations.')
-    found = {form: files for form, files in _find_formats(folder, source).items() if files}
+    # The description of YOLO may name folders elsewhere.
+    found = {form: files for form, files in _find_formats(folder, source).items() if files or source.is_file()}
     wanted = {form: files for form, files in found.items() if options.semantic in (None, form == LABEL_MAPS)}
     # Label maps may hold numbers of objects.
     wanted = wanted or ({} if options.semantic else found)
@@ -97,8 +98,8 @@ def _read(source: Path, options: Options) -> Data:
         raise UserError(f'{source} has {len(folder.images)} images, but no {what} of them in a known format ({KNOWN}): '
                         'put them beside the images, or in folders annotations/, labels/ or masks/ beside images/.')
     if len(wanted) > 1:
-        raise UserError(f'{source} has {" and ".join(wanted)}: name the file or folder of one of them, or a --task that '
-                        'only one has.')
+        raise UserError(f'{source} has {" and ".join(wanted)}: name the file or folder of one of them, or a --task '
+                        'that only one has.')
     (form, files), = wanted.items()
     if form == COCO:
         data = read_coco_files(files, folder, named=source.is_file())
@@ -122,9 +123,10 @@ def _find_formats(folder: Folder, source: Path) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {form: [] for form in (COCO, VOC, YOLO, LABELME, CVAT, LABEL_STUDIO, LABEL_MAPS)}
     for path in folder.of('.json', '.xml'):
         ends = _ends(path)
-        form = next((form for form, is_it in (*SINGLE.items(), *EACH.items()) if is_it(ends)), None)
-        if form and (path.suffix.lower() == '.xml') == (form in (VOC, CVAT)):
-            found[form].append(path)
+        for form, is_it in (*SINGLE.items(), *EACH.items()):
+            if (path.suffix.lower() == '.xml') == (form in (VOC, CVAT)) and is_it(ends):
+                found[form].append(path)
+                break
     found[YOLO] = _labels_of_yolo(folder)
     maps = find_label_maps(folder)
     found[LABEL_MAPS] = [path for path in maps if (pair := folder.image_of(path)) and pair[1] not in maps]
@@ -164,8 +166,8 @@ def _of_files(form: str, files: Sequence[Path], folder: Folder) -> Data:
     """Reads VOC or LabelMe: images without a file of their own are left out."""
     data, pairs = Data(form, folder.root, {}), folder.pair(files)
     near = {image.parent for image in pairs.of_image}
-    _tell_left(data, pairs.alone, [path for path in folder.images if path.parent in near and path not in pairs.of_image],
-               'XML file' if form == VOC else 'JSON file')
+    _tell_left(data, pairs.alone, [path for path in folder.images if path.parent in near
+                                   and path not in pairs.of_image], 'XML file' if form == VOC else 'JSON file')
     samples = [Sample(image, path) for image, path in pairs.of_image.items()]
     _measure(samples, data)
     data.notes += read_voc(samples) if form == VOC else read_labelme(samples)
@@ -208,16 +210,15 @@ def _of_yolo(files: Sequence[Path], folder: Folder, source: Path) -> Data:
     else:
         splits = split_by_places(folder.images, about.places)
         images = sorted({image for paths in splits.values() for image in paths})
-        left = [path for path in folder.images if path not in set(images)]
-        if left:
-            data.notes.append(f'{len(left)} images are in no split that {about.source or "the lists"} names and are left '
-                              f'out, such as {folder.name(left[0])}.')
+        used = set(images)
+        if left := [path for path in folder.images if path not in used]:
+            data.notes.append(f'{len(left)} images are in no split that {about.source or "the lists"} names and are '
+                              f'left out, such as {folder.name(left[0])}.')
         for split, places in about.places.items():
             if not splits.get(split):
-                raise UserError(f'{about.source or folder.root} names {places[0] if places else "nothing"} for {split}, '
-                                'which has no images: put them there, or correct it.')
-    used = set(images)
-    _tell_left(data, [*pairs.alone, *(path for image, path in pairs.of_image.items() if image not in used)], [], 'txt file')
+                raise UserError(f'{about.source or folder.root} names {places[0] if places else "nothing"} for '
+                                f'{split}, which has no images: put them there, or correct it.')
+    _tell_left(data, pairs.alone, [], 'txt file')
     if empty := [path for path in images if path not in pairs.of_image]:
         data.notes.append(f'{len(empty)} images have no txt file, so they have no objects, such as '
                           f'{folder.name(empty[0])}.')
@@ -321,7 +322,8 @@ def _divide(samples: Sequence[Sample], folder: Folder, lists: dict[str, list[Pat
     by_image = {sample.image: sample for sample in samples}
     listed = {image for images in lists.values() for image in images}
     if out := [sample.image for sample in samples if sample.image not in listed]:
-        data.notes.append(f'{len(out)} images are in no list of a split and are left out, such as {folder.name(out[0])}.')
+        data.notes.append(f'{len(out)} images are in no list of a split and are left out, such as '
+                          f'{folder.name(out[0])}.')
     divided = {split: [by_image[image] for image in dict.fromkeys(lists.get(split, ())) if image in by_image]
                for split in SPLITS}
     return {split: own for split, own in divided.items() if own}
@@ -377,4 +379,5 @@ def _tell_splits(data: Data) -> None:
     for name in ('val', 'test'):
         if name in data.splits and (both := trained & {
                 data.splits[name].images / image['file_name'] for image in data.splits[name].coco['images']}):
-            data.notes.append(f'{len(both)} images are in train and {name}, such as {min(both)}: metrics will be too good.')
+            data.notes.append(f'{len(both)} images are in train and {name}, such as {min(both)}: metrics will be too '
+                              'good.')

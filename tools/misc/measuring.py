@@ -13,8 +13,6 @@ from cpvt_mm.data.coco import read_coco
 from cpvt_mm.data.datasets import classes_of, layout_of
 from cpvt_mm.data.fitting import fit_images, fit_model
 from cpvt_mm.data.new_config import LIMITS
-from cpvt_mm.data.other_formats import LABEL_MAPS
-from cpvt_mm.data.own_data import FORMATS
 from cpvt_mm.data.plans import Plan
 from cpvt_mm.data.splits import Data, Split
 from cpvt_mm.nested import walk
@@ -122,13 +120,12 @@ def suggest(cfg: Config, parts: Sequence[dict[str, list[dict[str, Any]]]]) -> Me
         coco['images'] += [dict(one, id=f'{index}/{one["id"]}') for one in part['images']]
         coco['annotations'] += [dict(one, image_id=f'{index}/{one["image_id"]}') for one in part['annotations']]
     is_segmentor, is_nano = cfg.default_scope == 'mmseg', cfg.model.get('backbone', {}).get('arch') == 'nano'
-    form = LABEL_MAPS if is_segmentor else FORMATS['.json']
-    data = Data(form, Path(), {'train': Split(coco, Path())})
-    scale, crop, boxes = fit_images(data, LIMITS['semantic' if is_segmentor else 'boxes'][is_nano])
+    data = Data('', Path(), {'train': Split(coco, Path())}, is_semantic=is_segmentor)
+    fit = fit_images(data, LIMITS['semantic' if is_segmentor else 'boxes'][is_nano])
     model = copy.deepcopy(cfg.model)
-    fit_model(model, data, boxes, scale[::-1])
-    suggested: Measures = dict(crop_size=(crop, crop)) if crop else dict(scale=scale)
+    fit_model(model, data, fit)
+    suggested: Measures = dict(crop_size=(fit.crop, fit.crop)) if fit.crop else dict(scale=fit.scale)
     for path, part in walk(model):
-        if part.get('type') == 'AnchorGenerator' and len(boxes):
+        if part.get('type') == 'AnchorGenerator' and len(fit.boxes):
             suggested.update({'.'.join(['model', *map(str, path), key]): part[key] for key in SUGGESTED if key in part})
     return suggested

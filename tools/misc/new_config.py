@@ -1,6 +1,6 @@
 """Writes a config that trains on your data: a folder, a COCO file, or the data.yaml of YOLO.
 
-It knows COCO JSON, Pascal VOC, YOLO, and label maps as PNG.
+It knows COCO, Pascal VOC, YOLO, LabelMe, CVAT and Label Studio, and label maps: see docs/guides/own_data.md.
 """
 import argparse
 import sys
@@ -12,6 +12,7 @@ if not find_spec('cpvt_mm'):
 
 from cpvt_mm.data.new_config import BASES, new_config
 from cpvt_mm.data.plans import plan_checks
+from cpvt_mm.data.readers.label_maps import KINDS
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import exit_on_error
 from cpvt_mm.models import PYRAMID_ARCHS
@@ -31,7 +32,12 @@ def parse_args() -> argparse.Namespace:
                         'take if there is no split for it (default: 0.2)')
     parser.add_argument('--seed', type=int, default=0, help='which images the share has (default: 0)')
     parser.add_argument('--from', dest='base', metavar='CONFIG', help='config to take the model from, a path or a name '
-                        "such as mmdet::...; its backbone stays without --arch (default: one of this project's)")
+                        'such as mmdet::..., or a folder with a config and a checkpoint, such as demo/nuclei; its '
+                        "backbone stays without --arch (default: one of this project's)")
+    parser.add_argument('--masks', choices=KINDS, help='what the values of label maps are (default: guessed, and told)')
+    parser.add_argument('--colours', type=Path, metavar='FILE', help='classes of label maps: in each line a name and a '
+                        'colour as three numbers (default: labelmap.txt, classes.txt or the like in the folder)')
+    parser.add_argument('--drop-empty', action='store_true', help='leave out images without objects in training')
     return parser.parse_args()
 
 
@@ -40,7 +46,7 @@ def main() -> None:
     args = parse_args()
     scale = tuple(args.scale) if args.scale else None
     print(*new_config(args.data, args.out, args.task, args.arch, scale, args.iters, args.batch, args.val, args.seed,
-                      args.base), sep='\n')
+                      args.base, masks=args.masks, colours=args.colours, drop_empty=args.drop_empty), sep='\n')
     found = {finding.kind: finding for plan in plan_checks(load_config(args.out)) for finding in plan.findings}
     for kind, finding in found.items():
         print(f'{"error" if finding.is_error else "note"}, {kind.value}: {finding.file} {finding.detail}')

@@ -86,7 +86,7 @@ def _choose(files: list[Path], folder: Folder, named: bool, notes: list[str]) ->
 def _normalize(coco: dict[str, list[Entry]], file: Path, data: Data) -> bool:
     """Merges categories of one name, and drops annotations that cannot be used; returns whether something changed."""
     changed = bool(coco.pop('repairs', []))
-    first = {}
+    first: dict[str, Any] = {}
     for category in coco['categories']:
         first.setdefault(category['name'], category['id'])
     if len(first) < len(coco['categories']):

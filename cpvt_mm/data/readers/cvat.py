@@ -10,7 +10,7 @@ import numpy as np
 from cpvt_mm.errors import UserError
 
 from ..folder import Folder, brief
-from ..objects import Sample, box, ellipse, mask, number_of, points_of, polygons, rotated
+from ..objects import Sample, box, ellipse, mask, number_of, points_of, polygons, rotated, size_of
 from ..splits import split_in
 from .voc import parse
 
@@ -28,8 +28,8 @@ def read_cvat(path: Path, folder: Folder) -> tuple[dict[Path, Sample], dict[str,
     """
     root = parse(path)
     if root.find('track') is not None and root.find('image') is None:
-        raise UserError(f'{path} is of a video (<track>): in CVAT choose Export task dataset, CVAT for images 1.1, with '
-                        'the images.')
+        raise UserError(f'{path} is of a video (<track>): in CVAT choose Export task dataset, CVAT for images 1.1, '
+                        'with the images.')
     samples: dict[Path, Sample] = {}
     splits: dict[str, list[Path]] = {}
     left_out, missing = Counter[str](), []
@@ -40,7 +40,7 @@ def read_cvat(path: Path, folder: Folder) -> tuple[dict[Path, Sample], dict[str,
             missing.append(name)
             continue
         where = f'{path}, image {name},'
-        size = round(number_of(image.get('width'), where, 'width')), round(number_of(image.get('height'), where, 'height'))
+        size = size_of(image.get('width'), image.get('height'), where)
         sample = samples[place] = Sample(place, path, stated=size)
         for found in image:
             if found.tag in SHAPES:
@@ -50,7 +50,8 @@ def read_cvat(path: Path, folder: Folder) -> tuple[dict[Path, Sample], dict[str,
                 left_out[found.tag] += 1
         if split := split_in(image.get('subset', '')):
             splits.setdefault(split, []).append(place)
-    notes = [f'{count} shapes of type {kind} are left out, since they have no area.' for kind, count in left_out.items()]
+    notes = [f'{count} shapes of type {kind} are left out, since they have no area.'
+             for kind, count in left_out.items()]
     if missing:
         notes.append(f'{len(missing)} images of {path.name} are not there and are left out, such as {missing[0]}.')
     return samples, splits, notes
@@ -87,8 +88,8 @@ def _mask(found: Element, where: str, size: Size) -> dict[str, Any]:
         runs = []
     inside = 0 <= left <= left + width <= size[0] and 0 <= top <= top + height <= size[1]
     if not inside or min(runs, default=-1) < 0 or sum(runs) != width * height or size[0] * size[1] > 2**28:
-        raise UserError(f'{where} has a mask of {width} x {height} pixels with runs {brief(found.get("rle"))}, which do '
-                        'not fit each other or the image: export it again.')
+        raise UserError(f'{where} has a mask of {width} x {height} pixels with runs {brief(found.get("rle"))}, which '
+                        'do not fit each other or the image: export it again.')
     pixels = np.zeros((size[1], size[0]), bool)
     values = np.repeat(np.arange(len(runs)) % 2 == 1, runs)
     pixels[top:top + height, left:left + width] = values.reshape(height, width)

@@ -12,7 +12,7 @@ from PIL import Image, UnidentifiedImageError
 from cpvt_mm.errors import UserError, first_line
 
 from ..folder import Folder, read_lines
-from ..objects import Sample, mask
+from ..objects import mask
 
 LABEL_MAPS = 'label maps'
 SUFFIXES = ('.png', '.tif', '.tiff', '.bmp')
@@ -89,8 +89,8 @@ def read_label_map(path: Path, as_colours: bool = False) -> np.ndarray:
     if pixels.ndim == 3:
         red, green, blue = pixels.astype(np.int64).transpose(2, 0, 1)
         if not as_colours and not ((red == green).all() and (green == blue).all()):
-            raise HasColours(f'label map {path} has colours, but must have the number of a class at each pixel: convert '
-                             'it.')
+            raise HasColours(f'label map {path} has colours, but must have the number of a class at each pixel: '
+                             'convert it.')
         return red << 16 | green << 8 | blue if as_colours else red
     if not (pixels % 1 == 0).all():
         raise UserError(f'label map {path} has values that are no whole numbers: convert it.')
@@ -168,7 +168,8 @@ def _of_colours(found: list[int], table: Table | None, folder: Folder) -> Meanin
                         '--colours, with a name and three numbers in each line.')
     names = table.names if table and len(table.names) == len(found) else [
         f'colour_{"_".join(map(str, _rgb(code)))}' for code in found]
-    return Meaning(names, {code: index for index, code in enumerate(found)}, True, [_rgb(code) for code in found], notes=[
+    codes = {code: index for index, code in enumerate(found)}
+    return Meaning(names, codes, True, [_rgb(code) for code in found], notes=[
         f'Each of the {len(found)} colours of the label maps is taken for a class: name them in a file for --colours, '
         'with a name and three numbers in each line.'])
 
@@ -194,11 +195,11 @@ def _of_values(values: list[int], table: Table | None, first: Path, folder: Fold
                        notes=[f'The values {", ".join(map(str, classes))} of the label maps are taken for '
                               f'{len(classes)} classes (--masks classes says otherwise).'])
     number = highest + 1
-    if number < 2 or number > NO_CLASS or values[0] < 0 or (kind is None and not names and len(classes) > MOST_COLOURS):
+    if not 2 <= number <= NO_CLASS or values[0] < 0 or (kind is None and not names and len(classes) > MOST_COLOURS):
         few = ', '.join(map(str, classes[:9])) + (', ...' if len(classes) > 9 else '')
-        raise UserError(f'{folder.root} has label maps with the values {few} and perhaps 255, but classes are 0 to 254, '
-                        'at least two, and 255 means no class: correct the label maps, or say with --masks instances '
-                        'that they are numbers of objects.')
+        raise UserError(f'{folder.root} has label maps with the values {few} and perhaps 255, but classes are 0 to '
+                        '254, at least two, and 255 means no class: correct the label maps, or say with '
+                        '--masks instances that they are numbers of objects.')
     if table and len(names) < number:
         raise UserError(f'{table.path} has {len(names)} names, but label maps have {number} classes: add the others.')
     names = names or [f'class_{index}' for index in range(number)]
@@ -265,7 +266,8 @@ def read_table(path: Path) -> Table:
     rgb = [RGB.search(line) for line in lines]
     if lines and all(rgb):
         codes = [_code([int(one) for one in match.groups()]) for match in rgb if match]
-        names = [_name(line[:match.start()], line[match.end():]) for line, match in zip(lines, rgb, strict=True) if match]
+        names = [_name(line[:match.start()], line[match.end():])
+                 for line, match in zip(lines, rgb, strict=True) if match]
         return Table(path, names, _once(codes, path), True)
     valued = [re.fullmatch(r'(\d{1,5})\s*[,;:\t]\s*(.+)', line) or re.fullmatch(r'(.+?)\s*[,;:\t]\s*(\d{1,5})', line)
               for line in lines]

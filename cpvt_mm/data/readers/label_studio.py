@@ -11,7 +11,7 @@ import numpy as np
 from cpvt_mm.errors import UserError
 
 from ..folder import Folder, brief, read_json
-from ..objects import Sample, box, ellipse, number_of, points_of, polygons, turned
+from ..objects import Sample, box, ellipse, number_of, points_of, polygons, size_of, turned
 
 IMAGE_KEYS = ('image', 'img', 'photo', 'picture', 'ocr')
 UPLOAD = re.compile(r'^[0-9a-f]{8}-')  # Label Studio puts this before the names of uploaded files
@@ -53,9 +53,9 @@ def read_label_studio(path: Path, folder: Folder) -> tuple[dict[Path, Sample], l
             if kind not in ('rectanglelabels', 'ellipselabels', 'polygonlabels'):
                 left_out[kind] += 1
                 continue
-            value = result.get('value') if isinstance(result.get('value'), dict) else result
-            sample.stated = size = tuple(round(number_of(result.get(key, value.get(key)), where, key))
-                                       for key in ('original_width', 'original_height'))
+            value = _value(result)
+            both = {**value, **result}
+            sample.stated = size = size_of(both.get('original_width'), both.get('original_height'), where)
             sample.objects.append((labels, _shape(kind, value, size, where)))
     notes = [f'{count} results of type {kind} are left out{_remedy(kind)}.' for kind, count in left_out.items()]
     if unlabelled:
@@ -70,7 +70,8 @@ def _remedy(kind: str) -> str:
 
 
 def _image_of(task: dict[str, Any]) -> str:
-    data = task.get('data') if isinstance(task.get('data'), dict) else task
+    data = task.get('data')
+    data = data if isinstance(data, dict) else task
     return str(next((data[key] for key in IMAGE_KEYS if data.get(key)), task.get('file_upload') or ''))
 
 
@@ -93,9 +94,15 @@ def _results(task: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from (one for one in results or () if isinstance(one, dict))
 
 
+def _value(result: dict[str, Any]) -> dict[str, Any]:
+    """Returns the shape of a result, which the short form does not nest."""
+    value = result.get('value')
+    return value if isinstance(value, dict) else result
+
+
 def _kind_of(result: dict[str, Any]) -> tuple[str, str]:
     """Returns the type of a result, such as 'rectanglelabels', and its class."""
-    value = result.get('value') if isinstance(result.get('value'), dict) else result
+    value = _value(result)
     kind = result.get('type') or next((key for key in value if key.endswith('labels')), 'unknown')
     labels = value.get(kind) or value.get('labels')
     return str(kind), str(labels[0]).strip() if isinstance(labels, list) and labels else ''
@@ -113,5 +120,5 @@ def _shape(kind: str, value: dict[str, Any], size: tuple[int, int], where: str) 
         return polygons([ellipse(x, y, width, height, angle)], size)
     if angle % 360:
         corners = np.array([(0, 0), (width, 0), (width, height), (0, height)])
-        return polygons([turned(corners, angle) + (x, y)], size)
+        return polygons([np.add(turned(corners, angle), (x, y))], size)
     return box(x, y, x + width, y + height, size)

@@ -12,7 +12,9 @@ from PIL import Image
 from cpvt_mm.errors import UserError, first_line
 
 from ..folder import brief, read_json
-from ..objects import Sample, box, ellipse, mask, number_of, points_of, polygons
+from ..objects import Sample, box, ellipse, mask, points_of, polygons, size_of
+
+SIMPLE = {('rectangle', 2), ('rectangle', 4), ('mask', 2), ('circle', 2)}  # types of shapes, and their points
 
 
 def is_labelme(head: bytes) -> bool:
@@ -39,8 +41,7 @@ def read_labelme(samples: Iterable[Sample]) -> list[str]:
         shapes = content.get('shapes') if isinstance(content, dict) else None
         if not isinstance(shapes, list):
             raise UserError(f'{sample.annotation} has {brief(shapes)} for shapes, but these are a list: correct it.')
-        sample.stated = tuple(round(number_of(content.get(key) or 0, f'{sample.annotation}', key))
-                              for key in ('imageWidth', 'imageHeight'))
+        sample.stated = size_of(content.get('imageWidth'), content.get('imageHeight'), str(sample.annotation))
         groups: dict[tuple[str, Any], list[np.ndarray]] = {}
         for index, shape in enumerate(shapes):
             where = f'{sample.annotation}, shapes[{index}],'
@@ -51,7 +52,7 @@ def read_labelme(samples: Iterable[Sample]) -> list[str]:
                 left_out[str(kind)] += 1
                 continue
             name, points = str(shape['label']).strip(), points_of(shape.get('points'), where)
-            if kind in ('rectangle', 'mask') and len(points) in (2, 4) or kind == 'circle' and len(points) == 2:
+            if (kind, len(points)) in SIMPLE:
                 sample.objects.append((name, _simple(kind, points, shape, sample.size, where)))
             elif len(points) < 3:
                 raise UserError(f'{where} is a {kind} of {len(points)} points: correct it.')
@@ -66,7 +67,7 @@ def _simple(kind: str, points: np.ndarray, shape: dict[str, Any], size: tuple[in
     (left, top), (right, bottom) = points.min(axis=0), points.max(axis=0)
     if kind == 'circle':
         radius = float(np.linalg.norm(points[1] - points[0]))
-        return polygons([ellipse(*points[0], radius, radius)], size)
+        return polygons([ellipse(points[0, 0], points[0, 1], radius, radius)], size)
     if kind == 'rectangle':
         return box(left, top, right, bottom, size)
     try:

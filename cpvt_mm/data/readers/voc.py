@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from cpvt_mm.errors import UserError, first_line
 
 from ..folder import Folder, read_lines
-from ..objects import Sample, box, number_of, points_of, polygons, rotated
+from ..objects import Sample, box, number_of, points_of, polygons, rotated, size_of
 from ..splits import SPLITS
 
 IS_VOC, IS_CVAT = re.compile(rb'<annotation[\s>]'), re.compile(rb'<annotations[\s>]')
@@ -40,8 +40,7 @@ def read_voc(samples: Iterable[Sample]) -> list[str]:
         if sample.annotation is None:
             continue
         root = parse(sample.annotation)
-        sample.stated = tuple(round(number_of(root.findtext(f'size/{key}') or 0, f'{sample.annotation}', key))
-                              for key in ('width', 'height'))
+        sample.stated = size_of(root.findtext('size/width'), root.findtext('size/height'), str(sample.annotation))
         for index, found in enumerate(root.iter('object'), start=1):
             where = f'{sample.annotation}, object {index},'
             keys = _shape(found, where, sample.size)

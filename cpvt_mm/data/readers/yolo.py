@@ -155,7 +155,7 @@ def _listed(path: Path, folder: Folder) -> list[Path]:
     """Returns the images that a list names; paths may be relative to the list, to the folder, or of another machine."""
     images = set(folder.images)
     return [place for line in read_lines(path) if (place := folder.locate(line, path.parent)) and (
-        place in images or place.is_file() and not place.is_relative_to(folder.root))]
+        place in images or (place.is_file() and not place.is_relative_to(folder.root)))]
 
 
 def read_yolo(samples: Iterable[Sample], about: Description) -> tuple[list[str], list[str]]:
@@ -183,16 +183,16 @@ def read_yolo(samples: Iterable[Sample], about: Description) -> tuple[list[str],
                 keys = _object(numbers, sample.size, about.keypoints, told)
             except ValueError as error:
                 raise UserError(f'{where}, but a line is a class, and a box or a polygon: correct it.') from error
-            if label >= MOST_CLASSES or about.names and label not in about.names:
-                known = f'{about.source} has {len(about.names)} names' if about.names else f'at most {MOST_CLASSES} are known'
-                raise UserError(f'{where}, class {label:g}, but {known}: correct either.')
+            if label >= MOST_CLASSES or (about.names and label not in about.names):
+                most = len(about.names) or MOST_CLASSES
+                raise UserError(f'{where}, but {about.source or "YOLO here"} has {most} names: correct either.')
             highest = max(highest, int(label))
             sample.objects.append((about.names.get(int(label), f'class_{label:g}'), keys))
     classes = [*about.names.values()] or [f'class_{index}' for index in range(highest + 1)]
     notes = [f'{count} objects have {what}, which is left out.' for what, count in told.items()]
     if not about.names:
-        notes.append('No file has the names of the classes, so they are numbers: write them to classes.txt, one in each '
-                     'line.')
+        notes.append('No file has the names of the classes, so they are numbers: write them to classes.txt, one in '
+                     'each line.')
     return classes, notes
 
 

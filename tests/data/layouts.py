@@ -1,0 +1,369 @@
+"""Folders as labelling tools write them: four images, each with the same object, of two classes in turn.
+
+The images are 80 x 60 pixels (width x height), two to train on and two to validate. A writer gets a root and writes it.
+"""
+import base64
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from tests.tools.conftest import save
+
+WIDTH, HEIGHT = 80, 60
+PIXELS = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)
+LEFT, TOP, RIGHT, BOTTOM = CORNERS = (10, 20, 30, 50)  # of the object
+CLASSES = ('cat', 'dog')
+SPLITS = dict(a='train', b='train', c='val', d='val')
+POLYGON = [(LEFT, TOP), (RIGHT, TOP), (RIGHT, BOTTOM), (LEFT, BOTTOM)]
+XML = ('<annotation><size><width>80</width><height>60</height></size><object><name>{}</name><bndbox><xmin>11</xmin>'
+       '<ymin>21</ymin><xmax>30</xmax><ymax>50</ymax></bndbox></object></annotation>')
+BOX_LINE = '{} 0.25 0.583333 0.25 0.5'
+POLYGON_LINE = '{} 0.125 0.333333 0.375 0.333333 0.375 0.833333 0.125 0.833333'
+
+Write = Callable[[Path], None]
+
+
+def samples() -> Iterator[tuple[int, str, str, str]]:
+    """Yields the class number, class, name and split of each image."""
+    for index, (name, split) in enumerate(SPLITS.items()):
+        yield index % 2, CLASSES[index % 2], name, split
+
+
+def text(path: Path, content: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content, encoding='utf-8')
+
+
+def names_of(split: str) -> list[str]:
+    return [name for name, own in SPLITS.items() if own == split]
+
+
+def label_map(label: int = 1, background: int = 0) -> np.ndarray:
+    pixels = np.full((HEIGHT, WIDTH), background, np.uint8)
+    pixels[TOP:BOTTOM, LEFT:RIGHT] = label
+    return pixels
+
+
+# Pascal VOC
+
+def voc(root: Path, lists: str = 'Main', images: str = 'JPEGImages', xml: str = XML) -> None:
+    for _, name, stem, _ in samples():
+        save(root / f'{images}/{stem}.jpg', PIXELS)
+        text(root / f'Annotations/{stem}.xml', xml.format(name))
+    for split in ('train', 'val'):
+        text(root / f'ImageSets/{lists}/{split}.txt', '\n'.join(names_of(split)))
+
+
+def voc_flat(root: Path) -> None:
+    for _, name, stem, split in samples():
+        save(root / f'{split}/{stem}.png', PIXELS)
+        text(root / f'{split}/{stem}.xml', XML.format(name))
+
+
+def voc_trainval(root: Path) -> None:
+    """`trainval` and `val` say which images are to train on."""
+    voc(root)
+    (root / 'ImageSets/Main/train.txt').rename(root / 'ImageSets/Main/trainval.txt')
+    text(root / 'ImageSets/Main/trainval.txt', '\n'.join(SPLITS))
+
+
+def voc_spaces(root: Path) -> None:
+    """Names with spaces, in subfolders, with the numbers of lists of a class."""
+    for _, name, stem, _ in samples():
+        save(root / f'JPEGImages/sub/my {stem}.JPG', PIXELS)
+        text(root / f'Annotations/sub/my {stem}.xml', XML.format(name))
+    text(root / 'ImageSets/Main/train.txt', '\ufeffsub/my a\r\nmy b  1\r\n')
+    text(root / 'ImageSets/Main/val.txt', 'sub\\my c\nmy d -1')
+
+
+def voc_polygons(root: Path) -> None:
+    """Roboflow writes polygons into VOC."""
+    points = ''.join(f'<x{i}>{x}</x{i}><y{i}>{y}</y{i}>' for i, (x, y) in enumerate(POLYGON, start=1))
+    voc(root, xml=XML.replace('<bndbox>', f'<polygon>{points}</polygon><bndbox>'))
+
+
+# YOLO
+
+def yolo(root: Path, line: str = BOX_LINE, suffix: str = '.jpg', description: str = 'names: [cat, dog]',
+         places: tuple[str, str] = ('images/{}', 'labels/{}')) -> None:
+    for label, _, stem, split in samples():
+        save(root / places[0].format(split) / f'{stem}{suffix}', PIXELS)
+        text(root / places[1].format(split) / f'{stem}.txt', line.format(label) + '\n')
+    if description:
+        text(root / 'data.yaml', description)
+
+
+def yolo_named(description: str, places: tuple[str, str] = ('images/{}', 'labels/{}')) -> Write:
+    """Only the splits that data.yaml names count, so an old export beside them does not."""
+    def write(root: Path) -> None:
+        yolo(root, description=f'names: [cat, dog]\n{description}', places=places)
+        for folder in ('images', 'labels'):
+            (root / f'old_export/{folder}').mkdir(parents=True)
+        save(root / 'old_export/images/z.jpg', PIXELS)
+        text(root / 'old_export/labels/z.txt', '0 0.5 0.5 0.1 0.1')
+        for split in ('train', 'val'):
+            text(root / f'lists/{split}.txt', '\n'.join(f'../images/{split}/{name}.jpg' for name in names_of(split)))
+            text(root / f'lists/windows_{split}.txt', '\r\n'.join(
+                rf'D:\me\data\images\{split}\{name}.jpg' for name in names_of(split)))
+    return write
+
+
+def yolo_cvat(root: Path) -> None:
+    """CVAT's YOLO 1.1: lists with paths of another machine."""
+    for label, _, stem, split in samples():
+        folder = dict(train='obj_train_data', val='obj_valid_data')[split]
+        save(root / f'{folder}/{stem}.jpg', PIXELS)
+        text(root / f'{folder}/{stem}.txt', BOX_LINE.format(label))
+    for file, split, folder in (('train', 'train', 'obj_train_data'), ('valid', 'val', 'obj_valid_data')):
+        text(root / f'{file}.txt', '\n'.join(f'data/{folder}/{name}.jpg' for name in names_of(split)))
+    text(root / 'obj.names', 'cat\ndog\n')
+    text(root / 'obj.data', 'classes = 2\ntrain = data/train.txt\nvalid = data/valid.txt\nnames = data/obj.names\n'
+         'backup = backup/\n')
+
+
+def yolo_classes(root: Path) -> None:
+    """Label Studio and labelImg write classes.txt."""
+    yolo(root, description='', places=('{}_images', '{}_labels'))
+    text(root / 'classes.txt', 'cat\ndog\n')
+    text(root / 'notes.json', json.dumps(dict(categories=[dict(id=0, name='cat')], info={})))
+
+
+# COCO
+
+def coco_of(split: str, file_name: str = '{}.jpg', **more: Any) -> dict[str, Any]:
+    own = [(label, name, stem) for label, name, stem, one in samples() if one == split]
+    return dict(images=[dict(id=index, file_name=file_name.format(stem), width=WIDTH, height=HEIGHT)
+                        for index, (_, _, stem) in enumerate(own, start=1)],
+                annotations=[dict(id=index, image_id=index, category_id=label + 1, bbox=[LEFT, TOP, RIGHT - LEFT,
+                                  BOTTOM - TOP], area=600, iscrowd=0, **more)
+                             for index, (label, _, _) in enumerate(own, start=1)],
+                categories=[dict(id=index, name=name) for index, name in enumerate(CLASSES, start=1)])
+
+
+def coco(root: Path, change: Callable[[str, dict[str, Any]], object] = lambda split, content: None,
+         file_name: str = '{}.jpg', encoding: str = 'utf-8') -> None:
+    for _, _, stem, split in samples():
+        save(root / f'{split}2017/{stem}.jpg', PIXELS)
+    for split in ('train', 'val'):
+        content = coco_of(split, file_name)
+        change(split, content)
+        path = root / f'annotations/instances_{split}2017.json'
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(content, ensure_ascii=False), encoding=encoding)
+
+
+def coco_changed(change: Callable[[str, dict[str, Any]], object], **options: Any) -> Write:
+    return lambda root: coco(root, change, **options)
+
+
+def coco_roboflow(root: Path) -> None:
+    """A file in each folder, and a category above the others, of the name of one of them, without objects."""
+    for split, folder in (('train', 'train'), ('val', 'valid')):
+        content = coco_of(split)
+        content['categories'].insert(0, dict(id=0, name='cat', supercategory='none'))
+        for name in names_of(split):
+            save(root / f'{folder}/{name}.jpg', PIXELS)
+        text(root / f'{folder}/_annotations.coco.json', json.dumps(content))
+
+
+def reversed_categories(split: str, content: dict[str, Any]) -> None:
+    """Categories of the validation are in another order, with other numbers."""
+    if split == 'val':
+        content['categories'] = [dict(id=7, name='dog'), dict(id=3, name='cat')]
+        for one in content['annotations']:
+            one['category_id'] = {1: 3, 2: 7}[one['category_id']]
+
+
+def bare(split: str, content: dict[str, Any]) -> None:
+    """Nothing is there that can be computed."""
+    for one in content['annotations']:
+        del one['iscrowd'], one['area']
+    for one in content['images']:
+        del one['width'], one['height']
+
+
+def as_texts(split: str, content: dict[str, Any]) -> None:
+    """Numbers are texts, ids begin at 0."""
+    for kind, keys in (('images', ('id', 'width', 'height')), ('annotations', ('id', 'image_id', 'category_id')),
+                       ('categories', ('id',))):
+        for one in content[kind]:
+            one.update({key: str(one[key] - (key not in ('width', 'height'))) for key in keys})
+
+
+def coco_panoptic(root: Path) -> None:
+    for split in ('train', 'val'):
+        content = coco_of(split)
+        for one, image in zip(content['annotations'], content['images'], strict=True):
+            category, number = one.pop('category_id'), 300 + one['id']
+            pixels = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+            pixels[...] = (5, 0, 0)
+            pixels[TOP:BOTTOM, LEFT:RIGHT] = (number % 256, number // 256, 0)
+            name = Path(image['file_name']).stem
+            save(root / f'annotations/panoptic_{split}2017/{name}.png', pixels)
+            save(root / f'{split}2017/{name}.jpg', PIXELS)
+            one.clear()
+            one.update(image_id=image['id'], file_name=f'{name}.png', segments_info=[
+                dict(id=number, category_id=category, iscrowd=0, bbox=[], area=1),
+                dict(id=5, category_id=9, iscrowd=0)])
+        content['categories'] = [dict(one, isthing=1) for one in content['categories']] + [
+            dict(id=9, name='sky', isthing=0)]
+        text(root / f'annotations/panoptic_{split}2017.json', json.dumps(content))
+
+
+# LabelMe, CVAT and Label Studio
+
+def labelme(shape: Callable[[str], list[dict[str, Any]]]) -> Write:
+    def write(root: Path) -> None:
+        for _, name, stem, split in samples():
+            save(root / f'{split}/{stem}.jpg', PIXELS)
+            text(root / f'{split}/{stem}.json', json.dumps(dict(
+                version='5.4.1', flags={}, shapes=shape(name), imagePath=f'{stem}.jpg', imageData=None,
+                imageHeight=HEIGHT, imageWidth=WIDTH)))
+    return write
+
+
+def shape(kind: str, points: list[Any], **more: Any) -> Callable[[str], list[dict[str, Any]]]:
+    """The object as a shape of LabelMe, beside a point, which is no object."""
+    return lambda name: [dict(label=name, points=points, shape_type=kind, group_id=None, flags={}, **more),
+                         dict(label=name, points=[[1, 1]], shape_type='point', group_id=None)]
+
+
+def png_of_mask() -> str:
+    file = io.BytesIO()
+    Image.fromarray(np.full((BOTTOM - TOP, RIGHT - LEFT), 255, np.uint8)).save(file, 'png')
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def cvat(element: str) -> Write:
+    def write(root: Path) -> None:
+        images = ''.join(
+            f'<image id="{index}" name="{stem}.jpg" subset="{split.capitalize()}" width="{WIDTH}" height="{HEIGHT}">'
+            f'{element.format(name)}<points label="{name}" points="1,1"/></image>'
+            for index, (_, name, stem, split) in enumerate(samples()))
+        text(root / 'annotations.xml', f'<?xml version="1.0"?><annotations><version>1.1</version>{images}</annotations>')
+        for name in SPLITS:
+            save(root / f'images/{name}.jpg', PIXELS)
+    return write
+
+
+RLE = f'0, {(RIGHT - LEFT) * (BOTTOM - TOP)}'
+
+
+def label_studio(kind: str, value: dict[str, Any], short: bool = False) -> Write:
+    """The names have what Label Studio puts before those of uploads; the files do not."""
+    def write(root: Path) -> None:
+        tasks: list[dict[str, Any]] = []
+        for index, (_, name, stem, split) in enumerate(samples()):
+            save(root / f'{split}/{stem}.jpg', PIXELS)
+            size, address = dict(original_width=WIDTH, original_height=HEIGHT), f'/data/upload/3/0123abcd-{stem}.jpg'
+            if short:
+                tasks.append(dict(id=index, image=address, label=[{**value, kind: [name], **size}]))
+                continue
+            result = dict(size, id='x', type=kind, from_name='label', to_name='image', value={**value, kind: [name]})
+            cancelled = dict(was_cancelled=True, result=[result] * 3)
+            tasks.append(dict(id=index, file_upload=f'0123abcd-{stem}.jpg', data=dict(image=address),
+                              annotations=[dict(was_cancelled=False, result=[result]), cancelled]))
+        text(root / 'project-1.json', json.dumps(tasks))
+    return write
+
+
+PERCENT = dict(x=100 * LEFT / WIDTH, y=100 * TOP / HEIGHT, width=100 * (RIGHT - LEFT) / WIDTH,
+               height=100 * (BOTTOM - TOP) / HEIGHT, rotation=0)
+POINTS_IN_PERCENT = dict(points=[[100 * x / WIDTH, 100 * y / HEIGHT] for x, y in POLYGON], closed=True)
+
+# The rows of the table in docs/guides/own_data.md, by their names there: writers of folders with boxes or masks.
+BOXES: dict[str, list[Write]] = {
+    'COCO': [coco, coco_roboflow, coco_changed(reversed_categories), coco_changed(bare), coco_changed(as_texts),
+             coco_changed(lambda split, content: None, encoding='utf-8-sig'),
+             coco_changed(lambda split, content: None, file_name='..\\..\\images\\{}.jpg'),
+             coco_changed(lambda split, content: None, file_name='C:/old/place/{}.jpg')],
+    'Pascal VOC': [voc, voc_flat, voc_trainval, voc_spaces, lambda root: voc(root, 'Segmentation')],
+    'YOLO': [
+        yolo, yolo_classes, lambda root: yolo(root, suffix='.JPG'), lambda root: yolo(root, suffix='.jfif'),
+        lambda root: yolo(root, places=('Images/{}', 'Labels/{}')),
+        lambda root: yolo(root, places=('{}_images', 'labels_{}')),
+        lambda root: yolo(root, places=('{}/images', '{}/labels')), lambda root: yolo(root, places=('{}', '{}')),
+        lambda root: yolo(root, description='names: {0: cat, 1: dog}'), lambda root: yolo(root, f'{BOX_LINE} 0.875'),
+        lambda root: yolo(root, f'{BOX_LINE} 0.1 0.2 2 0.3 0.4 2', description='names: [cat, dog]\nkpt_shape: [2, 3]'),
+        yolo_named('train: images/train\nval: images/val'), yolo_named('train: [images/train]\nval: [images/val]'),
+        yolo_named('path: .\ntrain: ../images/train\nval: ../images/val', ('images/{}', 'labels/{}')),
+        yolo_named('train: lists/train.txt\nval: lists/val.txt'),
+        yolo_named('train: lists\\windows_train.txt\nval: lists\\windows_val.txt')],
+    'YOLO of CVAT': [yolo_cvat],
+    'LabelMe': [labelme(shape('rectangle', [[RIGHT, BOTTOM], [LEFT, TOP]]))],
+    'CVAT': [cvat(f'<box label="{{}}" xtl="{LEFT}" ytl="{TOP}" xbr="{RIGHT}" ybr="{BOTTOM}" occluded="0"/>')],
+    'Label Studio': [label_studio('rectanglelabels', PERCENT), label_studio('rectanglelabels', PERCENT, short=True)]}
+MASKS: dict[str, list[Write]] = {
+    'COCO, panoptic': [coco_panoptic],
+    'Pascal VOC': [voc_polygons],
+    'YOLO, polygons and oriented boxes': [lambda root: yolo(root, POLYGON_LINE)],
+    'LabelMe': [labelme(shape('polygon', POLYGON)),
+                labelme(shape('mask', [[LEFT, TOP], [RIGHT - 1, BOTTOM - 1]], mask=png_of_mask()))],
+    'CVAT': [cvat('<polygon label="{}" points="' + ';'.join(f'{x},{y}' for x, y in POLYGON) + '"/>'),
+             cvat(f'<mask label="{{}}" rle="{RLE}" left="{LEFT}" top="{TOP}" width="{RIGHT - LEFT}" '
+                  f'height="{BOTTOM - TOP}"/>'),
+             cvat('<box label="{}" xtl="5" ytl="25" xbr="35" ybr="45" rotation="90"/>')],
+    'Label Studio': [label_studio('polygonlabels', POINTS_IN_PERCENT),
+                     label_studio('rectanglelabels', dict(PERCENT, x=100 * RIGHT / WIDTH, width=100 * 30 / WIDTH,
+                                                          height=100 * 20 / HEIGHT, rotation=90))]}
+
+
+# Label maps: a writer gets the root and the pixels of an image's label map.
+
+def maps(images: str, labels: str, pixels: Callable[[str], np.ndarray] = lambda name: label_map(), table: str = '',
+         names: str = '', mode: str | None = None) -> Write:
+    """`images` and `labels` are paths with places for the name and the split."""
+    def write(root: Path) -> None:
+        for _, _, stem, split in samples():
+            save(root / images.format(stem, split), PIXELS)
+            save(root / labels.format(stem, split), pixels(stem), mode)
+        if table:
+            text(root / table, names)
+    return write
+
+
+def coloured(name: str = '') -> np.ndarray:
+    return np.array([(0, 0, 0), (200, 30, 10)], np.uint8)[label_map()]
+
+
+def numbered(name: str) -> np.ndarray:
+    """Objects of a map have numbers from 1 on, as those of Penn-Fudan."""
+    pixels = label_map()
+    pixels[2:8, 2:8] = 2 if name in 'bd' else 0
+    return pixels
+
+
+def voc_maps(root: Path) -> None:
+    """Few of the images have label maps; a list names them. Beside them are maps of objects."""
+    for _, _, stem, _ in samples():
+        save(root / f'JPEGImages/{stem}.jpg', PIXELS)
+        save(root / f'SegmentationClass/{stem}.png', label_map())
+        save(root / f'SegmentationObject/{stem}.png', label_map(9))
+    save(root / 'JPEGImages/z.jpg', PIXELS)
+    for split in ('train', 'val'):
+        text(root / f'ImageSets/Segmentation/{split}.txt', '\n'.join(names_of(split)))
+
+
+LABEL_MAPS: dict[str, list[Write]] = {
+    'Label maps': [
+        maps('images/{1}/{0}.jpg', 'annotations/{1}/{0}.png'), maps('{1}/images/{0}.png', '{1}/masks/{0}_mask.png'),
+        maps('{1}_images/{0}.jpg', '{1}_gt/{0}.png'), maps('Images/{1}/{0}.JPG', 'Masks/{1}/{0}.PNG'),
+        maps('img/{1}/{0}.png', 'labels/{1}/{0}.tif'), maps('{1}/{0}.png', '{1}/{0}_mask.png'),
+        maps('{1}/{0}.jpg', '{1}/{0}.png'), maps('train_images/{1}/{0}.jpg', 'labels_train/{1}/{0}.png'),
+        maps('images/{1}/{0}.jpg', 'labels/{1}/{0}.png', lambda name: np.stack([label_map()] * 3, axis=2)), voc_maps],
+    'Masks with 0 and 255': [maps('images/{1}/{0}.jpg', 'masks/{1}/{0}.png', lambda name: label_map(255)),
+                             maps('images/{1}/{0}.jpg', 'masks/{1}/{0}.bmp', lambda name: label_map(255), mode='L')],
+    'Colours': [
+        maps('images/{1}/{0}.jpg', 'masks/{1}/{0}.png', coloured, *table) for table in (
+            ('labelmap.txt', '# label:color_rgb:parts:actions\nsky:0,0,0::\nroad:200,30,10::'),
+            ('classes.txt', 'sky 0 0 0\nroad 200 30 10'), ('class_dict.csv', 'name,r,g,b\nsky,0,0,0\nroad,200,30,10'),
+            ('class_names.txt', '0 0 0\tsky\n200 30 10\troad'), ('', ''))],
+    'Values in a table': [maps('images/{1}/{0}.jpg', 'masks/{1}/{0}.png', lambda name: label_map(40, 7), '_classes.csv',
+                               'Pixel Value, Class\n7, sky\n40, road')]}
+OBJECTS: dict[str, list[Write]] = {
+    'Numbers of objects': [maps('PNGImages/{1}/{0}.png', 'PedMasks/{1}/{0}_mask.png', numbered)]}
