@@ -1,44 +1,82 @@
-"""Instance annotations in COCO's layout: writes, reads and checks them."""
+"""Reads annotation files in COCO's layout: checks the type and size of each value, and notes what mmdet cannot read."""
 import json
-import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from reprlib import Repr
+from types import MappingProxyType
 from typing import Any
 
 from mmengine.fileio import get
 
 from cpvt_mm.errors import first_line
-from cpvt_mm.stack import require
 
-from .findings import Finding, Kind, UnusableFile
+from .findings import UnusableFile
+from .masks import area_of
 
-require('pycocotools.mask')
-
-from pycocotools import mask as coco_mask  # noqa: E402
-
-# The keys that mmdet reads.
-KEYS = dict(images=('id', 'file_name', 'height', 'width'), categories=('id', 'name'),
-            annotations=('id', 'image_id', 'category_id', 'bbox', 'area'))
-# Pixels beyond the border that are not a fault, because files round coordinates.
-TOLERANCE = 1
-# If all boxes fit as corners, this number of boxes outside of their images is no coincidence.
-CORNERS = 3
+# The most pixels of a side and of an image that OpenCV decodes.
+MAX_SIDE, MAX_PIXELS = 1 << 20, 1 << 30
+MAX_COORDINATE = 2 * MAX_SIDE
+WRITE_ANEW = 'let tools/misc/new_config.py write a corrected file'
 NOT_COCO = ("but ann_file must be a JSON file in COCO's layout: let tools/misc/new_config.py write a config for the "
             'folder, which may hold Pascal VOC.')
+PACKED = {b'\x1f\x8b': 'gzip', b'PK\x03\x04': 'zip', b'\xfd7zXZ': 'xz', b'BZh': 'bzip2'}
 
 Entry = dict[str, Any]
 
 
-def read_coco(file: str, backend_args: dict[str, Any] | None = None) -> dict[str, list[Entry]]:
+class Coco(dict[str, list[Entry]]):
+    """The `images`, `categories` and `annotations` of a file.
+
+    Attributes:
+        repairs: What is written otherwise in the file, and mmdet cannot read: sentences without the file's name, each
+            with the first entry and the number of further ones.
+        texts: The ids that are text in the file and numbers here: by list, and by the index in it.
+    """
+
+    def __init__(self, content: dict[str, list[Entry]], repairs: Sequence[str] = (),
+                 texts: Mapping[str, Mapping[int, str]] = MappingProxyType({})) -> None:
+        super().__init__(content)
+        self.repairs = list(repairs)
+        self.texts = dict(texts)
+
+
+class _Repairs:
+    """Counts what is repaired: the first case of each kind, and how many there are.
+
+    Attributes:
+        ids: For each list and key, the ids that are text in the file and numbers here, by the index of the entry.
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[str, ...], tuple[str, int]] = {}
+        self.ids: dict[tuple[str, str], dict[int, str]] = {}
+
+    def add(self, kind: tuple[str, ...], sentence: str) -> None:
+        first, number = self.found.get(kind, (sentence, 0))
+        self.found[kind] = first, number + 1
+
+    def sentences(self) -> list[str]:
+        return [f'{first}{f" (and {number - 1} more)" if number > 1 else ""}' for first, number in self.found.values()]
+
+
+def read_coco(file: str, backend_args: dict[str, Any] | None = None, needs_sizes: bool = True) -> Coco:
     """Reads an annotation file.
+
+    Values that people write in several ways are the same in the result: numbers that are written as text become
+    numbers, also ids (see `to_id`), names of categories become text, a missing `iscrowd` becomes 0, and a missing
+    `area` that of the mask or box. null is like a missing value.
 
     Args:
         file: Path, or an address of one of mmengine's storage backends.
         backend_args: The dataset's argument for mmengine's storage backends. Defaults to None: a local file.
+        needs_sizes: Whether an image without width and height is an error. If not, it has neither in the result, and
+            the caller adds them. Defaults to True.
 
     Returns:
-        `images`, `categories` and `annotations`, whose entries have all `KEYS`. `annotations` is empty if the file has
-        none, as for a test set.
+        Images have `id`, `file_name`, `width` and `height`, categories `id` and `name`, annotations `id`, `image_id`,
+        `category_id`, `bbox`, `area` and `iscrowd`; all keep their other keys. `segmentation` is not checked.
+        `annotations` is empty if the file has none, as for a test set.
 
     Raises:
         FileNotFoundError: If the file does not exist.
@@ -48,217 +86,188 @@ def read_coco(file: str, backend_args: dict[str, Any] | None = None) -> dict[str
         content = get(file, backend_args=backend_args)
     except IsADirectoryError as error:
         raise UnusableFile(file, f'is a folder, {NOT_COCO}') from error
-    if content.lstrip().startswith(b'<'):
+    repairs = _Repairs()
+    raw = _parse(file, content, repairs)
+    if not isinstance(raw, dict) or not raw.get('images') or not raw.get('categories'):
+        missing = [key for key in ('images', 'categories') if not isinstance(raw, dict) or not raw.get(key)]
+        raise UnusableFile(file, f'has no {" and no ".join(missing)}: put a file in COCO\'s layout there.')
+    raw.setdefault('annotations', [])
+    coco = {name: _read_entries(file, name, raw[name], repairs, needs_sizes) for name in FIELDS}
+    for key, name in (('image_id', 'images'), ('category_id', 'categories')):
+        _note_references(key, name, coco, repairs)
+    texts = {name: ids for (name, key), ids in repairs.ids.items() if key == 'id'}
+    return Coco(coco, repairs.sentences(), texts)
+
+
+def _parse(file: str, content: bytes, repairs: _Repairs) -> Any:
+    start = content.lstrip()
+    if start.startswith(b'<'):
         raise UnusableFile(file, f'is XML, {NOT_COCO}')
-    if not content.strip():
+    if not start:
         raise UnusableFile(file, f'is empty ({len(content)} bytes): put the whole file there.')
+    for head, name in PACKED.items():
+        if content.startswith(head):
+            raise UnusableFile(file, f'is packed ({name}): unpack it.')
+    encoding = json.detect_encoding(content)
+    if encoding != 'utf-8':
+        repairs.add(('encoding',), f'is {encoding.replace("-sig", " with a byte order mark")} instead of utf-8')
     try:
-        coco = json.loads(content)
+        return json.loads(content.decode(encoding))
+    except RecursionError as error:
+        raise UnusableFile(file, 'has lists or dicts too deep inside others: put a file in COCO\'s layout there.'
+                           ) from error
     except ValueError as error:
         raise UnusableFile(file, f'is not JSON ({first_line(error)}): put the whole file there.') from error
-    if not isinstance(coco, dict) or not coco.get('images') or not coco.get('categories'):
-        missing = [key for key in ('images', 'categories') if not isinstance(coco, dict) or not coco.get(key)]
-        raise UnusableFile(file, f'has no {" and no ".join(missing)}: put a file in COCO\'s layout there.')
-    for name, keys in KEYS.items():
-        for index, entry in enumerate(coco.setdefault(name, [])):
-            missing = [key for key in keys if key not in entry]
-            if missing:
-                raise UnusableFile(file, f'has no {missing[0]!r} in {name}[{index}]: add it.')
-            if 'bbox' in keys and not (_are_numbers(entry['bbox']) and len(entry['bbox']) == 4):
-                raise UnusableFile(file, f'has bbox={entry["bbox"]} in {name}[{index}], but a box is four numbers (x, '
-                                   'y, width, height): correct it.')
-    return {name: coco[name] for name in KEYS}
 
 
-def _are_numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(number, int | float) and math.isfinite(number) for number in value)
+def to_id(value: Any) -> int | str:
+    """Returns an id such that equal ids are equal: a whole number, also of a float or text such as '12', or text.
 
-
-def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str], needs_masks: bool = False,
-               is_evaluated: bool = False) -> Iterator[Finding]:
-    """Finds faults in annotations, without reading images.
-
-    Args:
-        coco: See `read_coco`.
-        file: Name of the annotation file, for the findings.
-        classes: The classes of the dataset's metainfo, in the order of the model's labels. Empty: all categories.
-        needs_masks: Whether the pipeline or the metric reads masks, so that an annotation without a mask is a fault.
-            Defaults to False.
-        is_evaluated: Whether a metric reads the file, which needs a category for each class. Defaults to False.
+    Raises:
+        ValueError: If the value is no id.
     """
-    for name in KEYS:
-        kind = Kind.DUPLICATE_ANNOTATION if name == 'annotations' else Kind.DUPLICATE
-        for value, number in Counter(entry['id'] for entry in coco[name]).items():
-            if number > 1:
-                yield Finding(kind, file, f'has id {value} {number} times in {name}')
-    names = {category['id']: category['name'] for category in coco['categories']}
-    if classes:
-        yield from _check_categories([category['name'] for category in coco['categories']], file, classes, is_evaluated)
-    known = set(classes or names.values())
-    images = {image['id']: image for image in coco['images']}
-    fault_of_boxes = _fault_of_corners(coco['annotations'], images)
-    if fault_of_boxes:
-        yield Finding(Kind.CORNERS, file, fault_of_boxes)
-    used, wanted = ({annotation['category_id'] for annotation in coco['annotations']},
-                    [id for id, name in names.items() if name in known])
-    if used and wanted and used.isdisjoint(wanted):
-        yield Finding(Kind.NOTHING_LEFT, file, 'has no annotation of a class: the annotations have category_id '
-                      f'{some(sorted(map(repr, used)))}, but the classes {some(list(map(repr, wanted)))}')
-    left_out: Counter[str] = Counter()
-    ignored: Counter[str] = Counter()
-    has_masks = any(annotation.get('segmentation') for annotation in coco['annotations'])
-    if needs_masks and used and not has_masks:
-        yield Finding(Kind.NO_MASKS, file, f'has boxes only, no segmentation in its {len(coco["annotations"])} '
-                      'annotations, but the config reads masks')
-    for annotation in coco['annotations']:
-        where = f'in annotation {annotation["id"]}'
-        category, image = annotation['category_id'], images.get(annotation['image_id'])
-        if category not in names:
-            yield Finding(Kind.UNLISTED_CATEGORY, file, f'has category_id {category} {where}, but no such category')
-        elif names[category] not in known:
-            left_out[names[category]] += 1
-        if image is None:
-            yield Finding(Kind.UNLISTED_IMAGE, file, f'has image_id {annotation["image_id"]} {where}, but no such '
-                          'image')
-            continue
-        where = f'{where} of {image["file_name"]} (width {image["width"]}, height {image["height"]})'
-        fault = _fault_of_box(annotation, image)
-        if fault and not fault_of_boxes:
-            yield Finding(Kind.BOX, file, f'has bbox {annotation["bbox"]} {where}, which {fault}')
-        if names.get(category) not in known:
-            continue
-        reason = _reason_to_ignore(annotation, image)
-        ignored[reason or ('with iscrowd' if annotation.get('iscrowd') else '')] += 1
-        if not reason:
-            mask = annotation.get('segmentation')
-            if needs_masks and has_masks and not mask:  # mmdet's loader fails for every such value
-                yield Finding(Kind.MASK, file, f'has no segmentation {where}, but the config reads masks')
-            for kind, fault in _faults_of_mask(mask, image):
-                yield Finding(kind, file, f'has {fault} {where}')
-    if ignored and not ignored['']:
-        counts = ', '.join(f'{number} {reason}' for reason, number in ignored.items() if number)
-        yield Finding(Kind.NOTHING_LEFT, file, f'has only boxes that mmdet ignores ({counts})')
-    for name, number in left_out.items():
-        yield Finding(Kind.LEFT_OUT, file, f'has {number} annotations of {name!r}, which are ignored: it is not a '
-                      'class')
-    annotated = {annotation['image_id'] for annotation in coco['annotations']}
-    for image in coco['images'] if annotated else ():
-        if image['id'] not in annotated:
-            yield Finding(Kind.NOT_ANNOTATED, file, f'has no annotation of {image["file_name"]}')
+    if type(value) is int and abs(value) < 1 << 63:
+        return value
+    if isinstance(value, str) and value:
+        return int(value) if re.fullmatch('0|-?[1-9][0-9]{0,17}', value) else value
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 63:
+        return int(value)
+    raise ValueError
 
 
-def _check_categories(categories: Sequence[str], file: str, classes: Sequence[str], is_evaluated: bool
-                      ) -> Iterator[Finding]:
-    """Compares categories with classes, because mmdet numbers labels in the order of the file's categories."""
-    classes_here, known = set(categories), set(classes)
-    missing = [name for name in classes if name not in classes_here]
-    listed = [name for name in categories if name in known]
-    without = f'has no category for {len(missing)} of {len(classes)} classes ({some(missing)})'
-    if not listed or len(set(listed)) < len(listed) or set(listed) != set(classes[:len(listed)]):
-        fault = without if missing else 'has two categories of the same name'
-        yield Finding(Kind.CLASSES, file, f'{fault}, so labels would not match the classes')
+def _number(value: Any) -> float:
+    if isinstance(value, str) and re.fullmatch(r'\s*[-+]?[0-9]*\.?[0-9]+\.?([eE][-+]?[0-9]{1,3})?\s*', value):
+        value = float(value)
+        value = int(value) if value.is_integer() else value
+    if type(value) not in (int, float) or not abs(value) < 1e300:  # also not a number, and infinity
+        raise ValueError
+    return value
+
+
+def _side(value: Any) -> int:
+    number = _number(value)
+    if number != int(number) or not 1 <= number <= MAX_SIDE:
+        raise ValueError
+    return int(number)
+
+
+def _box(value: Any) -> list[float]:
+    if not isinstance(value, list) or len(value) != 4:
+        raise ValueError
+    box = [_number(number) for number in value]
+    if max(box) > MAX_COORDINATE or min(box) < -MAX_COORDINATE:
+        raise ValueError
+    return box
+
+
+def _flag(value: Any) -> int:
+    return int(value if isinstance(value, bool) else _number(value) != 0)
+
+
+def _file_name(value: Any) -> str:
+    # os.fsencode fails for half characters, and for those that the system's encoding lacks.
+    if not isinstance(value, str) or not value or '\0' in value or any(
+            len(os.fsencode(part)) > 255 for part in value.split('/')) or len(value) > 4000:
+        raise ValueError
+    return value
+
+
+def _name(value: Any) -> str:
+    name = value if isinstance(value, str) else str(to_id(value) if _number(value) == int(value) else value)
+    name.encode()  # fails for half characters
+    return name
+
+
+def _mask(value: Any) -> Any:
+    """Returns a mask whose polygons have numbers instead of text; leaves anything else to the checks of masks."""
+    if isinstance(value, list) and value and isinstance(value[0], list) and value[0] and isinstance(value[0][0], str):
+        return [[_number(number) for number in polygon] for polygon in value if isinstance(polygon, list)]
+    return value
+
+
+# What is read of each entry, and what it must be.
+ID = (to_id, 'a whole number or text')
+SIDE = (_side, f'a whole number from 1 to {MAX_SIDE}')
+FIELDS: dict[str, dict[str, tuple[Callable[[Any], Any], str]]] = dict(
+    images=dict(id=ID, file_name=(_file_name, 'the name of a file that can exist'), width=SIDE, height=SIDE),
+    categories=dict(id=ID, name=(_name, 'text')),
+    annotations=dict(
+        id=ID, image_id=ID, category_id=ID,
+        bbox=(_box, f'four numbers (x, y, width, height) of at most {MAX_COORDINATE}'),
+        segmentation=(_mask, 'a list of polygons [x, y, x, y, ...], or a run-length encoding'),
+        area=(_number, 'a number'), iscrowd=(_flag, '0 or 1'), ignore=(_flag, '0 or 1')))
+OPTIONAL = ('segmentation', 'iscrowd', 'ignore')
+
+
+def _read_entries(file: str, name: str, entries: Any, repairs: _Repairs, needs_sizes: bool) -> list[Entry]:
+    if not isinstance(entries, list):
+        raise UnusableFile(file, f'has {name}={shown(entries)}, but {name} is a list: correct it.')
+    for index, entry in enumerate(entries):
+        where = f'in {name}[{index}]'
+        if not isinstance(entry, dict):
+            raise UnusableFile(file, f'has {shown(entry)} {where}, but an entry has keys and values, such as "id": 1: '
+                               'correct it.')
+        if not needs_sizes and name == 'images':
+            _drop_unknown_size(entry, where, repairs)
+        for key, (parse, what) in FIELDS[name].items():
+            value = entry.get(key)
+            if value is None:
+                _complete(file, entry, key, where, repairs, needs_sizes)
+                continue
+            try:
+                entry[key] = new = parse(value)
+            except (ValueError, OverflowError, RecursionError) as error:
+                raise UnusableFile(file, f'has {key}={shown(value)} {where}, but {key} is {what}: correct it.'
+                                   ) from error
+            if new == value:
+                continue
+            if parse is to_id:
+                repairs.ids.setdefault((name, key), {})[index] = value
+            else:
+                repairs.add((name, key), f'has {key}={shown(value)} {where} instead of {shown(new)}')
+        if entry.get('width') and entry['width'] * entry['height'] > MAX_PIXELS:
+            raise UnusableFile(file, f'has width={entry["width"]} and height={entry["height"]} {where}, but OpenCV '
+                               f'reads images of at most {MAX_PIXELS} pixels: correct it.')
+    return entries
+
+
+def _drop_unknown_size(entry: Entry, where: str, repairs: _Repairs) -> None:
+    if any(entry.get(key) in (None, 0, '', '0') for key in ('width', 'height')):
+        entry.pop('width', None), entry.pop('height', None)
+        repairs.add(('images', 'size'), f'has no width or height {where}')
+
+
+def _complete(file: str, entry: Entry, key: str, where: str, repairs: _Repairs, needs_sizes: bool) -> None:
+    """Sets what is missing in an entry, if it follows from the rest."""
+    if key == 'iscrowd':
+        entry[key] = 0
+    elif key == 'area':
+        area = area_of(entry.get('segmentation'))
+        entry[key] = entry['bbox'][2] * entry['bbox'][3] if area is None else area
+        repairs.add(('annotations', key), f'has no area {where}')
+    elif key not in OPTIONAL and (needs_sizes or key not in ('width', 'height')):
+        advice = f', or {WRITE_ANEW}' if key in ('width', 'height') else ''
+        raise UnusableFile(file, f'has no {key!r} {where}: add it{advice}.')
+
+
+def _note_references(key: str, name: str, coco: dict[str, list[Entry]], repairs: _Repairs) -> None:
+    """Notes ids that are text in one place and numbers in the other, so that mmdet does not find them."""
+    ids, references = repairs.ids.get((name, 'id'), {}), repairs.ids.get(('annotations', key), {})
+    if not ids and not references:
         return
-    if missing and is_evaluated:  # mmdet's metric fails if one of them is predicted
-        yield Finding(Kind.CLASSES, file, f'{without}, which metrics need')
-    elif missing:
-        yield Finding(Kind.CLASS_UNUSED, file, without)
-    if listed != list(classes[:len(listed)]):
-        ours, theirs = next((a, b) for a, b in zip(classes, listed, strict=False) if a != b)
-        yield Finding(Kind.CLASS_ORDER, file, f'lists {theirs!r} where the classes have {ours!r}, and mmdet numbers '
-                      'labels in the order of the file')
+    written, known = ({ids.get(index, entry['id']) for index, entry in enumerate(coco[name])},
+                      {entry['id'] for entry in coco[name]})
+    for index, annotation in enumerate(coco['annotations']):
+        old = references.get(index, annotation[key])
+        if old not in written and annotation[key] in known:
+            repairs.add(('annotations', key), f'has {key}={shown(old)} in annotations[{index}], but the id is written '
+                        f'otherwise in {name}')
 
 
-def some(names: Sequence[str], limit: int = 5) -> str:
-    """Lists at most `limit` names, separated by commas, and the number of further names."""
-    return ', '.join(names[:limit]) + (f' and {len(names) - limit} more' if len(names) > limit else '')
+_REPR = Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
 
 
-def _fault_of_corners(annotations: Sequence[Entry], images: dict[Any, Entry]) -> str:
-    """Detects boxes that are written as corners: several extend beyond their images, but all fit as x1, y1, x2, y2."""
-    boxes = [(annotation['bbox'], images[annotation['image_id']]) for annotation in annotations
-             if annotation['image_id'] in images]
-    outside = sum(bool(_fault_of_extent(x, y, x + width, y + height, image)) for (x, y, width, height), image in boxes)
-    if outside < CORNERS or any(right <= left or bottom <= top or _fault_of_extent(left, top, right, bottom, image)
-                                for (left, top, right, bottom), image in boxes):
-        return ''
-    return (f'has {outside} boxes that extend beyond their images, and all {len(boxes)} boxes fit as corners (x1, y1, '
-            'x2, y2), but a box is (x, y, width, height)')
-
-
-def _reason_to_ignore(annotation: Entry, image: Entry) -> str:
-    """Returns why mmdet leaves an annotation out, independent of its category; '' if it does not."""
-    x, y, width, height = annotation['bbox']
-    if annotation.get('ignore'):
-        return 'with ignore'
-    if width < 1 or height < 1 or annotation['area'] <= 0:
-        return 'smaller than one pixel'
-    is_outside = min(x + width, image['width']) <= max(x, 0) or min(y + height, image['height']) <= max(y, 0)
-    return 'outside of the image' if is_outside else ''
-
-
-def _fault_of_box(annotation: Entry, image: Entry) -> str:
-    x, y, width, height = annotation['bbox']
-    if width < 1 or height < 1 or annotation['area'] <= 0:
-        return f'is smaller than one pixel (area {annotation["area"]}), so mmdet ignores it'
-    return _fault_of_extent(x, y, x + width, y + height, image)
-
-
-def _fault_of_extent(left: float, top: float, right: float, bottom: float, image: Entry) -> str:
-    if right <= 0 or bottom <= 0 or left >= image['width'] or top >= image['height']:
-        return 'is wholly outside of the image'
-    if min(left, top) < -TOLERANCE or right > image['width'] + TOLERANCE or bottom > image['height'] + TOLERANCE:
-        return 'extends beyond the image'
-    return ''
-
-
-def _faults_of_mask(mask: Any, image: Entry) -> Iterator[tuple[Kind, str]]:
-    """Checks a mask: polygons, or a run-length encoding."""
-    if isinstance(mask, dict):
-        yield from _faults_of_rle(mask, [image['height'], image['width']])
-    elif isinstance(mask, list):
-        for polygon in mask:
-            if not _are_numbers(polygon):
-                yield Kind.MASK, 'a segmentation that is not a list of polygons [x, y, x, y, ...]'
-                return
-            fault = _fault_of_polygon(polygon, image)
-            if fault:
-                yield Kind.POLYGON, f'a polygon {fault}'
-    elif mask:
-        yield Kind.MASK, f'a segmentation that is a {type(mask).__name__}'
-
-
-def _faults_of_rle(mask: Entry, size: list[int]) -> Iterator[tuple[Kind, str]]:
-    """Checks a run-length encoding with `counts` as a list or a string."""
-    counts = mask.get('counts')
-    if mask.get('size') is None or not isinstance(counts, list | str):
-        yield Kind.POLYGON, 'a mask without size or counts, which mmdet ignores,'
-    elif mask['size'] != size:
-        yield Kind.MASK, f'a mask of size {mask["size"]} (height, width)'
-    elif isinstance(counts, list) and (wrong := [count for count in counts if not _is_count(count)]):
-        yield Kind.MASK, f'a mask with count {wrong[0]!r}, which is not a number of pixels,'
-    elif isinstance(counts, list) and sum(counts) != size[0] * size[1]:
-        yield Kind.MASK, f'a mask whose counts add up to {sum(counts)} pixels'
-    elif isinstance(counts, str) and not _decodes(mask):
-        yield Kind.MASK, f'a run-length encoding that does not decode (counts {counts[:20]!r})'
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int | float) and value >= 0 and value % 1 == 0
-
-
-def _decodes(mask: Entry) -> bool:
-    try:
-        coco_mask.decode(mask)
-    except ValueError:
-        return False
-    return bool(mask['counts'])  # for empty counts, pycocotools returns uninitialised memory
-
-
-def _fault_of_polygon(polygon: list[float], image: Entry) -> str:
-    """Checks a polygon: a list of numbers x, y, x, y, ..."""
-    if len(polygon) < 6 or len(polygon) % 2:
-        return f'of {len(polygon)} numbers, which mmdet ignores,'
-    xs, ys = polygon[::2], polygon[1::2]
-    fault = _fault_of_extent(min(xs), min(ys), max(xs), max(ys), image)
-    return fault and f'of x {min(xs)} to {max(xs)} and y {min(ys)} to {max(ys)}, which {fault},'
+def shown(value: Any) -> str:
+    """Returns a value for a message, shortened where it is long or deep."""
+    return 'null' if value is None else _REPR.repr(value)

@@ -8,7 +8,8 @@ from mmengine.fileio import list_dir_or_file
 from mmengine.registry import DATASETS
 from torch.utils.data import Dataset
 
-from .coco import check_coco, read_coco
+from .coco import read_coco
+from .coco_checks import check_coco
 from .findings import Finding, Kind, UnusableFile
 
 Layout = Literal['coco', 'label maps', 'images']
@@ -116,7 +117,8 @@ def _check_coco(dataset: BaseDataset, needs_masks: bool, is_evaluated: bool) -> 
                            'them out: put the whole file there.')
     samples = [Sample(os.path.join(dataset.data_prefix['img'], image['file_name']),
                       size=(image['height'], image['width'])) for image in coco['images']]
-    return list(check_coco(coco, dataset.ann_file, classes_of(dataset), needs_masks, is_evaluated)), samples
+    repairs = [Finding(Kind.REPAIR, dataset.ann_file, repair) for repair in coco.repairs]
+    return [*repairs, *check_coco(coco, dataset.ann_file, classes_of(dataset), needs_masks, is_evaluated)], samples
 
 
 def _check_label_maps(dataset: BaseDataset) -> tuple[list[Finding], list[Sample]]:

@@ -14,7 +14,8 @@ from mmengine.registry import DefaultScope
 from cpvt_mm.errors import UserError, first_line, missing_file, show
 from cpvt_mm.nested import dicts, walk
 
-from .coco import read_coco, some
+from .coco import WRITE_ANEW, read_coco
+from .coco_checks import some
 from .datasets import Sample, build_unread, check_dataset, classes_of, layout_of, loads_masks, unwrap
 from .findings import Finding, Kind, UnusableFile
 from .splits import SPLITS
@@ -22,9 +23,10 @@ from .splits import SPLITS
 MISSING = 'does not exist'
 # Faults that would make training or testing fail, or make it use wrong labels or images.
 FATAL = {Kind.DATASET, Kind.CLASSES, Kind.CLASS_ORDER, Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES, Kind.NOTHING_LEFT,
-         Kind.UNLISTED_CATEGORY, Kind.CORNERS, Kind.EVALUATOR, Kind.NO_MASKS}
+         Kind.UNLISTED_CATEGORY, Kind.CORNERS, Kind.EVALUATOR, Kind.NO_MASKS, Kind.REPAIR}
 # What to do about faults that are not those of a file.
 REMEDIES = {
+    Kind.REPAIR: WRITE_ANEW,
     Kind.EVALUATOR: 'correct the path',
     **dict.fromkeys((Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES), 'correct it, or {name}.metainfo.classes'),
     Kind.NO_MASKS: 'take a config for boxes, such as one of tools/misc/new_config.py, or set with_mask=False in the '
@@ -63,7 +65,18 @@ def plan_checks(cfg: Config, splits: Sequence[str] = SPLITS) -> list[Plan]:
             key = repr({**dataset, 'pipeline': loads_masks(dataset)})
             datasets.setdefault(key, ([], name, dataset))[0].append(split)
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        return [_plan(cfg, list(dict.fromkeys(found)), name, dataset) for found, name, dataset in datasets.values()]
+        plans = [_plan(cfg, list(dict.fromkeys(found)), name, dataset) for found, name, dataset in datasets.values()]
+    trained = {os.path.normpath(sample.image) for plan in plans if 'train' in plan.splits for sample in plan.samples}
+    for plan in plans:
+        shared = [sample.image for sample in plan.samples if os.path.normpath(sample.image) in trained]
+        if shared and plan.splits != ['train']:
+            plan.findings.append(Finding(Kind.SHARED, _file_of(plan), f'has {len(shared)} of its {len(plan.samples)} '
+                                         f'images in training, too, such as {shared[0]}'))
+    return plans
+
+
+def _file_of(plan: Plan) -> str:
+    return getattr(plan.dataset, 'ann_file', '') or plan.name
 
 
 def _plan(cfg: Config, splits: list[str], name: str, dataset: dict[str, Any]) -> Plan:

@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from annotations import to_annotation
-from cpvt_mm.data.coco import check_coco, read_coco
+from cpvt_mm.data.coco import read_coco
+from cpvt_mm.data.coco_checks import check_coco
 from cpvt_mm.data.findings import Kind
 from tests.conftest import refusal
 from toy_shapes import CLASSES
@@ -202,9 +203,9 @@ def test_boxes_are_found_if_and_only_if_they_reach_out(x: float, y: float, width
     ('', 'is empty (0 bytes): put the whole file there.'), ('\n', 'is empty (1 bytes)'),
     ('{"images": [', 'is not JSON (Expecting value'), ('{}', 'has no images and no categories: put a file'),
     ('[]', 'has no images and no categories'), (json.dumps(dict(GOOD, images=[])), 'has no images: put a file'),
-    (json.dumps(dict(GOOD, images=[dict(id=1, file_name='a.jpg', width=3)])), "has no 'height' in images[0]: add it."),
+    (json.dumps(dict(GOOD, images=[dict(id=1, file_name='a.jpg', width=3)])), "has no 'height' in images[0]: add it, or let"),
     (json.dumps(dict(GOOD, annotations=[dict(GOOD['annotations'][0], bbox=[1, 2, 3])])),
-     'has bbox=[1, 2, 3] in annotations[0], but a box is four numbers'),
+     'has bbox=[1, 2, 3] in annotations[0], but bbox is four numbers'),
     (json.dumps(dict(GOOD, annotations=[dict(GOOD['annotations'][0], bbox=[1, 2, 3, float('nan')])])),
      'has bbox=[1, 2, 3, nan] in annotations[0]')])
 def test_a_file_of_no_use_is_named(content: str, words: str, tmp_path: Path) -> None:
