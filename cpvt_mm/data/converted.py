@@ -53,7 +53,10 @@ def _as_coco(split: Split, data: Data) -> dict[str, list]:
     """Returns a split with the classes as categories: mmdet numbers classes in the order of the file's categories."""
     names = {category['id']: category['name'] for category in split.coco['categories']}
     ids = {name: index for index, name in enumerate(data.classes, start=1)}
+    images = {image['id']: index for index, image in enumerate(split.coco['images'], start=1)}
     own = [one for one in split.coco['annotations'] if names[one['category_id']] in ids]
-    return dict(images=split.coco['images'], categories=[dict(id=index, name=name) for name, index in ids.items()],
-                annotations=[dict(one, id=index, category_id=ids[names[one['category_id']]])
+    return dict(images=[dict(image, id=images[image['id']]) for image in split.coco['images']],
+                categories=[dict(id=index, name=name) for name, index in ids.items()],
+                annotations=[dict(one, id=index, image_id=images[one['image_id']],
+                                  category_id=ids[names[one['category_id']]])
                              for index, one in enumerate(own, start=1)])

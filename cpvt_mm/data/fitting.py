@@ -80,7 +80,7 @@ def sizes_of(data: Data) -> np.ndarray:
 
 
 def _scaled(size: np.ndarray, limit: int) -> tuple[int, int]:
-    width, height = np.ceil(size * min(1, limit / size.max())).astype(int).tolist()
+    width, height = np.ceil(size * min(1, limit / size.max()) - 1e-6).astype(int).tolist()
     return width, height
 
 

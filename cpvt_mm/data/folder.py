@@ -25,7 +25,7 @@ ROLE_WORDS = LABEL_WORDS | IMAGE_WORDS | {'class', 'png', 'xml', 'xmls', 'json',
 ROLE_IN_NAME = re.compile(r'^(mask|label|gt|seg)[-_. ]'
                           r'|[-_. ](masks?|labels?|labelids|gt|seg|segmentation|annotations?|l)$', re.IGNORECASE)
 NOT_DATA = ('__MACOSX',)  # macOS puts this folder into zip files
-MAX_TEXT = 2**30  # bytes of a text file
+MAX_TEXT, ENDS = 2**30, 2**20  # bytes of a file of text, and of its ends
 
 
 def words_of(name: str) -> list[str]:
@@ -216,6 +216,17 @@ def folders_of(paths: Sequence[Path], root: Path, most: int = 3) -> str:
     names = [os.path.relpath(folder, root).replace(os.sep, '/') for folder in sorted({path.parent for path in paths})]
     names = ['its own folder' if name == '.' else f'{name}/' for name in names]
     return ', '.join(names[:most]) + (f' and {len(names) - most} more folders' if len(names) > most else '')
+
+
+def peek(path: Path) -> bytes:
+    """Returns the content of a file, or of a large one both ends, to tell its format."""
+    size = path.stat().st_size
+    with path.open('rb') as file:
+        if size <= 64 * ENDS:
+            return file.read()
+        first = file.read(ENDS)
+        file.seek(size - ENDS)
+        return first + file.read()
 
 
 def read_text(path: Path) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cpvt_mm.errors import UserError
 
-from .folder import IMAGE_WORDS, LABEL_WORDS, Folder, folders_of, words_of
+from .folder import IMAGE_WORDS, LABEL_WORDS, Folder, folders_of, peek, words_of
 from .objects import Sample, read_sizes, to_coco
 from .readers.coco_files import COCO, is_coco, read_coco_files
 from .readers.cvat import read_cvat
@@ -25,7 +25,6 @@ KNOWN = f'{COCO}, {VOC}, {YOLO}, {LABELME}, {CVAT}, {LABEL_STUDIO} or {LABEL_MAP
 NAMED = ('.json', '.xml', '.yaml', '.yml', '.data')  # suffixes of files that can be named
 RARE = 0.01  # of all pixels
 EMPTY = ': they teach what is no object (--drop-empty leaves them out)'
-ENDS = 2**20  # bytes at both ends of a large JSON file, by which its format is told
 
 
 @dataclass(frozen=True)
@@ -64,6 +63,10 @@ def find_data(source: Path, options: Options = Options(), val: str = '0.2', seed
             raise UserError(f'{val} has {other.form}, but {source} has {data.form}, or names of files that end '
                             'otherwise: name data of the same kind.')
         data.splits['val'] = other.splits.get('val') or next(iter(other.splits.values()))
+        short, long = sorted((data.classes, other.classes), key=len)
+        if data.is_semantic and long[:len(short)] != short:
+            raise UserError(f'{val} has the classes {", ".join(other.classes[:9])}, but {source} has '
+                            f'{", ".join(data.classes[:9])}: give both the same list of classes.')
         data.classes += [name for name in other.classes if name not in data.classes]
         data.notes += [note for note in other.notes if note not in data.notes]
     elif 'val' not in data.splits:
@@ -118,18 +121,20 @@ def _find_formats(folder: Folder, source: Path) -> dict[str, list[Path]]:
     if source.is_file():
         path = Path(os.path.abspath(source))
         form = YOLO if path.suffix.lower() not in ('.json', '.xml') else next(
-            (form for form, is_it in SINGLE.items() if is_it(_ends(path))), COCO)
+            (form for form, is_it in SINGLE.items() if is_it(peek(path))), COCO)
         return {form: _labels_of_yolo(folder) if form == YOLO else [path]}
     found: dict[str, list[Path]] = {form: [] for form in (COCO, VOC, YOLO, LABELME, CVAT, LABEL_STUDIO, LABEL_MAPS)}
     for path in folder.of('.json', '.xml'):
-        ends = _ends(path)
+        ends = peek(path)
         for form, is_it in (*SINGLE.items(), *EACH.items()):
             if (path.suffix.lower() == '.xml') == (form in (VOC, CVAT)) and is_it(ends):
                 found[form].append(path)
                 break
     found[YOLO] = _labels_of_yolo(folder)
-    maps = find_label_maps(folder)
-    found[LABEL_MAPS] = [path for path in maps if (pair := folder.image_of(path)) and pair[1] not in maps]
+    maps = set(find_label_maps(folder))
+    panoptic = {path.stem for path in found[COCO]}  # the folders of their PNG files
+    found[LABEL_MAPS] = [path for path in sorted(maps) if panoptic.isdisjoint(path.parts)
+                         and (pair := folder.image_of(path)) and pair[1] not in maps]
     return found
 
 
@@ -137,17 +142,6 @@ SINGLE: dict[str, Callable[[bytes], bool]] = {
     LABEL_STUDIO: is_label_studio, COCO: is_coco,
     CVAT: lambda ends: bool(IS_CVAT.search(ends)) and b'<image' in ends}
 EACH: dict[str, Callable[[bytes], bool]] = {LABELME: is_labelme, VOC: lambda ends: bool(IS_VOC.search(ends))}
-
-
-def _ends(path: Path) -> bytes:
-    """Returns a file, or both ends of a large one."""
-    size = path.stat().st_size
-    with path.open('rb') as file:
-        if size <= 64 * ENDS:
-            return file.read()
-        first = file.read(ENDS)
-        file.seek(size - ENDS)
-        return first + file.read()
 
 
 def _labels_of_yolo(folder: Folder) -> list[Path]:

@@ -23,8 +23,9 @@ def check_config(cfg: Config) -> None:
     """Checks the keys of a config that mmengine would ignore, or refuse in words of its own.
 
     Raises:
-        UserError: If the config has keys of mmdet 2 or mmseg 0, its schedule is by epochs and by iterations at once, or
-            a data loader has both a `batch_sampler` and `drop_last`.
+        UserError: If the config has keys of mmdet 2 or mmseg 0, its schedule is by epochs and by iterations at once, a
+            data loader has both a `batch_sampler` and `drop_last`, or workers that stay but none at all, or windows of
+            a segmentor leave pixels out.
     """
     # Some of mmpretrain's own configs still have old keys beside the new ones.
     is_mixed = 'train_dataloader' in cfg and cfg.get('default_scope') == 'mmpretrain'
@@ -38,8 +39,16 @@ def check_config(cfg: Config) -> None:
     if other in train_cfg and ('type' in train_cfg or unit in train_cfg):
         raise UserError(f'train_cfg.{other} is {train_cfg[other]}, but the schedule counts '
                         f'{"iterations" if by_iter else "epochs"}: set train_cfg.{unit}.')
+    test_cfg = (cfg.get('model') or {}).get('test_cfg') or {}
+    if {'stride', 'crop_size'} <= {*test_cfg} and any(
+            step > side for step, side in zip(test_cfg['stride'], test_cfg['crop_size'], strict=False)):
+        raise UserError(f'model.test_cfg.stride is {tuple(test_cfg["stride"])}, but windows are {test_cfg["crop_size"]} '
+                        'pixels (crop_size), so pixels between them would have no prediction: set a smaller stride.')
     for split in ('train', 'val', 'test'):
         loader = cfg.get(f'{split}_dataloader') or {}
+        if loader.get('persistent_workers') and not loader.get('num_workers', 0):
+            raise UserError(f'{split}_dataloader.persistent_workers is True, but num_workers is 0: set '
+                            f'{split}_dataloader.persistent_workers=False.')
         if loader.get('batch_sampler') and loader.get('drop_last'):
             raise UserError(f'{split}_dataloader has both drop_last=True and a batch_sampler, which makes the batches: '
                             f'set {split}_dataloader.batch_sampler.drop_last instead.')

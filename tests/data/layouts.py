@@ -98,6 +98,10 @@ def yolo(root: Path, line: str = BOX_LINE, suffix: str = '.jpg', description: st
         text(root / 'data.yaml', description)
 
 
+def yolo_polygons(root: Path) -> None:
+    yolo(root, POLYGON_LINE)
+
+
 def yolo_named(description: str, places: tuple[str, str] = ('images/{}', 'labels/{}')) -> Write:
     """Only the splits that data.yaml names count, so an old export beside them does not."""
     def write(root: Path) -> None:
@@ -245,7 +249,7 @@ def cvat(element: str) -> Write:
             f'<image id="{index}" name="{stem}.jpg" subset="{split.capitalize()}" width="{WIDTH}" height="{HEIGHT}">'
             f'{element.format(name)}<points label="{name}" points="1,1"/></image>'
             for index, (_, name, stem, split) in enumerate(samples()))
-        text(root / 'annotations.xml', f'<?xml version="1.0"?><annotations><version>1.1</version>{images}</annotations>')
+        text(root / 'annotations.xml', f'<?xml version="1.0"?><annotations>{images}</annotations>')
         for name in SPLITS:
             save(root / f'images/{name}.jpg', PIXELS)
     return write
@@ -301,7 +305,7 @@ BOXES: dict[str, list[Write]] = {
 MASKS: dict[str, list[Write]] = {
     'COCO, panoptic': [coco_panoptic],
     'Pascal VOC': [voc_polygons],
-    'YOLO, polygons and oriented boxes': [lambda root: yolo(root, POLYGON_LINE)],
+    'YOLO, polygons and oriented boxes': [yolo_polygons],
     'LabelMe': [labelme(shape('polygon', POLYGON)),
                 labelme(shape('mask', [[LEFT, TOP], [RIGHT - 1, BOTTOM - 1]], mask=png_of_mask()))],
     'CVAT': [cvat('<polygon label="{}" points="' + ';'.join(f'{x},{y}' for x, y in POLYGON) + '"/>'),

@@ -1,5 +1,4 @@
 """Configs for folders of data: what is recognised, what the config says, and what is refused."""
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,61 +12,12 @@ from mmengine.logging import MessageHub
 from mmengine.registry import DATASETS, DefaultScope
 from PIL import Image
 
+from cpvt_mm.data import start
 from cpvt_mm.data.new_config import new_config
 from cpvt_mm.engine import load_config, train
 from tests.conftest import MASK_RCNN, ROOT, build_model, refusal
-from tests.tools.conftest import change_annotations, contents, cut, save
-
-PIXELS = np.random.default_rng(0).integers(0, 256, (60, 80, 3), np.uint8)
-# Corners of the only object in each image, of classes that alternate.
-CORNERS = (10, 20, 30, 50)
-CLASSES = ('cat', 'dog')
-SPLITS = dict(a='train', b='train', c='val', d='val')
-XML = ('<annotation><object><name>{}</name><bndbox><xmin>11</xmin><ymin>21</ymin><xmax>30</xmax><ymax>50</ymax>'
-       '</bndbox></object></annotation>')
-
-
-def write_voc(root: Path) -> None:
-    lists = root / 'ImageSets/Main'
-    lists.mkdir(parents=True)
-    (root / 'Annotations').mkdir()
-    for index, name in enumerate(SPLITS):
-        save(root / f'JPEGImages/{name}.jpg', PIXELS)
-        (root / f'Annotations/{name}.xml').write_text(XML.format(CLASSES[index % 2]))
-    for split in ('train', 'val'):
-        (lists / f'{split}.txt').write_text('\n'.join(name for name in SPLITS if SPLITS[name] == split))
-
-
-def write_flat_voc(root: Path) -> None:
-    for index, (name, split) in enumerate(SPLITS.items()):
-        save(root / f'{split}/{name}.png', PIXELS)
-        (root / f'{split}/{name}.xml').write_text(XML.format(CLASSES[index % 2]))
-
-
-def write_yolo(root: Path, line: str = '{} 0.25 0.583333 0.25 0.5') -> None:
-    for index, (name, split) in enumerate(SPLITS.items()):
-        save(root / f'images/{split}/{name}.jpg', PIXELS)
-        (root / f'labels/{split}').mkdir(parents=True, exist_ok=True)
-        (root / f'labels/{split}/{name}.txt').write_text(line.format(index % 2) + '\n')
-    (root / 'data.yaml').write_text('names: [cat, dog]')
-
-
-def write_polygons(root: Path) -> None:
-    write_yolo(root, '{} 0.125 0.333333 0.375 0.333333 0.375 0.833333 0.125 0.833333')
-
-
-def write_coco(root: Path) -> None:
-    for split in ('train', 'val'):
-        names = [name for name in SPLITS if SPLITS[name] == split]
-        for name in names:
-            save(root / f'{split}2017/{name}.jpg', PIXELS)
-        objects = [dict(id=index, image_id=index, category_id=index + 1, bbox=[10, 20, 20, 30], area=600, iscrowd=0)
-                   for index in range(2)]
-        (root / 'annotations').mkdir(exist_ok=True)
-        (root / f'annotations/instances_{split}.json').write_text(json.dumps(dict(
-            images=[dict(id=index, file_name=f'{name}.jpg', width=80, height=60) for index, name in enumerate(names)],
-            annotations=objects, categories=[dict(id=index, name=name) for index, name in enumerate(
-                ('animal', *CLASSES))])))
+from tests.data.layouts import PIXELS, SPLITS, XML, coco, voc, voc_flat, yolo, yolo_polygons
+from tests.tools.conftest import change_annotations, cut, save
 
 
 def write_label_maps(root: Path, labels: tuple[int, ...] = (0, 2, 255)) -> None:
@@ -86,38 +36,11 @@ def dataset(cfg: Config, split: str) -> BaseDataset:
         return DATASETS.build(cfg[f'{split}_dataloader'].dataset)
 
 
-@pytest.mark.parametrize('write', [write_voc, write_flat_voc, write_yolo, write_polygons, write_coco])
-def test_boxes_of_each_format_are_read(write: Callable[[Path], None], tmp_path: Path) -> None:
-    write(tmp_path / 'data')
-    before = contents(tmp_path / 'data')
-    cfg, _ = made(tmp_path / 'data', tmp_path / 'my.py', 'boxes', scale=(160, 120))
-    for split, names in (('train', 'ab'), ('val', 'cd'), ('test', 'cd')):
-        data = dataset(cfg, split)
-        assert data.metainfo['classes'] == CLASSES
-        assert [Path(data.get_data_info(index)['img_path']).stem for index in range(2)] == list(names)
-        for index in range(2):
-            instance, = data.get_data_info(index)['instances']
-            np.testing.assert_allclose(instance['bbox'], CORNERS, atol=0.01)
-            assert instance['bbox_label'] == index
-        assert data[0]['inputs'].shape == (3, 120, 160)
-    assert cfg.model.roi_head.bbox_head.num_classes == 2 and cfg.val_evaluator.classwise
-    assert contents(tmp_path / 'data') == before
-    build_model(cfg, 'meta')
-
-
 def test_masks_are_read_where_they_lie(data: Path, tmp_path: Path) -> None:
     cfg, _ = made(data, tmp_path / 'my.py', 'instances')
     assert dataset(cfg, 'train')[0]['data_samples'].gt_instances.masks.masks.any()
     assert cfg.val_evaluator.ann_file == f'{data}/instances_validation.json'
     assert cfg.model.roi_head.mask_head.num_classes == 5 and not (tmp_path / 'my_annotations').exists()
-
-
-def test_polygons_of_yolo_become_masks(tmp_path: Path) -> None:
-    write_polygons(tmp_path / 'data')
-    cfg, _ = made(tmp_path / 'data/data.yaml', tmp_path / 'my.py')
-    instance, = dataset(cfg, 'train').get_data_info(0)['instances']
-    np.testing.assert_allclose(instance['mask'], [[10, 20, 30, 20, 30, 50, 10, 50]], atol=0.01)
-    assert cfg.model.type == 'MaskRCNN'
 
 
 def test_label_maps_are_read_where_they_lie(tmp_path: Path) -> None:
@@ -167,7 +90,7 @@ def test_validation_may_be_another_file(data: Path, tmp_path: Path) -> None:
 
 
 def test_validation_needs_data_of_the_same_kind(data: Path, tmp_path: Path) -> None:
-    write_yolo(tmp_path / 'other')
+    yolo(tmp_path / 'other')
     assert 'name data of the same kind' in refusal(
         new_config, data, tmp_path / 'my.py', 'boxes', val=str(tmp_path / 'other'))
 
@@ -187,15 +110,17 @@ def test_anchors_follow_the_boxes(factor: int, data: Path, tmp_path: Path) -> No
 
 
 def test_images_of_varied_sizes_are_cropped(tmp_path: Path) -> None:
-    write_flat_voc(tmp_path / 'data')
+    voc_flat(tmp_path / 'data')
     save(tmp_path / 'data/train/a.png', np.zeros((600, 900, 3), np.uint8))
-    cfg, _ = made(tmp_path / 'data', tmp_path / 'my.py')
+    (tmp_path / 'data/train/b.xml').write_text(XML.format('dog').replace('30', '20').replace('50', '30'))
+    cfg, lines = made(tmp_path / 'data', tmp_path / 'my.py')
+    assert any(line.startswith('Images keep their sizes') for line in lines)
     assert cfg.train_dataloader.dataset.pipeline[2] == dict(type='RandomCrop', crop_size=(480, 480))
     assert dataset(cfg, 'val')[0]['inputs'].shape == (3, 60, 80)
 
 
 def test_a_schedule_follows_its_length(tmp_path: Path) -> None:
-    write_voc(tmp_path / 'data')
+    voc(tmp_path / 'data')
     cfg, _ = made(tmp_path / 'data', tmp_path / 'my.py', iters=2000, batch=3)
     warm_up, cosine = cfg.param_scheduler
     assert (warm_up.end, cosine.begin, cosine.end, cosine.T_max) == (250, 250, 2000, 1750)
@@ -206,30 +131,57 @@ def test_a_schedule_follows_its_length(tmp_path: Path) -> None:
 @pytest.mark.parametrize('base, arch, head', [
     ('mmdet::retinanet/retinanet_r50_fpn_1x_coco.py', 'small', 'bbox_head'),
     ('mmdet::retinanet/retinanet_r50_fpn_1x_coco.py', None, 'bbox_head'), (None, 'base', 'roi_head')])
-def test_the_model_may_be_of_another_config_or_arch(base: str | None, arch: str | None, head: str, tmp_path: Path
-                                                    ) -> None:
-    write_voc(tmp_path / 'data')
-    cfg, _ = made(tmp_path / 'data', tmp_path / 'my.py', arch=arch, base=base)
+def test_the_model_may_be_of_another_config_or_arch(base: str | None, arch: str | None, head: str, tmp_path: Path,
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, '_size_in_net', lambda urls: 96_000_000)
+    voc(tmp_path / 'data')
+    cfg, lines = made(tmp_path / 'data', tmp_path / 'my.py', arch=arch, base=base)
     backbone, parts = cfg.model.backbone, cfg.model[head]
     assert backbone.get('arch') == arch and (backbone.type == 'ResNet') == (arch is None)
     assert parts.get('bbox_head', parts).num_classes == 2
-    assert arch is None or backbone.init_cfg.checkpoint == f'cpvt_mm://pyramid-cpvt-{arch}'
+    if arch:
+        assert backbone.init_cfg.checkpoint == f'cpvt_mm://pyramid-cpvt-{arch}'
+        assert any(f'{arch}, weights from ImageNet (96 MB)' in line for line in lines)
     assert cfg.train_cfg.max_iters == 8000
     build_model(cfg, 'meta')
 
 
+def test_without_the_net_the_backbone_starts_from_random_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                                 ) -> None:
+    monkeypatch.setattr(start, '_size_in_net', lambda urls: None)
+    monkeypatch.setattr(start, 'cache_file', lambda url: tmp_path / 'nothing')
+    voc(tmp_path / 'data')
+    cfg, lines = made(tmp_path / 'data', tmp_path / 'my.py', arch='small')
+    assert cfg.model.backbone.get('init_cfg') is None
+    assert any(line.startswith('The backbone starts from random weights, since the net') for line in lines)
+
+
+def test_a_folder_with_a_model_is_a_start(data: Path, tmp_path: Path) -> None:
+    cfg, lines = made(data, tmp_path / 'my.py', 'instances', base=str(ROOT / 'demo/nuclei'))
+    assert cfg.load_from == str(ROOT / 'demo/nuclei/model.safetensors') and cfg.train_cfg.max_iters == 400
+    assert cfg.model.roi_head.mask_head.num_classes == 5 and any('The model starts from' in line for line in lines)
+
+
+def test_label_maps_that_are_missing_are_told(tmp_path: Path) -> None:
+    write_label_maps(tmp_path / 'data')
+    (tmp_path / 'data/train/masks/a_mask.png').unlink()
+    cfg, lines = made(tmp_path / 'data', tmp_path / 'my.py')
+    assert len(dataset(cfg, 'train')) == 1
+    assert any(line.startswith('1 images have no label map and are left out') for line in lines)
+
+
 def lonely(root: Path) -> None:
-    write_voc(root)
+    voc(root)
     shutil.rmtree(root / 'Annotations')
 
 
 def two_formats(root: Path) -> None:
-    write_voc(root)
-    write_yolo(root)
+    voc(root)
+    yolo(root)
 
 
 def damaged(root: Path) -> None:
-    write_yolo(root)
+    yolo(root)
     (root / 'images/train/a.jpg').write_bytes(b'')
 
 
@@ -238,19 +190,15 @@ def damaged_label_map(root: Path) -> None:
     cut(root / 'train/masks/a_mask.png')
 
 
-def incomplete(root: Path) -> None:
-    write_label_maps(root)
-    (root / 'train/masks/a_mask.png').unlink()
-
-
 def colours(root: Path) -> None:
     write_label_maps(root)
     save(root / 'train/masks/a_mask.png', PIXELS)
 
 
 def twice(root: Path) -> None:
-    write_coco(root)
-    shutil.copy(root / 'annotations/instances_train.json', root / 'annotations/captions_train.json')
+    coco(root)
+    shutil.copy(root / 'annotations/instances_train2017.json', root / 'annotations/train.json')
+    (root / 'annotations/instances_train2017.json').rename(root / 'annotations/train_2.json')
 
 
 @pytest.mark.parametrize('write, words', [
@@ -258,11 +206,13 @@ def twice(root: Path) -> None:
     (lonely, 'has 4 images, but no annotations of them in a known format'),
     (two_formats, 'has Pascal VOC and YOLO: name'), (damaged, 'images/train/a.jpg cannot be read'),
     (damaged_label_map, 'train/masks/a_mask.png cannot be read'),
-    (incomplete, '1 images have no label map, such as '), (colours, 'has 3 channels, but must have the number of'),
-    (lambda root: write_label_maps(root, (0, 255)), 'with the values 0 and perhaps 255'),
-    (lambda root: write_yolo(root, '7 0.2 0.2 0.1 0.1'), 'has class 7 in line 1, but '),
-    (lambda root: write_yolo(root, '0 0.2 0.2'), "has '0 0.2 0.2' in line 1, but a line is"),
-    (lambda root: write_yolo(root, ''), 'has no annotation to train on'), (twice, 'are both for train: name one')])
+    (colours, ' colours, and no table of them: name one with --colours'),
+    (lambda root: write_label_maps(root, (255,)), 'with the values  and perhaps 255'),
+    (lambda root: yolo(root, '7 0.2 0.2 0.1 0.1'), "a.txt has '7 0.2 0.2 0.1 0.1' in line 1, but "),
+    (lambda root: yolo(root, '0 0.2 0.2'), "has '0 0.2 0.2' in line 1, but a line is"),
+    (lambda root: yolo(root, '0 0.2 0.2 nan 1'), 'in line 1, but a line is'),
+    (lambda root: yolo(root, '10000000 0.2 0.2 1 1', description=''), 'but YOLO here has 10000 names'),
+    (lambda root: yolo(root, ''), 'has no annotation to train on'), (twice, 'are both for train: name one')])
 def test_what_cannot_be_used_is_told_and_nothing_is_written(write: Callable[[Path], None], words: str, tmp_path: Path
                                                             ) -> None:
     write(tmp_path / 'data')
@@ -275,7 +225,7 @@ def test_what_cannot_be_used_is_told_and_nothing_is_written(write: Callable[[Pat
     (None, MASK_RCNN, 'has Pascal VOC for boxes, but the task is instances'),
     ('boxes', MASK_RCNN, 'the model is for instances, but the task is boxes')])
 def test_masks_need_masks(task: str | None, base: Path | None, words: str, tmp_path: Path) -> None:
-    write_voc(tmp_path / 'data')
+    voc(tmp_path / 'data')
     assert words in refusal(new_config, tmp_path / 'data', tmp_path / 'my.py', task, base=base and str(base))
 
 
@@ -291,15 +241,15 @@ def test_sizes_are_positive(tmp_path: Path) -> None:
 
 
 def test_images_that_no_list_has_are_left_out(tmp_path: Path) -> None:
-    write_voc(tmp_path / 'data')
+    voc(tmp_path / 'data')
     (tmp_path / 'data/ImageSets/Main/train.txt').write_text('a\n')
     cfg, lines = made(tmp_path / 'data', tmp_path / 'my.py')
-    assert len(dataset(cfg, 'train')) == 1 and any('1 images are in no list' in line for line in lines)
+    assert len(dataset(cfg, 'train')) == 1 and any('1 images are in no list of a split' in line for line in lines)
 
 
 def test_categories_of_a_validation_folder_follow_the_classes(tmp_path: Path) -> None:
-    write_voc(tmp_path / 'data')
-    write_voc(tmp_path / 'other')
+    voc(tmp_path / 'data')
+    voc(tmp_path / 'other')
     shutil.rmtree(tmp_path / 'other/ImageSets')
     for path in (tmp_path / 'other/Annotations').iterdir():
         path.write_text(XML.format('dog'))
@@ -309,21 +259,21 @@ def test_categories_of_a_validation_folder_follow_the_classes(tmp_path: Path) ->
 
 @pytest.mark.parametrize('name', ['my.py', 'my_annotations'])
 def test_no_file_is_overwritten(name: str, tmp_path: Path) -> None:
-    write_voc(tmp_path / 'data')
+    voc(tmp_path / 'data')
     (tmp_path / name).write_text('mine')
     assert f'{name} exists already' in refusal(new_config, tmp_path / 'data', tmp_path / 'my.py')
     assert (tmp_path / name).read_text() == 'mine' and len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_class_of_one_split_only_is_noted(tmp_path: Path) -> None:
-    write_voc(tmp_path / 'data')
+    voc(tmp_path / 'data')
     (tmp_path / 'data/Annotations/d.xml').write_text(XML.format('cat'))
     _, lines = made(tmp_path / 'data', tmp_path / 'my.py')
     assert lines[-1] == 'val has no object of class dog.'
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('write', [write_voc, write_polygons, write_label_maps])
+@pytest.mark.parametrize('write', [voc, yolo_polygons, write_label_maps])
 def test_the_config_trains(write: Callable[[Path], None], tmp_path: Path) -> None:
     write(tmp_path / 'data')
     new_config(tmp_path / 'data', tmp_path / 'my.py', iters=2, batch=2)

@@ -15,7 +15,9 @@ from cpvt_mm.data.plans import plan_checks
 from cpvt_mm.data.readers.label_maps import KINDS
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import exit_on_error
+from cpvt_mm.files import write_figure
 from cpvt_mm.models import PYRAMID_ARCHS
+from sheet import draw_sheet
 
 
 def parse_args() -> argparse.Namespace:
@@ -50,6 +52,10 @@ def main() -> None:
     found = {finding.kind: finding for plan in plan_checks(load_config(args.out)) for finding in plan.findings}
     for kind, finding in found.items():
         print(f'{"error" if finding.is_error else "note"}, {kind.value}: {finding.file} {finding.detail}')
+    annotations = args.out.with_name(f'{args.out.stem}_annotations')
+    if annotations.is_dir() and (sheet := draw_sheet(load_config(args.out), 'train')):
+        write_figure(annotations / 'samples.png', sheet)
+        print(f'Look at {annotations / "samples.png"}: it shows what was read.')
     print(f'\nWrote {args.out}. Next: python tools/train.py {args.out}')
 
 

@@ -3,15 +3,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from PIL import Image
+from cpvt_mm.errors import UserError, explain
 
-from cpvt_mm.errors import UserError, first_line
-
-from ..coco import read_coco
-from ..folder import Folder, folders_of
+from ..coco import Coco, read_coco
+from ..folder import Folder, folders_of, peek, read_json
 from ..objects import mask, read_sizes
 from ..splits import Data, Split, split_in, split_of
+from .label_maps import read_label_map
 
 COCO = 'COCO annotations'
 BEST_NAME = 'instances'  # beside `person_keypoints_*.json` of the same images
@@ -39,9 +37,9 @@ def read_coco_files(files: list[Path], folder: Folder, named: bool = False) -> D
         UserError: If a file is not in this layout, two are for one split, or none of its images is there.
     """
     data = Data(COCO, folder.root, {})
-    parts: dict[str, tuple[Path, dict[str, list[Entry]], bool]] = {}
+    parts: dict[str, tuple[Path, Coco, bool]] = {}
     for split, file in _choose(files, folder, named, data.notes).items():
-        coco = read_coco(str(file))
+        coco = _read(file, folder)
         if not coco['annotations'] and split != 'train':
             data.notes.append(f'{file.name} has no annotations, so there is no {split} split.')
             continue
@@ -57,6 +55,13 @@ def read_coco_files(files: list[Path], folder: Folder, named: bool = False) -> D
         if not as_it_is:
             data.notes.append(f'{file.name} is written anew for mmdet, since {_reason(is_own, is_plain)}.')
     return data
+
+
+def _read(file: Path, folder: Folder) -> Coco:
+    ends = peek(file)
+    if b'"segments_info"' not in ends:
+        return read_coco(str(file), needs_sizes=False)
+    return Coco(from_panoptic(read_json(file), file, folder), ['is panoptic'])
 
 
 def _reason(is_own: bool, is_plain: bool) -> str:
@@ -83,9 +88,10 @@ def _choose(files: list[Path], folder: Folder, named: bool, notes: list[str]) ->
     return chosen
 
 
-def _normalize(coco: dict[str, list[Entry]], file: Path, data: Data) -> bool:
+def _normalize(coco: Coco, file: Path, data: Data) -> bool:
     """Merges categories of one name, and drops annotations that cannot be used; returns whether something changed."""
-    changed = bool(coco.pop('repairs', []))
+    changed = bool(coco.repairs)
+    data.notes += [f'{file.name} {repair}.' for repair in coco.repairs]
     first: dict[str, Any] = {}
     for category in coco['categories']:
         first.setdefault(category['name'], category['id'])
@@ -106,12 +112,12 @@ def _normalize(coco: dict[str, list[Entry]], file: Path, data: Data) -> bool:
     return changed
 
 
-def _used(coco: dict[str, list[Entry]]) -> list[Entry]:
+def _used(coco: Coco) -> list[Entry]:
     used = {one['category_id'] for one in coco['annotations']}
     return [category for category in coco['categories'] if category['id'] in used]
 
 
-def _tell_unused(parts: dict[str, tuple[Path, dict[str, list[Entry]], bool]], data: Data) -> None:
+def _tell_unused(parts: dict[str, tuple[Path, Coco, bool]], data: Data) -> None:
     unused = dict.fromkeys(category['name'] for _, coco, _ in parts.values() for category in coco['categories']
                            if category['name'] not in data.classes)
     if unused:
@@ -120,7 +126,7 @@ def _tell_unused(parts: dict[str, tuple[Path, dict[str, list[Entry]], bool]], da
                           f'{", ..." if len(unused) > 5 else ""}.')
 
 
-def _find_images(coco: dict[str, list[Entry]], file: Path, split: str, folder: Folder, data: Data
+def _find_images(coco: Coco, file: Path, split: str, folder: Folder, data: Data
                  ) -> tuple[list[Path], Path, bool]:
     """Finds the images of a file, changes their names to be relative to a folder, and leaves out those not there.
 
@@ -162,13 +168,6 @@ def _find_images(coco: dict[str, list[Entry]], file: Path, split: str, folder: F
     return found, where, is_plain
 
 
-def is_panoptic(coco: Any) -> bool:
-    """Returns whether annotations have segments in PNG files."""
-    annotations = coco.get('annotations') if isinstance(coco, dict) else None
-    return isinstance(annotations, list) and bool(annotations) and isinstance(annotations[0], dict) \
-        and 'segments_info' in annotations[0]
-
-
 def from_panoptic(coco: dict[str, Any], file: Path, folder: Folder) -> dict[str, list[Entry]]:
     """Makes masks of the things in panoptic annotations; stuff such as sky has none.
 
@@ -177,25 +176,27 @@ def from_panoptic(coco: dict[str, Any], file: Path, folder: Folder) -> dict[str,
     Raises:
         UserError: If a PNG file is missing or lacks a segment's keys.
     """
-    things = {one['id'] for one in coco['categories'] if one.get('isthing', 1)}
-    annotations: list[Entry] = []
-    for one in coco['annotations']:
-        try:
-            name = str(one['file_name'])
-            path = folder.locate(name, file.with_suffix(''), file.parent)
-            if path is None:
-                raise UserError(f'{name}, which {file} names, is not there: put it into {file.stem}/ beside it.')
-            pixels = np.asarray(Image.open(path).convert('RGB'), np.int64) @ (1, 256, 256**2)
-            annotations += [dict(mask(pixels == segment['id']), iscrowd=int(segment.get('iscrowd', 0)),
-                                 id=len(annotations) + index, image_id=one['image_id'],
-                                 category_id=segment['category_id'])
-                            for index, segment in enumerate(
-                                (segment for segment in one['segments_info'] if segment['category_id'] in things),
-                                start=1)]
-        except (KeyError, TypeError, OSError, ValueError) as error:
-            if isinstance(error, UserError):
-                raise
-            raise UserError(f'{file} has a panoptic annotation that cannot be read ({first_line(error)}): export it '
-                            'again.') from error
-    return dict(images=coco['images'], categories=[one for one in coco['categories'] if one['id'] in things],
-                annotations=annotations)
+    try:
+        categories = {one['id']: dict(id=one['id'], name=str(one['name'])) for one in coco['categories']
+                      if one.get('isthing', 1)}
+        images = [dict(id=one['id'], file_name=str(one['file_name'])) for one in coco['images']]
+        annotations: list[Entry] = []
+        for one in coco['annotations']:
+            place = folder.locate(one['file_name'], file.with_suffix(''), file.parent)
+            if place is None:
+                raise UserError(f'{one["file_name"]}, which {file} names, is not there: put it into {file.stem}/ '
+                                'beside it.')
+            pixels = read_label_map(place, as_colours=True)
+            for segment in one['segments_info']:
+                if segment['category_id'] in categories:
+                    number = segment['id']
+                    code = (number & 255) << 16 | (number & 255 << 8) | number >> 16  # as read_label_map has it
+                    annotations.append(dict(
+                        mask(pixels == code), id=len(annotations) + 1, image_id=one['image_id'],
+                        category_id=segment['category_id'], iscrowd=int(segment.get('iscrowd', 0))))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f'{file} has panoptic annotations that cannot be read ({explain(error)}): export it again.'
+                        ) from error
+    return dict(images=images, categories=list(categories.values()), annotations=annotations)
