@@ -21,6 +21,7 @@ class Kind(Enum):
     NOT_BUILT = 'dataset that cannot be built'
     SAMPLE = 'sample that the pipeline or model fails on'
     REPAIR = 'value that mmdet cannot read'
+    BATCH = 'batch of images of several sizes'
     EVALUATOR = 'metric with another annotation file'
     TOO_FEW_CLASSES = 'head with fewer classes than the dataset'
     NUM_CLASSES = 'head with more classes than the dataset'

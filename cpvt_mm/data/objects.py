@@ -45,8 +45,9 @@ def read_sizes(paths: Sequence[Path]) -> list[tuple[int, int, int, bool]]:
     def read(path: Path) -> tuple[int, int, int, bool]:
         try:
             with Image.open(path) as image:
+                is_deep = has_16_bits(image)  # first, since PNG is loaded for its EXIF data
                 height, width = size_as_loaded(image)
-                return width, height, 3 if image.mode == 'P' else len(image.getbands()), has_16_bits(image)
+                return width, height, 3 if image.mode == 'P' else len(image.getbands()), is_deep
         except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise UserError(f'image {path} cannot be read ({first_line(error)}): put the whole file there, or remove '
                             'it and its annotations.') from error

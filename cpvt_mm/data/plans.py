@@ -10,6 +10,7 @@ from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.logging import print_log
 from mmengine.registry import DefaultScope
+from PIL import Image
 
 from cpvt_mm.errors import UserError, first_line, missing_file, show
 from cpvt_mm.nested import dicts, walk
@@ -17,17 +18,19 @@ from cpvt_mm.nested import dicts, walk
 from .coco import WRITE_ANEW, read_coco
 from .coco_checks import some
 from .datasets import Sample, build_unread, check_dataset, classes_of, layout_of, loads_masks, unwrap
-from .findings import Finding, Kind, UnusableFile
+from .findings import Finding, Kind, UnusableFile, size_as_loaded
 from .splits import SPLITS
 
 MISSING = 'does not exist'
 # Faults that would make training or testing fail, or make it use wrong labels or images.
 FATAL = {Kind.DATASET, Kind.CLASSES, Kind.CLASS_ORDER, Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES, Kind.NOTHING_LEFT,
-         Kind.UNLISTED_CATEGORY, Kind.CORNERS, Kind.EVALUATOR, Kind.NO_MASKS, Kind.REPAIR}
+         Kind.UNLISTED_CATEGORY, Kind.CORNERS, Kind.EVALUATOR, Kind.NO_MASKS, Kind.REPAIR,
+         Kind.BATCH}
 # What to do about faults that are not those of a file.
 REMEDIES = {
     Kind.REPAIR: WRITE_ANEW,
     Kind.EVALUATOR: 'correct the path',
+    Kind.BATCH: 'set it to 1',
     **dict.fromkeys((Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES), 'correct it, or {name}.metainfo.classes'),
     Kind.NO_MASKS: 'take a config for boxes, such as one of tools/misc/new_config.py, or set with_mask=False in the '
                    "pipelines, model.roi_head.mask_head=None, and metric='bbox' in the evaluators"}
@@ -100,11 +103,34 @@ def _plan(cfg: Config, splits: list[str], name: str, dataset: dict[str, Any]) ->
         findings.append(Finding(Kind.DATASET, path, MISSING) if path else Finding(
             Kind.NOT_BUILT, _annotation_file(dataset) or str(dataset.get('type')),
             f'is not checked ({type(error).__name__}: {first_line(error)})'))
+    findings += _check_batches(cfg, splits, samples)
     for split in splits:
         findings += _check_evaluator(cfg, f'{split}_evaluator', dataset)
     fatal = {*FATAL, *([Kind.DUPLICATE_ANNOTATION] if getattr(built, 'ANN_ID_UNIQUE', False) else ()),
              *([Kind.MASK] if needs_masks else ())}
     return Plan(splits, name, built, heads, findings, samples, fatal)
+
+
+def _check_batches(cfg: Config, splits: Sequence[str], samples: Sequence[Sample]) -> Iterator[Finding]:
+    """Finds images of several sizes in batches for a segmentor, which mmseg pads in training only."""
+    for split in splits:
+        loader = cfg[f'{split}_dataloader']
+        resizes = [step for step in loader['dataset'].get('pipeline') or () if step.get('type') == 'Resize']
+        if cfg.default_scope != 'mmseg' or split == 'train' or loader.get('batch_size', 1) == 1 or any(
+                not step.get('keep_ratio') and step.get('scale') for step in resizes):
+            continue
+        first: tuple[tuple[int, int], str] | None = None
+        for sample in samples:
+            try:
+                with Image.open(sample.image) as image:
+                    size = size_as_loaded(image)
+            except OSError:  # in a store, or damaged: other checks tell
+                continue
+            first = first or (size, sample.image)
+            if size != first[0]:
+                yield Finding(Kind.BATCH, f'{split}_dataloader.batch_size', f'is {loader.batch_size}, but images have '
+                              f'several sizes ({first[1]} and {sample.image}), which mmseg does not put into one batch')
+                break
 
 
 def _heads(cfg: Config, cls: type) -> dict[str, int]:

@@ -42,8 +42,8 @@ def check_config(cfg: Config) -> None:
     test_cfg = (cfg.get('model') or {}).get('test_cfg') or {}
     if {'stride', 'crop_size'} <= {*test_cfg} and any(
             step > side for step, side in zip(test_cfg['stride'], test_cfg['crop_size'], strict=False)):
-        raise UserError(f'model.test_cfg.stride is {tuple(test_cfg["stride"])}, but windows are {test_cfg["crop_size"]} '
-                        'pixels (crop_size), so pixels between them would have no prediction: set a smaller stride.')
+        raise UserError(f'model.test_cfg.stride is {tuple(test_cfg["stride"])}, but windows of crop_size '
+                        f'{tuple(test_cfg["crop_size"])} leave pixels between them out: set a smaller stride.')
     for split in ('train', 'val', 'test'):
         loader = cfg.get(f'{split}_dataloader') or {}
         if loader.get('persistent_workers') and not loader.get('num_workers', 0):

@@ -7,9 +7,11 @@ import pytest
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS, DefaultScope
+from PIL import Image
 from pycocotools import mask as coco_mask
 
 from cpvt_mm.data.new_config import new_config
+from cpvt_mm.data.plans import check_before_training
 from cpvt_mm.engine import load_config
 from tests.conftest import ROOT, refusal
 from tests.data.layouts import (
@@ -294,3 +296,42 @@ def test_a_class_of_one_part_of_drawn_splits_is_told(tmp_path: Path) -> None:
 
     _, lines = made(write, tmp_path, val='0.25')
     assert any(line.startswith('train has no object of class ') for line in lines)
+
+
+def test_a_validation_of_several_sizes_has_one_image_a_batch(tmp_path: Path) -> None:
+    def write(root: Path) -> None:
+        LABEL_MAPS['Label maps'][0](root)
+        save(root / 'images/val/d.jpg', PIXELS[:40])
+        save(root / 'annotations/val/d.png', label_map()[:40])
+
+    cfg, _ = made(write, tmp_path)
+    check_before_training(cfg, ['val'])
+    cfg.val_dataloader.batch_size = 2
+    assert 'val_dataloader.batch_size is 2, but images have several sizes' in refusal(
+        check_before_training, cfg, ['val'])
+    cfg.val_dataloader.dataset.pipeline[1] = dict(type='Resize', scale=(64, 64), keep_ratio=False)
+    check_before_training(cfg, ['val'])
+
+
+@pytest.mark.parametrize('options, words', [
+    ({'val_dataloader.num_workers': 0}, 'set val_dataloader.persistent_workers=False'),
+    ({'model.test_cfg': dict(mode='slide', crop_size=(32, 32), stride=(64, 32))}, 'model.test_cfg.stride is (64, 32)')])
+def test_what_would_fail_later_is_refused_with_its_key(options: dict, words: str, tmp_path: Path) -> None:
+    made(LABEL_MAPS['Label maps'][0], tmp_path)
+    assert words in refusal(load_config, tmp_path / 'my.py', options)
+
+
+def test_rare_classes_are_told_with_their_weight(tmp_path: Path) -> None:
+    rare = np.zeros((HEIGHT, WIDTH), np.uint8)
+    rare[:5, :5] = 1
+    _, lines = made(maps('images/{1}/{0}.jpg', 'masks/{1}/{0}.png', lambda name: rare), tmp_path)
+    assert any('the least class_1 (0.52%): class_weight in model.decode_head.loss_decode' in line for line in lines)
+
+
+def test_16_bits_are_told(tmp_path: Path) -> None:
+    def write(root: Path) -> None:
+        yolo(root, suffix='.png')
+        Image.fromarray(np.full((HEIGHT, WIDTH), 4000, np.uint16)).save(root / 'images/train/a.png')
+
+    _, lines = made(write, tmp_path)
+    assert any(line.startswith('1 images have 16 bits per channel') for line in lines)

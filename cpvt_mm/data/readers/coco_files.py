@@ -5,7 +5,7 @@ from typing import Any
 
 from cpvt_mm.errors import UserError, explain
 
-from ..coco import Coco, read_coco
+from ..coco import Coco, read_coco, to_id
 from ..folder import Folder, folders_of, peek, read_json
 from ..objects import mask, read_sizes
 from ..splits import Data, Split, split_in, split_of
@@ -177,9 +177,9 @@ def from_panoptic(coco: dict[str, Any], file: Path, folder: Folder) -> dict[str,
         UserError: If a PNG file is missing or lacks a segment's keys.
     """
     try:
-        categories = {one['id']: dict(id=one['id'], name=str(one['name'])) for one in coco['categories']
+        categories = {to_id(one['id']): dict(id=to_id(one['id']), name=str(one['name'])) for one in coco['categories']
                       if one.get('isthing', 1)}
-        images = [dict(id=one['id'], file_name=str(one['file_name'])) for one in coco['images']]
+        images = [dict(id=to_id(one['id']), file_name=str(one['file_name'])) for one in coco['images']]
         annotations: list[Entry] = []
         for one in coco['annotations']:
             place = folder.locate(one['file_name'], file.with_suffix(''), file.parent)
@@ -188,12 +188,12 @@ def from_panoptic(coco: dict[str, Any], file: Path, folder: Folder) -> dict[str,
                                 'beside it.')
             pixels = read_label_map(place, as_colours=True)
             for segment in one['segments_info']:
-                if segment['category_id'] in categories:
+                if (category := to_id(segment['category_id'])) in categories:
                     number = segment['id']
                     code = (number & 255) << 16 | (number & 255 << 8) | number >> 16  # as read_label_map has it
                     annotations.append(dict(
-                        mask(pixels == code), id=len(annotations) + 1, image_id=one['image_id'],
-                        category_id=segment['category_id'], iscrowd=int(segment.get('iscrowd', 0))))
+                        mask(pixels == code), id=len(annotations) + 1, image_id=to_id(one['image_id']),
+                        category_id=category, iscrowd=int(segment.get('iscrowd', 0))))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, UserError):
             raise
