@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset
+from mmengine.logging import MessageHub
 from mmengine.registry import DATASETS, DefaultScope
 from PIL import Image
 from pycocotools import mask as coco_mask
 
 from cpvt_mm.data.new_config import new_config
 from cpvt_mm.data.plans import check_before_training
-from cpvt_mm.engine import load_config
+from cpvt_mm.engine import load_config, train
 from tests.conftest import ROOT, refusal
 from tests.data.layouts import (
+    BOX_LINE,
     BOXES,
     CLASSES,
     CORNERS,
@@ -23,6 +25,7 @@ from tests.data.layouts import (
     MASKS,
     OBJECTS,
     PIXELS,
+    POLYGON_LINE,
     SPLITS,
     WIDTH,
     Write,
@@ -335,3 +338,17 @@ def test_16_bits_are_told(tmp_path: Path) -> None:
 
     _, lines = made(write, tmp_path)
     assert any(line.startswith('1 images have 16 bits per channel') for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('line', [BOX_LINE, POLYGON_LINE])
+def test_batches_without_objects_train(line: str, tmp_path: Path) -> None:
+    def write(root: Path) -> None:
+        yolo(root, line)
+        for name in 'efgh':
+            save(root / f'images/train/{name}.jpg', PIXELS)
+
+    made(write, tmp_path, iters=6, batch=1)
+    train(load_config(tmp_path / 'my.py', {'log_level': 'WARNING'}, str(tmp_path / 'run')))
+    assert (tmp_path / 'run/iter_6.pth').exists()
+    assert np.isfinite(MessageHub.get_current_instance().log_scalars['train/loss'].data[0]).all()

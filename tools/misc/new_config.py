@@ -49,14 +49,17 @@ def main() -> None:
     scale = tuple(args.scale) if args.scale else None
     print(*new_config(args.data, args.out, args.task, args.arch, scale, args.iters, args.batch, args.val, args.seed,
                       args.base, masks=args.masks, colours=args.colours, drop_empty=args.drop_empty), sep='\n')
-    found = {finding.kind: finding for plan in plan_checks(load_config(args.out)) for finding in plan.findings}
+    plans = plan_checks(load_config(args.out))
+    found = {finding.kind: finding for plan in plans for finding in plan.findings}
     for kind, finding in found.items():
         print(f'{"error" if finding.is_error else "note"}, {kind.value}: {finding.file} {finding.detail}')
     annotations = args.out.with_name(f'{args.out.stem}_annotations')
     if annotations.is_dir() and (sheet := draw_sheet(load_config(args.out), 'train')):
         write_figure(annotations / 'samples.png', sheet)
         print(f'Look at {annotations / "samples.png"}: it shows what was read.')
-    print(f'\nWrote {args.out}. Next: python tools/train.py {args.out}')
+    is_fatal = any(finding.kind in plan.fatal for plan in plans for finding in plan.findings)
+    print(f'\nWrote {args.out}. ' + ('Correct the errors before you train.' if is_fatal else
+                                    f'Next: python tools/train.py {args.out}'))
 
 
 if __name__ == '__main__':

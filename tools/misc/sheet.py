@@ -1,5 +1,7 @@
 """Paints samples of a dataset with their annotations, on one sheet."""
 import warnings
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,8 @@ def draw_sheet(cfg: Config, split: str) -> Figure | None:
     _, part = next(unwrap(cfg[f'{split}_dataloader'].dataset.to_dict(), split))
     pipeline = [one for one in part.get('pipeline') or ()
                 if one['type'].rpartition('.')[2].startswith(('Load', 'Pack'))]
-    with DefaultScope.overwrite_default_scope(cfg.default_scope), warnings.catch_warnings():
+    with (DefaultScope.overwrite_default_scope(cfg.default_scope), warnings.catch_warnings(),
+          redirect_stdout(StringIO())):  # pycocotools prints
         warnings.filterwarnings('ignore', '.* out of bounds')  # of boxes at the border
         try:
             dataset = DATASETS.build({**part, 'pipeline': pipeline})
