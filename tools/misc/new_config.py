@@ -13,8 +13,9 @@ if not find_spec('cpvt_mm'):
 from cpvt_mm.data.new_config import BASES, new_config
 from cpvt_mm.data.plans import plan_checks
 from cpvt_mm.engine import load_config
-from cpvt_mm.errors import exit_on_error
+from cpvt_mm.errors import exit_on_error, say
 from cpvt_mm.models import PYRAMID_ARCHS
+from cpvt_mm.texts import shell
 
 
 def parse_args() -> argparse.Namespace:
@@ -39,12 +40,12 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     args = parse_args()
     scale = tuple(args.scale) if args.scale else None
-    print(*new_config(args.data, args.out, args.task, args.arch, scale, args.iters, args.batch, args.val, args.seed,
-                      args.base), sep='\n')
+    say(*new_config(args.data, args.out, args.task, args.arch, scale, args.iters, args.batch, args.val, args.seed,
+                    args.base))
     found = {finding.kind: finding for plan in plan_checks(load_config(args.out)) for finding in plan.findings}
     for kind, finding in found.items():
-        print(f'{"error" if finding.is_error else "note"}, {kind.value}: {finding.file} {finding.detail}')
-    print(f'\nWrote {args.out}. Next: python tools/train.py {args.out}')
+        say(f'{"error" if finding.is_error else "note"}, {kind.value}: {finding.file} {finding.detail}')
+    say(f'\nWrote {args.out}. Next: {shell("python", "tools/train.py", args.out)}')
 
 
 if __name__ == '__main__':
