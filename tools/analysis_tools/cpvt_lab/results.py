@@ -61,7 +61,7 @@ class Results(Mapping[str, Record]):
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Record]]:
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding='utf-8'))
         return content['recipe'], content['records']
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f'{path} has no results of this tool ({type(error).__name__}: {first_line(error)}): choose '
