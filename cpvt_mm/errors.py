@@ -13,7 +13,7 @@ from io import TextIOWrapper
 from torch import nn
 
 from .redaction import redact_text
-from .texts import printable_lines
+from .texts import printable, printable_lines
 
 SHOWN = 'is_shown'  # the attribute of log records that are for readers
 
@@ -103,7 +103,7 @@ def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
         try:
             main()
         except UserError as error:
-            sys.exit(for_readers(f'error: {sentence(error)}'))
+            sys.exit(for_readers(f'error: {printable(sentence(error))}'))  # one line, also with a name of two
         except FileNotFoundError as error:
             path = missing_file(error)
             what = f'{path} does not exist' if path else first_line(error)
@@ -127,4 +127,4 @@ def show(text: str) -> None:
     """Logs text that the console of a run prints, too. Other notes are in the log file only."""
     from mmengine.logging import MMLogger  # only a run needs it
     lines = f'\n{text}' if '\n' in text else text  # of a table, all begin at the left
-    MMLogger.get_current_instance().info(lines, extra={SHOWN: True})
+    MMLogger.get_current_instance().info(for_readers(lines), extra={SHOWN: True})

@@ -64,7 +64,7 @@ def test_a_config_keeps_its_secrets_and_its_copies_do_not(tmp_path: Path) -> Non
                              tokens=('a',))))
     for other in (cfg, copy.deepcopy(cfg), cfg.copy(), pickle.loads(pickle.dumps(cfg))):
         assert isinstance(other, RunConfig) and other.train_dataloader.dataset.backend_args.secret == 's3cr3t'
-        assert 's3cr3t' not in other.pretty_text + str(other.to_dict()) + other.dump()
+        assert 's3cr3t' not in other.pretty_text + str(other.to_dict()) + repr(other) + other.dump()
     for suffix in ('py', 'json', 'yaml'):
         cfg.dump(tmp_path / f'c.{suffix}')
         left = Config.fromfile(tmp_path / f'c.{suffix}')

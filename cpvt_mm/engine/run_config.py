@@ -16,12 +16,15 @@ class RunConfig(Config):
     """mmengine's config, but what leaves the process has no secrets, and no templates that a reader would replace.
 
     mmengine writes `pretty_text` to the log and to checkpoints, and `dump` to the work dir; its backends send `to_dict`
-    to servers. Items and attributes are the running config's, with secrets; copies are of the same class.
+    to servers. Items and attributes are those of the run, with secrets.
     """
 
     def to_dict(self, keep_imported: bool = False) -> dict[str, Any]:
         """Returns a dict of plain types, without secrets."""
         return redact(super().to_dict(keep_imported))[0]
+
+    def __repr__(self) -> str:
+        return f'Config (path: {self.filename}): {self.to_dict()}'
 
     @property
     def pretty_text(self) -> str:
