@@ -20,10 +20,10 @@ SIGNATURE = re.compile(r'x_(amz|goog|ms)_.*|sig|signature|(aws)?access_?key_?id|
 # In archives, what stands before an `@` is a name of a file.
 USER = re.compile(r'(?<=https://)[^/?#\s\'"]+@|(?<=http://)[^/?#\s\'"]+@|'
                   r'(?<!\bzip://)(?<!\btar://)(?<=://)[^/?#\s\'"@:]*:[^/?#\s\'"]*@')
-QUERY = re.compile(r'(://[^\s\'"<>?]*)\?([^\s\'"<>#(),]*[^\s\'"<>#(),.:;])')
+QUERY = re.compile(r'\?([^\s\'"<>#(),]*[^\s\'"<>#(),.:;])')
 CONNECTION = re.compile(r'\b(AccountKey|SharedAccessKey|SharedAccessSignature)=[^;\s\'"]+', re.IGNORECASE)
 # mmengine logs the variables that a config reads.
-VARIABLE = re.compile(r'(env variable `(\w+)` with value of ).*?(?= to replace item)', re.DOTALL)
+VARIABLE = re.compile(r'(env variable `(\w+)` with value of ).{0,5000}?(?= to replace item)', re.DOTALL)
 SOURCES = ('cfg', 'config')  # keys of `meta` in a checkpoint that are texts of configs
 
 
@@ -46,10 +46,10 @@ def redact_text(text: str) -> str:
 
 
 def _unsigned(found: re.Match[str]) -> str:
-    parts = found[2].split('&')
+    parts = found[1].split('&')
     kept = [part for part in parts if not (is_secret(name := part.partition('=')[0])
                                            or SIGNATURE.fullmatch(_words(name)))]
-    return f'{found[1]}{"?" * bool(kept)}{"&".join(kept)}' if len(kept) < len(parts) else found[0]
+    return f'{"?" * bool(kept)}{"&".join(kept)}' if len(kept) < len(parts) else found[0]
 
 
 def redact(value: Any, place: str = '') -> tuple[Any, list[str]]:
