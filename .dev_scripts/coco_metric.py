@@ -19,6 +19,8 @@ import numpy as np
 from mmengine.logging import MMLogger
 from pycocotools import mask as rle
 
+from cpvt_mm.texts import markup
+
 KINDS = ('CocoMetric', 'FastCocoMetric')
 IMAGES, CLASSES, OBJECTS, SIDE = 5000, 80, 36781, 640
 
@@ -97,7 +99,7 @@ def main() -> None:
             cells = ' | '.join(f'{seconds:.1f} s, {memory:.0f} MiB' for _, seconds, memory in runs)
             equal = [*runs[0][0]] == [*runs[1][0]] and np.array_equal([*runs[0][0].values()], [*runs[1][0].values()],
                                                                      equal_nan=True)
-            print(f'| {file.name} | {len(coco["images"])} | {len(coco["annotations"])} | {cells} | '
+            print(f'| {markup(file.name)} | {len(coco["images"])} | {len(coco["annotations"])} | {cells} | '
                   f'{"yes" if equal else "no"}, {len(runs[0][0])} values |', flush=True)
 
 

@@ -1,14 +1,19 @@
 """Errors that a user can cause, each a sentence without a traceback, and messages for the console of a run."""
 import difflib
 import functools
+import logging
 import os
 import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from io import TextIOWrapper
 
 from torch import nn
+
+from .redaction import redact_text
+from .texts import printable, printable_lines
 
 SHOWN = 'is_shown'  # the attribute of log records that are for readers
 
@@ -62,6 +67,31 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f': did you mean {near[0]}' if near else ''
 
 
+def for_readers(text: object) -> str:
+    """Returns text for a terminal or a log, without secrets and without characters that would control a terminal."""
+    return printable_lines(redact_text(str(text)))
+
+
+class ForReaders(logging.Filter):
+    """Makes the messages of a logger, for its files and the console, those that `for_readers` returns."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = for_readers(record.getMessage()), ()
+        return True
+
+
+FOR_READERS = ForReaders()  # one, because a logger takes the same filter only once
+
+
+def say(*texts: object) -> None:
+    """Prints texts at once, each in lines of its own; see `for_readers`.
+
+    A pipe or terminal that is gone does not end a run.
+    """
+    with suppress(OSError):
+        print(*map(for_readers, texts), sep='\n', flush=True)
+
+
 def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
     """Decorates a tool's `main`: on errors that a user can cause, and on Ctrl-C, it prints a sentence and exits with 1.
     """
@@ -73,19 +103,20 @@ def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
         try:
             main()
         except UserError as error:
-            sys.exit(f'error: {sentence(error)}')
+            sys.exit(for_readers(f'error: {printable(sentence(error))}'))  # one line, also with a name of two
         except FileNotFoundError as error:
             path = missing_file(error)
             what = f'{path} does not exist' if path else first_line(error)
-            sys.exit(f'error: {what}: put the file there, or correct the path in the config or with --cfg-options '
-                     '(train_dataloader.dataset.data_root, and the same for val_ and test_dataloader).')
+            sys.exit(for_readers(f'error: {what}: put the file there, or correct the path in the config or with '
+                                 '--cfg-options (train_dataloader.dataset.data_root, and the same for val_ and '
+                                 'test_dataloader).'))
         except ImportError as error:
-            sys.exit(f'error: {error}')
+            sys.exit(for_readers(f'error: {error}'))
         except OSError as error:
             if not error.filename:
                 raise
-            sys.exit(f'error: {error.filename} cannot be used ({error.strerror or first_line(error)}): choose another '
-                     'path, or correct that one, its permissions or its disk.')
+            sys.exit(for_readers(f'error: {error.filename} cannot be used ({error.strerror or first_line(error)}): '
+                                 'choose another path, or correct that one, its permissions or its disk.'))
         except KeyboardInterrupt:
             sys.exit('Interrupted.')
 
@@ -96,4 +127,4 @@ def show(text: str) -> None:
     """Logs text that the console of a run prints, too. Other notes are in the log file only."""
     from mmengine.logging import MMLogger  # only a run needs it
     lines = f'\n{text}' if '\n' in text else text  # of a table, all begin at the left
-    MMLogger.get_current_instance().info(lines, extra={SHOWN: True})
+    MMLogger.get_current_instance().info(for_readers(lines), extra={SHOWN: True})

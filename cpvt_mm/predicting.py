@@ -21,7 +21,7 @@ from .data.datasets import build_unread
 from .data.findings import size_as_loaded
 from .engine import load_config
 from .engine.checks import trained_classes
-from .engine.painting import are_legible, size_to_image
+from .engine.painting import are_legible, labelled, size_to_image
 from .errors import UserError, explain
 from .files import read_image
 from .weights.reading import check_device, check_fits, read_checkpoint, readable
@@ -116,6 +116,8 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
         # mmdet reads the one, mmseg the other.
         inferencer.visualizer.dataset_meta = inferencer.model.dataset_meta = {
             key: metainfo.get(key) for key in ('classes', 'palette')}
+    if scope == 'mmdet':
+        inferencer.visualizer.dataset_meta = labelled(inferencer.model.dataset_meta)
     return inferencer
 
 

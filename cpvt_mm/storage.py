@@ -56,7 +56,8 @@ class FsspecBackend(BaseStorageBackend):
     """
 
     def __init__(self, **options: Any) -> None:
-        self.options = options
+        # A copy of a config has None for a secret, which would hide those of the environment.
+        self.options = {name: value for name, value in options.items() if value is not None}
 
     def _try(self, path: str | Path, action: Callable[[Any, str], T]) -> T:
         """Runs an action with the file system of a path and the path in it."""

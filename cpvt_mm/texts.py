@@ -46,12 +46,17 @@ def markup(text: object) -> str:
     return MARKUP.sub(lambda found: f'&#{ord(found[0])};', printable(text))
 
 
-def label(text: object) -> str:
-    """Returns text for a figure of matplotlib: without mathematics, in one line, and shortened if it is long.
+def figure_text(text: object) -> str:
+    """Returns text for a figure of matplotlib, without mathematics, which begins at a dollar sign."""
+    return printable_lines(text).replace('$', r'\$')
+
+
+def label(name: object) -> str:
+    """Returns a name for a figure of matplotlib, in one line, and shortened if it is long.
 
     A label that begins with `_` would not be in a legend, so a space comes before it.
     """
-    text = printable(text)
+    text = printable(name)
     if len(text) > LONGEST_LABEL:
         text = f'{text[:LONGEST_LABEL // 2]}...{text[-LONGEST_LABEL // 2:]}'
-    return (' ' * text.startswith('_') + text).replace('$', r'\$')
+    return figure_text(' ' * text.startswith('_') + text)

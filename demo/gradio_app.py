@@ -14,6 +14,8 @@ import numpy as np
 
 from cpvt_mm.engine.resuming import last_checkpoint
 from cpvt_mm.errors import UserError, exit_on_error, first_line, sentence
+from cpvt_mm.redaction import redact_text
+from cpvt_mm.texts import markup, printable
 from shown_model import ShownModel
 
 try:
@@ -33,14 +35,14 @@ load = functools.cache(ShownModel)
 
 
 def in_page(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes the page show errors that a user can cause."""
+    """Makes the page show errors that a user can cause, as text: gradio takes messages for HTML."""
 
     @functools.wraps(function)
     def wrapped(*args: Any) -> Any:
         try:
             return function(*args)
         except UserError as error:
-            raise gr.Error(sentence(error), print_exception=False) from error
+            raise gr.Error(markup(redact_text(sentence(error))), print_exception=False) from error
 
     return wrapped
 
@@ -55,7 +57,8 @@ def attend(image: str | None, checkpoint: str, side: int, block: str, pixel: lis
            ) -> tuple[np.ndarray | None, str]:
     if not image or not pixel:
         return None, HINT
-    return load(Path(checkpoint)).draw_attention(image, side, block, tuple(pixel))
+    painted, sentence_of_it = load(Path(checkpoint)).draw_attention(image, side, block, tuple(pixel))
+    return painted, markup(sentence_of_it)  # the caption is Markdown
 
 
 @in_page
@@ -75,7 +78,7 @@ def clicked(event: gr.SelectData) -> list[int]:
 
 def build_app(checkpoints: list[Path]) -> gr.Blocks:
     """Makes the page; raises a gr.Error if the first checkpoint cannot be loaded."""
-    names = [(f'{path.parent.name}/{path.name}', str(path)) for path in checkpoints]
+    names = [(printable(f'{path.parent.name}/{path.name}'), str(path)) for path in checkpoints]
     with gr.Blocks(title='cpvt_mm', analytics_enabled=False, delete_cache=DELETE_CACHE) as app:
         gr.Markdown('# cpvt_mm\nDrop an image, and see what the model predicts at each test size.')
         pixel = gr.State()
@@ -130,6 +133,8 @@ def main() -> None:
         build_app([find_checkpoint(path) for path in args.checkpoints]).launch(
             server_name=args.host, server_port=args.port, show_error=True, max_file_size=UPLOAD)
     except gr.Error as error:
+        if isinstance(error.__cause__, UserError):  # its message is text, not HTML
+            raise error.__cause__ from None
         raise UserError(error.message) from error
     except OSError as error:
         raise UserError(f'the page cannot be served at {args.host}, port {args.port} ({first_line(error)}): choose '

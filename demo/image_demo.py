@@ -20,7 +20,7 @@ from rich.progress import track
 
 from cpvt_mm.data.findings import LOSES_BITS, has_16_bits
 from cpvt_mm.engine import load_config
-from cpvt_mm.errors import UserError, exit_on_error, sentence
+from cpvt_mm.errors import UserError, exit_on_error, say, sentence
 from cpvt_mm.files import IMAGE_SUFFIXES, held, list_images, write_image, write_text
 from cpvt_mm.predicting import MAX_PIXELS, Prediction, build_inferencer, paint, to_coco
 
@@ -84,7 +84,7 @@ def main() -> None:
                 failed[path.name] = sentence(error)
                 continue
             if not warned and loses_bits(path):
-                print(f'warning: {path} {LOSES_BITS}; this warning is printed once.')
+                say(f'warning: {path} {LOSES_BITS}; this warning is printed once.')
                 warned = True
             write_image(args.out_dir / f'{path.name}.png', painted)
             if prediction.label_map is None:
@@ -95,8 +95,8 @@ def main() -> None:
                             inferencer.model.dataset_meta.get('palette'))
         if found:
             write_text(predictions, json.dumps(to_coco(found)))
-    print(f'{len(paths) - len(failed)} of {len(paths)} images painted in {args.out_dir}; predictions: {predictions}',
-          *failed.values(), sep='\n')
+    say(f'{len(paths) - len(failed)} of {len(paths)} images painted in {args.out_dir}; predictions: {predictions}',
+        *failed.values())
     if failed:
         raise UserError(f'{len(failed)} of {len(paths)} images are not painted ({", ".join(failed)}): repair, scale or '
                         'remove them (--max-pixels allows larger ones; a segmentor then needs 4 bytes for each class '

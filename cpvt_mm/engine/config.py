@@ -10,13 +10,14 @@ from typing import Any
 
 from mmengine.config import Config
 from mmengine.dist import is_distributed
-from mmengine.logging import print_log
+from mmengine.logging import MMLogger, print_log
 from mmengine.runner import Runner
 
-from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.errors import FOR_READERS, UserError, first_line
 from cpvt_mm.stack import require, without_pkg_resources_warning
 
 from .checks import check_config
+from .run_config import of_run
 
 LIBRARIES = ('mmdet', 'mmseg', 'mmpretrain')
 # The environment variable that a launcher sets for each of its processes.
@@ -52,9 +53,10 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
                         'not set: use dist_train.sh, slurm_train.sh or mpirun, or no launcher.')
     if not Path(path).is_file():
         raise UserError(f'config {path} does not exist: check the path.')
+    MMLogger.get_current_instance().addFilter(FOR_READERS)  # mmengine logs the variables that a config reads
     try:
         with without_pkg_resources_warning():
-            cfg = Config.fromfile(path)
+            cfg = of_run(Config.fromfile(path))
     except Exception as error:  # a config is a program and can raise any error
         # If a `_base_` is from a library that is not installed, mmengine raises the error.
         require(*(library for library in LIBRARIES if f'{library} is not installed' in str(error)))

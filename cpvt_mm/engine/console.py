@@ -4,7 +4,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout
 from datetime import timedelta
 from typing import Any, TextIO
 
@@ -14,7 +14,7 @@ from mmengine.runner import Runner
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID
 
-from cpvt_mm.errors import SHOWN, show
+from cpvt_mm.errors import FOR_READERS, SHOWN, say, show
 from cpvt_mm.files import near
 
 # What these libraries print goes to the log.
@@ -23,12 +23,6 @@ TALKATIVE = {'mmdet', 'mmengine', 'mmpretrain', 'mmseg', 'pycocotools'}
 # Warnings of these libraries about their own code, in every run. They are in the log only.
 OF_EVERY_RUN = ('"FileClient" will be deprecated', '"HardDiskBackend" is the alias',
                 '``build_loss`` would be deprecated')
-
-
-def say(text: str) -> None:
-    """Prints text at once. A pipe or terminal that is gone does not end a run."""
-    with suppress(OSError):
-        print(text, flush=True)
 
 
 class ReaderHandler(logging.Handler):
@@ -43,6 +37,7 @@ class ReaderHandler(logging.Handler):
 
     def attach(self, logger: MMLogger) -> None:
         """Takes the place of the handler of a logger that prints, with its level."""
+        logger.addFilter(FOR_READERS)
         for handler in [one for one in logger.handlers if type(one) is logging.StreamHandler]:
             self.setLevel(handler.level)
             self.replaced.append((logger, handler))
@@ -170,6 +165,7 @@ class ReadableRunner(Runner):
     def build_logger(self, *args: Any, **kwargs: Any) -> MMLogger:
         handlers = [one for one in MMLogger.get_current_instance().handlers if isinstance(one, ReaderHandler)]
         logger = super().build_logger(*args, **kwargs)
+        logger.addFilter(FOR_READERS)
         for handler in handlers:
             handler.attach(logger)
             show(f'Checking model and data. All details are in {near(logger.log_file)}.')

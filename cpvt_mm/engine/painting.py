@@ -1,6 +1,7 @@
 """A hook that paints predictions, and the sizes of lines and texts that suit an image."""
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import mmcv
 import numpy as np
@@ -11,6 +12,8 @@ from mmengine.registry import VISUALIZERS
 from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
 from mmengine.visualization import Visualizer
+
+from cpvt_mm.texts import label
 
 # mmdet's lines and texts suit images with a shorter side of SUITABLE pixels. Smaller images get smaller lines and
 # texts, at least LEAST times their normal size, because smaller texts are illegible.
@@ -32,6 +35,10 @@ class PaintPredictionsHook(Hook):
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.names: set[str] = set()
+
+    def before_test(self, runner: Runner) -> None:
+        if runner.cfg.default_scope != 'mmseg':
+            runner.visualizer.dataset_meta = labelled(runner.visualizer.dataset_meta or {})
 
     def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: dict | None = None,
                         outputs: Sequence[BaseDataElement] | None = None) -> None:
@@ -66,6 +73,12 @@ class PaintPredictionsHook(Hook):
         else:
             size_to_image(visualizer, image)
             visualizer.add_datasample(name, image, sample, out_file=file)
+
+
+def labelled(metainfo: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the metainfo of a dataset with classes for visualizers that draw with matplotlib: all but mmseg's."""
+    classes = metainfo.get('classes')
+    return {**metainfo, 'classes': classes and tuple(map(label, classes))}
 
 
 def size_to_image(visualizer: Visualizer, image: np.ndarray) -> None:

@@ -12,6 +12,8 @@ from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, TestLoop, V
 from cpvt_mm.errors import UserError, did_you_mean
 from cpvt_mm.nested import dicts
 
+from .run_config import of_run
+
 # The hooks that each run gets, by their keys in `default_hooks`.
 ADDED_HOOKS = dict(exact_resume='cpvt_mm.ExactResumeHook', non_finite_loss='cpvt_mm.NonFiniteLossHook',
                    plain_log='cpvt_mm.PlainLogHook', full_disk='cpvt_mm.FullDiskHook',
@@ -33,6 +35,7 @@ def prepare(cfg: Config) -> Config:
     - `randomness.seed` is drawn, if it is open and all processes can agree on it.
     - Several processes can train on a CPU.
     - mmdet's CocoMetric becomes `FastCocoMetric`, which counts right with any ids, and sooner with faster-coco-eval.
+    - Its copies have no secrets and no templates; see `RunConfig`.
 
     Args:
         cfg: See `cpvt_mm.engine.load_config`. One that is prepared already is returned unchanged.
@@ -40,7 +43,7 @@ def prepare(cfg: Config) -> Config:
     Raises:
         UserError: If the name of the optimizer is unknown.
     """
-    cfg = copy.deepcopy(cfg)
+    cfg = of_run(copy.deepcopy(cfg))
     scope = cfg.get('default_scope')
     _check_optimizer(cfg, scope)
     _set_hooks(cfg, scope)

@@ -17,6 +17,7 @@ from torch.utils.data import Dataset
 
 from cpvt_mm.data.datasets import unwrap_built
 from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.redaction import is_secret, redact
 
 # Parts of a config on which the weights depend, and what in them they do not depend on.
 PARTS = ('model', 'optim_wrapper', 'param_scheduler', 'train_cfg', 'train_dataloader', 'custom_hooks', 'auto_scale_lr')
@@ -50,8 +51,8 @@ def end_all(error: Exception) -> NoReturn:
 
 
 def settings(cfg: Config) -> dict[str, str]:
-    """Returns the settings of a config on which the weights depend, as texts by dotted key."""
-    parts = {name: cfg.to_dict().get(name) for name in PARTS}
+    """Returns the settings of a config on which the weights depend, as texts by dotted key, without secrets."""
+    parts, _ = redact({name: cfg.to_dict().get(name) for name in PARTS})
     return {key: value for key, value in _flat(parts, '')
             if key.removeprefix('train_dataloader.') not in LOADING and key.rpartition('.')[2] != PLACE}
 
@@ -67,7 +68,12 @@ def _flat(value: Any, key: str) -> Iterator[tuple[str, str]]:
 
 
 def differences(mine: Mapping[str, str], others: Mapping[str, str]) -> str:
-    """Returns a clause with the keys whose values differ, such as 'train_cfg.max_iters is 4 (not 8)'; '' if none do."""
+    """Returns a clause with the keys whose values differ, such as 'train_cfg.max_iters is 4 (not 8)'; '' if none do.
+
+    Secrets are not compared.
+    """
+    mine, others = ({key: redact(value)[0] for key, value in part.items() if not is_secret(key)}
+                    for part in (mine, others))
     keys = [key for key in {**others, **mine} if mine.get(key) != others.get(key)]
     named = ', '.join(f'{key} is {mine.get(key, "not set")} (not {others.get(key, "set")})' for key in keys[:MAX_NAMED])
     return named + (f', and {len(keys) - MAX_NAMED} more' if len(keys) > MAX_NAMED else '')

@@ -15,7 +15,7 @@ from mmengine.runner import Runner
 from torch.distributed import DistError
 
 from cpvt_mm.data.datasets import classes_of
-from cpvt_mm.errors import UserError, explain, first_line
+from cpvt_mm.errors import UserError, explain, first_line, for_readers, show
 from cpvt_mm.files import DISK_FULL, write_text
 from cpvt_mm.loading import check_fills_backbones
 from cpvt_mm.processes import handlers_restored
@@ -27,7 +27,10 @@ from .painting import PaintPredictionsHook
 from .prepare import prepare
 from .process_group import process_group
 from .resuming import how_to_continue, prepare_to_resume
+from .run_config import secrets_of
 
+# Number of secrets that are named.
+MAX_NAMED = 4
 # Errors that have a clear message already, also those of a full disk, of missing files and of missing modules.
 TOLD = (UserError, OSError, ImportError)
 
@@ -129,6 +132,10 @@ def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> Runner:
     runner = RUNNERS.build(cfg) if 'runner_type' in cfg else ReadableRunner.from_cfg(cfg)
     for hook in hooks:
         runner.register_hook(hook)
+    if names := secrets_of(cfg):
+        show(f'The copies of the config in {cfg.work_dir} have no secrets ({", ".join(names[:MAX_NAMED])}'
+             f'{", ..." * (len(names) > MAX_NAMED)}): to use a copy, set the variables of the store, such as '
+             'AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name them with --cfg-options.')
     return runner
 
 
@@ -157,7 +164,7 @@ def failures_as_user_errors(what: str, work_dir: str) -> Iterator[list[Runner]]:
         path = Path(work_dir, 'traceback.txt')
         if is_main_process():
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_text(path, traceback.format_exc())
+            write_text(path, for_readers(traceback.format_exc()))
         raise UserError(f'{what} ({explain(error, built[0].model if built else None)}): correct the config, or see the '
                         f'traceback in {path}.') from error
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from cpvt_mm.data.datasets import classes_of
 from cpvt_mm.files import write_figure
+from cpvt_mm.texts import label
 
 # Boxes with a lower score do not count, and boxes that overlap less do not match.
 SCORE, IOU = 0.3, 0.5
@@ -85,7 +86,7 @@ class Confusion:
 
     def draw(self, total: Tensor, path: Path, title: str) -> None:
         """Draws the counts as PNG; colours are shares of the true class."""
-        names = [*self.classes, *(['no box'] if self.of_boxes else [])]
+        names = [label(name) for name in (*self.classes, *(['no box'] if self.of_boxes else []))]
         total = total[:len(names), :len(names)]
         shares = (total / total.sum(1, keepdim=True)).nan_to_num().numpy()
         inches = 3 + 0.45 * min(len(names), 40)
@@ -115,13 +116,13 @@ def match_boxes(found: Any, annotated: Sequence[dict[str, Any]], num_classes: in
     true = torch.tensor([one['bbox_label'] for one in annotated], dtype=torch.long)
     free = torch.tensor([not one.get('ignore_flag') for one in annotated], dtype=torch.bool)
     overlaps = bbox_overlaps(found.bboxes.float(), boxes)
-    for row, label in zip(overlaps, found.labels.clamp(max=num_classes), strict=True):
+    for row, found_label in zip(overlaps, found.labels.clamp(max=num_classes), strict=True):
         if not (row >= IOU).any():
-            counts[num_classes, label] += 1
+            counts[num_classes, found_label] += 1
         elif free[best := row.argmax()]:  # otherwise it is ignored
             free[best] = False
             overlaps[:, best] = 0
-            counts[true[best], label] += 1
+            counts[true[best], found_label] += 1
     counts[:, num_classes] += true[free].bincount(minlength=num_classes + 1)
     return counts
 

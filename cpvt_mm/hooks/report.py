@@ -1,7 +1,6 @@
 """A hook that tells what is trained on what, and what comes of it."""
 import json
 import math
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from cpvt_mm.data.datasets import classes_of, unwrap, unwrap_built
 from cpvt_mm.errors import show
 from cpvt_mm.files import near, write_figure, write_text
 from cpvt_mm.registry import HOOKS
+from cpvt_mm.texts import label, printable, shell
 
 from .checkpoint import best_checkpoints
 from .confusion import IOU, SCORE, Confusion
@@ -54,7 +54,7 @@ class ReportHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         path = Path(runner.work_dir, 'validations.json')
-        known = json.loads(path.read_text()) if runner.iter and path.is_file() else {}
+        known = json.loads(path.read_text(encoding='utf-8')) if runner.iter and path.is_file() else {}
         self.validations = {int(step): metrics for step, metrics in known.items() if int(step) <= runner.iter}
         show(table(summary(runner)))
 
@@ -134,7 +134,7 @@ def table(rows: Iterable[Sequence[Any]]) -> str:
 def cell(value: Any) -> str:
     """Formats a value; '-' is for a metric without objects, for which mmdet has -1."""
     if not isinstance(value, float):
-        return str(value)
+        return printable(value)
     return '-' if math.isnan(value) or value == -1 else f'{value:.3f}'
 
 
@@ -192,7 +192,8 @@ def draw_curve(runner: Runner, validations: Mapping[int, Mapping[str, float]]) -
     for axes in right:
         axes.set_prop_cycle(cycler(linestyle=['-', '--', ':']) * cycler(color=COLORS))
         for name in names:
-            axes.plot(known.keys(), [metrics.get(name, math.nan) for metrics in known.values()], marker='.', label=name)
+            axes.plot(known.keys(), [metrics.get(name, math.nan) for metrics in known.values()], marker='.',
+                      label=label(name))
         axes.set(title='validation', xlabel='iteration')
         axes.legend(loc='center left', bbox_to_anchor=(1, 0.5), fontsize=8)
     write_figure(Path(runner.work_dir, 'curve.png'), figure)
@@ -204,4 +205,4 @@ def prediction(runner: Runner, checkpoint: str) -> Iterator[tuple[str, str]]:
     image = dataset.get_data_info(0).get('img_path') if hasattr(dataset, 'get_data_info') else None
     if image and '://' not in image and runner.cfg.default_scope in ('mmdet', 'mmseg') and DEMO.is_file():
         config = Path(runner.work_dir, Path(runner.cfg.filename or f'{runner.timestamp}.py').name)
-        yield 'to predict', shlex.join(['python', *map(near, (DEMO, image, config)), checkpoint])
+        yield 'to predict', shell('python', *(Path(near(one)) for one in (DEMO, image, config)), checkpoint)

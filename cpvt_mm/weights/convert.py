@@ -9,10 +9,11 @@ from torch import Tensor
 
 from cpvt_mm.errors import UserError
 from cpvt_mm.files import check_free, remove_leftovers, to_bytes, whole_file
+from cpvt_mm.redaction import redact_meta
 
 from .fetching import sha256
 from .formats import FORMATS, Detected, detect_format
-from .reading import read_weights
+from .reading import Weights, read_weights
 from .renaming import Format
 from .restricted import is_safetensors, parse
 
@@ -80,19 +81,22 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm', half: bo
     if is_safetensors(target):
         _write(target, to_bytes(converted, safetensors=True), converted)
         return Conversion(found, fmt, (*weights.left_out, *weights.meta))
-    _write(target, to_bytes({'state_dict': converted, **weights.meta}), converted)
-    return Conversion(found, fmt, weights.left_out)
+    meta, secrets = _without_secrets(weights)
+    _write(target, to_bytes({'state_dict': converted, **meta}), converted)
+    return Conversion(found, fmt, (*weights.left_out, *secrets))
 
 
 def publish_model(source: Path, stem: Path) -> tuple[Path, tuple[str, ...]]:
-    """Writes only the weights and the `meta` of a checkpoint, to `<stem>-<first 8 digits of its SHA-256>.pth`.
+    """Writes the weights and the `meta` of a checkpoint to `<stem>-<first 8 digits of its SHA-256>.pth`.
+
+    Its `meta` has no secrets; see `redact_meta`.
 
     Args:
         source: The file to read.
         stem: Folder and beginning of the name; a suffix .pth is removed.
 
     Returns:
-        The path of the written file, and the keys that were left out.
+        The path of the written file, and the keys and secrets that were left out.
 
     Raises:
         UserError: If the source cannot be read, the target exists already, its folder does not exist, or the disk is
@@ -101,11 +105,19 @@ def publish_model(source: Path, stem: Path) -> tuple[Path, tuple[str, ...]]:
     stem = stem.with_suffix('') if stem.suffix == '.pth' else stem
     check_free(stem.with_name(f'{stem.name}.pth'))
     weights = read_weights(source)
-    content = to_bytes({'state_dict': weights.tensors, **weights.meta})
+    meta, secrets = _without_secrets(weights)
+    content = to_bytes({'state_dict': weights.tensors, **meta})
     named = stem.with_name(f'{stem.name}-{hashlib.sha256(content).hexdigest()[:8]}.pth')
     remove_leftovers(stem.parent, f'{glob.escape(stem.name)}-????????.pth')
     _write(named, content, weights.tensors)
-    return named, weights.left_out
+    return named, (*weights.left_out, *secrets)
+
+
+def _without_secrets(weights: Weights) -> tuple[dict[str, Any], list[str]]:
+    if not isinstance(weights.meta.get('meta'), dict):
+        return weights.meta, []
+    meta, left_out = redact_meta(weights.meta['meta'])
+    return dict(meta=meta), left_out
 
 
 def _to_half(name: str, tensor: Tensor) -> Tensor:

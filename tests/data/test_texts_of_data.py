@@ -20,10 +20,11 @@ from tests.odd_texts import file_names, names
 from tests.tools.conftest import save
 
 PIXELS = np.zeros((40, 48, 3), np.uint8)
-CODE = "__import__('pathlib').Path('made').touch()"
-# The variable that a template would read closes the string in which it stands.
+CODE = '__import__("pathlib").Path("made").touch()'
+# The variable closes the string in which the template stands. So does the default of a template, which is a pattern and
+# a replacement of re.sub(): its parentheses are balanced, and a backslash before its quote loses its own escape.
 CLOSING = f"'+str({CODE})+'"
-EXPLOITS = ('{{$EXPLOIT:x}}', f"{{{{$UNSET:'+str({CODE})+'}}}}".replace(' ', ''), '{{ fileDirname }}', '{{_base_.model}}')
+EXPLOITS = ('{{$EXPLOIT:x}}', f"""{{{{$UNSET:a|(("\\'+str({CODE}),))#}}}}""", '{{ fileDirname }}', '{{_base_.model}}')
 slow_to_draw = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 

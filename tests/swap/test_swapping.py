@@ -15,6 +15,7 @@ from cpvt_mm.swap.probing import CannotRun
 from cpvt_mm.swap.swapping import MEAN, STD
 from cpvt_mm.swap.writing import bases_of, shipped_configs
 from tests.conftest import refusal
+from tests.odd_texts import ODD
 
 RETINANET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
 OLD = dict(type='A', same=1, other=dict(x=1, y=dict(z=2)), items=[1, 2])
@@ -262,3 +263,14 @@ def test_a_config_of_this_backbone_gets_another_arch(detector: Config) -> None:
     (dict(cfg=dict(model=dict())), TypeError, 'cfg is a dict, but must be a Config')])
 def test_wrong_arguments_are_a_sentence(detector: Config, options: dict, error: type[Exception], words: str) -> None:
     assert words in refusal(swap_backbone, error=error, **{'cfg': detector, **options})
+
+
+def test_odd_names_are_written_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('HOME', "'+str(1/0)+'")
+    old = read_config(RETINANET)
+    new = swap_backbone(old, 'nano')
+    new.train_dataloader.dataset.metainfo = dict(classes=ODD, names={name: name for name in ODD})
+    write_config(old, new, RETINANET, tmp_path / '{{ fileDirname }}.py')
+    written = Config.fromfile(tmp_path / '{{ fileDirname }}.py')
+    assert written.train_dataloader.dataset.metainfo == dict(classes=ODD, names={name: name for name in ODD})
+    assert not written.env_variables

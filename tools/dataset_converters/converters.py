@@ -14,6 +14,7 @@ from annotations import to_annotation
 from cpvt_mm.data.findings import Finding, Kind, decode
 from cpvt_mm.errors import UserError
 from cpvt_mm.files import held, remove_leftovers, write_image, write_text
+from cpvt_mm.texts import printable
 
 CAMVID_CLASSES = ('sky', 'building', 'pole', 'road', 'pavement', 'tree', 'sign', 'fence', 'car', 'pedestrian',
                   'cyclist')
@@ -176,7 +177,7 @@ def _join(folder: Path, names: Sequence[str]) -> dict[str, Any]:
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     for image_id, name in enumerate(names, start=1):
-        content = json.loads((folder / f'{name}.json').read_text())
+        content = json.loads((folder / f'{name}.json').read_text(encoding='utf-8'))
         height, width = content['size']
         images.append(dict(id=image_id, file_name=f'{name}.png', height=height, width=width))
         annotations += [dict(instance, id=len(annotations) + i, image_id=image_id, category_id=1)
@@ -204,10 +205,11 @@ def _unfinished_folder(root: Path, source: Path) -> Iterator[Path]:
     unfinished = root.with_name(f'{root.name}.unfinished')
     claim = unfinished / 'source.txt'
     with held(unfinished):
-        if claim.exists() and claim.read_text() != str(source.resolve()):
-            raise UserError(f'{unfinished} has files of {claim.read_text()}, not of {source.resolve()}: remove it, or '
-                            'choose another folder.')
-        write_text(claim, str(source.resolve()))
+        own = printable(source.resolve())
+        former = claim.read_text(encoding='utf-8') if claim.exists() else own
+        if former != own:
+            raise UserError(f'{unfinished} has files of {former}, not of {own}: remove it, or choose another folder.')
+        write_text(claim, own)
         yield unfinished
         remove_leftovers(unfinished, '**/*')
         claim.unlink()

@@ -21,7 +21,7 @@ from comparing import SHAPES, Difference, check, compare
 from cpvt_mm.cli import add_cfg_options
 from cpvt_mm.deployment import PARTS, exported, load_part
 from cpvt_mm.engine import load_config
-from cpvt_mm.errors import exit_on_error
+from cpvt_mm.errors import exit_on_error, say
 from cpvt_mm.files import read_image
 from cpvt_mm.loading import to_input
 from description import describe, describe_classes
@@ -65,7 +65,7 @@ def main() -> None:
         head, *lines = (f'| {" | ".join(cells)} |' for cells in (rows[0], *(row.values() for row in rows)))
         print(head, '|---' * len(rows[0]) + '|', *lines, sep='\n')
         check(differences)
-    print(f'{args.out}: written, {args.out.stat().st_size / 2**20:.1f} MiB')
+    say(f'{args.out}: written, {args.out.stat().st_size / 2**20:.1f} MiB')
 
 
 if __name__ == '__main__':

@@ -32,8 +32,9 @@ from cpvt_mm.data.plans import Plan, plan_checks
 from cpvt_mm.data.splits import SPLITS
 from cpvt_mm.engine import load_config
 from cpvt_mm.engine.checks import check_model
-from cpvt_mm.errors import UserError, exit_on_error, explain
+from cpvt_mm.errors import UserError, exit_on_error, explain, for_readers
 from cpvt_mm.files import check_free, held, write_figure, write_text
+from cpvt_mm.texts import printable, shell
 from file_checks import Checked, check_files
 from measuring import measure, read_objects, sizes_of, suggest, to_table
 from sheet import VISUALIZER, draw_sheet
@@ -95,10 +96,10 @@ def to_table_of_findings(findings: Sequence[Finding]) -> Table:
     for kind in Kind:
         found = [finding for finding in findings if finding.kind is kind]
         if found:
-            examples = [f'{finding.file} {finding.detail}' for finding in found[:EXAMPLES]]
+            examples = [printable(f'{finding.file} {finding.detail}') for finding in found[:EXAMPLES]]
             more = [f'and {len(found) - EXAMPLES} more'] if len(found) > EXAMPLES else []
             what = kind.value if found[0].is_error else f'{kind.value} (a note)'
-            table.add_row(what, str(len(found)), escape('\n'.join([*examples, *more])))
+            table.add_row(what, str(len(found)), escape(for_readers('\n'.join([*examples, *more]))))
     return table
 
 
@@ -159,7 +160,7 @@ def measure_all(cfg: Config, results: Sequence[tuple[Plan, list[Checked]]], cons
     trained = [coco for plan, coco, _ in parts if 'train' in plan.splits]
     suggested = suggest(cfg, trained) if trained and cfg.default_scope in VISUALIZER else {}
     for key, value in suggested.items():
-        console.print(f'Suggested: {key}={str(value).replace(" ", "")}', markup=False, highlight=False)
+        console.print(f'Suggested: {shell(key + "=" + str(value).replace(" ", ""))}', markup=False, highlight=False)
     return dict(datasets=measures, suggested=suggested)
 
 

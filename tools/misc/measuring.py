@@ -16,6 +16,7 @@ from cpvt_mm.data.new_config import LIMITS
 from cpvt_mm.data.plans import Plan
 from cpvt_mm.data.splits import Data, Split
 from cpvt_mm.nested import walk
+from cpvt_mm.texts import printable
 from file_checks import Checked
 
 Measures = dict[str, Any]
@@ -101,7 +102,7 @@ def to_table(measures: Measures) -> Table:
     for name, part in [*measures['classes'].items(), *([('all', measures['all'])] if several else [])]:
         values = [f'{part["pixels"]:.2%}'] if 'pixels' in part else [
             str(part['objects']), ', '.join(f'{side:.0f}' for side in part['side'])]
-        table.add_row(escape(name), str(part['images']), *values)
+        table.add_row(escape(printable(name)), str(part['images']), *values)
     return table
 
 

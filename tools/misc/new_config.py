@@ -14,9 +14,10 @@ from cpvt_mm.data.new_config import BASES, new_config
 from cpvt_mm.data.plans import plan_checks
 from cpvt_mm.data.readers.label_maps import KINDS
 from cpvt_mm.engine import load_config
-from cpvt_mm.errors import exit_on_error
+from cpvt_mm.errors import exit_on_error, say
 from cpvt_mm.files import write_figure
 from cpvt_mm.models import PYRAMID_ARCHS
+from cpvt_mm.texts import shell
 from sheet import draw_sheet
 
 
@@ -47,19 +48,19 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     args = parse_args()
     scale = tuple(args.scale) if args.scale else None
-    print(*new_config(args.data, args.out, args.task, args.arch, scale, args.iters, args.batch, args.val, args.seed,
-                      args.base, masks=args.masks, colours=args.colours, drop_empty=args.drop_empty), sep='\n')
+    say(*new_config(args.data, args.out, args.task, args.arch, scale, args.iters, args.batch, args.val, args.seed,
+                    args.base, masks=args.masks, colours=args.colours, drop_empty=args.drop_empty))
     plans = plan_checks(load_config(args.out))
     found = {finding.kind: finding for plan in plans for finding in plan.findings}
     for kind, finding in found.items():
-        print(f'{"error" if finding.is_error else "note"}, {kind.value}: {finding.file} {finding.detail}')
+        say(f'{"error" if finding.is_error else "note"}, {kind.value}: {finding.file} {finding.detail}')
     annotations = args.out.with_name(f'{args.out.stem}_annotations')
     if annotations.is_dir() and (sheet := draw_sheet(load_config(args.out), 'train')):
         write_figure(annotations / 'samples.png', sheet)
-        print(f'Look at {annotations / "samples.png"}: it shows what was read.')
+        say(f'Look at {annotations / "samples.png"}: it shows what was read.')
     is_fatal = any(finding.kind in plan.fatal for plan in plans for finding in plan.findings)
-    print(f'\nWrote {args.out}. ' + ('Correct the errors before you train.' if is_fatal else
-                                    f'Next: python tools/train.py {args.out}'))
+    say(f'\nWrote {args.out}. ' + ('Correct the errors before you train.' if is_fatal else
+                                   f'Next: {shell("python", "tools/train.py", args.out)}'))
 
 
 if __name__ == '__main__':

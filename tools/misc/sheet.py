@@ -12,7 +12,8 @@ from mmengine.registry import DATASETS, VISUALIZERS, DefaultScope
 from mmengine.visualization import Visualizer
 
 from cpvt_mm.data.datasets import unwrap
-from cpvt_mm.engine.painting import are_legible, size_to_image
+from cpvt_mm.engine.painting import are_legible, labelled, size_to_image
+from cpvt_mm.texts import label
 
 VISUALIZER = dict(mmdet='mmdet.DetLocalVisualizer', mmseg='mmseg.SegLocalVisualizer')
 COLUMNS, ROWS = 4, 3
@@ -42,7 +43,7 @@ def draw_sheet(cfg: Config, split: str) -> Figure | None:
         except Exception:  # the checks have named the fault
             return None
         visualizer = VISUALIZERS.get(VISUALIZER[cfg.default_scope])()
-        visualizer.dataset_meta = dataset.metainfo
+        visualizer.dataset_meta = labelled(dataset.metainfo) if cfg.default_scope == 'mmdet' else dataset.metainfo
         indices = np.linspace(0, len(dataset) - 1, min(len(dataset), COLUMNS * ROWS), dtype=int)
         tiles = [tile for index in indices.tolist() if (tile := _paint(dataset, index, visualizer))]
     if not tiles:
@@ -54,7 +55,7 @@ def draw_sheet(cfg: Config, split: str) -> Figure | None:
         axes.axis('off')
     for axes, (name, image) in zip(all_axes, tiles, strict=False):
         axes.imshow(image)
-        axes.set_title(name, fontsize=9)
+        axes.set_title(label(name), fontsize=9)
     return figure
 
 

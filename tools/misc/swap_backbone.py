@@ -13,11 +13,12 @@ if not find_spec('cpvt_mm'):
 from mmengine.config import Config
 
 from cpvt_mm.data.new_config import new_config
-from cpvt_mm.errors import UserError, exit_on_error
+from cpvt_mm.errors import UserError, exit_on_error, say
 from cpvt_mm.loading import load_backbone
 from cpvt_mm.models.pretrained import load_pretrained
 from cpvt_mm.models.validation import check_names
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone, write_config
+from cpvt_mm.texts import shell
 from exchange import take_data
 
 
@@ -83,14 +84,14 @@ def main() -> None:
             new = take_data(new, read_config(str(args.data)))
         write_config(old, new, args.config, args.out)
         lines = [*changes(old.to_dict(), new.to_dict()), '']
-    print(*lines, sep='\n')
+    say(*lines)
     if not (args.checkpoint or target.checkpoint):
-        print('The backbone starts from random weights.')
+        say('The backbone starts from random weights.')
     optimizer = (new.get('optim_wrapper') or {}).get('optimizer')
     if optimizer and optimizer.type != 'AdamW':
-        print(f'The optimizer stays {optimizer.type} with lr {optimizer.lr}, which is for the old backbone: --schedule '
+        say(f'The optimizer stays {optimizer.type} with lr {optimizer.lr}, which is for the old backbone: --schedule '
               'sets AdamW.')
-    print(f'Wrote {args.out}. Next: python tools/train.py {args.out}')
+    say(f'Wrote {args.out}. Next: {shell("python", "tools/train.py", args.out)}')
 
 
 if __name__ == '__main__':

@@ -7,7 +7,7 @@ from pathlib import Path
 if not find_spec('cpvt_mm'):
     sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
-from cpvt_mm.errors import exit_on_error
+from cpvt_mm.errors import exit_on_error, say
 from cpvt_mm.weights.convert import TARGETS, convert_checkpoint
 
 
@@ -25,11 +25,11 @@ def main() -> None:
     args = parse_args()
     source, target, left_out = convert_checkpoint(args.source, args.target, args.to, args.half)
     below = f' below {source.prefix!r}' if source.prefix else ''
-    print(f'{args.source}: a {source.format.backbone} of format {source.format}{below}')
+    say(f'{args.source}: a {source.format.backbone} of format {source.format}{below}')
     if source.format.norm_eps and source.format.norm_eps != target.norm_eps:
-        print(f'{args.source}: models of its format have a norm_eps of {source.format.norm_eps:g}, which '
+        say(f'{args.source}: models of its format have a norm_eps of {source.format.norm_eps:g}, which '
               f'{args.target} does not contain: set it in the new model')
-    print(f'{args.target}: written in format {target}; left out: {", ".join(left_out) or "nothing"}')
+    say(f'{args.target}: written in format {target}; left out: {", ".join(left_out) or "nothing"}')
 
 
 if __name__ == '__main__':

@@ -7,7 +7,7 @@ from pathlib import Path
 if not find_spec('cpvt_mm'):
     sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
-from cpvt_mm.errors import exit_on_error
+from cpvt_mm.errors import exit_on_error, say
 from cpvt_mm.weights.convert import publish_model
 
 
@@ -22,7 +22,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     args = parse_args()
     path, left_out = publish_model(args.source, args.stem)
-    print(f'{path}: written; left out: {", ".join(left_out) or "nothing"}')
+    say(f'{path}: written; left out: {", ".join(left_out) or "nothing"}')
 
 
 if __name__ == '__main__':

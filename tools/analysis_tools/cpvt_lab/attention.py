@@ -16,6 +16,7 @@ from cpvt_mm.models import CPVT, PyramidCPVT
 from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.layers import Attention, Block
 from cpvt_mm.models.pyramid_cpvt import STRIDES, PyramidStage
+from cpvt_mm.texts import figure_text, label
 
 DPI = 100
 # A pixel, x and y, or the class token.
@@ -185,14 +186,14 @@ def overlay_figure(image: np.ndarray, overlays: Sequence[Sequence[Overlay]], mar
     panel = 2.4
     figure = Figure(figsize=(panel * columns, (panel * height / width + 0.4) * len(overlays) + 0.4),
                     layout='constrained')
-    figure.suptitle(title, fontsize='medium')
+    figure.suptitle(figure_text(title), fontsize='medium')
     panels = figure.subplots(len(overlays), columns, squeeze=False)
     for axes in panels.flat:
         axes.set_axis_off()
     for row, row_overlays in zip(panels, overlays, strict=True):
         for axes, overlay in zip(row, row_overlays, strict=False):
             _draw_overlay(axes, image, overlay, mark)
-            axes.set_title(overlay.title, fontsize='small')
+            axes.set_title(label(overlay.title), fontsize='small')
     return figure
 
 
@@ -227,7 +228,7 @@ def grid_figure(maps: dict[str, Tensor], title: str) -> Figure:
     columns = min(len(maps), 4)
     rows = -(-len(maps) // columns)
     figure = Figure(figsize=(max(4 * columns, 7), 4 * rows + 0.3), layout='constrained')
-    figure.suptitle(title, fontsize='medium')
+    figure.suptitle(figure_text(title), fontsize='medium')
     panels = figure.subplots(rows, columns, squeeze=False).flat
     for axes in panels[len(maps):]:
         axes.set_axis_off()

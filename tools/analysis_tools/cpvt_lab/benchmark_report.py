@@ -8,6 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, NullLocator
 
+from cpvt_mm.texts import figure_text, label
+
 from .memory import OUT_OF_MEMORY
 from .results import MARKERS, Row, markdown_table
 
@@ -85,18 +87,18 @@ def plot(rows: Sequence[Row], title: str) -> Figure:
     figure = Figure(figsize=(12, 4.5 * len(modes)), layout='constrained')
     grid = figure.subplots(len(modes), len(METRICS), squeeze=False)
     for axes_of_mode, (mode, of_mode) in zip(grid, modes.items(), strict=True):
-        for axes, (metric, label) in zip(axes_of_mode, METRICS.items(), strict=True):
+        for axes, (metric, unit) in zip(axes_of_mode, METRICS.items(), strict=True):
             _draw(axes, of_mode, metric)
-            axes.set(title=mode, ylabel=label)
+            axes.set(title=mode, ylabel=unit)
     grid[0][-1].legend(fontsize='small', loc='center left', bbox_to_anchor=(1, 0.5), frameon=False)
-    figure.suptitle(title)
+    figure.suptitle(figure_text(title))
     return figure
 
 
 def _draw(axes: Axes, rows: Sequence[Row], metric: str) -> None:
-    for i, (label, of_one) in enumerate(_lines(rows).items()):
+    for i, (name, of_one) in enumerate(_lines(rows).items()):
         points = sorted((_side(row), row[metric]) for row in of_one if row[metric])
-        axes.plot([x for x, _ in points], [y for _, y in points], label=label, marker=MARKERS[i % len(MARKERS)])
+        axes.plot([x for x, _ in points], [y for _, y in points], label=label(name), marker=MARKERS[i % len(MARKERS)])
     sides = sorted({_side(row) for row in rows})
     axes.set(xscale='log', yscale='log', xlabel='image side (pixels; of other images the root of the area)')
     axes.set_xticks(sides, labels=[f'{side:.0f}' for side in sides])

@@ -28,6 +28,7 @@ from cpvt_mm.loading import check_takes_rgb
 from cpvt_mm.models import CPVT, PyramidCPVT
 from cpvt_mm.models.layers import Attention
 from cpvt_mm.models.pyramid_cpvt import STRIDES
+from cpvt_mm.texts import figure_text, label
 
 # The position encodings that the tool compares, by name.
 ENCODINGS: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {
@@ -200,7 +201,7 @@ def error_figure(cells: dict[str, Tensor], margin: int, title: str) -> Figure:
     columns = min(len(cells), 4)
     rows = -(-len(cells) // columns)
     figure = Figure(figsize=(max(2.4 * columns + 0.8, 4), 2.5 * rows + 0.8), layout='constrained')
-    figure.suptitle(title, fontsize='medium', wrap=True)
+    figure.suptitle(figure_text(title), fontsize='medium', wrap=True)
     panels = figure.subplots(rows, columns, squeeze=False)
     # Logarithmic, because exact encodings have errors of 1e-7, and tables have errors of 1.
     scale = LogNorm(1e-3, 2, clip=True)
@@ -212,6 +213,6 @@ def error_figure(cells: dict[str, Tensor], margin: int, title: str) -> Figure:
         if margin:
             axes.add_patch(Rectangle((margin - 0.5, margin - 0.5), width - 2 * margin, height - 2 * margin, fill=False,
                                      edgecolor='white', linewidth=1.5))
-        axes.set_title(name, fontsize='medium')
+        axes.set_title(label(name), fontsize='medium')
     figure.colorbar(drawn, ax=panels, label='relative error', shrink=0.8, extend='min')
     return figure

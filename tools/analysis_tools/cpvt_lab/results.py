@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.files import write_figure, write_text
+from cpvt_mm.texts import markup
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,7 +61,7 @@ class Results(Mapping[str, Record]):
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Record]]:
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding='utf-8'))
         return content['recipe'], content['records']
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f'{path} has no results of this tool ({type(error).__name__}: {first_line(error)}): choose '
@@ -101,6 +102,6 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Returns a markdown table of text cells; ends with a newline."""
-    head, *body = (f'| {" | ".join(cells)} |\n' for cells in (header, *rows))
+    """Returns a markdown table of text cells, which mean themselves; ends with a newline."""
+    head, *body = (f'| {" | ".join(map(markup, cells))} |\n' for cells in (header, *rows))
     return ''.join([head, '|---' * len(header) + '|\n', *body])

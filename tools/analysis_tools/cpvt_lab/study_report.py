@@ -6,6 +6,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from cpvt_mm.errors import UserError
+from cpvt_mm.texts import figure_text, label
 
 from .results import MARKERS, Row, markdown_table, write_report
 
@@ -61,17 +62,17 @@ def plot(rows: Sequence[Row], metrics: Sequence[str], title: str) -> Figure:
     """Draws a panel per metric, with a line per variant over the tests; error bars span lowest to highest value."""
     variants, tests = _names(rows, 'variant'), _names(rows, 'test')
     figure = Figure(figsize=(2 + 5 * len(metrics), 4.5), layout='constrained')
-    figure.suptitle(title)
+    figure.suptitle(figure_text(title))
     for axes, metric in zip(figure.subplots(1, len(metrics), squeeze=False)[0], metrics, strict=True):
         for i, variant in enumerate(variants):
             shift = 0.03 * (i - (len(variants) - 1) / 2)  # so that bars do not hide each other
             x = [k + shift for k, test in enumerate(tests) if _values(rows, variant, test, metric)]
             values = [found for test in tests if (found := _values(rows, variant, test, metric))]
             means, halves = zip(*map(spread, values), strict=True) if values else ((), ())
-            axes.errorbar(x, means, yerr=[half or 0 for half in halves], label=variant, capsize=3,
+            axes.errorbar(x, means, yerr=[half or 0 for half in halves], label=label(variant), capsize=3,
                           marker=MARKERS[i % len(MARKERS)], linestyle='-' if i < 10 else '--')  # there are ten colours
-        axes.set(ylabel=metric)
-        axes.set_xticks(range(len(tests)), labels=tests)
+        axes.set(ylabel=label(metric))
+        axes.set_xticks(range(len(tests)), labels=[*map(label, tests)])
         axes.grid(alpha=0.3)
     axes.legend(fontsize='small', loc='center left', bbox_to_anchor=(1, 0.5), frameon=False)
     return figure

@@ -11,6 +11,7 @@ from mmengine.config import Config, ConfigDict
 from cpvt_lab.arguments import parse_sides
 from cpvt_mm.engine import load_config, test
 from cpvt_mm.errors import MissingFile, UserError, first_line
+from cpvt_mm.texts import figure_text, label
 from cpvt_mm.weights.fetching import fetched, sha256
 
 from .results import MARKERS, Results, Row, markdown_table, write_report
@@ -240,12 +241,12 @@ def to_markdown(lines: Curves) -> str:
     return markdown_table(['metric', *(f'{size} px' for size in sizes)], cells)
 
 
-def plot(lines: Curves, label: str, title: str) -> Figure:
+def plot(lines: Curves, metric: str, title: str) -> Figure:
     """Plots each curve against the size; a rectangle is at the position of a square with the same area.
 
     Args:
         lines: See `curves`.
-        label: Label of the vertical axis.
+        metric: The name of what the curves are of.
         title: Title of the plot.
     """
     figure = Figure(figsize=(8, 5), layout='constrained')
@@ -253,9 +254,9 @@ def plot(lines: Curves, label: str, title: str) -> Figure:
     sizes = sorted({size for values in lines.values() for size in values}, key=side)
     for i, (name, values) in enumerate(lines.items()):
         x = sorted(values, key=side)
-        axes.plot([side(size) for size in x], [values[size] for size in x], label=name,
+        axes.plot([side(size) for size in x], [values[size] for size in x], label=label(name),
                   marker=MARKERS[i % len(MARKERS)])
-    axes.set(xscale='log', xlabel='test size (pixels a side)', ylabel=label, title=title)
+    axes.set(xscale='log', xlabel='test size (pixels a side)', ylabel=label(metric), title=figure_text(title))
     axes.set_xticks([side(size) for size in sizes], labels=sizes,
                     rotation=45 if any('x' in size for size in sizes) else 0)
     axes.minorticks_off()
