@@ -24,7 +24,8 @@ from .engine.checks import trained_classes
 from .engine.painting import are_legible, size_to_image
 from .errors import UserError, explain
 from .files import read_image
-from .weights.reading import check_device, check_fits, read_checkpoint, readable
+from .weights.fitting import check_fits
+from .weights.reading import check_device, read_checkpoint, readable
 
 INFERENCERS = {'mmdet': 'DetInferencer', 'mmseg': 'MMSegInferencer'}
 # A photo of most cameras. A segmentor needs memory for all classes at all pixels of the file: 10 GB for the 150 classes

@@ -17,9 +17,10 @@ from torch.distributed import DistError
 from cpvt_mm.data.datasets import classes_of
 from cpvt_mm.errors import UserError, explain, first_line
 from cpvt_mm.files import DISK_FULL, write_text
-from cpvt_mm.loading import check_fills_backbones
+from cpvt_mm.loading import check_fills_backbones, unloaded_shown
 from cpvt_mm.processes import handlers_restored
-from cpvt_mm.weights.reading import check_fits, read_checkpoint, readable
+from cpvt_mm.weights.fitting import check_fits
+from cpvt_mm.weights.reading import read_checkpoint, readable
 
 from .checks import check_classes, trained_classes
 from .console import ReadableRunner, readable_console
@@ -78,7 +79,8 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
             elif named:
                 check_fills_backbones(runner.model, named)
             del checkpoint  # frees memory; mmengine reads the file again
-            runner.train()
+            with unloaded_shown(runner.model, named) if named and not cfg.resume else nullcontext():
+                runner.train()
 
 
 def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None,
