@@ -4,11 +4,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from mmengine.config import Config
 from torch import Tensor, nn
 
+from cpvt_mm.engine import load_config, test, train
 from cpvt_mm.errors import UserError
+from cpvt_mm.predicting import predict
+from cpvt_mm.swap.writing import shipped_configs
 from cpvt_mm.weights.fitting import check_fits, load_weights
-from tests.conftest import refusal
+from cpvt_mm.weights.reading import read_checkpoint
+from tests.conftest import MASK_RCNN, refusal, toy_overrides
 
 
 def save(path: Path, content: object) -> Path:
@@ -124,3 +129,34 @@ def test_a_parameter_that_equals_another_is_no_copy_if_its_module_is_there(tmp_p
     weights['decoder.last.bias'] = weights['decoder.blocks.0.bias']
     path = save(tmp_path / 'a.pth', weights)
     assert '1 left over (decoder.last.bias)' in refusal(check_fits, Decoder(has_bias=False), path)
+
+
+@pytest.fixture(scope='module')
+def ddq(toy_shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The config of a small DDQ-DETR for the toy data."""
+    path, cfg = tmp_path_factory.mktemp('ddq') / 'ddq.py', Config.fromfile(MASK_RCNN)
+    model = Config.fromfile(shipped_configs('mmdet') / 'ddq/ddq-detr-4scale_r50_8xb2-12e_coco.py').model
+    model.backbone, model.num_queries = dict(type='cpvt_mm.PyramidCPVT', arch='nano'), 8
+    model.neck.in_channels, model.neck.num_outs = [32, 64, 128, 192], 4
+    model.encoder.num_layers = model.decoder.num_layers = 2
+    model.bbox_head.num_classes, model.test_cfg.max_per_img = 5, 8
+    cfg.merge_from_dict(toy_overrides(toy_shapes, **{
+        'train_cfg.max_iters': 1, 'train_cfg.val_interval': 100, 'train_dataloader.batch_size': 1}))
+    cfg.model = model
+    for split in ('val', 'test'):
+        cfg[f'{split}_evaluator'].update(metric='bbox', ann_file=f'{toy_shapes}/instances_validation.json')
+    cfg.dump(path)
+    return path
+
+
+@pytest.mark.slow
+def test_the_checkpoint_of_ddq_is_tested_resumed_and_used(ddq: Path, image: Path, tmp_path: Path,
+                                                          capsys: pytest.CaptureFixture) -> None:
+    train(load_config(ddq, work_dir=str(tmp_path)))
+    checkpoint = tmp_path / 'iter_1.pth'
+    assert 'decoder.aux_reg_branches.0.0.weight' in read_checkpoint(checkpoint)['state_dict']
+    test(load_config(ddq, work_dir=str(tmp_path)), checkpoint)
+    assert 'lacks, but does not need' in capsys.readouterr().out
+    train(load_config(ddq, {'train_cfg.max_iters': 2}, str(tmp_path)), resume='auto')
+    assert (tmp_path / 'iter_2.pth').is_file()
+    assert predict(image, ddq, tmp_path / 'iter_2.pth', 'cpu')[0].boxes.shape[1] == 4
