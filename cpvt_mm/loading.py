@@ -1,4 +1,5 @@
 """Loads the backbones of configs with their weights, and normalizes images as configs do."""
+import copy
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,12 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 from mmengine.config import Config, ConfigDict
-from mmengine.registry import MODELS, DefaultScope
+from mmengine.registry import MODELS
 from torch import Tensor, nn
 
 from .errors import UserError, first_line, show
 from .models import CPVT, PyramidCPVT
 from .models.pretrained import check_filled, fit_encodings
+from .registry import in_scope
 from .weights.fitting import COUNTER, counted, inner, load_weights
 from .weights.reading import read_weights
 
@@ -34,8 +36,8 @@ def build(cfg: Config, part: Mapping[str, Any]) -> nn.Module:
         UserError: If it cannot be built.
     """
     try:
-        with DefaultScope.overwrite_default_scope(cfg.get('default_scope')):
-            return MODELS.build(part)
+        with in_scope(cfg.get('default_scope')):
+            return MODELS.build(copy.deepcopy(part))  # some models change their config
     except Exception as error:  # a part can raise any error, another one with python -O, which leaves out asserts
         raise UserError(f'the {part.get("type")} of config {cfg.filename} cannot be built: {first_line(error)}'
                         ) from error

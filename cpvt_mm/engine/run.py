@@ -19,6 +19,7 @@ from cpvt_mm.errors import UserError, explain, first_line
 from cpvt_mm.files import DISK_FULL, write_text
 from cpvt_mm.loading import check_fills_backbones, unloaded_shown
 from cpvt_mm.processes import handlers_restored
+from cpvt_mm.registry import in_scope
 from cpvt_mm.weights.fitting import check_fits
 from cpvt_mm.weights.reading import read_checkpoint, readable
 
@@ -33,6 +34,7 @@ from .resuming import how_to_continue, prepare_to_resume
 TOLD = (UserError, OSError, ImportError)
 
 
+@in_scope()  # mmengine has one logger and one scope for all threads
 def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: str | None = None,
           hooks: Sequence[Hook] = (), verbose: bool = False) -> None:
     """Trains a config.
@@ -83,6 +85,7 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
                 runner.train()
 
 
+@in_scope()
 def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None,
          hooks: Sequence[Hook] = (), verbose: bool = False) -> dict[str, Any]:
     """Evaluates a checkpoint. Logs and results are in `cfg.work_dir/test`, in a folder with the time as its name.

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from mmengine.config import Config
-from mmengine.registry import DATASETS, VISUALIZERS, DefaultScope
+from mmengine.registry import DATASETS, VISUALIZERS
 from mmengine.visualization import Visualizer
 
 from cpvt_mm.data.datasets import unwrap
 from cpvt_mm.engine.painting import are_legible, size_to_image
+from cpvt_mm.registry import in_scope
 
 VISUALIZER = dict(mmdet='mmdet.DetLocalVisualizer', mmseg='mmseg.SegLocalVisualizer')
 COLUMNS, ROWS = 4, 3
@@ -32,7 +33,7 @@ def draw_sheet(cfg: Config, split: str) -> Figure | None:
     _, part = next(unwrap(cfg[f'{split}_dataloader'].dataset.to_dict(), split))
     pipeline = [one for one in part.get('pipeline') or ()
                 if one['type'].rpartition('.')[2].startswith(('Load', 'Pack'))]
-    with DefaultScope.overwrite_default_scope(cfg.default_scope), warnings.catch_warnings():
+    with in_scope(cfg.default_scope), warnings.catch_warnings():
         warnings.filterwarnings('ignore', '.* out of bounds')  # of boxes at the border
         try:
             dataset = DATASETS.build({**part, 'pipeline': pipeline})
