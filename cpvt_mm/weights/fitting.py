@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from mmengine.logging import print_log
 from mmengine.model import is_model_wrapper
 from torch import Tensor, nn
@@ -97,14 +98,16 @@ def find_unread(model: nn.Module, weights: Mapping[str, Any]) -> list[str]:
         depth = next((i for i in range(len(parts) - 1) if '.'.join(parts[:i + 1]) not in modules), None)
         if parts[-1] != COUNTER and depth is not None and not parts[depth].isdigit():
             tops.setdefault('.'.join(parts[:depth + 1]), []).append(name)
-    known = {name: weights[name] for name in wanted if name in weights}
+    known = {name: weights[name] for name in wanted if getattr(weights.get(name), 'shape', None) == wanted[name].shape}
     unread = {name for top, names in tops.items() for name in _copies(top, names, weights, known)}
     return [name for name in left if name in unread or name.rpartition('.')[2] == COUNTER]
 
 
 def _copies(place: str, names: Sequence[str], weights: Mapping[str, Any], known: Mapping[str, Any]) -> list[str]:
     """Returns the names of copies among those of a module: all if it is a copy, or else those of its parts that are."""
-    varied = next((name for name in names if isinstance(weights[name], Tensor) and len(weights[name].unique()) > 1), '')
+    shapes = {tensor.shape for tensor in known.values()}
+    varied = next((name for name in names if getattr(weights[name], 'shape', None) in shapes
+                   and not _is_constant(weights[name])), '')
     end = varied.removeprefix(place)
     for other in known if varied else ():
         if other.endswith(end) and all(_are_equal(weights[name], known.get(other.removesuffix(end) + name.removeprefix(
@@ -120,4 +123,13 @@ def _copies(place: str, names: Sequence[str], weights: Mapping[str, Any], known:
 
 def _are_equal(one: Any, other: Any) -> bool:
     return (isinstance(one, Tensor) and isinstance(other, Tensor) and one.dtype == other.dtype
-            and one.shape == other.shape and bool((one == other).all()))
+            and one.shape == other.shape and torch.equal(_bits(one), _bits(other)))
+
+
+def _is_constant(tensor: Tensor) -> bool:
+    return torch.equal(_bits(tensor), _bits(tensor.flatten()[:1]).expand(tensor.numel(), -1))
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    """Returns the bytes of each number of a plain tensor: `(N, bytes)`. Not all types can be compared themselves."""
+    return tensor.flatten().contiguous().view(torch.uint8).view(tensor.numel(), tensor.element_size())

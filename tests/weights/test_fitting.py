@@ -7,7 +7,8 @@ import torch
 from mmengine.config import Config
 from torch import Tensor, nn
 
-from cpvt_mm.engine import load_config, test, train
+from cpvt_mm import engine
+from cpvt_mm.engine import load_config, train
 from cpvt_mm.errors import UserError
 from cpvt_mm.predicting import predict
 from cpvt_mm.swap.writing import shipped_configs
@@ -155,7 +156,7 @@ def test_the_checkpoint_of_ddq_is_tested_resumed_and_used(ddq: Path, image: Path
     train(load_config(ddq, work_dir=str(tmp_path)))
     checkpoint = tmp_path / 'iter_1.pth'
     assert 'decoder.aux_reg_branches.0.0.weight' in read_checkpoint(checkpoint)['state_dict']
-    test(load_config(ddq, work_dir=str(tmp_path)), checkpoint)
+    engine.test(load_config(ddq, work_dir=str(tmp_path)), checkpoint)
     assert 'lacks, but does not need' in capsys.readouterr().out
     train(load_config(ddq, {'train_cfg.max_iters': 2}, str(tmp_path)), resume='auto')
     assert (tmp_path / 'iter_2.pth').is_file()
