@@ -104,7 +104,8 @@ def unloaded_shown(model: nn.Module, checkpoint: str | Path) -> Iterator[None]:
         missing, left_over, errors = found
         missing = [name for name in missing if not name.endswith(COUNTER)]
         other = [match[1] for match in map(MISFIT.search, errors) if match]
-        total, what = len(module.state_dict()), f'load_from is {checkpoint}, '
+        total = sum(not name.endswith(COUNTER) for name in module.state_dict())
+        what = f'load_from is {checkpoint}, '
         loaded = total - len(missing) - len(other)
         if loaded <= 0:
             raise UserError(f'{what}which has none of the {total} tensors of the model: use a checkpoint of such a '

@@ -36,7 +36,7 @@ def require(*modules: str) -> None:
 
 
 def _check_versions(library: ModuleType) -> None:
-    """Raises an ImportError unless mmcv and mmengine are of the versions that a library asserts, also with python -O."""
+    """Raises an ImportError unless mmcv and mmengine have the versions that a library asserts, for python -O."""
     from mmengine.utils import digit_version
     for name in ('mmcv', 'mmengine'):
         low, high = (getattr(library, f'{name}_{word}_version', getattr(library, f'{name}_{word[:3]}'.upper(), None))

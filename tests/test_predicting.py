@@ -209,7 +209,8 @@ def test_threads_predict_with_two_libraries_at_once(trained: Models, image: Path
 
 
 def test_what_is_suspended_keeps_no_other_thread_waiting(trained: Models, image: Path) -> None:
-    running = infer(build_inferencer(load_config(trained['mmdet'].config), trained['mmdet'].checkpoint, 'cpu'), [image] * 3)
+    config, checkpoint = trained['mmdet']
+    running = infer(build_inferencer(load_config(config), checkpoint, 'cpu'), [image] * 3)
     next(running)
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(predict, image, *trained['mmseg'], 'cpu').result(timeout=100)[0].label_map is not None

@@ -15,7 +15,8 @@ from .findings import Finding, Kind, decode
 
 Sample = dict[str, Any]
 # mmcv's loader asserts that OpenCV can decode the image, OpenCV raises its own error for empty files, Pillow OSErrors.
-# With python -O, which leaves out asserts, the loader asks None for its shape. So does mmseg's of label maps with OpenCV.
+# With python -O, which leaves out asserts, the loader asks None for its shape, as mmseg's loader of label maps always
+# does with OpenCV.
 LOADING_ERRORS = (AssertionError, AttributeError, cv2.error, OSError)
 
 

@@ -116,9 +116,9 @@ def publish_model(source: Path, stem: Path) -> tuple[Path, tuple[str, ...]]:
 def _to_half(name: str, tensor: Tensor) -> Tensor:
     if not tensor.is_floating_point():
         return tensor
-    half = tensor.half()
-    if not torch.equal(half.isfinite(), tensor.double().isfinite()):
-        raise UserError(f'{name} has values as large as {tensor.double().abs().max():g}, which float16 does not hold: convert '
+    half, exact = tensor.half(), tensor.double()  # not all types can be checked themselves
+    if not torch.equal(half.isfinite(), exact.isfinite()):
+        raise UserError(f'{name} has values as large as {exact.abs().max():g}, which float16 does not hold: convert '
                         'without --half.')
     return half
 

@@ -73,11 +73,17 @@ def readable(path: str | Path) -> Iterator[str]:
 
     It is the file itself, or a temporary copy in plain types, if that is a safetensors file or has mmengine's log. On
     its own, mmengine would take any downloaded file of the same name for the one at an address. For addresses and
-    errors see `read_checkpoint`.
+    errors see `read_checkpoint`. If mmengine does not find the file any more, the error is a MissingFile, too.
     """
     with fetched(path) as local:
         if _is_plain(local):
-            yield str(local)
+            try:
+                yield str(local)
+            except FileNotFoundError as error:
+                if str(local) not in str(error) or Path(local).exists():
+                    raise
+                raise MissingFile(f'checkpoint {path} was removed after it was checked: put the file back, then start '
+                                  'again.') from error
             return
         with TemporaryDirectory() as folder:
             copy = Path(folder, Path(local).stem).with_suffix('.pth')

@@ -187,7 +187,8 @@ def test_copies_keep_their_arguments(tmp_path: Path) -> None:
     (dict(clstoken=True), 'has clstoken, which the CPVT does not take: did you mean cls_token; correct the name'),
     (dict(depth=4, qkv_bias=True), 'has depth, qkv_bias, which the CPVT does not take'),
     (dict(cls_token='false'), "(cls_token is 'false', but must be False or True)"),
-    (dict(arch=5), '(5 is not an arch; allowed'), (dict(position_encoding=[1]), '(position_encoding is [1], but must be'),
+    (dict(arch=5), '(5 is not an arch; allowed'),
+    (dict(position_encoding=[1]), '(position_encoding is [1], but must be'),
     (dict(position_encoding=dict(type='PEG', kernel=3)), "unexpected keyword argument 'kernel'"),
     ('[]', 'does not fit a CPVT ('), ('{"arch": ', 'does not fit a CPVT (Expecting value'), ('', 'Expecting value')])
 def test_what_config_json_has_is_read_or_refused(change: dict | str, words: str, tmp_path: Path) -> None:
@@ -203,7 +204,8 @@ def test_keys_that_the_hub_knows_are_no_arguments(name: str, tmp_path: Path) -> 
     model = BACKBONES['CPVT']() if name == 'CPVT' else Named(arch=NARROW)
     model.save_pretrained(tmp_path)
     file = tmp_path / 'config.json'
-    file.write_text(json.dumps(json.loads(file.read_text()) | dict(model_type='cpvt', tags=['a'], architectures=['CPVT'])))
+    known = dict(model_type='cpvt', tags=['a'], architectures=['CPVT'])
+    file.write_text(json.dumps(json.loads(file.read_text()) | known))
     assert_same(model.eval(), type(model).from_pretrained(tmp_path))
 
 

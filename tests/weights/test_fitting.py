@@ -1,15 +1,18 @@
 """Checkpoints fit a model or are refused; what nothing would read may be left over."""
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.runner import load_state_dict
 from torch import Tensor, nn
 
 from cpvt_mm import engine
 from cpvt_mm.engine import load_config, train
 from cpvt_mm.errors import UserError
+from cpvt_mm.loading import unloaded_shown
 from cpvt_mm.predicting import predict
 from cpvt_mm.swap.writing import shipped_configs
 from cpvt_mm.weights.fitting import check_fits, load_weights
@@ -64,7 +67,8 @@ def test_weights_are_loaded_whole_under_any_key_but_not_those_of_another_model(t
 class Decoder(nn.Module):
     """A model of blocks, with a norm and branches that it may have under two names."""
 
-    def __init__(self, blocks: int = 2, is_doubled: bool = False, is_normed: bool = False, has_bias: bool = True) -> None:
+    def __init__(self, blocks: int = 2, is_doubled: bool = False, is_normed: bool = False, has_bias: bool = True
+                 ) -> None:
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
         self.decoder = nn.Module()
@@ -91,7 +95,8 @@ def test_copies_of_what_the_model_has_may_be_left_over_and_are_told(log: list, t
         log.clear()
         check(model, path)
         (level, told), = log
-        assert level == 'WARNING' and 'are copies of others or counters: 14 left over (decoder.branches.0.0.weight, ' in told
+        assert level == 'WARNING'
+        assert 'are copies of others or counters: 14 left over (decoder.branches.0.0.weight, ' in told
     assert torch.equal(model.head.branches[1][0].weight, torch.load(path)['state_dict']['decoder.branches.1.0.weight'])
 
 
@@ -99,6 +104,30 @@ def test_counters_may_be_left_over(log: list, tmp_path: Path) -> None:
     weights = {**weights_of(Decoder()), 'head.norm.num_batches_tracked': torch.tensor(3)}
     check_fits(Decoder(), save(tmp_path / 'a.pth', weights))
     assert 'counters: 1 left over (head.norm.num_batches_tracked)' in log[0][1]
+
+
+@pytest.mark.parametrize(('change', 'told'), [
+    (lambda weights: None, None),
+    (lambda weights: weights.pop('decoder.last.bias'), '1 missing (decoder.last.bias)'),
+    (lambda weights: weights.pop('stem.1.num_batches_tracked'), None),
+    (lambda weights: weights.update(a=torch.ones(1)), '1 left over (a)'),
+    (lambda weights: weights.update({'decoder.last.bias': torch.ones(7)}), '1 of another shape (decoder.last.bias)')])
+def test_what_a_runner_does_not_load_is_shown(change: Callable, told: str | None, log: list) -> None:
+    weights, model = weights_of(Decoder()), Decoder()
+    change(weights)
+    with unloaded_shown(model, 'a.pth'):
+        load_state_dict(model, OrderedDict(weights))
+    texts = [text for _, text in log if text.startswith('load_from')]
+    assert texts == ([] if told is None else [
+        f'load_from is a.pth, which fills {20 if "left" in told else 19} of the 20 tensors of the model; not loaded '
+        f'are {told}, as is normal for heads of other classes.'])
+    load_state_dict(model, OrderedDict(a=torch.ones(1)))  # the block is over
+
+
+def test_load_from_without_a_tensor_of_the_model_is_refused() -> None:
+    with unloaded_shown(model := Decoder(), 'a.pth'):
+        assert 'load_from is a.pth, which has none of the 20 tensors of the model' in (
+            refusal(load_state_dict, model, OrderedDict(model=torch.ones(1))))
 
 
 def tied() -> dict[str, Tensor]:
@@ -117,7 +146,7 @@ def other_bias() -> dict[str, Tensor]:
     (tied, '2 left over (decoder.blocks.2.weight, decoder.blocks.2.bias)'),  # one more block, of the same weights
     (lambda: weights_of(Decoder(is_normed=True)), '2 left over (decoder.norm.weight, decoder.norm.bias)'),  # as others
     (other_bias, '2 left over (decoder.extra.bias, decoder.extra.weight)'),
-    (lambda: {**weights_of(Decoder()), 'decoder.last.gain': Decoder().decoder.last.bias}, '1 left over (decoder.last.gain)'),
+    (lambda: {**weights_of(Decoder()), 'decoder.last.gain': torch.rand(4)}, '1 left over (decoder.last.gain)'),
     (lambda: {**weights_of(Decoder(is_doubled=True)), 'decoder.branches.1.0.bias': torch.ones(4)},
      '4 left over (decoder.branches.1.0.weight, decoder.branches.1.0.bias, '),
     (lambda: {**weights_of(Decoder()), 'stem.0.weight': torch.ones(4, 3, 1, 1).int()}, '1 of whole numbers (stem.0.w')])
