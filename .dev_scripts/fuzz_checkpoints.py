@@ -6,6 +6,7 @@ files of these.
 import argparse
 import io
 import json
+import logging
 import os
 import pickletools
 import random
@@ -25,9 +26,13 @@ import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer
 from safetensors.torch import save
+from torch import Tensor
 
+from cpvt_mm import PyramidCPVT, load_pretrained
 from cpvt_mm.errors import UserError
 from cpvt_mm.files import to_bytes
+from cpvt_mm.weights.convert import convert_checkpoint, publish_model
+from cpvt_mm.weights.fitting import check_fits, load_weights
 from cpvt_mm.weights.reading import read_checkpoint
 
 MEMORY = 1 << 30  # bytes that a process may get beyond those it starts with
@@ -35,6 +40,8 @@ SECONDS = 10  # that it may take
 OUTCOMES = ('read', 'refused', 'crashed', 'hung', 'other error')
 READ, REFUSED, OTHER = range(3)  # exit codes of the processes
 # What a pickle may be told to do elsewhere in it, too.
+ARCH = dict(embed_dims=(8, 8, 16, 16), depths=(1, 1, 1, 1), num_heads=(1, 1, 2, 2), mlp_ratios=(1, 1, 1, 1),
+            sr_ratios=(8, 4, 2, 1))
 OPCODES = [opcode.code.encode('latin1') for opcode in pickletools.opcodes]
 Mutation = Callable[[random.Random, bytes], bytes]
 
@@ -46,7 +53,8 @@ def originals() -> dict[str, bytes]:
     mmengine = dict(meta=dict(epoch=1), state_dict=weights, message_hub=log, args=argparse.Namespace(lr=.1))
     old = io.BytesIO()
     torch.save(mmengine, old, _use_new_zipfile_serialization=False)
-    return {'ours.pth': to_bytes(dict(meta=dict(epoch=1), state_dict=weights)), 'mmengine.pth': to_bytes(mmengine),
+    return {'backbone.pth': to_bytes(dict(state_dict=PyramidCPVT(ARCH).state_dict())),
+            'ours.pth': to_bytes(dict(meta=dict(epoch=1), state_dict=weights)), 'mmengine.pth': to_bytes(mmengine),
             'legacy.pth': old.getvalue(), 'safe.safetensors': save(weights)}
 
 
@@ -124,10 +132,69 @@ def change_header(rng: random.Random, content: bytes) -> bytes:
     return struct.pack('<Q', len(text)) + text + content[8 + length:]
 
 
+def quantized(tensor: Tensor) -> Tensor:
+    return torch.quantize_per_tensor(tensor, .1, 0, torch.qint8)
+
+
+# What a tensor may be instead of a plain one of float32.
+ODD: dict[str, Callable[[Tensor], object]] = {
+    'quantized': quantized, 'per channel': lambda tensor: torch.quantize_per_channel(
+        tensor, torch.ones(len(tensor)), torch.zeros(len(tensor)), 0, torch.quint8),
+    'sparse': Tensor.to_sparse, 'rows': lambda tensor: tensor.reshape(len(tensor), -1).to_sparse_csr(),
+    'nested': lambda tensor: torch.nested.nested_tensor([tensor, tensor]),
+    'jagged': lambda tensor: torch.nested.nested_tensor([tensor, tensor], layout=torch.jagged),
+    'complex': lambda tensor: tensor.to(torch.complex64), 'conjugate': lambda tensor: tensor.to(torch.complex64).conj(),
+    'meta': lambda tensor: tensor.to('meta'),
+    'masked': lambda tensor: torch.masked.masked_tensor(tensor, tensor > 0),
+    **{str(dtype): lambda tensor, dtype=dtype: tensor.to(dtype) for dtype in (
+        torch.bool, torch.int8, torch.int64, torch.uint16, torch.float16, torch.bfloat16, torch.float64,
+        torch.float8_e4m3fn, torch.float8_e5m2)},
+    **{name: lambda tensor, name=name: torch.zeros(tensor.shape, dtype=torch.uint8).view(getattr(torch, name))
+       for name in ('float4_e2m1fn_x2', 'bits8', 'float8_e8m0fnu') if hasattr(torch, name)},
+    'not finite': lambda tensor: tensor / 0, 'empty': lambda tensor: tensor[:0], 'scalar': lambda tensor: tensor.sum(),
+    'turned': lambda tensor: tensor.T if tensor.dim() == 2 else tensor.flip(0), 'parameter': torch.nn.Parameter,
+    'endless': lambda tensor: tensor.flatten()[:1].expand(1 << 40), 'list': Tensor.tolist, 'none': lambda tensor: None}
+
+
+def replace_tensors(rng: random.Random, content: bytes) -> bytes:
+    """Replaces tensors of a checkpoint by odd ones, or adds odd ones."""
+    checkpoint = torch.load(io.BytesIO(content), weights_only=True)
+    weights = checkpoint['state_dict']
+    for name in rng.sample(sorted(weights), rng.choice((1, 1, 3))):
+        with warnings.catch_warnings(action='ignore'):  # some kinds are new, others are old
+            made = ODD[rng.choice(sorted(ODD))](weights[name])
+        weights[name if rng.random() < .8 else f'{name}.{name}'] = made
+    written = io.BytesIO()
+    torch.save(checkpoint, written)
+    return written.getvalue()
+
+
+def use(path: Path) -> None:
+    """Reads a checkpoint in each way; raises the last error that a user can cause, and any other error at once."""
+    model, told = PyramidCPVT(ARCH), None
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        ways: tuple[Callable[[], object], ...] = (
+            lambda: read_checkpoint(path), lambda: check_fits(model, path), lambda: load_weights(model, path),
+            lambda: load_pretrained(model, path), lambda: convert_checkpoint(path, folder / 'a.pth', 'twins'),
+            lambda: convert_checkpoint(path, folder / 'b.safetensors'),
+            lambda: convert_checkpoint(path, folder / 'c.pth', half=True),
+            lambda: publish_model(path, folder / 'd.pth'))
+        for way in ways:
+            try:
+                way()
+            except UserError as error:
+                if '\n' in str(error):
+                    raise
+                told = error
+    if told:
+        raise told
+
+
 MUTATIONS: dict[str, tuple[Mutation, tuple[str, ...]]] = {
     'bytes flipped': (flip, ('',)), 'cut': (cut, ('',)), 'bytes inserted': (insert, ('',)),
     'opcodes replaced': (replace_opcodes, ('.pth',)), 'zip entries changed': (change_zip, ('ours.pth', 'mmengine.pth')),
-    'header changed': (change_header, ('.safetensors',))}
+    'tensors replaced': (replace_tensors, ('backbone.pth',)), 'header changed': (change_header, ('.safetensors',))}
 
 
 class Result(NamedTuple):
@@ -151,6 +218,7 @@ def read_alone(path: Path, read: Callable[[Path], object] = read_checkpoint, sec
         status = OTHER
         try:
             warnings.simplefilter('ignore')  # of torch, about versions of pickle
+            logging.disable()
             torch.set_num_threads(1)  # threads do not live on in a fork
             signal.alarm(seconds)  # ends the process, whatever it does
             used = int(Path('/proc/self/statm').read_text().split()[0]) * resource.getpagesize()
@@ -185,7 +253,7 @@ def fuzz(count: int, seed: int, kept: Path) -> dict[str, list[Result]]:
             name = rng.choice([name for name in files if name.endswith(ends)])
             path = Path(folder, name)
             path.write_bytes(mutate(rng, files[name]))
-            result = read_alone(path)
+            result = read_alone(path, use if mutate is replace_tensors else read_checkpoint)
             results[kind].append(result)
             if result.outcome not in ('read', 'refused'):
                 kept.mkdir(parents=True, exist_ok=True)

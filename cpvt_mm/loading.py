@@ -1,18 +1,25 @@
 """Loads the backbones of configs with their weights, and normalizes images as configs do."""
-from collections.abc import Mapping
+import copy
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from mmengine.config import Config, ConfigDict
-from mmengine.registry import MODELS, DefaultScope
+from mmengine.registry import MODELS
 from torch import Tensor, nn
 
-from .errors import UserError, first_line
+from .errors import UserError, first_line, show
 from .models import CPVT, PyramidCPVT
 from .models.pretrained import check_filled, fit_encodings
-from .weights.reading import load_weights, read_weights
+from .registry import in_scope
+from .weights.fitting import COUNTER, counted, inner, load_weights
+from .weights.reading import read_weights
+
+MISFIT = re.compile(r'(?:size mismatch for|the parameter named "?)\s*([\w.]+)')  # in torch's errors of a load
 
 
 def backbone_config(cfg: Config) -> ConfigDict:
@@ -29,9 +36,9 @@ def build(cfg: Config, part: Mapping[str, Any]) -> nn.Module:
         UserError: If it cannot be built.
     """
     try:
-        with DefaultScope.overwrite_default_scope(cfg.get('default_scope')):
-            return MODELS.build(part)
-    except (AssertionError, ValueError, TypeError, KeyError) as error:  # heads check their arguments with assert
+        with in_scope(cfg.get('default_scope')):
+            return MODELS.build(copy.deepcopy(part))  # some models change their config
+    except Exception as error:  # a part can raise any error, another one with python -O, which leaves out asserts
         raise UserError(f'the {part.get("type")} of config {cfg.filename} cannot be built: {first_line(error)}'
                         ) from error
 
@@ -79,6 +86,41 @@ def check_fills_backbones(model: nn.Module, checkpoint: str | Path) -> None:
         fit_encodings(backbone, fitting)
         missing = [name for name in wanted if name not in fitting]
         check_filled(fitting, wanted, missing, f'load_from ({checkpoint})', backbone)
+
+
+@contextmanager
+def unloaded_shown(model: nn.Module, checkpoint: str | Path) -> Iterator[None]:
+    """Shows what of a checkpoint does not load, when a runner loads it as `load_from` in the `with` block.
+
+    Raises:
+        UserError: When it is loaded, if no tensor of the model is.
+    """
+    found: list[list[str]] = []  # torch fills them while it loads: missing, left over, and errors
+
+    def begin(module: nn.Module, weights: Any, prefix: str, metadata: Any, strict: bool, *lists: list[str]) -> None:
+        found[:] = lists
+
+    def end(module: nn.Module, incompatible: Any) -> None:
+        missing, left_over, errors = found
+        missing = [name for name in missing if not name.endswith(COUNTER)]
+        other = [match[1] for match in map(MISFIT.search, errors) if match]
+        total = sum(not name.endswith(COUNTER) for name in module.state_dict())
+        what = f'load_from is {checkpoint}, '
+        loaded = total - len(missing) - len(other)
+        if loaded <= 0:
+            raise UserError(f'{what}which has none of the {total} tensors of the model: use a checkpoint of such a '
+                            'model.')
+        if misfits := counted({'missing': missing, 'left over': left_over, 'of another shape': other}):
+            show(f'{what}which fills {loaded} of the {total} tensors of the model; not loaded are {misfits}, as is '
+                 'normal for heads of other classes.')
+
+    part = inner(model)
+    hooks = part.register_load_state_dict_pre_hook(begin), part.register_load_state_dict_post_hook(end)
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def normalization(cfg: Config) -> tuple[list[float], list[float], bool]:

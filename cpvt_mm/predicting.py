@@ -1,4 +1,5 @@
 """Predicts and paints boxes, masks and label maps of any images, with the inferencers of mmdet and mmseg."""
+import copy
 import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -13,7 +14,7 @@ import numpy as np
 from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.infer import BaseInferencer
-from mmengine.registry import MODELS, DefaultScope
+from mmengine.registry import MODELS
 from PIL import Image
 from pycocotools import mask as coco_mask
 
@@ -24,7 +25,9 @@ from .engine.checks import trained_classes
 from .engine.painting import are_legible, labelled, size_to_image
 from .errors import UserError, explain
 from .files import read_image
-from .weights.reading import check_device, check_fits, read_checkpoint, readable
+from .registry import in_scope
+from .weights.fitting import check_fits
+from .weights.reading import check_device, read_checkpoint, readable
 
 INFERENCERS = {'mmdet': 'DetInferencer', 'mmseg': 'MMSegInferencer'}
 # A photo of most cameras. A segmentor needs memory for all classes at all pixels of the file: 10 GB for the 150 classes
@@ -59,7 +62,8 @@ def predict(images: str | Path | np.ndarray | Iterable[str | Path | np.ndarray],
             checkpoint: str | Path, device: str | None = None, batch_size: int = 1) -> list[Prediction]:
     """Predicts with a detector of mmdet or a segmentor of mmseg.
 
-    For several calls with one model, call `build_inferencer` once, and `infer` for each.
+    For several calls with one model, call `build_inferencer` once, and `infer` for each. Threads may call all three at
+    once; they take turns, because mmengine keeps its settings for the whole process.
 
     Args:
         images: An image, or any number of them: paths, or arrays of `(H, W, 3)`, RGB, uint8, of any sizes.
@@ -98,24 +102,23 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
         raise UserError(f'config {cfg.filename} is for {scope}, but only predictions of {" and ".join(INFERENCERS)} '
                         'can be made here: run tools/test.py with --show-dir.')
     check_device('device', device)
-    # An inferencer would load the weights that fit and ignore the others.
-    content = read_checkpoint(checkpoint)
-    with DefaultScope.overwrite_default_scope(scope):
-        check_fits(MODELS.build(cfg.model), checkpoint, content)
-    names = trained_classes(content)
-    del content  # frees memory; the inferencer reads the file again
     if cfg.get('visualizer'):
         cfg.visualizer.vis_backends = None  # only the caller writes files
-    cls = getattr(importlib.import_module(f'{scope}.apis'), INFERENCERS[scope])
-    with readable(checkpoint) as local:
-        inferencer = cls(cfg, local, device=device)
-    inferencer.show_progress = False
-    if not names:  # it would take those of COCO or of Cityscapes
-        with DefaultScope.overwrite_default_scope(scope):
+    with in_scope(scope):
+        # An inferencer would load the weights that fit and ignore the others.
+        content = read_checkpoint(checkpoint)
+        check_fits(MODELS.build(copy.deepcopy(cfg.model)), checkpoint, content)  # some models change their config
+        names = trained_classes(content)
+        del content  # frees memory; the inferencer reads the file again
+        cls = getattr(importlib.import_module(f'{scope}.apis'), INFERENCERS[scope])
+        with readable(checkpoint) as local:
+            inferencer = cls(cfg, local, device=device)
+        inferencer.show_progress = False
+        if not names:  # it would take those of COCO or of Cityscapes
             metainfo = build_unread(cfg.test_dataloader.dataset).metainfo
-        # mmdet reads the one, mmseg the other.
-        inferencer.visualizer.dataset_meta = inferencer.model.dataset_meta = {
-            key: metainfo.get(key) for key in ('classes', 'palette')}
+            # mmdet reads the one, mmseg the other.
+            inferencer.visualizer.dataset_meta = inferencer.model.dataset_meta = {
+                key: metainfo.get(key) for key in ('classes', 'palette')}
     if scope == 'mmdet':
         inferencer.visualizer.dataset_meta = labelled(inferencer.model.dataset_meta)
     return inferencer
@@ -155,7 +158,7 @@ def _run(inferencer: BaseInferencer, images: list[str | Path | np.ndarray], size
     """Calls an inferencer with images of one size; returns their predictions, and what it painted."""
     inputs = [mmcv.rgb2bgr(image) if isinstance(image, np.ndarray) else str(image) for image in images]
     try:
-        with DefaultScope.overwrite_default_scope(inferencer.scope):
+        with in_scope(inferencer.scope):
             found = inferencer(inputs, batch_size=len(inputs), **options)
         # mmseg returns a single image without a list.
         found, painted = (value if isinstance(value, list) else [value]
@@ -196,7 +199,9 @@ def to_coco(predictions: Mapping[str, Prediction]) -> dict[str, list[dict[str, A
     classes: tuple[str, ...] = ()
     masks: Sequence[dict[str, Any] | None]
     for index, (name, found) in enumerate(predictions.items(), start=1):
-        assert found.boxes is not None and found.labels is not None and found.scores is not None
+        if found.boxes is None or found.labels is None or found.scores is None:
+            raise UserError(f'the prediction of {name} is a label map, which COCO does not hold: pass predictions of a '
+                            'detector.')
         classes = found.classes
         masks = [None] * len(found.boxes) if found.masks is None else found.masks
         images.append(dict(id=index, file_name=name, height=found.size[0], width=found.size[1]))
@@ -232,10 +237,10 @@ def paint(inferencer: BaseInferencer, path: str | Path, labels: bool = True, sco
     image, visualizer = read_image(path, max_pixels=max_pixels), inferencer.visualizer
     is_detector = inferencer.scope == 'mmdet'
     options = dict(pred_score_thr=score_thr) if is_detector else dict(with_labels=labels and are_legible(image))
-    if is_detector:
-        size_to_image(visualizer, image)
     # mmdet's visualizer has no option to leave out texts.
     hidden = patch.object(visualizer, 'draw_texts', lambda *args, **kwargs: visualizer)
-    with hidden if is_detector and not labels else nullcontext():
+    with in_scope(inferencer.scope), hidden if is_detector and not labels else nullcontext():
+        if is_detector:
+            size_to_image(visualizer, image)
         predictions, painted = _run(inferencer, [path], image.shape[:2], return_vis=True, **options)
     return painted[0], predictions[0]

@@ -3,9 +3,12 @@
 mmengine imports `<scope>.registry` by itself, so `type='cpvt_mm.PyramidCPVT'` is found from any OpenMMLab config.
 """
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import RLock
 
 from mmengine import registry
-from mmengine.registry import Registry
+from mmengine.registry import DefaultScope, Registry
 
 # Modules that need mmdet, mmseg or mmpretrain. They are imported only when a config names their class.
 LAZY_MODULES = {
@@ -15,6 +18,22 @@ LAZY_MODULES = {
     'DistilledClassifier': 'cpvt_mm.models.distillation',
     'DistilledHead': 'cpvt_mm.models.distillation',
 }
+
+
+LOCK = RLock()  # mmengine has one default scope for all threads of a process
+
+
+@contextmanager
+def in_scope(library: str | None = None) -> Iterator[None]:
+    """Lets one thread at a time run the `with` block, in which configs mean the classes of a library.
+
+    It also decorates functions. Blocks may be nested. A generator must not be suspended in one.
+
+    Args:
+        library: mmengine's `default_scope`, such as 'mmdet'. Defaults to None: the scope stays.
+    """
+    with LOCK, DefaultScope.overwrite_default_scope(library):
+        yield
 
 
 class ModelRegistry(Registry):

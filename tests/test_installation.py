@@ -78,6 +78,16 @@ def test_importing_changes_only_registries_and_the_finder_of_openmmlab_compat(ru
     assert done.stdout.splitlines()[-1:] == ['[]'], done.stdout + done.stderr
 
 
+@pytest.mark.parametrize('options', [[], ['-O']])
+@pytest.mark.parametrize('library', ['mmdet', 'mmseg'])
+def test_a_version_that_a_library_does_not_take_is_told_also_without_asserts(library: str, options: list[str],
+                                                                             tmp_path: Path) -> None:
+    code = f"import mmcv; mmcv.__version__ = '9.0'; from cpvt_mm.stack import require; require('{library}')"
+    done = subprocess.run([sys.executable, *options, '-c', code], capture_output=True, text=True, cwd=tmp_path)
+    told = done.stderr.splitlines()[-1]
+    assert told.startswith(f'ImportError: cpvt_mm needs {library}, which cannot be imported (') and '9.0' in told
+
+
 BUILD = '''
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -193,3 +194,29 @@ def test_predictions_are_results_of_coco(tmp_path: Path) -> None:
     assert coco.cats[with_mask['category_id']]['name'] == 'dog' and with_mask['score'] == 0.9
     assert np.array_equal(results.annToMask(with_mask), mask)
     assert (without['bbox'], without['image_id']) == ([10, 5, 20, 10.12], 3)
+
+
+def test_threads_predict_with_two_libraries_at_once(trained: Models, image: Path) -> None:
+    """mmengine's registries have one scope for the process."""
+    scopes = ['mmdet', 'mmseg'] * 4
+    alone = {scope: predict(image, *trained[scope], 'cpu')[0] for scope in trained}
+    with ThreadPoolExecutor(8) as pool:
+        found = pool.map(lambda scope: predict([image, image], *trained[scope], 'cpu'), scopes)
+        for scope, predictions in zip(scopes, found, strict=True):
+            for one in predictions:
+                for name in ('boxes', 'labels', 'scores', 'label_map'):
+                    np.testing.assert_array_equal(getattr(one, name), getattr(alone[scope], name))
+
+
+def test_what_is_suspended_keeps_no_other_thread_waiting(trained: Models, image: Path) -> None:
+    config, checkpoint = trained['mmdet']
+    running = infer(build_inferencer(load_config(config), checkpoint, 'cpu'), [image] * 3)
+    next(running)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(predict, image, *trained['mmseg'], 'cpu').result(timeout=100)[0].label_map is not None
+    assert len(list(running)) == 2
+
+
+def test_label_maps_are_no_coco() -> None:
+    assert 'the prediction of a.png is a label map' in refusal(
+        to_coco, {'a.png': Prediction((1, 1), ('sun',), label_map=np.zeros((1, 1), np.uint8))})

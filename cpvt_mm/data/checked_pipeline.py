@@ -15,7 +15,9 @@ from .findings import Finding, Kind, decode
 
 Sample = dict[str, Any]
 # mmcv's loader asserts that OpenCV can decode the image, OpenCV raises its own error for empty files, Pillow OSErrors.
-LOADING_ERRORS = (AssertionError, cv2.error, OSError)
+# With python -O, which leaves out asserts, the loader asks None for its shape, as mmseg's loader of label maps always
+# does with OpenCV.
+LOADING_ERRORS = (AssertionError, AttributeError, cv2.error, OSError)
 
 
 class CheckedPipeline(Compose):

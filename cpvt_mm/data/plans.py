@@ -9,11 +9,11 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.logging import print_log
-from mmengine.registry import DefaultScope
 from PIL import Image
 
 from cpvt_mm.errors import UserError, first_line, missing_file, show
 from cpvt_mm.nested import dicts, walk
+from cpvt_mm.registry import in_scope
 
 from .coco import WRITE_ANEW, read_coco
 from .coco_checks import some
@@ -67,7 +67,7 @@ def plan_checks(cfg: Config, splits: Sequence[str] = SPLITS) -> list[Plan]:
             # In most configs, validation and test use the same data, and pipelines may augment one dataset differently.
             key = repr({**dataset, 'pipeline': loads_masks(dataset)})
             datasets.setdefault(key, ([], name, dataset))[0].append(split)
-    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+    with in_scope(cfg.default_scope):
         plans = [_plan(cfg, list(dict.fromkeys(found)), name, dataset) for found, name, dataset in datasets.values()]
     trained = {os.path.normpath(sample.image) for plan in plans if 'train' in plan.splits for sample in plan.samples}
     for plan in plans:

@@ -23,7 +23,7 @@ from cpvt_mm.models.backbone import Backbone
 from cpvt_mm.models.grid import to_nchw, to_nhwc
 from cpvt_mm.models.layers import PatchEmbed
 from cpvt_mm.models.layers.attention import average_pool
-from cpvt_mm.weights.reading import load_weights
+from cpvt_mm.weights.fitting import load_weights
 
 from .detector import Detector, to_detector
 from .operators import translations

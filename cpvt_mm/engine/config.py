@@ -14,6 +14,7 @@ from mmengine.logging import MMLogger, print_log
 from mmengine.runner import Runner
 
 from cpvt_mm.errors import FOR_READERS, UserError, first_line
+from cpvt_mm.registry import in_scope
 from cpvt_mm.stack import require, without_pkg_resources_warning
 
 from .checks import check_config
@@ -31,6 +32,7 @@ READ = {*inspect.signature(Runner.__init__).parameters, 'runner_type', 'custom_i
 NEAR = 0.75
 
 
+@in_scope()
 def load_config(path: str | Path, options: dict[str, Any] | None = None, work_dir: str | None = None,
                 launcher: str = 'none') -> Config:
     """Reads a config file of mmdet, mmseg or mmpretrain, completes it, and imports its library.

@@ -17,9 +17,11 @@ from torch.distributed import DistError
 from cpvt_mm.data.datasets import classes_of
 from cpvt_mm.errors import UserError, explain, first_line, for_readers, show
 from cpvt_mm.files import DISK_FULL, write_text
-from cpvt_mm.loading import check_fills_backbones
+from cpvt_mm.loading import check_fills_backbones, unloaded_shown
 from cpvt_mm.processes import handlers_restored
-from cpvt_mm.weights.reading import check_fits, read_checkpoint, readable
+from cpvt_mm.registry import in_scope
+from cpvt_mm.weights.fitting import check_fits
+from cpvt_mm.weights.reading import read_checkpoint, readable
 
 from .checks import check_classes, trained_classes
 from .console import ReadableRunner, readable_console
@@ -35,6 +37,7 @@ MAX_NAMED = 4
 TOLD = (UserError, OSError, ImportError)
 
 
+@in_scope()  # mmengine has one logger and one scope for all threads
 def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: str | None = None,
           hooks: Sequence[Hook] = (), verbose: bool = False) -> None:
     """Trains a config.
@@ -71,7 +74,7 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
     with readable_console(verbose) as own_hooks, process_group(cfg), handlers_restored():
         checkpoint = prepare_to_resume(cfg, resume)
         named = cfg.get('load_from')
-        with (full_disk_as_user_error(cfg.work_dir, resumable=True),
+        with (lost_disk_as_user_error(cfg.work_dir, resumable=True),
               failures_as_user_errors('training cannot begin', cfg.work_dir) as built,
               readable(named) if named else nullcontext() as cfg.load_from):
             runner = build_runner(cfg, [*hooks, *own_hooks])
@@ -81,9 +84,11 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
             elif named:
                 check_fills_backbones(runner.model, named)
             del checkpoint  # frees memory; mmengine reads the file again
-            runner.train()
+            with unloaded_shown(runner.model, named) if named and not cfg.resume else nullcontext():
+                runner.train()
 
 
+@in_scope()
 def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None,
          hooks: Sequence[Hook] = (), verbose: bool = False) -> dict[str, Any]:
     """Evaluates a checkpoint. Logs and results are in `cfg.work_dir/test`, in a folder with the time as its name.
@@ -111,7 +116,7 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
     cfg.resume = False
     cfg.work_dir = str(Path(cfg.work_dir, 'test'))  # not among the logs and the config of the training
     with (readable_console(verbose) as own_hooks, process_group(cfg),
-          full_disk_as_user_error(cfg.work_dir, resumable=False),
+          lost_disk_as_user_error(cfg.work_dir, resumable=False),
           failures_as_user_errors('the test fails', cfg.work_dir) as built, readable(checkpoint) as cfg.load_from):
         runner = build_runner(cfg, [*hooks, *own_hooks, *([PaintPredictionsHook(show_dir)] if show_dir else [])])
         built.append(runner)
@@ -170,17 +175,26 @@ def failures_as_user_errors(what: str, work_dir: str) -> Iterator[list[Runner]]:
 
 
 @contextmanager
-def full_disk_as_user_error(work_dir: str, resumable: bool) -> Iterator[None]:
-    """Converts the error of a full disk into a UserError that says where to free space and how to continue."""
+def lost_disk_as_user_error(work_dir: str, resumable: bool) -> Iterator[None]:
+    """Converts errors of a full disk, and of a work dir that is gone, into a UserError that says how to continue."""
     try:
         yield
     except OSError as error:
+        how = how_to_continue(work_dir) if resumable else 'start again'
+        if isinstance(error, FileNotFoundError) and _is_lost(error.filename, work_dir):
+            raise UserError(f'{error.filename} cannot be written, because work dir {work_dir} was removed or renamed '
+                            f'during the run: put it back if you can, then {how}.') from error
         if error.errno not in DISK_FULL:
             raise
-        how = how_to_continue(work_dir) if resumable else 'start again'
         if error.filename:
             what, where = f'{error.filename} cannot be written', 'for it'
         else:
             what = 'A disk is full'
             where = f'in {work_dir} or in /dev/shm (the shared memory of data loader workers), whichever it is'
         raise UserError(f'{what} ({error.strerror}): free space {where}, then {how}.') from error
+
+
+def _is_lost(path: object, work_dir: str) -> bool:
+    """Returns whether a file was to be in a work dir, but its folder is gone."""
+    return (isinstance(path, str) and Path(work_dir).absolute() in Path(path).absolute().parents
+            and not Path(path).parent.is_dir())

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from cpvt_mm.errors import UserError
 from cpvt_mm.registry import MODELS
 from cpvt_mm.stack import require
-from cpvt_mm.weights.reading import load_weights
+from cpvt_mm.weights.fitting import load_weights
 
 from .validation import check_positive
 

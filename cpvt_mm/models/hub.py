@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from cpvt_mm.errors import UserError
+from cpvt_mm.errors import UserError, did_you_mean
 from cpvt_mm.files import write_checkpoint, write_text
 
 try:
@@ -26,14 +26,18 @@ except ImportError:
 
         save_pretrained = from_pretrained = push_to_hub = _missing
 
+# Keys that the hub and other libraries write into any config.json.
+COMMON_KEYS = ('_name_or_path', '_commit_hash', 'architectures', 'auto_map', 'dtype', 'library_name', 'license',
+               'model_type', 'tags', 'torch_dtype', 'transformers_version')
+
 Model = TypeVar('Model', bound='HubMixin')
 
 
 class HubMixin(nn.Module, PyTorchModelHubMixin, library_name='cpvt_mm', paper_url='https://arxiv.org/abs/2102.10882'):
     """Adds huggingface_hub's `save_pretrained`, `from_pretrained` and `push_to_hub` to a backbone.
 
-    huggingface_hub's mixin silently drops arguments that are not JSON, and weights that do not fit. This one raises an
-    error in both cases.
+    huggingface_hub's mixin silently drops arguments that are not JSON, keys of config.json that are no arguments, and
+    weights that do not fit. This one raises an error in each case.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> 'HubMixin':
@@ -51,16 +55,34 @@ class HubMixin(nn.Module, PyTorchModelHubMixin, library_name='cpvt_mm', paper_ur
                 `token`, `cache_dir`, `force_download`, `local_files_only`, `map_location`.
 
         Raises:
-            UserError: If the weights do not fit this class with these arguments.
+            UserError: If config.json is damaged or has a key that is no argument, or the weights do not fit this class
+                with these arguments.
+            OSError: If there are no such files, or the hub cannot be reached.
         """
         source = pretrained_model_name_or_path
         try:
             model = super().from_pretrained(source, **{'strict': True, **kwargs})
-        except RuntimeError as error:
-            reason = ' '.join(str(error).split())
+        except (UserError, OSError):
+            raise
+        except Exception as error:  # of a damaged file, of the constructor, or of load_state_dict
+            reason = ' '.join(str(error).split()).rstrip('.')
             raise UserError(f'{source} does not fit a {cls.__name__} ({reason}): use the class and the arguments that '
                             'it was saved with.') from error
         return model.eval()
+
+    # huggingface_hub documents this method as the way to load a model, and passes config.json if it takes `config`.
+    @classmethod
+    def _from_pretrained(cls: type[Model], *, config: dict[str, Any] | None = None, model_id: str, **kwargs: Any
+                         ) -> Model:
+        known = inspect.signature(cls.__init__).parameters
+        passes_on = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values())
+        unknown = [name for name in config or () if name not in known and name not in COMMON_KEYS]
+        if unknown and not passes_on:
+            raise UserError(f'config.json of {model_id} has {", ".join(unknown)}, which the {cls.__name__} does not '
+                            f'take{did_you_mean(unknown[0], known)}; correct the name, remove it, or use the version '
+                            'of cpvt_mm that wrote it.')
+        arguments = {name: value for name, value in kwargs.items() if name in known or name not in COMMON_KEYS}
+        return super()._from_pretrained(model_id=model_id, **arguments)
 
     # huggingface_hub documents this method as the way to choose a model's files. It writes its own config.json only if
     # there is none.

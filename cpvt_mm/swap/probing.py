@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from mmengine.config import ConfigDict
 from mmengine.model import revert_sync_batchnorm
-from mmengine.registry import MODELS, DefaultScope
+from mmengine.registry import MODELS
 from torch import Tensor, nn
 
 from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.registry import in_scope
 
 # The side of the image in pixels; SSD needs this size.
 SIDE = 320
@@ -118,7 +119,7 @@ def probe_necks(configs: Sequence[dict[str, Any]], maps: Maps, scope: str | None
 
 def _build(config: dict[str, Any], scope: str | None, what: str) -> nn.Module:
     try:
-        with DefaultScope.overwrite_default_scope(scope):
+        with in_scope(scope):
             module = MODELS.build(config)
     except Exception as error:  # constructors can raise any error
         raise CannotBuild(f'{what} cannot be built here ({type(error).__name__}: {first_line(error)}), so the '

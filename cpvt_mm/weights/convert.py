@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cpvt_mm.errors import UserError
+from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.files import check_free, remove_leftovers, to_bytes, whole_file
 from cpvt_mm.redaction import redact_meta
 
@@ -75,14 +75,19 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm', half: bo
     if fmt is None:
         raise UserError(f'checkpoint {source} contains a {found.format.backbone}, which format {to} does not support: '
                         f'convert it to {", ".join(name for fmt in allowed for name in fmt.names)}.')
-    converted = convert_weights(weights.tensors, found, fmt)
-    if half:
-        converted = {name: _to_half(name, tensor) for name, tensor in converted.items()}
-    if is_safetensors(target):
-        _write(target, to_bytes(converted, safetensors=True), converted)
-        return Conversion(found, fmt, (*weights.left_out, *weights.meta))
-    meta, secrets = _without_secrets(weights)
-    _write(target, to_bytes({'state_dict': converted, **meta}), converted)
+    is_safe = is_safetensors(target)
+    meta, secrets = ({}, tuple(weights.meta)) if is_safe else _without_secrets(weights)
+    try:
+        converted = convert_weights(weights.tensors, found, fmt)
+        if half:
+            converted = {name: _to_half(name, tensor) for name, tensor in converted.items()}
+        content = to_bytes(converted if is_safe else {'state_dict': converted, **meta}, is_safe)
+    except UserError:
+        raise
+    except Exception as error:  # tensors can have shapes and types that fail in many ways
+        raise UserError(f'checkpoint {source} cannot be converted ({first_line(error)}): it is damaged, or not of the '
+                        f'format {found.format}.') from error
+    _write(target, content, converted)
     return Conversion(found, fmt, (*weights.left_out, *secrets))
 
 
@@ -123,9 +128,9 @@ def _without_secrets(weights: Weights) -> tuple[dict[str, Any], list[str]]:
 def _to_half(name: str, tensor: Tensor) -> Tensor:
     if not tensor.is_floating_point():
         return tensor
-    half = tensor.half()
-    if not torch.equal(half.isfinite(), tensor.isfinite()):
-        raise UserError(f'{name} has values as large as {tensor.abs().max():g}, which float16 does not hold: convert '
+    half, exact = tensor.half(), tensor.double()  # not all types can be checked themselves
+    if not torch.equal(half.isfinite(), exact.isfinite()):
+        raise UserError(f'{name} has values as large as {exact.abs().max():g}, which float16 does not hold: convert '
                         'without --half.')
     return half
 

@@ -1,13 +1,13 @@
 """Reads checkpoints: only tensors and plain data, never code."""
 import pickle
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
-from mmengine.model import is_model_wrapper
 from torch import Tensor, nn
 
 from cpvt_mm.errors import MissingFile, UserError, first_line
@@ -19,6 +19,9 @@ from .restricted import is_safetensors, parse, to_plain
 # that of DeiT and Twins. EMA_KEYS are keys of moving averages.
 KEYS = ('state_dict', 'model')
 EMA_KEYS = ('ema_state_dict', 'state_dict_ema', 'model_ema', 'ema')
+# Several numbers in a byte, or a number that is no more than its bits.
+PACKED = tuple(dtype for name in dir(torch) if isinstance(dtype := getattr(torch, name), torch.dtype)
+               and re.match('u?int[1-7]$|bits|float4', name))
 
 
 def check_device(name: str, device: str) -> None:
@@ -70,11 +73,17 @@ def readable(path: str | Path) -> Iterator[str]:
 
     It is the file itself, or a temporary copy in plain types, if that is a safetensors file or has mmengine's log. On
     its own, mmengine would take any downloaded file of the same name for the one at an address. For addresses and
-    errors see `read_checkpoint`.
+    errors see `read_checkpoint`. If mmengine does not find the file any more, the error is a MissingFile, too.
     """
     with fetched(path) as local:
         if _is_plain(local):
-            yield str(local)
+            try:
+                yield str(local)
+            except FileNotFoundError as error:
+                if str(local) not in str(error) or Path(local).exists():
+                    raise
+                raise MissingFile(f'checkpoint {path} was removed after it was checked: put the file back, then start '
+                                  'again.') from error
             return
         with TemporaryDirectory() as folder:
             copy = Path(folder, Path(local).stem).with_suffix('.pth')
@@ -112,17 +121,18 @@ def unwrap(checkpoint: dict[str, Any], path: str | Path) -> Weights:
     """Finds the weights in a checkpoint: under the first existing key of KEYS and EMA_KEYS, or at the top level.
 
     Raises:
-        UserError: If there are no weights.
+        UserError: If there are no weights, or see `check_plain`.
     """
     held = [key for key in (*KEYS, *EMA_KEYS) if isinstance(checkpoint.get(key), dict)]
     key = held[0] if held else ''
     values = checkpoint[key] if key else checkpoint
-    tensors = _bare({name: value for name, value in values.items() if isinstance(name, str)
+    tensors = bare({name: value for name, value in values.items() if isinstance(name, str)
                      and isinstance(value, Tensor)})
     if not tensors:
         where = f'under {key!r}' if key else f'and none of the keys {", ".join((*KEYS, *EMA_KEYS))}'
         has = ', '.join(map(str, list(values)[:3])) or 'nothing'
         raise UserError(f'checkpoint {path} holds no tensors {where}: it has {has}.')
+    check_plain(tensors, path)
     ema_key = next((other for other in held if other in EMA_KEYS and other != key), '')
     meta = {'meta': checkpoint['meta']} if key and 'meta' in checkpoint else {}
     left_out = [name for name, value in checkpoint.items()
@@ -135,52 +145,31 @@ def read_weights(path: str | Path, map_location: str = 'cpu') -> Weights:
     return unwrap(read_checkpoint(path, map_location), path)
 
 
-def check_fits(model: nn.Module, path: str | Path, checkpoint: dict[str, Any] | None = None) -> None:
-    """Compares a checkpoint's names and shapes with a model's; mmengine would only warn about differences.
-
-    It reads the file, unless its content is given.
-
-    Raises:
-        UserError: If there is no state dict, or a parameter or buffer is missing, left over or of another shape.
-    """
-    checkpoint = read_checkpoint(path) if checkpoint is None else checkpoint
-    # `unwrap` is not used, because mmengine reads no other key than 'state_dict'.
-    weights = checkpoint.get('state_dict', checkpoint)
-    if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):
-        has = 'keys that are no names' if isinstance(weights, dict) else f'a {type(weights).__name__}'
-        raise UserError(f'checkpoint {path} has {has} for its state dict, but must have a dict of tensors by name: use '
-                        'a checkpoint of the model of the config.')
-    _compare(model, _bare(weights), f'checkpoint {path} does not fit the model of the config')
-
-
-def load_weights(model: nn.Module, path: str | Path) -> None:
-    """Loads a checkpoint into a model; the names must be equal. See `unwrap` for the keys of the weights.
-
-    Raises:
-        UserError: If a parameter or buffer is missing, left over or of another shape. The model is unchanged then.
-    """
-    weights = read_weights(path).tensors
-    _compare(model, weights, f'checkpoint {path} does not fit the {type(model).__name__} it is for')
-    model.load_state_dict(weights)
-
-
-def _bare(weights: dict[str, Any]) -> dict[str, Any]:
+def bare(weights: dict[str, Any]) -> dict[str, Any]:
     """Removes the prefix 'module.' that DistributedDataParallel adds to the names."""
     return {name.removeprefix('module.'): value for name, value in weights.items()}
 
 
-def _compare(model: nn.Module, weights: dict[str, Any], complaint: str) -> None:
-    inner: nn.Module = model.module if is_model_wrapper(model) else model  # type: ignore[assignment]  # any attribute
-    wanted = inner.state_dict()
-    misfits = {
-        'missing': [name for name in wanted if name not in weights],
-        'left over': [name for name in weights if name not in wanted],
-        'of another shape': [
-            name for name in wanted
-            if name in weights and getattr(weights[name], 'shape', None) != wanted[name].shape],
-    }
-    found = [f'{len(names)} {what} ({", ".join(names[:3])}{", ..." if names[3:] else ""})'
-             for what, names in misfits.items() if names]
-    if found:
-        raise UserError(f'{complaint}, with {len(wanted)} tensors: {"; ".join(found)}; use the config it was trained '
-                        'with.')
+def check_plain(weights: Mapping[str, Any], path: str | Path) -> None:
+    """Raises a UserError if a tensor of a state dict is not a plain one: its values are not all there, or not as such.
+
+    These are quantized, sparse, nested, complex and packed tensors, those of subclasses, and those on the meta device,
+    unless all are there.
+    """
+    odd = {name: kind for name, value in weights.items() if isinstance(value, Tensor) and (kind := _kind(value))}
+    if odd and {*odd.values()} == {'meta'} and all(value.is_meta for value in weights.values()
+                                                   if isinstance(value, Tensor)):
+        return  # read to the meta device
+    if odd:
+        name, kind = next(iter(odd.items()))
+        raise UserError(f'checkpoint {path} has {len(odd)} tensors that are not plain, such as {name} ({kind}): save '
+                        'it with plain ones, such as those of tensor.dequantize() or tensor.to_dense().')
+
+
+def _kind(tensor: Tensor) -> str:
+    """Returns what is not plain about a tensor; '' if it is plain."""
+    if type(tensor) not in (Tensor, nn.Parameter):
+        return type(tensor).__name__
+    kinds = dict(quantized=tensor.is_quantized, nested=tensor.is_nested, sparse=tensor.layout is not torch.strided,
+                 complex=tensor.is_complex(), packed=tensor.dtype in PACKED, meta=tensor.is_meta)
+    return next((kind for kind, is_it in kinds.items() if is_it), '')

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -127,3 +129,27 @@ def test_an_image_of_16_bits_is_a_warning_and_a_sample_that_does_not_pass_is_nam
     assert refusal(load_first, OneImage(str(path), pipeline=[fail]), 'val_dataloader.dataset') == (
         f'val_dataloader.dataset: the pipeline fails on sample {path} (AssertionError: a wrong setting): correct '
         'val_dataloader.dataset.pipeline of the config, or the annotation.')
+
+
+@pytest.mark.slow
+def test_without_asserts_what_cannot_be_decoded_is_named_as_well(sample: dict, tmp_path: Path) -> None:
+    """mmcv's loader asserts that OpenCV has decoded the image; `python -O` leaves out asserts."""
+    content = Path(sample['img_path']).read_bytes()
+    damaged = (b'', b'no image', content[:len(content) // 2], content[:20])
+    for number, part in enumerate(damaged):
+        (tmp_path / f'bad{number}.jpg').write_bytes(part)
+    code = """
+import sys
+from mmcv.transforms import LoadImageFromFile
+from cpvt_mm.data.checked_pipeline import CheckedPipeline
+from cpvt_mm.errors import UserError
+for path in sys.argv[1:]:
+    try:
+        CheckedPipeline([LoadImageFromFile()])(dict(img_path=path))
+    except UserError as error:
+        print(error)
+"""
+    paths = [str(path) for path in sorted(tmp_path.glob('bad*'))]
+    done = subprocess.run([sys.executable, '-O', '-c', code, *paths], capture_output=True, text=True, timeout=300)
+    told = done.stdout.splitlines()
+    assert len(told) == len(damaged) and all(map(str.startswith, told, paths)), done.stderr

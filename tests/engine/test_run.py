@@ -23,8 +23,9 @@ from mmengine.runner import Runner
 from cpvt_mm import engine
 from cpvt_mm.engine import load_config, train
 from cpvt_mm.engine.resuming import find_checkpoint, prepare_to_resume
-from cpvt_mm.engine.run import full_disk_as_user_error
-from cpvt_mm.errors import UserError
+from cpvt_mm.engine.run import lost_disk_as_user_error
+from cpvt_mm.errors import MissingFile, UserError
+from cpvt_mm.predicting import predict
 from cpvt_mm.weights.reading import read_checkpoint
 from tests.conftest import MASK_RCNN, UPERNET, Trained, refusal, toy_overrides
 
@@ -267,11 +268,52 @@ def test_only_what_fails_in_the_first_iteration_is_told_in_a_sentence(upernet: T
                 'data loader workers), whichever it is, then start again.')])
 def test_a_full_disk_is_told_with_a_way_on(file: list[str], resumable: bool, sentence: str, tmp_path: Path) -> None:
     (tmp_path / 'last_checkpoint').write_text('iter_2.pth')
-    with pytest.raises(UserError) as raised, full_disk_as_user_error(str(tmp_path), resumable):
+    with pytest.raises(UserError) as raised, lost_disk_as_user_error(str(tmp_path), resumable):
         raise OSError(errno.ENOSPC, 'No space left on device', *file)
     assert str(raised.value) == sentence.format(folder=tmp_path)
-    with pytest.raises(PermissionError), full_disk_as_user_error(str(tmp_path), resumable):
+    with pytest.raises(PermissionError), lost_disk_as_user_error(str(tmp_path), resumable):
         raise PermissionError
+
+
+class RemovesWorkDir(Hook):
+    def after_train_iter(self, runner: Runner, *args: object, **kwargs: object) -> None:
+        shutil.rmtree(runner.work_dir)
+
+
+def test_a_work_dir_that_is_removed_is_named(upernet: TrainConfig, tmp_path: Path) -> None:
+    work_dir = tmp_path / 'work'
+    assert f'because work dir {work_dir} was removed or renamed during the run: put it back if you can, then start' in (
+        refusal(train, upernet(work_dir, 2), hooks=[RemovesWorkDir()]))
+    with pytest.raises(FileNotFoundError), lost_disk_as_user_error(str(work_dir), True):
+        (tmp_path / 'data' / 'a.png').read_bytes()
+
+
+@pytest.mark.parametrize('way', ['train', 'test', 'predict'])
+def test_a_checkpoint_that_is_removed_after_its_check_is_named(
+        way: str, upernet: TrainConfig, trained: dict[str, Trained], image: Path, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = Path(shutil.copy(trained['mmseg'].checkpoint, tmp_path / 'a.pth'))
+    for name in ('engine.run.check_fits', 'engine.run.check_fills_backbones', 'predicting.check_fits'):
+        monkeypatch.setattr(f'cpvt_mm.{name}', lambda *args: checkpoint.unlink())
+    ways = dict(train=lambda: train(upernet(tmp_path, 2, load_from=str(checkpoint))),
+                test=lambda: engine.test(upernet(tmp_path, 2), checkpoint),
+                predict=lambda: predict(image, trained['mmseg'].config, checkpoint, 'cpu'))
+    assert refusal(ways[way], error=MissingFile) == f'checkpoint {checkpoint} ' + (
+        'does not exist: check the path.' if way == 'predict' else
+        'was removed after it was checked: put the file back, then start again.')
+
+
+@pytest.mark.slow
+def test_what_load_from_does_not_load_is_shown(upernet: TrainConfig, whole: Path, tmp_path: Path,
+                                               capsys: pytest.CaptureFixture) -> None:
+    content = read_checkpoint(whole / 'iter_4.pth')
+    content['state_dict']['neck.extra'] = torch.ones(1)
+    torch.save(content, tmp_path / 'a.pth')
+    options = {'load_from': str(tmp_path / 'a.pth'), 'log_level': 'INFO', 'model.decode_head.channels': 32}
+    train(upernet(tmp_path / 'work', 1, **options))
+    told, = [line for line in capsys.readouterr().out.splitlines() if line.startswith('load_from is ')]
+    assert 'a.pth, which fills ' in told and 'not loaded are 1 left over (neck.extra); ' in told
+    assert ' of another shape (decode_head.' in told
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from cpvt_mm.errors import UserError
 from cpvt_mm.loading import build, load_backbone
 from cpvt_mm.weights.plain_formats import TABLE
 from cpvt_mm.weights.released import RELEASED, Released
-from tests.conftest import MASK_RCNN, NARROW, NARROW_PLAIN
+from tests.conftest import MASK_RCNN, NARROW, NARROW_PLAIN, refusal
 
 
 def test_every_name_builds_its_backbone() -> None:
@@ -181,6 +181,39 @@ def test_copies_keep_their_arguments(tmp_path: Path) -> None:
     for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         copied.save_pretrained(tmp_path)
         assert_same(model.eval(), PyramidCPVT.from_pretrained(tmp_path))
+
+
+@pytest.mark.parametrize(('change', 'words'), [
+    (dict(clstoken=True), 'has clstoken, which the CPVT does not take: did you mean cls_token; correct the name'),
+    (dict(depth=4, qkv_bias=True), 'has depth, qkv_bias, which the CPVT does not take'),
+    (dict(cls_token='false'), "(cls_token is 'false', but must be False or True)"),
+    (dict(arch=5), '(5 is not an arch; allowed'),
+    (dict(position_encoding=[1]), '(position_encoding is [1], but must be'),
+    (dict(position_encoding=dict(type='PEG', kernel=3)), "unexpected keyword argument 'kernel'"),
+    ('[]', 'does not fit a CPVT ('), ('{"arch": ', 'does not fit a CPVT (Expecting value'), ('', 'Expecting value')])
+def test_what_config_json_has_is_read_or_refused(change: dict | str, words: str, tmp_path: Path) -> None:
+    BACKBONES['CPVT']().save_pretrained(tmp_path)
+    file = tmp_path / 'config.json'
+    file.write_text(change if isinstance(change, str) else json.dumps(json.loads(file.read_text()) | change))
+    told = refusal(CPVT.from_pretrained, tmp_path)
+    assert str(tmp_path) in told and words in told
+
+
+@pytest.mark.parametrize('name', ['CPVT', 'Named'])
+def test_keys_that_the_hub_knows_are_no_arguments(name: str, tmp_path: Path) -> None:
+    model = BACKBONES['CPVT']() if name == 'CPVT' else Named(arch=NARROW)
+    model.save_pretrained(tmp_path)
+    file = tmp_path / 'config.json'
+    known = dict(model_type='cpvt', tags=['a'], architectures=['CPVT'])
+    file.write_text(json.dumps(json.loads(file.read_text()) | known))
+    assert_same(model.eval(), type(model).from_pretrained(tmp_path))
+
+
+def test_damaged_weights_are_named(tmp_path: Path) -> None:
+    BACKBONES['CPVT']().save_pretrained(tmp_path)
+    file = tmp_path / 'model.safetensors'
+    file.write_bytes(file.read_bytes()[:-9])
+    assert str(tmp_path) in refusal(CPVT.from_pretrained, tmp_path)
 
 
 def test_without_huggingface_hub_a_sentence_names_it(run_python: Run) -> None:

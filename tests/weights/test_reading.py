@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from cpvt_mm.errors import MissingFile, UserError
-from cpvt_mm.weights.reading import check_fits, load_weights, read_checkpoint, read_weights, readable, unwrap
+from cpvt_mm.weights.reading import read_checkpoint, read_weights, readable, unwrap
 from cpvt_mm.weights.restricted import mmengine_log
 from tests.conftest import refusal
 
@@ -93,31 +93,6 @@ def test_a_dict_without_tensors_is_refused(checkpoint: dict, words: str) -> None
         unwrap(checkpoint, 'a.pth')
 
 
-def test_what_fits_passes_wrapped_or_bare(tmp_path: Path) -> None:
-    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
-    weights = model.state_dict()
-    check_fits(model, save(tmp_path / 'bare.pth', weights))
-    check_fits(model, save(tmp_path / 'wrapped.pth', dict(state_dict=weights, meta={})))
-    check_fits(model, save(tmp_path / 'parallel.pth', {f'module.{k}': v for k, v in weights.items()}))
-
-
-def test_what_does_not_fit_is_counted_and_named(tmp_path: Path) -> None:
-    path = save(tmp_path / 'other.pth', nn.Sequential(nn.Linear(2, 4), nn.Identity(), nn.Linear(2, 3)).state_dict())
-    assert '2 missing (1.weight, 1.bias); 2 left over (2.weight, 2.bias); 2 of another shape (0.weight, 0.bias)' in (
-        refusal(check_fits, nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3)), path))
-    # What mmengine would not load does not fit, either.
-    assert '2 missing' in refusal(check_fits, nn.Linear(2, 3), save(path, dict(model=nn.Linear(2, 3).state_dict())))
-
-
-@pytest.mark.parametrize(('content', 'words'), [
-    (dict(state_dict=[torch.ones(1)]), 'has a list for its state dict'),
-    (dict(state_dict=None), 'has a NoneType for its state dict'),
-    (dict(state_dict={0: torch.ones(1)}), 'has keys that are no names for its state dict'),
-    ({0: torch.ones(1)}, 'has keys that are no names for its state dict')])
-def test_a_state_dict_that_is_none_is_no_fit(content: dict, words: str, tmp_path: Path) -> None:
-    assert words in refusal(check_fits, nn.Linear(2, 3), save(tmp_path / 'a.pth', content))
-
-
 def test_mmengine_gets_the_file_itself_or_a_copy_without_its_own_types(tmp_path: Path) -> None:
     weights = nn.Linear(2, 3).state_dict()
     path = save(tmp_path / 'a.pth', dict(state_dict=weights, meta=dict(iter=1)))
@@ -133,20 +108,6 @@ def test_mmengine_gets_the_file_itself_or_a_copy_without_its_own_types(tmp_path:
         assert not Path(local).exists()
     assert content['message_hub']['log_scalars']['loss']['log_history'].tolist() == [1., 2.]
     assert (content['message_hub']['runtime_info'], content['args']) == (dict(best=0.5), dict(lr=0.1))
-
-
-def test_weights_are_loaded_whole_under_any_key_but_not_those_of_another_model(tmp_path: Path) -> None:
-    weights = nn.Linear(2, 3).state_dict()
-    for content in (weights, dict(state_dict=weights, meta={}), dict(model=weights, epoch=3),
-                    {f'module.{name}': value for name, value in weights.items()}):
-        model = nn.Linear(2, 3)
-        load_weights(model, save(tmp_path / 'a.pth', content))
-        torch.testing.assert_close(dict(model.state_dict()), dict(weights), rtol=0, atol=0)
-    before = model.weight.clone()
-    path = save(tmp_path / 'a.pth', dict(weight=torch.zeros(3, 2)))
-    with pytest.raises(UserError, match=r'a\.pth does not fit the Linear it is for.* 1 missing \(bias\)'):
-        load_weights(model, path)
-    assert torch.equal(model.weight, before)
 
 
 Run = Callable[[str], subprocess.CompletedProcess]

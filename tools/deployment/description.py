@@ -3,10 +3,10 @@ import json
 from pathlib import Path
 
 from mmengine.config import Config
-from mmengine.registry import DefaultScope
 
 from cpvt_mm.data.datasets import build_unread
 from cpvt_mm.loading import normalization
+from cpvt_mm.registry import in_scope
 from cpvt_mm.version import __version__
 from cpvt_mm.weights.reading import read_checkpoint
 
@@ -36,6 +36,6 @@ def describe_classes(cfg: Config, checkpoint: str | Path | None = None) -> dict[
     """
     meta = (read_checkpoint(checkpoint).get('meta') or {}).get('dataset_meta') if checkpoint else None
     if not meta and cfg.get('test_dataloader'):
-        with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        with in_scope(cfg.default_scope):
             meta = build_unread(cfg.test_dataloader.dataset).metainfo
     return {key: json.dumps(meta[key]) for key in ('classes', 'palette') if meta and meta.get(key)}

@@ -18,7 +18,7 @@ if not find_spec('cpvt_mm'):
 import torch
 from mmengine.config import Config
 from mmengine.model import revert_sync_batchnorm
-from mmengine.registry import MODELS, DefaultScope
+from mmengine.registry import MODELS
 from mmengine.runner import Runner
 from rich.console import Console
 from rich.markup import escape
@@ -34,6 +34,7 @@ from cpvt_mm.engine import load_config
 from cpvt_mm.engine.checks import check_model
 from cpvt_mm.errors import UserError, exit_on_error, explain, for_readers
 from cpvt_mm.files import check_free, held, write_figure, write_text
+from cpvt_mm.registry import in_scope
 from cpvt_mm.texts import printable, shell
 from file_checks import Checked, check_files
 from measuring import measure, read_objects, sizes_of, suggest, to_table
@@ -69,7 +70,7 @@ def try_split(cfg: Config, split: str) -> Iterator[Finding]:
     name = f'{split}_dataloader.dataset'
     model = None
     try:
-        with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        with in_scope(cfg.default_scope):
             loader = Runner.build_dataloader(
                 {**cfg[f'{split}_dataloader'], 'num_workers': 0, 'persistent_workers': False})
             sample = load_first(loader.dataset, name)

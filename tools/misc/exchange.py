@@ -2,13 +2,13 @@
 import copy
 
 from mmengine.config import Config
-from mmengine.registry import DefaultScope
 
 from cpvt_mm.data.datasets import build_unread, classes_of, unwrap
 from cpvt_mm.data.fitting import set_classes
 from cpvt_mm.data.plans import task_of
 from cpvt_mm.data.splits import SPLITS
 from cpvt_mm.errors import UserError
+from cpvt_mm.registry import in_scope
 
 # A sampler without an end needs a loop that counts iterations, so the schedule comes with the data.
 SCHEDULE = ('param_scheduler', 'default_hooks', 'log_processor')
@@ -33,7 +33,7 @@ def take_data(cfg: Config, source: Config) -> Config:
         if key in source:
             new[key] = copy.deepcopy(source[key])
     _, dataset = next(unwrap(source.train_dataloader.dataset, 'train_dataloader.dataset'))
-    with DefaultScope.overwrite_default_scope(source.default_scope):
+    with in_scope(source.default_scope):
         classes = classes_of(build_unread(dataset))
     if not classes:
         raise UserError(f'train_dataloader.dataset of {source.filename} does not state its classes: add '

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from mmengine.config import Config
-from mmengine.registry import DATASETS, VISUALIZERS, DefaultScope
+from mmengine.registry import DATASETS, VISUALIZERS
 from mmengine.visualization import Visualizer
 
 from cpvt_mm.data.datasets import unwrap
 from cpvt_mm.engine.painting import are_legible, labelled, size_to_image
+from cpvt_mm.registry import in_scope
 from cpvt_mm.texts import label
 
 VISUALIZER = dict(mmdet='mmdet.DetLocalVisualizer', mmseg='mmseg.SegLocalVisualizer')
@@ -35,8 +36,8 @@ def draw_sheet(cfg: Config, split: str) -> Figure | None:
     _, part = next(unwrap(cfg[f'{split}_dataloader'].dataset.to_dict(), split))
     pipeline = [one for one in part.get('pipeline') or ()
                 if one['type'].rpartition('.')[2].startswith(('Load', 'Pack'))]
-    with (DefaultScope.overwrite_default_scope(cfg.default_scope), warnings.catch_warnings(),
-          redirect_stdout(StringIO())):  # pycocotools prints
+    # pycocotools prints.
+    with in_scope(cfg.default_scope), warnings.catch_warnings(), redirect_stdout(StringIO()):
         warnings.filterwarnings('ignore', '.* out of bounds')  # of boxes at the border
         try:
             dataset = DATASETS.build({**part, 'pipeline': pipeline})

@@ -9,12 +9,13 @@ import torch.nn.functional as F
 from mmengine.config import Config, ConfigDict
 from mmengine.model import BaseModel
 from mmengine.optim import OptimWrapper, build_optim_wrapper
-from mmengine.registry import MODELS, DefaultScope
+from mmengine.registry import MODELS
 from mmengine.structures import PixelData
 from torch import Tensor
 
 from cpvt_mm.errors import UserError
 from cpvt_mm.nested import walk
+from cpvt_mm.registry import in_scope
 
 Batch = dict[str, Any]
 # Their samples have several images, or several views of an image.
@@ -30,7 +31,7 @@ def build_model(cfg: Config) -> BaseModel:
                 node[key] = None
     if cfg.get('data_preprocessor') and not model_cfg.get('data_preprocessor'):
         model_cfg['data_preprocessor'] = cfg.data_preprocessor
-    with DefaultScope.overwrite_default_scope(cfg.get('default_scope')), warnings.catch_warnings():
+    with in_scope(cfg.get('default_scope')), warnings.catch_warnings():
         warnings.simplefilter('ignore')
         return MODELS.build(model_cfg)
 
@@ -46,7 +47,7 @@ def build_plain_optim_wrapper(model: BaseModel, cfg: Config, **optimizer: float)
     wrapper = {key: value for key, value in cfg.optim_wrapper.items()
                if key not in ('type', 'loss_scale', 'dtype', 'accumulative_counts')}
     wrapper['optimizer'] = {**wrapper['optimizer'], **optimizer}
-    with DefaultScope.overwrite_default_scope(cfg.get('default_scope')):
+    with in_scope(cfg.get('default_scope')):
         return build_optim_wrapper(model, ConfigDict(type='OptimWrapper', **wrapper))
 
 

@@ -12,12 +12,12 @@ from mmengine.config import Config
 from mmengine.logging import MessageHub
 from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.optim import OptimWrapper
-from mmengine.registry import DefaultScope
 from mmengine.runner import set_random_seed
 
 from cpvt_mm.errors import first_line
 from cpvt_mm.models.pyramid_cpvt import PYRAMID_ARCHS
 from cpvt_mm.nested import walk
+from cpvt_mm.registry import in_scope
 from cpvt_mm.swap import read_config, swap_backbone
 
 from .candidates import PEERS, Candidate, CannotMeasure
@@ -50,7 +50,7 @@ class WholeModels:
 
     def step(self, candidate: Candidate, setting: Setting) -> Step:
         cfg = self._config(candidate)
-        with DefaultScope.overwrite_default_scope(cfg.default_scope), _quietly():
+        with in_scope(cfg.default_scope), _quietly():
             model = self._build(cfg, candidate)
             if getattr(model.data_preprocessor, 'size', None):
                 model.data_preprocessor.size = setting.shape[2:]
