@@ -8,6 +8,7 @@ from typing import Any
 from mmengine.fileio import get
 
 from cpvt_mm.errors import first_line
+from cpvt_mm.files import what_is
 from cpvt_mm.stack import require
 
 from .findings import Finding, Kind, UnusableFile
@@ -44,6 +45,9 @@ def read_coco(file: str, backend_args: dict[str, Any] | None = None) -> dict[str
         FileNotFoundError: If the file does not exist.
         UnusableFile: If it is a folder, or the file is empty, is not JSON, or is not in COCO's layout.
     """
+    fault = '' if '://' in file else what_is(file)
+    if fault.endswith('not a file'):  # who opens it may wait for ever
+        raise UnusableFile(file, f"{fault}: put a file in COCO's layout there.")
     try:
         content = get(file, backend_args=backend_args)
     except IsADirectoryError as error:
