@@ -24,7 +24,7 @@ from .files import what_is
 MEMBERS = '.members.json'
 SHARD = re.compile(r'(.+)-(\d{5})-of-(\d{5})\.tar')
 END_OF_TAR = bytes(1024)
-# The record at the end of a zip file, and the one before each file: their beginnings, and fields of which some are read.
+# The record at the end of a zip file, and the one before each file: their beginnings and their fields.
 END_OF_ZIP, ZIP_FILE = (b'PK\5\6', struct.Struct('<4s4H2LH')), (b'PK\3\4', struct.Struct('<4s5H3L2H'))
 DECOMPRESSORS: dict[int, Callable[[], Any]] = {
     zipfile.ZIP_DEFLATED: lambda: zlib.decompressobj(-zlib.MAX_WBITS), zipfile.ZIP_BZIP2: bz2.BZ2Decompressor}
@@ -198,9 +198,10 @@ def _check_complete(pattern: str, paths: Iterable[str]) -> None:
     """Raises a UserError if a shard is not among the paths, by the number of shards in the names of the others."""
     there = set(paths)
     for prefix, count in {match.groups()[::2] for path in paths if (match := SHARD.fullmatch(path))}:
-        missing = [path for number in range(int(count)) if (path := shard_name(prefix, number, int(count))) not in there]
+        names = [shard_name(prefix, number, int(count)) for number in range(int(count))]
+        missing = [name for name in names if name not in there]
         if missing:
-            raise UserError(f'{pattern} has {int(count) - len(missing)} of {int(count)} shards, {missing[0]} is not '
+            raise UserError(f'{pattern} has {len(names) - len(missing)} of {len(names)} shards, {missing[0]} is not '
                             'among them: put all shards there, or correct the pattern.')
 
 
@@ -253,8 +254,8 @@ def _listed(file: BinaryIO, places: dict[str, Place]) -> tuple[dict[str, Place],
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(f'{MEMBERS} in {own.archive} is damaged ({first_line(error)}): pack the shards again.'
                         ) from error
-    raise UserError(f'{own.archive} does not have the files of its list {MEMBERS}: {len(differs)} of {len(members)} are '
-                    f'missing, new or of another size, such as {differs[0]}: pack the shards again.')
+    raise UserError(f'{own.archive} does not have the files of its list {MEMBERS}: {len(differs)} of {len(members)} '
+                    f'are missing, new or of another size, such as {differs[0]}: pack the shards again.')
 
 
 def _places_of_zip(file: BinaryIO, path: str) -> dict[str, Place]:

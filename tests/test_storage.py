@@ -261,8 +261,8 @@ def test_a_store_that_never_answers_is_told(waits: list[float], call: Callable, 
         monkeypatch.setattr(f'cpvt_mm.{name}', 0.1)
     with answers(lambda connection: None) as port:
         sentence = refusal(call, s3_at(port))
-        assert sentence.endswith('s3://b/a.txt cannot be read or written, after 3 tries (no answer in 0 seconds): check '
-                                 'the address, and whether this machine reaches the store.')
+        assert sentence.endswith('s3://b/a.txt cannot be read or written, after 3 tries (no answer in 0 seconds): '
+                                 'check the address, and whether this machine reaches the store.')
     assert [message[-16:] for _, message in log] == ['s3://b/a.txt ...'] * 3
 
 

@@ -52,7 +52,8 @@ def test_whole_data_passes_without_a_word(path: Path, packed: Any, log: list) ->
 @pytest.mark.parametrize('path, folder, name', [
     (MASK_RCNN, 'images/training', '000003.jpg'), (MASK_RCNN, 'images/validation', '000003.jpg'),
     (UPERNET, 'annotations/training', '000003.png'), (UPERNET, 'annotations/validation', '000003.png')])
-def test_a_missing_file_ends_a_run_before_it_begins(path: Path, folder: str, name: str, data: Path, packed: Any) -> None:
+def test_a_missing_file_ends_a_run_before_it_begins(path: Path, folder: str, name: str, data: Path, packed: Any
+                                                    ) -> None:
     for number in (1, 3):
         (data / folder / name.replace('3', str(number))).unlink()
     root = packed()
@@ -103,8 +104,8 @@ def test_a_list_names_files_that_are_there(data: Path) -> None:
         f'{data}/images/training/no.jpg does not exist: put the files there, or correct train_dataloader.')
     names.write_text('000001\n000002')  # may be a part of the folder
     check(config(UPERNET, str(data), **{key: 'names.txt'}))
-    for file, words in (('no.txt', 'does not exist: put the file there'), ('images', 'is a folder: put a file with one'),
-                        ('pipe', 'is a named pipe (FIFO), not a file: put a file with one')):
+    for file, words in (('no.txt', 'does not exist: put the file there'), ('images', 'is a folder: put a file with'),
+                        ('pipe', 'is a named pipe (FIFO), not a file: put a file with')):
         if file == 'pipe':
             os.mkfifo(data / file)
         assert refusal(check, config(UPERNET, str(data), **{key: file})).startswith(f'{data}/{file} {words}')

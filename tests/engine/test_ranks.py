@@ -33,7 +33,8 @@ CASES: dict[str, Callable[[int], tuple[dict[str, Any], str | None]]] = {
 EXPECTED = [
     'rank 1 fails: checkpoint one/iter_2.pth does not exist', 'rank 1 differs from rank 0: the hash of the weights is ',
     'rank 1 differs from rank 0: optim_wrapper.optimizer.lr is 0.002 (not 0.001): start all ranks with the same config,'
-    ' options and files.', '{data}/no/000000.png does not exist (and 7 more of this kind): put the files there, or correct train_dataloader.']
+    ' options and files.',
+    '{data}/no/000000.png does not exist (and 7 more of this kind): put the files there, or correct train_dataloader.']
 
 
 def in_rank(rank: int, folder: Path, data: Path) -> None:

@@ -44,8 +44,8 @@ def test_too_little_shared_memory_is_an_error_before_the_first_batch(
         free: Callable, log: list, monkeypatch: pytest.MonkeyPatch) -> None:
     free(7)
     assert refusal(check_shared_memory, loader(), MEGABYTE, 'train_dataloader') == (
-        'train_dataloader: its workers need about 17 MB of shared memory (1 processes x 2 workers x 2 batches x 4.2 MB), '
-        'but /dev/shm has 7 MB: start the container with more (docker run --shm-size 8g), or set '
+        'train_dataloader: its workers need about 17 MB of shared memory (1 processes x 2 workers x 2 batches x 4.2 MB)'
+        ', but /dev/shm has 7 MB: start the container with more (docker run --shm-size 8g), or set '
         'train_dataloader.num_workers or batch_size lower.')
     check_shared_memory(loader(0), MEGABYTE, 'train_dataloader')  # needs none
     free(16)
@@ -80,7 +80,7 @@ class Dies(Hangs):
         os._exit(9)
 
 
-@pytest.mark.parametrize('dataset, words', [(Hangs(), 'DataLoader timed out after 1 seconds'), (Dies(), 'DataLoader wor')])
+@pytest.mark.parametrize('dataset, words', [(Hangs(), 'DataLoader timed out after 1 '), (Dies(), 'DataLoader wor')])
 def test_what_torch_says_of_them_is_known(dataset: Any, words: str) -> None:
     with pytest.raises(RuntimeError) as raised:
         next(iter(DataLoader(dataset, num_workers=1, timeout=1)))
