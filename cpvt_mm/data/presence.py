@@ -88,7 +88,7 @@ def check_presence(dataset: BaseDataset, cfg: dict[str, Any], samples: Sequence[
     if layout == 'coco':
         return found + [Finding(Kind.NOT_NAMED, path, f'is not named by {dataset.ann_file}')
                         for path in folders.images_beside(images)]
-    return found + [*_other_suffixes(dataset, folders, images | maps)]
+    return [*found, *_other_suffixes(dataset, folders, images | maps)]
 
 
 def _other_suffixes(dataset: BaseDataset, folders: Folders, known: set[str]) -> Iterator[Finding]:

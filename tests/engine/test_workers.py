@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -36,8 +36,7 @@ def loader(workers: int = 2, **more: Any) -> DataLoader:
 @pytest.fixture
 def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Sets the number of free megabytes of shared memory."""
-    usage = NamedTuple('usage', [('free', float)])
-    return lambda size: monkeypatch.setattr(shutil, 'disk_usage', Mock(return_value=usage(size * 2 ** 20)))
+    return lambda size: monkeypatch.setattr(shutil, 'disk_usage', Mock(return_value=Mock(free=size * 2 ** 20)))
 
 
 def test_too_little_shared_memory_is_an_error_before_the_first_batch(
