@@ -4,6 +4,7 @@ import io
 import os
 import platform
 import secrets
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -85,6 +86,22 @@ def near(path: str | Path) -> str:
     """Returns a path relative to the current folder, if it is below; an address is unchanged."""
     relative = os.path.relpath(path)
     return str(path) if '://' in str(path) or relative.startswith(os.pardir) else relative
+
+
+def what_is(path: str | Path) -> str:
+    """Returns '' for a file that can be read, and else what is there, as 'is a folder' or 'does not exist'.
+
+    Who opens a pipe, a socket or a device may wait for ever.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return 'is a link to a file that does not exist' if os.path.islink(path) else 'does not exist'
+    except (OSError, ValueError) as error:  # a link in a circle, or a path with a zero
+        return f'cannot be read ({first_line(error)})'
+    kinds = {stat.S_IFREG: '', stat.S_IFDIR: 'is a folder', stat.S_IFIFO: 'is a named pipe (FIFO), not a file',
+             stat.S_IFSOCK: 'is a socket, not a file'}
+    return kinds.get(stat.S_IFMT(mode), 'is a device, not a file')
 
 
 def check_free(path: Path) -> None:

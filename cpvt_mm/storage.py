@@ -5,12 +5,8 @@ file in an archive as `zip://train/0001.png::/data/nuclei.zip`, or in one of sev
 `tar://train/0001.png::/data/nuclei-*.tar`.
 """
 import errno
-import functools
-import glob
 import os
-import posixpath
 import re
-import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -18,10 +14,12 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
+from urllib.request import Request, urlopen
 
-from mmengine.fileio import BaseStorageBackend, FileClient, register_backend
+from mmengine.fileio import BaseStorageBackend, FileClient, HTTPBackend, register_backend
 
-from cpvt_mm.errors import UserError, first_line
+from .errors import UserError, first_line
+from .waiting import TooLong, within
 
 T = TypeVar('T')
 # Scheme -> the package that fsspec needs for it.
@@ -30,8 +28,11 @@ ARCHIVES = ('zip', 'tar')
 # `scheme://inside::archive/more`, for which `scheme://inside/more::archive` is meant: OpenMMLab joins paths at the end.
 JOINED = re.compile(r'(zip|tar)://(.*?)::(.+?\.(?:zip|tar(?:\.\w+)?))(/.*)?')
 WAITS = (1, 4)  # seconds before another try
+# Seconds that a try may take, those for each megabyte of a file, and those for the list of a folder: stores give it in
+# parts of about 1,000 names, ten in a second.
+TRY, PER_MEGABYTE, LISTING = 60., 1., 600.
 # Errors that another try does not mend.
-FINAL = (UserError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
+FINAL = (UserError, IsADirectoryError, NotADirectoryError, NotImplementedError)
 
 
 # mmengine's own client for s3:// is not public; where it is installed, it stays.
@@ -43,7 +44,8 @@ PREFIXES = [scheme for scheme in (*ARCHIVES, *STORES) if scheme != 's3' or not f
 class FsspecBackend(BaseStorageBackend):
     """Reads and writes files of object stores, and reads files of archives.
 
-    A fault of the network is tried again, up to three times in all.
+    A fault of the network is tried again, up to three times in all. A try may take 60 seconds, and 1 second more for
+    each megabyte of a file; the list of a folder, 10 minutes. After 10 seconds, a line says what is waited for.
 
     Args:
         options: Options of fsspec's file system, such as `endpoint_url` for `s3://`. In a config they are
@@ -51,36 +53,38 @@ class FsspecBackend(BaseStorageBackend):
 
     Raises:
         ImportError: If the package for the scheme is not installed.
-        UserError: If a tar file is compressed, has sparse files, or is so damaged that its files cannot be listed.
-        OSError: If a file cannot be read or written, with its path.
+        FileNotFoundError: If there is no such file or folder.
+        UserError: If a store does not answer, refuses, or breaks off, or an archive is damaged or incomplete.
     """
 
     def __init__(self, **options: Any) -> None:
         # A copy of a config has None for a secret, which would hide those of the environment.
         self.options = {name: value for name, value in options.items() if value is not None}
 
-    def _try(self, path: str | Path, action: Callable[[Any, str], T]) -> T:
-        """Runs an action with the file system of a path and the path in it."""
-        for wait in (*WAITS, None):
-            try:
-                return action(*_open(str(path), self.options))
-            except FileNotFoundError as error:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
-            except FINAL:
-                raise
-            except ImportError as error:
-                package = STORES.get(str(path).partition('://')[0])
-                raise ImportError(f'{path} needs {package}: pip install {package}.') from error
-            except Exception as error:  # each store has errors of its own
-                if wait is None:
-                    raise OSError(f'{path} cannot be read or written, after {len(WAITS) + 1} tries '
-                                  f'({type(error).__name__}: {first_line(error)}).') from error
-                time.sleep(wait)
-        raise AssertionError
+    def _try(self, path: str | Path, action: Callable[[Any, str], T], size: int | None = 0, lists: bool = False) -> T:
+        """Runs an action with the file system of a path and the path in it.
+
+        Args:
+            path: The address.
+            action: A function of both.
+            size: The bytes that it writes; None if it reads the whole file. Defaults to 0.
+            lists: Whether it lists a folder. Defaults to False.
+        """
+        try:
+            files, inside = _open(str(path), self.options)
+            if str(path).partition('://')[0] in ARCHIVES:
+                return action(files, inside)
+            return tried(str(path), lambda: action(files, inside), (
+                lambda: files.size(inside) or 0) if size is None else lambda: size, LISTING if lists else TRY)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
+        except ImportError as error:
+            package = STORES.get(str(path).partition('://')[0])
+            raise ImportError(f'{path} needs {package}: pip install {package}.') from error
 
     def get(self, filepath: str | Path) -> bytes:
         """Returns the content of a file."""
-        return self._try(filepath, lambda files, path: files.cat_file(path))
+        return self._try(filepath, lambda files, path: files.cat_file(path), size=None)
 
     def get_text(self, filepath: str | Path, encoding: str = 'utf-8') -> str:
         """Returns the text of a file."""
@@ -90,7 +94,7 @@ class FsspecBackend(BaseStorageBackend):
         """Writes a file. An object store shows it when it is complete."""
         if str(filepath).partition('://')[0] in ARCHIVES:
             raise OSError(f'{filepath} is in an archive, which can only be read: write to a folder or a store.')
-        self._try(filepath, lambda files, path: files.pipe_file(path, obj))
+        self._try(filepath, lambda files, path: files.pipe_file(path, obj), len(obj))
 
     def put_text(self, obj: str, filepath: str | Path, encoding: str = 'utf-8') -> None:
         """Writes a file of text."""
@@ -136,10 +140,60 @@ class FsspecBackend(BaseStorageBackend):
             return [(PurePosixPath(info['name']).relative_to(path or '.').as_posix(), info['type'] == 'directory')
                     for info in found if info['name'].strip('/') != path.strip('/')]
 
-        for name, is_folder in self._try(dir_path, find):
+        if not self.exists(dir_path):  # which a store that hangs does not answer, sooner than the whole list
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(dir_path))
+        for name, is_folder in self._try(dir_path, find, lists=True):
             if not any(part.startswith('.') for part in name.split('/')) and (
                     list_dir if is_folder else list_file and name.endswith(suffix or '')):
                 yield name
+
+
+@register_backend('http', prefixes=['http', 'https'], force=True)
+class HttpBackend(HTTPBackend):
+    """Reads files of the web as mmengine does, within the times of `FsspecBackend`."""
+
+    def get(self, filepath: str) -> bytes:
+        """Returns the content of a file."""
+        def size() -> int:
+            with urlopen(Request(filepath, method='HEAD')) as response:
+                return int(response.headers['Content-Length'])
+
+        return tried(str(filepath), lambda: super(HttpBackend, self).get(filepath), size, TRY)
+
+    def get_text(self, filepath: str, encoding: str = 'utf-8') -> str:
+        """Returns the text of a file."""
+        return self.get(filepath).decode(encoding)
+
+
+def tried(path: str, action: Callable[[], T], size: Callable[[], int], seconds: float) -> T:
+    """Runs an action on a file of a server; tries again after a fault of the network.
+
+    Args:
+        path: The address, for messages.
+        action: The action.
+        size: Returns the number of bytes that are transferred. It may ask the server: it is called when the time is
+            over.
+        seconds: What a try may take; for each megabyte, it may take `PER_MEGABYTE` more.
+
+    Raises:
+        FileNotFoundError: If the server says so.
+        UserError: If there is no answer, or it is an error.
+    """
+    for wait in (*WAITS, None):
+        try:
+            return within(path, action, seconds, lambda: PER_MEGABYTE * size() / 1e6)
+        except (FileNotFoundError, *FINAL):
+            raise
+        except Exception as error:  # each store has errors of its own
+            reason = str(error) if isinstance(error, TooLong) else f'{type(error).__name__}: {first_line(error)}'
+            if isinstance(error, PermissionError):
+                raise UserError(f'{path} is refused by the store ({reason}): check the keys, and what they are allowed.'
+                                ) from error
+            if wait is None:
+                raise UserError(f'{path} cannot be read or written, after {len(WAITS) + 1} tries ({reason}): check the '
+                                'address, and whether this machine reaches the store.') from error
+            time.sleep(wait)
+    raise AssertionError
 
 
 def for_checkpoints(address: str) -> str:
@@ -155,56 +209,14 @@ def _in_order(path: str) -> str:
     return f'{scheme}://{f"{inside}{more}".strip("/")}::{archive}'
 
 
-@functools.lru_cache(maxsize=8)
-def _open_archive(scheme: str, archive: str, process: int) -> Any:
-    """Opens an archive and reads its index, once for each process: processes must not share an open file."""
-    import fsspec
-
-    if scheme == 'tar':
-        paths = [archive] if os.path.isfile(archive) else sorted(glob.glob(archive))
-        places = {name: place for path in paths for name, place in _places(path).items()}
-        if paths:
-            files = fsspec.filesystem('reference', fo=dict(version=1, refs=places), remote_protocol='file',
-                                      skip_instance_cache=True)
-            files.ls('')  # lists all folders, by which it then tells whether a path is one
-            return files
-    elif os.path.isfile(archive):
-        return fsspec.filesystem(scheme, fo=archive)
-    raise FileNotFoundError(archive)
-
-
-def _places(path: str) -> dict[str, list[Any]]:
-    """Returns where each file of a tar file is: the path of the tar file, the first byte, and the number of bytes."""
-    places, links = dict[str, list[Any]](), dict[str, str]()
-    try:
-        with tarfile.open(path, 'r:') as shard:
-            for member in shard:
-                name = posixpath.normpath(member.name)
-                if member.issparse():
-                    raise UserError(f'{name} in {path} is a sparse file, which cannot be read: pack it without '
-                                    '--sparse.')
-                if member.isfile():
-                    places[name] = [path, member.offset_data, member.size]
-                elif member.islnk() or member.issym():
-                    folder = posixpath.dirname(name) if member.issym() else ''
-                    links[name] = posixpath.normpath(posixpath.join(folder, member.linkname))
-    except tarfile.ReadError as error:
-        raise UserError(f'{path} is not a whole tar file without compression ({first_line(error)}): pack it again.'
-                        ) from error
-    for name, target in links.items():
-        for _ in range(40):  # links to links, which may be in a circle
-            target = links.get(target, target)
-        if target in places:
-            places[name] = places[target]
-    return places
-
-
 def _open(path: str, options: dict[str, Any]) -> tuple[Any, str]:
     """Returns the file system of a path, and the path in it."""
     import fsspec
+
+    from .archives import open_archive
 
     scheme, _, rest = _in_order(path).partition('://')
     if scheme not in ARCHIVES:
         return fsspec.filesystem(scheme, **options), rest  # which fsspec keeps for the process
     inside, _, archive = rest.partition('::')
-    return _open_archive(scheme, os.path.abspath(archive), os.getpid()), inside
+    return open_archive(scheme, os.path.abspath(archive)), inside

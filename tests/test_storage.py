@@ -2,12 +2,14 @@
 import io
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tarfile
+import threading
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import fsspec
@@ -17,7 +19,7 @@ from mmengine import fileio
 
 from cpvt_mm import engine
 from cpvt_mm.engine import load_config, train
-from cpvt_mm.storage import FsspecBackend
+from cpvt_mm.storage import FsspecBackend, HttpBackend
 from shards import write_shards
 from tests.conftest import MASK_RCNN, refusal, toy_overrides
 from tests.processes import free_port, is_open, wait_until
@@ -191,15 +193,84 @@ def test_archives_are_not_written(tmp_path: Path) -> None:
         fileio.get(f'zip://a.txt::{tmp_path}/a.zip')
 
 
-def test_a_fault_of_the_network_is_tried_again_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip('s3fs')
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds between tries, which do not pass."""
     waits: list[float] = []
     monkeypatch.setattr('time.sleep', waits.append)
-    backend = FsspecBackend(endpoint_url=f'http://127.0.0.1:{free_port()}', key='me', secret='secret',
-                            config_kwargs=dict(retries=dict(max_attempts=0)))
-    with pytest.raises(OSError, match=r's3://b/a.txt cannot be read or written, after 3 tries \(EndpointConn'):
-        backend.get('s3://b/a.txt')
+    return waits
+
+
+def s3_at(port: int) -> FsspecBackend:
+    return FsspecBackend(endpoint_url=f'http://127.0.0.1:{port}', key='me', secret='secret',
+                         config_kwargs=dict(retries=dict(max_attempts=0)))
+
+
+@contextmanager
+def answers(reply: Callable[[socket.socket], object]) -> Iterator[int]:
+    """A server that does so with each connection; yields its port."""
+    with socket.create_server(('127.0.0.1', 0)) as server, ExitStack() as kept:
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection = kept.enter_context(server.accept()[0])
+                    reply(connection)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def response(status: str, body: bytes = b'', length: int | None = None) -> Callable[[socket.socket], None]:
+    def reply(connection: socket.socket) -> None:
+        connection.recv(9999)
+        connection.sendall(f'HTTP/1.1 {status}\r\nContent-Length: {len(body) if length is None else length}\r\n\r\n'
+                           .encode() + body)
+        connection.close()
+
+    return reply
+
+
+def test_a_fault_of_the_network_is_tried_again_and_told(waits: list[float]) -> None:
+    pytest.importorskip('s3fs')
+    assert refusal(s3_at(free_port()).get, 's3://b/a.txt').startswith(
+        's3://b/a.txt cannot be read or written, after 3 tries (EndpointConn')
     assert waits == [1, 4]
+
+
+@pytest.mark.parametrize('reply, words', [
+    (response('403 Forbidden'), 'is refused by the store (PermissionError: Forbidden): check the keys'),
+    (response('200 OK', b'begins', 99), 'cannot be read or written, after 3 tries (')], ids=['refuses', 'breaks off'])
+def test_a_store_that_refuses_or_breaks_off_is_told(waits: list[float], reply: Callable, words: str) -> None:
+    pytest.importorskip('s3fs')
+    with answers(reply) as port:
+        assert refusal(s3_at(port).get, 's3://b/a.txt').startswith(f's3://b/a.txt {words}')
+
+
+@pytest.mark.parametrize('call', [
+    lambda store: store.get('s3://b/a.txt'), lambda store: store.put(b'', 's3://b/a.txt'),
+    lambda store: store.exists('s3://b/a.txt'), lambda store: store.remove('s3://b/a.txt'),
+    lambda store: list(store.list_dir_or_file('s3://b/a.txt')), lambda store: HttpBackend().get(
+        f'{store.options["endpoint_url"]}/s3://b/a.txt')], ids=['get', 'put', 'exists', 'remove', 'list', 'web'])
+def test_a_store_that_never_answers_is_told(waits: list[float], call: Callable, monkeypatch: pytest.MonkeyPatch,
+                                            log: list) -> None:
+    pytest.importorskip('s3fs')
+    for name in ('waiting.WORD', 'waiting.ASKING', 'storage.TRY'):
+        monkeypatch.setattr(f'cpvt_mm.{name}', 0.1)
+    with answers(lambda connection: None) as port:
+        sentence = refusal(call, s3_at(port))
+        assert sentence.endswith('s3://b/a.txt cannot be read or written, after 3 tries (no answer in 0 seconds): '
+                                 'check the address, and whether this machine reaches the store.')
+    assert [message[-16:] for _, message in log] == ['s3://b/a.txt ...'] * 3
+
+
+def test_a_large_file_has_more_time(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fileio.put(b'1', f'{store}/a.txt')
+    monkeypatch.setattr('cpvt_mm.storage.TRY', 0.)
+    monkeypatch.setattr('cpvt_mm.storage.PER_MEGABYTE', 60e6)  # a minute for a byte
+    assert fileio.get(f'{store}/a.txt') == b'1'
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from mmengine.fileio import get
 
 from cpvt_mm.errors import first_line
+from cpvt_mm.files import what_is
 
 from .findings import UnusableFile
 from .masks import area_of
@@ -82,6 +83,9 @@ def read_coco(file: str, backend_args: dict[str, Any] | None = None, needs_sizes
         FileNotFoundError: If the file does not exist.
         UnusableFile: If it is a folder, or the file is empty, is not JSON, or is not in COCO's layout.
     """
+    fault = '' if '://' in file else what_is(file)
+    if fault.endswith('not a file'):  # who opens it may wait for ever
+        raise UnusableFile(file, f"{fault}: put a file in COCO's layout there.")
     try:
         content = get(file, backend_args=backend_args)
     except IsADirectoryError as error:

@@ -1,5 +1,6 @@
 """Finds the datasets of configs and the layout of their annotations, and checks the annotations of a dataset."""
-import os.path
+import errno
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -7,6 +8,8 @@ from mmengine.dataset import BaseDataset
 from mmengine.fileio import list_dir_or_file
 from mmengine.registry import DATASETS
 from torch.utils.data import Dataset
+
+from cpvt_mm.files import what_is
 
 from .coco import read_coco
 from .coco_checks import check_coco
@@ -122,6 +125,8 @@ def _check_coco(dataset: BaseDataset, needs_masks: bool, is_evaluated: bool) -> 
 
 
 def _check_label_maps(dataset: BaseDataset) -> tuple[list[Finding], list[Sample]]:
+    if dataset.ann_file:
+        _check_list(dataset.ann_file)
     samples = [Sample(sample['img_path'], sample.get('seg_map_path')) for sample in dataset.load_data_list()]
     if not samples:
         where = dataset.ann_file or f'{dataset.data_prefix["img_path"]} (*{dataset.img_suffix})'
@@ -132,11 +137,24 @@ def _check_label_maps(dataset: BaseDataset) -> tuple[list[Finding], list[Sample]
     return list(alone), samples
 
 
+def _check_list(file: str) -> None:
+    """Checks a file with names of images, which mmseg passes over if it is a folder."""
+    fault = 'is an address, but mmseg reads a list of names from the disk' if '://' in file else what_is(file)
+    if not os.path.lexists(file) and '://' not in file:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file)
+    if fault:
+        raise UnusableFile(file, f'{fault}: put a file with one name in each line there, or leave out ann_file to read '
+                           'the whole folder.')
+
+
 def _label_maps_alone(dataset: BaseDataset, known: set[str]) -> Iterator[Finding]:
     folder = dataset.data_prefix['seg_map_path']
-    if not os.path.isdir(folder):  # the checks of the files report each missing label map
+    try:
+        names = sorted(list_dir_or_file(folder, list_dir=False, suffix=dataset.seg_map_suffix, recursive=True,
+                                        backend_args=dataset.backend_args))
+    except FileNotFoundError:  # each missing label map is reported
         return
-    for name in sorted(list_dir_or_file(folder, list_dir=False, suffix=dataset.seg_map_suffix, recursive=True)):
+    for name in names:
         path = os.path.join(folder, name)
         if path not in known:
             yield Finding(Kind.LABEL_MAP_ALONE, path, f'has no image in {dataset.data_prefix["img_path"]}')

@@ -49,12 +49,13 @@ class Kind(Enum):
     LABEL_MAP_SIZE = 'label map of another size than its image'
     LABEL = 'label that is not a class'
     LABEL_MAP_ALONE = 'label map without image'
+    NOT_NAMED = 'image that the dataset does not read'
     NOT_ANNOTATED = 'image without annotation'
     NOT_CHECKED = 'annotations that are not checked'
 
 
 # Findings that are not errors.
-NOTES = (Kind.CLASS_UNUSED, Kind.LEFT_OUT, Kind.NOT_ANNOTATED, Kind.NOT_CHECKED)
+NOTES = (Kind.CLASS_UNUSED, Kind.LEFT_OUT, Kind.NOT_NAMED, Kind.NOT_ANNOTATED, Kind.NOT_CHECKED)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mmengine.config import Config
@@ -19,18 +19,20 @@ from .coco import WRITE_ANEW, read_coco
 from .coco_checks import some
 from .datasets import Sample, build_unread, check_dataset, classes_of, layout_of, loads_masks, unwrap
 from .findings import Finding, Kind, UnusableFile, size_as_loaded
+from .presence import MISSING, check_presence
 from .splits import SPLITS
 
-MISSING = 'does not exist'
 # Faults that would make training or testing fail, or make it use wrong labels or images.
 FATAL = {Kind.DATASET, Kind.CLASSES, Kind.CLASS_ORDER, Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES, Kind.NOTHING_LEFT,
-         Kind.UNLISTED_CATEGORY, Kind.CORNERS, Kind.EVALUATOR, Kind.NO_MASKS, Kind.REPAIR,
-         Kind.BATCH}
+         Kind.UNLISTED_CATEGORY, Kind.CORNERS, Kind.EVALUATOR, Kind.NO_MASKS, Kind.REPAIR, Kind.BATCH,
+         Kind.IMAGE, Kind.LABEL_MAP}  # missing files; no other is opened
 # What to do about faults that are not those of a file.
 REMEDIES = {
     Kind.REPAIR: WRITE_ANEW,
     Kind.EVALUATOR: 'correct the path',
     Kind.BATCH: 'set it to 1',
+    **dict.fromkeys((Kind.IMAGE, Kind.LABEL_MAP), 'put the files there, or correct {name}.data_root, .ann_file or '
+                    '.data_prefix'),
     **dict.fromkeys((Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES), 'correct it, or {name}.metainfo.classes'),
     Kind.NO_MASKS: 'take a config for boxes, such as one of tools/misc/new_config.py, or set with_mask=False in the '
                    "pipelines, model.roi_head.mask_head=None, and metric='bbox' in the evaluators"}
@@ -75,7 +77,10 @@ def plan_checks(cfg: Config, splits: Sequence[str] = SPLITS) -> list[Plan]:
         if shared and plan.splits != ['train']:
             plan.findings.append(Finding(Kind.SHARED, _file_of(plan), f'has {len(shared)} of its {len(plan.samples)} '
                                          f'images in training, too, such as {shared[0]}'))
-    return plans
+    read = {sample.image for plan in plans for sample in plan.samples}  # training and validation may share a folder
+    return [replace(plan, findings=[
+        finding for finding in plan.findings if finding.kind is not Kind.NOT_NAMED or finding.file not in read])
+        for plan in plans]
 
 
 def _file_of(plan: Plan) -> str:
@@ -95,9 +100,11 @@ def _plan(cfg: Config, splits: list[str], name: str, dataset: dict[str, Any]) ->
         findings += [Finding(Kind.NUM_CLASSES if number > len(classes) else Kind.TOO_FEW_CLASSES, f'{head}.num_classes',
                              f'is {number}, but the dataset has {len(classes)} classes ({some(classes)})')
                      for head, number in heads.items() if classes and number != len(classes)]
-        findings += faults
+        findings += [*faults, *check_presence(built, dataset, samples)]
     except UnusableFile as error:
         findings.append(Finding(Kind.DATASET, error.file, error.detail))
+    except UserError as error:  # of a store or an archive
+        findings.append(Finding(Kind.DATASET, name, f'cannot be read: {error}'))
     except Exception as error:  # datasets can raise any error
         path = missing_file(error) if isinstance(error, FileNotFoundError) else None
         findings.append(Finding(Kind.DATASET, path, MISSING) if path else Finding(

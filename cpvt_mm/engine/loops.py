@@ -15,6 +15,7 @@ from cpvt_mm.registry import LOOPS
 
 from .checks import check_metrics, check_model
 from .ranks import all_or_none, share_annotations
+from .workers import check_shared_memory, limit_waiting
 
 Loader = DataLoader | dict[str, Any]
 
@@ -63,8 +64,9 @@ def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader
 
     It first checks the model (see `check_model`), the metrics and the annotations; those of the validation before the
     training, too. Ranks then share the annotations (see `share_annotations`), and a first sample is loaded. The
-    pipeline of the dataset gets checks that name a faulty file when it is loaded. The main process checks; the others
-    wait for it, and end if a check fails.
+    pipeline of the dataset gets checks that name a faulty file when it is loaded. Workers must have enough shared
+    memory for such samples, and are given up after 10 minutes without a batch. The main process checks; the others wait
+    for it, and end if a check fails.
 
     Raises:
         UserError: If the data cannot be used.
@@ -82,10 +84,12 @@ def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader
     else:
         built = dataloader
     share_annotations(built.dataset)
+    limit_waiting(built)
     check_while_loading(built, runner.model, runner.cfg.to_dict())
     with all_or_none():
         if is_main_process():
-            load_first(built.dataset, f'{split}_dataloader.dataset')
+            sample = load_first(built.dataset, f'{split}_dataloader.dataset')
+            check_shared_memory(built, sample, f'{split}_dataloader')
     return built
 
 

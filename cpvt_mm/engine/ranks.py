@@ -1,10 +1,11 @@
 """Lets the processes of a run, its ranks, decide together, end together, and share annotations on a machine."""
 import hashlib
+import logging
 import re
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 from mmengine.config import Config
 from mmengine.dist import all_gather_object, barrier, get_rank, get_world_size, is_main_process
+from mmengine.logging import print_log
 from torch import nn
 from torch.utils.data import Dataset
 
@@ -108,16 +110,39 @@ def share_annotations(dataset: Dataset) -> None:
 def share(array: np.ndarray) -> np.ndarray:
     """Returns an array of equal content in memory that ranks of this machine share. All ranks must call it.
 
-    Ranks with different content keep different copies.
+    Ranks with different content keep different copies. So does a rank that does not find the file of the others, as one
+    in a container with a temporary folder of its own.
     """
-    own = socket.gethostname(), hashlib.blake2b(array.data, digest_size=16).digest()
+    own = socket.gethostname(), _hash(array)
     everyone: list[Any] = all_gather_object(own)
     writer = everyone.index(own)
-    with tempfile.TemporaryDirectory(prefix='cpvt_mm_') as folder:
-        path = Path(folder, 'annotations.npy')
-        if writer == get_rank():
-            np.save(path, array)
-        paths = all_gather_object(str(path))
-        shared = np.load(paths[writer], mmap_mode='r').view(np.ndarray)
-        barrier()  # each rank has mapped the file
+    with ExitStack() as files:
+        path = _written(array, files) if writer == get_rank() else ''
+        shared = _mapped(all_gather_object(path)[writer], array)
+        barrier()  # each rank has mapped the file, or has not found it
     return shared
+
+
+def _hash(array: np.ndarray) -> bytes:
+    return hashlib.blake2b(array.data, digest_size=16).digest()
+
+
+def _written(array: np.ndarray, files: ExitStack) -> str:
+    """Writes a file in the folder for temporary files, which `files` removes; returns '' if it cannot be written."""
+    try:
+        folder = files.enter_context(tempfile.TemporaryDirectory(prefix='cpvt_mm_', ignore_cleanup_errors=True))
+        path = Path(folder, 'annotations.npy')
+        np.save(path, array)
+    except OSError as error:
+        print_log(f'Ranks of this machine do not share annotations ({first_line(error)}).', 'current', logging.WARNING)
+        return ''
+    return str(path)
+
+
+def _mapped(path: str, array: np.ndarray) -> np.ndarray:
+    """Returns a file in memory if it has the content of the array, and else the array itself."""
+    with suppress(OSError, ValueError, EOFError):  # another machine's file is not here, or not whole
+        found = np.load(path, mmap_mode='r').view(np.ndarray)
+        if _hash(found) == _hash(array):
+            return found
+    return array

@@ -30,6 +30,7 @@ from .prepare import prepare
 from .process_group import process_group
 from .resuming import how_to_continue, prepare_to_resume
 from .run_config import secrets_of
+from .workers import lost_workers
 
 # Number of secrets that are named.
 MAX_NAMED = 4
@@ -149,7 +150,7 @@ def failures_as_user_errors(what: str, work_dir: str) -> Iterator[list[Runner]]:
     """Converts errors in the `with` block to a UserError; writes the traceback to `traceback.txt` in the work dir.
 
     After the first training iteration, errors are not converted, because the config is hardly their cause, but for a
-    rank that has died or hangs. The message begins with `what`.
+    rank or a worker that has died or hangs. The message begins with `what`.
 
     Yields:
         A list for the runner, once it is built.
@@ -164,6 +165,8 @@ def failures_as_user_errors(what: str, work_dir: str) -> Iterator[list[Runner]]:
             raise UserError(f'rank {get_rank()} has lost another rank, which has died or hangs longer than env_cfg.'
                             f'dist_cfg.timeout ({first_line(error)}): see why in its log, then continue with --resume.'
                             ) from error
+        if lost := lost_workers(error):
+            raise lost from error
         if built and built[0].message_hub.get_info('iter', 0):  # runner.iter would build the failed train loop
             raise
         path = Path(work_dir, 'traceback.txt')

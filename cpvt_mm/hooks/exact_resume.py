@@ -10,6 +10,7 @@ from mmengine.runner import Runner
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
+from cpvt_mm.data.datasets import classes_of
 from cpvt_mm.engine.ranks import differences, end_all, hash_weights, settings
 from cpvt_mm.engine.seeding import MODEL, SeededBatchSampler, seed_generators
 from cpvt_mm.errors import UserError
@@ -37,7 +38,8 @@ class ExactResumeHook(Hook):
     out or comes twice. The sampler must be mmengine's, and the batch sampler torch's: one that sets samples aside, such
     as mmdet's AspectRatioBatchSampler, repeats or leaves out as many as it had set aside.
 
-    A checkpoint notes the settings of its run. A warning names those that differ when training resumes.
+    A checkpoint notes the settings of its run, and the number of images and the classes of its data. A warning names
+    those that differ when training resumes.
 
     A loop with epochs continues inside an epoch. `CheckedEpochBasedTrainLoop` then counts the batches from the
     beginning of the epoch; another loop counts from the first batch after the resume.
@@ -57,7 +59,9 @@ class ExactResumeHook(Hook):
         meta = checkpoint['meta']
         self.done = meta.get(BATCHES, 0)
         self._go_on_from(runner, meta)
-        changed = differences(settings(runner.cfg), meta[SETTINGS]) if SETTINGS in meta else ''
+        changed = ''
+        if SETTINGS in meta:  # old checkpoints do not tell the data
+            changed = differences({**settings(runner.cfg), **data_of(runner)}, {**data_of(runner), **meta[SETTINGS]})
         if changed:
             runner.logger.warning(f'The checkpoint is from run {meta["experiment_name"]}, which had other settings: '
                                   f'{changed}.')
@@ -122,7 +126,7 @@ class ExactResumeHook(Hook):
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         meta = checkpoint['meta']
         meta[MARK] = True
-        meta[SETTINGS] = settings(runner.cfg)
+        meta[SETTINGS] = {**settings(runner.cfg), **data_of(runner)}
         # Hooks that save by epoch set meta['epoch'] to the next epoch.
         meta[BATCHES] = meta['iter'] - self.first if meta['epoch'] == self.epoch else 0
         batches = _batches(runner)
@@ -130,6 +134,13 @@ class ExactResumeHook(Hook):
             goes_on = batches.endless or meta['epoch'] == self.epoch
             meta[PLACE] = dict(ranks=get_world_size(), batch_size=batches.batch_size, first=self.first,
                                used=self.used if goes_on else 0)
+
+
+def data_of(runner: Runner) -> dict[str, str]:
+    """Returns the number of images and the classes that are trained on, as texts by name."""
+    dataset = runner.train_dataloader.dataset
+    known = {'number of training images': str(len(dataset))} if hasattr(dataset, '__len__') else {}
+    return {**known, 'classes of the training data': ', '.join(classes_of(dataset))}
 
 
 def _batches(runner: Runner) -> SeededBatchSampler | None:
@@ -180,7 +191,7 @@ class SameStartHook(Hook):
     def before_train(self, runner: Runner) -> None:
         if get_world_size() == 1:
             return
-        own = dict(settings(runner.cfg), iteration=str(runner.iter),
+        own = dict(settings(runner.cfg), **data_of(runner), iteration=str(runner.iter),
                    seed=str((runner.cfg.get('randomness') or {}).get('seed')))
         if isinstance(runner.model, DistributedDataParallel):
             own['the hash of the weights'] = hash_weights(runner.model)

@@ -13,12 +13,13 @@ from urllib.parse import urlparse
 from urllib.request import Request, urlopen
 
 import torch
-from filelock import FileLock, Timeout  # torch requires it
+from filelock import AcquireReturnProxy, FileLock, Timeout  # torch requires it
 from mmengine.fileio import get_local_path
 from mmengine.logging import print_log
 
 from cpvt_mm.errors import UserError, first_line, show
 from cpvt_mm.files import remove_leftovers, whole_file
+from cpvt_mm.waiting import WORD
 
 from .released import APACHE, SCHEME, find_released
 from .restricted import is_safetensors, parse
@@ -91,7 +92,7 @@ def _cached(address: str, urls: Sequence[str]) -> Path:
         if not _existing(files):
             first.parent.mkdir(parents=True, exist_ok=True)
             # One process per machine downloads. The others wait here and then find the file.
-            with FileLock(f'{first}.lock', WAIT):
+            with _locked(first, address):
                 failures = [] if _existing(files) else _download_first(files)
     except Timeout as error:
         parts = [part for file in files.values() for part in file.parent.glob(f'{glob.escape(file.name)}.*.tmp')]
@@ -113,6 +114,16 @@ def _cached(address: str, urls: Sequence[str]) -> Path:
         raise UserError(f'checkpoint {address} ({found[0]}) is damaged ({error}): remove this file to fetch it again.'
                         ) from error
     return found[0]
+
+
+def _locked(file: Path, address: str) -> AcquireReturnProxy:
+    """Returns a context in which no other process of this machine downloads a file."""
+    lock = FileLock(f'{file}.lock')
+    try:
+        return lock.acquire(timeout=min(WORD, WAIT))
+    except Timeout:
+        show(f'waiting for {address}, which another process fetches ...')
+        return lock.acquire(timeout=WAIT)
 
 
 def _existing(files: dict[str, Path]) -> list[Path]:

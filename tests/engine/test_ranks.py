@@ -3,7 +3,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ CASES: dict[str, Callable[[int], tuple[dict[str, Any], str | None]]] = {
 EXPECTED = [
     'rank 1 fails: checkpoint one/iter_2.pth does not exist', 'rank 1 differs from rank 0: the hash of the weights is ',
     'rank 1 differs from rank 0: optim_wrapper.optimizer.lr is 0.002 (not 0.001): start all ranks with the same config,'
-    ' options and files.', "[Errno 2] No such file or directory: '"]
+    ' options and files.',
+    '{data}/no/000000.png does not exist (and 7 more of this kind): put the files there, or correct train_dataloader.']
 
 
 def in_rank(rank: int, folder: Path, data: Path) -> None:
@@ -61,7 +63,8 @@ def test_ranks_that_differ_or_fail_all_end_with_one_sentence(trained: dict[str, 
     torch.save(checkpoint, tmp_path / '1/two/iter_2.pth')
     mp.spawn(in_rank, (tmp_path, toy_shapes), nprocs=2)
     main, other = (torch.load(tmp_path / f'{rank}.pth', weights_only=True) for rank in range(2))
-    assert [error[:len(start)] for error, start in zip(main, EXPECTED, strict=True)] == EXPECTED
+    expected = [start.replace('{data}', str(toy_shapes)) for start in EXPECTED]
+    assert [error[:len(start)] for error, start in zip(main, expected, strict=True)] == expected
     assert other == ['1'] * len(CASES)  # the exit status
 
 
@@ -145,7 +148,13 @@ def mapped_files() -> set[tuple[str, str]]:
             if 'annotations.npy' in line}
 
 
-def share_in_rank(rank: int, folder: Path) -> None:
+def share_in_rank(rank: int, folder: Path, places: Sequence[str]) -> None:
+    place = places[rank]
+    if place.startswith('hidden:'):  # as a mount of its own hides it
+        place = place.removeprefix('hidden:')
+        load = np.load
+        np.load = lambda path, **more: load(path.replace(os.path.dirname(place), place), **more)
+    tempfile.tempdir = place
     dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=RANKS)
     dataset = dataset_of(rank)
     before = [dataset.get_data_info(index) for index in range(len(dataset))]
@@ -155,15 +164,30 @@ def share_in_rank(rank: int, folder: Path) -> None:
     dist.destroy_process_group()
 
 
-@pytest.mark.slow
-def test_ranks_with_the_same_annotations_share_them(tmp_path: Path) -> None:
-    mp.spawn(share_in_rank, (tmp_path,), nprocs=RANKS)
+def shared_by_ranks(folder: Path, places: Sequence[str]) -> list[set[tuple[str, str]]]:
+    """The files that each rank maps, with a temporary folder for each; the data is that from before."""
+    folder.mkdir()
+    mp.spawn(share_in_rank, (folder, places), nprocs=RANKS)
     files = []
     for rank in range(RANKS):
-        before, after, mapped = torch.load(tmp_path / f'{rank}.pth', weights_only=False)
-        assert before == after and len(mapped) == 1
+        before, after, mapped = torch.load(folder / f'{rank}.pth', weights_only=False)
+        assert before == after
         files.append(mapped)
-    assert files[0] == files[1] != files[2]
+    return files
+
+
+@pytest.mark.slow
+def test_ranks_with_the_same_annotations_share_them(tmp_path: Path) -> None:
+    files = shared_by_ranks(tmp_path / 'one', [str(tmp_path)] * RANKS)
+    assert files[0] == files[1] != files[2] and [len(mapped) for mapped in files] == [1, 1, 1]
+
+
+@pytest.mark.slow
+def test_ranks_whose_temporary_folder_is_another_keep_their_own(tmp_path: Path) -> None:
+    """A rank that the others' file is hidden from, and one that cannot write."""
+    (tmp_path / 'empty').mkdir()
+    assert shared_by_ranks(tmp_path / 'one', [str(tmp_path), f'hidden:{tmp_path}/empty', str(tmp_path)])[1] == set()
+    assert shared_by_ranks(tmp_path / 'two', ['/nowhere'] * RANKS) == [set()] * RANKS
 
 
 def test_a_single_process_keeps_its_own() -> None:

@@ -91,6 +91,19 @@ def test_a_resumed_run_names_what_differs_from_that_of_its_checkpoint(upernet: T
             '(not 0.001).\n') in run_log(tmp_path)
 
 
+def test_a_resumed_run_names_data_that_is_smaller(upernet: TrainConfig, whole: Path, data: Path, tmp_path: Path
+                                                  ) -> None:
+    for folder, suffix in (('images', 'jpg'), ('annotations', 'png')):
+        (data / folder / f'training/000000.{suffix}').unlink()
+    train(upernet(tmp_path, 4, **{'train_dataloader.dataset.data_root': str(data)}), resume=str(whole / 'iter_4.pth'))
+    assert 'had other settings: number of training images is 7 (not 8).\n' in run_log(tmp_path)
+    checkpoint = read_checkpoint(whole / 'iter_4.pth')
+    assert checkpoint['meta']['settings'].pop('number of training images') == '8'
+    torch.save(checkpoint, tmp_path / 'old.pth')  # as one from before this was noted
+    train(upernet(tmp_path / 'old', 4), resume=str(tmp_path / 'old.pth'))
+    assert 'other settings' not in run_log(tmp_path / 'old')
+
+
 def test_resume_refuses_a_checkpoint_of_another_model(upernet: TrainConfig, whole: Path) -> None:
     # As where the config says that training resumes, not the caller.
     cfg = upernet(whole, 6, resume=True, **{'model.decode_head.channels': 32})

@@ -16,7 +16,7 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('folder', type=Path, help='a folder of data, such as data/nuclei')
     parser.add_argument('prefix', type=Path, nargs='?',
-                        help='the files are PREFIX-00000.tar and so on; the folder if not given')
+                        help='the files are PREFIX-00000-of-00008.tar and so on; the folder if not given')
     parser.add_argument('--shards', type=int, default=8, help='number of files')
     return parser.parse_args()
 

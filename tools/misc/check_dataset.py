@@ -135,11 +135,12 @@ def check(cfg: Config, plans: Sequence[Plan], console: Console, add: Callable[[s
         splits = ', '.join(plan.splits)
         for finding in plan.findings:
             add(splits, finding)
-        checks = []
+        checks, missing = [], {(finding.kind, finding.file) for finding in plan.findings}
         for checked in track(check_files(cfg, plan), splits, len(plan.samples), console=console):
             checks.append(checked)
             for finding in checked.findings:
-                add(splits, finding)
+                if (finding.kind, finding.file) not in missing:
+                    add(splits, finding)
         results.append((plan, checks))
     reported = {split for plan in plans for split in plan.splits
                 if any(finding.kind in (Kind.DATASET, Kind.NOT_BUILT) for finding in plan.findings)}

@@ -20,12 +20,14 @@ def test_shards_have_all_files_each_once_and_are_read_by_the_printed_root(
     (data / 'images').symlink_to(tmp_path / 'elsewhere')
     assert run_tool('dataset_converters/pack_shards.py', data, folder / 'toy', '--shards', 3) == ''
     root, = re.fullmatch("data_root='(tar://.+/)'", capsys.readouterr().out.strip()).groups()
-    shards = sorted(folder.glob('toy-*.tar'))
-    assert len(shards) == 3
+    shards = [folder / f'toy-0000{number}-of-00003.tar' for number in range(3)]
+    assert sorted(folder.iterdir()) == shards
     names = []
     for shard in shards:
         with tarfile.open(shard) as file:
-            names += file.getnames()
+            *names_here, last = file.getnames()
+            names += names_here
+            assert last == '.members.json'
     assert names == expected
     assert all(fileio.get(root + name) == (data / name).read_bytes() for name in expected)
 

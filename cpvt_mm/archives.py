@@ -1,0 +1,297 @@
+"""Reads files of tar and zip archives where they lie, and checks that an archive is whole and stays the same."""
+import bz2
+import functools
+import glob
+import hashlib
+import json
+import os
+import posixpath
+import re
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable
+from typing import Any, BinaryIO, NamedTuple
+
+from fsspec import AbstractFileSystem
+
+from .errors import UserError, first_line
+from .files import what_is
+
+# The last file of a shard: a JSON object with `set`, a hash of the names and sizes of all files of all shards, and
+# `members`, the size and SHA-256 of each file of this shard.
+MEMBERS = '.members.json'
+SHARD = re.compile(r'(.+)-(\d{5})-of-(\d{5})\.tar')
+END_OF_TAR = bytes(1024)
+# The record at the end of a zip file, and the one before each file: their beginnings and their fields.
+END_OF_ZIP, ZIP_FILE = (b'PK\5\6', struct.Struct('<4s4H2LH')), (b'PK\3\4', struct.Struct('<4s5H3L2H'))
+DECOMPRESSORS: dict[int, Callable[[], Any]] = {
+    zipfile.ZIP_DEFLATED: lambda: zlib.decompressobj(-zlib.MAX_WBITS), zipfile.ZIP_BZIP2: bz2.BZ2Decompressor}
+# A file of at least so many bytes that was packed to less than 1 / RATIO is a trap: data hardly shrinks to a tenth.
+LARGE, RATIO = 2 ** 28, 100
+
+
+class Place(NamedTuple):
+    """Where a file of an archive is.
+
+    Attributes:
+        archive: The path of the archive.
+        start: The first byte.
+        packed: The number of bytes there.
+        size: The number of bytes of the file.
+        method: Its compression, a number of `zipfile`. Defaults to 0: none.
+        crc: Its CRC-32. Defaults to None: not known.
+        sha256: Its SHA-256. Defaults to None: not known.
+    """
+    archive: str
+    start: int
+    packed: int
+    size: int
+    method: int = zipfile.ZIP_STORED
+    crc: int | None = None
+    sha256: str | None = None
+
+
+class Identity(NamedTuple):
+    """What a file has as long as it is not replaced or changed."""
+    device: int
+    inode: int
+    size: int
+    time: int
+
+
+class Archive(AbstractFileSystem):
+    """The files of archives, without hidden faults: each file is checked when it is read.
+
+    Other processes may use the object after a fork, because it holds no open file. It remembers what the archives were
+    when their index was read, so that all processes read the same.
+
+    Args:
+        places: Where each file is, by its path in the archive.
+        identities: What each archive was when its index was read, by its path.
+    """
+
+    cachable = False
+
+    def __init__(self, places: dict[str, Place], identities: dict[str, Identity]) -> None:
+        super().__init__()
+        self.places = places
+        self.identities = identities
+        self.folders: dict[str, dict[str, dict[str, Any]]] = {'': {}}
+        for name, place in places.items():
+            info = dict(name=name, size=place.size, type='file')
+            while name:
+                name, child = posixpath.dirname(name), name
+                is_known = name in self.folders
+                self.folders.setdefault(name, {})[child] = info
+                if is_known:
+                    break
+                info = dict(name=name, size=0, type='directory')
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        path = posixpath.normpath(path.strip('/')) if path.strip('/') else ''
+        info = self.folders.get(posixpath.dirname(path), {}).get(path) if path else dict(
+            name='', size=0, type='directory')
+        if info is None:
+            raise FileNotFoundError(path)
+        return info
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
+        info = self.info(path)
+        found = [info] if info['type'] == 'file' else [*self.folders[info['name']].values()]
+        return found if detail else [one['name'] for one in found]
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        """Returns the content of a file.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            UserError: If the file is damaged, or the archive is not the one whose index was read.
+        """
+        name = self.info(path)['name']
+        if name not in self.places:
+            raise FileNotFoundError(path)
+        place = self.places[name]
+        with open(place.archive, 'rb') as file:
+            try:
+                file.seek(place.start)
+                content = file.read(place.packed)
+            except OSError as error:
+                raise UserError(f'{place.archive} cannot be read ({error.strerror}): check the disk.') from error
+            if _identity(file) != self.identities[place.archive]:  # it may also have changed while it was read
+                raise UserError(f'{place.archive} was replaced or changed while it is in use: leave archives as they '
+                                'are during a run, and start again.')
+        fault = ''
+        try:
+            content = _unpacked(content, place)
+        except (OSError, EOFError, ValueError, zlib.error) as error:
+            fault = first_line(error)
+        if len(content) != place.size:
+            fault = fault or f'it has {len(content)} bytes, not {place.size}'
+        elif place.crc is not None and zlib.crc32(content) != place.crc:
+            fault = 'its CRC-32 is not that of the index'
+        elif place.sha256 and hashlib.sha256(content).hexdigest() != place.sha256:
+            fault = f'its SHA-256 is not that of {MEMBERS}'
+        if fault:
+            raise UserError(f'{name} in {place.archive} is damaged ({fault}): pack the archive again.')
+        return content[start:end]
+
+
+def _unpacked(content: bytes, place: Place) -> bytes:
+    if place.method == zipfile.ZIP_STORED:
+        return content
+    return DECOMPRESSORS[place.method]().decompress(content, place.size + 1)
+
+
+@functools.cache  # a new index would not be compared with the first one
+def open_archive(scheme: str, pattern: str) -> Archive:
+    """Reads the index of a zip file, or of the tar files of a pattern, and checks that all is there.
+
+    Args:
+        scheme: 'zip' or 'tar'.
+        pattern: The path of the archive; of tar files, also a pattern as those of `glob`.
+
+    Raises:
+        FileNotFoundError: If there is no such archive.
+        UserError: If an archive is damaged or incomplete, one of the shards is missing, or several have the same file.
+    """
+    paths = [pattern] if os.path.lexists(pattern) else sorted(glob.glob(pattern)) if scheme == 'tar' else []
+    if not paths:
+        raise FileNotFoundError(pattern)
+    _check_complete(pattern, paths)
+    places: dict[str, Place] = {}
+    identities: dict[str, Identity] = {}
+    sets: dict[str, str] = {}
+    for path in paths:
+        if fault := what_is(path):
+            raise UserError(f'{path} {fault}: put the archive there.')
+        with open(path, 'rb') as file:
+            identities[path] = _identity(file)
+            found = _places_of_zip(file, path) if scheme == 'zip' else _places_of_tar(file, path)
+            if scheme == 'tar' and MEMBERS in found:
+                found, sets[path] = _listed(file, found)
+            if _identity(file) != identities[path]:
+                raise UserError(f'{path} was changed while its index was read: wait until it is complete.')
+        twice = next((name for name in found if name in places), None)
+        if twice:
+            raise UserError(f'{twice} is in {places[twice].archive} and in {path}: correct the pattern {pattern}, or '
+                            'remove one of them.')
+        places |= found
+    if len(set(sets.values())) > 1:
+        one, other = [next(path for path in sets if sets[path] == name) for name in [*dict.fromkeys(sets.values())][:2]]
+        raise UserError(f'{one} and {other} are not of one data set: pack all shards again.')
+    return Archive(places, identities)
+
+
+def _identity(file: BinaryIO) -> Identity:
+    found = os.fstat(file.fileno())
+    return Identity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def shard_name(prefix: str, number: int, count: int) -> str:
+    """Returns the path of a shard, which also has the number of all shards."""
+    return f'{prefix}-{number:05}-of-{count:05}.tar'
+
+
+def _check_complete(pattern: str, paths: Iterable[str]) -> None:
+    """Raises a UserError if a shard is not among the paths, by the number of shards in the names of the others."""
+    there = set(paths)
+    for prefix, count in {match.groups()[::2] for path in paths if (match := SHARD.fullmatch(path))}:
+        names = [shard_name(prefix, number, int(count)) for number in range(int(count))]
+        missing = [name for name in names if name not in there]
+        if missing:
+            raise UserError(f'{pattern} has {len(names) - len(missing)} of {len(names)} shards, {missing[0]} is not '
+                            'among them: put all shards there, or correct the pattern.')
+
+
+def _places_of_tar(file: BinaryIO, path: str) -> dict[str, Place]:
+    places, links = dict[str, Place](), dict[str, str]()
+    try:
+        with tarfile.open(fileobj=file, mode='r:') as shard:
+            for member in shard:
+                name = posixpath.normpath(member.name).strip('/')
+                if member.issparse():
+                    raise UserError(f'{name} in {path} is a sparse file, which cannot be read: pack it without '
+                                    '--sparse.')
+                if member.isfile():
+                    places[name] = Place(path, member.offset_data, member.size, member.size)
+                elif member.islnk() or member.issym():
+                    folder = posixpath.dirname(name) if member.issym() else ''
+                    links[name] = posixpath.normpath(posixpath.join(folder, member.linkname))
+            end = shard.offset
+    except UserError:
+        raise
+    except (tarfile.TarError, ValueError, OverflowError, RecursionError, OSError) as error:
+        raise UserError(f'{path} is not a whole tar file without compression ({first_line(error)}): pack it again.'
+                        ) from error
+    # To Python, a damaged header is the end, and so is a block of zeros in the middle.
+    file.seek(end)
+    if file.read(len(END_OF_TAR)) != END_OF_TAR or any(block.strip(b'\0') for block in iter(
+            lambda: file.read(2 ** 20), b'')):
+        raise UserError(f'{path} is damaged or cut: after {len(places)} files, at byte {end} of '
+                        f'{os.fstat(file.fileno()).st_size}, comes neither a file nor the end. Copy or pack it again.')
+    for name, target in links.items():
+        for _ in range(40):  # links to links, which may be in a circle
+            target = links.get(target, target)
+        if target in places:
+            places[name] = places[target]
+    return places
+
+
+def _listed(file: BinaryIO, places: dict[str, Place]) -> tuple[dict[str, Place], str]:
+    """Compares a shard with its list; returns the files with their hashes, and the hash of the whole set."""
+    own = places[MEMBERS]
+    file.seek(own.start)
+    try:
+        content = json.loads(file.read(own.size))
+        members = {name: (int(size), str(sha256)) for name, (size, sha256) in content['members'].items()}
+        found = {name: place for name, place in places.items() if name != MEMBERS}
+        differs = [name for name in {**members, **found}
+                   if name not in members or name not in found or members[name][0] != found[name].size]
+        if not differs:
+            return {name: place._replace(sha256=members[name][1]) for name, place in found.items()}, str(content['set'])
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UserError(f'{MEMBERS} in {own.archive} is damaged ({first_line(error)}): pack the shards again.'
+                        ) from error
+    raise UserError(f'{own.archive} does not have the files of its list {MEMBERS}: {len(differs)} of {len(members)} '
+                    f'are missing, new or of another size, such as {differs[0]}: pack the shards again.')
+
+
+def _places_of_zip(file: BinaryIO, path: str) -> dict[str, Place]:
+    places: dict[str, Place] = {}
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members, comment = archive.infolist(), len(archive.comment)
+        begin, record = END_OF_ZIP
+        file.seek(-record.size - comment, os.SEEK_END)
+        beginning, *_, number, _, _, _ = record.unpack(file.read(record.size))
+        if beginning == begin and number not in (len(members), 0xFFFF):  # the latter: it is told elsewhere
+            raise zipfile.BadZipFile(f'its index has {len(members)} files, not {number}')
+        for member in members:
+            if not member.is_dir():
+                places[posixpath.normpath(member.filename).strip('/')] = _place_in_zip(file, path, member)
+    except UserError:
+        raise
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error, EOFError, OSError
+            ) as error:
+        raise UserError(f'{path} is not a whole zip file ({first_line(error)}): pack it again.') from error
+    return places
+
+
+def _place_in_zip(file: BinaryIO, path: str, member: zipfile.ZipInfo) -> Place:
+    """Compares an entry of the index with the record before the file itself."""
+    begin, record = ZIP_FILE
+    file.seek(member.header_offset)
+    beginning, *_, name_size, more = record.unpack(file.read(record.size))
+    name = file.read(name_size).decode('utf-8' if member.flag_bits & 0x800 else 'cp437')
+    if beginning != begin or name != member.orig_filename:
+        raise zipfile.BadZipFile(f'{member.filename} is not where the index says')
+    if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, *DECOMPRESSORS):
+        raise UserError(f'{member.filename} in {path} is encrypted, or packed with method {member.compress_type}: pack '
+                        'it without compression (zip -0).')
+    if member.file_size > max(LARGE, RATIO * member.compress_size):
+        raise UserError(f'{member.filename} in {path} has {member.compress_size} bytes that become {member.file_size}, '
+                        'which no data does: leave it out.')
+    return Place(path, member.header_offset + record.size + name_size + more, member.compress_size, member.file_size,
+                 member.compress_type, member.CRC)
