@@ -75,21 +75,42 @@ def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
         except UserError as error:
             sys.exit(f'error: {sentence(error)}')
         except FileNotFoundError as error:
-            path = missing_file(error)
-            what = f'{path} does not exist' if path else first_line(error)
-            sys.exit(f'error: {what}: put the file there, or correct the path in the config or with --cfg-options '
-                     '(train_dataloader.dataset.data_root, and the same for val_ and test_dataloader).')
+            sys.exit(f'error: {_what_is_missing(error)}')
         except ImportError as error:
             sys.exit(f'error: {error}')
         except OSError as error:
-            if not error.filename:
+            if not error.errno:  # not of the system
                 raise
-            sys.exit(f'error: {error.filename} cannot be used ({error.strerror or first_line(error)}): choose another '
+            name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else 'a file or connection'
+            sys.exit(f'error: {name} cannot be used ({error.strerror or first_line(error)}): choose another '
                      'path, or correct that one, its permissions or its disk.')
+        except UnicodeError as error:
+            sys.exit(f'error: a name or text has characters that cannot be read or written ({first_line(error)}): '
+                     'rename it, or set the environment variable PYTHONUTF8=1 if the codec is ascii.')
+        except MemoryError as error:
+            sys.exit(f'error: the memory does not suffice ({first_line(error)}): take smaller images, models or '
+                     'batches, or more memory.')
+        except RecursionError as error:
+            sys.exit(f'error: a file or config has too many levels ({first_line(error)}): put dicts and lists less '
+                     'deep inside others.')
         except KeyboardInterrupt:
             sys.exit('Interrupted.')
 
     return wrapped
+
+
+def _what_is_missing(error: FileNotFoundError) -> str:
+    """Returns a sentence about a missing file: of data, which the config names, or any other."""
+    path = missing_file(error)
+    if not path:
+        return first_line(error)
+    folder = os.path.dirname(path)
+    if 'DataLoader worker' in str(error) or any(not isinstance(owner, nn.Module) for owner in _owners(error)):
+        return (f'{path} does not exist: put the file there, or correct the path in the config or with --cfg-options '
+                '(train_dataloader.dataset.data_root, and the same for val_ and test_dataloader).')
+    if '://' not in path and not os.path.isdir(folder):
+        return f'{path} cannot be used, because its folder {folder} does not exist: create it, or correct the path.'
+    return f'{path} does not exist: put the file there, or correct the path.'
 
 
 def show(text: str) -> None:

@@ -18,10 +18,11 @@ from mmseg.datasets.transforms import LoadAnnotations
 from PIL import Image
 from rich.console import Console
 
-from cpvt_mm.data.findings import EXIF_ORIENTATION, LOSES_BITS, Finding, Kind, decode, has_16_bits
+from cpvt_mm.data.findings import LOSES_BITS, Finding, Kind, decode, has_16_bits
 from cpvt_mm.data.new_config import new_config
 from cpvt_mm.engine import load_config
 from cpvt_mm.files import held, write_image
+from cpvt_mm.images import EXIF_ORIENTATION
 from file_checks import Checked, Labels, check_image, check_pair
 from tests.conftest import MASK_RCNN, ROOT, UPERNET
 from tests.tools.conftest import Run, change_annotations, cut, read_rows, save

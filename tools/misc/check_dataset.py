@@ -33,7 +33,7 @@ from cpvt_mm.data.splits import SPLITS
 from cpvt_mm.engine import load_config
 from cpvt_mm.engine.checks import check_model
 from cpvt_mm.errors import UserError, exit_on_error, explain
-from cpvt_mm.files import check_free, held, write_figure, write_text
+from cpvt_mm.files import check_free, held, named, write_figure, write_text
 from file_checks import Checked, check_files
 from measuring import measure, read_objects, sizes_of, suggest, to_table
 from sheet import VISUALIZER, draw_sheet
@@ -118,7 +118,8 @@ def report(out: Path | None) -> Iterator[Callable[[Sequence[str]], object]]:
     with held(out):
         check_free(out / FINDINGS)
         unfinished = out / f'{FINDINGS}.unfinished'
-        with unfinished.open('w', buffering=1, encoding='utf-8', errors='backslashreplace', newline='') as file:
+        with named(unfinished), unfinished.open('w', buffering=1, encoding='utf-8', errors='backslashreplace',
+                                                newline='') as file:
             writer = csv.writer(file)
             writer.writerow(('split', 'severity', 'what', 'file', 'detail'))
             yield writer.writerow
