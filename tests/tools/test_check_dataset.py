@@ -81,6 +81,17 @@ def test_all_faults_of_annotations_and_images(check: Check, data: Path, capsys: 
     assert 'image without annotation' in printed and printed.splitlines()[-1].startswith('Images checked: 13, errors: ')
 
 
+def test_copies_of_images_are_found(check: Check, data: Path) -> None:
+    first, second, other = (data / 'images' / name for name in (
+        'training/000000.jpg', 'training/000001.jpg', 'validation/000000.jpg'))
+    for copy in (second, other):
+        copy.write_bytes(first.read_bytes())
+    what = 'image with the content of another one'
+    assert [row for row in check(UPERNET) if row[2] == what] == [
+        ('train', 'error', what, str(second), f'has the content of {first}, which is for train'),
+        ('val, test', 'error', what, str(other), f'has the content of {first}, which is for train')]
+
+
 def test_all_faults_of_label_maps_are_found_at_once(check: Check, data: Path) -> None:
     images, maps = data / 'images/validation', data / 'annotations/validation'
     (images / '000000.jpg').write_bytes(b'')

@@ -34,7 +34,7 @@ from cpvt_mm.engine import load_config
 from cpvt_mm.engine.checks import check_model
 from cpvt_mm.errors import UserError, exit_on_error, explain
 from cpvt_mm.files import check_free, held, named, write_figure, write_text
-from file_checks import Checked, check_files
+from file_checks import Checked, check_files, find_copies
 from measuring import measure, read_objects, sizes_of, suggest, to_table
 from sheet import VISUALIZER, draw_sheet
 
@@ -140,6 +140,8 @@ def check(cfg: Config, plans: Sequence[Plan], console: Console, add: Callable[[s
             for finding in checked.findings:
                 add(splits, finding)
         results.append((plan, checks))
+    for plan, finding in find_copies(results):
+        add(', '.join(plan.splits), finding)
     reported = {split for plan in plans for split in plan.splits
                 if any(finding.kind in (Kind.DATASET, Kind.NOT_BUILT) for finding in plan.findings)}
     for split in SPLITS:
