@@ -92,6 +92,29 @@ def say(*texts: object) -> None:
         print(*map(for_readers, texts), sep='\n', flush=True)
 
 
+def _tell(error: Exception) -> str | None:
+    """Returns a sentence for an error that a user can cause; None for others."""
+    if isinstance(error, UserError):
+        return printable(sentence(error))  # one line, also with a name of two
+    if isinstance(error, FileNotFoundError):
+        return _what_is_missing(error)
+    if isinstance(error, ImportError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno:  # of the system
+        name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else 'a file or connection'
+        return (f'{name} cannot be used ({error.strerror or first_line(error)}): choose another path, or correct that '
+                'one, its permissions or its disk.')
+    if isinstance(error, UnicodeError):
+        return (f'a name or text has characters that cannot be read or written ({first_line(error)}): rename it, or '
+                'set the environment variable PYTHONUTF8=1 if the codec is ascii.')
+    if isinstance(error, MemoryError):
+        return (f'the memory does not suffice ({first_line(error)}): take smaller images, models or batches, or more '
+                'memory.')
+    if isinstance(error, RecursionError):
+        return f'a file or config has too many levels ({first_line(error)}): put dicts and lists less deep.'
+    return None
+
+
 def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
     """Decorates a tool's `main`: on errors that a user can cause, and on Ctrl-C, it prints a sentence and exits with 1.
     """
@@ -102,25 +125,29 @@ def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
             sys.stdout.reconfigure(errors='backslashreplace')  # as stderr, for file names that are not UTF-8
         try:
             main()
-        except UserError as error:
-            sys.exit(for_readers(f'error: {printable(sentence(error))}'))  # one line, also with a name of two
-        except FileNotFoundError as error:
-            path = missing_file(error)
-            what = f'{path} does not exist' if path else first_line(error)
-            sys.exit(for_readers(f'error: {what}: put the file there, or correct the path in the config or with '
-                                 '--cfg-options (train_dataloader.dataset.data_root, and the same for val_ and '
-                                 'test_dataloader).'))
-        except ImportError as error:
-            sys.exit(for_readers(f'error: {error}'))
-        except OSError as error:
-            if not error.filename:
-                raise
-            sys.exit(for_readers(f'error: {error.filename} cannot be used ({error.strerror or first_line(error)}): '
-                                 'choose another path, or correct that one, its permissions or its disk.'))
         except KeyboardInterrupt:
             sys.exit('Interrupted.')
+        except Exception as error:
+            told = _tell(error)
+            if told is None:
+                raise
+            sys.exit(for_readers(f'error: {told}'))
 
     return wrapped
+
+
+def _what_is_missing(error: FileNotFoundError) -> str:
+    """Returns a sentence about a missing file: of data, which the config names, or any other."""
+    path = missing_file(error)
+    if not path:
+        return first_line(error)
+    folder = os.path.dirname(path)
+    if 'DataLoader worker' in str(error) or any(not isinstance(owner, nn.Module) for owner in _owners(error)):
+        return (f'{path} does not exist: put the file there, or correct the path in the config or with --cfg-options '
+                '(train_dataloader.dataset.data_root, and the same for val_ and test_dataloader).')
+    if '://' not in path and not os.path.isdir(folder):
+        return f'{path} cannot be used, because its folder {folder} does not exist: create it, or correct the path.'
+    return f'{path} does not exist: put the file there, or correct the path.'
 
 
 def show(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Reads images, and writes files atomically: a file is complete or does not exist."""
+"""Lists images, and writes files atomically: a file is complete or does not exist."""
 import errno
 import io
 import os
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from .errors import UserError, first_line
 
@@ -27,47 +27,6 @@ IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.bmp', '.webp', '.t
                   '.ppm', '.pnm')
 
 
-def read_image(path: str | Path, size: tuple[int, int] | None = None, max_pixels: int | None = None) -> np.ndarray:
-    """Reads an image as RGB, `(H, W, 3)`, uint8.
-
-    Args:
-        path: The file.
-        size: Height and width in pixels to resize to. Defaults to None: no resizing.
-        max_pixels: An image with more pixels is not decoded. Defaults to None: the limit of Pillow, against files that
-            are small, but become huge.
-
-    Raises:
-        UserError: If the file does not exist, is not an image, or has too many pixels.
-    """
-    import cv2
-    import mmcv  # not needed to write files
-    try:
-        width = height = 0  # unless Pillow can tell
-        with suppress(UnidentifiedImageError, ValueError), Image.open(path) as header:
-            width, height = header.size
-        _check_pixels(path, width, height, max_pixels)
-        image = mmcv.imread(path)
-    except Image.DecompressionBombError as error:
-        raise UserError(f'image {path} has too many pixels ({first_line(error).rstrip(".")}): scale it down.'
-                        ) from error
-    except OSError as error:
-        raise UserError(f'image {path} cannot be read ({error.strerror or first_line(error)}): check the path.'
-                        ) from error
-    except cv2.error:  # an empty file
-        image = None
-    if image is None:
-        raise UserError(f'image {path} cannot be read: it is damaged or not an image.')
-    _check_pixels(path, image.shape[1], image.shape[0], max_pixels)
-    image = mmcv.bgr2rgb(image)
-    return image if size is None else mmcv.imresize(image, size[::-1])
-
-
-def _check_pixels(path: str | Path, width: int, height: int, limit: int | None) -> None:
-    if limit is not None and width * height > limit:
-        raise UserError(f'image {path} has {width} x {height} pixels (width x height), but at most {limit} are '
-                        'allowed: scale it down.')
-
-
 def list_images(folder: str | Path) -> list[Path]:
     """Lists the images of a folder, sorted by name.
 
@@ -76,7 +35,8 @@ def list_images(folder: str | Path) -> list[Path]:
     """
     if not Path(folder).is_dir():
         raise UserError(f'folder {folder} does not exist: check the path.')
-    paths = sorted(path for path in Path(folder).iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
+    paths = sorted(path for path in Path(folder).iterdir() if path.suffix.lower() in IMAGE_SUFFIXES and (
+        path.is_file() or path.is_symlink()))
     if not paths:
         raise UserError(f'folder {folder} has no image ({", ".join(IMAGE_SUFFIXES)}): choose a folder of images.')
     return paths
@@ -113,9 +73,16 @@ def check_free(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file atomically, as UTF-8; halves of characters, as names of files may have, are escaped."""
-    with whole_file(path) as temporary:
-        temporary.write_text(text, encoding='utf-8', errors='backslashreplace')
+    """Writes a text file atomically, as UTF-8; see `to_utf8`."""
+    write_bytes(path, to_utf8(text))
+
+
+def to_utf8(text: str) -> bytes:
+    """Encodes text. Names of files that are not UTF-8 keep their bytes; other halves of characters are escaped."""
+    try:
+        return text.encode('utf-8', 'surrogateescape')
+    except UnicodeEncodeError:
+        return text.encode('utf-8', 'backslashreplace')
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -214,6 +181,17 @@ def _lock(file: TextIO, folder: Path) -> None:
     print(f'process {os.getpid()} on {platform.node()}', end='', file=file, flush=True)
 
 
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Gives errors of the `with` block the name of the file that is read or written; those of write() have none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno and not error.filename:
+            error.filename = str(path)
+        raise
+
+
 def remove_leftovers(folder: Path, *names: str) -> None:
     """Removes temporary files of killed processes, by the final names in a folder, which may have wildcards.
 
@@ -232,7 +210,8 @@ def whole_file(path: Path) -> Iterator[Path]:
         OSError: If the file cannot be written; its filename is `path`.
     """
     # Nobody can plant a link at a name that nobody can guess; `touch` would not follow it.
-    temporary = path.with_name(f'{path.name}.{os.getpid()}.{secrets.token_hex(8)}.tmp')
+    start = os.fsdecode(os.fsencode(path.name)[:200])  # names have at most 255 bytes
+    temporary = path.with_name(f'{start}.{os.getpid()}.{secrets.token_hex(8)}.tmp')
     try:
         temporary.touch(exist_ok=False)
         yield temporary

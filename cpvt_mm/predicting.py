@@ -19,12 +19,11 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 from .data.datasets import build_unread
-from .data.findings import size_as_loaded
 from .engine import load_config
 from .engine.checks import trained_classes
 from .engine.painting import are_legible, labelled, size_to_image
 from .errors import UserError, explain
-from .files import read_image
+from .images import check_regular, read_image, size_as_loaded
 from .registry import in_scope
 from .weights.fitting import check_fits
 from .weights.reading import check_device, read_checkpoint, readable
@@ -114,6 +113,9 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
         with readable(checkpoint) as local:
             inferencer = cls(cfg, local, device=device)
         inferencer.show_progress = False
+        visualize = inferencer.visualize  # it would paint on BGR what it predicts for BGR
+        inferencer.visualize = lambda inputs, *args, **kwargs: visualize(
+            [mmcv.bgr2rgb(one) if isinstance(one, np.ndarray) else one for one in inputs], *args, **kwargs)
         if not names:  # it would take those of COCO or of Cityscapes
             metainfo = build_unread(cfg.test_dataloader.dataset).metainfo
             # mmdet reads the one, mmseg the other.
@@ -136,16 +138,18 @@ def infer(inferencer: BaseInferencer, images: Iterable[str | Path | np.ndarray],
     sized = ((image, _size(image)) for image in images)
     for size, neighbours in groupby(sized, key=lambda pair: pair[1]):
         while batch := [image for image, _ in islice(neighbours, batch_size)]:
-            yield from _run(inferencer, batch, size)[0]
+            inputs = [_input(inferencer, image) for image in batch]
+            yield from _run(inferencer, batch, inputs, size)[0]
 
 
 def _size(image: str | Path | np.ndarray) -> tuple[int, int]:
     """Returns height and width of an array, or of a file by its header."""
     if not isinstance(image, np.ndarray):
         try:
+            check_regular(image)
             with Image.open(image) as header:
                 return size_as_loaded(header)
-        except Exception:  # `read_image` says why, or reads what Pillow does not know
+        except Exception:  # `read_image` says why
             return read_image(image).shape[:2]
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
         raise UserError(f'an image has shape {image.shape} and type {image.dtype}, but must be (H, W, 3), RGB, uint8: '
@@ -153,10 +157,28 @@ def _size(image: str | Path | np.ndarray) -> tuple[int, int]:
     return image.shape[:2]
 
 
-def _run(inferencer: BaseInferencer, images: list[str | Path | np.ndarray], size: tuple[int, int], **options: Any
-         ) -> tuple[list[Prediction], list[np.ndarray]]:
+def _input(inferencer: BaseInferencer, image: str | Path | np.ndarray, pixels: np.ndarray | None = None
+           ) -> np.ndarray | str:
+    """Returns what an inferencer takes for an image: its pixels, BGR, or its path if the config's loader wants more.
+
+    A loader that keeps a fourth channel, for example, reads the file again.
+
+    Args:
+        inferencer: See `build_inferencer`.
+        image: The image, or its file.
+        pixels: The pixels, RGB, if they are known. Defaults to None: they are read.
+    """
+    if isinstance(image, np.ndarray):
+        return mmcv.rgb2bgr(image)
+    loaders = [part.from_file for part in inferencer.pipeline.transforms if hasattr(part, 'from_file')]
+    if any((loader.color_type, loader.imdecode_backend) != ('color', 'cv2') for loader in loaders):
+        return str(image)
+    return mmcv.rgb2bgr(read_image(image) if pixels is None else pixels)
+
+
+def _run(inferencer: BaseInferencer, images: list[str | Path | np.ndarray], inputs: list[np.ndarray | str],
+         size: tuple[int, int], **options: Any) -> tuple[list[Prediction], list[np.ndarray]]:
     """Calls an inferencer with images of one size; returns their predictions, and what it painted."""
-    inputs = [mmcv.rgb2bgr(image) if isinstance(image, np.ndarray) else str(image) for image in images]
     try:
         with in_scope(inferencer.scope):
             found = inferencer(inputs, batch_size=len(inputs), **options)
@@ -168,9 +190,6 @@ def _run(inferencer: BaseInferencer, images: list[str | Path | np.ndarray], size
     except UserError:
         raise
     except Exception as error:  # models can raise any error, such as for a line of one pixel
-        for image in images:
-            if not isinstance(image, np.ndarray):
-                read_image(image)  # raises an error for a damaged file
         array = f'of {size[0]} x {size[1]} pixels (height x width)'
         names = ', '.join(dict.fromkeys(array if isinstance(image, np.ndarray) else str(image) for image in images))
         raise UserError(f'image {names} cannot be predicted ({explain(error, inferencer.model)}): scale it, or leave '
@@ -242,5 +261,6 @@ def paint(inferencer: BaseInferencer, path: str | Path, labels: bool = True, sco
     with in_scope(inferencer.scope), hidden if is_detector and not labels else nullcontext():
         if is_detector:
             size_to_image(visualizer, image)
-        predictions, painted = _run(inferencer, [path], image.shape[:2], return_vis=True, **options)
+        predictions, painted = _run(inferencer, [path], [_input(inferencer, path, image)], image.shape[:2],
+                                    return_vis=True, **options)
     return painted[0], predictions[0]

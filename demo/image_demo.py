@@ -80,19 +80,21 @@ def main() -> None:
         for path in track(paths, 'Painting'):
             try:
                 painted, prediction = paint(inferencer, path, not args.no_labels, score_thr, args.max_pixels)
+                if prediction.label_map is None:
+                    found[path.name] = prediction  # also if it cannot be painted
+                else:
+                    predictions.mkdir(exist_ok=True)
+                    write_image(predictions / f'{path.name}.png', prediction.label_map,
+                                inferencer.model.dataset_meta.get('palette'))
+                write_image(args.out_dir / f'{path.name}.png', painted)
+                if not warned and loses_bits(path):
+                    say(f'warning: {path} {LOSES_BITS}; this warning is printed once.')
+                    warned = True
             except UserError as error:
                 failed[path.name] = sentence(error)
-                continue
-            if not warned and loses_bits(path):
-                say(f'warning: {path} {LOSES_BITS}; this warning is printed once.')
-                warned = True
-            write_image(args.out_dir / f'{path.name}.png', painted)
-            if prediction.label_map is None:
-                found[path.name] = prediction
-            else:
-                predictions.mkdir(exist_ok=True)
-                write_image(predictions / f'{path.name}.png', prediction.label_map,
-                            inferencer.model.dataset_meta.get('palette'))
+            except OSError as error:
+                failed[path.name] = (f'what belongs to image {path} cannot be written ({error.strerror}): give the '
+                                     'image another name, or choose another --out-dir.')
         if found:
             write_text(predictions, json.dumps(to_coco(found)))
     say(f'{len(paths) - len(failed)} of {len(paths)} images painted in {args.out_dir}; predictions: {predictions}',

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from mmcv import rgb2bgr
 from mmcv.transforms import Resize
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import UserError
-from cpvt_mm.files import read_image
+from cpvt_mm.images import read_image
 from cpvt_mm.loading import to_input
 from cpvt_mm.models import CPVT, PyramidCPVT
 from cpvt_mm.predicting import MAX_PIXELS, build_inferencer, paint
@@ -118,10 +119,11 @@ class ShownModel:
         if self.backbone is None:
             raise UserError(f'the backbone of config {self._cfg.filename} is neither a CPVT nor a PyramidCPVT, so its '
                             'attention cannot be drawn: choose another checkpoint.')
-        height, width = read_image(path, max_pixels=MAX_PIXELS).shape[:2]
+        image = read_image(path, max_pixels=MAX_PIXELS)
+        height, width = image.shape[:2]
         self._set_side(side)
         # RGB, resized and not padded
-        seen = self._inferencer.pipeline(str(path))['inputs'].numpy().transpose(1, 2, 0)[..., ::-1]
+        seen = self._inferencer.pipeline(rgb2bgr(image))['inputs'].numpy().transpose(1, 2, 0)[..., ::-1]
         x, y = pixel[0] * seen.shape[1] // width, pixel[1] * seen.shape[0] // height
         inputs = to_input(seen, self._cfg).to(next(self.backbone.parameters()).device)
         with time_limit(self._seconds):

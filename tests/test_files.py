@@ -18,8 +18,6 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 from mmengine.runner import load_checkpoint
-from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -31,12 +29,12 @@ from cpvt_mm.files import (
     held,
     list_images,
     near,
-    read_image,
     remove_leftovers,
     whole_file,
     write_checkpoint,
     write_text,
 )
+from cpvt_mm.images import read_image
 from cpvt_mm.loading import check_fills_backbones, load_backbone, to_input
 from cpvt_mm.weights.reading import read_checkpoint
 from tests.conftest import NARROW, ROOT, UPERNET, build_model, refusal
@@ -90,44 +88,6 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
         write_checkpoint(tmp_path / 'a.pth', dict(function=lambda: None))
     assert [path.name for path in tmp_path.iterdir()] == ['a.pth']
     assert (tmp_path / 'a.pth').read_text() == 'before'
-
-
-def test_images_are_resized_where_asked(tmp_path: Path) -> None:
-    image, path = np.random.default_rng(0).integers(0, 255, (20, 30, 3), np.uint8), tmp_path / 'a.png'
-    mmcv.imwrite(image, str(path))
-    assert np.array_equal(read_image(path), image[..., ::-1])
-    assert read_image(path, (8, 12)).shape == (8, 12, 3)
-
-
-def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
-    (tmp_path / 'text.jpg').write_text('text')
-    (tmp_path / 'empty.jpg').touch()
-    damaged = 'it is damaged or not an image'
-    for name, reason in (('text.jpg', damaged), ('empty.jpg', damaged), ('no.jpg', os.strerror(errno.ENOENT)),
-                         ('.', os.strerror(errno.EISDIR))):
-        with pytest.raises(UserError, match=f'image {re.escape(str(tmp_path / name))} cannot be read.*{reason}'):
-            read_image(tmp_path / name)
-
-
-def test_too_many_pixels_are_refused_before_they_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / 'a.png'
-    mmcv.imwrite(np.zeros((20, 30, 3), np.uint8), str(path))
-    assert read_image(path, max_pixels=600).shape == (20, 30, 3)
-    monkeypatch.setattr(mmcv, 'imread', Mock(side_effect=AssertionError))
-    assert refusal(read_image, path, max_pixels=599) == (
-        f'image {path} has 30 x 20 pixels (width x height), but at most 599 are allowed: scale it down.')
-    monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 200)
-    assert refusal(read_image, path).startswith(f'image {path} has too many pixels (Image size (600 pixels) exceeds')
-
-
-def test_an_image_whose_header_pillow_refuses_is_read(tmp_path: Path) -> None:
-    text = PngInfo()
-    text.add_text('comment', 'x' * 2**21, zip=True)
-    Image.new('RGB', (30, 20)).save(tmp_path / 'a.png', pnginfo=text)
-    with pytest.raises(ValueError, match='too large'):
-        Image.open(tmp_path / 'a.png')
-    assert read_image(tmp_path / 'a.png').shape == (20, 30, 3)
-    assert 'but at most 599 are allowed' in refusal(read_image, tmp_path / 'a.png', max_pixels=599)
 
 
 def test_a_folder_gives_its_images_by_name(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 import logging
 import os.path
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import Any
 
 import cv2
@@ -10,6 +11,7 @@ from mmengine.dataset import Compose
 from mmengine.logging import print_log
 
 from cpvt_mm.errors import UserError, explain, first_line
+from cpvt_mm.images import check_regular
 
 from .findings import Finding, Kind, decode
 
@@ -46,6 +48,9 @@ class CheckedPipeline(Compose):
         Raises:
             UserError: If a file cannot be decoded, sizes do not match, or a label is not a class.
         """
+        for key in ('img_path', 'seg_map_path') if _keys(data) else ():
+            with suppress(FileNotFoundError):  # the loader says so, or reads it from another storage
+                check_regular(data.get(key) or '')
         for transform in self.transforms:
             was = _keys(data)
             try:

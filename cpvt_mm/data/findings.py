@@ -9,8 +9,9 @@ from mmengine.fileio import get
 from PIL import Image, UnidentifiedImageError
 
 from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.images import check_regular
+from cpvt_mm.images import size_as_loaded as size_as_loaded
 
-EXIF_ORIENTATION = 0x0112
 LOSES_BITS = ('has 16 bits per channel, but is read as 8 bits (value // 256): convert it to 8 bits, with the range of '
               'values that you need')
 
@@ -100,27 +101,35 @@ def decode(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) ->
     An image with 16 bits per channel is a finding, too, because loaders drop the lower bits. A label map is not.
     Pillow detects a truncated file. Corruption in the middle of a JPEG cannot be detected.
     """
+    content = read(path, kind, backend_args)
+    return content if isinstance(content, Finding) else decode_content(content, path, kind)
+
+
+def read(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) -> bytes | Finding:
+    """Reads a file; returns a finding of `kind` if it is missing, empty, or no file, such as a pipe."""
     try:
-        content = get(path, backend_args=backend_args)
-        if not content:
-            return Finding(kind, path, 'is empty (0 bytes)')
+        if '://' not in path and not backend_args:
+            check_regular(path)
+        return get(path, backend_args=backend_args) or Finding(kind, path, 'is empty (0 bytes)')
+    except FileNotFoundError:
+        return Finding(kind, path, 'does not exist')
+    except UserError as error:
+        return Finding(kind, path, first_line(error).removeprefix(f'{path} ').rstrip('.'))
+    except Exception as error:  # each storage raises its own errors
+        return Finding(kind, path, f'cannot be read: {first_line(error)}')
+
+
+def decode_content(content: bytes, path: str, kind: Kind) -> Image.Image | Finding:
+    """Decodes the content of an image file, see `decode`."""
+    try:
         image = Image.open(BytesIO(content))
         loses_bits = kind is Kind.IMAGE and has_16_bits(image)
         image.load()
-    except FileNotFoundError:
-        return Finding(kind, path, 'does not exist')
     except UnidentifiedImageError:
         return Finding(kind, path, 'is not an image that Pillow can read')
     except Exception as error:  # each format raises its own errors
         return Finding(kind, path, f'cannot be read: {first_line(error)}')
     return Finding(kind, path, LOSES_BITS) if loses_bits else image
-
-
-def size_as_loaded(image: Image.Image) -> tuple[int, int]:
-    """Returns height and width after the rotation in the file's EXIF data, which mmcv's loader applies."""
-    width, height = image.size
-    turned = image.format != 'TIFF' and image.getexif().get(EXIF_ORIENTATION, 1) >= 5  # Pillow has turned those of TIFF
-    return (width, height) if turned else (height, width)
 
 
 def has_16_bits(image: Image.Image) -> bool:

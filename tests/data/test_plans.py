@@ -1,4 +1,5 @@
 """Datasets of a config: how they are found and built, which faults stop training, and which heads do not fit."""
+import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -300,3 +301,28 @@ def test_the_error_of_a_file_comes_back_from_another_process() -> None:
     ([dict(type='DumpDetResults'), dict(type='CocoMetric', metric='segm')], 'instances')])
 def test_the_metric_tells_whether_a_detector_is_for_masks(evaluator: Any, task: str) -> None:
     assert task_of(Config(dict(default_scope='mmdet', val_evaluator=evaluator))) == task
+
+
+def test_images_of_training_in_validation_are_counted(data: Path) -> None:
+    train = instances(data)
+    cfg = config(train, val_dataloader=dict(dataset=instances(
+        data, ann_file='both.json', data_prefix=dict(img='images/training/../'), test_mode=True)))
+    coco = json.loads((data / 'instances_validation.json').read_text())
+    own = len(coco['images'])
+    for image in coco['images']:
+        image['file_name'] = f'validation/{image["file_name"]}'
+    coco['images'] += [dict(id=100 + index, file_name=f'./training/{index:06}.jpg', width=9, height=9)
+                       for index in (99, 2, 3)]
+    (data / 'both.json').write_text(json.dumps(coco))
+    found = [(plan.splits, finding.detail) for plan in plan_checks(cfg) for finding in plan.findings
+             if finding.kind is Kind.SHARED]
+    assert found == [(['val'], f'has 2 of its {own + 3} images in training, too, such as {data}/images/training/../'
+                               './training/000002.jpg')]
+
+
+def test_what_mmdet_cannot_read_stops_training(data: Path) -> None:
+    file = data / 'instances_training.json'
+    change_annotations(file, lambda coco: [image.update(width=str(image['width'])) for image in coco['images']])
+    message = refusal(check_before_training, instances(data))
+    assert message.startswith(f"{file} has width='") and message.endswith(
+        ' more): let tools/misc/new_config.py write a corrected file (tools/misc/check_dataset.py finds all).')

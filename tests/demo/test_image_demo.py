@@ -105,6 +105,23 @@ def test_names_images_that_it_cannot_read_or_that_lose_bits(run: Run, images: Pa
     assert f'{images}/d.png has 16 bits' in printed
 
 
+@pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
+def test_an_image_whose_result_cannot_be_written_loses_no_other(scope: str, run: Run, images: Path, out: Path,
+                                                                capsys: Capture) -> None:
+    long, longest = f'{"a" * 231}.png', f'{"b" * 251}.png'
+    for name in (long, longest):
+        (images / name).write_bytes((images / 'a.png').read_bytes())
+    message = run(scope, images)
+    assert message.startswith(f'error: 1 of 5 images are not painted ({longest}): ')
+    assert f'what belongs to image {images}/{longest} cannot be written (File name too long)' in capsys.readouterr().out
+    assert (out / f'{long}.png').is_file() and not [*out.rglob('*.tmp')]
+    if scope == 'mmdet':
+        written = json.loads((out / 'predictions.json').read_text())
+        assert len(written['images']) == 5  # predicted, also if it is not painted
+    else:
+        assert len([*(out / 'label_maps').iterdir()]) == 4
+
+
 def test_images_that_the_model_cannot_take_are_left_out(run: Run, images: Path, out: Path, capsys: Capture) -> None:
     random_image(images / 'line.png', 1, 10000)
     random_image(images / 'large.png', 300, 400)

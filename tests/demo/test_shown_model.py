@@ -6,7 +6,7 @@ import pytest
 
 from cpvt_lab.attention import collect
 from cpvt_mm.engine import load_config
-from cpvt_mm.files import read_image
+from cpvt_mm.images import read_image
 from cpvt_mm.loading import load_backbone, to_input
 from cpvt_mm.predicting import build_inferencer, paint, predict
 from shown_model import ShownModel

@@ -18,10 +18,11 @@ from mmseg.datasets.transforms import LoadAnnotations
 from PIL import Image
 from rich.console import Console
 
-from cpvt_mm.data.findings import EXIF_ORIENTATION, LOSES_BITS, Finding, Kind, decode, has_16_bits
+from cpvt_mm.data.findings import LOSES_BITS, Finding, Kind, decode, has_16_bits
 from cpvt_mm.data.new_config import new_config
 from cpvt_mm.engine import load_config
 from cpvt_mm.files import held, write_image
+from cpvt_mm.images import EXIF_ORIENTATION
 from file_checks import Checked, Labels, check_image, check_pair
 from tests.conftest import MASK_RCNN, ROOT, UPERNET
 from tests.tools.conftest import Run, change_annotations, cut, read_rows, save
@@ -78,6 +79,17 @@ def test_all_faults_of_annotations_and_images(check: Check, data: Path, capsys: 
         ('train', 'note', 'image without annotation', str(file))}
     printed = capsys.readouterr().out
     assert 'image without annotation' in printed and printed.splitlines()[-1].startswith('Images checked: 13, errors: ')
+
+
+def test_copies_of_images_are_found(check: Check, data: Path) -> None:
+    first, second, other = (data / 'images' / name for name in (
+        'training/000000.jpg', 'training/000001.jpg', 'validation/000000.jpg'))
+    for copy in (second, other):
+        copy.write_bytes(first.read_bytes())
+    what = 'image with the content of another one'
+    assert [row for row in check(UPERNET) if row[2] == what] == [
+        ('train', 'error', what, str(second), f'has the content of {first}, which is for train'),
+        ('val, test', 'error', what, str(other), f'has the content of {first}, which is for train')]
 
 
 def test_all_faults_of_label_maps_are_found_at_once(check: Check, data: Path) -> None:

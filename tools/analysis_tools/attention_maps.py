@@ -30,7 +30,8 @@ from cpvt_lab.attention import (
 from cpvt_mm.cli import add_cfg_options
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import exit_on_error
-from cpvt_mm.files import list_images, read_image, write_figure
+from cpvt_mm.files import list_images, write_figure
+from cpvt_mm.images import read_image
 from cpvt_mm.loading import load_backbone, to_input
 from cpvt_mm.models import CPVT, PyramidCPVT
 

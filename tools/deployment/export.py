@@ -22,7 +22,7 @@ from cpvt_mm.cli import add_cfg_options
 from cpvt_mm.deployment import PARTS, exported, load_part
 from cpvt_mm.engine import load_config
 from cpvt_mm.errors import exit_on_error, say
-from cpvt_mm.files import read_image
+from cpvt_mm.images import read_image
 from cpvt_mm.loading import to_input
 from description import describe, describe_classes
 

@@ -33,10 +33,10 @@ from cpvt_mm.data.splits import SPLITS
 from cpvt_mm.engine import load_config
 from cpvt_mm.engine.checks import check_model
 from cpvt_mm.errors import UserError, exit_on_error, explain, for_readers
-from cpvt_mm.files import check_free, held, write_figure, write_text
+from cpvt_mm.files import check_free, held, named, write_figure, write_text
 from cpvt_mm.registry import in_scope
 from cpvt_mm.texts import printable, shell
-from file_checks import Checked, check_files
+from file_checks import Checked, check_files, find_copies
 from measuring import measure, read_objects, sizes_of, suggest, to_table
 from sheet import VISUALIZER, draw_sheet
 
@@ -120,7 +120,8 @@ def report(out: Path | None) -> Iterator[Callable[[Sequence[str]], object]]:
     with held(out):
         check_free(out / FINDINGS)
         unfinished = out / f'{FINDINGS}.unfinished'
-        with unfinished.open('w', buffering=1, encoding='utf-8', errors='backslashreplace', newline='') as file:
+        with named(unfinished), unfinished.open('w', buffering=1, encoding='utf-8', errors='backslashreplace',
+                                                newline='') as file:
             writer = csv.writer(file)
             writer.writerow(('split', 'severity', 'what', 'file', 'detail'))
             yield writer.writerow
@@ -142,6 +143,8 @@ def check(cfg: Config, plans: Sequence[Plan], console: Console, add: Callable[[s
                 if (finding.kind, finding.file) not in missing:
                     add(splits, finding)
         results.append((plan, checks))
+    for plan, finding in find_copies(results):
+        add(', '.join(plan.splits), finding)
     reported = {split for plan in plans for split in plan.splits
                 if any(finding.kind in (Kind.DATASET, Kind.NOT_BUILT) for finding in plan.findings)}
     for split in SPLITS:

@@ -1,17 +1,20 @@
 """Checks the files of datasets: images, and label maps in ADE20K's layout."""
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 from mmengine.config import Config
+from PIL import Image
 
 from cpvt_mm.data.datasets import Sample, classes_of, layout_of
-from cpvt_mm.data.findings import Finding, Kind, decode, size_as_loaded
+from cpvt_mm.data.findings import Finding, Kind, decode, decode_content, read
 from cpvt_mm.data.plans import Plan
+from cpvt_mm.images import size_as_loaded
 from cpvt_mm.nested import dicts
 
 
@@ -23,20 +26,53 @@ class Checked:
         findings: The faults.
         size: Height and width of the image; None if it cannot be read.
         pixels: The number of pixels of each class in the label map; empty without a label map.
+        digest: A hash of the image's file; None if it cannot be read.
     """
     findings: list[Finding]
     size: tuple[int, int] | None = None
     pixels: dict[int, int] = field(default_factory=dict)
+    digest: bytes | None = None
 
 
 def check_image(path: str, size: tuple[int, int] | None = None, backend_args: dict[str, Any] | None = None) -> Checked:
     """Checks an image file; `size` is the expected height and width, if there are any."""
-    image = decode(path, Kind.IMAGE, backend_args)
+    image, digest = _decode_and_hash(path, backend_args)
     if isinstance(image, Finding):
-        return Checked([image])
+        return Checked([image], digest=digest)
     found = size_as_loaded(image)
-    return Checked([Finding(Kind.IMAGE_SIZE, path, f'is {found[0]} x {found[1]} pixels (height x width), but '
-                            f'{size[0]} x {size[1]} in the annotations')] if size and size != found else [], found)
+    findings = [Finding(Kind.IMAGE_SIZE, path, f'is {found[0]} x {found[1]} pixels (height x width), but {size[0]} x '
+                        f'{size[1]} in the annotations')] if size and size != found else []
+    return Checked(findings, found, digest=digest)
+
+
+def _decode_and_hash(path: str, backend_args: dict[str, Any] | None) -> tuple[Image.Image | Finding, bytes | None]:
+    content = read(path, Kind.IMAGE, backend_args)
+    if isinstance(content, Finding):
+        return content, None
+    return decode_content(content, path, Kind.IMAGE), blake2b(content, digest_size=16).digest()
+
+
+def find_copies(results: Sequence[tuple[Plan, list[Checked]]]) -> Iterator[tuple[Plan, Finding]]:
+    """Finds image files with the content of another one, in the same dataset or in that of another split.
+
+    Args:
+        results: Datasets, each with what `check_files` yields for its samples.
+
+    Yields:
+        The dataset of the copy, and the finding.
+    """
+    first: dict[bytes, tuple[str, Plan]] = {}
+    known: set[str] = set()
+    for plan, checks in results:
+        for sample, checked in zip(plan.samples, checks, strict=True):
+            path = os.path.normpath(sample.image)
+            if checked.digest is None or path in known:
+                continue
+            known.add(path)
+            other, where = first.setdefault(checked.digest, (path, plan))
+            if other != path:
+                yield plan, Finding(Kind.COPY, path, f'has the content of {other}, which is for '
+                                    f'{" and ".join(where.splits)}')
 
 
 @dataclass(frozen=True)
@@ -73,15 +109,16 @@ class Labels:
 def check_pair(image_path: str, label_path: str, labels: Labels | None, backend_args: dict[str, Any] | None = None
                ) -> Checked:
     """Checks an image and its label map; if `labels` is None, the map may have any values."""
-    image, label_map = decode(image_path, Kind.IMAGE, backend_args), decode(label_path, Kind.LABEL_MAP, backend_args)
+    image, digest = _decode_and_hash(image_path, backend_args)
+    label_map = decode(label_path, Kind.LABEL_MAP, backend_args)
     findings = [result for result in (image, label_map) if isinstance(result, Finding)]
     size = None if isinstance(image, Finding) else size_as_loaded(image)
     if isinstance(label_map, Finding):
-        return Checked(findings, size)
+        return Checked(findings, size, digest=digest)
     values = np.asarray(label_map).squeeze()
     if values.ndim != 2:
         return Checked([*findings, Finding(Kind.LABEL_MAP, label_path, f'has {values.shape[-1]} channels, but a label '
-                                           'map has one')], size)
+                                           'map has one')], size, digest=digest)
     if size and values.shape != size:
         findings.append(Finding(Kind.LABEL_MAP_SIZE, label_path, f'is {values.shape[0]} x {values.shape[1]} pixels '
                                 f'(height x width), but its image {size[0]} x {size[1]}'))
@@ -92,7 +129,7 @@ def check_pair(image_path: str, label_path: str, labels: Labels | None, backend_
     pixels: Counter[int] = Counter()
     for value, count in found.items():
         pixels[labels.of(value) if labels else value] += count
-    return Checked(findings, size, dict(pixels))
+    return Checked(findings, size, dict(pixels), digest)
 
 
 def ignored_labels(cfg: Config, split: str) -> set[int]:

@@ -46,7 +46,7 @@ def draw_sheet(cfg: Config, split: str) -> Figure | None:
         visualizer = VISUALIZERS.get(VISUALIZER[cfg.default_scope])()
         visualizer.dataset_meta = labelled(dataset.metainfo) if cfg.default_scope == 'mmdet' else dataset.metainfo
         indices = np.linspace(0, len(dataset) - 1, min(len(dataset), COLUMNS * ROWS), dtype=int)
-        tiles = [tile for index in indices.tolist() if (tile := _paint(dataset, index, visualizer))]
+        tiles = [tile for index in indices.tolist() if (tile := _try_to_paint(dataset, index, visualizer))]
     if not tiles:
         return None
     rows = -(-len(tiles) // COLUMNS)
@@ -60,13 +60,17 @@ def draw_sheet(cfg: Config, split: str) -> Figure | None:
     return figure
 
 
-def _paint(dataset: Any, index: int, visualizer: Visualizer) -> tuple[str, np.ndarray] | None:
+def _try_to_paint(dataset: Any, index: int, visualizer: Visualizer) -> tuple[str, np.ndarray] | None:
     """Returns the name and the painted image of a sample; None if it cannot be loaded, or has no known annotations."""
     try:
-        packed = dataset[index]
-        sample, bgr = packed['data_samples'], packed['inputs'].numpy().transpose(1, 2, 0)
+        return _paint(dataset, index, visualizer)
     except Exception:  # the checks have named the file and its fault
         return None
+
+
+def _paint(dataset: Any, index: int, visualizer: Visualizer) -> tuple[str, np.ndarray] | None:
+    packed = dataset[index]
+    sample, bgr = packed['data_samples'], packed['inputs'].numpy().transpose(1, 2, 0)
     instances: Any = getattr(sample, 'gt_instances', {})
     is_label_map = hasattr(sample, 'gt_sem_seg')
     if 'bboxes' not in instances and not is_label_map:

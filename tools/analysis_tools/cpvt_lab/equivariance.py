@@ -23,7 +23,7 @@ from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 
 from cpvt_mm.errors import UserError
-from cpvt_mm.files import read_image
+from cpvt_mm.images import read_image
 from cpvt_mm.loading import check_takes_rgb
 from cpvt_mm.models import CPVT, PyramidCPVT
 from cpvt_mm.models.layers import Attention

@@ -1,0 +1,108 @@
+"""Reads images as mmcv's loader does, but with Pillow, which tells the size before it decodes.
+
+OpenCV, which the loader calls, does not, and knows formats that Pillow does not know.
+"""
+import os
+import stat
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from .errors import UserError, first_line
+
+EXIF_ORIENTATION = 0x0112
+
+
+def check_regular(path: str | Path) -> None:
+    """Raises a UserError if a path is a folder, or what may never end, such as a pipe or a device.
+
+    Raises:
+        FileNotFoundError: If it does not exist.
+    """
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode):
+        what = 'a folder' if stat.S_ISDIR(mode) else 'a pipe, socket or device'
+        raise UserError(f'{path} is {what}, but must be a file: put the file there, or correct the path.')
+
+
+def read_image(path: str | Path, size: tuple[int, int] | None = None, max_pixels: int | None = None) -> np.ndarray:
+    """Reads an image as RGB, `(H, W, 3)`, uint8: the pixels that mmcv's loader reads.
+
+    Of 16 bits per channel, the higher eight are read.
+
+    Args:
+        path: The file.
+        size: Height and width in pixels to resize to. Defaults to None: no resizing.
+        max_pixels: An image with more pixels is not decoded. Defaults to None: the limit of Pillow, against files that
+            are small, but become huge.
+
+    Raises:
+        UserError: If the file does not exist, is not an image that Pillow knows, or has too many pixels.
+    """
+    import mmcv  # not needed to look at sizes
+    try:
+        check_regular(path)
+        with open(path, 'rb') as file, Image.open(file) as image:
+            width, height = image.size
+            if max_pixels is not None and width * height > max_pixels:
+                raise UserError(f'image {path} has {width} x {height} pixels (width x height), but at most '
+                                f'{max_pixels} are allowed: scale it down.')
+            pixels = _to_rgb(image)
+    except UserError:
+        raise
+    except Image.DecompressionBombError as error:
+        raise UserError(f'image {path} has too many pixels ({first_line(error).rstrip(".")}): scale it down.'
+                        ) from error
+    except UnidentifiedImageError as error:
+        raise UserError(f'image {path} cannot be read: it is damaged or not an image that Pillow knows.') from error
+    except Exception as error:  # each format raises its own errors
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else (
+            f'it is damaged or not an image ({first_line(error).rstrip(".")})')
+        raise UserError(f'image {path} cannot be read: {reason}.') from error
+    return pixels if size is None else mmcv.imresize(pixels, size[::-1])
+
+
+def _to_rgb(image: Image.Image) -> np.ndarray:
+    if orientation(image) > 1:
+        image = ImageOps.exif_transpose(image)
+    if image.mode in ('I', 'F') or image.mode.startswith('I;16'):
+        values = np.asarray(image)
+        if values.dtype.kind == 'f' or values.max() >= 1 << 16 or values.min() < 0:
+            raise ValueError('it has more than 16 bits per channel')
+        return np.repeat((values >> 8).astype(np.uint8)[..., None], 3, axis=2)
+    return np.asarray(image.convert('RGB'))
+
+
+def size_as_loaded(image: Image.Image) -> tuple[int, int]:
+    """Returns height and width after the rotation in the file's EXIF data, if mmcv's loader applies it."""
+    width, height = image.size
+    return (width, height) if orientation(image) >= 5 else (height, width)
+
+
+def orientation(image: Image.Image) -> int:
+    """Returns how mmcv's loader turns an image, as EXIF numbers it: 1 for not at all, 5 to 8 if it changes sides."""
+    kind = 'JPEG' if image.format == 'MPO' else str(image.format)
+    if kind == 'TIFF' or not is_turned(kind):  # Pillow itself has turned those of TIFF
+        return 1
+    try:
+        found = image.getexif().get(EXIF_ORIENTATION, 1)
+    except Exception:  # damaged data raises any error; OpenCV ignores it
+        return 1
+    return found if isinstance(found, int) else 1
+
+
+@cache
+def is_turned(format: str) -> bool:
+    """Returns whether the installed OpenCV, which mmcv's loader calls, turns images of a format by their EXIF data."""
+    import cv2
+    exif, file = Image.Exif(), BytesIO()
+    exif[EXIF_ORIENTATION] = 6
+    try:
+        Image.new('RGB', (16, 8)).save(file, format, exif=exif)
+        loaded = cv2.imdecode(np.frombuffer(file.getvalue(), np.uint8), cv2.IMREAD_COLOR)
+    except (KeyError, OSError, ValueError, cv2.error):  # Pillow does not write it, or OpenCV does not read it
+        return False
+    return loaded is not None and loaded.shape[:2] == (16, 8)
