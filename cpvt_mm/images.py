@@ -3,7 +3,6 @@
 OpenCV, which the loader calls, does not, and knows formats that Pillow does not know.
 """
 import os
-import stat
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from .errors import UserError, first_line
+from .files import what_is
 
 EXIF_ORIENTATION = 0x0112
 
@@ -22,10 +22,9 @@ def check_regular(path: str | Path) -> None:
     Raises:
         FileNotFoundError: If it does not exist.
     """
-    mode = os.stat(path).st_mode
-    if not stat.S_ISREG(mode):
-        what = 'a folder' if stat.S_ISDIR(mode) else 'a pipe, socket or device'
-        raise UserError(f'{path} is {what}, but must be a file: put the file there, or correct the path.')
+    os.stat(path)
+    if what := what_is(path):
+        raise UserError(f'{path} {what}: put the file there, or correct the path.')
 
 
 def read_image(path: str | Path, size: tuple[int, int] | None = None, max_pixels: int | None = None) -> np.ndarray:
