@@ -22,6 +22,8 @@ from cpvt_mm.processes import ASK_TO_END
 from cpvt_mm.registry import HOOKS
 from cpvt_mm.storage import for_checkpoints
 
+from .accumulation import average_gradients
+
 # Key of the message hub for the number of consecutive bad iterations; `NonFiniteLossHook` updates it.
 BAD_ITERATIONS = 'bad_iterations'
 # The name of the backend, for `backend_args`.
@@ -178,6 +180,7 @@ class DurableCheckpointHook(CheckpointHook):
             kept.append(step)
             runner.message_hub.update_info('keep_ckpt_ids', kept)
         name = name or self.filename_tmpl.format(step)
+        average_gradients(runner)
         runner.save_checkpoint(
             self.out_dir, name, self.file_client_args, save_optimizer=self.save_optimizer,
             save_param_scheduler=self.save_param_scheduler, meta=meta, by_epoch=self.by_epoch,

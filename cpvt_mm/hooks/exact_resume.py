@@ -15,6 +15,8 @@ from cpvt_mm.engine.seeding import MODEL, SeededBatchSampler, seed_generators
 from cpvt_mm.errors import UserError
 from cpvt_mm.registry import DATA_SAMPLERS, HOOKS
 
+from .accumulation import ACCUMULATED, accumulated, put_back, wrappers
+
 # Keys of a checkpoint's `meta`: whether its run seeded each iteration, the number of trained batches of the epoch
 # `meta['epoch']`, the settings of the run, and its place in the data: its number of ranks and batch size, the iteration
 # with which these began, and the number of samples that were used before.
@@ -37,6 +39,9 @@ class ExactResumeHook(Hook):
     out or comes twice. The sampler must be mmengine's, and the batch sampler torch's: one that sets samples aside, such
     as mmdet's AspectRatioBatchSampler, repeats or leaves out as many as it had set aside.
 
+    A checkpoint inside an accumulation of gradients (`accumulative_counts`) has them, and a resumed run goes on with
+    them. With several processes, it has their mean.
+
     A checkpoint notes the settings of its run. A warning names those that differ when training resumes.
 
     A loop with epochs continues inside an epoch. `CheckedEpochBasedTrainLoop` then counts the batches from the
@@ -48,6 +53,8 @@ class ExactResumeHook(Hook):
     def __init__(self) -> None:
         # Number of batches of the current epoch that were trained before the run was resumed, in loops with epochs.
         self.done = 0
+        # The backward passes in the accumulation of gradients that is under way, by optimizer.
+        self.counts: dict[str, int] = {}
         # The epoch that runs, the number of the first iteration in it with these ranks, and the samples used before.
         self.epoch, self.first, self.used = -1, 0, 0
 
@@ -57,6 +64,9 @@ class ExactResumeHook(Hook):
         meta = checkpoint['meta']
         self.done = meta.get(BATCHES, 0)
         self._go_on_from(runner, meta)
+        under_way = checkpoint.get(ACCUMULATED, {})
+        put_back(runner, under_way.get('gradients', {}))
+        self.counts = under_way.get('counts', {})
         changed = differences(settings(runner.cfg), meta[SETTINGS]) if SETTINGS in meta else ''
         if changed:
             runner.logger.warning(f'The checkpoint is from run {meta["experiment_name"]}, which had other settings: '
@@ -89,6 +99,15 @@ class ExactResumeHook(Hook):
                 runner.cfg.train_dataloader.sampler,
                 default_args=dict(dataset=loader.dataset, seed=getattr(batches.sampler, 'seed', None))))
 
+    def before_train(self, runner: Runner) -> None:
+        known = wrappers(runner)
+        for name, count in self.counts.items():
+            if name in known and known[name].inner_count != count:  # mmengine counts for a single optimizer only
+                known[name].initialize_count_status(runner.model, count, -1)
+        if not self.counts and runner.iter and not all(wrapper.should_update() for wrapper in known.values()):
+            runner.logger.warning(f'The checkpoint is from the middle of an accumulation of gradients, after iteration '
+                                  f'{runner.iter}, but has no gradients: those since the last update are lost.')
+
     def before_train_epoch(self, runner: Runner) -> None:
         loop, batches = runner.train_loop, _batches(runner)
         has_epochs = not hasattr(loop, 'dataloader_iterator')
@@ -120,6 +139,8 @@ class ExactResumeHook(Hook):
             batches.position = runner.iter + 1
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        if 'optimizer' in checkpoint:  # others are not for resuming
+            checkpoint.update(accumulated(runner))
         meta = checkpoint['meta']
         meta[MARK] = True
         meta[SETTINGS] = settings(runner.cfg)
