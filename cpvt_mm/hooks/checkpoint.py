@@ -13,10 +13,11 @@ from unittest.mock import patch
 import torch
 from mmengine.dist import all_reduce, barrier, is_main_process
 from mmengine.fileio import BaseStorageBackend, LocalBackend, register_backend
-from mmengine.hooks import CheckpointHook, Hook
+from mmengine.hooks import CheckpointHook, EarlyStoppingHook, Hook
 from mmengine.runner import IterBasedTrainLoop, Runner, find_latest_checkpoint
 
 from cpvt_mm.engine.resuming import in_folder
+from cpvt_mm.errors import show
 from cpvt_mm.files import held, remove_leftovers, write_bytes, write_text
 from cpvt_mm.processes import ASK_TO_END
 from cpvt_mm.registry import HOOKS
@@ -160,6 +161,20 @@ class DurableCheckpointHook(CheckpointHook):
         path = self.file_backend.join_path(self.out_dir, self.filename_tmpl.format(step))
         if last and (best != before or path == last):
             self._save(runner, step, dict(epoch=runner.epoch, iter=runner.iter))
+
+    def after_val(self, runner: Runner) -> None:
+        """Saves the last checkpoint if the validation ends the training early, as mmengine's EarlyStoppingHook does."""
+        loop = runner.train_loop
+        if not getattr(loop, 'stop_training', False) or runner.iter >= runner.max_iters:
+            return
+        if self.save_last:
+            in_epochs = self.by_epoch and not isinstance(loop, IterBasedTrainLoop)
+            step, name = (runner.epoch, '') if in_epochs else (runner.iter, f'iter_{runner.iter}.pth' * self.by_epoch)
+            self._save(runner, step, dict(epoch=runner.epoch, iter=runner.iter), name)
+        show(f'Training stops early, after iteration {runner.iter} of {runner.max_iters}'
+             + ''.join(f', because of {hook.monitor}, whose best value is {hook.best_score:.4g}' for hook in runner.hooks
+                       if isinstance(hook, EarlyStoppingHook))
+             + (f': --resume continues from {self.last_ckpt}.' if self.last_ckpt else '.'))
 
     def _set_last(self, runner: Runner, path: str) -> None:
         """Stores the path of the last checkpoint in the hook and the message hub."""

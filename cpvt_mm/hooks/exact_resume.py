@@ -5,7 +5,7 @@ from typing import Any
 
 from mmengine.dataset import DefaultSampler, InfiniteSampler
 from mmengine.dist import all_gather_object, get_world_size, is_main_process
-from mmengine.hooks import Hook
+from mmengine.hooks import EarlyStoppingHook, Hook
 from mmengine.runner import Runner
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
@@ -16,14 +16,17 @@ from cpvt_mm.errors import UserError
 from cpvt_mm.registry import DATA_SAMPLERS, HOOKS
 
 from .accumulation import ACCUMULATED, accumulated, put_back, wrappers
+from .schedule import explain_schedule, has_other_schedule
 
 # Keys of a checkpoint's `meta`: whether its run seeded each iteration, the number of trained batches of the epoch
 # `meta['epoch']`, the settings of the run, and its place in the data: its number of ranks and batch size, the iteration
-# with which these began, and the number of samples that were used before.
+# with which these began, and the number of samples that were used before. Also the validations in a row without a
+# better result, and the best result, of each hook for early stopping.
 MARK = 'seeded_each_iteration'
 PLACE = 'place_in_data'
 BATCHES = 'batches_of_epoch'
 SETTINGS = 'settings'
+STOPPING = 'early_stopping'
 
 
 @HOOKS.register_module()
@@ -42,7 +45,8 @@ class ExactResumeHook(Hook):
     A checkpoint inside an accumulation of gradients (`accumulative_counts`) has them, and a resumed run goes on with
     them. With several processes, it has their mean.
 
-    A checkpoint notes the settings of its run. A warning names those that differ when training resumes.
+    A checkpoint notes the settings of its run. A warning names those that differ when training resumes; see
+    `explain_schedule` for those of the learning rate. mmengine's EarlyStoppingHook goes on counting.
 
     A loop with epochs continues inside an epoch. `CheckedEpochBasedTrainLoop` then counts the batches from the
     beginning of the epoch; another loop counts from the first batch after the resume.
@@ -55,6 +59,7 @@ class ExactResumeHook(Hook):
         self.done = 0
         # The backward passes in the accumulation of gradients that is under way, by optimizer.
         self.counts: dict[str, int] = {}
+        self.schedule_differs = False
         # The epoch that runs, the number of the first iteration in it with these ranks, and the samples used before.
         self.epoch, self.first, self.used = -1, 0, 0
 
@@ -67,7 +72,11 @@ class ExactResumeHook(Hook):
         under_way = checkpoint.get(ACCUMULATED, {})
         put_back(runner, under_way.get('gradients', {}))
         self.counts = under_way.get('counts', {})
-        changed = differences(settings(runner.cfg), meta[SETTINGS]) if SETTINGS in meta else ''
+        for hook, state in zip(_stopping(runner), meta.get(STOPPING, []), strict=False):
+            hook.wait_count, hook.best_score = state
+        before, now = meta.get(SETTINGS, {}), settings(runner.cfg)
+        changed = differences(now, before) if before else ''
+        self.schedule_differs = bool(before) and has_other_schedule(now, before)
         if changed:
             runner.logger.warning(f'The checkpoint is from run {meta["experiment_name"]}, which had other settings: '
                                   f'{changed}.')
@@ -107,6 +116,8 @@ class ExactResumeHook(Hook):
         if not self.counts and runner.iter and not all(wrapper.should_update() for wrapper in known.values()):
             runner.logger.warning(f'The checkpoint is from the middle of an accumulation of gradients, after iteration '
                                   f'{runner.iter}, but has no gradients: those since the last update are lost.')
+        if self.schedule_differs and runner.param_schedulers:
+            runner.logger.warning(explain_schedule(runner))
 
     def before_train_epoch(self, runner: Runner) -> None:
         loop, batches = runner.train_loop, _batches(runner)
@@ -144,6 +155,7 @@ class ExactResumeHook(Hook):
         meta = checkpoint['meta']
         meta[MARK] = True
         meta[SETTINGS] = settings(runner.cfg)
+        meta[STOPPING] = [[hook.wait_count, hook.best_score] for hook in _stopping(runner)]
         # Hooks that save by epoch set meta['epoch'] to the next epoch.
         meta[BATCHES] = meta['iter'] - self.first if meta['epoch'] == self.epoch else 0
         batches = _batches(runner)
@@ -151,6 +163,10 @@ class ExactResumeHook(Hook):
             goes_on = batches.endless or meta['epoch'] == self.epoch
             meta[PLACE] = dict(ranks=get_world_size(), batch_size=batches.batch_size, first=self.first,
                                used=self.used if goes_on else 0)
+
+
+def _stopping(runner: Runner) -> list[EarlyStoppingHook]:
+    return [hook for hook in runner.hooks if isinstance(hook, EarlyStoppingHook)]
 
 
 def _batches(runner: Runner) -> SeededBatchSampler | None:

@@ -14,6 +14,7 @@ from mmengine.runner import IterBasedTrainLoop, Runner
 from torch.utils.data import BatchSampler
 
 from cpvt_mm.engine import load_config, prepare
+from cpvt_mm.engine.checks import OLD_KEYS
 from cpvt_mm.engine.config import READ, is_one_slip_from
 from cpvt_mm.engine.prepare import ADDED_HOOKS
 from cpvt_mm.engine.run import build_runner
@@ -126,6 +127,8 @@ def written_by_us(path: Path, folder: Path) -> list[Path]:
         cfg = Config.fromfile(path)
         require(cfg.default_scope)
     except (ImportError, FileNotFoundError, AttributeError):  # of mmpretrain, of another repository, a mere part
+        return []
+    if OLD_KEYS.keys() & cfg.keys():  # mmdet ships one whose data are in the style of mmdet 2
         return []
     files = [folder / 'plain.py', folder / 'prepared.py']
     for file, content in zip(files, (cfg, prepare(cfg)), strict=True):
