@@ -12,6 +12,7 @@ from mmengine.dist import is_distributed
 from mmengine.runner import Runner
 
 from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.pure_python import to_text_style
 from cpvt_mm.stack import require, without_pkg_resources_warning
 
 from .checks import check_config
@@ -58,6 +59,7 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
         require(*(library for library in LIBRARIES if f'{library} is not installed' in str(error)))
         raise UserError(f'config {path} cannot be read ({type(error).__name__}: {_reasons(error)}): correct it or its '
                         '_base_.') from error
+    cfg = to_text_style(cfg, LIBRARIES)
     try:
         cfg.merge_from_dict(options or {})
     except (AssertionError, KeyError, IndexError, TypeError) as error:

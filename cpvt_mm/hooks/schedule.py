@@ -35,7 +35,8 @@ def last_rate(group: dict[str, Any], schedulers: Sequence[_ParamScheduler], runn
     """Returns the learning rate in the last iteration of a run, for the last group of an optimizer's parameters."""
     # mmengine keeps the rate without factors of parameters as the last group. Only this one is scheduled here, because
     # there may be hundreds of groups, and 100,000 iterations.
-    optimizer = SimpleNamespace(step=None, param_groups=[{key: value for key, value in group.items() if key != 'params'}])
+    group = {key: value for key, value in group.items() if key != 'params'}
+    optimizer = SimpleNamespace(step=None, param_groups=[group])
     copies = [copy.copy(one) for one in schedulers if not isinstance(one, ReduceOnPlateauParamScheduler)]
     for one in copies:
         one.optimizer, one.base_values = optimizer, one.base_values[-1:]
@@ -46,4 +47,4 @@ def last_rate(group: dict[str, Any], schedulers: Sequence[_ParamScheduler], runn
             for one in copies:
                 if not one.by_epoch or length and step % length == 0:
                     one.step()
-    return float(optimizer.param_groups[0]['lr'])
+    return float(group['lr'])
