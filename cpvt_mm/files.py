@@ -132,11 +132,28 @@ def to_bytes(content: dict[str, Any], safetensors: bool = False) -> bytes:
     return buffer.getvalue()
 
 
+# The folders that this process holds: descriptors, with device and inode.
+_HELD: dict[int, tuple[int, int]] = {}
+
+
+def _let_go() -> None:
+    """Closes in a new process what its parent holds; a lock would last as long as one of both."""
+    for descriptor in _HELD:
+        os.close(descriptor)
+    _HELD.clear()
+
+
+if hasattr(os, 'register_at_fork'):  # not on Windows
+    os.register_at_fork(after_in_child=_let_go)
+
+
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Holds a folder for this process while it runs the `with` block. If the process dies, the system lets it go.
 
-    The file `.lock` in the folder names the process. Other hosts see it if the file system has locks, as NFS does.
+    There are two locks. That of the folder itself cannot be removed, but is for processes of this host, and some file
+    systems do not have it. The file `.lock` in the folder names the process. Other hosts see it if the file system has
+    locks, as NFS does.
 
     Raises:
         UserError: If another process holds the folder.
@@ -151,7 +168,8 @@ def held(folder: Path) -> Iterator[None]:
                 if not _is_at(path, file):
                     continue  # its last holder has removed it since it was opened here
                 try:
-                    yield
+                    with _itself_held(folder):
+                        yield
                     return
                 finally:
                     if _is_at(path, file):  # a server that lost this machine may have given the lock to another
@@ -163,6 +181,33 @@ def held(folder: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
+@contextmanager
+def _itself_held(folder: Path) -> Iterator[None]:
+    """Locks a folder itself while it runs the `with` block, if its file system can do it."""
+    import fcntl  # not on Windows, where files can still be read
+    descriptor = os.open(folder, os.O_RDONLY)
+    status = os.fstat(descriptor)
+    place = status.st_dev, status.st_ino
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        if place not in _HELD.values():  # as they are when a run of this process has failed
+            os.close(descriptor)
+            raise _in_use(folder, 'another process, although its .lock is gone') from error
+    except OSError:  # of a file system without such locks, such as NFS
+        pass
+    _HELD[descriptor] = place
+    try:
+        yield
+    finally:
+        if _HELD.pop(descriptor, None):
+            os.close(descriptor)
+
+
+def _in_use(folder: Path, holder: str) -> UserError:
+    return UserError(f'{folder} is in use by {holder}: wait until that run ends, or choose another folder.')
+
+
 def _is_at(path: Path, file: TextIO) -> bool:
     with suppress(FileNotFoundError):
         return os.path.samestat(path.lstat(), os.fstat(file.fileno()))
@@ -170,13 +215,12 @@ def _is_at(path: Path, file: TextIO) -> bool:
 
 
 def _lock(file: TextIO, folder: Path) -> None:
-    import fcntl  # not on Windows, where files can still be read
+    import fcntl
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         file.seek(0)
-        raise UserError(f'{folder} is in use by {file.read()}: wait until that run ends, or choose another folder.'
-                        ) from error
+        raise _in_use(folder, file.read()) from error
     file.truncate(0)
     print(f'process {os.getpid()} on {platform.node()}', end='', file=file, flush=True)
 

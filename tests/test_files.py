@@ -1,6 +1,7 @@
 """Errors that end a tool in a sentence; checkpoints, images, and the backbone of a whole model."""
 import errno
 import fcntl
+import multiprocessing
 import os
 import platform
 import re
@@ -161,10 +162,45 @@ with held(Path({str(tmp_path)!r})):
         assert process.stdout.readline() == 'held\n'
         told = refusal(held(tmp_path).__enter__)
         assert told.startswith(f'{tmp_path} is in use by process {process.pid} on {platform.node()}: wait until')
+        (tmp_path / '.lock').unlink()
+        told = refusal(held(tmp_path).__enter__)
+        assert told == (f'{tmp_path} is in use by another process, although its .lock is gone: wait until that run '
+                        'ends, or choose another folder.')
         process.kill()
     with held(tmp_path), held(tmp_path / 'another'):
         assert (tmp_path / '.lock').read_text() == f'process {os.getpid()} on {platform.node()}'
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_held_where_its_file_system_cannot_lock_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                                    ) -> None:
+    monkeypatch.setattr(fcntl, 'flock', Mock(side_effect=OSError(errno.EBADF, 'Bad file descriptor')))  # as on NFS
+    with held(tmp_path):
+        told = multiprocessing.get_context('fork').SimpleQueue()
+        other = multiprocessing.get_context('fork').Process(target=lambda: told.put(refusal(held(tmp_path).__enter__)))
+        other.start()
+        other.join()
+        assert told.get().startswith(f'{tmp_path} is in use by process {os.getpid()} on {platform.node()}: wait')
+
+
+def test_a_process_that_this_one_leaves_behind_does_not_hold_its_folder(tmp_path: Path) -> None:
+    end = multiprocessing.get_context('fork').Event()
+    with held(tmp_path):
+        left = multiprocessing.get_context('fork').Process(target=end.wait)
+        left.start()
+    other = multiprocessing.get_context('fork').Process(target=held(tmp_path).__enter__)
+    other.start()
+    other.join()
+    end.set()
+    left.join()
+    assert other.exitcode == 0
+
+
+def test_a_run_that_failed_does_not_hold_its_folder_against_its_own_process(tmp_path: Path) -> None:
+    failed = held(tmp_path)
+    failed.__enter__()  # a traceback that is shown keeps it
+    with held(tmp_path):
+        pass
 
 
 def test_a_lock_that_its_last_holder_removes_in_between_is_made_again(

@@ -1,7 +1,6 @@
 """Reads configs of mmdet, mmseg and mmpretrain, and refuses keys that nothing uses."""
 import difflib
 import inspect
-import logging
 import os
 import re
 from collections.abc import Iterator
@@ -10,10 +9,11 @@ from typing import Any
 
 from mmengine.config import Config
 from mmengine.dist import is_distributed
-from mmengine.logging import MMLogger, print_log
+from mmengine.logging import MMLogger
 from mmengine.runner import Runner
 
 from cpvt_mm.errors import FOR_READERS, UserError, first_line
+from cpvt_mm.pure_python import to_text_style
 from cpvt_mm.registry import in_scope
 from cpvt_mm.stack import require, without_pkg_resources_warning
 
@@ -27,8 +27,8 @@ LAUNCHERS = {'pytorch': 'RANK', 'slurm': 'SLURM_PROCID', 'mpi': 'OMPI_COMM_WORLD
 # of the libraries read.
 READ = {*inspect.signature(Runner.__init__).parameters, 'runner_type', 'custom_imports', 'compile', 'optimizer',
         'activation_checkpointing', 'efficient_conv_bn_eval', 'find_unused_parameters', 'model_wrapper_cfg',
-        'tta_model', 'tta_pipeline'}
-# Similarity of names that may be misspelt, such as `lrr` for `lr`, or `modle` for `model`.
+        'tta_model', 'tta_pipeline'} - {'self', 'cfg'}
+# Similarity of options that may be misspelt, such as `lrr` for `lr`, or `modle` for `model`.
 NEAR = 0.75
 
 
@@ -64,6 +64,7 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
         require(*(library for library in LIBRARIES if f'{library} is not installed' in str(error)))
         raise UserError(f'config {path} cannot be read ({type(error).__name__}: {_reasons(error)}): correct it or its '
                         '_base_.') from error
+    cfg = to_text_style(cfg, LIBRARIES)
     try:
         cfg.merge_from_dict(options or {})
     except (AssertionError, KeyError, IndexError, TypeError) as error:
@@ -89,14 +90,14 @@ def _reasons(error: BaseException) -> str:
 
 
 def check_unread_keys(cfg: Config, options: dict[str, Any]) -> None:
-    """Refuses options and misspelt keys at the top level that nothing reads, and suggests the most similar key.
+    """Refuses options that nothing reads, and keys at the top level that are misspelt.
 
     It refuses all options with an unused key. These include options that override a variable of the config file,
-    because the file has used its variables already. A variable of the file is suspect only if the file does not use it
-    and its name is similar to a key. If that key is not at the top level, there is a warning only.
+    because the file has used its variables already. Variables themselves are normal. One letter away from a key, a name
+    is refused if the config has no such key, or if it is a mistake in a file that inherits this key.
 
     Raises:
-        UserError: If there is such a key.
+        UserError: If there is such an option or key.
     """
     keys = list(_dotted(cfg.to_dict()))
     given = dict.fromkeys(option.split('.')[0] for option in options)
@@ -105,13 +106,24 @@ def check_unread_keys(cfg: Config, options: dict[str, Any]) -> None:
             nearest = _nearest(name, keys)
             raise UserError(f'--cfg-options {name} is not used: '
                             + (f'did you mean {nearest}.' if nearest else 'remove it, or correct its name.'))
-    for name in sorted(set(cfg) - READ - set(given)):
-        nearest = _nearest(name, keys)
-        if nearest and len(re.findall(rf'\b{re.escape(name)}\b', cfg.text)) == 1:
-            message = f'{name} of config {cfg.filename} is not used: did you mean {nearest}.'
-            if '.' not in nearest:
-                raise UserError(message)
-            print_log(message, 'current', logging.WARNING)
+    for name in sorted(set(cfg) - READ):
+        key = next((key for key in sorted(READ) if is_one_slip_from(name, key)), None)
+        if key and (key not in cfg or _overrides_nothing(name, Path(cfg.filename).read_text('utf-8'))):
+            raise UserError(f'{name} of config {cfg.filename} is not used: did you mean {key}.')
+
+
+def is_one_slip_from(name: str, key: str) -> bool:
+    """Returns whether a name has one letter more, less or other than a key, or two neighbours of it swapped."""
+    start = len(os.path.commonprefix([name, key]))
+    mine, theirs = name[start:], key[start:]
+    return name != key and (mine[1:] == theirs or mine == theirs[1:] or mine[1:] == theirs[1:]
+                            or (mine[:2] == theirs[1::-1] and mine[2:] == theirs[2:]))
+
+
+def _overrides_nothing(name: str, source: str) -> bool:
+    """Returns whether a file with a base assigns a name that it does not use; a dump has no base."""
+    has_base = re.search(r'^_base_ *=|^with read_base', source, re.MULTILINE)
+    return bool(has_base) and len(re.findall(rf'\b{re.escape(name)}\b', source)) == 1
 
 
 def _dotted(value: Any, name: str = '') -> Iterator[str]:

@@ -22,7 +22,9 @@ TALKATIVE = {'mmdet', 'mmengine', 'mmpretrain', 'mmseg', 'pycocotools'}
 
 # Warnings of these libraries about their own code, in every run. They are in the log only.
 OF_EVERY_RUN = ('"FileClient" will be deprecated', '"HardDiskBackend" is the alias',
-                '``build_loss`` would be deprecated')
+                '``build_loss`` would be deprecated',
+                # Of gradients that `ExactResumeHook` puts back; it tells if there are none.
+                'Resumed iteration number is not divisible by')
 
 
 class ReaderHandler(logging.Handler):

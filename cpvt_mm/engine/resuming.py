@@ -1,6 +1,7 @@
 """Finds the checkpoint from which training resumes."""
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from .ranks import all_or_none
 
 # Keys of a checkpoint that resuming needs.
 NEEDED = ('meta', 'state_dict', 'optimizer', 'message_hub')
+COUNTS = ('iter', 'epoch')
 
 
 def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
@@ -53,7 +55,7 @@ def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
     cfg.load_from = chosen[0]
     with all_or_none():
         checkpoint = found[1] if found else read_checkpoint(cfg.load_from)
-    missing = [key for key in NEEDED if key not in checkpoint]
+    missing = _missing(checkpoint)
     if missing:
         raise UserError(f'checkpoint {cfg.load_from} has no {", ".join(missing)}, so training cannot resume from it '
                         '(it may be a published one): start from its weights with --cfg-options load_from=CHECKPOINT '
@@ -61,7 +63,7 @@ def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
     randomness = cfg.get('randomness') or {}
     if randomness.get('seed') is None:
         # mmengine also restores the seed, but too late for the order of the data.
-        cfg.randomness = dict(randomness, seed=checkpoint.get('meta', {}).get('seed'))
+        cfg.randomness = dict(randomness, seed=checkpoint['meta'].get('seed'))
     return checkpoint
 
 
@@ -87,7 +89,7 @@ def in_folder(folder: str | Path, path: str) -> str:
 
 
 def find_checkpoint(work_dir: str) -> tuple[str, dict[str, Any]] | None:
-    """Reads the checkpoint that `last_checkpoint` returns, or else the newest complete one.
+    """Reads the checkpoint that `last_checkpoint` returns, or else the complete one of the highest iteration.
 
     It searches the work dir and the folder of the named checkpoint. The log contains the skipped checkpoints and the
     reasons.
@@ -102,19 +104,18 @@ def find_checkpoint(work_dir: str) -> tuple[str, dict[str, Any]] | None:
     if '://' in named:  # in a storage backend of mmengine, which does not write partial objects
         return named, read_checkpoint(named)
     faults: list[str] = []
-    for path in _candidates(Path(work_dir), named):
+    for path in _candidates(Path(work_dir), named, faults):
         try:
             checkpoint = read_checkpoint(path)
         except UserError as error:
-            faults.append(str(error).rsplit(': ', 1)[0])
+            faults.append(_fault(error))
             continue
-        missing = [key for key in NEEDED if key not in checkpoint]
-        if not missing:
-            if faults:
-                print_log(f'Resuming from {path}, because {"; ".join(faults)}.', 'current', logging.WARNING)
-            return str(path), checkpoint
-        if str(path) == named:  # other checkpoints, such as best_*, are for testing and need no optimizer
+        if missing := _missing(checkpoint):
             faults.append(f'checkpoint {path} has no {", ".join(missing)}')
+            continue
+        if faults:
+            print_log(f'Resuming from {path}, because {"; ".join(faults)}.', 'current', logging.WARNING)
+        return str(path), checkpoint
     found = f'{work_dir} has no complete checkpoint to resume from' + f' ({"; ".join(faults)})' * bool(faults)
     if named:
         raise UserError(f'{found}: choose another with --resume CHECKPOINT, or remove {work_dir}/last_checkpoint to '
@@ -123,10 +124,33 @@ def find_checkpoint(work_dir: str) -> tuple[str, dict[str, Any]] | None:
     return None
 
 
-def _candidates(work_dir: Path, named: str) -> list[Path]:
-    """Lists the named checkpoint, then other checkpoints in its folder and in the work dir, the newest first."""
-    first = [Path(named)] if named else []
-    folders = {work_dir, *(path.parent for path in first)}
-    others = sorted((path for folder in folders for path in folder.glob('*.pth') if path.is_file()),
-                    key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    return list(dict.fromkeys(first + others))
+def _candidates(work_dir: Path, named: str, faults: list[str]) -> Iterator[Path]:
+    """Yields the named checkpoint, then those in its folder and in the work dir, the highest iteration first.
+
+    A checkpoint itself tells its iteration; its name and time may be those of a copy. Damaged ones go to `faults`.
+    """
+    if named:
+        yield Path(named)
+    steps: dict[Path, tuple[int, int]] = {}
+    for folder in dict.fromkeys([work_dir, Path(named).parent] if named else [work_dir]):
+        for path in sorted(folder.glob('*.pth')):
+            if str(path) == named or not path.is_file():
+                continue
+            try:
+                checkpoint = read_checkpoint(path, 'meta')  # reads no tensors
+            except UserError as error:
+                faults.append(_fault(error))
+                continue
+            if not _missing(checkpoint):  # others, such as best_*, are for testing and need no optimizer
+                steps[path] = checkpoint['meta']['iter'], checkpoint['meta']['epoch']
+    yield from sorted(steps, key=lambda path: steps[path], reverse=True)
+
+
+def _missing(checkpoint: dict[str, Any]) -> list[str]:
+    """Returns the keys that resuming needs, and the checkpoint does not have."""
+    missing = [key for key in NEEDED if not isinstance(checkpoint.get(key), dict)]
+    return missing or [f'meta.{key}' for key in COUNTS if not isinstance(checkpoint['meta'].get(key), int)]
+
+
+def _fault(error: UserError) -> str:
+    return str(error).rsplit(': ', 1)[0]

@@ -13,14 +13,17 @@ from unittest.mock import patch
 import torch
 from mmengine.dist import all_reduce, barrier, is_main_process
 from mmengine.fileio import BaseStorageBackend, LocalBackend, register_backend
-from mmengine.hooks import CheckpointHook, Hook
+from mmengine.hooks import CheckpointHook, EarlyStoppingHook, Hook
 from mmengine.runner import IterBasedTrainLoop, Runner, find_latest_checkpoint
 
 from cpvt_mm.engine.resuming import in_folder
+from cpvt_mm.errors import show
 from cpvt_mm.files import held, remove_leftovers, write_bytes, write_text
 from cpvt_mm.processes import ASK_TO_END
 from cpvt_mm.registry import HOOKS
 from cpvt_mm.storage import for_checkpoints
+
+from .accumulation import average_gradients
 
 # Key of the message hub for the number of consecutive bad iterations; `NonFiniteLossHook` updates it.
 BAD_ITERATIONS = 'bad_iterations'
@@ -159,6 +162,20 @@ class DurableCheckpointHook(CheckpointHook):
         if last and (best != before or path == last):
             self._save(runner, step, dict(epoch=runner.epoch, iter=runner.iter))
 
+    def after_val(self, runner: Runner) -> None:
+        """Saves the last checkpoint if the validation ends the training early, as mmengine's EarlyStoppingHook does."""
+        loop = runner.train_loop
+        if not getattr(loop, 'stop_training', False) or runner.iter >= runner.max_iters:
+            return
+        if self.save_last:
+            in_epochs = self.by_epoch and not isinstance(loop, IterBasedTrainLoop)
+            step, name = (runner.epoch, '') if in_epochs else (runner.iter, f'iter_{runner.iter}.pth' * self.by_epoch)
+            self._save(runner, step, dict(epoch=runner.epoch, iter=runner.iter), name)
+        show(f'Training stops early, after iteration {runner.iter} of {runner.max_iters}'
+             + ''.join(f', because of {hook.monitor}, whose best value is {hook.best_score:.4g}' for hook in runner.hooks
+                       if isinstance(hook, EarlyStoppingHook))
+             + (f': --resume continues from {self.last_ckpt}.' if self.last_ckpt else '.'))
+
     def _set_last(self, runner: Runner, path: str) -> None:
         """Stores the path of the last checkpoint in the hook and the message hub."""
         self.last_ckpt = path
@@ -178,6 +195,7 @@ class DurableCheckpointHook(CheckpointHook):
             kept.append(step)
             runner.message_hub.update_info('keep_ckpt_ids', kept)
         name = name or self.filename_tmpl.format(step)
+        average_gradients(runner)
         runner.save_checkpoint(
             self.out_dir, name, self.file_client_args, save_optimizer=self.save_optimizer,
             save_param_scheduler=self.save_param_scheduler, meta=meta, by_epoch=self.by_epoch,

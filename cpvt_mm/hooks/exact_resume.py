@@ -5,7 +5,7 @@ from typing import Any
 
 from mmengine.dataset import DefaultSampler, InfiniteSampler
 from mmengine.dist import all_gather_object, get_world_size, is_main_process
-from mmengine.hooks import Hook
+from mmengine.hooks import EarlyStoppingHook, Hook
 from mmengine.runner import Runner
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
@@ -16,13 +16,18 @@ from cpvt_mm.engine.seeding import MODEL, SeededBatchSampler, seed_generators
 from cpvt_mm.errors import UserError
 from cpvt_mm.registry import DATA_SAMPLERS, HOOKS
 
+from .accumulation import ACCUMULATED, accumulated, put_back, wrappers
+from .schedule import explain_schedule, has_other_schedule
+
 # Keys of a checkpoint's `meta`: whether its run seeded each iteration, the number of trained batches of the epoch
 # `meta['epoch']`, the settings of the run, and its place in the data: its number of ranks and batch size, the iteration
-# with which these began, and the number of samples that were used before.
+# with which these began, and the number of samples that were used before. Also the validations in a row without a
+# better result, and the best result, of each hook for early stopping.
 MARK = 'seeded_each_iteration'
 PLACE = 'place_in_data'
 BATCHES = 'batches_of_epoch'
 SETTINGS = 'settings'
+STOPPING = 'early_stopping'
 
 
 @HOOKS.register_module()
@@ -38,8 +43,12 @@ class ExactResumeHook(Hook):
     out or comes twice. The sampler must be mmengine's, and the batch sampler torch's: one that sets samples aside, such
     as mmdet's AspectRatioBatchSampler, repeats or leaves out as many as it had set aside.
 
+    A checkpoint inside an accumulation of gradients (`accumulative_counts`) has them, and a resumed run goes on with
+    them. With several processes, it has their mean.
+
     A checkpoint notes the settings of its run, and the number of images and the classes of its data. A warning names
-    those that differ when training resumes.
+    those that differ when training resumes; see `explain_schedule` for those of the learning rate. mmengine's
+    EarlyStoppingHook goes on counting.
 
     A loop with epochs continues inside an epoch. `CheckedEpochBasedTrainLoop` then counts the batches from the
     beginning of the epoch; another loop counts from the first batch after the resume.
@@ -50,6 +59,9 @@ class ExactResumeHook(Hook):
     def __init__(self) -> None:
         # Number of batches of the current epoch that were trained before the run was resumed, in loops with epochs.
         self.done = 0
+        # The backward passes in the accumulation of gradients that is under way, by optimizer.
+        self.counts: dict[str, int] = {}
+        self.schedule_differs = False
         # The epoch that runs, the number of the first iteration in it with these ranks, and the samples used before.
         self.epoch, self.first, self.used = -1, 0, 0
 
@@ -59,9 +71,15 @@ class ExactResumeHook(Hook):
         meta = checkpoint['meta']
         self.done = meta.get(BATCHES, 0)
         self._go_on_from(runner, meta)
-        changed = ''
-        if SETTINGS in meta:  # old checkpoints do not tell the data
-            changed = differences({**settings(runner.cfg), **data_of(runner)}, {**data_of(runner), **meta[SETTINGS]})
+        under_way = checkpoint.get(ACCUMULATED, {})
+        put_back(runner, under_way.get('gradients', {}))
+        self.counts = under_way.get('counts', {})
+        for hook, state in zip(_stopping(runner), meta.get(STOPPING, []), strict=False):
+            hook.wait_count, hook.best_score = state
+        before, now = meta.get(SETTINGS, {}), {**settings(runner.cfg), **data_of(runner)}
+        # Old checkpoints do not tell the data.
+        changed = differences(now, {**data_of(runner), **before}) if before else ''
+        self.schedule_differs = bool(before) and has_other_schedule(now, before)
         if changed:
             runner.logger.warning(f'The checkpoint is from run {meta["experiment_name"]}, which had other settings: '
                                   f'{changed}.')
@@ -92,6 +110,17 @@ class ExactResumeHook(Hook):
             batches.begin_after(self.used, self.first, DATA_SAMPLERS.build(
                 runner.cfg.train_dataloader.sampler,
                 default_args=dict(dataset=loader.dataset, seed=getattr(batches.sampler, 'seed', None))))
+
+    def before_train(self, runner: Runner) -> None:
+        known = wrappers(runner)
+        for name, count in self.counts.items():
+            if name in known and known[name].inner_count != count:  # mmengine counts for a single optimizer only
+                known[name].initialize_count_status(runner.model, count, -1)
+        if not self.counts and runner.iter and not all(wrapper.should_update() for wrapper in known.values()):
+            runner.logger.warning(f'The checkpoint is from the middle of an accumulation of gradients, after iteration '
+                                  f'{runner.iter}, but has no gradients: those since the last update are lost.')
+        if self.schedule_differs and runner.param_schedulers:
+            runner.logger.warning(explain_schedule(runner))
 
     def before_train_epoch(self, runner: Runner) -> None:
         loop, batches = runner.train_loop, _batches(runner)
@@ -124,9 +153,12 @@ class ExactResumeHook(Hook):
             batches.position = runner.iter + 1
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        if 'optimizer' in checkpoint:  # others are not for resuming
+            checkpoint.update(accumulated(runner))
         meta = checkpoint['meta']
         meta[MARK] = True
         meta[SETTINGS] = {**settings(runner.cfg), **data_of(runner)}
+        meta[STOPPING] = [[hook.wait_count, hook.best_score] for hook in _stopping(runner)]
         # Hooks that save by epoch set meta['epoch'] to the next epoch.
         meta[BATCHES] = meta['iter'] - self.first if meta['epoch'] == self.epoch else 0
         batches = _batches(runner)
@@ -141,6 +173,10 @@ def data_of(runner: Runner) -> dict[str, str]:
     dataset = runner.train_dataloader.dataset
     known = {'number of training images': str(len(dataset))} if hasattr(dataset, '__len__') else {}
     return {**known, 'classes of the training data': ', '.join(classes_of(dataset))}
+
+
+def _stopping(runner: Runner) -> list[EarlyStoppingHook]:
+    return [hook for hook in runner.hooks if isinstance(hook, EarlyStoppingHook)]
 
 
 def _batches(runner: Runner) -> SeededBatchSampler | None:

@@ -158,7 +158,7 @@ def round_up(length: int, multiple: int) -> int:
     """Rounds `length` up to a multiple of `multiple`."""
     # Two shorter forms fail: torch.compile (2.13) fails on the remainder of a negative dynamic size
     # (-length % multiple), and ONNX rounds -length // multiple towards zero.
-    return (length - 1) // multiple * multiple + multiple
+    return (length + multiple - 1) // multiple * multiple
 
 
 def grid_size(size: tuple[int, int], stride: int) -> tuple[int, int]:

@@ -364,29 +364,30 @@ WHOLE = dict(meta={}, state_dict=dict(weight=torch.ones(1000)), optimizer={}, me
 WEIGHTS = dict(meta={}, state_dict={}, message_hub={})
 
 
-def write(path: Path, content: dict | bytes, seconds: int) -> None:
-    """Writes a checkpoint, or bytes that are none, of that time."""
+def write(path: Path, content: dict | bytes, step: int, seconds: int = 0) -> None:
+    """Writes a checkpoint of that iteration, or bytes that are none; the time of the file is older than all others."""
     if isinstance(content, bytes):
         path.write_bytes(content)
     else:
-        torch.save(content, path)
+        torch.save(dict(content, meta=dict(iter=step, epoch=0)), path)
     os.utime(path, (seconds, seconds))
 
 
 @pytest.mark.parametrize('note, content, expected, reason', [
-    ('b/iter_2.pth', WHOLE, 'b/iter_2.pth', ''),  # although others are newer
+    ('b/iter_2.pth', WHOLE, 'b/iter_2.pth', ''),  # although others are higher
     ('b/iter_2.pth', b'PK', 'iter_4.pth', 'b/iter_2.pth is damaged'),
     ('b/iter_2.pth', None, 'iter_4.pth', 'b/iter_2.pth does not exist'),
     ('b/no.pth', WHOLE, 'iter_4.pth', 'b/no.pth does not exist'),
-    ('c/no.pth', None, 'c/iter_8.pth', 'c/no.pth does not exist'),  # its folder is searched, too
+    ('c/no.pth', None, 'c/iter_1.pth', 'c/no.pth does not exist'),  # its folder is searched, too
     ('', None, 'iter_4.pth', ''), (None, None, 'iter_4.pth', '')])
-def test_the_named_checkpoint_or_else_the_newest_whole(note: str | None, content: dict | bytes | None, expected: str,
+def test_the_named_checkpoint_or_else_the_whole_one_of_the_highest_iteration(note: str | None, content: dict | bytes | None, expected: str,
                                                        reason: str, tmp_path: Path, log: list) -> None:
     for folder in 'bc':
         (tmp_path / folder).mkdir()
-    for name, seconds in {'iter_1.pth': 2, 'iter_4.pth': 3, 'iter_3.pth': 1, 'c/iter_8.pth': 4}.items():
-        write(tmp_path / name, WHOLE, seconds)
-    write(tmp_path / 'best_mIoU_iter_10.pth', WEIGHTS, 9)  # newer, to test with
+    for seconds, (name, step) in enumerate({'iter_4.pth': 4, 'iter_9.pth': 2, 'iter_3.pth': 3, 'c/iter_1.pth': 8}.items()):
+        write(tmp_path / name, WHOLE, step, seconds)  # names and times tell nothing
+    write(tmp_path / 'best_mIoU_iter_10.pth', WEIGHTS, 10, 9)  # to test with
+    write(tmp_path / 'other.pth', dict(WHOLE, message_hub=[]), 11, 9)
     if content is not None:
         write(tmp_path / 'b/iter_2.pth', content, 1)
     if note is not None:
@@ -395,6 +396,25 @@ def test_the_named_checkpoint_or_else_the_newest_whole(note: str | None, content
     assert path == str(tmp_path / expected) and list(checkpoint) == list(WHOLE)
     start = f'Resuming from {path}, because checkpoint {tmp_path}/{reason}'
     assert [message[:len(start)] for _, message in log] == [start] * bool(reason)
+
+
+def test_damaged_checkpoints_are_told(tmp_path: Path, log: list) -> None:
+    for step in (2, 6):
+        write(tmp_path / f'iter_{step}.pth', WHOLE, step, 10 - step)
+    cut = (tmp_path / 'iter_6.pth').read_bytes()[:-100]
+    write(tmp_path / 'iter_8.pth', cut, 8, 20)
+    (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'iter_10.pth'))
+    assert find_checkpoint(str(tmp_path))[0] == str(tmp_path / 'iter_6.pth')
+    assert [message for level, message in log if level == 'WARNING' and re.fullmatch(
+        rf'Resuming from {tmp_path}/iter_6.pth, because checkpoint {tmp_path}/iter_10.pth does not exist; checkpoint '
+        rf'{tmp_path}/iter_8.pth (is damaged|cannot be read).*', message)]
+
+
+@pytest.mark.parametrize('meta', [dict(epoch=1), dict(iter='2', epoch=1), [1], None])
+def test_a_checkpoint_without_its_iteration_is_a_sentence(meta: object, tmp_path: Path) -> None:
+    torch.save(dict(WHOLE, meta=meta), tmp_path / 'a.pth')
+    told = refusal(prepare_to_resume, Config(dict(work_dir=str(tmp_path))), str(tmp_path / 'a.pth'))
+    assert re.search(r'a\.pth has no meta(\.iter)?, so training cannot resume from it', told)
 
 
 @pytest.mark.parametrize('is_moved', [False, True])
