@@ -7,7 +7,7 @@ from pathlib import Path
 if not find_spec('cpvt_mm'):
     sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
-from cpvt_mm.config_text import assignments
+from cpvt_mm.config_text import to_source
 from cpvt_mm.errors import exit_on_error, say
 from shards import write_shards
 
@@ -25,7 +25,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     args = parse_args()
     shards = write_shards(args.folder, args.prefix or args.folder.resolve(), args.shards)
-    say(assignments(dict(data_root=f'tar://::{shards}/')).strip())
+    say('data_root=' + to_source(f'tar://::{shards}/'))
 
 
 if __name__ == '__main__':
