@@ -2,6 +2,7 @@
 import errno
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 from mmengine.dataset import BaseDataset
@@ -9,6 +10,7 @@ from mmengine.fileio import list_dir_or_file
 from mmengine.registry import DATASETS
 from torch.utils.data import Dataset
 
+from cpvt_mm.errors import UserError, explain
 from cpvt_mm.files import what_is
 
 from .coco import read_coco
@@ -73,6 +75,21 @@ def layout_of(cls: type) -> Layout:
 def build_unread(cfg: dict[str, Any]) -> BaseDataset:
     """Builds a dataset with its paths and classes, in the default scope, but without reading files."""
     return DATASETS.build({**cfg, 'lazy_init': True, 'pipeline': []})
+
+
+@contextmanager
+def building(name: str) -> Iterator[None]:
+    """Turns errors of the `with` block into sentences about the part of a config that is built in it.
+
+    Raises:
+        UserError: If the block raises an error that is none of a file.
+    """
+    try:
+        yield
+    except (UserError, OSError):
+        raise
+    except Exception as error:  # registries and classes can raise any error
+        raise UserError(f'{name} of the config cannot be built ({explain(error)}): correct it.') from error
 
 
 def classes_of(dataset: Any) -> list[str]:

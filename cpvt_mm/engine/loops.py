@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from cpvt_mm.data.checked_pipeline import CheckedPipeline, load_first
-from cpvt_mm.data.datasets import classes_of, layout_of, unwrap_built
+from cpvt_mm.data.datasets import building, classes_of, layout_of, unwrap_built
 from cpvt_mm.data.plans import check_before_training
 from cpvt_mm.nested import walk
 from cpvt_mm.registry import LOOPS
@@ -80,7 +80,8 @@ def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader
             check_before_training(runner.cfg, splits)
     if isinstance(dataloader, dict):
         randomness = runner.cfg.get('randomness') or {}
-        built = runner.build_dataloader(dataloader, runner.seed, randomness.get('diff_rank_seed', False))
+        with building(f'{split}_dataloader'):
+            built = runner.build_dataloader(dataloader, runner.seed, randomness.get('diff_rank_seed', False))
     else:
         built = dataloader
     share_annotations(built.dataset)
