@@ -380,11 +380,12 @@ def write(path: Path, content: dict | bytes, step: int, seconds: int = 0) -> Non
     ('b/no.pth', WHOLE, 'iter_4.pth', 'b/no.pth does not exist'),
     ('c/no.pth', None, 'c/iter_1.pth', 'c/no.pth does not exist'),  # its folder is searched, too
     ('', None, 'iter_4.pth', ''), (None, None, 'iter_4.pth', '')])
-def test_the_named_checkpoint_or_else_the_whole_one_of_the_highest_iteration(note: str | None, content: dict | bytes | None, expected: str,
-                                                       reason: str, tmp_path: Path, log: list) -> None:
+def test_the_named_checkpoint_or_else_the_whole_one_of_the_highest_iteration(
+        note: str | None, content: dict | bytes | None, expected: str, reason: str, tmp_path: Path, log: list) -> None:
     for folder in 'bc':
         (tmp_path / folder).mkdir()
-    for seconds, (name, step) in enumerate({'iter_4.pth': 4, 'iter_9.pth': 2, 'iter_3.pth': 3, 'c/iter_1.pth': 8}.items()):
+    steps = {'iter_4.pth': 4, 'iter_9.pth': 2, 'iter_3.pth': 3, 'c/iter_1.pth': 8}
+    for seconds, (name, step) in enumerate(steps.items()):
         write(tmp_path / name, WHOLE, step, seconds)  # names and times tell nothing
     write(tmp_path / 'best_mIoU_iter_10.pth', WEIGHTS, 10, 9)  # to test with
     write(tmp_path / 'other.pth', dict(WHOLE, message_hub=[]), 11, 9)
