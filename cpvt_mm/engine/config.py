@@ -109,10 +109,11 @@ def check_unread_keys(cfg: Config, options: dict[str, Any]) -> None:
 
 def is_one_slip_from(name: str, key: str) -> bool:
     """Returns whether a name has one letter more, less or other than a key, or two neighbours of it swapped."""
-    start = len(os.path.commonprefix([name, key]))
+    start = next((place for place, letters in enumerate(zip(name, key, strict=False)) if len({*letters}) > 1),
+                 min(len(name), len(key)))
     mine, theirs = name[start:], key[start:]
     return name != key and (mine[1:] == theirs or mine == theirs[1:] or mine[1:] == theirs[1:]
-                            or mine[:2] == theirs[1::-1] and mine[2:] == theirs[2:])
+                            or (mine[:2] == theirs[1::-1] and mine[2:] == theirs[2:]))
 
 
 def _overrides_nothing(name: str, source: str) -> bool:

@@ -45,6 +45,6 @@ def last_rate(group: dict[str, Any], schedulers: Sequence[_ParamScheduler], runn
         warnings.simplefilter('ignore')  # schedulers miss the steps of the optimizer
         for step in range(runner.iter + 1, runner.max_iters):
             for one in copies:
-                if not one.by_epoch or length and step % length == 0:
+                if not one.by_epoch or (length and step % length == 0):
                     one.step()
     return float(group['lr'])

@@ -35,9 +35,9 @@ def read_config(name: str) -> Config:
                         'name, or name the path of its file.') from error
     kind = (cfg.get('model') or {}).get('type', '')
     if not isinstance(kind, str) or kind.count('.') > 1:
-        raise UserError(f'config {name} has classes as types, in the pure Python style, from which the new config cannot '
-                        "inherit: convert it to the text style first, in Python with cpvt_mm.engine.load_config('CONFIG'"
-                        ").dump('NEW.py').")
+        raise UserError(f'config {name} has classes as types, in the pure Python style, from which the new config '
+                        'cannot inherit: convert it to the text style first, in Python with '
+                        "cpvt_mm.engine.load_config('CONFIG').dump('NEW.py').")
     if cfg.get('default_scope') == 'mmpretrain' or 'mmpretrain.' in str(cfg.get('model')):
         with suppress(ImportError):  # the parts of mmpretrain are not always built
             require('mmpretrain')

@@ -310,7 +310,7 @@ WEIGHTS = dict(meta={}, state_dict={}, message_hub={})
 
 
 def write(path: Path, content: dict | bytes, step: int, seconds: int = 0) -> None:
-    """Writes a checkpoint of that iteration, or bytes that are none; the time of the file is older than all others."""
+    """Writes a checkpoint of an iteration, or bytes that are none; the file is of another time."""
     if isinstance(content, bytes):
         path.write_bytes(content)
     else:
@@ -325,12 +325,13 @@ def write(path: Path, content: dict | bytes, step: int, seconds: int = 0) -> Non
     ('b/no.pth', WHOLE, 'iter_4.pth', 'b/no.pth does not exist'),
     ('c/no.pth', None, 'c/iter_1.pth', 'c/no.pth does not exist'),  # its folder is searched, too
     ('', None, 'iter_4.pth', ''), (None, None, 'iter_4.pth', '')])
-def test_the_named_checkpoint_or_else_the_whole_one_of_the_highest_iteration(note: str | None, content: dict | bytes | None, expected: str,
-                                                       reason: str, tmp_path: Path, log: list) -> None:
+def test_the_named_checkpoint_or_else_the_whole_one_of_the_highest_iteration(
+        note: str | None, content: dict | bytes | None, expected: str, reason: str, tmp_path: Path, log: list) -> None:
     for folder in 'bc':
         (tmp_path / folder).mkdir()
-    for seconds, (name, step) in enumerate({'iter_4.pth': 4, 'iter_9.pth': 2, 'iter_3.pth': 3, 'c/iter_1.pth': 8}.items()):
-        write(tmp_path / name, WHOLE, step, seconds)  # names and times tell nothing
+    steps = {'iter_4.pth': 4, 'iter_9.pth': 2, 'iter_3.pth': 3, 'c/iter_1.pth': 8}  # names and times tell nothing
+    for seconds, (name, step) in enumerate(steps.items()):
+        write(tmp_path / name, WHOLE, step, seconds)
     write(tmp_path / 'best_mIoU_iter_10.pth', WEIGHTS, 10, 9)  # to test with
     write(tmp_path / 'other.pth', dict(WHOLE, message_hub=[]), 11, 9)
     if content is not None:

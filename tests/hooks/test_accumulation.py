@@ -26,11 +26,12 @@ Make = Callable[..., Config]
 @pytest.fixture(scope='module')
 def config(toy_shapes: Path) -> Make:
     """Seven iterations, which update the weights in the 4th and in the 7th."""
-    small = {'train_cfg.max_iters': 7, 'train_cfg.val_interval': 100, 'train_dataloader.dataset.pipeline.2.scale': (64, 64),
-             'model.backbone.drop_path_rate': 0.3, 'optim_wrapper.accumulative_counts': 4,
+    small = {'train_cfg.max_iters': 7, 'train_cfg.val_interval': 100,
+             'train_dataloader.dataset.pipeline.2.scale': (64, 64), 'model.backbone.drop_path_rate': 0.3, 'optim_wrapper.accumulative_counts': 4,
              'default_hooks.checkpoint.interval': 2, 'default_hooks.checkpoint.max_keep_ckpts': -1,
              'randomness': dict(seed=3)}
-    return lambda work_dir, **options: load_config(UPERNET, toy_overrides(toy_shapes, **{**small, **options}), str(work_dir))
+    return lambda work_dir, **options: load_config(
+        UPERNET, toy_overrides(toy_shapes, **{**small, **options}), str(work_dir))
 
 
 @pytest.fixture(scope='module')
@@ -96,8 +97,8 @@ def test_an_old_checkpoint_without_gradients_is_resumed_and_told(config: Make, w
     torch.save(checkpoint, tmp_path / 'old.pth')
     train(config(tmp_path, log_level='INFO'), resume=str(tmp_path / 'old.pth'))
     told = re.findall('^warning: .*gradients.*$', capsys.readouterr().out, re.MULTILINE)
-    assert told == ['warning: The checkpoint is from the middle of an accumulation of gradients, after iteration 6, but '
-                    'has no gradients: those since the last update are lost.']
+    assert told == ['warning: The checkpoint is from the middle of an accumulation of gradients, after iteration 6, '
+                    'but has no gradients: those since the last update are lost.']
 
 
 def test_a_published_model_has_no_gradients(whole: Path, tmp_path: Path) -> None:

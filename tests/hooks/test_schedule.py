@@ -90,8 +90,8 @@ def test_training_that_stops_early_says_so_and_can_be_resumed(toy_shapes: Path, 
     train(stopping(toy_shapes, tmp_path, patience=1))
     told = re.findall('^Training stops early.*$', capsys.readouterr().out, re.MULTILINE)
     assert len(told) == 1 and re.fullmatch(
-        r'Training stops early, after iteration 6 of 9, because of mIoU, whose best value is [\d.]+: --resume continues '
-        rf'from {tmp_path}/iter_6\.pth\.', told[0])
+        r'Training stops early, after iteration 6 of 9, because of mIoU, whose best value is [\d.]+: --resume '
+        rf'continues from {tmp_path}/iter_6\.pth\.', told[0])
     checkpoint = read_checkpoint(tmp_path / 'iter_6.pth')
     assert (checkpoint['meta']['iter'], checkpoint['message_hub']['runtime_info']['last_validation']) == (6, 6)
     train(stopping(toy_shapes, tmp_path, patience=9), resume='auto')
