@@ -55,10 +55,15 @@ def find(place: str) -> Any:
 
 
 def registered(scope: str) -> Iterator[tuple[Any, str]]:
-    """Yields registered classes and functions, with the names by which a config with this default scope finds them."""
+    """Yields registered classes and functions, with names by which a config with this default scope finds them.
+
+    If there are several names, the last is that in the registry of the package of the class.
+    """
     for root in {id(one): one for one in vars(mmengine.registry).values() if isinstance(one, Registry)}.values():
         own = root.children.get(scope, root)
-        for registry in (root, *root.children.values()):
+        for name, kind in (*root.module_dict.items(), *own.module_dict.items()):
+            yield kind, name if own.module_dict.get(name, kind) is kind else f'{root.scope}.{name}'
+        for registry in root.children.values():
             for name, kind in registry.module_dict.items():
-                is_found = registry is own or (registry is root and name not in own.module_dict)
-                yield kind, name if is_found else f'{registry.scope}.{name}'
+                if registry is not own and kind.__module__.partition('.')[0] == registry.scope:
+                    yield kind, f'{registry.scope}.{name}'

@@ -130,7 +130,15 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
 
 
 def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> Runner:
-    """Builds the runner of a config from `load_config` after `prepare`, with additional hooks."""
+    """Builds the runner of a config from `load_config` after `prepare`, with additional hooks.
+
+    Raises:
+        UserError: If `runner_type` is not a kind of mmengine's Runner; see `prepare`, too.
+    """
+    kind = RUNNERS.get(cfg.get('runner_type', 'Runner'))
+    if isinstance(kind, type) and not issubclass(kind, Runner):
+        raise UserError(f'runner_type is {cfg.runner_type}, which is not a kind of Runner, and does not call hooks as '
+                        'it does: remove runner_type from the config.')
     cfg = prepare(cfg)
     if cfg.get('visualizer'):
         # Visualizers with a name are shared in a process, with their output folder; without it each run gets its own.

@@ -169,7 +169,8 @@ class DurableCheckpointHook(CheckpointHook):
             return
         if self.save_last:
             in_epochs = self.by_epoch and not isinstance(loop, IterBasedTrainLoop)
-            step, name = (runner.epoch, '') if in_epochs else (runner.iter, f'iter_{runner.iter}.pth' * self.by_epoch)
+            step = runner.epoch if in_epochs else runner.iter
+            name = f'iter_{step}.pth' if self.by_epoch and not in_epochs else ''
             self._save(runner, step, dict(epoch=runner.epoch, iter=runner.iter), name)
         show(f'Training stops early, after iteration {runner.iter} of {runner.max_iters}'
              + ''.join(f', because of {hook.monitor}, whose best value is {hook.best_score:.4g}'

@@ -29,6 +29,9 @@ from .confusion import IOU, SCORE, Confusion
 DEMO = Path(__file__).parents[2] / 'demo/image_demo.py'
 # So many validations stand beside each other, and so many classes are named at the beginning.
 MAX_COLUMNS, MAX_CLASSES = 5, 10
+# The key of the message hub for the metrics by iteration.
+VALIDATIONS = 'validations'
+Metrics = dict[str, float]
 # Metrics in one figure have these colours, first with continuous lines, then with dashed ones.
 COLORS = [*TABLEAU_COLORS.values()][:6]
 
@@ -49,13 +52,14 @@ class ReportHook(Hook):
 
     def __init__(self) -> None:
         self.confusion: Confusion | None = None
-        self.validations: dict[int, dict[str, float]] | None = None  # None unless there is a training
+        self.validations: dict[int, Metrics] | None = None  # None unless there is a training
         self.classes = ''  # the text on metrics by class
 
     def before_train(self, runner: Runner) -> None:
         path = Path(runner.work_dir, 'validations.json')
-        known = json.loads(path.read_text(encoding='utf-8')) if runner.iter and path.is_file() else {}
-        self.validations = {int(step): metrics for step, metrics in known.items() if int(step) <= runner.iter}
+        content = json.loads(path.read_text(encoding='utf-8')) if runner.iter and path.is_file() else {}
+        self.validations = _of_this_run({int(step): metrics for step, metrics in content.items()}, runner.iter,
+                                        runner.message_hub.runtime_info.get(VALIDATIONS))
         show(table(summary(runner)))
 
     def before_val(self, runner: Runner) -> None:
@@ -76,6 +80,7 @@ class ReportHook(Hook):
         step = runner.iter
         found = self._by_class(runner.work_dir, metrics or {}, f'validation after iteration {step}')
         self.validations[step] = found
+        runner.message_hub.update_info(VALIDATIONS, dict(self.validations))
         if is_main_process():
             write_text(Path(runner.work_dir, 'validations.json'), json.dumps(self.validations, indent=1))
             draw_curve(runner, self.validations)
@@ -115,6 +120,21 @@ class ReportHook(Hook):
         rows = [('class', *columns), *zip(names, *columns.values(), strict=True)]
         self.classes = f'{title}, by class{note}:\n{table(rows)}\n{near(path)} shows which classes are taken for which.'
         return found
+
+
+def _of_this_run(written: dict[int, Metrics], step: int, saved: dict[int, Metrics] | None) -> dict[int, Metrics]:
+    """Returns the validations until the iteration of the resumed checkpoint.
+
+    The file in the work dir may be that of another run. It has the validation that followed the checkpoint, too.
+
+    Args:
+        written: The validations in the file.
+        step: The iteration.
+        saved: Those in the checkpoint; None in one of an older version.
+    """
+    written = {one: metrics for one, metrics in written.items() if one <= step}
+    is_same = saved is None or repr({**written, step: 0}) == repr({**saved, step: 0})  # NaN does not equal itself
+    return {**(saved or {}), **(written if is_same else {})}
 
 
 def table(rows: Iterable[Sequence[Any]]) -> str:

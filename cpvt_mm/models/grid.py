@@ -156,7 +156,7 @@ def pad_to_multiple(x: Tensor, multiple: int) -> Tensor:
 
 def round_up(length: int, multiple: int) -> int:
     """Rounds `length` up to a multiple of `multiple`."""
-    # Two shorter forms fail: torch.compile (2.13) fails on the remainder of a negative dynamic size
+    # Other forms fail: torch.compile (2.13) fails on the remainder of a negative dynamic size
     # (-length % multiple), and ONNX rounds -length // multiple towards zero.
     return (length + multiple - 1) // multiple * multiple
 

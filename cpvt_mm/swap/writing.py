@@ -31,9 +31,11 @@ def read_config(name: str) -> Config:
     except Exception as error:  # a config is a program and can raise any error
         raise UserError(f'config {name} cannot be read ({type(error).__name__}: {first_line(error)}): correct its '
                         'name, or name the path of its file.') from error
-    if not isinstance((cfg.get('model') or {}).get('type', ''), str):
-        raise UserError(f'config {name} has classes as types, in the pure Python style, which is not supported here: '
-                        'convert it to the text style first, with Config.fromfile(...).dump(...).')
+    kind = (cfg.get('model') or {}).get('type', '')
+    if not isinstance(kind, str) or kind.count('.') > 1:
+        raise UserError(f'config {name} has classes as types, in the pure Python style, from which the new config '
+                        'cannot inherit: convert it to the text style first, in Python with '
+                        "cpvt_mm.engine.load_config('CONFIG').dump('NEW.py').")
     if cfg.get('default_scope') == 'mmpretrain' or 'mmpretrain.' in str(cfg.get('model')):
         with suppress(ImportError):  # the parts of mmpretrain are not always built
             require('mmpretrain')

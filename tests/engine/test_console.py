@@ -85,7 +85,7 @@ def test_a_training_begins_with_what_is_trained_and_then_all_warnings(run: Run) 
 
 
 def test_what_mmengine_logs_is_in_the_file_only(run: Run) -> None:
-    for text in ('System environment', 'default_hooks = dict', 'Hooks will be executed', 'paramwise_options',
+    for text in ('System environment', 'default_hooks=dict', 'Hooks will be executed', 'paramwise_options',
                  'Iter(train)', '"FileClient" will be deprecated'):
         assert text in run.log and text not in run.out
     for line in run.out.splitlines()[1:]:  # and all that the run prints, but for the progress
@@ -123,6 +123,16 @@ def test_a_resumed_run_goes_on_with_the_validations(run: Run, cfg: Callable[...,
     resumed = printed(folder, train, cfg(folder, 3), resume='auto')
     assert 'resumed     after iteration 2\n' in resumed.out and '3/3  loss' in resumed.out
     now = json.loads((folder / 'validations.json').read_text())
+    assert {**now, **known} == now and now.keys() == {'1', '2', '3'}
+
+
+@pytest.mark.parametrize('of_another', [{'1': {'mIoU': 0.5}}, {'0': {'mIoU': 0.5}}])
+def test_the_validations_of_another_run_in_the_work_dir_are_not_those_of_a_resumed_one(
+        of_another: dict, run: Run, cfg: Callable[..., Config], tmp_path: Path) -> None:
+    (tmp_path / 'validations.json').write_text(json.dumps({**of_another, '2': {'mIoU': 0.5}}))
+    known = json.loads((run.folder / 'validations.json').read_text())
+    printed(tmp_path, train, cfg(tmp_path, 3), resume=str(run.folder / 'iter_2.pth'))
+    now = json.loads((tmp_path / 'validations.json').read_text())
     assert {**now, **known} == now and now.keys() == {'1', '2', '3'}
 
 

@@ -365,7 +365,7 @@ WEIGHTS = dict(meta={}, state_dict={}, message_hub={})
 
 
 def write(path: Path, content: dict | bytes, step: int, seconds: int = 0) -> None:
-    """Writes a checkpoint of that iteration, or bytes that are none; the time of the file is older than all others."""
+    """Writes a checkpoint of an iteration, or bytes that are none; the file is of another time."""
     if isinstance(content, bytes):
         path.write_bytes(content)
     else:
