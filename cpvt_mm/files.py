@@ -54,9 +54,9 @@ def check_free(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file atomically, as UTF-8. Names of files that are not UTF-8 keep their bytes."""
+    """Writes a text file atomically, as UTF-8. Names of files that are not UTF-8 are escaped."""
     with whole_file(path) as temporary:
-        temporary.write_text(text, encoding='utf-8', errors='surrogateescape')
+        temporary.write_text(text, encoding='utf-8', errors='backslashreplace')
 
 
 def write_bytes(path: Path, content: bytes) -> None:

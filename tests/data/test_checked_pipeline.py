@@ -1,3 +1,4 @@
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -127,3 +128,10 @@ def test_an_image_of_16_bits_is_a_warning_and_a_sample_that_does_not_pass_is_nam
     assert refusal(load_first, OneImage(str(path), pipeline=[fail]), 'val_dataloader.dataset') == (
         f'val_dataloader.dataset: the pipeline fails on sample {path} (AssertionError: a wrong setting): correct '
         'val_dataloader.dataset.pipeline of the config, or the annotation.')
+
+
+@pytest.mark.parametrize('key', ['img_path', 'seg_map_path'])
+def test_a_pipe_is_not_waited_for(key: str, sample: dict) -> None:
+    Path(sample[key]).unlink()
+    os.mkfifo(sample[key])
+    assert refusal(checked(), sample).startswith(f'{sample[key]} is a pipe, socket or device, but must be a file')
