@@ -93,10 +93,10 @@ class Loader:
     (lambda: 'ü'.encode('ascii'), "a name or text has characters that cannot be read or written ('ascii' codec can't "
      "encode character '\\xfc' in position 0: ordinal not in range(128)): rename it, or set the environment variable "
      'PYTHONUTF8=1 if the codec is ascii.'),
-    (lambda: fail(MemoryError()), 'the memory does not suffice (MemoryError): take smaller images, models or batches, '
-                                  'or more memory.'),
-    (lambda: fail(RecursionError('x')), 'a file or config has too many levels (x): put dicts and lists less deep inside '
-                                        'others.')])
+    (lambda: fail(MemoryError()), 'the memory does not suffice (MemoryError): take smaller images, models or '
+                                  'batches, or more memory.'),
+    (lambda: fail(RecursionError('x')), 'a file or config has too many levels (x): put dicts and lists less deep '
+                                        'inside others.')])
 def test_a_sentence_says_what_failed(run: Callable[[], object], words: str, tmp_path: Path,
                                      monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
