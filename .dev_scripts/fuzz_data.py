@@ -40,7 +40,7 @@ from cpvt_mm.data.datasets import building  # noqa: E402
 from cpvt_mm.data.new_config import BASES, CONFIGS, new_config  # noqa: E402
 from cpvt_mm.data.plans import plan_checks  # noqa: E402
 from cpvt_mm.engine import load_config  # noqa: E402
-from cpvt_mm.errors import UserError  # noqa: E402
+from cpvt_mm.errors import exit_on_error  # noqa: E402
 from cpvt_mm.swap import read_config  # noqa: E402
 from file_checks import check_files, find_copies  # noqa: E402
 from fuzz_checkpoints import cut, flip, insert  # noqa: E402
@@ -232,12 +232,13 @@ def run_alone(run: Callable[[], None], seconds: int = SECONDS) -> Result:
                 resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY,) * 2)
                 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
                 with redirect_stdout(io.StringIO()):
-                    run()
+                    exit_on_error(run)()
                 status = RESULT
-            except UserError as error:
-                message = str(error)
-                status = SENTENCE if '\n' not in message and message.endswith('.') else OTHER
-                print(f'UserError: {message!r}', file=errors)
+            except SystemExit as end:
+                message = str(end.code)
+                is_sentence = '\n' not in message and message.startswith('error: ') and message.endswith('.')
+                status = SENTENCE if is_sentence and not isinstance(end.__context__, MemoryError) else OTHER
+                print(f'{message!r}', file=errors)
             except BaseException as error:
                 frames = [frame for frame in traceback.extract_tb(error.__traceback__) if 'cpvt_mm' in frame.filename]
                 place = f'{Path(frames[-1].filename).name}:{frames[-1].lineno} ' if frames else ''

@@ -73,16 +73,9 @@ def check_free(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file atomically, as UTF-8; see `to_utf8`."""
-    write_bytes(path, to_utf8(text))
-
-
-def to_utf8(text: str) -> bytes:
-    """Encodes text. Names of files that are not UTF-8 keep their bytes; other halves of characters are escaped."""
-    try:
-        return text.encode('utf-8', 'surrogateescape')
-    except UnicodeEncodeError:
-        return text.encode('utf-8', 'backslashreplace')
+    """Writes a text file atomically, as UTF-8. Names of files that are not UTF-8 are escaped."""
+    with whole_file(path) as temporary:
+        temporary.write_text(text, encoding='utf-8', errors='backslashreplace')
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -7,6 +7,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from pickle import PicklingError
 from typing import TextIO
@@ -29,6 +30,7 @@ from cpvt_mm.errors import MissingFile, UserError, exit_on_error, sentence
 from cpvt_mm.files import (
     held,
     list_images,
+    named,
     near,
     remove_leftovers,
     whole_file,
@@ -66,6 +68,56 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(folder: str, words: str, t
         exit_on_error(lambda: held(tmp_path / folder).__enter__())()
     assert end.value.code == (f'error: {tmp_path / folder} cannot be used ({words}): choose another path, or correct '
                               'that one, its permissions or its disk.')
+
+
+def fail(error: BaseException) -> None:
+    raise error
+
+
+class Loader:
+    """A transform of a pipeline, which loads a file."""
+
+    def transform(self, path: str) -> str:
+        return Path(path).read_text()
+
+
+@pytest.mark.parametrize('run, words', [
+    (lambda: Path('gone/a.log').open('w'), '{}/gone/a.log cannot be used, because its folder {}/gone does not exist: '
+                                           'create it, or correct the path.'),
+    (lambda: Path('no.txt').read_text(), '{}/no.txt does not exist: put the file there, or correct the path.'),
+    (lambda: Loader().transform('no.jpg'), '{}/no.jpg does not exist: put the file there, or correct the path in the '
+     'config or with --cfg-options (train_dataloader.dataset.data_root, and the same for val_ and test_dataloader).'),
+    (lambda: fail(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))), f'a file or connection cannot be used '
+     f'({os.strerror(errno.ENOSPC)}): choose another path, or correct that one, its permissions or its disk.'),
+    (lambda: fail(OSError(errno.EIO, os.strerror(errno.EIO), b'a\xff')), f'a\udcff cannot be used '
+     f'({os.strerror(errno.EIO)}): choose another path, or correct that one, its permissions or its disk.'),
+    (lambda: 'ü'.encode('ascii'), "a name or text has characters that cannot be read or written ('ascii' codec can't "
+     "encode character '\\xfc' in position 0: ordinal not in range(128)): rename it, or set the environment variable "
+     'PYTHONUTF8=1 if the codec is ascii.'),
+    (lambda: fail(MemoryError()), 'the memory does not suffice (MemoryError): take smaller images, models or '
+                                  'batches, or more memory.'),
+    (lambda: fail(RecursionError('x')), 'a file or config has too many levels (x): put dicts and lists less deep '
+                                        'inside others.')])
+def test_a_sentence_says_what_failed(run: Callable[[], object], words: str, tmp_path: Path,
+                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        exit_on_error(run)()
+    assert end.value.code == 'error: ' + words.replace('{}', str(tmp_path))
+
+
+def test_errors_of_writing_have_the_name_of_the_file() -> None:
+    for raised, name in ((OSError(errno.ENOSPC, 'full'), 'a.csv'), (OSError(errno.ENOSPC, 'full', 'b'), 'b')):
+        with pytest.raises(OSError, match='full') as error, named(Path('a.csv')):
+            raise raised
+        assert error.value.filename == name
+
+
+@pytest.mark.parametrize('length', [231, 251])
+def test_long_names_of_files_are_written(length: int, tmp_path: Path) -> None:
+    path = tmp_path / f'{"ü" * (length // 2)}.txt'
+    write_text(path, 'a')
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
 
 
 def test_an_error_without_a_file_keeps_its_traceback() -> None:

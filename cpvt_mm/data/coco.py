@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from reprlib import Repr
 from types import MappingProxyType
@@ -190,10 +191,13 @@ def _mask(value: Any) -> Any:
 
 
 # What is read of each entry, and what it must be.
+# With an ASCII locale, Python can name no other files.
+CODEC = sys.getfilesystemencoding()
+FILE_NAME = 'the name of a file that can exist' + ('' if 'utf' in CODEC else f' in {CODEC} (PYTHONUTF8=1 allows more)')
 ID = (to_id, 'a whole number or text')
 SIDE = (_side, f'a whole number from 1 to {MAX_SIDE}')
 FIELDS: dict[str, dict[str, tuple[Callable[[Any], Any], str]]] = dict(
-    images=dict(id=ID, file_name=(_file_name, 'the name of a file that can exist'), width=SIDE, height=SIDE),
+    images=dict(id=ID, file_name=(_file_name, FILE_NAME), width=SIDE, height=SIDE),
     categories=dict(id=ID, name=(_name, 'text')),
     annotations=dict(
         id=ID, image_id=ID, category_id=ID,

@@ -10,6 +10,7 @@ from mmengine.logging import print_log
 from torch import Tensor, nn
 
 from cpvt_mm.data.plans import asks_for_masks
+from cpvt_mm.data.splits import SPLITS
 from cpvt_mm.errors import UserError
 from cpvt_mm.models import CPVT, PyramidCPVT
 
@@ -17,15 +18,18 @@ from cpvt_mm.models import CPVT, PyramidCPVT
 OLD_KEYS = dict(data='train_dataloader, val_dataloader and test_dataloader', total_epochs='train_cfg.max_epochs',
                 lr_config='param_scheduler', checkpoint_config='default_hooks.checkpoint', evaluation='val_evaluator',
                 optimizer_config='optim_wrapper')
+# What must be a dict, if it is set.
+DICTS = ('model', 'train_cfg', 'val_cfg', 'test_cfg', 'optim_wrapper', 'default_hooks', 'env_cfg', *(
+    f'{split}_dataloader' for split in SPLITS))
 
 
 def check_config(cfg: Config) -> None:
     """Checks the keys of a config that mmengine would ignore, or refuse in words of its own.
 
     Raises:
-        UserError: If the config has keys of mmdet 2 or mmseg 0, its schedule is by epochs and by iterations at once, a
-            data loader has both a `batch_sampler` and `drop_last`, or workers that stay but none at all, or windows of
-            a segmentor leave pixels out.
+        UserError: If the config has keys of mmdet 2 or mmseg 0, a part that must be a dict is none, its schedule is by
+            epochs and by iterations at once, a data loader has both a `batch_sampler` and `drop_last`, or workers that
+            stay but none at all, or windows of a segmentor leave pixels out.
     """
     # Some of mmpretrain's own configs still have old keys beside the new ones.
     is_mixed = 'train_dataloader' in cfg and cfg.get('default_scope') == 'mmpretrain'
@@ -33,6 +37,12 @@ def check_config(cfg: Config) -> None:
         if key in cfg and not is_mixed:
             raise UserError(f'config {cfg.filename} has {key}, as configs of mmdet 2 and mmseg 0, which mmdet 3 and '
                             f'mmseg 1 ignore: write {new} instead, and see their migration guides.')
+    for key in DICTS:
+        if cfg.get(key) is not None and not isinstance(cfg[key], dict):
+            raise UserError(f'{key} of config {cfg.filename} is {cfg[key]!r}, but must be a dict: correct it.')
+    for split in SPLITS:
+        if not isinstance((cfg.get(f'{split}_dataloader') or {'dataset': {}}).get('dataset'), dict):
+            raise UserError(f'{split}_dataloader.dataset of config {cfg.filename} is not a dict: name the data there.')
     train_cfg = cfg.get('train_cfg') or {}
     by_iter = 'IterBased' in str(train_cfg.get('type')) or train_cfg.get('by_epoch') is False
     unit, other = ('max_iters', 'max_epochs') if by_iter else ('max_epochs', 'max_iters')
@@ -44,7 +54,7 @@ def check_config(cfg: Config) -> None:
             step > side for step, side in zip(test_cfg['stride'], test_cfg['crop_size'], strict=False)):
         raise UserError(f'model.test_cfg.stride is {tuple(test_cfg["stride"])}, but windows of crop_size '
                         f'{tuple(test_cfg["crop_size"])} leave pixels between them out: set a smaller stride.')
-    for split in ('train', 'val', 'test'):
+    for split in SPLITS:
         loader = cfg.get(f'{split}_dataloader') or {}
         if loader.get('persistent_workers') and not loader.get('num_workers', 0):
             raise UserError(f'{split}_dataloader.persistent_workers is True, but num_workers is 0: set '

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from datetime import timedelta
+from io import TextIOWrapper
 from typing import Any, TextIO
 
 from mmengine.hooks import Hook, LoggerHook
@@ -168,6 +169,9 @@ class ReadableRunner(Runner):
         handlers = [one for one in MMLogger.get_current_instance().handlers if isinstance(one, ReaderHandler)]
         logger = super().build_logger(*args, **kwargs)
         logger.addFilter(FOR_READERS)
+        for file in logger.handlers:
+            if isinstance(file, logging.FileHandler) and isinstance(file.stream, TextIOWrapper):
+                file.stream.reconfigure(encoding='utf-8', errors='backslashreplace')  # for any names of files
         for handler in handlers:
             handler.attach(logger)
             show(f'Checking model and data. All details are in {near(logger.log_file)}.')

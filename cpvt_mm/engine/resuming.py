@@ -73,7 +73,7 @@ def last_checkpoint(work_dir: str | Path) -> str:
     The path is from when it was written; a work dir may have been copied or moved since. See `in_folder`.
     """
     note = Path(work_dir, 'last_checkpoint')
-    return in_folder(work_dir, note.read_text('utf-8', 'surrogateescape').strip()) if note.is_file() else ''
+    return in_folder(work_dir, note.read_text('utf-8').strip()) if note.is_file() else ''
 
 
 def how_to_continue(work_dir: str | Path) -> str:

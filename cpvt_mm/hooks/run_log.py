@@ -66,7 +66,8 @@ def replace_log_files(logger: logging.Logger) -> None:
     """Replaces the file handlers of a logger by `LogFile` handlers for the same files."""
     for handler in list(logger.handlers):
         if type(handler) is logging.FileHandler:
-            log_file = LogFile(handler.baseFilename)
+            # with escapes for names of files that are not UTF-8
+            log_file = LogFile(handler.baseFilename, encoding='utf-8', errors='backslashreplace')
             log_file.setLevel(handler.level)
             log_file.setFormatter(handler.formatter)
             log_file.filters = handler.filters

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -153,3 +154,10 @@ for path in sys.argv[1:]:
     done = subprocess.run([sys.executable, '-O', '-c', code, *paths], capture_output=True, text=True, timeout=300)
     told = done.stdout.splitlines()
     assert len(told) == len(damaged) and all(map(str.startswith, told, paths)), done.stderr
+
+
+@pytest.mark.parametrize('key', ['img_path', 'seg_map_path'])
+def test_a_pipe_is_not_waited_for(key: str, sample: dict) -> None:
+    Path(sample[key]).unlink()
+    os.mkfifo(sample[key])
+    assert refusal(checked(), sample).startswith(f'{sample[key]} is a named pipe (FIFO), not a file')
