@@ -82,22 +82,21 @@ class Loader:
 
 
 @pytest.mark.parametrize('run, words', [
-    (lambda: Path('gone/a.log').open('w'), '{}/gone/a.log cannot be used, because its folder {}/gone does not exist: '
+    (lambda: Path('gone/a.log').open('w'), '{}/gone/a.log cannot be used, because its folder {}/gone does not exist: '  # noqa: SIM115
                                            'create it, or correct the path.'),
     (lambda: Path('no.txt').read_text(), '{}/no.txt does not exist: put the file there, or correct the path.'),
     (lambda: Loader().transform('no.jpg'), '{}/no.jpg does not exist: put the file there, or correct the path in the '
      'config or with --cfg-options (train_dataloader.dataset.data_root, and the same for val_ and test_dataloader).'),
     (lambda: fail(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))), f'a file or connection cannot be used '
      f'({os.strerror(errno.ENOSPC)}): choose another path, or correct that one, its permissions or its disk.'),
-    (lambda: fail(OSError(errno.EIO, os.strerror(errno.EIO), b'a\xff')), f'a\udcff cannot be used '
+    (lambda: fail(OSError(errno.EIO, os.strerror(errno.EIO), b'a\xff')), 'a\\udcff cannot be used '
      f'({os.strerror(errno.EIO)}): choose another path, or correct that one, its permissions or its disk.'),
     (lambda: 'ü'.encode('ascii'), "a name or text has characters that cannot be read or written ('ascii' codec can't "
      "encode character '\\xfc' in position 0: ordinal not in range(128)): rename it, or set the environment variable "
      'PYTHONUTF8=1 if the codec is ascii.'),
     (lambda: fail(MemoryError()), 'the memory does not suffice (MemoryError): take smaller images, models or '
                                   'batches, or more memory.'),
-    (lambda: fail(RecursionError('x')), 'a file or config has too many levels (x): put dicts and lists less deep '
-                                        'inside others.')])
+    (lambda: fail(RecursionError('x')), 'a file or config has too many levels (x): put dicts and lists less deep.')])
 def test_a_sentence_says_what_failed(run: Callable[[], object], words: str, tmp_path: Path,
                                      monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -144,7 +143,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_folder_gives_its_images_by_name(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r'has no image \(\.jpg, \.jpeg, \.png'):
+    with pytest.raises(UserError, match=r'has no image \(\.jpg, \.jpeg, '):
         list_images(tmp_path)
     for name in ('b.jpg', 'a.PNG', 'c.txt', 'd.TIF', 'e.tiff'):
         (tmp_path / name).touch()

@@ -139,4 +139,4 @@ def test_what_may_never_end_is_not_opened(kind: str, tmp_path: Path, monkeypatch
         socket.socket(socket.AF_UNIX).bind('a.png')
     assert refusal(read_image, path, error=UserError).startswith(f'{path} is a ')
     found = decode(str(path), Kind.IMAGE)
-    assert isinstance(found, Finding) and 'is a named pipe' in found.detail
+    assert isinstance(found, Finding) and found.detail.startswith('is a ')
