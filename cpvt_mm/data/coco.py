@@ -121,6 +121,9 @@ def _parse(file: str, content: bytes, repairs: _Repairs) -> Any:
     except RecursionError as error:
         raise UnusableFile(file, 'has lists or dicts too deep inside others: put a file in COCO\'s layout there.'
                            ) from error
+    except UnicodeDecodeError as error:
+        line = content.count(b'\n', 0, error.start) + 1
+        raise UnusableFile(file, f'is not {encoding} in line {line}: save it as UTF-8.') from error
     except ValueError as error:
         raise UnusableFile(file, f'is not JSON ({first_line(error)}): put the whole file there.') from error
 

@@ -1,4 +1,5 @@
 """Each layout of the table in docs/guides/own_data.md: its folder becomes a config that reads the same."""
+import random
 import re
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 from cpvt_mm.data.new_config import new_config
+from cpvt_mm.data.own_data import find_data
 from cpvt_mm.data.plans import check_before_training
 from cpvt_mm.engine import load_config, train
+from cpvt_mm.errors import UserError
 from tests.conftest import ROOT, refusal
 from tests.data.layouts import (
     BOX_LINE,
@@ -352,3 +355,38 @@ def test_batches_without_objects_train(line: str, tmp_path: Path) -> None:
     train(load_config(tmp_path / 'my.py', {'log_level': 'WARNING'}, str(tmp_path / 'run')))
     assert (tmp_path / 'run/iter_6.pth').exists()
     assert np.isfinite(MessageHub.get_current_instance().log_scalars['train/loss'].data[0]).all()
+
+
+def test_other_encodings_are_told_with_the_line(tmp_path: Path) -> None:
+    for write, name in ((BOXES['COCO'][0], 'annotations/instances_train2017.json'), (yolo, 'data.yaml')):
+        root = tmp_path / name.partition('.')[2]
+        write(root)
+        path = root / name
+        path.write_bytes(path.read_bytes().replace(b'dog', 'd\u00f6g'.encode('latin-1')))
+        assert 'is not utf-8 in line 1' in refusal(new_config, root, tmp_path / 'my.py').lower()
+
+
+WRITERS = [write for table in (BOXES, MASKS, LABEL_MAPS, OBJECTS) for writers in table.values() for write in writers]
+TEXTS = ('.json', '.xml', '.txt', '.yaml', '.names', '.data', '.csv')
+WORDS = [b'nan', b'inf', b'-1', b'1e7', b'99999999', b'x', b'', b'"', b'<', b'&', b'../..', b'[', b'{', b'*a', b'&a',
+         b'\0', b'\xff', b'1e400', b'5000000000', b'null', b'true', b'[[]]', b'{}']
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('seed', range(10))
+def test_damaged_files_end_in_a_result_or_a_sentence(seed: int, tmp_path: Path) -> None:
+    """In each layout, a few words or bytes of an annotation file are others."""
+    draw = random.Random(seed)
+    for index, write in enumerate(WRITERS):
+        root = tmp_path / str(index)
+        write(root)
+        texts = [path for path in sorted(root.rglob('*')) if path.suffix in TEXTS]
+        path = draw.choice(texts or sorted(path for path in root.rglob('*') if path.is_file()))
+        parts = re.split(rb'([\s,:;<>"=\[\]{}]+)', path.read_bytes())
+        for place in draw.sample(range(len(parts)), min(2, len(parts))):
+            parts[place] = draw.choice(WORDS)
+        path.write_bytes(b''.join(parts))
+        try:
+            find_data(root)
+        except UserError as error:
+            assert '\n' not in str(error)
