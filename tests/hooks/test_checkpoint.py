@@ -131,7 +131,7 @@ def test_a_failing_write_leaves_what_was_there(write: str, file: str, last: str,
     run.train(hook, [0.])
     former = (tmp_path / 'last_checkpoint').read_text()
 
-    def fail(path: Path, content: object) -> None:
+    def fail(path: Path, content: object, **options: str) -> None:
         path.touch()
         raise OSError(28, 'No space left on device')
 
