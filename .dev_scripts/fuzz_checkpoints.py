@@ -18,7 +18,7 @@ import tempfile
 import time
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -261,12 +261,12 @@ def fuzz(count: int, seed: int, kept: Path) -> dict[str, list[Result]]:
     return results
 
 
-def table(results: dict[str, list[Result]]) -> str:
+def table(results: dict[str, list[Any]], what: str = 'damage', outcomes: Sequence[str] = OUTCOMES) -> str:
     """Makes a table of results: a row for each kind of damage."""
-    lines = ['| damage | ' + ' | '.join(OUTCOMES) + ' | longest, s | peak, MiB |', '|---' * (len(OUTCOMES) + 3) + '|']
+    lines = [f'| {what} | ' + ' | '.join(outcomes) + ' | longest, s | peak, MiB |', '|---' * (len(outcomes) + 3) + '|']
     for kind, found in results.items():
-        counts = [sum(result.outcome == outcome for result in found) for outcome in OUTCOMES]
-        longest, peak = (max((getattr(result, what) for result in found), default=0) for what in ('seconds', 'peak'))
+        counts = [sum(result.outcome == outcome for result in found) for outcome in outcomes]
+        longest, peak = (max((getattr(result, name) for result in found), default=0) for name in ('seconds', 'peak'))
         lines.append(f'| {kind} | {" | ".join(map(str, counts))} | {longest:.2f} | {peak:.0f} |')
     return '\n'.join(lines)
 

@@ -43,7 +43,7 @@ from cpvt_mm.engine import load_config  # noqa: E402
 from cpvt_mm.errors import exit_on_error  # noqa: E402
 from cpvt_mm.swap import read_config  # noqa: E402
 from file_checks import check_files, find_copies  # noqa: E402
-from fuzz_checkpoints import cut, flip, insert  # noqa: E402
+from fuzz_checkpoints import cut, flip, insert, table  # noqa: E402
 
 MEMORY = 2 << 30  # bytes that a process may get beyond those it starts with
 SECONDS = 30  # that it may take
@@ -287,16 +287,6 @@ def fuzz(count: int, seed: int, kinds: list[str], kept: Path) -> dict[str, list[
     return results
 
 
-def table(results: dict[str, list[Result]]) -> str:
-    """Makes a table of results: a row for each kind of data."""
-    lines = ['| data | ' + ' | '.join(OUTCOMES) + ' | longest, s | peak, MiB |', '|---' * (len(OUTCOMES) + 3) + '|']
-    for kind, found in results.items():
-        counts = [sum(result.outcome == outcome for result in found) for outcome in OUTCOMES]
-        longest, peak = (max((getattr(result, what) for result in found), default=0) for what in ('seconds', 'peak'))
-        lines.append(f'| {kind} | {" | ".join(map(str, counts))} | {longest:.2f} | {peak:.0f} |')
-    return '\n'.join(lines)
-
-
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--count', type=int, default=5000, help='number of cases (default: 5000)')
@@ -310,7 +300,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     args = parse_args()
     results = fuzz(args.count, args.seed, args.kinds, args.kept)
-    print(table(results))
+    print(table(results, 'data', OUTCOMES))
     bad = [(kind, result) for kind, found in results.items() for result in found
            if result.outcome not in ('result', 'sentence')]
     counts = Counter(f'{kind}, {one.outcome}: {one.message}' for kind, one in bad)
