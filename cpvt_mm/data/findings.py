@@ -10,7 +10,6 @@ from PIL import Image, UnidentifiedImageError
 
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.images import check_regular
-from cpvt_mm.images import size_as_loaded as size_as_loaded
 
 LOSES_BITS = ('has 16 bits per channel, but is read as 8 bits (value // 256): convert it to 8 bits, with the range of '
               'values that you need')

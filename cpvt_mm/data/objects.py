@@ -10,8 +10,9 @@ from PIL import Image, UnidentifiedImageError
 from pycocotools import mask as coco_mask
 
 from cpvt_mm.errors import UserError, first_line
+from cpvt_mm.images import size_as_loaded
 
-from .findings import has_16_bits, size_as_loaded
+from .findings import has_16_bits
 from .folder import Folder, brief
 
 CIRCLE = np.linspace(0, 2 * np.pi, 32, endpoint=False)

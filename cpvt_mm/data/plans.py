@@ -12,13 +12,14 @@ from mmengine.logging import print_log
 from PIL import Image
 
 from cpvt_mm.errors import UserError, first_line, missing_file, show
+from cpvt_mm.images import size_as_loaded
 from cpvt_mm.nested import dicts, walk
 from cpvt_mm.registry import in_scope
 
 from .coco import WRITE_ANEW, read_coco
 from .coco_checks import some
 from .datasets import Sample, build_unread, check_dataset, classes_of, layout_of, loads_masks, unwrap
-from .findings import Finding, Kind, UnusableFile, size_as_loaded
+from .findings import Finding, Kind, UnusableFile
 from .presence import MISSING, check_presence
 from .splits import SPLITS
 
