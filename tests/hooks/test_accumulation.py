@@ -3,11 +3,14 @@ import copy
 import re
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 from mmengine.config import Config
 from mmengine.optim import OptimWrapper, OptimWrapperDict
 from torch import Tensor, nn
@@ -23,16 +26,19 @@ from tests.engine.test_run import Terminate, run_log
 Make = Callable[..., Config]
 
 
+def toy(data: Path, work_dir: Path, **options: object) -> Config:
+    """Seven iterations, which update the weights in the 4th and in the 7th."""
+    small = {
+        'train_cfg.max_iters': 7, 'train_cfg.val_interval': 100, 'optim_wrapper.accumulative_counts': 4,
+        'train_dataloader.dataset.pipeline.2.scale': (64, 64), 'model.backbone.drop_path_rate': 0.3,
+        'default_hooks.checkpoint.interval': 2, 'default_hooks.checkpoint.max_keep_ckpts': -1,
+        'randomness': dict(seed=3)}
+    return load_config(UPERNET, toy_overrides(data, **{**small, **options}), str(work_dir))
+
+
 @pytest.fixture(scope='module')
 def config(toy_shapes: Path) -> Make:
-    """Seven iterations, which update the weights in the 4th and in the 7th."""
-    small = {'train_cfg.max_iters': 7, 'train_cfg.val_interval': 100,
-             'train_dataloader.dataset.pipeline.2.scale': (64, 64),
-             'model.backbone.drop_path_rate': 0.3, 'optim_wrapper.accumulative_counts': 4,
-             'default_hooks.checkpoint.interval': 2, 'default_hooks.checkpoint.max_keep_ckpts': -1,
-             'randomness': dict(seed=3)}
-    return lambda work_dir, **options: load_config(
-        UPERNET, toy_overrides(toy_shapes, **{**small, **options}), str(work_dir))
+    return partial(toy, toy_shapes)
 
 
 @pytest.fixture(scope='module')
@@ -134,3 +140,19 @@ def test_each_of_several_optimizers_goes_on_where_it_was() -> None:
     hook.counts = content['counts']
     hook.before_train(resumed)
     torch.testing.assert_close(run(resumed, range(4, 11)), run(runner, range(4, 11)), rtol=0, atol=0)
+
+
+def in_a_group(rank: int, folder: Path, data: Path) -> None:
+    """Trains in a group of two, then resumes between two updates."""
+    torch.set_num_threads(1)
+    dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=2)
+    for name, resume in (('whole', None), ('resumed', str(folder / 'whole/iter_2.pth'))):
+        train(toy(data, folder / name, **{'train_dataloader.batch_size': 1}), resume=resume)
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_ranks_have_the_mean_of_their_gradients(toy_shapes: Path, tmp_path: Path) -> None:
+    mp.spawn(in_a_group, (tmp_path, toy_shapes), nprocs=2)
+    # Each rank has had the mean since the checkpoint, in the run without interruption, too.
+    assert_equal(tmp_path / 'whole/iter_7.pth', tmp_path / 'resumed/iter_7.pth')
