@@ -190,7 +190,8 @@ def test_testing_names_files_too(run_tool: Run, data: Path, workers: int, traine
 
 @pytest.mark.slow
 def test_a_checkpoint_of_another_model(run_tool: Run, toy_shapes: Path) -> None:
-    torch.save(dict(meta=dict(iter=1, epoch=0), optimizer={}, message_hub={}, state_dict=dict(weight=torch.ones(1))), 'other.pth')
+    meta = dict(iter=1, epoch=0)
+    torch.save(dict(meta=meta, optimizer={}, message_hub={}, state_dict=dict(weight=torch.ones(1))), 'other.pth')
     data = ['--cfg-options', *(f'{split}_dataloader.dataset.data_root={toy_shapes}' for split in ('train', 'test'))]
     for arguments in (['test.py', UPERNET, 'other.pth'], ['train.py', UPERNET, '--resume', 'other.pth']):
         message = run_tool(*arguments, *data)
