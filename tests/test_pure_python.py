@@ -41,7 +41,7 @@ def to_source(value: Any, scope: str, imports: set[str]) -> str:
 def write_pure(cfg: Config, path: Path) -> None:
     """Writes a config in the pure Python style, which inherits from another."""
     imports: set[str] = set()
-    content = dict(cfg.to_dict(), default_scope=None)
+    content = dict(Config.to_dict(cfg), default_scope=None)
     lines = [f'{key} = {to_source(value, cfg.default_scope, imports)}' for key, value in content.items()]
     path.with_name('pure_base.py').write_text('\n'.join([*sorted(imports), *lines]))
     path.write_text('from mmengine.config import read_base\n\nwith read_base():\n    from .pure_base import *\n\n'
@@ -51,11 +51,13 @@ def write_pure(cfg: Config, path: Path) -> None:
 @pytest.mark.parametrize('config', [UPERNET, MASK_RCNN])
 def test_a_config_with_classes_is_that_with_names(config: Path, tmp_path: Path) -> None:
     expected = load_config(config, {'optim_wrapper.clip_grad': dict(max_norm=2.)}, 'work')
+    expected.val_dataloader.key = 'secret'
     path = tmp_path / 'pure.py'
     write_pure(expected, path)
     assert not isinstance(Config.fromfile(path).model.type, str)
     cfg = load_config(path, work_dir='work')
     assert cfg.to_dict() == expected.to_dict()
+    assert cfg.val_dataloader.key == 'secret' and 'secret' not in cfg.pretty_text  # a run still has it
     Config.fromfile(path).dump(tmp_path / 'places.py')  # as mmengine writes it
     assert load_config(tmp_path / 'places.py', work_dir='work').to_dict() == expected.to_dict()
     for name in (path, tmp_path / 'places.py'):
@@ -67,7 +69,7 @@ def test_a_config_with_classes_is_that_with_names(config: Path, tmp_path: Path) 
 @pytest.mark.parametrize('kind, words', [('mmseg.EncoderDecoder', ''), ('EncoderDecoder', 'default_scope of config')])
 def test_no_scope_is_that_of_the_model(kind: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / 'a.py'
-    path.write_text(f"default_scope = None\nmodel = dict(type={kind!r})\ntrain_dataloader = dict(type='mmdet.A')\n")
+    path.write_text(f"default_scope = None\nmodel = dict(type={kind!r})\ntest_pipeline = [dict(type='mmdet.A')]\n")
     if words:
         path.write_text(path.read_text().replace('mmdet.', ''))
         assert words in refusal(load_config, path)

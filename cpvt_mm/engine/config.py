@@ -58,13 +58,13 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
     MMLogger.get_current_instance().addFilter(FOR_READERS)  # mmengine logs the variables that a config reads
     try:
         with without_pkg_resources_warning():
-            cfg = of_run(Config.fromfile(path))
+            cfg = Config.fromfile(path)
     except Exception as error:  # a config is a program and can raise any error
         # If a `_base_` is from a library that is not installed, mmengine raises the error.
         require(*(library for library in LIBRARIES if f'{library} is not installed' in str(error)))
         raise UserError(f'config {path} cannot be read ({type(error).__name__}: {_reasons(error)}): correct it or its '
                         '_base_.') from error
-    cfg = to_text_style(cfg, LIBRARIES)
+    cfg = of_run(to_text_style(cfg, LIBRARIES))
     try:
         cfg.merge_from_dict(options or {})
     except (AssertionError, KeyError, IndexError, TypeError) as error:

@@ -85,7 +85,7 @@ def test_a_training_begins_with_what_is_trained_and_then_all_warnings(run: Run) 
 
 
 def test_what_mmengine_logs_is_in_the_file_only(run: Run) -> None:
-    for text in ('System environment', 'default_hooks=dict', 'Hooks will be executed', 'paramwise_options',
+    for text in ('System environment', 'default_hooks = dict', 'Hooks will be executed', 'paramwise_options',
                  'Iter(train)', '"FileClient" will be deprecated'):
         assert text in run.log and text not in run.out
     for line in run.out.splitlines()[1:]:  # and all that the run prints, but for the progress

@@ -18,6 +18,7 @@ from cpvt_mm.engine.checks import OLD_KEYS
 from cpvt_mm.engine.config import READ, is_one_slip_from
 from cpvt_mm.engine.prepare import ADDED_HOOKS
 from cpvt_mm.engine.run import build_runner
+from cpvt_mm.engine.run_config import of_run
 from cpvt_mm.errors import UserError
 from cpvt_mm.hooks import DurableCheckpointHook, NonFiniteLossHook
 from cpvt_mm.stack import require
@@ -121,8 +122,8 @@ FEW = ('mmdet/yolox/yolox_s_8xb8-300e_coco.py', 'mmdet/rtmdet/rtmdet_tiny_8xb32-
        'mmseg/pspnet/pspnet_r50-d8_4xb2-40k_cityscapes-512x1024.py')
 
 
-def written_by_us(path: Path, folder: Path) -> list[Path]:
-    """The dumps of a config, as it is, and as a run writes it; none if it cannot be run."""
+def to_run(path: Path) -> list[Config]:
+    """A config as it is, and as a run has it; none if it cannot be run."""
     try:
         cfg = Config.fromfile(path)
         require(cfg.default_scope)
@@ -130,22 +131,23 @@ def written_by_us(path: Path, folder: Path) -> list[Path]:
         return []
     if OLD_KEYS.keys() & cfg.keys():  # mmdet ships one whose data are in the style of mmdet 2
         return []
-    files = [folder / 'plain.py', folder / 'prepared.py']
-    for file, content in zip(files, (cfg, prepare(cfg)), strict=True):
-        content.dump(file)
-    return files
+    return [cfg, prepare(of_run(cfg))]
 
 
 def assert_dumps_are_read(paths: Iterable[Path], folder: Path) -> int:
-    """Reads the dumps of configs, which must end without a word; returns their number."""
-    told, count = [], 0
+    """Reads the dumps of configs, which must end without a word and with the same content; returns their number."""
+    told, count, file = [], 0, folder / 'dump.py'
     for path in paths:
-        for file in written_by_us(path, folder):
+        for cfg in to_run(path):
+            cfg.dump(file)
             count += 1
             try:
-                load_config(file)
+                found = load_config(file, work_dir='work').to_dict()
             except UserError as error:
                 told.append(f'{path}: {error}')
+            else:
+                told += [f'{path}: other content'] * (found != dict(
+                    of_run(cfg).to_dict(), work_dir='work', launcher='none'))
     assert not told
     return count
 
