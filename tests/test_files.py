@@ -82,8 +82,8 @@ class Loader:
 
 
 @pytest.mark.parametrize('run, words', [
-    (lambda: Path('gone/a.log').open('w'), '{}/gone/a.log cannot be used, because its folder {}/gone does not exist: '  # noqa: SIM115
-                                           'create it, or correct the path.'),
+    (lambda: Path('gone/a.log').write_text(''), '{}/gone/a.log cannot be used, because its folder {}/gone does not '
+                                                'exist: create it, or correct the path.'),
     (lambda: Path('no.txt').read_text(), '{}/no.txt does not exist: put the file there, or correct the path.'),
     (lambda: Loader().transform('no.jpg'), '{}/no.jpg does not exist: put the file there, or correct the path in the '
      'config or with --cfg-options (train_dataloader.dataset.data_root, and the same for val_ and test_dataloader).'),

@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 
 from cpvt_mm.errors import UserError, explain
 from cpvt_mm.files import what_is
+from cpvt_mm.nested import dicts
 
 from .coco import read_coco
 from .coco_checks import check_coco
@@ -100,7 +101,7 @@ def classes_of(dataset: Any) -> list[str]:
 
 def loads_masks(cfg: dict[str, Any]) -> bool:
     """Returns whether a transform in the pipeline of a dataset's config loads masks of instances."""
-    return any(isinstance(transform, dict) and transform.get('with_mask') for transform in cfg.get('pipeline') or ())
+    return any(transform.get('with_mask') for transform in dicts(cfg.get('pipeline')))
 
 
 def check_dataset(dataset: BaseDataset, needs_masks: bool, is_evaluated: bool) -> tuple[list[Finding], list[Sample]]:

@@ -172,19 +172,19 @@ def task_of(cfg: Config) -> str:
 
 def asks_for_masks(cfg: Config, split: str) -> bool:
     """Returns whether the evaluator of a split compares masks of instances, as mmdet's metrics do for 'segm'."""
-    return any('segm' in metric.get('metric', ()) for metric in dicts(cfg.get(f'{split}_evaluator')))
+    return any('segm' in (metric.get('metric') or ()) for metric in dicts(cfg.get(f'{split}_evaluator')))
 
 
 def _annotation_file(dataset: dict[str, Any]) -> str:
-    return os.path.join(dataset.get('data_root') or '', dataset.get('ann_file') or '')
+    return os.path.join(str(dataset.get('data_root') or ''), str(dataset.get('ann_file') or ''))
 
 
 def _check_evaluator(cfg: Config, name: str, dataset: dict[str, Any]) -> Iterator[Finding]:
     """Compares the annotation file of mmdet's CocoMetric with that of the evaluated dataset."""
     own = _annotation_file(dataset)
     for metric in dicts(cfg.get(name)):
-        file = metric.get('ann_file') if str(metric.get('type')).endswith('CocoMetric') else None
-        if not file or os.path.normpath(file) == os.path.normpath(own):
+        file = str(metric.get('ann_file') or '')
+        if not file or not str(metric.get('type')).endswith('CocoMetric') or os.path.normpath(file) == os.path.normpath(own):
             continue
         try:
             known = {image['id'] for image in read_coco(file, metric.get('backend_args'))['images']}
