@@ -183,8 +183,9 @@ def _check_evaluator(cfg: Config, name: str, dataset: dict[str, Any]) -> Iterato
     """Compares the annotation file of mmdet's CocoMetric with that of the evaluated dataset."""
     own = _annotation_file(dataset)
     for metric in dicts(cfg.get(name)):
-        file = str(metric.get('ann_file') or '')
-        if not file or not str(metric.get('type')).endswith('CocoMetric') or os.path.normpath(file) == os.path.normpath(own):
+        is_coco = str(metric.get('type')).endswith('CocoMetric')
+        file = str(metric.get('ann_file') or '') if is_coco else ''
+        if not file or os.path.normpath(file) == os.path.normpath(own):
             continue
         try:
             known = {image['id'] for image in read_coco(file, metric.get('backend_args'))['images']}
