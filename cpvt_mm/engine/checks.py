@@ -50,7 +50,7 @@ def check_config(cfg: Config) -> None:
         raise UserError(f'train_cfg.{other} is {train_cfg[other]}, but the schedule counts '
                         f'{"iterations" if by_iter else "epochs"}: set train_cfg.{unit}.')
     test_cfg = (cfg.get('model') or {}).get('test_cfg') or {}
-    windows = [test_cfg.get(key) for key in ('stride', 'crop_size')]  # numbers in a config of mmdet
+    windows = [test_cfg.get(key) for key in ('stride', 'crop_size')]  # numbers in mmseg's U-Net, which others replace
     if all(isinstance(one, list | tuple) for one in windows) and any(
             step > side for step, side in zip(*windows, strict=False)):
         raise UserError(f'model.test_cfg.stride is {tuple(test_cfg["stride"])}, but windows of crop_size '
