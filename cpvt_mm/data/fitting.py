@@ -137,7 +137,7 @@ def fit_model(model: dict[str, Any], data: Data, fit: Fit) -> None:
     set_classes(model, len(data.classes))
     for _, part in walk(model):
         anchors = part.get('anchor_generator')
-        if anchors and len(fit.boxes) and anchors['type'] == 'AnchorGenerator':
+        if anchors and len(fit.boxes) and anchors.get('type') == 'AnchorGenerator':
             _fit_anchors(anchors, fit.boxes)
     preprocessor = model.get('data_preprocessor') or {}
     if data.is_semantic and 'size' in preprocessor:
