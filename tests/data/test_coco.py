@@ -95,7 +95,7 @@ def test_lists_and_entries_of_no_use_are_named(content: Any, words: str, tmp_pat
     (json.dumps(GOOD).encode() + b'x', 'is not JSON (Extra data'),
     (gzip.compress(json.dumps(GOOD).encode()), 'is packed (gzip): unpack it.'),
     (b'[' * 10**6, 'too deep inside others'), (b'{"images": ' + b'9' * 5000 + b'}', 'is not JSON (Exceeds the limit'),
-    (json.dumps(GOOD).encode().replace(b'cat', b'\xff'), 'is not JSON (')])
+    (json.dumps(GOOD).encode().replace(b'cat', b'\xff'), 'is not utf-8 in line 1: save it')])
 def test_content_of_no_use_is_named(content: bytes, words: str, tmp_path: Path) -> None:
     (tmp_path / 'f.json').write_bytes(content)
     assert words in refusal(read_coco, str(tmp_path / 'f.json'), error=UnusableFile)
