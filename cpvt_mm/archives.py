@@ -54,7 +54,7 @@ class Place(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """What a file has as long as it is not replaced or changed."""
+    """Facts of a file that stay as long as it is not replaced or changed."""
     device: int
     inode: int
     size: int

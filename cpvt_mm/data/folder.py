@@ -4,12 +4,12 @@ import os
 import re
 import reprlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 from cpvt_mm.errors import UserError, first_line
 from cpvt_mm.files import IMAGE_SUFFIXES
@@ -25,6 +25,7 @@ ROLE_WORDS = LABEL_WORDS | IMAGE_WORDS | {'class', 'png', 'xml', 'xmls', 'json',
 ROLE_IN_NAME = re.compile(r'^(mask|label|gt|seg)[-_. ]'
                           r'|[-_. ](masks?|labels?|labelids|gt|seg|segmentation|annotations?|l)$', re.IGNORECASE)
 NOT_DATA = ('__MACOSX',)  # macOS puts this folder into zip files
+Key = TypeVar('Key')
 MAX_TEXT, ENDS = 2**30, 2**20  # bytes of a file of text, and of its ends
 
 
@@ -99,24 +100,15 @@ class Folder:
 
     @cached_property
     def _by_key(self) -> dict[tuple[tuple[str, ...], str], list[Path]]:
-        found = defaultdict(list)
-        for path in self.images:
-            found[self._key(path), path.stem].append(path)
-        return found
+        return _grouped(self.images, lambda path: (self._key(path), path.stem))
 
     @cached_property
     def _by_stem(self) -> dict[str, list[Path]]:
-        found = defaultdict(list)
-        for path in self.images:
-            found[path.stem].append(path)
-        return found
+        return _grouped(self.images, lambda path: path.stem)
 
     @cached_property
     def _by_name(self) -> dict[str, list[Path]]:
-        found = defaultdict(list)
-        for path in self.files:
-            found[path.name].append(path)
-        return found
+        return _grouped(self.files, lambda path: path.name)
 
     def of(self, *suffixes: str) -> list[Path]:
         """Returns the files with one of some suffixes, in any case."""
@@ -204,6 +196,14 @@ class Folder:
             return None
         same = self._by_name[inside[-1]] if inside else []
         return same[0] if len(same) == 1 else None
+
+
+def _grouped(paths: Iterable[Path], key: Callable[[Path], Key]) -> dict[Key, list[Path]]:
+    """Returns paths by a key; none for an unknown key."""
+    found = defaultdict(list)
+    for path in paths:
+        found[key(path)].append(path)
+    return found
 
 
 def is_hidden(name: str) -> bool:

@@ -29,7 +29,7 @@ EMPTY = ': they teach what is no object (--drop-empty leaves them out)'
 
 @dataclass(frozen=True)
 class Options:
-    """What a user says about a folder of data.
+    """Wishes of a user about a folder of data.
 
     Attributes:
         semantic: Whether label maps are wanted, if the folder has other annotations, too; None: what there is.

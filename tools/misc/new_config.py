@@ -50,12 +50,13 @@ def main() -> None:
     scale = tuple(args.scale) if args.scale else None
     say(*new_config(args.data, args.out, args.task, args.arch, scale, args.iters, args.batch, args.val, args.seed,
                     args.base, masks=args.masks, colours=args.colours, drop_empty=args.drop_empty))
-    plans = plan_checks(load_config(args.out))
+    cfg = load_config(args.out)
+    plans = plan_checks(cfg)
     found = {finding.kind: finding for plan in plans for finding in plan.findings}
     for kind, finding in found.items():
         say(f'{"error" if finding.is_error else "note"}, {kind.value}: {finding.file} {finding.detail}')
     annotations = args.out.with_name(f'{args.out.stem}_annotations')
-    if annotations.is_dir() and (sheet := draw_sheet(load_config(args.out), 'train')):
+    if annotations.is_dir() and (sheet := draw_sheet(cfg, 'train')):
         write_figure(annotations / 'samples.png', sheet)
         say(f'Look at {annotations / "samples.png"}: it shows what was read.')
     is_fatal = any(finding.kind in plan.fatal for plan in plans for finding in plan.findings)

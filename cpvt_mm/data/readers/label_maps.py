@@ -43,7 +43,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Meaning:
-    """What the values of label maps mean.
+    """The meaning of the values of label maps.
 
     Attributes:
         classes: The names of the classes.

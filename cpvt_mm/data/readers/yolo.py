@@ -24,7 +24,7 @@ MOST_YAML = 2**21  # bytes
 
 @dataclass
 class Description:
-    """What the files beside the annotations say.
+    """The content of the files beside the annotations.
 
     Attributes:
         names: The classes by their numbers; empty if no file has them.
