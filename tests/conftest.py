@@ -15,6 +15,7 @@ import mmengine.config.config
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 from mmengine.config import Config
 from mmengine.logging import MMLogger
 from mmengine.optim import OptimWrapper
@@ -31,6 +32,10 @@ from cpvt_mm.weights.released import RELEASED, SCHEME, find_released
 from tests.pictures import random_image
 from tests.state import put_back
 
+# Property tests draw the same examples in each run, so that a change passes or fails for what it changes. Others are
+# drawn with `pytest --hypothesis-profile=default`, and by the fuzzers of .dev_scripts.
+settings.register_profile('repeatable', derandomize=True)
+settings.load_profile('repeatable')
 ROOT = Path(__file__).parents[1]
 runpy.run_path(str(ROOT / 'tools/misc/torchvision_stand_in.py'))['stand_in']()
 # A run prints and writes its config four times; yapf's formatting would take half of the time of the run. mmengine's

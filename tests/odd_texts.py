@@ -10,7 +10,14 @@ ODD = ('{{$HOME:x}}', '{{ $HOME:x }}', '{{ fileDirname }}', '{{_base_.model}}', 
        '[a](javascript:b)', '**', '_', '\n', '\n# coding: latin-1\n', "'''", '%s', '{0}', '\ufb01', 'é', '名', ' ')
 names = st.lists(st.one_of(st.sampled_from(ODD), st.text(string.printable, max_size=3),
                            st.characters(exclude_categories=()).map(str)), max_size=6).map(''.join)
+
+
+def is_half(character: str) -> bool:
+    """Tells whether a character is half of a surrogate pair, which JSON can have (`"\\ud800"`) and UTF-8 cannot."""
+    return '\ud800' <= character <= '\udfff'
+
+
 # What a folder can have as the name of a file: bytes, which need not be UTF-8.
 file_names = names.map(lambda name: name.translate(dict.fromkeys(map(ord, '/\0'))).encode(
-    'utf-8', 'surrogateescape' if all('\udc80' <= one <= '\udcff' or not '\ud800' <= one <= '\udfff' for one in name)
+    'utf-8', 'surrogateescape' if all('\udc80' <= one <= '\udcff' or not is_half(one) for one in name)
     else 'replace')[:100].decode('utf-8', 'surrogateescape')).filter(lambda name: name.strip('.'))

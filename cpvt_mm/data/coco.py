@@ -201,7 +201,7 @@ ID = (to_id, 'a whole number or text')
 SIDE = (_side, f'a whole number from 1 to {MAX_SIDE}')
 FIELDS: dict[str, dict[str, tuple[Callable[[Any], Any], str]]] = dict(
     images=dict(id=ID, file_name=(_file_name, FILE_NAME), width=SIDE, height=SIDE),
-    categories=dict(id=ID, name=(_name, 'text')),
+    categories=dict(id=ID, name=(_name, 'text without halves of surrogate pairs')),
     annotations=dict(
         id=ID, image_id=ID, category_id=ID,
         bbox=(_box, f'four numbers (x, y, width, height) of at most {MAX_COORDINATE}'),

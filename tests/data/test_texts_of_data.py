@@ -16,7 +16,7 @@ from mmengine.config import Config
 from cpvt_mm.data.new_config import new_config
 from cpvt_mm.errors import UserError
 from tests.conftest import ROOT
-from tests.odd_texts import file_names, names
+from tests.odd_texts import file_names, is_half, names
 from tests.tools.conftest import save
 
 PIXELS = np.zeros((40, 48, 3), np.uint8)
@@ -86,10 +86,11 @@ def test_names_come_back(classes: list[str], image: str, folder: str) -> None:
     with TemporaryDirectory() as temporary:
         root, out = Path(temporary, folder, 'data'), Path(temporary, folder, 'my.py')
         write_coco(root, tuple(classes), f'{image}.png')
-        try:
-            new_config(root, out, 'boxes')
-        except UserError as error:
-            pytest.fail(str(error))
+        if any(map(is_half, ''.join(classes))):  # a config is UTF-8, which has no halves of surrogate pairs
+            with pytest.raises(UserError, match='name is text without halves of surrogate pairs'):
+                new_config(root, out, 'boxes')
+            return
+        new_config(root, out, 'boxes')
         cfg = read(out)
         assert cfg.train_dataloader.dataset.metainfo.classes == tuple(classes)
         assert cfg.data_root == f'{root}/'
