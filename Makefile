@@ -45,7 +45,7 @@ test-transformers:
 test-clusters: env
 	$(ENV)/bin/pip install --quiet -r requirements/clusters.txt
 	RAY_USAGE_STATS_ENABLED=0 $(RUN) -m pytest --basetemp=$(ENV)/tmp tests/examples/test_ray_train.py \
-	  tests/tools/analysis_tools/test_clusters.py
+	  tests/lab/test_clusters.py
 
 test-gpu: env  # one process: the tests share the GPU
 	$(RUN) -m pytest --basetemp=$(ENV)/tmp -rs tests/gpu
@@ -70,7 +70,7 @@ docs: .venv-docs/ready
 	@echo 'Open docs/_build/html/index.html.'
 
 numbers:  # for each table of README and docs the command that makes it
-	@$${PYTHON:-python3} .dev_scripts/numbers_of_docs.py
+	@$${PYTHON:-python3} -m lab.maintenance.numbers_of_docs
 
 # mmcv is not built for this.
 .venv-docs/ready: requirements/docs.txt

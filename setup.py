@@ -7,7 +7,10 @@ from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
+PACKAGES = ('cpvt_mm', 'openmmlab_runs', 'openmmlab_compat')
 MIM_FILES = ('configs', 'tools', 'model-index.yml')
+# Tools that call `lab`, which is in the clone only.
+LAB_TOOLS = ('analysis_tools', 'dataset_converters', 'demo.py')
 
 
 def requirements(name: str) -> list[str]:
@@ -34,7 +37,7 @@ class BuildWithMim(build_py):
         for name in MIM_FILES:
             source = ROOT / name
             if source.is_dir():
-                shutil.copytree(source, target / name, ignore=shutil.ignore_patterns('__pycache__'))
+                shutil.copytree(source, target / name, ignore=shutil.ignore_patterns('__pycache__', *LAB_TOOLS))
             else:
                 target.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, target / name)
@@ -50,8 +53,8 @@ setup(
     # With this, an editable install is a line in a .pth file. Otherwise a script beside the clone, which has the name
     # of the package, would import the clone's folder as a namespace package.
     package_dir={'': '.'},
-    packages=find_packages(include=['cpvt_mm', 'cpvt_mm.*', 'openmmlab_compat', 'openmmlab_compat.*']),
-    package_data={'cpvt_mm': ['py.typed']},
+    packages=find_packages(include=[name for package in PACKAGES for name in (package, f'{package}.*')]),
+    package_data={'cpvt_mm': ['py.typed'], 'openmmlab_runs': ['py.typed']},
     python_requires='>=3.10',
     # mmengine comes with a stack: two distributions provide it, so it cannot be named here.
     install_requires=['torch>=2.6', 'safetensors'],

@@ -3,29 +3,29 @@ import importlib
 from typing import Any
 
 import openmmlab_compat
+from openmmlab_runs.stack import require
 
-from .stack import require
 from .version import __version__
 
 openmmlab_compat.install()  # where no .pth file did, as in a clone that is not installed
 require('mmengine')
 
-from . import storage  # noqa: E402, F401  # registers a file backend
-from .errors import MissingFile, UserError  # noqa: E402
+from openmmlab_runs.errors import MissingFile, UserError  # noqa: E402
+
 from .models import *  # noqa: E402, F403
 from .models import __all__ as _models  # noqa: E402
-from .models.pretrained import load_pretrained  # noqa: E402
+from .models.load import load_pretrained  # noqa: E402
 from .registry import LAZY_MODULES, POSITION_ENCODINGS  # noqa: E402
 
 # What needs mmcv, mmdet, mmseg or mmpretrain is imported only when it is used.
 _LAZY = {
     **LAZY_MODULES,
     **dict.fromkeys(('DurableCheckpointHook', 'ExactResumeHook', 'FullDiskHook', 'NonFiniteLossHook', 'PlainLogHook',
-                     'ReportHook', 'SameStartHook', 'SaveOnSignalHook'), 'cpvt_mm.hooks'),
+                     'ReportHook', 'SameStartHook', 'SaveOnSignalHook'), 'openmmlab_runs.hooks'),
     'LayerDecayOptimWrapperConstructor': 'cpvt_mm.optim',
-    'FastCocoMetric': 'cpvt_mm.evaluation',
-    'YouTubeVISMetric': 'cpvt_mm.evaluation',
-    'predict': 'cpvt_mm.predicting',
+    'FastCocoMetric': 'openmmlab_runs.evaluation',
+    'YouTubeVISMetric': 'openmmlab_runs.evaluation',
+    'predict': 'openmmlab_runs.predicting',
 }
 __all__ = ['POSITION_ENCODINGS', 'MissingFile', 'UserError', '__version__', 'load_pretrained', *_models]
 

@@ -5,10 +5,10 @@ from mmengine.logging import print_log
 from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
 from torch import nn
 
-from cpvt_mm.errors import UserError
 from cpvt_mm.models.backbone import Backbone
 from cpvt_mm.models.validation import check_names
 from cpvt_mm.registry import OPTIM_WRAPPER_CONSTRUCTORS
+from openmmlab_runs.errors import UserError
 
 # The keys that mmengine's constructor reads; it silently ignores others.
 MMENGINE_KEYS = ('custom_keys', 'bias_lr_mult', 'bias_decay_mult', 'norm_decay_mult', 'flat_decay_mult',

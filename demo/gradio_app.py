@@ -12,11 +12,11 @@ if not find_spec('cpvt_mm'):
 
 import numpy as np
 
-from cpvt_mm.engine.resuming import last_checkpoint
-from cpvt_mm.errors import UserError, exit_on_error, first_line, sentence
-from cpvt_mm.redaction import redact_text
-from cpvt_mm.texts import markup, printable
-from shown_model import ShownModel
+from lab.shown_model import ShownModel
+from openmmlab_runs.engine.resuming import last_checkpoint
+from openmmlab_runs.errors import UserError, exit_on_error, first_line, sentence
+from openmmlab_runs.redaction import redact_text
+from openmmlab_runs.texts import markup, printable
 
 try:
     import gradio as gr

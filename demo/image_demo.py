@@ -18,11 +18,11 @@ if not find_spec('cpvt_mm'):
 from PIL import Image, UnidentifiedImageError
 from rich.progress import track
 
-from cpvt_mm.data.findings import LOSES_BITS, has_16_bits
-from cpvt_mm.engine import load_config
-from cpvt_mm.errors import UserError, exit_on_error, say, sentence
-from cpvt_mm.files import IMAGE_SUFFIXES, held, list_images, write_image, write_text
-from cpvt_mm.predicting import MAX_PIXELS, Prediction, build_inferencer, paint, to_coco
+from openmmlab_runs.data.findings import LOSES_BITS, has_16_bits
+from openmmlab_runs.engine import load_config
+from openmmlab_runs.errors import UserError, exit_on_error, say, sentence
+from openmmlab_runs.files import IMAGE_SUFFIXES, held, list_images, write_image, write_text
+from openmmlab_runs.predicting import MAX_PIXELS, Prediction, build_inferencer, paint, to_coco
 
 NUCLEI = Path(__file__).parent / 'nuclei'
 

@@ -25,19 +25,20 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cpvt_mm import CPVT, PyramidCPVT, create_backbone
-from cpvt_mm.errors import UserError
-from cpvt_mm.weights.fetching import cache_file
 from cpvt_mm.weights.formats import FORMATS
 from cpvt_mm.weights.released import RELEASED, SCHEME, find_released
+from lab.torchvision_stand_in import stand_in
+from openmmlab_runs.checkpoints.fetching import cache_file
+from openmmlab_runs.errors import UserError
 from tests.pictures import random_image
 from tests.state import put_back
 
 # Property tests draw the same examples in each run, so that a change passes or fails for what it changes. Others are
-# drawn with `pytest --hypothesis-profile=default`, and by the fuzzers of .dev_scripts.
+# drawn with `pytest --hypothesis-profile=default`, and by the fuzzers of lab/maintenance.
 settings.register_profile('repeatable', derandomize=True)
 settings.load_profile('repeatable')
 ROOT = Path(__file__).parents[1]
-runpy.run_path(str(ROOT / 'tools/misc/torchvision_stand_in.py'))['stand_in']()
+stand_in()
 # A run prints and writes its config four times; yapf's formatting would take half of the time of the run. mmengine's
 # `format_python_code` has no effect on configs of the text style.
 mmengine.config.config.FormatCode = lambda text, **style: (text, True)
@@ -186,7 +187,7 @@ def kept_bytes(model: nn.Module, run: Callable[[], object]) -> int:
 @pytest.fixture(scope='session')
 def toy_shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small toy dataset: 8 images to train on, 4 to validate."""
-    from toy_shapes import write_toy_shapes
+    from lab.datasets.toy_shapes import write_toy_shapes
     root = tmp_path_factory.mktemp('data') / 'toy_shapes'
     assert list(write_toy_shapes(root, num_train=8, num_val=4)) == list(range(1, 13))
     return root
@@ -201,7 +202,7 @@ def data(toy_shapes: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope='session')
 def toy_video(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small toy dataset of videos: 4 to train on, 8 to validate, with all classes."""
-    from toy_video import write_toy_video
+    from lab.datasets.toy_video import write_toy_video
     root = tmp_path_factory.mktemp('data') / 'toy_video'
     assert list(write_toy_video(root, num_train=4, num_val=8)) == list(range(1, 13))
     return root
@@ -306,7 +307,7 @@ Models = dict[str, Trained]
 @pytest.fixture(scope='session')
 def trained(toy_shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Models:
     """The toy detector ('mmdet') and segmentor ('mmseg') after two iterations."""
-    from cpvt_mm.engine import load_config, train
+    from openmmlab_runs.engine import load_config, train
     annotations = f'{toy_shapes}/instances_validation.json'
     metrics = {'val_evaluator.ann_file': annotations, 'test_evaluator.ann_file': annotations}
     found = {}

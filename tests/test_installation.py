@@ -15,7 +15,7 @@ from unittest import mock
 import pytest
 import yaml
 
-from cpvt_mm.stack import INSTALL_MMPRETRAIN, require
+from openmmlab_runs.stack import INSTALL_MMPRETRAIN, require
 from tests.conftest import ROOT
 
 Run = Callable[[str], subprocess.CompletedProcess]
@@ -67,7 +67,7 @@ def state():
         numpy=[id(getattr(numpy, name)) for name in numpy.__all__], path=sys.path[:],
         dtype=torch.get_default_dtype(), threads=torch.get_num_threads())
 before = state()
-import cpvt_mm, cpvt_mm.loading, cpvt_mm.weights.reading
+import cpvt_mm, cpvt_mm.loading, openmmlab_runs.checkpoints.reading
 after = state()
 print([name for name in before if before[name] != after[name]])
 '''
@@ -82,7 +82,7 @@ def test_importing_changes_only_registries_and_the_finder_of_openmmlab_compat(ru
 @pytest.mark.parametrize('library', ['mmdet', 'mmseg'])
 def test_a_version_that_a_library_does_not_take_is_told_also_without_asserts(library: str, options: list[str],
                                                                              tmp_path: Path) -> None:
-    code = f"import mmcv; mmcv.__version__ = '9.0'; from cpvt_mm.stack import require; require('{library}')"
+    code = f"import mmcv; mmcv.__version__ = '9.0'; from openmmlab_runs.stack import require; require('{library}')"
     done = subprocess.run([sys.executable, *options, '-c', code], capture_output=True, text=True, cwd=tmp_path)
     told = done.stderr.splitlines()[-1]
     assert told.startswith(f'ImportError: cpvt_mm needs {library}, which cannot be imported (') and '9.0' in told
@@ -134,10 +134,10 @@ print([tuple(out.shape) for out in model(torch.zeros(1, 3, 33, 65))])
 @pytest.mark.parametrize('hidden, code', [
     ('mmengine', 'import cpvt_mm'),
     *(pytest.param(*row, marks=pytest.mark.slow) for row in (
-        ('mmcv', 'import cpvt_mm.engine'),
+        ('mmcv', 'import openmmlab_runs.engine'),
         ('cv2', f'sys.path.insert(0, {str(ROOT / "tools/dataset_converters")!r}); import toy_shapes'),
         # Where it is used.
-        ('mmpretrain', 'import cpvt_mm; import cpvt_mm.models.distillation'),
+        ('mmpretrain', 'import cpvt_mm; import cpvt_mm.distillation'),
         ('mmpretrain', 'import cpvt_mm; from mmengine.registry import MODELS; '
          "MODELS.build(dict(type='cpvt_mm.DistilledClassifier'))")))])
 def test_a_missing_part_is_named_in_one_line(run_python: Run, hidden: str, code: str) -> None:
@@ -155,7 +155,7 @@ def test_a_missing_part_is_named_in_one_line(run_python: Run, hidden: str, code:
 def test_mmpretrain_needs_torchvision_of_this_torch(run_python: Run, tmp_path: Path, code: str, reason: str) -> None:
     (tmp_path / 'empty/torchvision.py').write_text(code)
     # mmdet tries to import mmpretrain, and goes on without it.
-    done = run_python("from cpvt_mm.stack import require; require('mmdet', 'mmpretrain')")
+    done = run_python("from openmmlab_runs.stack import require; require('mmdet', 'mmpretrain')")
     assert done.stderr.splitlines()[-1] == (
         f'ImportError: cpvt_mm needs mmpretrain, which cannot be imported ({reason}): {INSTALL_MMPRETRAIN}.')
 

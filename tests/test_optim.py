@@ -8,8 +8,8 @@ from mmengine.registry import DefaultScope
 from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.engine import load_config
-from cpvt_mm.errors import UserError
+from openmmlab_runs.engine import load_config
+from openmmlab_runs.errors import UserError
 from tests.conftest import NARROW, NARROW_PLAIN, ROOT, build_model, groups_by_name
 
 RATE = 0.75

@@ -7,8 +7,8 @@ import timm
 import torch
 from torch import Tensor, nn
 
-import cpvt_mm.timm
 from cpvt_mm import list_backbones
+from openmmlab_runs.errors import UserError
 from tests.conftest import refusal
 
 PYRAMID, PLAIN = 'pyramid_cpvt_nano', 'cpvt_tiny'
@@ -110,6 +110,6 @@ def test_pretrained_weights_are_those_of_the_table(
     (dict(drop_pth_rate=.1), TypeError, 'drop_pth_rate'),
     (dict(features_only=True, out_indices=5), IndexError, 'the number of last maps is 5, but must be from 1 to 4.'),
     (dict(features_only=True, out_indices=(4,)), ValueError, 'from 0 to 3, or from -4 to -1'),
-    (dict(pretrained=True), cpvt_mm.errors.UserError, 'there are no released weights of pyramid-cpvt-nano')])
+    (dict(pretrained=True), UserError, 'there are no released weights of pyramid-cpvt-nano')])
 def test_wrong_arguments_are_a_sentence(kwargs: dict, error: type[Exception], words: str) -> None:
     assert words in refusal(create, PYRAMID, error=error, **kwargs)

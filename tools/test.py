@@ -6,9 +6,9 @@ from importlib.util import find_spec
 if not find_spec('cpvt_mm'):
     sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
-from cpvt_mm.cli import add_run_arguments, parse_run_arguments
-from cpvt_mm.engine import load_config, test
-from cpvt_mm.errors import exit_on_error
+from openmmlab_runs.cli import add_run_arguments, parse_run_arguments
+from openmmlab_runs.engine import load_config, test
+from openmmlab_runs.errors import exit_on_error
 
 
 def parse_args() -> argparse.Namespace:

@@ -22,4 +22,4 @@ param_scheduler = [
     dict(type='LinearLR', start_factor=1e-3, by_epoch=True, begin=0, end=5, convert_to_iter_based=True),
     dict(type='CosineAnnealingLR', eta_min=1e-5, by_epoch=True, begin=5, end=300),
 ]
-default_hooks = dict(non_finite_loss=dict(type='cpvt_mm.NonFiniteLossHook'))
+default_hooks = dict(non_finite_loss=dict(type='openmmlab_runs.NonFiniteLossHook'))

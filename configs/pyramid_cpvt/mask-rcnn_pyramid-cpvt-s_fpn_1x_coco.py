@@ -14,4 +14,4 @@ optim_wrapper = dict(
         'position_encoding': dict(decay_mult=0.),
         'norm': dict(decay_mult=0.)
     }))
-default_hooks = dict(non_finite_loss=dict(type='cpvt_mm.NonFiniteLossHook'))
+default_hooks = dict(non_finite_loss=dict(type='openmmlab_runs.NonFiniteLossHook'))

@@ -20,4 +20,4 @@ param_scheduler = [
     dict(type='LinearLR', start_factor=0.001, by_epoch=False, begin=0, end=500),
     dict(type='MultiStepLR', begin=0, end=36, by_epoch=True, milestones=[27, 33], gamma=0.1),
 ]
-default_hooks = dict(non_finite_loss=dict(type='cpvt_mm.NonFiniteLossHook'))
+default_hooks = dict(non_finite_loss=dict(type='openmmlab_runs.NonFiniteLossHook'))

@@ -82,7 +82,7 @@ val_dataloader = dict(
             dict(type='PackTrackInputs'),
         ]))
 test_dataloader = val_dataloader
-val_evaluator = dict(type='cpvt_mm.YouTubeVISMetric', format_only=False)
+val_evaluator = dict(type='openmmlab_runs.YouTubeVISMetric', format_only=False)
 test_evaluator = val_evaluator
 
 max_iters = 2000
@@ -103,5 +103,5 @@ param_scheduler = [
 default_hooks = dict(
     logger=dict(log_metric_by_epoch=False),
     checkpoint=dict(interval=200, max_keep_ckpts=2),
-    non_finite_loss=dict(type='cpvt_mm.NonFiniteLossHook'))
+    non_finite_loss=dict(type='openmmlab_runs.NonFiniteLossHook'))
 randomness = dict(seed=0)

@@ -1,6 +1,4 @@
-from .cpvt import CPVT, PLAIN_ARCHS
-from .create import create_backbone, list_backbones
-from .position_encodings import (
+from cpvt_mm.encodings import (
     PEG,
     ContinuousRelativePE,
     FirePE,
@@ -15,8 +13,11 @@ from .position_encodings import (
     SinusoidalPE,
     StageSpec,
 )
+
+from .cpvt import CPVT, PLAIN_ARCHS
+from .create import create_backbone, list_backbones
+from .neck import SimpleFeaturePyramid
 from .pyramid_cpvt import PYRAMID_ARCHS, PyramidCPVT
-from .simple_feature_pyramid import SimpleFeaturePyramid
 
 __all__ = ['CPVT', 'PEG', 'PLAIN_ARCHS', 'PYRAMID_ARCHS', 'ContinuousRelativePE', 'FirePE', 'LearnablePE',
            'LookHerePE', 'MixedRotaryPE', 'PositionEncoding', 'PyramidCPVT', 'RandomFourierPE', 'RandomTablePE',

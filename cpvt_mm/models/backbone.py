@@ -8,16 +8,16 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor
 
-from cpvt_mm.errors import UserError
+from cpvt_mm.encodings import PositionEncoding, PositionEncodings
+from cpvt_mm.hub import HubMixin
+from openmmlab_runs.errors import UserError
 
-from .batches import PAD_SIZE_DIVISOR, Output, Size, Told, check_sizes, encode_in_groups, told_about
 from .feature_info import FeatureInfo, last_of
 from .grid import grid_size, is_exported, is_traced, pad_or_crop, to_tokens
-from .hub import HubMixin
 from .initialization import PRETRAINED_KEYS, InitCfg, only_warnings, split_init_cfg, warn_if_missing
 from .layers import WithCp
-from .position_encodings import PositionEncoding, PositionEncodings
-from .pretrained import load_pretrained
+from .load import check_filled, fit_encodings, load_pretrained
+from .padding import PAD_SIZE_DIVISOR, Output, Size, Told, check_sizes, encode_in_groups, told_about
 from .validation import check_choice, check_names, check_positive, check_rates, parse_pair
 
 AUTOCAST_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -233,6 +233,16 @@ class Backbone(BaseModule, HubMixin):
     @abstractmethod
     def run_parts(self, x: Tensor, count: int, norm: bool) -> tuple[Tensor, list[Tensor]]:
         """Returns the final tokens `(B, E + H * W, C)`, and the maps `(B, C, H, W)` after the first `count` parts."""
+
+    def check_weights(self, weights: dict[str, Tensor], what: str) -> None:
+        """Raises a UserError, which begins with `what`, unless weights have all tensors of the backbone.
+
+        Position encodings may have other sizes, which their `fit_weights` changes. Runs check `load_from` so.
+        """
+        wanted = self.state_dict()
+        fitting = {name: weights[name] for name in wanted if name in weights}
+        fit_encodings(self, fitting)
+        check_filled(fitting, wanted, [name for name in wanted if name not in fitting], what, self)
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of parameters that get no weight decay in the papers: tokens and position encodings.

@@ -7,14 +7,14 @@ import torch
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from torch import Tensor, nn
 
+from cpvt_mm.encodings import StageSpec, build_position_encodings
 from cpvt_mm.registry import MODELS
 
 from .backbone import Backbone, block_in_stage
-from .batches import Output, Size
 from .grid import Grid, grid_size, pad_or_crop, to_map, to_output, to_tokens
 from .initialization import InitCfg, init_parameters
 from .layers import Block, PatchEmbed, WithCp, run_block
-from .position_encodings import StageSpec, build_position_encodings
+from .padding import Output, Size
 from .validation import check_above, check_choice, check_frozen_stages, check_positive, parse_arch, parse_indices
 
 OUT_TYPES = ('featmap', 'cls_token', 'gap', 'raw')

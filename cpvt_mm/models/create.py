@@ -1,8 +1,8 @@
 """Builds backbones by name."""
 from typing import Any
 
-from cpvt_mm.errors import UserError, did_you_mean
 from cpvt_mm.weights.released import RELEASED, SCHEME
+from openmmlab_runs.errors import UserError, did_you_mean
 
 from .cpvt import CPVT
 from .pyramid_cpvt import PYRAMID_ARCHS, PyramidCPVT

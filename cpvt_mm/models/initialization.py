@@ -10,7 +10,7 @@ from mmengine.logging import MMLogger, print_log
 from mmengine.model import PretrainedInit
 from torch import nn
 
-from .position_encodings import PositionEncoding
+from cpvt_mm.encodings import PositionEncoding
 
 PRETRAINED_KEYS = ('type', 'checkpoint', 'prefix', 'map_location', 'allow_missing')
 

@@ -6,13 +6,13 @@ from typing import Any, Literal, cast
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from torch import Tensor, nn
 
+from cpvt_mm.encodings import StageSpec, build_position_encodings
 from cpvt_mm.registry import MODELS
 
 from .backbone import Backbone, block_in_stage
 from .grid import Grid, grid_size, to_nchw, to_nhwc, to_output, to_tokens
 from .initialization import InitCfg, init_parameters
 from .layers import Block, PatchEmbed, WithCp, run_block
-from .position_encodings import StageSpec, build_position_encodings
 from .validation import check_above, check_choice, check_frozen_stages, check_positive, parse_arch, parse_indices
 
 PATCH_SIZES = (4, 2, 2, 2)

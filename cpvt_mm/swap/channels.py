@@ -2,7 +2,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from cpvt_mm.nested import walk
+from openmmlab_runs.nested import walk
 
 from .probing import CannotSwap
 

@@ -11,8 +11,8 @@ from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS
 from torch import Tensor, nn
 
-from cpvt_mm.errors import UserError, first_line
-from cpvt_mm.registry import in_scope
+from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.registry import in_scope
 
 # The side of the image in pixels; SSD needs this size.
 SIDE = 320

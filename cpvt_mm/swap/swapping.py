@@ -7,7 +7,7 @@ import torch
 from mmengine.config import Config
 
 from cpvt_mm.models.validation import check_names
-from cpvt_mm.nested import walk
+from openmmlab_runs.nested import walk
 
 from .channels import adapt_heads, adapt_neck, channels_key
 from .optimizer import adapt_optimizer, set_schedule

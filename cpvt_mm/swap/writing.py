@@ -8,10 +8,10 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.utils import is_installed
 
-from cpvt_mm.config_text import assignments
-from cpvt_mm.errors import UserError, first_line
-from cpvt_mm.files import check_free, write_text
-from cpvt_mm.stack import require, without_pkg_resources_warning
+from openmmlab_runs.config_text import assignments
+from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.files import check_free, write_text
+from openmmlab_runs.stack import require, without_pkg_resources_warning
 
 # Scope of a config -> distribution in which mmengine finds its configs.
 PACKAGES = {'mmdet': 'mmdet', 'mmseg': 'mmsegmentation'}
@@ -35,7 +35,7 @@ def read_config(name: str) -> Config:
     if not isinstance(kind, str) or kind.count('.') > 1:
         raise UserError(f'config {name} has classes as types, in the pure Python style, from which the new config '
                         'cannot inherit: convert it to the text style first, in Python with '
-                        "cpvt_mm.engine.load_config('CONFIG').dump('NEW.py').")
+                        "openmmlab_runs.engine.load_config('CONFIG').dump('NEW.py').")
     if cfg.get('default_scope') == 'mmpretrain' or 'mmpretrain.' in str(cfg.get('model')):
         with suppress(ImportError):  # the parts of mmpretrain are not always built
             require('mmpretrain')
@@ -144,3 +144,24 @@ def _unscoped(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(_unscoped(item) for item in value)
     return value
+
+
+def changes(old: Any, new: Any, path: str = '') -> Iterator[str]:
+    """Yields the lines of a diff: `- key = value` and `+ key = value`, with dotted keys."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in [*old, *(key for key in new if key not in old)]:
+            if old.get(key, ...) != new.get(key, ...):
+                yield from changes(old.get(key, ...), new.get(key, ...), f'{path}.{key}' if path else key)
+        return
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new) and any(
+            isinstance(item, dict) for item in old):
+        for index, (was, becomes) in enumerate(zip(old, new, strict=True)):
+            if was != becomes:
+                yield from changes(was, becomes, f'{path}.{index}')
+        return
+    for sign, value in (('-', old), ('+', new)):
+        if isinstance(value, dict) and value:
+            for key, item in value.items():
+                yield from (f'{sign}{line[1:]}' for line in changes(..., item, f'{path}.{key}'))
+        elif value is not ...:
+            yield f'{sign} {path} = {value!r}'

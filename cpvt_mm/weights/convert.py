@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cpvt_mm.errors import UserError, first_line
-from cpvt_mm.files import check_free, remove_leftovers, to_bytes, whole_file
-from cpvt_mm.redaction import redact_meta
+from openmmlab_runs.checkpoints.fetching import sha256
+from openmmlab_runs.checkpoints.reading import Weights, read_weights
+from openmmlab_runs.checkpoints.restricted import is_safetensors, parse
+from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.files import check_free, remove_leftovers, to_bytes, whole_file
+from openmmlab_runs.redaction import redact_meta
 
-from .fetching import sha256
 from .formats import FORMATS, Detected, detect_format
-from .reading import Weights, read_weights
 from .renaming import Format
-from .restricted import is_safetensors, parse
 
 SUFFIXES = ('.pth', '.pt', '.safetensors')
 TARGETS = tuple(dict.fromkeys(name for fmt in FORMATS for name in fmt.names))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from cpvt_mm.errors import UserError
+from openmmlab_runs.errors import UserError
 
 from .plain_formats import PLAIN_FORMATS
 from .renaming import Format, Names, rules

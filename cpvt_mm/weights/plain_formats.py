@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from cpvt_mm.errors import UserError
+from openmmlab_runs.errors import UserError
 
 from .renaming import Format, Names, rules
 

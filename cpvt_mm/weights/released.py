@@ -2,7 +2,8 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from cpvt_mm.errors import UserError, did_you_mean
+from openmmlab_runs.checkpoints.fetching import SOURCES, Source
+from openmmlab_runs.errors import UserError, did_you_mean
 
 SCHEME = 'cpvt_mm://'
 APACHE = 'Apache-2.0'
@@ -114,3 +115,12 @@ def find_released(checkpoint: str | Path) -> Released | None:
         raise UserError(f'checkpoint {address} is not among the released weights{did_you_mean(name, RELEASED)}; there '
                         f'are {", ".join(SCHEME + known for known in RELEASED)}.')
     return RELEASED[name]
+
+
+def _source(address: str) -> Source | None:
+    released = find_released(address)
+    return released and Source(tuple(released.files), released.sha256,
+                               None if released.licence == APACHE else released.licence)
+
+
+SOURCES.append(_source)

@@ -15,13 +15,13 @@ from mmengine.registry import MODELS, DefaultScope
 from mmseg.models.backbones import MixVisionTransformer
 from torch import nn
 
-from cpvt_mm import engine
-from cpvt_mm.engine import load_config, train
-from cpvt_mm.errors import UserError
 from cpvt_mm.models.create import create_backbone
 from cpvt_mm.weights.released import RELEASED, SCHEME
+from openmmlab_runs import engine
+from openmmlab_runs.engine import load_config, train
+from openmmlab_runs.errors import UserError
+from tests.all_encodings import ENCODINGS
 from tests.conftest import ROOT, build_model, groups_by_name
-from tests.encodings import ENCODINGS
 
 # Those of mmpretrain, and all others.
 CLASSIFIERS = {path.stem.removesuffix('_16xb64_in1k'): path for path in sorted(ROOT.glob('configs/[!_]*/*_in1k.py'))}
@@ -53,7 +53,7 @@ def test_each_has_the_arch_of_its_name_and_the_guard_against_losses_that_are_not
     for path in CONFIGS:
         match, cfg = ARCH_IN_NAME.search(path.stem), read(path)
         assert cfg.model.backbone.get('arch') == (ARCHS[match[1]] if match else None) or path in TOYS, path
-        assert cfg.default_hooks.non_finite_loss == dict(type='cpvt_mm.NonFiniteLossHook'), path
+        assert cfg.default_hooks.non_finite_loss == dict(type='openmmlab_runs.NonFiniteLossHook'), path
 
 
 @pytest.mark.parametrize('path', BASELINES, ids=lambda path: path.stem)
@@ -222,7 +222,7 @@ def test_the_recipe_is_deits(name: str) -> None:
     assert cfg.model.train_cfg.augments == [dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.)]
     assert (cfg.model.head.loss.type, cfg.model.head.loss.label_smooth_val) == ('LabelSmoothLoss', 0.1)
     assert cfg.model.backbone.drop_path_rate == (0.2 if pyramid else 0.1)
-    assert cfg.default_hooks.non_finite_loss == dict(type='cpvt_mm.NonFiniteLossHook')
+    assert cfg.default_hooks.non_finite_loss == dict(type='openmmlab_runs.NonFiniteLossHook')
 
 
 @pytest.fixture(scope='session')

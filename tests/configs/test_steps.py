@@ -15,10 +15,10 @@ from mmengine.logging import MessageHub
 from mmengine.runner import Runner
 from torch import Tensor
 
-from cpvt_mm import engine
-from cpvt_mm.engine import load_config, train
+from openmmlab_runs import engine
+from openmmlab_runs.engine import load_config, train
+from tests.all_encodings import ENCODINGS
 from tests.conftest import MASK2FORMER_VIS, MASK_RCNN, ROOT, UPERNET, toy_overrides
-from tests.encodings import ENCODINGS
 
 from .test_configs import ARCH_IN_NAME, ARCHS, CONFIGS, EXAMPLES
 

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 from pycocotools.coco import COCO
 
-from cpvt_mm.engine import load_config
-from cpvt_mm.predicting import Prediction, predict
+from openmmlab_runs.engine import load_config
+from openmmlab_runs.predicting import Prediction, predict
 from tests.conftest import ROOT, Models
 from tests.pictures import is_painted, random_image
 from tests.tools.conftest import Capture, Run
@@ -83,7 +83,8 @@ def test_a_segmentor_writes_label_maps(run: Run, images: Path, out: Path, traine
 
 def test_labels_and_threshold_reach_the_painter(run: Run, images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls, painted = [], (np.zeros((8, 8, 3), np.uint8), Prediction((8, 8), ('a',), *np.zeros((3, 0))))
-    monkeypatch.setattr('cpvt_mm.predicting.paint', lambda inferencer, path, *options: calls.append(options) or painted)
+    monkeypatch.setattr('openmmlab_runs.predicting.paint',
+                        lambda inferencer, path, *options: calls.append(options) or painted)
     assert run('mmdet', images / 'a.png') == run('mmdet', images / 'a.png', '--no-labels', '--score-thr', 0) == ''
     assert calls == [(True, 0.3, 16_000_000), (False, 0, 16_000_000)]
     assert run('mmseg', images, '--score-thr', 0.5).startswith('error: --score-thr is for detectors, but config')

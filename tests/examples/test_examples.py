@@ -17,7 +17,7 @@ from nbclient import NotebookClient
 from torch import nn
 
 from cpvt_mm import PyramidCPVT, create_backbone
-from cpvt_mm.deployment import exported
+from cpvt_mm.export import exported
 from tests.conftest import NARROW, ROOT
 
 Run = Callable[..., dict[str, Any]]

@@ -13,9 +13,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.torch_version import TorchVersion
 
 from cpvt_mm import CPVT, PyramidCPVT
+from tests.all_encodings import ENCODINGS, LEARNT_BIASES
 from tests.conftest import BACKBONES, GOLDEN, WITH_CP, Operators, golden_cases, pretrained
-from tests.encodings import ENCODINGS, LEARNT_BIASES
-from tests.models.test_batches import SIZES, assert_maps_are_those_of_alone
+from tests.models.test_padding import SIZES, assert_maps_are_those_of_alone
 from tests.models.test_running import TEN_SIZES
 from tests.weights.test_formats import shaken
 

@@ -13,11 +13,11 @@ from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
-from cpvt_mm.engine import load_config, train
-from cpvt_mm.errors import UserError
-from cpvt_mm.weights.reading import read_checkpoint
+from openmmlab_runs.checkpoints.reading import read_checkpoint
+from openmmlab_runs.engine import load_config, train
+from openmmlab_runs.errors import UserError
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, toy_overrides
-from tests.engine.test_process_group import Watch as WatchOfProcess
+from tests.openmmlab_runs.engine.test_process_group import Watch as WatchOfProcess
 from tests.processes import free_port
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
@@ -55,7 +55,7 @@ def amp(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f'{module}.is_cuda_available', lambda: True)
         monkeypatch.setattr(f'{module}.GradScaler', partial(torch.amp.GradScaler, 'cpu'))
         monkeypatch.setattr('mmengine.runner.amp.autocast', lambda **_: nullcontext())
-        monkeypatch.setattr('cpvt_mm.engine.run.get_device', lambda: 'cuda')
+        monkeypatch.setattr('openmmlab_runs.engine.run.get_device', lambda: 'cuda')
 
 
 class Watch(Hook):

@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn.functional import pad
 
 from cpvt_mm import CPVT, PyramidCPVT
+from tests.all_encodings import ENCODINGS, ONE_FOR_EACH_POINT
 from tests.conftest import BACKBONES, NARROW_PLAIN, WITH_CP, kept_bytes
-from tests.encodings import ENCODINGS, ONE_FOR_EACH_POINT
 from tests.models.conftest import PLAIN, PYRAMID, Backbone, Build, assert_named, both, outspoken
 
 

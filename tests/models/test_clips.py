@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from cpvt_mm import PyramidCPVT
-from cpvt_mm.deployment.exporting import export_program
-from cpvt_mm.models.batches import BatchInfo
+from cpvt_mm.export.exporting import export_program
+from cpvt_mm.models.padding import BatchInfo
 from tests.conftest import NARROW, WITH_CP
 from tests.models.conftest import Backbone, Build, alone, every_backbone
 

@@ -9,8 +9,8 @@ from cpvt_mm import CPVT
 from cpvt_mm.models.cpvt import PLAIN_ARCHS
 from cpvt_mm.models.create import create_backbone
 from cpvt_mm.models.grid import Grid
+from tests.all_encodings import BIASES, ENCODINGS, LEARNT_BIASES
 from tests.conftest import Operators, kept_bytes
-from tests.encodings import BIASES, ENCODINGS, LEARNT_BIASES
 from tests.models.conftest import assert_named, outspoken
 
 NARROW = dict(embed_dims=48, depth=3, num_heads=3)

@@ -6,8 +6,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from cpvt_mm import PYRAMID_ARCHS, PyramidCPVT
 from cpvt_mm.models.layers import Attention
+from tests.all_encodings import BIASES, ENCODINGS
 from tests.conftest import NARROW, Storages
-from tests.encodings import BIASES, ENCODINGS
 from tests.models.conftest import assert_named
 
 

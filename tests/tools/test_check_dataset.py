@@ -2,7 +2,6 @@ import io
 import json
 import math
 import os
-import runpy
 import shutil
 import subprocess
 import sys
@@ -18,12 +17,13 @@ from mmseg.datasets.transforms import LoadAnnotations
 from PIL import Image
 from rich.console import Console
 
-from cpvt_mm.data.findings import LOSES_BITS, Finding, Kind, decode, has_16_bits
-from cpvt_mm.data.new_config import new_config
-from cpvt_mm.engine import load_config
-from cpvt_mm.files import held, write_image
-from cpvt_mm.images import EXIF_ORIENTATION
-from file_checks import Checked, Labels, check_image, check_pair
+from cpvt_mm.new_config.writing import new_config
+from openmmlab_runs.data.checking import to_table_of_findings
+from openmmlab_runs.data.file_checks import Checked, Labels, check_image, check_pair
+from openmmlab_runs.data.findings import LOSES_BITS, Finding, Kind, decode, has_16_bits
+from openmmlab_runs.engine import load_config
+from openmmlab_runs.files import held, write_image
+from openmmlab_runs.images import EXIF_ORIENTATION
 from tests.conftest import MASK_RCNN, ROOT, UPERNET
 from tests.tools.conftest import Run, change_annotations, cut, read_rows, save
 
@@ -278,8 +278,7 @@ def test_a_report_is_not_overwritten(run_tool: Run, tmp_path: Path) -> None:
 
 def test_the_table_has_a_row_for_each_kind_with_the_first_of_it() -> None:
     console = Console(width=200, record=True, file=io.StringIO())
-    to_table = runpy.run_path(str(ROOT / 'tools' / TOOL))['to_table_of_findings']
-    console.print(to_table([Finding(Kind.NOT_ANNOTATED, 'a.json', 'has no annotation of [1].jpg'), *(
+    console.print(to_table_of_findings([Finding(Kind.NOT_ANNOTATED, 'a.json', 'has no annotation of [1].jpg'), *(
         Finding(Kind.IMAGE, f'{i}.jpg', 'does not exist') for i in range(5))]))
     text = console.export_text()
     for words in ('image that is missing or cannot be read ', ' 5 ', '0.jpg does not exist', '2.jpg does', 'and 2 more',

@@ -10,18 +10,18 @@ import torch
 from mmengine.config import Config
 from torch import Tensor
 
-from comparing import SHAPES
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.data.plans import plan_checks
-from cpvt_mm.deployment import exporting, load_part
-from cpvt_mm.engine import load_config
-from cpvt_mm.files import write_image
-from description import describe, describe_classes
-from swap_backbone import changes
+from cpvt_mm.export import exporting, load_part
+from cpvt_mm.export.comparing import SHAPES
+from cpvt_mm.export.description import describe, describe_classes
+from cpvt_mm.swap.writing import changes
+from lab.datasets.toy_shapes import CLASSES
+from openmmlab_runs.data.plans import plan_checks
+from openmmlab_runs.engine import load_config
+from openmmlab_runs.files import write_image
 from tests.conftest import GOLDEN, MASK_RCNN, ROOT, UPERNET
-from tests.deployment import test_detector as detectors
+from tests.export import test_detector as detectors
 from tests.tools.conftest import Capture, Exploit, Run
-from toy_shapes import CLASSES
 
 EXPORT, SWAP = 'deployment/export.py', 'misc/swap_backbone.py'
 CONVERT, PUBLISH = 'model_converters/convert_checkpoint.py', 'model_converters/publish_model.py'

@@ -1,6 +1,6 @@
 """Mistakes of users with their own data, and the sentence that each ends with; the status is 1, or argparse's 2.
 
-One or two of each kind: all arguments of backbones are in tests/models, all faults of files in tests/data.
+One or two of each kind: all arguments of backbones are in tests/models, faults of files in tests/openmmlab_runs/data.
 """
 import subprocess
 import sys

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from cpvt_mm.engine import load_config
+from openmmlab_runs.engine import load_config
 from tests.tools.conftest import Run, change_annotations, contents
 
 TOOL = 'misc/new_config.py'

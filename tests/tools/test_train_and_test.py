@@ -33,7 +33,7 @@ def test_ctrl_c_tells_how_to_go_on(run_tool: Run, monkeypatch: pytest.MonkeyPatc
     def interrupt(*args: object, **settings: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr('cpvt_mm.engine.train', interrupt)
+    monkeypatch.setattr('openmmlab_runs.engine.train', interrupt)
     if checkpoint:
         (tmp_path / 'last_checkpoint').write_text(checkpoint)
     assert run_tool('train.py', UPERNET, '--work-dir', tmp_path) == f'Interrupted: {words}.'

@@ -12,7 +12,7 @@ from torch import nn
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.weights.convert import TARGETS, convert_checkpoint, publish_model
-from cpvt_mm.weights.reading import read_checkpoint
+from openmmlab_runs.checkpoints.reading import read_checkpoint
 from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN, refusal
 from tests.weights.test_formats import assert_same, shaken
 

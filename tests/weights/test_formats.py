@@ -7,9 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.errors import UserError
 from cpvt_mm.models.grid import resample
-from cpvt_mm.stack import require
 from cpvt_mm.weights.formats import FORMATS, MMSEG_PCPVT, TWINS, detect_format
 from cpvt_mm.weights.plain_formats import (
     MMPRETRAIN_VIT,
@@ -21,6 +19,8 @@ from cpvt_mm.weights.plain_formats import (
     PlainFormat,
 )
 from cpvt_mm.weights.renaming import Format
+from openmmlab_runs.errors import UserError
+from openmmlab_runs.stack import require
 from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN, golden_cases, pretrained, refusal
 
 FOREIGN = [fmt for fmt in FORMATS if fmt.backbone == 'PyramidCPVT' and 'cpvt_mm' not in fmt.names]

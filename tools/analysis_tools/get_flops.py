@@ -1,46 +1,11 @@
 """Prints a markdown table of the parameters and FLOPs of configs, attention included."""
-import argparse
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
-if not find_spec('cpvt_mm'):
-    sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
+if not find_spec('lab'):
+    sys.exit(f'error: {sys.executable} has no lab: activate an environment made in a clone (docs/get_started.md).')
 
-from rich.progress import track
-
-from cpvt_lab.arguments import check_least
-from cpvt_lab.complexity import measure_config
-from cpvt_lab.results import markdown_table
-from cpvt_mm.engine import load_config
-from cpvt_mm.errors import exit_on_error
-
-SHAPES = {'mmdet': (800, 1216), 'mmseg': (512, 512), 'mmpretrain': (224, 224)}
-
-
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument('configs', nargs='+', help='config files')
-    parser.add_argument('--shape', type=int, nargs=2, metavar=('HEIGHT', 'WIDTH'),
-                        help=f'image size in pixels (default: {SHAPES})')
-    return parser.parse_args()
-
-
-@exit_on_error
-def main() -> None:
-    args = parse_args()
-    if args.shape:
-        check_least(args, 1, 'shape')
-    rows = []
-    for path in track(args.configs, 'Counting'):
-        cfg = load_config(path)
-        height, width = args.shape or SHAPES[cfg.default_scope]
-        parts = measure_config(cfg, (height, width))
-        rows.append([Path(path).stem, f'{height} x {width}', *(f'{part.params / 1e6:.2f}' for part in parts),
-                     *(f'{part.flops / 1e9:.1f}' for part in parts)])
-    print(markdown_table(['config', 'image', 'backbone, M params', 'model, M params', 'backbone, GFLOPs',
-                          'model, GFLOPs'], rows), end='')
-
+from lab.commands.get_flops import main
 
 if __name__ == '__main__':
     main()

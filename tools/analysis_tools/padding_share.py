@@ -1,82 +1,11 @@
-"""Prints which share of the pixels of training batches is padding, for the image sizes of COCO annotation files.
-
-Images are resized with their aspect ratio, and batches are drawn at random: all images, or landscapes and portraits
-apart, as mmdet's AspectRatioBatchSampler does. A batch is padded to its largest height and width in multiples of 32
-pixels. With padding='exact', each image is padded alone, and images of one padded size run together.
-"""
-import argparse
-import json
-import random
+"""Prints which share of the pixels of training batches is padding, for the image sizes of COCO annotation files."""
 import sys
-from collections.abc import Sequence
 from importlib.util import find_spec
-from itertools import chain
-from math import prod
-from pathlib import Path
 
-if not find_spec('cpvt_mm'):
-    sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
+if not find_spec('lab'):
+    sys.exit(f'error: {sys.executable} has no lab: activate an environment made in a clone (docs/get_started.md).')
 
-from mmcv import rescale_size
-
-from cpvt_lab.arguments import check_least
-from cpvt_lab.results import markdown_table
-from cpvt_mm.errors import UserError, exit_on_error, first_line
-from cpvt_mm.models.batches import Size, padded_size
-
-
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument('annotations', nargs='+', type=Path, help='COCO annotation files')
-    parser.add_argument('--scale', nargs=2, type=int, default=[1333, 800], metavar=('LONG', 'SHORT'),
-                        help='scale of the resizing, in pixels')
-    parser.add_argument('--batch-sizes', nargs='+', type=int, default=[2, 4, 8], help='images in a batch')
-    parser.add_argument('--epochs', type=int, default=100, help='number of random orders of the images')
-    return parser.parse_args()
-
-
-def read_sizes(paths: Sequence[Path], scale: tuple[int, int]) -> list[Size]:
-    """Returns height and width of each image after resizing, in pixels."""
-    sizes = []
-    for path in paths:
-        try:
-            images = json.loads(path.read_text())['images']
-            sizes += [rescale_size((image['width'], image['height']), scale)[::-1] for image in images]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f'{path} has no image sizes ({type(error).__name__}: {first_line(error)}): give COCO '
-                            'annotation files.') from error
-    return sizes
-
-
-def draw_batches(sizes: Sequence[Size], batch_size: int, grouped: bool, draws: random.Random) -> list[list[Size]]:
-    """Draws the whole batches of one epoch; if `grouped`, landscapes and portraits are in different ones."""
-    order = draws.sample(sizes, len(sizes))
-    parts = [[size for size in order if (size[0] > size[1]) == is_portrait] for is_portrait in (False, True)]
-    return [part[i:i + batch_size] for part in (parts if grouped else [order])
-            for i in range(0, len(part) - batch_size + 1, batch_size)]
-
-
-@exit_on_error
-def main() -> None:
-    args = parse_args()
-    check_least(args, 1, 'scale', 'batch_sizes', 'epochs')
-    sizes, rows = read_sizes(args.annotations, tuple(args.scale)), []
-    for batch_size in args.batch_sizes:
-        for grouped in (True, False):
-            draws = random.Random(0)
-            batches = [batch for _ in range(args.epochs) for batch in draw_batches(sizes, batch_size, grouped, draws)]
-            if not batches:
-                raise UserError(f'{len(sizes)} images do not fill a batch of {batch_size}: lower --batch-sizes.')
-            pixels = sum(map(prod, chain(*batches)))
-            padded = sum(len(batch) * prod(padded_size(batch)) for batch in batches)
-            alone = [[padded_size([size]) for size in batch] for batch in batches]
-            exact, groups = sum(map(prod, chain(*alone))), sum(len(set(batch)) for batch in alone)
-            rows.append([str(batch_size), 'yes' if grouped else 'no', f'{1 - pixels / padded:.1%}',
-                         f'{1 - pixels / exact:.1%}', f'{1 - exact / padded:.1%}', f'{groups / len(batches):.1f}'])
-    print(f'{len(sizes)} images, resized to {args.scale[0]} x {args.scale[1]}\n')
-    print(markdown_table(['batch', 'grouped by aspect ratio', 'padding', "padding with 'exact'", "'exact' saves",
-                          'groups of a batch'], rows), end='')
-
+from lab.commands.padding_share import main
 
 if __name__ == '__main__':
     main()

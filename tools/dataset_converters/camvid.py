@@ -1,38 +1,11 @@
-"""Converts CamVid, in the version of the SegNet tutorial, to the layout of mmseg.
-
-Run it again to continue after an interruption.
-"""
-import argparse
+"""Converts CamVid, in the version of the SegNet tutorial, to the layout of mmseg."""
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
-if not find_spec('cpvt_mm'):
-    sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
+if not find_spec('lab'):
+    sys.exit(f'error: {sys.executable} has no lab: activate an environment made in a clone (docs/get_started.md).')
 
-from rich.progress import track
-
-from converters import find_camvid, write_camvid
-from cpvt_mm.cli import resumable
-from cpvt_mm.errors import exit_on_error
-
-
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument('source', type=Path,
-                        help='the folder CamVid, which contains train, trainannot, val, valannot, test and testannot')
-    parser.add_argument('root', type=Path, nargs='?', default=Path('data/camvid'), help='the folder to write')
-    return parser.parse_args()
-
-
-@exit_on_error
-@resumable
-def main() -> None:
-    args = parse_args()
-    images = write_camvid(args.source, args.root)
-    for _ in track(images, total=len(find_camvid(args.source)), description=f'Writing {args.root.name}'):
-        pass
-
+from lab.commands.camvid import main
 
 if __name__ == '__main__':
     main()

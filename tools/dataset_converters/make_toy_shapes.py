@@ -1,40 +1,11 @@
 """Writes a toy dataset: textured shapes as COCO instances and as label maps in ADE20K's layout, or moving in videos."""
-import argparse
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
-if not find_spec('cpvt_mm'):
-    sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
+if not find_spec('lab'):
+    sys.exit(f'error: {sys.executable} has no lab: activate an environment made in a clone (docs/get_started.md).')
 
-from rich.progress import track
-
-from cpvt_mm.errors import exit_on_error
-from toy_shapes import write_toy_shapes
-from toy_video import write_toy_video
-
-
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument('root', type=Path, nargs='?',
-                        help='the folder to write; data/toy_shapes, or data/toy_video, if not given')
-    parser.add_argument('--video', action='store_true',
-                        help='write videos in the format of YouTube-VIS, in which the shapes move')
-    parser.add_argument('--num-train', type=int, default=800, help='number of training images or videos')
-    parser.add_argument('--num-val', type=int, default=100, help='number of validation images or videos')
-    parser.add_argument('--seed', type=int, default=0, help='the same seed gives the same pixels')
-    return parser.parse_args()
-
-
-@exit_on_error
-def main() -> None:
-    args = parse_args()
-    root = args.root or Path('data/toy_video' if args.video else 'data/toy_shapes')
-    write = write_toy_video if args.video else write_toy_shapes
-    written = write(root, args.num_train, args.num_val, args.seed)
-    for _ in track(written, total=args.num_train + args.num_val, description=f'Drawing {root}'):
-        pass
-
+from lab.commands.make_toy_shapes import main
 
 if __name__ == '__main__':
     main()

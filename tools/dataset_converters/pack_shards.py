@@ -1,32 +1,11 @@
 """Packs a folder of data into tar files, which configs read as data_root='tar://::FILES/'."""
-import argparse
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
-if not find_spec('cpvt_mm'):
-    sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
+if not find_spec('lab'):
+    sys.exit(f'error: {sys.executable} has no lab: activate an environment made in a clone (docs/get_started.md).')
 
-from cpvt_mm.config_text import to_source
-from cpvt_mm.errors import exit_on_error, say
-from shards import write_shards
-
-
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument('folder', type=Path, help='a folder of data, such as data/nuclei')
-    parser.add_argument('prefix', type=Path, nargs='?',
-                        help='the files are PREFIX-00000-of-00008.tar and so on; the folder if not given')
-    parser.add_argument('--shards', type=int, default=8, help='number of files')
-    return parser.parse_args()
-
-
-@exit_on_error
-def main() -> None:
-    args = parse_args()
-    shards = write_shards(args.folder, args.prefix or args.folder.resolve(), args.shards)
-    say('data_root=' + to_source(f'tar://::{shards}/'))
-
+from lab.commands.pack_shards import main
 
 if __name__ == '__main__':
     main()

@@ -17,14 +17,14 @@ if not find_spec('cpvt_mm'):
 import torch
 from rich.progress import track
 
-from comparing import SHAPES, Difference, check, compare
-from cpvt_mm.cli import add_cfg_options
-from cpvt_mm.deployment import PARTS, exported, load_part
-from cpvt_mm.engine import load_config
-from cpvt_mm.errors import exit_on_error, say
-from cpvt_mm.images import read_image
-from cpvt_mm.loading import to_input
-from description import describe, describe_classes
+from cpvt_mm.export import PARTS, exported, load_part
+from cpvt_mm.export.comparing import SHAPES, Difference, check, compare
+from cpvt_mm.export.description import describe, describe_classes
+from openmmlab_runs.cli import add_cfg_options
+from openmmlab_runs.engine import load_config
+from openmmlab_runs.errors import exit_on_error, say
+from openmmlab_runs.images import read_image
+from openmmlab_runs.loading import to_input
 
 
 def parse_args() -> argparse.Namespace:

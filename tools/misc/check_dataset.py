@@ -3,199 +3,34 @@
 Measures classes, images and boxes, and suggests scale and anchors. Exits with 1 if there are errors.
 """
 import argparse
-import csv
-import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 if not find_spec('cpvt_mm'):
     sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
-import torch
-from mmengine.config import Config
-from mmengine.model import revert_sync_batchnorm
-from mmengine.registry import MODELS
-from mmengine.runner import Runner
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import track
-from rich.table import Column, Table
 
-from cpvt_mm.cli import add_cfg_options
-from cpvt_mm.data.checked_pipeline import load_first
-from cpvt_mm.data.findings import Finding, Kind
-from cpvt_mm.data.plans import Plan, plan_checks
-from cpvt_mm.data.splits import SPLITS
-from cpvt_mm.engine import load_config
-from cpvt_mm.engine.checks import check_model
-from cpvt_mm.errors import UserError, exit_on_error, explain, for_readers
-from cpvt_mm.files import check_free, held, named, write_figure, write_text
-from cpvt_mm.registry import in_scope
-from cpvt_mm.texts import printable, shell
-from file_checks import Checked, check_files, find_copies
-from measuring import measure, read_objects, sizes_of, suggest, to_table
-from sheet import VISUALIZER, draw_sheet
-
-# Number of findings of one kind in the table.
-EXAMPLES = 3
-FINDINGS = 'findings.csv'
-# Characters of a line where there is no terminal, so that no cell of a table is cut.
-WIDE = 10_000
+from openmmlab_runs.cli import add_cfg_options
+from openmmlab_runs.data.checking import check_dataset
+from openmmlab_runs.engine import load_config
+from openmmlab_runs.errors import exit_on_error
 
 
-def parse_args() -> argparse.Namespace:
+@exit_on_error
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('config', help='config file of mmdet, mmseg or mmpretrain')
     parser.add_argument('--out', type=Path,
                         help='folder for findings.csv (all findings; the table has the first of each), statistics.json '
                         'and samples.png (painted samples)')
     add_cfg_options(parser)
-    return parser.parse_args()
-
-
-def try_split(cfg: Config, split: str) -> Iterator[Finding]:
-    """Runs the pipeline on a sample of a config's dataset; for 'train', also the data preprocessor and the losses.
-
-    Args:
-        cfg: See `cpvt_mm.engine.load_config`.
-        split: 'train', 'val' or 'test'; the config must have its dataloader.
-
-    Yields:
-        A finding, if the sample fails.
-    """
-    name = f'{split}_dataloader.dataset'
-    model = None
-    try:
-        with in_scope(cfg.default_scope):
-            loader = Runner.build_dataloader(
-                {**cfg[f'{split}_dataloader'], 'num_workers': 0, 'persistent_workers': False})
-            sample = load_first(loader.dataset, name)
-            if split == 'train':
-                model_cfg = dict(cfg.model)
-                if cfg.get('data_preprocessor'):  # mmengine's runner merges it in the same way
-                    model_cfg.setdefault('data_preprocessor', cfg.data_preprocessor)
-                model = revert_sync_batchnorm(MODELS.build(model_cfg))
-                check_model(model)
-                # BatchNorm needs at least two samples.
-                batch = loader.collate_fn([sample] * min(getattr(loader.batch_sampler, 'batch_size', 1), 2))
-                with torch.no_grad():
-                    model.train()(**model.data_preprocessor(batch, True), mode='loss')
-    except UserError as error:
-        yield Finding(Kind.SAMPLE, name, f'fails: {str(error).removeprefix(f"{name}: ")}')
-    except Exception as error:  # models can raise any error
-        yield Finding(Kind.SAMPLE, name, f'has a first sample that the model fails on ({explain(error, model)})'
-                      if model else f'fails ({explain(error)})')
-
-
-def to_table_of_findings(findings: Sequence[Finding]) -> Table:
-    """Makes a table with a row for each kind of finding: its name, the number of findings, and the first of them."""
-    table = Table('what', 'how many', Column('the first', overflow='fold'), show_lines=True)
-    for kind in Kind:
-        found = [finding for finding in findings if finding.kind is kind]
-        if found:
-            examples = [printable(f'{finding.file} {finding.detail}') for finding in found[:EXAMPLES]]
-            more = [f'and {len(found) - EXAMPLES} more'] if len(found) > EXAMPLES else []
-            what = kind.value if found[0].is_error else f'{kind.value} (a note)'
-            table.add_row(what, str(len(found)), escape(for_readers('\n'.join([*examples, *more]))))
-    return table
-
-
-@contextmanager
-def report(out: Path | None) -> Iterator[Callable[[Sequence[str]], object]]:
-    """Holds a folder, and yields a function that writes a row of findings.csv at once.
-
-    Until the end, the file is findings.csv.unfinished. Characters that are not UTF-8, as names of files may have, are
-    escaped.
-
-    Args:
-        out: The folder; created if needed. None: rows are not written.
-    """
-    if out is None:
-        yield lambda row: None
-        return
-    with held(out):
-        check_free(out / FINDINGS)
-        unfinished = out / f'{FINDINGS}.unfinished'
-        with named(unfinished), unfinished.open('w', buffering=1, encoding='utf-8', errors='backslashreplace',
-                                                newline='') as file:
-            writer = csv.writer(file)
-            writer.writerow(('split', 'severity', 'what', 'file', 'detail'))
-            yield writer.writerow
-        unfinished.replace(out / FINDINGS)
-
-
-def check(cfg: Config, plans: Sequence[Plan], console: Console, add: Callable[[str, Finding], None]
-          ) -> list[tuple[Plan, list[Checked]]]:
-    """Checks files and samples, and adds all findings, also those of the plans, each with the splits of its dataset."""
-    results = []
-    for plan in plans:
-        splits = ', '.join(plan.splits)
-        for finding in plan.findings:
-            add(splits, finding)
-        checks, missing = [], {(finding.kind, finding.file) for finding in plan.findings}
-        for checked in track(check_files(cfg, plan), splits, len(plan.samples), console=console):
-            checks.append(checked)
-            for finding in checked.findings:
-                if (finding.kind, finding.file) not in missing:
-                    add(splits, finding)
-        results.append((plan, checks))
-    for plan, finding in find_copies(results):
-        add(', '.join(plan.splits), finding)
-    reported = {split for plan in plans for split in plan.splits
-                if any(finding.kind in (Kind.DATASET, Kind.NOT_BUILT) for finding in plan.findings)}
-    for split in SPLITS:
-        if cfg.get(f'{split}_dataloader') and split not in reported:
-            for finding in try_split(cfg, split):
-                add(split, finding)
-    return results
-
-
-def measure_all(cfg: Config, results: Sequence[tuple[Plan, list[Checked]]], console: Console) -> dict[str, Any]:
-    """Measures the datasets that can be read, prints tables of them, and returns the measures and suggestions."""
-    parts = [(plan, coco, checks) for plan, checks in results if (coco := read_objects(plan, checks))['images']]
-    measures = [measure(plan, coco, checks) for plan, coco, checks in parts]
-    for one in measures:
-        console.print(sizes_of(one), markup=False, highlight=False)
-        if 'classes' in one:
-            console.print(to_table(one))
-    trained = [coco for plan, coco, _ in parts if 'train' in plan.splits]
-    suggested = suggest(cfg, trained) if trained and cfg.default_scope in VISUALIZER else {}
-    for key, value in suggested.items():
-        console.print(f'Suggested: {shell(key + "=" + str(value).replace(" ", ""))}', markup=False, highlight=False)
-    return dict(datasets=measures, suggested=suggested)
-
-
-@exit_on_error
-def main() -> None:
-    args = parse_args()
-    console, found = Console(), []
+    args = parser.parse_args()
+    console = Console()
     if not console.is_terminal:
-        console.width = WIDE
-    cfg = load_config(args.config, args.cfg_options)
-    plans = plan_checks(cfg)
-    with report(args.out) as write:
-
-        def add(split: str, finding: Finding) -> None:
-            found.append(finding)
-            write((split, 'error' if finding.is_error else 'note', finding.kind.value, finding.file, finding.detail))
-
-        results = check(cfg, plans, console, add)
-        measures = measure_all(cfg, results, console)
-        if args.out:
-            write_text(args.out / 'statistics.json', json.dumps(measures, indent=1))
-            painted = [split for plan in plans for split in plan.splits if plan.samples]
-            if cfg.default_scope in VISUALIZER and painted and (sheet := draw_sheet(cfg, painted[0])):
-                write_figure(args.out / 'samples.png', sheet)
-    errors = sum(finding.is_error for finding in found)
-    if found:
-        console.print(to_table_of_findings(found))
-    files = sum(len(plan.samples) for plan in plans)
-    console.print(f'Images checked: {files}, errors: {errors}, notes: {len(found) - errors}')
-    if errors:
+        console.width = 10_000  # no cell of a table is cut
+    if check_dataset(load_config(args.config, args.cfg_options), args.out, console):
         sys.exit(1)
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 if not find_spec('cpvt_mm'):
     sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
-from cpvt_mm.data.new_config import BASES, new_config
-from cpvt_mm.data.plans import plan_checks
-from cpvt_mm.data.readers.label_maps import KINDS
-from cpvt_mm.engine import load_config
-from cpvt_mm.errors import exit_on_error, say
-from cpvt_mm.files import write_figure
 from cpvt_mm.models import PYRAMID_ARCHS
-from cpvt_mm.texts import shell
-from sheet import draw_sheet
+from cpvt_mm.new_config.writing import BASES, new_config
+from openmmlab_runs.data.plans import plan_checks
+from openmmlab_runs.data.readers.label_maps import KINDS
+from openmmlab_runs.data.sheet import draw_sheet
+from openmmlab_runs.engine import load_config
+from openmmlab_runs.errors import exit_on_error, say
+from openmmlab_runs.files import write_figure
+from openmmlab_runs.texts import shell
 
 
 def parse_args() -> argparse.Namespace:

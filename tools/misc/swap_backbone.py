@@ -1,25 +1,24 @@
 """Swaps PyramidCPVT or CPVT into a config of mmdet or mmseg. Writes a config that inherits from it; prints changes."""
 import argparse
 import sys
-from collections.abc import Iterator
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 if not find_spec('cpvt_mm'):
     sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
 from mmengine.config import Config
 
-from cpvt_mm.data.new_config import new_config
-from cpvt_mm.errors import UserError, exit_on_error, say
 from cpvt_mm.loading import load_backbone
-from cpvt_mm.models.pretrained import load_pretrained
+from cpvt_mm.models.load import load_pretrained
 from cpvt_mm.models.validation import check_names
+from cpvt_mm.new_config.writing import new_config
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone, write_config
-from cpvt_mm.texts import shell
-from exchange import take_data
+from cpvt_mm.swap.exchange import take_data
+from cpvt_mm.swap.writing import changes
+from openmmlab_runs.errors import UserError, exit_on_error, say
+from openmmlab_runs.texts import shell
 
 
 def parse_args() -> argparse.Namespace:
@@ -46,27 +45,6 @@ def swap(cfg: Config, args: argparse.Namespace) -> Config:
     if args.checkpoint and '://' not in args.checkpoint and 'backbone' in new.model:
         load_pretrained(load_backbone(new), args.checkpoint)
     return new
-
-
-def changes(old: Any, new: Any, path: str = '') -> Iterator[str]:
-    """Yields the lines of a diff: `- key = value` and `+ key = value`, with dotted keys."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in [*old, *(key for key in new if key not in old)]:
-            if old.get(key, ...) != new.get(key, ...):
-                yield from changes(old.get(key, ...), new.get(key, ...), f'{path}.{key}' if path else key)
-        return
-    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new) and any(
-            isinstance(item, dict) for item in old):
-        for index, (was, becomes) in enumerate(zip(old, new, strict=True)):
-            if was != becomes:
-                yield from changes(was, becomes, f'{path}.{index}')
-        return
-    for sign, value in (('-', old), ('+', new)):
-        if isinstance(value, dict) and value:
-            for key, item in value.items():
-                yield from (f'{sign}{line[1:]}' for line in changes(..., item, f'{path}.{key}'))
-        elif value is not ...:
-            yield f'{sign} {path} = {value!r}'
 
 
 @exit_on_error

@@ -7,8 +7,8 @@ from pathlib import Path
 if not find_spec('cpvt_mm'):
     sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
-from cpvt_mm.errors import exit_on_error, say
 from cpvt_mm.weights.convert import publish_model
+from openmmlab_runs.errors import exit_on_error, say
 
 
 def parse_args() -> argparse.Namespace:

@@ -5,8 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..grid import Grid, to_map, to_nhwc
-from ..position_encodings import PositionEncodings
+from cpvt_mm.encodings import PositionEncodings
+from cpvt_mm.models.grid import Grid, to_map, to_nhwc
+
 from .patch_embed import PatchEmbed
 
 POOL_SIZE = 7

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ..grid import Grid, is_traced
-from ..position_encodings import PositionEncodings
+from cpvt_mm.encodings import PositionEncodings
+from cpvt_mm.models.grid import Grid, is_traced
+
 from .attention import Attention
 from .mlp import MLPS
 

@@ -2,7 +2,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..grid import Grid, round_up, to_map, to_tokens
+from cpvt_mm.models.grid import Grid, round_up, to_map, to_tokens
 
 
 class MLP(nn.Module):

@@ -2,7 +2,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..grid import Grid, is_traced, pad_to_multiple, to_tokens
+from cpvt_mm.models.grid import Grid, is_traced, pad_to_multiple, to_tokens
 
 
 class PatchConv2d(nn.Conv2d):

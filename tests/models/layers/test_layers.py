@@ -5,13 +5,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cpvt_mm.encodings import PositionEncodings
+from cpvt_mm.encodings.base import StageSpec, build_position_encodings
 from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.layers import Attention, Block, PatchEmbed
 from cpvt_mm.models.layers.attention import LinearSRA, average_pool
 from cpvt_mm.models.layers.blocks import DropPath, run_block
 from cpvt_mm.models.layers.mlp import SwiGLU
-from cpvt_mm.models.position_encodings import PositionEncodings
-from cpvt_mm.models.position_encodings.base import StageSpec, build_position_encodings
 
 NOTHING = PositionEncodings()
 

@@ -1,0 +1,265 @@
+"""The contract of position encodings, those of a stage together, and a cache for tensors of a grid size."""
+import functools
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cpvt_mm.models.grid import Grid, is_traced
+from cpvt_mm.models.validation import check_names
+from cpvt_mm.registry import POSITION_ENCODINGS
+
+MAX_BYTES = 2**26  # of the cache
+
+
+@dataclass(frozen=True)
+class StageSpec:
+    """The blocks that an encoding is for: a stage of the pyramid, or the whole plain backbone.
+
+    Attributes:
+        embed_dims: Channels of a token.
+        num_heads: Attention heads of a block.
+        depth: Number of blocks.
+        grid: Rows and columns of tokens for an image of the backbone's `img_size`: the default grid of tables.
+    """
+    embed_dims: int
+    num_heads: int
+    depth: int
+    grid: tuple[int, int]
+
+    @property
+    def head_dims(self) -> int:
+        """Channels of an attention head."""
+        return self.embed_dims // self.num_heads
+
+
+class PositionEncoding(nn.Module):
+    """Base class of position encodings: adds position information to the tokens of one stage, at any of four points.
+
+    Each point has a method. A subclass overrides the methods that it needs. The default `bias` returns None; the other
+    default methods return their tensors themselves. All methods get the cells of the grid only, `H * W` of them:
+    position encodings skip class tokens and other extra tokens. `qk` and `bias` must treat each image on its own,
+    because stochastic depth leaves out some images of the batch.
+
+    Args:
+        stage: The blocks it is for. The backbone passes this argument; configs cannot set it.
+
+    Attributes:
+        spans_frames (bool): Whether the encoding mixes the frames of a clip, which are `grid.frames` consecutive
+            images. Defaults to False.
+    """
+
+    spans_frames = False
+
+    def __init__(self, stage: StageSpec) -> None:
+        super().__init__()
+        self.stage = stage
+        self.register_load_state_dict_pre_hook(_fit_weights)
+
+    def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
+        """Encodes tokens between blocks.
+
+        Args:
+            x: `(B, H * W, C)`.
+            position: -1 before the first block, i after block i.
+            grid: The grid of the tokens, H x W.
+
+        Returns:
+            A tensor of the shape of `x`.
+        """
+        return x
+
+    def qk_tokens(self, x: Tensor, index: int, grid: Grid) -> Tensor:
+        """Encodes tokens for the queries and keys, but not the values, of block `index`; see `tokens`."""
+        return x
+
+    def qk(self, q: Tensor, k: Tensor, index: int, grid: Grid, key_grid: Grid) -> tuple[Tensor, Tensor]:
+        """Encodes the queries and keys of a block.
+
+        Args:
+            q: Queries, `(B, heads, H * W, C / heads)`.
+            k: Keys, `(B, heads, H' * W', C / heads)`.
+            index: Index of the block, counted from 0.
+            grid: The grid of the queries, H x W.
+            key_grid: The grid of the keys, H' x W'. If it is coarser, its `cell_height` and `cell_width` give its cell
+                size in query tokens.
+
+        Returns:
+            Tensors of the shapes of `q` and `k`.
+        """
+        return q, k
+
+    def bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
+        """Computes a bias that is added to the logits of attention.
+
+        Args:
+            q: Queries, `(B, heads, H * W, C / heads)`.
+            index: Index of the block, counted from 0.
+            grid: The grid of the queries, H x W.
+            key_grid: The grid of the keys, H' x W'.
+
+        Returns:
+            A tensor that can be broadcast to `(B, heads, H * W, H' * W')`, or None.
+        """
+        return None
+
+    def block_of(self, name: str) -> int:
+        """Returns the block of a parameter, for layer-wise learning-rate decay; -1 if it precedes all blocks.
+
+        Args:
+            name: The name of the parameter in this encoding.
+        """
+        return -1
+
+    def init_parameters(self) -> None:
+        """Sets initial values, after the backbone has set those of its linear layers and convolutions; the default sets
+        none.
+        """
+
+    def fuse(self) -> None:
+        """Makes inference cheaper with equal outputs, in place; the default changes nothing. See `Backbone.fuse`."""
+
+    def fit_weights(self, weights: dict[str, Tensor], prefix: str) -> None:
+        """Adapts weights of such an encoding for another grid, or another number of dimensions, to this one, in place.
+
+        `load_state_dict` and `load_pretrained` call it. Weights that it cannot adapt stay. The default adapts none.
+
+        Args:
+            weights: Weights of a checkpoint.
+            prefix: The prefix of this encoding's names in it.
+        """
+
+
+def _fit_weights(encoding: PositionEncoding, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
+    encoding.fit_weights(state_dict, prefix)
+
+
+class PositionEncodings(nn.ModuleList):
+    """Zero or more position encodings of one stage, applied in turn at each of the four points.
+
+    They get the cells of the grid. The `grid.extra` tokens before them stay unchanged.
+    """
+
+    def __iter__(self) -> Iterator[PositionEncoding]:
+        return super().__iter__()  # type: ignore[return-value]  # ModuleList has no type parameter for its modules
+
+    @property
+    def spans_frames(self) -> bool:
+        return any(encoding.spans_frames for encoding in self)
+
+    def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
+        """Encodes the tokens `(B, E + H * W, C)` at a position, -1 or the index of a block; keeps the shape."""
+        encoded = cells = _cells(x, grid, dim=1)
+        for encoding in self:
+            encoded = encoding.tokens(encoded, position, grid)
+        return x if encoded is cells else _after_extra(x, encoded, grid, dim=1)
+
+    def qk_tokens(self, x: Tensor, index: int, grid: Grid) -> Tensor:
+        """Encodes the tokens for queries and keys of block `index`; returns a tensor of the shape of `x`."""
+        encoded = cells = _cells(x, grid, dim=1)
+        for encoding in self:
+            encoded = encoding.qk_tokens(encoded, index, grid)
+        return x if encoded is cells else _after_extra(x, encoded, grid, dim=1)
+
+    def qk(self, q: Tensor, k: Tensor, index: int, grid: Grid, key_grid: Grid) -> tuple[Tensor, Tensor]:
+        """Encodes queries and keys of block `index`, `(B, heads, E + H * W, C / heads)`; keeps the shapes."""
+        new_q, new_k = cells = _cells(q, grid, dim=2), _cells(k, key_grid, dim=2)
+        for encoding in self:
+            new_q, new_k = encoding.qk(new_q, new_k, index, grid, key_grid)
+        return (q if new_q is cells[0] else _after_extra(q, new_q, grid, dim=2),
+                k if new_k is cells[1] else _after_extra(k, new_k, key_grid, dim=2))
+
+    def bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
+        """Returns the sum of the biases, `(B, heads, E + H * W, E + H' * W')`, or None.
+
+        It has the dtype of `q`, and is 0 from and to extra tokens.
+        """
+        biases = [encoding.bias(_cells(q, grid, dim=2), index, grid, key_grid) for encoding in self]
+        given = [bias for bias in biases if bias is not None]
+        if not given:
+            return None
+        total = sum(given[1:], start=given[0]).to(q.dtype)
+        padded = F.pad(total, (grid.extra, 0, grid.extra, 0)) if grid.extra else total
+        return padded.expand(*q.shape[:2], -1, -1)  # exported code must not ask whether the batch has one image
+
+    def block_of(self, name: str) -> int:
+        """Returns the block of a parameter, by its name in this list; -1 if it precedes all blocks."""
+        index, _, rest = name.partition('.')
+        return list(self)[int(index)].block_of(rest)
+
+
+def _cells(x: Tensor, grid: Grid, dim: int) -> Tensor:
+    """Returns the cells of the grid along `dim`: `x` itself if there are no extra tokens."""
+    return x.narrow(dim, grid.extra, x.shape[dim] - grid.extra) if grid.extra else x
+
+
+def _after_extra(x: Tensor, cells: Tensor, grid: Grid, dim: int) -> Tensor:
+    """Puts the extra tokens of `x` before other cells."""
+    return torch.cat([x.narrow(dim, 0, grid.extra), cells], dim) if grid.extra else cells
+
+
+def build_position_encodings(cfg: dict[str, Any] | Sequence[dict[str, Any]] | None,
+                             stage: StageSpec) -> PositionEncodings:
+    """Builds the position encodings of one stage from the `position_encoding` argument of a backbone.
+
+    Args:
+        cfg: None, one config (`dict(type='PEG', ...)`) or a sequence of configs that are combined.
+        stage: The blocks that the encodings are for.
+
+    Raises:
+        TypeError: If `cfg` has another type, or sets the stage.
+        ValueError: If a type is not registered.
+    """
+    cfgs = [] if cfg is None else [cfg] if isinstance(cfg, dict) else cfg
+    if not isinstance(cfgs, (list, tuple)) or not all(isinstance(c, dict) and 'type' in c for c in cfgs):
+        raise TypeError(f'position_encoding is {cfg!r}, but must be None, a dict with a type, or a list of such dicts.')
+    POSITION_ENCODINGS.import_from_location()
+    for c in cfgs:
+        if isinstance(c['type'], str):
+            name = c['type'].removeprefix('cpvt_mm.')
+            check_names('a type of position_encoding', [name], sorted(POSITION_ENCODINGS.module_dict))
+        if 'stage' in c:
+            raise TypeError(f'position_encoding sets stage={c["stage"]!r}: remove it, the backbone sets the stage.')
+    return PositionEncodings(POSITION_ENCODINGS.build({**c, 'stage': stage, '_scope_': 'cpvt_mm'}) for c in cfgs)
+
+
+class Cached:
+    """Wraps a pure function of numbers and a device, and caches its latest results, at most 64 MiB or one result.
+
+    All models and threads of a process share the results; state dicts do not contain them. Compiled and traced code
+    does not use the cache, because the compiler fuses the function into the code that uses it.
+
+    Args:
+        function: The function; it returns a tensor.
+    """
+
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.kept: OrderedDict[tuple[Hashable, ...], Tensor] = OrderedDict()
+        self.lock = threading.Lock()
+
+    def __call__(self, *key: Any) -> Tensor:
+        if is_traced():
+            return self.function(*key)
+        with self.lock:
+            if key in self.kept:
+                self.kept.move_to_end(key)
+                return self.kept[key]
+        # A tensor made in inference mode could not be used in training later.
+        with torch.inference_mode(False), torch.no_grad():
+            result = self.function(*key)
+        if type(result) is Tensor:  # not a FakeTensor, which has a shape but no data
+            with self.lock:
+                self.kept[key] = result
+                while len(self.kept) > 1 and sum(tensor.nbytes for tensor in self.kept.values()) > MAX_BYTES:
+                    self.kept.popitem(last=False)
+        return result
+
+
+cached = Cached  # as a decorator

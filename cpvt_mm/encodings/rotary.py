@@ -1,0 +1,124 @@
+"""Axial rotary position encoding."""
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from cpvt_mm.models.grid import Grid, token_centers
+from cpvt_mm.models.validation import check_above, check_choice
+from cpvt_mm.registry import POSITION_ENCODINGS
+
+from .base import PositionEncoding, StageSpec, cached
+from .sinusoidal import frequencies
+
+# A head's channels are two axes times the two coordinates of points. This is the dimension of the coordinates.
+COORDINATES = {'axial': -2, 'dinov3': -3}
+
+
+@cached
+def rotation(cells: Grid, image: Grid | None, dims: int, temperature: float, device: torch.device,
+             change: Tensor | None = None) -> Tensor:
+    """Returns cosines and sines of `dims / 2` angles for row and column of each cell: `(2, H * W, 2, dims / 2)`.
+
+    Args:
+        cells: The grid of the queries or of the keys.
+        image: The grid of the queries, which spans -2 pi to 2 pi. None: positions are counted in query tokens.
+        dims: Twice the number of angles.
+        temperature: See `frequencies`.
+        device: The device of the result, which is float32.
+        change: What is added to the two positions, and by what their sums are multiplied then, `(2, 2)`. Defaults to
+            None: nothing.
+    """
+    y = token_centers(cells.height, cells.cell_height, device)
+    x = token_centers(cells.width, cells.cell_width, device)
+    if image is not None:
+        y, x = (2 * math.pi * (2 * (places + 0.5) / side - 1) for places, side in ((y, image.height), (x, image.width)))
+    places = torch.stack(torch.meshgrid(y, x, indexing='ij'), dim=-1).flatten(0, 1)
+    if change is not None:
+        places = (places + change[0]) * change[1]
+    angles = places[..., None] * frequencies(dims, temperature, device)
+    return torch.stack([angles.cos(), angles.sin()])
+
+
+@POSITION_ENCODINGS.register_module()
+class RotaryPE(PositionEncoding):
+    """Rotates queries and keys by angles proportional to their position, so that logits depend on relative positions.
+
+    This is RoFormer's encoding (arXiv 2104.09864, section 3.2) along two axes: the row rotates one half of a head's
+    channels, the column rotates the other. With spatial reduction, a key lies at the center of the tokens it covers.
+
+    There are two forms. C is the channels of a head:
+
+    - 'axial': Positions are counted in tokens. Each axis has a half of the channels, and in it, channel k and channel
+      k + C / 4 form a pair.
+    - 'dinov3': Positions of token centers run from -1 to 1 over the image, and are multiplied by 2 pi (DINOv3, arXiv
+      2508.10104, section 3.2). Channel k and channel k + C / 2 form a pair; in each half, the row has the first C / 4.
+      In training, positions can be augmented: `shift`, `jitter` and `rescale` are drawn for each block.
+
+    Args:
+        stage: The blocks it is for. The channels of a head must be divisible by 4.
+        temperature: Approximate ratio of the longest to the shortest period. Defaults to 100; the paper's 10000 is for
+            texts of thousands of tokens.
+        form: 'axial' or 'dinov3'. Defaults to 'axial'.
+        shift: Training adds a number of up to this to the positions of an axis. Defaults to 0. For 'dinov3' only.
+        jitter: Training multiplies the positions of an axis by a factor of 1 / `jitter` to `jitter`. Defaults to 1. For
+            'dinov3' only.
+        rescale: Training multiplies the positions of both axes by a factor of 1 / `rescale` to `rescale`. Defaults to
+            1. For 'dinov3' only, which was trained with 2.
+
+    Raises:
+        ValueError: If the channels of a head are not divisible by 4, or a value is not allowed.
+    """
+
+    def __init__(self, stage: StageSpec, temperature: float = 100., form: Literal['axial', 'dinov3'] = 'axial',
+                 shift: float = 0., jitter: float = 1., rescale: float = 1.) -> None:
+        super().__init__(stage)
+        check_head_dims(self)
+        check_above('temperature', temperature, 1)
+        check_choice('form', form, COORDINATES)
+        for name, value, least in (('shift', shift, 0), ('jitter', jitter, 1), ('rescale', rescale, 1)):
+            if value != least:
+                check_above(name, value, least)
+                check_choice(f'form of a RotaryPE with {name}', form, ('dinov3',))
+        self.temperature = temperature
+        self.form = form
+        self.shift = shift
+        self.jitter = jitter
+        self.rescale = rescale
+        self.is_augmented = (shift, jitter, rescale) != (0, 1, 1)
+
+    def qk(self, q: Tensor, k: Tensor, index: int, grid: Grid, key_grid: Grid) -> tuple[Tensor, Tensor]:
+        change = self._change(q.device) if self.training and self.is_augmented else None
+        return self._rotate(q, grid, grid, change), self._rotate(k, key_grid, grid, change)
+
+    def _change(self, device: torch.device) -> Tensor:
+        """Draws what training adds to the positions of each axis, and by what it multiplies their sum: `(2, 2)`."""
+
+        def draw(bound: float, count: int = 2) -> Tensor:
+            return torch.empty(count, dtype=torch.float32, device=device).uniform_(-bound, bound)
+
+        factor = (draw(math.log(self.jitter)) + draw(math.log(self.rescale), count=1)).exp()
+        return torch.stack([2 * math.pi * draw(self.shift), factor])
+
+    def _rotate(self, x: Tensor, cells: Grid, grid: Grid, change: Tensor | None) -> Tensor:
+        """Rotates queries or keys on the grid `cells`; `grid` is that of the queries."""
+        known = cells, grid if self.form == 'dinov3' else None, x.shape[-1] // 2, self.temperature, x.device
+        cos_and_sin = rotation(*known) if change is None else rotation.function(*known, change)
+        dim = COORDINATES[self.form]
+        first, second = x.unflatten(-1, (2, 2, -1)).unbind(dim)  # (B, heads, H * W, axes, C / 4) each
+        return torch.stack(rotate(first, second, cos_and_sin), dim).flatten(-3)
+
+
+def rotate(first: Tensor, second: Tensor, cos_and_sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Rotates points with the coordinates `first` and `second` in their plane."""
+    cos, sin = cos_and_sin.to(first.dtype)
+    return first * cos - second * sin, first * sin + second * cos
+
+
+def check_head_dims(encoding: PositionEncoding) -> None:
+    """Raises a ValueError unless the channels of a head are divisible by 4."""
+    stage = encoding.stage
+    if stage.head_dims % 4:
+        raise ValueError(f'{type(encoding).__name__} needs heads of a multiple of 4 channels, but embed_dims '
+                         f'{stage.embed_dims} over num_heads {stage.num_heads} gives {stage.head_dims}.')

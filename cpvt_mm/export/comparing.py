@@ -1,0 +1,191 @@
+"""Compares an exported model with the eager model at ten sizes; for detectors, the boxes with those of mmdet."""
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cpvt_mm.export.detector import Detector
+from cpvt_mm.export.exporting import Run, flatten, in_channels
+from cpvt_mm.models.padding import BatchInfo
+from openmmlab_runs.errors import UserError, first_line
+
+# Batch, height and width. There are single pixels, sides that are multiples of 32 and others, portraits, landscapes and
+# squares.
+SHAPES = ((1, 1, 1), (2, 1, 70), (1, 33, 47), (3, 97, 61), (1, 64, 64), (2, 128, 96), (1, 224, 224), (1, 200, 333),
+          (2, 161, 255), (1, 320, 256))
+# Largest differences that are small: of values, since float32 has about 7 digits, and of boxes, scores and masks.
+TOLERANCE = 1e-4
+DETECTION_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The difference between two models on one batch.
+
+    Attributes:
+        shape: Batch, height and width.
+        largest: Largest absolute difference of two values; infinite if the outputs differ in number or shape. For
+            detectors, of coordinates (in pixels), scores or mask probabilities; infinite if a box has no counterpart.
+        scale: Largest absolute value in the eager model's outputs. Defaults to 1.
+        count: Number of compared boxes. Defaults to None: the model is no detector.
+    """
+    shape: tuple[int, int, int]
+    largest: float
+    scale: float = 1.
+    count: int | None = None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether `largest` is at most TOLERANCE * max(scale, 1), or DETECTION_TOLERANCE for boxes."""
+        limit = TOLERANCE * max(self.scale, 1.) if self.count is None else DETECTION_TOLERANCE
+        return self.largest <= limit  # False for NaN
+
+
+class _Found(NamedTuple):
+    """Detections of an image: `(N, 5)`, `(N,)` and `(N, h, w)`; masks are `(N, 0, 0)` if the detector has none."""
+    dets: Tensor
+    labels: Tensor
+    masks: Tensor
+
+
+def compare(model: nn.Module, run: Run, image: Tensor | None = None) -> Iterator[Difference]:
+    """Compares outputs at the ten sizes of SHAPES; for a `Detector`, compares its boxes.
+
+    Args:
+        model: The eager model; see `load_part`.
+        run: The exported model.
+        image: See `batches`. Defaults to None: noise.
+
+    Raises:
+        UserError: If the exported model does not run at a size, or a detector finds no box to compare.
+    """
+    if isinstance(model, Detector):
+        yield from _compare_detections(model, run, image)
+        return
+    for batch in batches(in_channels(model), image):
+        with torch.no_grad():
+            expected = flatten(model(batch))
+        outputs = _run(run, batch)
+        yield Difference(_shape(batch), _largest(outputs, expected), _max(expected))
+
+
+def check(differences: Sequence[Difference]) -> None:
+    """Raises a UserError if a difference is not small."""
+    large = [difference for difference in differences if not difference.is_small]
+    if large:
+        batch, height, width = large[0].shape
+        raise UserError(f'the exported model differs by {large[0].largest:.1e} on {batch} x {height} x {width}, and by '
+                        f'too much at {len(large)} of {len(differences)} sizes: nothing is written.')
+
+
+def batches(channels: int, image: Tensor | None = None) -> Iterator[Tensor]:
+    """Yields a batch of each of the ten sizes in SHAPES.
+
+    Args:
+        channels: Channels of the batches.
+        image: `(1, channels, H, W)`, normalized. It is resized to each size. The second image of a batch is flipped
+            horizontally, the third vertically. Defaults to None: normal noise, which resembles normalized pixels.
+    """
+    generator = torch.Generator().manual_seed(0)
+    for count, height, width in SHAPES:
+        if image is None:
+            batch = torch.randn(count, channels, height, width, generator=generator)
+        else:
+            resized = F.interpolate(image, (height, width), mode='bilinear', antialias=True)
+            batch = torch.cat([resized, resized.flip(3), resized.flip(2)][:count])
+        # A backbone with padding='exact' needs the sizes: the images fill the batch.
+        yield BatchInfo.of_images(batch, [(height, width)] * count).attach(batch)
+
+
+def _run(run: Run, batch: Tensor) -> list[Tensor]:
+    """Runs an exported model on a batch; raises a UserError if it fails."""
+    try:
+        return run(batch)
+    except Exception as error:  # each runtime has its own exceptions
+        count, height, width = _shape(batch)
+        raise UserError(f'the exported model does not run on {count} x {height} x {width} ({first_line(error)}): '
+                        'nothing is written.') from error
+
+
+def _shape(batch: Tensor) -> tuple[int, int, int]:
+    """Returns batch, height and width."""
+    return batch.shape[0], batch.shape[2], batch.shape[3]
+
+
+def _largest(outputs: list[Tensor], expected: list[Tensor]) -> float:
+    if [x.shape for x in outputs] != [x.shape for x in expected]:
+        return float('inf')
+    return _max([x - y for x, y in zip(outputs, expected, strict=True)])
+
+
+def _max(tensors: Sequence[Tensor]) -> float:
+    """Returns the largest absolute value; NaN if there is one, which Python's `max` could pass over."""
+    return torch.cat([x.flatten() for x in tensors]).abs().max().item()
+
+
+def _compare_detections(detector: Detector, run: Run, image: Tensor | None) -> Iterator[Difference]:
+    """Compares the exported detector with mmdet's `predict` at the ten sizes of SHAPES.
+
+    Each box needs a counterpart of the same label among the boxes of the other detector. Boxes that rounding may add or
+    remove need none, unless they have NaN. Their score is within DETECTION_TOLERANCE of `score_thr`, or, if there are
+    `max_per_img` boxes, of the lowest score.
+    """
+    total = 0
+    for batch in batches(in_channels(detector), image):
+        expected = _predict(detector, batch)
+        outputs = _by_image(_run(run, batch), len(batch))
+        pairs = [pair for a, b in zip(expected, outputs, strict=True) for pair in ((a, b), (b, a))]
+        differences = [_differences(a, b, detector) for a, b in pairs]
+        count = sum(map(len, differences[::2]))
+        total += count
+        largest = _max([batch.new_zeros(1), *differences])
+        yield Difference(_shape(batch), largest, count=count)
+    if not total:
+        raise UserError(f'the detector finds no box with a score above {detector.test_cfg.score_thr}, so nothing could '
+                        'be compared: pass an --image in which it finds boxes.')
+
+
+def _predict(detector: Detector, batch: Tensor) -> list[_Found]:
+    from mmdet.structures import DetDataSample
+    size, logits = tuple(batch.shape[2:]), []
+    meta = dict(img_shape=size, ori_shape=size, pad_shape=size, batch_input_shape=size, scale_factor=(1., 1.))
+    model = detector.model
+    has_masks = getattr(model, 'with_mask', False)
+    if has_masks:  # predict pastes masks into the image; the hook gets them before that
+        hook = model.roi_head.mask_head.register_forward_hook(lambda module, inputs, output: logits.append(output))
+    with torch.no_grad():
+        samples = model.predict(batch, [DetDataSample(metainfo=meta) for _ in batch], rescale=False)
+    if has_masks:
+        hook.remove()
+    found = [sample.pred_instances for sample in samples]
+    labels = torch.cat([x.labels for x in found])
+    masks = batch.new_zeros(len(labels), 0, 0)
+    if logits:
+        of_class = torch.zeros_like(labels) if model.roi_head.mask_head.class_agnostic else labels
+        masks = logits[0][torch.arange(len(labels)), of_class].sigmoid()
+    counts = [len(x) for x in found]
+    return [_Found(torch.cat([x.bboxes, x.scores[:, None]], 1), x.labels, mask)
+            for x, mask in zip(found, masks.split(counts), strict=True)]
+
+
+def _by_image(outputs: list[Tensor], batch: int) -> list[_Found]:
+    dets, labels, images = outputs[:3]
+    masks = outputs[3] if len(outputs) > 3 else dets.new_zeros(len(dets), 0, 0)
+    return [_Found(dets[images == i], labels[images == i], masks[images == i]) for i in range(batch)]
+
+
+def _differences(a: _Found, b: _Found, detector: Detector) -> Tensor:
+    """Returns the distance to the counterpart in `b`, `(N,)`, for each box of `a` that needs one."""
+    cfg, scores = detector.test_cfg, a.dets[:, 4]
+    lowest = max(cfg.score_thr, scores.min().item()) if len(scores) == cfg.max_per_img else cfg.score_thr
+    is_nan = a.dets.isnan().any(1) | a.masks.flatten(1).isnan().any(1)
+    must = (scores > lowest + DETECTION_TOLERANCE) | is_nan
+    dets, labels, masks = (x[must] for x in a)
+    if not len(dets) or not len(b.dets):
+        return dets.new_full((len(dets),), torch.inf)
+    apart = (dets[:, None] - b.dets).abs().amax(2).masked_fill(labels[:, None] != b.labels, torch.inf)
+    nearest, places = apart.min(dim=1)
+    return torch.maximum(nearest, (masks - b.masks[places]).abs().flatten(1).amax(1)) if masks.numel() else nearest

@@ -1,0 +1,297 @@
+"""Exports a part of a config's model to a file that runs without this package: .pt2 of torch.export, or ONNX."""
+import copy
+import inspect
+import json
+import logging
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from mmengine.config import Config
+from torch import Tensor, nn
+from torch._dynamo.decorators import mark_unbacked  # torch (2.13) has no public function that does the same
+from torch.export import ExportedProgram
+
+from cpvt_mm.loading import load_backbone
+from cpvt_mm.models.backbone import Backbone
+from cpvt_mm.models.grid import to_nchw, to_nhwc
+from cpvt_mm.models.layers import PatchEmbed
+from cpvt_mm.models.layers.attention import average_pool
+from openmmlab_runs.checkpoints.fitting import load_weights
+from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.files import check_free, whole_file
+from openmmlab_runs.loading import build
+
+from .detector import Detector, to_detector
+from .operators import translations
+
+if TYPE_CHECKING:
+    from mmseg.models import EncoderDecoder
+    from onnx import ModelProto
+
+# A function that runs an exported model on images `(B, C, H, W)` and returns a flat list of its outputs.
+Run = Callable[[Tensor], list[Tensor]]
+
+PARTS = ('backbone', 'segmentor', 'detector')
+SCOPES = {'segmentor': 'mmseg', 'detector': 'mmdet'}
+ONNX_PACKAGES = ('onnx', 'onnxscript', 'onnxruntime')
+AXES = ('batch', 'channel', 'height', 'width')
+POOL = torch.ops.aten.adaptive_avg_pool2d.default
+# A frame in a Python traceback: file, line, function and code.
+FRAME = re.compile(r'^ *File "(.+?)", line (\d+), in (\S+)\n +(.+)$', re.MULTILINE)
+
+
+@contextmanager
+def exported(model: nn.Module, path: Path, description: Mapping[str, str]) -> Iterator[Run]:
+    """Exports a model with dynamic batch, height and width, and writes it to a file.
+
+    The file is written to a temporary name first, so that the `with` block can test the exported model. It gets its
+    final name at the end of the block, unless the block raises an error.
+
+    Args:
+        model: See `load_part`.
+        path: Ends in .pt2, for `torch.export.load`, or .onnx.
+        description: Stored in the file: in the metadata of .onnx, or in the extra file `description.json` of .pt2.
+
+    Yields:
+        A function that runs the exported model on images `(B, C, H, W)` and returns a flat list of its outputs.
+
+    Raises:
+        UserError: If the file exists already, its suffix is unknown, the model cannot be exported, or a package is
+            missing.
+    """
+    if path.suffix not in FORMATS:
+        raise UserError(f'{path} has no suffix of a known format: use {" or ".join(FORMATS)}.')
+    if isinstance(model, Detector) and path.suffix != '.onnx':
+        raise UserError(f'a detector cannot be exported to {path.suffix}, which has no operators for its boxes: use '
+                        'the suffix .onnx.')
+    if 'min' not in inspect.signature(mark_unbacked).parameters:
+        raise UserError(f'torch {torch.__version__} cannot export for all image sizes: use torch 2.13 or newer.')
+    if path.suffix == '.onnx':
+        _check_onnx_installed()
+    check_free(path)
+    fmt = FORMATS[path.suffix]
+    with whole_file(path) as temporary:
+        with _reasons(model, path.suffix):
+            fmt.write(temporary, export_program(model), description)
+        yield fmt.load(temporary)
+
+
+def export_program(model: nn.Module) -> ExportedProgram:
+    """Exports a model with dynamic batch, height and width from 1; the program does not branch on their values.
+
+    Its copy in eval mode is exported, and backbones of this package are fused, see `Backbone.fuse`.
+    """
+    model = copy.deepcopy(model).eval()
+    for module in model.modules():
+        if isinstance(module, Backbone):
+            module.fuse()
+    image = torch.zeros(2, in_channels(model), 64, 96)
+    # torch.export.Dim would use the example's size as a hint. torch (2.13) then requires what its convolutions assume
+    # for that size: more than one image, and more than one cell per side on every map.
+    mark_unbacked(image, [0, 2, 3], min=1)
+    with torch.no_grad():
+        program = torch.export.export(model, (image,), strict=True)
+    for node in program.graph.nodes:
+        node.meta.pop('stack_trace', None)  # paths of this machine
+    return program
+
+
+def flatten(outputs: Any) -> list[Tensor]:
+    """Lists the tensors in the outputs of a model, which may be dicts and sequences, in their order."""
+    if isinstance(outputs, Tensor):
+        return [outputs]
+    return [x for part in (outputs.values() if isinstance(outputs, dict) else outputs) for x in flatten(part)]
+
+
+def write_pt2(path: Path, program: ExportedProgram, description: Mapping[str, str]) -> None:
+    """Writes `program`, with `description` as the extra file `description.json`."""
+    with path.open('wb') as file:  # torch requires a path to end in .pt2, but accepts any open file
+        torch.export.save(program, file, extra_files={'description.json': json.dumps(dict(description))})
+
+
+def load_pt2(path: Path) -> Run:
+    with path.open('rb') as file:
+        module = torch.export.load(file).module()
+
+    def run(image: Tensor) -> list[Tensor]:
+        with torch.no_grad():
+            return flatten(module(image))
+
+    return run
+
+
+def write_onnx(path: Path, program: ExportedProgram, description: Mapping[str, str]) -> None:
+    """Writes `program` with its weights as one ONNX file, with `description` as its metadata.
+
+    The input is `image`, with the dynamic axes `batch`, `height` and `width`. The outputs are `output0`, ..., or the
+    keys of the dict that the model returns.
+    """
+    from onnx.helper import set_model_props
+    if any(node.target is POOL for node in program.graph.nodes):
+        # ONNX has no such operator, and torch's decomposition needs static sizes.
+        program = program.run_decompositions({POOL: _average_pool})
+    # Gradients are off, as in the export: with gradients, operators decompose differently, and views fail.
+    with torch.no_grad():
+        onnx_program = torch.onnx.export(
+            program, input_names=['image'], output_names=_output_names(program), verbose=False,
+            custom_translation_table=translations())
+    assert onnx_program  # torch returns None only if it writes a file
+    model = onnx_program.model_proto
+    _name_axes(model)
+    set_model_props(model, dict(description))
+    path.write_bytes(model.SerializeToString())
+
+
+def _output_names(program: ExportedProgram) -> list[str]:
+    names = program.graph_signature.user_outputs
+    outputs = program.call_spec.out_spec.unflatten(names)
+    return [*outputs] if isinstance(outputs, dict) else [f'output{i}' for i in range(len(names))]
+
+
+def _average_pool(x: Tensor, size: tuple[int, int]) -> Tensor:
+    """Averages parts of a map: `(B, C, H, W)` -> `(B, C, *size)`."""
+    return to_nchw(average_pool(to_nhwc(x), size))
+
+
+def _name_axes(model: 'ModelProto') -> None:
+    """Renames torch's dynamic axes u0, u1, ..., also in expressions of axes that are computed from them."""
+    axes = model.graph.input[0].type.tensor_type.shape.dim
+    names = {axis.dim_param: name for axis, name in zip(axes, AXES, strict=True) if axis.dim_param}
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        for axis in value.type.tensor_type.shape.dim:
+            if axis.dim_param:
+                axis.dim_param = re.sub(r'\w+', lambda match: names.get(match[0], match[0]), axis.dim_param)
+
+
+def load_onnx(path: Path) -> Run:
+    """Loads a model for onnxruntime on the CPU, with as many threads as torch has now."""
+    import onnxruntime
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # its exceptions contain the same messages
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(path, options, providers=['CPUExecutionProvider'])
+
+    def run(image: Tensor) -> list[Tensor]:
+        return [torch.from_numpy(output) for output in session.run(None, {'image': image.numpy()})]
+
+    return run
+
+
+def _check_onnx_installed() -> None:
+    """Raises a UserError if one of the optional packages cannot be imported."""
+    try:
+        for package in ONNX_PACKAGES:
+            __import__(package)
+    except ImportError as error:
+        raise UserError(f'ONNX needs packages that cannot be imported ({first_line(error)}): pip install '
+                        f'{" ".join(ONNX_PACKAGES)}.') from error
+
+
+class Format(NamedTuple):
+    """The functions that write and load a file format."""
+    write: Callable[[Path, ExportedProgram, Mapping[str, str]], None]
+    load: Callable[[Path], Run]
+
+
+FORMATS = {'.pt2': Format(write_pt2, load_pt2), '.onnx': Format(write_onnx, load_onnx)}
+
+
+@contextmanager
+def _reasons(model: nn.Module, suffix: str) -> Iterator[None]:
+    """Converts errors of an export into a UserError, and silences torch's logging of them."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            yield
+    except OSError:  # writing failed, for example on a full disk
+        raise
+    except Exception as error:  # compilers raise errors of many types
+        raise UserError(f'the {type(model).__name__} cannot be exported to {suffix} with dynamic sizes, because of '
+                        f'{_reason(error, model)}: replace that part, or make it work for any size.') from error
+    finally:
+        logging.disable(disabled)
+
+
+def _reason(error: BaseException, model: nn.Module) -> str:
+    """Returns the line of code that cannot be exported, and its module in `model`.
+
+    If torch does not report the line, returns the first line of the original error.
+    """
+    while error.__cause__:
+        error = error.__cause__
+    explained, _, stack = str(error).partition('from user code:')
+    frames = FRAME.findall(stack)
+    if not frames:
+        return first_line(error)
+    owner = next(filter(None, (_owner(model, *frame[:3]) for frame in reversed(frames))), model)
+    path, line, function, code = frames[-1]
+    reason = re.search(r'Explanation: (.+)', explained)
+    return (f"'{code}' in its {type(owner).__name__} ({Path(path).name}:{line} in {function}"
+            f'{f"; {reason[1]}" if reason else ""})')
+
+
+def _owner(model: nn.Module, path: str, line: str, function: str) -> nn.Module | None:
+    """Finds the module of `model` whose method `function` contains the line."""
+    for module in model.modules():
+        code = getattr(inspect.unwrap(getattr(type(module), function, _owner)), '__code__', None)
+        if code and code.co_filename == path and any(number == int(line) for *_, number in code.co_lines()):
+            return module
+    return None
+
+
+class Segmentor(nn.Module):
+    """Backbone, neck and decode head of mmseg's EncoderDecoder, with logits resized to the image."""
+
+    def __init__(self, model: 'EncoderDecoder') -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Computes the logits of images: `(B, 3, H, W)` -> `(B, classes, H, W)`."""
+        return self.model.encode_decode(image, [dict(img_shape=tuple(image.shape[2:]))])
+
+
+def load_part(cfg: Config, part: str, checkpoint: str | Path | None = None) -> nn.Module:
+    """Builds a part of a config's model, in eval mode.
+
+    Args:
+        cfg: See `openmmlab_runs.engine.load_config`.
+        part: 'backbone': a `CPVT` or `PyramidCPVT`; 'segmentor': a `Segmentor`; or 'detector': a `Detector`.
+        checkpoint: Weights of the config's whole model; required for a detector, because random weights give all boxes
+            similar scores. Defaults to None: random weights.
+
+    Raises:
+        UserError: If the config has no such part, a detector has no checkpoint, or the checkpoint does not fit.
+    """
+    if part == 'backbone':
+        return load_backbone(cfg, checkpoint)
+    if cfg.default_scope != SCOPES[part]:
+        raise UserError(f'config {cfg.filename} is of {cfg.default_scope}, but {part}s are of {SCOPES[part]}: export '
+                        'the backbone alone, with --part backbone.')
+    if part == 'detector' and not checkpoint:
+        raise UserError('a detector with random weights finds no boxes to compare: pass a --checkpoint.')
+    model = build(cfg, cfg.model)
+    wrapped = to_detector(model) if part == 'detector' else _to_segmentor(model, cfg)
+    if checkpoint:
+        load_weights(model, checkpoint)
+    return wrapped.eval()
+
+
+def _to_segmentor(model: nn.Module, cfg: Config) -> Segmentor:
+    from mmseg.models import EncoderDecoder
+    if not isinstance(model, EncoderDecoder):
+        raise UserError(f'the model of config {cfg.filename} is a {type(model).__name__}, but must be an '
+                        'EncoderDecoder: export the backbone alone, with --part backbone.')
+    return Segmentor(model)
+
+
+def in_channels(model: nn.Module) -> int:
+    """Returns the number of image channels of a model with a backbone of this package."""
+    return next(module.proj.in_channels for module in model.modules() if isinstance(module, PatchEmbed))

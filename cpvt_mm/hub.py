@@ -1,0 +1,114 @@
+"""Saves backbones to folders and the Hugging Face hub: arguments in config.json, weights in safetensors."""
+import inspect
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+from torch import nn
+
+from openmmlab_runs.errors import UserError, did_you_mean
+from openmmlab_runs.files import write_checkpoint, write_text
+
+try:
+    from huggingface_hub import PyTorchModelHubMixin
+except ImportError:
+
+    class PyTorchModelHubMixin:  # type: ignore[no-redef]
+        """Replaces huggingface_hub's mixin if it is not installed: every method raises an error."""
+
+        def __init_subclass__(cls, **kwargs: Any) -> None:
+            super().__init_subclass__()
+
+        @classmethod
+        def _missing(cls, *args: Any, **kwargs: Any) -> None:
+            raise UserError("save_pretrained, from_pretrained and push_to_hub need huggingface_hub: pip install "
+                            "huggingface_hub, or the extra 'hub' of cpvt_mm.")
+
+        save_pretrained = from_pretrained = push_to_hub = _missing
+
+# Keys that the hub and other libraries write into any config.json.
+COMMON_KEYS = ('_name_or_path', '_commit_hash', 'architectures', 'auto_map', 'dtype', 'library_name', 'license',
+               'model_type', 'tags', 'torch_dtype', 'transformers_version')
+
+Model = TypeVar('Model', bound='HubMixin')
+
+
+class HubMixin(nn.Module, PyTorchModelHubMixin, library_name='cpvt_mm', paper_url='https://arxiv.org/abs/2102.10882'):
+    """Adds huggingface_hub's `save_pretrained`, `from_pretrained` and `push_to_hub` to a backbone.
+
+    huggingface_hub's mixin silently drops arguments that are not JSON, keys of config.json that are no arguments, and
+    weights that do not fit. This one raises an error in each case.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> 'HubMixin':
+        self = super().__new__(cls)
+        self.__dict__['_arguments'] = (args, kwargs)
+        return self
+
+    @classmethod
+    def from_pretrained(cls: type[Model], pretrained_model_name_or_path: str | Path, **kwargs: Any) -> Model:
+        """Loads a backbone that `save_pretrained` or `push_to_hub` wrote; returns it in eval mode.
+
+        Args:
+            pretrained_model_name_or_path: A folder, or `owner/name` on the hub.
+            kwargs: Arguments of the backbone, which override config.json; and huggingface_hub's: `revision`,
+                `token`, `cache_dir`, `force_download`, `local_files_only`, `map_location`.
+
+        Raises:
+            UserError: If config.json is damaged or has a key that is no argument, or the weights do not fit this class
+                with these arguments.
+            OSError: If there are no such files, or the hub cannot be reached.
+        """
+        source = pretrained_model_name_or_path
+        try:
+            model = super().from_pretrained(source, **{'strict': True, **kwargs})
+        except (UserError, OSError):
+            raise
+        except Exception as error:  # of a damaged file, of the constructor, or of load_state_dict
+            reason = ' '.join(str(error).split()).rstrip('.')
+            raise UserError(f'{source} does not fit a {cls.__name__} ({reason}): use the class and the arguments that '
+                            'it was saved with.') from error
+        return model.eval()
+
+    # huggingface_hub documents this method as the way to load a model, and passes config.json if it takes `config`.
+    @classmethod
+    def _from_pretrained(cls: type[Model], *, config: dict[str, Any] | None = None, model_id: str, **kwargs: Any
+                         ) -> Model:
+        known = inspect.signature(cls.__init__).parameters
+        passes_on = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values())
+        unknown = [name for name in config or () if name not in known and name not in COMMON_KEYS]
+        if unknown and not passes_on:
+            raise UserError(f'config.json of {model_id} has {", ".join(unknown)}, which the {cls.__name__} does not '
+                            f'take{did_you_mean(unknown[0], known)}; correct the name, remove it, or use the version '
+                            'of cpvt_mm that wrote it.')
+        arguments = {name: value for name, value in kwargs.items() if name in known or name not in COMMON_KEYS}
+        return super()._from_pretrained(model_id=model_id, **arguments)
+
+    # huggingface_hub documents this method as the way to choose a model's files. It writes its own config.json only if
+    # there is none.
+    def _save_pretrained(self, save_directory: Path) -> None:
+        write_text(save_directory / 'config.json', json.dumps(self._config(), indent=2) + '\n')
+        write_checkpoint(save_directory / 'model.safetensors', self.state_dict())
+
+    def _config(self) -> dict[str, Any]:
+        """Returns all arguments except `init_cfg`, which may name a local file."""
+        args, kwargs = self.__dict__['_arguments']
+        signature = inspect.signature(type(self).__init__)
+        bound = signature.bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        found: dict[str, Any] = {}
+        for name, value in bound.arguments.items():
+            kind = signature.parameters[name].kind
+            if kind is not inspect.Parameter.VAR_POSITIONAL:
+                found.update(value if kind is inspect.Parameter.VAR_KEYWORD else {name: value})
+            elif value:
+                raise UserError(f'{type(self).__name__} got {value} without names, which config.json cannot hold: '
+                                'build it with name=value.')
+        config = {name: value for name, value in found.items() if name not in ('self', 'init_cfg')}
+        for name, value in config.items():
+            try:
+                json.dumps(value)
+            except TypeError as error:
+                raise UserError(f'{name} of the {type(self).__name__} is {value!r}, which config.json cannot hold: '
+                                'build the backbone with names in place of classes.') from error
+        return config

@@ -1,0 +1,209 @@
+"""Loads a checkpoint of any known format into a backbone; raises an error if weights are missing."""
+import logging
+import re
+from collections.abc import Container, Sequence
+from pathlib import Path
+
+from mmengine.logging import print_log
+from torch import Tensor, nn
+
+from cpvt_mm.encodings import LearnablePE, PositionEncoding, RotaryPE
+from cpvt_mm.weights.formats import detect_format
+from cpvt_mm.weights.plain_formats import REGISTERS, TABLE, PlainFormat
+from cpvt_mm.weights.released import find_released
+from openmmlab_runs.checkpoints.reading import read_weights
+from openmmlab_runs.errors import UserError
+
+STEM = 'patch_embed.proj.weight'
+BLOCK = re.compile(r'(stages\.\d+\.)?blocks\.\d+\.')
+
+
+def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | None = None, map_location: str = 'cpu',
+                    allow_missing: str | Sequence[str] | None = None) -> None:
+    """Loads a checkpoint into a backbone; logs the format, the share of filled parameters, and unused names.
+
+    It adapts weights to the backbone:
+
+    - It resamples position tables of `LearnablePE` to the grid of the backbone.
+    - It adapts the first convolution from RGB to other `in_channels`.
+    - It inflates 2D kernels for a `PEG` with `ndim=3`: they become the middle slice.
+
+    It warns about:
+
+    - Tensors that the backbone does not have, such as blocks of a deeper arch.
+    - Missing tensors that `allow_missing` matches.
+    - A `norm_eps` that differs from that of the checkpoint's models.
+    - Weights of DINOv3, if the backbone does not have its form of `RotaryPE`.
+
+    Args:
+        backbone: A PyramidCPVT or CPVT.
+        checkpoint: Path or address (see `weights.fetching.fetched`) of a file in any format of
+            `weights.formats.FORMATS`. It contains the backbone, or a model with the backbone.
+        prefix: The prefix of the backbone's names in the file. Defaults to None: detected.
+        map_location: The device to load to. Defaults to 'cpu'.
+        allow_missing: One or more regular expressions (`re.search`). A tensor of the backbone may be missing in the
+            file if its name matches one of them; it keeps its value. Defaults to None: no tensor may be missing.
+
+    Raises:
+        MissingFile: If the file does not exist.
+        UserError: If the file cannot be read, has no such backbone, lacks weights of it, or has weights of the same
+            blocks, or registers, that the backbone does not have. The backbone is unchanged then. Also if the backbone
+            is on the meta device.
+    """
+    allowed = _compile(allow_missing)
+    weights, key, ema_key, *_ = read_weights(checkpoint, map_location)
+    wanted = backbone.state_dict()
+    if any(tensor.is_meta for tensor in wanted.values()):
+        raise UserError(f'the {type(backbone).__name__} is on the meta device, which holds no weights: build it on '
+                        'another device.')
+    own = detect_format(wanted, 'of the backbone', '').format.backbone
+    fmt, prefix, others = detect_format(weights, checkpoint, prefix, own)
+    if fmt.backbone != own:
+        raise UserError(f'checkpoint {checkpoint} holds a {fmt.backbone} (format {fmt}), but the backbone is a '
+                        f'{type(backbone).__name__}: use the other backbone, or other weights.')
+    try:
+        renamed = fmt.to_ours({name.removeprefix(prefix): tensor for name, tensor in weights.items()
+                               if name.startswith(prefix)})
+    except UserError as error:
+        raise UserError(f'checkpoint {checkpoint} cannot be loaded: {error}') from error
+    what = f'checkpoint {checkpoint} (format {fmt})'
+    check_held(renamed, wanted, what, backbone)
+    fitted, adapted = _adapt(backbone, renamed, wanted)
+    fitting = {name: tensor for name, tensor in fitted.items() if name in wanted}
+    missing = [name for name in wanted if name not in fitting]
+    check_filled(fitting, wanted, [name for name in missing if not any(pattern.search(name) for pattern in allowed)],
+                 what, backbone)
+    backbone.load_state_dict(fitting, strict=False)
+
+    used = {*fitting, *(name for name in renamed if name not in fitted)}  # the latter is a table under another name
+    left_over = [name for name in weights if not name.startswith(prefix)
+                 or used.isdisjoint(fmt.our_names(name.removeprefix(prefix)))]
+    notes = [f'weights below {prefix!r}' + ''.join(f', not {other!r}' for other in others)] if prefix else []
+    notes += [f'weights of {key}, not of {ema_key}'] if ema_key else []
+    notes += [*adapted, f'left over: {", ".join(left_over) or "nothing"}']
+    print_log(f'checkpoint {checkpoint}: format {fmt}, {_share(backbone, fitting)}; {"; ".join(notes)}', 'current')
+    parts = {name.split('.')[0] for name in wanted}
+    surplus = [name for name in fitted if name not in wanted and name.split('.')[0] in parts
+               and name != TABLE]  # a note mentions the table already
+    if surplus:
+        _warn(f'checkpoint {checkpoint} is from a larger or different {type(backbone).__name__}: this backbone does '
+              f'not have {len(surplus)} of its tensors: {", ".join(surplus)}')
+    if missing:
+        _warn(f'checkpoint {checkpoint} lacks, as allow_missing allows: {", ".join(missing)}')
+    eps = getattr(backbone, 'norm_eps', None)
+    released = find_released(checkpoint)
+    wanted_eps = released.norm_eps if released else fmt.norm_eps
+    if wanted_eps and eps and eps != wanted_eps:
+        source = f'weights of {checkpoint}' if released else f'models of format {fmt}'
+        _warn(f'{source} have norm_eps {wanted_eps:g}, but the backbone has {eps:g}: set norm_eps={wanted_eps:g}, '
+              f'unless the weights were trained with {eps:g}.')
+    if isinstance(fmt, PlainFormat) and not fmt.has_table and not any(
+            isinstance(module, RotaryPE) and module.form == 'dinov3' for module in backbone.modules()):
+        _warn(f"{what} was trained with the position encoding dict(type='RotaryPE', form='dinov3'), which the backbone "
+              'does not have: use it, also beside others, unless all blocks are trained further.')
+
+
+def fit_encodings(backbone: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Adapts weights of a backbone's position encodings in place; see `PositionEncoding.fit_weights`."""
+    for name, module in backbone.named_modules():
+        if isinstance(module, PositionEncoding):
+            module.fit_weights(weights, f'{name}.')
+
+
+def adapt_channels(weight: Tensor, channels: int) -> Tensor:
+    """Adapts a convolution from RGB to another number of input channels: `(C, 3, H, W)` -> `(C, channels, H, W)`.
+
+    Its outputs keep their scale. A single channel gets the sum of the three, so that a grey image gives the same output
+    as its RGB version. Other numbers of channels repeat the three in turn, scaled by `3 / channels`. An image with
+    equal channels then also gives the same output, if `channels` is a multiple of 3.
+    """
+    if channels == 1:
+        return weight.sum(dim=1, keepdim=True)
+    return weight[:, [i % 3 for i in range(channels)]] * (3 / channels)
+
+
+def check_held(weights: dict[str, Tensor], wanted: dict[str, Tensor], what: str, backbone: nn.Module) -> None:
+    """Raises a UserError if weights have parts that change what the layers of a backbone compute, and it lacks them.
+
+    These are registers, more parameters in the same block, and another patch size. See `check_filled` for the
+    arguments.
+    """
+    patch_size, stem = getattr(backbone, 'patch_size', None), weights.get(STEM)
+    if patch_size and stem is not None and stem.dim() == 4 and stem.shape[2:] != wanted[STEM].shape[2:]:
+        raise UserError(f'{what} has patches of {stem.shape[2]} x {stem.shape[3]} pixels, but the backbone has '
+                        f'patch_size={patch_size}: set the patch_size of the weights, or use other weights.')
+    blocks = {match[0] for match in map(BLOCK.match, wanted) if match}
+    more = [name for name in weights if name not in wanted and (
+        name == REGISTERS or ((match := BLOCK.match(name)) and match[0] in blocks))]
+    if more:
+        raise UserError(f'{what} has {len(more)} tensors that the {type(backbone).__name__} lacks: {_first(more)}; '
+                        'build it with the registers, layer scale and modes that the weights were trained with (see '
+                        'create_backbone).')
+
+
+def check_filled(weights: dict[str, Tensor], wanted: dict[str, Tensor], missing: Sequence[str], what: str,
+                 backbone: nn.Module) -> None:
+    """Raises a UserError if weights have other shapes than those of a backbone, are no numbers, or names are missing.
+
+    `wanted` are the weights of the backbone, and `what` is the beginning of the message.
+    """
+    where = type(backbone).__name__
+    misshapen = [f'{name} {tuple(tensor.shape)} instead of {tuple(wanted[name].shape)}'
+                 for name, tensor in weights.items() if tensor.shape != wanted[name].shape]
+    if misshapen:
+        raise UserError(f'{what} does not fit the {where}, {len(misshapen)} of its tensors have another shape: '
+                        f'{_first(misshapen)}; use the arch that it was trained with.')
+    broken = [name for name, tensor in weights.items() if wanted[name].is_floating_point() and not (
+        tensor.is_floating_point() and tensor.float().isfinite().all())]
+    if broken:
+        raise UserError(f'{what} has {len(broken)} tensors with NaN, infinity or whole numbers for weights: '
+                        f'{_first(broken)}; use another checkpoint of the training, or weights that are not quantized.')
+    if missing:
+        raise UserError(f'{what} lacks {len(missing)} of the {len(wanted)} tensors of the {where}: {_first(missing)}; '
+                        'use weights that have them, or name them in allow_missing, a regular expression such as '
+                        "'position_encoding'.")
+
+
+def _adapt(backbone: nn.Module, weights: dict[str, Tensor], wanted: dict[str, Tensor],
+           ) -> tuple[dict[str, Tensor], list[str]]:
+    """Adapts weights to a backbone; returns them, and notes about changes."""
+    weights, notes = dict(weights), []
+    tables = [f'{name}.table' for name, module in backbone.named_modules() if isinstance(module, LearnablePE)]
+    if TABLE in weights and TABLE not in wanted:
+        if len(tables) == 1:  # beside other encodings
+            weights[tables[0]] = weights.pop(TABLE)
+        elif not tables:
+            notes.append('its position table is dropped, the backbone has none')
+    before = dict(weights)
+    fit_encodings(backbone, weights)
+    stem = next((name for name in wanted if name.endswith(STEM)), STEM)  # the first one of a pyramid
+    if stem in weights and weights[stem].dim() == 4 and weights[stem].shape[1] == 3 != wanted[stem].shape[1]:
+        weights[stem] = adapt_channels(weights[stem], wanted[stem].shape[1])
+    return weights, notes + [
+        f'{name} adapted from {tuple(before[name].shape)} to {tuple(tensor.shape)}'
+        for name, tensor in weights.items() if tensor.shape != before[name].shape]
+
+
+def _share(backbone: nn.Module, filled: Container[str]) -> str:
+    sizes = {name: parameter.numel() for name, parameter in backbone.named_parameters()}
+    total = sum(sizes.values())
+    # Rounded down, so that 100 % means all.
+    tenths = 1000 * sum(size for name, size in sizes.items() if name in filled) // total
+    return f"{tenths / 10} % of the backbone's {total:,} parameters filled"
+
+
+def _compile(allow_missing: str | Sequence[str] | None) -> list[re.Pattern[str]]:
+    patterns = [allow_missing] if isinstance(allow_missing, str) else allow_missing or []
+    try:
+        return [re.compile(pattern) for pattern in patterns]
+    except (re.error, TypeError) as error:
+        raise UserError(f'allow_missing is {allow_missing!r}, but must be a regular expression or a list of them '
+                        f'({error}).') from error
+
+
+def _first(names: Sequence[str]) -> str:
+    return ', '.join(names[:3]) + (', ...' if names[3:] else '')
+
+
+def _warn(text: str) -> None:
+    print_log(text, 'current', logging.WARNING)

@@ -1,0 +1,49 @@
+"""mmdet's data preprocessors, which also tell the backbone about the batch. They need mmdet."""
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from cpvt_mm.models.padding import BatchInfo, Size, TellsSizes
+from cpvt_mm.models.validation import check_positive
+from cpvt_mm.registry import MODELS
+from openmmlab_runs.stack import require
+
+require('mmdet')
+
+from mmdet.models.data_preprocessors import DetDataPreprocessor as MMDetDataPreprocessor  # noqa: E402
+from mmdet.models.data_preprocessors import TrackDataPreprocessor as MMDetTrackDataPreprocessor  # noqa: E402
+
+
+@MODELS.register_module()
+class DetDataPreprocessor(TellsSizes, MMDetDataPreprocessor):
+    """mmdet's DetDataPreprocessor with the same arguments. It tells the image sizes, for `padding='exact'`."""
+
+
+@MODELS.register_module()
+class TrackDataPreprocessor(TellsSizes, MMDetTrackDataPreprocessor):
+    """mmdet's TrackDataPreprocessor with a window for tests.
+
+    It tells the clip length, for `PEG(ndim=3)`, and the image sizes, for `padding='exact'`.
+
+    Args:
+        args: Arguments of mmdet's class.
+        window: In tests, videos are cut into clips of this many frames; the last clip may be shorter. Training uses
+            whole clips. Defaults to None: no cutting.
+        kwargs: Arguments of mmdet's class.
+
+    Raises:
+        ValueError: If `window` is not a positive int.
+    """
+
+    def __init__(self, *args: Any, window: int | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if window is not None:
+            check_positive('window', window)
+        self.window = window
+
+    def describe(self, inputs: Tensor, sizes: Sequence[Size], training: bool) -> BatchInfo:
+        """Describes clips; in training with `use_det_processor`, images, as for a detector."""
+        if training and self.use_det_processor:
+            return super().describe(inputs, sizes, training)
+        return BatchInfo.of_clips(inputs, sizes, None if training else self.window)

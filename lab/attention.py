@@ -1,0 +1,239 @@
+"""Collects attention weights of chosen blocks, maps their queries and keys to image positions, and draws them."""
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, cast
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from cpvt_mm.models import CPVT, PyramidCPVT
+from cpvt_mm.models.grid import Grid
+from cpvt_mm.models.layers import Attention, Block
+from cpvt_mm.models.pyramid_cpvt import STRIDES, PyramidStage
+from openmmlab_runs.errors import UserError
+from openmmlab_runs.texts import figure_text, label
+
+DPI = 100
+# A pixel, x and y, or the class token.
+Query = tuple[int, int] | Literal['cls']
+
+
+@dataclass(frozen=True)
+class AttentionMap:
+    """Attention of one block for one image.
+
+    Attributes:
+        weights: Weight of each key for each query, `(heads, E + H * W, E + H' * W')`; each query's weights sum to 1.
+        grid: Grid of the queries, H x W; E class and distillation tokens precede them.
+        key_grid: Grid of the keys, H' x W'.
+        stride: Stride of `grid` in pixels.
+    """
+    weights: Tensor
+    grid: Grid
+    key_grid: Grid
+    stride: int
+
+    @property
+    def key_cell(self) -> tuple[float, float]:
+        """Height and width in pixels of a cell of `key_grid`."""
+        return self.stride * self.key_grid.cell_height, self.stride * self.key_grid.cell_width
+
+    def of_query(self, query: Query) -> Tensor:
+        """Returns the weights that one query gives to the keys on the grid, `(heads, H', W')`, without class tokens."""
+        row = 0
+        if query != 'cls':
+            x, y = query
+            row = self._num_extra + y // self.stride * self.grid.width + x // self.stride
+        keys = self.weights[:, row, -self.key_grid.size:]
+        return keys.unflatten(1, (self.key_grid.height, self.key_grid.width))
+
+    def of_all(self) -> Tensor:
+        """Returns the weights of all keys for all queries on the grid, averaged over heads: `(H * W, H' * W')`."""
+        return self.weights[:, -self.grid.size:, -self.key_grid.size:].mean(dim=0)
+
+    @property
+    def _num_extra(self) -> int:
+        return self.weights.shape[1] - self.grid.size
+
+
+def name_blocks(backbone: CPVT | PyramidCPVT) -> dict[str, tuple[Block, int]]:
+    """Names blocks '0', '1', ... in CPVT and '0.0' (stage and block), ... in PyramidCPVT.
+
+    Returns:
+        Name -> block, and the stride of its tokens in pixels.
+    """
+    if isinstance(backbone, CPVT):
+        return {str(i): (cast(Block, block), backbone.patch_embed.patch_size)
+                for i, block in enumerate(backbone.blocks)}
+    return {f'{i}.{j}': (cast(Block, block), STRIDES[i]) for i, stage in enumerate(backbone.stages)
+            for j, block in enumerate(cast(PyramidStage, stage).blocks)}
+
+
+def default_blocks(backbone: CPVT | PyramidCPVT) -> list[str]:
+    """Returns the names of the blocks to show: the second of each stage, or its only one.
+
+    The second block is the first after a PEG. CPVT counts as one stage.
+    """
+    if isinstance(backbone, CPVT):
+        return [str(min(1, len(backbone.blocks) - 1))]
+    return [f'{i}.{min(1, depth - 1)}' for i, depth in enumerate(backbone.depths)]
+
+
+@torch.no_grad()
+def collect(backbone: CPVT | PyramidCPVT, image: Tensor, names: Sequence[str]) -> dict[str, AttentionMap]:
+    """Runs a backbone and returns the attention of some blocks.
+
+    Args:
+        backbone: In eval mode.
+        image: `(1, 3, H, W)`.
+        names: Names of the blocks; see `name_blocks`.
+
+    Returns:
+        A map for each name.
+
+    Raises:
+        UserError: If a block does not exist.
+    """
+    blocks = name_blocks(backbone)
+    for name in names:
+        if name not in blocks:
+            raise UserError(f'block {name} does not exist: choose one of {", ".join(blocks)}.')
+    maps: dict[str, AttentionMap] = {}
+
+    def keep(attn: Attention, args: tuple, name: str) -> None:
+        projected = attn.project(*args)
+        maps[name] = AttentionMap(attn.weights(projected)[0], projected.grid, projected.key_grid, blocks[name][1])
+
+    hooks = [blocks[name][0].attn.register_forward_pre_hook(partial(keep, name=name)) for name in names]
+    try:
+        backbone(image)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {name: maps[name] for name in names}
+
+
+def average(backbone: CPVT | PyramidCPVT, images: Iterable[Tensor], names: Sequence[str]) -> dict[str, Tensor]:
+    """Averages attention between all pairs of positions over heads and images (CPVT, arXiv 2102.10882).
+
+    Args:
+        backbone: In eval mode.
+        images: At least one `(1, 3, H, W)`, all of one size.
+        names: Names of the blocks; see `name_blocks`.
+
+    Returns:
+        `(H * W, H' * W')` for each name; see `AttentionMap.of_all`.
+    """
+    sums: dict[str, Tensor] = {}
+    count = 0
+    for image in images:
+        count += 1
+        for name, found in collect(backbone, image, names).items():
+            sums[name] = sums.get(name, 0) + found.of_all()
+    return {name: total / count for name, total in sums.items()}
+
+
+def parse_query(words: Sequence[str], backbone: CPVT | PyramidCPVT, height: int, width: int) -> Query:
+    """Reads 'cls', or x and y of a pixel of an input of `height` x `width`.
+
+    Raises:
+        UserError: If `words` are neither, or are 'cls' and the backbone has no class token.
+    """
+    if list(words) == ['cls']:
+        if getattr(backbone, 'cls_token', None) is None:
+            raise UserError('--query cls is not possible, because the backbone has no class token: pass a pixel, X Y.')
+        return 'cls'
+    if len(words) != 2 or not all(word.isdecimal() for word in words):
+        raise UserError(f'--query is {" ".join(words)!r}, but must be two whole numbers, X Y, or cls.')
+    x, y = map(int, words)
+    if x >= width or y >= height:
+        raise UserError(f'--query {x} {y} is outside of the resized image of {height} x {width} pixels (height x '
+                        f'width): choose X from 0 to {width - 1} and Y from 0 to {height - 1}.')
+    return x, y
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """One map to draw over an image.
+
+    Attributes:
+        title: Title of the panel.
+        values: `(H', W')`, non-negative.
+        cell: Height and width of a cell in pixels; the first cell is at the top left of the image.
+    """
+    title: str
+    values: Tensor
+    cell: tuple[float, float]
+
+
+def overlay_figure(image: np.ndarray, overlays: Sequence[Sequence[Overlay]], mark: tuple[int, int] | None,
+                   title: str) -> Figure:
+    """Draws each overlay on the image, from transparent at 0 to bright yellow at its maximum.
+
+    Args:
+        image: `(H, W, 3)` RGB, uint8.
+        overlays: Rows of panels.
+        mark: Pixel to mark with a cross, (x, y), or None.
+        title: Title of the figure.
+    """
+    height, width = image.shape[:2]
+    columns = max(map(len, overlays))
+    panel = 2.4
+    figure = Figure(figsize=(panel * columns, (panel * height / width + 0.4) * len(overlays) + 0.4),
+                    layout='constrained')
+    figure.suptitle(figure_text(title), fontsize='medium')
+    panels = figure.subplots(len(overlays), columns, squeeze=False)
+    for axes in panels.flat:
+        axes.set_axis_off()
+    for row, row_overlays in zip(panels, overlays, strict=True):
+        for axes, overlay in zip(row, row_overlays, strict=False):
+            _draw_overlay(axes, image, overlay, mark)
+            axes.set_title(label(overlay.title), fontsize='small')
+    return figure
+
+
+def overlay_image(image: np.ndarray, overlay: Overlay, mark: tuple[int, int], side: int = 512) -> np.ndarray:
+    """Draws one overlay as in `overlay_figure`: `(H', W', 3)` RGB, uint8; the longer side has `side` pixels."""
+    height, width = (max(round(length * side / max(image.shape[:2])), 1) for length in image.shape[:2])
+    figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI)
+    _draw_overlay(figure.add_axes((0, 0, 1, 1)), image, overlay, mark)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3]
+
+
+def _draw_overlay(axes: Axes, image: np.ndarray, overlay: Overlay, mark: tuple[int, int] | None) -> None:
+    height, width = image.shape[:2]
+    grey = np.repeat(image.mean(axis=2, keepdims=True), 3, axis=2) / 255
+    values = overlay.values.numpy()
+    rows, cols = values.shape
+    axes.set_axis_off()
+    axes.imshow(grey, extent=(0, width, height, 0))
+    cell_height, cell_width = overlay.cell
+    axes.imshow(values, extent=(0, cols * cell_width, rows * cell_height, 0), cmap='plasma',
+                vmin=0, alpha=0.7 * values / values.max())
+    # Cells on the right and at the bottom may extend beyond the image.
+    axes.set(xlim=(0, width), ylim=(height, 0))
+    if mark:
+        axes.plot(mark[0] + 0.5, mark[1] + 0.5, 'x', color='cyan', markersize=8, markeredgewidth=2)
+
+
+def grid_figure(maps: dict[str, Tensor], title: str) -> Figure:
+    """Draws attention as matrices, `(queries, keys)`: a row for each query and a column for each key."""
+    columns = min(len(maps), 4)
+    rows = -(-len(maps) // columns)
+    figure = Figure(figsize=(max(4 * columns, 7), 4 * rows + 0.3), layout='constrained')
+    figure.suptitle(figure_text(title), fontsize='medium')
+    panels = figure.subplots(rows, columns, squeeze=False).flat
+    for axes in panels[len(maps):]:
+        axes.set_axis_off()
+    for axes, (name, weights) in zip(panels, maps.items(), strict=False):
+        drawn = axes.imshow(weights.numpy(), aspect='auto', cmap='viridis', vmin=0, interpolation='nearest')
+        axes.set(title=f'block {name}', xlabel='key, in rows of the grid', ylabel='query, in rows of the grid')
+        figure.colorbar(drawn, ax=axes)
+    return figure

@@ -1,0 +1,172 @@
+"""Backbones to measure: PyramidCPVT, other implementations of the same pyramid, and other pyramids of its size."""
+import ast
+import importlib
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from cpvt_mm.models.pyramid_cpvt import PATCH_SIZES, PyramidArch, PyramidCPVT
+from cpvt_mm.weights.formats import MMPRETRAIN_PCPVT, MMSEG_PCPVT, PYRAMID_CPVT, TWINS
+from cpvt_mm.weights.renaming import Format
+from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.stack import require
+
+Arguments = dict[str, Any]
+
+
+class CannotMeasure(UserError):
+    """A candidate cannot be measured; the message is one sentence with the reason."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One backbone to measure.
+
+    Attributes:
+        name: One of PEERS.
+        arguments: Additional arguments of its constructor. Defaults to none.
+        shapes: 'static' or 'dynamic' shapes for torch.compile. Defaults to None: not compiled.
+    """
+    name: str
+    arguments: Arguments = field(default_factory=dict)
+    shapes: Literal['static', 'dynamic'] | None = None
+
+    def __str__(self) -> str:
+        arguments = ','.join(f'{key}={value}' for key, value in self.arguments.items())
+        return self.name + (f':{arguments}' if arguments else '') + (f' compiled {self.shapes}' if self.shapes else '')
+
+    def compile(self, model: nn.Module) -> None:
+        """Makes torch.compile compile a model at its first call, if the candidate has `shapes`."""
+        if self.shapes:
+            model.compile(dynamic=self.shapes == 'dynamic')
+
+    def plain(self) -> 'Candidate':
+        """Returns the same candidate without compilation and without activation checkpointing."""
+        arguments = {key: value for key, value in self.arguments.items() if key != 'with_cp'}
+        return Candidate(self.name, arguments)
+
+
+def parse_candidate(text: str) -> Candidate:
+    """Parses `NAME` or `NAME:key=value,key=value`; a value that is not a Python literal is a string.
+
+    Raises:
+        UserError: If the name is unknown, or an argument has no value.
+    """
+    name, _, rest = text.partition(':')
+    if name not in PEERS:
+        raise UserError(f'{name!r} is not a candidate: choose from {", ".join(PEERS)}.')
+    arguments = {}
+    for item in re.split(r',(?=\w+=)', rest) if rest else ():
+        key, equals, value = item.partition('=')
+        if not equals or not key.isidentifier():
+            raise UserError(f'{item!r} of candidate {text!r} is not an argument: write key=value.')
+        try:
+            arguments[key] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            arguments[key] = value
+    return Candidate(name, arguments)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A class of backbones.
+
+    Attributes:
+        load: Imports the library and returns the class.
+        arguments: Returns the constructor's arguments for the size of an arch, without the drop path rate.
+        type: Its `type` in configs, with the scope. Defaults to None: it is not registered.
+        format: The format of its weights, if it can have those of `PyramidCPVT`. Defaults to None: it cannot.
+        convert: Converts a model in eval mode to another runtime. Defaults to None: torch runs it.
+    """
+    load: Callable[[], Callable[..., nn.Module]]
+    arguments: Callable[[PyramidArch], Arguments]
+    type: str | None = None
+    format: Format | None = None
+    convert: Callable[[nn.Module], nn.Module] | None = None
+
+    def complete(self, candidate: Candidate, arch: PyramidArch, drop_path_rate: float) -> Arguments:
+        """Returns all arguments for a candidate of this class."""
+        return {**self.arguments(arch), 'drop_path_rate': drop_path_rate, **candidate.arguments}
+
+
+def _from(library: str, name: str) -> Callable[[], Callable[..., nn.Module]]:
+    def load() -> Callable[..., nn.Module]:
+        require(library)
+        return getattr(importlib.import_module(f'{library}.models.backbones'), name)
+    return load
+
+
+def _timm() -> Callable[..., nn.Module]:
+    try:
+        twins = importlib.import_module('timm.models.twins')
+    except (ImportError, RuntimeError) as error:  # a torchvision for another version of torch raises either
+        raise ImportError(f'timm cannot be imported ({first_line(error)}): pip install timm, with the torchvision that '
+                          'goes with your torch') from error
+
+    def build(**arguments: object) -> nn.Module:
+        model = twins.Twins(**arguments)
+        model.forward = partial(model.forward_intermediates, intermediates_only=True)
+        return model
+
+    return build
+
+
+class OnnxModel(nn.Module):
+    """A model exported to ONNX; onnxruntime runs it on the CPU, with as many threads as torch has at construction.
+
+    Args:
+        model: A backbone of this package, in eval mode; see `cpvt_mm.export.exported`.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        from cpvt_mm.export import exported  # imports packages that only deployment needs
+        with tempfile.TemporaryDirectory() as folder, exported(model, Path(folder) / 'model.onnx', {}) as run:
+            self._run = run
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        """Returns the outputs of the model for images `(B, 3, H, W)`, float32."""
+        return self._run(images)
+
+
+def _lists(arch: PyramidArch) -> Arguments:
+    return {name: list(values) for name, values in asdict(arch).items()}
+
+
+def _pvt(arch: PyramidArch) -> Arguments:
+    # PVT has the same sizes as Twins: a head has as many channels as the first stage.
+    return dict(embed_dims=arch.embed_dims[0], num_layers=arch.depths, num_heads=arch.num_heads,
+                mlp_ratios=arch.mlp_ratios, sr_ratios=arch.sr_ratios)
+
+
+PEERS = {
+    'cpvt_mm': Peer(lambda: PyramidCPVT, lambda arch: dict(arch=asdict(arch)), 'cpvt_mm.PyramidCPVT', PYRAMID_CPVT),
+    'onnxruntime': Peer(lambda: PyramidCPVT, lambda arch: dict(arch=asdict(arch)), format=PYRAMID_CPVT,
+                        convert=OnnxModel),
+    'mmseg': Peer(_from('mmseg', 'PCPVT'), lambda arch: dict(_lists(arch), qkv_bias=True), 'mmseg.PCPVT', MMSEG_PCPVT),
+    'mmpretrain': Peer(_from('mmpretrain', 'PCPVT'), lambda arch: dict(
+        arch=dict(_lists(arch), patch_sizes=list(PATCH_SIZES), strides=list(PATCH_SIZES)), qkv_bias=True,
+        out_indices=(0, 1, 2, 3)), 'mmpretrain.PCPVT', MMPRETRAIN_PCPVT),
+    'timm': Peer(_timm, lambda arch: dict(_lists(arch), num_classes=0), format=TWINS),
+    'pvt': Peer(_from('mmdet', 'PyramidVisionTransformer'), _pvt, 'mmdet.PyramidVisionTransformer'),
+    'pvtv2': Peer(_from('mmdet', 'PyramidVisionTransformerV2'), _pvt, 'mmdet.PyramidVisionTransformerV2'),
+}
+
+
+def build_backbone(candidate: Candidate, arch: PyramidArch, drop_path_rate: float) -> nn.Module:
+    """Builds a candidate, neither compiled nor converted: images `(B, 3, H, W)` -> the maps of four stages.
+
+    Raises:
+        CannotMeasure: If its library cannot be imported, or the class does not accept the arguments.
+    """
+    peer = PEERS[candidate.name]
+    try:
+        return peer.load()(**peer.complete(candidate, arch, drop_path_rate))
+    except Exception as error:  # imports and constructors can raise any error
+        raise CannotMeasure(f'{candidate} cannot be built ({type(error).__name__}: {first_line(error)}).') from error

@@ -1,0 +1,104 @@
+"""Runs tasks on a cluster: as jobs of Slurm, with submitit, or as tasks of Ray."""
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+from openmmlab_runs.errors import UserError, first_line
+
+from .work import Task
+
+T = TypeVar('T')
+# Errors that are one sentence, and come back as they are.
+TOLD = (UserError, OSError, ImportError)
+
+
+def run_on_cluster(tasks: Mapping[str, Task[T]], jobs: int, cluster: str, logs: Path) -> Iterator[tuple[str, T]]:
+    """Runs several tasks at a time on a cluster. If one raises an error, the others are cancelled. One that a
+    signal ends begins again.
+
+    All machines need the same files at the same paths.
+
+    Args:
+        tasks: Tasks by name. Tasks and their results must be picklable.
+        jobs: Number of tasks at a time.
+        cluster: 'slurm', 'ray', or 'local' for submitit's own processes, without Slurm.
+        logs: Folder for what submitit writes of each job.
+
+    Yields:
+        Name and result of each task after it has ended.
+
+    Raises:
+        ImportError: If submitit or Ray is not installed.
+        Exception: Any error of a task.
+    """
+    waiting, running = dict(tasks), dict[str, Any]()
+    # Jobs import the modules that this process imports.
+    with (patch.dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path))),
+          _ray() if cluster == 'ray' else _submitit(cluster, logs) as submit):
+        while waiting or running:
+            for name in [*waiting][:jobs - len(running)]:
+                running[name] = submit(_attempt, os.getcwd(), waiting.pop(name))
+            for name in [name for name, job in running.items() if job.done()]:
+                result = running.pop(name).result()
+                if isinstance(result, TOLD):
+                    raise result
+                if isinstance(result, SystemExit):  # after a signal, such as when a cluster wants the machine back
+                    waiting[name] = tasks[name]
+                else:
+                    yield name, result
+            time.sleep(1)
+
+
+def _attempt(folder: str, task: Task[T]) -> T | BaseException:
+    os.chdir(folder)  # a worker of Ray has a folder of its own
+    try:
+        return task(lambda what, done, total: None)
+    except (*TOLD, SystemExit) as error:
+        return error  # clusters would put a traceback into its message
+
+
+@contextmanager
+def _submitit(cluster: str, logs: Path) -> Iterator[Callable[..., Any]]:
+    try:
+        import submitit
+    except ImportError as error:
+        raise ImportError(f'--executor {cluster} needs submitit ({first_line(error)}): pip install submitit.') from None
+
+    class Resumable(submitit.helpers.Checkpointable):
+        """Goes back into the queue when Slurm ends it, and goes on."""
+
+        def __call__(self, function: Callable[..., T], *args: Any) -> T:
+            return function(*args)
+
+    executor, submitted = submitit.AutoExecutor(logs, cluster), []
+
+    def submit(*args: Any) -> Any:
+        submitted.append(executor.submit(Resumable(), *args))
+        return submitted[-1]
+
+    try:
+        yield submit
+    finally:
+        for job in submitted:
+            if not job.done():
+                job.cancel(check=False)  # an error of scancel would hide that of the task
+
+
+@contextmanager
+def _ray() -> Iterator[Callable[..., Any]]:
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError(f"--executor ray needs Ray ({first_line(error)}): pip install 'ray[train]'.") from None
+
+    ray.init(runtime_env=dict(env_vars=dict(PYTHONPATH=os.environ['PYTHONPATH'])))
+    try:
+        gpus = 1 if 'GPU' in ray.cluster_resources() else 0
+        yield lambda function, *args: ray.remote(num_gpus=gpus)(function).remote(*args).future()
+    finally:
+        ray.shutdown()  # and with it the tasks that still run

@@ -1,0 +1,163 @@
+"""Times forward passes and training steps of PyramidCPVT and of other backbones, and measures their peak memory.
+
+With --config, backbones are measured in a detector or segmentor, else alone. All candidates are timed in turns in one
+process. The memory of each is measured in a separate process. Writes results.csv, table.md and plot.png to the output
+folder. Run it again to continue after an interruption, or to add sizes.
+
+With --count, nothing is timed: it prints the floating-point operations and the bytes of each operator, which do not
+depend on the machine.
+"""
+import argparse
+import dataclasses
+import itertools
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cpvt_mm.models.pyramid_cpvt import PYRAMID_ARCHS
+from lab.arguments import check_least, parse_sides
+from lab.backbones import Backbones
+from lab.benchmark_report import plot, to_markdown
+from lab.candidates import PEERS, Candidate, CannotMeasure, parse_candidate
+from lab.counting import to_markdown as counts_to_markdown
+from lab.results import Results, to_csv
+from lab.running import describe_machine, measure_group
+from lab.steps import DTYPES, MODES, Setting
+from lab.study import read_study
+from lab.torchvision_stand_in import stand_in
+from lab.whole_models import WholeModels
+from lab.work import run_all
+from openmmlab_runs.cli import resumable
+from openmmlab_runs.errors import UserError, exit_on_error
+from openmmlab_runs.files import held, write_figure, write_text
+
+BACKBONE = 'model.backbone.'
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument('candidates', nargs='*', metavar='NAME[:KEY=VALUE,...]',
+                        help=f'what to measure, with arguments of its class: {", ".join(PEERS)}; all if none is '
+                        'given')
+    parser.add_argument('--study', type=Path, help='study of compare.py whose variants set arguments of the backbone: '
+                        'measures each candidate with those of each variant')
+    parser.add_argument('--arch', choices=PYRAMID_ARCHS, default='small', help='size of all candidates')
+    parser.add_argument('--drop-path-rate', type=float, default=0.2, help='stochastic depth rate of the last block')
+    parser.add_argument('--config', help='detector or segmentor to put the candidates into: a file, or a name such as '
+                        'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py')
+    parser.add_argument('--modes', nargs='+', choices=MODES, default=MODES,
+                        help='measure forward passes or training steps')
+    parser.add_argument('--sizes', type=parse_sides, nargs='+', default=[(224, 224), (512, 512)], metavar='SIZE',
+                        help='image sizes in pixels: one side, or HEIGHTxWIDTH')
+    parser.add_argument('--batch-sizes', type=int, nargs='+', default=[2], help='images in a batch')
+    parser.add_argument('--dtypes', nargs='+', choices=DTYPES, default=['fp32'],
+                        help='bf16 and fp16 by autocast, with weights in fp32; tf32 on a GPU only')
+    parser.add_argument('--threads', type=int, nargs='+', default=[torch.get_num_threads()], help='CPU threads')
+    parser.add_argument('--device', choices=['cpu', 'cuda'], default='cpu', help='device to run on')
+    parser.add_argument('--channels-last', action='store_true', help='images and weights are channels-last in memory')
+    parser.add_argument('--compile', nargs='+', choices=['static', 'dynamic'], default=[], metavar='SHAPES',
+                        help='also measure each candidate compiled with torch.compile, for static or dynamic shapes, '
+                        'or both')
+    parser.add_argument('--rounds', type=int, default=5, help='number of timed calls of each candidate')
+    parser.add_argument('--warmup', type=int, default=1, help='number of untimed calls before them')
+    parser.add_argument('--count', action='store_true',
+                        help='count instead: operations and bytes on the meta device, with weights and images in the '
+                        'dtype')
+    parser.add_argument('--out-dir', type=Path, default=Path('work_dirs/benchmark'), help='folder of the results')
+    return parser.parse_args()
+
+
+@exit_on_error
+@resumable
+def main() -> None:
+    args = parse_args()
+    check(args)
+    # timm and mmpretrain import torchvision, which cannot be installed everywhere.
+    stand_in()
+    subject, candidates = choose_subject(args), choose_candidates(args)
+    settings = [Setting(mode, *size, *rest) for mode, *rest, size in itertools.product(
+        args.modes, args.batch_sizes, args.dtypes, args.threads, args.sizes)]
+    if args.count and isinstance(subject, Backbones):
+        for setting in settings:
+            conditions, _, _ = str(setting).rpartition(', ')  # without the threads
+            print(f'### {args.arch}, {conditions}\n\n{counted(subject, candidates, setting)}')
+        return
+    with held(args.out_dir):
+        results = Results(args.out_dir, dict(dataclasses.asdict(subject), candidates=list(map(str, candidates)),
+                                             rounds=args.rounds, warmup=args.warmup, **describe_machine(args.device)))
+        tasks = {str(setting): partial(measure_group, subject, candidates, setting, args.rounds, args.warmup)
+                 for setting in settings if str(setting) not in results}
+        for name, group in run_all('Measuring', tasks):
+            results.put(name, group)
+            report(results, args)
+        print(report(results, args))
+    print(f'Also in {args.out_dir}: results.csv, table.md, plot.png')
+
+
+def counted(subject: Backbones, candidates: list[Candidate], setting: Setting) -> str:
+    """Returns the counts of all candidates as tables, and why others have none."""
+    works, failures = {}, []
+    for candidate in candidates:
+        try:
+            works[str(candidate)] = subject.count(candidate, setting)
+        except CannotMeasure as error:
+            failures.append(f'Not counted: {error}\n')
+    return '\n'.join([counts_to_markdown(works) if works else '', *failures])
+
+
+def check(args: argparse.Namespace) -> None:
+    check_least(args, 1, 'batch_sizes', 'threads', 'rounds', 'warmup')
+    if not 0 <= args.drop_path_rate < 1:
+        raise UserError(f'--drop-path-rate is {args.drop_path_rate}, but must be at least 0 and below 1.')
+    if args.count and (args.config or args.compile):
+        raise UserError('--count counts backbones alone, operator by operator: leave out --config and --compile.')
+    if args.device == 'cuda' and not torch.cuda.is_available():
+        raise UserError('--device is cuda, but torch finds no GPU: use cpu, or install torch for CUDA.')
+    if args.device == 'cpu' and 'tf32' in args.dtypes:
+        raise UserError('--dtypes has tf32, which needs a GPU: use fp32, or --device cuda.')
+
+
+def choose_subject(args: argparse.Namespace) -> Backbones | WholeModels:
+    shared: dict[str, Any] = dict(arch=args.arch, drop_path_rate=args.drop_path_rate, device=args.device,
+                  channels_last=args.channels_last)
+    return WholeModels(args.config, **shared) if args.config else Backbones(**shared)
+
+
+def choose_candidates(args: argparse.Namespace) -> list[Candidate]:
+    names = args.candidates or [name for name, peer in PEERS.items() if peer.type or not args.config]
+    chosen = list(map(parse_candidate, dict.fromkeys(names)))
+    if args.study:
+        variants = backbone_options(args.study)
+        chosen = [dataclasses.replace(candidate, arguments={**candidate.arguments, **options})
+                  for candidate in chosen for options in variants]
+    ways = dict.fromkeys((None, *args.compile))
+    return [dataclasses.replace(candidate, shapes=shapes) for candidate in chosen for shapes in ways]
+
+
+def backbone_options(path: Path) -> list[dict[str, Any]]:
+    """Returns the arguments of the backbone that each variant of a study sets."""
+    variants = read_study(path).variants
+    if len({variant.config for variant in variants.values()}) > 1:
+        raise UserError(f'--study is {path}, whose variants have several configs: choose one of a single config.')
+    for name, variant in variants.items():
+        for key in variant.options:
+            if not key.startswith(BACKBONE):
+                raise UserError(f'--study is {path}, whose variant {name!r} sets {key}: choose one that sets only '
+                                'options of model.backbone.')
+    return [{key.removeprefix(BACKBONE): value for key, value in variant.options.items()}
+            for variant in variants.values()]
+
+
+def report(results: Results, args: argparse.Namespace) -> str:
+    """Writes all results, and returns them as a table."""
+    rows = [row for group in results.values() for row in group.values()]
+    table = to_markdown(rows)
+    head = '\n'.join(f'- {key}: {value}' for key, value in results.recipe.items())
+    write_text(args.out_dir / 'results.csv', to_csv(rows))
+    write_text(args.out_dir / 'table.md', f'{head}\n\n{table}')
+    if any(row['min_s'] for row in rows):
+        title = f'{Path(args.config).stem if args.config else args.arch}, {results.recipe["machine"]}'
+        write_figure(args.out_dir / 'plot.png', plot(rows, title))
+    return table

@@ -1,0 +1,54 @@
+"""Makes the toy data, trains and tests a detector and a segmentor on it, and prints their metrics."""
+import argparse
+from pathlib import Path
+
+from mmengine.runner import find_latest_checkpoint
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from lab.datasets.toy_shapes import write_toy_shapes
+from openmmlab_runs.engine import load_config, test, train
+from openmmlab_runs.errors import exit_on_error
+
+ROOT = Path(__file__).parents[2]
+
+DATA = Path('data/toy_shapes')  # the folder in the toy configs
+NUM_TRAIN, NUM_VAL = 800, 100
+CONFIGS = {
+    'Mask R-CNN': 'mask-rcnn_pyramid-cpvt-nano_fpn_toy-shapes',
+    'UperNet': 'upernet_pyramid-cpvt-nano_toy-shapes',
+}
+METRICS = {
+    'coco/bbox_mAP': 'box AP',
+    'coco/bbox_mAP_50': 'box AP50',
+    'coco/segm_mAP': 'mask AP',
+    'mIoU': 'mIoU',
+}
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/demo'), help='folder for all outputs')
+    return parser.parse_args()
+
+
+@exit_on_error
+def main() -> None:
+    args = parse_args()
+    for _ in track(write_toy_shapes(DATA, NUM_TRAIN, NUM_VAL), 'Drawing the toy data', total=NUM_TRAIN + NUM_VAL):
+        pass
+    table = Table('model', 'metric', 'value', title=f'On the validation images of {DATA}')
+    for model, name in CONFIGS.items():
+        config, work_dir = ROOT / f'configs/toy/{name}.py', args.work_dir / name
+        if find_latest_checkpoint(work_dir):
+            print(f'Resuming from the last checkpoint in {work_dir}: remove the folder to train from the beginning.')
+        train(load_config(config, work_dir=str(work_dir)), resume='auto')
+        metrics = test(load_config(config, work_dir=str(work_dir)), find_latest_checkpoint(work_dir),
+                       show_dir=work_dir / 'painted')
+        for key, title in METRICS.items():
+            if key in metrics:
+                value = metrics[key] / 100 if key == 'mIoU' else metrics[key]  # mmseg reports percentages
+                table.add_row(model, title, f'{value:.3f}')
+    Console().print(table)
+    print('Images painted with ground truth (left) and prediction (right):')
+    for name in CONFIGS.values():
+        print(f'  {args.work_dir / name / "painted"}')

@@ -1,0 +1,130 @@
+"""Measures how much the features of an image change if it is in a padded batch with a larger image.
+
+It works for backbones of any config, with random weights; for backbones of this package also with padding='exact'. The
+images are smooth noise. Writes a table as .md and .csv, and a figure with the maps of one output.
+"""
+import argparse
+from functools import partial
+from pathlib import Path
+
+import torch
+from rich.progress import Progress, track
+from torch import Tensor, nn
+
+from cpvt_mm.models.backbone import Backbone
+from cpvt_mm.models.grid import pad_or_crop
+from cpvt_mm.models.padding import PAD_SIZE_DIVISOR, Size
+from cpvt_mm.swap.writing import read_config
+from lab.arguments import check_least, parse_sides
+from lab.equivariance import ENCODINGS, error_figure
+from lab.padding import build_backbone, draw_image, features, measure, train_step
+from lab.results import Row, markdown_table, to_csv
+from lab.running import interleave
+from openmmlab_runs.errors import UserError, exit_on_error
+from openmmlab_runs.files import write_figure, write_text
+
+CONFIGS = Path(__file__).parents[2] / 'configs'
+STOCK = ['mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py', 'mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py',
+         'mmdet::pvt/retinanet_pvt-s_fpn_1x_coco.py', 'mmdet::pvt/retinanet_pvtv2-b2_fpn_1x_coco.py',
+         'mmseg::twins/twins_pcpvt-s_fpn_fpnhead_8xb4-80k_ade20k-512x512.py']
+OURS = [CONFIGS / 'pyramid_cpvt/mask-rcnn_pyramid-cpvt-s_fpn_1x_coco.py',
+        CONFIGS / 'cpvt/mask-rcnn_cpvt-s_sfp_1x_coco.py']
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('configs', nargs='*', default=[*STOCK, *map(str, OURS)],
+                        help='files, or names such as mmdet::... (default: five of mmdet and mmseg, and two of this '
+                        'package)')
+    parser.add_argument('--image', type=parse_sides, default=(480, 640), metavar='HxW',
+                        help='size of the compared image in pixels (default: 480x640)')
+    parser.add_argument('--neighbour', type=parse_sides, default=(800, 1216), metavar='HxW',
+                        help='size of the other image of the batch in pixels (default: 800x1216)')
+    parser.add_argument('--encodings', action='store_true',
+                        help='compare several position encodings in the backbones of this package')
+    parser.add_argument('--rounds', type=int, default=0,
+                        help='number of rounds that time forward passes and training steps (default: 0)')
+    parser.add_argument('--output', type=int, default=-2, help="which of the backbone's outputs to draw (default: -2)")
+    parser.add_argument('--out', type=Path, default=Path('work_dirs/padding_difference.png'), help='file of the figure')
+    return parser.parse_args()
+
+
+def build_all(args: argparse.Namespace) -> dict[str, nn.Module]:
+    """Returns the backbones, by name."""
+    models = {}
+    for name in args.configs:
+        cfg = read_config(name)
+        model = build_backbone(cfg)
+        if not isinstance(model, Backbone):
+            models[type(model).__name__] = model
+            continue
+        encodings = ENCODINGS if args.encodings else {'': cfg.model.backbone.get('position_encoding', dict(type='PEG'))}
+        for label, encoding in encodings.items():
+            for padding in (None, 'exact'):
+                what = [type(model).__name__, label, f'padding={padding!r}' if padding else '']
+                models[', '.join(filter(None, what))] = build_backbone(
+                    cfg, position_encoding=encoding, padding=padding)
+    return models
+
+
+def time_all(models: dict[str, nn.Module], images: list[Tensor], sizes: list[Size], rounds: int) -> dict[str, dict]:
+    """Returns the seconds of a forward pass and of a training step with the batch: the minimum of all rounds."""
+    batch = torch.cat([pad_or_crop(image, *sizes[-1]) for image in images])
+    seconds: dict[str, dict[str, float]] = {name: {} for name in models}
+    for what, call, training in (('forward', features, False), ('step', train_step, True)):
+        for model in models.values():
+            model.train(training)
+        calls = {name: partial(call, model, batch, sizes) for name, model in models.items()}
+        with torch.set_grad_enabled(training):
+            for name, taken in time_calls(calls, rounds, f'Timing a {what}').items():
+                seconds[name][f'{what}_s'] = min(taken)
+    return seconds
+
+
+def time_calls(calls: dict[str, partial], rounds: int, title: str) -> dict[str, list[float]]:
+    """Calls `interleave` with one round to warm up, and with a progress bar."""
+    with Progress() as progress:
+        task = progress.add_task(title, total=rounds)
+        return interleave(calls, rounds, 1, lambda done: progress.update(task, completed=done))
+
+
+@exit_on_error
+def main() -> None:
+    args = parse_args()
+    if any(side > limit for side, limit in zip(args.image, args.neighbour, strict=True)):
+        raise UserError(f'--image {args.image} is larger than --neighbour {args.neighbour}: choose a smaller --image.')
+    if max(args.image) <= PAD_SIZE_DIVISOR:
+        raise UserError(f'--image {args.image} gives maps of one cell, which do not vary: choose a side above '
+                        f'{PAD_SIZE_DIVISOR}.')
+    check_least(args, 0, 'rounds')
+    models = build_all(args)
+    sizes = [args.image, args.neighbour]
+    images = [draw_image(size, seed) for seed, size in enumerate(sizes)]
+    differences = {name: measure(model, *images) for name, model in track(models.items(), 'Measuring')}
+    num_outputs = max(map(len, differences.values()))
+    if args.output not in range(-num_outputs, num_outputs):
+        raise UserError(f'--output {args.output} does not exist: the backbones have at most {num_outputs} outputs.')
+    seconds = time_all(models, images, sizes, args.rounds) if args.rounds else {}
+    rows = [dict(backbone=name, **{f'error_{i}': difference.error for i, difference in enumerate(of_model)},
+                 max_abs=max(difference.max_abs for difference in of_model), **seconds.get(name, {}))
+            for name, of_model in differences.items()]
+    what = f'{args.image[0]} x {args.image[1]} beside {args.neighbour[0]} x {args.neighbour[1]}'
+    table = to_table(rows, num_outputs, f'Features of an image of {what} pixels')
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    write_text(args.out.with_suffix('.md'), table)
+    write_text(args.out.with_suffix('.csv'), to_csv(rows))
+    # For a backbone with fewer outputs, the first or last one is drawn.
+    drawn = {name: of_model[min(max(args.output, -len(of_model)), len(of_model) - 1)]
+             for name, of_model in differences.items()}
+    maps = {'\n'.join([*name.split(', '), f'{difference.error:.2g}']): difference.cells
+            for name, difference in drawn.items()}
+    write_figure(args.out.with_suffix('.png'), error_figure(maps, 0, f'{what} pixels, compared with alone'))
+    print(table)
+
+
+def to_table(rows: list[Row], num_outputs: int, title: str) -> str:
+    columns = {**{f'error_{i}': f'output {i}' for i in range(num_outputs)}, 'max_abs': 'largest difference',
+               'forward_s': 'forward, s', 'step_s': 'step, s'}
+    columns = {key: name for key, name in columns.items() if any(key in row for row in rows)}
+    lines = [[row['backbone'], *(f'{row[key]:.2g}' if key in row else '' for key in columns)] for row in rows]
+    return f'{title}, relative error against alone:\n\n{markdown_table(["backbone", *columns.values()], lines)}'

@@ -1,0 +1,293 @@
+"""Reads damaged checkpoints, each in a process of its own: each must be read or refused in a sentence.
+
+Prints a table by kind of damage. Exits with 1 if a process crashed, hung or ended with another error, and keeps the
+files of these.
+"""
+import argparse
+import io
+import json
+import logging
+import os
+import pickletools
+import random
+import resource
+import signal
+import struct
+import sys
+import tempfile
+import time
+import warnings
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from mmengine.logging import HistoryBuffer
+from safetensors.torch import save
+from torch import Tensor
+
+from cpvt_mm import PyramidCPVT, load_pretrained
+from cpvt_mm.weights.convert import convert_checkpoint, publish_model
+from openmmlab_runs.checkpoints.fitting import check_fits, load_weights
+from openmmlab_runs.checkpoints.reading import read_checkpoint
+from openmmlab_runs.errors import UserError
+from openmmlab_runs.files import to_bytes
+
+MEMORY = 1 << 30  # bytes that a process may get beyond those it starts with
+SECONDS = 10  # that it may take
+OUTCOMES = ('read', 'refused', 'crashed', 'hung', 'other error')
+READ, REFUSED, OTHER = range(3)  # exit codes of the processes
+# What a pickle may be told to do elsewhere in it, too.
+ARCH = dict(embed_dims=(8, 8, 16, 16), depths=(1, 1, 1, 1), num_heads=(1, 1, 2, 2), mlp_ratios=(1, 1, 1, 1),
+            sr_ratios=(8, 4, 2, 1))
+OPCODES = [opcode.code.encode('latin1') for opcode in pickletools.opcodes]
+Mutation = Callable[[random.Random, bytes], bytes]
+
+
+def originals() -> dict[str, bytes]:
+    """Returns small checkpoints by file name: of this project, plain mmengine with its log, old torch, safetensors."""
+    weights = dict(weight=torch.arange(12.).reshape(4, 3), half=torch.ones(5).half(), count=torch.tensor(3))
+    log = dict(log_scalars=dict(loss=HistoryBuffer([1., 2.], [1, 1])), runtime_info=dict(best=np.float32(.5)))
+    mmengine = dict(meta=dict(epoch=1), state_dict=weights, message_hub=log, args=argparse.Namespace(lr=.1))
+    old = io.BytesIO()
+    torch.save(mmengine, old, _use_new_zipfile_serialization=False)
+    return {'backbone.pth': to_bytes(dict(state_dict=PyramidCPVT(ARCH).state_dict())),
+            'ours.pth': to_bytes(dict(meta=dict(epoch=1), state_dict=weights)), 'mmengine.pth': to_bytes(mmengine),
+            'legacy.pth': old.getvalue(), 'safe.safetensors': save(weights)}
+
+
+def flip(rng: random.Random, content: bytes) -> bytes:
+    """Changes one to eight bytes."""
+    changed = bytearray(content)
+    for _ in range(rng.choice((1, 1, 2, 8))):
+        changed[rng.randrange(len(changed))] = rng.randrange(256)
+    return bytes(changed)
+
+
+def cut(rng: random.Random, content: bytes) -> bytes:
+    """Removes the end, or a part in the middle."""
+    start = rng.randrange(len(content))
+    return content[:start] + content[rng.choice((len(content), rng.randint(start, len(content)))):]
+
+
+def insert(rng: random.Random, content: bytes) -> bytes:
+    """Inserts random bytes, or a part of the file."""
+    start, where = rng.randrange(len(content)), rng.randrange(len(content))
+    part = rng.choice((rng.randbytes(rng.randint(1, 64)), content[start:start + 64]))
+    return content[:where] + part + content[where:]
+
+
+def replace_opcodes(rng: random.Random, content: bytes) -> bytes:
+    """Puts opcodes of pickle, with large arguments at times, where opcodes are."""
+    if content.startswith(b'PK'):
+        return _change_entries(rng, content, replace_opcodes)
+    try:
+        places = [place for _, _, place in pickletools.genops(content) if place is not None]
+    except ValueError:
+        places = []
+    changed = bytearray(content)
+    for _ in range(rng.choice((1, 1, 3))):
+        place = rng.choice(places or range(len(content)))
+        argument = rng.choice((b'', b'', b'\xff' * rng.choice((1, 2, 4, 8)), rng.randbytes(4)))
+        changed[place:place + rng.choice((1, 1 + len(argument)))] = rng.choice(OPCODES) + argument
+    return bytes(changed)
+
+
+def change_zip(rng: random.Random, content: bytes) -> bytes:
+    """Changes, removes, doubles or renames entries of a zip file, or bytes of its directory."""
+    if rng.random() < .5:
+        place = max(content.rfind(b'PK\x01\x02', 0, rng.randrange(len(content)) + 1), content.rfind(b'PK\x05\x06'))
+        return content[:place] + flip(rng, content[place:])
+    return _change_entries(rng, content, rng.choice((flip, cut, insert)), is_renamed=rng.random() < .5)
+
+
+def _change_entries(rng: random.Random, content: bytes, change: Mutation, is_renamed: bool = False) -> bytes:
+    written = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as source, zipfile.ZipFile(written, 'w') as target:
+        names = source.namelist()
+        chosen = rng.choice([name for name in names if change is not replace_opcodes or name.endswith('data.pkl')])
+        for name in names:
+            part = source.read(name)
+            if name == chosen and is_renamed:
+                name = rng.choice((name + 'x', '../' + name, name[1:], 'x', 'x/' * 99 + name))
+            elif name == chosen and part:
+                part = change(rng, part)
+            target.writestr(name, part, rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)) if is_renamed else None)
+    return written.getvalue()
+
+
+def change_header(rng: random.Random, content: bytes) -> bytes:
+    """Changes the length or an entry of a safetensors header."""
+    length, = struct.unpack_from('<Q', content)
+    if rng.random() < .3:
+        return struct.pack('<Q', rng.choice((0, 1, length - 1, length + 1, 1 << 31, (1 << 64) - 1))) + content[8:]
+    header = json.loads(content[8:8 + length])
+    name = rng.choice(list(header))
+    number = rng.choice((-1, 0, 7, 1 << 31, 1 << 62, 1 << 64, .5, None, 'x', [], {}))
+    key = rng.choice(('dtype', 'shape', 'data_offsets', 'x'))
+    header[name][key] = rng.choice((number, [number, number], 'F64', 'BOOL'))
+    text = json.dumps(header).encode()
+    return struct.pack('<Q', len(text)) + text + content[8 + length:]
+
+
+def quantized(tensor: Tensor) -> Tensor:
+    return torch.quantize_per_tensor(tensor, .1, 0, torch.qint8)
+
+
+# What a tensor may be instead of a plain one of float32.
+ODD: dict[str, Callable[[Tensor], object]] = {
+    'quantized': quantized, 'per channel': lambda tensor: torch.quantize_per_channel(
+        tensor, torch.ones(len(tensor)), torch.zeros(len(tensor)), 0, torch.quint8),
+    'sparse': Tensor.to_sparse, 'rows': lambda tensor: tensor.reshape(len(tensor), -1).to_sparse_csr(),
+    'nested': lambda tensor: torch.nested.nested_tensor([tensor, tensor]),
+    'jagged': lambda tensor: torch.nested.nested_tensor([tensor, tensor], layout=torch.jagged),
+    'complex': lambda tensor: tensor.to(torch.complex64), 'conjugate': lambda tensor: tensor.to(torch.complex64).conj(),
+    'meta': lambda tensor: tensor.to('meta'),
+    'masked': lambda tensor: torch.masked.masked_tensor(tensor, tensor > 0),
+    **{str(dtype): lambda tensor, dtype=dtype: tensor.to(dtype) for dtype in (
+        torch.bool, torch.int8, torch.int64, torch.uint16, torch.float16, torch.bfloat16, torch.float64,
+        torch.float8_e4m3fn, torch.float8_e5m2)},
+    **{name: lambda tensor, name=name: torch.zeros(tensor.shape, dtype=torch.uint8).view(getattr(torch, name))
+       for name in ('float4_e2m1fn_x2', 'bits8', 'float8_e8m0fnu') if hasattr(torch, name)},
+    'not finite': lambda tensor: tensor / 0, 'empty': lambda tensor: tensor[:0], 'scalar': lambda tensor: tensor.sum(),
+    'turned': lambda tensor: tensor.T if tensor.dim() == 2 else tensor.flip(0), 'parameter': torch.nn.Parameter,
+    'endless': lambda tensor: tensor.flatten()[:1].expand(1 << 40), 'list': Tensor.tolist, 'none': lambda tensor: None}
+
+
+def replace_tensors(rng: random.Random, content: bytes) -> bytes:
+    """Replaces tensors of a checkpoint by odd ones, or adds odd ones."""
+    checkpoint = torch.load(io.BytesIO(content), weights_only=True)
+    weights = checkpoint['state_dict']
+    for name in rng.sample(sorted(weights), rng.choice((1, 1, 3))):
+        with warnings.catch_warnings(action='ignore'):  # some kinds are new, others are old
+            made = ODD[rng.choice(sorted(ODD))](weights[name])
+        weights[name if rng.random() < .8 else f'{name}.{name}'] = made
+    written = io.BytesIO()
+    torch.save(checkpoint, written)
+    return written.getvalue()
+
+
+def use(path: Path) -> None:
+    """Reads a checkpoint in each way; raises the last error that a user can cause, and any other error at once."""
+    model, told = PyramidCPVT(ARCH), None
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        ways: tuple[Callable[[], object], ...] = (
+            lambda: read_checkpoint(path), lambda: check_fits(model, path), lambda: load_weights(model, path),
+            lambda: load_pretrained(model, path), lambda: convert_checkpoint(path, folder / 'a.pth', 'twins'),
+            lambda: convert_checkpoint(path, folder / 'b.safetensors'),
+            lambda: convert_checkpoint(path, folder / 'c.pth', half=True),
+            lambda: publish_model(path, folder / 'd.pth'))
+        for way in ways:
+            try:
+                way()
+            except UserError as error:
+                if '\n' in str(error):
+                    raise
+                told = error
+    if told:
+        raise told
+
+
+MUTATIONS: dict[str, tuple[Mutation, tuple[str, ...]]] = {
+    'bytes flipped': (flip, ('',)), 'cut': (cut, ('',)), 'bytes inserted': (insert, ('',)),
+    'opcodes replaced': (replace_opcodes, ('.pth',)), 'zip entries changed': (change_zip, ('ours.pth', 'mmengine.pth')),
+    'tensors replaced': (replace_tensors, ('backbone.pth',)), 'header changed': (change_header, ('.safetensors',))}
+
+
+class Result(NamedTuple):
+    """How reading of a file ended.
+
+    Attributes:
+        outcome: One of OUTCOMES.
+        seconds: The time it took.
+        peak: The most memory of the process, in MiB.
+    """
+    outcome: str
+    seconds: float
+    peak: float
+
+
+def read_alone(path: Path, read: Callable[[Path], object] = read_checkpoint, seconds: int = SECONDS) -> Result:
+    """Reads a file in a process of its own, with bounded memory and time."""
+    started = time.monotonic()
+    child = os.fork()
+    if not child:
+        status = OTHER
+        try:
+            warnings.simplefilter('ignore')  # of torch, about versions of pickle
+            logging.disable()
+            torch.set_num_threads(1)  # threads do not live on in a fork
+            signal.alarm(seconds)  # ends the process, whatever it does
+            used = int(Path('/proc/self/statm').read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY,) * 2)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            read(path)
+            status = READ
+        except UserError as error:
+            message = str(error)
+            status = REFUSED if '\n' not in message and message.endswith('.') else OTHER
+        finally:
+            os._exit(status)
+    _, status, usage = os.wait4(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    outcome = {READ: 'read', REFUSED: 'refused', OTHER: 'other error', -signal.SIGALRM: 'hung'}.get(code, 'crashed')
+    return Result(outcome, time.monotonic() - started, usage.ru_maxrss / 1024)
+
+
+def fuzz(count: int, seed: int, kept: Path) -> dict[str, list[Result]]:
+    """Reads `count` damaged files; keeps in a folder those that were neither read nor refused.
+
+    Returns:
+        The results by kind of damage.
+    """
+    rng, files = random.Random(seed), originals()
+    results: dict[str, list[Result]] = {kind: [] for kind in MUTATIONS}
+    kinds = list(MUTATIONS)
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(count):
+            kind = kinds[number % len(kinds)]
+            mutate, ends = MUTATIONS[kind]
+            name = rng.choice([name for name in files if name.endswith(ends)])
+            path = Path(folder, name)
+            path.write_bytes(mutate(rng, files[name]))
+            result = read_alone(path, use if mutate is replace_tensors else read_checkpoint)
+            results[kind].append(result)
+            if result.outcome not in ('read', 'refused'):
+                kept.mkdir(parents=True, exist_ok=True)
+                (kept / f'{number}-{name}').write_bytes(path.read_bytes())
+    return results
+
+
+def table(results: dict[str, list[Any]], what: str = 'damage', outcomes: Sequence[str] = OUTCOMES) -> str:
+    """Makes a table of results: a row for each kind of damage."""
+    lines = [f'| {what} | ' + ' | '.join(outcomes) + ' | longest, s | peak, MiB |', '|---' * (len(outcomes) + 3) + '|']
+    for kind, found in results.items():
+        counts = [sum(result.outcome == outcome for result in found) for outcome in outcomes]
+        longest, peak = (max((getattr(result, name) for result in found), default=0) for name in ('seconds', 'peak'))
+        lines.append(f'| {kind} | {" | ".join(map(str, counts))} | {longest:.2f} | {peak:.0f} |')
+    return '\n'.join(lines)
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('--count', type=int, default=10_000, help='number of files (default: 10000)')
+    parser.add_argument('--seed', type=int, default=0, help='of the damages (default: 0)')
+    parser.add_argument('--kept', type=Path, default=Path('fuzz_crashes'),
+                        help='folder for files that were neither read nor refused (default: fuzz_crashes)')
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse_args()
+    results = fuzz(args.count, args.seed, args.kept)
+    print(table(results))
+    bad = sum(result.outcome not in ('read', 'refused') for found in results.values() for result in found)
+    if bad:
+        sys.exit(f'error: {bad} of {args.count} files were neither read nor refused: {args.kept} has them.')
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,313 @@
+"""Changes small data sets and configs at random, and does with each what new_config.py and check_dataset.py do.
+
+Each case runs in a process of its own, and must end in a result, or in one sentence. Prints a table by kind of data,
+and each other error. Exits with 1 if there is one, or a process crashed or took too long.
+"""
+import argparse
+import copy
+import gc
+import io
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import yaml
+from mmengine.registry import DATASETS, DefaultScope
+from PIL import Image
+from rich.console import Console
+
+from cpvt_mm.new_config.writing import BASES, CONFIGS, new_config
+from cpvt_mm.swap import read_config
+from lab.datasets.annotations import to_annotation
+from lab.maintenance.fuzz_checkpoints import cut, flip, insert, table
+from openmmlab_runs.data.checking import measure_all, to_table_of_findings
+from openmmlab_runs.data.datasets import building
+from openmmlab_runs.data.file_checks import check_files, find_copies
+from openmmlab_runs.data.plans import plan_checks
+from openmmlab_runs.engine import load_config
+from openmmlab_runs.errors import exit_on_error
+
+MEMORY = 2 << 30  # bytes that a process may get beyond those it starts with
+SECONDS = 30  # that it may take
+OUTCOMES = ('result', 'sentence', 'crashed', 'hung', 'other error')
+RESULT, SENTENCE, OTHER = range(3)  # exit codes of the processes
+SIDES = 24, 32  # of images
+# What a value may become: of another type, empty, of no number, or so large that it takes time or memory.
+VALUES: list[Any] = [
+    None, True, False, 0, -1, 1, .5, 1e7, 1e9, 1e308, -1e308, 10**30, float('nan'), float('inf'), '', 'x', '0', '12',
+    '1e9', 'train', '../x', '/', 'a\0b', '\ud800', 'ü' * 300, '{{ fileDirname }}', [], {}, [[]], [1, 2], {'a': 1},
+    [[[[[1]]]]], 'a' * 10_000]
+
+
+class Data(NamedTuple):
+    """A kind of data: writes a data set to a folder, and names the files to change in it."""
+    write: Callable[[Path], None]
+    changed: str
+
+
+def write_images(folder: Path, number: int = 5) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f'{index}.png' for index in range(number)]
+    for index, path in enumerate(paths):
+        Image.fromarray(np.random.default_rng(index).integers(0, 255, (*SIDES, 3), np.uint8)).save(path)
+    return paths
+
+
+def write_coco(root: Path) -> None:
+    """Writes boxes with polygons, run-length encodings, and a crowd."""
+    height, width = SIDES
+    images = [dict(id=index, file_name=path.name, height=height, width=width)
+              for index, path in enumerate(write_images(root / 'images'), start=1)]
+    mask = to_annotation(np.eye(*SIDES, dtype=bool))
+    polygon = dict(bbox=[2, 3, 10, 12], area=120, iscrowd=0, segmentation=[[2, 3, 12, 3, 12, 15, 2, 15]])
+    crowd = dict(bbox=[0, 0, width, height], area=9, iscrowd=1, segmentation=dict(
+        size=[height, width], counts=[0, 9, height * width - 9]))
+    annotations = [dict(one, id=3 * image['id'] + index, image_id=image['id'], category_id=index % 2 + 1)
+                   for image in images
+                   for index, one in enumerate((polygon, mask, crowd if image['id'] == 1 else polygon))]
+    (root / 'instances.json').write_text(json.dumps(dict(
+        images=images, annotations=annotations, categories=[dict(id=1, name='cat'), dict(id=2, name='dog')])))
+
+
+def write_voc(root: Path) -> None:
+    for path in write_images(root / 'JPEGImages'):
+        (root / 'Annotations').mkdir(exist_ok=True)
+        (root / 'Annotations' / f'{path.stem}.xml').write_text(
+            f'<annotation><filename>{path.name}</filename><size><width>{SIDES[1]}</width><height>{SIDES[0]}</height>'
+            '<depth>3</depth></size>' + ''.join(
+                f'<object><name>{name}</name><difficult>0</difficult><bndbox><xmin>3</xmin><ymin>4</ymin><xmax>20</xmax>'
+                '<ymax>18</ymax></bndbox></object>' for name in ('cat', 'dog')) + '</annotation>')
+
+
+def write_yolo(root: Path) -> None:
+    for path in write_images(root / 'images'):
+        (root / 'labels').mkdir(exist_ok=True)
+        (root / 'labels' / f'{path.stem}.txt').write_text(
+            '0 0.5 0.5 0.4 0.3\n1 0.1 0.1 0.6 0.1 0.6 0.7\n')
+    (root / 'data.yaml').write_text('path: .\ntrain: images\nnc: 2\nnames:\n  0: cat\n  1: dog\n')
+
+
+def write_config(root: Path) -> None:
+    write_coco(root)
+    new_config(root, root / 'my.py', base=str(root.parent / 'boxes.py'))
+
+
+DATA = {'COCO': Data(write_coco, '*.json'), 'COCO, images': Data(write_coco, 'images/*'),
+        'Pascal VOC': Data(write_voc, 'Annotations/*'), 'YOLO': Data(write_yolo, 'labels/*'),
+        'data.yaml': Data(write_yolo, '*.yaml'), 'config': Data(write_config, 'my.py')}
+
+
+def change(rng: random.Random, path: Path) -> None:
+    """Changes a file: a value of its structure, a number of its text, or bytes."""
+    content = path.read_bytes()
+    how = rng.random()
+    try:
+        if how < .6 and path.suffix in ('.json', '.yaml'):
+            is_json = path.suffix == '.json'
+            parsed = json.loads(content) if is_json else yaml.safe_load(content)
+            for _ in range(rng.choice((1, 1, 2))):
+                parsed = change_value(rng, parsed)
+            content = (json.dumps(parsed) if is_json else yaml.safe_dump(parsed)).encode('utf-8', 'surrogatepass')
+        elif how < .8 and path.suffix != '.png':
+            content = change_word(rng, content)
+        else:
+            content = rng.choice((flip, cut, insert))(rng, content)
+    except (yaml.YAMLError, UnicodeError):  # YAML cannot write some values
+        content = flip(rng, content)
+    path.write_bytes(content)
+
+
+def change_value(rng: random.Random, root: Any) -> Any:
+    """Replaces, removes or doubles a value anywhere in lists and dicts."""
+    places = list(walk(root)) if isinstance(root, dict | list) else []
+    if not places:
+        return copy.deepcopy(rng.choice(VALUES))
+    holder, key = rng.choice(places)
+    how = rng.random()
+    if how < .15:
+        del holder[key]
+    elif how < .25 and isinstance(holder, list):
+        holder.insert(key, copy.deepcopy(holder[key]))
+    elif how < .35 and isinstance(holder, dict):
+        holder[str(rng.choice(VALUES))] = holder.pop(key)
+    elif how < .45 and isinstance(holder[key], int | float):
+        holder[key] = str(holder[key])
+    elif how < .5:
+        holder[key] = [holder[key]]
+    else:
+        holder[key] = copy.deepcopy(rng.choice(VALUES))
+    return root if rng.random() < .99 else rng.choice(VALUES)
+
+
+def walk(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yields all places of a structure: the list or dict, and the index or key."""
+    for key, inner in list(value.items() if isinstance(value, dict) else enumerate(value)):
+        yield value, key
+        if isinstance(inner, dict | list):
+            yield from walk(inner)
+
+
+def change_word(rng: random.Random, content: bytes) -> bytes:
+    """Replaces a word or number of a text."""
+    words = list(re.finditer(rb'[\w.]+', content))
+    if not words:
+        return content
+    word = rng.choice(words)
+    new = str(rng.choice(VALUES)).encode('utf-8', 'surrogatepass')
+    return content[:word.start()] + new + content[word.end():]
+
+
+def write_bases(folder: Path) -> None:
+    """Writes the configs that new_config takes models from, without `_base_`, which takes a second to read."""
+    for task in ('boxes', 'instances'):
+        read_config(str(CONFIGS / BASES[task][True])).dump(folder / f'{task}.py')
+
+
+def run_case(kind: str, root: Path, base: Path) -> None:
+    """Writes a config for a folder, checks its annotations and files, and builds the datasets that have no fault."""
+    config = root / 'my.py'
+    if kind != 'config':
+        new_config(root, config, base=str(base))
+    cfg = load_config(config)
+    plans = plan_checks(cfg)
+    results = [(plan, list(check_files(cfg, plan))) for plan in plans]
+    findings = [*(finding for plan in plans for finding in plan.findings),
+                *(finding for _, checks in results for one in checks for finding in one.findings),
+                *(finding for _, finding in find_copies(results))]
+    console = Console(file=io.StringIO())
+    console.print(to_table_of_findings(findings))
+    measure_all(cfg, results, console)
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        for plan in plans:
+            if not any(finding.kind in plan.fatal for finding in plan.findings):
+                with building(plan.name):
+                    DATASETS.build(cfg[f'{plan.splits[0]}_dataloader'].dataset)
+
+
+class Result(NamedTuple):
+    """How a case ended.
+
+    Attributes:
+        outcome: One of OUTCOMES.
+        seconds: The time it took.
+        peak: The most memory of the process, in MiB.
+        message: The last line of another error.
+    """
+    outcome: str
+    seconds: float
+    peak: float
+    message: str
+
+
+def run_alone(run: Callable[[], None], seconds: int = SECONDS) -> Result:
+    """Runs a case in a process of its own, with bounded memory and time."""
+    started = time.monotonic()
+    with tempfile.TemporaryFile('w+') as errors:
+        child = os.fork()
+        if not child:
+            status = OTHER
+            try:
+                warnings.simplefilter('ignore')
+                torch.set_num_threads(1)  # threads do not live on in a fork
+                signal.alarm(seconds)  # ends the process, whatever it does
+                used = int(Path('/proc/self/statm').read_text().split()[0]) * resource.getpagesize()
+                resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY,) * 2)
+                resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+                with redirect_stdout(io.StringIO()):
+                    exit_on_error(run)()
+                status = RESULT
+            except SystemExit as end:
+                message = str(end.code)
+                is_sentence = '\n' not in message and message.startswith('error: ') and message.endswith('.')
+                status = SENTENCE if is_sentence and not isinstance(end.__context__, MemoryError) else OTHER
+                print(f'{message!r}', file=errors)
+            except BaseException as error:
+                frames = [frame for frame in traceback.extract_tb(error.__traceback__) if 'cpvt_mm' in frame.filename]
+                place = f'{Path(frames[-1].filename).name}:{frames[-1].lineno} ' if frames else ''
+                print(f'{place}{type(error).__name__}: {str(error)[:200]!r}', file=errors)
+            finally:
+                errors.flush()
+                os._exit(status)
+        _, status, usage = os.wait4(child, 0)
+        errors.seek(0)
+        message = errors.read().strip()
+    code = os.waitstatus_to_exitcode(status)
+    outcomes = {RESULT: 'result', SENTENCE: 'sentence', OTHER: 'other error', -signal.SIGALRM: 'hung'}
+    return Result(outcomes.get(code, 'crashed'), time.monotonic() - started, usage.ru_maxrss / 1024, message)
+
+
+def fuzz(count: int, seed: int, kinds: list[str], kept: Path) -> dict[str, list[Result]]:
+    """Runs `count` cases, the kinds in turn; keeps in a folder those that ended in neither a result nor a sentence.
+
+    Returns:
+        The results by kind of data.
+    """
+    results: dict[str, list[Result]] = {kind: [] for kind in kinds}
+    with tempfile.TemporaryDirectory() as name:
+        write_bases(Path(name))
+        for kind in kinds:
+            DATA[kind].write(Path(name, kind))
+        with redirect_stdout(io.StringIO()):  # what is imported and cached here need not be in each process
+            shutil.copytree(Path(name, kinds[0]), Path(name, 'first'))
+            run_case(kinds[0], Path(name, 'first'), Path(name, 'boxes.py'))
+        gc.collect()
+        gc.freeze()
+        for number in range(count):
+            kind = kinds[number % len(kinds)]
+            rng = random.Random(f'{seed} {number}')
+            root = Path(name, 'case')
+            shutil.copytree(Path(name, kind), root)
+            if kind == 'config':
+                (root / 'my.py').write_text((root / 'my.py').read_text().replace(str(Path(name, kind)), str(root)))
+            change(rng, rng.choice(sorted(root.glob(DATA[kind].changed))))
+            base = Path(name, rng.choice(('boxes.py', 'instances.py')) if 'COCO' in kind else 'boxes.py')
+            result = run_alone(lambda kind=kind, root=root, base=base: run_case(kind, root, base))
+            results[kind].append(result)
+            if result.outcome not in ('result', 'sentence'):
+                shutil.copytree(root, kept / f'{number}', dirs_exist_ok=True)
+            shutil.rmtree(root)
+    return results
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('--count', type=int, default=5000, help='number of cases (default: 5000)')
+    parser.add_argument('--seed', type=int, default=0, help='of the changes (default: 0)')
+    parser.add_argument('--kinds', nargs='+', choices=DATA, default=list(DATA), help='kinds of data (default: all)')
+    parser.add_argument('--kept', type=Path, default=Path('fuzz_failures'),
+                        help='folder for cases that ended in neither a result nor a sentence (default: fuzz_failures)')
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse_args()
+    results = fuzz(args.count, args.seed, args.kinds, args.kept)
+    print(table(results, 'data', OUTCOMES))
+    bad = [(kind, result) for kind, found in results.items() for result in found
+           if result.outcome not in ('result', 'sentence')]
+    counts = Counter(f'{kind}, {one.outcome}: {one.message}' for kind, one in bad)
+    for text, number in counts.most_common():
+        print(f'{number} x {text}')
+    if bad:
+        sys.exit(f'error: {len(bad)} of {args.count} cases ended in neither a result nor a sentence: {args.kept} has '
+                 'them.')
+
+
+if __name__ == '__main__':
+    main()

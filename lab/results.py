@@ -1,0 +1,107 @@
+"""Stores each result in a file at once, so that a tool can continue after an interruption, and writes tables."""
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.files import write_figure, write_text
+from openmmlab_runs.texts import markup
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Record = dict[str, Any]
+Row = dict[str, Any]
+MARKERS = 'os^Dv<>P*Xp'  # of lines; one more than there are colours, so that no two of 110 lines look alike
+
+
+class Results(Mapping[str, Record]):
+    """Maps keys to records, and stores them in `results.json` of a folder, with the recipe that produced them.
+
+    Each new record rewrites the file. Only one process at a time may write it.
+
+    Args:
+        folder: The folder; created with the first record.
+        recipe: All settings that determine the records. Values that JSON does not support are stored as strings.
+
+    Raises:
+        UserError: If the folder has results of another recipe, or its `results.json` is not such a file.
+    """
+
+    def __init__(self, folder: Path, recipe: Mapping[str, Any]) -> None:
+        self.path = folder / 'results.json'
+        self.recipe: dict[str, Any] = json.loads(json.dumps(recipe, default=str))
+        self._records: dict[str, Record] = {}
+        if self.path.exists():
+            was, self._records = _read(self.path)
+            _check_same(was, self.recipe, self.path)
+
+    def __getitem__(self, key: str) -> Record:
+        return self._records[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def put(self, key: str, record: Record) -> None:
+        """Adds or replaces a record, also in the file."""
+        self._records[key] = record
+        self.write()
+
+    def write(self) -> None:
+        """Writes the file. Without records, this reserves the folder for the recipe."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(self.path, json.dumps(dict(recipe=self.recipe, records=self._records), indent=1) + '\n')
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Record]]:
+    try:
+        content = json.loads(path.read_text(encoding='utf-8'))
+        return content['recipe'], content['records']
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f'{path} has no results of this tool ({type(error).__name__}: {first_line(error)}): choose '
+                        'another folder.') from error
+
+
+def _check_same(was: dict[str, Any], now: dict[str, Any], path: Path) -> None:
+    before, after = dict(_leaves(was)), dict(_leaves(now))
+    for key in {**before, **after}:
+        if repr(before.get(key)) != repr(after.get(key)):  # NaN does not equal itself
+            raise UserError(f'{path} has results with {key} = {before.get(key)!r}, not {after.get(key)!r}: choose '
+                            'another folder, or remove that one.')
+
+
+def _leaves(value: object, key: str = '') -> Iterator[tuple[str, object]]:
+    """Yields dotted keys and values of the leaves in nested dicts and lists."""
+    if isinstance(value, (dict, list)) and value:
+        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _leaves(inner, f'{key}.{name}' if key else str(name))
+    else:
+        yield key, value
+
+
+def write_report(folder: Path, rows: Sequence[Row], table: str, figure: 'Figure') -> None:
+    """Writes rows, their table and their plot as results.csv, results.md and results.png."""
+    write_text(folder / 'results.csv', to_csv(rows))
+    write_text(folder / 'results.md', table)
+    write_figure(folder / 'results.png', figure)
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """Returns rows as CSV with a header of all columns; missing values are empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list({name: None for row in rows for name in row}), lineterminator='\n')
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns a markdown table of text cells, which mean themselves; ends with a newline."""
+    head, *body = (f'| {" | ".join(map(markup, cells))} |\n' for cells in (header, *rows))
+    return ''.join([head, '|---' * len(header) + '|\n', *body])

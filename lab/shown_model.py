@@ -1,0 +1,136 @@
+"""A trained model for the demo: its predictions and attention for an image."""
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mmcv import rgb2bgr
+from mmcv.transforms import Resize
+from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from cpvt_mm.models import CPVT, PyramidCPVT
+from lab.attention import Overlay, collect, default_blocks, name_blocks, overlay_image
+from lab.sweep import get_test_size
+from openmmlab_runs.engine import load_config
+from openmmlab_runs.errors import UserError
+from openmmlab_runs.images import read_image
+from openmmlab_runs.loading import to_input
+from openmmlab_runs.predicting import MAX_PIXELS, build_inferencer, paint
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Stops models that compute in the `with` block for too long, in all threads.
+
+    Modules look at the clock before they compute. An operator that runs comes to its end first.
+
+    Raises:
+        UserError: From the first module after `seconds`.
+    """
+    end = time.monotonic() + seconds
+
+    def check(module: nn.Module, args: Any) -> None:
+        if time.monotonic() >= end:
+            raise UserError(f'the model takes over {seconds:g} seconds and is stopped: choose a smaller test size.')
+
+    hook = register_module_forward_pre_hook(check)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+class ShownModel:
+    """A detector or segmentor with its weights, for any test size.
+
+    Args:
+        checkpoint: A file with its config in the same folder, as training writes both.
+        seconds: The model is stopped after this time, for each prediction or drawing. Defaults to 60.
+
+    Attributes:
+        backbone: The backbone, if it is a `CPVT` or `PyramidCPVT`; else None.
+        is_detector: Whether its predictions have scores.
+        side: The shorter side of the scale in the test pipeline, in pixels; 512 if it has a `scale_factor`.
+        blocks: Names of the blocks whose attention can be drawn; empty if the backbone is not of this package.
+        block: The block to show first: the second block of the last stage but one, or of CPVT; None without blocks.
+
+    Raises:
+        UserError: If the folder of the checkpoint has not exactly one config, or the config does not fit.
+    """
+
+    def __init__(self, checkpoint: Path, seconds: float = 60) -> None:
+        configs = sorted(checkpoint.parent.glob('*.py'))
+        if len(configs) != 1:
+            raise UserError(f'folder {checkpoint.parent} has {len(configs)} configs (*.py), but must have one: put '
+                            'only the config there that the checkpoint was trained with.')
+        self._seconds = seconds
+        self._cfg = load_config(configs[0])
+        self._size = get_test_size(self._cfg)
+        self._inferencer = build_inferencer(self._cfg, checkpoint)
+        backbone = getattr(self._inferencer.model, 'backbone', None)
+        self.backbone = backbone if isinstance(backbone, (CPVT, PyramidCPVT)) else None
+        self.is_detector = self._cfg.default_scope == 'mmdet'
+        self.side = min(self._size)
+        self.blocks = list(name_blocks(self.backbone)) if self.backbone else []
+        self.block = default_blocks(self.backbone)[-2:][0] if self.backbone else None
+
+    def paint(self, path: str | Path, side: int, score_thr: float) -> np.ndarray:
+        """Paints boxes and masks, or the label map, on an image file.
+
+        Args:
+            path: The image.
+            side: The test size; the scale of the config is multiplied so that its shorter side has this length.
+            score_thr: See `paint`.
+
+        Returns:
+            `(H, W, 3)` RGB, uint8.
+
+        Raises:
+            UserError: See `paint`; also if the model takes more than `seconds`.
+        """
+        self._set_side(side)
+        np.random.seed(0)  # mmdet draws colours of masks at random; with a seed they are the same at every size
+        with time_limit(self._seconds):
+            return paint(self._inferencer, path, score_thr=score_thr)[0]
+
+    def draw_attention(self, path: str | Path, side: int, block: str | None, pixel: tuple[int, int]
+                       ) -> tuple[np.ndarray, str]:
+        """Draws the attention of the query at a pixel, over the image as resized for the model.
+
+        Args:
+            path: The image file.
+            side: The test size, see `paint`.
+            block: One of `blocks`.
+            pixel: Column and row in the file, from 0.
+
+        Returns:
+            `(H', W', 3)` RGB, uint8, and a sentence that describes it.
+
+        Raises:
+            UserError: If the image cannot be read, has more than 16 million pixels, the backbone has no such block, or
+                takes more than `seconds`.
+        """
+        if self.backbone is None:
+            raise UserError(f'the backbone of config {self._cfg.filename} is neither a CPVT nor a PyramidCPVT, so its '
+                            'attention cannot be drawn: choose another checkpoint.')
+        image = read_image(path, max_pixels=MAX_PIXELS)
+        height, width = image.shape[:2]
+        self._set_side(side)
+        # RGB, resized and not padded
+        seen = self._inferencer.pipeline(rgb2bgr(image))['inputs'].numpy().transpose(1, 2, 0)[..., ::-1]
+        x, y = pixel[0] * seen.shape[1] // width, pixel[1] * seen.shape[0] // height
+        inputs = to_input(seen, self._cfg).to(next(self.backbone.parameters()).device)
+        with time_limit(self._seconds):
+            found = collect(self.backbone, inputs, [str(block)])[str(block)]
+        weights = found.of_query((x, y)).mean(dim=0).cpu()
+        return overlay_image(seen, Overlay('', weights, found.key_cell), (x, y)), (
+            f'The model sees {seen.shape[1]} x {seen.shape[0]} pixels (width x height). In block {block}, the query at '
+            f'x={x}, y={y} gives {weights.max():.1%} of its attention to the brightest cell.')
+
+    def _set_side(self, side: int) -> None:
+        for transform in self._inferencer.pipeline.transforms:
+            if isinstance(transform, Resize):
+                transform.scale = tuple(round(length * side / self.side) for length in self._size)

@@ -1,0 +1,1 @@
+"""Tries the configs that mmdet and mmseg ship."""

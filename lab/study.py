@@ -1,0 +1,225 @@
+"""Studies: variants to train, tests of all variants, and one training run with its tests."""
+import json
+import re
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.hooks import Hook
+from mmengine.runner import Runner, find_latest_checkpoint
+
+from openmmlab_runs.engine import load_config, test, train
+from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.loading import backbone_config, build
+
+from .results import Results, Row
+from .work import Report, ReportIterations
+
+# Dotted keys of a config, and their new values.
+Options = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One variant of a study.
+
+    Attributes:
+        config: Config file of mmdet, mmseg or mmpretrain.
+        options: Config values to replace.
+    """
+    config: Path
+    options: Options
+
+
+@dataclass(frozen=True)
+class Study:
+    """Variants to compare, and the tests and metrics for all of them.
+
+    Attributes:
+        variants: Variants by name.
+        tests: Config values to replace in each test, by name of the test.
+        metrics: Names of the metrics in the table and the figure.
+    """
+    variants: dict[str, Variant]
+    tests: dict[str, Options]
+    metrics: list[str]
+
+
+def read_study(path: str | Path) -> Study:
+    """Reads a study from a config file with these variables:
+
+    - `variants`: a dict from names to dicts with `config`, `options` or both.
+    - `config`: the config file of variants without one. Paths of configs are relative to the study's folder.
+    - `tests`: a dict from names to options. Defaults to one test of the unchanged config.
+    - `metrics`: a list of names.
+
+    Options are dicts with dotted keys. A value replaces the old value and is not merged with it.
+
+    Raises:
+        UserError: If the file cannot be read, or a variable is missing, unknown or ambiguous.
+    """
+    try:
+        content = Config.fromfile(path).to_dict()
+    except Exception as error:  # a config is a program and can raise any error
+        raise UserError(f'study {path} cannot be read ({type(error).__name__}: {first_line(error)}): pass a config '
+                        'file that sets variants and metrics.') from error
+    for key, kind in (('variants', dict), ('metrics', list)):
+        if not isinstance(content.get(key), kind) or not content[key]:
+            raise UserError(f'{key} of study {path} is {content.get(key)!r}, but must be a non-empty {kind.__name__}.')
+    variants = {name: _variant(name, value, content.get('config'), Path(path))
+                for name, value in content['variants'].items()}
+    folders = {slug(name): name for name in variants}
+    for name in variants:
+        if folders[slug(name)] != name:
+            raise UserError(f'variants {name!r} and {folders[slug(name)]!r} of study {path} would share the folder '
+                            f'{slug(name)}: rename one.')
+    return Study(variants, content.get('tests') or {'test': {}}, content['metrics'])
+
+
+def _variant(name: str, value: object, config: str | None, path: Path) -> Variant:
+    if not isinstance(value, Mapping) or not value.keys() <= {'config', 'options'}:
+        raise UserError(f'variant {name!r} of study {path} is {value!r}, but must be a dict with the keys config, '
+                        'options or both.')
+    config = value.get('config', config)
+    if config is None:
+        raise UserError(f'variant {name!r} of study {path} has no config: set its own, or one for the study.')
+    return Variant(path.parent / config, value.get('options', {}))
+
+
+def slug(name: str) -> str:
+    """Converts the name of a variant to a folder name of lowercase letters, digits and dashes."""
+    return re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')
+
+
+def set_options(cfg: Config, options: Options) -> None:
+    """Replaces values of a config, in place.
+
+    Raises:
+        UserError: If the parent of a key does not exist.
+    """
+    for key, value in options.items():
+        *path, last = key.split('.')
+        node = cfg
+        try:
+            for part in path:
+                node = node[int(part) if isinstance(node, list) else part]
+            node[int(last) if isinstance(node, list) else last] = value
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise UserError(f'option {key} of the study does not fit config {cfg.filename} ({type(error).__name__}: '
+                            f'{first_line(error)}): correct the key.') from error
+
+
+class TimeIterations(Hook):
+    """Measures the time of a training iteration, including data loading."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: object = None,
+                         outputs: object = None) -> None:
+        self.ends.append(time.perf_counter())
+
+    def median(self) -> float | None:
+        """Returns the median in seconds, which is robust to validation and checkpoints; None before two iterations."""
+        times = [end - start for start, end in pairwise(self.ends)]
+        return statistics.median(times) if times else None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run, and its tests.
+
+    Attributes:
+        name: Name of the variant.
+        variant: The config and options to train.
+        seed: Seed of the training.
+        work_dir: The study's folder, which contains a folder for this run.
+        overrides: Config values to override in all variants, with dotted keys. Defaults to none.
+    """
+    name: str
+    variant: Variant
+    seed: int
+    work_dir: Path
+    overrides: Options = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f'{self.name}, seed {self.seed}'
+
+    @property
+    def folder(self) -> Path:
+        """The folder of this run."""
+        return self.work_dir / slug(self.name) / f'seed_{self.seed}'
+
+    def load(self, options: Options = {}) -> Config:
+        """Loads the run's complete config, with further options."""
+        cfg = load_config(self.variant.config, self.overrides, work_dir=str(self.folder))
+        set_options(cfg, {**self.variant.options, **options})
+        cfg.randomness = dict(cfg.get('randomness', {}), seed=self.seed)
+        cfg.log_level = 'WARNING'
+        return cfg
+
+    @cached_property
+    def recipe(self) -> dict[str, Any]:
+        """The complete config without the folder; it determines the results."""
+        return {key: value for key, value in self.load().to_dict().items() if key != 'work_dir'}
+
+    def results(self) -> Results:
+        """Opens the results in the folder: 'backbone', 'checkpoint' (after the end of training), and metrics of tests.
+
+        Raises:
+            UserError: If the folder has results of another config.
+        """
+        return Results(self.folder, self.recipe)
+
+    def claim_folder(self, tests: Mapping[str, Options]) -> None:
+        """Checks that the run is possible, and reserves the folder for this config.
+
+        Raises:
+            UserError: If the backbone cannot be built, a test's options do not fit, or the folder has results of
+                another config.
+        """
+        results, cfg = self.results(), self.load()
+        backbone = build(cfg, backbone_config(cfg))
+        for options in tests.values():
+            set_options(cfg, options)
+        if 'backbone' not in results:
+            results.put('backbone', dict(parameters=sum(parameter.numel() for parameter in backbone.parameters())))
+
+    def complete(self, tests: Mapping[str, Options], report: Report) -> None:
+        """Trains, or resumes from the last checkpoint, and tests. Completed steps are skipped.
+
+        Args:
+            tests: Options of each test, by name.
+            report: Called after each iteration.
+        """
+        results = self.results()
+        if 'checkpoint' not in results:
+            timer = TimeIterations()
+            train(self.load(), resume='auto', hooks=[timer, ReportIterations(report, 'training')])
+            results.put('checkpoint', dict(name=Path(find_latest_checkpoint(self.folder)).name,
+                                           seconds_per_iteration=timer.median()))
+        for name, options in tests.items():
+            if _key(options) not in results:
+                metrics = test(self.load(options), self.folder / results['checkpoint']['name'],
+                               hooks=[ReportIterations(report, f'testing, {name}')])
+                results.put(_key(options), {metric: float(value) for metric, value in metrics.items()})
+
+    def rows(self, tests: Mapping[str, Options]) -> list[Row]:
+        """Returns a row with the metrics for each test; an empty list if a test is missing."""
+        results = self.results()
+        if any(_key(options) not in results for options in tests.values()):
+            return []
+        return [dict(variant=self.name, seed=self.seed, test=name, parameters=results['backbone']['parameters'],
+                     seconds_per_iteration=results['checkpoint']['seconds_per_iteration'], **results[_key(options)])
+                for name, options in tests.items()]
+
+
+def _key(options: Options) -> str:
+    """Returns the key of a test's results, which depends on its options, but not on its name."""
+    return f'test {json.dumps(options, sort_keys=True, default=str)}'

@@ -1,0 +1,13 @@
+"""Runs of any OpenMMLab project: training, testing and predicting that neither loses nor mixes up anything.
+
+It serves detectors of mmdet, segmentors of mmseg and classifiers of mmpretrain, whatever their backbone, and knows
+nothing of `cpvt_mm`, which imports it. Where to look:
+
+- `engine`: reads a config, adds what a run needs to it (`prepare`), trains and tests.
+- `hooks`: whole checkpoints, resuming to the bit, losses that are no numbers, the report.
+- `checkpoints`: fetches and reads files of weights without running their code, and compares them with a model.
+- `data`: the layouts that labelling tools write, and checks of annotations and images.
+- `predicting`: boxes, masks and label maps for images.
+
+Types in configs have this package's name, such as `type='openmmlab_runs.DurableCheckpointHook'`.
+"""

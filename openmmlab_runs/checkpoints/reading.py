@@ -1,0 +1,175 @@
+"""Reads checkpoints: only tensors and plain data, never code."""
+import pickle
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from openmmlab_runs.errors import MissingFile, UserError, first_line
+
+from .fetching import fetched
+from .restricted import is_safetensors, parse, to_plain
+
+# Keys of the weights in checkpoint files. 'state_dict' is mmengine's; with EMAHook, it contains the average. 'model' is
+# that of DeiT and Twins. EMA_KEYS are keys of moving averages.
+KEYS = ('state_dict', 'model')
+EMA_KEYS = ('ema_state_dict', 'state_dict_ema', 'model_ema', 'ema')
+# Several numbers in a byte, or a number that is no more than its bits.
+PACKED = tuple(dtype for name in dir(torch) if isinstance(dtype := getattr(torch, name), torch.dtype)
+               and re.match('u?int[1-7]$|bits|float4', name))
+
+
+def check_device(name: str, device: str) -> None:
+    """Raises a UserError, which begins with the name of the argument, if torch cannot use a device."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # unknown, or torch is built without support for it
+        raise UserError(f'{name} {device!r} cannot be used ({first_line(error)}): choose another.') from error
+
+
+def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, Any]:
+    """Reads a checkpoint: tensors, numbers, strings and mmengine's log, no other objects.
+
+    Args:
+        path: A path, or an address (see `fetched`). A file name that ends in .safetensors means safetensors, any other
+            name a file of torch.save.
+        map_location: The device to load to. Defaults to 'cpu'.
+
+    Raises:
+        MissingFile: If the file does not exist.
+        UserError: If the file is damaged, or contains other objects.
+    """
+    what, remedy = f'checkpoint {path}', ''
+    check_device('map_location', map_location)
+    try:
+        with fetched(path) as local:
+            if local != path:  # a user may have put the cached file there, so the message names it
+                what, remedy = f'{what} ({local})', '; remove this file to fetch it again'
+            checkpoint = parse(Path(local), is_safetensors(path) or is_safetensors(local), map_location)
+    except UserError:
+        raise
+    except FileNotFoundError as error:
+        raise MissingFile(f'{what} does not exist: check the path.') from error
+    except pickle.UnpicklingError as error:
+        # torch's message is not shown, because it advises to disable this protection.
+        raise UserError(f'{what} is damaged, or contains code or objects other than tensors: save its state_dict alone'
+                        f'{remedy}.') from error
+    except Exception as error:  # damaged files raise errors of many types
+        raise UserError(f'{what} cannot be read ({first_line(error)}): it is damaged or not a checkpoint{remedy}.'
+                        ) from error
+    if not isinstance(checkpoint, dict):
+        raise UserError(f'{what} holds a {type(checkpoint).__name__}, but must hold a dict of tensors.')
+    return checkpoint
+
+
+@contextmanager
+def readable(path: str | Path) -> Iterator[str]:
+    """Yields a local file with the content of a checkpoint that mmengine reads with `weights_only`.
+
+    It is the file itself, or a temporary copy in plain types, if that is a safetensors file or has mmengine's log. On
+    its own, mmengine would take any downloaded file of the same name for the one at an address. For addresses and
+    errors see `read_checkpoint`. If mmengine does not find the file any more, the error is a MissingFile, too.
+    """
+    with fetched(path) as local:
+        if _is_plain(local):
+            try:
+                yield str(local)
+            except FileNotFoundError as error:
+                if str(local) not in str(error) or Path(local).exists():
+                    raise
+                raise MissingFile(f'checkpoint {path} was removed after it was checked: put the file back, then start '
+                                  'again.') from error
+            return
+        with TemporaryDirectory() as folder:
+            copy = Path(folder, Path(local).stem).with_suffix('.pth')
+            torch.save(to_plain(read_checkpoint(path)), copy)
+            yield str(copy)
+
+
+def _is_plain(path: str | Path) -> bool:
+    """Returns whether torch reads a file with `weights_only`, in a process without allowed classes."""
+    try:
+        torch.load(path, map_location='meta', weights_only=True)  # reads no tensors
+    except Exception:  # `read_checkpoint` finds out what it is
+        return False
+    return True
+
+
+class Weights(NamedTuple):
+    """The weights in a checkpoint.
+
+    Attributes:
+        tensors: The weights by name.
+        key: The key of the weights in the checkpoint; '' if the checkpoint itself is the state dict.
+        ema_key: The key of other weights that were not used, usually a moving average; '' if there are none.
+        meta: mmengine's entry `meta` of the checkpoint, as `{'meta': ...}`; empty if there is none.
+        left_out: All other keys of the checkpoint, such as the optimizer's.
+    """
+    tensors: dict[str, Tensor]
+    key: str
+    ema_key: str
+    meta: dict[str, Any]
+    left_out: tuple[str, ...]
+
+
+def unwrap(checkpoint: dict[str, Any], path: str | Path) -> Weights:
+    """Finds the weights in a checkpoint: under the first existing key of KEYS and EMA_KEYS, or at the top level.
+
+    Raises:
+        UserError: If there are no weights, or see `check_plain`.
+    """
+    held = [key for key in (*KEYS, *EMA_KEYS) if isinstance(checkpoint.get(key), dict)]
+    key = held[0] if held else ''
+    values = checkpoint[key] if key else checkpoint
+    tensors = bare({name: value for name, value in values.items() if isinstance(name, str)
+                     and isinstance(value, Tensor)})
+    if not tensors:
+        where = f'under {key!r}' if key else f'and none of the keys {", ".join((*KEYS, *EMA_KEYS))}'
+        has = ', '.join(map(str, list(values)[:3])) or 'nothing'
+        raise UserError(f'checkpoint {path} holds no tensors {where}: it has {has}.')
+    check_plain(tensors, path)
+    ema_key = next((other for other in held if other in EMA_KEYS and other != key), '')
+    meta = {'meta': checkpoint['meta']} if key and 'meta' in checkpoint else {}
+    left_out = [name for name, value in checkpoint.items()
+                if (name not in (key, *meta) if key else not isinstance(value, Tensor))]
+    return Weights(tensors, key, ema_key, meta, tuple(map(str, left_out)))
+
+
+def read_weights(path: str | Path, map_location: str = 'cpu') -> Weights:
+    """Reads the weights of a checkpoint; see `read_checkpoint` and `unwrap`."""
+    return unwrap(read_checkpoint(path, map_location), path)
+
+
+def bare(weights: dict[str, Any]) -> dict[str, Any]:
+    """Removes the prefix 'module.' that DistributedDataParallel adds to the names."""
+    return {name.removeprefix('module.'): value for name, value in weights.items()}
+
+
+def check_plain(weights: Mapping[str, Any], path: str | Path) -> None:
+    """Raises a UserError if a tensor of a state dict is not a plain one: its values are not all there, or not as such.
+
+    These are quantized, sparse, nested, complex and packed tensors, those of subclasses, and those on the meta device,
+    unless all are there.
+    """
+    odd = {name: kind for name, value in weights.items() if isinstance(value, Tensor) and (kind := _kind(value))}
+    if odd and {*odd.values()} == {'meta'} and all(value.is_meta for value in weights.values()
+                                                   if isinstance(value, Tensor)):
+        return  # read to the meta device
+    if odd:
+        name, kind = next(iter(odd.items()))
+        raise UserError(f'checkpoint {path} has {len(odd)} tensors that are not plain, such as {name} ({kind}): save '
+                        'it with plain ones, such as those of tensor.dequantize() or tensor.to_dense().')
+
+
+def _kind(tensor: Tensor) -> str:
+    """Returns what is not plain about a tensor; '' if it is plain."""
+    if type(tensor) not in (Tensor, nn.Parameter):
+        return type(tensor).__name__
+    kinds = dict(quantized=tensor.is_quantized, nested=tensor.is_nested, sparse=tensor.layout is not torch.strided,
+                 complex=tensor.is_complex(), packed=tensor.dtype in PACKED, meta=tensor.is_meta)
+    return next((kind for kind, is_it in kinds.items() if is_it), '')

@@ -1,0 +1,141 @@
+"""Checks data while it is loaded, and names the faulty file in errors."""
+import logging
+import os.path
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from typing import Any
+
+import cv2
+import numpy as np
+from mmengine.dataset import Compose
+from mmengine.logging import print_log
+
+from openmmlab_runs.errors import UserError, explain, first_line
+from openmmlab_runs.images import check_regular
+
+from .findings import Finding, Kind, decode
+
+Sample = dict[str, Any]
+# mmcv's loader asserts that OpenCV can decode the image, OpenCV raises its own error for empty files, Pillow OSErrors.
+# With python -O, which leaves out asserts, the loader asks None for its shape, as mmseg's loader of label maps always
+# does with OpenCV.
+LOADING_ERRORS = (AssertionError, AttributeError, cv2.error, OSError)
+
+
+class CheckedPipeline(Compose):
+    """Runs transforms and checks the loaded data. It reads no additional files, so it takes hardly any time.
+
+    Only samples with a single image are checked; others, such as videos, are not.
+
+    Args:
+        transforms: The transforms of the pipeline.
+        is_coco: Whether samples have COCO's layout. The sizes of images must then match the annotations.
+            Defaults to False.
+        num_classes: Label maps have classes 0 to `num_classes - 1`. Defaults to None: label maps are not checked.
+        ignored: Other allowed values of label maps. Defaults to 255 only.
+    """
+
+    def __init__(self, transforms: Sequence[Callable[[Sample], Sample | None]], is_coco: bool = False,
+                 num_classes: int | None = None, ignored: Collection[int] = (255,)) -> None:
+        super().__init__(transforms)
+        self.is_coco = is_coco
+        self.num_classes = num_classes
+        self.ignored = ignored
+
+    def __call__(self, data: Sample) -> Sample | None:
+        """Transforms a sample.
+
+        Raises:
+            UserError: If a file cannot be decoded, sizes do not match, or a label is not a class.
+        """
+        for key in ('img_path', 'seg_map_path') if _keys(data) else ():
+            with suppress(FileNotFoundError):  # the loader says so, or reads it from another storage
+                check_regular(data.get(key) or '')
+        for transform in self.transforms:
+            was = _keys(data)
+            try:
+                data = transform(data)
+            except FileNotFoundError:  # contains the file name already
+                raise
+            except LOADING_ERRORS as error:
+                fault = _unreadable_file(was, data, error) if was else None
+                if fault is None:
+                    raise
+                raise UserError(f'{fault}: put the whole file there (tools/misc/check_dataset.py finds all such files).'
+                                ) from error
+            if data is None:
+                return None
+            loaded = _keys(data) - was
+            if self.is_coco and 'ori_shape' in loaded:
+                check_size(data)
+            if self.num_classes and 'gt_seg_map' in loaded:
+                check_label_map(data, self.num_classes, self.ignored)
+        return data
+
+
+def _keys(data: Any) -> set[str]:
+    """Returns the keys of a sample with a single image; an empty set for anything else."""
+    return set(data) if isinstance(data, dict) and isinstance(data.get('img_path'), str) else set()
+
+
+def _unreadable_file(loaded: set[str], data: Sample, error: Exception) -> str | None:
+    """Returns the file that a transform failed to load and the reason; None if the transform failed otherwise.
+
+    Images are loaded first. Label maps may be loaded after other transforms, which can fail for other reasons.
+    """
+    is_image = 'img' not in loaded
+    path = data.get('img_path' if is_image else 'seg_map_path')
+    if not path or 'gt_seg_map' in loaded:
+        return None
+    # Only local files are decoded again.
+    found = decode(path, Kind.IMAGE if is_image else Kind.LABEL_MAP) if os.path.isfile(path) else None
+    if isinstance(found, Finding):
+        return f'{path} {found.detail}'
+    return f'{path} cannot be read: {first_line(error)}' if is_image else None
+
+
+def check_size(data: Sample) -> None:
+    """Raises a UserError if the size of a loaded image differs from its annotation."""
+    expected, found = (data.get('height'), data.get('width')), tuple(data['ori_shape'][:2])
+    if None not in expected and expected != found:
+        raise UserError(f'image {data["img_path"]} is {found[0]} x {found[1]} pixels (height x width), but '
+                        f'{expected[0]} x {expected[1]} in the annotations: put the right image there.')
+
+
+def check_label_map(data: Sample, num_classes: int, ignored: Collection[int]) -> None:
+    """Raises a UserError if a loaded label map has another size than its image, or a label that is not a class.
+
+    Maps of probabilities, and maps that are loaded before the image, are not checked.
+    """
+    label_map, size = data['gt_seg_map'], tuple(data.get('ori_shape', ())[:2])
+    if not size or not isinstance(label_map, np.ndarray) or label_map.dtype.kind not in 'iu' or label_map.ndim != 2:
+        return
+    if label_map.shape != size:
+        raise UserError(f'label map {data["seg_map_path"]} has shape {label_map.shape}, but its image is '
+                        f'{size[0]} x {size[1]} pixels: put the right label map there.')
+    # Loaded values are classes: reduce_zero_label is applied already.
+    unknown = [label for label in np.unique(label_map[label_map >= num_classes]) if label not in ignored]
+    if unknown:
+        raise UserError(f'label map {data["seg_map_path"]} has class {unknown[0]}, but there are {num_classes} '
+                        'classes, counted from 0: correct it, or metainfo.classes and reduce_zero_label of the config.')
+
+
+def load_first(dataset: Any, name: str) -> Any:
+    """Loads the first sample of a built dataset, and warns of faults of its image, such as 16 bits per channel.
+
+    Raises:
+        UserError: If the pipeline fails on the sample; the message has the dotted name of the dataset's config.
+    """
+    path = dataset.get_data_info(0).get('img_path') if hasattr(dataset, 'get_data_info') else None
+    if isinstance(path, str) and os.path.isfile(path):
+        found = decode(path, Kind.IMAGE)
+        if isinstance(found, Finding):
+            print_log(f'{path} {found.detail}; tools/misc/check_dataset.py finds all such files.', 'current',
+                      logging.WARNING)
+    try:
+        return dataset[0]
+    except (UserError, FileNotFoundError):
+        raise
+    except Exception as error:  # transforms can raise any error
+        raise UserError(f'{name}: the pipeline fails on sample {path or 0} ({explain(error)}): correct '
+                        f'{name}.pipeline of the config, or the annotation.') from error

@@ -1,0 +1,176 @@
+"""Checks the datasets of a config, and measures them: what `tools/misc/check_dataset.py` prints."""
+import csv
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmengine.config import Config
+from mmengine.model import revert_sync_batchnorm
+from mmengine.registry import MODELS
+from mmengine.runner import Runner
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import track
+from rich.table import Column, Table
+
+from openmmlab_runs.data.checked_pipeline import load_first
+from openmmlab_runs.data.file_checks import Checked, check_files, find_copies
+from openmmlab_runs.data.findings import Finding, Kind
+from openmmlab_runs.data.measuring import measure, read_objects, sizes_of, suggest, to_table
+from openmmlab_runs.data.plans import Plan, plan_checks
+from openmmlab_runs.data.sheet import VISUALIZER, draw_sheet
+from openmmlab_runs.data.splits import SPLITS
+from openmmlab_runs.engine.checks import check_model
+from openmmlab_runs.errors import UserError, explain, for_readers
+from openmmlab_runs.files import check_free, held, named, write_figure, write_text
+from openmmlab_runs.registry import in_scope
+from openmmlab_runs.texts import printable, shell
+
+# Number of findings of one kind in the table.
+EXAMPLES = 3
+FINDINGS = 'findings.csv'
+
+
+def try_split(cfg: Config, split: str) -> Iterator[Finding]:
+    """Runs the pipeline on a sample of a config's dataset; for 'train', also the data preprocessor and the losses.
+
+    Args:
+        cfg: See `openmmlab_runs.engine.load_config`.
+        split: 'train', 'val' or 'test'; the config must have its dataloader.
+
+    Yields:
+        A finding, if the sample fails.
+    """
+    name = f'{split}_dataloader.dataset'
+    model = None
+    try:
+        with in_scope(cfg.default_scope):
+            loader = Runner.build_dataloader(
+                {**cfg[f'{split}_dataloader'], 'num_workers': 0, 'persistent_workers': False})
+            sample = load_first(loader.dataset, name)
+            if split == 'train':
+                model_cfg = dict(cfg.model)
+                if cfg.get('data_preprocessor'):  # mmengine's runner merges it in the same way
+                    model_cfg.setdefault('data_preprocessor', cfg.data_preprocessor)
+                model = revert_sync_batchnorm(MODELS.build(model_cfg))
+                check_model(model)
+                # BatchNorm needs at least two samples.
+                batch = loader.collate_fn([sample] * min(getattr(loader.batch_sampler, 'batch_size', 1), 2))
+                with torch.no_grad():
+                    model.train()(**model.data_preprocessor(batch, True), mode='loss')
+    except UserError as error:
+        yield Finding(Kind.SAMPLE, name, f'fails: {str(error).removeprefix(f"{name}: ")}')
+    except Exception as error:  # models can raise any error
+        yield Finding(Kind.SAMPLE, name, f'has a first sample that the model fails on ({explain(error, model)})'
+                      if model else f'fails ({explain(error)})')
+
+
+def to_table_of_findings(findings: Sequence[Finding]) -> Table:
+    """Makes a table with a row for each kind of finding: its name, the number of findings, and the first of them."""
+    table = Table('what', 'how many', Column('the first', overflow='fold'), show_lines=True)
+    for kind in Kind:
+        found = [finding for finding in findings if finding.kind is kind]
+        if found:
+            examples = [printable(f'{finding.file} {finding.detail}') for finding in found[:EXAMPLES]]
+            more = [f'and {len(found) - EXAMPLES} more'] if len(found) > EXAMPLES else []
+            what = kind.value if found[0].is_error else f'{kind.value} (a note)'
+            table.add_row(what, str(len(found)), escape(for_readers('\n'.join([*examples, *more]))))
+    return table
+
+
+@contextmanager
+def report(out: Path | None) -> Iterator[Callable[[Sequence[str]], object]]:
+    """Holds a folder, and yields a function that writes a row of findings.csv at once.
+
+    Until the end, the file is findings.csv.unfinished. Characters that are not UTF-8, as names of files may have, are
+    escaped.
+
+    Args:
+        out: The folder; created if needed. None: rows are not written.
+    """
+    if out is None:
+        yield lambda row: None
+        return
+    with held(out):
+        check_free(out / FINDINGS)
+        unfinished = out / f'{FINDINGS}.unfinished'
+        with named(unfinished), unfinished.open('w', buffering=1, encoding='utf-8', errors='backslashreplace',
+                                                newline='') as file:
+            writer = csv.writer(file)
+            writer.writerow(('split', 'severity', 'what', 'file', 'detail'))
+            yield writer.writerow
+        unfinished.replace(out / FINDINGS)
+
+
+def check(cfg: Config, plans: Sequence[Plan], console: Console, add: Callable[[str, Finding], None]
+          ) -> list[tuple[Plan, list[Checked]]]:
+    """Checks files and samples, and adds all findings, also those of the plans, each with the splits of its dataset."""
+    results = []
+    for plan in plans:
+        splits = ', '.join(plan.splits)
+        for finding in plan.findings:
+            add(splits, finding)
+        checks, missing = [], {(finding.kind, finding.file) for finding in plan.findings}
+        for checked in track(check_files(cfg, plan), splits, len(plan.samples), console=console):
+            checks.append(checked)
+            for finding in checked.findings:
+                if (finding.kind, finding.file) not in missing:
+                    add(splits, finding)
+        results.append((plan, checks))
+    for plan, finding in find_copies(results):
+        add(', '.join(plan.splits), finding)
+    reported = {split for plan in plans for split in plan.splits
+                if any(finding.kind in (Kind.DATASET, Kind.NOT_BUILT) for finding in plan.findings)}
+    for split in SPLITS:
+        if cfg.get(f'{split}_dataloader') and split not in reported:
+            for finding in try_split(cfg, split):
+                add(split, finding)
+    return results
+
+
+def measure_all(cfg: Config, results: Sequence[tuple[Plan, list[Checked]]], console: Console) -> dict[str, Any]:
+    """Measures the datasets that can be read, prints tables of them, and returns the measures and suggestions."""
+    parts = [(plan, coco, checks) for plan, checks in results if (coco := read_objects(plan, checks))['images']]
+    measures = [measure(plan, coco, checks) for plan, coco, checks in parts]
+    for one in measures:
+        console.print(sizes_of(one), markup=False, highlight=False)
+        if 'classes' in one:
+            console.print(to_table(one))
+    trained = [coco for plan, coco, _ in parts if 'train' in plan.splits]
+    suggested = suggest(cfg, trained) if trained and cfg.default_scope in VISUALIZER else {}
+    for key, value in suggested.items():
+        console.print(f'Suggested: {shell(key + "=" + str(value).replace(" ", ""))}', markup=False, highlight=False)
+    return dict(datasets=measures, suggested=suggested)
+
+
+def check_dataset(cfg: Config, out: Path | None, console: Console) -> int:
+    """Checks and measures the datasets of a config; prints tables, and returns the number of errors.
+
+    Args:
+        cfg: See `openmmlab_runs.engine.load_config`.
+        out: The folder for findings.csv, statistics.json and samples.png. None: they are not written.
+        console: Where the tables go.
+    """
+    found: list[Finding] = []
+    plans = plan_checks(cfg)
+    with report(out) as write:
+
+        def add(split: str, finding: Finding) -> None:
+            found.append(finding)
+            write((split, 'error' if finding.is_error else 'note', finding.kind.value, finding.file, finding.detail))
+
+        measures = measure_all(cfg, check(cfg, plans, console, add), console)
+        if out:
+            write_text(out / 'statistics.json', json.dumps(measures, indent=1))
+            painted = [split for plan in plans for split in plan.splits if plan.samples]
+            if cfg.default_scope in VISUALIZER and painted and (sheet := draw_sheet(cfg, painted[0])):
+                write_figure(out / 'samples.png', sheet)
+    errors = sum(finding.is_error for finding in found)
+    if found:
+        console.print(to_table_of_findings(found))
+    files = sum(len(plan.samples) for plan in plans)
+    console.print(f'Images checked: {files}, errors: {errors}, notes: {len(found) - errors}')
+    return errors

@@ -1,0 +1,284 @@
+"""Reads annotation files in COCO's layout: checks the type and size of each value, and notes what mmdet cannot read."""
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from reprlib import Repr
+from types import MappingProxyType
+from typing import Any
+
+from mmengine.fileio import get
+
+from openmmlab_runs.errors import first_line
+from openmmlab_runs.files import what_is
+
+from .findings import UnusableFile
+from .masks import area_of
+
+# The most pixels of a side and of an image that OpenCV decodes.
+MAX_SIDE, MAX_PIXELS = 1 << 20, 1 << 30
+MAX_COORDINATE = 2 * MAX_SIDE
+WRITE_ANEW = 'let tools/misc/new_config.py write a corrected file'
+NOT_COCO = ("but ann_file must be a JSON file in COCO's layout: let tools/misc/new_config.py write a config for the "
+            'folder, which may hold Pascal VOC.')
+PACKED = {b'\x1f\x8b': 'gzip', b'PK\x03\x04': 'zip', b'\xfd7zXZ': 'xz', b'BZh': 'bzip2'}
+
+Entry = dict[str, Any]
+
+
+class Coco(dict[str, list[Entry]]):
+    """The `images`, `categories` and `annotations` of a file.
+
+    Attributes:
+        repairs: What is written otherwise in the file, and mmdet cannot read: sentences without the file's name, each
+            with the first entry and the number of further ones.
+        texts: The ids that are text in the file and numbers here: by list, and by the index in it.
+    """
+
+    def __init__(self, content: dict[str, list[Entry]], repairs: Sequence[str] = (),
+                 texts: Mapping[str, Mapping[int, str]] = MappingProxyType({})) -> None:
+        super().__init__(content)
+        self.repairs = list(repairs)
+        self.texts = dict(texts)
+
+
+class _Repairs:
+    """Counts what is repaired: the first case of each kind, and how many there are.
+
+    Attributes:
+        ids: For each list and key, the ids that are text in the file and numbers here, by the index of the entry.
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[str, ...], tuple[str, int]] = {}
+        self.ids: dict[tuple[str, str], dict[int, str]] = {}
+
+    def add(self, kind: tuple[str, ...], sentence: str) -> None:
+        first, number = self.found.get(kind, (sentence, 0))
+        self.found[kind] = first, number + 1
+
+    def sentences(self) -> list[str]:
+        return [f'{first}{f" (and {number - 1} more)" if number > 1 else ""}' for first, number in self.found.values()]
+
+
+def read_coco(file: str, backend_args: dict[str, Any] | None = None, needs_sizes: bool = True) -> Coco:
+    """Reads an annotation file.
+
+    Values that people write in several ways are the same in the result: numbers that are written as text become
+    numbers, also ids (see `to_id`), names of categories become text, a missing `iscrowd` becomes 0, and a missing
+    `area` that of the mask or box. null is like a missing value.
+
+    Args:
+        file: Path, or an address of one of mmengine's storage backends.
+        backend_args: The dataset's argument for mmengine's storage backends. Defaults to None: a local file.
+        needs_sizes: Whether an image without width and height is an error. If not, it has neither in the result, and
+            the caller adds them. Defaults to True.
+
+    Returns:
+        Images have `id`, `file_name`, `width` and `height`, categories `id` and `name`, annotations `id`, `image_id`,
+        `category_id`, `bbox`, `area` and `iscrowd`; all keep their other keys. `segmentation` is not checked.
+        `annotations` is empty if the file has none, as for a test set.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        UnusableFile: If it is a folder, or the file is empty, is not JSON, or is not in COCO's layout.
+    """
+    fault = '' if '://' in file else what_is(file)
+    if fault.endswith('not a file'):  # who opens it may wait for ever
+        raise UnusableFile(file, f"{fault}: put a file in COCO's layout there.")
+    try:
+        content = get(file, backend_args=backend_args)
+    except IsADirectoryError as error:
+        raise UnusableFile(file, f'is a folder, {NOT_COCO}') from error
+    repairs = _Repairs()
+    raw = _parse(file, content, repairs)
+    if not isinstance(raw, dict) or not raw.get('images') or not raw.get('categories'):
+        missing = [key for key in ('images', 'categories') if not isinstance(raw, dict) or not raw.get(key)]
+        raise UnusableFile(file, f'has no {" and no ".join(missing)}: put a file in COCO\'s layout there.')
+    raw.setdefault('annotations', [])
+    coco = {name: _read_entries(file, name, raw[name], repairs, needs_sizes) for name in FIELDS}
+    for key, name in (('image_id', 'images'), ('category_id', 'categories')):
+        _note_references(key, name, coco, repairs)
+    texts = {name: ids for (name, key), ids in repairs.ids.items() if key == 'id'}
+    return Coco(coco, repairs.sentences(), texts)
+
+
+def _parse(file: str, content: bytes, repairs: _Repairs) -> Any:
+    start = content.lstrip()
+    if start.startswith(b'<'):
+        raise UnusableFile(file, f'is XML, {NOT_COCO}')
+    if not start:
+        raise UnusableFile(file, f'is empty ({len(content)} bytes): put the whole file there.')
+    for head, name in PACKED.items():
+        if content.startswith(head):
+            raise UnusableFile(file, f'is packed ({name}): unpack it.')
+    encoding = json.detect_encoding(content)
+    if encoding != 'utf-8':
+        repairs.add(('encoding',), f'is {encoding.replace("-sig", " with a byte order mark")} instead of utf-8')
+    try:
+        return json.loads(content.decode(encoding))
+    except RecursionError as error:
+        raise UnusableFile(file, 'has lists or dicts too deep inside others: put a file in COCO\'s layout there.'
+                           ) from error
+    except UnicodeDecodeError as error:
+        line = content.count(b'\n', 0, error.start) + 1
+        raise UnusableFile(file, f'is not {encoding} in line {line}: save it as UTF-8.') from error
+    except ValueError as error:
+        raise UnusableFile(file, f'is not JSON ({first_line(error)}): put the whole file there.') from error
+
+
+def to_id(value: Any) -> int | str:
+    """Returns an id such that equal ids are equal: a whole number, also of a float or text such as '12', or text.
+
+    Raises:
+        ValueError: If the value is no id.
+    """
+    if type(value) is int and abs(value) < 1 << 63:
+        return value
+    if isinstance(value, str) and value:
+        return int(value) if re.fullmatch('0|-?[1-9][0-9]{0,17}', value) else value
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 63:
+        return int(value)
+    raise ValueError
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str) and re.fullmatch(r'\s*[-+]?[0-9]*\.?[0-9]+\.?([eE][-+]?[0-9]{1,3})?\s*', value):
+        value = float(value)
+        value = int(value) if value.is_integer() else value
+    if type(value) not in (int, float) or not abs(value) < 1e300:  # also not a number, and infinity
+        raise ValueError
+    return value
+
+
+def _side(value: Any) -> int:
+    number = _number(value)
+    if number != int(number) or not 1 <= number <= MAX_SIDE:
+        raise ValueError
+    return int(number)
+
+
+def _box(value: Any) -> list[float]:
+    if not isinstance(value, list) or len(value) != 4:
+        raise ValueError
+    box = [_number(number) for number in value]
+    if max(box) > MAX_COORDINATE or min(box) < -MAX_COORDINATE:
+        raise ValueError
+    return box
+
+
+def _flag(value: Any) -> int:
+    return int(value if isinstance(value, bool) else _number(value) != 0)
+
+
+def _file_name(value: Any) -> str:
+    # os.fsencode fails for half characters, and for those that the system's encoding lacks.
+    if not isinstance(value, str) or not value or '\0' in value or any(
+            len(os.fsencode(part)) > 255 for part in value.split('/')) or len(value) > 4000:
+        raise ValueError
+    return value
+
+
+def _name(value: Any) -> str:
+    name = value if isinstance(value, str) else str(to_id(value) if _number(value) == int(value) else value)
+    name.encode()  # fails for half characters
+    return name
+
+
+def _mask(value: Any) -> Any:
+    """Returns a mask whose polygons have numbers instead of text; leaves anything else to the checks of masks."""
+    if isinstance(value, list) and value and isinstance(value[0], list) and value[0] and isinstance(value[0][0], str):
+        return [[_number(number) for number in polygon] for polygon in value if isinstance(polygon, list)]
+    return value
+
+
+# What is read of each entry, and what it must be.
+# With an ASCII locale, Python can name no other files.
+CODEC = sys.getfilesystemencoding()
+FILE_NAME = 'the name of a file that can exist' + ('' if 'utf' in CODEC else f' in {CODEC} (PYTHONUTF8=1 allows more)')
+ID = (to_id, 'a whole number or text')
+SIDE = (_side, f'a whole number from 1 to {MAX_SIDE}')
+FIELDS: dict[str, dict[str, tuple[Callable[[Any], Any], str]]] = dict(
+    images=dict(id=ID, file_name=(_file_name, FILE_NAME), width=SIDE, height=SIDE),
+    categories=dict(id=ID, name=(_name, 'text without halves of surrogate pairs')),
+    annotations=dict(
+        id=ID, image_id=ID, category_id=ID,
+        bbox=(_box, f'four numbers (x, y, width, height) of at most {MAX_COORDINATE}'),
+        segmentation=(_mask, 'a list of polygons [x, y, x, y, ...], or a run-length encoding'),
+        area=(_number, 'a number'), iscrowd=(_flag, '0 or 1'), ignore=(_flag, '0 or 1')))
+OPTIONAL = ('segmentation', 'iscrowd', 'ignore')
+
+
+def _read_entries(file: str, name: str, entries: Any, repairs: _Repairs, needs_sizes: bool) -> list[Entry]:
+    if not isinstance(entries, list):
+        raise UnusableFile(file, f'has {name}={shown(entries)}, but {name} is a list: correct it.')
+    for index, entry in enumerate(entries):
+        where = f'in {name}[{index}]'
+        if not isinstance(entry, dict):
+            raise UnusableFile(file, f'has {shown(entry)} {where}, but an entry has keys and values, such as "id": 1: '
+                               'correct it.')
+        if not needs_sizes and name == 'images':
+            _drop_unknown_size(entry, where, repairs)
+        for key, (parse, what) in FIELDS[name].items():
+            value = entry.get(key)
+            if value is None:
+                _complete(file, entry, key, where, repairs, needs_sizes)
+                continue
+            try:
+                entry[key] = new = parse(value)
+            except (ValueError, OverflowError, RecursionError) as error:
+                raise UnusableFile(file, f'has {key}={shown(value)} {where}, but {key} is {what}: correct it.'
+                                   ) from error
+            if new == value:
+                continue
+            if parse is to_id:
+                repairs.ids.setdefault((name, key), {})[index] = value
+            else:
+                repairs.add((name, key), f'has {key}={shown(value)} {where} instead of {shown(new)}')
+        if entry.get('width') and entry['width'] * entry['height'] > MAX_PIXELS:
+            raise UnusableFile(file, f'has width={entry["width"]} and height={entry["height"]} {where}, but OpenCV '
+                               f'reads images of at most {MAX_PIXELS} pixels: correct it.')
+    return entries
+
+
+def _drop_unknown_size(entry: Entry, where: str, repairs: _Repairs) -> None:
+    if any(entry.get(key) in (None, 0, '', '0') for key in ('width', 'height')):
+        entry.pop('width', None), entry.pop('height', None)
+        repairs.add(('images', 'size'), f'has no width or height {where}')
+
+
+def _complete(file: str, entry: Entry, key: str, where: str, repairs: _Repairs, needs_sizes: bool) -> None:
+    """Sets what is missing in an entry, if it follows from the rest."""
+    if key == 'iscrowd':
+        entry[key] = 0
+    elif key == 'area':
+        area = area_of(entry.get('segmentation'))
+        entry[key] = entry['bbox'][2] * entry['bbox'][3] if area is None else area
+        repairs.add(('annotations', key), f'has no area {where}')
+    elif key not in OPTIONAL and (needs_sizes or key not in ('width', 'height')):
+        advice = f', or {WRITE_ANEW}' if key in ('width', 'height') else ''
+        raise UnusableFile(file, f'has no {key!r} {where}: add it{advice}.')
+
+
+def _note_references(key: str, name: str, coco: dict[str, list[Entry]], repairs: _Repairs) -> None:
+    """Notes ids that are text in one place and numbers in the other, so that mmdet does not find them."""
+    ids, references = repairs.ids.get((name, 'id'), {}), repairs.ids.get(('annotations', key), {})
+    if not ids and not references:
+        return
+    written, known = ({ids.get(index, entry['id']) for index, entry in enumerate(coco[name])},
+                      {entry['id'] for entry in coco[name]})
+    for index, annotation in enumerate(coco['annotations']):
+        old = references.get(index, annotation[key])
+        if old not in written and annotation[key] in known:
+            repairs.add(('annotations', key), f'has {key}={shown(old)} in annotations[{index}], but the id is written '
+                        f'otherwise in {name}')
+
+
+_REPR = Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
+
+
+def shown(value: Any) -> str:
+    """Returns a value for a message, shortened where it is long or deep."""
+    return 'null' if value is None else _REPR.repr(value)

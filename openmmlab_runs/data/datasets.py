@@ -1,0 +1,178 @@
+"""Finds the datasets of configs and the layout of their annotations, and checks the annotations of a dataset."""
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple
+
+from mmengine.dataset import BaseDataset
+from mmengine.fileio import list_dir_or_file
+from mmengine.registry import DATASETS
+from torch.utils.data import Dataset
+
+from openmmlab_runs.errors import UserError, explain
+from openmmlab_runs.files import what_is
+from openmmlab_runs.nested import dicts
+
+from .coco import read_coco
+from .coco_checks import check_coco
+from .findings import Finding, Kind, UnusableFile
+
+Layout = Literal['coco', 'label maps', 'images']
+# The class that reads a layout, and the methods that a subclass must not override to read the same layout.
+READERS: dict[Layout, tuple[tuple[str, str], tuple[str, ...]]] = {
+    'coco': (('mmdet', 'CocoDataset'), ('load_data_list', 'parse_data_info', 'COCOAPI')),
+    'label maps': (('mmseg', 'BaseSegDataset'), ('load_data_list',)),
+}
+
+
+class Sample(NamedTuple):
+    """The files of a sample: an image, its label map, and the annotated height and width; None where there is none."""
+    image: str
+    label_map: str | None = None
+    size: tuple[int, int] | None = None
+
+
+def unwrap(cfg: dict[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the dataset of a config, or the datasets that it wraps (as in ConcatDataset and RepeatDataset).
+
+    Each item is the dotted name of the dataset's config, and the config. `name` is the dotted name of `cfg`.
+    """
+    inner = [(f'{name}.{key}', one) for key, one in [
+        *((f'datasets.{index}', one) for index, one in enumerate(_listed(cfg.get('datasets')))),
+        ('dataset', cfg.get('dataset'))] if isinstance(one, dict) and 'type' in one]
+    if not inner:
+        yield name, cfg
+    for inner_name, one in inner:
+        yield from unwrap(one, inner_name)
+
+
+def unwrap_built(dataset: Any) -> Iterator[Any]:
+    """Yields a built dataset, or the datasets that it wraps."""
+    wrapped = [*_listed(getattr(dataset, 'datasets', None)),
+               *(getattr(dataset, name, None) for name in ('dataset', '_dataset'))]
+    inner = [one for one in wrapped if isinstance(one, Dataset)]
+    if not inner:
+        yield dataset
+    for one in inner:
+        yield from unwrap_built(one)
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    """Returns a list unchanged, and an empty sequence for any other value of an argument named `datasets`."""
+    return value if isinstance(value, list | tuple) else ()
+
+
+def layout_of(cls: type) -> Layout:
+    """Returns the layout of the annotations for a dataset's class; 'images' if the class reads another layout."""
+    for layout, (reader, unchanged) in READERS.items():
+        for base in cls.__mro__:
+            if (base.__module__.split('.')[0], base.__name__) == reader and all(
+                    getattr(cls, name) is getattr(base, name) for name in unchanged):
+                return layout
+    return 'images'
+
+
+def build_unread(cfg: dict[str, Any]) -> BaseDataset:
+    """Builds a dataset with its paths and classes, in the default scope, but without reading files."""
+    return DATASETS.build({**cfg, 'lazy_init': True, 'pipeline': []})
+
+
+@contextmanager
+def building(name: str) -> Iterator[None]:
+    """Turns errors of the `with` block into sentences about the part of a config that is built in it.
+
+    Raises:
+        UserError: If the block raises an error that is none of a file.
+    """
+    try:
+        yield
+    except (UserError, OSError):
+        raise
+    except Exception as error:  # registries and classes can raise any error
+        raise UserError(f'{name} of the config cannot be built ({explain(error)}): correct it.') from error
+
+
+def classes_of(dataset: Any) -> list[str]:
+    """Returns the classes of a dataset, in the order of its labels; empty if it does not state them."""
+    classes = getattr(dataset, 'metainfo', {}).get('classes') or ()
+    return [classes] if isinstance(classes, str) else list(classes)
+
+
+def loads_masks(cfg: dict[str, Any]) -> bool:
+    """Returns whether a transform in the pipeline of a dataset's config loads masks of instances."""
+    return any(transform.get('with_mask') for transform in dicts(cfg.get('pipeline')))
+
+
+def check_dataset(dataset: BaseDataset, needs_masks: bool, is_evaluated: bool) -> tuple[list[Finding], list[Sample]]:
+    """Checks the annotations of a dataset, without decoding images.
+
+    Args:
+        dataset: See `build_unread`.
+        needs_masks: Whether its pipeline or its metric reads masks of instances.
+        is_evaluated: Whether it is for validation or testing.
+
+    Returns:
+        The faults of the annotations, and the samples of the dataset.
+
+    Raises:
+        FileNotFoundError: If the annotation file or the folder of images does not exist.
+        UnusableFile: If the annotation file cannot be read, or there is no image.
+    """
+    layout = layout_of(type(dataset))
+    if layout == 'coco':
+        return _check_coco(dataset, needs_masks, is_evaluated)
+    if layout == 'label maps':
+        return _check_label_maps(dataset)
+    dataset.full_init()
+    paths = [dataset.get_data_info(index).get('img_path') for index in range(len(dataset))]
+    name = type(dataset).__name__
+    note = Finding(Kind.NOT_CHECKED, dataset.ann_file or name, f'belongs to a {name}, of which only images are checked')
+    return [note], [Sample(path) for path in paths if path]
+
+
+def _check_coco(dataset: BaseDataset, needs_masks: bool, is_evaluated: bool) -> tuple[list[Finding], list[Sample]]:
+    coco = read_coco(dataset.ann_file, dataset.backend_args)
+    if not coco['annotations'] and (dataset.filter_cfg or {}).get('filter_empty_gt') and not dataset.test_mode:
+        raise UnusableFile(dataset.ann_file, 'has no annotations, and filter_cfg.filter_empty_gt leaves images without '
+                           'them out: put the whole file there.')
+    samples = [Sample(os.path.join(dataset.data_prefix['img'], image['file_name']),
+                      size=(image['height'], image['width'])) for image in coco['images']]
+    repairs = [Finding(Kind.REPAIR, dataset.ann_file, repair) for repair in coco.repairs]
+    return [*repairs, *check_coco(coco, dataset.ann_file, classes_of(dataset), needs_masks, is_evaluated)], samples
+
+
+def _check_label_maps(dataset: BaseDataset) -> tuple[list[Finding], list[Sample]]:
+    if dataset.ann_file:
+        _check_list(dataset.ann_file)
+    samples = [Sample(sample['img_path'], sample.get('seg_map_path')) for sample in dataset.load_data_list()]
+    if not samples:
+        where = dataset.ann_file or f'{dataset.data_prefix["img_path"]} (*{dataset.img_suffix})'
+        raise UnusableFile(where, 'has no image: put the data there, or correct the path or img_suffix in the config.')
+    # A list of names (`ann_file`) may contain only a part of the folder. A test set has no label maps.
+    known = {sample.label_map for sample in samples if sample.label_map}
+    alone = _label_maps_alone(dataset, known) if known and not dataset.ann_file else ()
+    return list(alone), samples
+
+
+def _check_list(file: str) -> None:
+    """Checks a file with names of images, which mmseg passes over if it is a folder."""
+    fault = 'is an address, but mmseg reads a list of names from the disk' if '://' in file else what_is(file)
+    if not os.path.lexists(file) and '://' not in file:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file)
+    if fault:
+        raise UnusableFile(file, f'{fault}: put a file with one name in each line there, or leave out ann_file to read '
+                           'the whole folder.')
+
+
+def _label_maps_alone(dataset: BaseDataset, known: set[str]) -> Iterator[Finding]:
+    folder = dataset.data_prefix['seg_map_path']
+    try:
+        names = sorted(list_dir_or_file(folder, list_dir=False, suffix=dataset.seg_map_suffix, recursive=True,
+                                        backend_args=dataset.backend_args))
+    except FileNotFoundError:  # each missing label map is reported
+        return
+    for name in names:
+        path = os.path.join(folder, name)
+        if path not in known:
+            yield Finding(Kind.LABEL_MAP_ALONE, path, f'has no image in {dataset.data_prefix["img_path"]}')

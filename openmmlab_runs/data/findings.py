@@ -1,0 +1,141 @@
+"""Faults that a dataset can have, and those of its image files."""
+import re
+from dataclasses import dataclass
+from enum import Enum
+from io import BytesIO
+from typing import Any
+
+from mmengine.fileio import get
+from PIL import Image, UnidentifiedImageError
+
+from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.images import check_regular
+
+LOSES_BITS = ('has 16 bits per channel, but is read as 8 bits (value // 256): convert it to 8 bits, with the range of '
+              'values that you need')
+
+
+class Kind(Enum):
+    """Kinds of findings; the values are the texts in reports."""
+    DATASET = 'dataset that cannot be read'
+    NOT_BUILT = 'dataset that cannot be built'
+    SAMPLE = 'sample that the pipeline or model fails on'
+    REPAIR = 'value that mmdet cannot read'
+    BATCH = 'batch of images of several sizes'
+    EVALUATOR = 'metric with another annotation file'
+    TOO_FEW_CLASSES = 'head with fewer classes than the dataset'
+    NUM_CLASSES = 'head with more classes than the dataset'
+    CORNERS = 'boxes that are written as corners'
+    NOTHING_LEFT = 'no annotation to learn from'
+    CLASSES = 'classes that do not match the categories'
+    CLASS_ORDER = 'categories in another order than the classes'
+    CLASS_UNUSED = 'class without a category'
+    UNLISTED_CATEGORY = 'annotation of an unlisted category'
+    DUPLICATE = 'id that occurs twice'
+    DUPLICATE_ANNOTATION = 'annotation whose id occurs twice'
+    LEFT_OUT = 'category that is not a class'
+    SAME_FILE = 'image that is listed twice'
+    SHARED = 'image for training and for validation or test'
+    CROWDS = 'crowds, which are not learnt'
+    UNLISTED_IMAGE = 'annotation of an unlisted image'
+    BOX = 'box outside of its image, or without area'
+    NO_MASKS = 'boxes without masks in a config for masks'
+    MASK = 'mask that is invalid, or of another size than its image'
+    POLYGON = 'polygon or mask that mmdet ignores, or outside of its image'
+    IMAGE = 'image that is missing or cannot be read'
+    IMAGE_SIZE = 'image of another size than annotated'
+    COPY = 'image with the content of another one'
+    LABEL_MAP = 'label map that is missing or cannot be read'
+    LABEL_MAP_SIZE = 'label map of another size than its image'
+    LABEL = 'label that is not a class'
+    LABEL_MAP_ALONE = 'label map without image'
+    NOT_NAMED = 'image that the dataset does not read'
+    NOT_ANNOTATED = 'image without annotation'
+    NOT_CHECKED = 'annotations that are not checked'
+
+
+# Findings that are not errors.
+NOTES = (Kind.CLASS_UNUSED, Kind.LEFT_OUT, Kind.NOT_NAMED, Kind.NOT_ANNOTATED, Kind.NOT_CHECKED)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault.
+
+    Attributes:
+        kind: The kind of fault.
+        file: The file with the fault.
+        detail: The rest of a sentence that begins with the file's name, with the values.
+    """
+    kind: Kind
+    file: str
+    detail: str
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the finding is an error; the others are notes."""
+        return self.kind not in NOTES
+
+
+class UnusableFile(UserError):
+    """An error in a file that a dataset cannot do without.
+
+    Args:
+        file: The file or folder.
+        detail: The rest of a sentence that begins with the file's name: the fault, and what to do.
+    """
+
+    def __init__(self, file: str, detail: str) -> None:
+        super().__init__(f'{file} {detail}')
+        self.file = file
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.file, self.detail)
+
+
+def decode(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) -> Image.Image | Finding:
+    """Decodes an image completely; returns a finding of `kind` if it is missing or cannot be decoded.
+
+    An image with 16 bits per channel is a finding, too, because loaders drop the lower bits. A label map is not.
+    Pillow detects a truncated file. Corruption in the middle of a JPEG cannot be detected.
+    """
+    content = read(path, kind, backend_args)
+    return content if isinstance(content, Finding) else decode_content(content, path, kind)
+
+
+def read(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) -> bytes | Finding:
+    """Reads a file; returns a finding of `kind` if it is missing, empty, or no file, such as a pipe."""
+    try:
+        if '://' not in path and not backend_args:
+            check_regular(path)
+        return get(path, backend_args=backend_args) or Finding(kind, path, 'is empty (0 bytes)')
+    except FileNotFoundError:
+        return Finding(kind, path, 'does not exist')
+    except UserError as error:
+        return Finding(kind, path, first_line(error).removeprefix(f'{path} ').rstrip('.'))
+    except Exception as error:  # each storage raises its own errors
+        return Finding(kind, path, f'cannot be read: {first_line(error)}')
+
+
+def decode_content(content: bytes, path: str, kind: Kind) -> Image.Image | Finding:
+    """Decodes the content of an image file, see `decode`."""
+    try:
+        image = Image.open(BytesIO(content))
+        loses_bits = kind is Kind.IMAGE and has_16_bits(image)
+        image.load()
+    except UnidentifiedImageError:
+        return Finding(kind, path, 'is not an image that Pillow can read')
+    except Exception as error:  # each format raises its own errors
+        return Finding(kind, path, f'cannot be read: {first_line(error)}')
+    return Finding(kind, path, LOSES_BITS) if loses_bits else image
+
+
+def has_16_bits(image: Image.Image) -> bool:
+    """Returns whether an image has 16 bits per channel, which mmcv's loader reads as 8.
+
+    Args:
+        image: The result of `Image.open`, before its pixels are loaded; Pillow discards the information when loading.
+    """
+    # Pillow's raw mode of the file, such as 'I;16', 'RGB;16B' or 'RGB;16L'; 'BGR;16' has 5 bits per channel.
+    return any(re.search(r'I;16|;16[BLN]', str(tile[-1])) for tile in getattr(image, 'tile', ()))

@@ -1,0 +1,270 @@
+"""A folder as labelling tools write it: its files, which image belongs to an annotation file, and paths in texts."""
+import json
+import os
+import re
+import reprlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.files import IMAGE_SUFFIXES
+
+# Words in names of folders that say what files are, not which: `train_images/a.jpg` belongs to `train_labels/a.txt`.
+LABEL_WORDS = frozenset(('label', 'labels', 'labelmap', 'labelmaps', 'annotation', 'annotations', 'annot', 'annots',
+                         'ann', 'anns', 'mask', 'masks', 'gt',
+                         'groundtruth', 'truth', 'segmentation', 'segmentations', 'seg'))
+IMAGE_WORDS = frozenset(('image', 'images', 'img', 'imgs', 'jpeg', 'jpg', 'jpgs', 'photo', 'photos', 'picture',
+                         'pictures', 'frame', 'frames'))
+ROLE_WORDS = LABEL_WORDS | IMAGE_WORDS | {'class', 'png', 'xml', 'xmls', 'json', 'jsons', 'txt', 'ground'}
+# Words at an end of the name of an annotation file: `a_mask.png` belongs to `a.jpg`.
+ROLE_IN_NAME = re.compile(r'^(mask|label|gt|seg)[-_. ]'
+                          r'|[-_. ](masks?|labels?|labelids|gt|seg|segmentation|annotations?|l)$', re.IGNORECASE)
+NOT_DATA = ('__MACOSX',)  # macOS puts this folder into zip files
+Key = TypeVar('Key')
+MAX_TEXT, ENDS = 2**30, 2**20  # bytes of a file of text, and of its ends
+
+
+def words_of(name: str) -> list[str]:
+    """Splits a name into lower-case words: 'JPEGImages' has 'jpeg' and 'images', and 'train2017' has 'train'."""
+    return [word.lower() for word in re.findall(r'[A-Z]+(?![a-z])|[A-Z]?[a-z]+', name)]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Annotation files and their images.
+
+    Attributes:
+        of_image: Image -> its annotation file.
+        alone: Annotation files without an image, among them those of an image that has a nearer one.
+    """
+    of_image: dict[Path, Path]
+    alone: list[Path]
+
+
+class Folder:
+    """The files below a folder. Links are followed, each folder is read once, and hidden files are left out.
+
+    Args:
+        root: The folder.
+        also: Other folders with files of the same data. Defaults to none.
+
+    Attributes:
+        root: The folder, as an absolute path.
+        files: All files, sorted.
+        left_out: Sentences about links and folders that cannot be followed.
+    """
+
+    def __init__(self, root: Path, also: Sequence[Path] = ()) -> None:
+        self.root = Path(os.path.abspath(root))
+        self._roots = (self.root, *also)
+        self.left_out: list[str] = []
+        self.files = sorted(self._walk())
+
+    def _walk(self) -> Iterator[Path]:
+        seen: set[tuple[int, int]] = set()
+        nowhere: list[Path] = []
+
+        def failed(error: OSError) -> None:
+            self.left_out.append(f'{error.filename} cannot be read ({error.strerror}) and is left out.')
+
+        for folder, names, files in chain.from_iterable(
+                os.walk(root, onerror=failed, followlinks=True) for root in self._roots):
+            here = os.stat(folder)
+            if (here.st_dev, here.st_ino) in seen:  # a link to a folder above, or to one that was read already
+                names.clear()
+                continue
+            seen.add((here.st_dev, here.st_ino))
+            # Folders come before links to them.
+            names[:] = sorted((name for name in names if not is_hidden(name)),
+                              key=lambda name: (os.path.islink(os.path.join(folder, name)), name))
+            for name in files:
+                path = Path(folder, name)
+                if is_hidden(name):
+                    continue
+                if path.is_file():
+                    yield path
+                elif path.is_symlink():
+                    nowhere.append(path)
+        if nowhere:
+            self.left_out.append(f'{len(nowhere)} links lead nowhere and are left out, such as {min(nowhere)}.')
+
+    @cached_property
+    def images(self) -> list[Path]:
+        """All images, sorted; label maps are among them."""
+        return [path for path in self.files if path.suffix.lower() in IMAGE_SUFFIXES]
+
+    @cached_property
+    def _by_key(self) -> dict[tuple[tuple[str, ...], str], list[Path]]:
+        return _grouped(self.images, lambda path: (self._key(path), path.stem))
+
+    @cached_property
+    def _by_stem(self) -> dict[str, list[Path]]:
+        return _grouped(self.images, lambda path: path.stem)
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[Path]]:
+        return _grouped(self.files, lambda path: path.name)
+
+    def of(self, *suffixes: str) -> list[Path]:
+        """Returns the files with one of some suffixes, in any case."""
+        return [path for path in self.files if path.suffix.lower() in suffixes]
+
+    def name(self, path: Path) -> str:
+        """Returns a path relative to the folder if it is below, as configs have it."""
+        return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else str(path)
+
+    def _parts(self, path: Path) -> tuple[str, ...]:
+        root = next((root for root in self._roots if path.is_relative_to(root)), path.parent)
+        return path.parent.relative_to(root).parts
+
+    def _key(self, path: Path) -> tuple[str, ...]:
+        """Returns the names of the folders of a path, without words for the role of its files."""
+        kept = (tuple(word for word in re.findall(r'[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+', part)
+                      if word.lower() not in ROLE_WORDS) for part in self._parts(path))
+        return tuple(' '.join(part) for part in kept if part)
+
+    def is_label(self, path: Path) -> bool:
+        """Returns whether names say that an image is a label map."""
+        return (any(word in LABEL_WORDS for part in self._parts(path) for word in words_of(part))
+                or bool(ROLE_IN_NAME.search(path.stem)))
+
+    def image_of(self, path: Path) -> tuple[int, Path] | None:
+        """Returns the image of an annotation file, and how far away it is: the nearest one, or None.
+
+        From the nearest on: with the same name in the same folder; in the folder for images that goes with this folder
+        of annotations; there, without the role in the name, such as `_mask`; the only one with either name.
+        """
+        bare, key = ROLE_IN_NAME.sub('', path.stem), self._key(path)
+        same = [other for other in self._by_key[key, path.stem] if other.parent == path.parent]
+        without = [other for other in self._by_key[key, bare] if other.parent == path.parent]
+        # Of all folders, only a name that is there once means an image; label maps are other names of it.
+        named, photos = self._by_stem[path.stem], [one for one in self._by_stem[bare] if not self.is_label(one)]
+        for distance, found in enumerate((same, without if bare != path.stem else [], self._by_key[key, path.stem],
+                                          self._by_key[key, bare], named if len(named) == 1 else [],
+                                          photos if len(photos) == 1 and bare != path.stem else [])):
+            others = [other for other in found if other != path]
+            if others:
+                # Beside label maps of the same name, photos come first; JPEG is never a label map.
+                return distance, min(others, key=lambda other: (self.is_label(other), other.suffix.lower() == '.png'))
+        return None
+
+    def pair(self, files: Iterable[Path]) -> Pairs:
+        """Finds the images of annotation files.
+
+        Raises:
+            UserError: If an image has two annotation files that are equally near.
+        """
+        nearest: dict[Path, tuple[int, Path]] = {}
+        alone = []
+        for path in files:
+            found = self.image_of(path)
+            if found is None:
+                alone.append(path)
+                continue
+            distance, image = found
+            if image not in nearest or distance < nearest[image][0]:
+                alone += [nearest[image][1]] if image in nearest else []
+                nearest[image] = distance, path
+            elif distance == nearest[image][0]:
+                raise UserError(f'{self.name(image)} has two annotation files, {nearest[image][1]} and {path}: name '
+                                'the folder of one of them, or move the other away.')
+            else:
+                alone.append(path)
+        return Pairs({image: path for image, (_, path) in sorted(nearest.items())}, sorted(alone))
+
+    def locate(self, text: str, *bases: Path) -> Path | None:
+        """Finds the file or folder that a path in a text means; None if there is none.
+
+        The path may be absolute, have separators of Windows, or begin with `../` or with folders of another machine.
+        It is looked for below `bases`, then below the folder itself, with all of its parts and with the last ones only.
+        """
+        parts = PurePosixPath(text.strip().replace('\\', '/')).parts
+        if not parts or '\0' in text:
+            return None
+        inside = [part for part in parts if part not in ('..', '.')]
+        try:
+            for place in (*(Path(base, *parts) for base in bases), *(
+                    Path(base, *inside[start:]) for start in range(len(inside)) for base in (*bases, self.root))):
+                if (place.is_file() or place.is_dir()) and not is_hidden(place.name):
+                    return Path(os.path.normpath(place))
+        except (OSError, ValueError):  # a name that is too long
+            return None
+        same = self._by_name[inside[-1]] if inside else []
+        return same[0] if len(same) == 1 else None
+
+
+def _grouped(paths: Iterable[Path], key: Callable[[Path], Key]) -> dict[Key, list[Path]]:
+    """Returns paths by a key; none for an unknown key."""
+    found = defaultdict(list)
+    for path in paths:
+        found[key(path)].append(path)
+    return found
+
+
+def is_hidden(name: str) -> bool:
+    """Returns whether a file or folder is hidden, or of macOS's own."""
+    return name.startswith('.') or name in NOT_DATA
+
+
+def folders_of(paths: Sequence[Path], root: Path, most: int = 3) -> str:
+    """Names the folders of files, relative to a root: at most `most` of them."""
+    names = [os.path.relpath(folder, root).replace(os.sep, '/') for folder in sorted({path.parent for path in paths})]
+    names = ['its own folder' if name == '.' else f'{name}/' for name in names]
+    return ', '.join(names[:most]) + (f' and {len(names) - most} more folders' if len(names) > most else '')
+
+
+def peek(path: Path) -> bytes:
+    """Returns the content of a file, or of a large one both ends, to tell its format."""
+    size = path.stat().st_size
+    with path.open('rb') as file:
+        if size <= 64 * ENDS:
+            return file.read()
+        first = file.read(ENDS)
+        file.seek(size - ENDS)
+        return first + file.read()
+
+
+def read_text(path: Path) -> str:
+    """Reads a file of text: UTF-8 with or without a mark at the beginning, or UTF-16 with one.
+
+    Raises:
+        UserError: If it is in another encoding, or too large for a text.
+    """
+    if path.stat().st_size > MAX_TEXT:
+        raise UserError(f'{path} has {path.stat().st_size} bytes, but at most {MAX_TEXT} are read: split it.')
+    content = path.read_bytes()
+    encoding = 'utf-16' if content.startswith((b'\xff\xfe', b'\xfe\xff')) else 'utf-8-sig'
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = content.count(b'\n', 0, error.start) + 1
+        raise UserError(f'{path} is not UTF-8 in line {line}: save it with that encoding.') from error
+
+
+def read_lines(path: Path) -> list[str]:
+    """Reads the lines of a file of text that are not blank, stripped; see `read_text`."""
+    return [line.strip() for line in re.split(r'[\r\n]+', read_text(path)) if line.strip()]
+
+
+def read_json(path: Path) -> Any:
+    """Reads a file of JSON; see `read_text`.
+
+    Raises:
+        UserError: If it is not JSON.
+    """
+    try:
+        return json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f'{path} is not JSON ({first_line(error)}): put the whole file there.') from error
+
+
+def brief(value: object) -> str:
+    """Formats a value for a message: its beginning, also if it is nested or endless."""
+    return reprlib.repr(value)

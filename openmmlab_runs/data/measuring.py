@@ -1,0 +1,131 @@
+"""Measures the datasets of a config: classes, images and boxes; suggests scale and anchors for them."""
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mmengine.config import Config
+from rich.markup import escape
+from rich.table import Column, Table
+
+from openmmlab_runs.data.coco import read_coco
+from openmmlab_runs.data.datasets import classes_of, layout_of
+from openmmlab_runs.data.file_checks import Checked
+from openmmlab_runs.data.fitting import LIMITS, fit_images, fit_model
+from openmmlab_runs.data.plans import Plan
+from openmmlab_runs.data.splits import Data, Split
+from openmmlab_runs.nested import walk
+from openmmlab_runs.texts import printable
+
+Measures = dict[str, Any]
+SUGGESTED = ('scales', 'octave_base_scale', 'ratios')
+
+
+def read_objects(plan: Plan, checked: Sequence[Checked]) -> dict[str, list[dict[str, Any]]]:
+    """Returns the images of a dataset, and its objects of a class that are not crowds, as in COCO's layout.
+
+    Objects have the `name` of their class. Images of other layouts are those that can be read, without objects.
+    """
+    if _layout(plan) != 'coco':
+        sizes = [one.size for one in checked if one.size]
+        return dict(annotations=[], categories=[], images=[
+            dict(id=index, width=width, height=height) for index, (height, width) in enumerate(sizes)])
+    dataset: Any = plan.dataset
+    coco = read_coco(dataset.ann_file, dataset.backend_args)
+    names = {category['id']: category['name'] for category in coco['categories']}
+    classes, known = classes_of(dataset) or list(names.values()), {image['id'] for image in coco['images']}
+    return dict(coco, annotations=[
+        dict(one, name=names[one['category_id']]) for one in coco['annotations']
+        if names.get(one['category_id']) in classes and one['image_id'] in known and not one.get('iscrowd')])
+
+
+def _layout(plan: Plan) -> str:
+    return layout_of(type(plan.dataset)) if plan.samples else 'images'
+
+
+def measure(plan: Plan, coco: dict[str, list[dict[str, Any]]], checked: Sequence[Checked]) -> Measures:
+    """Measures a dataset.
+
+    Args:
+        plan: The dataset.
+        coco: See `read_objects`.
+        checked: The checks of its samples.
+
+    Returns:
+        The splits, the number of images, and their widths and heights. Classes, each with the number of its images, and
+        of its objects and the sides of their boxes (the root of the area), or with its share of the pixels of label
+        maps. Sizes are the least, the quartiles and the largest, in pixels.
+    """
+    images, layout = coco['images'], _layout(plan)
+    measures = dict(splits=plan.splits, images=len(images), width=_quartiles([one['width'] for one in images]),
+                    height=_quartiles([one['height'] for one in images]))
+    names = classes_of(plan.dataset) or [category['name'] for category in coco['categories']]
+    if layout == 'coco':
+        measures['classes'] = {name: _of_objects([one for one in coco['annotations'] if one['name'] == name])
+                               for name in names}
+        measures['all'] = _of_objects(coco['annotations'])
+    elif any(one.pixels for one in checked):
+        total = sum(sum(one.pixels.values()) for one in checked)
+        measures['classes'] = {
+            name: dict(images=sum(index in one.pixels for one in checked),
+                       pixels=round(sum(one.pixels.get(index, 0) for one in checked) / total, 6))
+            for index, name in enumerate(names)}
+    return measures
+
+
+def _of_objects(objects: Sequence[dict[str, Any]]) -> Measures:
+    sides = [(w, h) for *_, w, h in [one['bbox'] for one in objects] if w > 0 and h > 0]
+    width, height = np.array(sides).reshape(-1, 2).T
+    return dict(images=len({one['image_id'] for one in objects}), objects=len(objects),
+                side=_quartiles(np.sqrt(width * height)), height_by_width=_quartiles(height / width))
+
+
+def _quartiles(values: Sequence[float] | np.ndarray) -> list[float]:
+    return np.quantile(values, (0, .25, .5, .75, 1)).round(2).tolist() if len(values) else []
+
+
+def sizes_of(measures: Measures) -> str:
+    """Returns a sentence about the images that `measure` has measured."""
+    least, *_, most = (f'{width:.0f} x {height:.0f}' for width, height in zip(
+        measures['width'], measures['height'], strict=True))
+    return (f'{", ".join(measures["splits"])}: {measures["images"]} images, '
+            f'{least if least == most else f"{least} to {most}"} pixels (width x height).')
+
+
+def to_table(measures: Measures) -> Table:
+    """Makes a table of `measure` with a row for each class, and one for all objects of several classes."""
+    what = ['objects', 'side of boxes in pixels: least, quartiles, largest'] if 'all' in measures else ['pixels']
+    table = Table(Column('class', overflow='fold'), *(Column(name, justify='right') for name in ('images', *what)))
+    several = 'all' in measures and len(measures['classes']) > 1
+    for name, part in [*measures['classes'].items(), *([('all', measures['all'])] if several else [])]:
+        values = [f'{part["pixels"]:.2%}'] if 'pixels' in part else [
+            str(part['objects']), ', '.join(f'{side:.0f}' for side in part['side'])]
+        table.add_row(escape(printable(name)), str(part['images']), *values)
+    return table
+
+
+def suggest(cfg: Config, parts: Sequence[dict[str, list[dict[str, Any]]]]) -> Measures:
+    """Suggests the size of images in training, and anchors for boxes of that size, as `new_config` sets them.
+
+    Args:
+        cfg: The config.
+        parts: See `read_objects`, of all datasets to train on.
+
+    Returns:
+        `scale` (width and height), or `crop_size` if images should keep their sizes, and dotted keys of anchors.
+    """
+    coco: dict[str, list[dict[str, Any]]] = dict(images=[], annotations=[], categories=[])
+    for index, part in enumerate(parts):  # ids of several datasets may be the same
+        coco['images'] += [dict(one, id=f'{index}/{one["id"]}') for one in part['images']]
+        coco['annotations'] += [dict(one, image_id=f'{index}/{one["image_id"]}') for one in part['annotations']]
+    is_segmentor, is_nano = cfg.default_scope == 'mmseg', cfg.model.get('backbone', {}).get('arch') == 'nano'
+    data = Data('', Path(), {'train': Split(coco, Path())}, is_semantic=is_segmentor)
+    fit = fit_images(data, LIMITS['semantic' if is_segmentor else 'boxes'][is_nano])
+    model = copy.deepcopy(cfg.model)
+    fit_model(model, data, fit)
+    suggested: Measures = dict(crop_size=(fit.crop, fit.crop)) if fit.crop else dict(scale=fit.scale)
+    for path, part in walk(model):
+        if part.get('type') == 'AnchorGenerator' and len(fit.boxes):
+            suggested.update({'.'.join(['model', *map(str, path), key]): part[key] for key in SUGGESTED if key in part})
+    return suggested

@@ -1,0 +1,166 @@
+"""Objects of images, as readers of formats find them, and the same in COCO's layout."""
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+from pycocotools import mask as coco_mask
+
+from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.images import size_as_loaded
+
+from .findings import has_16_bits
+from .folder import Folder, brief
+
+CIRCLE = np.linspace(0, 2 * np.pi, 32, endpoint=False)
+LARGEST = 1e7  # pixels: no coordinate is larger
+
+
+@dataclass
+class Sample:
+    """An image with its objects.
+
+    Attributes:
+        image: The image.
+        annotation: Its annotation file; None if there is none of its own.
+        size: Width and height in pixels.
+        stated: The same, according to the annotation; `(0, 0)` if it states none.
+        objects: The class of each object, and its keys in COCO's layout.
+    """
+    image: Path
+    annotation: Path | None = None
+    size: tuple[int, int] = (0, 0)
+    stated: tuple[int, int] = (0, 0)
+    objects: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+
+def read_sizes(paths: Sequence[Path]) -> list[tuple[int, int, int, bool]]:
+    """Reads width, height and channels of images from the heads of the files, and whether they have 16 bits.
+
+    Raises:
+        UserError: If one is no image.
+    """
+    def read(path: Path) -> tuple[int, int, int, bool]:
+        try:
+            with Image.open(path) as image:
+                is_deep = has_16_bits(image)  # first, since PNG is loaded for its EXIF data
+                height, width = size_as_loaded(image)
+                return width, height, 3 if image.mode == 'P' else len(image.getbands()), is_deep
+        except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            raise UserError(f'image {path} cannot be read ({first_line(error)}): put the whole file there, or remove '
+                            'it and its annotations.') from error
+
+    with ThreadPoolExecutor() as threads:
+        return list(threads.map(read, paths))
+
+
+def points_of(value: object, where: str) -> np.ndarray:
+    """Returns points as `(N, 2)`, float64; `value` is a list of pairs or of numbers in turn, also as texts.
+
+    Raises:
+        UserError: If it is not; the message begins with `where`.
+    """
+    try:
+        points = np.asarray(value, np.float64)
+        points = points.reshape(-1, 2) if points.ndim == 1 else points
+        if points.ndim == 2 and points.shape[1] == 2 and len(points) and (abs(points) <= LARGEST).all():
+            return points
+    except (ValueError, TypeError, OverflowError):
+        pass
+    raise UserError(f'{where} has {brief(value)} for points, but these are pairs of numbers: correct it.')
+
+
+def number_of(value: object, where: str, what: str) -> float:
+    """Returns a number that may be a text.
+
+    Raises:
+        UserError: If it is none, or not finite.
+    """
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+            if abs(number) <= LARGEST:
+                return number
+        except (ValueError, OverflowError):
+            pass
+    raise UserError(f'{where} has {brief(value)} for {what}, which is not a number: correct it.')
+
+
+def size_of(width: object, height: object, where: str) -> tuple[int, int]:
+    """Returns a size in whole pixels; 0 where none is stated. See `number_of`."""
+    return round(number_of(width or 0, where, 'width')), round(number_of(height or 0, where, 'height'))
+
+
+def box(left: float, top: float, right: float, bottom: float, size: tuple[int, int]) -> dict[str, Any]:
+    """Returns `bbox` and `area` of a box that is clipped to its image; corners may be in any order."""
+    xs, ys = sorted((left, right)), sorted((top, bottom))
+    xs, ys = [min(max(x, 0), size[0]) for x in xs], [min(max(y, 0), size[1]) for y in ys]
+    found = [round(float(value), 2) for value in (xs[0], ys[0], xs[1] - xs[0], ys[1] - ys[0])]
+    return dict(bbox=found, area=found[2] * found[3], iscrowd=0)
+
+
+def polygons(parts: Sequence[np.ndarray], size: tuple[int, int]) -> dict[str, Any]:
+    """Returns the keys of an object of one or more polygons, `(N, 2)` each, which are clipped to their image."""
+    parts = [part for part in (clip(one, size).round(2) for one in parts) if len(part) >= 3]
+    if not parts:
+        return box(0, 0, 0, 0, size)
+    (left, top), (right, bottom) = np.concatenate(parts).min(axis=0), np.concatenate(parts).max(axis=0)
+    area = float(sum(abs(xs @ np.roll(ys, 1) - ys @ np.roll(xs, 1)) / 2 for xs, ys in (part.T for part in parts)))
+    return dict(box(left, top, right, bottom, size), area=area, segmentation=[part.ravel().tolist() for part in parts])
+
+
+def clip(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Clips a polygon, `(N, 2)`, at the borders of its image (Sutherland and Hodgman, 1974)."""
+    for axis, border, sign in ((0, 0, 1), (0, size[0], -1), (1, 0, 1), (1, size[1], -1)):
+        depth = sign * (points[:, axis] - border)  # inside from 0 on
+        if (depth >= 0).all():
+            continue
+        kept = []
+        for index in range(len(points)):
+            last = index - 1
+            if depth[last] * depth[index] < 0:
+                share = depth[last] / (depth[last] - depth[index])
+                kept.append(points[last] + share * (points[index] - points[last]))
+            if depth[index] >= 0:
+                kept.append(points[index])
+        points = np.reshape(kept, (-1, 2))
+    return points
+
+
+def rotated(x: float, y: float, width: float, height: float, degrees: float) -> np.ndarray:
+    """Returns the corners of a box around a centre, turned clockwise, `(4, 2)`."""
+    corners = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)]) * (width / 2, height / 2)
+    return np.add(turned(corners, degrees), (x, y))
+
+
+def ellipse(x: float, y: float, radius_x: float, radius_y: float, degrees: float = 0) -> np.ndarray:
+    """Returns a polygon of 32 points on an ellipse, turned clockwise around its centre, `(32, 2)`."""
+    points = np.stack([np.cos(CIRCLE) * radius_x, np.sin(CIRCLE) * radius_y], axis=1)
+    return np.add(turned(points, degrees), (x, y))
+
+
+def turned(points: np.ndarray, degrees: float) -> np.ndarray:
+    """Turns points around the origin, clockwise, since y points downwards."""
+    angle = np.deg2rad(degrees)
+    return points @ np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+
+
+def mask(pixels: np.ndarray) -> dict[str, Any]:
+    """Returns the keys of an object with a mask, `(H, W)`, bool."""
+    found = coco_mask.encode(np.asfortranarray(pixels, np.uint8))
+    return dict(bbox=[float(value) for value in coco_mask.toBbox(found)], area=float(coco_mask.area(found)), iscrowd=0,
+                segmentation=dict(size=list(found['size']), counts=found['counts'].decode()))
+
+
+def to_coco(samples: Sequence[Sample], classes: Sequence[str], folder: Folder) -> dict[str, list[dict[str, Any]]]:
+    """Returns samples in COCO's layout, with names of images relative to a folder, and all classes as categories."""
+    ids = {name: index for index, name in enumerate(classes, start=1)}
+    images = [dict(id=index, file_name=folder.name(sample.image), width=sample.size[0], height=sample.size[1])
+              for index, sample in enumerate(samples, start=1)]
+    objects = [dict(keys, image_id=index, category_id=ids[name])
+               for index, sample in enumerate(samples, start=1) for name, keys in sample.objects]
+    return dict(images=images, categories=[dict(id=index, name=name) for name, index in ids.items()],
+                annotations=[dict(keys, id=index) for index, keys in enumerate(objects, start=1)])

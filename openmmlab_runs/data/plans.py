@@ -1,0 +1,238 @@
+"""Checks the annotations of all datasets of a config, and stops a run whose annotations are wrong."""
+import logging
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.dataset import BaseDataset
+from mmengine.logging import print_log
+from PIL import Image
+
+from openmmlab_runs.errors import UserError, first_line, missing_file, show
+from openmmlab_runs.images import size_as_loaded
+from openmmlab_runs.nested import dicts, walk
+from openmmlab_runs.registry import in_scope
+
+from .coco import WRITE_ANEW, read_coco
+from .coco_checks import some
+from .datasets import Sample, build_unread, check_dataset, classes_of, layout_of, loads_masks, unwrap
+from .findings import Finding, Kind, UnusableFile
+from .presence import MISSING, check_presence
+from .splits import SPLITS
+
+# Faults that would make training or testing fail, or make it use wrong labels or images.
+FATAL = {Kind.DATASET, Kind.CLASSES, Kind.CLASS_ORDER, Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES, Kind.NOTHING_LEFT,
+         Kind.UNLISTED_CATEGORY, Kind.CORNERS, Kind.EVALUATOR, Kind.NO_MASKS, Kind.REPAIR, Kind.BATCH,
+         Kind.IMAGE, Kind.LABEL_MAP}  # missing files; no other is opened
+# What to do about faults that are not those of a file.
+REMEDIES = {
+    Kind.REPAIR: WRITE_ANEW,
+    Kind.EVALUATOR: 'correct the path',
+    Kind.BATCH: 'set it to 1',
+    **dict.fromkeys((Kind.IMAGE, Kind.LABEL_MAP), 'put the files there, or correct {name}.data_root, .ann_file or '
+                    '.data_prefix'),
+    **dict.fromkeys((Kind.TOO_FEW_CLASSES, Kind.NUM_CLASSES), 'correct it, or {name}.metainfo.classes'),
+    Kind.NO_MASKS: 'take a config for boxes, such as one of tools/misc/new_config.py, or set with_mask=False in the '
+                   "pipelines, model.roi_head.mask_head=None, and metric='bbox' in the evaluators"}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The faults in the annotations of one dataset, and the files that are still to check.
+
+    Attributes:
+        splits: The dataloaders of the dataset: 'train', 'val', 'test', or several of them.
+        name: The dotted name of the dataset's config.
+        dataset: See `build_unread`; None if it cannot be built.
+        heads: The heads that must have its classes, each with its `num_classes`.
+        findings: The faults that were found without decoding files.
+        samples: The files to check; empty if the annotations cannot be read.
+        fatal: The kinds of faults with which the dataset fails, or reads a wrong class or mask.
+    """
+    splits: list[str]
+    name: str
+    dataset: BaseDataset | None
+    heads: dict[str, int]
+    findings: list[Finding]
+    samples: list[Sample]
+    fatal: set[Kind]
+
+
+def plan_checks(cfg: Config, splits: Sequence[str] = SPLITS) -> list[Plan]:
+    """Reads the annotations of the datasets of a config, of all splits by default."""
+    datasets: dict[str, tuple[list[str], str, dict[str, Any]]] = {}
+    for split in splits:
+        loader = cfg.get(f'{split}_dataloader')
+        for name, dataset in unwrap(loader['dataset'].to_dict(), f'{split}_dataloader.dataset') if loader else ():
+            # In most configs, validation and test use the same data, and pipelines may augment one dataset differently.
+            key = repr({**dataset, 'pipeline': loads_masks(dataset)})
+            datasets.setdefault(key, ([], name, dataset))[0].append(split)
+    with in_scope(cfg.default_scope):
+        plans = [_plan(cfg, list(dict.fromkeys(found)), name, dataset) for found, name, dataset in datasets.values()]
+    trained = {os.path.normpath(sample.image) for plan in plans if 'train' in plan.splits for sample in plan.samples}
+    for plan in plans:
+        shared = [sample.image for sample in plan.samples if os.path.normpath(sample.image) in trained]
+        if shared and plan.splits != ['train']:
+            plan.findings.append(Finding(Kind.SHARED, _file_of(plan), f'has {len(shared)} of its {len(plan.samples)} '
+                                         f'images in training, too, such as {shared[0]}'))
+    read = {sample.image for plan in plans for sample in plan.samples}  # training and validation may share a folder
+    return [replace(plan, findings=[
+        finding for finding in plan.findings if finding.kind is not Kind.NOT_NAMED or finding.file not in read])
+        for plan in plans]
+
+
+def _file_of(plan: Plan) -> str:
+    return getattr(plan.dataset, 'ann_file', '') or plan.name
+
+
+def _plan(cfg: Config, splits: list[str], name: str, dataset: dict[str, Any]) -> Plan:
+    built: BaseDataset | None = None
+    heads: dict[str, int] = {}
+    findings: list[Finding] = []
+    samples: list[Sample] = []
+    needs_masks = loads_masks(dataset) or any(asks_for_masks(cfg, split) for split in splits)
+    try:
+        built = build_unread(dataset)
+        classes, heads = classes_of(built), {} if dataset.get('return_classes') else _heads(cfg, type(built))
+        faults, samples = check_dataset(built, needs_masks, is_evaluated=splits != ['train'])
+        findings += [Finding(Kind.NUM_CLASSES if number > len(classes) else Kind.TOO_FEW_CLASSES, f'{head}.num_classes',
+                             f'is {number}, but the dataset has {len(classes)} classes ({some(classes)})')
+                     for head, number in heads.items() if classes and number != len(classes)]
+        findings += [*faults, *check_presence(built, dataset, samples)]
+    except UnusableFile as error:
+        findings.append(Finding(Kind.DATASET, error.file, error.detail))
+    except UserError as error:  # of a store or an archive
+        findings.append(Finding(Kind.DATASET, name, f'cannot be read: {error}'))
+    except Exception as error:  # datasets can raise any error
+        path = missing_file(error) if isinstance(error, FileNotFoundError) else None
+        findings.append(Finding(Kind.DATASET, path, MISSING) if path else Finding(
+            Kind.NOT_BUILT, _annotation_file(dataset) or str(dataset.get('type')),
+            f'is not checked ({type(error).__name__}: {first_line(error)})'))
+    findings += _check_batches(cfg, splits, samples)
+    for split in splits:
+        findings += _check_evaluator(cfg, f'{split}_evaluator', dataset)
+    fatal = {*FATAL, *([Kind.DUPLICATE_ANNOTATION] if getattr(built, 'ANN_ID_UNIQUE', False) else ()),
+             *([Kind.MASK] if needs_masks else ())}
+    return Plan(splits, name, built, heads, findings, samples, fatal)
+
+
+def _check_batches(cfg: Config, splits: Sequence[str], samples: Sequence[Sample]) -> Iterator[Finding]:
+    """Finds images of several sizes in batches for a segmentor, which mmseg pads in training only."""
+    for split in splits:
+        loader = cfg[f'{split}_dataloader']
+        resizes = [step for step in loader['dataset'].get('pipeline') or () if step.get('type') == 'Resize']
+        if cfg.default_scope != 'mmseg' or split == 'train' or loader.get('batch_size', 1) == 1 or any(
+                not step.get('keep_ratio') and step.get('scale') for step in resizes):
+            continue
+        first: tuple[tuple[int, int], str] | None = None
+        for sample in samples:
+            try:
+                with Image.open(sample.image) as image:
+                    size = size_as_loaded(image)
+            except OSError:  # in a store, or damaged: other checks tell
+                continue
+            first = first or (size, sample.image)
+            if size != first[0]:
+                yield Finding(Kind.BATCH, f'{split}_dataloader.batch_size', f'is {loader.batch_size}, but images have '
+                              f'several sizes ({first[1]} and {sample.image}), which mmseg does not put into one batch')
+                break
+
+
+def _heads(cfg: Config, cls: type) -> dict[str, int]:
+    """Returns the heads that must have the classes of a dataset, each with its `num_classes`.
+
+    There are none for layouts that are not known. If a dataset returns the names of its classes, `num_classes` of heads
+    is a number of tokens.
+    """
+    layout, model = layout_of(cls), cfg.get('model', {})
+    if layout == 'coco':
+        return dict(_num_classes(model, 'model'))
+    heads = ('decode_head', 'auxiliary_head') if layout == 'label maps' else ()
+    return {path: number for head in heads for path, number in _num_classes(model.get(head), 'model', head)}
+
+
+def _num_classes(model: Any, *path: str) -> Iterator[tuple[str, int]]:
+    """Yields heads and their `num_classes`, if these are the classes of the dataset."""
+    for keys, part in walk(model, path):
+        name = '.'.join(map(str, keys))
+        # Region proposal and semantic heads of detectors, and heads for boundaries, have other classes.
+        is_other = re.search('rpn|semantic', name) or str(part.get('type')).endswith('STDCHead')
+        if 'head' in name and not is_other and isinstance(part.get('num_classes'), int):
+            yield name, part['num_classes']
+
+
+def task_of(cfg: Config) -> str:
+    """Returns the task that a config is for: 'boxes', 'instances' or 'semantic'."""
+    if cfg.get('default_scope') == 'mmseg':
+        return 'semantic'
+    return 'instances' if asks_for_masks(cfg, 'val') else 'boxes'
+
+
+def asks_for_masks(cfg: Config, split: str) -> bool:
+    """Returns whether the evaluator of a split compares masks of instances, as mmdet's metrics do for 'segm'."""
+    return any('segm' in (metric.get('metric') or ()) for metric in dicts(cfg.get(f'{split}_evaluator')))
+
+
+def _annotation_file(dataset: dict[str, Any]) -> str:
+    return os.path.join(str(dataset.get('data_root') or ''), str(dataset.get('ann_file') or ''))
+
+
+def _check_evaluator(cfg: Config, name: str, dataset: dict[str, Any]) -> Iterator[Finding]:
+    """Compares the annotation file of mmdet's CocoMetric with that of the evaluated dataset."""
+    own = _annotation_file(dataset)
+    for metric in dicts(cfg.get(name)):
+        is_coco = str(metric.get('type')).endswith('CocoMetric')
+        file = str(metric.get('ann_file') or '') if is_coco else ''
+        if not file or os.path.normpath(file) == os.path.normpath(own):
+            continue
+        try:
+            known = {image['id'] for image in read_coco(file, metric.get('backend_args'))['images']}
+            ids = [image['id'] for image in read_coco(own, dataset.get('backend_args'))['images']]
+        except (FileNotFoundError, UserError) as error:
+            yield Finding(Kind.EVALUATOR, f'{name}.ann_file', f'is {file}, which cannot be read '
+                          f'({first_line(error).rstrip(".")})')
+            continue
+        unknown = [id for id in ids if id not in known]
+        if unknown:
+            yield Finding(Kind.EVALUATOR, f'{name}.ann_file', f'is {file}, which lacks {len(unknown)} of the '
+                          f'{len(ids)} images of {own}')
+
+
+def check_before_training(cfg: Config, splits: Sequence[str]) -> None:
+    """Logs faults in the annotations of datasets in COCO's or ADE20K's layout; skips other datasets, and all images.
+
+    Raises:
+        UserError: If a file cannot be used, mmdet would fail on it, or labels would mean other classes.
+    """
+    for plan in plan_checks(cfg, splits):
+        for kind in Kind:
+            found = [finding for finding in plan.findings if finding.kind is kind]
+            if found and kind in plan.fatal:
+                raise UserError(_error(found, plan.name))
+            if found and kind is not Kind.NOT_CHECKED:
+                sentence = f'{_sentence(found)}; tools/misc/check_dataset.py finds all.'
+                if found[0].is_error:
+                    print_log(sentence, 'current', logging.WARNING)
+                else:
+                    show(f'note: {sentence}')
+
+
+def _sentence(found: Sequence[Finding]) -> str:
+    more = f' (and {len(found) - 1} more of this kind)' if len(found) > 1 else ''
+    return f'{found[0].file} {found[0].detail}{more}'
+
+
+def _error(found: Sequence[Finding], name: str) -> str:
+    """Returns a message with the fault, and the config key or the file to correct."""
+    kind, file, detail = found[0].kind, found[0].file, found[0].detail
+    if kind is Kind.DATASET:  # `detail` says what to do, unless the file is missing
+        advice = f': put the file there, or correct {name}.data_root, .ann_file or .data_prefix.'
+        return f'{file} {detail}{advice if detail == MISSING else ""}'
+    if kind in (Kind.CLASSES, Kind.CLASS_ORDER):
+        return (f'{name}.metainfo.classes does not match the annotations, {file} {detail}: correct either '
+                '(tools/misc/check_dataset.py finds all).')
+    remedy = REMEDIES.get(kind, 'correct the file').format(name=name)
+    return f'{_sentence(found)}: {remedy} (tools/misc/check_dataset.py finds all).'

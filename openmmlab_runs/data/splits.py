@@ -1,0 +1,106 @@
+"""The splits of a folder of data, and which one a name means."""
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from openmmlab_runs.errors import UserError
+
+from .folder import words_of
+from .readers.label_maps import Meaning
+
+SPLITS = ('train', 'val', 'test')
+WORDS = dict(train='train', training='train', trainval='train', trainvaltest='train', val='val', valid='val',
+             validation='val', validating='val', test='test', testing='test')
+
+
+@dataclass
+class Split:
+    """The images of a split and their annotations.
+
+    Attributes:
+        coco: As `read_coco` returns it. Names of images are relative to `images`. For label maps, only `images`.
+        images: The folder of the images.
+        labels: The COCO file with this content, or the folder of the label maps; None if there is no such file yet.
+        is_whole: Whether the split has all images of the folder, or of the file. Defaults to True.
+        folders: The folders of its images, as text.
+        meaning: How the label maps are converted, whose paths are the `label_map` of the images; None if they are not.
+    """
+    coco: dict[str, list[dict[str, Any]]]
+    images: Path
+    labels: Path | None = None
+    is_whole: bool = True
+    folders: str = ''
+    meaning: Meaning | None = None
+
+
+@dataclass
+class Data:
+    """A folder of data: its format, splits, classes and images.
+
+    Attributes:
+        form: The name of the format.
+        root: The folder.
+        splits: 'train', and others of 'val' and 'test'.
+        classes: The names of the classes, in the order of their labels.
+        is_semantic: Whether the annotations are label maps of classes.
+        palette: The colours of label maps; empty if they have none.
+        suffixes: The ends of the names of images and label maps.
+        channels: The channels of the images.
+        deep: The number of images with 16 bits per channel.
+        notes: Sentences about what is unusual.
+    """
+    form: str
+    root: Path
+    splits: dict[str, Split]
+    classes: list[str] = field(default_factory=list)
+    is_semantic: bool = False
+    palette: list[tuple[int, ...]] = field(default_factory=list)
+    suffixes: tuple[str, str] = ('', '')
+    channels: set[int] = field(default_factory=set)
+    deep: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def split_in(name: str) -> str:
+    """Returns the split that a name has as a whole word, as `instances_train2017.json` has 'train'; '' for none.
+
+    'trainval', or both words, is for training. Other names with several splits mean none.
+    """
+    found = {WORDS[word] for word in words_of(name) if word in WORDS}
+    return 'train' if found == {'train', 'val'} else found.pop() if len(found) == 1 else ''
+
+
+def split_of(path: Path, root: Path) -> str:
+    """Returns the split of the innermost folder of a path that names one, or 'train' if none does."""
+    parts = path.parent.relative_to(root).parts if path.is_relative_to(root) else path.parent.parts[-2:]
+    return next((split for part in reversed(parts) if (split := split_in(part))), 'train')
+
+
+def divide(data: Data, share: float, seed: int) -> tuple[Split, Split]:
+    """Divides the images to train on: returns those that are left, and a share of them for validation.
+
+    Entries of one file stay together.
+
+    Raises:
+        UserError: If one of the two would be empty.
+    """
+    split = data.splits['train']
+    names = list(dict.fromkeys(image['file_name'] for image in split.coco['images']))
+    number = max(1, round(share * len(names)))
+    if not 0 < share < 1 or number >= len(names):
+        raise UserError(f'a share of {share} of {len(names)} images cannot be for validation: take more images, or '
+                        'name a share between 0 and 1, a folder or a file with --val.')
+    chosen = set(random.Random(seed).sample(names, number))
+    parts = [take(split, [image for image in split.coco['images'] if (image['file_name'] in chosen) == is_val])
+             for is_val in (False, True)]
+    return parts[0], parts[1]
+
+
+def take(split: Split, images: Iterable[dict[str, Any]]) -> Split:
+    """Returns a part of a split: some of its images, with their annotations."""
+    own = list(images)
+    ids = {image['id'] for image in own}
+    annotations = [one for one in split.coco['annotations'] if one['image_id'] in ids]
+    return replace(split, coco=dict(split.coco, images=own, annotations=annotations), is_whole=False)

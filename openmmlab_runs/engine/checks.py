@@ -1,0 +1,145 @@
+"""Checks of a config, its model and its classes, for mistakes that would show late or far from their cause."""
+import logging
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.logging import print_log
+from torch import Tensor, nn
+
+from openmmlab_runs.checkpoints.fitting import ChecksWeights
+from openmmlab_runs.data.plans import asks_for_masks
+from openmmlab_runs.data.splits import SPLITS
+from openmmlab_runs.errors import UserError
+
+# Top-level keys of mmdet 2 and mmseg 0, with the keys that replaced them.
+OLD_KEYS = dict(data='train_dataloader, val_dataloader and test_dataloader', total_epochs='train_cfg.max_epochs',
+                lr_config='param_scheduler', checkpoint_config='default_hooks.checkpoint', evaluation='val_evaluator',
+                optimizer_config='optim_wrapper')
+# What must be a dict, if it is set.
+DICTS = ('model', 'train_cfg', 'val_cfg', 'test_cfg', 'optim_wrapper', 'default_hooks', 'env_cfg', *(
+    f'{split}_dataloader' for split in SPLITS))
+
+
+def check_config(cfg: Config) -> None:
+    """Checks the keys of a config that mmengine would ignore, or refuse in words of its own.
+
+    Raises:
+        UserError: If the config has keys of mmdet 2 or mmseg 0, a part that must be a dict is none, its schedule is by
+            epochs and by iterations at once, a data loader has both a `batch_sampler` and `drop_last`, or workers that
+            stay but none at all, or windows of a segmentor leave pixels out.
+    """
+    # Some of mmpretrain's own configs still have old keys beside the new ones.
+    is_mixed = 'train_dataloader' in cfg and cfg.get('default_scope') == 'mmpretrain'
+    for key, new in OLD_KEYS.items():
+        if key in cfg and not is_mixed:
+            raise UserError(f'config {cfg.filename} has {key}, as configs of mmdet 2 and mmseg 0, which mmdet 3 and '
+                            f'mmseg 1 ignore: write {new} instead, and see their migration guides.')
+    for key in DICTS:
+        if cfg.get(key) is not None and not isinstance(cfg[key], dict):
+            raise UserError(f'{key} of config {cfg.filename} is {cfg[key]!r}, but must be a dict: correct it.')
+    for split in SPLITS:
+        if not isinstance((cfg.get(f'{split}_dataloader') or {'dataset': {}}).get('dataset'), dict):
+            raise UserError(f'{split}_dataloader.dataset of config {cfg.filename} is not a dict: name the data there.')
+    train_cfg = cfg.get('train_cfg') or {}
+    by_iter = 'IterBased' in str(train_cfg.get('type')) or train_cfg.get('by_epoch') is False
+    unit, other = ('max_iters', 'max_epochs') if by_iter else ('max_epochs', 'max_iters')
+    if other in train_cfg and ('type' in train_cfg or unit in train_cfg):
+        raise UserError(f'train_cfg.{other} is {train_cfg[other]}, but the schedule counts '
+                        f'{"iterations" if by_iter else "epochs"}: set train_cfg.{unit}.')
+    test_cfg = (cfg.get('model') or {}).get('test_cfg') or {}
+    windows = [test_cfg.get(key) for key in ('stride', 'crop_size')]  # numbers in mmseg's U-Net, which others replace
+    if all(isinstance(one, list | tuple) for one in windows) and any(
+            step > side for step, side in zip(*windows, strict=False)):
+        raise UserError(f'model.test_cfg.stride is {tuple(test_cfg["stride"])}, but windows of crop_size '
+                        f'{tuple(test_cfg["crop_size"])} leave pixels between them out: set a smaller stride.')
+    for split in SPLITS:
+        loader = cfg.get(f'{split}_dataloader') or {}
+        if loader.get('persistent_workers') and not loader.get('num_workers', 0):
+            raise UserError(f'{split}_dataloader.persistent_workers is True, but num_workers is 0: set '
+                            f'{split}_dataloader.persistent_workers=False.')
+        if loader.get('batch_sampler') and loader.get('drop_last'):
+            raise UserError(f'{split}_dataloader has both drop_last=True and a batch_sampler, which makes the batches: '
+                            f'set {split}_dataloader.batch_sampler.drop_last instead.')
+
+
+def check_model(model: nn.Module) -> None:
+    """Checks that images, backbone, and neck or heads fit together, in a model or in each of the models it contains.
+
+    Raises:
+        UserError: If `mean` of the data preprocessor has neither one value nor as many as the backbone has
+            `in_channels`: torch would silently broadcast a grey image. Also if a neck or head takes other maps than
+            the backbone returns.
+    """
+    for part in model.modules():
+        backbone = getattr(part, 'backbone', None)
+        if isinstance(backbone, ChecksWeights):  # others state their channels in other ways, or not at all
+            _check_mean(getattr(getattr(part, 'data_preprocessor', None), 'mean', None), backbone.in_channels)
+            _check_readers(part, list(backbone.out_channels))
+
+
+def check_metrics(model: nn.Module, cfg: Config, splits: Sequence[str]) -> None:
+    """Checks that a model predicts the masks that the metrics of splits compare.
+
+    Raises:
+        UserError: If a metric compares masks, and no part of the model has `mask` in its name.
+    """
+    for split in splits:
+        if asks_for_masks(cfg, split) and not any('mask' in name for name, _ in model.named_modules()):
+            raise UserError(f"{split}_evaluator has metric='segm', but the model has no head for masks: set "
+                            f"{split}_evaluator.metric='bbox', or take a model with masks, such as Mask R-CNN.")
+
+
+def _check_mean(mean: object, channels: int) -> None:
+    if isinstance(mean, Tensor) and len(mean) not in (1, channels):
+        raise UserError(f'data_preprocessor.mean has {len(mean)} values, but backbone.in_channels is {channels}: give '
+                        'mean and std as many values, or one for all channels.')
+
+
+def _check_readers(part: nn.Module, given: list[int]) -> None:
+    """Compares the channels of maps with those that a neck takes, in their order or reversed, or heads of mmseg."""
+    neck = getattr(part, 'neck', None)
+    for name in ('neck',) if neck is not None else ('decode_head', 'auxiliary_head'):
+        reader = getattr(part, name, None)
+        taken, index = getattr(reader, 'in_channels', None), getattr(reader, 'in_index', None)
+        if not isinstance(taken, list | tuple):  # a number does not tell how many maps there are
+            continue
+        maps = [given[i] for i in index if i < len(given)] if isinstance(index, list | tuple) else given
+        if list(taken) not in (maps, maps[::-1]):
+            raise UserError(f'model.{name}.in_channels is {list(taken)}, but the backbone returns {len(given)} maps of '
+                            f'{given} channels: make them equal, by model.{name} or by model.backbone.')
+
+
+def trained_classes(checkpoint: Mapping[str, Any]) -> list[str]:
+    """Returns the classes in a checkpoint's `meta`, in the order of the labels; empty if there are none.
+
+    mmengine writes `dataset_meta['classes']`. Older libraries wrote `CLASSES`, there or in `meta` itself.
+    """
+    meta = checkpoint.get('meta') or {}
+    for place in (meta.get('dataset_meta') or {}, meta):
+        if classes := place.get('classes') or place.get('CLASSES'):
+            return [classes] if isinstance(classes, str) else list(classes)
+    return []
+
+
+def check_classes(trained: Sequence[str], tested: Sequence[str], checkpoint: str | Path) -> None:
+    """Compares the classes of a checkpoint with those of the test data, in the order of labels.
+
+    It logs a warning if their names differ. An empty list means that the classes are unknown; nothing is compared then.
+
+    Raises:
+        UserError: If the names are the same in another order, so that metrics would be of the wrong classes.
+    """
+    if not trained or not tested or [*trained] == [*tested]:
+        return
+    pairs = zip_longest(map(repr, trained), map(repr, tested), fillvalue='missing')
+    index, theirs, ours = next((index, *pair) for index, pair in enumerate(pairs) if pair[0] != pair[1])
+    if sorted(trained) == sorted(tested):
+        raise UserError(f'checkpoint {checkpoint} has the {len(tested)} classes of the test data in another order '
+                        f'(class {index} is {theirs} there, and {ours} here), so metrics would be of wrong classes: '
+                        'put metainfo.classes of test_dataloader.dataset in the order of the checkpoint.')
+    print_log(f'Checkpoint {checkpoint} was trained for {len(trained)} classes, but the test data has {len(tested)} of '
+              f'other names: class {index} is {theirs} there, and {ours} here. Metrics take the one for the other.',
+              'current', logging.WARNING)

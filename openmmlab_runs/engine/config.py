@@ -1,0 +1,142 @@
+"""Reads configs of mmdet, mmseg and mmpretrain, and refuses keys that nothing uses."""
+import difflib
+import inspect
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.dist import is_distributed
+from mmengine.logging import MMLogger
+from mmengine.runner import Runner
+
+from openmmlab_runs.errors import FOR_READERS, UserError, first_line
+from openmmlab_runs.pure_python import to_text_style
+from openmmlab_runs.registry import in_scope
+from openmmlab_runs.stack import require, without_pkg_resources_warning
+
+from .checks import check_config
+from .run_config import of_run
+
+LIBRARIES = ('mmdet', 'mmseg', 'mmpretrain')
+# The environment variable that a launcher sets for each of its processes.
+LAUNCHERS = {'pytorch': 'RANK', 'slurm': 'SLURM_PROCID', 'mpi': 'OMPI_COMM_WORLD_RANK'}
+# Keys that are read: arguments of mmengine's runner, other keys that it reads from the config, and keys that the tools
+# of the libraries read.
+READ = {*inspect.signature(Runner.__init__).parameters, 'runner_type', 'custom_imports', 'compile', 'optimizer',
+        'activation_checkpointing', 'efficient_conv_bn_eval', 'find_unused_parameters', 'model_wrapper_cfg',
+        'tta_model', 'tta_pipeline'} - {'self', 'cfg'}
+# Similarity of options that may be misspelt, such as `lrr` for `lr`, or `modle` for `model`.
+NEAR = 0.75
+
+
+@in_scope()
+def load_config(path: str | Path, options: dict[str, Any] | None = None, work_dir: str | None = None,
+                launcher: str = 'none') -> Config:
+    """Reads a config file of mmdet, mmseg or mmpretrain, completes it, and imports its library.
+
+    Args:
+        path: The file.
+        options: Values to override, with dotted keys. Defaults to None.
+        work_dir: Folder for logs and checkpoints. Defaults to None: the config's, or else `work_dirs/<name of the
+            file>`.
+        launcher: The program that started the processes: 'none', 'pytorch', 'slurm' or 'mpi'. Defaults to 'none'.
+
+    Raises:
+        UserError: If the file cannot be read, an option does not fit, or `default_scope` is not a known library. Also
+            if the `launcher` did not start this process and there is no process group, or see `check_config` and
+            `check_unread_keys`.
+        ImportError: If the library cannot be imported.
+    """
+    if launcher != 'none' and LAUNCHERS[launcher] not in os.environ and not is_distributed():
+        raise UserError(f'--launcher {launcher} is for processes that {launcher} starts, but {LAUNCHERS[launcher]} is '
+                        'not set: use dist_train.sh, slurm_train.sh or mpirun, or no launcher.')
+    if not Path(path).is_file():
+        raise UserError(f'config {path} does not exist: check the path.')
+    MMLogger.get_current_instance().addFilter(FOR_READERS)  # mmengine logs the variables that a config reads
+    try:
+        with without_pkg_resources_warning():
+            cfg = Config.fromfile(path)
+    except Exception as error:  # a config is a program and can raise any error
+        # If a `_base_` is from a library that is not installed, mmengine raises the error.
+        require(*(library for library in LIBRARIES if f'{library} is not installed' in str(error)))
+        raise UserError(f'config {path} cannot be read ({type(error).__name__}: {_reasons(error)}): correct it or its '
+                        '_base_.') from error
+    cfg = of_run(to_text_style(cfg, LIBRARIES))
+    try:
+        cfg.merge_from_dict(options or {})
+    except (AssertionError, KeyError, IndexError, TypeError) as error:
+        raise UserError(f'--cfg-options do not fit config {path} ({first_line(error)}): correct the keys.') from error
+    check_config(cfg)
+    scope = cfg.get('default_scope')
+    if scope not in LIBRARIES:
+        raise UserError(f'default_scope of config {path} is {scope!r}, but must be {", ".join(LIBRARIES[:-1])} or '
+                        f'{LIBRARIES[-1]}: set it to the library that the config is for.')
+    require(scope)
+    check_unread_keys(cfg, options or {})
+    cfg.work_dir = work_dir or cfg.get('work_dir') or f'work_dirs/{Path(path).stem}'
+    cfg.launcher = launcher
+    return cfg
+
+
+def _reasons(error: BaseException) -> str:
+    """Joins the first lines of an error and of its causes, because a failed custom import raises three errors."""
+    lines = [first_line(error)]
+    while error := error.__cause__ or error.__context__:  # type: ignore[assignment]  # ends with None
+        lines.append(first_line(error))
+    return '; '.join(dict.fromkeys(lines))
+
+
+def check_unread_keys(cfg: Config, options: dict[str, Any]) -> None:
+    """Refuses options that nothing reads, and keys at the top level that are misspelt.
+
+    It refuses all options with an unused key. These include options that override a variable of the config file,
+    because the file has used its variables already. Variables themselves are normal. One letter away from a key, a name
+    is refused if the config has no such key, or if it is a mistake in a file that inherits this key.
+
+    Raises:
+        UserError: If there is such an option or key.
+    """
+    keys = list(_dotted(cfg.to_dict()))
+    given = dict.fromkeys(option.split('.')[0] for option in options)
+    for name in given:
+        if name not in READ:
+            nearest = _nearest(name, keys)
+            raise UserError(f'--cfg-options {name} is not used: '
+                            + (f'did you mean {nearest}.' if nearest else 'remove it, or correct its name.'))
+    for name in sorted(set(cfg) - READ):
+        key = next((key for key in sorted(READ) if is_one_slip_from(name, key)), None)
+        if key and (key not in cfg or _overrides_nothing(name, Path(cfg.filename).read_text('utf-8'))):
+            raise UserError(f'{name} of config {cfg.filename} is not used: did you mean {key}.')
+
+
+def is_one_slip_from(name: str, key: str) -> bool:
+    """Returns whether a name has one letter more, less or other than a key, or two neighbours of it swapped."""
+    start = next((index for index, (a, b) in enumerate(zip(name, key, strict=False)) if a != b),
+                 min(len(name), len(key)))
+    mine, theirs = name[start:], key[start:]
+    return name != key and (mine[1:] == theirs or mine == theirs[1:] or mine[1:] == theirs[1:]
+                            or (mine[:2] == theirs[1::-1] and mine[2:] == theirs[2:]))
+
+
+def _overrides_nothing(name: str, source: str) -> bool:
+    """Returns whether a file with a base assigns a name that it does not use; a dump has no base."""
+    has_base = re.search(r'^_base_ *=|^with read_base', source, re.MULTILINE)
+    return bool(has_base) and len(re.findall(rf'\b{re.escape(name)}\b', source)) == 1
+
+
+def _dotted(value: Any, name: str = '') -> Iterator[str]:
+    for key, one in value.items() if isinstance(value, dict) else ():
+        if isinstance(key, str) and (name or key in READ):
+            yield f'{name}{key}'
+            yield from _dotted(one, f'{name}{key}.')
+
+
+def _nearest(name: str, keys: list[str]) -> str:
+    """Returns the outermost dotted key whose last part equals the name, or else is similar to it; '' if there is none.
+    """
+    last = {key.rpartition('.')[2] for key in keys}
+    near = [name] if name in last else difflib.get_close_matches(name, sorted(last), 5, NEAR)
+    return min((key for key in keys if key.rpartition('.')[2] in near), key=lambda key: key.count('.'), default='')

@@ -1,0 +1,205 @@
+"""The console of a run: lines for readers, warnings, and progress. The log file has all that mmengine logs."""
+import inspect
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from datetime import timedelta
+from io import TextIOWrapper
+from typing import Any, TextIO
+
+from mmengine.hooks import Hook, LoggerHook
+from mmengine.logging import MMLogger, print_log
+from mmengine.runner import Runner
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID
+
+from openmmlab_runs.errors import FOR_READERS, SHOWN, say, show
+from openmmlab_runs.files import near
+
+# What these libraries print goes to the log.
+TALKATIVE = {'mmdet', 'mmengine', 'mmpretrain', 'mmseg', 'pycocotools'}
+
+# Warnings of these libraries about their own code, in every run. They are in the log only.
+OF_EVERY_RUN = ('"FileClient" will be deprecated', '"HardDiskBackend" is the alias',
+                '``build_loss`` would be deprecated',
+                # Of gradients that `ExactResumeHook` puts back; it tells if there are none.
+                'Resumed iteration number is not divisible by')
+
+
+class ReaderHandler(logging.Handler):
+    """Prints what is for readers, and errors. Warnings are printed once, those before `print_warnings` together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stream = sys.stdout  # mmengine's MLflowVisBackend asks all handlers of a logger for it
+        self.warnings: dict[str, None] = {}
+        self.is_waiting = True
+        self.replaced: list[tuple[MMLogger, logging.Handler]] = []
+
+    def attach(self, logger: MMLogger) -> None:
+        """Takes the place of the handler of a logger that prints, with its level."""
+        logger.addFilter(FOR_READERS)
+        for handler in [one for one in logger.handlers if type(one) is logging.StreamHandler]:
+            self.setLevel(handler.level)
+            self.replaced.append((logger, handler))
+            logger.removeHandler(handler)
+            logger.addHandler(self)
+
+    def detach(self) -> None:
+        """Gives the loggers their own handlers back."""
+        self.print_warnings()
+        for logger, handler in self.replaced:
+            logger.removeHandler(self)
+            logger.addHandler(handler)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage().strip()
+        if record.levelno >= logging.ERROR or hasattr(record, SHOWN):
+            say(f'\n{message}\n' if '\n' in message else message)
+        elif (record.levelno == logging.WARNING and message not in self.warnings
+              and not message.startswith(OF_EVERY_RUN)):
+            self.warnings[message] = None
+            if not self.is_waiting:
+                _print_warning(message)
+
+    def print_warnings(self) -> None:
+        """Prints the warnings until now. Later ones are printed at once."""
+        if self.is_waiting and self.level <= logging.WARNING:  # the main process
+            for message in self.warnings:
+                _print_warning(message)
+        self.is_waiting = False
+
+
+def _print_warning(message: str) -> None:
+    first, *more = message.split('\n')
+    say(f'warning: {first}{" ... (more in the log file)" if more else ""}')
+
+
+class Output:
+    """Standard output, but what talkative libraries print goes to the log."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        frame = inspect.currentframe()
+        caller = str(frame and frame.f_back and frame.f_back.f_globals.get('__name__'))
+        if caller.split('.')[0] not in TALKATIVE:
+            return self.stream.write(text)
+        if text.strip():
+            print_log(text.strip(), 'current')
+        return len(text)
+
+
+class ProgressHook(Hook):
+    """Prints loss, learning rate and time left: in a line that changes on a terminal, otherwise in one at an interval.
+
+    The interval is that of `LoggerHook`; the first and the last iteration have a line, too.
+    """
+
+    priority = 'LOWEST'
+
+    def __init__(self, handler: ReaderHandler) -> None:
+        self.handler = handler
+        self.screen = Console(file=sys.stdout, soft_wrap=True)
+        self.line = Progress('{task.description}', BarColumn(), MofNCompleteColumn(), '{task.fields[state]}',
+                             console=self.screen, transient=True,
+                             auto_refresh=False)  # a thread could hold a lock while workers are forked
+        self.tasks: dict[str, TaskID] = {}
+        self.begun = False
+
+    def before_run(self, runner: Runner) -> None:
+        self.handler.attach(runner.logger)  # of a runner of another class
+
+    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
+        self.handler.print_warnings()
+
+    before_test_iter = before_train_iter
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        done, total = runner.iter + 1, runner.max_iters
+        interval = next((hook.interval for hook in runner.hooks if isinstance(hook, LoggerHook)), 1)
+        is_due = not self.begun or done % interval == 0 or done == total
+        self._advance('training', done, total, is_due, lambda: describe(runner, interval))
+        self.begun = True
+
+    def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        self._advance('validation', batch_idx + 1, len(runner.val_dataloader))
+
+    def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        self._advance('test', batch_idx + 1, len(runner.test_dataloader))
+
+    def _advance(self, what: str, done: int, total: int, is_due: bool = False, state: Callable[[], str] = str) -> None:
+        if self.handler.level > logging.INFO:
+            return
+        if self.screen.is_terminal and not self.screen.is_dumb_terminal:
+            if what not in self.tasks:
+                self.tasks[what] = self.line.add_task(what, total=total, state='')
+            self.line.start()
+            self.line.update(self.tasks[what], completed=done, state=state(), visible=done < total, refresh=True)
+            if done == total:
+                self.end()  # metrics may print
+        elif is_due:
+            say(f'{done:{len(str(total))}}/{total}  {state()}')
+
+    def end(self) -> None:
+        """Removes the line from a terminal."""
+        if self.tasks:
+            self.line.stop()
+
+
+def describe(runner: Runner, window: int) -> str:
+    """Returns the mean loss of the last iterations, the learning rate and the time left of a training."""
+    scalars = runner.message_hub.log_scalars
+    loss = f'loss {scalars["train/loss"].mean(window):.4f}  ' if 'train/loss' in scalars else ''
+    rates = [f'rate {scalars[name].current():.2e}  ' for name in ('train/base_lr', 'train/lr') if name in scalars]
+    left = timedelta(seconds=round(runner.message_hub.get_info('eta', 0)))
+    return f'{loss}{"".join(rates[:1])}left {left}'
+
+
+class ReadableRunner(Runner):
+    """mmengine's runner, whose logger prints as the one before it."""
+
+    def build_logger(self, *args: Any, **kwargs: Any) -> MMLogger:
+        handlers = [one for one in MMLogger.get_current_instance().handlers if isinstance(one, ReaderHandler)]
+        logger = super().build_logger(*args, **kwargs)
+        logger.addFilter(FOR_READERS)
+        for file in logger.handlers:
+            if isinstance(file, logging.FileHandler) and isinstance(file.stream, TextIOWrapper):
+                file.stream.reconfigure(encoding='utf-8', errors='backslashreplace')  # for any names of files
+        for handler in handlers:
+            handler.attach(logger)
+            show(f'Checking model and data. All details are in {near(logger.log_file)}.')
+        return logger
+
+
+@contextmanager
+def readable_console(verbose: bool = False) -> Iterator[list[Hook]]:
+    """Prints only what is for readers in the `with` block, unless `verbose`; Python's warnings go to the log, too.
+
+    Yields:
+        The hooks that the runner needs for it.
+    """
+    if verbose:
+        yield []
+        return
+
+    def log_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int,
+                    file: TextIO | None = None, line: str | None = None) -> None:
+        print_log(f'{message} ({category.__name__} at {filename}:{lineno})', 'current', logging.WARNING)
+
+    handler = ReaderHandler()
+    handler.attach(MMLogger.get_current_instance())
+    progress = ProgressHook(handler)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(Output(sys.stdout)):
+            warnings.showwarning = log_warning
+            yield [progress]
+    finally:
+        progress.end()
+        handler.detach()

@@ -1,0 +1,116 @@
+"""Loops that check their data: annotations, the first sample, and each file while it is loaded."""
+from typing import Any
+
+from mmengine.dataset import BaseDataset, Compose
+from mmengine.dist import is_main_process
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner, TestLoop, ValLoop
+from torch import nn
+from torch.utils.data import DataLoader
+
+from openmmlab_runs.data.checked_pipeline import CheckedPipeline, load_first
+from openmmlab_runs.data.datasets import building, classes_of, layout_of, unwrap_built
+from openmmlab_runs.data.plans import check_before_training
+from openmmlab_runs.nested import walk
+from openmmlab_runs.registry import LOOPS
+
+from .checks import check_metrics, check_model
+from .ranks import all_or_none, share_annotations
+from .workers import check_shared_memory, limit_waiting
+
+Loader = DataLoader | dict[str, Any]
+
+
+@LOOPS.register_module()
+class CheckedIterBasedTrainLoop(IterBasedTrainLoop):
+    """mmengine's IterBasedTrainLoop, which checks the data of training and validation; see `checked_loader`."""
+
+    def __init__(self, runner: Runner, dataloader: Loader, **settings: Any) -> None:
+        super().__init__(runner, checked_loader(runner, dataloader, 'train'), **settings)
+
+
+@LOOPS.register_module()
+class CheckedEpochBasedTrainLoop(EpochBasedTrainLoop):
+    """mmengine's EpochBasedTrainLoop, which checks the data of training and validation; see `checked_loader`.
+
+    In a resumed epoch, it counts the batches from the beginning of the epoch, because hooks recognize its end by the
+    number of the batch.
+    """
+
+    def __init__(self, runner: Runner, dataloader: Loader, **settings: Any) -> None:
+        super().__init__(runner, checked_loader(runner, dataloader, 'train'), **settings)
+
+    def run_iter(self, idx: int, data_batch: Any) -> None:
+        super().run_iter(idx + getattr(self.dataloader.batch_sampler, 'skip', 0), data_batch)
+
+
+@LOOPS.register_module()
+class CheckedValLoop(ValLoop):
+    """mmengine's ValLoop, which checks the loaded data; see `checked_loader`."""
+
+    def __init__(self, runner: Runner, dataloader: Loader, **settings: Any) -> None:
+        super().__init__(runner, checked_loader(runner, dataloader, 'val'), **settings)
+
+
+@LOOPS.register_module()
+class CheckedTestLoop(TestLoop):
+    """mmengine's TestLoop, which checks the data; see `checked_loader`."""
+
+    def __init__(self, runner: Runner, dataloader: Loader, **settings: Any) -> None:
+        super().__init__(runner, checked_loader(runner, dataloader, 'test'), **settings)
+
+
+def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader:
+    """Builds a data loader from its config, unless it is built already, and checks its data.
+
+    It first checks the model (see `check_model`), the metrics and the annotations; those of the validation before the
+    training, too. Ranks then share the annotations (see `share_annotations`), and a first sample is loaded. The
+    pipeline of the dataset gets checks that name a faulty file when it is loaded. Workers must have enough shared
+    memory for such samples, and are given up after 10 minutes without a batch. The main process checks; the others wait
+    for it, and end if a check fails.
+
+    Raises:
+        UserError: If the data cannot be used.
+        FileNotFoundError: If an annotation file or a folder does not exist.
+    """
+    with all_or_none():
+        check_model(runner.model)
+        if is_main_process() and split != 'val':
+            splits = ('train', 'val') if split == 'train' else (split,)
+            check_metrics(runner.model, runner.cfg, splits)
+            check_before_training(runner.cfg, splits)
+    if isinstance(dataloader, dict):
+        randomness = runner.cfg.get('randomness') or {}
+        with building(f'{split}_dataloader'):
+            built = runner.build_dataloader(dataloader, runner.seed, randomness.get('diff_rank_seed', False))
+    else:
+        built = dataloader
+    share_annotations(built.dataset)
+    limit_waiting(built)
+    check_while_loading(built, runner.model, runner.cfg.to_dict())
+    with all_or_none():
+        if is_main_process():
+            sample = load_first(built.dataset, f'{split}_dataloader.dataset')
+            check_shared_memory(built, sample, f'{split}_dataloader')
+    return built
+
+
+def check_while_loading(loader: DataLoader, model: nn.Module, cfg: dict[str, Any]) -> None:
+    """Replaces the pipelines of a loader's datasets by pipelines that check the data and name the faulty file.
+
+    Labels that the model or the config ignores (`ignore_index`) are no faults.
+    """
+    for dataset in unwrap_built(loader.dataset):
+        # Only mmengine's own class: pipelines of other classes may do more than run their transforms.
+        if type(getattr(dataset, 'pipeline', None)) is Compose:
+            layout = layout_of(type(dataset))
+            dataset.pipeline = CheckedPipeline(
+                dataset.pipeline.transforms, layout == 'coco',
+                len(classes_of(dataset)) if layout == 'label maps' else None, _ignored(dataset, model, cfg))
+
+
+def _ignored(dataset: BaseDataset, model: nn.Module, cfg: dict[str, Any]) -> set[int]:
+    """Returns the labels that the dataset, a part of the model or a metric ignores, and 255, which means no label."""
+    modules = [getattr(module, 'ignore_index', None) for module in model.modules()]
+    configs = [part.get('ignore_index') for _, part in walk(cfg)]
+    return {255, getattr(dataset, 'ignore_index', 255), *(
+        label for label in (*modules, *configs) if isinstance(label, int))}

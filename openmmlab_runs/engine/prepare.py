@@ -1,0 +1,128 @@
+"""Adds what this project promises for a run to its config: a config in, a config out."""
+import copy
+from typing import Any
+
+from mmengine.config import Config, ConfigDict
+from mmengine.device import get_device
+from mmengine.dist import is_distributed, sync_random_seed
+from mmengine.hooks import CheckpointHook
+from mmengine.registry import HOOKS, LOOPS, METRICS, OPTIMIZERS, Registry
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, TestLoop, ValLoop
+
+from openmmlab_runs.errors import UserError, did_you_mean
+from openmmlab_runs.nested import dicts
+
+from .run_config import of_run
+
+# The hooks that each run gets, by their keys in `default_hooks`.
+ADDED_HOOKS = dict(exact_resume='openmmlab_runs.ExactResumeHook', non_finite_loss='openmmlab_runs.NonFiniteLossHook',
+                   plain_log='openmmlab_runs.PlainLogHook', full_disk='openmmlab_runs.FullDiskHook',
+                   same_start='openmmlab_runs.SameStartHook', save_on_signal='openmmlab_runs.SaveOnSignalHook',
+                   report='openmmlab_runs.ReportHook')
+
+
+def prepare(cfg: Config) -> Config:
+    """Returns a copy of a config that names the hooks, loops and samplers of this project.
+
+    mmengine's own runner then does all that the documentation promises, as do `mim train` and the tools of mmdet, mmseg
+    and mmpretrain with the config that the runner writes to the work dir:
+
+    - `default_hooks` gets the hooks of `ADDED_HOOKS`. One that the config sets, or names elsewhere, stays; None turns
+      it off. mmengine's `CheckpointHook` becomes `DurableCheckpointHook`, with the same arguments.
+    - mmengine's loops become loops that check their data. Loops of other classes stay.
+    - The batch sampler of training is wrapped in `SeededBatchSampler`.
+    - The workers of data loaders end with their process, unless the config sets a `worker_init_fn`.
+    - `randomness.seed` is drawn, if it is open and all processes can agree on it.
+    - Several processes can train on a CPU.
+    - mmdet's CocoMetric becomes `FastCocoMetric`, which counts right with any ids, and sooner with faster-coco-eval.
+    - Its copies have no secrets and no templates; see `RunConfig`.
+
+    Args:
+        cfg: See `openmmlab_runs.engine.load_config`. One that is prepared already is returned unchanged.
+
+    Raises:
+        UserError: If the name of the optimizer is unknown.
+    """
+    cfg = of_run(copy.deepcopy(cfg))
+    scope = cfg.get('default_scope')
+    _check_optimizer(cfg, scope)
+    _set_hooks(cfg, scope)
+    _set_loops(cfg, scope)
+    _set_metrics(cfg, scope)
+    for name in ('train_dataloader', 'val_dataloader', 'test_dataloader'):
+        loader = cfg.get(name)
+        # mmengine passes `disable_subprocess_warning` to its own function only.
+        if isinstance(loader, dict) and not {'worker_init_fn', 'disable_subprocess_warning'} & {*loader}:
+            loader['worker_init_fn'] = dict(type='openmmlab_runs.end_worker_with_parent')
+    if isinstance(cfg.get('train_dataloader'), dict):
+        _seed_batches(cfg.train_dataloader, endless='max_iters' in (cfg.get('train_cfg') or {}))
+    randomness = cfg.get('randomness') or {}
+    launched = cfg.get('launcher', 'none') != 'none'
+    if randomness.get('seed') is None and (not launched or is_distributed()):
+        cfg.randomness = dict(randomness, seed=sync_random_seed())
+    if launched and get_device() == 'cpu' and cfg.get('model_wrapper_cfg') is None:
+        cfg.model_wrapper_cfg = dict(  # mmengine's default would get the number of a GPU
+            type='MMDistributedDataParallel', device_ids=None, broadcast_buffers=False,
+            find_unused_parameters=cfg.get('find_unused_parameters', False))
+    return cfg
+
+
+def _check_optimizer(cfg: Config, scope: str | None) -> None:
+    name = ((cfg.get('optim_wrapper') or {}).get('optimizer') or {}).get('type')
+    if isinstance(name, str) and _find(OPTIMIZERS, name, scope) is None:
+        raise UserError(f'optim_wrapper.optimizer.type is {name}, which is not a registered optimizer'
+                        f'{did_you_mean(name, OPTIMIZERS.module_dict)}.')
+
+
+def _find(registry: Registry, kind: Any, scope: str | None) -> Any:
+    """Returns the class that a `type` of a config means, or None if no class of this name is registered."""
+    if not isinstance(kind, str):
+        return kind
+    with registry.switch_scope_and_registry(scope) as here:
+        return here.get(kind)
+
+
+def _set_hooks(cfg: Config, scope: str | None) -> None:
+    # mmengine itself would add this one.
+    hooks = ConfigDict({'checkpoint': dict(type='CheckpointHook', interval=1), **(cfg.get('default_hooks') or {})})
+    given = [hook for hook in (*hooks.values(), *(cfg.get('custom_hooks') or ())) if isinstance(hook, dict)]
+    for hook in given:
+        if _find(HOOKS, hook.get('type'), hook.get('_scope_', scope)) is CheckpointHook:
+            hook['type'] = 'openmmlab_runs.DurableCheckpointHook'
+    kinds = [_find(HOOKS, hook.get('type'), hook.get('_scope_', scope)) for hook in given]
+    for name, kind in ADDED_HOOKS.items():
+        if name in hooks and hooks[name] is None:
+            hooks[name] = dict(type='openmmlab_runs.NoHook')
+        elif name not in hooks and HOOKS.get(kind) not in kinds:
+            hooks[name] = dict(type=kind)
+    cfg.default_hooks = hooks
+
+
+def _set_loops(cfg: Config, scope: str | None) -> None:
+    """Replaces mmengine's loops, also those that the config does not name, by loops that check their data."""
+    for name, default in (('train_cfg', None), ('val_cfg', ValLoop), ('test_cfg', TestLoop)):
+        loop = cfg.get(name)
+        if not isinstance(loop, dict):
+            continue
+        kind = _find(LOOPS, loop['type'], scope) if 'type' in loop else default
+        if name == 'train_cfg' and 'by_epoch' in loop and 'type' not in loop:
+            kind = EpochBasedTrainLoop if loop.pop('by_epoch') else IterBasedTrainLoop
+        if kind in (EpochBasedTrainLoop, IterBasedTrainLoop, ValLoop, TestLoop):
+            loop['type'] = f'openmmlab_runs.Checked{kind.__name__}'
+
+
+def _set_metrics(cfg: Config, scope: str | None) -> None:
+    for name in ('val_evaluator', 'test_evaluator'):
+        for metric in dicts(cfg.get(name)):
+            kind = _find(METRICS, metric.get('type'), metric.get('_scope_', scope))
+            if f'{getattr(kind, "__module__", "")}.'.startswith('mmdet.') and kind.__name__ == 'CocoMetric':
+                metric['type'] = 'openmmlab_runs.FastCocoMetric'
+
+
+def _seed_batches(loader: dict[str, Any], endless: bool) -> None:
+    """Wraps the batch sampler of the training loader, or torch's if the config sets none."""
+    inner = loader.get('batch_sampler') or dict(
+        type='torch.utils.data.BatchSampler', drop_last=loader.pop('drop_last', False))
+    if inner.get('type') != 'openmmlab_runs.SeededBatchSampler':
+        loader['batch_sampler'] = dict(type='openmmlab_runs.SeededBatchSampler', batch_sampler=inner, endless=endless)
+    loader.setdefault('batch_size', 1)  # torch's default; mmengine requires it if there is a batch sampler

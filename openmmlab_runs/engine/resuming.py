@@ -1,0 +1,156 @@
+"""Finds the checkpoint from which training resumes."""
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.dist import broadcast_object_list, is_main_process
+from mmengine.logging import print_log
+
+from openmmlab_runs.checkpoints.reading import read_checkpoint
+from openmmlab_runs.errors import UserError, show
+
+from .ranks import all_or_none
+
+# Keys of a checkpoint that resuming needs.
+NEEDED = ('meta', 'state_dict', 'optimizer', 'message_hub')
+COUNTS = ('iter', 'epoch')
+
+
+def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
+    """Sets a config to resume from a checkpoint, if the config or the caller asks for it.
+
+    The main process chooses the checkpoint for all, and each process reads it. If torchrun has restarted the processes,
+    training resumes from the result of `find_checkpoint`, if there is one, whatever was asked for at first.
+
+    Args:
+        cfg: Changed in place: its `resume` is set. When resuming, `load_from` is set, too, and the checkpoint's seed,
+            if the config has none.
+        resume: The checkpoint, 'auto' for the result of `find_checkpoint`, or None for the config's setting.
+
+    Returns:
+        The content of the checkpoint; empty if the run starts from the beginning.
+
+    Raises:
+        UserError: If the checkpoint cannot be read or resumed from, or `find_checkpoint` raises an error.
+    """
+    if cfg.get('resume'):
+        resume = resume or cfg.get('load_from') or 'auto'
+    found: tuple[str, dict[str, Any]] | None = None
+    restarted = int(os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)) > 0
+    with all_or_none():
+        if is_main_process() and (restarted or resume == 'auto'):
+            found = find_checkpoint(cfg.work_dir)
+        if is_main_process() and not found and resume not in (None, 'auto'):
+            found = resume, read_checkpoint(resume)
+    if restarted and is_main_process():
+        show(f'torchrun has restarted this run: {f"resuming from {found[0]}" if found else "no checkpoint yet"}.')
+    chosen = [found and found[0]]
+    broadcast_object_list(chosen)
+    cfg.resume = chosen[0] is not None
+    if not chosen[0]:
+        return {}
+    cfg.load_from = chosen[0]
+    with all_or_none():
+        checkpoint = found[1] if found else read_checkpoint(cfg.load_from)
+    missing = _missing(checkpoint)
+    if missing:
+        raise UserError(f'checkpoint {cfg.load_from} has no {", ".join(missing)}, so training cannot resume from it '
+                        '(it may be a published one): start from its weights with --cfg-options load_from=CHECKPOINT '
+                        'instead of --resume.')
+    randomness = cfg.get('randomness') or {}
+    if randomness.get('seed') is None:
+        # mmengine also restores the seed, but too late for the order of the data.
+        cfg.randomness = dict(randomness, seed=checkpoint['meta'].get('seed'))
+    return checkpoint
+
+
+def last_checkpoint(work_dir: str | Path) -> str:
+    """Returns the path of the checkpoint that `last_checkpoint` in a work dir names, or '' if there is no such file.
+
+    The path is from when it was written; a work dir may have been copied or moved since. See `in_folder`.
+    """
+    note = Path(work_dir, 'last_checkpoint')
+    return in_folder(work_dir, note.read_text('utf-8').strip()) if note.is_file() else ''
+
+
+def how_to_continue(work_dir: str | Path) -> str:
+    """Returns what to do after an interruption: 'continue from <last checkpoint> with --resume', or 'start again'."""
+    last = last_checkpoint(work_dir)
+    return f'continue from {last} with --resume' if last else 'start again'
+
+
+def in_folder(folder: str | Path, path: str) -> str:
+    """Returns the path of the file of the same name in a folder if there is one, or else the path itself."""
+    here = Path(folder, Path(path).name)
+    return str(here) if here.is_file() else path
+
+
+def find_checkpoint(work_dir: str) -> tuple[str, dict[str, Any]] | None:
+    """Reads the checkpoint that `last_checkpoint` returns, or else the complete one of the highest iteration.
+
+    It searches the work dir and the folder of the named checkpoint. The log contains the skipped checkpoints and the
+    reasons.
+
+    Returns:
+        The path and the content of the checkpoint; None if there is none to resume from.
+
+    Raises:
+        UserError: If `last_checkpoint` names a checkpoint, but no checkpoint is complete.
+    """
+    named = last_checkpoint(work_dir)
+    if '://' in named:  # in a storage backend of mmengine, which does not write partial objects
+        return named, read_checkpoint(named)
+    faults: list[str] = []
+    for path in _candidates(Path(work_dir), named, faults):
+        try:
+            checkpoint = read_checkpoint(path)
+        except UserError as error:
+            faults.append(_fault(error))
+            continue
+        if missing := _missing(checkpoint):
+            faults.append(f'checkpoint {path} has no {", ".join(missing)}')
+            continue
+        if faults:
+            print_log(f'Resuming from {path}, because {"; ".join(faults)}.', 'current', logging.WARNING)
+        return str(path), checkpoint
+    found = f'{work_dir} has no complete checkpoint to resume from' + f' ({"; ".join(faults)})' * bool(faults)
+    if named:
+        raise UserError(f'{found}: choose another with --resume CHECKPOINT, or remove {work_dir}/last_checkpoint to '
+                        'train from the beginning.')
+    show(f'{found}: training from the beginning.')
+    return None
+
+
+def _candidates(work_dir: Path, named: str, faults: list[str]) -> Iterator[Path]:
+    """Yields the named checkpoint, then those in its folder and in the work dir, the highest iteration first.
+
+    A checkpoint itself tells its iteration; its name and time may be those of a copy. Damaged ones go to `faults`.
+    """
+    if named:
+        yield Path(named)
+    steps: dict[Path, tuple[int, int]] = {}
+    for folder in dict.fromkeys([work_dir, Path(named).parent] if named else [work_dir]):
+        for path in sorted(folder.glob('*.pth')):
+            if str(path) == named or not path.is_file():
+                continue
+            try:
+                checkpoint = read_checkpoint(path, 'meta')  # reads no tensors
+            except UserError as error:
+                faults.append(_fault(error))
+                continue
+            if not _missing(checkpoint):  # others, such as best_*, are for testing and need no optimizer
+                steps[path] = checkpoint['meta']['iter'], checkpoint['meta']['epoch']
+    yield from sorted(steps, key=lambda path: steps[path], reverse=True)
+
+
+def _missing(checkpoint: dict[str, Any]) -> list[str]:
+    """Returns the keys that resuming needs, and the checkpoint does not have."""
+    missing = [key for key in NEEDED if not isinstance(checkpoint.get(key), dict)]
+    return missing or [f'meta.{key}' for key in COUNTS if not isinstance(checkpoint['meta'].get(key), int)]
+
+
+def _fault(error: UserError) -> str:
+    return str(error).rsplit(': ', 1)[0]

@@ -1,0 +1,210 @@
+"""Trains and tests configs of all supported libraries, with errors in one sentence."""
+import copy
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.device import get_device
+from mmengine.dist import get_rank, get_world_size, is_main_process
+from mmengine.hooks import Hook
+from mmengine.registry import RUNNERS
+from mmengine.runner import Runner
+from torch.distributed import DistError
+
+from openmmlab_runs.checkpoints.fitting import check_fills_backbones, check_fits, unloaded_shown
+from openmmlab_runs.checkpoints.reading import read_checkpoint, readable
+from openmmlab_runs.data.datasets import classes_of
+from openmmlab_runs.errors import UserError, explain, first_line, for_readers, show
+from openmmlab_runs.files import DISK_FULL, write_text
+from openmmlab_runs.processes import handlers_restored
+from openmmlab_runs.registry import in_scope
+
+from .checks import check_classes, trained_classes
+from .console import ReadableRunner, readable_console
+from .painting import PaintPredictionsHook
+from .prepare import prepare
+from .process_group import process_group
+from .resuming import how_to_continue, prepare_to_resume
+from .run_config import secrets_of
+from .workers import lost_workers
+
+# Number of secrets that are named.
+MAX_NAMED = 4
+# Errors that have a clear message already, also those of a full disk, of missing files and of missing modules.
+TOLD = (UserError, OSError, ImportError)
+
+
+@in_scope()  # mmengine has one logger and one scope for all threads
+def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: str | None = None,
+          hooks: Sequence[Hook] = (), verbose: bool = False) -> None:
+    """Trains a config.
+
+    `prepare` adds hooks, loops and samplers to the config, and mmengine's own runner trains it, or the one that the
+    config names with `runner_type`. A run may be killed and resumed any number of times: it ends with the same weights
+    as an uninterrupted run (see `DurableCheckpointHook` and `ExactResumeHook`).
+
+    If the caller has made a process group, it is used and not destroyed; see `process_group`.
+
+    Args:
+        cfg: A config from `load_config`. Changed in place.
+        amp: Whether to train in mixed precision, which needs a GPU. Defaults to False.
+        auto_scale_lr: Whether to scale the learning rate with the batch size. Defaults to False.
+        resume: The checkpoint to resume from, or 'auto' for the last complete one in `cfg.work_dir`, if there is one.
+            Defaults to None: the config's setting.
+        hooks: Additional hooks. Defaults to none.
+        verbose: Whether all that mmengine logs is printed, not only what is for readers. Defaults to False.
+
+    Raises:
+        UserError: If the config does not allow the run, the first iteration fails, the checkpoint does not fit, or the
+            disk is full.
+    """
+    if amp:
+        cfg.optim_wrapper.update(type='AmpOptimWrapper', loss_scale='dynamic')
+    if cfg.optim_wrapper.get('type') == 'AmpOptimWrapper' and get_device() == 'cpu':
+        raise UserError('Mixed precision needs a GPU, but torch sees none: ' + (
+            'leave out --amp.' if amp else 'train with optim_wrapper.type=OptimWrapper.'))
+    if auto_scale_lr:
+        if 'base_batch_size' not in (cfg.get('auto_scale_lr') or {}):
+            raise UserError('--auto-scale-lr needs auto_scale_lr.base_batch_size, which the config does not set: set '
+                            'it to the batch size that the learning rate is for.')
+        cfg.auto_scale_lr.enable = True
+    with readable_console(verbose) as own_hooks, process_group(cfg), handlers_restored():
+        checkpoint = prepare_to_resume(cfg, resume)
+        named = cfg.get('load_from')
+        with (lost_disk_as_user_error(cfg.work_dir, resumable=True),
+              failures_as_user_errors('training cannot begin', cfg.work_dir) as built,
+              readable(named) if named else nullcontext() as cfg.load_from):
+            runner = build_runner(cfg, [*hooks, *own_hooks])
+            built.append(runner)
+            if cfg.resume:
+                check_fits(runner.model, named, checkpoint)
+            elif named:
+                check_fills_backbones(runner.model, named)
+            del checkpoint  # frees memory; mmengine reads the file again
+            with unloaded_shown(runner.model, named) if named and not cfg.resume else nullcontext():
+                runner.train()
+
+
+@in_scope()
+def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None,
+         hooks: Sequence[Hook] = (), verbose: bool = False) -> dict[str, Any]:
+    """Evaluates a checkpoint. Logs and results are in `cfg.work_dir/test`, in a folder with the time as its name.
+
+    If the caller has made a process group, it is used and not destroyed; see `process_group`.
+
+    Args:
+        cfg: A config from `load_config`.
+        checkpoint: Path or URL.
+        show_dir: Folder for painted predictions of all images. Defaults to None: no painting.
+        hooks: Additional hooks. Defaults to none.
+        verbose: See `train`. Defaults to False.
+
+    Returns:
+        The metrics, by name.
+
+    Raises:
+        UserError: If the checkpoint does not fit, its classes are those of the data in another order, `show_dir` is
+            given to several processes, or the disk is full.
+    """
+    if show_dir and (cfg.launcher != 'none' or get_world_size() > 1):
+        where = f'the launcher is {cfg.launcher}' if cfg.launcher != 'none' else f'there are {get_world_size()}'
+        raise UserError(f'--show-dir paints in one process only, but {where}: run test.py without a launcher.')
+    cfg = copy.deepcopy(cfg)
+    cfg.resume = False
+    cfg.work_dir = str(Path(cfg.work_dir, 'test'))  # not among the logs and the config of the training
+    with (readable_console(verbose) as own_hooks, process_group(cfg),
+          lost_disk_as_user_error(cfg.work_dir, resumable=False),
+          failures_as_user_errors('the test fails', cfg.work_dir) as built, readable(checkpoint) as cfg.load_from):
+        runner = build_runner(cfg, [*hooks, *own_hooks, *([PaintPredictionsHook(show_dir)] if show_dir else [])])
+        built.append(runner)
+        content = read_checkpoint(checkpoint)
+        check_fits(runner.model, checkpoint, content)
+        trained = trained_classes(content)
+        del content  # frees memory; mmengine reads the file again
+        check_classes(trained, classes_of(runner.test_loop.dataloader.dataset), checkpoint)
+        return runner.test()
+
+
+def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> Runner:
+    """Builds the runner of a config from `load_config` after `prepare`, with additional hooks.
+
+    Raises:
+        UserError: If `runner_type` is not a kind of mmengine's Runner; see `prepare`, too.
+    """
+    kind = RUNNERS.get(cfg.get('runner_type', 'Runner'))
+    if isinstance(kind, type) and not issubclass(kind, Runner):
+        raise UserError(f'runner_type is {cfg.runner_type}, which is not a kind of Runner, and does not call hooks as '
+                        'it does: remove runner_type from the config.')
+    cfg = prepare(cfg)
+    if cfg.get('visualizer'):
+        # Visualizers with a name are shared in a process, with their output folder; without it each run gets its own.
+        cfg.visualizer.pop('name', None)
+    runner = RUNNERS.build(cfg) if 'runner_type' in cfg else ReadableRunner.from_cfg(cfg)
+    for hook in hooks:
+        runner.register_hook(hook)
+    if names := secrets_of(cfg):
+        show(f'The copies of the config in {cfg.work_dir} have no secrets ({", ".join(names[:MAX_NAMED])}'
+             f'{", ..." * (len(names) > MAX_NAMED)}): to use a copy, set the variables of the store, such as '
+             'AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name them with --cfg-options.')
+    return runner
+
+
+@contextmanager
+def failures_as_user_errors(what: str, work_dir: str) -> Iterator[list[Runner]]:
+    """Converts errors in the `with` block to a UserError; writes the traceback to `traceback.txt` in the work dir.
+
+    After the first training iteration, errors are not converted, because the config is hardly their cause, but for a
+    rank or a worker that has died or hangs. The message begins with `what`.
+
+    Yields:
+        A list for the runner, once it is built.
+    """
+    built: list[Runner] = []
+    try:
+        yield built
+    except TOLD:
+        raise
+    except Exception as error:
+        if isinstance(error, DistError) or 'gloo/' in first_line(error):  # gloo's errors are plain RuntimeErrors
+            raise UserError(f'rank {get_rank()} has lost another rank, which has died or hangs longer than env_cfg.'
+                            f'dist_cfg.timeout ({first_line(error)}): see why in its log, then continue with --resume.'
+                            ) from error
+        if lost := lost_workers(error):
+            raise lost from error
+        if built and built[0].message_hub.get_info('iter', 0):  # runner.iter would build the failed train loop
+            raise
+        path = Path(work_dir, 'traceback.txt')
+        if is_main_process():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(path, for_readers(traceback.format_exc()))
+        raise UserError(f'{what} ({explain(error, built[0].model if built else None)}): correct the config, or see the '
+                        f'traceback in {path}.') from error
+
+
+@contextmanager
+def lost_disk_as_user_error(work_dir: str, resumable: bool) -> Iterator[None]:
+    """Converts errors of a full disk, and of a work dir that is gone, into a UserError that says how to continue."""
+    try:
+        yield
+    except OSError as error:
+        how = how_to_continue(work_dir) if resumable else 'start again'
+        if isinstance(error, FileNotFoundError) and _is_lost(error.filename, work_dir):
+            raise UserError(f'{error.filename} cannot be written, because work dir {work_dir} was removed or renamed '
+                            f'during the run: put it back if you can, then {how}.') from error
+        if error.errno not in DISK_FULL:
+            raise
+        if error.filename:
+            what, where = f'{error.filename} cannot be written', 'for it'
+        else:
+            what = 'A disk is full'
+            where = f'in {work_dir} or in /dev/shm (the shared memory of data loader workers), whichever it is'
+        raise UserError(f'{what} ({error.strerror}): free space {where}, then {how}.') from error
+
+
+def _is_lost(path: object, work_dir: str) -> bool:
+    """Returns whether a file was to be in a work dir, but its folder is gone."""
+    return (isinstance(path, str) and Path(work_dir).absolute() in Path(path).absolute().parents
+            and not Path(path).parent.is_dir())

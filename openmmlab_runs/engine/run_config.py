@@ -1,0 +1,66 @@
+"""The config of a run, whose copies mean the same wherever they are read, and have no secrets."""
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import yaml
+from mmengine.config import Config
+
+from openmmlab_runs.config_text import assignments, without_templates
+from openmmlab_runs.files import write_text
+from openmmlab_runs.redaction import redact
+
+
+class RunConfig(Config):
+    """mmengine's config, but what leaves the process has no secrets, and no templates that a reader would replace.
+
+    mmengine writes `pretty_text` to the log and to checkpoints, and `dump` to the work dir; its backends send `to_dict`
+    to servers. Items and attributes are those of the run, with secrets.
+    """
+
+    def to_dict(self, keep_imported: bool = False) -> dict[str, Any]:
+        """Returns a dict of plain types, without secrets."""
+        return redact(super().to_dict(keep_imported))[0]
+
+    def __repr__(self) -> str:
+        return f'Config (path: {self.filename}): {self.to_dict()}'
+
+    @property
+    def pretty_text(self) -> str:
+        """Returns Python source, without secrets and templates."""
+        return assignments(self.to_dict())
+
+    def dump(self, file: str | Path | None = None) -> str | None:
+        """Writes Python, JSON or YAML, by the suffix of the file; without a file, returns it for the config's own."""
+        suffix = Path(file or self.filename or '.py').suffix
+        if suffix == '.json':
+            text = without_templates(json.dumps(self.to_dict(), default=str), r'\u007b')
+        elif suffix in ('.yaml', '.yml'):
+            text = without_templates(yaml.dump(self.to_dict(), Dumper=_Dumper, width=math.inf, sort_keys=False))
+        else:
+            text = self.pretty_text
+        if file is None:
+            return text
+        write_text(Path(file), text)
+        return None
+
+
+class _Dumper(yaml.Dumper):
+    """Writes YAML with quotes around what looks like a template, so that it can have escapes."""
+
+
+_Dumper.add_representer(str, lambda dumper, text: dumper.represent_scalar(
+    'tag:yaml.org,2002:str', text, '"' if '{{' in text else None))
+
+
+def of_run(cfg: Config) -> Config:
+    """Returns a config as a `RunConfig`, which shares its values."""
+    run = RunConfig.__new__(RunConfig)
+    run.__setstate__(cfg.__getstate__())
+    return run
+
+
+def secrets_of(cfg: Config) -> list[str]:
+    """Returns the dotted keys of what copies of a config leave out."""
+    return redact(Config.to_dict(cfg))[1]

@@ -1,0 +1,182 @@
+"""Random draws that depend only on the seed and the number of the iteration.
+
+The draws of an iteration do not depend on earlier iterations. So resuming needs no saved states of random generators,
+which every process and each of its data loader workers would have.
+"""
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count, islice
+from typing import Any
+
+import numpy as np
+import torch
+from mmengine.dataset import InfiniteSampler
+from mmengine.dist import get_rank, get_world_size
+from torch.utils.data import BatchSampler, Sampler
+
+from openmmlab_runs.registry import DATA_SAMPLERS
+
+# The first number after the seed: the purpose of the draws.
+MODEL, DATA, ORDER = 0, 1, 2
+
+
+def seed_generators(*numbers: int) -> None:
+    """Seeds the random generators of Python, numpy and torch, also on GPUs, with a hash of the numbers (>= 0)."""
+    first, second, third = np.random.SeedSequence(numbers).generate_state(3).tolist()
+    random.seed(first)
+    np.random.seed(second)
+    torch.manual_seed(third)
+
+
+@contextmanager
+def seeded(*numbers: int) -> Iterator[None]:
+    """Seeds the generators like `seed_generators`; restores the state of the CPU's generators at the end."""
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        seed_generators(*numbers)
+        yield
+    random.setstate(python)
+    np.random.set_state(numpy)
+
+
+@dataclass(frozen=True)
+class SeededBatch:
+    """The indices of a batch. A data loader or its worker iterates over them to load, which first seeds the generators.
+
+    Attributes:
+        indices: Indices of the samples.
+        numbers: See `seed_generators`.
+    """
+    indices: list[int]
+    numbers: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __iter__(self) -> Iterator[int]:
+        seed_generators(*self.numbers)
+        return iter(self.indices)
+
+
+class RemainingSamples(Sampler[int]):
+    """The indices of a sampler after those that all ranks together have used, perhaps as another number of ranks.
+
+    The sampler gives every n-th index of a common order to this rank, as mmengine's samplers do. All ranks get
+    equally many: where some have used one more, they get their last one again.
+
+    Attributes:
+        used: Number of samples that are left out at the beginning of a pass. Defaults to 0.
+    """
+
+    def __init__(self, sampler: Sampler[int]) -> None:
+        self.sampler, self.used = sampler, 0
+        self.dataset = getattr(sampler, 'dataset', None)  # batch samplers of mmdet read it
+
+    def __len__(self) -> int:
+        return len(self.sampler)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[int]:
+        indices, world = iter(self.sampler), get_world_size()
+        used = list(islice(indices, len(range(get_rank(), self.used, world))))
+        yield from indices
+        yield from used[self.used // world:]
+
+
+@DATA_SAMPLERS.register_module()
+class SeededBatchSampler(Sampler[SeededBatch]):
+    """A batch sampler that numbers the batches of a run, and seeds both sampling and loading of each with its number.
+
+    Every pass begins at `position`, which `ExactResumeHook` sets. So other passes, such as those of hooks that compute
+    statistics, do not affect training. The seed is that of torch's generator when the sampler is built: mmengine's
+    runner has set it to the seed of the run.
+
+    Args:
+        sampler: The sampler of single indices; mmengine passes it.
+        batch_size: Number of samples of a batch; mmengine passes it.
+        batch_sampler: Config of the batch sampler whose batches are seeded.
+        endless: Whether a pass continues with the next pass over the data, as loops without epochs need it. It skips
+            the batches before `position`.
+
+    Attributes:
+        position: Number of the next training iteration. Defaults to 0.
+        skip: Number of skipped batches at the beginning of a pass that is not endless. Defaults to 0.
+    """
+
+    def __init__(self, sampler: Sampler[int], batch_size: int, batch_sampler: dict[str, Any], endless: bool) -> None:
+        self.inner, self.remaining = batch_sampler, RemainingSamples(sampler)
+        self.batches: BatchSampler = DATA_SAMPLERS.build(
+            batch_sampler, default_args=dict(sampler=sampler, batch_size=batch_size))
+        # Hooks and mmengine's loops read these three of a batch sampler.
+        self.sampler, self.batch_size = sampler, batch_size
+        self.drop_last = getattr(self.batches, 'drop_last', False)
+        self.endless = endless
+        self.seed, self.rank = torch.initial_seed(), get_rank()
+        self.position = self.skip = self.first_pass = 0
+        # Endless passes share one stream, because samplers such as mmengine's InfiniteSampler cannot restart.
+        self.stream = self._draw(0)
+        self.drawn: dict[int, list[int]] = {}
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def begin_after(self, used: int, position: int, sampler: Sampler[int]) -> None:
+        """Begins after the samples that another number of ranks, or another batch size, has used.
+
+        Args:
+            used: Number of samples; without endless passes, of the pass that is under way.
+            position: Number of the next training iteration.
+            sampler: A sampler of mmengine like that of this object, of which nothing has been drawn.
+        """
+        self.sampler, self.remaining = sampler, RemainingSamples(sampler)
+        self.batches = DATA_SAMPLERS.build(
+            self.inner, default_args=dict(sampler=self.remaining, batch_size=self.batch_size))
+        # In endless passes over finite samplers, it goes on in a pass.
+        whole = 0 if isinstance(sampler, InfiniteSampler) else len(sampler) * get_world_size()  # type: ignore[arg-type]
+        self.first_pass, self.remaining.used = divmod(used, whole) if self.endless and whole else (0, used)
+        self.stream, self.drawn = self._draw(position), {}
+
+    def __iter__(self) -> Iterator[SeededBatch]:
+        first = self.position
+        numbered = self._share(first) if self.endless else islice(self._draw(first - self.skip), self.skip, None)
+        return (SeededBatch(batch, (self.seed, DATA, self.rank, number)) for number, batch in numbered)
+
+    def _share(self, number: int) -> Iterator[tuple[int, list[int]]]:
+        """Yields the batches from `number` on. Other passes may have drawn them already, or draw them later."""
+        while True:
+            while number not in self.drawn:
+                try:
+                    drawn, batch = next(self.stream)
+                except StopIteration:
+                    return
+                self.drawn[drawn] = batch
+                for old in [other for other in self.drawn if other < self.position]:
+                    del self.drawn[old]
+            yield number, self.drawn[number]
+            number = max(number + 1, self.position)
+
+    def _draw(self, first: int) -> Iterator[tuple[int, list[int]]]:
+        """Numbers the batches of the batch sampler.
+
+        All processes use the same seed, because some samplers distribute a common order over the processes.
+        """
+        batches = self._passes()
+        for number in count(first):
+            with seeded(self.seed, ORDER, number):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield number, batch
+
+    def _passes(self) -> Iterator[list[int]]:
+        for epoch in count(self.first_pass):
+            if epoch and hasattr(self.sampler, 'set_epoch'):
+                self.sampler.set_epoch(epoch)
+            batch = None
+            for batch in self.batches:
+                yield batch
+            if self.endless:
+                self.remaining.used = 0
+            if batch is None or not self.endless:  # no data, or the end of a pass
+                return

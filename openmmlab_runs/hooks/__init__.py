@@ -1,0 +1,16 @@
+"""Hooks of mmengine's runner."""
+from mmengine.hooks import Hook
+
+from openmmlab_runs.registry import HOOKS
+
+from .checkpoint import DurableCheckpointHook, SaveOnSignalHook
+from .exact_resume import ExactResumeHook, SameStartHook
+from .non_finite_loss import NonFiniteLossHook
+from .report import ReportHook
+from .run_log import FullDiskHook, PlainLogHook
+
+# A hook that does nothing: `prepare` writes it where a config turns off one of the hooks above with None.
+HOOKS.register_module('NoHook', module=Hook)
+
+__all__ = ['DurableCheckpointHook', 'ExactResumeHook', 'FullDiskHook', 'NonFiniteLossHook', 'PlainLogHook',
+           'ReportHook', 'SameStartHook', 'SaveOnSignalHook']

@@ -1,0 +1,258 @@
+"""Writes checkpoints so that a run can resume after a kill, a signal or a full disk at any moment."""
+import functools
+import os
+import signal
+import threading
+from bisect import bisect
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from mmengine.dist import all_reduce, barrier, is_main_process
+from mmengine.fileio import BaseStorageBackend, LocalBackend, register_backend
+from mmengine.hooks import CheckpointHook, EarlyStoppingHook, Hook
+from mmengine.runner import IterBasedTrainLoop, Runner, find_latest_checkpoint
+
+from openmmlab_runs.engine.resuming import in_folder
+from openmmlab_runs.errors import show
+from openmmlab_runs.files import held, remove_leftovers, write_bytes, write_text
+from openmmlab_runs.processes import ASK_TO_END
+from openmmlab_runs.registry import HOOKS
+from openmmlab_runs.storage import for_checkpoints
+
+from .accumulation import average_gradients
+
+# Key of the message hub for the number of consecutive bad iterations; `NonFiniteLossHook` updates it.
+BAD_ITERATIONS = 'bad_iterations'
+# The name of the backend, for `backend_args`.
+WHOLE_FILES = 'openmmlab_runs.whole_files'
+
+
+@register_backend(WHOLE_FILES)
+class WholeFileBackend(LocalBackend):
+    """mmengine's backend for local files, with atomic writes: a file is complete or does not exist."""
+
+    def put(self, obj: bytes, filepath: str | Path) -> None:
+        path = Path(filepath)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, obj)
+
+
+def _remove(backend: BaseStorageBackend, path: str) -> None:
+    """Removes a checkpoint, if it exists; DeepSpeed's checkpoints are folders."""
+    if backend.isfile(path):
+        backend.remove(path)
+    elif backend.isdir(path):
+        backend.rmtree(path)
+
+
+@HOOKS.register_module()
+class DurableCheckpointHook(CheckpointHook):
+    """mmengine's CheckpointHook, with all its settings, but it removes old files only after writing new ones.
+
+    After the first checkpoint, there is always one to resume from:
+
+    1. New files are written to a temporary name and renamed (also `best_*`).
+    2. `last_checkpoint` is rewritten in the same way.
+    3. Old checkpoints are removed.
+
+    Temporary files of a killed run are removed when the next run starts. A second run in the same work dir ends with a
+    `UserError`, see `held`.
+
+    With `save_best`, each checkpoint is written again after its validation, even if it is not the best. The checkpoint
+    then records that the validation is done, and its results (for example for `ReduceOnPlateauParamScheduler`). If a
+    run is killed before a validation ends, the next run repeats the validation when it starts.
+
+    `WholeFileBackend` writes local checkpoints, unless `backend_args` sets another backend.
+    """
+
+    backend_args: dict[str, Any] | None
+    file_backend: Any
+    out_dir: Any
+    last_ckpt: str | None
+    # If not 0, the next iteration is the last: its checkpoint is saved, and the process exits with this status.
+    end_status = 0
+
+    @functools.cached_property
+    def holding(self) -> ExitStack:
+        """Holds the work dir from the beginning to the end of training."""
+        return ExitStack()
+
+    def before_train(self, runner: Runner) -> None:
+        if is_main_process():
+            self.holding.enter_context(held(Path(runner.work_dir)))
+        if self.out_dir is not None:
+            self.out_dir = for_checkpoints(str(self.out_dir))
+        is_local = '://' not in str(self.out_dir or runner.work_dir)
+        if is_local and self.backend_args is None and self.file_client_args is None:
+            self.backend_args = dict(backend=WHOLE_FILES)
+        for key, path in best_checkpoints(runner).items():  # of a work dir that may have been copied since
+            runner.message_hub.update_info(key, in_folder(runner.work_dir, path))
+        # The base class also removes old checkpoints that a killed run left: each checkpoint lists those that existed.
+        super().before_train(runner)
+        if is_main_process():
+            for folder in {str(self.out_dir), runner.work_dir}:
+                if '://' not in folder:
+                    remove_leftovers(Path(folder), '*.pth', 'last_checkpoint', '*.png', '*.json')
+        if runner.cfg.get('resume'):
+            resumed = runner.cfg.get('load_from') or find_latest_checkpoint(runner.work_dir)
+            if resumed:
+                self._set_last(runner, str(resumed))
+        if self.save_best and self._validation_is_due(runner):
+            runner.val_loop.run()
+
+    def after_train(self, runner: Runner) -> None:
+        super().after_train(runner)
+        self.holding.close()
+
+    def _validation_is_due(self, runner: Runner) -> bool:
+        """Returns whether the validation after the resumed checkpoint is missing."""
+        loop = runner.train_loop
+        by_iter = isinstance(loop, IterBasedTrainLoop)
+        # A checkpoint by iteration is inside an epoch, so the resumed loop reaches the validation at the epoch's end.
+        if runner.val_loop is None or by_iter == self.by_epoch:
+            return False
+        done, last = (runner.iter, loop.max_iters) if by_iter else (runner.epoch, loop.max_epochs)
+        interval = loop.val_interval
+        if hasattr(loop, 'dynamic_milestones'):  # loops apply them after training, but not when resumed
+            interval = loop.dynamic_intervals[bisect(loop.dynamic_milestones, done + 1) - 1]
+        return (done >= max(loop.val_begin, 1) and (done % interval == 0 or done == last)
+                and runner.message_hub.runtime_info.get('last_validation') != runner.iter)
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        step, meta = runner.iter + 1, dict(epoch=runner.epoch, iter=runner.iter + 1)
+        if self.end_status and self.by_epoch:
+            self._save(runner, step, meta, f'iter_{step}.pth')
+        elif self.end_status or (not self.by_epoch and (
+                self.every_n_train_iters(runner, self.interval, self.save_begin)
+                or (self.save_last and self.is_last_train_iter(runner)))):
+            self._save(runner, step, meta)
+        if self.end_status:
+            runner.logger.warning('Training ends at a signal: ' + (
+                f'--resume continues from {self.last_ckpt}.' if self.last_ckpt else 'there is no checkpoint.'))
+            barrier()  # a launcher kills all processes when the first one ends
+            self.holding.close()
+            raise SystemExit(self.end_status)
+
+    def after_train_epoch(self, runner: Runner) -> None:
+        if self.by_epoch and (self.every_n_epochs(runner, self.interval, self.save_begin)
+                              or (self.save_last and self.is_last_train_epoch(runner))):
+            self._save(runner, runner.epoch + 1, dict(epoch=runner.epoch + 1, iter=runner.iter))
+
+    def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
+        runner.message_hub.update_info('last_validation', runner.iter)
+        if not self.save_best:
+            super().after_val_epoch(runner, metrics)
+            return
+        before, last = best_checkpoints(runner), self.last_ckpt
+        # Without a last checkpoint, mmengine saves only the best one; the last one is saved below.
+        self.last_ckpt = None
+        outdated: list[str] = []  # what mmengine would remove already
+        with patch.multiple(self.file_backend, create=True, remove=outdated.append, rmtree=outdated.append):
+            super().after_val_epoch(runner, metrics)
+        self.last_ckpt, best = last, best_checkpoints(runner)
+        for path in set(outdated) - set(best.values()):  # all checkpoints may have the same name
+            if Path(path).parent == Path(self.out_dir):  # not that of the work dir from which this one was copied
+                _remove(self.file_backend, path)
+        step = runner.epoch if self.by_epoch else runner.iter
+        path = self.file_backend.join_path(self.out_dir, self.filename_tmpl.format(step))
+        if last and (best != before or path == last):
+            self._save(runner, step, dict(epoch=runner.epoch, iter=runner.iter))
+
+    def after_val(self, runner: Runner) -> None:
+        """Saves the last checkpoint if the validation ends the training early, as mmengine's EarlyStoppingHook does."""
+        loop = runner.train_loop
+        if not getattr(loop, 'stop_training', False) or runner.iter >= runner.max_iters:
+            return
+        if self.save_last:
+            in_epochs = self.by_epoch and not isinstance(loop, IterBasedTrainLoop)
+            step = runner.epoch if in_epochs else runner.iter
+            name = f'iter_{step}.pth' if self.by_epoch and not in_epochs else ''
+            self._save(runner, step, dict(epoch=runner.epoch, iter=runner.iter), name)
+        show(f'Training stops early, after iteration {runner.iter} of {runner.max_iters}'
+             + ''.join(f', because of {hook.monitor}, whose best value is {hook.best_score:.4g}'
+                       for hook in runner.hooks if isinstance(hook, EarlyStoppingHook))
+             + (f': --resume continues from {self.last_ckpt}.' if self.last_ckpt else '.'))
+
+    def _set_last(self, runner: Runner, path: str) -> None:
+        """Stores the path of the last checkpoint in the hook and the message hub."""
+        self.last_ckpt = path
+        runner.message_hub.update_info('last_ckpt', path)
+
+    def _save(self, runner: Runner, step: int, meta: dict[str, Any], name: str = '') -> None:
+        """Saves the training state, unless the last iteration was bad; then removes outdated checkpoints.
+
+        A name that is not that of the step is not among the checkpoints to be removed later.
+        """
+        runner.logger.info(f'Saving checkpoint {step}')
+        if runner.message_hub.runtime_info.get(BAD_ITERATIONS) and runner.iter + 1 < runner.max_iters:
+            runner.logger.warning(f'Checkpoint {step} is skipped, because the last iteration was bad.')
+            return
+        kept = [*getattr(self, 'keep_ckpt_ids', ())]
+        if self.max_keep_ckpts > 0 and step not in kept and not name:
+            kept.append(step)
+            runner.message_hub.update_info('keep_ckpt_ids', kept)
+        name = name or self.filename_tmpl.format(step)
+        average_gradients(runner)
+        runner.save_checkpoint(
+            self.out_dir, name, self.file_client_args, save_optimizer=self.save_optimizer,
+            save_param_scheduler=self.save_param_scheduler, meta=meta, by_epoch=self.by_epoch,
+            backend_args=self.backend_args, **self.args)
+        # The last checkpoint is set only now, because saving may fail: then the previous one is still the last. So the
+        # hub in the saved file names the previous checkpoint. mmengine does not read that entry, and `before_train`
+        # corrects it after a resume.
+        path = self.file_backend.join_path(self.out_dir, name)
+        self._set_last(runner, path)
+        if is_main_process():
+            write_text(Path(runner.work_dir, 'last_checkpoint'), path)
+        if self.max_keep_ckpts > 0:
+            self._keep_only(kept)
+
+    def _keep_only(self, kept: list[int]) -> None:
+        """Removes the oldest checkpoints beyond those to keep."""
+        self.keep_ckpt_ids.clear()
+        self.keep_ckpt_ids.extend(kept)  # a deque of limited length
+        for step in kept[:-self.max_keep_ckpts]:
+            path = self.file_backend.join_path(self.out_dir, self.filename_tmpl.format(step))
+            # All steps may have the same name.
+            if is_main_process() and path != self.last_ckpt:
+                _remove(self.file_backend, path)
+
+
+def best_checkpoints(runner: Runner) -> dict[str, str]:
+    """Returns the paths of the best checkpoints, by their keys in the hub."""
+    return {name: path for name, path in runner.message_hub.runtime_info.items() if name.startswith('best_ckpt')}
+
+
+@HOOKS.register_module()
+class SaveOnSignalHook(Hook):
+    """Ends training after SIGTERM or SIGUSR1 with a checkpoint of the last whole iteration.
+
+    If one rank gets the signal, all end after the same iteration. `DurableCheckpointHook` saves, and the processes exit
+    with status 128 + the number of the signal, which is 143 for SIGTERM. A validation is finished first. Without
+    `DurableCheckpointHook`, or outside the main thread, signals have their usual effect.
+    """
+
+    priority = 'BELOW_NORMAL'  # before NonFiniteLossHook, which checks the model that will be saved
+
+    def before_train(self, runner: Runner) -> None:
+        self.number, self.process = 0, os.getpid()
+        self.saving = [hook for hook in runner.hooks if isinstance(hook, DurableCheckpointHook)]
+        if self.saving and threading.current_thread() is threading.main_thread():
+            for number in ASK_TO_END:
+                signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.number = number
+        if os.getpid() != self.process:  # a worker of a data loader, which has inherited this function
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        number = torch.tensor(self.number)
+        all_reduce(number, 'max')
+        if number and self.saving:
+            self.saving[0].end_status = 128 + int(number)

@@ -1,0 +1,238 @@
+"""Hooks that make runs repeatable: a resumed run draws and loads the same, and all ranks start the same."""
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+from mmengine.dataset import DefaultSampler, InfiniteSampler
+from mmengine.dist import all_gather_object, get_world_size, is_main_process
+from mmengine.hooks import EarlyStoppingHook, Hook
+from mmengine.runner import Runner
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+from openmmlab_runs.data.datasets import classes_of
+from openmmlab_runs.engine.ranks import differences, end_all, hash_weights, settings
+from openmmlab_runs.engine.seeding import MODEL, SeededBatchSampler, seed_generators
+from openmmlab_runs.errors import UserError
+from openmmlab_runs.registry import DATA_SAMPLERS, HOOKS
+
+from .accumulation import ACCUMULATED, accumulated, put_back, wrappers
+from .schedule import explain_schedule, has_other_schedule
+
+# Keys of a checkpoint's `meta`: whether its run seeded each iteration, the number of trained batches of the epoch
+# `meta['epoch']`, the settings of the run, and its place in the data: its number of ranks and batch size, the iteration
+# with which these began, and the number of samples that were used before. Also the validations in a row without a
+# better result, and the best result, of each hook for early stopping.
+MARK = 'seeded_each_iteration'
+PLACE = 'place_in_data'
+BATCHES = 'batches_of_epoch'
+SETTINGS = 'settings'
+STOPPING = 'early_stopping'
+
+
+@HOOKS.register_module()
+class ExactResumeHook(Hook):
+    """Seeds the random generators for each iteration, and makes a resumed loop continue at the right batch.
+
+    `SeededBatchSampler` in the training loader seeds the random draws of the data; this hook seeds all others and sets
+    its position. Together they cover the generators of Python, numpy and torch. Stateful transforms and data
+    preprocessors start without their state after a resume: mmdet's `CachedMosaic` and `CachedMixUp` with an empty
+    cache, `BatchSyncRandomResize` without its last size.
+
+    With another number of ranks or another batch size, the order of the data goes on, and no sample of an epoch is left
+    out or comes twice. The sampler must be mmengine's, and the batch sampler torch's: one that sets samples aside, such
+    as mmdet's AspectRatioBatchSampler, repeats or leaves out as many as it had set aside.
+
+    A checkpoint inside an accumulation of gradients (`accumulative_counts`) has them, and a resumed run goes on with
+    them. With several processes, it has their mean.
+
+    A checkpoint notes the settings of its run, and the number of images and the classes of its data. A warning names
+    those that differ when training resumes; see `explain_schedule` for those of the learning rate. mmengine's
+    EarlyStoppingHook goes on counting.
+
+    A loop with epochs continues inside an epoch. `CheckedEpochBasedTrainLoop` then counts the batches from the
+    beginning of the epoch; another loop counts from the first batch after the resume.
+    """
+
+    priority = 'VERY_HIGH'
+
+    def __init__(self) -> None:
+        # Number of batches of the current epoch that were trained before the run was resumed, in loops with epochs.
+        self.done = 0
+        # The backward passes in the accumulation of gradients that is under way, by optimizer.
+        self.counts: dict[str, int] = {}
+        self.schedule_differs = False
+        # The epoch that runs, the number of the first iteration in it with these ranks, and the samples used before.
+        self.epoch, self.first, self.used = -1, 0, 0
+
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        if not runner.cfg.get('resume'):
+            return
+        meta = checkpoint['meta']
+        self.done = meta.get(BATCHES, 0)
+        self._go_on_from(runner, meta)
+        under_way = checkpoint.get(ACCUMULATED, {})
+        put_back(runner, under_way.get('gradients', {}))
+        self.counts = under_way.get('counts', {})
+        for hook, state in zip(_stopping(runner), meta.get(STOPPING, []), strict=False):
+            hook.wait_count, hook.best_score = state
+        before, now = meta.get(SETTINGS, {}), {**settings(runner.cfg), **data_of(runner)}
+        # Old checkpoints do not tell the data.
+        changed = differences(now, {**data_of(runner), **before}) if before else ''
+        self.schedule_differs = bool(before) and has_other_schedule(now, before)
+        if changed:
+            runner.logger.warning(f'The checkpoint is from run {meta["experiment_name"]}, which had other settings: '
+                                  f'{changed}.')
+        if MARK not in meta:
+            runner.logger.warning('The checkpoint is from a run without a seed for each iteration, such as one of '
+                                  'plain mmengine: results may differ from a run without an interruption.')
+        elif meta.get('seed') != runner.seed and is_main_process():
+            runner.logger.warning(f'The checkpoint is from a run with seed {meta.get("seed")}, but the order of the '
+                                  f'data is that of seed {runner.seed}: results may differ from a run without an '
+                                  f'interruption, unless the config sets randomness.seed to {meta.get("seed")}.')
+
+    def _go_on_from(self, runner: Runner, meta: dict[str, Any]) -> None:
+        """Begins after the samples that another number of ranks, or another batch size, has used."""
+        batches, place = _batches(runner), meta.get(PLACE)
+        if batches is None or place is None or not isinstance(batches.sampler, DefaultSampler | InfiniteSampler):
+            return
+        self.first, self.used = place['first'], place['used']
+        then, now = (place['ranks'], place['batch_size']), (get_world_size(), batches.batch_size)
+        if then != now:
+            trained = meta['iter'] - self.first if batches.endless else self.done
+            self.used += trained * prod(then)
+            self.first, self.done = meta['iter'], 0
+            runner.logger.warning(f'The checkpoint is from {then[0]} processes with {then[1]} samples each, but this '
+                                  f'run has {now[0]} with {now[1]}: the data goes on where it was, a step has '
+                                  f'{prod(now)} samples (not {prod(then)}), and the learning rate stays.')
+        if self.used:
+            loader = runner.train_dataloader
+            batches.begin_after(self.used, self.first, DATA_SAMPLERS.build(
+                runner.cfg.train_dataloader.sampler,
+                default_args=dict(dataset=loader.dataset, seed=getattr(batches.sampler, 'seed', None))))
+
+    def before_train(self, runner: Runner) -> None:
+        known = wrappers(runner)
+        for name, count in self.counts.items():
+            if name in known and known[name].inner_count != count:  # mmengine counts for a single optimizer only
+                known[name].initialize_count_status(runner.model, count, -1)
+        if not self.counts and runner.iter and not all(wrapper.should_update() for wrapper in known.values()):
+            runner.logger.warning(f'The checkpoint is from the middle of an accumulation of gradients, after iteration '
+                                  f'{runner.iter}, but has no gradients: those since the last update are lost.')
+        if self.schedule_differs and runner.param_schedulers:
+            runner.logger.warning(explain_schedule(runner))
+
+    def before_train_epoch(self, runner: Runner) -> None:
+        loop, batches = runner.train_loop, _batches(runner)
+        has_epochs = not hasattr(loop, 'dataloader_iterator')
+        if has_epochs:
+            self.epoch, self.first = runner.epoch, runner.iter - self.done
+        if batches is None:
+            return
+        batches.position = runner.iter
+        if has_epochs:
+            batches.skip = self.done
+        elif runner.iter:  # the loop may have begun its iterator before it was resumed
+            loop.dataloader_iterator = ResumedBatches(
+                loop.dataloader, 0 if hasattr(loop.dataloader_iterator, 'skip_iter') else runner.iter)
+
+    def after_train_epoch(self, runner: Runner) -> None:
+        self.done = self.used = 0
+        batches = _batches(runner)
+        if batches is not None:
+            batches.skip = batches.remaining.used = 0
+
+    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
+        # All processes use the same seed, as in mmengine, unless randomness.diff_rank_seed is set. Models may choose
+        # randomly which layers run, and all processes must choose the same layers to average their gradients.
+        seed_generators(runner.seed, MODEL, runner.iter)
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        batches = _batches(runner)
+        if batches is not None:
+            batches.position = runner.iter + 1
+
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        if 'optimizer' in checkpoint:  # others are not for resuming
+            checkpoint.update(accumulated(runner))
+        meta = checkpoint['meta']
+        meta[MARK] = True
+        meta[SETTINGS] = {**settings(runner.cfg), **data_of(runner)}
+        meta[STOPPING] = [[hook.wait_count, hook.best_score] for hook in _stopping(runner)]
+        # Hooks that save by epoch set meta['epoch'] to the next epoch.
+        meta[BATCHES] = meta['iter'] - self.first if meta['epoch'] == self.epoch else 0
+        batches = _batches(runner)
+        if batches is not None:
+            goes_on = batches.endless or meta['epoch'] == self.epoch
+            meta[PLACE] = dict(ranks=get_world_size(), batch_size=batches.batch_size, first=self.first,
+                               used=self.used if goes_on else 0)
+
+
+def data_of(runner: Runner) -> dict[str, str]:
+    """Returns the number of images and the classes that are trained on, as texts by name."""
+    dataset = runner.train_dataloader.dataset
+    known = {'number of training images': str(len(dataset))} if hasattr(dataset, '__len__') else {}
+    return {**known, 'classes of the training data': ', '.join(classes_of(dataset))}
+
+
+def _stopping(runner: Runner) -> list[EarlyStoppingHook]:
+    return [hook for hook in runner.hooks if isinstance(hook, EarlyStoppingHook)]
+
+
+def _batches(runner: Runner) -> SeededBatchSampler | None:
+    """Returns the batch sampler of the training loader, if it is a seeded one."""
+    sampler = runner.train_dataloader.batch_sampler
+    return sampler if isinstance(sampler, SeededBatchSampler) else None
+
+
+class ResumedBatches:
+    """The batches of a resumed loop without epochs.
+
+    The loader begins at the iteration to resume from. mmengine's loop first requests and discards all batches before
+    that iteration. It gets None for each of them, so that no data is loaded.
+
+    Args:
+        loader: The loader, with an endless `SeededBatchSampler`.
+        passed_over: Number of batches that the loop requests and discards. onedl's loop calls `skip_iter` instead.
+    """
+
+    def __init__(self, loader: DataLoader, passed_over: int) -> None:
+        self.batches = iter(loader)
+        self.passed_over = passed_over
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self.passed_over:
+            self.passed_over -= 1
+            return None
+        return next(self.batches)
+
+    def skip_iter(self, num_iters: int) -> None:
+        """Does nothing, because the loader begins at the right iteration already."""
+
+
+@HOOKS.register_module()
+class SameStartHook(Hook):
+    """Ends training before its first step if ranks differ in iteration, seed, settings or weights.
+
+    Otherwise, they would wait for each other for ever, or silently train different models. The main process raises a
+    UserError that names the rank and what differs; the others exit with status 1. Weights are compared where each rank
+    has all of them, as with DistributedDataParallel.
+    """
+
+    priority = 'VERY_HIGH'
+
+    def before_train(self, runner: Runner) -> None:
+        if get_world_size() == 1:
+            return
+        own = dict(settings(runner.cfg), **data_of(runner), iteration=str(runner.iter),
+                   seed=str((runner.cfg.get('randomness') or {}).get('seed')))
+        if isinstance(runner.model, DistributedDataParallel):
+            own['the hash of the weights'] = hash_weights(runner.model)
+        first, *others = all_gather_object(own)
+        for rank, other in enumerate(others, 1):
+            if other != first:
+                end_all(UserError(f'rank {rank} differs from rank 0: {differences(other, first)}: start all ranks with '
+                                  'the same config, options and files.'))

@@ -1,0 +1,208 @@
+"""A hook that stops training if losses, gradients or weights are not finite."""
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NoReturn
+
+import torch
+from mmengine.dist import all_gather_object, all_reduce, barrier, get_world_size, is_main_process
+from mmengine.hooks import CheckpointHook, Hook
+from mmengine.model import is_model_wrapper
+from mmengine.optim import AmpOptimWrapper, OptimWrapper, OptimWrapperDict
+from mmengine.runner import Runner
+from torch import nn
+from torch.nn.utils import get_total_norm
+from torch.optim import Optimizer
+
+from openmmlab_runs.errors import UserError
+from openmmlab_runs.registry import HOOKS
+
+from .checkpoint import BAD_ITERATIONS
+
+# Maximum number of images in a message; the log contains all.
+MAX_IMAGES = 8
+
+
+@dataclass(frozen=True)
+class Report:
+    """Findings of one process in an iteration.
+
+    Attributes:
+        losses: The losses that are not finite, by name.
+        images: The image paths of the batch.
+    """
+    losses: dict[str, float]
+    images: tuple[str, ...]
+
+
+@HOOKS.register_module()
+class NonFiniteLossHook(Hook):
+    """Stops training after several consecutive bad iterations, and at once if the model itself is no longer finite.
+
+    An iteration is bad if a loss or the gradient is not finite. A non-finite gradient is not applied: weights stay as
+    after the last good iteration, and training survives a single bad batch. `DurableCheckpointHook` skips checkpoints
+    after a bad iteration, except at the end of training, because the last good update may have spoilt the weights.
+
+    With a loss scale (`AmpOptimWrapper`), the scaler itself drops non-finite gradients. It uses them to adapt its
+    scale, so they count as bad only if the scale is below both 1 and its initial value.
+
+    A running mean of a norm becomes non-finite if it includes a bad batch. A weight becomes non-finite if a finite
+    gradient makes it overflow. The hook checks the model in bad iterations, before a checkpoint is saved, and before a
+    validation, which may save a checkpoint. So a non-finite model is never saved, and older checkpoints are kept.
+
+    In distributed training, an iteration that is bad in one process is bad for all, and all processes stop in the same
+    iteration. The main process raises a UserError with the losses and images of the bad processes. The others exit with
+    status 1.
+
+    Args:
+        patience: Number of consecutive bad iterations that ends training. Weights do not change between them, so each
+            iteration tries the same weights on another batch: if three fail, the batch is hardly the cause. Defaults
+            to 3.
+    """
+
+    # Runs after the loss is logged and before CheckpointHook.
+    priority = 'LOW'
+
+    def __init__(self, patience: int = 3) -> None:
+        if patience < 1:
+            raise UserError(f'patience of NonFiniteLossHook is {patience}, but must be at least 1.')
+        self.patience = patience
+
+    def before_train(self, runner: Runner) -> None:
+        self._count(runner, 0)
+        # Whether the next update is dropped, and whether a bad iteration that was counted already explains that.
+        self.dropped, self.explained = False, False
+        wrapper = runner.optim_wrapper
+        self.wrappers: list[OptimWrapper] = (
+            list(wrapper.values()) if isinstance(wrapper, OptimWrapperDict) else [wrapper])
+        self.first_scales = [_loss_scale(wrapper) for wrapper in self.wrappers]
+        for wrapper in self.wrappers:
+            if not isinstance(wrapper, AmpOptimWrapper):
+                wrapper.optimizer.register_step_pre_hook(self._drop_bad_gradients)
+
+    def _drop_bad_gradients(self, optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
+        """Drops non-finite gradients before an update.
+
+        DistributedDataParallel has averaged the gradients, so all processes make the same decision.
+        """
+        parameters = [parameter for group in optimizer.param_groups for parameter in group['params']]
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        if not get_total_norm(gradients, norm_type=math.inf).isfinite():
+            self.dropped = True
+            for parameter in parameters:
+                parameter.grad = None  # optimizers skip parameters without a gradient
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
+                         outputs: Mapping[str, Any] | None = None) -> None:
+        losses = non_finite_losses(outputs or {})
+        dropped = self.dropped or any(_loss_scale(wrapper) < min(first, 1.) for wrapper, first in
+                                      zip(self.wrappers, self.first_scales, strict=True))
+        # With gradient accumulation, the update comes some iterations after the loss.
+        is_bad = torch.tensor(float(bool(losses) or (dropped and not self.explained)))
+        all_reduce(is_bad, 'max')
+        if is_bad:
+            self._count(runner, self.streak + 1)
+            self._judge(runner, all_gather_object(Report(losses, image_paths(data_batch))), dropped)
+        self.explained = self.explained or bool(is_bad)
+        if all(wrapper.should_update() for wrapper in self.wrappers):  # there has been an update
+            if not self.dropped and not self.explained:
+                self._count(runner, 0)
+            self.dropped = self.explained = False
+        if _checkpoint_is_due(runner):
+            self._check_model(runner)
+
+    def before_val(self, runner: Runner) -> None:
+        self._check_model(runner)
+
+    def after_train_epoch(self, runner: Runner) -> None:
+        self._check_model(runner)
+
+    def _count(self, runner: Runner, streak: int) -> None:
+        self.streak = streak
+        runner.message_hub.update_info(BAD_ITERATIONS, streak)
+
+    def _judge(self, runner: Runner, reports: Sequence[Report], dropped: bool) -> None:
+        """Warns of a bad iteration, and stops training if necessary."""
+        what = f'in iteration {runner.iter + 1} {describe(reports)}'
+        short = what + _and_images(reports, MAX_IMAGES)
+        runner.logger.warning(f'Bad iteration ({self.streak} in a row, {self.patience} end training): {what}'
+                              f'{_and_images(reports)}{", and the update is not applied" if dropped else ""}.')
+        self._check_model(runner, f'{short}, so that ')
+        if self.streak >= self.patience:
+            _stop(runner, f'{short}, the last of {self.streak} such iterations in a row')
+
+    def _check_model(self, runner: Runner, why: str = '') -> None:
+        """Stops training if a weight or buffer is not finite in one of the processes."""
+        name = next(filter(None, all_gather_object(non_finite_state(runner.model))), None)
+        if name:
+            _stop(runner, f'{why}{name} of the model is no longer finite')
+
+
+def _stop(runner: Runner, what: str) -> NoReturn:
+    saved = runner.message_hub.runtime_info.get('last_ckpt')
+    message = (f'Training has stopped: {what}; '
+               + (f'the last checkpoint, {saved}, is from before' if saved else 'no checkpoint had been saved')
+               + ': lower the learning rate and start again (--resume keeps the old rate), or look at the images and '
+               'their annotations.')
+    runner.logger.error(message)
+    # A launcher kills all processes when the first one ends; the barrier lets the main process write its log before.
+    barrier()
+    raise UserError(message) if is_main_process() else SystemExit(1)
+
+
+def _loss_scale(wrapper: OptimWrapper) -> float:
+    return wrapper.loss_scaler.get_scale() if isinstance(wrapper, AmpOptimWrapper) else 1.
+
+
+def non_finite_losses(outputs: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the non-finite losses of a step, by name; their sum, 'loss', is included only if it is the only one."""
+    losses = {name: torch.as_tensor(value).detach() for name, value in outputs.items() if 'loss' in name}
+    if math.isfinite(sum(losses.values())):  # synchronizes with a GPU only once
+        return {}
+    bad = {name: value.item() for name, value in losses.items() if not value.isfinite()}
+    return {name: value for name, value in bad.items() if name != 'loss'} or bad
+
+
+def non_finite_state(model: nn.Module) -> str:
+    """Returns the name of the first weight or buffer with a non-finite value, or ''."""
+    inner: nn.Module = model.module if is_model_wrapper(model) else model  # type: ignore[assignment]
+    return next((name for name, value in inner.state_dict().items()
+                 if isinstance(value, torch.Tensor) and value.is_floating_point() and not value.isfinite().all()), '')
+
+
+def image_paths(data_batch: Any) -> tuple[str, ...]:
+    """Returns the image paths of a batch, if its samples have them (`img_path` in `meta_keys` of the pipeline)."""
+    samples = data_batch.get('data_samples') or () if isinstance(data_batch, Mapping) else ()
+    if isinstance(samples, Mapping):  # semi-supervised training has branches
+        samples = chain.from_iterable(samples.values())
+    return tuple(sample.img_path for sample in samples if hasattr(sample, 'img_path'))
+
+
+def describe(reports: Sequence[Report]) -> str:
+    """Returns a clause with the bad losses of each process, such as 'loss_mask is nan', or with the bad gradient."""
+    clauses = [' and '.join(f'{name} is {value}' for name, value in report.losses.items())
+               + (f' on rank {rank}' if get_world_size() > 1 else '')
+               for rank, report in enumerate(reports) if report.losses]
+    return ', '.join(clauses) or 'losses are finite but the gradient is not'
+
+
+def _and_images(reports: Sequence[Report], limit: int | None = None) -> str:
+    """Returns a clause with the images of bad processes; of all processes if only the shared gradient is bad."""
+    bad = [report for report in reports if report.losses] or reports
+    paths = [path for report in bad for path in report.images]
+    if not paths:
+        return ' (of images without img_path)'
+    more = '' if limit is None or len(paths) <= limit else f' and {len(paths) - limit} more, which the log names'
+    return f' ({"images" if len(paths) > 1 else "image"} {", ".join(paths[:limit])}{more})'
+
+
+def _checkpoint_is_due(runner: Runner) -> bool:
+    """Returns whether a CheckpointHook saves after this iteration, by its interval or at a signal.
+
+    The model is checked before that, because mmengine's hook removes an older file first.
+    """
+    return any(getattr(hook, 'end_status', 0)
+               or (not hook.by_epoch and (hook.every_n_train_iters(runner, hook.interval, hook.save_begin)
+                                          or (hook.save_last and hook.is_last_train_iter(runner))))
+               for hook in runner.hooks if isinstance(hook, CheckpointHook))

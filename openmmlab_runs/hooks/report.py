@@ -1,0 +1,228 @@
+"""A hook that tells what is trained on what, and what comes of it."""
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cycler import cycler
+from matplotlib.colors import TABLEAU_COLORS
+from matplotlib.figure import Figure
+from mmengine.device import get_device
+from mmengine.dist import get_world_size, is_main_process
+from mmengine.hooks import Hook
+from mmengine.model import is_model_wrapper
+from mmengine.runner import Runner
+from rich.console import Console
+from rich.table import Table
+
+from openmmlab_runs.data.datasets import classes_of, unwrap, unwrap_built
+from openmmlab_runs.errors import show
+from openmmlab_runs.files import near, write_figure, write_text
+from openmmlab_runs.registry import HOOKS
+from openmmlab_runs.texts import label, printable, shell
+
+from .checkpoint import best_checkpoints
+from .confusion import IOU, SCORE, Confusion
+
+DEMO = Path(__file__).parents[2] / 'demo/image_demo.py'
+# So many validations stand beside each other, and so many classes are named at the beginning.
+MAX_COLUMNS, MAX_CLASSES = 5, 10
+# The key of the message hub for the metrics by iteration.
+VALIDATIONS = 'validations'
+Metrics = dict[str, float]
+# Metrics in one figure have these colours, first with continuous lines, then with dashed ones.
+COLORS = [*TABLEAU_COLORS.values()][:6]
+
+
+@HOOKS.register_module()
+class ReportHook(Hook):
+    """Tells what is trained on what, and the results of each validation and of a test.
+
+    The text is in the log and on the console. In the work dir are, from the first validation:
+
+    - `curve.png`: the loss and the metrics by iteration.
+    - `confusion.png`: which classes the last validation took for which, for detectors and segmentors. A test writes it
+      beside its log.
+    - `validations.json`: the metrics by iteration, also of those before a resume.
+    """
+
+    priority = 'LOW'  # before CheckpointHook, which may repeat a validation when training begins
+
+    def __init__(self) -> None:
+        self.confusion: Confusion | None = None
+        self.validations: dict[int, Metrics] | None = None  # None unless there is a training
+        self.classes = ''  # the text on metrics by class
+
+    def before_train(self, runner: Runner) -> None:
+        path = Path(runner.work_dir, 'validations.json')
+        content = json.loads(path.read_text(encoding='utf-8')) if runner.iter and path.is_file() else {}
+        self.validations = _of_this_run({int(step): metrics for step, metrics in content.items()}, runner.iter,
+                                        runner.message_hub.runtime_info.get(VALIDATIONS))
+        show(table(summary(runner)))
+
+    def before_val(self, runner: Runner) -> None:
+        self.confusion = Confusion(runner.val_loop)
+
+    def before_test(self, runner: Runner) -> None:
+        self.confusion = Confusion(runner.test_loop)
+
+    def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        if self.confusion:
+            self.confusion.add(outputs or ())
+
+    after_test_iter = after_val_iter
+
+    def after_val_epoch(self, runner: Runner, metrics: Mapping[str, Any] | None = None) -> None:
+        if self.validations is None:
+            return
+        step = runner.iter
+        found = self._by_class(runner.work_dir, metrics or {}, f'validation after iteration {step}')
+        self.validations[step] = found
+        runner.message_hub.update_info(VALIDATIONS, dict(self.validations))
+        if is_main_process():
+            write_text(Path(runner.work_dir, 'validations.json'), json.dumps(self.validations, indent=1))
+            draw_curve(runner, self.validations)
+        shown = sorted(self.validations)[-MAX_COLUMNS:]
+        show(table([('validation after', *shown), *(
+            (name, *(self.validations[one].get(name, math.nan) for one in shown)) for name in found)]))
+
+    def after_test_epoch(self, runner: Runner, metrics: Mapping[str, Any] | None = None) -> None:
+        found = self._by_class(runner.log_dir, metrics or {}, 'test')
+        show(f'{table(found.items())}\n{self.classes}')
+
+    def after_train(self, runner: Runner) -> None:
+        rows = [('loss and metrics', near(Path(runner.work_dir, 'curve.png')))]
+        if is_main_process():
+            draw_curve(runner, self.validations or {})
+        best, last = [*best_checkpoints(runner).values()], runner.message_hub.get_info('last_ckpt')
+        if best or last:
+            checkpoint = near(best[0] if best else last)
+            rows += [(f'{"best" if best else "last"} checkpoint', checkpoint), *prediction(runner, checkpoint)]
+        show(f'{self.classes}\n{table(rows)}')
+
+    def _by_class(self, folder: str, metrics: Mapping[str, Any], title: str) -> dict[str, float]:
+        """Makes the text and the figure on classes; returns the metrics that are numbers, but not of one class."""
+        found = {name: float(value) for name, value in metrics.items() if isinstance(value, int | float | np.number)}
+        total = self.confusion.total() if self.confusion else None
+        if self.confusion is None or total is None:
+            return found
+        names, columns = self.confusion.classes, self.confusion.by_class(total)
+        # Those of CocoMetric with `classwise`.
+        of_class = {key.rpartition('/')[2].removesuffix('_precision'): key for key in found}
+        if {*names} <= of_class.keys():
+            columns['AP'] = [found.pop(of_class[name]) for name in names]
+        path = Path(folder, 'confusion.png')
+        if is_main_process():
+            self.confusion.draw(total, path, title)
+        note = f' (boxes with a score from {SCORE}, matched at IoU {IOU})' if self.confusion.of_boxes else ''
+        rows = [('class', *columns), *zip(names, *columns.values(), strict=True)]
+        self.classes = f'{title}, by class{note}:\n{table(rows)}\n{near(path)} shows which classes are taken for which.'
+        return found
+
+
+def _of_this_run(written: dict[int, Metrics], step: int, saved: dict[int, Metrics] | None) -> dict[int, Metrics]:
+    """Returns the validations until the iteration of the resumed checkpoint.
+
+    The file in the work dir may be that of another run. It has the validation that followed the checkpoint, too.
+
+    Args:
+        written: The validations in the file.
+        step: The iteration.
+        saved: Those in the checkpoint; None in one of an older version.
+    """
+    written = {one: metrics for one, metrics in written.items() if one <= step}
+    is_same = saved is None or repr({**written, step: 0}) == repr({**saved, step: 0})  # NaN does not equal itself
+    return {**(saved or {}), **(written if is_same else {})}
+
+
+def table(rows: Iterable[Sequence[Any]]) -> str:
+    """Formats rows as aligned text: of more than two columns, all but the first are at the right."""
+    cells = [[cell(value) for value in row] for row in rows]
+    grid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for index in range(max(map(len, cells), default=0)):
+        grid.add_column(justify='right' if index and len(cells[0]) > 2 else 'left', no_wrap=True)
+    for row in cells:
+        grid.add_row(*row)
+    screen = Console(width=10_000, markup=False, emoji=False, highlight=False, color_system=None)
+    with screen.capture() as text:
+        screen.print(grid)
+    return '\n'.join(line.rstrip() for line in text.get().splitlines())
+
+
+def cell(value: Any) -> str:
+    """Formats a value; '-' is for a metric without objects, for which mmdet has -1."""
+    if not isinstance(value, float):
+        return printable(value)
+    return '-' if math.isnan(value) or value == -1 else f'{value:.3f}'
+
+
+def summary(runner: Runner) -> Iterator[tuple[str, str]]:
+    """Yields what is trained on what, and where results go: names and texts."""
+    cfg = runner.cfg
+    model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+    backbone = cfg.model.get('backbone') or {}
+    parts = {type(model).__name__: model}
+    if hasattr(model, 'backbone'):
+        arch = f' {backbone.get("arch")}' if isinstance(backbone.get('arch'), str) else ''
+        parts[f'backbone {type(model.backbone).__name__}{arch}'] = model.backbone
+    yield 'model', ', '.join(f'{name} ({sum(one.numel() for one in part.parameters()) / 1e6:.1f} M parameters)'
+                             for name, part in parts.items())
+    init_cfg = backbone.get('init_cfg')
+    start = init_cfg.get('checkpoint') if isinstance(init_cfg, dict) else None
+    yield 'weights', cfg.get('load_from') or (f'random, but those of the backbone from {start}' if start else 'random')
+    for split in ('train', 'val') if runner.val_loop else ('train',):
+        dataset = getattr(runner, f'{split}_dataloader').dataset
+        sources = dict.fromkeys(
+            getattr(one, 'ann_file', '') or getattr(one, 'data_prefix', {}).get('img_path') or type(one).__name__
+            for one in unwrap_built(dataset))
+        sizes = dict.fromkeys(f'{key} {value}' for _, one in unwrap(cfg[f'{split}_dataloader'].dataset, '')
+                              for step in one.get('pipeline', ()) for key, value in step.items()
+                              if key in ('scale', 'scales', 'crop_size'))
+        yield split, '; '.join([f'{len(dataset)} images of {", ".join(sources)}', *sizes])
+    classes = classes_of(runner.train_dataloader.dataset)
+    yield 'classes', f'{len(classes)}: ' + ', '.join([*classes[:MAX_CLASSES], *['...'] * (len(classes) > MAX_CLASSES)])
+    batch, optimizer = cfg.train_dataloader.batch_size * get_world_size(), cfg.optim_wrapper.get('optimizer') or {}
+    yield 'batch', f'{batch} images on {get_world_size()} x {get_device()}' + (
+        f'; {optimizer.get("type")}, lr {optimizer.get("lr")}' if optimizer else '')
+    epochs = runner.max_iters * batch / len(runner.train_dataloader.dataset)
+    unit = 'epochs' if 'max_epochs' in cfg.train_cfg else 'iterations'
+    yield 'schedule', f'{runner.max_iters} iterations ({epochs:.3g} epochs)' + (
+        f'; validation every {getattr(runner.train_loop, "val_interval", 1)} {unit}' if runner.val_loop else '')
+    if runner.iter:
+        yield 'resumed', f'after iteration {runner.iter}'
+    yield 'results in', near(runner.work_dir)
+
+
+def draw_curve(runner: Runner, validations: Mapping[int, Mapping[str, float]]) -> None:
+    """Draws the loss and the metrics by iteration to `curve.png` in the work dir."""
+    known = {step: {name: value for name, value in metrics.items() if value != -1}  # mmdet's -1: there are no objects
+             for step, metrics in validations.items()}
+    names = dict.fromkeys(name for metrics in known.values() for name in metrics)
+    figure = Figure((13 if names else 7, 4.5), layout='constrained')
+    left, *right = figure.subplots(1, 2 if names else 1, squeeze=False)[0]
+    if 'train/loss' in runner.message_hub.log_scalars:  # not in that of a model with a step of its own
+        losses = runner.message_hub.get_scalar('train/loss').data[0]
+        steps = np.arange(-len(losses), 0) + runner.iter + 1
+        window = max(len(losses) // 50, 1)
+        left.plot(steps, losses, color='C0', alpha=0.3, linewidth=0.8)
+        left.plot(steps[window - 1:], np.convolve(losses, np.full(window, 1 / window), 'valid'), color='C0')
+    left.set(title='loss', xlabel='iteration')
+    for axes in right:
+        axes.set_prop_cycle(cycler(linestyle=['-', '--', ':']) * cycler(color=COLORS))
+        for name in names:
+            axes.plot(known.keys(), [metrics.get(name, math.nan) for metrics in known.values()], marker='.',
+                      label=label(name))
+        axes.set(title='validation', xlabel='iteration')
+        axes.legend(loc='center left', bbox_to_anchor=(1, 0.5), fontsize=8)
+    write_figure(Path(runner.work_dir, 'curve.png'), figure)
+
+
+def prediction(runner: Runner, checkpoint: str) -> Iterator[tuple[str, str]]:
+    """Yields the command that paints predictions on an image of the data, if the demo can."""
+    dataset = (runner.val_dataloader if runner.val_loop else runner.train_dataloader).dataset
+    image = dataset.get_data_info(0).get('img_path') if hasattr(dataset, 'get_data_info') else None
+    if image and '://' not in image and runner.cfg.default_scope in ('mmdet', 'mmseg') and DEMO.is_file():
+        config = Path(runner.work_dir, Path(runner.cfg.filename or f'{runner.timestamp}.py').name)
+        yield 'to predict', shell('python', *(Path(near(one)) for one in (DEMO, image, config)), checkpoint)

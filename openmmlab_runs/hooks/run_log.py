@@ -1,0 +1,76 @@
+"""Hooks for the log of a run: its form in checkpoints, and its files."""
+import logging
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from mmengine.hooks import Hook
+from mmengine.logging import HistoryBuffer
+from mmengine.runner import Runner
+
+from openmmlab_runs.checkpoints.restricted import HISTORY, to_plain
+from openmmlab_runs.files import DISK_FULL
+from openmmlab_runs.registry import HOOKS
+
+
+@HOOKS.register_module()
+class PlainLogHook(Hook):
+    """Writes the log of a run to checkpoints in plain types, which torch reads with `weights_only` everywhere.
+
+    mmengine writes `HistoryBuffer` objects with numpy arrays, which torch refuses unless their classes are allowed.
+    Here each of them becomes a dict with the tensors `log_history` and `count_history`, and numpy's numbers become
+    Python's. A resumed run gets its `HistoryBuffer` objects back, with the same values to the bit.
+    """
+
+    priority = 'LOWEST'  # after hooks that add something to the checkpoint
+
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        for key in ('meta', 'message_hub', 'param_schedulers'):
+            if key in checkpoint:
+                checkpoint[key] = to_plain(checkpoint[key])
+
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        scalars = checkpoint.get('message_hub', {}).get('log_scalars', {})
+        scalars.update({name: _to_buffer(value) for name, value in scalars.items() if isinstance(value, dict)})
+
+
+def _to_buffer(value: Mapping[str, Any]) -> HistoryBuffer:
+    history, counts, max_length = (value[key] for key in HISTORY)
+    return HistoryBuffer(*(array.cpu().numpy() for array in (history, counts)), max_length)
+
+
+@HOOKS.register_module()
+class FullDiskHook(Hook):
+    """Ends a run with an error if a log file cannot be written because the disk is full.
+
+    `logging` would only print a traceback for each line.
+    """
+
+    priority = 'VERY_HIGH'
+
+    def before_run(self, runner: Runner) -> None:
+        replace_log_files(runner.logger)
+
+
+class LogFile(logging.FileHandler):
+    """A log file handler that raises an error if the disk is full."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
+            raise OSError(error.errno, error.strerror, self.baseFilename) from error
+        super().handleError(record)
+
+
+def replace_log_files(logger: logging.Logger) -> None:
+    """Replaces the file handlers of a logger by `LogFile` handlers for the same files."""
+    for handler in list(logger.handlers):
+        if type(handler) is logging.FileHandler:
+            # with escapes for names of files that are not UTF-8
+            log_file = LogFile(handler.baseFilename, encoding='utf-8', errors='backslashreplace')
+            log_file.setLevel(handler.level)
+            log_file.setFormatter(handler.formatter)
+            log_file.filters = handler.filters
+            logger.removeHandler(handler)
+            handler.close()
+            logger.addHandler(log_file)

@@ -1,0 +1,66 @@
+"""Ends child processes with their parent process, and names the signals that ask a process to end."""
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from openmmlab_runs.registry import FUNCTIONS
+
+# Slurm and Kubernetes send SIGTERM before they kill; Slurm's --signal=USR1@60 comes earlier. See `SaveOnSignalHook`.
+ASK_TO_END = tuple(getattr(signal, name) for name in ('SIGTERM', 'SIGUSR1') if hasattr(signal, name))  # not on Windows
+
+
+def end_with_parent(on_interrupt: signal.Handlers = signal.SIG_IGN) -> None:
+    """Makes this child process end at once when its parent process ends.
+
+    `on_interrupt` handles SIGINT: Ctrl-C reaches all processes of a terminal; the parent ends, and this one with it.
+    """
+    signal.signal(signal.SIGINT, on_interrupt)
+    threading.Thread(target=_wait_for_parent, daemon=True).start()
+
+
+def _wait_for_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None, 'not started by multiprocessing'
+    parent.join()
+    os._exit(1)
+
+
+@FUNCTIONS.register_module()
+def end_worker_with_parent(worker: int) -> None:
+    """Makes a data loader worker end with the process that started it, for `worker_init_fn` of a data loader.
+
+    It ignores SIGUSR1, SIGUSR2 and SIGTERM, which Slurm and torchrun send to all processes of a job, because the main
+    process needs its workers until it has saved. A SIGTERM of the main process ends it: Python ends its child processes
+    so. It replaces mmengine's function, which seeds the worker; torch has seeded it already.
+
+    Threads of a worker that begin before this function do take a SIGTERM: those of torch after `torch.set_num_threads`
+    in the main process (set OMP_NUM_THREADS instead), and those of NumPy in a worker that is spawned, not forked.
+    """
+    for name in ('SIGUSR1', 'SIGUSR2'):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    if hasattr(signal, 'sigwaitinfo'):  # not on macOS and Windows
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # also in threads that begin later
+        threading.Thread(target=_wait_for_sigterm_of, args=(os.getppid(),), daemon=True).start()
+    end_with_parent()
+
+
+def _wait_for_sigterm_of(parent: int) -> None:
+    while signal.sigwaitinfo([signal.SIGTERM]).si_pid != parent:
+        pass
+    os._exit(0)
+
+
+@contextmanager
+def handlers_restored() -> Iterator[None]:
+    """Restores the handlers of `ASK_TO_END` at the end of the `with` block."""
+    former = {number: signal.getsignal(number) for number in ASK_TO_END}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            if signal.getsignal(number) != handler:
+                signal.signal(number, handler)

@@ -1,0 +1,30 @@
+"""Registries of what runs use; mmengine finds them by `type='openmmlab_runs.<name>'`, from any OpenMMLab config."""
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import RLock
+
+from mmengine import registry
+from mmengine.registry import DefaultScope, Registry
+
+SCOPE = 'openmmlab_runs'
+HOOKS = Registry('hook', parent=registry.HOOKS, scope=SCOPE, locations=['openmmlab_runs.hooks'])
+LOOPS = Registry('loop', parent=registry.LOOPS, scope=SCOPE, locations=['openmmlab_runs.engine.loops'])
+DATA_SAMPLERS = Registry('data sampler', parent=registry.DATA_SAMPLERS, scope=SCOPE,
+                         locations=['openmmlab_runs.engine.seeding'])
+FUNCTIONS = Registry('function', parent=registry.FUNCTIONS, scope=SCOPE, locations=['openmmlab_runs.processes'])
+METRICS = Registry('metric', parent=registry.METRICS, scope=SCOPE, locations=['openmmlab_runs.evaluation'])
+
+LOCK = RLock()  # mmengine has one default scope for all threads of a process
+
+
+@contextmanager
+def in_scope(library: str | None = None) -> Iterator[None]:
+    """Lets one thread at a time run the `with` block, in which configs mean the classes of a library.
+
+    It also decorates functions. Blocks may be nested. A generator must not be suspended in one.
+
+    Args:
+        library: mmengine's `default_scope`, such as 'mmdet'. Defaults to None: the scope stays.
+    """
+    with LOCK, DefaultScope.overwrite_default_scope(library):
+        yield

@@ -1,0 +1,55 @@
+"""Imports the OpenMMLab stack, with messages that say what to install if a package is missing."""
+import importlib
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+from .errors import first_line
+
+INSTALL = ("install one stack, in the clone pip install -e '.[openmmlab]' or '.[onedl]', after pip uninstall mmcv if "
+           'its operators were compiled for another torch (docs/get_started.md)')
+# transformers is optional. mmpretrain was tested with these versions of it.
+INSTALL_MMPRETRAIN = ('pip install mmpretrain==1.2.0, the torchvision that goes with your torch and, if you have '
+                      'transformers, its version 4.49, not 4.57 or 5 (docs/guides/classification.md)')
+
+
+def require(*modules: str) -> None:
+    """Imports modules of the stack, or mmpretrain, which neither stack contains.
+
+    Raises:
+        ImportError: If a module is missing or incompatible; the message is one sentence that says what to install.
+    """
+    for module in modules:
+        try:
+            imported = importlib.import_module(module)
+            if not __debug__:
+                _check_versions(imported)
+            if module == 'mmpretrain':  # the package itself does not import torchvision, but its modules do
+                importlib.import_module('mmpretrain.models')
+        # The libraries assert the versions of mmcv and mmengine. Ops for another version of torch raise OSError,
+        # torchvision's ops RuntimeError. mmpretrain with transformers 5 raises TypeError.
+        except (ImportError, AssertionError, OSError, RuntimeError, TypeError) as error:
+            install = INSTALL_MMPRETRAIN if module == 'mmpretrain' else INSTALL
+            raise ImportError(
+                f'{module} cannot be imported ({first_line(error)}): {install}.') from None
+
+
+def _check_versions(library: ModuleType) -> None:
+    """Raises an ImportError unless mmcv and mmengine have the versions that a library asserts, for python -O."""
+    from mmengine.utils import digit_version
+    for name in ('mmcv', 'mmengine'):
+        low, high = (getattr(library, f'{name}_{word}_version', getattr(library, f'{name}_{word[:3]}'.upper(), None))
+                     for word in ('minimum', 'maximum'))
+        found = importlib.import_module(name).__version__
+        if low and high and not digit_version(low) <= digit_version(found) < digit_version(high):
+            raise ImportError(f'it needs {name}>={low},<{high}, not {found}')
+
+
+@contextmanager
+def without_pkg_resources_warning() -> Iterator[None]:
+    """Hides the warning that pkg_resources is deprecated, which users cannot change: mmengine reads `mmdet::` with it.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings('ignore', 'pkg_resources is deprecated', UserWarning)
+        yield

@@ -1,0 +1,222 @@
+"""Data where it lies: a file backend of mmengine for object stores and archives, on fsspec.
+
+Importing this module registers it. Paths of a config may then begin with `s3://`, `gs://`, `az://` or `abfs://`, and
+name a file in an archive as `zip://train/0001.png::/data/nuclei.zip`, or in one of several shards as
+`tar://train/0001.png::/data/nuclei-*.tar`.
+"""
+import errno
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+from urllib.request import Request, urlopen
+
+from mmengine.fileio import BaseStorageBackend, FileClient, HTTPBackend, register_backend
+
+from .errors import UserError, first_line
+from .waiting import TooLong, within
+
+T = TypeVar('T')
+# Scheme -> the package that fsspec needs for it.
+STORES = dict(s3='s3fs', s3a='s3fs', gs='gcsfs', az='adlfs', abfs='adlfs')
+ARCHIVES = ('zip', 'tar')
+# `scheme://inside::archive/more`, for which `scheme://inside/more::archive` is meant: OpenMMLab joins paths at the end.
+JOINED = re.compile(r'(zip|tar)://(.*?)::(.+?\.(?:zip|tar(?:\.\w+)?))(/.*)?')
+WAITS = (1, 4)  # seconds before another try
+# Seconds that a try may take, those for each megabyte of a file, and those for the list of a folder: stores give it in
+# parts of about 1,000 names, ten in a second.
+TRY, PER_MEGABYTE, LISTING = 60., 1., 600.
+# Errors that another try does not mend.
+FINAL = (UserError, IsADirectoryError, NotADirectoryError, NotImplementedError)
+
+
+# mmengine's own client for s3:// is not public; where it is installed, it stays.
+PREFIXES = [scheme for scheme in (*ARCHIVES, *STORES) if scheme != 's3' or not find_spec('petrel_client')]
+
+
+@FileClient.register_backend('fsspec', prefixes=[scheme for scheme in PREFIXES if scheme != 's3'], force=True)
+@register_backend('fsspec', prefixes=PREFIXES, force=True)
+class FsspecBackend(BaseStorageBackend):
+    """Reads and writes files of object stores, and reads files of archives.
+
+    A fault of the network is tried again, up to three times in all. A try may take 60 seconds, and 1 second more for
+    each megabyte of a file; the list of a folder, 10 minutes. After 10 seconds, a line says what is waited for.
+
+    Args:
+        options: Options of fsspec's file system, such as `endpoint_url` for `s3://`. In a config they are
+            `backend_args`; fsspec also reads them from variables, such as `FSSPEC_S3_ENDPOINT_URL`.
+
+    Raises:
+        ImportError: If the package for the scheme is not installed.
+        FileNotFoundError: If there is no such file or folder.
+        UserError: If a store does not answer, refuses, or breaks off, or an archive is damaged or incomplete.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        # A copy of a config has None for a secret, which would hide those of the environment.
+        self.options = {name: value for name, value in options.items() if value is not None}
+
+    def _try(self, path: str | Path, action: Callable[[Any, str], T], size: int | None = 0, lists: bool = False) -> T:
+        """Runs an action with the file system of a path and the path in it.
+
+        Args:
+            path: The address.
+            action: A function of both.
+            size: The bytes that it writes; None if it reads the whole file. Defaults to 0.
+            lists: Whether it lists a folder. Defaults to False.
+        """
+        try:
+            files, inside = _open(str(path), self.options)
+            if str(path).partition('://')[0] in ARCHIVES:
+                return action(files, inside)
+            return tried(str(path), lambda: action(files, inside), (
+                lambda: files.size(inside) or 0) if size is None else lambda: size, LISTING if lists else TRY)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
+        except ImportError as error:
+            package = STORES.get(str(path).partition('://')[0])
+            raise ImportError(f'{path} needs {package}: pip install {package}.') from error
+
+    def get(self, filepath: str | Path) -> bytes:
+        """Returns the content of a file."""
+        return self._try(filepath, lambda files, path: files.cat_file(path), size=None)
+
+    def get_text(self, filepath: str | Path, encoding: str = 'utf-8') -> str:
+        """Returns the text of a file."""
+        return self.get(filepath).decode(encoding)
+
+    def put(self, obj: bytes, filepath: str | Path) -> None:
+        """Writes a file. An object store shows it when it is complete."""
+        if str(filepath).partition('://')[0] in ARCHIVES:
+            raise OSError(f'{filepath} is in an archive, which can only be read: write to a folder or a store.')
+        self._try(filepath, lambda files, path: files.pipe_file(path, obj), len(obj))
+
+    def put_text(self, obj: str, filepath: str | Path, encoding: str = 'utf-8') -> None:
+        """Writes a file of text."""
+        self.put(obj.encode(encoding), filepath)
+
+    def exists(self, filepath: str | Path) -> bool:
+        """Returns whether there is a file or folder."""
+        return self._try(filepath, lambda files, path: files.exists(path))
+
+    def isfile(self, filepath: str | Path) -> bool:
+        """Returns whether there is a file."""
+        return self._try(filepath, lambda files, path: files.isfile(path))
+
+    def isdir(self, filepath: str | Path) -> bool:
+        """Returns whether there is a folder."""
+        return self._try(filepath, lambda files, path: files.isdir(path))
+
+    def remove(self, filepath: str | Path) -> None:
+        """Removes a file."""
+        self._try(filepath, lambda files, path: files.rm_file(path))
+
+    def rmtree(self, dir_path: str | Path) -> None:
+        """Removes a folder with all files in it."""
+        self._try(dir_path, lambda files, path: files.rm(path, recursive=True))
+
+    def join_path(self, filepath: str | Path, *filepaths: str | Path) -> str:
+        """Joins parts of a path; those of an archive before its name."""
+        return _in_order('/'.join([str(filepath).rstrip('/'), *(str(part).strip('/') for part in filepaths)]))
+
+    @contextmanager
+    def get_local_path(self, filepath: str | Path) -> Iterator[str]:
+        """Yields the path of a local copy, which is removed after the `with` block."""
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder, PurePosixPath(_in_order(str(filepath)).partition('::')[0]).name)
+            copy.write_bytes(self.get(filepath))
+            yield str(copy)
+
+    def list_dir_or_file(self, dir_path: str | Path, list_dir: bool = True, list_file: bool = True,
+                         suffix: str | tuple[str, ...] | None = None, recursive: bool = False) -> Iterator[str]:
+        """Yields relative paths of folders and files in a folder, without hidden ones, as mmengine's backends do."""
+        def find(files: Any, path: str) -> list[tuple[str, bool]]:
+            found = files.find(path, withdirs=True, detail=True).values() if recursive else files.ls(path, detail=True)
+            return [(PurePosixPath(info['name']).relative_to(path or '.').as_posix(), info['type'] == 'directory')
+                    for info in found if info['name'].strip('/') != path.strip('/')]
+
+        if not self.exists(dir_path):  # which a store that hangs does not answer, sooner than the whole list
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(dir_path))
+        for name, is_folder in self._try(dir_path, find, lists=True):
+            if not any(part.startswith('.') for part in name.split('/')) and (
+                    list_dir if is_folder else list_file and name.endswith(suffix or '')):
+                yield name
+
+
+@register_backend('http', prefixes=['http', 'https'], force=True)
+class HttpBackend(HTTPBackend):
+    """Reads files of the web as mmengine does, within the times of `FsspecBackend`."""
+
+    def get(self, filepath: str) -> bytes:
+        """Returns the content of a file."""
+        def size() -> int:
+            with urlopen(Request(filepath, method='HEAD')) as response:
+                return int(response.headers['Content-Length'])
+
+        return tried(str(filepath), lambda: super(HttpBackend, self).get(filepath), size, TRY)
+
+    def get_text(self, filepath: str, encoding: str = 'utf-8') -> str:
+        """Returns the text of a file."""
+        return self.get(filepath).decode(encoding)
+
+
+def tried(path: str, action: Callable[[], T], size: Callable[[], int], seconds: float) -> T:
+    """Runs an action on a file of a server; tries again after a fault of the network.
+
+    Args:
+        path: The address, for messages.
+        action: The action.
+        size: Returns the number of bytes that are transferred. It may ask the server: it is called when the time is
+            over.
+        seconds: What a try may take; for each megabyte, it may take `PER_MEGABYTE` more.
+
+    Raises:
+        FileNotFoundError: If the server says so.
+        UserError: If there is no answer, or it is an error.
+    """
+    for wait in (*WAITS, None):
+        try:
+            return within(path, action, seconds, lambda: PER_MEGABYTE * size() / 1e6)
+        except (FileNotFoundError, *FINAL):
+            raise
+        except Exception as error:  # each store has errors of its own
+            reason = str(error) if isinstance(error, TooLong) else f'{type(error).__name__}: {first_line(error)}'
+            if isinstance(error, PermissionError):
+                raise UserError(f'{path} is refused by the store ({reason}): check the keys, and what they are allowed.'
+                                ) from error
+            if wait is None:
+                raise UserError(f'{path} cannot be read or written, after {len(WAITS) + 1} tries ({reason}): check the '
+                                'address, and whether this machine reaches the store.') from error
+            time.sleep(wait)
+    raise AssertionError
+
+
+def for_checkpoints(address: str) -> str:
+    """Returns the address of a folder for checkpoints: mmengine's `FileClient` lets nobody replace its `s3://`."""
+    return re.sub('^s3://', 's3a://', address) if 's3' in PREFIXES else address
+
+
+def _in_order(path: str) -> str:
+    joined = JOINED.fullmatch(path)
+    if not joined:
+        return path
+    scheme, inside, archive, more = joined.groups(default='')
+    return f'{scheme}://{f"{inside}{more}".strip("/")}::{archive}'
+
+
+def _open(path: str, options: dict[str, Any]) -> tuple[Any, str]:
+    """Returns the file system of a path, and the path in it."""
+    import fsspec
+
+    from .archives import open_archive
+
+    scheme, _, rest = _in_order(path).partition('://')
+    if scheme not in ARCHIVES:
+        return fsspec.filesystem(scheme, **options), rest  # which fsspec keeps for the process
+    inside, _, archive = rest.partition('::')
+    return open_archive(scheme, os.path.abspath(archive)), inside

@@ -1,0 +1,174 @@
+"""The contract: points at which an encoding may act; and the cache."""
+import sys
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from cpvt_mm import CPVT, PyramidCPVT
+from cpvt_mm.encodings import PositionEncoding, StageSpec, base, build_position_encodings
+from cpvt_mm.encodings.base import cached
+from cpvt_mm.models.grid import Grid
+from cpvt_mm.registry import POSITION_ENCODINGS
+from tests.all_encodings import ENCODINGS, encode
+from tests.conftest import NARROW, Operators
+
+STAGE = StageSpec(embed_dims=8, num_heads=2, depth=2, grid=(4, 4))
+
+
+class AtEntry(PositionEncoding):
+    def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
+        rows = torch.arange(grid.height).repeat_interleave(grid.width)
+        return x + rows[:, None] if position == -1 else x
+
+
+class AfterLastBlock(PositionEncoding):
+    def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
+        return 2 * x if position == self.stage.depth - 1 else x
+
+
+class FirstKeyOnly(PositionEncoding):
+    def bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor:
+        assert q.shape[1:] == (self.stage.num_heads, grid.size, self.stage.head_dims)
+        bias = torch.full((key_grid.size,), -1e4)
+        bias[0] = 0
+        return bias.expand(self.stage.num_heads, grid.size, -1)
+
+
+TRIALS = (AtEntry, AfterLastBlock, FirstKeyOnly)
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cls in TRIALS:
+        monkeypatch.setitem(POSITION_ENCODINGS.module_dict, cls.__name__, cls)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('encoding, least', [
+    *((dict(type=cls.__name__), 1e-3) for cls in TRIALS),
+    *((encoding, 1e-4) for encoding in ENCODINGS.values() if encoding)], ids=str)
+def test_each_reaches_every_stage_at_odd_sizes(encoding: dict | list, least: float) -> None:
+    image, features = torch.randn(1, 3, 70, 50), []
+    for position_encoding in (None, encoding):
+        model = PyramidCPVT(NARROW, position_encoding=position_encoding).eval()
+        generator = torch.Generator().manual_seed(0)
+        for name, parameter in model.named_parameters():  # the same other weights, none so small that it has no effect
+            parameter.normal_(std=0.2, generator=None if 'position_encoding' in name else generator)
+        features.append(model(image))
+    for plain, encoded in zip(*features, strict=True):
+        assert encoded.isfinite().all()
+        assert plain.shape == encoded.shape
+        assert (plain - encoded).abs().max() > least
+
+
+def test_a_list_combines_and_order_of_points_is_kept() -> None:
+    x = torch.randn(1, 3, 4, 8)
+    both = build_position_encodings([dict(type='AtEntry'), dict(type='AfterLastBlock')], STAGE)
+    torch.testing.assert_close(encode(both, x, -1), x + torch.arange(3)[:, None, None])
+    assert encode(both, x, 0) is x
+    torch.testing.assert_close(encode(both, x, 1), 2 * x)
+
+
+def test_biases_add_up() -> None:
+    at = torch.randn(1, 2, 4, 4), 0, Grid(2, 2), Grid(1, 2, 2, 2)
+    one = build_position_encodings(dict(type='FirstKeyOnly'), STAGE).bias(*at)
+    two = build_position_encodings([dict(type='FirstKeyOnly')] * 2, STAGE).bias(*at)
+    assert torch.equal(two, 2 * one)
+
+
+def test_without_encoding_nothing_is_built_and_no_bias_is_made() -> None:
+    encodings = build_position_encodings(None, STAGE)
+    assert list(encodings.parameters()) == []
+    assert encodings.bias(torch.randn(1, 2, 4, 4), 0, Grid(2, 2), Grid(2, 2)) is None
+
+
+@torch.no_grad()
+@pytest.mark.usefixtures('float64')
+def test_without_encoding_attention_does_not_know_positions() -> None:
+    model = PyramidCPVT(dict(NARROW, sr_ratios=(1, 1, 1, 1)), out_indices=(0,), position_encoding=None).eval()
+    image = torch.randn(1, 3, 32, 32)
+    moved = image.roll((4, 8), (2, 3))  # by whole patches
+    torch.testing.assert_close(model(moved)[0], model(image)[0].roll((1, 2), (2, 3)))
+
+
+def test_scoped_types_are_found_under_any_default_scope() -> None:
+    assert len(build_position_encodings(dict(type='cpvt_mm.PEG'), STAGE)) == 1
+
+
+def test_they_are_built_on_the_device_of_the_backbone() -> None:
+    with torch.device('meta'):
+        devices = {tensor.device.type for name, encoding in ENCODINGS.items()
+                   for tensor in PyramidCPVT(NARROW, position_encoding=encoding).state_dict().values()}
+    assert devices == {'meta'}
+
+
+@pytest.mark.parametrize('cfg', ['PEG', dict(kernel_size=3), [None], 3])
+def test_what_is_no_config_is_refused(cfg: object) -> None:
+    with pytest.raises(TypeError, match=r'position_encoding is .* must be None, a dict with a type, or a list'):
+        build_position_encodings(cfg, STAGE)
+
+
+def test_many_sizes_do_not_fill_the_memory_and_the_latest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, 'MAX_BYTES', 40_000)
+    made: list[weakref.ref[Tensor]] = []
+
+    @cached
+    def ones(length: int) -> Tensor:
+        result = torch.ones(length)
+        made.append(weakref.ref(result))
+        return result
+
+    for length in range(1, 3000):
+        assert ones(length) is ones(length)
+    assert len(made) == 2999 and ones(2999).shape == (2999,)
+    assert sum(one().nbytes for one in made if one() is not None) <= 40_000
+    ones(1)
+    assert len(made) == 3000
+    assert ones(20_000) is ones(20_000)  # alone too large: still the latest is kept, and nothing else
+    assert [one().shape for one in made if one() is not None] == [(20_000,)]
+
+
+# No other test has images of these sizes: what is remembered of them is of this test.
+@pytest.mark.parametrize('name', ['SinusoidalPE', 'RotaryPE', 'RelativePE', 'FirePE'])
+def test_encodings_use_it(name: str) -> None:
+    model, image = PyramidCPVT(NARROW, position_encoding=dict(type=name)), torch.randn(1, 3, 64, 1004)
+    with Operators() as first:
+        model(image)
+    with Operators() as second:
+        model(image)
+    assert second.names < first.names
+
+
+@pytest.mark.parametrize('name', ['SinusoidalPE', 'RotaryPE', 'RelativePE', 'RandomFourierPE', 'LearnablePE',
+                                  'FirePE'])
+def test_what_inference_mode_left_serves_training(name: str) -> None:
+    model = CPVT(dict(embed_dims=16, depth=2, num_heads=2), position_encoding=dict(type=name))
+    image = torch.randn(1, 3, 48, 1104)
+    with torch.inference_mode():
+        model(image)
+    model(image)[0].mean().backward()
+    assert model.patch_embed.proj.weight.grad.isfinite().all()
+
+
+def test_shapes_worked_out_without_numbers_are_not_kept() -> None:
+    model = CPVT(dict(embed_dims=16, depth=1, num_heads=2), position_encoding=dict(type='RotaryPE'))
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model(torch.randn(1, 3, 48, 1204))
+    assert model(torch.randn(1, 3, 48, 1204))[0].isfinite().all()
+
+
+def test_threads_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, 'MAX_BYTES', 4_000)
+    ones = cached(torch.ones)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            lengths = list(pool.map(lambda i: len(ones(1 + i % 50)), range(20_000)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert lengths == [1 + i % 50 for i in range(20_000)]

@@ -1,0 +1,279 @@
+"""Formulas of encodings without a convolution: those added to the tokens, and those that act in attention."""
+import itertools
+import math
+import re
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cpvt_mm import (
+    CPVT,
+    LearnablePE,
+    MixedRotaryPE,
+    PyramidCPVT,
+    RandomFourierPE,
+    RandomTablePE,
+    RelativePE,
+    RotaryPE,
+    SinusoidalPE,
+)
+from cpvt_mm.encodings import PositionEncoding, StageSpec
+from cpvt_mm.models.grid import Grid, resample
+from cpvt_mm.models.padding import Size
+from tests.all_encodings import STAGE, encode
+from tests.conftest import NARROW
+from tests.models.conftest import assert_named
+
+TABLES = (LearnablePE, RandomTablePE)
+tables = pytest.mark.parametrize('cls', TABLES)
+
+
+@tables
+@pytest.mark.parametrize('ndim', [1, 2])
+def test_on_its_own_grid_the_table_is_added_as_it_is(cls: type, ndim: int) -> None:
+    encoding, x = cls(STAGE, ndim=ndim), torch.randn(2, 4, 6, 16)
+    added = encode(encoding, x, -1) - x
+    torch.testing.assert_close(added, encoding.table.view(1, 4, 6, 16).expand(2, -1, -1, -1))
+
+
+@pytest.mark.parametrize('ndim, size', [*((2, size) for size in ((9, 7), (3, 2), (4, 5), (1, 1))), (1, (3, 5))])
+def test_a_table_is_resampled_bicubically_or_linearly_along_the_sequence(ndim: int, size: Size) -> None:
+    encoding = LearnablePE(STAGE, ndim=ndim)
+    assert encoding.table.shape == ((4, 6, 16) if ndim == 2 else (24, 16))
+    new, mode = (size, 'bicubic') if ndim == 2 else (math.prod(size), 'linear')
+    resampled = F.interpolate(encoding.table.movedim(-1, 0)[None], new, mode=mode, align_corners=False)
+    added = encode(encoding, torch.zeros(1, *size, 16), -1)
+    torch.testing.assert_close(added, resampled.movedim(1, -1).view_as(added), atol=1e-6, rtol=1e-4)
+
+
+def test_each_stage_has_a_table_of_its_tokens_at_img_size() -> None:
+    model = PyramidCPVT(NARROW, img_size=(96, 130), position_encoding=dict(type='LearnablePE'))
+    assert [tuple(s.position_encoding[0].table.shape) for s in model.stages] == [
+        (24, 33, 16), (12, 17, 32), (6, 9, 40), (3, 5, 64)]
+    for grid, shape in ((None, (14, 14, 192)), ((3, 5), (3, 5, 192))):  # the first is the paper's
+        model = CPVT('tiny', position_encoding=dict(type='LearnablePE', grid=grid))
+        assert [tuple(p.shape) for p in model.position_encoding.parameters()] == [shape]
+
+
+def test_a_traced_table_is_resampled_for_other_sizes() -> None:
+    table = torch.randn(5, 6, 3)
+    traced = torch.jit.trace(lambda x: resample(table, x.shape[:2]), torch.zeros(5, 6))
+    for size in ((5, 6), (9, 4)):
+        torch.testing.assert_close(traced(torch.zeros(size)), resample(table, size))
+
+
+@pytest.mark.parametrize('kwargs', [dict(antialias=True), dict(offset=0.1)])
+@pytest.mark.parametrize('size', [(2, 3), (4, 5), (7, 9)])
+def test_tables_are_resampled_as_in_dinov2(size: tuple[int, int], kwargs: dict) -> None:
+    encoding = LearnablePE(STAGE, **kwargs)
+    scale = tuple((new + kwargs.get('offset', 0)) / old for new, old in zip(size, (4, 6), strict=True))
+    expected = F.interpolate(encoding.table.movedim(-1, 0)[None], scale_factor=scale, mode='bicubic',
+                             antialias='antialias' in kwargs)
+    added = encode(encoding, torch.zeros(1, *size, 16), -1)
+    torch.testing.assert_close(added, expected.movedim(1, -1), atol=1e-6, rtol=1e-4)
+    table = encoding.table.detach()
+    traced = torch.jit.trace(lambda x: resample(table, x.shape[:2], **kwargs), torch.zeros(5, 5))
+    torch.testing.assert_close(traced(torch.zeros(size)), added[0], atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(traced(torch.zeros(4, 6)), table, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize('cls, name, shape', [(RandomTablePE, 'table', (4, 6, 16)),
+                                              (RandomFourierPE, 'frequencies', (2, 8))])
+def test_random_numbers_are_fixed_and_kept(cls: type, name: str, shape: tuple[int, ...]) -> None:
+    encoding, other, x = cls(STAGE), cls(STAGE), torch.zeros(1, 3, 4, 16)
+    assert list(encoding.parameters()) == []
+    assert {name: tuple(tensor.shape) for name, tensor in encoding.state_dict().items()} == {name: shape}
+    assert not torch.equal(encode(other, x, -1), encode(encoding, x, -1))
+    other.load_state_dict(encoding.state_dict())
+    assert torch.equal(encode(other, x, -1), encode(encoding, x, -1))
+
+
+def test_noise_is_as_large_as_it_should_be() -> None:
+    assert 2 < RandomTablePE(STAGE, std=3.).table.std() < 4
+
+
+@pytest.mark.parametrize('strict', [True, False])
+def test_load_state_dict_resamples_a_learnt_table_of_another_grid(strict: bool) -> None:
+    other, same = LearnablePE(STAGE, grid=(7, 7)), LearnablePE(STAGE)
+    weights = other.state_dict()
+    same.load_state_dict(weights, strict=strict)
+    assert torch.equal(same.table, resample(other.table, (4, 6)))
+    assert weights['table'].shape == (7, 7, 16)
+    flat = LearnablePE(STAGE, grid=(7, 7), ndim=1)
+    flat.load_state_dict(weights)
+    assert torch.equal(flat.table, other.table.flatten(0, 1))
+
+
+@pytest.mark.parametrize('cls, ndim, shape', [(RandomTablePE, 2, (7, 7, 16)), (LearnablePE, 1, (49, 16))])
+def test_a_table_that_cannot_be_resampled_is_refused(cls: type, ndim: int, shape: tuple[int, ...]) -> None:
+    message = f'shape {shape} (table), but the model has one of shape (4, 6, 16)'
+    with pytest.raises(ValueError, match=re.escape(message)):
+        cls(STAGE).load_state_dict(cls(STAGE, grid=(7, 7), ndim=ndim).state_dict(), strict=False)
+
+
+@pytest.mark.parametrize('ndim, temperature, tolerance', [(2, 10000, 1e-6), (1, 100, 1e-5)])
+def test_sines_of_row_and_column_or_of_the_place_in_the_sequence(ndim: int, temperature: int, tolerance: float) -> None:
+    kwargs = {} if ndim == 2 else dict(ndim=ndim, temperature=temperature)
+    added, channels = encode(SinusoidalPE(STAGE, **kwargs), torch.zeros(1, 5, 7, 16), -1)[0], 16 // ndim
+    for y, x in itertools.product(range(5), range(7)):
+        places = (y, x) if ndim == 2 else (7 * y + x,)
+        expected = [function(place / temperature**(2 * k / channels)) for place in places
+                    for function in (math.sin, math.cos) for k in range(channels // 2)]
+        assert added[y, x].tolist() == pytest.approx(expected, rel=0, abs=tolerance)
+    assert list(SinusoidalPE(STAGE).state_dict()) == []
+
+
+def test_fourier_features_are_of_pixel_centres_between_0_and_1() -> None:
+    encoding = RandomFourierPE(STAGE, scale=0.5)
+    for height, width in ((5, 7), (10, 3)):
+        added = encode(encoding, torch.zeros(1, height, width, 16), -1)[0]
+        for y, x in itertools.product(range(height), range(width)):
+            centre = torch.tensor([(y + 0.5) / height, (x + 0.5) / width])
+            angles = 2 * math.pi * ((2 * centre - 1) @ encoding.frequencies)
+            torch.testing.assert_close(added[y, x], torch.cat([angles.sin(), angles.cos()]), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize('build', [*TABLES, RandomFourierPE, SinusoidalPE, partial(SinusoidalPE, ndim=1)])
+def test_what_is_added_has_32_bits_and_tokens_keep_their_dtype(build: Callable[..., PositionEncoding]) -> None:
+    x, half = torch.zeros(1, 90, 110, 16), torch.bfloat16
+    encoding = build(STAGE).to(half)
+    of_half = encode(encoding, x.to(half), -1)
+    expected = encode(encoding.float(), x, -1)  # of the same numbers
+    assert torch.equal(of_half, expected.to(half))
+    # Tokens of 16 bits meet a table of 32 under autocast, and stay what they are.
+    assert all(torch.equal(encode(encoding, x.to(dtype), -1), expected.to(dtype)) for dtype in (half, torch.float16))
+    with torch.autocast('cpu', dtype=half):
+        assert torch.equal(encode(encoding, x, -1), expected)
+
+
+@pytest.mark.parametrize('cls, dims, kwargs, words', [
+    *((cls, 16, dict(grid=(0, 3)), ('grid', '0', 'at least 1')) for cls in TABLES),
+    *((cls, 16, dict(grid='14'), ('grid', "'14'", 'height and a width')) for cls in TABLES),
+    *((cls, 16, dict(ndim=3), ('ndim', '3', '1', '2')) for cls in TABLES),
+    (RandomTablePE, 16, dict(std=0), ('std is 0, but must be a number above 0',)),
+    (SinusoidalPE, 18, {}, ('ndim 2', 'divisible by 4', '18')),
+    (SinusoidalPE, 9, dict(ndim=1), ('ndim 1', 'divisible by 2', '9')),
+    (SinusoidalPE, 16, dict(ndim=0), ('ndim', '0')), (RandomFourierPE, 9, {}, ('even', '9')),
+    (SinusoidalPE, 16, dict(temperature=1), ('temperature', 'above 1')),
+    (RandomFourierPE, 16, dict(scale=-1), ('scale', '-1', 'above 0')),
+    (RandomFourierPE, 16, dict(scale='1'), ('scale', "'1'", 'number')),
+    (MixedRotaryPE, 18, {}, ('MixedRotaryPE', 'multiple of 4', '18')),
+    (MixedRotaryPE, 16, dict(temperature=1), ('temperature', 'above 1')),
+    (RotaryPE, 16, dict(temperature=0.5), ('temperature is 0.5, but must be a number above 1',)),
+    (RotaryPE, 16, dict(form='dino'), ('form', 'dino', "'axial' or 'dinov3'")),
+    (RotaryPE, 16, dict(form='dinov3', jitter=0.5), ('jitter is 0.5, but must be a number above 1',)),
+    (RotaryPE, 16, dict(rescale=2.), ("form of a RotaryPE with rescale is 'axial', but must be 'dinov3'",)),
+    (LearnablePE, 16, dict(antialias=1), ('antialias', '1', 'False or True')),
+    (LearnablePE, 16, dict(offset=-1), ('offset is -1, but must be a number above 0',)),
+    (LearnablePE, 16, dict(offset=.1, antialias=True), ('antialias True and offset 0.1', 'one of')),
+    (LearnablePE, 16, dict(ndim=1, antialias=True), ('ndim is 1, antialias True', 'ndim 2')),
+    (RelativePE, 16, dict(max_distance=0), ('max_distance is 0, but must be an int of at least 1',))])
+def test_bad_values_are_named(cls: type, dims: int, kwargs: dict, words: tuple[str, ...]) -> None:
+    assert_named(ValueError, words, cls, StageSpec(embed_dims=dims, num_heads=1, depth=1, grid=(4, 4)), **kwargs)
+
+
+@pytest.mark.parametrize('cell', [1, 2, 3])
+def test_turns_each_cell_by_the_place_of_its_centre(cell: int) -> None:
+    vectors, index = torch.randn(1, 2, 15, 8), torch.arange(15)
+    # A half for y, a half for x, each pairing channel k with k + a quarter as parts of a complex number.
+    points = torch.complex(*vectors.unflatten(-1, (2, 2, 2)).unbind(-2))
+    # A key covers `cell` tokens a side, of which the first is token `cell` times its own index.
+    places = cell * torch.stack([index // 5, index % 5], dim=1) + (cell - 1) / 2
+    turned = points * torch.exp(1j * places[..., None] / 50**(torch.arange(2) / 2))
+    expected = torch.stack([turned.real, turned.imag], dim=-2).flatten(-3)
+    _, found = RotaryPE(STAGE, temperature=50.).qk(vectors, vectors, 0, Grid(3, 5), Grid(3, 5, cell, cell))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize('cell', [1, 2])
+def test_the_form_of_dinov3_turns_by_places_in_the_image(cell: int) -> None:
+    vectors, index = torch.randn(1, 2, 15, 8), torch.arange(15)
+    # A half for the first, a half for the second part of complex numbers, of which one half is for y, the other for x.
+    points = torch.complex(*vectors.unflatten(-1, (2, 2, 2)).unbind(-3))
+    sides = torch.tensor([3 * cell, 5 * cell])
+    places = 2 * (torch.stack([index // 5, index % 5], dim=1) + 0.5) * cell / sides - 1
+    turned = points * torch.exp(2j * math.pi * places[..., None] / 100**(torch.arange(2) / 2))
+    expected = torch.stack([turned.real, turned.imag], dim=-3).flatten(-3)
+    encoding = RotaryPE(STAGE, form='dinov3')
+    grid, key_grid = Grid(*sides.tolist()), Grid(3, 5, cell, cell)
+    _, found = encoding.qk(torch.randn(1, 2, 15 * cell**2, 8), vectors, 0, grid, key_grid)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def angles(encoding: RotaryPE) -> torch.Tensor:
+    """The angles of queries, which keys must have, too, `(rows, columns, row's and column's)`, at the highest rate."""
+    ones = torch.cat([torch.ones(1, 2, 64, 4), torch.zeros(1, 2, 64, 4)], dim=-1)
+    q, k = encoding.qk(ones, ones, 0, Grid(8, 8), Grid(8, 8))
+    assert torch.equal(q, k)
+    return torch.atan2(q[0, 0, :, 4::2], q[0, 0, :, :4:2]).unflatten(0, (8, 8))
+
+
+@pytest.mark.parametrize('name, value', [('shift', 0.05), ('jitter', 1.1), ('rescale', 1.1)])
+def test_training_moves_and_scales_places(name: str, value: float) -> None:
+    encoding = RotaryPE(STAGE, form='dinov3', **{name: value}).eval()
+    places = angles(encoding)[3:5, 3:5]  # those near the middle have angles within half a turn
+    encoding.train()
+    drawn = torch.stack([angles(encoding)[3:5, 3:5] for _ in range(40)])
+    change = (drawn - places) / (2 * math.pi) if name == 'shift' else (drawn / places).log()
+    bound = value if name == 'shift' else math.log(value)
+    assert change.std(dim=(1, 2)).max() < 1e-3  # the same in all places
+    assert bound / 2 < change.max() < 1.001 * bound and -1.001 * bound < change.min() < -bound / 2
+    of_axes = (change[..., 0] - change[..., 1]).abs().max()
+    assert (of_axes < 1e-4) == (name == 'rescale')
+
+
+@pytest.mark.parametrize('cell', [1, 2])
+def test_mixed_frequencies_turn_by_row_and_column_together(cell: int) -> None:
+    vectors, index, encoding = torch.randn(2, 2, 15, 8), torch.arange(15.), MixedRotaryPE(STAGE)
+    points = torch.complex(*vectors.chunk(2, dim=-1))  # the halves of a head's channels
+    y, x = (cell * place + (cell - 1) / 2 for place in (index // 5, index % 5))
+    of_rows, of_columns = encoding.frequencies[1]  # of the block, (heads, C / 2) each
+    angles = torch.einsum('p,hc->hpc', y, of_rows) + torch.einsum('p,hc->hpc', x, of_columns)
+    turned = torch.view_as_real(points * torch.polar(torch.ones_like(angles), angles))
+    _, found = encoding.qk(vectors, vectors, 1, Grid(3, 5), Grid(3, 5, cell, cell))
+    torch.testing.assert_close(found, turned.movedim(-1, -2).flatten(-2), atol=1e-5, rtol=1e-4)
+
+
+def test_mixed_frequencies_start_in_two_directions_of_each_head_and_have_the_rates_of_their_blocks() -> None:
+    encoding = MixedRotaryPE(StageSpec(embed_dims=64, num_heads=4, depth=3, grid=(4, 4)), temperature=16.)
+    for index, (name, frequencies) in enumerate(encoding.named_parameters()):
+        vectors = torch.complex(*frequencies).unflatten(-1, (2, 4))  # (heads, directions, lengths)
+        lengths = torch.tensor([1, 1 / 2, 1 / 4, 1 / 8]).expand(4, 2, -1)
+        torch.testing.assert_close(vectors.abs(), lengths)
+        angles = vectors.angle()
+        torch.testing.assert_close((angles - angles[..., :1]).sin(), torch.zeros(4, 2, 4), atol=1e-5, rtol=0)
+        torch.testing.assert_close((angles[:, 0] - angles[:, 1]).cos(), torch.zeros(4, 4), atol=1e-5, rtol=0)
+        assert len(angles[:, 0, 0].unique()) == 4
+        assert encoding.block_of(name) == index
+    assert index == 2
+
+
+def test_rotation_has_no_weights_and_keeps_the_dtype() -> None:
+    encoding = RotaryPE(STAGE)
+    q = torch.randn(1, 2, 15, 8).bfloat16()
+    assert [x.dtype for x in encoding.qk(q, q, 0, Grid(3, 5), Grid(3, 5))] == [torch.bfloat16] * 2
+    assert list(encoding.state_dict()) == [] and encoding.temperature == 100
+
+
+@pytest.mark.parametrize('cell', [1, 2, 3, 1.25])
+def test_the_key_gets_a_vector_for_its_distance_along_each_axis(cell: float) -> None:
+    encoding = RelativePE(STAGE, max_distance=2)
+    assert encoding.rows.shape == encoding.columns.shape == (3, 2 + 1 + 2, 8)  # of each block
+    grid, key_grid = Grid(3, 5), Grid(math.ceil(3 / cell), math.ceil(5 / cell), cell, cell)
+    q = torch.randn(1, 2, 15, 8)
+    bias = encoding.bias(q, 1, grid, key_grid)
+    assert bias.shape == (1, 2, grid.size, key_grid.size)
+
+    def vector(table: torch.Tensor, query: int, key: int) -> torch.Tensor:
+        distance = min(max(cell * key + (cell - 1) / 2 - query, -2), 2)
+        low = int(distance // 1)
+        return torch.lerp(table[low + 2], table[min(low + 3, 4)], distance - low)
+
+    for i in range(grid.size):
+        for j in range(key_grid.size):
+            a = (vector(encoding.rows[1], i // 5, j // key_grid.width)
+                 + vector(encoding.columns[1], i % 5, j % key_grid.width))
+            torch.testing.assert_close(bias[0, :, i, j], q[0, :, i] @ a / 8**0.5)

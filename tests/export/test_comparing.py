@@ -1,0 +1,136 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from cpvt_mm import CPVT
+from cpvt_mm.export.comparing import DETECTION_TOLERANCE, SHAPES, check, compare
+from cpvt_mm.export.detector import Detector
+from tests.conftest import refusal
+from tests.export.test_detector import MASK, RETINA, detector
+
+Outputs = list[Tensor]
+
+
+def test_sizes_are_of_all_kinds() -> None:
+    assert len(SHAPES) == len(set(SHAPES)) == 10
+    assert {batch for batch, *_ in SHAPES} == {1, 2, 3}
+    sides = [side for _, *sides in SHAPES for side in sides]
+    assert {side % 32 == 0 for side in sides} == {side % 2 == 0 for side in sides} == {True, False}
+    assert min(sides) == 1
+    assert {(height > width) - (height < width) for _, height, width in SHAPES} == {-1, 0, 1}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('wrong, words', [
+    (lambda x: x + 0.01, '1.0e-02'), (lambda x: x * torch.nan, 'nan'), (lambda x: x[..., :-1], 'inf')])
+def test_one_wrong_size_is_enough(wrong: Callable[[Tensor], Tensor], words: str, small: CPVT) -> None:
+    differences = list(compare(small, lambda image: [wrong(x) if len(image) == 3 else x for x in small(image)]))
+    assert [difference.shape for difference in differences if not difference.is_small] == [(3, 97, 61)]
+    assert f'differs by {words} on 3 x 97 x 61, and by too much at 1 of 10 sizes' in refusal(check, differences)
+
+
+@torch.no_grad()
+def test_what_does_not_run_at_a_size_is_an_error(small: CPVT) -> None:
+    def run(image: Tensor) -> list[Tensor]:
+        if image.shape[2:] == (33, 47):
+            raise RuntimeError('33 is too odd\nand more')
+        return small(image)
+
+    assert 'does not run on 1 x 33 x 47 (33 is too odd)' in refusal(list, compare(small, run))
+
+
+@torch.no_grad()
+def test_the_same_is_no_difference_and_large_numbers_may_differ_more(small: CPVT) -> None:
+    differences = list(compare(small, small))
+    assert [difference.shape for difference in differences] == list(SHAPES)
+    assert all(difference.largest == 0 and difference.scale > 1 for difference in differences)
+    check(differences)
+    torch.nn.init.constant_(small.norm.weight, 100.)
+    [*differences] = compare(small, lambda image: [x + 1e-3 for x in small(image)])
+    assert all(difference.largest == pytest.approx(1e-3, rel=0.1) for difference in differences)
+    check(differences)
+
+
+@pytest.fixture
+def boxes(monkeypatch: pytest.MonkeyPatch) -> Detector:
+    """A RetinaNet, to be compared at two sizes; an image has more boxes than it keeps."""
+    monkeypatch.setattr('comparing.SHAPES', ((2, 40, 56), (1, 64, 64)))
+    return detector(RETINA)
+
+
+def changed(model: Detector, change: Callable[[Outputs], Outputs]) -> Callable[[Tensor], Outputs]:
+    """Runs the model, and changes what it finds in images of 64 x 64."""
+    @torch.no_grad()
+    def run(image: Tensor) -> Outputs:
+        outputs = [output.clone() for output in model(image).values()]
+        return change(outputs) if image.shape[2:] == (64, 64) else outputs
+
+    return run
+
+
+def added(output: int, place: int | slice | tuple[int, ...], number: float) -> Callable[[Outputs], Outputs]:
+    """Adds to boxes with scores (0), labels (1), numbers of images (2), or masks (3)."""
+    return lambda outputs: outputs[output][place].add_(number) is None or outputs
+
+
+def with_nan_below_the_threshold(outputs: Outputs) -> Outputs:
+    """Adds a box without a place, of a score that need not be found, and of a class of its own."""
+    box = (torch.tensor([[torch.nan, 0, 9, 9, 0]]), torch.tensor([99]), torch.tensor([0]))
+    return [torch.cat([x, y]) for x, y in zip(outputs, box, strict=True)]
+
+
+@pytest.mark.parametrize('change', [
+    added(0, (0, 0), 2e-3), added(0, (0, 3), -2e-3), added(0, (0, 4), 2e-3), added(1, 0, 1), added(2, slice(None), 1),
+    added(0, (1, 4), torch.nan), with_nan_below_the_threshold,
+    lambda outputs: [x[1:] for x in outputs], lambda outputs: [x[:0] for x in outputs],
+    lambda outputs: [torch.cat([output, output[:1] + 5 * (i == 0)]) for i, output in enumerate(outputs)]])
+def test_one_wrong_box_is_enough(change: Callable[[Outputs], Outputs], boxes: Detector) -> None:
+    first, second = compare(boxes, changed(boxes, change))
+    assert first.is_small and not second.is_small and not second.largest <= DETECTION_TOLERANCE
+    assert ' on 1 x 64 x 64, and by too much at 1 of 2 sizes' in refusal(check, [first, second])
+
+
+@pytest.mark.parametrize('change', [added(0, (0, 0), 5e-4), added(0, (0, 4), 5e-4),
+                                    lambda outputs: [output.flip(0) for output in outputs]])
+def test_rounding_and_another_order_are_no_fault(change: Callable[[Outputs], Outputs], boxes: Detector) -> None:
+    differences = list(compare(boxes, changed(boxes, change)))
+    assert [difference.shape for difference in differences] == [(2, 40, 56), (1, 64, 64)]
+    assert all(difference.is_small and difference.count > 5 for difference in differences)
+    check(differences)
+
+
+@torch.no_grad()
+def test_the_last_of_many_boxes_may_be_another_and_one_at_the_threshold_missing(boxes: Detector) -> None:
+    scores = boxes(torch.randn(1, 3, 64, 64))['dets'][:, 4]
+    # So many that rounding decides which of two with one score is left out.
+    assert len(scores) == boxes.test_cfg.max_per_img
+    check(list(compare(boxes, changed(boxes, lambda outputs: [output[:-1] for output in outputs]))))
+    lowest = scores.min().item()
+    boxes.test_cfg.update(max_per_img=1000, score_thr=lowest)
+    limit = lowest + DETECTION_TOLERANCE / 2
+    strong = changed(boxes, lambda outputs: [output[outputs[0][:, 4] > limit] for output in outputs])
+    check(list(compare(boxes, strong)))
+
+
+@pytest.mark.usefixtures('boxes')
+def test_masks_are_compared() -> None:
+    model = detector(MASK)
+    first, second = compare(model, changed(model, added(3, (0, 5, 5), 0.5)))
+    assert first.is_small and second.largest == pytest.approx(0.5, abs=1e-3)
+
+
+@torch.no_grad()
+def test_an_image_is_resized_and_mirrored(boxes: Detector) -> None:
+    image, seen = torch.randn(1, 3, 90, 70), []
+    check(list(compare(boxes, lambda batch: seen.append(batch) or [*boxes(batch).values()], image)))
+    assert [batch.shape for batch in seen] == [(2, 3, 40, 56), (1, 3, 64, 64)]
+    assert torch.equal(seen[0][1], seen[0][0].flip(2))
+    assert seen[1].mean() == pytest.approx(image.mean().item(), abs=0.01)
+
+
+def test_no_box_at_all_is_no_comparison(boxes: Detector) -> None:
+    boxes.test_cfg.score_thr = 1.
+    assert 'no box with a score above 1.0, so nothing could be compared: pass an --im' in (
+        refusal(list, compare(boxes, changed(boxes, lambda outputs: outputs))))

@@ -1,0 +1,234 @@
+"""Exports of backbones and segmentors, which are right at all sizes or refused in a sentence."""
+import json
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import onnx
+import pytest
+import torch
+import torch.nn.functional as F
+from mmengine.config import Config
+from torch import Tensor, nn
+from torch.export import Dim
+
+from cpvt_mm import CPVT, PyramidCPVT
+from cpvt_mm.encodings import PositionEncoding, PositionEncodings, StageSpec
+from cpvt_mm.export import exported, load_part
+from cpvt_mm.export.comparing import check, compare
+from cpvt_mm.export.exporting import FORMATS, export_program
+from cpvt_mm.models.grid import Grid
+from openmmlab_runs.engine import load_config
+from tests.all_encodings import ENCODINGS
+from tests.conftest import MASK_RCNN, ROOT, UPERNET, refusal
+from tests.export.conftest import SMALL
+from tests.export.test_detector import PYRAMID
+
+# An export takes long, so several encodings share one; what works together works alone.
+NEWER = ['rotary-mixed', 'continuous-relative', 'fire', 'look-here']
+TOGETHER = {
+    # One for each point at which an encoding acts.
+    'each point': ({}, ['peg', 'learnable-2d', 'rotary', 'relative', 'peg-qk']),
+    'the others': ({}, ['learnable-1d', 'random-table', 'sinusoidal-1d', 'sinusoidal-2d', 'random-fourier',
+                        'peg-first', 'peg-fixed', 'peg-3d', 'peg-separable', 'peg-zero', 'learnable-antialiased',
+                        'learnable-offset', 'rotary-dinov3']),
+    'newer ones': ({}, NEWER), 'pooled keys': (dict(sr_mode='pool'), ['relative', *NEWER]),
+    'convolutions in MLPs': (dict(mlp_mode='conv'), ['peg'])}
+
+
+def assert_files_are_right(model: nn.Module, folder: Path) -> None:
+    """Exports once, and compares the files of all formats with the model at the ten sizes."""
+    torch.compiler.reset()
+    program = export_program(model)
+    for suffix, fmt in FORMATS.items():
+        fmt.write(folder / f'model{suffix}', program, {})
+        differences = list(compare(model, fmt.load(folder / f'model{suffix}')))
+        assert len(differences) == 10
+        check(differences)
+
+
+def refusal_of_export(model: nn.Module, path: Path) -> str:
+    """Returns the message of a refused export, which leaves nothing behind."""
+    before = [*path.parent.glob('*')]
+    told = refusal(ExitStack().enter_context, exported(model, path, {}))
+    assert [*path.parent.glob('*')] == before
+    return told
+
+
+def test_all_encodings_are_tried() -> None:
+    assert {name for _, names in TOGETHER.values() for name in names} == {*ENCODINGS} - {'none', 'peg-learnable'}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('together', TOGETHER)
+def test_encodings_are_right_at_all_sizes(together: str, tmp_path: Path) -> None:
+    options, names = TOGETHER[together]
+    depth = 2 if 'peg-qk' in names else 1  # it feeds a second block
+    # One stage is used; its keys lie on a coarser grid.
+    arch = dict(embed_dims=(12,) * 4, depths=(depth, 1, 1, 1), num_heads=(3,) * 4, mlp_ratios=(2,) * 4,
+                sr_ratios=(2,) * 4)
+    model = PyramidCPVT(arch, img_size=64, out_indices=(0,), **options,
+                        position_encoding=[ENCODINGS[name] for name in names])
+    assert_files_are_right(model.eval(), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('options', [
+    dict(out_type='cls_token', dist_token=True, position_encoding=[ENCODINGS[name] for name in ('peg', 'rotary')]),
+    dict(padding='exact'),
+    dict(patch_size=14, num_register_tokens=2, layer_scale=0.1, mlp_mode='swiglu', padding='exact', img_size=64,
+         position_encoding=[ENCODINGS[name] for name in ('learnable-offset', 'rotary-dinov3')])],
+    ids=['class tokens stand beside any grid', 'images are completed', 'parts of DINOv2 and DINOv3'])
+def test_plain_backbones_are_right_at_all_sizes(options: dict, tmp_path: Path) -> None:
+    assert_files_are_right(CPVT({**SMALL, 'embed_dims': 12}, **options).eval(), tmp_path)
+
+
+def test_a_model_in_training_is_exported_as_it_predicts(tmp_path: Path) -> None:
+    model, x = CPVT(SMALL, drop_path_rate=0.9, drop_rate=0.5).train(), torch.randn(1, 3, 40, 60)
+    with exported(model, tmp_path / 'a.pt2', {}) as run:
+        torch.testing.assert_close(run(x)[0], model.eval()(x)[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_axes_and_outputs_of_onnx_have_names(small: CPVT, tmp_path: Path) -> None:
+    path = tmp_path / 'a.onnx'
+    with exported(small, path, dict(channels='RGB')) as run:
+        assert run(torch.zeros(1, 3, 8, 8))[0].shape == (1, 24, 1, 1)
+        assert not path.exists()
+    model = onnx.load(path)
+    onnx.checker.check_model(model)
+    shapes = {value.name: [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]
+              for value in (*model.graph.input, *model.graph.output)}
+    assert shapes == {'image': ['batch', 3, 'height', 'width'],
+                      'output0': ['batch', 24, '((height + 7)//8)', '((width + 7)//8)']}
+    assert [(entry.key, entry.value) for entry in model.metadata_props] == [('channels', 'RGB')]
+    assert str(Path(__file__).parents[2]).encode() not in path.read_bytes()
+
+
+@pytest.mark.slow
+def test_a_file_of_torch_needs_no_example_and_keeps_the_description(small: CPVT, tmp_path: Path) -> None:
+    with exported(small, path := tmp_path / 'a.pt2', dict(channels='RGB')):
+        pass
+    extra = {'description.json': ''}
+    program = torch.export.load(path, extra_files=extra)
+    assert json.loads(extra['description.json']) == dict(channels='RGB')
+    assert str(Path(__file__).parents[2]).encode() not in path.read_bytes()
+    image = torch.randn(5, 3, 31, 1)
+    torch.testing.assert_close(program.module()(image), small(image), atol=1e-5, rtol=1e-5)
+
+
+def test_dynamic_sizes_work_with_torch_alone(small: CPVT) -> None:
+    """The example of docs/deployment.md."""
+    sizes = {0: Dim.DYNAMIC, 2: Dim.DYNAMIC, 3: Dim.DYNAMIC}
+    program = torch.export.export(small, (torch.zeros(2, 3, 64, 96),), dynamic_shapes=(sizes,))
+    image = torch.randn(1, 3, 70, 33)
+    torch.testing.assert_close(program.module()(image), small(image), atol=1e-5, rtol=1e-5)
+
+
+class Branching(PositionEncoding):
+    """Treats large images otherwise."""
+
+    def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
+        return x + 1 if x.shape[1] > 20 else x
+
+
+@pytest.mark.parametrize('suffix', ['.pt2', '.onnx'])
+def test_an_encoding_that_asks_for_the_size_is_named(suffix: str, small: CPVT, tmp_path: Path) -> None:
+    stage = StageSpec(embed_dims=24, num_heads=3, depth=1, grid=(8, 8))
+    small.position_encoding = PositionEncodings([Branching(stage)])
+    told = refusal_of_export(small, tmp_path / f'a{suffix}')
+    line = "'return x + 1 if x.shape[1] > 20 else x' in its Branching (test_exporting.py:"
+    assert all(word in told for word in ('the CPVT cannot', suffix, line, 'in tokens)'))
+
+
+class Deforming(nn.Module):
+    """Does what the pixel decoder of Mask2Former does, in a function beside it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + shape_of(x).sum()
+
+
+def shape_of(x: Tensor) -> Tensor:
+    return torch._shape_as_tensor(x)[2:].to(x.device)
+
+
+def test_a_part_that_torch_cannot_export_is_named(small: CPVT, tmp_path: Path) -> None:
+    small.drop = Deforming()
+    told = refusal_of_export(small, tmp_path / 'a.onnx')
+    words = ("because of 'return torch._shape_as_tensor(x)[2:].to(x.device)' in its Deforming (test_exporting.py:",
+             'in shape_of; Dynamo does not know how to trace method `to`', ': replace that part')
+    assert all(word in told for word in words) and 'PEG' not in told
+
+
+def test_a_file_has_its_name_only_when_all_is_well(small: CPVT, tmp_path: Path) -> None:
+    path = tmp_path / 'a.pt2'
+    with pytest.raises(ArithmeticError), exported(small, path, {}) as run:
+        assert run(torch.zeros(1, 3, 8, 8))[0].shape == (1, 24, 1, 1)
+        assert not path.exists()
+        raise ArithmeticError
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_name_that_cannot_be_written_is_an_error(small: CPVT, tmp_path: Path) -> None:
+    (tmp_path / 'there.pt2').write_text('before')
+    for name, words in (('a.pth', '.pt2 or .onnx'), ('there.pt2', 'exists already'), ('no/a.onnx', 'does not exist')):
+        assert words in refusal_of_export(small, tmp_path / name)
+    assert (tmp_path / 'there.pt2').read_text() == 'before'
+
+
+def test_a_missing_package_is_named(small: CPVT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, 'onnxscript', None)
+    told = refusal_of_export(small, tmp_path / 'a.onnx')
+    assert 'onnxscript' in told and 'pip install onnx onnxscript onnxruntime.' in told
+
+
+PLAIN = dict(backbone=dict(type='cpvt_mm.CPVT', arch=dict(embed_dims=24, depth=1, num_heads=3), cls_token=False),
+             neck=dict(type='cpvt_mm.SimpleFeaturePyramid', in_channels=24, out_channels=8, strides=(8, 32)))
+SEGMENTORS = {'UPerHead': (PLAIN, dict(pool_scales=(1, 6))), 'FPNHead': (PYRAMID, dict(feature_strides=(4, 8))),
+              'SegformerHead': (PLAIN, {})}
+
+
+def config(head: str, **options: object) -> Config:
+    """Makes the config of a small segmentor with such a head."""
+    parts, own = SEGMENTORS[head]
+    decode_head = dict(type=head, in_channels=(8, 8), in_index=(0, 1), channels=8, num_classes=5, align_corners=False,
+                       norm_cfg=dict(type='GN', num_groups=4))
+    return Config(dict(default_scope='mmseg', model=dict(
+        **parts, type='EncoderDecoder', decode_head={**decode_head, **own, **options}, test_cfg=dict(mode='whole'))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('head', SEGMENTORS)
+def test_segmentors_are_right_at_all_sizes(head: str, tmp_path: Path) -> None:
+    assert_files_are_right(load_part(config(head), 'segmentor'), tmp_path)
+
+
+@torch.no_grad()
+def test_a_segmentor_gives_the_logits_of_every_pixel() -> None:
+    segmentor, image = load_part(config('SegformerHead'), 'segmentor'), torch.randn(2, 3, 33, 50)
+    assert not segmentor.training
+    logits = segmentor.model(image, mode='tensor')
+    assert logits.shape == (2, 5, 6, 8)
+    torch.testing.assert_close(segmentor(image), F.interpolate(logits, (33, 50), mode='bilinear'))
+
+
+def test_a_backbone_is_that_of_the_config() -> None:
+    for path in (MASK_RCNN, UPERNET, ROOT / 'configs/toy/upernet_cpvt_sfp_toy-shapes.py'):
+        backbone = load_part(load_config(path), 'backbone')
+        assert isinstance(backbone, (CPVT, PyramidCPVT)) and not backbone.training
+
+
+def test_weights_are_those_of_the_checkpoint(tmp_path: Path) -> None:
+    first = load_part(config('SegformerHead'), 'segmentor')
+    torch.save(first.model.state_dict(), tmp_path / 'a.pth')
+    for part, expected in (('segmentor', first), ('backbone', first.model.backbone)):
+        weights = load_part(config('SegformerHead'), part, tmp_path / 'a.pth').state_dict()
+        assert all(torch.equal(weights[name], tensor) for name, tensor in expected.state_dict().items())
+    assert 'does not fit the EncoderDecoder' in refusal(load_part, config('FPNHead'), 'segmentor', tmp_path / 'a.pth')
+
+
+def test_a_model_of_another_library_or_that_does_not_build_is_refused() -> None:
+    for path, part, words in ((MASK_RCNN, 'segmentor', 'is of mmdet, but segmentors are of mmseg'),
+                              (UPERNET, 'detector', 'is of mmseg, but detectors are of mmdet')):
+        assert f'{words}: export the backbone alone' in refusal(load_part, load_config(path), part)
+    assert 'cannot be built' in refusal(load_part, config('SegformerHead', in_index=(0, 1, 2)), 'segmentor')

@@ -1,0 +1,81 @@
+"""Tasks on clusters: submitit's own processes, scripts in place of Slurm's tools, and Ray on this machine."""
+import os
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from lab.clusters import run_on_cluster
+from lab.work import Report
+from openmmlab_runs.errors import UserError
+from tests.processes import is_alive, wait_until
+
+# A job is a group of processes of this machine, and its number that of the first.
+SLURM = {
+    'sbatch': """text=$(cat "$1")
+setsid sh -c 'SLURM_JOB_ID=$$ exec bash -c "$0"' "$text" > /dev/null 2>&1 &
+echo Submitted batch job $!""",
+    'srun': """until [ -x "$1" ]; do shift; done
+SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_NTASKS=1 SLURM_JOB_NODELIST=here exec "$@" """,
+    'sacct': 'printf "JobID|State|NodeList\\n"',
+    'scancel': 'kill -9 "-$1"'}
+
+
+@pytest.fixture(params=['local', 'slurm', 'ray'])
+def cluster(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    pytest.importorskip('ray' if request.param == 'ray' else 'submitit', reason='make test-clusters installs it')
+    if request.param == 'slurm':
+        for name, text in SLURM.items():
+            (tmp_path / name).write_text(f'#!/bin/sh\n{text}\n')
+            (tmp_path / name).chmod(0o755)
+        monkeypatch.setenv('PATH', f'{tmp_path}:{os.environ["PATH"]}')
+    return request.param
+
+
+def write(path: Path, report: Report) -> str:
+    report('writing', 1, 1)
+    path.write_text(str(os.getpid()))
+    return path.read_text()
+
+
+def refuse(path: Path, report: Report) -> None:
+    wait_until(path.exists)
+    raise UserError('it is told to.')
+
+
+def end_once(path: Path, report: Report) -> str:
+    if not path.exists():
+        write(path, report)
+        sys.exit(143)  # as a training after SIGTERM
+    return path.read_text()
+
+
+def wait(path: Path, report: Report) -> None:
+    write(path, report)
+    time.sleep(600)
+
+
+@pytest.mark.slow
+def test_all_tasks_run_in_other_processes_in_the_same_folder(
+        cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tasks = {name: partial(write, Path(name)) for name in 'abc'}
+    found = dict(run_on_cluster(tasks, 2, cluster, tmp_path / 'logs'))
+    assert found == {name: (tmp_path / name).read_text() for name in 'abc'} and str(os.getpid()) not in found.values()
+
+
+@pytest.mark.slow
+def test_a_task_that_a_signal_ends_begins_again(cluster: str, tmp_path: Path) -> None:
+    tasks = dict(ends=partial(end_once, tmp_path / 'pid'))
+    assert [*run_on_cluster(tasks, 1, cluster, tmp_path / 'logs')] == [('ends', (tmp_path / 'pid').read_text())]
+
+
+@pytest.mark.slow
+def test_an_error_is_its_sentence_and_ends_the_others(cluster: str, tmp_path: Path) -> None:
+    file = tmp_path / 'pid'
+    tasks = dict(waits=partial(wait, file), refuses=partial(refuse, file))
+    with pytest.raises(UserError, match=r'^it is told to\.$'):
+        list(run_on_cluster(tasks, 2, cluster, tmp_path / 'logs'))
+    wait_until(lambda: not is_alive(int(file.read_text())))

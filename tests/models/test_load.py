@@ -1,0 +1,292 @@
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from cpvt_mm import CPVT, PyramidCPVT
+from cpvt_mm.models.load import adapt_channels, load_pretrained
+from cpvt_mm.weights.formats import TWINS
+from cpvt_mm.weights.plain_formats import TRANSFORMERS_DINOV3
+from openmmlab_runs.checkpoints.reading import read_weights
+from openmmlab_runs.errors import UserError
+from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN, pretrained, refusal
+
+OFFICIAL = GOLDEN / 'official.pth'
+DEEP = dict(type='PEG', ndim=3)
+
+
+@pytest.fixture
+def weights() -> dict[str, Tensor]:
+    return PyramidCPVT(NARROW).state_dict()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / 'a.pth'
+
+
+def assert_filled(model: nn.Module, weights: dict[str, Tensor]) -> None:
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
+
+
+def test_the_log_tells_format_share_and_what_is_left_over(log: list) -> None:
+    model = pretrained(OFFICIAL, out_indices=(0, 1, 2))
+    total = sum(parameter.numel() for parameter in model.parameters())
+    level, message = next(record for record in log if 'format' in record[1])
+    stage = [name for name in torch.load(OFFICIAL, weights_only=True)
+             if name.startswith(('patch_embeds.3.', 'blocks.3.', 'norm.', 'head.', 'pos_block.3.'))]
+    assert level == 'INFO'
+    assert message == (f"checkpoint {OFFICIAL}: format twins or timm, 100.0 % of the backbone's {total:,} parameters "
+                       f'filled; left over: {", ".join(stage)}')
+
+
+@pytest.mark.parametrize(('config', 'name'), [
+    (dict(arch=dict(NARROW, depths=(2, 2, 2, 2))), 'stages.2.blocks.2.norm1.weight'),  # a shallower one
+    (dict(position_encoding=dict(type='RotaryPE', temperature=10.)), 'stages.0.position_encoding.0.convs.0.0.weight'),
+    (dict(out_indices=(0, 1)), 'stages.2.patch_embed.proj.weight')])
+def test_what_of_it_is_left_over_is_a_warning(config: dict, name: str, weights: dict, path: Path, log: list) -> None:
+    torch.save(weights, path)
+    load_pretrained(PyramidCPVT(**{'arch': NARROW, **config}), path)
+    warning, = [message for level, message in log if level == 'WARNING']
+    assert 'is from a larger or different PyramidCPVT: this backbone does not have' in warning and name in warning
+
+
+@pytest.mark.parametrize(('name', 'norm_eps', 'expected'), [
+    ('mmseg', 1e-6, ['models of format mmseg have norm_eps 1e-05, but the backbone has 1e-06: set norm_eps=1e-05, '
+                     'unless the weights were trained with 1e-06.']),
+    ('mmseg', 1e-5, []), ('timm', 1e-6, [])])
+def test_another_norm_eps_is_a_warning(name: str, norm_eps: float, expected: list[str], log: list) -> None:
+    pretrained(GOLDEN / f'{name}.pth', norm_eps=norm_eps)
+    assert [message for level, message in log if level == 'WARNING'] == expected
+
+
+@pytest.mark.parametrize('prefix', ['', 'backbone.', 'detector.backbone.'])
+def test_the_backbone_of_a_whole_model_is_found(prefix: str, weights: dict, path: Path, log: list) -> None:
+    torch.save(dict(state_dict={'neck.bias': torch.ones(1), **{prefix + k: v for k, v in weights.items()}}), path)
+    assert_filled(pretrained(path), weights)
+    message = next(message for _, message in log if 'format cpvt_mm' in message)
+    assert message.endswith('left over: neck.bias')
+    assert (f'; weights below {prefix!r}; left' in message) == bool(prefix)
+
+
+def test_of_two_backbones_the_log_names_both(weights: dict, path: Path, log: list) -> None:
+    other = {name: tensor + 1 for name, tensor in weights.items()}
+    torch.save({**{f'teacher.backbone.{k}': v for k, v in other.items()},
+                **{f'student.backbone.{k}': v for k, v in weights.items()}}, path)
+    assert_filled(pretrained(path), other)
+    assert any("below 'teacher.backbone.', not 'student.backbone.'" in message for _, message in log)
+    assert_filled(pretrained(path, init_cfg=dict(prefix='student.backbone')), weights)
+
+
+def test_weights_are_preferred_to_their_average_and_the_log_says_so(weights: dict, path: Path, log: list) -> None:
+    average = {f'module.{name}': torch.zeros_like(tensor) for name, tensor in weights.items()}
+    torch.save(dict(state_dict=weights, ema_state_dict=average), path)
+    assert_filled(pretrained(path), weights)
+    assert any('weights of state_dict, not of ema_state_dict' in message for _, message in log)
+
+
+def test_map_location_is_where_the_file_is_read_to() -> None:
+    with pytest.raises(RuntimeError, match='meta tensor'):
+        pretrained(OFFICIAL, init_cfg=dict(map_location='meta'))
+
+
+def test_a_device_that_is_not_there_or_holds_nothing_is_named() -> None:
+    with pytest.raises(UserError, match=r"map_location 'foo' cannot be used \(.+\): choose another\."):
+        read_weights(OFFICIAL, 'foo')
+    with torch.device('meta'):
+        model = PyramidCPVT(NARROW)
+    with pytest.raises(UserError, match='the PyramidCPVT is on the meta device, which holds no weights'):
+        load_pretrained(model, OFFICIAL)
+
+
+def test_less_than_everything_is_an_error_and_changes_nothing(weights: dict, path: Path) -> None:
+    gone = [name for name in weights if name.startswith('stages.3.blocks.1.')]
+    torch.save({name: tensor for name, tensor in weights.items() if name not in gone}, path)
+    model = PyramidCPVT(NARROW)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(UserError) as caught:
+        load_pretrained(model, path)
+    assert str(caught.value) == (
+        f'checkpoint {path} (format cpvt_mm) lacks {len(gone)} of the {len(weights)} tensors of the PyramidCPVT: '
+        f'{", ".join(gone[:3])}, ...; use weights that have them, or name them in allow_missing, a regular expression '
+        "such as 'position_encoding'.")
+    assert_filled(model, before)
+
+
+@pytest.mark.parametrize('allow_missing', [r'^stages\.3\.', ['norm', 'attn', 'mlp', 'blocks']])
+def test_what_may_be_missing_stays_and_is_logged(allow_missing: object, weights: dict, path: Path, log: list) -> None:
+    gone = [name for name in weights if name.startswith('stages.3.blocks.1.')]
+    torch.save({name: tensor + 1 for name, tensor in weights.items() if name not in gone}, path)
+    model = PyramidCPVT(NARROW)
+    before = {name: model.state_dict()[name].clone() for name in gone}
+    load_pretrained(model, path, allow_missing=allow_missing)
+    assert_filled(model, {**{name: tensor + 1 for name, tensor in weights.items()}, **before})
+    filled = 1 - sum(weights[name].numel() for name in gone) / sum(tensor.numel() for tensor in weights.values())
+    assert any(f'{int(1000 * filled) / 10} % of the' in message for _, message in log)
+    assert [record for record in log if record[0] == 'WARNING'] == [
+        ('WARNING', f'checkpoint {path} lacks, as allow_missing allows: {", ".join(gone)}')]
+
+
+def test_a_pattern_allows_only_what_it_matches(weights: dict, path: Path) -> None:
+    gone = ('stages.3.blocks.1.norm1.weight', 'stages.0.patch_embed.proj.bias')
+    torch.save({name: tensor for name, tensor in weights.items() if name not in gone}, path)
+    with pytest.raises(UserError, match=r'lacks 1 of .*: stages\.0\.patch_embed\.proj\.bias; use'):
+        pretrained(path, init_cfg=dict(allow_missing='norm'))
+
+
+@pytest.mark.parametrize('allow_missing', ['(', ['ok', '['], [3]])
+def test_a_pattern_that_is_none_is_named(allow_missing: object) -> None:
+    with pytest.raises(UserError, match=r'allow_missing is .*, but must be a regular expression or a list'):
+        load_pretrained(PyramidCPVT(NARROW), OFFICIAL, allow_missing=allow_missing)
+
+
+def test_fixed_encodings_are_filled_too(path: Path) -> None:
+    encoding = dict(type='PEG', trainable=False)
+    source = PyramidCPVT(NARROW, position_encoding=encoding)
+    torch.save(source.state_dict(), path)
+    assert_filled(pretrained(path, position_encoding=encoding), source.state_dict())
+    torch.save({name: value for name, value in source.state_dict().items() if 'position' not in name}, path)
+    with pytest.raises(UserError, match='lacks 8 of'):
+        pretrained(path, position_encoding=encoding)
+
+
+def test_another_shape_is_an_error_whatever_may_be_missing() -> None:
+    wide = dict(NARROW, embed_dims=(16, 32, 40, 72))
+    with pytest.raises(UserError) as caught:
+        pretrained(OFFICIAL, arch=wide, init_cfg=dict(allow_missing='.'))
+    assert ('does not fit the PyramidCPVT' in str(caught.value) and '\n' not in str(caught.value)
+            and 'stages.3.patch_embed.proj.weight (64, 40, 2, 2) instead of (72, 40, 2, 2)' in str(caught.value))
+
+
+@pytest.mark.parametrize('change', [lambda x: x / 0, lambda x: x * torch.nan, lambda x: x.to(torch.int8)])
+def test_weights_that_are_no_numbers_are_refused(change: Callable, weights: dict, path: Path) -> None:
+    name = 'stages.1.blocks.0.mlp.fc1.weight'
+    torch.save({**weights, name: change(weights[name])}, path)
+    model = PyramidCPVT(NARROW)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(UserError, match=f'has 1 tensors with NaN, infinity or whole numbers for weights: {name}; use'):
+        load_pretrained(model, path)
+    assert_filled(model, before)
+
+
+@pytest.mark.parametrize('cls, path, words', [
+    (PyramidCPVT, GOLDEN / 'deit_timm.pth', r'holds a CPVT \(format timm\), but the backbone is a PyramidCPVT'),
+    (CPVT, OFFICIAL, r'holds a PyramidCPVT \(format twins or timm\), but the backbone is a CPVT')])
+def test_weights_of_the_other_backbone_are_refused(cls: type, path: Path, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        pretrained(path, cls)
+
+
+def test_a_subclass_takes_the_same_files() -> None:
+    model = pretrained(OFFICIAL, type('MyPyramid', (PyramidCPVT,), {}))
+    assert_filled(model, TWINS.to_ours(torch.load(OFFICIAL, weights_only=True)))
+
+
+def test_weights_of_half_precision_are_converted(weights: dict, path: Path) -> None:
+    torch.save({name: tensor.half() for name, tensor in weights.items()}, path)
+    assert_filled(pretrained(path), {name: tensor.half().float() for name, tensor in weights.items()})
+
+
+@pytest.mark.parametrize('channels', [1, 3, 6, 9])
+def test_equal_channels_give_what_they_give_as_rgb(channels: int) -> None:
+    weight, grey = torch.randn(5, 3, 4, 4), torch.randn(2, 1, 8, 8)
+    torch.testing.assert_close(torch.conv2d(grey.expand(-1, channels, -1, -1), adapt_channels(weight, channels)),
+                               torch.conv2d(grey.expand(-1, 3, -1, -1), weight), rtol=1e-5, atol=1e-5)
+
+
+def test_further_channels_repeat_the_three_in_turn() -> None:
+    weight = torch.arange(1., 4).view(1, 3, 1, 1)
+    assert adapt_channels(weight, 2).flatten().tolist() == [1.5, 3]
+    assert adapt_channels(weight, 4).flatten().tolist() == [.75, 1.5, 2.25, .75]
+
+
+@pytest.mark.parametrize(('cls', 'path', 'name'), [
+    (PyramidCPVT, OFFICIAL, 'stages.0.patch_embed.proj.weight'),
+    (CPVT, GOLDEN / 'deit_timm.pth', 'patch_embed.proj.weight')])
+@pytest.mark.parametrize('channels', [1, 4])
+def test_the_stem_is_adapted_and_the_log_says_so(channels: int, cls: type, path: Path, name: str, log: list) -> None:
+    kwargs = {} if cls is PyramidCPVT else dict(position_encoding=dict(type='LearnablePE'), img_size=64)
+    rgb, model = pretrained(path, cls, **kwargs), pretrained(path, cls, in_channels=channels, **kwargs)
+    expected = {**rgb.state_dict(), name: adapt_channels(rgb.state_dict()[name], channels)}
+    assert_filled(model, expected)
+    message, = [text for _, text in log if 'adapted' in text]
+    assert "100.0 % of the backbone's" in message
+    new = tuple(expected[name].shape)
+    assert f'; {name} adapted from {(new[0], 3, *new[2:])} to {new}; ' in message
+    assert not [record for record in log if record[0] == 'WARNING']
+
+
+def test_weights_of_other_channels_or_of_clips_fit_only_these(path: Path) -> None:
+    four = PyramidCPVT(NARROW, in_channels=4)
+    torch.save(four.state_dict(), path)
+    assert_filled(pretrained(path, in_channels=4), four.state_dict())
+    with pytest.raises(UserError, match=r'stages\.0\.patch_embed\.proj\.weight \(16, 4, 4, 4\) instead of \(16, 3, 4'):
+        pretrained(path)
+    torch.save(PyramidCPVT(NARROW, position_encoding=DEEP).state_dict(), path)
+    with pytest.raises(UserError, match=r'\(16, 1, 3, 3, 3\) instead of \(16, 1, 3, 3\)'):
+        pretrained(path)
+
+
+@torch.no_grad()
+def test_a_backbone_of_clips_starts_as_the_image_backbone(path: Path, log: list[tuple[str, str]]) -> None:
+    flat, deep = PyramidCPVT(NARROW).eval(), PyramidCPVT(NARROW, position_encoding=DEEP).eval()
+    torch.save(flat.state_dict(), path)
+    load_pretrained(deep, path)
+    frames = torch.randn(4, 3, 64, 64)
+    torch.testing.assert_close(deep(frames, num_frames=4), flat(frames), atol=1e-4, rtol=0)
+    kernel = 'stages.0.position_encoding.0.convs.0.0.weight'
+    assert any('100.0 %' in text and f'{kernel} adapted from (16, 1, 3, 3) to (16, 1, 3, 3, 3)' in text
+               for _, text in log)
+
+
+DINO = dict(num_register_tokens=2, layer_scale=0.5, norm_eps=1e-5,
+            position_encoding=dict(type='RotaryPE', form='dinov3'))
+
+
+@pytest.fixture
+def dinov3(path: Path) -> Path:
+    """A narrow DINOv3 in the format of transformers."""
+    torch.save(TRANSFORMERS_DINOV3.to_theirs(CPVT(NARROW_PLAIN, **DINO).state_dict()), path)
+    return path
+
+
+@pytest.mark.parametrize('change, words', [
+    (dict(num_register_tokens=0), 'has 1 tensors that the CPVT lacks: register_tokens; build it with the registers'),
+    (dict(layer_scale=None), 'has 8 tensors that the CPVT lacks: blocks.0.ls1.gamma, blocks.0.ls2.gamma, blocks.1.ls1'),
+    (dict(num_register_tokens=3), 'register_tokens (1, 2, 48) instead of (1, 3, 48)'),
+    (dict(mlp_mode='swiglu'), 'blocks.0.mlp.fc1.weight (192, 48) instead of (256, 48)'),
+    (dict(patch_size=14), 'has patches of 16 x 16 pixels, but the backbone has patch_size=14: set the patch'),
+    (dict(position_encoding=dict(type='LearnablePE')), 'lacks 1 of the 71 tensors of the CPVT: position_encoding.0.t'),
+    (dict(arch=dict(NARROW_PLAIN, embed_dims=96)), 'use the arch that it was trained with')])
+def test_weights_of_another_family_are_refused_whole(change: dict, words: str, dinov3: Path) -> None:
+    model = CPVT(**{'arch': NARROW_PLAIN, **DINO, **change})
+    before = copy.deepcopy(model.state_dict())
+    assert words in refusal(load_pretrained, model, dinov3)
+    assert_filled(model, before)
+
+
+def test_weights_without_registers_are_refused_by_a_backbone_with_them(path: Path) -> None:
+    torch.save(CPVT(NARROW_PLAIN, position_encoding=None).state_dict(), path)
+    assert 'lacks 1 of the 62 tensors of the CPVT: register_tokens; use weights that have them' in (
+        refusal(load_pretrained, CPVT(NARROW_PLAIN, position_encoding=None, num_register_tokens=4), path))
+
+
+def test_an_arch_that_is_too_small_for_the_largest_of_dinov3_is_named(path: Path) -> None:
+    with torch.device('meta'):
+        large = CPVT(dict(embed_dims=4096, depth=1, num_heads=32, mlp_ratio=3), mlp_mode='swiglu', **DINO)
+    torch.save({name: torch.empty(1).expand(p.shape) for name, p in large.state_dict().items()}, path)
+    told = refusal(load_pretrained, CPVT('base', **DINO), path)
+    assert '(1, 1, 4096) instead of (1, 1, 768)' in told and 'use the arch that it was trained with' in told
+
+
+def test_dinov3_without_its_encoding_is_a_warning(dinov3: Path, log: list) -> None:
+    load_pretrained(CPVT(NARROW_PLAIN, **{**DINO, 'position_encoding': None}), dinov3)
+    warning, = [message for level, message in log if level == 'WARNING']
+    assert f"{dinov3} (format transformers-dinov3) was trained with the position encoding dict(type='Rot" in warning
+    log.clear()
+    load_pretrained(CPVT(NARROW_PLAIN, **{**DINO, 'norm_eps': 1e-6}), dinov3)
+    warning, = [message for level, message in log if level == 'WARNING']
+    assert 'models of format transformers-dinov3 have norm_eps 1e-05, but the backbone has 1e-06' in warning

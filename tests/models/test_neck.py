@@ -1,0 +1,98 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cpvt_mm import CPVT, SimpleFeaturePyramid
+from cpvt_mm.models.padding import Size
+from tests.models.conftest import assert_named
+
+
+def randomised(**kwargs: object) -> SimpleFeaturePyramid:
+    """With other values than ones and zeros in its norms."""
+    neck = SimpleFeaturePyramid(**kwargs)
+    for parameter in neck.parameters():
+        parameter.data.normal_(std=0.5)
+    return neck
+
+
+@pytest.mark.parametrize('size', [(1, 1), (1, 6), (5, 7), (8, 8), (13, 2)])
+@pytest.mark.parametrize('in_stride, strides', [
+    *((stride, (4, 8, 16, 32)) for stride in (4, 8, 16, 32)), (16, (2, 64))])
+def test_each_stride_has_its_share_of_cells_rounded_up(in_stride: int, strides: tuple[int, ...], size: Size) -> None:
+    outputs = SimpleFeaturePyramid(32, in_stride, strides=strides)([torch.randn(2, 32, *size)])
+    expected = [(2, 256, *(-(-side * in_stride // stride) for side in size)) for stride in strides]
+    assert [tuple(output.shape) for output in outputs] == expected
+    assert all(output.is_contiguous() and output.isfinite().all() for output in outputs)
+
+
+def test_levels_are_those_of_the_paper() -> None:
+    """Against the paper's words, written with functions: one transposed convolution, or two with a norm between."""
+    neck, x = randomised(in_channels=16, out_channels=8), torch.randn(2, 16, 5, 7)
+
+    def norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return F.layer_norm(x.movedim(1, -1), weight.shape, weight, bias, eps=1e-6).movedim(-1, 1)
+
+    for output, level, stride in zip(neck([x]), neck.levels, (4, 8, 16, 32), strict=True):
+        parameters = list(level.parameters())
+        scaled = F.max_pool2d(F.pad(x, (0, 1, 0, 1), value=-torch.inf), 2) if stride == 32 else x
+        if stride in (4, 8):
+            scaled = F.conv_transpose2d(scaled, parameters.pop(0), parameters.pop(0), stride=2)
+        if stride == 4:
+            scaled = F.gelu(norm(scaled, parameters.pop(0), parameters.pop(0)))
+            scaled = F.conv_transpose2d(scaled, parameters.pop(0), parameters.pop(0), stride=2)
+        conv1, weight1, bias1, conv2, weight2, bias2 = parameters
+        expected = norm(F.conv2d(scaled, conv1), weight1, bias1)
+        expected = norm(F.conv2d(expected, conv2, padding=1), weight2, bias2)
+        torch.testing.assert_close(output, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_an_odd_last_row_and_column_reach_the_coarser_maps() -> None:
+    neck, x = randomised(in_channels=16, in_stride=8, out_channels=8), torch.randn(1, 16, 5, 9)
+    last_row, last_column = x.clone(), x.clone()
+    last_row[:, :, -1] += 9
+    last_column[..., -1] += 9
+    for output, below, right in zip(neck([x]), neck([last_row]), neck([last_column]), strict=True):
+        assert (output[:, :, -1] - below[:, :, -1]).abs().max() > 1e-3
+        assert (output[..., -1] - right[..., -1]).abs().max() > 1e-3
+
+
+def test_further_outputs_are_the_last_subsampled() -> None:
+    neck = SimpleFeaturePyramid(16, out_channels=8, num_outs=6)
+    outputs = neck([torch.randn(1, 16, 11, 13)])
+    assert [tuple(output.shape[2:]) for output in outputs[3:]] == [(6, 7), (3, 4), (2, 2)]
+    assert torch.equal(outputs[4], outputs[3][..., ::2, ::2])
+    assert torch.equal(outputs[5], outputs[4][..., ::2, ::2])
+
+
+def test_only_the_last_map_is_read() -> None:
+    neck, first, last = SimpleFeaturePyramid(16), torch.randn(1, 16, 4, 4), torch.randn(1, 16, 4, 4)
+    assert all(map(torch.equal, neck([last]), neck((first, last))))
+
+
+def test_behind_the_backbone_every_parameter_gets_a_gradient() -> None:
+    arch = dict(embed_dims=48, depth=2, num_heads=3)
+    backbone, neck = CPVT(arch, cls_token=False), SimpleFeaturePyramid(48, out_channels=24, num_outs=5)
+    outputs = neck(backbone(torch.randn(2, 3, 50, 90)))
+    assert [tuple(output.shape[2:]) for output in outputs] == [(16, 24), (8, 12), (4, 6), (2, 3), (1, 2)]
+    sum((output * torch.randn_like(output)).sum() for output in outputs).backward()
+    for module in (backbone, neck):
+        assert [name for name, p in module.named_parameters() if p.grad is None or not p.grad.any()] == []
+
+
+@pytest.mark.parametrize('kwargs, words', [
+    (dict(in_channels=0), ('in_channels', '0', 'at least 1')),
+    (dict(in_channels=10), ('in_channels', '10', 'divisible by 4')),
+    (dict(in_stride=14), ('14', 'in_stride', '8 or 16 or 32')),
+    (dict(strides=(4, 12)), ('12', 'strides', 'powers of two')), (dict(strides=()), ('strides', '()')),
+    *((dict(strides=value), ('strides', repr(value), 'increasing')) for value in ((8, 4), (4, 4))),
+    (dict(strides=4), ('strides', '4')), (dict(out_channels=None), ('out_channels', 'None')),
+    (dict(num_outs=3), ('num_outs', '3', 'at least 4')), (dict(num_outs=5.), ('num_outs', '5.0', 'int'))])
+def test_bad_values_are_named(kwargs: dict, words: tuple[str, ...]) -> None:
+    assert_named(ValueError, words, SimpleFeaturePyramid, **{'in_channels': 16, **kwargs})
+
+
+@pytest.mark.parametrize('shape', [(2, 8, 4, 6), (2, 16), (2, 24, 16)])
+def test_what_is_no_map_of_the_backbone_is_a_sentence(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r'the last map has shape \(.*\), but must have \(B, 16, h, w\): '):
+        SimpleFeaturePyramid(in_channels=16)([torch.randn(shape)])

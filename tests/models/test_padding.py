@@ -1,0 +1,219 @@
+"""Images of a batch know the sizes that a data preprocessor told; `padding='exact'` makes use of them."""
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from cpvt_mm import PyramidCPVT
+from cpvt_mm.models.padding import BatchInfo, Size, Told, told_about
+from openmmlab_runs.errors import UserError
+from tests.all_encodings import ENCODINGS, ONE_FOR_EACH_POINT
+from tests.conftest import NARROW, WITH_CP
+from tests.models.conftest import PLAIN, PYRAMID, Backbone, Build, alone, both
+
+pytestmark = pytest.mark.usefixtures('float64')
+
+TOLD = [(5, 6), (4, 3)]
+NOTHING = Told(lost=True)
+# In a batch of 96 x 128: as large as it, not a multiple of anything, a multiple of 32, twice the same padded size.
+SIZES = [(96, 128), (50, 70), (64, 96), (33, 1), (1, 128), (90, 120)]
+
+
+def batch_of(clips: Tensor, window: int | None = None) -> Tensor:
+    """A copy of the clips that knows their sizes."""
+    return BatchInfo.of_clips(clips, TOLD[:len(clips)], window).attach(clips.clone())
+
+
+@pytest.fixture
+def clips() -> Tensor:
+    return torch.randn(2, 3, 1, 5, 6)
+
+
+def test_all_frames_know_the_length_of_a_clip_and_their_sizes(clips: Tensor) -> None:
+    batch = batch_of(clips)
+    expected = Told(((5, 6),) * 3 + ((4, 3),) * 3, 3)
+    for images in (batch.flatten(0, 1), batch.flatten(0, 1)[:], batch.reshape(-1, 1, 5, 6), batch.view(6, 1, 5, 6),
+                   batch.flatten(0, 1).contiguous()):
+        assert told_about(images) == expected
+        assert torch.equal(images, clips.flatten(0, 1))
+    batch = batch_of(clips[:1])
+    assert told_about(batch[0]) == told_about(batch.squeeze(0)) == Told(((5, 6),) * 3, 3)
+
+
+@pytest.mark.parametrize('index', [(slice(None), 1), (torch.arange(2), torch.tensor([2, 0]))])
+def test_one_frame_of_each_clip_is_no_neighbour_of_another(index: tuple[object, ...], clips: Tensor) -> None:
+    images = batch_of(clips)[index]
+    assert told_about(images) == Told(tuple(TOLD), 1)
+    assert type(images) is Tensor and torch.equal(images, clips[index])
+
+
+def test_other_images_know_nothing(clips: Tensor) -> None:
+    batch = batch_of(clips)
+    for images in (batch.flatten(0, 1)[:4], batch[0, :2], batch[[1, 0]].flatten(0, 1), batch[0, [0, 1]],
+                   batch.transpose(0, 1).flatten(0, 1), (batch + 1)[0], batch.mean(dim=1), torch.zeros(6, 1, 5, 6),
+                   batch_of(clips[:, :2])[1], batch[1, :1], batch_of(torch.zeros(2, 1, 1, 6, 6)).flatten(0, 1).mT):
+        assert told_about(images) == NOTHING
+    assert told_about(torch.zeros(1, 1, 5, 6)) == Told()  # a single image fills its batch, and so do windows
+    assert told_about(batch.flatten(0, 1)[..., :4]) == Told()
+
+
+def test_a_window_of_frames_is_at_most_as_long_as_the_video(clips: Tensor) -> None:
+    assert told_about(batch_of(clips[:1], window=2)[0]).frames == 2
+    assert told_about(batch_of(clips[:1], window=9)[0]).frames == 3
+    assert told_about(batch_of(clips, window=9).flatten(0, 1)).frames == 3
+    with pytest.raises(ValueError, match='window is 2, but must divide the 3 frames of each of the 2 videos'):
+        batch_of(clips, window=2)
+
+
+def pair(build: Build, **kwargs: object) -> tuple[Backbone, Backbone]:
+    """The same backbone with the option and without, in eval mode."""
+    exact, plain = build(padding='exact', **kwargs), build(**kwargs)
+    plain.load_state_dict(exact.state_dict())
+    return exact.eval(), plain.eval()
+
+
+def assert_maps_are_those_of_alone(outputs: Sequence[Tensor], images: Tensor, plain: Backbone,
+                                   sizes: Sequence[Size] = SIZES, atol: float = 1e-7) -> None:
+    for i, size in enumerate(sizes):
+        for output, expected in zip(outputs, plain(alone(images[i:i + 1], [size])), strict=True):
+            rows, columns = expected.shape[2:]
+            torch.testing.assert_close(output[i, :, :rows, :columns], expected[0], rtol=0, atol=atol)
+            assert not output[i, :, rows:].any() and not output[i, :, :, columns:].any()
+
+
+@pytest.mark.parametrize(('name', 'options', 'training'), [
+    *((name, dict(), False) for name in ENCODINGS),
+    *((name, dict(sr_mode='pool'), True) for name in ONE_FOR_EACH_POINT),
+    *((name, dict(mlp_mode='conv'), True) for name in ONE_FOR_EACH_POINT)])
+def test_every_stage_of_the_pyramid(name: str, options: dict[str, str], training: bool) -> None:
+    exact, plain = pair(PYRAMID, position_encoding=ENCODINGS[name], **options)
+    images = torch.randn(len(SIZES), 3, 96, 128)  # what lies beyond the sizes is noise, too: nobody may look there
+    with torch.set_grad_enabled(training):
+        outputs = exact.train(training)(images, SIZES, num_frames=1)
+        assert_maps_are_those_of_alone(outputs, images, plain.train(training))
+        assert all(output.is_contiguous() for output in outputs)  # as RoIAlign needs it
+
+
+@pytest.mark.parametrize('name', ENCODINGS)
+def test_every_block_of_the_plain_backbone(name: str) -> None:
+    exact, plain = pair(PLAIN, position_encoding=ENCODINGS[name], out_indices=(0, 2, -1))
+    images = torch.randn(len(SIZES), 3, 96, 128)
+    assert_maps_are_those_of_alone(exact(images, SIZES, num_frames=1), images, plain)
+
+
+@pytest.mark.parametrize('dist_token', [False, True])
+@pytest.mark.parametrize('out_type', ['cls_token', 'gap'])
+def test_vectors_of_the_plain_backbone(out_type: str, dist_token: bool) -> None:
+    exact, plain = pair(PLAIN, out_type=out_type, dist_token=dist_token)
+    images = torch.randn(len(SIZES), 3, 96, 128)
+    output, = exact(images, SIZES)
+    expected = [plain(alone(image[None], [size]))[0] for image, size in zip(images, SIZES, strict=True)]
+    if dist_token:
+        output, expected = torch.stack(output), [torch.stack(vectors) for vectors in expected]
+    torch.testing.assert_close(output, torch.cat(expected, dim=-2), rtol=0, atol=1e-7)
+
+
+def test_token_sequences_of_the_plain_backbone_are_those_of_the_batchs_grid() -> None:
+    exact, plain = pair(PLAIN, out_type='raw', dist_token=True)
+    images = torch.randn(2, 3, 64, 96)
+    output, = exact(images, [(64, 96), (20, 60)])
+    torch.testing.assert_close(output[:1], plain(images[:1])[0], rtol=0, atol=1e-7)
+    expected, = plain(alone(images[1:], [(20, 60)]))
+    torch.testing.assert_close(output[1, :2], expected[0, :2], rtol=0, atol=1e-7)
+    patches, (rows, columns) = output[1, 2:].unflatten(0, (4, 6)), (2, 4)
+    torch.testing.assert_close(patches[:rows, :columns].flatten(0, 1), expected[0, 2:], rtol=0, atol=1e-7)
+    assert not patches[rows:].any() and not patches[:, columns:].any()
+
+
+@both
+def test_without_the_option_an_image_depends_on_its_neighbours(build: Build) -> None:
+    _, plain = pair(build)
+    images = torch.zeros(2, 3, 96, 128)
+    images[1, :, :50, :70] = torch.randn(3, 50, 70)
+    for output, expected in zip(plain(images), plain(alone(images[1:], [(50, 70)])), strict=True):
+        rows, columns = expected.shape[2:]
+        assert (output[1, :, :rows, :columns] - expected[0]).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize('with_cp', WITH_CP)
+@both
+def test_gradients_are_the_sums_of_those_of_each_image(build: Build, with_cp: bool | str) -> None:
+    exact, plain = pair(build, with_cp=with_cp)
+    images = torch.randn(len(SIZES), 3, 96, 128, requires_grad=True)
+    sum(output.sin().sum() for output in exact.train()(images, SIZES)).backward()
+    for image, size in zip(images.detach(), SIZES, strict=True):
+        sum(output.sin().sum() for output in plain.train()(alone(image[None], [size]))).backward()
+    for (name, parameter), expected in zip(exact.named_parameters(), plain.parameters(), strict=True):
+        assert (parameter.grad - expected.grad).abs().max() <= 1e-7 * expected.grad.abs().max(), name
+    for image, (height, width) in zip(images.grad, SIZES, strict=True):
+        assert image[:, :height, :width].any() and not image[:, height:].any() and not image[..., width:].any()
+
+
+@torch.no_grad()
+def test_autocast() -> None:
+    exact, plain = (model.float() for model in pair(PYRAMID))
+    images = torch.randn(len(SIZES), 3, 96, 128, dtype=torch.float32)
+    with torch.autocast('cpu', torch.bfloat16):
+        assert_maps_are_those_of_alone(exact(images, SIZES), images, plain, atol=0.1)
+
+
+def test_each_padded_size_runs_once_and_a_batch_without_padding_as_without_the_option() -> None:
+    (exact, plain), batches, images = pair(PYRAMID), [], torch.randn(len(SIZES), 3, 96, 128)
+    exact.stages[0].patch_embed.register_forward_pre_hook(lambda _, args: batches.append(args[0]))
+    exact(images, SIZES)
+    assert [tuple(batch.shape) for batch in batches] == [(2, 3, 96, 128), (2, 3, 64, 96), (1, 3, 64, 32),
+                                                         (1, 3, 32, 128)]
+    for sizes in (None, [(96, 128)] * len(SIZES)):
+        batches.clear()
+        assert all(map(torch.equal, exact(images, sizes), plain(images)))
+        assert len(batches) == 1 and batches[0] is images
+
+
+@both
+def test_a_batch_that_is_no_multiple_of_32_gives_ceil_and_the_same_features(build: Build) -> None:
+    exact, plain = pair(build)
+    images, sizes = torch.randn(2, 3, 50, 70), [(50, 70), (41, 39)]
+    for outputs in (exact(images, sizes), exact(images[:1].clone())):
+        assert [tuple(o.shape[2:]) for o in outputs] == [(-(-50 // s), -(-70 // s)) for s in exact.strides]
+        for output, expected in zip(outputs, plain(alone(images[:1], [(50, 70)])), strict=True):
+            torch.testing.assert_close(output[0], expected[0, :, :output.shape[2], :output.shape[3]], rtol=0, atol=1e-7)
+
+
+@torch.no_grad()
+def test_sizes_that_travel_with_the_batch_and_those_that_are_given_come_before_them() -> None:
+    exact, plain = pair(PYRAMID, out_indices=(0,))
+    images = torch.randn(2, 3, 96, 128)
+    BatchInfo.of_images(images, SIZES[:2]).attach(images)
+    for run in (exact, torch.compile(exact, backend='eager')):
+        assert_maps_are_those_of_alone(run(images), images, plain, SIZES[:2])
+        assert_maps_are_those_of_alone(run(images, SIZES[2:4]), images, plain, SIZES[2:4])
+    plain(images)  # which has no use for them
+
+
+def test_a_batch_whose_sizes_were_lost_is_an_error_unless_its_images_fill_it() -> None:
+    exact, plain = pair(PYRAMID)
+    images = torch.randn(2, 3, 32, 32)
+    exact(images[:1])
+    for sizes in ([(32, 32), (32, 32)], None):
+        assert all(map(torch.equal, exact(images, sizes), plain(images)))
+    with pytest.raises(UserError, match=r'needs the size of each image, but .*: use .* cpvt_mm\.DetDataPreprocessor'):
+        exact(images)
+
+
+@pytest.mark.parametrize(('sizes', 'sentence'), [
+    ([(32, 32)], r'valid_sizes has 1 sizes, but must have a height and a width for each of the 2 images'),
+    ([(32, 32), (0, 32)], r'valid_sizes\[1\] is \(0, 32\), but must be a height and a width, whole numbers of at '),
+    ([32, 64], r'valid_sizes\[0\] is 32, but must be a height and a width'),
+    ([(32, 32), (31.5, 32)], r'valid_sizes\[1\] is \(31\.5, 32\), but'),
+    ([(32, 32), (32, 65)], r'those of the batch, \(32, 64\)'),
+    ([(32, 32), (32, 32, 3)], r'valid_sizes\[1\] is \(32, 32, 3\), but must be a height and a width')])
+def test_sizes_that_cannot_be_are_refused(sizes: list[Size], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        PyramidCPVT(NARROW, padding='exact')(torch.randn(2, 3, 32, 64), sizes)
+
+
+@both
+def test_sizes_without_the_option_are_refused(build: Build) -> None:
+    with pytest.raises(ValueError, match=r"valid_sizes are given, but padding is None: build .* padding='exact'"):
+        build()(torch.randn(1, 3, 32, 32), [(32, 32)])

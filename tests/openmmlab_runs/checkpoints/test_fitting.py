@@ -1,0 +1,191 @@
+"""Checkpoints fit a model or are refused; what nothing would read may be left over."""
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.runner import load_state_dict
+from torch import Tensor, nn
+
+from cpvt_mm.swap.writing import shipped_configs
+from openmmlab_runs import engine
+from openmmlab_runs.checkpoints.fitting import check_fits, load_weights, unloaded_shown
+from openmmlab_runs.checkpoints.reading import read_checkpoint
+from openmmlab_runs.engine import load_config, train
+from openmmlab_runs.errors import UserError
+from openmmlab_runs.predicting import predict
+from tests.conftest import MASK_RCNN, refusal, toy_overrides
+
+
+def save(path: Path, content: object) -> Path:
+    torch.save(content, path)
+    return path
+
+
+def test_what_fits_passes_wrapped_or_bare(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    weights = model.state_dict()
+    check_fits(model, save(tmp_path / 'bare.pth', weights))
+    check_fits(model, save(tmp_path / 'wrapped.pth', dict(state_dict=weights, meta={})))
+    check_fits(model, save(tmp_path / 'parallel.pth', {f'module.{k}': v for k, v in weights.items()}))
+
+
+def test_what_does_not_fit_is_counted_and_named(tmp_path: Path) -> None:
+    path = save(tmp_path / 'other.pth', nn.Sequential(nn.Linear(2, 4), nn.Identity(), nn.Linear(2, 3)).state_dict())
+    assert '2 missing (1.weight, 1.bias); 2 left over (2.weight, 2.bias); 2 of another shape (0.weight, 0.bias)' in (
+        refusal(check_fits, nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3)), path))
+    # What mmengine would not load does not fit, either.
+    assert '2 missing' in refusal(check_fits, nn.Linear(2, 3), save(path, dict(model=nn.Linear(2, 3).state_dict())))
+
+
+@pytest.mark.parametrize(('content', 'words'), [
+    (dict(state_dict=[torch.ones(1)]), 'has a list for its state dict'),
+    (dict(state_dict=None), 'has a NoneType for its state dict'),
+    (dict(state_dict={0: torch.ones(1)}), 'has keys that are no names for its state dict'),
+    ({0: torch.ones(1)}, 'has keys that are no names for its state dict')])
+def test_a_state_dict_that_is_none_is_no_fit(content: dict, words: str, tmp_path: Path) -> None:
+    assert words in refusal(check_fits, nn.Linear(2, 3), save(tmp_path / 'a.pth', content))
+
+
+def test_weights_are_loaded_whole_under_any_key_but_not_those_of_another_model(tmp_path: Path) -> None:
+    weights = nn.Linear(2, 3).state_dict()
+    for content in (weights, dict(state_dict=weights, meta={}), dict(model=weights, epoch=3),
+                    {f'module.{name}': value for name, value in weights.items()}):
+        model = nn.Linear(2, 3)
+        load_weights(model, save(tmp_path / 'a.pth', content))
+        torch.testing.assert_close(dict(model.state_dict()), dict(weights), rtol=0, atol=0)
+    before = model.weight.clone()
+    path = save(tmp_path / 'a.pth', dict(weight=torch.zeros(3, 2)))
+    with pytest.raises(UserError, match=r'a\.pth does not fit the Linear it is for.* 1 missing \(bias\)'):
+        load_weights(model, path)
+    assert torch.equal(model.weight, before)
+
+
+class Decoder(nn.Module):
+    """A model of blocks, with a norm and branches that it may have under two names."""
+
+    def __init__(self, blocks: int = 2, is_doubled: bool = False, is_normed: bool = False, has_bias: bool = True
+                 ) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
+        self.decoder = nn.Module()
+        self.decoder.blocks = nn.ModuleList(nn.Linear(4, 4) for _ in range(blocks))
+        self.decoder.last = nn.Linear(4, 4, bias=has_bias)
+        self.head = nn.Module()
+        self.head.branches = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)) for _ in range(2))
+        if is_doubled:
+            self.decoder.branches = self.head.branches
+            self.decoder.named = nn.ModuleDict(dict(first=self.head.branches[0], last=self.decoder.last))
+        if is_normed:
+            self.decoder.norm = nn.LayerNorm(4)
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """Returns copies, as of weights that were moved from a GPU: nothing tells which of them were one tensor."""
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def test_copies_of_what_the_model_has_may_be_left_over_and_are_told(log: list, tmp_path: Path) -> None:
+    path = save(tmp_path / 'a.pth', dict(state_dict=weights_of(Decoder(is_doubled=True))))
+    model = Decoder()
+    for check in (check_fits, load_weights):
+        log.clear()
+        check(model, path)
+        (level, told), = log
+        assert level == 'WARNING'
+        assert 'are copies of others or counters: 14 left over (decoder.branches.0.0.weight, ' in told
+    assert torch.equal(model.head.branches[1][0].weight, torch.load(path)['state_dict']['decoder.branches.1.0.weight'])
+
+
+def test_counters_may_be_left_over(log: list, tmp_path: Path) -> None:
+    weights = {**weights_of(Decoder()), 'head.norm.num_batches_tracked': torch.tensor(3)}
+    check_fits(Decoder(), save(tmp_path / 'a.pth', weights))
+    assert 'counters: 1 left over (head.norm.num_batches_tracked)' in log[0][1]
+
+
+@pytest.mark.parametrize(('change', 'told'), [
+    (lambda weights: None, None),
+    (lambda weights: weights.pop('decoder.last.bias'), '1 missing (decoder.last.bias)'),
+    (lambda weights: weights.pop('stem.1.num_batches_tracked'), None),
+    (lambda weights: weights.update(a=torch.ones(1)), '1 left over (a)'),
+    (lambda weights: weights.update({'decoder.last.bias': torch.ones(7)}), '1 of another shape (decoder.last.bias)')])
+def test_what_a_runner_does_not_load_is_shown(change: Callable, told: str | None, log: list) -> None:
+    weights, model = weights_of(Decoder()), Decoder()
+    change(weights)
+    with unloaded_shown(model, 'a.pth'):
+        load_state_dict(model, OrderedDict(weights))
+    texts = [text for _, text in log if text.startswith('load_from')]
+    assert texts == ([] if told is None else [
+        f'load_from is a.pth, which fills {20 if "left" in told else 19} of the 20 tensors of the model; not loaded '
+        f'are {told}, as is normal for heads of other classes.'])
+    load_state_dict(model, OrderedDict(a=torch.ones(1)))  # the block is over
+
+
+def test_load_from_without_a_tensor_of_the_model_is_refused() -> None:
+    with unloaded_shown(model := Decoder(), 'a.pth'):
+        assert 'load_from is a.pth, which has none of the 20 tensors of the model' in (
+            refusal(load_state_dict, model, OrderedDict(model=torch.ones(1))))
+
+
+def tied() -> dict[str, Tensor]:
+    model = Decoder(3)
+    model.decoder.blocks[2] = model.decoder.blocks[1]
+    return weights_of(model)
+
+
+def other_bias() -> dict[str, Tensor]:
+    weights = weights_of(Decoder())
+    return {**weights, 'decoder.extra.bias': weights['decoder.last.bias'], 'decoder.extra.weight': torch.rand(4, 4)}
+
+
+@pytest.mark.parametrize(('weights', 'words'), [
+    (lambda: weights_of(Decoder(3)), '2 left over (decoder.blocks.2.weight, decoder.blocks.2.bias)'),
+    (tied, '2 left over (decoder.blocks.2.weight, decoder.blocks.2.bias)'),  # one more block, of the same weights
+    (lambda: weights_of(Decoder(is_normed=True)), '2 left over (decoder.norm.weight, decoder.norm.bias)'),  # as others
+    (other_bias, '2 left over (decoder.extra.bias, decoder.extra.weight)'),
+    (lambda: {**weights_of(Decoder()), 'decoder.last.gain': torch.rand(4)}, '1 left over (decoder.last.gain)'),
+    (lambda: {**weights_of(Decoder(is_doubled=True)), 'decoder.branches.1.0.bias': torch.ones(4)},
+     '4 left over (decoder.branches.1.0.weight, decoder.branches.1.0.bias, '),
+    (lambda: {**weights_of(Decoder()), 'stem.0.weight': torch.ones(4, 3, 1, 1).int()}, '1 of whole numbers (stem.0.w')])
+def test_what_computes_otherwise_is_refused(weights: Callable, words: str, tmp_path: Path) -> None:
+    assert words in refusal(check_fits, Decoder(), save(tmp_path / 'a.pth', weights()))
+
+
+def test_a_parameter_that_equals_another_is_no_copy_if_its_module_is_there(tmp_path: Path) -> None:
+    weights = weights_of(Decoder())
+    weights['decoder.last.bias'] = weights['decoder.blocks.0.bias']
+    path = save(tmp_path / 'a.pth', weights)
+    assert '1 left over (decoder.last.bias)' in refusal(check_fits, Decoder(has_bias=False), path)
+
+
+@pytest.fixture(scope='module')
+def ddq(toy_shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The config of a small DDQ-DETR for the toy data."""
+    path, cfg = tmp_path_factory.mktemp('ddq') / 'ddq.py', Config.fromfile(MASK_RCNN)
+    model = Config.fromfile(shipped_configs('mmdet') / 'ddq/ddq-detr-4scale_r50_8xb2-12e_coco.py').model
+    model.backbone, model.num_queries = dict(type='cpvt_mm.PyramidCPVT', arch='nano'), 8
+    model.neck.in_channels, model.neck.num_outs = [32, 64, 128, 192], 4
+    model.encoder.num_layers = model.decoder.num_layers = 2
+    model.bbox_head.num_classes, model.test_cfg.max_per_img = 5, 8
+    cfg.merge_from_dict(toy_overrides(toy_shapes, **{
+        'train_cfg.max_iters': 1, 'train_cfg.val_interval': 100, 'train_dataloader.batch_size': 1}))
+    cfg.model = model
+    for split in ('val', 'test'):
+        cfg[f'{split}_evaluator'].update(metric='bbox', ann_file=f'{toy_shapes}/instances_validation.json')
+    cfg.dump(path)
+    return path
+
+
+@pytest.mark.slow
+def test_the_checkpoint_of_ddq_is_tested_resumed_and_used(ddq: Path, image: Path, tmp_path: Path,
+                                                          capsys: pytest.CaptureFixture) -> None:
+    train(load_config(ddq, work_dir=str(tmp_path)))
+    checkpoint = tmp_path / 'iter_1.pth'
+    assert 'decoder.aux_reg_branches.0.0.weight' in read_checkpoint(checkpoint)['state_dict']
+    engine.test(load_config(ddq, work_dir=str(tmp_path)), checkpoint)
+    assert 'lacks, but does not need' in capsys.readouterr().out
+    train(load_config(ddq, {'train_cfg.max_iters': 2}, str(tmp_path)), resume='auto')
+    assert (tmp_path / 'iter_2.pth').is_file()
+    assert predict(image, ddq, tmp_path / 'iter_2.pth', 'cpu')[0].boxes.shape[1] == 4

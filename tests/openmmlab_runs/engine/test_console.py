@@ -1,0 +1,201 @@
+"""The console of a run has what readers need, and the log file the rest."""
+import json
+import re
+import shlex
+import shutil
+import warnings
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from mmengine.config import Config
+from mmengine.hooks import Hook
+from mmengine.logging import MessageHub, MMLogger
+from mmengine.runner import Runner
+
+from openmmlab_runs import engine
+from openmmlab_runs.engine import load_config, train
+from openmmlab_runs.engine.console import readable_console
+from openmmlab_runs.errors import show
+from tests.conftest import UPERNET, toy_overrides
+from tests.pictures import is_drawn
+
+STEPS = {'log_level': 'INFO', 'train_cfg.val_interval': 1, 'default_hooks.checkpoint.interval': 1,
+         'default_hooks.checkpoint.save_best': 'mIoU', 'default_hooks.checkpoint.rule': 'greater'}
+LOSS = re.compile(r'^\d/\d  loss \d', re.MULTILINE)
+
+
+class Warn(Hook):
+    """Warns twice before training, and after the first iteration."""
+
+    def before_train(self, runner: Runner) -> None:
+        for _ in range(2):
+            runner.logger.warning('odd settings')
+            warnings.warn('odd data', UserWarning, stacklevel=1)
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        runner.logger.warning(f'odd iteration {runner.iter}')
+
+
+class Run(SimpleNamespace):
+    """The output of a run, its log file, and its work dir."""
+    out: str
+    log: str
+    folder: Path
+
+
+@pytest.fixture(scope='module')
+def cfg(toy_shapes: Path) -> Callable[..., Config]:
+    return lambda folder, iters: load_config(
+        UPERNET, toy_overrides(toy_shapes, **STEPS, **{'train_cfg.max_iters': iters}), str(folder))
+
+
+def printed(folder: Path, call: Callable[..., object], *args: object, **kwargs: object) -> Run:
+    known = {*folder.rglob('*.log')}
+    with redirect_stdout(StringIO()) as out:
+        call(*args, **kwargs)
+    [log] = {*folder.rglob('*.log')} - known
+    return Run(out=out.getvalue(), log=log.read_text(), folder=folder)
+
+
+@pytest.fixture(scope='module')
+def run(cfg: Callable[..., Config], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Two iterations with a validation after each."""
+    folder = tmp_path_factory.mktemp('run')
+    return printed(folder, train, cfg(folder, 2), resume='auto', hooks=[Warn()])
+
+
+def test_a_training_begins_with_what_is_trained_and_then_all_warnings(run: Run) -> None:
+    before = run.out[:LOSS.search(run.out).start()].splitlines()
+    assert len(before) <= 40 and before[0].endswith(': training from the beginning.')
+    found = dict(re.split(' {2,}', line, maxsplit=1) for line in before if re.match(r'\w[\w ]* {2,}', line))
+    assert found['model'].startswith('EncoderDecoder (2.6 M parameters), backbone PyramidCPVT nano (2.0 M')
+    assert found['train'].startswith('8 images of ') and found['train'].endswith('; scale (160, 160)')
+    assert found['classes'] == '6: background, sun, ball, kite, boat, square'
+    assert found['batch'].startswith('2 images on 1 x ') and found['batch'].endswith('; AdamW, lr 0.001')
+    assert Path(found['results in']).resolve() == run.folder.resolve()
+    told = [line for line in before if line.startswith('warning: ')]
+    assert told == before[-len(told):]  # directly before the first iteration
+    assert [sum(text in line for line in told) for text in ('odd settings', 'odd data')] == [1, 1]
+
+
+def test_what_mmengine_logs_is_in_the_file_only(run: Run) -> None:
+    for text in ('System environment', 'default_hooks = dict', 'Hooks will be executed', 'paramwise_options',
+                 'Iter(train)', '"FileClient" will be deprecated'):
+        assert text in run.log and text not in run.out
+    for line in run.out.splitlines()[1:]:  # and all that the run prints, but for the progress
+        assert LOSS.match(line) or line.removeprefix('warning: ') in run.log
+    assert run.log.count('odd data (UserWarning at ') == 1
+
+
+def test_losses_validations_and_results_are_printed_without_control_codes(run: Run) -> None:
+    assert '\x1b' not in run.out and len(LOSS.findall(run.out)) == 2
+    assert run.out.index('warning: odd iteration 0') < run.out.index('2/2  loss')
+    assert re.search(r'^validation after +1 +2\naAcc +\S+ +\S+\nmIoU', run.out, re.MULTILINE)
+    by_class = re.findall(r'^(?:background|sun|ball|kite|boat|square) .* (\S+) +\S+ +\S+$', run.out, re.MULTILINE)
+    last = json.loads((run.folder / 'validations.json').read_text())['2']
+    assert np.nanmean([float(iou.replace('-', 'nan')) for iou in by_class]) == pytest.approx(last['mIoU'], abs=0.01)
+    for name in ('curve.png', 'confusion.png'):
+        assert f'{run.folder.name}/{name}' in run.out
+        assert is_drawn(run.folder / name)
+
+
+def test_the_command_to_predict_runs(run: Run, run_tool: Callable[..., str], monkeypatch: pytest.MonkeyPatch,
+                                     tmp_path: Path) -> None:
+    [checkpoint] = re.findall(r'^best checkpoint +(.+)$', run.out, re.MULTILINE)
+    [command] = re.findall(r'^to predict +python (.+)$', run.out, re.MULTILINE)
+    demo, *args = shlex.split(command)
+    assert args[-1] == checkpoint and Path(checkpoint).name.startswith('best_mIoU')
+    demo, *args = (str(Path(arg).resolve()) if Path(arg).exists() else arg for arg in (demo, *args))
+    monkeypatch.chdir(tmp_path)
+    assert run_tool(demo, *args) == '' and any((tmp_path / 'outputs').iterdir())
+
+
+def test_a_resumed_run_goes_on_with_the_validations(run: Run, cfg: Callable[..., Config], tmp_path: Path) -> None:
+    folder = shutil.copytree(run.folder, tmp_path / 'copy')
+    known = json.loads((folder / 'validations.json').read_text())
+    (folder / 'validations.json').write_text(json.dumps({**known, '9': {}}))  # of a run that was longer
+    resumed = printed(folder, train, cfg(folder, 3), resume='auto')
+    assert 'resumed     after iteration 2\n' in resumed.out and '3/3  loss' in resumed.out
+    now = json.loads((folder / 'validations.json').read_text())
+    assert {**now, **known} == now and now.keys() == {'1', '2', '3'}
+
+
+@pytest.mark.parametrize('of_another', [{'1': {'mIoU': 0.5}}, {'0': {'mIoU': 0.5}}])
+def test_the_validations_of_another_run_in_the_work_dir_are_not_those_of_a_resumed_one(
+        of_another: dict, run: Run, cfg: Callable[..., Config], tmp_path: Path) -> None:
+    (tmp_path / 'validations.json').write_text(json.dumps({**of_another, '2': {'mIoU': 0.5}}))
+    known = json.loads((run.folder / 'validations.json').read_text())
+    printed(tmp_path, train, cfg(tmp_path, 3), resume=str(run.folder / 'iter_2.pth'))
+    now = json.loads((tmp_path / 'validations.json').read_text())
+    assert {**now, **known} == now and now.keys() == {'1', '2', '3'}
+
+
+@pytest.mark.parametrize('verbose', [False, True])
+def test_a_test_leaves_the_folder_of_the_training_alone(verbose: bool, run: Run, cfg: Callable[..., Config]) -> None:
+    before = {path for path in run.folder.glob('*') if path.name != 'test'}
+    tested = printed(run.folder, engine.test, cfg(run.folder, 1), run.folder / 'iter_2.pth', verbose=verbose)
+    assert {*run.folder.glob('*')} == before | {run.folder / 'test'}
+    assert re.search(r'^mIoU +\d', tested.out, re.MULTILINE) and len([*run.folder.glob('test/*/confusion.png')]) > 0
+    assert ('System environment' in tested.out) == verbose and 'System environment' in tested.log
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_has_one_line_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('TERM', 'xterm')
+    hub = MessageHub.get_instance('line')
+    hub.update_scalar('train/loss', 0.5)
+    hub.update_scalar('train/lr', 0.01)
+    hub.update_info('eta', 61.4)
+    runner = SimpleNamespace(iter=0, max_iters=2, hooks=[], message_hub=hub)
+    with redirect_stdout(Terminal()) as out, readable_console() as [progress]:
+        progress.after_train_iter(runner, 0)
+        assert re.search(r'1/2.*loss 0\.5000  rate 1\.00e-02  left 0:01:01', out.getvalue())
+    assert out.getvalue().endswith('\r\x1b[1A\x1b[2K')  # back to its beginning, and erased
+
+
+def test_prints_of_libraries_go_to_the_log_and_others_stay(log: list[tuple[str, str]],
+                                                          capsys: pytest.CaptureFixture) -> None:
+    from pycocotools.coco import COCO
+    logger, line = MMLogger.get_current_instance(), 'own'
+    handlers = {*logger.handlers}
+    with readable_console():
+        COCO().createIndex()
+        print(line)
+        show('for readers')
+        logger.info('details')
+    assert capsys.readouterr().out == 'own\nfor readers\n' and {*logger.handlers} == handlers
+    assert ('INFO', 'creating index...') in log and ('INFO', 'details') in log
+
+
+def test_warnings_that_no_iteration_follows_and_errors_are_told(log: list, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(RuntimeError), readable_console():
+        MMLogger.get_current_instance().warning('odd\nand more')
+        MMLogger.get_current_instance().error('wrong')
+        raise RuntimeError
+    assert capsys.readouterr().out == 'wrong\nwarning: odd ... (more in the log file)\n'
+
+
+class Gone(StringIO):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_all_handlers_have_an_open_stream_as_mlflow_asks() -> None:
+    with readable_console():
+        assert [handler.stream.closed for handler in MMLogger.get_current_instance().handlers] == [False]
+
+
+def test_a_pipe_that_is_gone_ends_nothing(log: list[tuple[str, str]]) -> None:
+    with redirect_stdout(Gone()), readable_console():
+        show('for readers')
+    assert log == [('INFO', 'for readers')]

@@ -1,0 +1,300 @@
+"""How configs are read, what is added to them, what stays, and that mmengine's runner builds them."""
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from mmengine.config import Config
+from mmengine.hooks import CheckpointHook
+from mmengine.registry import DATA_SAMPLERS, HOOKS, LOOPS, RUNNERS
+from mmengine.runner import IterBasedTrainLoop, Runner
+from torch.utils.data import BatchSampler
+
+from cpvt_mm.swap.writing import shipped_configs
+from openmmlab_runs.engine import load_config, prepare
+from openmmlab_runs.engine.checks import OLD_KEYS
+from openmmlab_runs.engine.config import READ, is_one_slip_from
+from openmmlab_runs.engine.prepare import ADDED_HOOKS
+from openmmlab_runs.engine.run import build_runner
+from openmmlab_runs.engine.run_config import of_run
+from openmmlab_runs.errors import UserError
+from openmmlab_runs.hooks import DurableCheckpointHook, NonFiniteLossHook
+from openmmlab_runs.stack import require
+from tests.conftest import MASK_RCNN, ROOT, UPERNET, refusal, toy_overrides
+
+
+def test_options_override_and_the_work_dir_is_named_after_the_config() -> None:
+    cfg = load_config(UPERNET, {'model.backbone.arch': 'tiny'})
+    assert (cfg.model.backbone.arch, cfg.work_dir, cfg.launcher) == ('tiny', f'work_dirs/{UPERNET.stem}', 'none')
+    assert load_config(UPERNET, {'work_dir': 'a'}).work_dir == 'a'
+    assert load_config(UPERNET, {'work_dir': 'a'}, work_dir='b').work_dir == 'b'
+
+
+@pytest.mark.parametrize('text, words', [
+    (None, ('does not exist',)), ("_base_ = './missing.py'", ('missing.py',)), ('model = dict(', ('SyntaxError',)),
+    ("raise ValueError('seven')", ('ValueError', 'seven')),
+    ("default_scope = 'mmpose'", ('default_scope', "'mmpose'", 'mmdet, mmseg or mmpretrain')),
+    ('model = dict()', ('default_scope', 'None'))])
+def test_what_cannot_be_run_is_answered_in_one_sentence(tmp_path: Path, text: str | None, words: tuple) -> None:
+    path = tmp_path / 'config.py'
+    if text:
+        path.write_text(text)
+    message = refusal(load_config, path)
+    assert all(word in message for word in (str(path), *words)), message
+    assert '--cfg-options do not fit' in refusal(load_config, UPERNET, {'param_scheduler.7.begin': 3})
+
+
+def test_a_library_that_a_base_file_is_of_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('mmengine.config.config.is_installed', lambda package: False)
+    monkeypatch.setitem(sys.modules, 'mmpretrain', None)
+    told = refusal(load_config, ROOT / 'configs/cpvt/cpvt-ti_16xb64_in1k.py', error=ImportError)
+    assert 'cpvt_mm needs mmpretrain' in told and ' pip install mmpretrain' in told
+
+
+@pytest.mark.parametrize('options, line, expected', [
+    ({'data_root': '/x'}, '', '--cfg-options data_root is not used: did you mean train_dataloader.dataset.data_root.'),
+    ({'modle.type': 'A'}, '', '--cfg-options modle is not used: did you mean model.'),
+    ({'lrr': 1}, '', '--cfg-options lrr is not used: did you mean optim_wrapper.optimizer.lr.'),
+    ({'zzz': 1}, '', '--cfg-options zzz is not used: remove it, or correct its name.'),
+    ({}, "modle = dict(type='A')", 'modle of config {path} is not used: did you mean model.'),
+    # Keys that exclude each other.
+    ({'train_cfg.max_epochs': 2}, '', 'train_cfg.max_epochs is 2, but the schedule counts iterations: set '
+     'train_cfg.max_iters.'),
+    ({'train_dataloader.drop_last': True, 'train_dataloader.batch_sampler.type': 'BatchSampler'}, '',
+     'train_dataloader has both drop_last=True and a batch_sampler, which makes the batches: set '
+     'train_dataloader.batch_sampler.drop_last instead.')])
+def test_keys_without_effect_are_refused(options: dict, line: str, expected: str, tmp_path: Path) -> None:
+    path = tmp_path / 'own.py'
+    path.write_text(f'_base_ = {str(UPERNET)!r}\n{line}\n')
+    assert refusal(load_config, path, options) == expected.format(path=path)
+
+
+@pytest.mark.parametrize('base', ['', f'_base_ = {str(UPERNET)!r}\n'])
+def test_a_config_of_mmdet_2(base: str, tmp_path: Path) -> None:
+    path = tmp_path / 'old.py'
+    path.write_text(f'{base}total_epochs = 12\n')
+    told = refusal(load_config, path)
+    assert told.startswith(f'config {path} has total_epochs, ') and 'write train_cfg.max_epochs instead' in told
+
+
+@pytest.mark.parametrize('line', [
+    'max_iter = 3', 'channels = 64', 'test_pipeline = []', 'modell_1 = dict()', 'colours = 3',
+    # Near to a key, but a variable: the file uses it.
+    'models = dict(pretrained=None)\nmodel = models'])
+def test_variables_are_normal(line: str, tmp_path: Path, log: list) -> None:
+    path = tmp_path / 'own.py'
+    path.write_text(f'_base_ = {str(UPERNET)!r}\n{line}\n')
+    cfg = load_config(path, {'work_dir': 'a', 'train_cfg.max_iters': 3, 'load_from': None})
+    cfg.dump(tmp_path / 'dump.py')  # which has each name once
+    assert load_config(tmp_path / 'dump.py').to_dict() == cfg.to_dict()
+    assert not warnings_of(log)
+
+
+@pytest.mark.parametrize('line, key', [
+    ('tta_modle = dict()', 'tta_model'), ('random_nes = 1', ''), ('load_fron = 1', 'load_from'),
+    ('randomnes = dict(seed=1)', 'randomness'), ('cfgs = 1', '')])
+def test_a_key_that_the_config_does_not_have_may_be_misspelt(line: str, key: str, tmp_path: Path) -> None:
+    path = tmp_path / 'own.py'
+    path.write_text(f"default_scope = 'mmseg'\n{line}\n")
+    if key:
+        assert refusal(load_config, path) == f'{line.split()[0]} of config {path} is not used: did you mean {key}.'
+    else:
+        load_config(path)
+
+
+@given(st.sampled_from(sorted(READ)), st.integers(0, 30), st.sampled_from('abcz_1'))
+def test_one_slip_is_a_letter_more_less_or_other_or_two_swapped(key: str, place: int, letter: str) -> None:
+    place %= len(key)
+    before, rest = key[:place], key[place:]
+    slips = {before + letter + rest, before + rest[1:], before + letter + rest[1:], before + rest[1::-1] + rest[2:]}
+    assert all(is_one_slip_from(slip, key) for slip in slips - {key})
+    assert not is_one_slip_from(key, key)
+    assert not is_one_slip_from(f'{letter}{letter}{key}', key)
+
+
+# A segmentor; detectors with pipelines of several stages, variables near to keys, and a child that misspells its own.
+FEW = ('mmdet/yolox/yolox_s_8xb8-300e_coco.py', 'mmdet/rtmdet/rtmdet_tiny_8xb32-300e_coco.py',
+       'mmdet/centernet/centernet_r18_8xb16-crop512-140e_coco.py',
+       'mmseg/bisenetv2/bisenetv2_fcn_4xb4-ohem-160k_cityscapes-1024x1024.py',
+       'mmseg/pspnet/pspnet_r50-d8_4xb2-40k_cityscapes-512x1024.py')
+
+
+def to_run(path: Path) -> list[Config]:
+    """A config as it is, and as a run has it; none if it cannot be run."""
+    try:
+        cfg = Config.fromfile(path)
+        require(cfg.default_scope)
+    except (ImportError, FileNotFoundError, AttributeError):  # of mmpretrain, of another repository, a mere part
+        return []
+    if OLD_KEYS.keys() & cfg.keys():  # mmdet ships one whose data are in the style of mmdet 2
+        return []
+    return [cfg, prepare(of_run(cfg))]
+
+
+def assert_dumps_are_read(paths: Iterable[Path], folder: Path) -> int:
+    """Reads the dumps of configs, which must end without a word and with the same content; returns their number."""
+    told, count, file = [], 0, folder / 'dump.py'
+    for path in paths:
+        for cfg in to_run(path):
+            cfg.dump(file)
+            count += 1
+            try:
+                found = load_config(file, work_dir='work').to_dict()
+            except UserError as error:
+                told.append(f'{path}: {error}')
+            else:
+                told += [f'{path}: other content'] * (found != dict(
+                    of_run(cfg).to_dict(), work_dir='work', launcher='none'))
+    assert not told
+    return count
+
+
+def warnings_of(log: list[tuple[str, str]]) -> list[str]:
+    return [message for level, message in log if level not in ('DEBUG', 'INFO')]
+
+
+def test_what_a_run_writes_is_read_without_a_word(tmp_path: Path, log: list) -> None:
+    stock = [shipped_configs(library) / rest for library, _, rest in (name.partition('/') for name in FEW)]
+    assert assert_dumps_are_read([*stock, MASK_RCNN, UPERNET], tmp_path) == 2 * (len(FEW) + 2)
+    assert not warnings_of(log)
+
+
+@pytest.mark.slow
+def test_what_a_run_writes_of_any_stock_config_or_of_ours_is_read_without_a_word(tmp_path: Path, log: list) -> None:
+    """All of the 1,569 configs take minutes, so every sixth one is read."""
+    folders = [*map(shipped_configs, ('mmdet', 'mmseg')), ROOT / 'configs']
+    paths = [path for folder in folders for path in sorted(folder.rglob('*.py')) if '_base_' not in path.parts]
+    assert assert_dumps_are_read(paths[::6], tmp_path) > 2 * 0.95 * len(paths[::6])
+    assert not warnings_of(log)
+
+
+def test_the_warning_about_pkg_resources_is_not_shown(tmp_path: Path) -> None:
+    warns = "__import__('warnings').warn"
+    (tmp_path / 'a.py').write_text(
+        f"default_scope = 'mmdet'\n{warns}('pkg_resources is deprecated as an API')\n{warns}('another')\n")
+    with pytest.warns(UserWarning) as shown:
+        load_config(tmp_path / 'a.py')
+    told = {str(warning.message) for warning in shown}
+    assert 'another' in told and not any('pkg_resources' in text for text in told)
+
+
+CHECKED = 'cpvt_mm.Checked{}Loop'.format
+ADDED = {HOOKS.get(kind) for kind in ADDED_HOOKS.values()}
+
+
+@pytest.fixture
+def cfg(toy_shapes: Path, tmp_path: Path) -> Config:
+    return load_config(UPERNET, toy_overrides(toy_shapes), str(tmp_path))
+
+
+# Classes of a user.
+OWN = {base: registry.register_module(module=type(f'Own{base.__name__}', (base,), {})) for registry, base in (
+    (HOOKS, CheckpointHook), (DATA_SAMPLERS, BatchSampler), (LOOPS, IterBasedTrainLoop), (RUNNERS, Runner))}
+
+
+@pytest.mark.parametrize('path', [MASK_RCNN, UPERNET, ROOT / 'configs/cpvt/mask-rcnn_cpvt-s_sfp_1x_coco.py'])
+def test_the_given_config_stays_and_a_prepared_one_does_too(path: Path, tmp_path: Path) -> None:
+    cfg = load_config(path, {'default_hooks.non_finite_loss': None})
+    before = cfg.to_dict()
+    prepared = prepare(cfg)
+    assert cfg.to_dict() == before != prepared.to_dict()
+    assert prepare(prepared).to_dict() == prepared.to_dict()
+    # As the runner writes it to the work dir.
+    prepared.dump(tmp_path / 'config.py')
+    assert prepare(Config.fromfile(tmp_path / 'config.py')).to_dict() == prepared.to_dict()
+
+
+def test_mmengines_checkpoint_hook_becomes_a_durable_one_and_those_derived_from_it_stay(cfg: Config) -> None:
+    cfg.default_hooks.checkpoint.update(type='mmengine.CheckpointHook', interval=7)
+    cfg.custom_hooks = [dict(type=CheckpointHook, interval=8), dict(type='OwnCheckpointHook', interval=9)]
+    hooks = [(hook.interval, type(hook)) for hook in build_runner(cfg).hooks if isinstance(hook, CheckpointHook)]
+    assert sorted(hooks) == [(7, DurableCheckpointHook), (8, DurableCheckpointHook), (9, OWN[CheckpointHook])]
+    cfg.default_hooks = None
+    assert prepare(cfg).default_hooks.checkpoint == dict(type='openmmlab_runs.DurableCheckpointHook', interval=1)
+
+
+@pytest.mark.parametrize('default, custom, left_out, patience', [
+    ({}, [], set(), [3]),
+    (dict(non_finite_loss=dict(type='openmmlab_runs.NonFiniteLossHook', patience=5)), [], set(), [5]),
+    ({}, [dict(type='openmmlab_runs.NonFiniteLossHook', patience=6)], set(), [6]),
+    (dict(non_finite_loss=None, checkpoint=None), [], {NonFiniteLossHook, DurableCheckpointHook}, [])])
+def test_hooks_run_unless_turned_off(default: dict, custom: list, left_out: set, patience: list, cfg: Config) -> None:
+    del cfg.default_hooks.non_finite_loss
+    cfg.default_hooks.update(default)
+    cfg.custom_hooks = custom
+    added = ADDED | {DurableCheckpointHook}
+    found = [hook for hook in build_runner(cfg).hooks if isinstance(hook, tuple(added))]
+    assert {type(hook) for hook in found} == added - left_out and len(found) == len(added - left_out)
+    assert [hook.patience for hook in found if isinstance(hook, NonFiniteLossHook)] == patience
+
+
+@pytest.mark.parametrize('loop, kind, endless', [
+    (dict(type='IterBasedTrainLoop', max_iters=2), CHECKED('IterBasedTrain'), True),
+    (dict(by_epoch=False, max_iters=2), CHECKED('IterBasedTrain'), True),
+    (dict(type='mmengine.EpochBasedTrainLoop', max_epochs=1), CHECKED('EpochBasedTrain'), False),
+    (dict(by_epoch=True, max_epochs=1), CHECKED('EpochBasedTrain'), False),
+    (dict(type='OwnIterBasedTrainLoop', max_iters=2), 'OwnIterBasedTrainLoop', True)])
+def test_loops_check_data_and_train_in_seeded_batches(loop: dict, kind: str, endless: bool, cfg: Config) -> None:
+    cfg.train_cfg, cfg.val_cfg = loop, {}
+    cfg.train_dataloader.update(sampler=dict(type='DefaultSampler', shuffle=True), batch_size=3, drop_last=True)
+    prepared = prepare(cfg)
+    assert (prepared.train_cfg.type, prepared.val_cfg.type, prepared.test_cfg.type) == (
+        kind, CHECKED('Val'), CHECKED('Test'))
+    runner = build_runner(cfg)
+    batches = runner.train_dataloader.batch_sampler
+    assert (type(batches).__name__, batches.endless, batches.seed) == ('SeededBatchSampler', endless, runner.seed)
+    assert (batches.batch_size, batches.drop_last, len(batches)) == (3, True, 2)
+    assert type(runner.val_dataloader.batch_sampler) is BatchSampler
+
+
+@pytest.mark.parametrize('own', [dict(worker_init_fn=dict(type='own')), dict(disable_subprocess_warning=True)])
+def test_own_settings_of_workers_stay(own: dict, cfg: Config) -> None:
+    cfg.val_dataloader.update(own)
+    prepared = prepare(cfg)
+    assert prepared.val_dataloader == cfg.val_dataloader
+    assert prepared.train_dataloader.worker_init_fn == dict(type='openmmlab_runs.end_worker_with_parent')
+
+
+def test_a_seed_is_drawn_unless_there_is_one_or_processes_cannot_agree(cfg: Config) -> None:
+    cfg.randomness = dict(seed=None, deterministic=True)
+    drawn = prepare(cfg).randomness
+    assert isinstance(drawn.seed, int) and drawn.deterministic
+    for cfg.randomness, cfg.launcher in ((dict(seed=0), 'none'), (dict(seed=None), 'pytorch')):
+        assert prepare(cfg).randomness == cfg.randomness
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason='several processes without a GPU')
+def test_the_wrapper_of_several_processes_needs_no_gpu(cfg: Config) -> None:
+    assert 'model_wrapper_cfg' not in prepare(cfg)
+    cfg.update(launcher='pytorch', find_unused_parameters=True)
+    assert prepare(cfg).model_wrapper_cfg == dict(
+        type='MMDistributedDataParallel', device_ids=None, broadcast_buffers=False, find_unused_parameters=True)
+    cfg.model_wrapper_cfg = dict(type='own')
+    assert prepare(cfg).model_wrapper_cfg == dict(type='own')
+
+
+def test_an_unknown_optimizer_is_named(cfg: Config) -> None:
+    cfg.optim_wrapper.optimizer.type = 'AdamX'
+    assert 'is AdamX, which is not a registered optimizer: did you mean Adam' in refusal(prepare, cfg)
+
+
+def test_a_config_with_a_runner_of_its_own_gets_it_with_all_hooks_and_seeded_batches(cfg: Config) -> None:
+    cfg.runner_type = 'OwnRunner'
+    cfg.train_dataloader.batch_sampler = dict(type='OwnBatchSampler', drop_last=True)
+    runner = build_runner(cfg)
+    assert type(runner) is OWN[Runner]
+    assert {type(hook) for hook in runner.hooks} > ADDED
+    inner = runner.train_dataloader.batch_sampler.batches
+    assert type(inner) is OWN[BatchSampler] and inner.drop_last
+
+
+def test_the_metric_of_coco_is_the_one_for_any_ids(cfg: Config) -> None:
+    cfg.default_scope = 'mmdet'
+    cfg.val_evaluator = [dict(type='CocoMetric', metric='bbox'), dict(type='DumpDetResults', out_file_path='a.pkl')]
+    cfg.test_evaluator = dict(type='mmdet.CocoMetric')
+    prepared = prepare(cfg)
+    assert [metric.type for metric in prepared.val_evaluator] == ['openmmlab_runs.FastCocoMetric', 'DumpDetResults']
+    assert prepared.test_evaluator.type == 'openmmlab_runs.FastCocoMetric'

@@ -1,0 +1,479 @@
+"""Runs that train, resume and test, and what users are told when they cannot."""
+import errno
+import multiprocessing
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.hooks import Hook
+from mmengine.logging import HistoryBuffer, MessageHub
+from mmengine.runner import Runner
+
+from openmmlab_runs import engine
+from openmmlab_runs.checkpoints.reading import read_checkpoint
+from openmmlab_runs.engine import load_config, train
+from openmmlab_runs.engine.resuming import find_checkpoint, prepare_to_resume
+from openmmlab_runs.engine.run import lost_disk_as_user_error
+from openmmlab_runs.errors import MissingFile, UserError
+from openmmlab_runs.predicting import predict
+from tests.conftest import MASK_RCNN, UPERNET, Trained, refusal, toy_overrides
+
+TrainConfig = Callable[..., Config]
+
+
+@pytest.fixture(scope='module')
+def upernet(toy_shapes: Path) -> TrainConfig:
+    steps = {'train_cfg.val_interval': 100, 'default_hooks.checkpoint.interval': 2}
+    return lambda work_dir, iters, **options: load_config(
+        UPERNET, toy_overrides(toy_shapes, **steps, **{'train_cfg.max_iters': iters}, **options), str(work_dir))
+
+
+@pytest.fixture(scope='module')
+def whole(upernet: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The work dir of four iterations without interruption, with a seed that the config leaves open."""
+    folder = tmp_path_factory.mktemp('whole')
+    train(upernet(folder, 4, randomness=dict(seed=None)), resume='auto')  # there is none: from the beginning
+    return folder
+
+
+def run_log(work_dir: Path) -> str:
+    return ''.join(file.read_text() for file in work_dir.glob('*/*.log'))
+
+
+def test_resume_equals_an_uninterrupted_run(upernet: TrainConfig, whole: Path, tmp_path: Path) -> None:
+    (tmp_path / 'last_checkpoint').write_text(shutil.copy(whole / 'iter_2.pth', tmp_path))
+    cfg = upernet(tmp_path, 4, randomness=dict(seed=None))
+    np.random.seed(1)  # another seed would be drawn
+    train(cfg, resume='auto')
+    assert MessageHub.get_current_instance().get_info('iter') == 3  # counted from 0
+    assert not re.search('results may differ|other settings', run_log(tmp_path))
+    before, first, second = map(read_checkpoint, (whole / 'iter_2.pth', whole / 'iter_4.pth', tmp_path / 'iter_4.pth'))
+    assert cfg.randomness.seed == before['meta']['seed'] == first['meta']['seed'] == second['meta']['seed']
+    weights = first['state_dict']
+    torch.testing.assert_close(weights, second['state_dict'], rtol=0, atol=0)
+    assert len([name for name, value in before['state_dict'].items() if not torch.equal(value, weights[name])]) > 100
+
+
+@pytest.mark.slow
+def test_resume_from_plain_mmengine_or_another_seed_says_so(upernet: TrainConfig, whole: Path, tmp_path: Path) -> None:
+    train(upernet(tmp_path, 3, randomness=dict(seed=5)), resume=str(whole / 'iter_2.pth'))
+    log = run_log(tmp_path)
+    assert log.count('the order of the data is that of seed 5') == log.count('results may differ') == 1
+    checkpoint, path = read_checkpoint(whole / 'iter_2.pth'), tmp_path / 'old.pth'
+    del checkpoint['meta']['seeded_each_iteration']
+    scalars = checkpoint['message_hub']['log_scalars']
+    scalars.update({name: HistoryBuffer(value['log_history'].numpy(), value['count_history'].numpy())
+                    for name, value in scalars.items()})
+    torch.save(checkpoint, path)
+    train(upernet(tmp_path / 'new', 3), resume=str(path))
+    log = run_log(tmp_path / 'new')
+    assert log.count('from a run without a seed for each iteration') == log.count('results may differ') == 1
+    rates = read_checkpoint(tmp_path / 'new/iter_3.pth')['message_hub']['log_scalars']['train/lr']['log_history']
+    assert len(rates) == 3
+
+
+def test_a_resumed_run_names_what_differs_from_that_of_its_checkpoint(upernet: TrainConfig, whole: Path, tmp_path: Path
+                                                                      ) -> None:
+    train(upernet(tmp_path, 4, **{'optim_wrapper.optimizer.lr': 0.5}), resume=str(whole / 'iter_4.pth'))
+    name = read_checkpoint(whole / 'iter_4.pth')['meta']['experiment_name']
+    assert (f'The checkpoint is from run {name}, which had other settings: optim_wrapper.optimizer.lr is 0.5 '
+            '(not 0.001).\n') in run_log(tmp_path)
+
+
+def test_a_resumed_run_names_data_that_is_smaller(upernet: TrainConfig, whole: Path, data: Path, tmp_path: Path
+                                                  ) -> None:
+    for folder, suffix in (('images', 'jpg'), ('annotations', 'png')):
+        (data / folder / f'training/000000.{suffix}').unlink()
+    train(upernet(tmp_path, 4, **{'train_dataloader.dataset.data_root': str(data)}), resume=str(whole / 'iter_4.pth'))
+    assert 'had other settings: number of training images is 7 (not 8).\n' in run_log(tmp_path)
+    checkpoint = read_checkpoint(whole / 'iter_4.pth')
+    assert checkpoint['meta']['settings'].pop('number of training images') == '8'
+    torch.save(checkpoint, tmp_path / 'old.pth')  # as one from before this was noted
+    train(upernet(tmp_path / 'old', 4), resume=str(tmp_path / 'old.pth'))
+    assert 'other settings' not in run_log(tmp_path / 'old')
+
+
+def test_resume_refuses_a_checkpoint_of_another_model(upernet: TrainConfig, whole: Path) -> None:
+    # As where the config says that training resumes, not the caller.
+    cfg = upernet(whole, 6, resume=True, **{'model.decode_head.channels': 32})
+    with pytest.raises(UserError, match=r'iter_4\.pth does not fit the model.* of another shape'):
+        train(cfg)
+
+
+@pytest.mark.parametrize('scope, config, metric, options', [
+    ('mmseg', UPERNET, 'mIoU', {'default_hooks.logger.interval': 2}),
+    pytest.param('mmdet', MASK_RCNN, 'coco/bbox_mAP', {'model.test_cfg.rcnn.score_thr': 0.}, marks=pytest.mark.slow)])
+def test_a_test_gives_metrics_paints_every_image_and_leaves_the_config_of_the_training_alone(
+        scope: str, config: Path, metric: str, options: dict[str, Any], trained: dict[str, Trained], toy_shapes: Path,
+        tmp_path: Path) -> None:
+    written, checkpoint = trained[scope]
+    before = written.read_text()
+    if scope == 'mmdet':
+        options = {'test_evaluator.ann_file': f'{toy_shapes}/instances_validation.json', **options}
+    cfg = load_config(config, toy_overrides(toy_shapes, **options), str(written.parent))
+    assert 0 <= engine.test(cfg, checkpoint, tmp_path / 'painted')[metric] <= 100
+    painted = {path.name: cv2.imread(str(path)).shape for path in (tmp_path / 'painted').iterdir()}
+    images = {f'{path.stem}.png': cv2.imread(str(path)).shape for path in (toy_shapes / 'images/validation').iterdir()}
+    # The ground truth on the left, the prediction right.
+    assert painted == {name: (height, 2 * width, 3) for name, (height, width, _) in images.items()}
+    assert 'no.pth' in refusal(engine.test, cfg, 'no.pth')
+    assert written.read_text() == before and list(written.parent.glob('*.py')) == [written]
+
+
+def test_a_checkpoint_with_the_classes_in_another_order_is_not_tested(
+        upernet: TrainConfig, trained: dict[str, Trained], tmp_path: Path) -> None:
+    cfg = upernet(tmp_path, 1)
+    classes = cfg.test_dataloader.dataset.metainfo.classes
+    cfg.test_dataloader.dataset.metainfo.classes = classes[::-1]
+    told = refusal(engine.test, cfg, trained['mmseg'].checkpoint)
+    assert f'has the 6 classes of the test data in another order (class 0 is {classes[0]!r} there, and ' in told
+
+
+@pytest.mark.parametrize('option, message', [
+    pytest.param('amp', r'Mixed precision needs a GPU, .*: leave out --amp', marks=pytest.mark.skipif(
+        torch.cuda.is_available(), reason='tells what happens without a GPU')),
+    ('auto_scale_lr', r'--auto-scale-lr needs auto_scale_lr\.base_batch_size')])
+def test_options_that_cannot_be_met_are_named(option: str, message: str, upernet: TrainConfig, tmp_path: Path) -> None:
+    assert re.search(message, refusal(train, upernet(tmp_path, 1), **{option: True}))
+
+
+class Watch(Hook):
+    """Notes the batches of each epoch, and looks at one after each, as mmpretrain's PreciseBNHook does."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int, int, bool]] = []
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        last = self.end_of_epoch(runner.train_dataloader, batch_idx)
+        self.seen.append((runner.iter, runner.epoch, batch_idx, last))
+
+    def after_train_epoch(self, runner: Runner) -> None:
+        next(iter(runner.train_dataloader))
+
+
+def in_epochs(data: Path, work_dir: Path) -> Config:
+    """Two epochs of three iterations, with a scaled learning rate by epoch and checkpoints by iteration."""
+    cfg = load_config(UPERNET, toy_overrides(data, **{
+        'train_dataloader.dataset.indices': 6, 'train_dataloader.sampler.type': 'DefaultSampler',
+        'train_dataloader.dataset.pipeline.2.scale': (64, 64), 'model.backbone.drop_path_rate': 0.3,
+        'default_hooks.checkpoint.interval': 2, 'default_hooks.checkpoint.by_epoch': False,
+        'default_hooks.checkpoint.max_keep_ckpts': -1}), str(work_dir))
+    cfg.train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=2)
+    cfg.param_scheduler = [dict(type='MultiStepLR', by_epoch=True, milestones=[1])]
+    cfg.auto_scale_lr = dict(enable=False, base_batch_size=8)
+    cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
+    return cfg
+
+
+@pytest.fixture(scope='module')
+def epochs(toy_shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The work dir of such a run without interruption."""
+    folder = tmp_path_factory.mktemp('epochs')
+    train(in_epochs(toy_shapes, folder), auto_scale_lr=True, hooks=[Watch()])
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('step', [2, 4, 6])  # in an epoch, and at the end of one and of all
+def test_epochs_go_on_at_a_checkpoint_by_iteration(step: int, toy_shapes: Path, epochs: Path, tmp_path: Path) -> None:
+    hook = Watch()
+    train(in_epochs(toy_shapes, tmp_path), auto_scale_lr=True, resume=str(epochs / f'iter_{step}.pth'), hooks=[hook])
+    assert hook.seen == [(index, index // 3, index % 3, index % 3 == 2) for index in range(step, 6)]
+    if hook.seen:
+        first, second = (read_checkpoint(folder / 'iter_6.pth') for folder in (epochs, tmp_path))
+        torch.testing.assert_close(first['state_dict'], second['state_dict'], rtol=0, atol=0)
+        rates = [one['message_hub']['log_scalars']['train/lr']['log_history'].tolist() for one in (first, second)]
+        # For a batch of 2, not 8.
+        assert rates[0] == rates[1] == pytest.approx([1e-3 * 2 / 8] * 3 + [1e-4 * 2 / 8] * 3)
+
+
+class Terminate(Hook):
+    """Sends this process and its workers a signal, as Slurm does, in an iteration, counted from 0."""
+
+    def __init__(self, number: int, iteration: int) -> None:
+        self.number, self.iteration = number, iteration
+
+    def before_train_iter(self, runner: Runner, **batch: object) -> None:
+        if runner.iter == self.iteration:
+            processes = os.getpid(), *(worker.pid for worker in multiprocessing.active_children())
+            subprocess.run(['kill', f'-{self.number:d}', *map(str, processes)], check=True)
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, pytest.param(signal.SIGUSR1, marks=pytest.mark.slow)])
+def test_a_signal_saves_the_last_whole_iteration_and_resuming_equals_an_uninterrupted_run(
+        number: int, upernet: TrainConfig, whole: Path, tmp_path: Path) -> None:
+    expected = read_checkpoint(whole / 'iter_4.pth')
+    cfgs = [upernet(tmp_path, 4, randomness=dict(seed=expected['meta']['seed'])) for _ in range(2)]
+    handlers = [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGUSR1)]
+    with pytest.raises(SystemExit) as raised:
+        train(cfgs[0], hooks=[Terminate(number, 2)])
+    assert raised.value.code == 128 + number
+    assert [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGUSR1)] == handlers
+    assert find_checkpoint(str(tmp_path))[0] == str(tmp_path / 'iter_3.pth')
+    train(cfgs[1], resume='auto')
+    found = read_checkpoint(tmp_path / 'iter_4.pth')
+    for part in ('state_dict', 'optimizer'):
+        torch.testing.assert_close(found[part], expected[part], rtol=0, atol=0)
+
+
+def test_a_second_run_in_the_same_work_dir_ends_with_a_sentence(upernet: TrainConfig, tmp_path: Path) -> None:
+    # The second is a copy of this process, which has imported all that training needs.
+    told = multiprocessing.get_context('fork').SimpleQueue()
+    second = multiprocessing.get_context('fork').Process(
+        target=lambda: told.put(refusal(train, upernet(tmp_path, 1))))
+    hook = Hook()
+    hook.after_train_iter = lambda *args, **kwargs: (second.start(), second.join())
+    train(upernet(tmp_path, 1), hooks=[hook])
+    assert second.exitcode == 0 and told.get() == (
+        f'{tmp_path} is in use by process {os.getpid()} on {platform.node()}: wait until that run ends, or choose '
+        'another folder.')
+    assert (tmp_path / 'iter_1.pth').exists()
+
+
+@pytest.mark.slow
+def test_a_signal_inside_an_epoch(toy_shapes: Path, epochs: Path, tmp_path: Path) -> None:
+    cfgs = [in_epochs(toy_shapes, tmp_path) for _ in range(2)]
+    for cfg in cfgs:
+        cfg.default_hooks.checkpoint.by_epoch = True
+        cfg.train_dataloader.num_workers = 1
+        cfg.randomness = dict(seed=read_checkpoint(epochs / 'iter_6.pth')['meta']['seed'])
+    with pytest.raises(SystemExit):
+        train(cfgs[0], auto_scale_lr=True, hooks=[Terminate(signal.SIGUSR1, 3)])
+    assert find_checkpoint(str(tmp_path))[0] == str(tmp_path / 'iter_4.pth')
+    train(cfgs[1], auto_scale_lr=True, resume='auto')
+    states = [read_checkpoint(path)['state_dict'] for path in (epochs / 'iter_6.pth', tmp_path / 'epoch_2.pth')]
+    torch.testing.assert_close(*states, rtol=0, atol=0)
+
+
+def test_only_what_fails_in_the_first_iteration_is_told_in_a_sentence(upernet: TrainConfig, tmp_path: Path) -> None:
+    hook, number = Hook(), 0
+
+    def before_train_iter(runner: Runner, **batch: object) -> None:
+        if runner.iter == number:
+            raise RuntimeError('no more')
+
+    hook.before_train_iter = before_train_iter
+    traceback = tmp_path / 'traceback.txt'
+    assert refusal(train, upernet(tmp_path, 3), hooks=[hook]) == (
+        f'training cannot begin (RuntimeError: no more): correct the config, or see the traceback in {traceback}.')
+    assert 'in before_train_iter' in traceback.read_text()
+    number = 1
+    assert refusal(train, upernet(tmp_path, 3), hooks=[hook], error=RuntimeError) == 'no more'
+
+
+@pytest.mark.parametrize('file, resumable, sentence', [
+    (['a.log'], True, 'a.log cannot be written (No space left on device): free space for it, then continue from '
+                      'iter_2.pth with --resume.'),
+    (['a.log'], False, 'a.log cannot be written (No space left on device): free space for it, then start again.'),
+    # As a lock of multiprocessing raises it.
+    ([], False, 'A disk is full (No space left on device): free space in {folder} or in /dev/shm (the shared memory of '
+                'data loader workers), whichever it is, then start again.')])
+def test_a_full_disk_is_told_with_a_way_on(file: list[str], resumable: bool, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / 'last_checkpoint').write_text('iter_2.pth')
+    with pytest.raises(UserError) as raised, lost_disk_as_user_error(str(tmp_path), resumable):
+        raise OSError(errno.ENOSPC, 'No space left on device', *file)
+    assert str(raised.value) == sentence.format(folder=tmp_path)
+    with pytest.raises(PermissionError), lost_disk_as_user_error(str(tmp_path), resumable):
+        raise PermissionError
+
+
+class RemovesWorkDir(Hook):
+    def after_train_iter(self, runner: Runner, *args: object, **kwargs: object) -> None:
+        shutil.rmtree(runner.work_dir)
+
+
+def test_a_work_dir_that_is_removed_is_named(upernet: TrainConfig, tmp_path: Path) -> None:
+    work_dir = tmp_path / 'work'
+    assert f'because work dir {work_dir} was removed or renamed during the run: put it back if you can, then start' in (
+        refusal(train, upernet(work_dir, 2), hooks=[RemovesWorkDir()]))
+    with pytest.raises(FileNotFoundError), lost_disk_as_user_error(str(work_dir), True):
+        (tmp_path / 'data' / 'a.png').read_bytes()
+
+
+@pytest.mark.parametrize('way', ['train', 'test', 'predict'])
+def test_a_checkpoint_that_is_removed_after_its_check_is_named(
+        way: str, upernet: TrainConfig, trained: dict[str, Trained], image: Path, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = Path(shutil.copy(trained['mmseg'].checkpoint, tmp_path / 'a.pth'))
+    for name in ('engine.run.check_fits', 'engine.run.check_fills_backbones', 'predicting.check_fits'):
+        monkeypatch.setattr(f'cpvt_mm.{name}', lambda *args: checkpoint.unlink())
+    ways = dict(train=lambda: train(upernet(tmp_path, 2, load_from=str(checkpoint))),
+                test=lambda: engine.test(upernet(tmp_path, 2), checkpoint),
+                predict=lambda: predict(image, trained['mmseg'].config, checkpoint, 'cpu'))
+    assert refusal(ways[way], error=MissingFile) == f'checkpoint {checkpoint} ' + (
+        'does not exist: check the path.' if way == 'predict' else
+        'was removed after it was checked: put the file back, then start again.')
+
+
+@pytest.mark.slow
+def test_what_load_from_does_not_load_is_shown(upernet: TrainConfig, whole: Path, tmp_path: Path,
+                                               capsys: pytest.CaptureFixture) -> None:
+    content = read_checkpoint(whole / 'iter_4.pth')
+    content['state_dict']['neck.extra'] = torch.ones(1)
+    torch.save(content, tmp_path / 'a.pth')
+    options = {'load_from': str(tmp_path / 'a.pth'), 'log_level': 'INFO', 'model.decode_head.channels': 32}
+    train(upernet(tmp_path / 'work', 1, **options))
+    told, = [line for line in capsys.readouterr().out.splitlines() if line.startswith('load_from is ')]
+    assert 'a.pth, which fills ' in told and 'not loaded are 1 left over (neck.extra); ' in told
+    assert ' of another shape (decode_head.' in told
+
+
+@pytest.mark.slow
+def test_losses_are_in_tensorboard(upernet: TrainConfig, tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    train(upernet(tmp_path, 2, **{'visualizer.vis_backends.0.type': 'TensorboardVisBackend'}))
+    [folder] = tmp_path.glob('*/vis_data')
+    losses = EventAccumulator(str(folder)).Reload().Scalars('decode.loss_ce')
+    assert [loss.step for loss in losses] == [1, 2] and all(loss.value > 0 for loss in losses)
+
+
+@pytest.mark.slow
+def test_losses_are_in_files_of_mlflow(upernet: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Not in requirements/tests.txt: it brings more than thirty packages.
+    mlflow = pytest.importorskip('mlflow', reason='pip install mlflow-skinny')
+    monkeypatch.setenv('MLFLOW_ALLOW_FILE_STORE', 'true')  # MLflow 3 refuses files without it
+    train(upernet(tmp_path, 2, **{'visualizer.vis_backends.0.type': 'MLflowVisBackend'}))
+    [folder] = tmp_path.glob('*/vis_data')
+    client = mlflow.MlflowClient(tracking_uri=f'file://{folder}')
+    [experiment] = client.search_experiments()
+    [run] = client.search_runs([experiment.experiment_id])
+    losses = client.get_metric_history(run.info.run_id, 'decode.loss_ce')
+    assert [loss.step for loss in losses] == [1, 2] and all(loss.value > 0 for loss in losses)
+
+
+def test_a_loss_of_a_segmentor_that_is_not_finite_is_named_with_its_images(
+        upernet: TrainConfig, toy_shapes: Path, tmp_path: Path) -> None:
+    cfg = upernet(tmp_path, 3, **{'model.decode_head.loss_decode.loss_weight': 1e39})
+    told = refusal(train, cfg)
+    assert f'in iteration 3 decode.loss_ce is inf (images {toy_shapes}/images/training/' in told
+    assert not (tmp_path / 'last_checkpoint').exists()
+
+
+WHOLE = dict(meta={}, state_dict=dict(weight=torch.ones(1000)), optimizer={}, message_hub={})
+WEIGHTS = dict(meta={}, state_dict={}, message_hub={})
+
+
+def write(path: Path, content: dict | bytes, step: int, seconds: int = 0) -> None:
+    """Writes a checkpoint of an iteration, or bytes that are none; the file is of another time."""
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        torch.save(dict(content, meta=dict(iter=step, epoch=0)), path)
+    os.utime(path, (seconds, seconds))
+
+
+@pytest.mark.parametrize('note, content, expected, reason', [
+    ('b/iter_2.pth', WHOLE, 'b/iter_2.pth', ''),  # although others are higher
+    ('b/iter_2.pth', b'PK', 'iter_4.pth', 'b/iter_2.pth is damaged'),
+    ('b/iter_2.pth', None, 'iter_4.pth', 'b/iter_2.pth does not exist'),
+    ('b/no.pth', WHOLE, 'iter_4.pth', 'b/no.pth does not exist'),
+    ('c/no.pth', None, 'c/iter_1.pth', 'c/no.pth does not exist'),  # its folder is searched, too
+    ('', None, 'iter_4.pth', ''), (None, None, 'iter_4.pth', '')])
+def test_the_named_checkpoint_or_else_the_whole_one_of_the_highest_iteration(
+        note: str | None, content: dict | bytes | None, expected: str, reason: str, tmp_path: Path, log: list) -> None:
+    for folder in 'bc':
+        (tmp_path / folder).mkdir()
+    steps = {'iter_4.pth': 4, 'iter_9.pth': 2, 'iter_3.pth': 3, 'c/iter_1.pth': 8}
+    for seconds, (name, step) in enumerate(steps.items()):
+        write(tmp_path / name, WHOLE, step, seconds)  # names and times tell nothing
+    write(tmp_path / 'best_mIoU_iter_10.pth', WEIGHTS, 10, 9)  # to test with
+    write(tmp_path / 'other.pth', dict(WHOLE, message_hub=[]), 11, 9)
+    if content is not None:
+        write(tmp_path / 'b/iter_2.pth', content, 1)
+    if note is not None:
+        (tmp_path / 'last_checkpoint').write_text(note and str(tmp_path / note))
+    path, checkpoint = find_checkpoint(str(tmp_path))
+    assert path == str(tmp_path / expected) and list(checkpoint) == list(WHOLE)
+    start = f'Resuming from {path}, because checkpoint {tmp_path}/{reason}'
+    assert [message[:len(start)] for _, message in log] == [start] * bool(reason)
+
+
+def test_damaged_checkpoints_are_told(tmp_path: Path, log: list) -> None:
+    for step in (2, 6):
+        write(tmp_path / f'iter_{step}.pth', WHOLE, step, 10 - step)
+    cut = (tmp_path / 'iter_6.pth').read_bytes()[:-100]
+    write(tmp_path / 'iter_8.pth', cut, 8, 20)
+    (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'iter_10.pth'))
+    assert find_checkpoint(str(tmp_path))[0] == str(tmp_path / 'iter_6.pth')
+    assert [message for level, message in log if level == 'WARNING' and re.fullmatch(
+        rf'Resuming from {tmp_path}/iter_6.pth, because checkpoint {tmp_path}/iter_10.pth does not exist; checkpoint '
+        rf'{tmp_path}/iter_8.pth (is damaged|cannot be read).*', message)]
+
+
+@pytest.mark.parametrize('meta', [dict(epoch=1), dict(iter='2', epoch=1), [1], None])
+def test_a_checkpoint_without_its_iteration_is_a_sentence(meta: object, tmp_path: Path) -> None:
+    torch.save(dict(WHOLE, meta=meta), tmp_path / 'a.pth')
+    told = refusal(prepare_to_resume, Config(dict(work_dir=str(tmp_path))), str(tmp_path / 'a.pth'))
+    assert re.search(r'a\.pth has no meta(\.iter)?, so training cannot resume from it', told)
+
+
+@pytest.mark.parametrize('is_moved', [False, True])
+def test_a_copied_or_moved_work_dir_resumes_from_its_own_checkpoint(is_moved: bool, tmp_path: Path) -> None:
+    (tmp_path / 'a').mkdir()
+    write(tmp_path / 'a/iter_2.pth', WHOLE, 1)
+    (tmp_path / 'a/last_checkpoint').write_text(str(tmp_path / 'a/iter_2.pth'))
+    (shutil.move if is_moved else shutil.copytree)(tmp_path / 'a', tmp_path / 'b')
+    write(tmp_path / 'b/iter_1.pth', WHOLE, 2)
+    assert find_checkpoint(str(tmp_path / 'b'))[0] == str(tmp_path / 'b/iter_2.pth')
+
+
+@pytest.mark.parametrize('content, reason', [
+    (b'PK', '{} is damaged'), (WEIGHTS, r'\(checkpoint {} has no optimizer\)')])
+def test_none_that_is_whole_is_an_error(content: dict | bytes, reason: str, tmp_path: Path) -> None:
+    last = tmp_path / 'iter_2.pth'
+    write(last, content, 1)
+    (tmp_path / 'last_checkpoint').write_text(str(last))
+    with pytest.raises(UserError, match=f'no complete checkpoint .*{reason.format(last)}.*: choose another with --res'):
+        find_checkpoint(str(tmp_path))
+
+
+@pytest.mark.parametrize('restarts, resume, expected', [
+    ('0', None, None), ('1', None, 'iter_2.pth'), ('1', 'first.pth', 'iter_2.pth'), ('0', 'first.pth', 'first.pth')])
+def test_a_run_that_torchrun_restarts_resumes_and_says_so(restarts: str, resume: str | None, expected: str | None,
+                                                          tmp_path: Path, log: list, monkeypatch: pytest.MonkeyPatch
+                                                          ) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv('TORCHELASTIC_RESTART_COUNT', restarts)
+    for name in ('work/iter_2.pth', 'first.pth'):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path / name, WHOLE, 1)
+    cfg = Config(dict(work_dir='work'))
+    prepare_to_resume(cfg, resume)
+    assert cfg.resume == bool(expected) and Path(cfg.get('load_from', '')).name == (expected or '')
+    told = [message for _, message in log if 'torchrun' in message]
+    assert told == ['torchrun has restarted this run: resuming from work/iter_2.pth.'] * (restarts == '1')
+
+
+def test_without_a_note_training_begins(tmp_path: Path, log: list) -> None:
+    assert find_checkpoint(str(tmp_path)) is None
+    write(tmp_path / 'iter_2.pth', b'PK', 1)  # of a run that was killed before its first note
+    assert find_checkpoint(str(tmp_path)) is None
+    for (_, message), more in zip(log, ['', f' (checkpoint {tmp_path}/iter_2.pth is damaged'], strict=True):
+        assert message.startswith(f'{tmp_path} has no complete checkpoint to resume from{more}')
+        assert message.endswith(': training from the beginning.')
+
+
+class LosesRank(Hook):
+    """Fails as gloo does when another rank has died."""
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        raise RuntimeError('[/a/gloo/transport/tcp/pair.cc:553] Connection closed by peer')
+
+
+def test_a_rank_that_is_lost_is_told(upernet: TrainConfig, tmp_path: Path) -> None:
+    assert refusal(train, upernet(tmp_path, 1), hooks=[LosesRank()]) == (
+        'rank 0 has lost another rank, which has died or hangs longer than env_cfg.dist_cfg.timeout '
+        '([/a/gloo/transport/tcp/pair.cc:553] Connection closed by peer): see why in its log, then continue with '
+        '--resume.')
+    assert not (tmp_path / 'traceback.txt').exists()

@@ -1,0 +1,309 @@
+"""Old checkpoints go when the new ones are there, and the log in them is of plain types and comes back to the bit."""
+import logging
+import shutil
+from pathlib import Path
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.fileio import LocalBackend, get_file_backend
+from mmengine.fileio.backends import backends
+from mmengine.hooks import CheckpointHook, Hook
+from mmengine.logging import HistoryBuffer, MessageHub, MMLogger
+from mmengine.registry import HOOKS
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner, save_checkpoint
+from torch.utils.data import DataLoader
+
+from openmmlab_runs.checkpoints.reading import read_checkpoint
+from openmmlab_runs.engine import load_config, train
+from openmmlab_runs.hooks import PlainLogHook
+from openmmlab_runs.hooks.checkpoint import WHOLE_FILES, DurableCheckpointHook, WholeFileBackend
+from openmmlab_runs.hooks.run_log import LogFile, replace_log_files
+from tests.conftest import UPERNET, read_anywhere, refusal, toy_overrides
+
+
+class Run:
+    """The parts of a runner that the hook needs."""
+    epoch = iter = 0
+    max_iters = max_epochs = 10
+    train_loop = val_loop = None
+
+    def __init__(self, folder: Path) -> None:
+        self.work_dir = str(folder)
+        self.cfg = Config()
+        self.logger = MMLogger(folder.name)
+        self.message_hub = MessageHub(folder.name)
+
+    def save_checkpoint(self, folder: str, filename: str, *args: object, meta: dict[str, int], **settings: object
+                        ) -> None:
+        info = {name: value for name, value in self.message_hub.runtime_info.items() if name == 'last_validation'}
+        save_checkpoint(dict(iter=meta['iter'], info=info), f'{folder}/{filename}',
+                        backend_args=settings['backend_args'])
+
+    def train(self, hook: CheckpointHook, scores: list[float]) -> None:
+        """An iteration, which is an epoch, too, and a validation for each score."""
+        for score in scores:
+            hook.after_train_iter(self, self.iter)
+            self.iter += 1
+            hook.after_train_epoch(self)
+            self.epoch += 1
+            hook.after_val_epoch(self, dict(mIoU=score))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+@pytest.fixture
+def removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Lists the removed files; each time, there must be newer files of the same kind that are whole."""
+    names: list[str] = []
+    remove = WholeFileBackend.remove
+
+    def check_and_remove(backend: WholeFileBackend, file: str) -> None:
+        old = Path(file)
+        last = Path((tmp_path / 'last_checkpoint').read_text())
+        newest = max(read_checkpoint(path)['iter'] for path in tmp_path.glob(f'{old.name[:4]}*.pth'))
+        assert old != last and read_checkpoint(last)['iter'] >= newest > read_checkpoint(old)['iter']
+        names.append(old.name)
+        remove(backend, file)
+
+    monkeypatch.setattr(WholeFileBackend, 'remove', check_and_remove)
+    return names
+
+
+def build(run: Run, **settings: object) -> DurableCheckpointHook:
+    """The hook, as training starts."""
+    hook = HOOKS.build({**dict(type='openmmlab_runs.DurableCheckpointHook', by_epoch=False, interval=1), **settings})
+    hook.before_train(run)
+    return hook
+
+
+def files(run: Run) -> list[str]:
+    return sorted(path.name for path in Path(run.work_dir).iterdir())
+
+
+@pytest.mark.parametrize('settings, scores, gone, left', [
+    ({}, [0.] * 3, [], ['iter_1.pth', 'iter_2.pth', 'iter_3.pth']),
+    (dict(max_keep_ckpts=2), [0.] * 4, ['iter_1.pth', 'iter_2.pth'], ['iter_3.pth', 'iter_4.pth']),
+    (dict(max_keep_ckpts=1, save_best='mIoU'), [0.1, 0.3, 0.2, 0.4],
+     ['iter_1.pth', 'best_mIoU_iter_1.pth', 'iter_2.pth', 'iter_3.pth', 'best_mIoU_iter_2.pth'],
+     ['best_mIoU_iter_4.pth', 'iter_4.pth']),
+    # One name for all is one file.
+    (dict(max_keep_ckpts=1, filename_tmpl='latest.pth'), [0.] * 3, [], ['latest.pth']),
+    (dict(save_best='mIoU', filename_tmpl='latest.pth'), [0.1, 0.3], [], ['best_mIoU_latest.pth', 'latest.pth'])])
+def test_old_checkpoints_go_last(settings: dict[str, object], scores: list[float], gone: list[str], left: list[str],
+                                 run: Run, removed: list[str], tmp_path: Path) -> None:
+    run.train(build(run, **settings), scores)
+    assert removed == gone
+    assert files(run) == sorted([*left, 'last_checkpoint'])
+    assert read_checkpoint(Path((tmp_path / 'last_checkpoint').read_text()))['iter'] == len(scores)
+
+
+def test_a_file_client_of_older_configs_still_works(run: Run) -> None:
+    run.train(build(run, max_keep_ckpts=1, save_best='mIoU', file_client_args=dict(backend='disk')), [0.1, 0.3])
+    assert files(run) == ['best_mIoU_iter_2.pth', 'iter_2.pth', 'last_checkpoint']
+
+
+def test_a_resumed_run_starts_with_its_checkpoint_and_without_what_a_killed_one_left(run: Run, tmp_path: Path) -> None:
+    for name in ('iter_1.pth', 'iter_2.pth', 'iter_3.pth.77.tmp', 'best_mIoU_iter_3.pth.77.tmp',
+                 'last_checkpoint.7.tmp', 'notes.tmp'):
+        (tmp_path / name).touch()
+    # As in a checkpoint after which the run was killed, in front of the removal.
+    run.message_hub.update_info('keep_ckpt_ids', [1, 2])
+    # The last checkpoint is first the one that is resumed; the log tells the last when that one was saved.
+    run.message_hub.update_info('last_ckpt', 'iter_1.pth')
+    run.cfg.update(resume=True, load_from='iter_2.pth')
+    assert build(run, max_keep_ckpts=1).last_ckpt == run.message_hub.get_info('last_ckpt') == 'iter_2.pth'
+    assert files(run) == ['iter_2.pth', 'notes.tmp']
+
+
+@pytest.mark.parametrize('write, file, last', [
+    ('write_bytes', 'iter_2.pth', 'iter_1.pth'), ('write_bytes', 'latest.pth', 'latest.pth'),
+    ('write_text', 'last_checkpoint', 'iter_2.pth'),  # that one is whole
+])
+def test_a_failing_write_leaves_what_was_there(write: str, file: str, last: str, run: Run, tmp_path: Path,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = build(run, max_keep_ckpts=1, **(dict(filename_tmpl=file) if file == last else {}))
+    run.train(hook, [0.])
+    former = (tmp_path / 'last_checkpoint').read_text()
+
+    def fail(path: Path, content: object, **options: str) -> None:
+        path.touch()
+        raise OSError(28, 'No space left on device')
+
+    monkeypatch.setattr(Path, write, fail)
+    with pytest.raises(OSError, match='No space left') as raised:
+        run.train(hook, [0.])
+    assert (raised.value.errno, raised.value.filename) == (28, str(tmp_path / file))
+    assert hook.last_ckpt == run.message_hub.get_info('last_ckpt') == str(tmp_path / last)
+    assert (tmp_path / 'last_checkpoint').read_text() == former and read_checkpoint(former)['iter'] == 1
+    assert not list(tmp_path.glob('*.tmp'))
+
+
+class Backend(WholeFileBackend):
+    """A backend whose checkpoints are folders, as DeepSpeed's."""
+
+    def put(self, obj: bytes, filepath: str | Path) -> None:
+        Path(filepath).mkdir(exist_ok=True)
+
+    def rmtree(self, dir_path: str | Path) -> None:
+        old = Path(dir_path)
+        assert len([*old.parent.glob(f'{old.name[:4]}*')]) == 2  # the new one is there
+        super().rmtree(dir_path)
+
+
+def test_checkpoints_that_are_folders_go_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(backends, WHOLE_FILES, Backend)
+    run.train(build(run, max_keep_ckpts=1, save_best='mIoU'), [0.1, 0.3, 0.2])
+    assert files(run) == ['best_mIoU_iter_2.pth', 'iter_3.pth', 'last_checkpoint']
+
+
+def made_up(run: Run, done: int, by_epoch: bool = False, epochs: bool = False) -> int:
+    """How many validations are made up for when training of 10 steps is resumed; from the 5th on, each has one."""
+    resumed = dict(iter=2 * done, epoch=done) if epochs else dict(iter=done)
+    kind, length = (EpochBasedTrainLoop, 'max_epochs') if epochs else (IterBasedTrainLoop, 'max_iters')
+    loop = type('Resumed', (kind,), resumed)(
+        run, DataLoader([0, 1]), val_interval=3, dynamic_intervals=[(5, 1)], **{length: 10})
+    run.train_loop, run.iter, run.epoch = loop, loop.iter, loop.epoch
+    hook = HOOKS.build(dict(type='openmmlab_runs.DurableCheckpointHook', by_epoch=by_epoch, save_best='mIoU'))
+    run.val_loop = Mock()
+    run.val_loop.run = Mock(side_effect=lambda: hook.after_val_epoch(run, dict(mIoU=0.)))  # not the best
+    hook.before_train(run)
+    return run.val_loop.run.call_count
+
+
+@pytest.mark.parametrize('by_epoch, epochs, expected', [
+    (False, False, [*range(3, 11)]), (True, True, [*range(3, 11)]),
+    (False, True, []),  # in an epoch, whose end will validate
+])
+def test_a_validation_that_was_cut_off_is_made_up_for(by_epoch: bool, epochs: bool, expected: list, run: Run) -> None:
+    run.message_hub.update_info('best_score', 1.)
+    assert [step for step in range(11) if made_up(run, step, by_epoch, epochs)] == expected
+
+
+def test_a_validation_that_was_done_is_not_made_up_for(run: Run, tmp_path: Path) -> None:
+    run.train(build(run, save_best='mIoU'), [0.3, 0.2])
+    assert files(run) == ['best_mIoU_iter_1.pth', 'iter_1.pth', 'iter_2.pth', 'last_checkpoint']
+    for step in (1, 2):  # the best, and not the best
+        assert read_checkpoint(tmp_path / f'iter_{step}.pth')['info'] == dict(last_validation=step)
+    # One that was made up for is noted in the checkpoint, too.
+    run.cfg.update(resume=True, load_from=str(tmp_path / 'iter_6.pth'))
+    assert made_up(run, 6) == 1
+    assert read_checkpoint(tmp_path / 'iter_6.pth')['info'] == dict(last_validation=6)
+    assert made_up(run, 6) == 0
+
+
+def test_a_copy_of_a_work_dir_leaves_the_best_checkpoint_of_the_original_alone(run: Run, tmp_path: Path) -> None:
+    run.train(build(run, save_best='mIoU'), [0.3])
+    for name in ('with', 'without'):
+        copy = Run(shutil.copytree(tmp_path, tmp_path / name, ignore=shutil.ignore_patterns('with*')))
+        if name == 'without':
+            (tmp_path / name / 'best_mIoU_iter_1.pth').unlink()
+        copy.message_hub.load_state_dict(run.message_hub.state_dict())
+        copy.iter = copy.epoch = 1
+        copy.train(build(copy, save_best='mIoU'), [0.4])
+        assert [path.name for path in (tmp_path / name).glob('best*')] == ['best_mIoU_iter_2.pth']
+    assert (tmp_path / 'best_mIoU_iter_1.pth').exists()
+
+
+def test_the_backend_of_others_stays(run: Run, tmp_path: Path) -> None:
+    settings = dict(backend_args=build(run).backend_args)
+    assert settings == dict(backend_args=dict(backend=WHOLE_FILES))
+    save_checkpoint(dict(iter=1), str(tmp_path / 'new/iter_1.pth'), **settings)
+    assert read_checkpoint(tmp_path / 'new/iter_1.pth') == dict(iter=1)
+    assert type(get_file_backend(str(tmp_path))) is LocalBackend
+    assert type(build(run, backend_args=dict(backend='local')).file_backend) is LocalBackend
+
+
+@pytest.mark.parametrize('settings', [
+    dict(interval=2), dict(interval=3, save_begin=4, max_keep_ckpts=1), dict(interval=-1), dict(interval=7),
+    dict(interval=7, save_last=False), dict(interval=4, by_epoch=True, save_last=False),
+    dict(interval=4, by_epoch=True), dict(interval=5, save_best='mIoU', max_keep_ckpts=2),
+    dict(interval=2, filename_tmpl='step{}.pth'), dict(interval=3, by_epoch=True, save_best=['mIoU'], rule='less')])
+def test_settings_mean_what_they_mean_to_mmengine(settings: dict[str, object], tmp_path: Path) -> None:
+    ours, theirs = (Run(tmp_path / kind) for kind in ('openmmlab_runs.DurableCheckpointHook', 'CheckpointHook'))
+    for run in (ours, theirs):
+        Path(run.work_dir).mkdir()
+        hook = build(run, type=Path(run.work_dir).name, **settings)
+        run.train(hook, [0.5, 0.4, 0.9, 0.3, 0.2, 0.1, 0.95, 0.96, 0.1, 0.2])
+    assert files(ours) == files(theirs) != []
+
+
+def test_a_log_comes_back_to_the_bit(tmp_path: Path) -> None:
+    hub = MessageHub('written')
+    buffers = {'train/loss': HistoryBuffer([0.1, float('nan'), float('-inf'), 1 / 3], [2, 2, 2, 1]),
+               'train/count': HistoryBuffer([1, 2], [1, 1], max_length=3), 'val/mIoU': HistoryBuffer()}
+    buffers['train/count'].update(2**53 + 1)
+    hub.log_scalars.update(buffers)
+    hub.update_info('best_score', np.float64(1 / 3))
+    hub.update_info('palette', np.arange(6).reshape(2, 3))
+    checkpoint = dict(
+        meta=dict(iter=np.int64(3), dataset_meta=dict(classes=('a', 'b'))), state_dict={},
+        message_hub=dict(hub.state_dict(), log_scalars=buffers), param_schedulers=[dict(best=np.float32(2))])
+    hook = PlainLogHook()
+    hook.before_save_checkpoint(None, checkpoint)
+    torch.save(checkpoint, tmp_path / 'a.pth')
+    read = read_anywhere(tmp_path / 'a.pth')
+    assert read['meta'] == dict(iter=3, dataset_meta=dict(classes=('a', 'b')))
+    assert read['param_schedulers'] == [dict(best=2.)]
+
+    hook.after_load_checkpoint(None, read)
+    resumed = MessageHub('resumed')
+    resumed.load_state_dict(read['message_hub'])
+    assert resumed.get_info('best_score') == 1 / 3
+    assert resumed.get_info('palette') == [[0, 1, 2], [3, 4, 5]]
+    assert list(resumed.log_scalars) == list(buffers)
+    for name, buffer in buffers.items():
+        found = resumed.get_scalar(name)
+        assert found.max_length == buffer.max_length
+        for theirs, ours in zip(buffer.data, found.data, strict=True):
+            assert ours.dtype == theirs.dtype and ours.tobytes() == theirs.tobytes()
+
+
+def test_logs_of_mmengines_own_checkpoints_stay() -> None:
+    log = HistoryBuffer([1.], [1])
+    checkpoint = dict(message_hub=dict(log_scalars=dict(loss=log)))
+    PlainLogHook().after_load_checkpoint(None, checkpoint)
+    assert checkpoint['message_hub']['log_scalars']['loss'] is log
+    PlainLogHook().after_load_checkpoint(None, dict(state_dict={}))  # weights alone
+
+
+@pytest.mark.skipif(not Path('/dev/full').exists(), reason='needs a file that is always full')
+def test_a_log_on_a_full_disk_is_a_sentence(toy_shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+
+    def fill_up(runner: Runner) -> None:
+        file, = (handler for handler in runner.logger.handlers if isinstance(handler, logging.FileHandler))
+        file.close()  # opens the file of that name when it next writes
+        file.baseFilename = '/dev/full'
+        try:
+            runner.logger.error('the last line')
+        finally:
+            runner.logger.removeHandler(file)  # later tests use this logger, too
+
+    hook = Hook()
+    hook.before_train = fill_up
+    cfg = load_config(UPERNET, toy_overrides(toy_shapes, **{'train_cfg.max_iters': 1}), str(tmp_path))
+    assert refusal(train, cfg, hooks=[hook]) == (
+        '/dev/full cannot be written (No space left on device): free space for it, then start again.')
+    assert 'Traceback' not in capsys.readouterr().err
+
+
+def test_log_files_are_replaced_by_like_ones_that_print_errors(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    logger, file = logging.Logger('log'), logging.FileHandler(tmp_path / 'a.log')
+    file.setLevel(logging.WARNING)
+    file.setFormatter(logging.Formatter('%(levelname)s %(message)s'))
+    file.addFilter(lambda record: record.msg != 'secret')
+    logger.addHandler(file)
+    logger.addHandler(logging.NullHandler())
+    logger.warning('first')
+    replace_log_files(logger)
+    assert {type(handler) for handler in logger.handlers} == {logging.NullHandler, LogFile}
+    for level, message in ((logging.WARNING, 'secret'), (logging.INFO, 'quiet'), (logging.ERROR, 'second')):
+        logger.log(level, message)
+    assert (tmp_path / 'a.log').read_text() == 'WARNING first\nERROR second\n'
+    logger.error('%d', 'not a number')
+    assert 'Logging error' in capsys.readouterr().err

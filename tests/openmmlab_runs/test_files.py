@@ -1,0 +1,318 @@
+"""Errors that end a tool in a sentence; checkpoints, images, and the backbone of a whole model."""
+import errno
+import fcntl
+import multiprocessing
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from pickle import PicklingError
+from typing import TextIO
+from unittest.mock import Mock
+
+import mmcv
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import MODELS, DefaultScope
+from mmengine.runner import load_checkpoint
+from torch import nn
+from torch.utils.data import DataLoader
+
+from cpvt_mm import PyramidCPVT
+from cpvt_mm.loading import load_backbone
+from openmmlab_runs.checkpoints.fitting import check_fills_backbones
+from openmmlab_runs.checkpoints.reading import read_checkpoint
+from openmmlab_runs.cli import resumable
+from openmmlab_runs.engine import load_config
+from openmmlab_runs.errors import MissingFile, UserError, exit_on_error, sentence
+from openmmlab_runs.files import (
+    held,
+    list_images,
+    named,
+    near,
+    remove_leftovers,
+    whole_file,
+    write_checkpoint,
+    write_text,
+)
+from openmmlab_runs.images import read_image
+from openmmlab_runs.loading import to_input
+from tests.conftest import NARROW, ROOT, UPERNET, build_model, refusal
+
+
+@pytest.mark.parametrize(('workers', 'cls'), [(0, UserError), (1, MissingFile)])
+def test_the_sentence_is_the_same_from_a_worker_of_a_data_loader(workers: int, cls: type[UserError]) -> None:
+    words = 'image b.jpg is empty: put the whole file there.'
+    with pytest.raises(FileNotFoundError if cls is MissingFile else cls) as error:
+        list(DataLoader(range(2), collate_fn=Mock(side_effect=cls(words)), num_workers=workers))
+    assert ('Traceback' in str(error.value)) == bool(workers)
+    assert sentence(error.value) == words
+
+
+def test_a_tool_ends_with_the_sentence_and_an_interrupted_one_says_how_to_go_on() -> None:
+    with pytest.raises(SystemExit) as end:
+        exit_on_error(Mock(side_effect=MissingFile('a is 1: take 2.')))()
+    assert end.value.code == 'error: a is 1: take 2.'
+    with pytest.raises(SystemExit, match='run the same command again'):
+        resumable(Mock(side_effect=KeyboardInterrupt))()
+
+
+@pytest.mark.parametrize('folder, words', [('file', os.strerror(errno.EEXIST)),
+                                           ('file/inside', os.strerror(errno.ENOTDIR))])
+def test_a_folder_that_cannot_be_made_is_one_sentence(folder: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / 'file').touch()
+    with pytest.raises(SystemExit) as end:
+        exit_on_error(lambda: held(tmp_path / folder).__enter__())()
+    assert end.value.code == (f'error: {tmp_path / folder} cannot be used ({words}): choose another path, or correct '
+                              'that one, its permissions or its disk.')
+
+
+def fail(error: BaseException) -> None:
+    raise error
+
+
+class Loader:
+    """A transform of a pipeline, which loads a file."""
+
+    def transform(self, path: str) -> str:
+        return Path(path).read_text()
+
+
+@pytest.mark.parametrize('run, words', [
+    (lambda: Path('gone/a.log').write_text(''), '{}/gone/a.log cannot be used, because its folder {}/gone does not '
+                                                'exist: create it, or correct the path.'),
+    (lambda: Path('no.txt').read_text(), '{}/no.txt does not exist: put the file there, or correct the path.'),
+    (lambda: Loader().transform('no.jpg'), '{}/no.jpg does not exist: put the file there, or correct the path in the '
+     'config or with --cfg-options (train_dataloader.dataset.data_root, and the same for val_ and test_dataloader).'),
+    (lambda: fail(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))), f'a file or connection cannot be used '
+     f'({os.strerror(errno.ENOSPC)}): choose another path, or correct that one, its permissions or its disk.'),
+    (lambda: fail(OSError(errno.EIO, os.strerror(errno.EIO), b'a\xff')), 'a\\udcff cannot be used '
+     f'({os.strerror(errno.EIO)}): choose another path, or correct that one, its permissions or its disk.'),
+    (lambda: 'ü'.encode('ascii'), "a name or text has characters that cannot be read or written ('ascii' codec can't "
+     "encode character '\\xfc' in position 0: ordinal not in range(128)): rename it, or set the environment variable "
+     'PYTHONUTF8=1 if the codec is ascii.'),
+    (lambda: fail(MemoryError()), 'the memory does not suffice (MemoryError): take smaller images, models or '
+                                  'batches, or more memory.'),
+    (lambda: fail(RecursionError('x')), 'a file or config has too many levels (x): put dicts and lists less deep.')])
+def test_a_sentence_says_what_failed(run: Callable[[], object], words: str, tmp_path: Path,
+                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        exit_on_error(run)()
+    assert end.value.code == 'error: ' + words.replace('{}', str(tmp_path))
+
+
+def test_errors_of_writing_have_the_name_of_the_file() -> None:
+    for raised, name in ((OSError(errno.ENOSPC, 'full'), 'a.csv'), (OSError(errno.ENOSPC, 'full', 'b'), 'b')):
+        with pytest.raises(OSError, match='full') as error, named(Path('a.csv')):
+            raise raised
+        assert error.value.filename == name
+
+
+@pytest.mark.parametrize('length', [231, 251])
+def test_long_names_of_files_are_written(length: int, tmp_path: Path) -> None:
+    path = tmp_path / f'{"ü" * (length // 2)}.txt'
+    write_text(path, 'a')
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
+def test_an_error_without_a_file_keeps_its_traceback() -> None:
+    with pytest.raises(TimeoutError):
+        exit_on_error(Mock(side_effect=TimeoutError('too late')))()
+
+
+@pytest.mark.parametrize('suffix', ['.pth', '.safetensors'])
+def test_checkpoints_are_written_whatever_the_memory_of_tensors(suffix: str, tmp_path: Path) -> None:
+    weight = torch.randn(2, 3)
+    content = dict(weight=weight, tied=weight, transposed=weight.T, part=weight[1:])
+    path = tmp_path / f'a{suffix}'
+    write_checkpoint(path, content)
+    assert list(tmp_path.iterdir()) == [path]
+    torch.testing.assert_close(dict(read_checkpoint(path)), content, rtol=0, atol=0)
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / 'a.pth').write_text('before')
+    with pytest.raises((AttributeError, PicklingError)):  # the second one since Python 3.14
+        write_checkpoint(tmp_path / 'a.pth', dict(function=lambda: None))
+    assert [path.name for path in tmp_path.iterdir()] == ['a.pth']
+    assert (tmp_path / 'a.pth').read_text() == 'before'
+
+
+def test_a_folder_gives_its_images_by_name(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r'has no image \(\.jpg, \.jpeg, '):
+        list_images(tmp_path)
+    for name in ('b.jpg', 'a.PNG', 'c.txt', 'd.TIF', 'e.tiff'):
+        (tmp_path / name).touch()
+    assert [path.name for path in list_images(tmp_path)] == ['a.PNG', 'b.jpg', 'd.TIF', 'e.tiff']
+    with pytest.raises(UserError, match=r'folder .* does not exist'):
+        list_images(tmp_path / 'no')
+
+
+def test_a_checkpoint_is_of_the_whole_model(tmp_path: Path) -> None:
+    cfg, path = load_config(UPERNET), tmp_path / 'whole.pth'
+    model = build_model(cfg)
+    torch.save(dict(state_dict=model.state_dict()), path)
+    backbone = load_backbone(cfg, path)
+    assert not backbone.training
+    torch.testing.assert_close(backbone.state_dict(), model.backbone.state_dict(), rtol=0, atol=0)
+    torch.save(model.backbone.state_dict(), path)
+    with pytest.raises(UserError, match='does not fit'):
+        load_backbone(cfg, path)
+
+
+@pytest.mark.parametrize(('model', 'message'), [
+    ({}, 'has no model.backbone'),
+    (dict(backbone=dict(type='mmseg.ResNet', depth=50)), 'is a ResNet, but must be a CPVT or a PyramidCPVT'),
+    (dict(backbone=dict(type='cpvt_mm.CPVT', arch='huge')), "cpvt_mm.CPVT of .* cannot be built: 'huge' is not an"),
+    (dict(backbone=dict(type='NoSuch')), 'the NoSuch of .* cannot be built: ')])
+def test_what_has_no_such_backbone_is_refused(model: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load_backbone(Config(dict(model=model, default_scope='mmseg')))
+
+
+def test_input_is_what_the_library_makes_of_the_image(tmp_path: Path) -> None:
+    photograph = tmp_path / 'photograph.png'
+    mmcv.imwrite(np.random.default_rng(0).integers(0, 255, (20, 30, 3), np.uint8), str(photograph))
+    loaded, image = torch.from_numpy(mmcv.imread(photograph)).permute(2, 0, 1), read_image(photograph)
+    values = dict(mean=[100, 110, 120], std=[50, 60, 70])
+    for is_rgb in (True, False):
+        inside = dict(values, bgr_to_rgb=is_rgb)
+        with DefaultScope.overwrite_default_scope('mmseg'):
+            preprocessor = MODELS.build(dict(type='SegDataPreProcessor', size=(20, 30), **inside))
+        expected = preprocessor(dict(inputs=[loaded]))['inputs']
+        # mmpretrain keeps its preprocessor beside the model.
+        outside = dict(model={}, data_preprocessor=dict(values, to_rgb=is_rgb))
+        for cfg in (dict(model=dict(data_preprocessor=inside)), outside):
+            torch.testing.assert_close(to_input(image, Config(cfg)), expected)
+
+
+def test_mmengine_loads_weights_of_images_into_a_whole_model_for_clips(tmp_path: Path) -> None:
+    flat, deep = (nn.ModuleDict(dict(backbone=model))
+                  for model in (PyramidCPVT(NARROW), PyramidCPVT(NARROW, position_encoding=dict(type='PEG', ndim=3))))
+    torch.save(dict(state_dict=flat.state_dict()), tmp_path / 'model.pth')
+    check_fills_backbones(deep, tmp_path / 'model.pth')
+    load_checkpoint(deep, str(tmp_path / 'model.pth'), strict=True)
+    name = 'backbone.stages.1.position_encoding.0.convs.0.0.weight'
+    assert torch.equal(deep.state_dict()[name][:, :, 1], flat.state_dict()[name])
+
+
+def test_a_folder_is_held_by_one_process_until_it_ends(tmp_path: Path) -> None:
+    code = f"""
+import time
+from pathlib import Path
+from openmmlab_runs.files import held
+with held(Path({str(tmp_path)!r})):
+    print('held', flush=True)
+    time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout.readline() == 'held\n'
+        told = refusal(held(tmp_path).__enter__)
+        assert told.startswith(f'{tmp_path} is in use by process {process.pid} on {platform.node()}: wait until')
+        (tmp_path / '.lock').unlink()
+        told = refusal(held(tmp_path).__enter__)
+        assert told == (f'{tmp_path} is in use by another process, although its .lock is gone: wait until that run '
+                        'ends, or choose another folder.')
+        process.kill()
+    with held(tmp_path), held(tmp_path / 'another'):
+        assert (tmp_path / '.lock').read_text() == f'process {os.getpid()} on {platform.node()}'
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_held_where_its_file_system_cannot_lock_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                                    ) -> None:
+    monkeypatch.setattr(fcntl, 'flock', Mock(side_effect=OSError(errno.EBADF, 'Bad file descriptor')))  # as on NFS
+    with held(tmp_path):
+        told = multiprocessing.get_context('fork').SimpleQueue()
+        other = multiprocessing.get_context('fork').Process(target=lambda: told.put(refusal(held(tmp_path).__enter__)))
+        other.start()
+        other.join()
+        assert told.get().startswith(f'{tmp_path} is in use by process {os.getpid()} on {platform.node()}: wait')
+
+
+def test_a_process_that_this_one_leaves_behind_does_not_hold_its_folder(tmp_path: Path) -> None:
+    end = multiprocessing.get_context('fork').Event()
+    with held(tmp_path):
+        left = multiprocessing.get_context('fork').Process(target=end.wait)
+        left.start()
+    other = multiprocessing.get_context('fork').Process(target=held(tmp_path).__enter__)
+    other.start()
+    other.join()
+    end.set()
+    left.join()
+    assert other.exitcode == 0
+
+
+def test_a_run_that_failed_does_not_hold_its_folder_against_its_own_process(tmp_path: Path) -> None:
+    failed = held(tmp_path)
+    failed.__enter__()  # a traceback that is shown keeps it
+    with held(tmp_path):
+        pass
+
+
+def test_a_lock_that_its_last_holder_removes_in_between_is_made_again(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, path = fcntl.lockf, tmp_path / '.lock'
+    steps = [path.unlink]
+
+    def lock_later(file: TextIO, how: int) -> None:
+        if steps:
+            steps.pop()()  # the other run ends when this one has opened the file
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, 'lockf', lock_later)
+    with held(tmp_path):
+        assert not steps and path.read_text() == f'process {os.getpid()} on {platform.node()}'
+
+
+def test_the_lock_of_another_stays(tmp_path: Path) -> None:
+    path = tmp_path / '.lock'
+    with held(tmp_path):
+        path.unlink()  # as a server does that thinks that this machine is gone
+        path.write_text('process 1 on another')
+    assert path.read_text() == 'process 1 on another'
+
+
+def test_a_link_at_a_name_that_could_be_guessed_is_not_followed(tmp_path: Path) -> None:
+    victim, path = tmp_path / 'victim', tmp_path / 'a.txt'
+    victim.write_text('mine')
+    (tmp_path / f'a.txt.{os.getpid()}.tmp').symlink_to(victim)
+    write_text(path, 'text')
+    assert (victim.read_text(), path.read_text(), path.is_symlink()) == ('mine', 'text', False)
+
+
+def test_temporary_names_differ_and_their_files_are_new_and_as_the_umask_says(tmp_path: Path) -> None:
+    path, before = tmp_path / 'a.txt', os.umask(0o027)
+    try:
+        with whole_file(path) as first, whole_file(path) as second:
+            assert first != second and first.exists() and second.exists()
+        assert path.stat().st_mode & 0o777 == 0o640
+        with whole_file(path) as temporary:
+            remove_leftovers(tmp_path, 'a.txt')
+            assert not temporary.exists()
+            temporary.touch()
+    finally:
+        os.umask(before)
+
+
+def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    victim, folder = tmp_path / 'victim', tmp_path / 'work'
+    victim.write_text('mine')
+    folder.mkdir()
+    (folder / '.lock').symlink_to(victim)
+    with pytest.raises(OSError, match=re.escape(f"'{folder / '.lock'}'")):
+        held(folder).__enter__()
+    assert victim.read_text() == 'mine'
+
+
+def test_paths_are_short_below_the_current_folder_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert near(tmp_path / 'a/b.png') == 'a/b.png'
+    assert near(tmp_path.parent / 'b.png') == str(tmp_path.parent / 'b.png')
+    assert near('s3://a/b.pth') == 's3://a/b.pth'

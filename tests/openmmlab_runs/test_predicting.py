@@ -1,0 +1,220 @@
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from mmengine.infer import BaseInferencer
+from mmengine.logging import HistoryBuffer
+from mmengine.structures import InstanceData
+from PIL import Image
+from pycocotools import mask as coco_mask
+from pycocotools.coco import COCO
+
+from openmmlab_runs.checkpoints.reading import read_checkpoint
+from openmmlab_runs.engine import load_config
+from openmmlab_runs.errors import UserError
+from openmmlab_runs.images import read_image
+from openmmlab_runs.predicting import Prediction, build_inferencer, infer, paint, predict, to_coco
+from tests.conftest import ROOT, Models, refusal
+from tests.pictures import MOVED, is_painted, random_image
+from tests.tools.conftest import Exploit
+
+
+@pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
+def test_has_all_weights_of_a_plain_checkpoint(scope: str, trained: Models, tmp_path: Path) -> None:
+    config, checkpoint = trained[scope]
+    content, path = read_checkpoint(checkpoint), tmp_path / 'plain.pth'
+    torch.save(dict(content, message_hub=dict(log_scalars=dict(loss=HistoryBuffer([1.], [1])))), path)  # as mmengine's
+    model = build_inferencer(load_config(config), path, 'cpu').model
+    torch.testing.assert_close(dict(model.state_dict()), dict(content['state_dict']), rtol=0, atol=0)
+    assert not model.training
+
+
+@pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
+@pytest.mark.parametrize('is_known', [True, False])
+def test_names_are_those_of_the_checkpoint_or_else_of_the_config(is_known: bool, scope: str, trained: Models,
+                                                                 image: Path, tmp_path: Path) -> None:
+    config, checkpoint = trained[scope]
+    cfg = load_config(config)
+    known, names = dict(cfg.test_dataloader.dataset.metainfo), list(cfg.test_dataloader.dataset.metainfo.classes)
+    meta = dict(dataset_meta=dict(known, classes=names[::-1])) if is_known else {}
+    torch.save(dict(state_dict=read_checkpoint(checkpoint)['state_dict'], meta=meta), tmp_path / 'a.pth')
+    inferencer = build_inferencer(cfg, tmp_path / 'a.pth', 'cpu')
+    paint(inferencer, image)
+    assert list(inferencer.visualizer.dataset_meta['classes']) == (names[::-1] if is_known else names)
+
+
+@pytest.mark.parametrize('change, message', [
+    (lambda content: content['state_dict'].popitem(), r'part\.pth does not fit the model .*1 missing'),
+    (lambda content: content.update(extra=Exploit()), r'part\.pth is damaged, or contains code')])
+def test_a_checkpoint_that_does_not_fit_or_holds_code(change: Callable, message: str, trained: Models, tmp_path: Path
+                                                      ) -> None:
+    content = read_checkpoint(trained['mmseg'].checkpoint)
+    change(content)
+    torch.save(content, tmp_path / 'part.pth')
+    with pytest.raises(UserError, match=message):
+        build_inferencer(load_config(trained['mmseg'].config), tmp_path / 'part.pth', 'cpu')
+    assert not Path('hacked').exists()
+
+
+def test_a_device_that_is_not_there_and_another_library_are_refused(trained: Models) -> None:
+    for device in ('tpu', 'cuda:99'):
+        told = refusal(build_inferencer, load_config(trained['mmseg'].config), trained['mmseg'].checkpoint, device)
+        assert f"device '{device}' cannot be used" in told
+    told = refusal(build_inferencer, load_config(ROOT / 'configs/cpvt/cpvt-ti_16xb64_in1k.py'), 'x.pth')
+    assert 'is for mmpretrain, but only predictions of mmdet and mmseg can be' in told
+
+
+@pytest.fixture
+def detector(trained: Models, monkeypatch: pytest.MonkeyPatch) -> BaseInferencer:
+    """It finds one object in every image, with a score of 0.9, at the top left of 90 x 50 pixels."""
+    inferencer = build_inferencer(load_config(trained['mmdet'].config), trained['mmdet'].checkpoint, 'cpu')
+    forward = inferencer.forward
+
+    def find(data: object) -> object:
+        samples = forward(data)
+        samples[0].pred_instances = InstanceData(
+            bboxes=torch.tensor([[10., 10, 90, 50]]), labels=torch.tensor([0]), scores=torch.tensor([0.9]))
+        return samples
+
+    monkeypatch.setattr(inferencer, 'forward', find)
+    return inferencer
+
+
+def test_paints_the_boxes_that_are_predicted_and_nothing_else(detector: BaseInferencer, tmp_path: Path) -> None:
+    pixels = random_image(tmp_path / 'a.png', 120, 160)
+    painted, _ = paint(detector, tmp_path / 'a.png')
+    colour = detector.visualizer.dataset_meta['palette'][0]
+    is_line = (abs(painted - np.array(colour)) <= 255 / 5 + 1).all(axis=2)  # a fifth of the image shines through
+    for side in (10, 50):
+        assert is_line[side - MOVED:side + MOVED + 1, 10:90].any(axis=0).all()
+    for side in (10, 90):
+        assert is_line[10:50, side - MOVED:side + MOVED + 1].any(axis=1).all()
+    outside = np.ones((120, 160), bool)
+    outside[9 - MOVED:52 + MOVED, 9 - MOVED:92 + MOVED] = False  # lines are up to three pixels wide
+    assert not is_painted(painted, pixels)[outside].any()
+    # Names and scores, which can be left out.
+    inside = np.s_[14:46, 14:86]
+    assert is_painted(painted, pixels)[inside].any()
+    assert not is_painted(paint(detector, tmp_path / 'a.png', labels=False)[0], pixels)[inside].any()
+    assert not is_painted(paint(detector, tmp_path / 'a.png', score_thr=0.9)[0], pixels).any()
+
+
+def test_lines_are_thinner_on_small_images(detector: BaseInferencer, tmp_path: Path) -> None:
+    paints = []
+    for side in (120, 500):
+        Image.new('RGB', (side, side)).save(tmp_path / 'a.png')
+        paints.append(paint(detector, tmp_path / 'a.png', labels=False)[0][:, 50].sum(dtype=int))
+    assert 0.5 < paints[0] / paints[1] < 0.7
+
+
+@pytest.mark.parametrize('side, labels, expected', [(100, True, False), (200, True, True), (200, False, False)])
+def test_a_segmentor_writes_labels_that_are_legible(side: int, labels: bool, expected: bool,
+                                                    trained: Models, tmp_path: Path) -> None:
+    inferencer = build_inferencer(load_config(trained['mmseg'].config), trained['mmseg'].checkpoint, 'cpu')
+    random_image(tmp_path / 'a.png', side, side + 1)
+    with patch('cv2.putText', wraps=cv2.putText) as put_text:
+        assert paint(inferencer, tmp_path / 'a.png', labels)[0].shape == (side, side + 1, 3)
+    assert put_text.called is expected
+
+
+@pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
+def test_predicts_paths_and_arrays_of_any_size_alike(scope: str, trained: Models, image: Path, tmp_path: Path) -> None:
+    pixels = read_image(image)
+    small = random_image(tmp_path / 'small.png', 70, 51)
+    images = [pixels, image, small, str(image)]
+    alone = [predict(one, *trained[scope], device='cpu')[0] for one in images]
+    assert [one.size for one in alone] == [(100, 200), (100, 200), (70, 51), (100, 200)]
+    for batch_size in (1, 2):
+        for one, other in zip(predict(images, *trained[scope], 'cpu', batch_size), alone, strict=True):
+            assert one.classes == other.classes and len(one.classes) > 1
+            if scope == 'mmseg':
+                assert one.label_map.shape == one.size and np.mean(one.label_map != other.label_map) < 0.01
+            else:
+                assert 0 < len(one.boxes) == len(one.labels) == len(one.masks)
+                np.testing.assert_allclose(one.scores, other.scores, atol=1e-5)
+    first, second = alone[:2]
+    assert np.array_equal(first.label_map, second.label_map) and np.array_equal(first.boxes, second.boxes)
+
+
+def test_the_size_of_a_file_is_that_of_its_header_after_rotation(detector: BaseInferencer, tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    turned = [tmp_path / f'turned.{suffix}' for suffix in ('jpg', 'png', 'tif', 'webp')]
+    for path in turned:
+        Image.new('RGB', (60, 40)).save(path, exif=exif)
+    assert {read_image(path).shape for path in turned} == {(60, 40, 3)}
+    Image.new('RGB', (60, 40)).save(tmp_path / 'a.png')
+    content = (tmp_path / 'a.png').read_bytes()
+    (tmp_path / 'cut.png').write_bytes(content[:50])
+    assert 'cut.png cannot be read: it is damaged' in refusal(list, infer(detector, [tmp_path / 'cut.png']))
+    assert [one.size for one in infer(detector, [*turned, tmp_path / 'a.png'])] == [(60, 40)] * 4 + [(40, 60)]
+
+
+def test_a_prediction_is_in_pixels_of_the_image(detector: BaseInferencer, image: Path) -> None:
+    [found] = infer(detector, [image])
+    assert found.boxes.tolist() == [[10, 10, 90, 50]] and found.labels.tolist() == [0]
+    assert found.scores.tolist() == [pytest.approx(0.9)] and found.masks is found.label_map is None
+
+
+def test_an_image_that_cannot_be_predicted_is_one_sentence(detector: BaseInferencer, tmp_path: Path) -> None:
+    told = refusal(list, infer(detector, [np.zeros((8, 8), np.uint8)]))
+    assert told == 'an image has shape (8, 8) and type uint8, but must be (H, W, 3), RGB, uint8: convert it.'
+    assert 'no.png cannot be read' in refusal(list, infer(detector, [tmp_path / 'no.png']))
+    assert refusal(list, infer(detector, [], 0)) == 'batch_size is 0, but must be at least 1.'
+    told = refusal(list, infer(detector, [np.zeros((1, 9999, 3), np.uint8)]))
+    assert told.startswith('image of 1 x 9999 pixels (height x width) cannot be predicted (')
+
+
+def test_predictions_are_results_of_coco(tmp_path: Path) -> None:
+    mask = np.zeros((40, 60), np.uint8, order='F')
+    mask[5:15, 10:30] = 1
+    rle = coco_mask.encode(mask)
+    rle['counts'] = rle['counts'].decode()
+    boxes, scores = np.float32([[10, 5, 30, 15.123]]), np.float32([0.9])
+    classes, label = ('cat', 'dog'), np.array([1])
+    nothing = Prediction((8, 9), classes, *np.zeros((3, 0)))
+    file = tmp_path / 'predictions.json'
+    plain = Prediction((40, 60), classes, boxes, label, scores)
+    file.write_text(json.dumps(to_coco({'a.png': nothing, 'b.png': replace(plain, masks=[rle]), 'c.png': plain})))
+    coco = COCO(file)
+    assert {image['id']: image['file_name'] for image in coco.loadImgs(coco.getImgIds())} == {
+        1: 'a.png', 2: 'b.png', 3: 'c.png'}
+    results = coco.loadRes(coco.dataset['annotations'])
+    assert not results.getAnnIds(imgIds=[1])
+    with_mask, without = results.loadAnns(results.getAnnIds())
+    assert coco.cats[with_mask['category_id']]['name'] == 'dog' and with_mask['score'] == 0.9
+    assert np.array_equal(results.annToMask(with_mask), mask)
+    assert (without['bbox'], without['image_id']) == ([10, 5, 20, 10.12], 3)
+
+
+def test_threads_predict_with_two_libraries_at_once(trained: Models, image: Path) -> None:
+    """mmengine's registries have one scope for the process."""
+    scopes = ['mmdet', 'mmseg'] * 4
+    alone = {scope: predict(image, *trained[scope], 'cpu')[0] for scope in trained}
+    with ThreadPoolExecutor(8) as pool:
+        found = pool.map(lambda scope: predict([image, image], *trained[scope], 'cpu'), scopes)
+        for scope, predictions in zip(scopes, found, strict=True):
+            for one in predictions:
+                for name in ('boxes', 'labels', 'scores', 'label_map'):
+                    np.testing.assert_array_equal(getattr(one, name), getattr(alone[scope], name))
+
+
+def test_what_is_suspended_keeps_no_other_thread_waiting(trained: Models, image: Path) -> None:
+    config, checkpoint = trained['mmdet']
+    running = infer(build_inferencer(load_config(config), checkpoint, 'cpu'), [image] * 3)
+    next(running)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(predict, image, *trained['mmseg'], 'cpu').result(timeout=100)[0].label_map is not None
+    assert len(list(running)) == 2
+
+
+def test_label_maps_are_no_coco() -> None:
+    assert 'the prediction of a.png is a label map' in refusal(
+        to_coco, {'a.png': Prediction((1, 1), ('sun',), label_map=np.zeros((1, 1), np.uint8))})

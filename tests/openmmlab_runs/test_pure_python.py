@@ -1,0 +1,94 @@
+"""A config with classes as types is, once read, that with their names."""
+from pathlib import Path
+from typing import Any
+
+import mmengine.registry
+import pytest
+from mmengine.config import Config
+from mmengine.registry import Registry
+
+from cpvt_mm.swap import read_config
+from openmmlab_runs.engine import load_config, train
+from tests.conftest import MASK_RCNN, UPERNET, refusal, toy_overrides
+
+REGISTRIES = [one for one in vars(mmengine.registry).values() if isinstance(one, Registry)]
+
+
+def find(name: str, scope: str) -> Any:
+    for registry in REGISTRIES:
+        with registry.switch_scope_and_registry(scope) as here:
+            if isinstance(kind := here.get(name), type):
+                return kind
+    return None  # a function, or a class that mmcv looks up by itself
+
+
+def to_source(value: Any, scope: str, imports: set[str]) -> str:
+    """Source of a value in the pure Python style; what it needs goes to `imports`."""
+    if isinstance(value, list | tuple):
+        items = ''.join(f'{to_source(one, scope, imports)}, ' for one in value)
+        return f'[{items}]' if isinstance(value, list) else f'({items})'
+    if not isinstance(value, dict):
+        return repr(value)
+    items = []
+    for key, one in value.items():
+        kind = find(one, scope) if key == 'type' and isinstance(one, str) else None
+        if kind:
+            imports.add(f'from {kind.__module__} import {kind.__name__}')
+        items.append(f'{key!r}: {kind.__name__ if kind else to_source(one, scope, imports)}')
+    return f'{{{", ".join(items)}}}'
+
+
+def write_pure(cfg: Config, path: Path) -> None:
+    """Writes a config in the pure Python style, which inherits from another."""
+    imports: set[str] = set()
+    content = dict(Config.to_dict(cfg), default_scope=None)
+    lines = [f'{key} = {to_source(value, cfg.default_scope, imports)}' for key, value in content.items()]
+    path.with_name('pure_base.py').write_text('\n'.join([*sorted(imports), *lines]))
+    path.write_text('from mmengine.config import read_base\n\nwith read_base():\n    from .pure_base import *\n\n'
+                    'optim_wrapper.update(clip_grad=dict(max_norm=2.))\n')
+
+
+@pytest.mark.parametrize('config', [UPERNET, MASK_RCNN])
+def test_a_config_with_classes_is_that_with_names(config: Path, tmp_path: Path) -> None:
+    expected = load_config(config, {'optim_wrapper.clip_grad': dict(max_norm=2.)}, 'work')
+    expected.val_dataloader.key = 'secret'
+    path = tmp_path / 'pure.py'
+    write_pure(expected, path)
+    assert not isinstance(Config.fromfile(path).model.type, str)
+    cfg = load_config(path, work_dir='work')
+    assert cfg.to_dict() == expected.to_dict()
+    assert cfg.val_dataloader.key == 'secret' and 'secret' not in cfg.pretty_text  # a run still has it
+    Config.fromfile(path).dump(tmp_path / 'places.py')  # as mmengine writes it
+    assert load_config(tmp_path / 'places.py', work_dir='work').to_dict() == expected.to_dict()
+    for name in (path, tmp_path / 'places.py'):
+        assert 'in the pure Python style, from which the new config cannot inherit' in refusal(read_config, str(name))
+    cfg.dump(tmp_path / 'text.py')
+    assert read_config(str(tmp_path / 'text.py')).to_dict() == expected.to_dict()
+
+
+@pytest.mark.parametrize('kind, words', [('mmseg.EncoderDecoder', ''), ('EncoderDecoder', 'default_scope of config')])
+def test_no_scope_is_that_of_the_model(kind: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / 'a.py'
+    path.write_text(f"default_scope = None\nmodel = dict(type={kind!r})\ntest_pipeline = [dict(type='mmdet.A')]\n")
+    if words:
+        path.write_text(path.read_text().replace('mmdet.', ''))
+        assert words in refusal(load_config, path)
+    else:
+        assert load_config(path).default_scope == 'mmseg'
+
+
+@pytest.mark.slow
+def test_a_config_with_classes_trains_and_what_it_writes_resumes(toy_shapes: Path, tmp_path: Path) -> None:
+    options = toy_overrides(toy_shapes, **{'train_cfg.max_iters': 2, 'train_cfg.val_interval': 2,
+                                           'default_hooks.checkpoint.interval': 1})
+    write_pure(load_config(UPERNET, options), tmp_path / 'pure.py')
+    train(load_config(tmp_path / 'pure.py', work_dir=str(tmp_path / 'work')))
+    train(load_config(tmp_path / 'work/pure.py', {'train_cfg.max_iters': 3}, str(tmp_path / 'work')), resume='auto')
+    assert (tmp_path / 'work/iter_3.pth').exists()
+
+
+def test_a_runner_that_is_no_runner_of_mmengine_is_refused(toy_shapes: Path, tmp_path: Path) -> None:
+    cfg = load_config(UPERNET, {**toy_overrides(toy_shapes), 'runner_type': 'FlexibleRunner'}, str(tmp_path))
+    assert refusal(train, cfg) == (
+        'runner_type is FlexibleRunner, which is not a kind of Runner, and does not call hooks as it does: remove '
+        'runner_type from the config.')

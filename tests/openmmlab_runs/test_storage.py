@@ -1,0 +1,319 @@
+"""Data in an object store, a real server of S3 on this machine, and in archives."""
+import io
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import fsspec
+import pytest
+import torch
+from mmengine import fileio
+
+from lab.datasets.shards import write_shards
+from openmmlab_runs import engine
+from openmmlab_runs.engine import load_config, train
+from openmmlab_runs.storage import FsspecBackend, HttpBackend
+from tests.conftest import MASK_RCNN, refusal, toy_overrides
+from tests.processes import free_port, is_open, wait_until
+
+FILES = {'a.json': b'{}', 'train/1.txt': b'one', 'train/2.png': b'two', 'train/deep/3.txt': b'three', '.hidden/x': b''}
+
+
+@contextmanager
+def served(*command: str) -> Iterator[str]:
+    """Starts a server, the last argument of which is a port; yields its address."""
+    port = free_port()
+    process = subprocess.Popen([*command, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: is_open(port))
+        yield f'http://127.0.0.1:{port}'
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope='module')
+def server() -> Iterator[str]:
+    """The address of a server that speaks the protocol of S3."""
+    pytest.importorskip('moto.server')
+    pytest.importorskip('s3fs')
+    with served(sys.executable, '-m', 'moto.server', '-H', '127.0.0.1', '-p') as address:
+        yield address
+
+
+@pytest.fixture
+def bucket(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty bucket, whose server and keys fsspec finds as those of a user."""
+    monkeypatch.setenv('AWS_ACCESS_KEY_ID', 'me')
+    monkeypatch.setenv('AWS_SECRET_ACCESS_KEY', 'secret')
+    monkeypatch.setitem(fsspec.config.conf, 's3', dict(endpoint_url=server))  # as FSSPEC_S3_ENDPOINT_URL does at start
+    name = tmp_path.name.replace('_', '-')
+    fsspec.filesystem('s3', skip_instance_cache=True).mkdir(name)
+    return f's3://{name}'
+
+
+@pytest.fixture(scope='module')
+def gs_server() -> Iterator[str]:
+    """The address of a server that speaks the protocol of Google's store."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv('GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT', 'false')  # read at import; the server has no gRPC
+        pytest.importorskip('gcsfs')
+    pytest.importorskip('gcp_storage_emulator')
+    with served(sys.executable, '-m', 'gcp_storage_emulator', 'start', '--host', '127.0.0.1', '--in-memory',
+                '--default-bucket', 'bucket', '--port') as address:
+        yield address
+
+
+@pytest.fixture
+def gs_bucket(gs_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty folder of a bucket."""
+    monkeypatch.setitem(fsspec.config.conf, 'gs', dict(endpoint_url=gs_server, token='anon'))
+    return f'gs://bucket/{tmp_path.name}'
+
+
+@pytest.fixture(scope='module')
+def az_server() -> Iterator[str]:
+    """The address of Azurite, Microsoft's emulator of its store (npm install azurite)."""
+    pytest.importorskip('adlfs')
+    if not shutil.which('azurite-blob'):
+        pytest.skip('needs azurite')
+    with served('azurite-blob', '--blobHost', '127.0.0.1', '--inMemoryPersistence', '--skipApiVersionCheck',
+                '--blobPort') as address:
+        yield address
+
+
+@pytest.fixture
+def az_bucket(az_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty container."""
+    monkeypatch.setenv('AZURE_STORAGE_CONNECTION_STRING', ';'.join((  # the account and key that Azurite documents
+        'DefaultEndpointsProtocol=http', 'AccountName=devstoreaccount1',
+        'AccountKey=Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==',
+        f'BlobEndpoint={az_server}/devstoreaccount1')))
+    name = tmp_path.name.replace('_', '-')
+    fsspec.filesystem('az', skip_instance_cache=True).mkdir(name)
+    return f'az://{name}'
+
+
+STORES = {'s3': 'bucket', 'gs': 'gs_bucket', 'az': 'az_bucket'}
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest) -> str:
+    """The address of an empty folder in a store of each kind."""
+    return request.getfixturevalue(STORES[request.param])
+
+
+@pytest.fixture(params=[*STORES, 'zip', 'tar', 'shards'])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """`FILES` in a store or archive."""
+    if request.param in STORES:
+        address = request.getfixturevalue(STORES[request.param])
+        for name, content in FILES.items():
+            fileio.put(content, f'{address}/{name}')
+        return address
+    folder, archive = tmp_path / 'files', tmp_path / f'files.{request.param}'
+    for name, content in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    if request.param == 'shards':
+        return f'tar://::{write_shards(folder, archive, 2)}'
+    pack(folder, archive)
+    return f'{request.param}://::{archive}'
+
+
+def pack(folder: Path, archive: Path) -> None:
+    with tarfile.open(archive, 'w') if archive.suffix == '.tar' else zipfile.ZipFile(archive, 'w') as file:
+        add = file.add if archive.suffix == '.tar' else file.write
+        for path in folder.rglob('*'):
+            if path.is_file():
+                add(path, path.relative_to(folder))
+
+
+def test_files_are_read_and_listed(root: str) -> None:
+    train = fileio.join_path(root, 'train/')
+    assert fileio.get(os.path.join(train, '1.txt')) == b'one'  # as datasets join paths
+    assert fileio.get_text(root + '/train/deep/3.txt') == 'three'
+    assert {*fileio.list_dir_or_file(root)} == {'a.json', 'train'}
+    assert {*fileio.list_dir_or_file(train, list_dir=False, suffix='.txt', recursive=True)} == {'1.txt', 'deep/3.txt'}
+    assert {*fileio.list_dir_or_file(train, list_file=False)} == {'deep'}
+    with fileio.get_local_path(root + '/train/2.png') as path:
+        assert Path(path).read_bytes() == b'two' and path.endswith('2.png')
+    assert not Path(path).exists()
+
+
+def test_files_and_folders_are_told_apart(root: str) -> None:
+    for path, is_file, is_folder in (('a.json', True, False), ('train', False, True), ('no', False, False)):
+        path = fileio.join_path(root, path)
+        assert (fileio.isfile(path), fileio.isdir(path), fileio.exists(path)) == (
+            is_file, is_folder, is_file or is_folder)
+    with pytest.raises(FileNotFoundError, match=r'no\.txt'):
+        fileio.get(f'{root}/no.txt')
+
+
+def test_links_in_a_tar_file_are_followed_and_what_cannot_be_read_in_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / 'a').write_text('text')
+    (tmp_path / 'b').hardlink_to(tmp_path / 'a')
+    (tmp_path / 'version').symlink_to('deep/../b')
+    (tmp_path / 'gone').symlink_to('nowhere')
+    for name, mode in (('plain.tar', 'w'), ('small.tar.gz', 'w:gz')):
+        with tarfile.open(tmp_path / name, mode) as file:
+            for path in ('a', 'b', 'version', 'gone'):
+                file.add(tmp_path / path, f'./{path}')
+    assert [fileio.get_text(f'tar://{name}::{tmp_path}/plain.tar') for name in ('a', 'b', 'version')] == ['text'] * 3
+    assert {*fileio.list_dir_or_file(f'tar://::{tmp_path}/plain.tar')} == {'a', 'b', 'version'}
+    subprocess.run(['truncate', '-s', '1M', tmp_path / 'hole'], check=True)
+    subprocess.run(['tar', '-cSf', tmp_path / 'sparse.tar', '-C', tmp_path, 'hole'], check=True)
+    assert refusal(fileio.get, f'tar://hole::{tmp_path}/sparse.tar') == (
+        f'hole in {tmp_path}/sparse.tar is a sparse file, which cannot be read: pack it without --sparse.')
+    assert refusal(fileio.get, f'tar://a::{tmp_path}/small.tar.gz').startswith(
+        f'{tmp_path}/small.tar.gz is not a whole tar file without compression')
+
+
+def test_files_are_written_and_removed(store: str) -> None:
+    for name in ('a.txt', 'folder/b.txt', 'folder/c.txt'):
+        fileio.put_text('text', f'{store}/{name}')
+    fileio.remove(f'{store}/a.txt')
+    assert {*fileio.list_dir_or_file(store, recursive=True)} == {'folder', 'folder/b.txt', 'folder/c.txt'}
+    fileio.rmtree(f'{store}/folder')
+    assert not fileio.exists(f'{store}/folder')
+
+
+def test_archives_are_not_written(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match='is in an archive, which can only be read'):
+        fileio.put(b'', f'zip://a.txt::{tmp_path}/a.zip')
+    with pytest.raises(FileNotFoundError, match=r'a\.zip'):
+        fileio.get(f'zip://a.txt::{tmp_path}/a.zip')
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds between tries, which do not pass."""
+    waits: list[float] = []
+    monkeypatch.setattr('time.sleep', waits.append)
+    return waits
+
+
+def s3_at(port: int) -> FsspecBackend:
+    return FsspecBackend(endpoint_url=f'http://127.0.0.1:{port}', key='me', secret='secret',
+                         config_kwargs=dict(retries=dict(max_attempts=0)))
+
+
+@contextmanager
+def answers(reply: Callable[[socket.socket], object]) -> Iterator[int]:
+    """A server that does so with each connection; yields its port."""
+    with socket.create_server(('127.0.0.1', 0)) as server, ExitStack() as kept:
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection = kept.enter_context(server.accept()[0])
+                    reply(connection)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def response(status: str, body: bytes = b'', length: int | None = None) -> Callable[[socket.socket], None]:
+    def reply(connection: socket.socket) -> None:
+        connection.recv(9999)
+        connection.sendall(f'HTTP/1.1 {status}\r\nContent-Length: {len(body) if length is None else length}\r\n\r\n'
+                           .encode() + body)
+        connection.close()
+
+    return reply
+
+
+def test_a_fault_of_the_network_is_tried_again_and_told(waits: list[float]) -> None:
+    pytest.importorskip('s3fs')
+    assert refusal(s3_at(free_port()).get, 's3://b/a.txt').startswith(
+        's3://b/a.txt cannot be read or written, after 3 tries (EndpointConn')
+    assert waits == [1, 4]
+
+
+@pytest.mark.parametrize('reply, words', [
+    (response('403 Forbidden'), 'is refused by the store (PermissionError: Forbidden): check the keys'),
+    (response('200 OK', b'begins', 99), 'cannot be read or written, after 3 tries (')], ids=['refuses', 'breaks off'])
+def test_a_store_that_refuses_or_breaks_off_is_told(waits: list[float], reply: Callable, words: str) -> None:
+    pytest.importorskip('s3fs')
+    with answers(reply) as port:
+        assert refusal(s3_at(port).get, 's3://b/a.txt').startswith(f's3://b/a.txt {words}')
+
+
+@pytest.mark.parametrize('call', [
+    lambda store: store.get('s3://b/a.txt'), lambda store: store.put(b'', 's3://b/a.txt'),
+    lambda store: store.exists('s3://b/a.txt'), lambda store: store.remove('s3://b/a.txt'),
+    lambda store: list(store.list_dir_or_file('s3://b/a.txt')), lambda store: HttpBackend().get(
+        f'{store.options["endpoint_url"]}/s3://b/a.txt')], ids=['get', 'put', 'exists', 'remove', 'list', 'web'])
+def test_a_store_that_never_answers_is_told(waits: list[float], call: Callable, monkeypatch: pytest.MonkeyPatch,
+                                            log: list) -> None:
+    pytest.importorskip('s3fs')
+    for name in ('waiting.WORD', 'waiting.ASKING', 'storage.TRY'):
+        monkeypatch.setattr(f'cpvt_mm.{name}', 0.1)
+    with answers(lambda connection: None) as port:
+        sentence = refusal(call, s3_at(port))
+        assert sentence.endswith('s3://b/a.txt cannot be read or written, after 3 tries (no answer in 0 seconds): '
+                                 'check the address, and whether this machine reaches the store.')
+    assert [message[-16:] for _, message in log] == ['s3://b/a.txt ...'] * 3
+
+
+def test_a_large_file_has_more_time(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fileio.put(b'1', f'{store}/a.txt')
+    monkeypatch.setattr('openmmlab_runs.storage.TRY', 0.)
+    monkeypatch.setattr('openmmlab_runs.storage.PER_MEGABYTE', 60e6)  # a minute for a byte
+    assert fileio.get(f'{store}/a.txt') == b'1'
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, 'adlfs', None)
+    with pytest.raises(ImportError, match=r'abfs://b/a.txt needs adlfs: pip install adlfs\.'):
+        fileio.get('abfs://b/a.txt')  # no other test has loaded this scheme
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', [*STORES, 'zip', 'tar', 'shards'])
+def test_models_train_on_data_where_it_lies(
+        kind: str, toy_shapes: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Workers read it, too. The store also takes the checkpoints, from which training resumes."""
+    out_dir = None
+    if kind in STORES:
+        root = out_dir = request.getfixturevalue(STORES[kind])
+        for path in toy_shapes.rglob('*'):
+            if path.is_file():
+                fileio.put(path.read_bytes(), f'{root}/{path.relative_to(toy_shapes)}')
+    elif kind == 'shards':
+        root = f'tar://::{write_shards(toy_shapes, tmp_path / "toy", 3)}'
+    else:
+        archive = tmp_path / f'toy.{kind}'
+        pack(toy_shapes, archive)
+        root = f'{kind}://::{archive}'
+    folders = {}
+    for name, source in (('local', str(toy_shapes)), ('remote', root)):
+        options = toy_overrides(Path('x'), **{
+            **{f'{loader}.dataset.data_root': f'{source}/' for loader in (
+                'train_dataloader', 'val_dataloader', 'test_dataloader')},
+            **{f'{split}_evaluator.ann_file': f'{source}/instances_validation.json' for split in ('val', 'test')},
+            'train_cfg.max_iters': 2, 'train_cfg.val_interval': 2, 'train_dataloader.num_workers': 1,
+            'randomness.seed': 0, 'default_hooks.checkpoint.interval': 1})
+        if name == 'remote' and out_dir:
+            options['default_hooks.checkpoint.out_dir'] = f'{out_dir}/runs'
+        folders[name] = tmp_path / name
+        train(load_config(MASK_RCNN, options, str(folders[name])))
+    last = {name: (folder / 'last_checkpoint').read_text() for name, folder in folders.items()}
+    weights = [torch.load(io.BytesIO(fileio.get(path)))['state_dict'] for path in last.values()]
+    assert all(torch.equal(value, weights[1][key]) for key, value in weights[0].items())
+    options['train_cfg.max_iters'] = 3
+    train(load_config(MASK_RCNN, options, str(folders['remote'])), resume='auto')
+    resumed = (folders['remote'] / 'last_checkpoint').read_text()
+    assert resumed.startswith(out_dir.replace('s3:', 's3a:') if out_dir else str(tmp_path))
+    assert resumed.endswith('iter_3.pth')
+    assert engine.test(load_config(MASK_RCNN, options, str(tmp_path / 'test')), resumed)

@@ -1,0 +1,238 @@
+"""Backbones by name, and those that are saved in a folder or pushed to the hub."""
+import copy
+import json
+import pickle
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from shutil import copytree
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+import torch
+from huggingface_hub import HfApi, RepoUrl
+from torch import nn
+
+import cpvt_mm
+from cpvt_mm import CPVT, PEG, PyramidCPVT, create_backbone, list_backbones
+from cpvt_mm.loading import load_backbone
+from cpvt_mm.weights.plain_formats import TABLE
+from cpvt_mm.weights.released import RELEASED, Released
+from openmmlab_runs.engine import load_config
+from openmmlab_runs.errors import UserError
+from openmmlab_runs.loading import build
+from tests.conftest import MASK_RCNN, NARROW, NARROW_PLAIN, refusal
+
+
+def test_every_name_builds_its_backbone() -> None:
+    for name in list_backbones():
+        with torch.device('meta'):
+            model = create_backbone(name, drop_path_rate=.1)
+        assert type(model) is (PyramidCPVT if name.startswith('pyramid') else CPVT)
+    assert list_backbones(pretrained=True) == [name for name in list_backbones() if name in RELEASED]
+    assert set(list_backbones(pretrained=True)) == set(RELEASED)
+    assert {'list_backbones', 'create_backbone'} <= set(cpvt_mm.__all__)
+
+
+@pytest.mark.parametrize('name', RELEASED)
+def test_released_weights_are_for_the_backbone_of_their_name(name: str) -> None:
+    with torch.device('meta'):
+        model, other = create_backbone(name), getattr(cpvt_mm, RELEASED[name].backbone)(RELEASED[name].arch)
+    assert type(model) is type(other)
+    assert model.out_channels == other.out_channels and model.num_blocks == other.num_blocks
+
+
+@pytest.mark.parametrize('name', ['deit-tiny', 'dinov2-small', 'dinov2-small-reg4', 'dinov3-small'])
+def test_pretrained_fills_the_backbone(name: str, fake_released: Callable[[str], dict]) -> None:
+    weights = fake_released(f'cpvt_mm://{name}')
+    model = create_backbone(name, pretrained=True)
+    # A token has the sum of itself and its row of the table, which is 0 here.
+    torch.testing.assert_close(dict(model.state_dict()), dict(weights), rtol=0, atol=0)
+
+
+def test_a_peg_from_zero_beside_the_encoding_changes_nothing(fake_released: Callable[[str], dict]) -> None:
+    fake_released('cpvt_mm://dinov3-small')
+    rotary = dict(type='RotaryPE', form='dinov3')
+    image, results = torch.randn(1, 3, 64, 48), []
+    for encoding in (rotary, [rotary, dict(type='PEG', init='zero')]):
+        model = create_backbone('dinov3-small', pretrained=True, position_encoding=encoding, out_type='raw')
+        results.append(model.eval()(image)[0])
+    assert torch.equal(*results)
+
+
+# Counts of timm's models without a head. Its table has a row for the class token; our keys have a bias in DINOv3.
+@pytest.mark.parametrize('name, count, rows', [
+    ('dinov2-small', 22_056_192, -1), ('dinov2-giant-reg4', 1_136_483_840, 0), ('dinov3-small', 21_596_160, 12),
+    ('dinov3-small-plus', 28_692_480, 12), ('dinov3-base', 85_659_648, 12), ('dinov3-large', 303_128_576, 24),
+    ('dinov3-huge-plus', 840_591_360, 32)])
+def test_dino_has_the_parameters_of_timms(name: str, count: int, rows: int) -> None:
+    with torch.device('meta'):
+        model = create_backbone(name)
+    assert sum(parameter.numel() for parameter in model.parameters()) == count + rows * model.out_channels[0]
+
+
+def test_another_encoding_stays_random_with_a_warning(fake_released: Callable[[str], dict], log: list) -> None:
+    weights = fake_released('cpvt_mm://deit-tiny')
+    model = create_backbone('deit-tiny', pretrained=True, position_encoding=dict(type='PEG'))
+    assert TABLE not in model.state_dict()
+    assert torch.equal(model.state_dict()['blocks.0.attn.q.weight'], weights['blocks.0.attn.q.weight'])
+    assert any('lacks, as allow_missing allows: position_encoding.0' in text for _, text in log)
+
+
+@pytest.mark.parametrize('kwargs', [{}, dict(norm_eps=1e-4)])
+def test_norm_eps_follows_the_weights_if_it_is_not_given(kwargs: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = 'pyramid-cpvt-small'
+    monkeypatch.setitem(RELEASED, name, Released('PyramidCPVT', 'small', {}, 0., '', norm_eps=1e-3))
+    monkeypatch.setattr(PyramidCPVT, 'init_weights', lambda self: None)
+    with torch.device('meta'):
+        model = create_backbone(name, pretrained=True, **kwargs)
+    assert model.norm_eps == kwargs.get('norm_eps', 1e-3)
+    assert model.init_cfg == dict(type='Pretrained', checkpoint=f'cpvt_mm://{name}')
+
+
+@pytest.mark.parametrize(('args', 'error', 'words'), [
+    (dict(name='pyramid-cpvt-smal'), UserError, "'pyramid-cpvt-smal' is not a backbone: did you mean pyramid-cpvt-sm"),
+    (dict(name='cpvt-tiny', pretrained=True), UserError, "create_backbone.'deit-tiny', pretrained=True. is "),
+    (dict(name='pyramid-cpvt-tiny', pretrained=True), UserError, 'no released weights of .*: set pretrained=False'),
+    (dict(name='deit-tiny', pretrained='a.pth'), TypeError, "pretrained is 'a.pth', but must be .* init_cfg"),
+    (dict(name='deit-tiny', drop_pathrate=.1), TypeError, "unexpected keyword argument 'drop_pathrate'"),
+    (dict(name='deit-tiny', arch='small'), TypeError, "multiple values for keyword argument 'arch'"),
+    (dict(name='deit-tiny', pretrained=True, init_cfg=None), TypeError, "multiple values for keyword argument 'init")])
+def test_mistakes_are_told_in_a_sentence(args: dict, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        create_backbone(**args)
+
+
+Run = Callable[[str], CompletedProcess]
+BACKBONES = {
+    'PyramidCPVT': partial(PyramidCPVT, NARROW, 160, out_indices=(1, 3), sr_mode='pool', mlp_mode='conv',
+                           position_encoding=[dict(type='PEG', positions=(-1, 0)), dict(type='LearnablePE')]),
+    'CPVT': partial(CPVT, NARROW_PLAIN, cls_token=False, position_encoding=None, drop_path_rate=.1)}
+
+
+def assert_same(a: nn.Module, b: nn.Module) -> None:
+    assert type(a) is type(b)
+    torch.testing.assert_close(a.state_dict(), b.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize('name', BACKBONES)
+def test_a_folder_gives_the_same_backbone(name: str, tmp_path: Path) -> None:
+    model = BACKBONES[name]()
+    model.save_pretrained(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {'config.json', 'model.safetensors', 'README.md'}
+    again = type(model).from_pretrained(tmp_path)
+    assert not again.training
+    assert_same(model.eval(), again)
+    assert str(model) == str(again)  # with its rates
+    image = torch.rand(1, 3, 50, 70)
+    assert all(torch.equal(*pair) for pair in zip(model(image), again(image), strict=True))
+
+
+def test_arguments_can_be_replaced_by_others_that_the_weights_fit(tmp_path: Path) -> None:
+    BACKBONES['CPVT']().save_pretrained(tmp_path)
+    assert CPVT.from_pretrained(tmp_path, with_cp=True).with_cp is True
+    with pytest.raises(UserError, match=r'does not fit a CPVT .*use the class and the arguments'):
+        CPVT.from_pretrained(tmp_path, position_encoding=dict(type='PEG'))
+
+
+def test_the_backbone_of_a_detectors_checkpoint_travels_as_well(tmp_path: Path) -> None:
+    cfg = load_config(MASK_RCNN)
+    weights = build(cfg, cfg.model).state_dict()
+    torch.save(dict(state_dict=weights, meta={}), tmp_path / 'epoch_12.pth')
+    load_backbone(cfg, tmp_path / 'epoch_12.pth').save_pretrained(tmp_path)
+    again = PyramidCPVT.from_pretrained(tmp_path)
+    for name, tensor in again.state_dict().items():
+        assert torch.equal(tensor, weights[f'backbone.{name}'])
+    # The file is a checkpoint like others.
+    other = PyramidCPVT('nano', init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'model.safetensors')))
+    other.init_weights()
+    assert_same(again, other.eval())
+
+
+def test_the_file_that_filled_it_is_not_in_its_config(tmp_path: Path) -> None:
+    PyramidCPVT(NARROW, init_cfg=dict(type='Constant', layer='LayerNorm', val=1.)).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / 'config.json').read_text())
+    assert 'init_cfg' not in config and config['arch']['depths'] == [2, 2, 3, 2] and config['norm_eps'] == 1e-6
+
+
+def test_an_argument_that_is_no_json_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r'position_encoding of the CPVT is .*PEG.*build the backbone with names'):
+        CPVT(NARROW_PLAIN, position_encoding=dict(type=PEG)).save_pretrained(tmp_path)
+
+
+class Named(PyramidCPVT):
+    """A subclass that passes arguments on."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+
+
+def test_arguments_that_a_subclass_passes_on_are_kept_by_name(tmp_path: Path) -> None:
+    model = Named(arch=NARROW, out_indices=(3,), init_cfg=None).eval()
+    model.save_pretrained(tmp_path)
+    assert {'arch', 'out_indices'} == json.loads((tmp_path / 'config.json').read_text()).keys()
+    assert_same(model, Named.from_pretrained(tmp_path))
+    with pytest.raises(UserError, match=r"Named got \('nano',\) without names, .*: build it with name=value\."):
+        Named('nano').save_pretrained(tmp_path)
+
+
+def test_copies_keep_their_arguments(tmp_path: Path) -> None:
+    model = BACKBONES['PyramidCPVT']()
+    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        copied.save_pretrained(tmp_path)
+        assert_same(model.eval(), PyramidCPVT.from_pretrained(tmp_path))
+
+
+@pytest.mark.parametrize(('change', 'words'), [
+    (dict(clstoken=True), 'has clstoken, which the CPVT does not take: did you mean cls_token; correct the name'),
+    (dict(depth=4, qkv_bias=True), 'has depth, qkv_bias, which the CPVT does not take'),
+    (dict(cls_token='false'), "(cls_token is 'false', but must be False or True)"),
+    (dict(arch=5), '(5 is not an arch; allowed'),
+    (dict(position_encoding=[1]), '(position_encoding is [1], but must be'),
+    (dict(position_encoding=dict(type='PEG', kernel=3)), "unexpected keyword argument 'kernel'"),
+    ('[]', 'does not fit a CPVT ('), ('{"arch": ', 'does not fit a CPVT (Expecting value'), ('', 'Expecting value')])
+def test_what_config_json_has_is_read_or_refused(change: dict | str, words: str, tmp_path: Path) -> None:
+    BACKBONES['CPVT']().save_pretrained(tmp_path)
+    file = tmp_path / 'config.json'
+    file.write_text(change if isinstance(change, str) else json.dumps(json.loads(file.read_text()) | change))
+    told = refusal(CPVT.from_pretrained, tmp_path)
+    assert str(tmp_path) in told and words in told
+
+
+@pytest.mark.parametrize('name', ['CPVT', 'Named'])
+def test_keys_that_the_hub_knows_are_no_arguments(name: str, tmp_path: Path) -> None:
+    model = BACKBONES['CPVT']() if name == 'CPVT' else Named(arch=NARROW)
+    model.save_pretrained(tmp_path)
+    file = tmp_path / 'config.json'
+    known = dict(model_type='cpvt', tags=['a'], architectures=['CPVT'])
+    file.write_text(json.dumps(json.loads(file.read_text()) | known))
+    assert_same(model.eval(), type(model).from_pretrained(tmp_path))
+
+
+def test_damaged_weights_are_named(tmp_path: Path) -> None:
+    BACKBONES['CPVT']().save_pretrained(tmp_path)
+    file = tmp_path / 'model.safetensors'
+    file.write_bytes(file.read_bytes()[:-9])
+    assert str(tmp_path) in refusal(CPVT.from_pretrained, tmp_path)
+
+
+def test_without_huggingface_hub_a_sentence_names_it(run_python: Run) -> None:
+    done = run_python("import sys; sys.modules['huggingface_hub'] = None\n"
+                      "import cpvt_mm; cpvt_mm.PyramidCPVT('nano').save_pretrained('a')")
+    assert done.returncode == 1
+    assert "push_to_hub need huggingface_hub: pip install huggingface_hub, or the extra 'hub'" in done.stderr
+
+
+def test_what_is_pushed_comes_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A folder stands in for the repository; tests/openmmlab_runs/checkpoints/test_fetching.py asks a server for `hf://owner/name`."""
+    model = CPVT(NARROW_PLAIN, cls_token=False)
+    monkeypatch.setattr(HfApi, 'create_repo', lambda *_, repo_id, **__: RepoUrl(f'https://huggingface.co/{repo_id}'))
+    monkeypatch.setattr(HfApi, 'upload_folder', lambda *_, folder_path, repo_id, **__: copytree(
+        folder_path, tmp_path / repo_id))
+    monkeypatch.setattr('huggingface_hub.hub_mixin.hf_hub_download', lambda repo_id, filename, **_: str(
+        tmp_path / repo_id / filename))
+    model.push_to_hub('me/narrow')
+    assert {path.name for path in (tmp_path / 'me/narrow').iterdir()} == {
+        'config.json', 'model.safetensors', 'README.md'}
+    assert_same(CPVT.from_pretrained('me/narrow'), model)

@@ -1,0 +1,284 @@
+"""Configs for folders of data: what is recognised, what the config says, and what is refused."""
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mmengine.config import Config
+from mmengine.dataset import BaseDataset
+from mmengine.logging import MessageHub
+from mmengine.registry import DATASETS, DefaultScope
+from PIL import Image
+
+from cpvt_mm.new_config import start
+from cpvt_mm.new_config.writing import new_config
+from openmmlab_runs.engine import load_config, train
+from tests.conftest import MASK_RCNN, ROOT, build_model, refusal
+from tests.openmmlab_runs.data.layouts import PIXELS, SPLITS, XML, coco, voc, voc_flat, yolo, yolo_polygons
+from tests.tools.conftest import change_annotations, cut, save
+
+
+def write_label_maps(root: Path, labels: tuple[int, ...] = (0, 2, 255)) -> None:
+    for name, split in SPLITS.items():
+        save(root / f'{split}/images/{name}.png', PIXELS)
+        save(root / f'{split}/masks/{name}_mask.png', np.resize(np.uint8(labels), (60, 80)))
+
+
+def made(source: Path, out: Path, *args: Any, **kwargs: Any) -> tuple[Config, list[str]]:
+    lines = new_config(source, out, *args, **kwargs)
+    return load_config(out), lines
+
+
+def dataset(cfg: Config, split: str) -> BaseDataset:
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        return DATASETS.build(cfg[f'{split}_dataloader'].dataset)
+
+
+def test_masks_are_read_where_they_lie(data: Path, tmp_path: Path) -> None:
+    cfg, _ = made(data, tmp_path / 'my.py', 'instances')
+    assert dataset(cfg, 'train')[0]['data_samples'].gt_instances.masks.masks.any()
+    assert cfg.val_evaluator.ann_file == f'{data}/instances_validation.json'
+    assert cfg.model.roi_head.mask_head.num_classes == 5 and not (tmp_path / 'my_annotations').exists()
+
+
+def test_label_maps_are_read_where_they_lie(tmp_path: Path) -> None:
+    write_label_maps(tmp_path / 'data')
+    (tmp_path / 'data/classes.txt').write_text('sky\nroad\ncar\n')
+    cfg, _ = made(tmp_path / 'data', tmp_path / 'my.py', arch='small')
+    sample = dataset(cfg, 'val')[0]
+    assert sample['inputs'].shape == (3, 60, 80)
+    assert sample['data_samples'].gt_sem_seg.data.unique().tolist() == [0, 2, 255]
+    assert dataset(cfg, 'train')[0]['inputs'].shape == (3, 60, 80)
+    assert cfg.train_dataloader.dataset.metainfo.classes == ('sky', 'road', 'car')
+    assert cfg.model.decode_head.num_classes == cfg.model.auxiliary_head.num_classes == 3
+    assert cfg.model.data_preprocessor.size == (60, 80)
+
+
+def test_colours_of_a_palette_are_kept(tmp_path: Path) -> None:
+    write_label_maps(tmp_path / 'data', (0, 1))
+    for path in (tmp_path / 'data').glob('*/masks/*.png'):
+        image = Image.fromarray(np.asarray(Image.open(path)), 'P')
+        image.putpalette([0, 0, 0, 200, 100, 50])
+        image.save(path)
+    cfg, _ = made(tmp_path / 'data', tmp_path / 'my.py')
+    assert dataset(cfg, 'train').metainfo['palette'] == [(0, 0, 0), (200, 100, 50)]
+
+
+@pytest.mark.parametrize('task', ['boxes', 'semantic'])
+def test_a_share_for_validation_depends_on_the_seed_only(task: str, data: Path, tmp_path: Path) -> None:
+    """The toy data have 8 images to train on; a quarter of them are two."""
+    (data / 'instances_validation.json').unlink()
+    shutil.rmtree(data / 'images/validation')
+    shutil.rmtree(data / 'annotations/validation')
+    found = []
+    for index, seed in enumerate((0, 0, 1)):
+        cfg, lines = made(data, tmp_path / f'{index}.py', task, val='0.25', seed=seed)
+        names = [{dataset(cfg, split).get_data_info(i)['img_path'] for i in range(number)}
+                 for split, number in (('train', 6), ('val', 2))]
+        assert len(names[0] | names[1]) == 8
+        found.append(names)
+    assert found[0] == found[1] != found[2] and 'it gets 2 images' in lines[-1]
+
+
+def test_validation_may_be_another_file(data: Path, tmp_path: Path) -> None:
+    for name in ('instances_validation.json', 'other.json'):
+        (data / 'instances_validation.json').rename(data / name)
+        cfg, _ = made(data / 'instances_training.json', tmp_path / f'of_{name}.py', val=str(data / name))
+        assert len(dataset(cfg, 'train')) == 8 and len(dataset(cfg, 'val')) == 4
+
+
+def test_validation_needs_data_of_the_same_kind(data: Path, tmp_path: Path) -> None:
+    yolo(tmp_path / 'other')
+    assert 'name data of the same kind' in refusal(
+        new_config, data, tmp_path / 'my.py', 'boxes', val=str(tmp_path / 'other'))
+
+
+@pytest.mark.parametrize('factor', [1, 3])
+def test_anchors_follow_the_boxes(factor: int, data: Path, tmp_path: Path) -> None:
+    """All boxes are three times as wide as high."""
+    for split in ('training', 'validation'):
+        change_annotations(data / f'instances_{split}.json', lambda coco: [
+            one.update(bbox=[0, 0, 24 * factor, 8 * factor], area=192) for one in coco['annotations']])
+    cfg, _ = made(data, tmp_path / 'a.py', 'boxes', scale=(160, 160))
+    anchors = cfg.model.rpn_head.anchor_generator
+    low, high = min(anchors.scales) * 4, max(anchors.scales) * 32
+    size = factor * np.sqrt(24 * 8)
+    assert low <= size * 1.7 and high >= size and low > factor * 6
+    assert anchors.ratios == pytest.approx([1 / 3] * 3, abs=0.01)
+
+
+def test_images_of_varied_sizes_are_cropped(tmp_path: Path) -> None:
+    voc_flat(tmp_path / 'data')
+    save(tmp_path / 'data/train/a.png', np.zeros((600, 900, 3), np.uint8))
+    (tmp_path / 'data/train/b.xml').write_text(XML.format('dog').replace('30', '20').replace('50', '30'))
+    cfg, lines = made(tmp_path / 'data', tmp_path / 'my.py')
+    assert any(line.startswith('Images keep their sizes') for line in lines)
+    assert cfg.train_dataloader.dataset.pipeline[2] == dict(type='RandomCrop', crop_size=(480, 480))
+    assert dataset(cfg, 'val')[0]['inputs'].shape == (3, 60, 80)
+
+
+def test_a_schedule_follows_its_length(tmp_path: Path) -> None:
+    voc(tmp_path / 'data')
+    cfg, _ = made(tmp_path / 'data', tmp_path / 'my.py', iters=2000, batch=3)
+    warm_up, cosine = cfg.param_scheduler
+    assert (warm_up.end, cosine.begin, cosine.end, cosine.T_max) == (250, 250, 2000, 1750)
+    assert (cfg.train_cfg.max_iters, cfg.train_cfg.val_interval, cfg.train_dataloader.batch_size) == (2000, 500, 3)
+    assert cfg.default_hooks.checkpoint.interval == 500
+
+
+@pytest.mark.parametrize('base, arch, head', [
+    ('mmdet::retinanet/retinanet_r50_fpn_1x_coco.py', 'small', 'bbox_head'),
+    ('mmdet::retinanet/retinanet_r50_fpn_1x_coco.py', None, 'bbox_head'), (None, 'base', 'roi_head')])
+def test_the_model_may_be_of_another_config_or_arch(base: str | None, arch: str | None, head: str, tmp_path: Path,
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, '_size_in_net', lambda urls: 96_000_000)
+    voc(tmp_path / 'data')
+    cfg, lines = made(tmp_path / 'data', tmp_path / 'my.py', arch=arch, base=base)
+    backbone, parts = cfg.model.backbone, cfg.model[head]
+    assert backbone.get('arch') == arch and (backbone.type == 'ResNet') == (arch is None)
+    assert parts.get('bbox_head', parts).num_classes == 2
+    if arch:
+        assert backbone.init_cfg.checkpoint == f'cpvt_mm://pyramid-cpvt-{arch}'
+        assert any(f'{arch}, weights from ImageNet (96 MB)' in line for line in lines)
+    assert cfg.train_cfg.max_iters == 8000
+    build_model(cfg, 'meta')
+
+
+def test_without_the_net_the_backbone_starts_from_random_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                                 ) -> None:
+    monkeypatch.setattr(start, '_size_in_net', lambda urls: None)
+    monkeypatch.setattr(start, 'cache_file', lambda url: tmp_path / 'nothing')
+    voc(tmp_path / 'data')
+    cfg, lines = made(tmp_path / 'data', tmp_path / 'my.py', arch='small')
+    assert cfg.model.backbone.get('init_cfg') is None
+    assert any(line.startswith('The backbone starts from random weights, since the net') for line in lines)
+
+
+def test_a_folder_with_a_model_is_a_start(data: Path, tmp_path: Path) -> None:
+    cfg, lines = made(data, tmp_path / 'my.py', 'instances', base=str(ROOT / 'demo/nuclei'))
+    assert cfg.load_from == str(ROOT / 'demo/nuclei/model.safetensors') and cfg.train_cfg.max_iters == 400
+    assert cfg.model.roi_head.mask_head.num_classes == 5 and any('The model starts from' in line for line in lines)
+
+
+def test_label_maps_that_are_missing_are_told(tmp_path: Path) -> None:
+    write_label_maps(tmp_path / 'data')
+    (tmp_path / 'data/train/masks/a_mask.png').unlink()
+    cfg, lines = made(tmp_path / 'data', tmp_path / 'my.py')
+    assert len(dataset(cfg, 'train')) == 1
+    assert any(line.startswith('1 images have no label map and are left out') for line in lines)
+
+
+def lonely(root: Path) -> None:
+    voc(root)
+    shutil.rmtree(root / 'Annotations')
+
+
+def two_formats(root: Path) -> None:
+    voc(root)
+    yolo(root)
+
+
+def damaged(root: Path) -> None:
+    yolo(root)
+    (root / 'images/train/a.jpg').write_bytes(b'')
+
+
+def damaged_label_map(root: Path) -> None:
+    write_label_maps(root)
+    cut(root / 'train/masks/a_mask.png')
+
+
+def colours(root: Path) -> None:
+    write_label_maps(root)
+    save(root / 'train/masks/a_mask.png', PIXELS)
+
+
+def twice(root: Path) -> None:
+    coco(root)
+    shutil.copy(root / 'annotations/instances_train2017.json', root / 'annotations/train.json')
+    (root / 'annotations/instances_train2017.json').rename(root / 'annotations/train_2.json')
+
+
+@pytest.mark.parametrize('write, words', [
+    (lambda root: None, 'does not exist'), (lambda root: root.mkdir(), 'is empty'),
+    (lonely, 'has 4 images, but no annotations of them in a known format'),
+    (two_formats, 'has Pascal VOC and YOLO: name'), (damaged, 'images/train/a.jpg cannot be read'),
+    (damaged_label_map, 'train/masks/a_mask.png cannot be read'),
+    (colours, ' colours, and no table of them: name one with --colours'),
+    (lambda root: write_label_maps(root, (255,)), 'with the values  and perhaps 255'),
+    (lambda root: yolo(root, '7 0.2 0.2 0.1 0.1'), "a.txt has '7 0.2 0.2 0.1 0.1' in line 1, but "),
+    (lambda root: yolo(root, '0 0.2 0.2'), "has '0 0.2 0.2' in line 1, but a line is"),
+    (lambda root: yolo(root, '0 0.2 0.2 nan 1'), 'in line 1, but a line is'),
+    (lambda root: yolo(root, '10000000 0.2 0.2 1 1', description=''), 'but YOLO here has 10000 names'),
+    (lambda root: yolo(root, ''), 'has no annotation to train on'), (twice, 'are both for train: name one')])
+def test_what_cannot_be_used_is_told_and_nothing_is_written(write: Callable[[Path], None], words: str, tmp_path: Path
+                                                            ) -> None:
+    write(tmp_path / 'data')
+    assert words in refusal(new_config, tmp_path / 'data', tmp_path / 'my.py')
+    assert not list(tmp_path.glob('my*'))
+
+
+@pytest.mark.parametrize('task, base, words', [
+    ('instances', None, 'has Pascal VOC for boxes, but the task is instances'),
+    (None, MASK_RCNN, 'has Pascal VOC for boxes, but the task is instances'),
+    ('boxes', MASK_RCNN, 'the model is for instances, but the task is boxes')])
+def test_masks_need_masks(task: str | None, base: Path | None, words: str, tmp_path: Path) -> None:
+    voc(tmp_path / 'data')
+    assert words in refusal(new_config, tmp_path / 'data', tmp_path / 'my.py', task, base=base and str(base))
+
+
+def test_a_model_for_boxes_takes_the_boxes_of_masks(data: Path, tmp_path: Path) -> None:
+    base = ROOT / 'configs/boxes/retinanet_pyramid-cpvt-nano_fpn_boxes.py'
+    cfg, _ = made(data, tmp_path / 'my.py', base=str(base))
+    assert cfg.val_evaluator.metric == 'bbox' and cfg.model.bbox_head.num_classes == 5
+
+
+def test_sizes_are_positive(tmp_path: Path) -> None:
+    for option, value in (('iters', 0), ('batch', -1), ('scale', (0, 9))):
+        assert f'{option} is ' in refusal(new_config, tmp_path, tmp_path / 'my.py', **{option: value})
+
+
+def test_images_that_no_list_has_are_left_out(tmp_path: Path) -> None:
+    voc(tmp_path / 'data')
+    (tmp_path / 'data/ImageSets/Main/train.txt').write_text('a\n')
+    cfg, lines = made(tmp_path / 'data', tmp_path / 'my.py')
+    assert len(dataset(cfg, 'train')) == 1 and any('1 images are in no list of a split' in line for line in lines)
+
+
+def test_categories_of_a_validation_folder_follow_the_classes(tmp_path: Path) -> None:
+    voc(tmp_path / 'data')
+    voc(tmp_path / 'other')
+    shutil.rmtree(tmp_path / 'other/ImageSets')
+    for path in (tmp_path / 'other/Annotations').iterdir():
+        path.write_text(XML.format('dog'))
+    cfg, _ = made(tmp_path / 'data', tmp_path / 'my.py', val=str(tmp_path / 'other'))
+    assert {dataset(cfg, 'val').get_data_info(index)['instances'][0]['bbox_label'] for index in range(4)} == {1}
+
+
+@pytest.mark.parametrize('name', ['my.py', 'my_annotations'])
+def test_no_file_is_overwritten(name: str, tmp_path: Path) -> None:
+    voc(tmp_path / 'data')
+    (tmp_path / name).write_text('mine')
+    assert f'{name} exists already' in refusal(new_config, tmp_path / 'data', tmp_path / 'my.py')
+    assert (tmp_path / name).read_text() == 'mine' and len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_class_of_one_split_only_is_noted(tmp_path: Path) -> None:
+    voc(tmp_path / 'data')
+    (tmp_path / 'data/Annotations/d.xml').write_text(XML.format('cat'))
+    _, lines = made(tmp_path / 'data', tmp_path / 'my.py')
+    assert lines[-1] == 'val has no object of class dog.'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('write', [voc, yolo_polygons, write_label_maps])
+def test_the_config_trains(write: Callable[[Path], None], tmp_path: Path) -> None:
+    write(tmp_path / 'data')
+    new_config(tmp_path / 'data', tmp_path / 'my.py', iters=2, batch=2)
+    train(load_config(tmp_path / 'my.py', {'log_level': 'WARNING'}, str(tmp_path / 'run')))
+    scalars = MessageHub.get_current_instance().log_scalars
+    assert np.isfinite(scalars['train/loss'].current())
+    assert {'val/coco/bbox_mAP', 'val/mIoU'} & set(scalars)
+    assert (tmp_path / 'run/iter_2.pth').exists() and list((tmp_path / 'run').glob('best_*.pth'))

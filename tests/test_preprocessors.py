@@ -1,0 +1,279 @@
+"""One line of a config, `data_preprocessor.type`, tells how large the images of a batch are, and which are one clip."""
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from mmdet.apis import DetInferencer
+from mmdet.structures import DetDataSample, TrackDataSample
+from mmdet.structures.mask import BitmapMasks
+from mmdet.testing import demo_mm_inputs
+from mmengine.config import Config, ConfigDict
+from mmengine.hub import get_config
+from mmengine.model import MMDistributedDataParallel
+from mmengine.optim import OptimWrapper
+from mmengine.registry import DefaultScope
+from mmengine.structures import InstanceData, PixelData
+from mmseg.apis import MMSegInferencer
+from mmseg.structures import SegDataSample
+from torch import Tensor, nn
+
+from cpvt_mm import PyramidCPVT
+from cpvt_mm.models.padding import Told, told_about
+from cpvt_mm.registry import MODELS
+from cpvt_mm.swap import swap_backbone
+from openmmlab_runs.engine import load_config
+from tests.conftest import MASK_RCNN, ROOT, UPERNET, WITH_CP, build_model, refusal
+
+SIZES = [(96, 128), (50, 70), (64, 96)]
+
+
+def exact(cfg: Config) -> Config:
+    """With the option and the one line that it needs."""
+    cfg.model.backbone.padding = 'exact'
+    cfg.model.data_preprocessor.type = f'cpvt_mm.{cfg.model.data_preprocessor.type}'
+    return cfg
+
+
+def retinanet() -> Config:
+    cfg = load_config(ROOT / 'configs/pyramid_cpvt/retinanet_pyramid-cpvt-t_fpn_1x_coco.py')
+    cfg.model.backbone.update(arch='nano', drop_path_rate=0.)
+    cfg.model.neck.in_channels = [32, 64, 128, 192]
+    return exact(cfg)
+
+
+def detr() -> Config:
+    cfg = swap_backbone(get_config('mmdet::detr/detr_r50_8xb2-150e_coco.py'), arch='nano')
+    cfg.model.backbone.drop_path_rate = 0.
+    return exact(cfg)
+
+
+CONFIGS = {'mask-rcnn': lambda: exact(load_config(MASK_RCNN)), 'retinanet': retinanet, 'detr': detr,
+           'upernet': lambda: exact(load_config(UPERNET))}
+Calls = list[tuple[Tensor, tuple[Tensor, ...]]]
+
+
+@contextmanager
+def seen(model: nn.Module) -> Iterator[Calls]:
+    """The batches that a model's backbone gets, and its outputs."""
+    calls: Calls = []
+    hook = model.backbone.register_forward_hook(lambda _, args, outs: calls.append((args[0], outs)))
+    yield calls
+    hook.remove()
+
+
+def assert_features_are_those_of_alone(model: nn.Module, call: Calls, sizes: list = SIZES, atol: float = 1e-4) -> None:
+    """In the only batch, each image has the features that it has without others."""
+    (batch, outputs), = call
+    plain = PyramidCPVT('nano')
+    plain.load_state_dict(model.backbone.state_dict())
+    plain.train(model.training)
+    indices = getattr(model.backbone, 'out_indices', range(4))
+    for image, (height, width), *outs in zip(batch, sizes, *outputs, strict=True):
+        alone = F.pad(image[None, :, :height, :width], (0, -width % 32, 0, -height % 32))
+        with torch.no_grad():
+            expected = plain(alone)
+        for out, index in zip(outs, indices, strict=True):
+            rows, columns = expected[index].shape[2:]
+            wanted = expected[index][0, :, :out.shape[1], :out.shape[2]]
+            torch.testing.assert_close(out[:, :rows, :columns].float(), wanted, rtol=0, atol=atol)
+            assert not out[:, rows:].any() and not out[..., columns:].any()
+
+
+def detection_batch() -> dict[str, list]:
+    return demo_mm_inputs(len(SIZES), [(3, *size) for size in SIZES], num_items=[2] * len(SIZES), num_classes=5,
+                          with_mask=True, device='cpu')
+
+
+def training_batch(model: nn.Module) -> dict[str, list]:
+    if not hasattr(model, 'decode_head'):
+        return detection_batch()
+    samples = [SegDataSample(gt_sem_seg=PixelData(data=torch.randint(6, (1, *size))),
+                             metainfo=dict(img_shape=size, ori_shape=size)) for size in SIZES]
+    return dict(inputs=[torch.randint(256, (3, *size), dtype=torch.uint8) for size in SIZES], data_samples=samples)
+
+
+@pytest.mark.parametrize('kind', CONFIGS)
+def test_a_step_of_training(kind: str) -> None:
+    model = build_model(CONFIGS[kind]()).train()
+    data = model.data_preprocessor(training_batch(model), training=True)
+    with seen(model) as calls:
+        losses = model(**data, mode='loss')
+    loss, _ = model.parse_losses(losses)
+    loss.backward()
+    assert_features_are_those_of_alone(model, calls)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('kind', ['mask-rcnn', 'retinanet', 'detr'])
+def test_prediction(kind: str) -> None:
+    model = build_model(CONFIGS[kind]()).eval()
+    with seen(model) as calls:
+        results = model.test_step(detection_batch())
+    assert len(results) == len(SIZES)
+    assert_features_are_those_of_alone(model, calls)
+
+
+@pytest.mark.parametrize('with_cp', WITH_CP)
+@pytest.mark.parametrize('kind', ['retinanet', 'upernet'])
+def test_wrapped_in_mixed_precision_with_checkpointing(kind: str, with_cp: bool | str, tmp_path: Path) -> None:
+    cfg = CONFIGS[kind]()
+    cfg.model.backbone.with_cp = with_cp
+    model = build_model(cfg).train()
+    torch.distributed.init_process_group('gloo', init_method=f'file://{tmp_path}/group', rank=0, world_size=1)
+    try:
+        wrapped = MMDistributedDataParallel(model, device_ids=None, broadcast_buffers=False)
+        optimizer = OptimWrapper(torch.optim.SGD(model.parameters(), lr=0.))
+        with seen(model) as calls, torch.autocast('cpu', torch.bfloat16):
+            wrapped.train_step(training_batch(model), optimizer)
+    finally:
+        torch.distributed.destroy_process_group()
+    assert_features_are_those_of_alone(model, calls, atol=0.2)
+
+
+@torch.no_grad()
+def test_test_time_augmentation_of_a_detector() -> None:
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        tta_cfg = ConfigDict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=9)
+        tta = MODELS.build(dict(type='DetTTAModel', tta_cfg=tta_cfg, module=retinanet().model)).eval()
+    plain, flipped = detection_batch(), detection_batch()
+    for sample, other in zip(plain['data_samples'], flipped['data_samples'], strict=True):
+        sample.set_metainfo(dict(flip=False, flip_direction=None))
+        other.set_metainfo(dict(flip=True, flip_direction='horizontal'))
+    with seen(tta.module) as calls:
+        results = tta.test_step({key: [plain[key], flipped[key]] for key in plain})
+    assert len(results) == len(SIZES) and len(calls) == 2
+    for call in calls:
+        assert_features_are_those_of_alone(tta.module, [call])
+
+
+def test_the_inferencers() -> None:
+    inferencer = DetInferencer(CONFIGS['mask-rcnn'](), device='cpu', palette='random', show_progress=False)
+    with seen(inferencer.model) as calls:
+        inferencer([np.random.randint(0, 256, (*size, 3), dtype=np.uint8) for size in ((96, 160), (160, 60))],
+                   batch_size=2)
+    assert calls[0][0].shape == (2, 3, 160, 160)
+    assert_features_are_those_of_alone(inferencer.model, calls, [(96, 160), (160, 60)])
+
+    cfg = CONFIGS['upernet']()
+    cfg.model.data_preprocessor.test_cfg = dict(size_divisor=64)
+    inferencer = MMSegInferencer(cfg, classes=('a',) * 6, palette=[[0, 0, 0]] * 6, device='cpu')
+    inferencer.show_progress = False
+    with seen(inferencer.model) as calls:
+        inferencer(np.random.randint(0, 256, (90, 150, 3), dtype=np.uint8))
+    assert calls[0][0].shape == (1, 3, 128, 192)
+    assert_features_are_those_of_alone(inferencer.model, calls, [(96, 160)])
+
+
+def test_batch_augmentations_that_resize_are_followed() -> None:
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        preprocessor = MODELS.build(dict(type='cpvt_mm.DetDataPreprocessor', pad_size_divisor=32,
+                                         batch_augments=[dict(type='BatchResize', scale=(256, 192))]))
+    data: dict[str, Any] = preprocessor(detection_batch(), training=True)
+    assert data['inputs'].shape[2:] == (192, 256)
+    assert list(told_about(data['inputs']).sizes) == [sample.img_shape for sample in data['data_samples']] == [
+        (192, 256), (100, 140), (128, 192)]
+
+
+def test_all_else_is_the_librarys() -> None:
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        ours, theirs = (MODELS.build(dict(type=kind, mean=[1., 2, 3], std=[4., 5, 6], pad_size_divisor=32))
+                        for kind in ('cpvt_mm.DetDataPreprocessor', 'mmdet.DetDataPreprocessor'))
+    raw = detection_batch()
+    data, expected = ours(copy.deepcopy(raw), training=True), theirs(copy.deepcopy(raw), training=True)
+    assert torch.equal(data['inputs'], expected['inputs'])
+    for sample, other in zip(data['data_samples'], expected['data_samples'], strict=True):
+        for name in ('img_shape', 'pad_shape', 'batch_input_shape'):
+            assert sample.get(name) == other.get(name)
+        assert torch.equal(sample.gt_instances.bboxes, other.gt_instances.bboxes)
+
+
+CLIPS = [(96, 128), (70, 100)]
+
+
+def frame(size: tuple[int, int], index: int, length: int) -> DetDataSample:
+    """One object, which has the same identity in each frame."""
+    height, width = size
+    mask = np.zeros((1, height, width), np.uint8)
+    mask[:, 20:60, 10 + index:50 + index] = 1
+    sample = DetDataSample(metainfo=dict(
+        img_shape=size, ori_shape=size, img_id=index, frame_id=index, video_id=0, video_length=length,
+        ori_video_length=length, scale_factor=(1., 1.), key_frame_flags=True))
+    sample.gt_instances = InstanceData(
+        bboxes=torch.tensor([[10. + index, 20., 50. + index, 60.]]), labels=torch.tensor([1]),
+        masks=BitmapMasks(mask, height, width), instances_ids=torch.tensor([1]))
+    return sample
+
+
+def batch(sizes: list[tuple[int, int]], length: int) -> dict[str, list]:
+    """Clips of random pixels."""
+    samples = []
+    for size in sizes:
+        clip = TrackDataSample(video_data_samples=[frame(size, i, length) for i in range(length)])
+        clip.set_metainfo(dict(key_frames_inds=[0], ref_frames_inds=list(range(1, length))))
+        samples.append(clip)
+    return dict(inputs=[torch.randint(256, (length, 3, *size), dtype=torch.uint8) for size in sizes],
+                data_samples=samples)
+
+
+def preprocess(**kwargs: object) -> nn.Module:
+    return MODELS.build(dict(type='cpvt_mm.TrackDataPreprocessor', pad_size_divisor=32, **kwargs))
+
+
+def test_clips_are_whole_in_training_and_windows_of_a_video_in_testing() -> None:
+    inputs = preprocess(window=1)(batch(CLIPS, 3), training=True)['inputs']
+    assert inputs.shape == (2, 3, 3, 96, 128)
+    assert told_about(inputs.flatten(0, 1)) == Told((CLIPS[0],) * 3 + (CLIPS[1],) * 3, 3)
+    for window, length in ((None, 5), (2, 2), (9, 5)):
+        assert told_about(preprocess(window=window)(batch(CLIPS[:1], 5))['inputs'][0]).frames == length
+    assert 'window is 0' in refusal(preprocess, window=0, error=ValueError)
+
+
+def test_the_pixels_are_mmdets() -> None:
+    data, cfg = batch(CLIPS, 2), dict(mean=[1., 2., 3.], std=[4., 5., 6.], bgr_to_rgb=True)
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        plain = MODELS.build(dict(type='mmdet.TrackDataPreprocessor', pad_size_divisor=32, **cfg))
+    assert torch.equal(preprocess(**cfg)(data)['inputs'], plain(data)['inputs'])
+
+
+def test_images_of_a_detector_inside() -> None:
+    data = {key: [clip[0] for clip in clips] for key, clips in batch(CLIPS, 1).items()}
+    images = preprocess(use_det_processor=True)(data, training=True)['inputs']
+    assert images.shape == (2, 3, 96, 128) and told_about(images) == Told(tuple(CLIPS))
+
+
+def swapped(name: str) -> nn.Module:
+    """A stock model of mmdet with the backbone and the data preprocessor for clips."""
+    cfg = swap_backbone(get_config(f'mmdet::{name}'), arch='nano')
+    detector = cfg.model.get('detector', cfg.model)
+    detector.backbone.update(position_encoding=dict(type='PEG', ndim=3), padding='exact')
+    cfg.model.data_preprocessor.type = 'cpvt_mm.TrackDataPreprocessor'
+    if 'detector' in cfg.model:
+        detector.test_cfg.rcnn.max_per_img = 5  # the masks of 100 objects take seconds
+    return build_model(cfg)
+
+
+@pytest.mark.parametrize(('name', 'training', 'test'), [
+    ('mask2former_vis/mask2former_r50_8xb2-8e_youtubevis2019.py', [2], [3]),
+    # It looks at the two frames apart, and at those of a video one by one.
+    ('masktrack_rcnn/masktrack-rcnn_mask-rcnn_r50_fpn_8xb1-12e_youtubevis2019.py', [1, 1], [1, 1, 1])])
+def test_stock_models_train_and_predict(name: str, training: list[int], test: list[int]) -> None:
+    model = swapped(name).train()
+    lengths: list[int] = []
+    backbone = getattr(model, 'detector', model).backbone
+    backbone.register_forward_pre_hook(lambda _, args: lengths.append(told_about(args[0]).frames))
+    loss, _ = model.parse_losses(model(**model.data_preprocessor(batch(CLIPS, 2), training=True), mode='loss'))
+    loss.backward()
+    assert loss.isfinite() and lengths == training
+    gradients = {name: p.grad for name, p in model.named_parameters() if 'position_encoding' in name}
+    assert all(gradient.isfinite().all() for gradient in gradients.values()) and len(gradients) == 8
+
+    lengths.clear()
+    with torch.no_grad():
+        result, = model.eval().test_step(batch(CLIPS[:1], 3))
+    assert lengths == test and len(result) == 3
