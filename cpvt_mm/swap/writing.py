@@ -1,6 +1,7 @@
 """Reads a config by path or name, and writes a changed config that inherits from it."""
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any

@@ -19,7 +19,14 @@ COUNTER = 'num_batches_tracked'  # of batch norms, which do not read it in eval 
 
 @runtime_checkable
 class ChecksWeights(Protocol):
-    """A backbone that tells whether weights fill it, such as those of cpvt_mm."""
+    """A backbone that tells what a run must fit, such as those of cpvt_mm.
+
+    Attributes:
+        in_channels: Channels of its images.
+        out_channels: Channels of each map that it returns.
+    """
+    in_channels: int
+    out_channels: tuple[int, ...]
 
     def check_weights(self, weights: dict[str, Tensor], what: str) -> None:
         """Raises a UserError, which begins with `what`, unless weights have all tensors of the backbone."""
@@ -65,7 +72,8 @@ def check_fills_backbones(model: nn.Module, checkpoint: str | Path) -> None:
     Raises:
         UserError: If a tensor of a backbone is missing or has another shape, or the file cannot be read.
     """
-    backbones = {name: module for name, module in model.named_modules() if isinstance(module, ChecksWeights)}
+    backbones: dict[str, Any] = {
+        name: module for name, module in model.named_modules() if isinstance(module, ChecksWeights)}
     weights = read_weights(checkpoint).tensors if backbones else {}
     for prefix, backbone in backbones.items():
         start = f'{prefix}.'

@@ -77,7 +77,7 @@ def check_model(model: nn.Module) -> None:
         backbone = getattr(part, 'backbone', None)
         if isinstance(backbone, ChecksWeights):  # others state their channels in other ways, or not at all
             _check_mean(getattr(getattr(part, 'data_preprocessor', None), 'mean', None), backbone.in_channels)
-            _check_readers(part, list(backbone.out_channels))
+            _check_readers(part, [*backbone.out_channels])
 
 
 def check_metrics(model: nn.Module, cfg: Config, splits: Sequence[str]) -> None:
