@@ -1,8 +1,5 @@
-"""The contract of position encodings, those of a stage together, and a cache for tensors of a grid size."""
-import functools
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+"""The contract of position encodings, and those of a stage together."""
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cpvt_mm.models.grid import Grid, is_traced
+from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.validation import check_names
 from cpvt_mm.registry import POSITION_ENCODINGS
-
-MAX_BYTES = 2**26  # of the cache
 
 
 @dataclass(frozen=True)
@@ -41,10 +36,8 @@ class StageSpec:
 class PositionEncoding(nn.Module):
     """Base class of position encodings: adds position information to the tokens of one stage, at any of four points.
 
-    Each point has a method. A subclass overrides the methods that it needs. The default `bias` returns None; the other
-    default methods return their tensors themselves. All methods get the cells of the grid only, `H * W` of them:
-    position encodings skip class tokens and other extra tokens. `qk` and `bias` must treat each image on its own,
-    because stochastic depth leaves out some images of the batch.
+    Each point has a method, `tokens`, `qk_tokens`, `qk` and `bias`; a subclass overrides those that it needs. The
+    methods get the cells of the grid only, `H * W` of them: position encodings skip class and other extra tokens.
 
     Args:
         stage: The blocks it is for. The backbone passes this argument; configs cannot set it.
@@ -62,16 +55,7 @@ class PositionEncoding(nn.Module):
         self.register_load_state_dict_pre_hook(_fit_weights)
 
     def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
-        """Encodes tokens between blocks.
-
-        Args:
-            x: `(B, H * W, C)`.
-            position: -1 before the first block, i after block i.
-            grid: The grid of the tokens, H x W.
-
-        Returns:
-            A tensor of the shape of `x`.
-        """
+        """Encodes tokens `(B, H * W, C)` of a grid before the first block (`position` -1) or after block `position`."""
         return x
 
     def qk_tokens(self, x: Tensor, index: int, grid: Grid) -> Tensor:
@@ -79,42 +63,19 @@ class PositionEncoding(nn.Module):
         return x
 
     def qk(self, q: Tensor, k: Tensor, index: int, grid: Grid, key_grid: Grid) -> tuple[Tensor, Tensor]:
-        """Encodes the queries and keys of a block.
+        """Encodes the queries `(B, heads, H * W, C / heads)` and keys `(B, heads, H' * W', C / heads)` of a block.
 
-        Args:
-            q: Queries, `(B, heads, H * W, C / heads)`.
-            k: Keys, `(B, heads, H' * W', C / heads)`.
-            index: Index of the block, counted from 0.
-            grid: The grid of the queries, H x W.
-            key_grid: The grid of the keys, H' x W'. If it is coarser, its `cell_height` and `cell_width` give its cell
-                size in query tokens.
-
-        Returns:
-            Tensors of the shapes of `q` and `k`.
+        `index` counts blocks from 0. If the key grid is coarser, its `cell_height` and `cell_width` give its cell size
+        in query tokens.
         """
         return q, k
 
     def bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
-        """Computes a bias that is added to the logits of attention.
+        """Computes what is added to the logits of attention, broadcastable to `(B, heads, H * W, H' * W')`, or None.
 
-        Args:
-            q: Queries, `(B, heads, H * W, C / heads)`.
-            index: Index of the block, counted from 0.
-            grid: The grid of the queries, H x W.
-            key_grid: The grid of the keys, H' x W'.
-
-        Returns:
-            A tensor that can be broadcast to `(B, heads, H * W, H' * W')`, or None.
+        See `qk` for the arguments.
         """
         return None
-
-    def block_of(self, name: str) -> int:
-        """Returns the block of a parameter, for layer-wise learning-rate decay; -1 if it precedes all blocks.
-
-        Args:
-            name: The name of the parameter in this encoding.
-        """
-        return -1
 
     def init_parameters(self) -> None:
         """Sets initial values, after the backbone has set those of its linear layers and convolutions; the default sets
@@ -127,11 +88,8 @@ class PositionEncoding(nn.Module):
     def fit_weights(self, weights: dict[str, Tensor], prefix: str) -> None:
         """Adapts weights of such an encoding for another grid, or another number of dimensions, to this one, in place.
 
-        `load_state_dict` and `load_pretrained` call it. Weights that it cannot adapt stay. The default adapts none.
-
-        Args:
-            weights: Weights of a checkpoint.
-            prefix: The prefix of this encoding's names in it.
+        `load_state_dict` and `load_pretrained` call it. `prefix` precedes the names of this encoding in `weights`.
+        Weights that it cannot adapt stay. The default adapts none.
         """
 
 
@@ -147,10 +105,6 @@ class PositionEncodings(nn.ModuleList):
 
     def __iter__(self) -> Iterator[PositionEncoding]:
         return super().__iter__()  # type: ignore[return-value]  # ModuleList has no type parameter for its modules
-
-    @property
-    def spans_frames(self) -> bool:
-        return any(encoding.spans_frames for encoding in self)
 
     def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
         """Encodes the tokens `(B, E + H * W, C)` at a position, -1 or the index of a block; keeps the shape."""
@@ -187,11 +141,6 @@ class PositionEncodings(nn.ModuleList):
         padded = F.pad(total, (grid.extra, 0, grid.extra, 0)) if grid.extra else total
         return padded.expand(*q.shape[:2], -1, -1)  # exported code must not ask whether the batch has one image
 
-    def block_of(self, name: str) -> int:
-        """Returns the block of a parameter, by its name in this list; -1 if it precedes all blocks."""
-        index, _, rest = name.partition('.')
-        return list(self)[int(index)].block_of(rest)
-
 
 def _cells(x: Tensor, grid: Grid, dim: int) -> Tensor:
     """Returns the cells of the grid along `dim`: `x` itself if there are no extra tokens."""
@@ -205,11 +154,7 @@ def _after_extra(x: Tensor, cells: Tensor, grid: Grid, dim: int) -> Tensor:
 
 def build_position_encodings(cfg: dict[str, Any] | Sequence[dict[str, Any]] | None,
                              stage: StageSpec) -> PositionEncodings:
-    """Builds the position encodings of one stage from the `position_encoding` argument of a backbone.
-
-    Args:
-        cfg: None, one config (`dict(type='PEG', ...)`) or a sequence of configs that are combined.
-        stage: The blocks that the encodings are for.
+    """Builds the encodings of one stage from None, one config (`dict(type='PEG', ...)`) or a sequence of configs.
 
     Raises:
         TypeError: If `cfg` has another type, or sets the stage.
@@ -226,40 +171,3 @@ def build_position_encodings(cfg: dict[str, Any] | Sequence[dict[str, Any]] | No
         if 'stage' in c:
             raise TypeError(f'position_encoding sets stage={c["stage"]!r}: remove it, the backbone sets the stage.')
     return PositionEncodings(POSITION_ENCODINGS.build({**c, 'stage': stage, '_scope_': 'cpvt_mm'}) for c in cfgs)
-
-
-class Cached:
-    """Wraps a pure function of numbers and a device, and caches its latest results, at most 64 MiB or one result.
-
-    All models and threads of a process share the results; state dicts do not contain them. Compiled and traced code
-    does not use the cache, because the compiler fuses the function into the code that uses it.
-
-    Args:
-        function: The function; it returns a tensor.
-    """
-
-    def __init__(self, function: Callable[..., Tensor]) -> None:
-        functools.update_wrapper(self, function)
-        self.function = function
-        self.kept: OrderedDict[tuple[Hashable, ...], Tensor] = OrderedDict()
-        self.lock = threading.Lock()
-
-    def __call__(self, *key: Any) -> Tensor:
-        if is_traced():
-            return self.function(*key)
-        with self.lock:
-            if key in self.kept:
-                self.kept.move_to_end(key)
-                return self.kept[key]
-        # A tensor made in inference mode could not be used in training later.
-        with torch.inference_mode(False), torch.no_grad():
-            result = self.function(*key)
-        if type(result) is Tensor:  # not a FakeTensor, which has a shape but no data
-            with self.lock:
-                self.kept[key] = result
-                while len(self.kept) > 1 and sum(tensor.nbytes for tensor in self.kept.values()) > MAX_BYTES:
-                    self.kept.popitem(last=False)
-        return result
-
-
-cached = Cached  # as a decorator

@@ -41,9 +41,6 @@ class MixedRotaryPE(PositionEncoding):
     def qk(self, q: Tensor, k: Tensor, index: int, grid: Grid, key_grid: Grid) -> tuple[Tensor, Tensor]:
         return self._rotate(q, index, grid), self._rotate(k, index, key_grid)
 
-    def block_of(self, name: str) -> int:
-        return int(name.split('.')[1])  # frequencies.<index>
-
     def _rotate(self, x: Tensor, index: int, cells: Grid) -> Tensor:
         y_places = token_centers(cells.height, cells.cell_height, x.device)[:, None, None]
         x_places = token_centers(cells.width, cells.cell_width, x.device)[:, None]

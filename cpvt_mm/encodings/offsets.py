@@ -4,8 +4,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cpvt_mm.models.grid import Grid, token_centers
+from cpvt_mm.models.tracing import cached
 
-from .base import PositionEncoding, cached
+from .base import PositionEncoding
 
 
 def offsets(length: int, key_length: int, cell: float, device: torch.device) -> Tensor:
@@ -64,9 +65,6 @@ class OffsetBias(PositionEncoding):
         table = self.table(index, distinct_offsets(*of_rows), distinct_offsets(*of_columns), grid, key_grid)
         rows, columns = offset_places(*of_rows)[:, None, :, None], offset_places(*of_columns)[:, None]
         return table[:, rows, columns].flatten(3, 4).flatten(1, 2)[None]  # from (heads, H, W, H', W')
-
-    def block_of(self, name: str) -> int:
-        return int(name.split('.')[1])  # blocks.<index>.<name>
 
 
 class OffsetMLP(nn.Module):

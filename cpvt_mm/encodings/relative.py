@@ -5,10 +5,11 @@ import torch
 from torch import Tensor, nn
 
 from cpvt_mm.models.grid import Grid
+from cpvt_mm.models.tracing import cached
 from cpvt_mm.models.validation import check_positive
 from cpvt_mm.registry import POSITION_ENCODINGS
 
-from .base import PositionEncoding, StageSpec, cached
+from .base import PositionEncoding, StageSpec
 from .offsets import OffsetBias, OffsetMLP, offsets
 
 
@@ -53,10 +54,6 @@ class RelativePE(PositionEncoding):
         by_row = torch.einsum('bnhwc,hkc->bnhwk', cells, of_rows.to(q.dtype))
         by_column = torch.einsum('bnhwc,wkc->bnhwk', cells, of_columns.to(q.dtype))
         return (by_row[..., :, None] + by_column[..., None, :]).flatten(4, 5).flatten(2, 3)
-
-    def block_of(self, name: str) -> int:
-        # All blocks share one tensor, so it has one learning rate: that of the last block, as for BEiT's shared biases.
-        return self.stage.depth - 1
 
     def _vectors(self, table: Tensor, length: int, key_length: int, cell: float) -> Tensor:
         """Returns the vector for each pair of query and key along one axis: `(length, key_length, C / heads)`."""

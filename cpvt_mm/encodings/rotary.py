@@ -6,17 +6,17 @@ import torch
 from torch import Tensor
 
 from cpvt_mm.models.grid import Grid, token_centers
+from cpvt_mm.models.tracing import cached
 from cpvt_mm.models.validation import check_above, check_choice
 from cpvt_mm.registry import POSITION_ENCODINGS
 
-from .base import PositionEncoding, StageSpec, cached
+from .base import PositionEncoding, StageSpec
 from .sinusoidal import frequencies
 
 # A head's channels are two axes times the two coordinates of points. This is the dimension of the coordinates.
 COORDINATES = {'axial': -2, 'dinov3': -3}
 
 
-@cached
 def rotation(cells: Grid, image: Grid | None, dims: int, temperature: float, device: torch.device,
              change: Tensor | None = None) -> Tensor:
     """Returns cosines and sines of `dims / 2` angles for row and column of each cell: `(2, H * W, 2, dims / 2)`.
@@ -39,6 +39,9 @@ def rotation(cells: Grid, image: Grid | None, dims: int, temperature: float, dev
         places = (places + change[0]) * change[1]
     angles = places[..., None] * frequencies(dims, temperature, device)
     return torch.stack([angles.cos(), angles.sin()])
+
+
+kept_rotation = cached(rotation)
 
 
 @POSITION_ENCODINGS.register_module()
@@ -104,7 +107,7 @@ class RotaryPE(PositionEncoding):
     def _rotate(self, x: Tensor, cells: Grid, grid: Grid, change: Tensor | None) -> Tensor:
         """Rotates queries or keys on the grid `cells`; `grid` is that of the queries."""
         known = cells, grid if self.form == 'dinov3' else None, x.shape[-1] // 2, self.temperature, x.device
-        cos_and_sin = rotation(*known) if change is None else rotation.function(*known, change)
+        cos_and_sin = kept_rotation(*known) if change is None else rotation(*known, change)
         dim = COORDINATES[self.form]
         first, second = x.unflatten(-1, (2, 2, -1)).unbind(dim)  # (B, heads, H * W, axes, C / 4) each
         return torch.stack(rotate(first, second, cos_and_sin), dim).flatten(-3)

@@ -5,10 +5,11 @@ import torch
 from torch import Tensor
 
 from cpvt_mm.models.grid import Grid
+from cpvt_mm.models.tracing import cached
 from cpvt_mm.models.validation import check_above, check_choice
 from cpvt_mm.registry import POSITION_ENCODINGS
 
-from .base import PositionEncoding, StageSpec, cached
+from .base import PositionEncoding, StageSpec
 
 
 def frequencies(dims: int, temperature: float, device: torch.device) -> Tensor:

@@ -20,7 +20,7 @@ from cpvt_mm.loading import load_backbone
 from cpvt_mm.models.backbone import Backbone
 from cpvt_mm.models.grid import to_nchw, to_nhwc
 from cpvt_mm.models.layers import PatchEmbed
-from cpvt_mm.models.layers.attention import average_pool
+from cpvt_mm.models.pooling import average_pool
 from openmmlab_runs.checkpoints.fitting import load_weights
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.files import check_free, whole_file

@@ -14,10 +14,11 @@ from cpvt_mm.encodings import (
     StageSpec,
 )
 
-from .cpvt import CPVT, PLAIN_ARCHS
+from .archs import PLAIN_ARCHS, PYRAMID_ARCHS
+from .cpvt import CPVT
 from .create import create_backbone, list_backbones
 from .neck import SimpleFeaturePyramid
-from .pyramid_cpvt import PYRAMID_ARCHS, PyramidCPVT
+from .pyramid_cpvt import PyramidCPVT
 
 __all__ = ['CPVT', 'PEG', 'PLAIN_ARCHS', 'PYRAMID_ARCHS', 'ContinuousRelativePE', 'FirePE', 'LearnablePE',
            'LookHerePE', 'MixedRotaryPE', 'PositionEncoding', 'PyramidCPVT', 'RandomFourierPE', 'RandomTablePE',

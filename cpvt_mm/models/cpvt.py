@@ -1,6 +1,5 @@
 """The plain CPVT: DeiT with a conditional position encoding instead of a table; also DINOv2 and DINOv3."""
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import torch
@@ -10,49 +9,16 @@ from torch import Tensor, nn
 from cpvt_mm.encodings import StageSpec, build_position_encodings
 from cpvt_mm.registry import MODELS
 
-from .backbone import Backbone, block_in_stage
+from .archs import PLAIN_ARCHS, PlainArch, parse_arch
+from .backbone import Backbone
 from .grid import Grid, grid_size, pad_or_crop, to_map, to_output, to_tokens
 from .initialization import InitCfg, init_parameters
-from .layers import Block, PatchEmbed, WithCp, run_block
+from .layers import Block, BlockSpec, PatchEmbed, WithCp, recomputed
 from .padding import Output, Size
-from .validation import check_above, check_choice, check_frozen_stages, check_positive, parse_arch, parse_indices
+from .validation import check_above, check_choice, check_frozen_stages, check_positive, parse_indices
 
 OUT_TYPES = ('featmap', 'cls_token', 'gap', 'raw')
 MLP_MODES = ('linear', 'swiglu')
-
-
-@dataclass(frozen=True)
-class PlainArch:
-    """Width and depth of a plain backbone.
-
-    Attributes:
-        embed_dims: Channels of a token.
-        depth: Number of blocks.
-        num_heads: Number of attention heads; must divide `embed_dims`.
-        mlp_ratio: Hidden channels of an MLP, as a multiple of `embed_dims`. Defaults to 4.
-    """
-    embed_dims: int
-    depth: int
-    num_heads: int
-    mlp_ratio: int = 4
-
-    def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            check_positive(f'arch: {name}', value)
-        if self.embed_dims % self.num_heads:
-            raise ValueError(f'arch: num_heads is {self.num_heads}, but must divide embed_dims, {self.embed_dims}.')
-
-
-PLAIN_ARCHS = {
-    'tiny': PlainArch(embed_dims=192, depth=12, num_heads=3),
-    'small': PlainArch(embed_dims=384, depth=12, num_heads=6),
-    'base': PlainArch(embed_dims=768, depth=12, num_heads=12),
-    'large': PlainArch(embed_dims=1024, depth=24, num_heads=16),
-    # With mlp_mode='swiglu', the first is DINOv2's largest, the others are DINOv3's.
-    'giant': PlainArch(embed_dims=1536, depth=40, num_heads=24),
-    'small-plus': PlainArch(embed_dims=384, depth=12, num_heads=6, mlp_ratio=6),
-    'huge-plus': PlainArch(embed_dims=1280, depth=32, num_heads=20, mlp_ratio=6),
-}
 
 
 def make_tokens(count: int, embed_dims: int) -> nn.Parameter | None:
@@ -153,6 +119,7 @@ class CPVT(Backbone):
         self.patch_size = patch_size
         self.norm_eps = norm_eps
         self.frozen_stages = frozen_stages
+        self.depths = (depth,)
         self.out_channels = (spec.embed_dims,) * len(indices)
         self.strides = (patch_size,) * len(indices)
 
@@ -164,17 +131,16 @@ class CPVT(Backbone):
         self.drop = nn.Dropout(drop_rate)
         self.position_encoding = build_position_encodings(position_encoding, StageSpec(
             spec.embed_dims, spec.num_heads, depth, grid=grid_size(self.img_size, patch_size)))
+        blocks = BlockSpec(spec.embed_dims, spec.num_heads, spec.mlp_ratio, mlp_mode=mlp_mode, layer_scale=layer_scale,
+                           norm_eps=norm_eps, drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, with_cp=with_cp)
         # The rates depend on the whole depth, even if out_indices omits blocks.
         self.blocks = nn.ModuleList(
-            Block(i, spec.embed_dims, spec.num_heads, spec.mlp_ratio, drop_rate=drop_rate,
-                  attn_drop_rate=attn_drop_rate, drop_path_rate=drop_path_rate * i / max(spec.depth - 1, 1),
-                  norm_eps=norm_eps, mlp_mode=mlp_mode, layer_scale=layer_scale, recompute_mlp=with_cp == 'selective')
-            for i in range(depth))
+            Block(i, blocks, drop_path_rate * i / max(spec.depth - 1, 1)) for i in range(depth))
         self.norm = nn.LayerNorm(spec.embed_dims, eps=norm_eps) if depth == spec.depth else nn.Identity()
         self.apply(init_parameters)
         self.freeze()
 
-    def encode(self, x: Tensor, num_frames: int = 1) -> tuple[Output, ...]:
+    def forward_images(self, x: Tensor, num_frames: int = 1) -> tuple[Output, ...]:
         """Computes the outputs of images that fill the batch.
 
         There is one output for each of `out_indices`. The final norm applies only to the output of the arch's last
@@ -189,30 +155,34 @@ class CPVT(Backbone):
             x: `(B, in_channels, H, W)`.
             num_frames: Frames of each clip; the frames of a clip are consecutive images. Defaults to 1.
         """
-        kept, grid = self._run(x, num_frames, self.out_indices)
+        kept, grid = self.tokens_after(self.out_indices, x, num_frames)
         if self.num_blocks - 1 in self.out_indices:
             kept[-1] = self.norm(kept[-1])
-        return tuple(self._output(tokens, grid) for tokens in kept)
+        return tuple(self.to_output(tokens, grid) for tokens in kept)
 
-    def _run(self, x: Tensor, num_frames: int, keep: Sequence[int]) -> tuple[list[Tensor], Grid]:
-        """Returns the tokens after some blocks, `(B, E + h * w, C)`, and their grid."""
-        x, (height, width, *_) = self.patch_embed(x)
-        x = self.position_encoding.tokens(x, -1, Grid(height, width, frames=num_frames))
+    def tokens_after(self, blocks: Sequence[int], x: Tensor, num_frames: int = 1) -> tuple[list[Tensor], Grid]:
+        """Returns the tokens of images after some blocks, `(B, E + h * w, C)`, and their grid."""
+        x, grid = self.patch_embed(x, num_frames)
+        x = self.position_encoding.tokens(x, -1, grid)
         # len(x) would fix the number of images in torch.export.
-        extra = [tokens.expand(x.shape[0], -1, -1) for tokens in self._extra_tokens()]
+        extra = [tokens.expand(x.shape[0], -1, -1) for tokens in self.extra_tokens]
         x = self.drop(torch.cat([*extra, x], dim=1))
-        grid = Grid(height, width, extra=self.num_extra_tokens, frames=num_frames)
+        grid = grid._replace(extra=self.num_extra_tokens)
         kept = []
-        for index, block in enumerate(self.blocks[:max(keep) + 1]):
-            x = run_block(block, index, self.position_encoding, x, grid, self.with_cp is True)
-            if index in keep:
+        for index, block in enumerate(self.blocks[:max(blocks) + 1]):
+            x = recomputed(block, self.with_cp is True, x, grid, self.position_encoding)
+            x = self.position_encoding.tokens(x, index, grid)  # after block 0 the PEG: x + conv(x)
+            if index in blocks:
                 kept.append(x)
         return kept, grid
 
-    def _extra_tokens(self) -> list[nn.Parameter]:
+    @property
+    def extra_tokens(self) -> list[nn.Parameter]:
+        """The learnt tokens before the patches: class token, distillation token, registers, as far as there are."""
         return [tokens for tokens in (self.cls_token, self.dist_token, self.register_tokens) if tokens is not None]
 
-    def _output(self, x: Tensor, grid: Grid) -> Output:
+    def to_output(self, x: Tensor, grid: Grid) -> Output:
+        """Returns the output of tokens; see `forward_images`."""
         patches = x[:, grid.extra:]
         if self.out_type == 'raw':
             return x
@@ -221,8 +191,8 @@ class CPVT(Backbone):
         pooled = x[:, 0] if self.out_type == 'cls_token' else patches.mean(dim=1)
         return pooled if self.dist_token is None else (pooled, x[:, int(self.cls_token is not None)])
 
-    def run_parts(self, x: Tensor, count: int, norm: bool) -> tuple[Tensor, list[Tensor]]:
-        kept, grid = self._run(x, 1, range(count))
+    def maps_of_parts(self, x: Tensor, count: int, norm: bool) -> tuple[Tensor, list[Tensor]]:
+        kept, grid = self.tokens_after(range(count), x)
         maps = [to_output((self.norm(tokens) if norm else tokens)[:, grid.extra:], grid) for tokens in kept]
         return self.norm(kept[-1]), maps
 
@@ -234,21 +204,10 @@ class CPVT(Backbone):
         maps = [pad_or_crop(to_map(x[:, extra:], grid), *grid_size(wanted, self.patch_size)) for x in sequences]
         return tuple(torch.cat([x[:, :extra], to_tokens(m)], dim=1) for x, m in zip(sequences, maps, strict=True))
 
-    @property
-    def spans_frames(self) -> bool:
-        return self.position_encoding.spans_frames
-
-    @property
-    def num_blocks(self) -> int:
-        return len(self.blocks)
-
-    def block_of(self, name: str) -> int:
-        return self.num_blocks if name.startswith('norm.') else block_in_stage(self.position_encoding, name)
-
     def freeze(self) -> None:
         if self.frozen_stages < 0:
             return
-        for tokens in self._extra_tokens():
+        for tokens in self.extra_tokens:
             tokens.requires_grad_(False)
         frozen = [self.patch_embed, self.position_encoding, self.drop, *self.blocks[:self.frozen_stages]]
         if self.frozen_stages == len(self.blocks):

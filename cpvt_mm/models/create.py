@@ -4,8 +4,9 @@ from typing import Any
 from cpvt_mm.weights.released import RELEASED, SCHEME
 from openmmlab_runs.errors import UserError, did_you_mean
 
+from .archs import PYRAMID_ARCHS
 from .cpvt import CPVT
-from .pyramid_cpvt import PYRAMID_ARCHS, PyramidCPVT
+from .pyramid_cpvt import PyramidCPVT
 
 PAPER_ARCHS = ('tiny', 'small', 'base')
 

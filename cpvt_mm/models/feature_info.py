@@ -1,6 +1,12 @@
-"""Channels, strides and names of the outputs of a backbone, in the form of timm's."""
+"""What a backbone tells of its outputs, and its maps after each part, in the form of timm's models."""
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from .grid import to_tokens
+from .padding import check_images
+from .validation import check_choice
 
 
 class FeatureInfo(list[dict[str, Any]]):
@@ -48,3 +54,68 @@ def last_of(count: int, number: int) -> range:
     if not 1 <= number <= count:
         raise IndexError(f'the number of last maps is {number}, but must be from 1 to {count}.')
     return range(count - number, count)
+
+
+class TimmFeatures(nn.Module):
+    """What timm's models can tell, and its users ask for; a part is a stage of a pyramid, or a block."""
+
+    parts: str  # the submodule whose children out_indices counts
+    padding: str | None
+    out_channels: tuple[int, ...]
+    out_indices: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def feature_info(self) -> FeatureInfo:
+        """Channels, stride and name of each output, in the form of timm's models."""
+        outputs = zip(self.out_channels, self.strides, self.out_indices, strict=True)
+        return FeatureInfo([dict(num_chs=channels, reduction=stride, module=f'{self.parts}.{index}', index=index)
+                            for channels, stride, index in outputs])
+
+    def forward_intermediates(self, x: Tensor, indices: int | Sequence[int] | None = None, norm: bool = False,
+                              stop_early: bool = False, output_fmt: Literal['NCHW', 'NLC'] = 'NCHW',
+                              intermediates_only: bool = False) -> list[Tensor] | tuple[Tensor, list[Tensor]]:
+        """Returns the maps after stages or blocks, as the method of timm's models does.
+
+        Args:
+            x: Images that fill the batch, `(B, in_channels, H, W)`.
+            indices: The built stages or blocks: a number of last ones, or indices. Negative ones count from the end.
+                Defaults to None: all.
+            norm: Whether the final norm, or the norms after stages, apply to the maps. Defaults to False.
+            stop_early: Whether to leave out later stages or blocks, if there are `intermediates_only`. Defaults to
+                False.
+            output_fmt: 'NCHW', maps `(B, C, H, W)`; or 'NLC', tokens `(B, H * W, C)` without extra tokens. Defaults to
+                'NCHW'.
+            intermediates_only: Whether to return the maps only. Defaults to False.
+
+        Returns:
+            The tokens after the last stage or block and its norm, `(B, E + H * W, C)`, and a list of the maps.
+
+        Raises:
+            ValueError: If `output_fmt` is unknown, the images do not fit the backbone, or `padding` is 'exact'.
+            IndexError: If there is no such stage or block.
+        """
+        check_choice('output_fmt', output_fmt, ('NCHW', 'NLC'))
+        if self.padding:
+            raise ValueError(f'padding is {self.padding!r}, but forward_intermediates takes images that fill the '
+                             'batch: build the backbone with padding=None.')
+        check_images(self, x)
+        count = len(list(self.get_submodule(self.parts).children()))
+        last = last_of(count, indices) if isinstance(indices, int) else range(count) if indices is None else indices
+        taken = [range(count)[index] for index in last]
+        end = max(taken) + 1 if stop_early and intermediates_only else count
+        final, maps = self.maps_of_parts(x, end, norm)
+        found = [maps[index] if output_fmt == 'NCHW' else to_tokens(maps[index]) for index in taken]
+        return found if intermediates_only else (final, found)
+
+    def maps_of_parts(self, x: Tensor, count: int, norm: bool) -> tuple[Tensor, list[Tensor]]:
+        """Returns the final tokens `(B, E + H * W, C)`, and the maps `(B, C, H, W)` after the first `count` parts."""
+        raise NotImplementedError
+
+    def no_weight_decay(self) -> set[str]:
+        """Returns the names of parameters that get no weight decay in the papers: tokens and position encodings.
+
+        It is for optimizers of timm. Configs of this package say the same in `paramwise_cfg`.
+        """
+        return {name for name, _ in self.named_parameters()
+                if name in ('cls_token', 'dist_token', 'register_tokens') or 'position_encoding' in name.split('.')}

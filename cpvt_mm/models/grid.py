@@ -2,16 +2,14 @@
 
 Tokens travel as `(B, E + H * W, C)`: E extra tokens, such as a class token, then the cells of a grid row by row. A map
 is `(B, C, H, W)`.
-
-`torch.compile`, `torch.export`, `torch.jit.trace` and `torch.fx` record a model and run it again at other sizes.
-Recorded code must not branch on a size: a compiler would make another graph for each outcome, and an exported model
-would keep the branch that was taken while recording.
 """
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from .tracing import has_size, with_contiguous_gradient
 
 
 class Grid(NamedTuple):
@@ -39,22 +37,6 @@ class Grid(NamedTuple):
         return self.height * self.width
 
 
-def is_traced(x: object = None) -> bool:
-    """Returns whether `torch.compile`, `torch.export`, `torch.jit.trace` or `torch.fx` records the running code.
-
-    Args:
-        x: A tensor of that code; `torch.fx` puts a proxy in its place. Defaults to None: `torch.fx` is not asked for.
-    """
-    if isinstance(x, torch.fx.Proxy):
-        return True
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]  # public, but not re-exported explicitly
-
-
-def is_exported() -> bool:
-    """Returns whether `torch.export` or `torch.jit.trace` records the running code."""
-    return torch.jit.is_tracing() or (hasattr(torch.compiler, 'is_exporting') and torch.compiler.is_exporting())  # type: ignore[attr-defined]  # not in torch 2.6
-
-
 def to_map(cells: Tensor, grid: Grid) -> Tensor:
     """Returns a view `(B, H * W, C)` -> `(B, C, H, W)`; it is channels-last in memory if `cells` is contiguous."""
     return cells.unflatten(1, (grid.height, grid.width)).permute(0, 3, 1, 2)
@@ -65,11 +47,7 @@ def to_output(cells: Tensor, grid: Grid) -> Tensor:
 
     mmcv's RoIAlign reads its input as contiguous NCHW, so a view would give wrong results.
     """
-    if not is_traced(cells) and cells.requires_grad:
-        # One copy of the gradient. Otherwise it would travel to the first block as a view, and each linear layer on its
-        # way would copy it.
-        cells.register_hook(Tensor.contiguous)
-    return to_map(cells, grid).contiguous()
+    return to_map(with_contiguous_gradient(cells), grid).contiguous()
 
 
 def to_tokens(x: Tensor) -> Tensor:
@@ -115,7 +93,7 @@ def resample(table: Tensor, size: tuple[int, ...], antialias: bool = False, offs
         offset: Cells that are added to each side of the new size to compute the scale; two dimensions without
             `antialias` only. Defaults to 0.
     """
-    if not is_traced(table) and table.shape[:-1] == size:
+    if has_size(table, slice(-1), size):
         return table
     channels_first = table.float().movedim(-1, 0)[None]
     if offset:
@@ -143,7 +121,7 @@ def pad_or_crop(x: Tensor, height: int, width: int) -> Tensor:
 
     Returns `x` itself if it has this size already.
     """
-    if not is_traced(x) and x.shape[2:] == (height, width):
+    if has_size(x, slice(2, None), (height, width)):
         return x
     return F.pad(x, (0, width - x.shape[3], 0, height - x.shape[2]))
 

@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from mmengine.logging import MMLogger, print_log
-from mmengine.model import PretrainedInit
+from mmengine.model import BaseModule, PretrainedInit
 from torch import nn
 
 from cpvt_mm.encodings import PositionEncoding
+from openmmlab_runs.errors import UserError
+
+from .load import load_pretrained
+from .validation import check_names
 
 PRETRAINED_KEYS = ('type', 'checkpoint', 'prefix', 'map_location', 'allow_missing')
 
@@ -82,3 +86,40 @@ def only_warnings() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
+
+
+class PretrainedInitMixin(BaseModule):
+    """A module of mmengine whose `init_cfg` of type 'Pretrained' takes the arguments of `load_pretrained`."""
+
+    init_cfg: InitCfg
+
+    def __init__(self, init_cfg: InitCfg = None) -> None:
+        super().__init__(init_cfg)
+        for cfg in split_init_cfg(init_cfg)[0]:
+            warn_if_missing(cfg.get('checkpoint'))
+
+    def init_weights(self) -> None:
+        """Initialises as mmengine does, but loads checkpoints with `load_pretrained`, after all other initialisation.
+
+        mmengine writes its note about each parameter to the log file only. Without a log file, there are no notes.
+
+        Raises:
+            UserError: If the checkpoint lacks weights of the backbone, or `load_pretrained` does not know a key of
+                `init_cfg`.
+        """
+        if self.is_init:
+            with only_warnings():
+                super().init_weights()  # warns
+            return
+        init_cfg = self.init_cfg
+        pretrained, self.init_cfg = split_init_cfg(init_cfg)
+        try:
+            with only_warnings():
+                super().init_weights()
+        finally:
+            self.init_cfg = init_cfg
+        for cfg in pretrained:
+            check_names('a key of an init_cfg of type Pretrained', cfg, PRETRAINED_KEYS, UserError)
+            if 'checkpoint' not in cfg:
+                raise UserError(f'init_cfg is {cfg}, but must name a checkpoint: a path or a URL.')
+            load_pretrained(self, **{key: value for key, value in cfg.items() if key != 'type'})

@@ -103,6 +103,14 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
               'does not have: use it, also beside others, unless all blocks are trained further.')
 
 
+def check_weights(backbone: nn.Module, weights: dict[str, Tensor], what: str) -> None:
+    """Raises a UserError, which begins with `what`, unless weights have all tensors of a backbone."""
+    wanted = backbone.state_dict()
+    fitting = {name: weights[name] for name in wanted if name in weights}
+    fit_encodings(backbone, fitting)
+    check_filled(fitting, wanted, [name for name in wanted if name not in fitting], what, backbone)
+
+
 def fit_encodings(backbone: nn.Module, weights: dict[str, Tensor]) -> None:
     """Adapts weights of a backbone's position encodings in place; see `PositionEncoding.fit_weights`."""
     for name, module in backbone.named_modules():

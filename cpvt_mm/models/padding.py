@@ -1,12 +1,20 @@
-"""Batches of images of several sizes and of clips: what data preprocessors tell about them, and `padding='exact'`."""
-from collections.abc import Callable, Mapping, Sequence
+"""Batches of images of several sizes, and of clips: what is told about them, and `padding='exact'`."""
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
+from openmmlab_runs.errors import UserError
+
 from .grid import pad_or_crop, round_up
+from .tracing import has_incomplete_clip, is_exported, unless_traced
+from .validation import check_positive
+
+if TYPE_CHECKING:
+    from .backbone import Backbone
 
 # Height and width in pixels.
 Size: TypeAlias = tuple[int, int]
@@ -16,19 +24,18 @@ Output: TypeAlias = Tensor | tuple[Tensor, Tensor]
 
 # padding='exact' pads each image to multiples of this: the coarsest stride, and `pad_size_divisor` in mmdet's configs.
 PAD_SIZE_DIVISOR = 32
+AUTOCAST_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
 class BatchInfo:
-    """Sizes and frames of a batch of images or of clips, which a data preprocessor tells the backbone.
+    """Sizes and frames of a batch, which a data preprocessor tells the backbone.
 
-    It stays with the memory of the batch, so models may pass a view of it to their backbone: all frames of its clips
-    (`batch.flatten(0, 1)`, or `batch[0]` for one clip), or one frame of each (`batch[:, 0]`). `Clips` gives it to
-    copies of one frame of each. It also survives model wrappers and autocast. Other tensors that are computed from the
-    batch do not have it.
+    It stays with the memory of the batch: model wrappers, autocast, and views of all images, or of a frame of a single
+    clip, keep it. Copies and parts of the batch lose it.
 
     Attributes:
-        sizes: Height and width of each image, or of each clip, in pixels, without padding.
+        sizes: Height and width of each image of the batch, in pixels, without padding; of each frame, for clips.
         padded: Height and width of the batch, in pixels.
         length: Frames of each clip; 1 for images.
         window: Maximum number of consecutive frames that a position encoding may mix.
@@ -39,14 +46,9 @@ class BatchInfo:
     window: int = 1
 
     def attach(self, batch: Tensor) -> Tensor:
-        """Attaches itself to images `(B, C, H, W)` or clips `(N, T, C, H, W)`, and returns them; clips as `Clips`."""
+        """Attaches itself to images `(B, C, H, W)` or clips `(N, T, C, H, W)`, and returns them."""
         batch.untyped_storage().cpvt_mm_info = self  # type: ignore[attr-defined]  # a storage is one object in Python
-        return batch.as_subclass(Clips) if batch.dim() == 5 else batch
-
-    @classmethod
-    def of(cls, batch: Tensor) -> 'BatchInfo | None':
-        """Returns what is attached to the memory of a batch."""
-        return getattr(batch.untyped_storage(), 'cpvt_mm_info', None)
+        return batch
 
     @classmethod
     def of_images(cls, batch: Tensor, sizes: Sequence[Size]) -> 'BatchInfo':
@@ -70,59 +72,22 @@ class BatchInfo:
         if window is not None and num_clips > 1 and length % min(window, length):
             raise ValueError(f'window is {window}, but must divide the {length} frames of each of the {num_clips} '
                              'videos of a batch: test with batch_size 1.')
-        return cls(tuple((int(h), int(w)) for h, w in sizes), (height, width), length,
+        return cls(tuple((int(h), int(w)) for h, w in sizes for _ in range(length)), (height, width), length,
                    length if window is None else min(window, length))
 
 
-class Clips(Tensor):
-    """Clips `(N, T, C, H, W)` from a data preprocessor; all that is computed from them are plain tensors.
-
-    Some of mmdet's models copy one frame of each clip with `clips[arange(N), frames]`. The copy keeps the sizes.
-    """
-
-    @classmethod
-    def __torch_function__(cls, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (),
-                           kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Calls the function, and attaches a `BatchInfo` to one frame of each clip, `(N, C, H, W)`."""
-        result = super().__torch_function__(func, types, args, kwargs or {})
-        if not isinstance(result, cls):
-            return result
-        frames = result.as_subclass(Tensor)
-        if func is Tensor.__getitem__ and isinstance(args[1], tuple) and not isinstance(args[1][0], int):
-            info = BatchInfo.of(args[0])
-            if info is not None and BatchInfo.of(frames) is None and len(frames) == len(info.sizes):
-                BatchInfo(info.sizes, info.padded).attach(frames)
-        return frames
-
-
-class Told(NamedTuple):
-    """Sizes and frames of the images that reach a backbone, as far as they are known.
-
-    Attributes:
-        sizes: Height and width of each image in pixels, without padding. Defaults to None: they fill the batch.
-        frames: Frames of a clip; the frames of a clip are consecutive images. Defaults to 1.
-        lost: Whether nothing is known of several images. Defaults to False.
-    """
-    sizes: Sequence[Size] | None = None
-    frames: int = 1
-    lost: bool = False
-
-
 @torch.compiler.disable  # torch.compile does not see the memory of a tensor; it continues after this function
-def told_about(images: Tensor) -> Told:
-    """Returns what `BatchInfo` tells about images `(B, C, H, W)`. Windows of the images fill their batch."""
-    info = BatchInfo.of(images)
-    if info is not None and images.stride(2) < images.stride(3):
-        return Told(lost=True)  # rows and columns are exchanged
-    if info is not None and tuple(images.shape[-2:]) != info.padded:
-        return Told()
-    if info is not None and len(images) == len(info.sizes) * info.length:
-        return Told(tuple(size for size in info.sizes for _ in range(info.length)), info.window)
-    # One frame of each clip lies a clip further in memory than the last; frames of one clip are neighbours.
-    if info is not None and len(images) == len(info.sizes) and (
-            len(images) == 1 or images.stride(0) == info.length * images[0].numel()):
-        return Told(info.sizes)
-    return Told(lost=len(images) > 1 or info is not None)
+def told_about(images: Tensor) -> BatchInfo | None:
+    """Returns what is known of images `(B, C, H, W)`; None if nothing is. Windows of images fill their batch."""
+    info: BatchInfo | None = getattr(images.untyped_storage(), 'cpvt_mm_info', None)
+    height, width = images.shape[-2:]
+    if (len(images) == 1 and info is None) or (info and (height, width) != info.padded):
+        return BatchInfo(((height, width),) * len(images), (height, width))
+    if info and len(images) == len(info.sizes):
+        return info
+    if info and len(images) == 1 and len(info.sizes) == info.length:  # a frame of the only clip
+        return BatchInfo(info.sizes[:1], info.padded)
+    return None
 
 
 class TellsSizes(nn.Module):
@@ -147,6 +112,31 @@ class TellsSizes(nn.Module):
         return BatchInfo.of_images(inputs, sizes)
 
 
+@unless_traced
+def check_images(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None = None) -> None:
+    """Checks that images fit a backbone.
+
+    Raises:
+        ValueError: If their shape or dtype does not fit, or `valid_sizes` are given without `padding='exact'`.
+        TypeError: If they are no tensor.
+    """
+    channels = backbone.in_channels
+    if not isinstance(x, Tensor):
+        raise TypeError(f'images are a {type(x).__name__}, but must be a tensor (B, {channels}, H, W): '
+                        'normalise an array (H, W, C), and give torch.from_numpy(array).permute(2, 0, 1)[None].')
+    if x.dim() != 4 or x.shape[1] != channels or 0 in x.shape[2:]:
+        raise ValueError(f'images have shape {tuple(x.shape)}, but must have (B, {channels}, H, W), H and W at least '
+                         '1.')
+    wanted = next(backbone.parameters()).dtype
+    if x.dtype != wanted and not (x.dtype in AUTOCAST_DTYPES and torch.is_autocast_enabled(x.device.type)):
+        raise ValueError(f'images are {x.dtype}, but the weights are {wanted}: normalise and convert the images, or '
+                         'convert the weights.')
+    if valid_sizes is not None:
+        if backbone.padding is None:
+            raise ValueError("valid_sizes are given, but padding is None: build the backbone with padding='exact'.")
+        check_sizes(valid_sizes, x)
+
+
 def check_sizes(sizes: Sequence[Size], batch: Tensor) -> None:
     """Raises a ValueError unless the sizes fit the images of `batch`, `(B, C, H, W)`."""
     if len(sizes) != len(batch):
@@ -160,37 +150,66 @@ def check_sizes(sizes: Sequence[Size], batch: Tensor) -> None:
                              f'1 and at most those of the batch, {tuple(batch.shape[2:])}.')
 
 
-def encode_in_groups(encode: Callable[[Tensor, int], tuple[Output, ...]],
-                     fit: Callable[[tuple[Output, ...], Size, Size], tuple[Output, ...]],
-                     x: Tensor, sizes: Sequence[Size] | None, frames: int, multiple: int) -> tuple[Output, ...]:
-    """Encodes images of several sizes, each as if it were alone.
+def sizes_and_frames(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None, num_frames: int | None
+                     ) -> tuple[Sequence[Size] | None, int]:
+    """Returns the sizes of images without padding, and the frames of a clip; see `Backbone.forward`.
+
+    The sizes are None if the images fill the batch, or need not be known.
+
+    Raises:
+        UserError: If the sizes are needed, and nothing tells them.
+    """
+    told = None if is_exported() else told_about(x)
+    sizes, frames = valid_sizes, 1
+    if backbone.padding and sizes is None and not is_exported():
+        if told is None:
+            raise UserError("padding='exact' needs the size of each image, but the batch does not carry it: use "
+                            'data_preprocessor.type cpvt_mm.DetDataPreprocessor or cpvt_mm.SegDataPreProcessor, or '
+                            'pass valid_sizes to the backbone.')
+        sizes = told.sizes
+    if sizes is not None and all(tuple(size) == tuple(x.shape[2:]) for size in sizes):
+        sizes = None
+    if backbone.spans_frames:
+        if num_frames is not None:
+            check_positive('num_frames', num_frames)
+        elif told is None and not is_exported():
+            warnings.warn(f'PEG(ndim=3) of {type(backbone).__name__} treats each image as a clip of its own, because '
+                          'the batch does not carry the number of frames per clip: use data_preprocessor.type '
+                          'cpvt_mm.TrackDataPreprocessor, or pass num_frames.', stacklevel=1)
+        frames = num_frames or (told.window if told else 1)
+    if sizes is None and has_incomplete_clip(x, frames):
+        sizes = [(x.shape[2], x.shape[3])] * len(x)
+    return sizes, frames
+
+
+def in_groups(backbone: 'Backbone', x: Tensor, sizes: Sequence[Size] | None, frames: int) -> tuple[Output, ...]:
+    """Computes the outputs of images of several sizes, each as if it were alone.
 
     Images, or clips, of the same padded size run together; so the padding of the batch is not computed.
 
     Args:
-        encode: Computes the outputs of images that fill their batch, in clips of a number of frames.
-        fit: Crops or zero-pads the outputs for images of one size, in pixels, to those for images of another size.
+        backbone: The backbone, whose `forward_images` is for images that fill their batch.
         x: `(B, C, H, W)`.
         sizes: Height and width of each image without padding. None: all images fill the batch.
         frames: Frames of a clip; the last clip may be shorter.
-        multiple: Each image is zero-padded to multiples of this, in pixels.
 
     Returns:
         The outputs in the shapes of outputs for images of the size of `x`. Maps are zero outside an image.
     """
     height, width = x.shape[2:]
     whole = height, width
+    multiple = PAD_SIZE_DIVISOR if backbone.padding else 1
 
-    def encode_group(images: Tensor, frames: int) -> tuple[Output, ...]:
+    def of_group(images: Tensor, frames: int) -> tuple[Output, ...]:
         padded = round_up(images.shape[2], multiple), round_up(images.shape[3], multiple)
-        return fit(encode(pad_or_crop(images, *padded), frames), padded, whole)
+        return backbone.fit_outputs(backbone.forward_images(pad_or_crop(images, *padded), frames), padded, whole)
 
     if sizes is None:
-        return encode_group(x, frames)
+        return of_group(x, frames)
     outs, order = [], []
     for (padded, length), members in group_clips(sizes, frames, multiple).items():
         images = [pad_or_crop(x[i:i + 1, :, :sizes[i][0], :sizes[i][1]], *padded) for i in members]
-        outs.append(encode_group(torch.cat(images), length))
+        outs.append(of_group(torch.cat(images), length))
         order += members
     places = sorted(range(len(order)), key=order.__getitem__)
     return tuple(_join(parts, places) for parts in zip(*outs, strict=True))

@@ -1,7 +1,6 @@
 """The pyramid CPVT: four stages with a PEG in each."""
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from torch import Tensor, nn
@@ -9,88 +8,39 @@ from torch import Tensor, nn
 from cpvt_mm.encodings import StageSpec, build_position_encodings
 from cpvt_mm.registry import MODELS
 
-from .backbone import Backbone, block_in_stage
-from .grid import Grid, grid_size, to_nchw, to_nhwc, to_output, to_tokens
+from .archs import PYRAMID_ARCHS, STRIDES, PyramidArch, parse_arch
+from .backbone import Backbone
+from .grid import grid_size, to_nchw, to_nhwc, to_output, to_tokens
 from .initialization import InitCfg, init_parameters
-from .layers import Block, PatchEmbed, WithCp, run_block
-from .validation import check_above, check_choice, check_frozen_stages, check_positive, parse_arch, parse_indices
+from .layers import Block, BlockSpec, PatchEmbed, WithCp, recomputed
+from .validation import check_above, check_choice, check_frozen_stages, parse_indices
 
 PATCH_SIZES = (4, 2, 2, 2)
-STRIDES = (4, 8, 16, 32)
 MLP_MODES = ('linear', 'conv')
-
-
-@dataclass(frozen=True)
-class PyramidArch:
-    """Widths and depths of the stages. Each attribute has four ints, one for each stage.
-
-    Attributes:
-        embed_dims: Channels of a token.
-        depths: Number of blocks.
-        num_heads: Number of attention heads; must divide the stage's `embed_dims`.
-        mlp_ratios: Hidden channels of an MLP, as a multiple of `embed_dims`.
-        sr_ratios: Factor by which spatial reduction shrinks each side of the key grid.
-    """
-    embed_dims: Sequence[int]
-    depths: Sequence[int]
-    num_heads: Sequence[int]
-    mlp_ratios: Sequence[int]
-    sr_ratios: Sequence[int]
-
-    def __post_init__(self) -> None:
-        for name, values in asdict(self).items():
-            if not isinstance(values, Sequence) or len(values) != len(STRIDES):
-                raise ValueError(f'arch: {name} is {values!r}, but must be {len(STRIDES)} ints, one for each stage.')
-            for value in values:
-                check_positive(f'arch: {name}', value)
-        for width, heads in zip(self.embed_dims, self.num_heads, strict=True):
-            if width % heads:
-                raise ValueError(f'arch: num_heads has {heads}, but must divide the embed_dims of its stage, {width}.')
-
-
-def _twins(*depths: int) -> PyramidArch:
-    return PyramidArch(embed_dims=(64, 128, 320, 512), depths=depths, num_heads=(1, 2, 5, 8), mlp_ratios=(8, 8, 4, 4),
-                       sr_ratios=(8, 4, 2, 1))
-
-
-PYRAMID_ARCHS = {
-    'nano': PyramidArch(embed_dims=(32, 64, 128, 192), depths=(2, 2, 2, 2), num_heads=(1, 2, 4, 6),
-                        mlp_ratios=(4, 4, 4, 4), sr_ratios=(8, 4, 2, 1)),
-    'tiny': _twins(2, 2, 2, 2),
-    'small': _twins(3, 4, 6, 3),
-    'base': _twins(3, 4, 18, 3),
-    'large': _twins(3, 8, 27, 3),
-}
 
 
 class PyramidStage(nn.Module):
     """A stage of the pyramid: a patch embedding, then blocks, with a PEG or another position encoding.
 
-    Most arguments are those of one stage in `PyramidArch`, or of `PyramidCPVT`.
-
     Args:
         in_channels: Channels of the input map.
         patch_size: Side of a patch in cells of the input map.
         grid: Rows and columns of tokens in this stage for an image of the backbone's `img_size`.
+        blocks: The options of the blocks.
         drop_path_rates: Stochastic depth rate of each block; its length is the number of blocks.
+        position_encoding: See `PyramidCPVT`.
     """
 
-    def __init__(self, in_channels: int, embed_dims: int, patch_size: int, num_heads: int, mlp_ratio: int,
-                 sr_ratio: int, grid: tuple[int, int],
-                 position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None, drop_rate: float,
-                 attn_drop_rate: float, drop_path_rates: Sequence[float], norm_eps: float, with_cp: WithCp,
-                 sr_mode: Literal['conv', 'pool'],
-                 mlp_mode: Literal['linear', 'conv']) -> None:
+    def __init__(self, in_channels: int, patch_size: int, grid: tuple[int, int], blocks: BlockSpec,
+                 drop_path_rates: Sequence[float],
+                 position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None) -> None:
         super().__init__()
-        self.with_cp = with_cp
-        self.patch_embed = PatchEmbed(in_channels, embed_dims, patch_size)
-        self.drop = nn.Dropout(drop_rate)
+        self.recompute = blocks.with_cp is True
+        self.patch_embed = PatchEmbed(in_channels, blocks.embed_dims, patch_size)
+        self.drop = nn.Dropout(blocks.drop_rate)
         self.position_encoding = build_position_encodings(
-            position_encoding, StageSpec(embed_dims, num_heads, depth=len(drop_path_rates), grid=grid))
-        self.blocks = nn.ModuleList(
-            Block(index, embed_dims, num_heads, mlp_ratio, sr_ratio, drop_rate, attn_drop_rate, rate, norm_eps, sr_mode,
-                  mlp_mode, recompute_mlp=with_cp == 'selective')
-            for index, rate in enumerate(drop_path_rates))
+            position_encoding, StageSpec(blocks.embed_dims, blocks.num_heads, len(drop_path_rates), grid))
+        self.blocks = nn.ModuleList(Block(index, blocks, rate) for index, rate in enumerate(drop_path_rates))
 
     def forward(self, x: Tensor, num_frames: int = 1) -> Tensor:
         """Computes the map of the stage.
@@ -102,11 +52,11 @@ class PyramidStage(nn.Module):
         Returns:
             `(B, embed_dims, ceil(H / patch_size), ceil(W / patch_size))`, contiguous.
         """
-        x, (height, width, *_) = self.patch_embed(x)
-        grid = Grid(height, width, frames=num_frames)
+        x, grid = self.patch_embed(x, num_frames)
         x = self.position_encoding.tokens(self.drop(x), -1, grid)
         for index, block in enumerate(self.blocks):
-            x = run_block(block, index, self.position_encoding, x, grid, self.with_cp is True)
+            x = recomputed(block, self.recompute, x, grid, self.position_encoding)
+            x = self.position_encoding.tokens(x, index, grid)  # after block 0 the PEG: x + conv(x)
         return to_output(x, grid)
 
 
@@ -193,32 +143,18 @@ class PyramidCPVT(Backbone):
 
         # The rates depend on the whole depth, even if out_indices omits stages.
         depth = sum(spec.depths)
-        drop_path_rates = [drop_path_rate * block / max(depth - 1, 1) for block in range(depth)]
-        self.stages = nn.ModuleList(
-            PyramidStage(
-                in_channels=spec.embed_dims[i - 1] if i else in_channels,
-                embed_dims=spec.embed_dims[i],
-                patch_size=PATCH_SIZES[i],
-                num_heads=spec.num_heads[i],
-                mlp_ratio=spec.mlp_ratios[i],
-                sr_ratio=spec.sr_ratios[i],
-                grid=grid_size(self.img_size, STRIDES[i]),
-                position_encoding=position_encoding,
-                drop_rate=drop_rate,
-                attn_drop_rate=attn_drop_rate,
-                drop_path_rates=drop_path_rates[sum(spec.depths[:i]):sum(spec.depths[:i + 1])],
-                norm_eps=norm_eps,
-                with_cp=with_cp,
-                sr_mode=sr_mode,
-                mlp_mode=mlp_mode) for i in range(num_stages))
+        rates = [drop_path_rate * block / max(depth - 1, 1) for block in range(depth)]
+        self.stages = nn.ModuleList(PyramidStage(
+            spec.embed_dims[i - 1] if i else in_channels, PATCH_SIZES[i], grid_size(self.img_size, STRIDES[i]),
+            BlockSpec(spec.embed_dims[i], spec.num_heads[i], spec.mlp_ratios[i], spec.sr_ratios[i], sr_mode, mlp_mode,
+                      norm_eps=norm_eps, drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, with_cp=with_cp),
+            rates[sum(spec.depths[:i]):sum(spec.depths[:i + 1])], position_encoding) for i in range(num_stages))
         self.out_norms = nn.ModuleDict({
-            str(i): nn.LayerNorm(spec.embed_dims[i], eps=norm_eps) if out_norm else nn.Identity()
-            for i in indices
-        })
+            str(i): nn.LayerNorm(spec.embed_dims[i], eps=norm_eps) if out_norm else nn.Identity() for i in indices})
         self.apply(init_parameters)
         self.freeze()
 
-    def encode(self, x: Tensor, num_frames: int = 1) -> tuple[Tensor, ...]:
+    def forward_images(self, x: Tensor, num_frames: int = 1) -> tuple[Tensor, ...]:
         """Computes the maps of images that fill the batch.
 
         Args:
@@ -232,41 +168,24 @@ class PyramidCPVT(Backbone):
         for i, stage in enumerate(self.stages):
             x = stage(x, num_frames)
             if i in self.out_indices:
-                outs.append(self._out_norm(x, i))
+                outs.append(self.normed(x, i))
         return tuple(outs)
 
-    def run_parts(self, x: Tensor, count: int, norm: bool) -> tuple[Tensor, list[Tensor]]:
-        maps = []
-        for i, stage in enumerate(self.stages[:count]):
-            x = stage(x)
-            maps.append(self._out_norm(x, i) if norm else x)
-        return to_tokens(self._out_norm(x, i)), maps
-
-    def _out_norm(self, x: Tensor, stage: int) -> Tensor:
+    def normed(self, x: Tensor, stage: int) -> Tensor:
+        """Returns the map of a stage after its norm, if the stage has one."""
         norm = self.out_norms[str(stage)] if stage in self.out_indices else nn.Identity()
         return to_nchw(norm(to_nhwc(x))).contiguous()
 
-    @property
-    def spans_frames(self) -> bool:
-        return any(cast(PyramidStage, stage).position_encoding.spans_frames for stage in self.stages)
-
-    @property
-    def num_blocks(self) -> int:
-        return sum(self.depths)
-
-    def block_of(self, name: str) -> int:
-        if not name.startswith('stages.'):  # out_norms
-            return self.num_blocks
-        _, index, rest = name.split('.', maxsplit=2)  # stages.<index>.<rest>
-        before = sum(self.depths[:int(index)])
-        block = block_in_stage(cast(PyramidStage, self.stages[int(index)]).position_encoding, rest)
-        return before + (max(block, 0) if before else block)
+    def maps_of_parts(self, x: Tensor, count: int, norm: bool) -> tuple[Tensor, list[Tensor]]:
+        maps = []
+        for i, stage in enumerate(self.stages[:count]):
+            x = stage(x)
+            maps.append(self.normed(x, i) if norm else x)
+        return to_tokens(self.normed(x, i)), maps
 
     def freeze(self) -> None:
         frozen = [self.stages[0].get_submodule('patch_embed')] if self.frozen_stages == 0 else []
         for i in range(self.frozen_stages):
-            frozen.append(self.stages[i])
-            if i in self.out_indices:
-                frozen.append(self.out_norms[str(i)])
+            frozen += [self.stages[i], *([self.out_norms[str(i)]] if i in self.out_indices else [])]
         for module in frozen:
             module.eval().requires_grad_(False)

@@ -2,11 +2,7 @@
 
 Each error is one sentence that names the argument, its value and what is allowed.
 """
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, fields
-from typing import Any, TypeVar
-
-Arch = TypeVar('Arch')
+from collections.abc import Collection, Sequence
 
 
 def check_choice(name: str, value: object, allowed: Collection[object]) -> None:
@@ -75,22 +71,3 @@ def parse_indices(out_indices: Sequence[int], count: int, parts: str) -> tuple[i
         raise ValueError(f'out_indices is {out_indices!r}, but must be a sequence of increasing {parts} from 0 to '
                          f'{count - 1}, or from {-count} to -1.')
     return tuple(indices)
-
-
-def parse_arch(arch: str | dict[str, Any], cls: type[Arch], named: Mapping[str, Arch]) -> Arch:
-    """Returns the arch in `named` with the name `arch`, or builds the dataclass `cls` from a dict.
-
-    Raises:
-        ValueError: If the name is unknown, a key of the dict is unknown, or a required key is missing.
-    """
-    parts = fields(cls)  # type: ignore[arg-type]  # cls is a dataclass
-    allowed = [field.name for field in parts]
-    required = [field.name for field in parts if field.default is MISSING]
-    if isinstance(arch, dict):
-        check_names('a key of arch', arch, allowed)
-        if not set(required) <= set(arch):
-            raise ValueError(f'arch has only {", ".join(arch)}, but must have {", ".join(required)}.')
-        return cls(**arch)
-    if arch not in list(named):
-        raise ValueError(f'{arch!r} is not an arch; allowed are {", ".join(named)}, or a dict of {", ".join(allowed)}.')
-    return named[arch]

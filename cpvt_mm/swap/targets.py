@@ -6,10 +6,8 @@ from typing import Any
 import torch
 
 from cpvt_mm.models import CPVT, PLAIN_ARCHS, PYRAMID_ARCHS, PyramidCPVT
-from cpvt_mm.models.cpvt import PlainArch
+from cpvt_mm.models.archs import STRIDES, PlainArch, parse_arch
 from cpvt_mm.models.create import BACKBONES, list_backbones
-from cpvt_mm.models.pyramid_cpvt import STRIDES
-from cpvt_mm.models.validation import parse_arch
 from cpvt_mm.weights.released import SCHEME
 
 from .probing import CannotSwap, ProbedBackbone

@@ -22,6 +22,7 @@ from cpvt_mm import (
 )
 from cpvt_mm.encodings import PositionEncoding, StageSpec
 from cpvt_mm.models.grid import Grid, resample
+from cpvt_mm.models.layer_decay import layer_of
 from cpvt_mm.models.padding import Size
 from tests.all_encodings import STAGE, encode
 from tests.conftest import NARROW
@@ -247,7 +248,7 @@ def test_mixed_frequencies_start_in_two_directions_of_each_head_and_have_the_rat
         torch.testing.assert_close((angles - angles[..., :1]).sin(), torch.zeros(4, 2, 4), atol=1e-5, rtol=0)
         torch.testing.assert_close((angles[:, 0] - angles[:, 1]).cos(), torch.zeros(4, 4), atol=1e-5, rtol=0)
         assert len(angles[:, 0, 0].unique()) == 4
-        assert encoding.block_of(name) == index
+        assert layer_of(f'position_encoding.0.{name}', (3,)) == index + 1
     assert index == 2
 
 

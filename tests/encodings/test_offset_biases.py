@@ -11,7 +11,8 @@ from cpvt_mm import ContinuousRelativePE, FirePE, LookHerePE, RelativePE
 from cpvt_mm.encodings import PositionEncoding, PositionEncodings, StageSpec
 from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.initialization import init_parameters
-from cpvt_mm.models.layers import Block
+from cpvt_mm.models.layer_decay import layer_of
+from cpvt_mm.models.layers import Block, BlockSpec
 from tests.all_encodings import STAGE
 from tests.models.conftest import assert_named
 
@@ -116,7 +117,7 @@ def test_each_query_sees_a_key(cell: int | None, size: tuple[int, int]) -> None:
 @pytest.mark.parametrize('build', [RelativePE, ContinuousRelativePE, FirePE, LookHerePE])
 def test_it_matters_from_the_first_iteration(build: Callable[[StageSpec], PositionEncoding]) -> None:
     encodings, grid = PositionEncodings([build(StageSpec(192, 3, 1, (14, 14)))]), Grid(14, 14)
-    block = Block(0, embed_dims=192, num_heads=3, mlp_ratio=4)
+    block = Block(0, BlockSpec(192, 3, 4))
     for module in (block, encodings):
         module.apply(init_parameters)
     q, k, _, bias, *_ = block.attn.project(torch.randn(1, grid.size, 192), grid, encodings)
@@ -128,7 +129,7 @@ def test_parameters_have_the_rates_of_their_blocks(build: Callable[[StageSpec], 
     encoding = build(STAGE)
     for index, block in enumerate(encoding.blocks):
         names = [f'blocks.{index}.{name}' for name, _ in block.named_parameters()]
-        assert {encoding.block_of(name) for name in names} == {index}
+        assert {layer_of(f'position_encoding.0.{name}', (STAGE.depth,)) for name in names} == {index + 1}
 
 
 @pytest.mark.parametrize('build, words', [

@@ -103,9 +103,10 @@ def test_a_missing_file_is_told_when_the_backbone_is_built(checkpoint: str, warn
 
 ALL_KINDS = [dict(type='PEG', positions=(-1, 0, 1)), dict(type='PEG', positions=(-1, 0), target='qk'),
              dict(type='LearnablePE'), dict(type='RelativePE')]
-ENTRY = ['patch_embed.proj.weight', 'position_encoding.0.convs.-1.0.weight', 'position_encoding.2.table']
-FIRST = ['blocks.0.norm1.weight', 'position_encoding.0.convs.0.0.weight', 'position_encoding.1.convs.-1.0.bias']
-SECOND = ['blocks.1.attn.proj.bias', 'position_encoding.0.convs.1.0.weight', 'position_encoding.1.convs.0.0.weight']
+ENTRY = ['patch_embed.proj.weight', 'position_encoding.0.convs.-1.0.weight', 'position_encoding.1.convs.-1.0.bias',
+         'position_encoding.2.table']
+FIRST = ['blocks.0.norm1.weight', 'position_encoding.0.convs.0.0.weight', 'position_encoding.1.convs.0.0.bias']
+SECOND = ['blocks.1.attn.proj.bias', 'position_encoding.0.convs.1.0.weight']
 LAST = ['position_encoding.3.rows', 'position_encoding.3.columns']
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cpvt_mm import CPVT
-from cpvt_mm.models.cpvt import PLAIN_ARCHS
+from cpvt_mm.models.archs import PLAIN_ARCHS
 from cpvt_mm.models.create import create_backbone
 from cpvt_mm.models.grid import Grid
 from tests.all_encodings import BIASES, ENCODINGS, LEARNT_BIASES

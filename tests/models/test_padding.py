@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cpvt_mm import PyramidCPVT
-from cpvt_mm.models.padding import BatchInfo, Size, Told, told_about
+from cpvt_mm.models.padding import BatchInfo, Size, told_about
 from openmmlab_runs.errors import UserError
 from tests.all_encodings import ENCODINGS, ONE_FOR_EACH_POINT
 from tests.conftest import NARROW, WITH_CP
@@ -15,7 +15,6 @@ from tests.models.conftest import PLAIN, PYRAMID, Backbone, Build, alone, both
 pytestmark = pytest.mark.usefixtures('float64')
 
 TOLD = [(5, 6), (4, 3)]
-NOTHING = Told(lost=True)
 # In a batch of 96 x 128: as large as it, not a multiple of anything, a multiple of 32, twice the same padded size.
 SIZES = [(96, 128), (50, 70), (64, 96), (33, 1), (1, 128), (90, 120)]
 
@@ -32,36 +31,33 @@ def clips() -> Tensor:
 
 def test_all_frames_know_the_length_of_a_clip_and_their_sizes(clips: Tensor) -> None:
     batch = batch_of(clips)
-    expected = Told(((5, 6),) * 3 + ((4, 3),) * 3, 3)
-    for images in (batch.flatten(0, 1), batch.flatten(0, 1)[:], batch.reshape(-1, 1, 5, 6), batch.view(6, 1, 5, 6),
-                   batch.flatten(0, 1).contiguous()):
+    expected = BatchInfo(((5, 6),) * 3 + ((4, 3),) * 3, (5, 6), 3, 3)
+    for images in (batch.flatten(0, 1), batch.flatten(0, 1)[:], batch.reshape(-1, 1, 5, 6)):
         assert told_about(images) == expected
-        assert torch.equal(images, clips.flatten(0, 1))
-    batch = batch_of(clips[:1])
-    assert told_about(batch[0]) == told_about(batch.squeeze(0)) == Told(((5, 6),) * 3, 3)
+    assert told_about(batch_of(clips[:1])[0]) == BatchInfo(((5, 6),) * 3, (5, 6), 3, 3)
 
 
-@pytest.mark.parametrize('index', [(slice(None), 1), (torch.arange(2), torch.tensor([2, 0]))])
-def test_one_frame_of_each_clip_is_no_neighbour_of_another(index: tuple[object, ...], clips: Tensor) -> None:
-    images = batch_of(clips)[index]
-    assert told_about(images) == Told(tuple(TOLD), 1)
-    assert type(images) is Tensor and torch.equal(images, clips[index])
+def test_a_frame_of_a_single_clip_knows_its_size() -> None:
+    batch = BatchInfo.of_clips(torch.zeros(1, 3, 1, 5, 6), [(4, 3)]).attach(torch.zeros(1, 3, 1, 5, 6))
+    assert told_about(batch[:, 1]) == BatchInfo(((4, 3),), (5, 6))
 
 
-def test_other_images_know_nothing(clips: Tensor) -> None:
+def test_copies_and_other_parts_of_a_batch_know_nothing(clips: Tensor) -> None:
     batch = batch_of(clips)
-    for images in (batch.flatten(0, 1)[:4], batch[0, :2], batch[[1, 0]].flatten(0, 1), batch[0, [0, 1]],
-                   batch.transpose(0, 1).flatten(0, 1), (batch + 1)[0], batch.mean(dim=1), torch.zeros(6, 1, 5, 6),
-                   batch_of(clips[:, :2])[1], batch[1, :1], batch_of(torch.zeros(2, 1, 1, 6, 6)).flatten(0, 1).mT):
-        assert told_about(images) == NOTHING
-    assert told_about(torch.zeros(1, 1, 5, 6)) == Told()  # a single image fills its batch, and so do windows
-    assert told_about(batch.flatten(0, 1)[..., :4]) == Told()
+    for images in (batch.flatten(0, 1)[:4], batch[0], batch[0, :2], batch[:, 1], batch[torch.arange(2), [2, 0]],
+                   (batch + 1)[0], torch.zeros(6, 1, 5, 6)):
+        assert told_about(images) is None
+
+
+def test_a_single_image_and_windows_fill_their_batch(clips: Tensor) -> None:
+    assert told_about(torch.zeros(1, 1, 5, 6)) == BatchInfo(((5, 6),), (5, 6))
+    assert told_about(batch_of(clips).flatten(0, 1)[..., :4]) == BatchInfo(((5, 4),) * 6, (5, 4))
 
 
 def test_a_window_of_frames_is_at_most_as_long_as_the_video(clips: Tensor) -> None:
-    assert told_about(batch_of(clips[:1], window=2)[0]).frames == 2
-    assert told_about(batch_of(clips[:1], window=9)[0]).frames == 3
-    assert told_about(batch_of(clips, window=9).flatten(0, 1)).frames == 3
+    assert told_about(batch_of(clips[:1], window=2)[0]).window == 2
+    assert told_about(batch_of(clips[:1], window=9)[0]).window == 3
+    assert told_about(batch_of(clips, window=9).flatten(0, 1)).window == 3
     with pytest.raises(ValueError, match='window is 2, but must divide the 3 frames of each of the 2 videos'):
         batch_of(clips, window=2)
 
@@ -164,10 +160,9 @@ def test_each_padded_size_runs_once_and_a_batch_without_padding_as_without_the_o
     exact(images, SIZES)
     assert [tuple(batch.shape) for batch in batches] == [(2, 3, 96, 128), (2, 3, 64, 96), (1, 3, 64, 32),
                                                          (1, 3, 32, 128)]
-    for sizes in (None, [(96, 128)] * len(SIZES)):
-        batches.clear()
-        assert all(map(torch.equal, exact(images, sizes), plain(images)))
-        assert len(batches) == 1 and batches[0] is images
+    batches.clear()
+    assert all(map(torch.equal, exact(images, [(96, 128)] * len(SIZES)), plain(images)))
+    assert len(batches) == 1 and batches[0] is images
 
 
 @both
@@ -195,8 +190,7 @@ def test_a_batch_whose_sizes_were_lost_is_an_error_unless_its_images_fill_it() -
     exact, plain = pair(PYRAMID)
     images = torch.randn(2, 3, 32, 32)
     exact(images[:1])
-    for sizes in ([(32, 32), (32, 32)], None):
-        assert all(map(torch.equal, exact(images, sizes), plain(images)))
+    assert all(map(torch.equal, exact(images, [(32, 32), (32, 32)]), plain(images)))
     with pytest.raises(UserError, match=r'needs the size of each image, but .*: use .* cpvt_mm\.DetDataPreprocessor'):
         exact(images)
 

@@ -13,8 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.encodings import PositionEncodings
 from cpvt_mm.models.grid import Grid
-from cpvt_mm.models.layers import Block
-from cpvt_mm.models.layers.blocks import recomputed
+from cpvt_mm.models.layers import Block, recomputed
 from cpvt_mm.models.padding import Size
 from tests.all_encodings import ENCODINGS, ONE_FOR_EACH_POINT
 from tests.conftest import BACKBONES, NARROW, WITH_CP, kept_bytes

@@ -1,0 +1,66 @@
+"""The convolutions of a PEG: depthwise as in the paper, and its ablations."""
+from collections.abc import Callable, Sequence
+
+from torch import Tensor, nn
+
+from cpvt_mm.models.validation import check_positive, is_sequence_of_ints
+
+CONVS: dict[int, Callable[..., nn.Module]] = {2: nn.Conv2d, 3: nn.Conv3d}
+
+
+def make_conv(channels: int, kernel_size: tuple[int, ...], conv_type: str, bias: bool) -> nn.Module:
+    """Builds a zero-padded convolution that keeps the grid size, with as many dimensions as `kernel_size`.
+
+    For d channels and a kernel of n cells, the number of weights without bias is:
+
+    - depthwise: d * n.
+    - separable (depthwise, then pointwise): d * n + d * d.
+    - full: d * d * n.
+    """
+
+    def conv(kernel_size: tuple[int, ...], groups: int, bias: bool) -> nn.Module:
+        padding = tuple(side // 2 for side in kernel_size)
+        return CONVS[len(kernel_size)](channels, channels, kernel_size, padding=padding, groups=groups, bias=bias)
+
+    if conv_type == 'separable':
+        pointwise = (1,) * len(kernel_size)
+        return nn.Sequential(conv(kernel_size, channels, bias=False), conv(pointwise, 1, bias))
+    return conv(kernel_size, channels if conv_type == 'depthwise' else 1, bias)
+
+
+def check_kernel_size(kernel_size: int | Sequence[int], ndim: int) -> tuple[int, ...]:
+    """Returns the kernel size along each dimension; raises a ValueError unless each is an odd int."""
+    sides = (kernel_size,) * ndim if isinstance(kernel_size, int) else kernel_size
+    if not is_sequence_of_ints(sides) or len(sides) != ndim:
+        raise ValueError(f'kernel_size is {kernel_size!r}, but must be an int or {ndim} of them: ndim is {ndim}.')
+    for side in sides:
+        check_positive('kernel_size', side)
+        if side % 2 == 0:
+            raise ValueError(f'kernel_size is {kernel_size!r}, but must be odd.')
+    return tuple(sides)
+
+
+def fix_parameters(module: nn.Module) -> None:
+    """Turns all parameters into buffers: checkpoints contain them, but they cannot be trained or unfrozen."""
+    for part in module.modules():
+        for name, parameter in list(part.named_parameters(recurse=False)):
+            delattr(part, name)
+            part.register_buffer(name, parameter.detach())
+
+
+def inflate(kernel: Tensor, depth: int) -> Tensor:
+    """Inflates a 2D kernel to 3D: the 2D kernel becomes the middle slice in time, the other slices are zero.
+
+    Each frame then gets the same output as an image. I3D (arXiv 1705.07750, section 2.4) repeats the kernel instead, so
+    that only a video of equal frames gets the same output.
+
+    Args:
+        kernel: `(C, C', H, W)`.
+        depth: Frames that the new kernel spans; odd.
+
+    Returns:
+        `(C, C', depth, H, W)`.
+    """
+    inflated = kernel.new_zeros(*kernel.shape[:2], depth, *kernel.shape[2:])
+    inflated[:, :, depth // 2] = kernel
+    return inflated

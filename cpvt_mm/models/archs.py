@@ -1,0 +1,105 @@
+"""The named sizes of both backbones, and those that a config spells out."""
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any, TypeVar
+
+from .validation import check_names, check_positive
+
+Arch = TypeVar('Arch')
+STRIDES = (4, 8, 16, 32)  # of the stages of a pyramid, in pixels
+
+
+@dataclass(frozen=True)
+class PyramidArch:
+    """Widths and depths of the stages. Each attribute has four ints, one for each stage.
+
+    Attributes:
+        embed_dims: Channels of a token.
+        depths: Number of blocks.
+        num_heads: Number of attention heads; must divide the stage's `embed_dims`.
+        mlp_ratios: Hidden channels of an MLP, as a multiple of `embed_dims`.
+        sr_ratios: Factor by which spatial reduction shrinks each side of the key grid.
+    """
+    embed_dims: Sequence[int]
+    depths: Sequence[int]
+    num_heads: Sequence[int]
+    mlp_ratios: Sequence[int]
+    sr_ratios: Sequence[int]
+
+    def __post_init__(self) -> None:
+        for name, values in asdict(self).items():
+            if not isinstance(values, Sequence) or len(values) != len(STRIDES):
+                raise ValueError(f'arch: {name} is {values!r}, but must be {len(STRIDES)} ints, one for each stage.')
+            for value in values:
+                check_positive(f'arch: {name}', value)
+        for width, heads in zip(self.embed_dims, self.num_heads, strict=True):
+            if width % heads:
+                raise ValueError(f'arch: num_heads has {heads}, but must divide the embed_dims of its stage, {width}.')
+
+
+def _twins(*depths: int) -> PyramidArch:
+    return PyramidArch(embed_dims=(64, 128, 320, 512), depths=depths, num_heads=(1, 2, 5, 8), mlp_ratios=(8, 8, 4, 4),
+                       sr_ratios=(8, 4, 2, 1))
+
+
+PYRAMID_ARCHS = {
+    'nano': PyramidArch(embed_dims=(32, 64, 128, 192), depths=(2, 2, 2, 2), num_heads=(1, 2, 4, 6),
+                        mlp_ratios=(4, 4, 4, 4), sr_ratios=(8, 4, 2, 1)),
+    'tiny': _twins(2, 2, 2, 2),
+    'small': _twins(3, 4, 6, 3),
+    'base': _twins(3, 4, 18, 3),
+    'large': _twins(3, 8, 27, 3),
+}
+
+
+@dataclass(frozen=True)
+class PlainArch:
+    """Width and depth of a plain backbone.
+
+    Attributes:
+        embed_dims: Channels of a token.
+        depth: Number of blocks.
+        num_heads: Number of attention heads; must divide `embed_dims`.
+        mlp_ratio: Hidden channels of an MLP, as a multiple of `embed_dims`. Defaults to 4.
+    """
+    embed_dims: int
+    depth: int
+    num_heads: int
+    mlp_ratio: int = 4
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            check_positive(f'arch: {name}', value)
+        if self.embed_dims % self.num_heads:
+            raise ValueError(f'arch: num_heads is {self.num_heads}, but must divide embed_dims, {self.embed_dims}.')
+
+
+PLAIN_ARCHS = {
+    'tiny': PlainArch(embed_dims=192, depth=12, num_heads=3),
+    'small': PlainArch(embed_dims=384, depth=12, num_heads=6),
+    'base': PlainArch(embed_dims=768, depth=12, num_heads=12),
+    'large': PlainArch(embed_dims=1024, depth=24, num_heads=16),
+    # With mlp_mode='swiglu', the first is DINOv2's largest, the others are DINOv3's.
+    'giant': PlainArch(embed_dims=1536, depth=40, num_heads=24),
+    'small-plus': PlainArch(embed_dims=384, depth=12, num_heads=6, mlp_ratio=6),
+    'huge-plus': PlainArch(embed_dims=1280, depth=32, num_heads=20, mlp_ratio=6),
+}
+
+
+def parse_arch(arch: str | dict[str, Any], cls: type[Arch], named: Mapping[str, Arch]) -> Arch:
+    """Returns the arch in `named` with the name `arch`, or builds the dataclass `cls` from a dict.
+
+    Raises:
+        ValueError: If the name is unknown, a key of the dict is unknown, or a required key is missing.
+    """
+    parts = fields(cls)  # type: ignore[arg-type]  # cls is a dataclass
+    allowed = [field.name for field in parts]
+    required = [field.name for field in parts if field.default is MISSING]
+    if isinstance(arch, dict):
+        check_names('a key of arch', arch, allowed)
+        if not set(required) <= set(arch):
+            raise ValueError(f'arch has only {", ".join(arch)}, but must have {", ".join(required)}.')
+        return cls(**arch)
+    if arch not in list(named):
+        raise ValueError(f'{arch!r} is not an arch; allowed are {", ".join(named)}, or a dict of {", ".join(allowed)}.')
+    return named[arch]

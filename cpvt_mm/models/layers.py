@@ -1,0 +1,285 @@
+"""The layers of the transformer: the block of two residual branches, attention, MLPs and the patch embedding.
+
+Sources: Twins-PCPVT (arXiv 2104.13840, section 3.1), which has its attention from PVT (arXiv 2102.12122, section 3.3).
+"""
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from cpvt_mm.encodings.base import PositionEncodings
+
+from .grid import Grid, pad_to_multiple, round_up, to_map, to_tokens
+from .pooling import PoolReduction
+from .tracing import patch_conv
+
+# Activation checkpointing: which parts the backward pass recomputes. None (False), the MLPs ('selective'), or whole
+# blocks (True).
+WithCp: TypeAlias = bool | Literal['selective']
+
+
+@dataclass(frozen=True)
+class BlockSpec:
+    """What all blocks of a stage have in common.
+
+    Attributes:
+        embed_dims: Channels of a token, C.
+        num_heads: Number of heads; must divide `embed_dims`.
+        mlp_ratio: Hidden channels of the MLP, as a multiple of `embed_dims`.
+        sr_ratio: Factor by which spatial reduction shrinks each side of the key grid. Defaults to 1: no reduction.
+        sr_mode: Reduction of the key grid: 'conv', by `sr_ratio`, or 'pool', to 7 x 7 cells. Defaults to 'conv'.
+        mlp_mode: 'linear' for `MLP`, 'conv' for `ConvMLP`, 'swiglu' for `SwiGLU`. Defaults to 'linear'.
+        layer_scale: Initial value of `LayerScale`. Defaults to None: no layer scale.
+        norm_eps: The eps of the LayerNorms before attention and MLP. Defaults to 1e-6, as in the original.
+        drop_rate: Dropout after projections. Defaults to 0.
+        attn_drop_rate: Dropout of attention weights. Defaults to 0.
+        with_cp: See `WithCp`. Defaults to False.
+    """
+    embed_dims: int
+    num_heads: int
+    mlp_ratio: int
+    sr_ratio: int = 1
+    sr_mode: Literal['conv', 'pool'] = 'conv'
+    mlp_mode: Literal['linear', 'conv', 'swiglu'] = 'linear'
+    layer_scale: float | None = None
+    norm_eps: float = 1e-6
+    drop_rate: float = 0.
+    attn_drop_rate: float = 0.
+    with_cp: WithCp = False
+
+
+class Block(nn.Module):
+    """A transformer block: pre-norm attention and a pre-norm MLP, each in a residual branch.
+
+    Args:
+        index: Index of the block in the stage, for the position encodings.
+        spec: The options of the stage.
+        drop_path_rate: Stochastic depth rate of this block. Defaults to 0.
+    """
+
+    def __init__(self, index: int, spec: BlockSpec, drop_path_rate: float = 0.) -> None:
+        super().__init__()
+        self.index = index
+        self.norm1 = nn.LayerNorm(spec.embed_dims, eps=spec.norm_eps)
+        self.attn = Attention(index, spec)
+        self.ls1 = nn.Identity() if spec.layer_scale is None else LayerScale(spec.embed_dims, spec.layer_scale)
+        self.norm2 = nn.LayerNorm(spec.embed_dims, eps=spec.norm_eps)
+        self.mlp = MLPS[spec.mlp_mode](spec)
+        self.ls2 = nn.Identity() if spec.layer_scale is None else LayerScale(spec.embed_dims, spec.layer_scale)
+        self.drop_path = DropPath(drop_path_rate)
+
+    def forward(self, x: Tensor, grid: Grid, encodings: PositionEncodings) -> Tensor:
+        """Applies the block to tokens `(B, E + H * W, C)`; returns a tensor of the same shape."""
+        qk = encodings.qk_tokens(x, self.index, grid)  # `x` itself, unless a PEG is for queries and keys only
+        normed_qk = None if qk is x else self.norm1(qk)
+        x = x + self.drop_path(self.ls1(self.attn(self.norm1(x), grid, encodings, normed_qk)))
+        x = x + self.drop_path(self.ls2(self.mlp(self.norm2(x), grid)))
+        return x
+
+
+class Projected(NamedTuple):
+    """The inputs of attention. E extra tokens precede the cells of each grid."""
+    q: Tensor  # queries, (B, heads, E + H * W, C / heads)
+    k: Tensor  # keys, (B, heads, E + H' * W', C / heads)
+    v: Tensor  # values, of the shape of k
+    bias: Tensor | None  # added to the logits; broadcastable to (B, heads, E + H * W, E + H' * W')
+    grid: Grid  # of the queries
+    key_grid: Grid  # of keys and values
+
+
+class Attention(nn.Module):
+    """Multi-head attention; with spatial reduction, keys and values come from a coarser grid (PVT, section 3.3).
+
+    It uses `torch.nn.functional.scaled_dot_product_attention`, whose fused kernels do not store the attention weights.
+    On a CPU there is no fused kernel for a learnt bias, or for dropout. Fused kernels have no second derivative: to
+    compute one, run inside `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`.
+    """
+
+    def __init__(self, index: int, spec: BlockSpec) -> None:
+        super().__init__()
+        self.index = index
+        self.num_heads = spec.num_heads
+        self.attn_drop_rate = spec.attn_drop_rate
+        self.q = nn.Linear(spec.embed_dims, spec.embed_dims)
+        self.kv = nn.Linear(spec.embed_dims, 2 * spec.embed_dims)
+        self.sr = make_reduction(spec)
+        self.proj = nn.Linear(spec.embed_dims, spec.embed_dims)
+        self.drop = nn.Dropout(spec.drop_rate)
+
+    def forward(self, x: Tensor, grid: Grid, encodings: PositionEncodings, qk: Tensor | None = None) -> Tensor:
+        """Applies attention to tokens `(B, E + H * W, C)` of a grid; returns a tensor of the same shape.
+
+        `qk` are other tokens for queries and keys, in the shape of `x`. With spatial reduction, E is 0.
+        """
+        q, k, v, bias, *_ = self.project(x, grid, encodings, qk)
+        drop_rate = self.attn_drop_rate if self.training else 0.
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop_rate)
+        return self.drop(self.proj(out.transpose(1, 2).flatten(2)))
+
+    def project(self, x: Tensor, grid: Grid, encodings: PositionEncodings, qk: Tensor | None = None) -> Projected:
+        """Computes queries, keys, values and bias. See `forward` for the arguments."""
+        reduced, key_grid = self.reduce(x, grid)
+        k, v = self.kv(reduced).chunk(2, dim=-1)
+        if qk is not None:
+            k, _ = self.kv(self.reduce(qk, grid)[0]).chunk(2, dim=-1)
+        q, k, v = map(self.split_heads, (self.q(x if qk is None else qk), k, v))
+        q, k = encodings.qk(q, k, self.index, grid, key_grid)
+        return Projected(q, k, v, encodings.bias(q, self.index, grid, key_grid), grid, key_grid)
+
+    def reduce(self, x: Tensor, grid: Grid) -> tuple[Tensor, Grid]:
+        """Returns the tokens of the keys and their grid: `(B, E + H * W, C)` -> `(B, E + H' * W', C)`."""
+        return (x, grid) if self.sr is None else self.sr(to_map(x, grid))
+
+    def split_heads(self, x: Tensor) -> Tensor:
+        """Returns a view `(B, N, C)` -> `(B, heads, N, C / heads)`."""
+        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+
+class MLP(nn.Module):
+    """A linear layer, exact GELU, and a second linear layer."""
+
+    def __init__(self, spec: BlockSpec) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(spec.embed_dims, spec.mlp_ratio * spec.embed_dims)
+        self.fc2 = nn.Linear(spec.mlp_ratio * spec.embed_dims, spec.embed_dims)
+        self.drop = nn.Dropout(spec.drop_rate)
+        self.recompute = spec.with_cp == 'selective'
+
+    def forward(self, x: Tensor, grid: Grid) -> Tensor:
+        """Applies the MLP to tokens, `(B, E + H * W, C)`; returns a tensor of the same shape."""
+        return recomputed(self.compute, self.recompute, x, grid)
+
+    def compute(self, x: Tensor, grid: Grid) -> Tensor:
+        """Does what `forward` does, and stores the hidden activations for the backward pass."""
+        return self.drop(self.fc2(self.drop(self.hidden(x, grid))))
+
+    def hidden(self, x: Tensor, grid: Grid) -> Tensor:
+        """Computes the input of the second linear layer: `(B, E + H * W, C)` -> `(B, E + H * W, hidden channels)`."""
+        return F.gelu(self.fc1(x))
+
+
+class ConvMLP(MLP):
+    """An MLP with a zero-padded depthwise 3 x 3 convolution before GELU (PVT v2, arXiv 2106.13797, section 3.2).
+
+    There must be no extra tokens.
+    """
+
+    def __init__(self, spec: BlockSpec) -> None:
+        super().__init__(spec)
+        width = spec.mlp_ratio * spec.embed_dims
+        self.conv = nn.Conv2d(width, width, 3, padding=1, groups=width)
+
+    def hidden(self, x: Tensor, grid: Grid) -> Tensor:
+        return F.gelu(to_tokens(self.conv(to_map(self.fc1(x), grid))))
+
+
+class SwiGLU(MLP):
+    """An MLP with a gate: `fc2(silu(g) * h)`, where `fc1` computes g and h (arXiv 2002.05202, section 2).
+
+    It has two thirds of the hidden channels of `MLP`, rounded up to a multiple of 8, so that it has as many parameters.
+    This is the rule of DINOv2 giant and DINOv3.
+    """
+
+    def __init__(self, spec: BlockSpec) -> None:
+        super().__init__(spec)
+        width = round_up(spec.mlp_ratio * spec.embed_dims * 2 // 3, 8)
+        self.fc1 = nn.Linear(spec.embed_dims, 2 * width)
+        self.fc2 = nn.Linear(width, spec.embed_dims)
+
+    def hidden(self, x: Tensor, grid: Grid) -> Tensor:
+        gate, hidden = self.fc1(x).chunk(2, dim=-1)
+        return F.silu(gate) * hidden
+
+
+MLPS = {'linear': MLP, 'conv': ConvMLP, 'swiglu': SwiGLU}
+
+
+class PatchConv2d(nn.Conv2d):
+    """A convolution whose stride is its kernel size, which must divide the sides of the map; see `patch_conv`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return patch_conv(x, self.weight, self.bias)
+
+
+class PatchEmbed(nn.Module):
+    """A convolution over non-overlapping patches, then LayerNorm (Twins); without the norm, the embedding of ViT.
+
+    Rows and columns that do not fill a patch are zero-padded, not dropped.
+
+    Args:
+        in_channels: Channels of the input map.
+        embed_dims: Channels of a token.
+        patch_size: Kernel and stride of the convolution, in cells of the input map.
+        norm: Whether a LayerNorm follows. Its eps is 1e-5, as in the original, whose blocks use 1e-6. Defaults to True.
+    """
+
+    def __init__(self, in_channels: int, embed_dims: int, patch_size: int, norm: bool = True) -> None:
+        super().__init__()
+        self.patch_size = patch_size
+        self.proj = PatchConv2d(in_channels, embed_dims, patch_size, stride=patch_size)
+        self.norm = nn.LayerNorm(embed_dims, eps=1e-5) if norm else nn.Identity()
+
+    def forward(self, x: Tensor, num_frames: int = 1) -> tuple[Tensor, Grid]:
+        """Embeds the patches of a map; returns `(B, H' * W', embed_dims)` and the grid H' x W'.
+
+        Args:
+            x: `(B, in_channels, H, W)`.
+            num_frames: Frames of each clip; the frames of a clip are consecutive images. Defaults to 1.
+        """
+        patches = self.proj(pad_to_multiple(x, self.patch_size))
+        height, width = patches.shape[2:]
+        return self.norm(to_tokens(patches)), Grid(height, width, frames=num_frames)
+
+
+class ConvReduction(PatchEmbed):
+    """Spatial reduction by a convolution: the keys are patches of the queries' grid (PVT, section 3.3)."""
+
+    def forward(self, x: Tensor, num_frames: int = 1) -> tuple[Tensor, Grid]:
+        tokens, grid = super().forward(x)
+        return tokens, grid._replace(cell_height=self.patch_size, cell_width=self.patch_size)
+
+
+def make_reduction(spec: BlockSpec) -> ConvReduction | PoolReduction | None:
+    """Builds what reduces a map `(B, C, H, W)` to the tokens of the keys; None if keys are on the queries' grid."""
+    if spec.sr_mode == 'pool':
+        return PoolReduction(spec.embed_dims)
+    return ConvReduction(spec.embed_dims, spec.embed_dims, spec.sr_ratio) if spec.sr_ratio > 1 else None
+
+
+class LayerScale(nn.Module):
+    """Multiplies each channel by a learnt factor, which starts as `value` (CaiT, arXiv 2103.17239, section 3.1)."""
+
+    def __init__(self, embed_dims: int, value: float) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.full((embed_dims,), float(value)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.gamma
+
+
+class DropPath(nn.Module):
+    """Stochastic depth (arXiv 1603.09382, section 3): training drops the branch of random images, at a `rate`.
+
+    The branches of the others are divided by the probability to keep them.
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.rate == 0.:
+            return x
+        keep = 1. - self.rate
+        return x * x.new_empty((x.shape[0], 1, 1)).bernoulli_(keep).div_(keep)
+
+
+def recomputed(function: Callable[..., Tensor], active: bool, *args: object) -> Tensor:
+    """Returns `function(*args)`; if `active`, the backward pass recomputes it with the same random numbers."""
+    if not active or not torch.is_grad_enabled():
+        return function(*args)
+    return checkpoint(function, *args, use_reentrant=False)

@@ -1,0 +1,97 @@
+"""What is computed in another way while torch records the code.
+
+`torch.compile`, `torch.export`, `torch.jit.trace` and `torch.fx` record a model and run it again at other sizes.
+Recorded code must not branch on a size: a compiler would make another graph for each outcome, and an exported model
+would keep the branch that was taken while recording. All such forks are in this file.
+"""
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+CACHED = 16  # results of a function: those of one image size, for queries and keys of each stage, and some more
+
+
+def is_traced(x: object = None) -> bool:
+    """Returns whether torch records the running code.
+
+    Args:
+        x: A tensor of that code; `torch.fx` puts a proxy in its place. Defaults to None: `torch.fx` is not asked for.
+    """
+    if isinstance(x, torch.fx.Proxy):
+        return True
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]  # public, but not re-exported explicitly
+
+
+def is_exported() -> bool:
+    """Returns whether `torch.export` or `torch.jit.trace` records the running code."""
+    return torch.jit.is_tracing() or (hasattr(torch.compiler, 'is_exporting') and torch.compiler.is_exporting())  # type: ignore[attr-defined]  # not in torch 2.6
+
+
+def has_size(x: Tensor, dims: slice, size: tuple[int, ...]) -> bool:
+    """Returns whether some dimensions of a tensor have this size, so that a step can be left out; False if traced."""
+    return not is_traced(x) and x.shape[dims] == size
+
+
+def unless_traced(check: Callable[..., None]) -> Callable[..., None]:
+    """Decorates a check of `(owner, tensor, ...)`, which recorded code leaves out."""
+
+    @functools.wraps(check)
+    def call(owner: object, x: Tensor, *args: Any) -> None:
+        if not is_traced(x):
+            check(owner, x, *args)
+
+    return call
+
+
+def has_incomplete_clip(x: Tensor, frames: int) -> bool:
+    """Returns whether the last clip of `x` has fewer frames than the others; recorded code assumes that it has not."""
+    return not is_traced(x) and len(x) % frames != 0
+
+
+def patch_conv(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Convolves patches that do not overlap: `(B, C, H, W)` -> `(B, C', H / side, W / side)`.
+
+    Traced code has a matrix product. On a CPU, torch branches on the image size for a 2 x 2 convolution of one image
+    (`use_mkldnn` in ATen).
+
+    Args:
+        x: The image or map; the side of the patches divides H and W.
+        weight: `(C', C, side, side)`.
+        bias: `(C',)`, or None.
+    """
+    side = weight.shape[-1]
+    if not is_traced(x):
+        return F.conv2d(x, weight, bias, stride=side)
+    height, width = x.shape[2] // side, x.shape[3] // side
+    cells = x.permute(0, 2, 3, 1).unflatten(2, (width, side)).unflatten(1, (height, side))
+    patches = cells.transpose(2, 3).flatten(3)  # (B, H / side, W / side, side * side * C)
+    return F.linear(patches, weight.permute(0, 2, 3, 1).flatten(1), bias).permute(0, 3, 1, 2)
+
+
+def with_contiguous_gradient(x: Tensor) -> Tensor:
+    """Returns `x`, whose gradient is copied once; else each linear layer before it would copy a strided gradient."""
+    if not is_traced(x) and x.requires_grad:
+        x.register_hook(Tensor.contiguous)
+    return x
+
+
+def cached(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Decorates a pure function of numbers and a device: its latest results are kept for all models of the process.
+
+    Traced code does not use them, because the compiler fuses the function into the code that uses it.
+    """
+    kept = functools.lru_cache(CACHED)(function)
+
+    @functools.wraps(function)
+    def call(*key: Any) -> Tensor:
+        if is_traced() or type(torch.empty(0)) is not Tensor:  # inside a FakeTensorMode, tensors hold no data
+            return function(*key)
+        # A tensor made in inference mode could not be used in training later.
+        with torch.inference_mode(False), torch.no_grad():
+            return kept(*key)
+
+    return call
