@@ -24,7 +24,7 @@ from openmmlab_runs.files import held
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('study', type=Path, help='config file that sets variants and metrics, such as those in '
-                        'configs/_base_/studies; docs/comparing.md describes its settings')
+                        'configs/_base_/studies; docs/guides/comparing.md describes its settings')
     parser.add_argument('--only', nargs='+', metavar='NAME', help='names of the variants to use; all if not given')
     parser.add_argument('--seeds', type=int, nargs='+', default=[0, 1], help='each variant is trained once per seed')
     parser.add_argument('--jobs', type=int, default=2, help='trainings at a time, which share the cores of a machine')

@@ -19,7 +19,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--families', nargs='+', metavar='NAME', help='folders of configs to use; all if not given')
     parser.add_argument('--jobs', type=int, default=2, help='configs at a time; each uses a core')
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/swap_matrix'), help='folder for the results')
-    parser.add_argument('--out', type=Path, default=Path('docs/swap_matrix.md'), help='the table')
+    parser.add_argument('--out', type=Path, default=Path('work_dirs/swap_matrix.md'), help='the table')
     return parser.parse_args()
 
 
