@@ -1,13 +1,32 @@
-"""CPVT, a vision transformer with conditional position encodings, as a backbone for OpenMMLab."""
+"""CPVT, a vision transformer with conditional position encodings, as a backbone for OpenMMLab.
+
+Importing it registers the backbones and position encodings. Where to look:
+
+- `models`: `PyramidCPVT` and `CPVT`; `layers` has their blocks.
+- `encodings`: `PEG` and the other position encodings.
+- `weights`: formats of other libraries, and weights that their authors released.
+- `swap`, `new_config`: put the backbone into a config of mmdet or mmseg, and a config around your data.
+- `export`, `hub`, `timm`, `optim`, `preprocessors`, `distillation`: one thing each, as they are named.
+
+An image takes this way; each function calls the next one:
+
+1. `models.backbone.Backbone.forward` checks the images, and asks what is known of the batch.
+2. `models.pyramid_cpvt.PyramidCPVT.forward_images` runs one stage after another.
+3. `models.pyramid_cpvt.PyramidStage.forward` makes a map into tokens, runs the blocks, and makes a map again.
+4. `models.layers.Block.forward` is two residual lines: attention and MLP.
+5. `encodings.base.PositionEncodings.tokens` comes after each block.
+6. `encodings.peg.PEG.tokens` is `x + conv(x)`, after block 0.
+
+Training, testing, predicting and reading data are in `openmmlab_runs`, which serves any project on mmengine and imports
+nothing of this package.
+"""
 import importlib
 from typing import Any
 
-import openmmlab_compat
 from openmmlab_runs.stack import require
 
 from .version import __version__
 
-openmmlab_compat.install()  # where no .pth file did, as in a clone that is not installed
 require('mmengine')
 
 from openmmlab_runs.errors import MissingFile, UserError  # noqa: E402
@@ -20,11 +39,7 @@ from .registry import LAZY_MODULES, POSITION_ENCODINGS  # noqa: E402
 # What needs mmcv, mmdet, mmseg or mmpretrain is imported only when it is used.
 _LAZY = {
     **LAZY_MODULES,
-    **dict.fromkeys(('DurableCheckpointHook', 'ExactResumeHook', 'FullDiskHook', 'NonFiniteLossHook', 'PlainLogHook',
-                     'ReportHook', 'SameStartHook', 'SaveOnSignalHook'), 'openmmlab_runs.hooks'),
     'LayerDecayOptimWrapperConstructor': 'cpvt_mm.optim',
-    'FastCocoMetric': 'openmmlab_runs.evaluation',
-    'YouTubeVISMetric': 'openmmlab_runs.evaluation',
     'predict': 'openmmlab_runs.predicting',
 }
 __all__ = ['POSITION_ENCODINGS', 'MissingFile', 'UserError', '__version__', 'load_pretrained', *_models]

@@ -18,6 +18,7 @@ if not find_spec('cpvt_mm'):
 from PIL import Image, UnidentifiedImageError
 from rich.progress import track
 
+import cpvt_mm  # noqa: F401  # so that configs may name its classes without its scope
 from openmmlab_runs.data.findings import LOSES_BITS, has_16_bits
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError, exit_on_error, say, sentence

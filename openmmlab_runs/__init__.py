@@ -11,3 +11,6 @@ nothing of `cpvt_mm`, which imports it. Where to look:
 
 Types in configs have this package's name, such as `type='openmmlab_runs.DurableCheckpointHook'`.
 """
+import openmmlab_compat
+
+openmmlab_compat.install()  # where no .pth file did, as in a clone that is not installed

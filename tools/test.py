@@ -6,6 +6,7 @@ from importlib.util import find_spec
 if not find_spec('cpvt_mm'):
     sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
+import cpvt_mm  # noqa: F401  # so that configs may name its classes without its scope
 from openmmlab_runs.cli import add_run_arguments, parse_run_arguments
 from openmmlab_runs.engine import load_config, test
 from openmmlab_runs.errors import exit_on_error

@@ -12,6 +12,7 @@ if not find_spec('cpvt_mm'):
 
 from rich.console import Console
 
+import cpvt_mm  # noqa: F401  # so that configs may name its classes without its scope
 from openmmlab_runs.cli import add_cfg_options
 from openmmlab_runs.data.checking import check_dataset
 from openmmlab_runs.engine import load_config
