@@ -81,7 +81,7 @@ def told_about(images: Tensor) -> BatchInfo | None:
     """Returns what is known of images `(B, C, H, W)`; None if nothing is. Windows of images fill their batch."""
     info: BatchInfo | None = getattr(images.untyped_storage(), 'cpvt_mm_info', None)
     height, width = images.shape[-2:]
-    if (len(images) == 1 and info is None) or (info and (height, width) != info.padded):
+    if (len(images) <= 1 and info is None) or (info and (height, width) != info.padded):
         return BatchInfo(((height, width),) * len(images), (height, width))
     if info and len(images) == len(info.sizes):
         return info

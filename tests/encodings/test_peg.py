@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from cpvt_mm import CPVT, PEG, PyramidCPVT, StageSpec
 from cpvt_mm.encodings import PositionEncodings, build_position_encodings
 from cpvt_mm.models.grid import Grid
-from cpvt_mm.models.layers import Attention, Block
+from cpvt_mm.models.layers import Attention, Block, BlockSpec
 from tests.all_encodings import encode
 from tests.conftest import NARROW
 from tests.models.conftest import Build, assert_named
@@ -95,7 +95,7 @@ def test_target_qk_feeds_queries_and_keys_of_the_next_block_only(build: Build, m
 
 def test_target_qk_is_attention_with_values_of_the_plain_tokens() -> None:
     encoding = encodings(target='qk')
-    block, last = (Block(index, embed_dims=6, num_heads=2, mlp_ratio=2, sr_ratio=2) for index in (1, 2))
+    block, last = (Block(index, BlockSpec(6, 2, 2, 2)) for index in (1, 2))
     last.load_state_dict(block.state_dict())
     x, attn = torch.randn(1, 4, 6, 6), block.attn
     encoded = x + encoding[0].convs['0'][0](x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)

@@ -9,6 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tests.conftest import BACKBONES
 
+pytestmark = pytest.mark.usefixtures('float64')
 QK = dict(position_encoding=dict(type='PEG', target='qk'))
 KINDS = {**BACKBONES, **{f'{name}-qk': partial(BACKBONES[name], **QK) for name in ('conv', 'plain')}}
 

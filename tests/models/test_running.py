@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.encodings import PositionEncodings
 from cpvt_mm.models.grid import Grid
-from cpvt_mm.models.layers import Block, recomputed
+from cpvt_mm.models.layers import Block, BlockSpec, recomputed
 from cpvt_mm.models.padding import Size
 from tests.all_encodings import ENCODINGS, ONE_FOR_EACH_POINT
 from tests.conftest import BACKBONES, NARROW, WITH_CP, kept_bytes
@@ -126,7 +126,7 @@ def test_a_forward_pass_waits_for_nothing(model: str, name: str) -> None:
 
 def test_without_gradients_nothing_is_kept_or_wrapped() -> None:
     calls = []
-    block = Block(0, embed_dims=8, num_heads=2, mlp_ratio=4, recompute_mlp=True)
+    block = Block(0, BlockSpec(8, 2, 4, with_cp='selective'))
     for module in (block, block.mlp):
         module.register_forward_hook(lambda *_: calls.append(torch.is_grad_enabled()))
     with torch.no_grad():
@@ -138,7 +138,7 @@ def test_what_a_block_keeps_beside_its_input() -> None:
     """In tokens of 8 channels, a number being 1/8."""
     x, kept = torch.randn(1, 400, 8, requires_grad=True), {}
     for with_cp in WITH_CP:
-        block = Block(0, embed_dims=8, num_heads=2, mlp_ratio=8, recompute_mlp=with_cp == 'selective')
+        block = Block(0, BlockSpec(8, 2, 8, with_cp=with_cp))
         run = partial(recomputed, block, with_cp is True, x, Grid(20, 20), PositionEncodings())
         kept[with_cp] = kept_bytes(block, run) / x.untyped_storage().nbytes()
     output, attention = 1, 1 + 2 / 8  # and for each head the logarithm of the softmax's denominator
