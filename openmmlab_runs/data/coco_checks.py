@@ -1,16 +1,16 @@
 """Checks annotations in COCO's layout."""
-import math
 import posixpath
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .coco import FIELDS, MAX_COORDINATE, Entry, shown
-from .findings import Finding, Kind
-from .masks import are_polygons, is_count, runs_of
+from .coco import FIELDS, MAX_COORDINATE, Entry
+from .findings import Finding, Kind, shown, some
+from .masks import are_polygons, runs_of
 
 # Pixels beyond the border that are not a fault, because files round coordinates.
 TOLERANCE = 1
+TINY, OUTSIDE = 'smaller than one pixel', 'wholly outside of the image'  # what mmdet ignores
 # If all boxes fit as corners, this number of boxes outside of their images is no coincidence.
 CORNERS = 3
 # If more objects of a class than this share are crowds, they are told: COCO has 1 percent.
@@ -43,13 +43,12 @@ def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str], 
     fault_of_boxes = _fault_of_corners(coco['annotations'], images)
     if fault_of_boxes:
         yield Finding(Kind.CORNERS, file, fault_of_boxes)
-    used, wanted = ({annotation['category_id'] for annotation in coco['annotations']},
-                    [id for id, name in names.items() if name in known])
+    used = {annotation['category_id'] for annotation in coco['annotations']}
+    wanted = [id for id, name in names.items() if name in known]
     if used and wanted and used.isdisjoint(wanted):
         yield Finding(Kind.NOTHING_LEFT, file, 'has no annotation of a class: the annotations have category_id '
                       f'{some(sorted(map(repr, used)))}, but the classes {some(list(map(repr, wanted)))}')
-    left_out: Counter[str] = Counter()
-    ignored: Counter[str] = Counter()
+    left_out, ignored = Counter[str](), Counter[str]()
     has_masks = any(annotation.get('segmentation') for annotation in coco['annotations'])
     if needs_masks and used and not has_masks:
         yield Finding(Kind.NO_MASKS, file, f'has boxes only, no segmentation in its {len(coco["annotations"])} '
@@ -68,10 +67,11 @@ def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str], 
         where = f'{where} of {image["file_name"]} (width {image["width"]}, height {image["height"]})'
         fault = _fault_of_box(annotation, image)
         if fault and not fault_of_boxes:
-            yield Finding(Kind.BOX, file, f'has bbox {annotation["bbox"]} {where}, which {fault}')
+            yield Finding(Kind.BOX, file,
+                          f'has bbox {annotation["bbox"]} (area {annotation["area"]}) {where}, which is {fault}')
         if names.get(category) not in known:
             continue
-        reason = _reason_to_ignore(annotation, image)
+        reason = 'with ignore' if annotation.get('ignore') else fault if fault in (TINY, OUTSIDE) else ''
         ignored[reason or ('with iscrowd' if annotation.get('iscrowd') else '')] += 1
         if not reason:
             mask = annotation.get('segmentation')
@@ -87,8 +87,8 @@ def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str], 
         yield Finding(Kind.LEFT_OUT, file, f'has {number} annotations of {name!r}, which are ignored: it is not a '
                       'class')
     annotated = {annotation['image_id'] for annotation in coco['annotations']}
-    for image in coco['images'] if annotated else ():
-        if image['id'] not in annotated:
+    for image in coco['images']:
+        if annotated and image['id'] not in annotated:
             yield Finding(Kind.NOT_ANNOTATED, file, f'has no annotation of {image["file_name"]}')
 
 
@@ -105,8 +105,8 @@ def _check_files(images: Sequence[Entry], file: str) -> Iterator[Finding]:
 
 def _check_crowds(annotations: Sequence[Entry], names: dict[Any, str], known: set[str], file: str) -> Iterator[Finding]:
     """Finds classes of which many objects are crowds: some programs write each painted mask as one."""
-    objects, crowds = (Counter(one['category_id'] for one in annotations if is_wanted(one)) for is_wanted in (
-        lambda one: True, lambda one: one.get('iscrowd')))
+    objects = Counter(one['category_id'] for one in annotations)
+    crowds = Counter(one['category_id'] for one in annotations if one.get('iscrowd'))
     for category, number in crowds.items():
         if names.get(category) in known and number > CROWDS * objects[category]:
             yield Finding(Kind.CROWDS, file, f'has iscrowd in {number} of the {objects[category]} annotations of '
@@ -134,11 +134,6 @@ def _check_categories(categories: Sequence[str], file: str, classes: Sequence[st
                       'labels in the order of the file')
 
 
-def some(names: Sequence[str], limit: int = 5) -> str:
-    """Lists at most `limit` names, separated by commas, and the number of further names."""
-    return ', '.join(names[:limit]) + (f' and {len(names) - limit} more' if len(names) > limit else '')
-
-
 def _fault_of_corners(annotations: Sequence[Entry], images: dict[Any, Entry]) -> str:
     """Detects boxes that are written as corners: several extend beyond their images, but all fit as x1, y1, x2, y2."""
     boxes = [(annotation['bbox'], images[annotation['image_id']]) for annotation in annotations
@@ -151,68 +146,39 @@ def _fault_of_corners(annotations: Sequence[Entry], images: dict[Any, Entry]) ->
             'x2, y2), but a box is (x, y, width, height)')
 
 
-def _reason_to_ignore(annotation: Entry, image: Entry) -> str:
-    """Returns why mmdet leaves an annotation out, independent of its category; '' if it does not."""
-    x, y, width, height = annotation['bbox']
-    if annotation.get('ignore'):
-        return 'with ignore'
-    if width < 1 or height < 1 or annotation['area'] <= 0:
-        return 'smaller than one pixel'
-    is_outside = min(x + width, image['width']) <= max(x, 0) or min(y + height, image['height']) <= max(y, 0)
-    return 'outside of the image' if is_outside else ''
-
-
 def _fault_of_box(annotation: Entry, image: Entry) -> str:
     x, y, width, height = annotation['bbox']
-    if width < 1 or height < 1 or annotation['area'] <= 0:
-        return f'is smaller than one pixel (area {annotation["area"]}), so mmdet ignores it'
-    return _fault_of_extent(x, y, x + width, y + height, image)
+    return TINY if min(width, height) < 1 or annotation['area'] <= 0 else _fault_of_extent(
+        x, y, x + width, y + height, image)
 
 
 def _fault_of_extent(left: float, top: float, right: float, bottom: float, image: Entry) -> str:
     if right <= 0 or bottom <= 0 or left >= image['width'] or top >= image['height']:
-        return 'is wholly outside of the image'
-    if min(left, top) < -TOLERANCE or right > image['width'] + TOLERANCE or bottom > image['height'] + TOLERANCE:
-        return 'extends beyond the image'
-    return ''
+        return OUTSIDE
+    is_beyond = right > image['width'] + TOLERANCE or bottom > image['height'] + TOLERANCE
+    return 'partly outside of the image' if is_beyond or min(left, top) < -TOLERANCE else ''
 
 
 def _faults_of_mask(mask: Any, image: Entry) -> Iterator[tuple[Kind, str]]:
-    """Checks a mask: polygons, or a run-length encoding."""
+    """Checks a mask: polygons, or a run-length encoding with `counts` as a list or a string."""
     if isinstance(mask, dict):
-        yield from _faults_of_rle(mask, [image['height'], image['width']])
-    elif isinstance(mask, list):
-        if not are_polygons(mask, MAX_COORDINATE):
-            yield Kind.MASK, ('a segmentation that is not a list of polygons [x, y, x, y, ...]' if not are_polygons(
-                mask, math.inf) else f'a polygon with a coordinate beyond {MAX_COORDINATE}')
-            return
+        size, counts = [image['height'], image['width']], mask.get('counts')
+        if mask.get('size') is None or not isinstance(counts, list | str):
+            yield Kind.POLYGON, 'a mask without size or counts, which mmdet ignores,'
+        elif mask['size'] != size:
+            yield Kind.MASK, f'a mask of size {shown(mask["size"])} (height, width)'
+        elif (runs := runs_of(counts)) is None:
+            yield Kind.MASK, f'a run-length encoding that does not decode (counts {shown(counts)})'
+        elif runs.sum() != size[0] * size[1]:
+            yield Kind.MASK, f'a mask whose counts add up to {runs.sum()} pixels'
+    elif isinstance(mask, list) and are_polygons(mask, MAX_COORDINATE):
         for polygon in mask:
-            fault = _fault_of_polygon(polygon, image)
-            if fault:
-                yield Kind.POLYGON, f'a polygon {fault}'
+            xs, ys = polygon[::2], polygon[1::2]
+            if len(polygon) < 6 or len(polygon) % 2:
+                yield Kind.POLYGON, f'a polygon of {len(polygon)} numbers, which mmdet ignores,'
+            elif fault := _fault_of_extent(min(xs), min(ys), max(xs), max(ys), image):
+                yield Kind.POLYGON, (f'a polygon of x {min(xs)} to {max(xs)} and y {min(ys)} to {max(ys)}, which is '
+                                     f'{fault},')
     elif mask:
-        yield Kind.MASK, f'a segmentation that is a {type(mask).__name__}'
-
-
-def _faults_of_rle(mask: Entry, size: list[int]) -> Iterator[tuple[Kind, str]]:
-    """Checks a run-length encoding with `counts` as a list or a string."""
-    counts = mask.get('counts')
-    if mask.get('size') is None or not isinstance(counts, list | str):
-        yield Kind.POLYGON, 'a mask without size or counts, which mmdet ignores,'
-    elif mask['size'] != size:
-        yield Kind.MASK, f'a mask of size {shown(mask["size"])} (height, width)'
-    elif isinstance(counts, list) and (wrong := [count for count in counts if not is_count(count)]):
-        yield Kind.MASK, f'a mask with count {shown(wrong[0])}, which is not a number of pixels,'
-    elif isinstance(counts, list) and sum(counts) != size[0] * size[1]:
-        yield Kind.MASK, f'a mask whose counts add up to {sum(counts)} pixels'
-    elif (runs := runs_of(counts)) is None or runs.sum() != size[0] * size[1]:
-        yield Kind.MASK, f'a run-length encoding that does not decode (counts {counts[:20]!r})'
-
-
-def _fault_of_polygon(polygon: list[float], image: Entry) -> str:
-    """Checks a polygon: a list of numbers x, y, x, y, ..."""
-    if len(polygon) < 6 or len(polygon) % 2:
-        return f'of {len(polygon)} numbers, which mmdet ignores,'
-    xs, ys = polygon[::2], polygon[1::2]
-    fault = _fault_of_extent(min(xs), min(ys), max(xs), max(ys), image)
-    return fault and f'of x {min(xs)} to {max(xs)} and y {min(ys)} to {max(ys)}, which {fault},'
+        yield Kind.MASK, (f'a segmentation that is not a list of polygons [x, y, x, y, ...] with numbers of at most '
+                          f'{MAX_COORDINATE}, but {shown(mask)},')

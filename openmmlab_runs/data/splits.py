@@ -1,12 +1,12 @@
 """The splits of a folder of data, and which one a name means."""
 import random
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from openmmlab_runs.errors import UserError
 
+from .findings import some
 from .folder import words_of
 from .readers.label_maps import Meaning
 
@@ -62,6 +62,11 @@ class Data:
     deep: int = 0
     notes: list[str] = field(default_factory=list)
 
+    def tell_unused(self, names: list[str]) -> None:
+        """Notes the names of classes that no object has."""
+        if names:
+            self.notes.append(f'{len(names)} classes have no object and are left out: {some(names)}.')
+
 
 def split_in(name: str) -> str:
     """Returns the split that a name has as a whole word, as `instances_train2017.json` has 'train'; '' for none.
@@ -93,14 +98,11 @@ def divide(data: Data, share: float, seed: int) -> tuple[Split, Split]:
         raise UserError(f'a share of {share} of {len(names)} images cannot be for validation: take more images, or '
                         'name a share between 0 and 1, a folder or a file with --val.')
     chosen = set(random.Random(seed).sample(names, number))
-    parts = [take(split, [image for image in split.coco['images'] if (image['file_name'] in chosen) == is_val])
-             for is_val in (False, True)]
-    return parts[0], parts[1]
 
+    def take(is_val: bool) -> Split:
+        images = [image for image in split.coco['images'] if (image['file_name'] in chosen) == is_val]
+        ids = {image['id'] for image in images}
+        annotations = [one for one in split.coco['annotations'] if one['image_id'] in ids]
+        return replace(split, coco=dict(split.coco, images=images, annotations=annotations), is_whole=False)
 
-def take(split: Split, images: Iterable[dict[str, Any]]) -> Split:
-    """Returns a part of a split: some of its images, with their annotations."""
-    own = list(images)
-    ids = {image['id'] for image in own}
-    annotations = [one for one in split.coco['annotations'] if one['image_id'] in ids]
-    return replace(split, coco=dict(split.coco, images=own, annotations=annotations), is_whole=False)
+    return take(False), take(True)
