@@ -19,7 +19,8 @@ from rich.console import Console
 
 from cpvt_mm.new_config.writing import new_config
 from openmmlab_runs.data.checking import to_table_of_findings
-from openmmlab_runs.data.file_checks import Checked, Labels, check_image, check_pair
+from openmmlab_runs.data.datasets import SampleFiles
+from openmmlab_runs.data.file_checks import Checked, Labels, check_sample
 from openmmlab_runs.data.findings import LOSES_BITS, Finding, Kind, decode, has_16_bits
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.files import held, write_image
@@ -295,8 +296,8 @@ def image(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_a_whole_image_has_no_fault_but_another_size_than_annotated(image: Path) -> None:
-    assert check_image(str(image)).findings == check_image(str(image), (40, 60)).findings == []
-    assert check_image(str(image), (60, 40)).findings == [Finding(
+    assert check_sample(SampleFiles(str(image))).findings == check_sample(SampleFiles(str(image), size=(40, 60))).findings == []
+    assert check_sample(SampleFiles(str(image), size=(60, 40))).findings == [Finding(
         Kind.IMAGE_SIZE, str(image), 'is 40 x 60 pixels (height x width), but 60 x 40 in the annotations')]
     if image.suffix == '.png':
         assert np.array_equal(decode(str(image), Kind.IMAGE), PIXELS)
@@ -306,14 +307,14 @@ def test_what_is_truncated_or_no_image_is_found(image: Path) -> None:
     whole = image.read_bytes()
     for part in (0.05, 0.5, 0.99):
         image.write_bytes(whole[:int(part * len(whole))])
-        finding, = check_image(str(image)).findings
+        finding, = check_sample(SampleFiles(str(image))).findings
         assert (finding.kind, finding.file) == (Kind.IMAGE, str(image))
         assert finding.detail.startswith('cannot be read: ') or finding.detail == 'is not an image that Pillow can read'
     for content, detail in ((b'', 'is empty (0 bytes)'), (b'<html>404</html>', 'is not an image that Pillow can read')):
         image.write_bytes(content)
-        assert check_image(str(image)).findings == [Finding(Kind.IMAGE, str(image), detail)]
+        assert check_sample(SampleFiles(str(image))).findings == [Finding(Kind.IMAGE, str(image), detail)]
     image.unlink()
-    assert check_image(str(image)).findings == [Finding(Kind.IMAGE, str(image), 'does not exist')]
+    assert check_sample(SampleFiles(str(image))).findings == [Finding(Kind.IMAGE, str(image), 'does not exist')]
 
 
 def test_the_size_is_that_after_the_rotation_of_the_camera(tmp_path: Path) -> None:
@@ -321,7 +322,7 @@ def test_the_size_is_that_after_the_rotation_of_the_camera(tmp_path: Path) -> No
     exif[EXIF_ORIENTATION] = 6
     Image.fromarray(PIXELS).save(path, exif=exif)
     assert mmcv.imread(str(path)).shape[:2] == (60, 40)
-    assert check_image(str(path), (60, 40)).findings == []
+    assert check_sample(SampleFiles(str(path), size=(60, 40))).findings == []
 
 
 @pytest.mark.parametrize('name', ['a.png', 'a.tif'])
@@ -329,10 +330,10 @@ def test_the_size_is_that_after_the_rotation_of_the_camera(tmp_path: Path) -> No
 def test_16_bits_are_found_in_images_but_allowed_in_label_maps(name: str, pixels: np.ndarray, tmp_path: Path) -> None:
     path = str(tmp_path / name)
     cv2.imwrite(path, pixels)
-    assert not has_16_bits(Image.open(path)) and check_image(path).findings == []
+    assert not has_16_bits(Image.open(path)) and check_sample(SampleFiles(path)).findings == []
     cv2.imwrite(path, pixels * np.uint16(16))  # values up to 4080, as of a 12-bit camera
     assert cv2.imread(path).max() <= 16  # what is left of them
-    assert has_16_bits(Image.open(path)) and check_image(path).findings == [Finding(Kind.IMAGE, path, LOSES_BITS)]
+    assert has_16_bits(Image.open(path)) and check_sample(SampleFiles(path)).findings == [Finding(Kind.IMAGE, path, LOSES_BITS)]
     assert not isinstance(decode(path, Kind.LABEL_MAP), Finding)
     assert not any(has_16_bits(Image.fromarray(PIXELS).convert(mode)) for mode in ('1', 'P', 'RGBA'))
 
@@ -365,5 +366,5 @@ def test_faults_of_a_label_map(pixels: np.ndarray, labels: Labels | None, kind: 
     image, label_map = tmp_path / 'a.jpg', tmp_path / 'a.png'
     write_image(image, PIXELS[:20, :30])
     Image.fromarray(pixels).save(label_map)
-    found = check_pair(str(image), str(label_map), labels).findings
+    found = check_sample(SampleFiles(str(image), str(label_map)), labels).findings
     assert found == ([Finding(kind, str(label_map), detail)] if kind else [])
