@@ -7,16 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 from mmengine.config import Config
-from mmengine.dataset import BaseDataset
 from mmengine.logging import MessageHub
-from mmengine.registry import DATASETS, DefaultScope
 from PIL import Image
 
 from cpvt_mm.new_config import start
 from cpvt_mm.new_config.writing import new_config
 from openmmlab_runs.engine import load_config, train
 from tests.conftest import MASK_RCNN, ROOT, build_model, refusal
-from tests.openmmlab_runs.data.layouts import PIXELS, SPLITS, XML, coco, voc, voc_flat, yolo, yolo_polygons
+from tests.openmmlab_runs.data.layouts import PIXELS, SPLITS, XML, coco, dataset, voc, voc_flat, yolo, yolo_polygons
 from tests.tools.conftest import change_annotations, cut, save
 
 
@@ -29,11 +27,6 @@ def write_label_maps(root: Path, labels: tuple[int, ...] = (0, 2, 255)) -> None:
 def made(source: Path, out: Path, *args: Any, **kwargs: Any) -> tuple[Config, list[str]]:
     lines = new_config(source, out, *args, **kwargs)
     return load_config(out), lines
-
-
-def dataset(cfg: Config, split: str) -> BaseDataset:
-    with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        return DATASETS.build(cfg[f'{split}_dataloader'].dataset)
 
 
 def test_masks_are_read_where_they_lie(data: Path, tmp_path: Path) -> None:

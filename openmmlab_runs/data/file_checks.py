@@ -19,34 +19,20 @@ from openmmlab_runs.nested import dicts
 
 @dataclass
 class Checked:
-    """The files of one sample.
-
-    Attributes:
-        findings: The faults.
-        size: Height and width of the image; None if it cannot be read.
-        pixels: The number of pixels of each class in the label map; empty without a label map.
-        digest: A hash of the image's file; None if it cannot be read.
-    """
+    """What was found in the files of one sample."""
     findings: list[Finding]
-    size: tuple[int, int] | None = None
-    pixels: dict[int, int] = field(default_factory=dict)
-    digest: bytes | None = None
+    size: tuple[int, int] | None = None  # height and width of the image; None if it cannot be read
+    pixels: dict[int, int] = field(default_factory=dict)  # of each class in the label map
+    digest: bytes | None = None  # a hash of the image's file; None if it cannot be read
 
 
 @dataclass(frozen=True)
 class Labels:
-    """The rule by which mmseg converts the values of a label map to classes.
-
-    Attributes:
-        num_classes: Classes are 0 to `num_classes - 1`.
-        reduce_zero_label: Whether value 0 is ignored, and value 1 is class 0. Defaults to False.
-        label_map: Old class -> new class, if only some classes of a dataset are used. Defaults to None.
-        ignored: Labels that mean no class. Defaults to 255 only.
-    """
-    num_classes: int
-    reduce_zero_label: bool = False
-    label_map: Mapping[int, int] | None = None
-    ignored: Collection[int] = (255,)
+    """The rule by which mmseg converts the values of a label map to classes."""
+    num_classes: int  # classes are 0 to `num_classes - 1`
+    reduce_zero_label: bool = False  # whether value 0 is ignored, and value 1 is class 0
+    label_map: Mapping[int, int] | None = None  # old class -> new class, if only some classes of a dataset are used
+    ignored: Collection[int] = (255,)  # labels that mean no class
 
     def unknown(self, values: Iterable[int]) -> list[int]:
         """Returns the values of a label map that are neither a class nor ignored."""

@@ -22,19 +22,11 @@ LARGEST = 1e7  # pixels: no coordinate is larger
 
 @dataclass
 class Picture:
-    """An image with its objects.
-
-    Attributes:
-        image: The image.
-        annotation: Its annotation file; None if there is none of its own.
-        size: Width and height in pixels.
-        stated: The same, according to the annotation; `(0, 0)` if it states none.
-        objects: The class of each object, and its keys in COCO's layout.
-    """
+    """An image with its objects: the class of each, and its keys in COCO's layout."""
     image: Path
-    annotation: Path | None = None
-    size: tuple[int, int] = (0, 0)
-    stated: tuple[int, int] = (0, 0)
+    annotation: Path | None = None  # its own file, if there is one
+    size: tuple[int, int] = (0, 0)  # width and height in pixels
+    stated: tuple[int, int] = (0, 0)  # the same, according to the annotation, if it states a size
     objects: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
 

@@ -35,16 +35,10 @@ EMPTY = ': they teach what is no object (--drop-empty leaves them out)'
 
 @dataclass(frozen=True)
 class Options:
-    """Wishes of a user about a folder of data.
-
-    Attributes:
-        semantic: Whether label maps are wanted, if the folder has other annotations, too; None: what there is.
-        masks: One of `label_maps.KINDS`; None: guessed.
-        colours: A file with classes and colours; None: one in the folder.
-    """
-    semantic: bool | None = None
-    masks: str | None = None
-    colours: Path | None = None
+    """Wishes of a user about a folder of data."""
+    semantic: bool | None = None  # whether label maps are wanted, if there are other annotations, too; None: what is
+    masks: str | None = None  # one of `label_maps.KINDS`; None: guessed
+    colours: Path | None = None  # a file with classes and colours; None: one in the folder
 
 
 def find_data(source: Path, options: Options = Options(), val: str = '0.2', seed: int = 0) -> Data:

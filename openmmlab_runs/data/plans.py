@@ -41,24 +41,14 @@ REMEDIES = {
 
 @dataclass(frozen=True)
 class Plan:
-    """The faults in the annotations of one dataset, and the files that are still to check.
-
-    Attributes:
-        splits: The dataloaders of the dataset: 'train', 'val', 'test', or several of them.
-        name: The dotted name of the dataset's config.
-        dataset: See `build_unread`; None if it cannot be built.
-        heads: The heads that must have its classes, each with its `num_classes`.
-        findings: The faults that were found without decoding files.
-        samples: The files to check; empty if the annotations cannot be read.
-        fatal: The kinds of faults with which the dataset fails, or reads a wrong class or mask.
-    """
-    splits: list[str]
-    name: str
-    dataset: BaseDataset | None
-    heads: dict[str, int]
-    findings: list[Finding]
-    samples: list[SampleFiles]
-    fatal: set[Kind]
+    """The faults in the annotations of one dataset, and the files that are still to check."""
+    splits: list[str]  # whose dataloaders have the dataset: 'train', 'val', 'test', or several of them
+    name: str  # the dotted name of the dataset's config
+    dataset: BaseDataset | None  # see `build_unread`; None if it cannot be built
+    heads: dict[str, int]  # those that must have its classes, each with its `num_classes`
+    findings: list[Finding]  # found without decoding files
+    samples: list[SampleFiles]  # the files to check; empty if the annotations cannot be read
+    fatal: set[Kind]  # with which the dataset fails, or reads a wrong class or mask
 
 
 def plan_checks(cfg: Config, splits: Sequence[str] = SPLITS) -> list[Plan]:

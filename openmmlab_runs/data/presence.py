@@ -24,9 +24,10 @@ def check_presence(dataset: BaseDataset, cfg: dict[str, Any], samples: Sequence[
         cfg: Its config, whose pipeline tells what is read.
         samples: Its samples.
     """
-    layout, backend_args = layout_of(type(dataset)), dataset.backend_args
+    layout = layout_of(type(dataset))
     if layout == 'images' or not _loads('LoadImageFromFile', cfg):
         return []
+    backend_args = dataset.backend_args
 
     def can_list(folder: str) -> bool:  # some servers cannot
         return hasattr(get_file_backend(folder, backend_args=backend_args), 'list_dir_or_file')

@@ -38,24 +38,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Meaning:
-    """The meaning of the values of label maps.
-
-    Attributes:
-        classes: The names of the classes.
-        codes: Value or colour -> class, for label maps that are converted; empty if values are the classes.
-        are_colours: Whether the codes are colours.
-        palette: The colour of each class; empty if there are none.
-        are_objects: Whether the values are numbers of objects, of one class.
-        pixels: The number of pixels of each class, map by map.
-        notes: Sentences about what was guessed.
-    """
+    """The meaning of the values of label maps."""
     classes: list[str]
-    codes: dict[int, int] = field(default_factory=dict)
-    are_colours: bool = False
-    palette: list[tuple[int, ...]] = field(default_factory=list)
-    are_objects: bool = False
-    pixels: list[dict[int, int]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    codes: dict[int, int] = field(default_factory=dict)  # value or colour -> class; empty if values are the classes
+    are_colours: bool = False  # whether the codes are colours
+    palette: list[tuple[int, ...]] = field(default_factory=list)  # the colour of each class; empty if there are none
+    are_objects: bool = False  # whether the values are numbers of objects, of one class
+    pixels: list[dict[int, int]] = field(default_factory=list)  # the number of pixels of each class, map by map
+    notes: list[str] = field(default_factory=list)  # sentences about what was guessed
 
 
 def find_label_maps(folder: Folder) -> list[Path]:

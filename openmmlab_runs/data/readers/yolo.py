@@ -23,19 +23,11 @@ MOST_YAML = 2**21  # bytes
 
 @dataclass
 class Description:
-    """The content of the files beside the annotations.
-
-    Attributes:
-        names: The classes by their numbers; empty if no file has them.
-        source: The file with the names.
-        places: The files and folders of each split, None if the files name none.
-        keypoints: How many numbers keypoints add to a line.
-        notes: Sentences.
-    """
-    names: dict[int, str] = field(default_factory=dict)
-    source: Path | None = None
-    places: dict[str, list[Path]] | None = None
-    keypoints: int = 0
+    """The content of the files beside the annotations."""
+    names: dict[int, str] = field(default_factory=dict)  # the classes by their numbers; empty if no file has them
+    source: Path | None = None  # the file with the names
+    places: dict[str, list[Path]] | None = None  # the files and folders of each split, if the files name any
+    keypoints: int = 0  # how many numbers keypoints add to a line
     notes: list[str] = field(default_factory=list)
 
 

@@ -120,7 +120,8 @@ def test_boxes_alone_are_told_once_where_masks_are_read(mask: object) -> None:
 
 @pytest.mark.parametrize('change, counts', [
     (dict(iscrowd=1), '4 with iscrowd'), (dict(ignore=1), '4 with ignore'), (dict(area=0), '4 smaller than one pixel'),
-    (dict(bbox=[.1, .2, .3, .4]), '4 smaller than one pixel'), (dict(bbox=[99, 0, 9, 9]), '4 wholly outside of the image'),
+    (dict(bbox=[.1, .2, .3, .4]), '4 smaller than one pixel'),
+    (dict(bbox=[99, 0, 9, 9]), '4 wholly outside of the image'),
     (dict(bbox=[99, 0, 9, 9], category_id=5), '4 wholly outside of the image'), (dict(category_id=9), None)])
 def test_one_box_must_not_be_ignored(change: dict, counts: str | None) -> None:
     found = findings(lambda coco: [one.update(change) for one in coco['annotations']])

@@ -8,7 +8,6 @@ import pytest
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.logging import MessageHub
-from mmengine.registry import DATASETS, DefaultScope
 from PIL import Image
 from pycocotools import mask as coco_mask
 
@@ -33,6 +32,7 @@ from tests.openmmlab_runs.data.layouts import (
     WIDTH,
     Write,
     coloured,
+    dataset,
     label_map,
     maps,
     names_of,
@@ -51,11 +51,6 @@ def made(write: Write, tmp_path: Path, *args: object, **kwargs: object) -> tuple
     lines = new_config(tmp_path / 'data', tmp_path / 'my.py', *args, **kwargs)
     assert contents(tmp_path / 'data') == before
     return load_config(tmp_path / 'my.py'), lines
-
-
-def dataset(cfg: Config, split: str) -> BaseDataset:
-    with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        return DATASETS.build(cfg[f'{split}_dataloader'].dataset)
 
 
 def stems(data: BaseDataset) -> list[str]:

@@ -10,13 +10,13 @@ import pytest
 from mmdet.datasets import CocoDataset, CocoPanopticDataset, LVISV1Dataset
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
-from mmengine.registry import DefaultScope, init_default_scope
+from mmengine.registry import DefaultScope
 from mmseg.datasets import ADE20KDataset, BaseSegDataset
 from PIL import Image
 
 from lab.datasets.toy_shapes import CLASSES
 from openmmlab_runs.data import plans
-from openmmlab_runs.data.datasets import build_unread, classes_of, layout_of, loads_masks, unwrap, unwrap_built
+from openmmlab_runs.data.datasets import layout_of, unwrap, unwrap_built
 from openmmlab_runs.data.file_checks import check_files
 from openmmlab_runs.data.findings import Kind, UnusableFile
 from openmmlab_runs.data.plans import plan_checks, task_of
@@ -269,24 +269,6 @@ def test_arguments_of_a_datasets_own_wrap_nothing(own: dict) -> None:
     dataset = BaseDataset(lazy_init=True)
     vars(dataset).update(own)
     assert list(unwrap_built(dataset)) == [dataset]
-
-
-def test_classes_may_be_none_or_one() -> None:
-    for metainfo, classes in (({}, []), *((dict(classes=given), classes) for given, classes in (
-            (None, []), ('cat', ['cat']), (('cat', 'dog'), ['cat', 'dog'])))):
-        assert classes_of(BaseDataset(metainfo=metainfo, lazy_init=True)) == classes
-
-
-def test_pipelines_that_load_masks_are_known() -> None:
-    assert loads_masks(dict(pipeline=MASKS))
-    assert not any(map(loads_masks, (dict(pipeline=BOXES), dict(pipeline=[len]), {})))
-
-
-def test_a_dataset_is_built_without_its_files() -> None:
-    init_default_scope('mmdet')
-    dataset = build_unread(dict(type='CocoDataset', data_root='nowhere', ann_file='a.json', data_prefix=dict(img='b/'),
-                                pipeline=[dict(type='NoTransform')]))
-    assert (dataset.ann_file, dataset.data_prefix) == ('nowhere/a.json', dict(img='nowhere/b/'))
 
 
 def test_the_error_of_a_file_comes_back_from_another_process() -> None:
