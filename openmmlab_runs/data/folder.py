@@ -4,7 +4,6 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
@@ -44,6 +43,7 @@ class Folder:
     Attributes:
         root: The folder, as an absolute path.
         files: All files, sorted.
+        images: All images, sorted; label maps are among them.
         left_out: Sentences about links and folders that cannot be followed.
     """
 
@@ -52,6 +52,10 @@ class Folder:
         self._roots = (self.root, *also)
         self.left_out: list[str] = []
         self.files = sorted(self._walk())
+        self.images = [path for path in self.files if path.suffix.lower() in IMAGE_SUFFIXES]
+        self._by_key = _grouped(self.images, lambda path: (self._key(path), path.stem))
+        self._by_stem = _grouped(self.images, lambda path: path.stem)
+        self._by_name = _grouped(self.files, lambda path: path.name)
 
     def _walk(self) -> Iterator[Path]:
         seen: set[tuple[int, int]] = set()
@@ -76,23 +80,6 @@ class Folder:
                 elif path.is_symlink():
                     nowhere.append(path)
         self.left_out += told(sorted(nowhere), 'links lead nowhere and are left out')
-
-    @cached_property
-    def images(self) -> list[Path]:
-        """All images, sorted; label maps are among them."""
-        return [path for path in self.files if path.suffix.lower() in IMAGE_SUFFIXES]
-
-    @cached_property
-    def _by_key(self) -> dict[tuple[tuple[str, ...], str], list[Path]]:
-        return _grouped(self.images, lambda path: (self._key(path), path.stem))
-
-    @cached_property
-    def _by_stem(self) -> dict[str, list[Path]]:
-        return _grouped(self.images, lambda path: path.stem)
-
-    @cached_property
-    def _by_name(self) -> dict[str, list[Path]]:
-        return _grouped(self.files, lambda path: path.name)
 
     def of(self, *suffixes: str) -> list[Path]:
         """Returns the files with one of some suffixes, in any case."""
