@@ -155,14 +155,6 @@ def test_a_folder_with_a_model_is_a_start(data: Path, tmp_path: Path) -> None:
     assert cfg.model.roi_head.mask_head.num_classes == 5 and any('The model starts from' in line for line in lines)
 
 
-def test_label_maps_that_are_missing_are_told(tmp_path: Path) -> None:
-    write_label_maps(tmp_path / 'data')
-    (tmp_path / 'data/train/masks/a_mask.png').unlink()
-    cfg, lines = made(tmp_path / 'data', tmp_path / 'my.py')
-    assert len(dataset(cfg, 'train')) == 1
-    assert any(line.startswith('1 images have no label map and are left out') for line in lines)
-
-
 def lonely(root: Path) -> None:
     voc(root)
     shutil.rmtree(root / 'Annotations')

@@ -4,9 +4,8 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from mmengine.fileio import get
@@ -38,22 +37,19 @@ class Coco(dict[str, list[Entry]]):
     """
 
     def __init__(self, content: dict[str, list[Entry]], repairs: Sequence[str] = (),
-                 texts: Mapping[str, Mapping[int, str]] = MappingProxyType({})) -> None:
+                 texts: dict[str, dict[int, str]] | None = None) -> None:
         super().__init__(content)
         self.repairs = list(repairs)
-        self.texts = dict(texts)
+        self.texts = texts or {}
 
 
 class _Repairs:
-    """Counts what is repaired: the first sentence of each kind, and how many there are.
-
-    Attributes:
-        ids: For each list and key, the ids that are text in the file and numbers here, by the index of the entry.
-    """
+    """Counts what is repaired: the first sentence of each kind, and how many there are."""
 
     def __init__(self) -> None:
         self.first: dict[tuple[str, ...], str] = {}
         self.numbers = Counter[tuple[str, ...]]()
+        # For each list and key, the ids that are text in the file and numbers here, by the index of the entry.
         self.ids: dict[tuple[str, str], dict[int, str]] = {}
 
     def add(self, kind: tuple[str, ...], sentence: str) -> None:
@@ -124,9 +120,8 @@ def parse_json(file: str, content: bytes) -> tuple[Any, str]:
         raise UnusableFile(file, f'is XML, {NOT_COCO}')
     if not content.strip():
         raise UnusableFile(file, f'is empty ({len(content)} bytes): put the whole file there.')
-    for head, name in PACKED.items():
-        if content.startswith(head):
-            raise UnusableFile(file, f'is packed ({name}): unpack it.')
+    if packed := next((name for head, name in PACKED.items() if content.startswith(head)), ''):
+        raise UnusableFile(file, f'is packed ({packed}): unpack it.')
     encoding = json.detect_encoding(content)
     try:
         return json.loads(content.decode(encoding)), encoding

@@ -67,15 +67,16 @@ def _faults(coco: dict[str, list[Entry]], classes: Sequence[str], needs_masks: b
                               'reads masks')
     for annotation in annotations:
         where = f'in annotation {annotation["id"]}'
-        category, image = annotation['category_id'], images.get(annotation['image_id'])
+        category = annotation['category_id']
         crowds[category] += bool(annotation.get('iscrowd'))
         if category not in names:
             yield Kind.UNLISTED_CATEGORY, f'has category_id {category} {where}, but no such category'
         elif names[category] not in known:
             left_out[names[category]] += 1
-        if image is None:
+        if annotation['image_id'] not in images:
             yield Kind.UNLISTED_IMAGE, f'has image_id {annotation["image_id"]} {where}, but no such image'
             continue
+        image = images[annotation['image_id']]
         where = f'{where} of {image["file_name"]} (width {image["width"]}, height {image["height"]})'
         fault = _fault_of_box(annotation, image)
         if fault and not fault_of_boxes:

@@ -37,10 +37,11 @@ def write_annotations(folder: Path, data: Data) -> None:
         if odd := [one for one in names if one != one.strip() or len(one.splitlines()) > 1]:
             raise UserError(f'image {odd[0]!r} has a name that begins or ends with a space, or has several lines, so '
                             'mmseg cannot read it from a list: rename it.')
-        for image in split.coco['images'] if split.meaning else ():
-            target = folder / name / f'{image["file_name"]}{data.suffixes[1]}'
-            target.parent.mkdir(parents=True, exist_ok=True)
-            write_image(target, to_classes(image['label_map'], split.meaning), data.palette or None)
+        if split.meaning:
+            for image in split.coco['images']:
+                target = folder / name / f'{image["file_name"]}{data.suffixes[1]}'
+                target.parent.mkdir(parents=True, exist_ok=True)
+                write_image(target, to_classes(image['label_map'], split.meaning), data.palette or None)
         write_text(path, '\n'.join(names) + '\n')
 
 

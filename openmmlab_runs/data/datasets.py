@@ -81,11 +81,7 @@ def build_unread(cfg: dict[str, Any]) -> BaseDataset:
 
 @contextmanager
 def building(name: str) -> Iterator[None]:
-    """Turns errors of the `with` block into sentences about the part of a config that is built in it.
-
-    Raises:
-        UserError: If the block raises an error that is none of a file.
-    """
+    """Turns errors of the `with` block, but those of files, into UserErrors about the part of a config it builds."""
     try:
         yield
     except (UserError, OSError):
@@ -107,15 +103,9 @@ def loads_masks(cfg: dict[str, Any]) -> bool:
 
 def check_annotations(dataset: BaseDataset, needs_masks: bool, is_evaluated: bool
                       ) -> tuple[list[Finding], list[SampleFiles]]:
-    """Checks the annotations of a dataset, without decoding images.
+    """Returns the faults of the annotations of a dataset (see `build_unread`), and its samples; decodes no image.
 
-    Args:
-        dataset: See `build_unread`.
-        needs_masks: Whether its pipeline or its metric reads masks of instances.
-        is_evaluated: Whether it is for validation or testing.
-
-    Returns:
-        The faults of the annotations, and the samples of the dataset.
+    `needs_masks` tells whether its pipeline or metric reads masks, `is_evaluated` whether it is for validation or test.
 
     Raises:
         FileNotFoundError: If the annotation file or the folder of images does not exist.

@@ -154,14 +154,13 @@ def _pictures(files: Sequence[Path], folder: Folder, what: str, data: Data) -> l
     bare = [path for path in folder.images if path.parent in near and path not in of_image and path not in labels]
     data.notes += [*told(alone, f'{what}s have no image of their own and are left out'),
                    *told(bare, f'images have no {what} and are left out')]
-    return [Picture(image, path) for image, path in of_image.items()]
+    return _measured([Picture(image, path) for image, path in of_image.items()], data)
 
 
 def _of_files(form: str, files: Sequence[Path], folder: Folder) -> Data:
     """Reads VOC or LabelMe: images without a file of their own are left out."""
     data = Data(form, folder.root, {})
     samples = _pictures(files, folder, 'XML file' if form == VOC else 'JSON file', data)
-    _measure(samples, data)
     data.notes += read_voc(samples) if form == VOC else read_labelme(samples)
     return _of_samples(data, samples, folder, read_lists(folder, 'Main', [sample.image for sample in samples]))
 
@@ -177,8 +176,7 @@ def _of_one_file(form: str, files: Sequence[Path], folder: Folder) -> Data:
         data.notes += notes
     if not samples:
         raise UserError(f'none of the images of {files[0]} is there: put them below {folder.root}.')
-    _measure(list(samples.values()), data)
-    return _of_samples(data, list(samples.values()), folder, splits)
+    return _of_samples(data, _measured([*samples.values()], data), folder, splits)
 
 
 def _of_yolo(files: Sequence[Path], folder: Folder, named: Path | None) -> Data:
@@ -208,8 +206,7 @@ def _of_yolo(files: Sequence[Path], folder: Folder, named: Path | None) -> Data:
     data.notes += [*told(alone, 'txt files have no image of their own and are left out'),
                    *told([folder.name(path) for path in images if path not in of_image],
                          'images have no txt file, so they have no objects')]
-    samples = [Picture(image, of_image.get(image)) for image in images]
-    _measure(samples, data)
+    samples = _measured([Picture(image, of_image.get(image)) for image in images], data)
     data.classes, notes = read_yolo(samples, about)
     data.notes += notes
     return _of_samples(data, samples, folder, splits)
@@ -230,7 +227,6 @@ def _of_label_maps(files: Sequence[Path], folder: Folder, options: Options) -> D
     meaning = understand(paths, folder, options.masks, options.colours,
                          None if options.semantic is None else not options.semantic)
     data.notes += meaning.notes
-    _measure(samples, data)
     lists = read_lists(folder, 'Segmentation', [sample.image for sample in samples])
     if meaning.are_objects:
         for sample, path in zip(samples, paths, strict=True):
@@ -276,13 +272,14 @@ def _split_of_maps(samples: Sequence[Picture], ends: tuple[str, str], pixels: di
     return Split(coco, where, labels if mirrored else None, listed == set(images), folders)
 
 
-def _measure(samples: Sequence[Picture], data: Data) -> None:
-    """Reads the sizes of images into samples, and notes what of them is lost."""
+def _measured(samples: list[Picture], data: Data) -> list[Picture]:
+    """Returns samples with the sizes of images, and counts what of them is lost."""
     for sample, (width, height, channels, is_deep) in zip(
             samples, read_sizes([sample.image for sample in samples]), strict=True):
         sample.size = width, height
         data.channels.add(channels)
         data.deep += is_deep
+    return samples
 
 
 def _divide(samples: Sequence[Picture], folder: Folder, lists: dict[str, list[Path]], data: Data

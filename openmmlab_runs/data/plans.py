@@ -119,7 +119,7 @@ def _check_batches(cfg: Config, splits: Sequence[str], samples: Sequence[SampleF
                 first.setdefault(size_as_loaded(image), sample.image)
             if len(first) > 1:
                 yield Finding(Kind.BATCH, f'{split}_dataloader.batch_size', f'is {loader.batch_size}, but images have '
-                              f'several sizes ({" and ".join(first.values())}), which mmseg puts in no batch')
+                              f'several sizes ({" and ".join(first.values())}), which mmseg does not batch')
                 break
 
 

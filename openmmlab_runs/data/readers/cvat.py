@@ -65,7 +65,8 @@ def _shape(found: Element, where: str, size: tuple[int, int]) -> dict[str, Any] 
     if found.tag == 'polygon':
         return polygons([points_of([pair.split(',') for pair in found.get('points', '').split(';')], where)], size)
     if found.tag == 'ellipse':
-        return polygons([ellipse(*numbers('cx', 'cy', 'rx', 'ry'), angle)], size)
+        x, y, radius_x, radius_y = numbers('cx', 'cy', 'rx', 'ry')
+        return polygons([ellipse(x, y, radius_x, radius_y, angle)], size)
     return _mask(numbers('left', 'top', 'width', 'height'), found.get('rle', ''), where, size
                  ) if found.tag == 'mask' else None
 

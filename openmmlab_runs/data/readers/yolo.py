@@ -39,8 +39,8 @@ def describe_yolo(folder: Folder, file: Path | None) -> Description:
     """
     near = sorted((path for path in folder.of('.yaml', '.yml', '.data')),
                   key=lambda path: (len(path.parts), path.suffix.lower() == '.data', path.name))
-    for path in [file] if file and file.suffix.lower() in ('.yaml', '.yml') else near:
-        found = _of_darknet(path, folder) if path.suffix.lower() == '.data' else _of_yaml(path, folder)
+    for one in [file] if file and file.suffix.lower() in ('.yaml', '.yml') else near:
+        found = _of_darknet(one, folder) if one.suffix.lower() == '.data' else _of_yaml(one, folder)
         if found:
             return found
     lists = {path for path in folder.files if path.name.lower() in NAME_FILES or path.suffix == '.names'}

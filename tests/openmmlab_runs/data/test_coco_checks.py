@@ -88,7 +88,8 @@ def test_a_metric_needs_a_category_for_each_class() -> None:
     *((3, dict(segmentation=part), Kind.POLYGON, 'has a mask without size or counts, which mmdet')
       for part in (dict(counts=[9, 1]), dict(size=[20, 30]))),
     *((1, dict(segmentation=flat), Kind.MASK, 'has a segmentation that is not a list of polygons [x, y, x, y, ...] w')
-      for flat in ([1, 2, 4, 2, 4, 6], [[[1, 2], [4, 2], [4, 6]]], ['1, 2, 4'], [[1, 2, 4, 2, 4, None]], '1, 2, 4')),
+      for flat in ([1, 2, 4, 2, 4, 6], [[[1, 2], [4, 2], [4, 6]]], ['1, 2, 4'], [[1, 2, 4, 2, 4, None]], '1, 2, 4',
+                   [[0, 0, 1e9, 0, 1e9, 9]])),  # which would take memory to paint
     *((3, dict(segmentation=dict(size=[20, 30], counts=counts)), Kind.MASK,
        f'has a run-length encoding that does not decode (counts {counts!r}) in annotation 4')
       for counts in ('zz!!', "b'PPYo1'", '', ['9'], [700, -100], [595.5, 4.5], [float('nan')]))])
@@ -165,22 +166,6 @@ def test_labels_of_mmdet_are_other_classes_if_and_only_if_classes_do_not_match(t
         assert (Kind.CLASSES in kinds) == (set(categories) != set('abc'[:len(categories)]))
 
 
-def test_many_classes_are_no_burden() -> None:
-    class Counted(str):
-        """A name that counts how often it is compared."""
-        compared = 0
-        __hash__ = str.__hash__
-
-        def __eq__(self, other: object) -> bool:
-            Counted.compared += 1
-            return str.__eq__(self, other)
-
-    names = [Counted(i) for i in range(1000)]
-    coco = dict(GOOD, categories=[dict(id=i, name=str(name)) for i, name in enumerate(names)])
-    assert list(check_coco(coco, 'f.json', names)) == []
-    assert Counted.compared < 10 * len(names)
-
-
 def test_an_image_without_annotation_is_noted_where_others_have_some() -> None:
     image = dict(id=2, file_name='b.jpg', height=9, width=9)
     assert findings(lambda coco: coco['images'].append(image)) == [(Kind.NOT_ANNOTATED, 'has no annotation of b.jpg')]
@@ -223,8 +208,3 @@ def test_masks_of_absurd_sizes_take_no_memory(size: int) -> None:
             dict(size=[size, size], counts=[0, size * size]), dict(size=[size, size], counts='PPYo1'))]
 
     assert Kind.MASK in dict(findings(change))
-
-
-def test_coordinates_that_take_memory_to_paint_are_found() -> None:
-    polygon = [0, 0, 1e9, 0, 1e9, 9]
-    assert findings(lambda coco: coco['annotations'][1].update(segmentation=[polygon]))[0][0] is Kind.MASK

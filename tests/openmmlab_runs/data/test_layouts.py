@@ -28,7 +28,6 @@ from tests.openmmlab_runs.data.layouts import (
     OBJECTS,
     PIXELS,
     POLYGON_LINE,
-    SPLITS,
     WIDTH,
     Write,
     coloured,
@@ -287,16 +286,6 @@ def test_the_rate_leaves_its_start(iters: int, tmp_path: Path) -> None:
     cfg, _ = made(voc, tmp_path, iters=iters)
     warm_up, cosine = cfg.param_scheduler
     assert warm_up.end >= 2 and cosine.T_max >= 1 and cosine.end >= iters
-
-
-def test_a_class_of_one_part_of_drawn_splits_is_told(tmp_path: Path) -> None:
-    def write(root: Path) -> None:
-        for index, name in enumerate(SPLITS):
-            save(root / f'{name}.jpg', PIXELS)
-            text(root / f'{name}.txt', f'{index} 0.5 0.5 0.5 0.5')
-
-    _, lines = made(write, tmp_path, val='0.25')
-    assert any(line.startswith('train has no object of class ') for line in lines)
 
 
 def test_a_validation_of_several_sizes_has_one_image_a_batch(tmp_path: Path) -> None:
