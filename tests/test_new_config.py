@@ -250,13 +250,6 @@ def test_no_file_is_overwritten(name: str, tmp_path: Path) -> None:
     assert (tmp_path / name).read_text() == 'mine' and len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_class_of_one_split_only_is_noted(tmp_path: Path) -> None:
-    voc(tmp_path / 'data')
-    (tmp_path / 'data/Annotations/d.xml').write_text(XML.format('cat'))
-    _, lines = made(tmp_path / 'data', tmp_path / 'my.py')
-    assert lines[-1] == 'val has no object of class dog.'
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize('write', [voc, yolo_polygons, write_label_maps])
 def test_the_config_trains(write: Callable[[Path], None], tmp_path: Path) -> None:
