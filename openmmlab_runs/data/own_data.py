@@ -11,23 +11,27 @@ from openmmlab_runs.errors import UserError
 from .findings import some, told
 from .folder import IMAGE_WORDS, LABEL_WORDS, Folder, folders_of, peek, words_of
 from .objects import Picture, read_sizes, to_coco
-from .readers.coco_files import COCO, is_coco, read_coco_files
+from .readers.coco_files import COCO, read_coco_files
 from .readers.cvat import read_cvat
 from .readers.foreign import name_foreign
 from .readers.label_maps import LABEL_MAPS, Meaning, find_label_maps, is_plain, objects_of, understand
-from .readers.label_studio import is_label_studio, read_label_studio
-from .readers.labelme import is_labelme, read_labelme
-from .readers.voc import IS_CVAT, IS_VOC, read_lists, read_voc
+from .readers.label_studio import read_label_studio
+from .readers.labelme import read_labelme
+from .readers.voc import read_lists, read_voc
 from .readers.yolo import describe_yolo, read_yolo
 from .splits import SPLITS, Data, Split, divide, split_of
 
 VOC, YOLO, LABELME, CVAT, LABEL_STUDIO = 'Pascal VOC', 'YOLO', 'LabelMe JSON', 'CVAT XML', 'Label Studio JSON'
 KNOWN = f'{COCO}, {VOC}, {YOLO}, {LABELME}, {CVAT}, {LABEL_STUDIO} or {LABEL_MAPS}'
-# Formats of JSON and XML files, by both ends of a file: first those of one file for all images.
+# Formats of JSON and XML files, by both ends of a file: those of one file for all images, and of one for each.
 SINGLE: dict[str, Callable[[bytes], bool]] = {
-    LABEL_STUDIO: is_label_studio, COCO: is_coco,
-    CVAT: lambda ends: bool(IS_CVAT.search(ends)) and b'<image' in ends}
-EACH: dict[str, Callable[[bytes], bool]] = {LABELME: is_labelme, VOC: lambda ends: bool(IS_VOC.search(ends))}
+    LABEL_STUDIO: lambda ends: ends.lstrip().startswith(b'[') and (b'"original_width"' in ends or all(
+        key in ends for key in (b'"data"', b'"annotations"', b'"file_upload"'))),
+    COCO: lambda ends: b'"images"' in ends and b'"categories"' in ends,
+    CVAT: lambda ends: b'<image' in ends and bool(re.search(rb'<annotations[\s>]', ends))}
+EACH: dict[str, Callable[[bytes], bool]] = {
+    LABELME: lambda ends: b'"shapes"' in ends and b'"imagePath"' in ends,
+    VOC: lambda ends: bool(re.search(rb'<annotation[\s>]', ends))}
 NAMED = ('.json', '.xml', '.yaml', '.yml', '.data')  # suffixes of files that can be named
 RARE = 0.01  # of all pixels
 EMPTY = ': they teach what is no object (--drop-empty leaves them out)'

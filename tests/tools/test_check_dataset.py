@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import cv2
-import mmcv
 import numpy as np
 import pytest
 from mmengine.registry import DefaultScope
@@ -22,7 +21,6 @@ from openmmlab_runs.data.file_checks import Checked, Labels, check_sample
 from openmmlab_runs.data.findings import LOSES_BITS, Finding, Kind, decode, has_16_bits
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.files import write_image
-from openmmlab_runs.images import EXIF_ORIENTATION
 from tests.conftest import MASK_RCNN, ROOT, UPERNET
 from tests.tools.conftest import Run, change_annotations, cut, read_rows, save
 
@@ -287,14 +285,6 @@ def test_what_is_truncated_or_no_image_is_found(image: Path) -> None:
         assert faults(image) == [Finding(Kind.IMAGE, str(image), detail)]
     image.unlink()
     assert faults(image) == [Finding(Kind.IMAGE, str(image), 'does not exist')]
-
-
-def test_the_size_is_that_after_the_rotation_of_the_camera(tmp_path: Path) -> None:
-    path, exif = tmp_path / 'a.jpg', Image.Exif()
-    exif[EXIF_ORIENTATION] = 6
-    Image.fromarray(PIXELS).save(path, exif=exif)
-    assert mmcv.imread(str(path)).shape[:2] == (60, 40)
-    assert faults(path, (60, 40)) == []
 
 
 @pytest.mark.parametrize('name', ['a.png', 'a.tif'])

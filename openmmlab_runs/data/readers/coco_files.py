@@ -18,11 +18,6 @@ BEST_NAME = 'instances'  # beside `person_keypoints_*.json` of the same images
 Entry = dict[str, Any]
 
 
-def is_coco(head: bytes) -> bool:
-    """Returns whether a JSON file is in COCO's layout, by parts of its content."""
-    return b'"images"' in head and b'"categories"' in head
-
-
 def read_coco_files(files: list[Path], folder: Folder, named: bool = False) -> Data:
     """Reads COCO files. The name of a file or folder says its split, unless a user has `named` it: then it is training.
 

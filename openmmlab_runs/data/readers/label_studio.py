@@ -16,12 +16,6 @@ IMAGE_KEYS = ('image', 'img', 'photo', 'picture', 'ocr')
 UPLOAD = re.compile(r'^[0-9a-f]{8}-')  # Label Studio puts this before the names of uploaded files
 
 
-def is_label_studio(head: bytes) -> bool:
-    """Returns whether the beginning of a JSON file is Label Studio's."""
-    return head.lstrip().startswith(b'[') and (
-        b'"original_width"' in head or (b'"data"' in head and b'"annotations"' in head and b'"file_upload"' in head))
-
-
 def read_label_studio(path: Path, folder: Folder) -> tuple[dict[Path, Picture], dict[str, list[Path]], list[str]]:
     """Reads a file: rectangles, also rotated ones, ellipses and polygons, of the last annotation of each task.
 

@@ -1,6 +1,5 @@
 """LabelMe: a JSON file for each image, with shapes; also of AnyLabeling and X-AnyLabeling."""
 import base64
-import binascii
 import io
 from collections import Counter
 from collections.abc import Iterable
@@ -10,16 +9,11 @@ import numpy as np
 from PIL import Image
 
 from openmmlab_runs.data.coco import read_json
-from openmmlab_runs.data.findings import shown
+from openmmlab_runs.data.findings import NO_IMAGE, shown
 from openmmlab_runs.data.objects import Picture, box, ellipse, mask, points_of, polygons, size_of
 from openmmlab_runs.errors import UserError, first_line
 
 SIMPLE = {('rectangle', 2), ('rectangle', 4), ('mask', 2), ('circle', 2)}  # types of shapes, and their points
-
-
-def is_labelme(head: bytes) -> bool:
-    """Returns whether the beginning of a JSON file is LabelMe's."""
-    return b'"shapes"' in head and b'"imagePath"' in head
 
 
 def read_labelme(samples: Iterable[Picture]) -> list[str]:
@@ -32,9 +26,7 @@ def read_labelme(samples: Iterable[Picture]) -> list[str]:
     """
     left_out = Counter[str]()
     for sample in samples:
-        if sample.annotation is None:
-            continue
-        content = read_json(sample.annotation)
+        content = read_json(sample.annotation) if sample.annotation else None
         shapes = content.get('shapes') if isinstance(content, dict) else None
         if not isinstance(shapes, list):
             raise UserError(f'{sample.annotation} has {shown(shapes)} for shapes, but these are a list: correct it.')
@@ -76,7 +68,7 @@ def _simple(kind: str, points: np.ndarray, shape: dict[str, Any], size: tuple[in
         cut = np.asarray(Image.open(io.BytesIO(base64.b64decode(shape['mask'], validate=True)))) > 0
         if cut.ndim != 2:
             raise ValueError('it has several channels')
-    except (KeyError, TypeError, ValueError, OSError, binascii.Error, Image.DecompressionBombError) as error:
+    except (KeyError, TypeError, *NO_IMAGE) as error:
         raise UserError(f'{where} has a mask that is no image ({first_line(error)}): draw it again.') from error
     pixels = np.zeros((size[1], size[0]), bool)
     x, y = max(round(left), 0), max(round(top), 0)

@@ -10,7 +10,6 @@ from openmmlab_runs.data.objects import Picture, box, number_of, points_of, poly
 from openmmlab_runs.data.splits import SPLITS
 from openmmlab_runs.errors import UserError, first_line
 
-IS_VOC, IS_CVAT = re.compile(rb'<annotation[\s>]'), re.compile(rb'<annotations[\s>]')
 CORNERS = ('xmin', 'ymin', 'xmax', 'ymax')
 
 
@@ -85,5 +84,6 @@ def read_lists(folder: Folder, kind: str, images: Sequence[Path]) -> dict[str, l
                     named.setdefault(path.stem, []).append(image)
                     break
     if 'train' not in named and 'trainval' in named:
-        named['train'] = [image for image in named['trainval'] if image not in named.get('val', ())]
+        held_out = {*named.get('val', ())}
+        named['train'] = [image for image in named['trainval'] if image not in held_out]
     return {split: named[split] for split in SPLITS if split in named}
