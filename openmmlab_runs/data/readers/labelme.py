@@ -26,7 +26,9 @@ def read_labelme(samples: Iterable[Picture]) -> list[str]:
     """
     left_out = Counter[str]()
     for sample in samples:
-        content = read_json(sample.annotation) if sample.annotation else None
+        if sample.annotation is None:
+            continue
+        content = read_json(sample.annotation)
         shapes = content.get('shapes') if isinstance(content, dict) else None
         if not isinstance(shapes, list):
             raise UserError(f'{sample.annotation} has {shown(shapes)} for shapes, but these are a list: correct it.')
