@@ -7,16 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 from mmengine.config import Config
-from mmengine.dataset import BaseDataset
 from mmengine.logging import MessageHub
-from mmengine.registry import DATASETS, DefaultScope
 from PIL import Image
 
 from cpvt_mm.new_config import start
 from cpvt_mm.new_config.writing import new_config
 from openmmlab_runs.engine import load_config, train
 from tests.conftest import MASK_RCNN, ROOT, build_model, refusal
-from tests.openmmlab_runs.data.layouts import PIXELS, SPLITS, XML, coco, voc, voc_flat, yolo, yolo_polygons
+from tests.openmmlab_runs.data.layouts import PIXELS, SPLITS, XML, coco, dataset, voc, voc_flat, yolo, yolo_polygons
 from tests.tools.conftest import change_annotations, cut, save
 
 
@@ -29,11 +27,6 @@ def write_label_maps(root: Path, labels: tuple[int, ...] = (0, 2, 255)) -> None:
 def made(source: Path, out: Path, *args: Any, **kwargs: Any) -> tuple[Config, list[str]]:
     lines = new_config(source, out, *args, **kwargs)
     return load_config(out), lines
-
-
-def dataset(cfg: Config, split: str) -> BaseDataset:
-    with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        return DATASETS.build(cfg[f'{split}_dataloader'].dataset)
 
 
 def test_masks_are_read_where_they_lie(data: Path, tmp_path: Path) -> None:
@@ -162,14 +155,6 @@ def test_a_folder_with_a_model_is_a_start(data: Path, tmp_path: Path) -> None:
     assert cfg.model.roi_head.mask_head.num_classes == 5 and any('The model starts from' in line for line in lines)
 
 
-def test_label_maps_that_are_missing_are_told(tmp_path: Path) -> None:
-    write_label_maps(tmp_path / 'data')
-    (tmp_path / 'data/train/masks/a_mask.png').unlink()
-    cfg, lines = made(tmp_path / 'data', tmp_path / 'my.py')
-    assert len(dataset(cfg, 'train')) == 1
-    assert any(line.startswith('1 images have no label map and are left out') for line in lines)
-
-
 def lonely(root: Path) -> None:
     voc(root)
     shutil.rmtree(root / 'Annotations')
@@ -263,13 +248,6 @@ def test_no_file_is_overwritten(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text('mine')
     assert f'{name} exists already' in refusal(new_config, tmp_path / 'data', tmp_path / 'my.py')
     assert (tmp_path / name).read_text() == 'mine' and len(list(tmp_path.iterdir())) == 2
-
-
-def test_a_class_of_one_split_only_is_noted(tmp_path: Path) -> None:
-    voc(tmp_path / 'data')
-    (tmp_path / 'data/Annotations/d.xml').write_text(XML.format('cat'))
-    _, lines = made(tmp_path / 'data', tmp_path / 'my.py')
-    assert lines[-1] == 'val has no object of class dog.'
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from mmengine.config import Config
 from cpvt_mm.swap import read_config, swap_backbone
 from cpvt_mm.swap.writing import bases_of, check_new, to_delta
 from openmmlab_runs.data.converted import write_annotations
-from openmmlab_runs.data.fitting import LIMITS, describe, fit_images, fit_model
+from openmmlab_runs.data.fitting import LIMITS, describe_data, fit_images, fit_model
 from openmmlab_runs.data.own_data import Options, find_data
 from openmmlab_runs.data.plans import task_of
 from openmmlab_runs.data.splits import Data
@@ -88,7 +88,7 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
     new = swap(old) if swap else copy.deepcopy(old)
     fit = fit_images(data, LIMITS[task][is_nano], scale)
     fit_model(new.model, data, fit)
-    lines = [*describe(data, fit), *start, *_hints(data, task, base, load_from)]
+    lines = [*describe_data(data, fit), *start, *_hints(data, task, base, load_from)]
     changes = {key: delta for key in ('model', 'optim_wrapper') if (delta := to_delta(old[key], new[key]))}
     text = config_text(lines, bases_of(name, out, new.default_scope)[0], data, fit, task, iters, batch, annotations,
                        changes, load_from, drop_empty)

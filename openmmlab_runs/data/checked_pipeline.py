@@ -15,7 +15,6 @@ from openmmlab_runs.images import check_regular
 
 from .findings import Finding, Kind, decode
 
-Sample = dict[str, Any]
 # mmcv's loader asserts that OpenCV can decode the image, OpenCV raises its own error for empty files, Pillow OSErrors.
 # With python -O, which leaves out asserts, the loader asks None for its shape, as mmseg's loader of label maps always
 # does with OpenCV.
@@ -35,14 +34,14 @@ class CheckedPipeline(Compose):
         ignored: Other allowed values of label maps. Defaults to 255 only.
     """
 
-    def __init__(self, transforms: Sequence[Callable[[Sample], Sample | None]], is_coco: bool = False,
+    def __init__(self, transforms: Sequence[Callable[[dict[str, Any]], dict[str, Any] | None]], is_coco: bool = False,
                  num_classes: int | None = None, ignored: Collection[int] = (255,)) -> None:
         super().__init__(transforms)
         self.is_coco = is_coco
         self.num_classes = num_classes
         self.ignored = ignored
 
-    def __call__(self, data: Sample) -> Sample | None:
+    def __call__(self, data: dict[str, Any]) -> dict[str, Any] | None:
         """Transforms a sample.
 
         Raises:
@@ -67,9 +66,9 @@ class CheckedPipeline(Compose):
                 return None
             loaded = _keys(data) - was
             if self.is_coco and 'ori_shape' in loaded:
-                check_size(data)
+                _check_size(data)
             if self.num_classes and 'gt_seg_map' in loaded:
-                check_label_map(data, self.num_classes, self.ignored)
+                _check_label_map(data, self.num_classes, self.ignored)
         return data
 
 
@@ -78,7 +77,7 @@ def _keys(data: Any) -> set[str]:
     return set(data) if isinstance(data, dict) and isinstance(data.get('img_path'), str) else set()
 
 
-def _unreadable_file(loaded: set[str], data: Sample, error: Exception) -> str | None:
+def _unreadable_file(loaded: set[str], data: dict[str, Any], error: Exception) -> str | None:
     """Returns the file that a transform failed to load and the reason; None if the transform failed otherwise.
 
     Images are loaded first. Label maps may be loaded after other transforms, which can fail for other reasons.
@@ -94,7 +93,7 @@ def _unreadable_file(loaded: set[str], data: Sample, error: Exception) -> str | 
     return f'{path} cannot be read: {first_line(error)}' if is_image else None
 
 
-def check_size(data: Sample) -> None:
+def _check_size(data: dict[str, Any]) -> None:
     """Raises a UserError if the size of a loaded image differs from its annotation."""
     expected, found = (data.get('height'), data.get('width')), tuple(data['ori_shape'][:2])
     if None not in expected and expected != found:
@@ -102,7 +101,7 @@ def check_size(data: Sample) -> None:
                         f'{expected[0]} x {expected[1]} in the annotations: put the right image there.')
 
 
-def check_label_map(data: Sample, num_classes: int, ignored: Collection[int]) -> None:
+def _check_label_map(data: dict[str, Any], num_classes: int, ignored: Collection[int]) -> None:
     """Raises a UserError if a loaded label map has another size than its image, or a label that is not a class.
 
     Maps of probabilities, and maps that are loaded before the image, are not checked.
@@ -127,11 +126,10 @@ def load_first(dataset: Any, name: str) -> Any:
         UserError: If the pipeline fails on the sample; the message has the dotted name of the dataset's config.
     """
     path = dataset.get_data_info(0).get('img_path') if hasattr(dataset, 'get_data_info') else None
-    if isinstance(path, str) and os.path.isfile(path):
-        found = decode(path, Kind.IMAGE)
-        if isinstance(found, Finding):
-            print_log(f'{path} {found.detail}; tools/misc/check_dataset.py finds all such files.', 'current',
-                      logging.WARNING)
+    found = decode(path, Kind.IMAGE) if isinstance(path, str) and os.path.isfile(path) else None
+    if isinstance(found, Finding):
+        print_log(f'{path} {found.detail}; tools/misc/check_dataset.py finds all such files.', 'current',
+                  logging.WARNING)
     try:
         return dataset[0]
     except (UserError, FileNotFoundError):

@@ -35,11 +35,7 @@ FINDINGS = 'findings.csv'
 
 
 def try_split(cfg: Config, split: str) -> Iterator[Finding]:
-    """Runs the pipeline on a sample of a config's dataset; for 'train', also the data preprocessor and the losses.
-
-    Args:
-        cfg: See `openmmlab_runs.engine.load_config`.
-        split: 'train', 'val' or 'test'; the config must have its dataloader.
+    """Runs the pipeline on a sample of a split's dataset; for 'train', also the data preprocessor and the losses.
 
     Yields:
         A finding, if the sample fails.
@@ -83,13 +79,10 @@ def to_table_of_findings(findings: Sequence[Finding]) -> Table:
 
 @contextmanager
 def report(out: Path | None) -> Iterator[Callable[[Sequence[str]], object]]:
-    """Holds a folder, and yields a function that writes a row of findings.csv at once.
+    """Holds a folder, which is created if needed, and yields a function that writes a row of findings.csv at once.
 
     Until the end, the file is findings.csv.unfinished. Characters that are not UTF-8, as names of files may have, are
-    escaped.
-
-    Args:
-        out: The folder; created if needed. None: rows are not written.
+    escaped. Without a folder, rows are not written.
     """
     if out is None:
         yield lambda row: None
@@ -110,10 +103,10 @@ def check(cfg: Config, plans: Sequence[Plan], console: Console, add: Callable[[s
     """Checks files and samples, and adds all findings, also those of the plans, each with the splits of its dataset."""
     results = []
     for plan in plans:
-        splits = ', '.join(plan.splits)
+        splits, checks = ', '.join(plan.splits), []
         for finding in plan.findings:
             add(splits, finding)
-        checks, missing = [], {(finding.kind, finding.file) for finding in plan.findings}
+        missing = {(finding.kind, finding.file) for finding in plan.findings}
         for checked in track(check_files(cfg, plan), splits, len(plan.samples), console=console):
             checks.append(checked)
             for finding in checked.findings:
@@ -125,9 +118,8 @@ def check(cfg: Config, plans: Sequence[Plan], console: Console, add: Callable[[s
     reported = {split for plan in plans for split in plan.splits
                 if any(finding.kind in (Kind.DATASET, Kind.NOT_BUILT) for finding in plan.findings)}
     for split in SPLITS:
-        if cfg.get(f'{split}_dataloader') and split not in reported:
-            for finding in try_split(cfg, split):
-                add(split, finding)
+        for finding in try_split(cfg, split) if cfg.get(f'{split}_dataloader') and split not in reported else ():
+            add(split, finding)
     return results
 
 
@@ -149,10 +141,7 @@ def measure_all(cfg: Config, results: Sequence[tuple[Plan, list[Checked]]], cons
 def check_dataset(cfg: Config, out: Path | None, console: Console) -> int:
     """Checks and measures the datasets of a config; prints tables, and returns the number of errors.
 
-    Args:
-        cfg: See `openmmlab_runs.engine.load_config`.
-        out: The folder for findings.csv, statistics.json and samples.png. None: they are not written.
-        console: Where the tables go.
+    findings.csv, statistics.json and samples.png are written to the folder `out`, if it is not None.
     """
     found: list[Finding] = []
     plans = plan_checks(cfg)

@@ -3,9 +3,9 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from reprlib import Repr
-from types import MappingProxyType
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from mmengine.fileio import get
@@ -13,7 +13,7 @@ from mmengine.fileio import get
 from openmmlab_runs.errors import first_line
 from openmmlab_runs.files import what_is
 
-from .findings import UnusableFile
+from .findings import UnusableFile, shown
 from .masks import area_of
 
 # The most pixels of a side and of an image that OpenCV decodes.
@@ -37,29 +37,28 @@ class Coco(dict[str, list[Entry]]):
     """
 
     def __init__(self, content: dict[str, list[Entry]], repairs: Sequence[str] = (),
-                 texts: Mapping[str, Mapping[int, str]] = MappingProxyType({})) -> None:
+                 texts: dict[str, dict[int, str]] | None = None) -> None:
         super().__init__(content)
         self.repairs = list(repairs)
-        self.texts = dict(texts)
+        self.texts = texts or {}
 
 
 class _Repairs:
-    """Counts what is repaired: the first case of each kind, and how many there are.
-
-    Attributes:
-        ids: For each list and key, the ids that are text in the file and numbers here, by the index of the entry.
-    """
+    """Counts what is repaired: the first sentence of each kind, and how many there are."""
 
     def __init__(self) -> None:
-        self.found: dict[tuple[str, ...], tuple[str, int]] = {}
+        self.first: dict[tuple[str, ...], str] = {}
+        self.numbers = Counter[tuple[str, ...]]()
+        # For each list and key, the ids that are text in the file and numbers here, by the index of the entry.
         self.ids: dict[tuple[str, str], dict[int, str]] = {}
 
     def add(self, kind: tuple[str, ...], sentence: str) -> None:
-        first, number = self.found.get(kind, (sentence, 0))
-        self.found[kind] = first, number + 1
+        self.first.setdefault(kind, sentence)
+        self.numbers[kind] += 1
 
     def sentences(self) -> list[str]:
-        return [f'{first}{f" (and {number - 1} more)" if number > 1 else ""}' for first, number in self.found.values()]
+        return [f'{first}{f" (and {self.numbers[kind] - 1} more)" if self.numbers[kind] > 1 else ""}'
+                for kind, first in self.first.items()]
 
 
 def read_coco(file: str, backend_args: dict[str, Any] | None = None, needs_sizes: bool = True) -> Coco:
@@ -92,9 +91,11 @@ def read_coco(file: str, backend_args: dict[str, Any] | None = None, needs_sizes
     except IsADirectoryError as error:
         raise UnusableFile(file, f'is a folder, {NOT_COCO}') from error
     repairs = _Repairs()
-    raw = _parse(file, content, repairs)
-    if not isinstance(raw, dict) or not raw.get('images') or not raw.get('categories'):
-        missing = [key for key in ('images', 'categories') if not isinstance(raw, dict) or not raw.get(key)]
+    raw, encoding = parse_json(file, content)
+    if encoding != 'utf-8':
+        repairs.add(('encoding',), f'is {encoding.replace("-sig", " with a byte order mark")} instead of utf-8')
+    missing = [key for key in ('images', 'categories') if not isinstance(raw, dict) or not raw.get(key)]
+    if missing:
         raise UnusableFile(file, f'has no {" and no ".join(missing)}: put a file in COCO\'s layout there.')
     raw.setdefault('annotations', [])
     coco = {name: _read_entries(file, name, raw[name], repairs, needs_sizes) for name in FIELDS}
@@ -104,22 +105,28 @@ def read_coco(file: str, backend_args: dict[str, Any] | None = None, needs_sizes
     return Coco(coco, repairs.sentences(), texts)
 
 
-def _parse(file: str, content: bytes, repairs: _Repairs) -> Any:
-    start = content.lstrip()
-    if start.startswith(b'<'):
+def read_json(path: Path) -> Any:
+    """Reads a file of JSON; raises an UnusableFile if it is none."""
+    return parse_json(str(path), path.read_bytes())[0]
+
+
+def parse_json(file: str, content: bytes) -> tuple[Any, str]:
+    """Returns the content of a JSON file and its encoding.
+
+    Raises:
+        UnusableFile: If it is not JSON; `file` is its name.
+    """
+    if content.lstrip().startswith(b'<'):
         raise UnusableFile(file, f'is XML, {NOT_COCO}')
-    if not start:
+    if not content.strip():
         raise UnusableFile(file, f'is empty ({len(content)} bytes): put the whole file there.')
-    for head, name in PACKED.items():
-        if content.startswith(head):
-            raise UnusableFile(file, f'is packed ({name}): unpack it.')
+    if packed := next((name for head, name in PACKED.items() if content.startswith(head)), ''):
+        raise UnusableFile(file, f'is packed ({packed}): unpack it.')
     encoding = json.detect_encoding(content)
-    if encoding != 'utf-8':
-        repairs.add(('encoding',), f'is {encoding.replace("-sig", " with a byte order mark")} instead of utf-8')
     try:
-        return json.loads(content.decode(encoding))
+        return json.loads(content.decode(encoding)), encoding
     except RecursionError as error:
-        raise UnusableFile(file, 'has lists or dicts too deep inside others: put a file in COCO\'s layout there.'
+        raise UnusableFile(file, 'has lists or dicts too deep inside others: put a file of another export there.'
                            ) from error
     except UnicodeDecodeError as error:
         line = content.count(b'\n', 0, error.start) + 1
@@ -134,11 +141,9 @@ def to_id(value: Any) -> int | str:
     Raises:
         ValueError: If the value is no id.
     """
-    if type(value) is int and abs(value) < 1 << 63:
-        return value
     if isinstance(value, str) and value:
         return int(value) if re.fullmatch('0|-?[1-9][0-9]{0,17}', value) else value
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 63:
+    if type(value) in (int, float) and value % 1 == 0 and abs(value) < 1 << 63:
         return int(value)
     raise ValueError
 
@@ -160,10 +165,8 @@ def _side(value: Any) -> int:
 
 
 def _box(value: Any) -> list[float]:
-    if not isinstance(value, list) or len(value) != 4:
-        raise ValueError
-    box = [_number(number) for number in value]
-    if max(box) > MAX_COORDINATE or min(box) < -MAX_COORDINATE:
+    box = [_number(number) for number in value] if isinstance(value, list) else []
+    if len(box) != 4 or max(map(abs, box)) > MAX_COORDINATE:
         raise ValueError
     return box
 
@@ -207,7 +210,7 @@ FIELDS: dict[str, dict[str, tuple[Callable[[Any], Any], str]]] = dict(
         bbox=(_box, f'four numbers (x, y, width, height) of at most {MAX_COORDINATE}'),
         segmentation=(_mask, 'a list of polygons [x, y, x, y, ...], or a run-length encoding'),
         area=(_number, 'a number'), iscrowd=(_flag, '0 or 1'), ignore=(_flag, '0 or 1')))
-OPTIONAL = ('segmentation', 'iscrowd', 'ignore')
+OPTIONAL = ('segmentation', 'ignore')
 
 
 def _read_entries(file: str, name: str, entries: Any, repairs: _Repairs, needs_sizes: bool) -> list[Entry]:
@@ -218,8 +221,10 @@ def _read_entries(file: str, name: str, entries: Any, repairs: _Repairs, needs_s
         if not isinstance(entry, dict):
             raise UnusableFile(file, f'has {shown(entry)} {where}, but an entry has keys and values, such as "id": 1: '
                                'correct it.')
-        if not needs_sizes and name == 'images':
-            _drop_unknown_size(entry, where, repairs)
+        if not needs_sizes and name == 'images' and any(
+                entry.get(key) in (None, 0, '', '0') for key in ('width', 'height')):
+            entry.update(width=None, height=None)
+            repairs.add(('images', 'size'), f'has no width or height {where}')
         for key, (parse, what) in FIELDS[name].items():
             value = entry.get(key)
             if value is None:
@@ -230,22 +235,14 @@ def _read_entries(file: str, name: str, entries: Any, repairs: _Repairs, needs_s
             except (ValueError, OverflowError, RecursionError) as error:
                 raise UnusableFile(file, f'has {key}={shown(value)} {where}, but {key} is {what}: correct it.'
                                    ) from error
-            if new == value:
-                continue
-            if parse is to_id:
+            if new != value and parse is to_id:
                 repairs.ids.setdefault((name, key), {})[index] = value
-            else:
+            elif new != value:
                 repairs.add((name, key), f'has {key}={shown(value)} {where} instead of {shown(new)}')
         if entry.get('width') and entry['width'] * entry['height'] > MAX_PIXELS:
             raise UnusableFile(file, f'has width={entry["width"]} and height={entry["height"]} {where}, but OpenCV '
                                f'reads images of at most {MAX_PIXELS} pixels: correct it.')
     return entries
-
-
-def _drop_unknown_size(entry: Entry, where: str, repairs: _Repairs) -> None:
-    if any(entry.get(key) in (None, 0, '', '0') for key in ('width', 'height')):
-        entry.pop('width', None), entry.pop('height', None)
-        repairs.add(('images', 'size'), f'has no width or height {where}')
 
 
 def _complete(file: str, entry: Entry, key: str, where: str, repairs: _Repairs, needs_sizes: bool) -> None:
@@ -256,7 +253,9 @@ def _complete(file: str, entry: Entry, key: str, where: str, repairs: _Repairs, 
         area = area_of(entry.get('segmentation'))
         entry[key] = entry['bbox'][2] * entry['bbox'][3] if area is None else area
         repairs.add(('annotations', key), f'has no area {where}')
-    elif key not in OPTIONAL and (needs_sizes or key not in ('width', 'height')):
+    elif key in ('width', 'height') and not needs_sizes:
+        entry.pop(key, None)
+    elif key not in OPTIONAL:
         advice = f', or {WRITE_ANEW}' if key in ('width', 'height') else ''
         raise UnusableFile(file, f'has no {key!r} {where}: add it{advice}.')
 
@@ -266,19 +265,10 @@ def _note_references(key: str, name: str, coco: dict[str, list[Entry]], repairs:
     ids, references = repairs.ids.get((name, 'id'), {}), repairs.ids.get(('annotations', key), {})
     if not ids and not references:
         return
-    written, known = ({ids.get(index, entry['id']) for index, entry in enumerate(coco[name])},
-                      {entry['id'] for entry in coco[name]})
+    written = {ids.get(index, entry['id']) for index, entry in enumerate(coco[name])}
+    known = {entry['id'] for entry in coco[name]}
     for index, annotation in enumerate(coco['annotations']):
         old = references.get(index, annotation[key])
         if old not in written and annotation[key] in known:
             repairs.add(('annotations', key), f'has {key}={shown(old)} in annotations[{index}], but the id is written '
                         f'otherwise in {name}')
-
-
-_REPR = Repr()
-_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
-
-
-def shown(value: Any) -> str:
-    """Returns a value for a message, shortened where it is long or deep."""
-    return 'null' if value is None else _REPR.repr(value)

@@ -1,20 +1,21 @@
 """Checks annotations in COCO's layout."""
-import math
 import posixpath
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .coco import FIELDS, MAX_COORDINATE, Entry, shown
-from .findings import Finding, Kind
-from .masks import are_polygons, is_count, runs_of
+from .coco import FIELDS, MAX_COORDINATE, Entry
+from .findings import Finding, Kind, shown, some
+from .masks import are_polygons, runs_of
 
 # Pixels beyond the border that are not a fault, because files round coordinates.
 TOLERANCE = 1
+TINY, OUTSIDE = 'smaller than one pixel', 'wholly outside of the image'  # what mmdet ignores
 # If all boxes fit as corners, this number of boxes outside of their images is no coincidence.
 CORNERS = 3
 # If more objects of a class than this share are crowds, they are told: COCO has 1 percent.
 CROWDS = 0.5
+Fault = tuple[Kind, str]  # and the rest of a sentence that begins with the file's name
 
 
 def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str], needs_masks: bool = False,
@@ -29,92 +30,83 @@ def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str], 
             Defaults to False.
         is_evaluated: Whether a metric reads the file, which needs a category for each class. Defaults to False.
     """
+    for kind, detail in _faults(coco, classes, needs_masks, is_evaluated):
+        yield Finding(kind, file, detail)
+
+
+def _faults(coco: dict[str, list[Entry]], classes: Sequence[str], needs_masks: bool, is_evaluated: bool
+            ) -> Iterator[Fault]:
+    annotations, images = coco['annotations'], {image['id']: image for image in coco['images']}
+    names = {category['id']: category['name'] for category in coco['categories']}
+    known = set(classes or names.values())
     for name in FIELDS:
         kind = Kind.DUPLICATE_ANNOTATION if name == 'annotations' else Kind.DUPLICATE
         for value, number in Counter(entry['id'] for entry in coco[name]).items():
             if number > 1:
-                yield Finding(kind, file, f'has id {value} {number} times in {name}')
-    yield from _check_files(coco['images'], file)
-    names = {category['id']: category['name'] for category in coco['categories']}
+                yield kind, f'has id {value} {number} times in {name}'
+    ids: dict[str, list[str]] = {}
+    for image in coco['images']:
+        ids.setdefault(posixpath.normpath(image['file_name']), []).append(str(image['id']))
+    for name, own in ids.items():  # objects of one entry would be background in the other
+        if len(own) > 1:
+            yield Kind.SAME_FILE, f'has {name} {len(own)} times in images, with the ids {some(own)}'
     if classes:
-        yield from _check_categories([category['name'] for category in coco['categories']], file, classes, is_evaluated)
-    known = set(classes or names.values())
-    images = {image['id']: image for image in coco['images']}
-    fault_of_boxes = _fault_of_corners(coco['annotations'], images)
+        yield from _faults_of_categories([category['name'] for category in coco['categories']], classes, is_evaluated)
+    fault_of_boxes = _fault_of_corners(annotations, images)
     if fault_of_boxes:
-        yield Finding(Kind.CORNERS, file, fault_of_boxes)
-    used, wanted = ({annotation['category_id'] for annotation in coco['annotations']},
-                    [id for id, name in names.items() if name in known])
-    if used and wanted and used.isdisjoint(wanted):
-        yield Finding(Kind.NOTHING_LEFT, file, 'has no annotation of a class: the annotations have category_id '
-                      f'{some(sorted(map(repr, used)))}, but the classes {some(list(map(repr, wanted)))}')
-    left_out: Counter[str] = Counter()
-    ignored: Counter[str] = Counter()
-    has_masks = any(annotation.get('segmentation') for annotation in coco['annotations'])
+        yield Kind.CORNERS, fault_of_boxes
+    used = Counter(annotation['category_id'] for annotation in annotations)
+    wanted = [id for id, name in names.items() if name in known]
+    if used and wanted and used.keys().isdisjoint(wanted):
+        yield Kind.NOTHING_LEFT, ('has no annotation of a class: the annotations have category_id '
+                                  f'{some(sorted(map(repr, used)))}, but the classes {some(list(map(repr, wanted)))}')
+    left_out, ignored, crowds = Counter[str](), Counter[str](), Counter[Any]()
+    has_masks = any(annotation.get('segmentation') for annotation in annotations)
     if needs_masks and used and not has_masks:
-        yield Finding(Kind.NO_MASKS, file, f'has boxes only, no segmentation in its {len(coco["annotations"])} '
-                      'annotations, but the config reads masks')
-    for annotation in coco['annotations']:
+        yield Kind.NO_MASKS, (f'has boxes only, no segmentation in its {len(annotations)} annotations, but the config '
+                              'reads masks')
+    for annotation in annotations:
         where = f'in annotation {annotation["id"]}'
-        category, image = annotation['category_id'], images.get(annotation['image_id'])
+        category = annotation['category_id']
+        crowds[category] += bool(annotation.get('iscrowd'))
         if category not in names:
-            yield Finding(Kind.UNLISTED_CATEGORY, file, f'has category_id {category} {where}, but no such category')
+            yield Kind.UNLISTED_CATEGORY, f'has category_id {category} {where}, but no such category'
         elif names[category] not in known:
             left_out[names[category]] += 1
-        if image is None:
-            yield Finding(Kind.UNLISTED_IMAGE, file, f'has image_id {annotation["image_id"]} {where}, but no such '
-                          'image')
+        if annotation['image_id'] not in images:
+            yield Kind.UNLISTED_IMAGE, f'has image_id {annotation["image_id"]} {where}, but no such image'
             continue
+        image = images[annotation['image_id']]
         where = f'{where} of {image["file_name"]} (width {image["width"]}, height {image["height"]})'
         fault = _fault_of_box(annotation, image)
         if fault and not fault_of_boxes:
-            yield Finding(Kind.BOX, file, f'has bbox {annotation["bbox"]} {where}, which {fault}')
+            yield Kind.BOX, f'has bbox {annotation["bbox"]} (area {annotation["area"]}) {where}, which is {fault}'
         if names.get(category) not in known:
             continue
-        reason = _reason_to_ignore(annotation, image)
+        reason = 'with ignore' if annotation.get('ignore') else fault if fault in (TINY, OUTSIDE) else ''
         ignored[reason or ('with iscrowd' if annotation.get('iscrowd') else '')] += 1
         if not reason:
             mask = annotation.get('segmentation')
             if needs_masks and has_masks and not mask:  # mmdet's loader fails for every such value
-                yield Finding(Kind.MASK, file, f'has no segmentation {where}, but the config reads masks')
+                yield Kind.MASK, f'has no segmentation {where}, but the config reads masks'
             for kind, fault in _faults_of_mask(mask, image):
-                yield Finding(kind, file, f'has {fault} {where}')
+                yield kind, f'has {fault} {where}'
     if ignored and not ignored['']:
         counts = ', '.join(f'{number} {reason}' for reason, number in ignored.items() if number)
-        yield Finding(Kind.NOTHING_LEFT, file, f'has only boxes that mmdet ignores ({counts})')
-    yield from _check_crowds(coco['annotations'], names, known, file)
+        yield Kind.NOTHING_LEFT, f'has only boxes that mmdet ignores ({counts})'
+    for category, number in crowds.items():  # some programs write each painted mask as a crowd
+        if names.get(category) in known and number > CROWDS * used[category]:
+            yield Kind.CROWDS, (f'has iscrowd in {number} of the {used[category]} annotations of {names[category]!r}, '
+                                'which are not learnt (set iscrowd=0 if each is one object)')
     for name, number in left_out.items():
-        yield Finding(Kind.LEFT_OUT, file, f'has {number} annotations of {name!r}, which are ignored: it is not a '
-                      'class')
-    annotated = {annotation['image_id'] for annotation in coco['annotations']}
-    for image in coco['images'] if annotated else ():
-        if image['id'] not in annotated:
-            yield Finding(Kind.NOT_ANNOTATED, file, f'has no annotation of {image["file_name"]}')
+        yield Kind.LEFT_OUT, f'has {number} annotations of {name!r}, which are ignored: it is not a class'
+    annotated = {annotation['image_id'] for annotation in annotations}
+    for image in coco['images']:
+        if annotated and image['id'] not in annotated:
+            yield Kind.NOT_ANNOTATED, f'has no annotation of {image["file_name"]}'
 
 
-def _check_files(images: Sequence[Entry], file: str) -> Iterator[Finding]:
-    """Finds image files that several entries name, so that objects of one entry are background in the other."""
-    ids: dict[str, list[Any]] = {}
-    for image in images:
-        ids.setdefault(posixpath.normpath(image['file_name']), []).append(image['id'])
-    for name, own in ids.items():
-        if len(own) > 1:
-            yield Finding(Kind.SAME_FILE, file, f'has {name} {len(own)} times in images, with the ids '
-                          f'{some(list(map(str, own)))}')
-
-
-def _check_crowds(annotations: Sequence[Entry], names: dict[Any, str], known: set[str], file: str) -> Iterator[Finding]:
-    """Finds classes of which many objects are crowds: some programs write each painted mask as one."""
-    objects, crowds = (Counter(one['category_id'] for one in annotations if is_wanted(one)) for is_wanted in (
-        lambda one: True, lambda one: one.get('iscrowd')))
-    for category, number in crowds.items():
-        if names.get(category) in known and number > CROWDS * objects[category]:
-            yield Finding(Kind.CROWDS, file, f'has iscrowd in {number} of the {objects[category]} annotations of '
-                          f'{names[category]!r}, which are not learnt (set iscrowd=0 if each is one object)')
-
-
-def _check_categories(categories: Sequence[str], file: str, classes: Sequence[str], is_evaluated: bool
-                      ) -> Iterator[Finding]:
+def _faults_of_categories(categories: Sequence[str], classes: Sequence[str], is_evaluated: bool) -> Iterator[Fault]:
     """Compares categories with classes, because mmdet numbers labels in the order of the file's categories."""
     classes_here, known = set(categories), set(classes)
     missing = [name for name in classes if name not in classes_here]
@@ -122,21 +114,16 @@ def _check_categories(categories: Sequence[str], file: str, classes: Sequence[st
     without = f'has no category for {len(missing)} of {len(classes)} classes ({some(missing)})'
     if not listed or len(set(listed)) < len(listed) or set(listed) != set(classes[:len(listed)]):
         fault = without if missing else 'has two categories of the same name'
-        yield Finding(Kind.CLASSES, file, f'{fault}, so labels would not match the classes')
+        yield Kind.CLASSES, f'{fault}, so labels would not match the classes'
         return
     if missing and is_evaluated:  # mmdet's metric fails if one of them is predicted
-        yield Finding(Kind.CLASSES, file, f'{without}, which metrics need')
+        yield Kind.CLASSES, f'{without}, which metrics need'
     elif missing:
-        yield Finding(Kind.CLASS_UNUSED, file, without)
+        yield Kind.CLASS_UNUSED, without
     if listed != list(classes[:len(listed)]):
         ours, theirs = next((a, b) for a, b in zip(classes, listed, strict=False) if a != b)
-        yield Finding(Kind.CLASS_ORDER, file, f'lists {theirs!r} where the classes have {ours!r}, and mmdet numbers '
-                      'labels in the order of the file')
-
-
-def some(names: Sequence[str], limit: int = 5) -> str:
-    """Lists at most `limit` names, separated by commas, and the number of further names."""
-    return ', '.join(names[:limit]) + (f' and {len(names) - limit} more' if len(names) > limit else '')
+        yield Kind.CLASS_ORDER, (f'lists {theirs!r} where the classes have {ours!r}, and mmdet numbers labels in the '
+                                 'order of the file')
 
 
 def _fault_of_corners(annotations: Sequence[Entry], images: dict[Any, Entry]) -> str:
@@ -151,68 +138,39 @@ def _fault_of_corners(annotations: Sequence[Entry], images: dict[Any, Entry]) ->
             'x2, y2), but a box is (x, y, width, height)')
 
 
-def _reason_to_ignore(annotation: Entry, image: Entry) -> str:
-    """Returns why mmdet leaves an annotation out, independent of its category; '' if it does not."""
-    x, y, width, height = annotation['bbox']
-    if annotation.get('ignore'):
-        return 'with ignore'
-    if width < 1 or height < 1 or annotation['area'] <= 0:
-        return 'smaller than one pixel'
-    is_outside = min(x + width, image['width']) <= max(x, 0) or min(y + height, image['height']) <= max(y, 0)
-    return 'outside of the image' if is_outside else ''
-
-
 def _fault_of_box(annotation: Entry, image: Entry) -> str:
     x, y, width, height = annotation['bbox']
-    if width < 1 or height < 1 or annotation['area'] <= 0:
-        return f'is smaller than one pixel (area {annotation["area"]}), so mmdet ignores it'
-    return _fault_of_extent(x, y, x + width, y + height, image)
+    return TINY if min(width, height) < 1 or annotation['area'] <= 0 else _fault_of_extent(
+        x, y, x + width, y + height, image)
 
 
 def _fault_of_extent(left: float, top: float, right: float, bottom: float, image: Entry) -> str:
     if right <= 0 or bottom <= 0 or left >= image['width'] or top >= image['height']:
-        return 'is wholly outside of the image'
-    if min(left, top) < -TOLERANCE or right > image['width'] + TOLERANCE or bottom > image['height'] + TOLERANCE:
-        return 'extends beyond the image'
-    return ''
+        return OUTSIDE
+    is_beyond = right > image['width'] + TOLERANCE or bottom > image['height'] + TOLERANCE
+    return 'partly outside of the image' if is_beyond or min(left, top) < -TOLERANCE else ''
 
 
-def _faults_of_mask(mask: Any, image: Entry) -> Iterator[tuple[Kind, str]]:
-    """Checks a mask: polygons, or a run-length encoding."""
+def _faults_of_mask(mask: Any, image: Entry) -> Iterator[Fault]:
+    """Checks a mask: polygons, or a run-length encoding with `counts` as a list or a string."""
     if isinstance(mask, dict):
-        yield from _faults_of_rle(mask, [image['height'], image['width']])
-    elif isinstance(mask, list):
-        if not are_polygons(mask, MAX_COORDINATE):
-            yield Kind.MASK, ('a segmentation that is not a list of polygons [x, y, x, y, ...]' if not are_polygons(
-                mask, math.inf) else f'a polygon with a coordinate beyond {MAX_COORDINATE}')
-            return
+        size, counts = [image['height'], image['width']], mask.get('counts')
+        if mask.get('size') is None or not isinstance(counts, list | str):
+            yield Kind.POLYGON, 'a mask without size or counts, which mmdet ignores,'
+        elif mask['size'] != size:
+            yield Kind.MASK, f'a mask of size {shown(mask["size"])} (height, width)'
+        elif (runs := runs_of(counts)) is None:
+            yield Kind.MASK, f'a run-length encoding that does not decode (counts {shown(counts)})'
+        elif runs.sum() != size[0] * size[1]:
+            yield Kind.MASK, f'a mask whose counts add up to {runs.sum()} pixels'
+    elif isinstance(mask, list) and are_polygons(mask, MAX_COORDINATE):
         for polygon in mask:
-            fault = _fault_of_polygon(polygon, image)
-            if fault:
-                yield Kind.POLYGON, f'a polygon {fault}'
+            xs, ys = polygon[::2], polygon[1::2]
+            if len(polygon) < 6 or len(polygon) % 2:
+                yield Kind.POLYGON, f'a polygon of {len(polygon)} numbers, which mmdet ignores,'
+            elif fault := _fault_of_extent(min(xs), min(ys), max(xs), max(ys), image):
+                yield Kind.POLYGON, (f'a polygon of x {min(xs)} to {max(xs)} and y {min(ys)} to {max(ys)}, which is '
+                                     f'{fault},')
     elif mask:
-        yield Kind.MASK, f'a segmentation that is a {type(mask).__name__}'
-
-
-def _faults_of_rle(mask: Entry, size: list[int]) -> Iterator[tuple[Kind, str]]:
-    """Checks a run-length encoding with `counts` as a list or a string."""
-    counts = mask.get('counts')
-    if mask.get('size') is None or not isinstance(counts, list | str):
-        yield Kind.POLYGON, 'a mask without size or counts, which mmdet ignores,'
-    elif mask['size'] != size:
-        yield Kind.MASK, f'a mask of size {shown(mask["size"])} (height, width)'
-    elif isinstance(counts, list) and (wrong := [count for count in counts if not is_count(count)]):
-        yield Kind.MASK, f'a mask with count {shown(wrong[0])}, which is not a number of pixels,'
-    elif isinstance(counts, list) and sum(counts) != size[0] * size[1]:
-        yield Kind.MASK, f'a mask whose counts add up to {sum(counts)} pixels'
-    elif (runs := runs_of(counts)) is None or runs.sum() != size[0] * size[1]:
-        yield Kind.MASK, f'a run-length encoding that does not decode (counts {counts[:20]!r})'
-
-
-def _fault_of_polygon(polygon: list[float], image: Entry) -> str:
-    """Checks a polygon: a list of numbers x, y, x, y, ..."""
-    if len(polygon) < 6 or len(polygon) % 2:
-        return f'of {len(polygon)} numbers, which mmdet ignores,'
-    xs, ys = polygon[::2], polygon[1::2]
-    fault = _fault_of_extent(min(xs), min(ys), max(xs), max(ys), image)
-    return fault and f'of x {min(xs)} to {max(xs)} and y {min(ys)} to {max(ys)}, which {fault},'
+        yield Kind.MASK, (f'a segmentation that is not a list of polygons [x, y, x, y, ...] with numbers of at most '
+                          f'{MAX_COORDINATE}, but {shown(mask)},')

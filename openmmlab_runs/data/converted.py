@@ -19,18 +19,16 @@ def written_file(folder: Path, split: str, is_semantic: bool) -> Path:
     return folder / f'{split}{".txt" if is_semantic else ".json"}'
 
 
-def write_annotations(folder: Path, data: Data) -> bool:
-    """Writes the annotations of splits that need it to a folder, and returns whether it is written at all.
-
-    Label maps get the name of their image, and `.png`.
+def write_annotations(folder: Path, data: Data) -> None:
+    """Writes the annotations of splits that need it to a folder. Label maps get the name of their image, and `.png`.
 
     Raises:
         UserError: If mmseg would not find an image by its name in a list.
     """
-    found = {name: split for name, split in data.splits.items() if is_written(split)}
-    if found:
+    for name, split in data.splits.items():
+        if not is_written(split):
+            continue
         folder.mkdir(exist_ok=True)
-    for name, split in found.items():
         path = written_file(folder, name, data.is_semantic)
         if not data.is_semantic:
             write_text(path, json.dumps(_as_coco(split, data)))
@@ -39,14 +37,12 @@ def write_annotations(folder: Path, data: Data) -> bool:
         if odd := [one for one in names if one != one.strip() or len(one.splitlines()) > 1]:
             raise UserError(f'image {odd[0]!r} has a name that begins or ends with a space, or has several lines, so '
                             'mmseg cannot read it from a list: rename it.')
-        for image in split.coco['images']:
-            if split.meaning is None:
-                break
-            target = folder / name / f'{image["file_name"]}{data.suffixes[1]}'
-            target.parent.mkdir(parents=True, exist_ok=True)
-            write_image(target, to_classes(image['label_map'], split.meaning), data.palette or None)
+        if split.meaning:
+            for image in split.coco['images']:
+                target = folder / name / f'{image["file_name"]}{data.suffixes[1]}'
+                target.parent.mkdir(parents=True, exist_ok=True)
+                write_image(target, to_classes(image['label_map'], split.meaning), data.palette or None)
         write_text(path, '\n'.join(names) + '\n')
-    return bool(found)
 
 
 def _as_coco(split: Split, data: Data) -> dict[str, list]:

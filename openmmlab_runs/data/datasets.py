@@ -19,6 +19,7 @@ from .coco_checks import check_coco
 from .findings import Finding, Kind, UnusableFile
 
 Layout = Literal['coco', 'label maps', 'images']
+MISSING = 'does not exist'
 # The class that reads a layout, and the methods that a subclass must not override to read the same layout.
 READERS: dict[Layout, tuple[tuple[str, str], tuple[str, ...]]] = {
     'coco': (('mmdet', 'CocoDataset'), ('load_data_list', 'parse_data_info', 'COCOAPI')),
@@ -26,7 +27,7 @@ READERS: dict[Layout, tuple[tuple[str, str], tuple[str, ...]]] = {
 }
 
 
-class Sample(NamedTuple):
+class SampleFiles(NamedTuple):
     """The files of a sample: an image, its label map, and the annotated height and width; None where there is none."""
     image: str
     label_map: str | None = None
@@ -38,13 +39,13 @@ def unwrap(cfg: dict[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]
 
     Each item is the dotted name of the dataset's config, and the config. `name` is the dotted name of `cfg`.
     """
-    inner = [(f'{name}.{key}', one) for key, one in [
+    inner = [(key, one) for key, one in [
         *((f'datasets.{index}', one) for index, one in enumerate(_listed(cfg.get('datasets')))),
         ('dataset', cfg.get('dataset'))] if isinstance(one, dict) and 'type' in one]
     if not inner:
         yield name, cfg
-    for inner_name, one in inner:
-        yield from unwrap(one, inner_name)
+    for key, one in inner:
+        yield from unwrap(one, f'{name}.{key}')
 
 
 def unwrap_built(dataset: Any) -> Iterator[Any]:
@@ -80,11 +81,7 @@ def build_unread(cfg: dict[str, Any]) -> BaseDataset:
 
 @contextmanager
 def building(name: str) -> Iterator[None]:
-    """Turns errors of the `with` block into sentences about the part of a config that is built in it.
-
-    Raises:
-        UserError: If the block raises an error that is none of a file.
-    """
+    """Turns errors of the `with` block, but those of files, into UserErrors about the part of a config it builds."""
     try:
         yield
     except (UserError, OSError):
@@ -104,75 +101,61 @@ def loads_masks(cfg: dict[str, Any]) -> bool:
     return any(transform.get('with_mask') for transform in dicts(cfg.get('pipeline')))
 
 
-def check_dataset(dataset: BaseDataset, needs_masks: bool, is_evaluated: bool) -> tuple[list[Finding], list[Sample]]:
-    """Checks the annotations of a dataset, without decoding images.
+def check_annotations(dataset: BaseDataset, needs_masks: bool, is_evaluated: bool
+                      ) -> tuple[list[Finding], list[SampleFiles]]:
+    """Returns the faults of the annotations of a dataset (see `build_unread`), and its samples; decodes no image.
 
-    Args:
-        dataset: See `build_unread`.
-        needs_masks: Whether its pipeline or its metric reads masks of instances.
-        is_evaluated: Whether it is for validation or testing.
-
-    Returns:
-        The faults of the annotations, and the samples of the dataset.
+    `needs_masks` tells whether its pipeline or metric reads masks, `is_evaluated` whether it is for validation or test.
 
     Raises:
         FileNotFoundError: If the annotation file or the folder of images does not exist.
         UnusableFile: If the annotation file cannot be read, or there is no image.
     """
-    layout = layout_of(type(dataset))
-    if layout == 'coco':
-        return _check_coco(dataset, needs_masks, is_evaluated)
+    layout, file = layout_of(type(dataset)), dataset.ann_file
     if layout == 'label maps':
         return _check_label_maps(dataset)
-    dataset.full_init()
-    paths = [dataset.get_data_info(index).get('img_path') for index in range(len(dataset))]
-    name = type(dataset).__name__
-    note = Finding(Kind.NOT_CHECKED, dataset.ann_file or name, f'belongs to a {name}, of which only images are checked')
-    return [note], [Sample(path) for path in paths if path]
-
-
-def _check_coco(dataset: BaseDataset, needs_masks: bool, is_evaluated: bool) -> tuple[list[Finding], list[Sample]]:
-    coco = read_coco(dataset.ann_file, dataset.backend_args)
+    if layout == 'images':
+        dataset.full_init()
+        paths = [dataset.get_data_info(index).get('img_path') for index in range(len(dataset))]
+        name = type(dataset).__name__
+        note = Finding(Kind.NOT_CHECKED, file or name, f'belongs to a {name}, of which only images are checked')
+        return [note], [SampleFiles(path) for path in paths if path]
+    coco = read_coco(file, dataset.backend_args)
     if not coco['annotations'] and (dataset.filter_cfg or {}).get('filter_empty_gt') and not dataset.test_mode:
-        raise UnusableFile(dataset.ann_file, 'has no annotations, and filter_cfg.filter_empty_gt leaves images without '
-                           'them out: put the whole file there.')
-    samples = [Sample(os.path.join(dataset.data_prefix['img'], image['file_name']),
-                      size=(image['height'], image['width'])) for image in coco['images']]
-    repairs = [Finding(Kind.REPAIR, dataset.ann_file, repair) for repair in coco.repairs]
-    return [*repairs, *check_coco(coco, dataset.ann_file, classes_of(dataset), needs_masks, is_evaluated)], samples
+        raise UnusableFile(file, 'has no annotations, and filter_cfg.filter_empty_gt leaves images without them out: '
+                           'put the whole file there.')
+    samples = [SampleFiles(os.path.join(dataset.data_prefix['img'], image['file_name']),
+                           size=(image['height'], image['width'])) for image in coco['images']]
+    repairs = [Finding(Kind.REPAIR, file, repair) for repair in coco.repairs]
+    return [*repairs, *check_coco(coco, file, classes_of(dataset), needs_masks, is_evaluated)], samples
 
 
-def _check_label_maps(dataset: BaseDataset) -> tuple[list[Finding], list[Sample]]:
-    if dataset.ann_file:
-        _check_list(dataset.ann_file)
-    samples = [Sample(sample['img_path'], sample.get('seg_map_path')) for sample in dataset.load_data_list()]
+def _check_label_maps(dataset: BaseDataset) -> tuple[list[Finding], list[SampleFiles]]:
+    file = dataset.ann_file
+    if file:  # mmseg passes over a list of names that is a folder
+        fault = 'is an address, but mmseg reads a list of names from the disk' if '://' in file else what_is(file)
+        if fault == MISSING:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file)
+        if fault:
+            raise UnusableFile(file, f'{fault}: put a file with one name in each line there, or leave out ann_file to '
+                               'read the whole folder.')
+    samples = [SampleFiles(sample['img_path'], sample.get('seg_map_path')) for sample in dataset.load_data_list()]
     if not samples:
-        where = dataset.ann_file or f'{dataset.data_prefix["img_path"]} (*{dataset.img_suffix})'
+        where = file or f'{dataset.data_prefix["img_path"]} (*{dataset.img_suffix})'
         raise UnusableFile(where, 'has no image: put the data there, or correct the path or img_suffix in the config.')
-    # A list of names (`ann_file`) may contain only a part of the folder. A test set has no label maps.
     known = {sample.label_map for sample in samples if sample.label_map}
-    alone = _label_maps_alone(dataset, known) if known and not dataset.ann_file else ()
-    return list(alone), samples
-
-
-def _check_list(file: str) -> None:
-    """Checks a file with names of images, which mmseg passes over if it is a folder."""
-    fault = 'is an address, but mmseg reads a list of names from the disk' if '://' in file else what_is(file)
-    if not os.path.lexists(file) and '://' not in file:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file)
-    if fault:
-        raise UnusableFile(file, f'{fault}: put a file with one name in each line there, or leave out ann_file to read '
-                           'the whole folder.')
-
-
-def _label_maps_alone(dataset: BaseDataset, known: set[str]) -> Iterator[Finding]:
+    if file or not known:  # a list may contain only a part of the folder, and a test set has no label maps
+        return [], samples
     folder = dataset.data_prefix['seg_map_path']
+    paths = [os.path.join(folder, name) for name in listed(dataset, folder, dataset.seg_map_suffix)]
+    return [Finding(Kind.LABEL_MAP_ALONE, path, f'has no image in {dataset.data_prefix["img_path"]}')
+            for path in paths if path not in known], samples
+
+
+def listed(dataset: BaseDataset, folder: str, suffixes: str | tuple[str, ...] | None = None) -> list[str]:
+    """Returns the names of files in all levels of a dataset's folder, sorted; none if it does not exist."""
     try:
-        names = sorted(list_dir_or_file(folder, list_dir=False, suffix=dataset.seg_map_suffix, recursive=True,
-                                        backend_args=dataset.backend_args))
-    except FileNotFoundError:  # each missing label map is reported
-        return
-    for name in names:
-        path = os.path.join(folder, name)
-        if path not in known:
-            yield Finding(Kind.LABEL_MAP_ALONE, path, f'has no image in {dataset.data_prefix["img_path"]}')
+        return sorted(list_dir_or_file(folder, list_dir=False, suffix=suffixes, recursive=True,
+                                       backend_args=dataset.backend_args))
+    except FileNotFoundError:
+        return []

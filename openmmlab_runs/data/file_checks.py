@@ -9,57 +9,95 @@ from typing import Any
 
 import numpy as np
 from mmengine.config import Config
-from PIL import Image
 
-from openmmlab_runs.data.datasets import Sample, classes_of, layout_of
+from openmmlab_runs.data.datasets import SampleFiles, classes_of, layout_of
 from openmmlab_runs.data.findings import Finding, Kind, decode, decode_content, read
 from openmmlab_runs.data.plans import Plan
 from openmmlab_runs.images import size_as_loaded
 from openmmlab_runs.nested import dicts
 
 
-@dataclass(frozen=True)
+@dataclass
 class Checked:
-    """The files of one sample.
-
-    Attributes:
-        findings: The faults.
-        size: Height and width of the image; None if it cannot be read.
-        pixels: The number of pixels of each class in the label map; empty without a label map.
-        digest: A hash of the image's file; None if it cannot be read.
-    """
+    """What was found in the files of one sample."""
     findings: list[Finding]
-    size: tuple[int, int] | None = None
-    pixels: dict[int, int] = field(default_factory=dict)
-    digest: bytes | None = None
+    size: tuple[int, int] | None = None  # height and width of the image; None if it cannot be read
+    pixels: dict[int, int] = field(default_factory=dict)  # of each class in the label map
+    digest: bytes | None = None  # a hash of the image's file; None if it cannot be read
 
 
-def check_image(path: str, size: tuple[int, int] | None = None, backend_args: dict[str, Any] | None = None) -> Checked:
-    """Checks an image file; `size` is the expected height and width, if there are any."""
-    image, digest = _decode_and_hash(path, backend_args)
-    if isinstance(image, Finding):
-        return Checked([image], digest=digest)
-    found = size_as_loaded(image)
-    findings = [Finding(Kind.IMAGE_SIZE, path, f'is {found[0]} x {found[1]} pixels (height x width), but {size[0]} x '
-                        f'{size[1]} in the annotations')] if size and size != found else []
-    return Checked(findings, found, digest=digest)
+@dataclass(frozen=True)
+class Labels:
+    """The rule by which mmseg converts the values of a label map to classes."""
+    num_classes: int  # classes are 0 to `num_classes - 1`
+    reduce_zero_label: bool = False  # whether value 0 is ignored, and value 1 is class 0
+    label_map: Mapping[int, int] | None = None  # old class -> new class, if only some classes of a dataset are used
+    ignored: Collection[int] = (255,)  # labels that mean no class
+
+    def unknown(self, values: Iterable[int]) -> list[int]:
+        """Returns the values of a label map that are neither a class nor ignored."""
+        return [value for value in map(int, values)
+                if (label := self.of(value)) not in self.ignored and not 0 <= label < self.num_classes]
+
+    def of(self, value: int) -> int:
+        """Returns the label of a value: a class, or what is ignored."""
+        label = value
+        if self.reduce_zero_label:
+            label = 255 if value in (0, 255) else value - 1
+        return (self.label_map or {}).get(label, label)
 
 
-def _decode_and_hash(path: str, backend_args: dict[str, Any] | None) -> tuple[Image.Image | Finding, bytes | None]:
+def check_sample(sample: SampleFiles, labels: Labels | None = None, backend_args: dict[str, Any] | None = None
+                 ) -> Checked:
+    """Checks an image, and its label map if there is one; if `labels` is None, the map may have any values."""
+    path, size = sample.image, sample.size
     content = read(path, Kind.IMAGE, backend_args)
-    if isinstance(content, Finding):
-        return content, None
-    return decode_content(content, path, Kind.IMAGE), blake2b(content, digest_size=16).digest()
+    image = content if isinstance(content, Finding) else decode_content(content, path, Kind.IMAGE)
+    checked = Checked([], digest=None if isinstance(content, Finding) else blake2b(content, digest_size=16).digest())
+    if isinstance(image, Finding):
+        checked.findings.append(image)
+    else:
+        checked.size = height, width = size_as_loaded(image)
+        if size and size != checked.size:
+            checked.findings.append(Finding(
+                Kind.IMAGE_SIZE, path, f'is {height} x {width} pixels (height x width), but {size[0]} x {size[1]} in '
+                'the annotations'))
+    if sample.label_map:
+        _check_label_map(sample.label_map, labels, backend_args, checked)
+    return checked
+
+
+def _check_label_map(path: str, labels: Labels | None, backend_args: dict[str, Any] | None, checked: Checked) -> None:
+    """Adds the faults and the pixels of a label map to those of its image."""
+    label_map = decode(path, Kind.LABEL_MAP, backend_args)
+    if isinstance(label_map, Finding):
+        checked.findings.append(label_map)
+        return
+    values, size = np.asarray(label_map).squeeze(), checked.size
+    if values.ndim != 2:
+        checked.findings.append(Finding(
+            Kind.LABEL_MAP, path, f'has {values.shape[-1]} channels, but a label map has one'))
+        return
+    if size and values.shape != size:
+        checked.findings.append(Finding(
+            Kind.LABEL_MAP_SIZE, path, f'is {values.shape[0]} x {values.shape[1]} pixels (height x width), but its '
+            f'image {size[0]} x {size[1]}'))
+    found = dict(zip(*(part.tolist() for part in np.unique(values, return_counts=True)), strict=True))
+    if labels and (unknown := labels.unknown(found)):
+        checked.findings.append(Finding(
+            Kind.LABEL, path, f'has {", ".join(map(str, unknown))}, but there are {labels.num_classes} classes'
+            + ' and 0 is ignored' * labels.reduce_zero_label))
+    pixels = Counter[int]()
+    for value, count in found.items():
+        pixels[labels.of(value) if labels else value] += count
+    checked.pixels = dict(pixels)
 
 
 def find_copies(results: Sequence[tuple[Plan, list[Checked]]]) -> Iterator[tuple[Plan, Finding]]:
     """Finds image files with the content of another one, in the same dataset or in that of another split.
 
-    Args:
-        results: Datasets, each with what `check_files` yields for its samples.
-
-    Yields:
-        The dataset of the copy, and the finding.
+    `results` are datasets, each with what `check_files` yields for its samples. Yields the dataset of each copy, and
+    the finding.
     """
     first: dict[bytes, tuple[str, Plan]] = {}
     known: set[str] = set()
@@ -75,63 +113,6 @@ def find_copies(results: Sequence[tuple[Plan, list[Checked]]]) -> Iterator[tuple
                                     f'{" and ".join(where.splits)}')
 
 
-@dataclass(frozen=True)
-class Labels:
-    """The rule by which mmseg converts the values of a label map to classes.
-
-    Attributes:
-        num_classes: Classes are 0 to `num_classes - 1`.
-        reduce_zero_label: Whether value 0 is ignored, and value 1 is class 0. Defaults to False.
-        label_map: Old class -> new class, if only some classes of a dataset are used. Defaults to None.
-        ignored: Labels that mean no class. Defaults to 255 only.
-    """
-    num_classes: int
-    reduce_zero_label: bool = False
-    label_map: Mapping[int, int] | None = None
-    ignored: Collection[int] = (255,)
-
-    def unknown(self, values: Iterable[int]) -> list[int]:
-        """Returns the values of a label map that are neither a class nor ignored."""
-        return [value for value in map(int, values)
-                if (label := self.of(value)) not in self.ignored and not self.is_class(label)]
-
-    def of(self, value: int) -> int:
-        """Returns the label of a value: a class, or what is ignored."""
-        label = value
-        if self.reduce_zero_label:
-            label = 255 if value in (0, 255) else value - 1
-        return (self.label_map or {}).get(label, label)
-
-    def is_class(self, label: int) -> bool:
-        return 0 <= label < self.num_classes
-
-
-def check_pair(image_path: str, label_path: str, labels: Labels | None, backend_args: dict[str, Any] | None = None
-               ) -> Checked:
-    """Checks an image and its label map; if `labels` is None, the map may have any values."""
-    image, digest = _decode_and_hash(image_path, backend_args)
-    label_map = decode(label_path, Kind.LABEL_MAP, backend_args)
-    findings = [result for result in (image, label_map) if isinstance(result, Finding)]
-    size = None if isinstance(image, Finding) else size_as_loaded(image)
-    if isinstance(label_map, Finding):
-        return Checked(findings, size, digest=digest)
-    values = np.asarray(label_map).squeeze()
-    if values.ndim != 2:
-        return Checked([*findings, Finding(Kind.LABEL_MAP, label_path, f'has {values.shape[-1]} channels, but a label '
-                                           'map has one')], size, digest=digest)
-    if size and values.shape != size:
-        findings.append(Finding(Kind.LABEL_MAP_SIZE, label_path, f'is {values.shape[0]} x {values.shape[1]} pixels '
-                                f'(height x width), but its image {size[0]} x {size[1]}'))
-    found = dict(zip(*(part.tolist() for part in np.unique(values, return_counts=True)), strict=True))
-    if labels and (unknown := labels.unknown(found)):
-        findings.append(Finding(Kind.LABEL, label_path, f'has {", ".join(map(str, unknown))}, but there are '
-                                f'{labels.num_classes} classes' + (' and 0 is ignored' * labels.reduce_zero_label)))
-    pixels: Counter[int] = Counter()
-    for value, count in found.items():
-        pixels[labels.of(value) if labels else value] += count
-    return Checked(findings, size, dict(pixels), digest)
-
-
 def ignored_labels(cfg: Config, split: str) -> set[int]:
     """Returns the labels that all heads of mmseg ignore, for 'train', or all metrics, for other splits."""
     model = cfg.get('model', {})
@@ -143,19 +124,10 @@ def ignored_labels(cfg: Config, split: str) -> set[int]:
 
 def check_files(cfg: Config, plan: Plan) -> Iterator[Checked]:
     """Checks the samples of a dataset on all cores, in order."""
-    dataset = plan.dataset
-    backend_args = getattr(dataset, 'backend_args', None)
-    labels = None
-    if dataset is not None and layout_of(type(dataset)) == 'label maps':
-        num_classes = min(plan.heads.values(), default=len(classes_of(dataset)))
-        if num_classes:
-            labels = Labels(num_classes, dataset.reduce_zero_label, dataset.label_map,
-                            ignored_labels(cfg, plan.splits[0]))
-
-    def check(sample: Sample) -> Checked:
-        if sample.label_map:
-            return check_pair(sample.image, sample.label_map, labels, backend_args)
-        return check_image(sample.image, sample.size, backend_args)
-
+    dataset, labels = plan.dataset, None
+    if dataset is not None and layout_of(type(dataset)) == 'label maps' and (
+            num_classes := min(plan.heads.values(), default=len(classes_of(dataset)))):
+        labels = Labels(num_classes, dataset.reduce_zero_label, dataset.label_map, ignored_labels(cfg, plan.splits[0]))
     with ThreadPoolExecutor(os.cpu_count()) as threads:  # decoders release Python's lock, so threads suffice
-        yield from threads.map(check, plan.samples)
+        yield from threads.map(lambda sample: check_sample(sample, labels, getattr(dataset, 'backend_args', None)),
+                               plan.samples)

@@ -1,8 +1,10 @@
-"""Faults that a dataset can have, and those of its image files."""
+"""Faults that a dataset can have, and those of its image files; parts of messages about them."""
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from io import BytesIO
+from reprlib import Repr
 from typing import Any
 
 from mmengine.fileio import get
@@ -11,8 +13,11 @@ from PIL import Image, UnidentifiedImageError
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.images import check_regular
 
+NO_IMAGE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)  # what Pillow raises for damaged files
 LOSES_BITS = ('has 16 bits per channel, but is read as 8 bits (value // 256): convert it to 8 bits, with the range of '
               'values that you need')
+_REPR = Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
 
 
 class Kind(Enum):
@@ -60,13 +65,7 @@ NOTES = (Kind.CLASS_UNUSED, Kind.LEFT_OUT, Kind.NOT_NAMED, Kind.NOT_ANNOTATED, K
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault.
-
-    Attributes:
-        kind: The kind of fault.
-        file: The file with the fault.
-        detail: The rest of a sentence that begins with the file's name, with the values.
-    """
+    """One fault; `detail` is the rest of a sentence that begins with the file's name, with the values."""
     kind: Kind
     file: str
     detail: str
@@ -78,12 +77,7 @@ class Finding:
 
 
 class UnusableFile(UserError):
-    """An error in a file that a dataset cannot do without.
-
-    Args:
-        file: The file or folder.
-        detail: The rest of a sentence that begins with the file's name: the fault, and what to do.
-    """
+    """An error in a file or folder that a dataset cannot do without; `detail` has the fault, and what to do."""
 
     def __init__(self, file: str, detail: str) -> None:
         super().__init__(f'{file} {detail}')
@@ -92,6 +86,21 @@ class UnusableFile(UserError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.file, self.detail)
+
+
+def shown(value: object) -> str:
+    """Returns a value for a message, shortened where it is long, deep or endless."""
+    return 'null' if value is None else _REPR.repr(value)
+
+
+def some(names: Sequence[str], limit: int = 5) -> str:
+    """Lists at most `limit` names, separated by commas, and the number of further names."""
+    return ', '.join(names[:limit]) + (f' and {len(names) - limit} more' if len(names) > limit else '')
+
+
+def told(found: Sequence[object], what: str, end: str = '.') -> list[str]:
+    """Returns a sentence with the number of what is found and the first of it; none if nothing is."""
+    return [f'{len(found)} {what}, such as {found[0]}{end}'] if found else []
 
 
 def decode(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) -> Image.Image | Finding:
@@ -134,8 +143,7 @@ def decode_content(content: bytes, path: str, kind: Kind) -> Image.Image | Findi
 def has_16_bits(image: Image.Image) -> bool:
     """Returns whether an image has 16 bits per channel, which mmcv's loader reads as 8.
 
-    Args:
-        image: The result of `Image.open`, before its pixels are loaded; Pillow discards the information when loading.
+    Its pixels must not be loaded yet, since Pillow discards the information when loading.
     """
     # Pillow's raw mode of the file, such as 'I;16', 'RGB;16B' or 'RGB;16L'; 'BGR;16' has 5 bits per channel.
     return any(re.search(r'I;16|;16[BLN]', str(tile[-1])) for tile in getattr(image, 'tile', ()))

@@ -25,55 +25,36 @@ FEW_PIXELS = 100  # of a class, which are not measured
 class Fit:
     """Sizes of images in training.
 
-    Attributes:
-        scale: Width and height to scale to.
-        crop: The side of crops; 0 for none. Images of detectors keep their sizes then.
-        boxes: `(N, 2)`, of detectors: the root of the area at the scale of training, in pixels, and height / width.
-        notes: Sentences about the choice.
+    `boxes`, `(N, 2)`, of detectors have the root of the area at the scale of training, in pixels, and height / width.
     """
-    scale: tuple[int, int]
-    crop: int = 0
+    scale: tuple[int, int]  # width and height to scale to
+    crop: int = 0  # the side of crops; 0 for none. Images of detectors keep their sizes with crops
     boxes: np.ndarray = field(default_factory=lambda: np.empty((0, 2)))
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # sentences about the choice
 
 
 def fit_images(data: Data, limit: int, scale: tuple[int, int] | None = None) -> Fit:
-    """Chooses the size of images in training.
+    """Chooses the size of images in training: `scale` (width and height), if it is given.
 
-    Images are scaled to `limit`, unless that makes too much too small: then crops keep their pixels.
-
-    Args:
-        data: The data.
-        limit: The longest side of images in training, in pixels.
-        scale: Width and height, if they are given. Defaults to None.
+    Images are scaled to at most `limit` pixels, unless that makes too much too small: then crops keep their pixels.
     """
     sizes = sizes_of(data)
-    whole = np.quantile(sizes, .9, axis=0)
+    whole, longest = np.quantile(sizes, .9, axis=0), np.quantile(sizes.max(axis=1), (.1, .5, .9))
     fitting = scale or _scaled(whole, limit)
-    if scale:
-        return Fit(fitting, boxes=_boxes(data, fitting))
-    longest = np.quantile(sizes.max(axis=1), (.1, .5, .9))
-    if data.is_semantic:
-        width = _thinnest(data)
-        if width and max(whole) > limit and width * limit / max(whole) < THIN:
-            return Fit(_scaled(whole, round(max(whole))), limit, notes=(
-                f'The thinnest class is {width:.1f} pixels wide, so label maps keep their sizes, and training crops '
-                f'them: {_cost(sizes)}.',))
-        return Fit(fitting)
+    cost = (f'a prediction takes time and memory by the pixel, {sizes.prod(axis=1).max() / 1e6:.1f} million for the '
+            'largest image; --scale WIDTH HEIGHT scales them.')
     boxes = _boxes(data, fitting)
-    if not len(boxes):
-        return Fit(fitting)
-    is_varied, are_large = longest[2] > VARIED * longest[0], np.quantile(boxes[:, 0], .25) >= LARGE
-    if (is_varied and not are_large) or (longest[2] > max(fitting) and np.median(boxes[:, 0]) < SMALL):
-        return Fit(fitting, min(limit, max(LEAST_CROP, int(longest[1]))), _boxes(data), (
-            f'Images keep their sizes, and training crops them, since objects are small: {_cost(sizes)}.',))
+    if data.is_semantic and not scale and max(whole) > limit and 0 < (width := _thinnest(data)) * limit < THIN * max(
+            whole):
+        return Fit(_scaled(whole, round(max(whole))), limit, notes=(
+            f'The thinnest class is {width:.1f} pixels wide, so label maps keep their sizes, and training crops them: '
+            f'{cost}',))
+    if not scale and len(boxes):
+        is_varied, are_large = longest[2] > VARIED * longest[0], np.quantile(boxes[:, 0], .25) >= LARGE
+        if (is_varied and not are_large) or (longest[2] > max(fitting) and np.median(boxes[:, 0]) < SMALL):
+            return Fit(fitting, min(limit, max(LEAST_CROP, int(longest[1]))), _boxes(data), (
+                f'Images keep their sizes, and training crops them, since objects are small: {cost}',))
     return Fit(fitting, boxes=boxes)
-
-
-def _cost(sizes: np.ndarray) -> str:
-    width, height = sizes[sizes.prod(axis=1).argmax()]
-    return (f'a prediction takes time and memory by the pixel, {width * height / 1e6:.1f} million for the largest '
-            'image; --scale WIDTH HEIGHT scales them')
 
 
 def sizes_of(data: Data) -> np.ndarray:
@@ -113,7 +94,7 @@ def _thinnest(data: Data) -> float:
                 if area > FEW_PIXELS and edge), default=0.)
 
 
-def describe(data: Data, fit: Fit) -> list[str]:
+def describe_data(data: Data, fit: Fit) -> list[str]:
     """Returns sentences about the data and the sizes in training."""
     sizes = np.quantile(sizes_of(data), (0, .5, 1), axis=0).astype(int)
     low, middle, high = (' x '.join(map(str, size)) for size in sizes)
@@ -138,9 +119,8 @@ def fit_model(model: dict[str, Any], data: Data, fit: Fit) -> None:
     """Sets numbers of classes, anchors, limits of detections, and height and width of label maps' crops, in place."""
     set_classes(model, len(data.classes))
     for _, part in walk(model):
-        anchors = part.get('anchor_generator')
-        if anchors and len(fit.boxes) and anchors.get('type') == 'AnchorGenerator':
-            _fit_anchors(anchors, fit.boxes)
+        if part.get('type') == 'AnchorGenerator' and len(fit.boxes):
+            _fit_anchors(part, fit.boxes)
     preprocessor = model.get('data_preprocessor') or {}
     if data.is_semantic and 'size' in preprocessor:
         preprocessor['size'] = (fit.crop, fit.crop) if fit.crop else fit.scale[::-1]

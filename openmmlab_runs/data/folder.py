@@ -1,18 +1,17 @@
 """A folder as labelling tools write it: its files, which image belongs to an annotation file, and paths in texts."""
-import json
+import math
 import os
 import re
-import reprlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import IMAGE_SUFFIXES
+
+from .findings import some, told
 
 # Words in names of folders that say what files are, not which: `train_images/a.jpg` belongs to `train_labels/a.txt`.
 LABEL_WORDS = frozenset(('label', 'labels', 'labelmap', 'labelmaps', 'annotation', 'annotations', 'annot', 'annots',
@@ -34,18 +33,6 @@ def words_of(name: str) -> list[str]:
     return [word.lower() for word in re.findall(r'[A-Z]+(?![a-z])|[A-Z]?[a-z]+', name)]
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Annotation files and their images.
-
-    Attributes:
-        of_image: Image -> its annotation file.
-        alone: Annotation files without an image, among them those of an image that has a nearer one.
-    """
-    of_image: dict[Path, Path]
-    alone: list[Path]
-
-
 class Folder:
     """The files below a folder. Links are followed, each folder is read once, and hidden files are left out.
 
@@ -56,6 +43,7 @@ class Folder:
     Attributes:
         root: The folder, as an absolute path.
         files: All files, sorted.
+        images: All images, sorted; label maps are among them.
         left_out: Sentences about links and folders that cannot be followed.
     """
 
@@ -64,6 +52,10 @@ class Folder:
         self._roots = (self.root, *also)
         self.left_out: list[str] = []
         self.files = sorted(self._walk())
+        self.images = [path for path in self.files if path.suffix.lower() in IMAGE_SUFFIXES]
+        self._by_key = _grouped(self.images, lambda path: (self._key(path), path.stem))
+        self._by_stem = _grouped(self.images, lambda path: path.stem)
+        self._by_name = _grouped(self.files, lambda path: path.name)
 
     def _walk(self) -> Iterator[Path]:
         seen: set[tuple[int, int]] = set()
@@ -82,33 +74,12 @@ class Folder:
             # Folders come before links to them.
             names[:] = sorted((name for name in names if not is_hidden(name)),
                               key=lambda name: (os.path.islink(os.path.join(folder, name)), name))
-            for name in files:
-                path = Path(folder, name)
-                if is_hidden(name):
-                    continue
+            for path in (Path(folder, name) for name in files if not is_hidden(name)):
                 if path.is_file():
                     yield path
                 elif path.is_symlink():
                     nowhere.append(path)
-        if nowhere:
-            self.left_out.append(f'{len(nowhere)} links lead nowhere and are left out, such as {min(nowhere)}.')
-
-    @cached_property
-    def images(self) -> list[Path]:
-        """All images, sorted; label maps are among them."""
-        return [path for path in self.files if path.suffix.lower() in IMAGE_SUFFIXES]
-
-    @cached_property
-    def _by_key(self) -> dict[tuple[tuple[str, ...], str], list[Path]]:
-        return _grouped(self.images, lambda path: (self._key(path), path.stem))
-
-    @cached_property
-    def _by_stem(self) -> dict[str, list[Path]]:
-        return _grouped(self.images, lambda path: path.stem)
-
-    @cached_property
-    def _by_name(self) -> dict[str, list[Path]]:
-        return _grouped(self.files, lambda path: path.name)
+        self.left_out += told(sorted(nowhere), 'links lead nowhere and are left out')
 
     def of(self, *suffixes: str) -> list[Path]:
         """Returns the files with one of some suffixes, in any case."""
@@ -153,8 +124,10 @@ class Folder:
                 return distance, min(others, key=lambda other: (self.is_label(other), other.suffix.lower() == '.png'))
         return None
 
-    def pair(self, files: Iterable[Path]) -> Pairs:
-        """Finds the images of annotation files.
+    def pair(self, files: Iterable[Path]) -> tuple[dict[Path, Path], list[Path]]:
+        """Finds the images of annotation files: image -> annotation file, and files without an image.
+
+        The latter are also those of an image that has a nearer one.
 
         Raises:
             UserError: If an image has two annotation files that are equally near.
@@ -167,15 +140,14 @@ class Folder:
                 alone.append(path)
                 continue
             distance, image = found
-            if image not in nearest or distance < nearest[image][0]:
-                alone += [nearest[image][1]] if image in nearest else []
+            best, other = nearest.get(image, (math.inf, None))
+            if distance == best:
+                raise UserError(f'{self.name(image)} has two annotation files, {other} and {path}: name the folder of '
+                                'one of them, or move the other away.')
+            if distance < best:
                 nearest[image] = distance, path
-            elif distance == nearest[image][0]:
-                raise UserError(f'{self.name(image)} has two annotation files, {nearest[image][1]} and {path}: name '
-                                'the folder of one of them, or move the other away.')
-            else:
-                alone.append(path)
-        return Pairs({image: path for image, (_, path) in sorted(nearest.items())}, sorted(alone))
+            alone += [other if distance < best else path] if other else []
+        return {image: path for image, (_, path) in sorted(nearest.items())}, sorted(alone)
 
     def locate(self, text: str, *bases: Path) -> Path | None:
         """Finds the file or folder that a path in a text means; None if there is none.
@@ -211,11 +183,10 @@ def is_hidden(name: str) -> bool:
     return name.startswith('.') or name in NOT_DATA
 
 
-def folders_of(paths: Sequence[Path], root: Path, most: int = 3) -> str:
-    """Names the folders of files, relative to a root: at most `most` of them."""
+def folders_of(paths: Sequence[Path], root: Path) -> str:
+    """Names the folders of files, relative to a root."""
     names = [os.path.relpath(folder, root).replace(os.sep, '/') for folder in sorted({path.parent for path in paths})]
-    names = ['its own folder' if name == '.' else f'{name}/' for name in names]
-    return ', '.join(names[:most]) + (f' and {len(names) - most} more folders' if len(names) > most else '')
+    return some(['its own folder' if name == '.' else f'{name}/' for name in names], 3)
 
 
 def peek(path: Path) -> bytes:
@@ -249,22 +220,3 @@ def read_text(path: Path) -> str:
 def read_lines(path: Path) -> list[str]:
     """Reads the lines of a file of text that are not blank, stripped; see `read_text`."""
     return [line.strip() for line in re.split(r'[\r\n]+', read_text(path)) if line.strip()]
-
-
-def read_json(path: Path) -> Any:
-    """Reads a file of JSON; see `read_text`.
-
-    Raises:
-        UserError: If it is not JSON.
-    """
-    try:
-        return json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f'{path} is not JSON ({first_line(error)}): put the whole file there.') from error
-
-
-def brief(value: object) -> str:
-    """Formats a value for a message: its beginning, also if it is nested or endless."""
-    return reprlib.repr(value)

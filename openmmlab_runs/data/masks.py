@@ -18,14 +18,9 @@ def runs_of(counts: Any) -> np.ndarray | None:
     """
     if isinstance(counts, str):
         return _unpack(counts)
-    if not isinstance(counts, list) or not all(map(is_count, counts)):
-        return None
-    return np.array(counts, np.int64)
-
-
-def is_count(value: Any) -> bool:
-    """Returns whether a value is a number of pixels."""
-    return isinstance(value, int | float) and 0 <= value < MAX_RUN and value % 1 == 0
+    are_counts = isinstance(counts, list) and all(
+        isinstance(one, int | float) and 0 <= one < MAX_RUN and one % 1 == 0 for one in counts)
+    return np.array(counts, np.int64) if are_counts else None
 
 
 def _unpack(text: str) -> np.ndarray | None:

@@ -27,10 +27,9 @@ def read_objects(plan: Plan, checked: Sequence[Checked]) -> dict[str, list[dict[
 
     Objects have the `name` of their class. Images of other layouts are those that can be read, without objects.
     """
-    if _layout(plan) != 'coco':
-        sizes = [one.size for one in checked if one.size]
+    if not _is_coco(plan):
         return dict(annotations=[], categories=[], images=[
-            dict(id=index, width=width, height=height) for index, (height, width) in enumerate(sizes)])
+            dict(id=index, width=one.size[1], height=one.size[0]) for index, one in enumerate(checked) if one.size])
     dataset: Any = plan.dataset
     coco = read_coco(dataset.ann_file, dataset.backend_args)
     names = {category['id']: category['name'] for category in coco['categories']}
@@ -40,8 +39,8 @@ def read_objects(plan: Plan, checked: Sequence[Checked]) -> dict[str, list[dict[
         if names.get(one['category_id']) in classes and one['image_id'] in known and not one.get('iscrowd')])
 
 
-def _layout(plan: Plan) -> str:
-    return layout_of(type(plan.dataset)) if plan.samples else 'images'
+def _is_coco(plan: Plan) -> bool:
+    return bool(plan.samples) and layout_of(type(plan.dataset)) == 'coco'
 
 
 def measure(plan: Plan, coco: dict[str, list[dict[str, Any]]], checked: Sequence[Checked]) -> Measures:
@@ -57,16 +56,16 @@ def measure(plan: Plan, coco: dict[str, list[dict[str, Any]]], checked: Sequence
         of its objects and the sides of their boxes (the root of the area), or with its share of the pixels of label
         maps. Sizes are the least, the quartiles and the largest, in pixels.
     """
-    images, layout = coco['images'], _layout(plan)
+    images = coco['images']
     measures = dict(splits=plan.splits, images=len(images), width=_quartiles([one['width'] for one in images]),
                     height=_quartiles([one['height'] for one in images]))
     names = classes_of(plan.dataset) or [category['name'] for category in coco['categories']]
-    if layout == 'coco':
+    total = sum(sum(one.pixels.values()) for one in checked)
+    if _is_coco(plan):
         measures['classes'] = {name: _of_objects([one for one in coco['annotations'] if one['name'] == name])
                                for name in names}
         measures['all'] = _of_objects(coco['annotations'])
-    elif any(one.pixels for one in checked):
-        total = sum(sum(one.pixels.values()) for one in checked)
+    elif total:
         measures['classes'] = {
             name: dict(images=sum(index in one.pixels for one in checked),
                        pixels=round(sum(one.pixels.get(index, 0) for one in checked) / total, 6))
@@ -108,12 +107,8 @@ def to_table(measures: Measures) -> Table:
 def suggest(cfg: Config, parts: Sequence[dict[str, list[dict[str, Any]]]]) -> Measures:
     """Suggests the size of images in training, and anchors for boxes of that size, as `new_config` sets them.
 
-    Args:
-        cfg: The config.
-        parts: See `read_objects`, of all datasets to train on.
-
-    Returns:
-        `scale` (width and height), or `crop_size` if images should keep their sizes, and dotted keys of anchors.
+    `parts` are all datasets to train on, see `read_objects`. Returns `scale` (width and height), or `crop_size` if
+    images should keep their sizes, and dotted keys of anchors.
     """
     coco: dict[str, list[dict[str, Any]]] = dict(images=[], annotations=[], categories=[])
     for index, part in enumerate(parts):  # ids of several datasets may be the same

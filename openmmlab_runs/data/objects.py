@@ -6,34 +6,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from pycocotools import mask as coco_mask
 
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.images import size_as_loaded
 
-from .findings import has_16_bits
-from .folder import Folder, brief
+from .findings import NO_IMAGE, has_16_bits, shown
+from .folder import Folder
+from .masks import polygon_area
 
 CIRCLE = np.linspace(0, 2 * np.pi, 32, endpoint=False)
 LARGEST = 1e7  # pixels: no coordinate is larger
 
 
 @dataclass
-class Sample:
-    """An image with its objects.
-
-    Attributes:
-        image: The image.
-        annotation: Its annotation file; None if there is none of its own.
-        size: Width and height in pixels.
-        stated: The same, according to the annotation; `(0, 0)` if it states none.
-        objects: The class of each object, and its keys in COCO's layout.
-    """
+class Picture:
+    """An image with its objects: the class of each, and its keys in COCO's layout."""
     image: Path
-    annotation: Path | None = None
-    size: tuple[int, int] = (0, 0)
-    stated: tuple[int, int] = (0, 0)
+    annotation: Path | None = None  # its own file, if there is one
+    size: tuple[int, int] = (0, 0)  # width and height in pixels
+    stated: tuple[int, int] = (0, 0)  # the same, according to the annotation, if it states a size
     objects: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
 
@@ -49,7 +42,7 @@ def read_sizes(paths: Sequence[Path]) -> list[tuple[int, int, int, bool]]:
                 is_deep = has_16_bits(image)  # first, since PNG is loaded for its EXIF data
                 height, width = size_as_loaded(image)
                 return width, height, 3 if image.mode == 'P' else len(image.getbands()), is_deep
-        except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        except NO_IMAGE as error:
             raise UserError(f'image {path} cannot be read ({first_line(error)}): put the whole file there, or remove '
                             'it and its annotations.') from error
 
@@ -70,23 +63,18 @@ def points_of(value: object, where: str) -> np.ndarray:
             return points
     except (ValueError, TypeError, OverflowError):
         pass
-    raise UserError(f'{where} has {brief(value)} for points, but these are pairs of numbers: correct it.')
+    raise UserError(f'{where} has {shown(value)} for points, but these are pairs of numbers: correct it.')
 
 
 def number_of(value: object, where: str, what: str) -> float:
-    """Returns a number that may be a text.
-
-    Raises:
-        UserError: If it is none, or not finite.
-    """
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        try:
-            number = float(value)
-            if abs(number) <= LARGEST:
-                return number
-        except (ValueError, OverflowError):
-            pass
-    raise UserError(f'{where} has {brief(value)} for {what}, which is not a number: correct it.')
+    """Returns a number that may be a text; raises a UserError if it is none, or not finite."""
+    try:
+        number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else np.nan
+    except (ValueError, OverflowError):
+        number = np.nan
+    if not abs(number) <= LARGEST:
+        raise UserError(f'{where} has {shown(value)} for {what}, which is not a number: correct it.')
+    return number
 
 
 def size_of(width: object, height: object, where: str) -> tuple[int, int]:
@@ -96,23 +84,23 @@ def size_of(width: object, height: object, where: str) -> tuple[int, int]:
 
 def box(left: float, top: float, right: float, bottom: float, size: tuple[int, int]) -> dict[str, Any]:
     """Returns `bbox` and `area` of a box that is clipped to its image; corners may be in any order."""
-    xs, ys = sorted((left, right)), sorted((top, bottom))
-    xs, ys = [min(max(x, 0), size[0]) for x in xs], [min(max(y, 0), size[1]) for y in ys]
+    xs, ys = ([min(max(side, 0), most) for side in sorted(pair)]
+              for pair, most in zip(((left, right), (top, bottom)), size, strict=True))
     found = [round(float(value), 2) for value in (xs[0], ys[0], xs[1] - xs[0], ys[1] - ys[0])]
     return dict(bbox=found, area=found[2] * found[3], iscrowd=0)
 
 
 def polygons(parts: Sequence[np.ndarray], size: tuple[int, int]) -> dict[str, Any]:
     """Returns the keys of an object of one or more polygons, `(N, 2)` each, which are clipped to their image."""
-    parts = [part for part in (clip(one, size).round(2) for one in parts) if len(part) >= 3]
+    parts = [part for part in (_clip(one, size).round(2) for one in parts) if len(part) >= 3]
     if not parts:
         return box(0, 0, 0, 0, size)
     (left, top), (right, bottom) = np.concatenate(parts).min(axis=0), np.concatenate(parts).max(axis=0)
-    area = float(sum(abs(xs @ np.roll(ys, 1) - ys @ np.roll(xs, 1)) / 2 for xs, ys in (part.T for part in parts)))
-    return dict(box(left, top, right, bottom, size), area=area, segmentation=[part.ravel().tolist() for part in parts])
+    flat = [part.ravel().tolist() for part in parts]
+    return dict(box(left, top, right, bottom, size), area=sum(map(polygon_area, flat)), segmentation=flat)
 
 
-def clip(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+def _clip(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """Clips a polygon, `(N, 2)`, at the borders of its image (Sutherland and Hodgman, 1974)."""
     for axis, border, sign in ((0, 0, 1), (0, size[0], -1), (1, 0, 1), (1, size[1], -1)):
         depth = sign * (points[:, axis] - border)  # inside from 0 on
@@ -132,20 +120,18 @@ def clip(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 def rotated(x: float, y: float, width: float, height: float, degrees: float) -> np.ndarray:
     """Returns the corners of a box around a centre, turned clockwise, `(4, 2)`."""
-    corners = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)]) * (width / 2, height / 2)
-    return np.add(turned(corners, degrees), (x, y))
+    return turned([(-1, -1), (1, -1), (1, 1), (-1, 1)], x, y, width / 2, height / 2, degrees)
 
 
 def ellipse(x: float, y: float, radius_x: float, radius_y: float, degrees: float = 0) -> np.ndarray:
     """Returns a polygon of 32 points on an ellipse, turned clockwise around its centre, `(32, 2)`."""
-    points = np.stack([np.cos(CIRCLE) * radius_x, np.sin(CIRCLE) * radius_y], axis=1)
-    return np.add(turned(points, degrees), (x, y))
+    return turned(np.stack([np.cos(CIRCLE), np.sin(CIRCLE)], axis=1), x, y, radius_x, radius_y, degrees)
 
 
-def turned(points: np.ndarray, degrees: float) -> np.ndarray:
-    """Turns points around the origin, clockwise, since y points downwards."""
-    angle = np.deg2rad(degrees)
-    return points @ np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+def turned(points: Any, x: float, y: float, factor_x: float, factor_y: float, degrees: float) -> np.ndarray:
+    """Scales points, turns them around the origin, clockwise since y points downwards, and moves them."""
+    cosine, sine = np.cos(np.deg2rad(degrees)), np.sin(np.deg2rad(degrees))
+    return np.array(points) * (factor_x, factor_y) @ np.array([[cosine, sine], [-sine, cosine]]) + (x, y)
 
 
 def mask(pixels: np.ndarray) -> dict[str, Any]:
@@ -155,7 +141,8 @@ def mask(pixels: np.ndarray) -> dict[str, Any]:
                 segmentation=dict(size=list(found['size']), counts=found['counts'].decode()))
 
 
-def to_coco(samples: Sequence[Sample], classes: Sequence[str], folder: Folder) -> dict[str, list[dict[str, Any]]]:
+def to_coco(samples: Sequence[Picture], classes: Sequence[str], folder: Folder
+            ) -> dict[str, list[dict[str, Any]]]:
     """Returns samples in COCO's layout, with names of images relative to a folder, and all classes as categories."""
     ids = {name: index for index, name in enumerate(classes, start=1)}
     images = [dict(id=index, file_name=folder.name(sample.image), width=sample.size[0], height=sample.size[1])

@@ -8,20 +8,30 @@ from pathlib import Path
 
 from openmmlab_runs.errors import UserError
 
+from .findings import some, told
 from .folder import IMAGE_WORDS, LABEL_WORDS, Folder, folders_of, peek, words_of
-from .objects import Sample, read_sizes, to_coco
-from .readers.coco_files import COCO, is_coco, read_coco_files
+from .objects import Picture, read_sizes, to_coco
+from .readers.coco_files import COCO, read_coco_files
 from .readers.cvat import read_cvat
 from .readers.foreign import name_foreign
 from .readers.label_maps import LABEL_MAPS, Meaning, find_label_maps, is_plain, objects_of, understand
-from .readers.label_studio import is_label_studio, read_label_studio
-from .readers.labelme import is_labelme, read_labelme
-from .readers.voc import IS_CVAT, IS_VOC, read_lists, read_voc
-from .readers.yolo import describe_yolo, read_yolo, split_by_places
+from .readers.label_studio import read_label_studio
+from .readers.labelme import read_labelme
+from .readers.voc import read_lists, read_voc
+from .readers.yolo import describe_yolo, read_yolo
 from .splits import SPLITS, Data, Split, divide, split_of
 
 VOC, YOLO, LABELME, CVAT, LABEL_STUDIO = 'Pascal VOC', 'YOLO', 'LabelMe JSON', 'CVAT XML', 'Label Studio JSON'
 KNOWN = f'{COCO}, {VOC}, {YOLO}, {LABELME}, {CVAT}, {LABEL_STUDIO} or {LABEL_MAPS}'
+# Formats of JSON and XML files, by both ends of a file: those of one file for all images, and of one for each.
+SINGLE: dict[str, Callable[[bytes], bool]] = {
+    LABEL_STUDIO: lambda ends: ends.lstrip().startswith(b'[') and (b'"original_width"' in ends or all(
+        key in ends for key in (b'"data"', b'"annotations"', b'"file_upload"'))),
+    COCO: lambda ends: b'"images"' in ends and b'"categories"' in ends,
+    CVAT: lambda ends: b'<image' in ends and bool(re.search(rb'<annotations[\s>]', ends))}
+EACH: dict[str, Callable[[bytes], bool]] = {
+    LABELME: lambda ends: b'"shapes"' in ends and b'"imagePath"' in ends,
+    VOC: lambda ends: bool(re.search(rb'<annotation[\s>]', ends))}
 NAMED = ('.json', '.xml', '.yaml', '.yml', '.data')  # suffixes of files that can be named
 RARE = 0.01  # of all pixels
 EMPTY = ': they teach what is no object (--drop-empty leaves them out)'
@@ -29,16 +39,10 @@ EMPTY = ': they teach what is no object (--drop-empty leaves them out)'
 
 @dataclass(frozen=True)
 class Options:
-    """Wishes of a user about a folder of data.
-
-    Attributes:
-        semantic: Whether label maps are wanted, if the folder has other annotations, too; None: what there is.
-        masks: One of `label_maps.KINDS`; None: guessed.
-        colours: A file with classes and colours; None: one in the folder.
-    """
-    semantic: bool | None = None
-    masks: str | None = None
-    colours: Path | None = None
+    """Wishes of a user about a folder of data."""
+    semantic: bool | None = None  # whether label maps are wanted, if there are other annotations, too; None: what is
+    masks: str | None = None  # one of `label_maps.KINDS`; None: guessed
+    colours: Path | None = None  # a file with classes and colours; None: one in the folder
 
 
 def find_data(source: Path, options: Options = Options(), val: str = '0.2', seed: int = 0) -> Data:
@@ -65,8 +69,8 @@ def find_data(source: Path, options: Options = Options(), val: str = '0.2', seed
         data.splits['val'] = other.splits.get('val') or next(iter(other.splits.values()))
         short, long = sorted((data.classes, other.classes), key=len)
         if data.is_semantic and long[:len(short)] != short:
-            raise UserError(f'{val} has the classes {", ".join(other.classes[:9])}, but {source} has '
-                            f'{", ".join(data.classes[:9])}: give both the same list of classes.')
+            raise UserError(f'{val} has the classes {some(other.classes)}, but {source} has {some(data.classes)}: give '
+                            'both the same list of classes.')
         data.classes += [name for name in other.classes if name not in data.classes]
         data.notes += [note for note in other.notes if note not in data.notes]
     elif 'val' not in data.splits:
@@ -78,19 +82,19 @@ def find_data(source: Path, options: Options = Options(), val: str = '0.2', seed
 
 
 def _read(source: Path, options: Options) -> Data:
-    if not source.exists():
-        raise UserError(f'{source} does not exist: name a folder, a COCO file, or the data.yaml of YOLO.')
-    if not source.is_dir() and source.suffix.lower() not in NAMED:
-        raise UserError(f'{source} is a file of no known format: name a folder, a COCO file, or the data.yaml of YOLO.')
-    root = source if source.is_dir() else source.parent
-    if source.is_file() and set(words_of(root.resolve().name)) & LABEL_WORDS:
+    is_file, suffix = source.is_file(), source.suffix.lower()
+    if not source.exists() or (not source.is_dir() and suffix not in NAMED):
+        raise UserError(f'{source} {"is a file of no known format" if source.exists() else "does not exist"}: name a '
+                        'folder, a COCO file, or the data.yaml of YOLO.')
+    root = source.parent if is_file else source
+    if is_file and set(words_of(root.resolve().name)) & LABEL_WORDS:
         root = root.parent
     folder = Folder(root)
-    if not folder.images and not (source.is_file() and source.suffix.lower() not in ('.json', '.xml')):
+    if not folder.images and not (is_file and suffix not in ('.json', '.xml')):
         raise UserError(f'{source} {"has no images" if folder.files else "is empty"}: name the folder with images and '
                         'annotations.')
     # The description of YOLO may name folders elsewhere.
-    found = {form: files for form, files in _find_formats(folder, source).items() if files or source.is_file()}
+    found = {form: files for form, files in _find_formats(folder, source).items() if files or is_file}
     wanted = {form: files for form, files in found.items() if options.semantic in (None, form == LABEL_MAPS)}
     # Label maps may hold numbers of objects.
     wanted = wanted or ({} if options.semantic else found)
@@ -105,11 +109,11 @@ def _read(source: Path, options: Options) -> Data:
                         'that only one has.')
     (form, files), = wanted.items()
     if form == COCO:
-        data = read_coco_files(files, folder, named=source.is_file())
+        data = read_coco_files(files, folder, named=is_file)
     elif form == LABEL_MAPS:
         data = _of_label_maps(files, folder, options)
     elif form == YOLO:
-        data = _of_yolo(files, folder, source)
+        data = _of_yolo(files, folder, source if is_file else None)
     else:
         data = (_of_one_file if form in (CVAT, LABEL_STUDIO) else _of_files)(form, files, folder)
     data.notes += folder.left_out
@@ -125,11 +129,11 @@ def _find_formats(folder: Folder, source: Path) -> dict[str, list[Path]]:
         return {form: _labels_of_yolo(folder) if form == YOLO else [path]}
     found: dict[str, list[Path]] = {form: [] for form in (COCO, VOC, YOLO, LABELME, CVAT, LABEL_STUDIO, LABEL_MAPS)}
     for path in folder.of('.json', '.xml'):
-        ends = peek(path)
-        for form, is_it in (*SINGLE.items(), *EACH.items()):
-            if (path.suffix.lower() == '.xml') == (form in (VOC, CVAT)) and is_it(ends):
-                found[form].append(path)
-                break
+        ends, is_xml = peek(path), path.suffix.lower() == '.xml'
+        forms = (form for form, is_it in (*SINGLE.items(), *EACH.items())
+                 if is_xml == (form in (VOC, CVAT)) and is_it(ends))
+        if form := next(forms, ''):
+            found[form].append(path)
     found[YOLO] = _labels_of_yolo(folder)
     maps = set(find_label_maps(folder))
     panoptic = {path.stem for path in found[COCO]}  # the folders of their PNG files
@@ -138,86 +142,75 @@ def _find_formats(folder: Folder, source: Path) -> dict[str, list[Path]]:
     return found
 
 
-SINGLE: dict[str, Callable[[bytes], bool]] = {
-    LABEL_STUDIO: is_label_studio, COCO: is_coco,
-    CVAT: lambda ends: bool(IS_CVAT.search(ends)) and b'<image' in ends}
-EACH: dict[str, Callable[[bytes], bool]] = {LABELME: is_labelme, VOC: lambda ends: bool(IS_VOC.search(ends))}
-
-
 def _labels_of_yolo(folder: Folder) -> list[Path]:
     """Returns txt files that belong to an image, and are empty or begin with a number."""
-    found = []
-    for path in folder.of('.txt'):
-        if folder.image_of(path):
-            with path.open('rb') as file:
-                head = file.read(256).removeprefix(b'\xef\xbb\xbf').strip()
-            if not head or re.match(rb'[-+.\d]', head):
-                found.append(path)
-    return found
+    def is_label(path: Path) -> bool:
+        with path.open('rb') as file:
+            return bool(re.match(rb'([-+.\d]|$)', file.read(256).removeprefix(b'\xef\xbb\xbf').strip()))
+
+    return [path for path in folder.of('.txt') if folder.image_of(path) and is_label(path)]
+
+
+def _pictures(files: Sequence[Path], folder: Folder, what: str, data: Data) -> list[Picture]:
+    """Returns images with their annotation files, and notes what is left out: files and images without the other."""
+    of_image, alone = folder.pair(files)
+    near, labels = {image.parent for image in of_image}, set(files)
+    bare = [path for path in folder.images if path.parent in near and path not in of_image and path not in labels]
+    data.notes += [*told(alone, f'{what}s have no image of their own and are left out'),
+                   *told(bare, f'images have no {what} and are left out')]
+    return _measured([Picture(image, path) for image, path in of_image.items()], data)
 
 
 def _of_files(form: str, files: Sequence[Path], folder: Folder) -> Data:
     """Reads VOC or LabelMe: images without a file of their own are left out."""
-    data, pairs = Data(form, folder.root, {}), folder.pair(files)
-    near = {image.parent for image in pairs.of_image}
-    _tell_left(data, pairs.alone, [path for path in folder.images if path.parent in near
-                                   and path not in pairs.of_image], 'XML file' if form == VOC else 'JSON file')
-    samples = [Sample(image, path) for image, path in pairs.of_image.items()]
-    _measure(samples, data)
+    data = Data(form, folder.root, {})
+    samples = _pictures(files, folder, 'XML file' if form == VOC else 'JSON file', data)
     data.notes += read_voc(samples) if form == VOC else read_labelme(samples)
-    return _of_samples(data, samples, folder, read_lists(folder, 'Main', list(pairs.of_image)))
+    return _of_samples(data, samples, folder, read_lists(folder, 'Main', [sample.image for sample in samples]))
 
 
 def _of_one_file(form: str, files: Sequence[Path], folder: Folder) -> Data:
     """Reads files of CVAT or Label Studio, each with several images."""
-    data, samples, splits = Data(form, folder.root, {}), dict[Path, Sample](), dict[str, list[Path]]()
+    data, samples, splits = Data(form, folder.root, {}), dict[Path, Picture](), dict[str, list[Path]]()
     for path in files:
-        if form == CVAT:
-            found, of_subset, notes = read_cvat(path, folder)
-            for split, images in of_subset.items():
-                splits.setdefault(split, []).extend(images)
-        else:
-            found, notes = read_label_studio(path, folder)
+        found, of_subset, notes = read_cvat(path, folder) if form == CVAT else read_label_studio(path, folder)
+        for split, images in of_subset.items():
+            splits.setdefault(split, []).extend(images)
         samples |= found
         data.notes += notes
     if not samples:
         raise UserError(f'none of the images of {files[0]} is there: put them below {folder.root}.')
-    _measure(list(samples.values()), data)
-    return _of_samples(data, list(samples.values()), folder, splits)
+    return _of_samples(data, _measured([*samples.values()], data), folder, splits)
 
 
-def _of_yolo(files: Sequence[Path], folder: Folder, source: Path) -> Data:
+def _of_yolo(files: Sequence[Path], folder: Folder, named: Path | None) -> Data:
     """Reads YOLO, whose images without a txt file have no objects."""
-    data = Data(YOLO, folder.root, {})
-    about = describe_yolo(folder, source if source.is_file() else None)
+    data, splits = Data(YOLO, folder.root, {}), dict[str, list[Path]]()
+    about = describe_yolo(folder, named)
     outside = [place for places in (about.places or {}).values() for place in places
                if not place.is_relative_to(folder.root)]
     if outside:
         folder = Folder(folder.root, [_above(place) for place in outside])
         files = _labels_of_yolo(folder)
-    pairs = folder.pair(files)
+    of_image, alone = folder.pair(files)
+    near = {image.parent for image in of_image}
+    images = [path for path in folder.images if path.parent in near]
     data.notes += about.notes
-    if about.places is None:
-        near = {image.parent for image in pairs.of_image}
-        images = [path for path in folder.images if path.parent in near]
-        splits = {}
-    else:
-        splits = split_by_places(folder.images, about.places)
+    if about.places is not None:
+        named_here = {split: set(about.places[split]) for split in SPLITS if split in about.places}
+        splits = {split: [image for image in folder.images if image in own or not own.isdisjoint(image.parents)]
+                  for split, own in named_here.items()}
         images = sorted({image for paths in splits.values() for image in paths})
-        used = set(images)
-        if left := [path for path in folder.images if path not in used]:
-            data.notes.append(f'{len(left)} images are in no split that {about.source or "the lists"} names and are '
-                              f'left out, such as {folder.name(left[0])}.')
+        left = [folder.name(path) for path in sorted({*folder.images}.difference(images))]
+        data.notes += told(left, f'images are in no split that {about.source or "the lists"} names and are left out')
         for split, places in about.places.items():
             if not splits.get(split):
                 raise UserError(f'{about.source or folder.root} names {places[0] if places else "nothing"} for '
                                 f'{split}, which has no images: put them there, or correct it.')
-    _tell_left(data, pairs.alone, [], 'txt file')
-    if empty := [path for path in images if path not in pairs.of_image]:
-        data.notes.append(f'{len(empty)} images have no txt file, so they have no objects, such as '
-                          f'{folder.name(empty[0])}.')
-    samples = [Sample(image, pairs.of_image.get(image)) for image in images]
-    _measure(samples, data)
+    data.notes += [*told(alone, 'txt files have no image of their own and are left out'),
+                   *told([folder.name(path) for path in images if path not in of_image],
+                         'images have no txt file, so they have no objects')]
+    samples = _measured([Picture(image, of_image.get(image)) for image in images], data)
     data.classes, notes = read_yolo(samples, about)
     data.notes += notes
     return _of_samples(data, samples, folder, splits)
@@ -227,115 +220,98 @@ def _above(place: Path) -> Path:
     """Returns the folder that has both images and labels, for a folder of images of YOLO."""
     parts = (place if place.is_dir() else place.parent).parts
     depth = next((depth for depth in range(len(parts) - 1, 0, -1) if set(words_of(parts[depth])) & IMAGE_WORDS), None)
-    return Path(*parts[:depth]) if depth else Path(*parts)
+    return Path(*parts[:depth])
 
 
 def _of_label_maps(files: Sequence[Path], folder: Folder, options: Options) -> Data:
     """Reads label maps of classes, or of numbers of objects."""
-    data, pairs, maps = Data(LABEL_MAPS, folder.root, {}), folder.pair(files), set(files)
-    near = {image.parent for image in pairs.of_image}
-    _tell_left(data, pairs.alone, [path for path in folder.images if path.parent in near
-                                   and path not in pairs.of_image and path not in maps], 'label map')
-    meaning = understand(list(pairs.of_image.values()), folder, options.masks, options.colours,
+    data = Data(LABEL_MAPS, folder.root, {})
+    samples = _pictures(files, folder, 'label map', data)
+    paths = [sample.annotation for sample in samples if sample.annotation]
+    meaning = understand(paths, folder, options.masks, options.colours,
                          None if options.semantic is None else not options.semantic)
     data.notes += meaning.notes
-    samples = [Sample(image, path) for image, path in pairs.of_image.items()]
-    _measure(samples, data)
-    lists = read_lists(folder, 'Segmentation', list(pairs.of_image))
+    lists = read_lists(folder, 'Segmentation', [sample.image for sample in samples])
     if meaning.are_objects:
-        for sample, path in zip(samples, pairs.of_image.values(), strict=True):
+        for sample, path in zip(samples, paths, strict=True):
             sample.objects = objects_of(path, meaning.classes[0])
         return _of_samples(data, samples, folder, lists)
     data.is_semantic, data.classes, data.palette = True, meaning.classes, meaning.palette
-    pixels = dict(zip(pairs.of_image, meaning.pixels, strict=True))
+    pixels = {path: found for path, found in zip(paths, meaning.pixels, strict=True)}
     divided = _divide(samples, folder, lists, data)
-    ends = {_ends_of(sample) for own in divided.values() for sample in own}
-    as_they_lie = len(ends) == 1 and not meaning.codes and all(map(is_plain, pairs.of_image.values()))
-    data.suffixes = ends.pop() if as_they_lie else ('', '.png')
-    for split, own in divided.items():
-        data.splits[split] = _split_of_maps(own, data.suffixes, pixels, folder)
-    if any(part.labels is None for part in data.splits.values()):
+    ends = {(sample.image.suffix, sample.annotation.name.removeprefix(sample.image.stem))
+            for own in divided.values() for sample in own if sample.annotation}
+    if len(ends) == 1 and not meaning.codes and all(map(is_plain, paths)):
+        data.suffixes, = ends
+        data.splits = {split: _split_of_maps(own, data.suffixes, pixels, folder) for split, own in divided.items()}
+    if not data.splits or any(part.labels is None for part in data.splits.values()):
         data.suffixes = '', '.png'
-        for split, own in divided.items():
-            data.splits[split] = _split_of_maps(own, data.suffixes, pixels, folder, meaning)
-    _tell_rare(meaning, data)
+        data.splits = {split: _split_of_maps(own, data.suffixes, pixels, folder, meaning)
+                       for split, own in divided.items()}
+    total = max(sum(sum(one.values()) for one in meaning.pixels), 1)
+    shares = [(sum(one.get(index, 0) for one in meaning.pixels) / total, name)
+              for index, name in enumerate(meaning.classes)]
+    if rare := sorted(pair for pair in shares if 0 < pair[0] < RARE):
+        data.notes.append(f'{len(rare)} classes have less than {RARE:.0%} of the pixels, the least {rare[0][1]} '
+                          f'({rare[0][0]:.2%}): class_weight in model.decode_head.loss_decode gives them more weight.')
     return data
 
 
-def _ends_of(sample: Sample) -> tuple[str, str]:
-    """Returns the ends of the names of an image and of its label map, after what both have."""
-    assert sample.annotation is not None
-    return sample.image.suffix, sample.annotation.name.removeprefix(sample.image.stem)
-
-
-def _split_of_maps(samples: Sequence[Sample], ends: tuple[str, str], pixels: dict[Path, dict[int, int]], folder: Folder,
-                   meaning: Meaning | None = None) -> Split:
+def _split_of_maps(samples: Sequence[Picture], ends: tuple[str, str], pixels: dict[Path, dict[int, int]],
+                   folder: Folder, meaning: Meaning | None = None) -> Split:
     """Makes a split of label maps: those that lie where mmseg looks for them, or those that are to be converted."""
     images = [sample.image for sample in samples]
+    paths = [sample.annotation for sample in samples if sample.annotation]
     where = folder.root if meaning else Path(commonpath([image.parent for image in images]))
     coco = to_coco(samples, [], folder)
-    for entry, sample in zip(coco['images'], samples, strict=True):
-        entry.update(file_name=sample.image.relative_to(where).as_posix(), label_map=sample.annotation,
-                     pixels=pixels[sample.image])
+    for entry, image, path in zip(coco['images'], images, paths, strict=True):
+        entry.update(file_name=image.relative_to(where).as_posix(), label_map=path, pixels=pixels[path])
     folders = folders_of(images, folder.root)
     if meaning:
         return Split(coco, where, None, False, folders, meaning)
-    labels = Path(commonpath([sample.annotation.parent for sample in samples if sample.annotation]))
-    mirrored = all(sample.annotation == labels / (str(sample.image.relative_to(where))[:-len(ends[0])] + ends[1])
-                   for sample in samples)
+    labels = Path(commonpath([path.parent for path in paths]))
+    mirrored = all(path == labels / (str(image.relative_to(where))[:-len(ends[0])] + ends[1])
+                   for image, path in zip(images, paths, strict=True))
     listed = {Path(place, name) for place, _, names in os.walk(where) for name in names if name.endswith(ends[0])}
     return Split(coco, where, labels if mirrored else None, listed == set(images), folders)
 
 
-def _tell_rare(meaning: Meaning, data: Data) -> None:
-    total = sum(sum(one.values()) for one in meaning.pixels)
-    shares = {name: sum(one.get(index, 0) for one in meaning.pixels) / max(total, 1)
-              for index, name in enumerate(meaning.classes)}
-    rare = {name: share for name, share in shares.items() if 0 < share < RARE}
-    if rare:
-        least = min(rare, key=lambda name: rare[name])
-        data.notes.append(f'{len(rare)} classes have less than {RARE:.0%} of the pixels, the least {least} '
-                          f'({rare[least]:.2%}): class_weight in model.decode_head.loss_decode gives them more weight.')
-
-
-def _measure(samples: Sequence[Sample], data: Data) -> None:
-    """Reads the sizes of images into samples, and notes what of them is lost."""
+def _measured(samples: list[Picture], data: Data) -> list[Picture]:
+    """Returns samples with the sizes of images, and counts what of them is lost."""
     for sample, (width, height, channels, is_deep) in zip(
             samples, read_sizes([sample.image for sample in samples]), strict=True):
         sample.size = width, height
         data.channels.add(channels)
         data.deep += is_deep
+    return samples
 
 
-def _divide(samples: Sequence[Sample], folder: Folder, lists: dict[str, list[Path]], data: Data
-            ) -> dict[str, list[Sample]]:
+def _divide(samples: Sequence[Picture], folder: Folder, lists: dict[str, list[Path]], data: Data
+            ) -> dict[str, list[Picture]]:
     """Returns the samples of each split, after lists of their images, or after their folders."""
     if not lists:
         for sample in samples:
             lists.setdefault(split_of(sample.image, folder.root), []).append(sample.image)
     by_image = {sample.image: sample for sample in samples}
-    listed = {image for images in lists.values() for image in images}
-    if out := [sample.image for sample in samples if sample.image not in listed]:
-        data.notes.append(f'{len(out)} images are in no list of a split and are left out, such as '
-                          f'{folder.name(out[0])}.')
+    out = by_image.keys() - {image for images in lists.values() for image in images}
+    data.notes += told(sorted(map(folder.name, out)), 'images are in no list of a split and are left out')
     divided = {split: [by_image[image] for image in dict.fromkeys(lists.get(split, ())) if image in by_image]
                for split in SPLITS}
     return {split: own for split, own in divided.items() if own}
 
 
-def _of_samples(data: Data, samples: Sequence[Sample], folder: Folder, lists: dict[str, list[Path]]) -> Data:
+def _of_samples(data: Data, samples: Sequence[Picture], folder: Folder, lists: dict[str, list[Path]]) -> Data:
     """Makes splits of samples with objects, which are written to files of our own."""
     nameless = next((sample.annotation for sample in samples for name, _ in sample.objects if not name), None)
     if nameless:
         raise UserError(f'{nameless} has an object without the name of a class: give it one.')
     if wrong := [sample for sample in samples if all(sample.stated) and sample.stated != sample.size]:
-        data.notes.append(f'{len(wrong)} images have another size than their annotation states, such as '
-                          f'{folder.name(wrong[0].image)} ({_by(wrong[0].size)} pixels, not {_by(wrong[0].stated)}): '
-                          'their objects may lie elsewhere.')
+        (width, height), (stated_width, stated_height) = wrong[0].size, wrong[0].stated
+        data.notes += told([f'{folder.name(wrong[0].image)} ({width} x {height} pixels, not {stated_width} x '
+                            f'{stated_height})'] * len(wrong), 'images have another size than their annotation states',
+                           ': their objects may lie elsewhere.')
     used = dict.fromkeys(sorted({name for sample in samples for name, _ in sample.objects}))
-    if unused := [name for name in data.classes if name not in used]:
-        data.notes.append(f'{len(unused)} classes have no object and are left out: {", ".join(unused[:5])}'
-                          f'{", ..." if unused[5:] else ""}.')
+    data.tell_unused([name for name in data.classes if name not in used])
     data.classes = list(dict.fromkeys(name for name in data.classes if name in used) if data.classes else used)
     for split, own in _divide(samples, folder, lists, data).items():
         data.splits[split] = Split(to_coco(own, data.classes, folder), folder.root, folders=folders_of(
@@ -343,35 +319,22 @@ def _of_samples(data: Data, samples: Sequence[Sample], folder: Folder, lists: di
     return data
 
 
-def _by(size: tuple[int, int]) -> str:
-    return f'{size[0]} x {size[1]}'
-
-
-def _tell_left(data: Data, labels: Sequence[Path], images: Sequence[Path], what: str) -> None:
-    if labels:
-        data.notes.append(f'{len(labels)} {what}s have no image of their own and are left out, such as {labels[0]}.')
-    if images:
-        data.notes.append(f'{len(images)} images have no {what} and are left out, such as {images[0]}.')
-
-
 def _tell_splits(data: Data) -> None:
     """Notes classes that a split lacks, and images that are in two splits."""
+    images: dict[str, set[Path]] = {}
     for name, split in data.splits.items():
+        images[name] = {split.images / image['file_name'] for image in split.coco['images']}
         if data.is_semantic:
             present = {data.classes[label] for image in split.coco['images'] for label in image['pixels']}
         else:
             names = {category['id']: category['name'] for category in split.coco['categories']}
             present = {names[one['category_id']] for one in split.coco['annotations']}
+            full = {one['image_id'] for one in split.coco['annotations']}
+            if empty := sum(image['id'] not in full for image in split.coco['images']):
+                data.notes.append(f'{empty} images of {name} have no objects{EMPTY * (name == "train")}.')
         if missing := [name for name in data.classes if name not in present]:
             data.notes.append(f'{name} has no {"pixel" if data.is_semantic else "object"} of class '
                               f'{", ".join(missing)}.')
-        if not data.is_semantic:
-            full = {one['image_id'] for one in split.coco['annotations']}
-            if empty := [image for image in split.coco['images'] if image['id'] not in full]:
-                data.notes.append(f'{len(empty)} images of {name} have no objects{EMPTY * (name == "train")}.')
-    trained = {data.splits['train'].images / image['file_name'] for image in data.splits['train'].coco['images']}
     for name in ('val', 'test'):
-        if name in data.splits and (both := trained & {
-                data.splits[name].images / image['file_name'] for image in data.splits[name].coco['images']}):
-            data.notes.append(f'{len(both)} images are in train and {name}, such as {min(both)}: metrics will be too '
-                              'good.')
+        both = sorted(images['train'] & images.get(name, set()))
+        data.notes += told(both, f'images are in train and {name}', ': metrics will be too good.')

@@ -3,7 +3,8 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from mmengine.config import Config
@@ -17,10 +18,9 @@ from openmmlab_runs.nested import dicts, walk
 from openmmlab_runs.registry import in_scope
 
 from .coco import WRITE_ANEW, read_coco
-from .coco_checks import some
-from .datasets import Sample, build_unread, check_dataset, classes_of, layout_of, loads_masks, unwrap
-from .findings import Finding, Kind, UnusableFile
-from .presence import MISSING, check_presence
+from .datasets import MISSING, SampleFiles, build_unread, check_annotations, classes_of, layout_of, loads_masks, unwrap
+from .findings import Finding, Kind, UnusableFile, some
+from .presence import check_presence
 from .splits import SPLITS
 
 # Faults that would make training or testing fail, or make it use wrong labels or images.
@@ -41,24 +41,14 @@ REMEDIES = {
 
 @dataclass(frozen=True)
 class Plan:
-    """The faults in the annotations of one dataset, and the files that are still to check.
-
-    Attributes:
-        splits: The dataloaders of the dataset: 'train', 'val', 'test', or several of them.
-        name: The dotted name of the dataset's config.
-        dataset: See `build_unread`; None if it cannot be built.
-        heads: The heads that must have its classes, each with its `num_classes`.
-        findings: The faults that were found without decoding files.
-        samples: The files to check; empty if the annotations cannot be read.
-        fatal: The kinds of faults with which the dataset fails, or reads a wrong class or mask.
-    """
-    splits: list[str]
-    name: str
-    dataset: BaseDataset | None
-    heads: dict[str, int]
-    findings: list[Finding]
-    samples: list[Sample]
-    fatal: set[Kind]
+    """The faults in the annotations of one dataset, and the files that are still to check."""
+    splits: list[str]  # whose dataloaders have the dataset: 'train', 'val', 'test', or several of them
+    name: str  # the dotted name of the dataset's config
+    dataset: BaseDataset | None  # see `build_unread`; None if it cannot be built
+    heads: dict[str, int]  # those that must have its classes, each with its `num_classes`
+    findings: list[Finding]  # found without decoding files
+    samples: list[SampleFiles]  # the files to check; empty if the annotations cannot be read
+    fatal: set[Kind]  # with which the dataset fails, or reads a wrong class or mask
 
 
 def plan_checks(cfg: Config, splits: Sequence[str] = SPLITS) -> list[Plan]:
@@ -73,31 +63,27 @@ def plan_checks(cfg: Config, splits: Sequence[str] = SPLITS) -> list[Plan]:
     with in_scope(cfg.default_scope):
         plans = [_plan(cfg, list(dict.fromkeys(found)), name, dataset) for found, name, dataset in datasets.values()]
     trained = {os.path.normpath(sample.image) for plan in plans if 'train' in plan.splits for sample in plan.samples}
+    read = {sample.image for plan in plans for sample in plan.samples}  # training and validation may share a folder
     for plan in plans:
+        plan.findings[:] = [one for one in plan.findings if one.kind is not Kind.NOT_NAMED or one.file not in read]
         shared = [sample.image for sample in plan.samples if os.path.normpath(sample.image) in trained]
         if shared and plan.splits != ['train']:
-            plan.findings.append(Finding(Kind.SHARED, _file_of(plan), f'has {len(shared)} of its {len(plan.samples)} '
-                                         f'images in training, too, such as {shared[0]}'))
-    read = {sample.image for plan in plans for sample in plan.samples}  # training and validation may share a folder
-    return [replace(plan, findings=[
-        finding for finding in plan.findings if finding.kind is not Kind.NOT_NAMED or finding.file not in read])
-        for plan in plans]
-
-
-def _file_of(plan: Plan) -> str:
-    return getattr(plan.dataset, 'ann_file', '') or plan.name
+            plan.findings.append(Finding(
+                Kind.SHARED, getattr(plan.dataset, 'ann_file', '') or plan.name,
+                f'has {len(shared)} of its {len(plan.samples)} images in training, too, such as {shared[0]}'))
+    return plans
 
 
 def _plan(cfg: Config, splits: list[str], name: str, dataset: dict[str, Any]) -> Plan:
     built: BaseDataset | None = None
     heads: dict[str, int] = {}
     findings: list[Finding] = []
-    samples: list[Sample] = []
+    samples: list[SampleFiles] = []
     needs_masks = loads_masks(dataset) or any(asks_for_masks(cfg, split) for split in splits)
     try:
         built = build_unread(dataset)
         classes, heads = classes_of(built), {} if dataset.get('return_classes') else _heads(cfg, type(built))
-        faults, samples = check_dataset(built, needs_masks, is_evaluated=splits != ['train'])
+        faults, samples = check_annotations(built, needs_masks, is_evaluated=splits != ['train'])
         findings += [Finding(Kind.NUM_CLASSES if number > len(classes) else Kind.TOO_FEW_CLASSES, f'{head}.num_classes',
                              f'is {number}, but the dataset has {len(classes)} classes ({some(classes)})')
                      for head, number in heads.items() if classes and number != len(classes)]
@@ -119,7 +105,7 @@ def _plan(cfg: Config, splits: list[str], name: str, dataset: dict[str, Any]) ->
     return Plan(splits, name, built, heads, findings, samples, fatal)
 
 
-def _check_batches(cfg: Config, splits: Sequence[str], samples: Sequence[Sample]) -> Iterator[Finding]:
+def _check_batches(cfg: Config, splits: Sequence[str], samples: Sequence[SampleFiles]) -> Iterator[Finding]:
     """Finds images of several sizes in batches for a segmentor, which mmseg pads in training only."""
     for split in splits:
         loader = cfg[f'{split}_dataloader']
@@ -127,17 +113,13 @@ def _check_batches(cfg: Config, splits: Sequence[str], samples: Sequence[Sample]
         if cfg.default_scope != 'mmseg' or split == 'train' or loader.get('batch_size', 1) == 1 or any(
                 not step.get('keep_ratio') and step.get('scale') for step in resizes):
             continue
-        first: tuple[tuple[int, int], str] | None = None
+        first: dict[tuple[int, int], str] = {}  # of each size
         for sample in samples:
-            try:
-                with Image.open(sample.image) as image:
-                    size = size_as_loaded(image)
-            except OSError:  # in a store, or damaged: other checks tell
-                continue
-            first = first or (size, sample.image)
-            if size != first[0]:
+            with suppress(OSError), Image.open(sample.image) as image:  # in a store, or damaged: other checks tell
+                first.setdefault(size_as_loaded(image), sample.image)
+            if len(first) > 1:
                 yield Finding(Kind.BATCH, f'{split}_dataloader.batch_size', f'is {loader.batch_size}, but images have '
-                              f'several sizes ({first[1]} and {sample.image}), which mmseg does not put into one batch')
+                              f'several sizes ({" and ".join(first.values())}), which mmseg does not batch')
                 break
 
 
@@ -147,21 +129,16 @@ def _heads(cfg: Config, cls: type) -> dict[str, int]:
     There are none for layouts that are not known. If a dataset returns the names of its classes, `num_classes` of heads
     is a number of tokens.
     """
-    layout, model = layout_of(cls), cfg.get('model', {})
-    if layout == 'coco':
-        return dict(_num_classes(model, 'model'))
-    heads = ('decode_head', 'auxiliary_head') if layout == 'label maps' else ()
-    return {path: number for head in heads for path, number in _num_classes(model.get(head), 'model', head)}
-
-
-def _num_classes(model: Any, *path: str) -> Iterator[tuple[str, int]]:
-    """Yields heads and their `num_classes`, if these are the classes of the dataset."""
-    for keys, part in walk(model, path):
+    begin = {'coco': 'model.', 'label maps': r'model\.(decode|auxiliary)_head\b'}.get(layout_of(cls))
+    found = {}
+    for keys, part in walk(cfg.get('model', {}), ('model',)) if begin else ():
         name = '.'.join(map(str, keys))
         # Region proposal and semantic heads of detectors, and heads for boundaries, have other classes.
         is_other = re.search('rpn|semantic', name) or str(part.get('type')).endswith('STDCHead')
-        if 'head' in name and not is_other and isinstance(part.get('num_classes'), int):
-            yield name, part['num_classes']
+        if begin and re.match(begin, name) and 'head' in name and not is_other and isinstance(
+                part.get('num_classes'), int):
+            found[name] = part['num_classes']
+    return found
 
 
 def task_of(cfg: Config) -> str:
@@ -227,12 +204,12 @@ def _sentence(found: Sequence[Finding]) -> str:
 
 def _error(found: Sequence[Finding], name: str) -> str:
     """Returns a message with the fault, and the config key or the file to correct."""
-    kind, file, detail = found[0].kind, found[0].file, found[0].detail
-    if kind is Kind.DATASET:  # `detail` says what to do, unless the file is missing
+    first = found[0]
+    if first.kind is Kind.DATASET:  # `detail` says what to do, unless the file is missing
         advice = f': put the file there, or correct {name}.data_root, .ann_file or .data_prefix.'
-        return f'{file} {detail}{advice if detail == MISSING else ""}'
-    if kind in (Kind.CLASSES, Kind.CLASS_ORDER):
-        return (f'{name}.metainfo.classes does not match the annotations, {file} {detail}: correct either '
+        return f'{first.file} {first.detail}{advice if first.detail == MISSING else ""}'
+    if first.kind in (Kind.CLASSES, Kind.CLASS_ORDER):
+        return (f'{name}.metainfo.classes does not match the annotations, {first.file} {first.detail}: correct either '
                 '(tools/misc/check_dataset.py finds all).')
-    remedy = REMEDIES.get(kind, 'correct the file').format(name=name)
+    remedy = REMEDIES.get(first.kind, 'correct the file').format(name=name)
     return f'{_sentence(found)}: {remedy} (tools/misc/check_dataset.py finds all).'

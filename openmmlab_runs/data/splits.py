@@ -1,12 +1,12 @@
 """The splits of a folder of data, and which one a name means."""
 import random
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from openmmlab_runs.errors import UserError
 
+from .findings import some
 from .folder import words_of
 from .readers.label_maps import Meaning
 
@@ -19,48 +19,35 @@ WORDS = dict(train='train', training='train', trainval='train', trainvaltest='tr
 class Split:
     """The images of a split and their annotations.
 
-    Attributes:
-        coco: As `read_coco` returns it. Names of images are relative to `images`. For label maps, only `images`.
-        images: The folder of the images.
-        labels: The COCO file with this content, or the folder of the label maps; None if there is no such file yet.
-        is_whole: Whether the split has all images of the folder, or of the file. Defaults to True.
-        folders: The folders of its images, as text.
-        meaning: How the label maps are converted, whose paths are the `label_map` of the images; None if they are not.
+    `coco` is what `read_coco` returns, with names of images relative to the folder `images`. For label maps, it has
+    only `images`, with the path of each `label_map` and its `pixels` of each class.
     """
     coco: dict[str, list[dict[str, Any]]]
     images: Path
-    labels: Path | None = None
-    is_whole: bool = True
-    folders: str = ''
-    meaning: Meaning | None = None
+    labels: Path | None = None  # the COCO file with this content, or the folder of the label maps, if there is one yet
+    is_whole: bool = True  # whether the split has all images of the folder, or of the file
+    folders: str = ''  # of its images, for a message
+    meaning: Meaning | None = None  # how the label maps are converted; None if they are not
 
 
 @dataclass
 class Data:
-    """A folder of data: its format, splits, classes and images.
-
-    Attributes:
-        form: The name of the format.
-        root: The folder.
-        splits: 'train', and others of 'val' and 'test'.
-        classes: The names of the classes, in the order of their labels.
-        is_semantic: Whether the annotations are label maps of classes.
-        palette: The colours of label maps; empty if they have none.
-        suffixes: The ends of the names of images and label maps.
-        channels: The channels of the images.
-        deep: The number of images with 16 bits per channel.
-        notes: Sentences about what is unusual.
-    """
+    """A folder of data: its format, splits, classes and images."""
     form: str
     root: Path
-    splits: dict[str, Split]
-    classes: list[str] = field(default_factory=list)
-    is_semantic: bool = False
-    palette: list[tuple[int, ...]] = field(default_factory=list)
-    suffixes: tuple[str, str] = ('', '')
-    channels: set[int] = field(default_factory=set)
-    deep: int = 0
-    notes: list[str] = field(default_factory=list)
+    splits: dict[str, Split]  # 'train', and others of 'val' and 'test'
+    classes: list[str] = field(default_factory=list)  # in the order of their labels
+    is_semantic: bool = False  # whether the annotations are label maps of classes
+    palette: list[tuple[int, ...]] = field(default_factory=list)  # of label maps; empty if they have none
+    suffixes: tuple[str, str] = ('', '')  # the ends of the names of images and label maps
+    channels: set[int] = field(default_factory=set)  # the numbers of channels that images have
+    deep: int = 0  # images with 16 bits per channel
+    notes: list[str] = field(default_factory=list)  # sentences about what is unusual
+
+    def tell_unused(self, names: list[str]) -> None:
+        """Notes the names of classes that no object has."""
+        if names:
+            self.notes.append(f'{len(names)} classes have no object and are left out: {some(names)}.')
 
 
 def split_in(name: str) -> str:
@@ -93,14 +80,11 @@ def divide(data: Data, share: float, seed: int) -> tuple[Split, Split]:
         raise UserError(f'a share of {share} of {len(names)} images cannot be for validation: take more images, or '
                         'name a share between 0 and 1, a folder or a file with --val.')
     chosen = set(random.Random(seed).sample(names, number))
-    parts = [take(split, [image for image in split.coco['images'] if (image['file_name'] in chosen) == is_val])
-             for is_val in (False, True)]
-    return parts[0], parts[1]
 
+    def take(is_val: bool) -> Split:
+        images = [image for image in split.coco['images'] if (image['file_name'] in chosen) == is_val]
+        ids = {image['id'] for image in images}
+        annotations = [one for one in split.coco['annotations'] if one['image_id'] in ids]
+        return replace(split, coco=dict(split.coco, images=images, annotations=annotations), is_whole=False)
 
-def take(split: Split, images: Iterable[dict[str, Any]]) -> Split:
-    """Returns a part of a split: some of its images, with their annotations."""
-    own = list(images)
-    ids = {image['id'] for image in own}
-    annotations = [one for one in split.coco['annotations'] if one['image_id'] in ids]
-    return replace(split, coco=dict(split.coco, images=own, annotations=annotations), is_whole=False)
+    return take(False), take(True)

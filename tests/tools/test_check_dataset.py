@@ -3,13 +3,10 @@ import json
 import math
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import cv2
-import mmcv
 import numpy as np
 import pytest
 from mmengine.registry import DefaultScope
@@ -19,11 +16,11 @@ from rich.console import Console
 
 from cpvt_mm.new_config.writing import new_config
 from openmmlab_runs.data.checking import to_table_of_findings
-from openmmlab_runs.data.file_checks import Checked, Labels, check_image, check_pair
+from openmmlab_runs.data.datasets import SampleFiles
+from openmmlab_runs.data.file_checks import Checked, Labels, check_sample
 from openmmlab_runs.data.findings import LOSES_BITS, Finding, Kind, decode, has_16_bits
 from openmmlab_runs.engine import load_config
-from openmmlab_runs.files import held, write_image
-from openmmlab_runs.images import EXIF_ORIENTATION
+from openmmlab_runs.files import write_image
 from tests.conftest import MASK_RCNN, ROOT, UPERNET
 from tests.tools.conftest import Run, change_annotations, cut, read_rows, save
 
@@ -69,7 +66,7 @@ def test_all_faults_of_annotations_and_images(check: Check, data: Path, capsys: 
     cut(images / '000001.jpg')
     (images / '000002.jpg').unlink()
     rows = check(MASK_RCNN)
-    assert {row[:4] for row in rows} == {
+    assert len({*rows}) == len(rows) and {row[:4] for row in rows} == {
         ('train', 'error', 'annotation of an unlisted category', str(file)),
         ('train', 'error', 'mask that is invalid, or of another size than its image', str(file)),
         ('train', 'error', 'image of another size than annotated', str(images / '000003.jpg')),
@@ -157,27 +154,12 @@ def test_a_sheet_has_samples_that_can_be_read(check: Check, config: Path, data: 
     assert sum((np.ptp(tile, axis=2) > 100).any() for tile in tiles) > 3  # images are grey
 
 
-def test_one_process_at_a_time_writes_to_a_folder(tmp_path: Path) -> None:
-    with held(tmp_path):
-        done = subprocess.run([sys.executable, ROOT / 'tools' / TOOL, UPERNET, '--out', tmp_path], capture_output=True,
-                              text=True, timeout=300)
-        assert f'error: {tmp_path} is in use by process {os.getpid()} on ' in done.stderr
-        assert [path.name for path in tmp_path.iterdir()] == ['.lock']
-
-
 def test_tables_are_not_cut_where_there_is_no_terminal(check: Check, data: Path, capsys: pytest.CaptureFixture) -> None:
     long = data / 'images/training' / f'{"a" * 200}.jpg'
     (data / 'images/training/000000.jpg').rename(long)
     check(MASK_RCNN, f'train_dataloader.dataset.metainfo.classes={["b" * 90]}')
     printed = capsys.readouterr().out
     assert '…' not in printed and str(data / 'instances_training.json') in printed
-
-
-def test_labels_are_held_against_the_classes_of_the_model(check: Check) -> None:
-    rows = check(UPERNET, 'model.decode_head.num_classes=2')
-    assert ('train', 'error', 'head with fewer classes than the dataset', 'model.decode_head.num_classes',
-            'is 2, but the dataset has 6 classes (background, sun, ball, kite, boat and 1 more)') in rows
-    assert any(row[2] == 'label that is not a class' and row[4].endswith('but there are 2 classes') for row in rows)
 
 
 @pytest.mark.parametrize('config, option, words', [
@@ -215,21 +197,6 @@ def test_a_dataset_that_cannot_be_read_hides_no_other(check: Check, data: Path) 
     assert detail.startswith('has no images and no categories') and other[::4] == ('val, test', 'does not exist')
 
 
-def test_wrapped_datasets_are_checked(run_tool: Run, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    (data / 'images/training/000004.jpg').unlink()
-    (tmp_path / 'config.py').write_text(f'''
-_base_ = {str(MASK_RCNN)!r}
-one = dict(_base_.train_dataloader.dataset, data_root='{data}/')
-other = dict(_base_.val_dataloader.dataset, data_root='{data}/', test_mode=False)
-train_dataloader = dict(dataset=dict(_delete_=True, type='RepeatDataset', times=2, dataset=dict(
-    type='ConcatDataset', datasets=[one, dict(type='ClassBalancedDataset', oversample_thr=0.1, dataset=other)])))
-val_dataloader = val_cfg = val_evaluator = None
-test_dataloader = test_cfg = test_evaluator = None
-''')
-    assert run_tool(TOOL, tmp_path / 'config.py') == '1'
-    assert capsys.readouterr().out.splitlines()[-1] == 'Images checked: 12, errors: 1, notes: 0'
-
-
 def test_a_missing_folder_is_one_error(check: Check, data: Path) -> None:
     shutil.rmtree(data / 'images/training')
     assert check(UPERNET) == [
@@ -254,7 +221,7 @@ def test_what_was_found_before_an_interruption_is_kept(run_tool: Run, data: Path
         yield Checked([Finding(Kind.IMAGE, 'a.jpg', 'is empty (0 bytes)')])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr('file_checks.check_files', check_files)
+    monkeypatch.setattr('openmmlab_runs.data.checking.check_files', check_files)
     options = [f'{split}_dataloader.dataset.data_root={data}' for split in SPLITS]
     assert run_tool(TOOL, UPERNET, '--out', tmp_path / 'out', '--cfg-options', *options) == 'Interrupted.'
     [row] = read_rows(tmp_path / 'out/findings.csv.unfinished')
@@ -287,6 +254,10 @@ def test_the_table_has_a_row_for_each_kind_with_the_first_of_it() -> None:
     assert '3.jpg' not in text and text.index('cannot be read') < text.index('without annotation')
 
 
+def faults(path: object, size: tuple[int, int] | None = None) -> list[Finding]:
+    return check_sample(SampleFiles(str(path), size=size)).findings
+
+
 @pytest.fixture(params=['jpg', 'png', 'webp'])
 def image(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     path = tmp_path / f'a.{request.param}'
@@ -295,8 +266,8 @@ def image(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_a_whole_image_has_no_fault_but_another_size_than_annotated(image: Path) -> None:
-    assert check_image(str(image)).findings == check_image(str(image), (40, 60)).findings == []
-    assert check_image(str(image), (60, 40)).findings == [Finding(
+    assert faults(image) == faults(image, (40, 60)) == []
+    assert faults(image, (60, 40)) == [Finding(
         Kind.IMAGE_SIZE, str(image), 'is 40 x 60 pixels (height x width), but 60 x 40 in the annotations')]
     if image.suffix == '.png':
         assert np.array_equal(decode(str(image), Kind.IMAGE), PIXELS)
@@ -306,22 +277,14 @@ def test_what_is_truncated_or_no_image_is_found(image: Path) -> None:
     whole = image.read_bytes()
     for part in (0.05, 0.5, 0.99):
         image.write_bytes(whole[:int(part * len(whole))])
-        finding, = check_image(str(image)).findings
+        finding, = faults(image)
         assert (finding.kind, finding.file) == (Kind.IMAGE, str(image))
         assert finding.detail.startswith('cannot be read: ') or finding.detail == 'is not an image that Pillow can read'
     for content, detail in ((b'', 'is empty (0 bytes)'), (b'<html>404</html>', 'is not an image that Pillow can read')):
         image.write_bytes(content)
-        assert check_image(str(image)).findings == [Finding(Kind.IMAGE, str(image), detail)]
+        assert faults(image) == [Finding(Kind.IMAGE, str(image), detail)]
     image.unlink()
-    assert check_image(str(image)).findings == [Finding(Kind.IMAGE, str(image), 'does not exist')]
-
-
-def test_the_size_is_that_after_the_rotation_of_the_camera(tmp_path: Path) -> None:
-    path, exif = tmp_path / 'a.jpg', Image.Exif()
-    exif[EXIF_ORIENTATION] = 6
-    Image.fromarray(PIXELS).save(path, exif=exif)
-    assert mmcv.imread(str(path)).shape[:2] == (60, 40)
-    assert check_image(str(path), (60, 40)).findings == []
+    assert faults(image) == [Finding(Kind.IMAGE, str(image), 'does not exist')]
 
 
 @pytest.mark.parametrize('name', ['a.png', 'a.tif'])
@@ -329,10 +292,10 @@ def test_the_size_is_that_after_the_rotation_of_the_camera(tmp_path: Path) -> No
 def test_16_bits_are_found_in_images_but_allowed_in_label_maps(name: str, pixels: np.ndarray, tmp_path: Path) -> None:
     path = str(tmp_path / name)
     cv2.imwrite(path, pixels)
-    assert not has_16_bits(Image.open(path)) and check_image(path).findings == []
+    assert not has_16_bits(Image.open(path)) and faults(path) == []
     cv2.imwrite(path, pixels * np.uint16(16))  # values up to 4080, as of a 12-bit camera
     assert cv2.imread(path).max() <= 16  # what is left of them
-    assert has_16_bits(Image.open(path)) and check_image(path).findings == [Finding(Kind.IMAGE, path, LOSES_BITS)]
+    assert has_16_bits(Image.open(path)) and faults(path) == [Finding(Kind.IMAGE, path, LOSES_BITS)]
     assert not isinstance(decode(path, Kind.LABEL_MAP), Finding)
     assert not any(has_16_bits(Image.fromarray(PIXELS).convert(mode)) for mode in ('1', 'P', 'RGBA'))
 
@@ -365,5 +328,5 @@ def test_faults_of_a_label_map(pixels: np.ndarray, labels: Labels | None, kind: 
     image, label_map = tmp_path / 'a.jpg', tmp_path / 'a.png'
     write_image(image, PIXELS[:20, :30])
     Image.fromarray(pixels).save(label_map)
-    found = check_pair(str(image), str(label_map), labels).findings
+    found = check_sample(SampleFiles(str(image), str(label_map)), labels).findings
     assert found == ([Finding(kind, str(label_map), detail)] if kind else [])

@@ -1,6 +1,5 @@
 """Recognises annotations that cannot be read, and names what exports them in a format that can."""
 import re
-from pathlib import Path
 
 from openmmlab_runs.data.folder import Folder
 
@@ -22,19 +21,13 @@ FORMATS: tuple[tuple[str, bytes, str, str], ...] = (
      'run darwin dataset convert with the format coco'),
     ('.json', rb'"data_row"|"Labeled Data"', 'Labelbox', 'write COCO JSON with its Python package'),
     ('.ndjson', rb'', 'Labelbox, or Ultralytics', 'export as COCO or YOLO'),
-    ('.json', rb'"objectLabels"|"dataHash"|"label_hash"', 'Encord', 'export the labels as COCO'),
-    ('.json', rb'"caption"', 'captions', 'take the file instances_*.json beside it'),
     ('.csv', rb'(?i)^.*filename.*,.*xmin|^.*imageid.*,.*labelname|^[^,\n]+\.(jpe?g|png|bmp|tiff?),\d+,\d+,\d+,\d+,',
      'boxes in a CSV file', 'export as COCO JSON or Pascal VOC XML'),
     ('.txt', rb'^imagesource:|^(-?\d+(\.\d+)? ){8}\S+ \d\s', 'DOTA',
      'call convert_dota_to_yolo_obb of ultralytics.data.converter'),
     ('.txt', rb'(?m)^[A-Za-z_]+ \d\.?\d* \d -?\d+\.?\d* -?\d+\.?\d* ', 'KITTI', 'run datum convert -if kitti -f coco'),
     ('.txt', rb'^\d+,-?\d+,-?[\d.]+,-?[\d.]+,[\d.]+,[\d.]+,', 'MOT', 'run datum convert -if mot_seq -f coco'),
-    ('.tfrecord', rb'', 'TFRecord', 'export as COCO JSON, or run datum convert -if tf_detection_api -f coco'),
-    ('.parquet', rb'', 'Parquet of the Hugging Face hub',
-     'load it with the package datasets, and write images and COCO JSON'),
-    ('.mat', rb'', 'MATLAB', 'write COCO JSON or label maps from it'),
-    ('.npy', rb'', 'NumPy arrays', 'write label maps as PNG from them'))
+    ('.tfrecord', rb'', 'TFRecord', 'export as COCO JSON, or run datum convert -if tf_detection_api -f coco'))
 
 
 def name_foreign(folder: Folder) -> str | None:
@@ -42,11 +35,8 @@ def name_foreign(folder: Folder) -> str | None:
     for path in folder.files[:1000]:
         name = path.name.lower()
         for suffix, pattern, form, remedy in FORMATS:
-            if (name.endswith(suffix) or f'{suffix}-' in name) and re.search(pattern, _head(path)):
-                return f'{path} has annotations of {form}, which are not read: {remedy}'
+            if name.endswith(suffix) or f'{suffix}-' in name:
+                with path.open('rb') as file:
+                    if re.search(pattern, file.read(HEAD)):
+                        return f'{path} has annotations of {form}, which are not read: {remedy}'
     return None
-
-
-def _head(path: Path) -> bytes:
-    with path.open('rb') as file:
-        return file.read(HEAD)

@@ -1,14 +1,15 @@
 """Label maps: images whose pixels are numbers of classes, colours, or numbers of objects."""
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import cv2
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
+from openmmlab_runs.data.findings import NO_IMAGE, some, told
 from openmmlab_runs.data.folder import Folder, read_lines
 from openmmlab_runs.data.objects import mask
 from openmmlab_runs.errors import UserError, first_line
@@ -22,18 +23,13 @@ TABLES = ('labelmap.txt', 'label_map.txt', '_classes.csv', 'class_dict.csv', 'cl
 MOST_COLOURS = 64  # more colours without a table are no classes
 TRIED = 200  # label maps that are looked at for objects
 RGB = re.compile(r'(?<!\d)(\d{1,3})\s*[,;:\s]\s*(\d{1,3})\s*[,;:\s]\s*(\d{1,3})(?!\d)')
+VALUE_FIRST = re.compile(r'(?P<value>\d{1,5})\s*[,;:\t]\s*(?P<name>.+)')
+VALUE_LAST = re.compile(r'(?P<name>.+?)\s*[,;:\t]\s*(?P<value>\d{1,5})')
 
 
 @dataclass(frozen=True)
 class Table:
-    """Classes in a file.
-
-    Attributes:
-        path: The file.
-        names: The names.
-        codes: The colour (r * 65536 + g * 256 + b) or the value of each; empty if the file has names only.
-        are_colours: Whether the codes are colours.
-    """
+    """Classes in a file: names, perhaps with colours (r * 65536 + g * 256 + b) or values as codes."""
     path: Path
     names: list[str]
     codes: list[int] = field(default_factory=list)
@@ -42,24 +38,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Meaning:
-    """The meaning of the values of label maps.
-
-    Attributes:
-        classes: The names of the classes.
-        codes: Value or colour -> class, for label maps that are converted; empty if values are the classes.
-        are_colours: Whether the codes are colours.
-        palette: The colour of each class; empty if there are none.
-        are_objects: Whether the values are numbers of objects, of one class.
-        pixels: The number of pixels of each class, map by map.
-        notes: Sentences about what was guessed.
-    """
+    """The meaning of the values of label maps."""
     classes: list[str]
-    codes: dict[int, int] = field(default_factory=dict)
-    are_colours: bool = False
-    palette: list[tuple[int, ...]] = field(default_factory=list)
-    are_objects: bool = False
-    pixels: list[dict[int, int]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    codes: dict[int, int] = field(default_factory=dict)  # value or colour -> class; empty if values are the classes
+    are_colours: bool = False  # whether the codes are colours
+    palette: list[tuple[int, ...]] = field(default_factory=list)  # the colour of each class; empty if there are none
+    are_objects: bool = False  # whether the values are numbers of objects, of one class
+    pixels: list[dict[int, int]] = field(default_factory=list)  # the number of pixels of each class, map by map
+    notes: list[str] = field(default_factory=list)  # sentences about what was guessed
 
 
 def find_label_maps(folder: Folder) -> list[Path]:
@@ -69,21 +55,17 @@ def find_label_maps(folder: Folder) -> list[Path]:
 
 
 def read_label_map(path: Path, as_colours: bool = False) -> np.ndarray:
-    """Reads a label map, `(H, W)`, int64: values, or colours as r * 65536 + g * 256 + b.
-
-    Args:
-        path: The file.
-        as_colours: Whether to return colours. Otherwise, they are an error. Defaults to False.
+    """Reads a label map, `(H, W)`, int64: values, or with `as_colours` colours as r * 65536 + g * 256 + b.
 
     Raises:
-        UserError: If it cannot be read, or has colours instead of values.
+        HasColours: If it has colours instead of values.
+        UserError: If it cannot be read.
     """
     try:
         with Image.open(path) as image:
-            is_flat = len(image.getbands()) < 3 or as_colours
-            pixels = np.asarray(image.convert('RGB') if as_colours or not is_flat else
+            pixels = np.asarray(image.convert('RGB') if as_colours or len(image.getbands()) > 2 else
                                 image.getchannel(0) if image.mode == 'LA' else image)
-    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except NO_IMAGE as error:
         raise UserError(f'label map {path} cannot be read ({first_line(error)}): put the whole file there.') from error
     if pixels.ndim == 3:
         red, green, blue = pixels.astype(np.int64).transpose(2, 0, 1)
@@ -114,12 +96,19 @@ def understand(paths: Sequence[Path], folder: Folder, kind: str | None, colours:
     Raises:
         UserError: If the values have no meaning, or classes lack a name.
     """
-    table = read_table(colours) if colours else _find_table(folder)
+    found = [colours] if colours else sorted(
+        (path for path in folder.files if path.name.lower() in TABLES),
+        key=lambda path: (len(path.parts), TABLES.index(path.name.lower())))
+    table = next((one for path in found if (one := read_table(path)).names or colours), None)
     are_coloured = kind == 'colours' or bool(table and table.are_colours)
     counts = None if kind == 'colours' else _count(paths, False)
-    if counts is None or (are_coloured and _have_palettes(paths)):  # palettes have the colours
+    palette: list[int] = []
+    if counts is not None:
+        with Image.open(paths[0]) as image:
+            palette = image.getpalette() or []
+    if counts is None or (are_coloured and palette):
         counts = _count(paths, True) or []
-        meaning = _of_colours(_all(counts), table, folder)
+        meaning = _of_colours(sorted(set().union(*counts)), table, folder)
     elif kind == 'instances' or (kind is None and want_objects is not False and not (table and table.codes)
                                  and _look_like_objects(paths, counts)):
         name = table.names[-1] if table and len(table.names) in (1, 2) else 'object'
@@ -127,7 +116,7 @@ def understand(paths: Sequence[Path], folder: Folder, kind: str | None, colours:
             'Each value of a label map is one blob, and values differ from map to map: they are taken for objects of '
             f'class {name} (--masks classes says otherwise).'])
     else:
-        meaning = _of_values(_all(counts), table, paths[0], folder, kind)
+        meaning = _of_values(sorted(set().union(*counts)), table, palette, folder, kind)
     classes = meaning.codes or {index: index for index in range(len(meaning.classes))}
     return replace(meaning, pixels=[{classes[value]: number for value, number in one.items() if value in classes}
                                     for one in counts])
@@ -146,22 +135,12 @@ def _count(paths: Sequence[Path], as_colours: bool) -> list[dict[int, int]] | No
             return None
 
 
-def _all(counts: Sequence[dict[int, int]]) -> list[int]:
-    return sorted({value for one in counts for value in one})
-
-
-def _have_palettes(paths: Sequence[Path]) -> bool:
-    with Image.open(paths[0]) as image:
-        return image.mode == 'P'
-
-
 def _of_colours(found: list[int], table: Table | None, folder: Folder) -> Meaning:
     if table and table.are_colours:
-        unknown = [code for code in found if code not in table.codes]
-        notes = [f'{len(unknown)} colours of label maps are not in {table.path.name}, such as {_rgb(unknown[0])}: they '
-                 'mean no class.'] if unknown else []
+        unknown = [_rgb(code) for code in found if code not in table.codes]
         return Meaning(table.names, {code: index for index, code in enumerate(table.codes)}, True,
-                       [_rgb(code) for code in table.codes], notes=notes)
+                       [_rgb(code) for code in table.codes], notes=told(
+                           unknown, f'colours of label maps are not in {table.path.name}', ': they mean no class.'))
     if len(found) > MOST_COLOURS:
         raise UserError(f'{folder.root} has label maps with {len(found)} colours, and no table of them: name one with '
                         '--colours, with a name and three numbers in each line.')
@@ -173,14 +152,13 @@ def _of_colours(found: list[int], table: Table | None, folder: Folder) -> Meanin
         'with a name and three numbers in each line.'])
 
 
-def _of_values(values: list[int], table: Table | None, first: Path, folder: Folder, kind: str | None) -> Meaning:
+def _of_values(values: list[int], table: Table | None, palette: list[int], folder: Folder, kind: str | None) -> Meaning:
     """Returns the meaning of values: numbers of classes, or a few values that stand for them."""
     names = table.names if table else []
     if table and table.codes and not table.are_colours:
         unknown = [value for value in values if value not in table.codes and value != NO_CLASS]
-        return Meaning(names, {code: index for index, code in enumerate(table.codes)}, notes=[
-            f'{len(unknown)} values of label maps are not in {table.path.name}, such as {unknown[0]}: they mean no '
-            'class.'] if unknown else [])
+        return Meaning(names, {code: index for index, code in enumerate(table.codes)}, notes=told(
+            unknown, f'values of label maps are not in {table.path.name}', ': they mean no class.'))
     foreground = max(values, default=0)
     if kind is None and len(values) == 2 and values[0] == 0 and foreground > 1 and len(names) in (0, 1, 2):
         names = names if len(names) == 2 else ['background', *(names or ['foreground'])]
@@ -188,24 +166,20 @@ def _of_values(values: list[int], table: Table | None, first: Path, folder: Fold
             f'Label maps have 0 and {foreground}, which are taken for {names[0]} and {names[1]} (--masks classes says '
             'otherwise).'])
     classes = [value for value in values if value != NO_CLASS]
-    highest = max(classes, default=-1)
-    if kind is None and not names and 2 <= len(classes) <= (highest + 1) / 2 and highest > 20:
+    number = max(classes, default=-1) + 1
+    if kind is None and not names and 2 <= len(classes) <= number / 2 and number > 21:
         return Meaning([f'value_{value}' for value in classes], {value: index for index, value in enumerate(classes)},
                        notes=[f'The values {", ".join(map(str, classes))} of the label maps are taken for '
                               f'{len(classes)} classes (--masks classes says otherwise).'])
-    number = highest + 1
     if not 2 <= number <= NO_CLASS or values[0] < 0 or (kind is None and not names and len(classes) > MOST_COLOURS):
-        few = ', '.join(map(str, classes[:9])) + (', ...' if len(classes) > 9 else '')
-        raise UserError(f'{folder.root} has label maps with the values {few} and perhaps 255, but classes are 0 to '
-                        '254, at least two, and 255 means no class: correct the label maps, or say with '
-                        '--masks instances that they are numbers of objects.')
+        raise UserError(f'{folder.root} has label maps with the values {some(list(map(str, classes)))} and perhaps '
+                        '255, but classes are 0 to 254, at least two, and 255 means no class: correct the label maps, '
+                        'or say with --masks instances that they are numbers of objects.')
     if table and len(names) < number:
         raise UserError(f'{table.path} has {len(names)} names, but label maps have {number} classes: add the others.')
     names = names or [f'class_{index}' for index in range(number)]
     if table and table.are_colours:
         return Meaning(names, palette=[_rgb(code) for code in table.codes])
-    with Image.open(first) as image:
-        palette = image.getpalette() or []
     colours: list[tuple[int, ...]] = [tuple(palette[3 * index:3 * index + 3]) for index in range(len(names))]
     return Meaning(names, palette=colours if len(palette) >= 3 * len(names) else [])
 
@@ -243,12 +217,6 @@ def to_classes(path: Path, meaning: Meaning) -> np.ndarray:
     return np.where(known[index] == labels, classes[index], np.uint8(NO_CLASS))
 
 
-def _find_table(folder: Folder) -> Table | None:
-    found = [path for path in folder.files if path.name.lower() in TABLES]
-    found.sort(key=lambda path: (len(path.parts), TABLES.index(path.name.lower())))
-    return next((table for path in found if (table := read_table(path)).names), None)
-
-
 def read_table(path: Path) -> Table:
     """Reads classes: in each line a name, perhaps with a colour as three numbers, or with the value of its pixels.
 
@@ -262,34 +230,21 @@ def read_table(path: Path) -> Table:
     lines = [line for line in read_lines(path) if not line.startswith('#')]
     if len(lines) > 1 and not re.search(r'\d', lines[0]) and all(re.search(r'\d', line) for line in lines[1:]):
         lines = lines[1:]  # the heading of a CSV file
-    rgb = [RGB.search(line) for line in lines]
-    if lines and all(rgb):
-        codes = [_code([int(one) for one in match.groups()]) for match in rgb if match]
-        names = [_name(line[:match.start()], line[match.end():])
-                 for line, match in zip(lines, rgb, strict=True) if match]
-        return Table(path, names, _once(codes, path), True)
-    valued = [re.fullmatch(r'(\d{1,5})\s*[,;:\t]\s*(.+)', line) or re.fullmatch(r'(.+?)\s*[,;:\t]\s*(\d{1,5})', line)
-              for line in lines]
-    if lines and all(valued):
-        pairs = [match.groups() if match[1].isdigit() else match.groups()[::-1] for match in valued if match]
-        return Table(path, [name.strip() for _, name in pairs], _once([int(value) for value, _ in pairs], path))
-    return Table(path, lines)
-
-
-def _once(codes: list[int], path: Path) -> list[int]:
+    rgb = [match for line in lines if (match := RGB.search(line))]
+    valued = [match for line in lines if (match := VALUE_FIRST.fullmatch(line) or VALUE_LAST.fullmatch(line))]
+    if not lines or len(lines) not in (len(rgb), len(valued)):
+        return Table(path, lines)
+    are_colours = len(rgb) == len(lines)
+    if are_colours:
+        codes = [int(match[1]) << 16 | int(match[2]) << 8 | int(match[3]) for match in rgb]
+        # The name is before or after the colour; there may be separators and further columns.
+        parts = [re.split(r'[,;:\t]', f'{match.string[:match.start()]}\t{match.string[match.end():]}') for match in rgb]
+        names = [next((part.strip() for part in one if part.strip()), 'unnamed') for one in parts]
+    else:
+        codes, names = [int(match['value']) for match in valued], [match['name'].strip() for match in valued]
     if len(set(codes)) < len(codes):
         raise UserError(f'{path} has two classes of one colour or value: correct it.')
-    return codes
-
-
-def _name(before: str, after: str) -> str:
-    """Returns the name in a line before or after its colour, without separators and further columns."""
-    return next((part.strip() for part in re.split(r'[,;:\t]', f'{before}\t{after}') if part.strip()), 'unnamed')
-
-
-def _code(colour: Iterable[int]) -> int:
-    red, green, blue = colour
-    return red << 16 | green << 8 | blue
+    return Table(path, names, codes, are_colours)
 
 
 def _rgb(code: int) -> tuple[int, int, int]:

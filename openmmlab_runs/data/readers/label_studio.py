@@ -6,72 +6,60 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlparse
 
-import numpy as np
-
-from openmmlab_runs.data.folder import Folder, brief, read_json
-from openmmlab_runs.data.objects import Sample, box, ellipse, number_of, points_of, polygons, size_of, turned
+from openmmlab_runs.data.coco import read_json
+from openmmlab_runs.data.findings import shown, told
+from openmmlab_runs.data.folder import Folder
+from openmmlab_runs.data.objects import Picture, box, ellipse, number_of, points_of, polygons, size_of, turned
 from openmmlab_runs.errors import UserError
 
 IMAGE_KEYS = ('image', 'img', 'photo', 'picture', 'ocr')
 UPLOAD = re.compile(r'^[0-9a-f]{8}-')  # Label Studio puts this before the names of uploaded files
 
 
-def is_label_studio(head: bytes) -> bool:
-    """Returns whether the beginning of a JSON file is Label Studio's."""
-    return head.lstrip().startswith(b'[') and (
-        b'"original_width"' in head or (b'"data"' in head and b'"annotations"' in head and b'"file_upload"' in head))
-
-
-def read_label_studio(path: Path, folder: Folder) -> tuple[dict[Path, Sample], list[str]]:
+def read_label_studio(path: Path, folder: Folder) -> tuple[dict[Path, Picture], dict[str, list[Path]], list[str]]:
     """Reads a file: rectangles, also rotated ones, ellipses and polygons, of the last annotation of each task.
 
     Returns:
-        Samples by image, and notes.
+        Samples by image, no splits, and notes.
 
     Raises:
         UserError: If the file is not in this format.
     """
     tasks = read_json(path)
-    samples: dict[Path, Sample] = {}
+    samples: dict[Path, Picture] = {}
     left_out, missing, unlabelled = Counter[str](), [], 0
     for index, task in enumerate(tasks if isinstance(tasks, list) else ()):
         where = f'{path}, task {index},'
         if not isinstance(task, dict):
-            raise UserError(f'{where} is {brief(task)}, but a task has data and annotations: export it again.')
-        text, results = _image_of(task), list(_results(task))
+            raise UserError(f'{where} is {shown(task)}, but a task has data and annotations: export it again.')
+        data = task['data'] if isinstance(task.get('data'), dict) else task
+        text = str(next((data[key] for key in IMAGE_KEYS if data.get(key)), task.get('file_upload') or ''))
         place = next((found for name in _names(text) if (found := folder.locate(name, path.parent))), None)
         if place is None or not place.is_file():
             missing.append(text)
             continue
+        results = list(_results(task))
         if not results and not task.get('annotations') and 'label' not in task:
             unlabelled += 1
             continue
-        sample = samples[place] = Sample(place, path)
+        sample = samples[place] = Picture(place, path)
         for result in results:
-            kind, labels = _kind_of(result)
+            # The short form does not nest the shape of a result.
+            value = result['value'] if isinstance(result.get('value'), dict) else result
+            kind = str(result.get('type') or next((key for key in value if key.endswith('labels')), 'unknown'))
             if kind not in ('rectanglelabels', 'ellipselabels', 'polygonlabels'):
                 left_out[kind] += 1
                 continue
-            value = _value(result)
-            both = {**value, **result}
+            labels, both = value.get(kind) or value.get('labels'), {**value, **result}
             sample.stated = size = size_of(both.get('original_width'), both.get('original_height'), where)
-            sample.objects.append((labels, _shape(kind, value, size, where)))
-    notes = [f'{count} results of type {kind} are left out{_remedy(kind)}.' for kind, count in left_out.items()]
+            sample.objects.append((str(labels[0]).strip() if isinstance(labels, list) and labels else '',
+                                   _shape(kind, value, size, where)))
+    notes = [f'{count} results of type {kind} are left out'
+             f'{": export them as Brush labels to PNG" if kind == "brushlabels" else ""}.'
+             for kind, count in left_out.items()]
     if unlabelled:
         notes.append(f'{unlabelled} tasks have no annotation yet and are left out.')
-    if missing:
-        notes.append(f'{len(missing)} images of {path.name} are not there and are left out, such as {missing[0]}.')
-    return samples, notes
-
-
-def _remedy(kind: str) -> str:
-    return ': export them as Brush labels to PNG' if kind == 'brushlabels' else ''
-
-
-def _image_of(task: dict[str, Any]) -> str:
-    data = task.get('data')
-    data = data if isinstance(data, dict) else task
-    return str(next((data[key] for key in IMAGE_KEYS if data.get(key)), task.get('file_upload') or ''))
+    return samples, {}, [*notes, *told(missing, f'images of {path.name} are not there and are left out')]
 
 
 def _names(text: str) -> Iterator[str]:
@@ -93,20 +81,6 @@ def _results(task: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from (one for one in results or () if isinstance(one, dict))
 
 
-def _value(result: dict[str, Any]) -> dict[str, Any]:
-    """Returns the shape of a result, which the short form does not nest."""
-    value = result.get('value')
-    return value if isinstance(value, dict) else result
-
-
-def _kind_of(result: dict[str, Any]) -> tuple[str, str]:
-    """Returns the type of a result, such as 'rectanglelabels', and its class."""
-    value = _value(result)
-    kind = result.get('type') or next((key for key in value if key.endswith('labels')), 'unknown')
-    labels = value.get(kind) or value.get('labels')
-    return str(kind), str(labels[0]).strip() if isinstance(labels, list) and labels else ''
-
-
 def _shape(kind: str, value: dict[str, Any], size: tuple[int, int], where: str) -> dict[str, Any]:
     """Reads a shape, whose numbers are percents of the image; boxes turn clockwise around their upper left corner."""
     if kind == 'polygonlabels':
@@ -118,6 +92,5 @@ def _shape(kind: str, value: dict[str, Any], size: tuple[int, int], where: str) 
     if kind == 'ellipselabels':
         return polygons([ellipse(x, y, width, height, angle)], size)
     if angle % 360:
-        corners = np.array([(0, 0), (width, 0), (width, height), (0, height)])
-        return polygons([np.add(turned(corners, angle), (x, y))], size)
+        return polygons([turned([(0, 0), (1, 0), (1, 1), (0, 1)], x, y, width, height, angle)], size)
     return box(x, y, x + width, y + height, size)

@@ -1,6 +1,5 @@
 """LabelMe: a JSON file for each image, with shapes; also of AnyLabeling and X-AnyLabeling."""
 import base64
-import binascii
 import io
 from collections import Counter
 from collections.abc import Iterable
@@ -9,25 +8,18 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from openmmlab_runs.data.folder import brief, read_json
-from openmmlab_runs.data.objects import Sample, box, ellipse, mask, points_of, polygons, size_of
+from openmmlab_runs.data.coco import read_json
+from openmmlab_runs.data.findings import NO_IMAGE, shown
+from openmmlab_runs.data.objects import Picture, box, ellipse, mask, points_of, polygons, size_of
 from openmmlab_runs.errors import UserError, first_line
 
 SIMPLE = {('rectangle', 2), ('rectangle', 4), ('mask', 2), ('circle', 2)}  # types of shapes, and their points
 
 
-def is_labelme(head: bytes) -> bool:
-    """Returns whether the beginning of a JSON file is LabelMe's."""
-    return b'"shapes"' in head and b'"imagePath"' in head
-
-
-def read_labelme(samples: Iterable[Sample]) -> list[str]:
-    """Reads JSON files into samples.
+def read_labelme(samples: Iterable[Picture]) -> list[str]:
+    """Reads JSON files into samples, and returns notes on shapes that are left out.
 
     Polygons, rectangles, circles and masks are objects. Polygons of one label and `group_id` are one object.
-
-    Returns:
-        Notes on shapes that are left out.
 
     Raises:
         UserError: If a file is not in this format.
@@ -39,13 +31,13 @@ def read_labelme(samples: Iterable[Sample]) -> list[str]:
         content = read_json(sample.annotation)
         shapes = content.get('shapes') if isinstance(content, dict) else None
         if not isinstance(shapes, list):
-            raise UserError(f'{sample.annotation} has {brief(shapes)} for shapes, but these are a list: correct it.')
+            raise UserError(f'{sample.annotation} has {shown(shapes)} for shapes, but these are a list: correct it.')
         sample.stated = size_of(content.get('imageWidth'), content.get('imageHeight'), str(sample.annotation))
         groups: dict[tuple[str, Any], list[np.ndarray]] = {}
         for index, shape in enumerate(shapes):
             where = f'{sample.annotation}, shapes[{index}],'
             if not isinstance(shape, dict) or not isinstance(shape.get('label'), str | int):
-                raise UserError(f'{where} is {brief(shape)}, but a shape has a label and points: correct it.')
+                raise UserError(f'{where} is {shown(shape)}, but a shape has a label and points: correct it.')
             kind = shape.get('shape_type') or 'polygon'
             if kind not in ('polygon', 'rectangle', 'rotation', 'circle', 'mask'):
                 left_out[str(kind)] += 1
@@ -59,7 +51,12 @@ def read_labelme(samples: Iterable[Sample]) -> list[str]:
                 group = shape.get('group_id')
                 groups.setdefault((name, index if group is None else str(group)), []).append(points)
         sample.objects += [(name, polygons(parts, sample.size)) for (name, _), parts in groups.items()]
-    return [f'{count} shapes of type {kind} are left out, since they have no area.' for kind, count in left_out.items()]
+    return no_area(left_out)
+
+
+def no_area(kinds: Counter[str]) -> list[str]:
+    """Returns notes about shapes that are left out, of each kind."""
+    return [f'{count} shapes of type {kind} are left out, since they have no area.' for kind, count in kinds.items()]
 
 
 def _simple(kind: str, points: np.ndarray, shape: dict[str, Any], size: tuple[int, int], where: str) -> dict[str, Any]:
@@ -73,7 +70,7 @@ def _simple(kind: str, points: np.ndarray, shape: dict[str, Any], size: tuple[in
         cut = np.asarray(Image.open(io.BytesIO(base64.b64decode(shape['mask'], validate=True)))) > 0
         if cut.ndim != 2:
             raise ValueError('it has several channels')
-    except (KeyError, TypeError, ValueError, OSError, binascii.Error, Image.DecompressionBombError) as error:
+    except (KeyError, TypeError, *NO_IMAGE) as error:
         raise UserError(f'{where} has a mask that is no image ({first_line(error)}): draw it again.') from error
     pixels = np.zeros((size[1], size[0]), bool)
     x, y = max(round(left), 0), max(round(top), 0)

@@ -6,11 +6,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 from openmmlab_runs.data.folder import Folder, read_lines
-from openmmlab_runs.data.objects import Sample, box, number_of, points_of, polygons, rotated, size_of
+from openmmlab_runs.data.objects import Picture, box, number_of, points_of, polygons, rotated, size_of
 from openmmlab_runs.data.splits import SPLITS
 from openmmlab_runs.errors import UserError, first_line
 
-IS_VOC, IS_CVAT = re.compile(rb'<annotation[\s>]'), re.compile(rb'<annotations[\s>]')
 CORNERS = ('xmin', 'ymin', 'xmax', 'ymax')
 
 
@@ -22,14 +21,11 @@ def parse(path: Path) -> ElementTree.Element:
         raise UserError(f'{path} is not XML ({first_line(error)}): put the whole file there.') from error
 
 
-def read_voc(samples: Iterable[Sample]) -> list[str]:
-    """Reads XML files into samples.
+def read_voc(samples: Iterable[Picture]) -> list[str]:
+    """Reads XML files into samples, and returns notes.
 
     Corners count from 1 and belong to the box. A polygon, or a rotated box of roLabelImg, becomes a mask. Difficult
     objects become crowds, which losses and metrics ignore.
-
-    Returns:
-        Notes.
 
     Raises:
         UserError: If a file is not in this format.
@@ -67,12 +63,8 @@ def _shape(found: ElementTree.Element, where: str, size: tuple[int, int]) -> dic
 def read_lists(folder: Folder, kind: str, images: Sequence[Path]) -> dict[str, list[Path]]:
     """Reads the images of each split from the lists in ImageSets; empty if there are none.
 
-    Lines are names, perhaps with spaces and subfolders. `trainval` is what is in no list for validation.
-
-    Args:
-        folder: The folder.
-        kind: 'Main' for boxes, or 'Segmentation' for label maps. Others are read if there is none of it.
-        images: The images that may be named.
+    Lines are names of `images`, perhaps with spaces and subfolders. `trainval` is what is in no list for validation.
+    `kind` is 'Main' for boxes, or 'Segmentation' for label maps. Others are read if there is none of it.
     """
     lists = [path for path in folder.of('.txt') if 'ImageSets' in path.parts
              and path.stem in (*SPLITS, 'trainval')]
@@ -92,5 +84,6 @@ def read_lists(folder: Folder, kind: str, images: Sequence[Path]) -> dict[str, l
                     named.setdefault(path.stem, []).append(image)
                     break
     if 'train' not in named and 'trainval' in named:
-        named['train'] = [image for image in named['trainval'] if image not in named.get('val', ())]
+        held_out = {*named.get('val', ())}
+        named['train'] = [image for image in named['trainval'] if image not in held_out]
     return {split: named[split] for split in SPLITS if split in named}

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import yaml
 
-from openmmlab_runs.data.folder import Folder, brief, read_lines, read_text
-from openmmlab_runs.data.objects import LARGEST, Sample, box, polygons
-from openmmlab_runs.data.splits import SPLITS
+from openmmlab_runs.data.findings import shown
+from openmmlab_runs.data.folder import Folder, read_lines, read_text
+from openmmlab_runs.data.objects import LARGEST, Picture, box, polygons
 from openmmlab_runs.errors import UserError, first_line
 
 KEYS = dict(train='train', val='val', valid='val', test='test')
@@ -23,19 +23,11 @@ MOST_YAML = 2**21  # bytes
 
 @dataclass
 class Description:
-    """The content of the files beside the annotations.
-
-    Attributes:
-        names: The classes by their numbers; empty if no file has them.
-        source: The file with the names.
-        places: The files and folders of each split, None if the files name none.
-        keypoints: How many numbers keypoints add to a line.
-        notes: Sentences.
-    """
-    names: dict[int, str] = field(default_factory=dict)
-    source: Path | None = None
-    places: dict[str, list[Path]] | None = None
-    keypoints: int = 0
+    """The content of the files beside the annotations."""
+    names: dict[int, str] = field(default_factory=dict)  # the classes by their numbers; empty if no file has them
+    source: Path | None = None  # the file with the names
+    places: dict[str, list[Path]] | None = None  # the files and folders of each split, if the files name any
+    keypoints: int = 0  # how many numbers keypoints add to a line
     notes: list[str] = field(default_factory=list)
 
 
@@ -47,50 +39,51 @@ def describe_yolo(folder: Folder, file: Path | None) -> Description:
     """
     near = sorted((path for path in folder.of('.yaml', '.yml', '.data')),
                   key=lambda path: (len(path.parts), path.suffix.lower() == '.data', path.name))
-    for path in [file] if file and file.suffix.lower() in ('.yaml', '.yml') else near:
-        found = _of_darknet(path, folder) if path.suffix.lower() == '.data' else _of_yaml(path, folder)
+    for one in [file] if file and file.suffix.lower() in ('.yaml', '.yml') else near:
+        found = _of_darknet(one, folder) if one.suffix.lower() == '.data' else _of_yaml(one, folder)
         if found:
             return found
     lists = {path for path in folder.files if path.name.lower() in NAME_FILES or path.suffix == '.names'}
     # A list beside the labels is nearer to them than one of another tool.
-    for path in sorted(lists, key=lambda path: (len(path.parts), path.name.lower() not in NAME_FILES, path.name)):
-        return Description(dict(enumerate(read_lines(path))), path, _lists_beside(path.parent, folder))
-    return Description(places=_lists_beside(folder.root, folder))
+    path = min(lists, key=lambda path: (len(path.parts), path.name.lower() not in NAME_FILES, path.name), default=None)
+    parent = path.parent if path else folder.root
+    beside = {split: _listed(parent / f'{name}.txt', folder) for name, split in KEYS.items()
+              if (parent / f'{name}.txt').is_file()}
+    places = {split: paths for split, paths in beside.items() if paths} if beside.get('train') else None
+    return Description(dict(enumerate(read_lines(path))) if path else {}, path, places)
 
 
 def _of_yaml(path: Path, folder: Folder) -> Description | None:
     if path.stat().st_size > MOST_YAML:
         raise UserError(f'{path} has {path.stat().st_size} bytes, but a data.yaml at most {MOST_YAML}: name the right '
                         'file.')
+    text = read_text(path)
     try:
         # All words stay texts: `no` is a name, not False.
-        content = yaml.load(read_text(path), getattr(yaml, 'CBaseLoader', yaml.BaseLoader))
+        content = yaml.load(text, getattr(yaml, 'CBaseLoader', yaml.BaseLoader))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        if isinstance(error, UserError):
-            raise
         raise UserError(f'{path} is not YAML ({first_line(error)}): correct it.') from error
     if not isinstance(content, dict) or not content.get('names'):
         return None
     found = Description(_names(content['names'], path), path)
-    if isinstance(shape := content.get('kpt_shape'), list):
+    shape, base = content.get('kpt_shape'), content.get('path')
+    if isinstance(shape, list):
         try:
-            found.keypoints = math.prod(int(one) for one in shape)
+            found.keypoints = math.prod(map(int, shape))
         except (TypeError, ValueError) as error:
-            raise UserError(f'{path} has kpt_shape {brief(shape)}, but these are two whole numbers: correct it.'
+            raise UserError(f'{path} has kpt_shape {shown(shape)}, but these are two whole numbers: correct it.'
                             ) from error
-    base = content.get('path')
     if base is not None and not isinstance(base, str):
-        raise UserError(f'{path} has {brief(base)} for path, which is not a folder: correct it.')
+        raise UserError(f'{path} has {shown(base)} for path, which is not a folder: correct it.')
     bases = [*([place] if base and (place := folder.locate(base, path.parent)) and place.is_dir() else []), path.parent]
-    given = {KEYS[key]: value for key, value in content.items() if isinstance(key, str) and key in KEYS and value}
-    found.places = _places(given, path, bases, folder, found.notes) if given else None
+    found.places = _places(content, path, bases, folder, found.notes)
     return found
 
 
 def _names(names: object, path: Path) -> dict[int, str]:
     """Returns the classes of data.yaml, which are a list, or a map from numbers."""
     if isinstance(names, str):
-        names = [name.strip() for name in names.strip('[]').split(',')]
+        names = names.strip('[]').split(',')
     if isinstance(names, list | dict) and len(names) <= MOST_CLASSES:
         pairs = names.items() if isinstance(names, dict) else enumerate(names)
         try:
@@ -99,7 +92,7 @@ def _names(names: object, path: Path) -> dict[int, str]:
                 return dict(sorted(found.items()))
         except (ValueError, TypeError, AttributeError):
             pass
-    raise UserError(f'{path} has {brief(names)} for names, but these are a list of names, or a map from numbers to '
+    raise UserError(f'{path} has {shown(names)} for names, but these are a list of names, or a map from numbers to '
                     'names: correct it.')
 
 
@@ -112,30 +105,23 @@ def _of_darknet(path: Path, folder: Folder) -> Description | None:
     if names is None or not names.is_file():
         raise UserError(f'{path} names {content["names"]}, which is not there: put it there, or correct the key names.')
     found = Description(dict(enumerate(read_lines(names))), names)
-    given = {KEYS[key]: content[key] for key in KEYS if content.get(key)}
-    found.places = _places(given, path, [path.parent], folder, found.notes) if given else None
+    found.places = _places(content, path, [path.parent], folder, found.notes)
     return found
 
 
-def _lists_beside(parent: Path, folder: Folder) -> dict[str, list[Path]] | None:
-    """Returns the images of `train.txt`, `val.txt` and `test.txt` in a folder; None if there is no train.txt of images.
-    """
-    found = {split: _listed(path, folder) for name, split in KEYS.items() if (path := parent / f'{name}.txt').is_file()}
-    return {split: paths for split, paths in found.items() if paths} if found.get('train') else None
-
-
-def _places(given: dict[str, Any], path: Path, bases: Sequence[Path], folder: Folder, notes: list[str]
-            ) -> dict[str, list[Path]]:
-    """Finds the files and folders that a description names for each split.
+def _places(content: dict[Any, Any], path: Path, bases: Sequence[Path], folder: Folder, notes: list[str]
+            ) -> dict[str, list[Path]] | None:
+    """Finds the files and folders that a description names for each split; None if it names none.
 
     Raises:
         UserError: If one for training or validation is not there, or is no text.
     """
+    given = {KEYS[key]: value for key, value in content.items() if isinstance(key, str) and key in KEYS and value}
     found: dict[str, list[Path]] = {}
     for split, value in given.items():
         for text in value if isinstance(value, list) else [value]:
             if not isinstance(text, str):
-                raise UserError(f'{path} has {brief(value)} for {split}, but this is a folder, a list of images, or '
+                raise UserError(f'{path} has {shown(value)} for {split}, but this is a folder, a list of images, or '
                                 'several of them: correct it.')
             places = [place for base in bases for place in map(Path, sorted(glob.glob(str(base / text))))
                       ] if '*' in text else [place] if (place := folder.locate(text, *bases)) else []
@@ -147,7 +133,7 @@ def _places(given: dict[str, Any], path: Path, bases: Sequence[Path], folder: Fo
             for place in places:
                 found.setdefault(split, []).extend(
                     _listed(place, folder) if place.is_file() and place.suffix == '.txt' else [place])
-    return found
+    return found if given else None
 
 
 def _listed(path: Path, folder: Folder) -> list[Path]:
@@ -157,14 +143,11 @@ def _listed(path: Path, folder: Folder) -> list[Path]:
         place in images or (place.is_file() and not place.is_relative_to(folder.root)))]
 
 
-def read_yolo(samples: Iterable[Sample], about: Description) -> tuple[list[str], list[str]]:
-    """Reads txt files into samples.
+def read_yolo(samples: Iterable[Picture], about: Description) -> tuple[list[str], list[str]]:
+    """Reads txt files into samples, and returns the classes, and notes.
 
     Lines are `class x y width height`, the centre first, or `class x y x y x y ...`, a polygon or the corners of an
     oriented box, in shares of the image. A score at the end, and keypoints, are left out.
-
-    Returns:
-        The classes, and notes.
 
     Raises:
         UserError: If a file is not in this format, or has a class without a name.
@@ -174,7 +157,7 @@ def read_yolo(samples: Iterable[Sample], about: Description) -> tuple[list[str],
         for number, line in enumerate(read_text(sample.annotation).splitlines() if sample.annotation else (), start=1):
             if not line.strip():
                 continue
-            where = f'{sample.annotation} has {brief(line)} in line {number}'
+            where = f'{sample.annotation} has {shown(line)} in line {number}'
             try:
                 label, *numbers = [float(word) for word in line.replace(',', ' ').split()]
                 if not all(abs(one) <= LARGEST for one in (label, *numbers)) or label % 1 or label < 0:
@@ -209,10 +192,3 @@ def _object(numbers: list[float], size: tuple[int, int], keypoints: int, told: C
     if len(numbers) < 6:
         raise ValueError
     return polygons([np.reshape(numbers, (-1, 2)) * size], size)
-
-
-def split_by_places(images: Iterable[Path], places: dict[str, list[Path]]) -> dict[str, list[Path]]:
-    """Returns the images of each split: those that are named, or lie in a named folder."""
-    found, named = list(images), {split: set(places[split]) for split in SPLITS if split in places}
-    return {split: [image for image in found if image in own or not own.isdisjoint(image.parents)]
-            for split, own in named.items()}

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from mmengine.config import Config
+from mmengine.dataset import BaseDataset
+from mmengine.registry import DATASETS, DefaultScope
 from PIL import Image
 
 from tests.tools.conftest import save
@@ -26,6 +29,11 @@ BOX_LINE = '{} 0.25 0.583333 0.25 0.5'
 POLYGON_LINE = '{} 0.125 0.333333 0.375 0.333333 0.375 0.833333 0.125 0.833333'
 
 Write = Callable[[Path], None]
+
+
+def dataset(cfg: Config, split: str) -> BaseDataset:
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        return DATASETS.build(cfg[f'{split}_dataloader'].dataset)
 
 
 def samples() -> Iterator[tuple[int, str, str, str]]:

@@ -73,29 +73,26 @@ def test_a_metric_needs_a_category_for_each_class() -> None:
     (0, dict(category_id=9), Kind.UNLISTED_CATEGORY, 'has category_id 9 in annotation 1, but no such category'),
     (0, dict(image_id=9), Kind.UNLISTED_IMAGE, 'has image_id 9 in annotation 1, but no such image'),
     (0, dict(id=2), Kind.DUPLICATE_ANNOTATION, 'has id 2 2 times in annotations'),
-    (0, dict(bbox=[0, 0, 32, 20]), Kind.BOX, 'has bbox [0, 0, 32, 20] in annotation 1 of a.jpg (width 30, height 20), '
-                                             'which extends beyond the image'),
+    (0, dict(bbox=[0, 0, 32, 20]), Kind.BOX, 'has bbox [0, 0, 32, 20] (area 600) in annotation 1 of a.jpg (width 30, '
+                                             'height 20), which is partly outside of the image'),
     *((0, dict(bbox=[x, y, 9, 9]), Kind.BOX, 'which is wholly outside of the image') for x, y in ((40, 0), (0, -9))),
-    (0, dict(bbox=[1, 1, 0, 9]), Kind.BOX, 'is smaller than one pixel (area 600), so mmdet ignores it'),
-    (0, dict(area=0), Kind.BOX, 'is smaller than one pixel (area 0), so mmdet ignores it'),
+    (0, dict(bbox=[1, 1, 0, 9]), Kind.BOX, 'is smaller than one pixel'),
+    (0, dict(area=0), Kind.BOX, '(area 0) in annotation 1 of a.jpg (width 30, height 20), which is smaller than one '),
     *((1, dict(segmentation=[[1] * n]), Kind.POLYGON, f'has a polygon of {n} numbers, which mmdet ignores,')
       for n in (4, 7)),
-    (1, dict(segmentation=[[1, 2, 4, 2, 40, 9]]), Kind.POLYGON, 'of x 1 to 40 and y 2 to 9, which extends'),
+    (1, dict(segmentation=[[1, 2, 4, 2, 40, 9]]), Kind.POLYGON, 'of x 1 to 40 and y 2 to 9, which is partly'),
     (2, dict(segmentation=dict(size=[30, 20], counts='')), Kind.MASK, 'has a mask of size [30, 20] (height, width) in'),
     (3, dict(segmentation=dict(size=[20, 30], counts=[9, 1])), Kind.MASK,
      'has a mask whose counts add up to 10 pixels in annotation 4'),
-    *((3, dict(segmentation=dict(size=[20, 30], counts=counts)), Kind.MASK,
-       f'has a mask with count {count}, which is not a number of pixels, in annotation 4')
-      for counts, count in ((['9'], "'9'"), ([700, -100], -100), ([595.5, 4.5], 595.5), ([float('nan')], 'nan'))),
     (3, dict(segmentation=dict(size=20, counts='9')), Kind.MASK, 'has a mask of size 20 (height, width) in'),
     *((3, dict(segmentation=part), Kind.POLYGON, 'has a mask without size or counts, which mmdet')
       for part in (dict(counts=[9, 1]), dict(size=[20, 30]))),
-    *((1, dict(segmentation=flat), Kind.MASK, 'has a segmentation that is not a list of polygons [x, y, x, y, ...] in')
-      for flat in ([1, 2, 4, 2, 4, 6], [[[1, 2], [4, 2], [4, 6]]], ['1, 2, 4'], [[1, 2, 4, 2, 4, None]])),
-    (1, dict(segmentation='1, 2, 4'), Kind.MASK, 'has a segmentation that is a str in'),
+    *((1, dict(segmentation=flat), Kind.MASK, 'has a segmentation that is not a list of polygons [x, y, x, y, ...] w')
+      for flat in ([1, 2, 4, 2, 4, 6], [[[1, 2], [4, 2], [4, 6]]], ['1, 2, 4'], [[1, 2, 4, 2, 4, None]], '1, 2, 4',
+                   [[0, 0, 1e9, 0, 1e9, 9]])),  # which would take memory to paint
     *((3, dict(segmentation=dict(size=[20, 30], counts=counts)), Kind.MASK,
        f'has a run-length encoding that does not decode (counts {counts!r}) in annotation 4')
-      for counts in ('zz!!', "b'PPYo1'", ''))])
+      for counts in ('zz!!', "b'PPYo1'", '', ['9'], [700, -100], [595.5, 4.5], [float('nan')]))])
 def test_each_fault_of_an_annotation_is_found_alone(index: int, change: dict, kind: Kind, words: str) -> None:
     (found, detail), = findings(lambda coco: coco['annotations'][index].update(change))
     assert found is kind and words in detail
@@ -124,8 +121,9 @@ def test_boxes_alone_are_told_once_where_masks_are_read(mask: object) -> None:
 
 @pytest.mark.parametrize('change, counts', [
     (dict(iscrowd=1), '4 with iscrowd'), (dict(ignore=1), '4 with ignore'), (dict(area=0), '4 smaller than one pixel'),
-    (dict(bbox=[.1, .2, .3, .4]), '4 smaller than one pixel'), (dict(bbox=[99, 0, 9, 9]), '4 outside of the image'),
-    (dict(bbox=[99, 0, 9, 9], category_id=5), '4 outside of the image'), (dict(category_id=9), None)])
+    (dict(bbox=[.1, .2, .3, .4]), '4 smaller than one pixel'),
+    (dict(bbox=[99, 0, 9, 9]), '4 wholly outside of the image'),
+    (dict(bbox=[99, 0, 9, 9], category_id=5), '4 wholly outside of the image'), (dict(category_id=9), None)])
 def test_one_box_must_not_be_ignored(change: dict, counts: str | None) -> None:
     found = findings(lambda coco: [one.update(change) for one in coco['annotations']])
     assert counts is None or (Kind.NOTHING_LEFT, f'has only boxes that mmdet ignores ({counts})') in found
@@ -166,22 +164,6 @@ def test_labels_of_mmdet_are_other_classes_if_and_only_if_classes_do_not_match(t
         shifted = any('abc'[label] != categories[id] for id, label in dataset.cat2label.items())
         assert bool({Kind.CLASSES, Kind.CLASS_ORDER} & kinds) == shifted
         assert (Kind.CLASSES in kinds) == (set(categories) != set('abc'[:len(categories)]))
-
-
-def test_many_classes_are_no_burden() -> None:
-    class Counted(str):
-        """A name that counts how often it is compared."""
-        compared = 0
-        __hash__ = str.__hash__
-
-        def __eq__(self, other: object) -> bool:
-            Counted.compared += 1
-            return str.__eq__(self, other)
-
-    names = [Counted(i) for i in range(1000)]
-    coco = dict(GOOD, categories=[dict(id=i, name=str(name)) for i, name in enumerate(names)])
-    assert list(check_coco(coco, 'f.json', names)) == []
-    assert Counted.compared < 10 * len(names)
 
 
 def test_an_image_without_annotation_is_noted_where_others_have_some() -> None:
@@ -226,8 +208,3 @@ def test_masks_of_absurd_sizes_take_no_memory(size: int) -> None:
             dict(size=[size, size], counts=[0, size * size]), dict(size=[size, size], counts='PPYo1'))]
 
     assert Kind.MASK in dict(findings(change))
-
-
-def test_coordinates_that_take_memory_to_paint_are_found() -> None:
-    polygon = [0, 0, 1e9, 0, 1e9, 9]
-    assert findings(lambda coco: coco['annotations'][1].update(segmentation=[polygon]))[0][0] is Kind.MASK

@@ -11,12 +11,11 @@ from mmengine import fileio
 from mmengine.config import Config
 
 from openmmlab_runs.data import plans
-from openmmlab_runs.data.findings import Kind
 from openmmlab_runs.data.plans import plan_checks
 from openmmlab_runs.engine import load_config
 from tests.conftest import MASK_RCNN, UPERNET, refusal, toy_overrides
 from tests.openmmlab_runs.test_storage import pack
-from tests.tools.conftest import Run, change_annotations, read_rows
+from tests.tools.conftest import change_annotations
 
 CONFIGS = {'detector': MASK_RCNN, 'segmentor': UPERNET}
 
@@ -149,15 +148,3 @@ def test_a_damaged_archive_ends_a_run_before_it_begins(data: Path, tmp_path: Pat
     for path in CONFIGS.values():
         assert refusal(check, config(path, f'tar://::{tmp_path}/a.tar')).startswith(
             f'train_dataloader.dataset cannot be read: {tmp_path}/a.tar is ')
-
-
-def test_check_dataset_counts_each_missing_file_once(data: Path, tmp_path: Path, run_tool: Run) -> None:
-    for name in ('images/training/000001.jpg', 'images/training/000002.jpg'):
-        (data / name).unlink()
-    shutil.copy(data / 'images/training/000000.jpg', data / 'images/training/more.jpg')
-    options = [f'{split}_dataloader.dataset.data_root={data}' for split in ('train', 'val', 'test')]
-    assert run_tool('misc/check_dataset.py', MASK_RCNN, '--out', tmp_path / 'out', '--cfg-options', *options) == '1'
-    rows = read_rows(tmp_path / 'out/findings.csv')
-    assert [row['what'] for row in rows if row['severity'] == 'error'][:2] == [Kind.IMAGE.value] * 2
-    assert sum(row['what'] == Kind.IMAGE.value for row in rows) == 2
-    assert [row['file'] for row in rows if row['severity'] == 'note'] == [f'{data}/images/training/more.jpg']
