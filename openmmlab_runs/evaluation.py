@@ -1,18 +1,17 @@
 """Metrics of mmdet that count right with any ids: COCO's, sooner with faster-coco-eval, and one for videos."""
 import json
 import os.path
-from collections.abc import Hashable, Iterable, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from tempfile import TemporaryDirectory
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 from mmengine.fileio import dump, load
 
 from openmmlab_runs.data.coco import FIELDS, Coco, Entry, read_coco, to_id
-from openmmlab_runs.errors import UserError, did_you_mean
+from openmmlab_runs.errors import UserError
 from openmmlab_runs.registry import METRICS
 from openmmlab_runs.stack import require
 
@@ -23,9 +22,18 @@ from mmdet.evaluation import YouTubeVISMetric as MMDetYouTubeVISMetric  # noqa: 
 from mmdet.evaluation.metrics import coco_metric  # noqa: E402
 from pycocotools.cocoeval import COCOeval  # noqa: E402
 
-# The values that mmdet's CocoMetric can return.
-ITEMS = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l',
-         'AR@100', 'AR@300', 'AR@1000', 'AR_s@1000', 'AR_m@1000', 'AR_l@1000')
+
+@contextmanager
+def replaced(module: Any, **values: Any) -> Iterator[None]:
+    """Gives a module other values in the `with` block, because mmdet's metrics have no parameters for them."""
+    former = {name: getattr(module, name) for name in values if name in vars(module)}
+    vars(module).update(values)
+    try:
+        yield
+    finally:
+        for name in values:
+            del vars(module)[name]
+        vars(module).update(former)
 
 
 class FastEvaluation(COCOeval):
@@ -83,14 +91,11 @@ class FastCocoMetric(CocoMetric):
         kwargs: Other arguments of mmdet's CocoMetric.
 
     Raises:
-        UserError: If `metric_items` has an unknown name, or the annotations cannot be used.
+        UserError: If the annotations cannot be used.
     """
 
     def __init__(self, ann_file: str | None = None, *, backend_args: dict[str, Any] | None = None,
                  sort_categories: bool = False, **kwargs: Any) -> None:
-        for name in kwargs.get('metric_items') or ():
-            if name not in ITEMS:
-                raise UserError(f'metric_items has {name}, which is no item of the metric{did_you_mean(name, ITEMS)}.')
         if kwargs.get('iou_thrs') is not None:
             kwargs['iou_thrs'] = np.atleast_1d(kwargs['iou_thrs'])  # pycocotools fails with a list
         self.ann_file = ann_file
@@ -122,7 +127,7 @@ class FastCocoMetric(CocoMetric):
             raise UserError('the metric is segm, but the model predicts no masks: set metric to bbox.')
         results = [(dict(true, img_id=image), dict(found, img_id=image))
                    for true, found in results for image in [self._number(found['img_id'])]]
-        fast = patch.multiple(coco_metric, COCOeval=FastEvaluation, COCOevalMP=FastEvaluation)
+        fast = replaced(coco_metric, COCOeval=FastEvaluation, COCOevalMP=FastEvaluation)
         with TemporaryDirectory() as self.folder, fast if find_spec('faster_coco_eval') else nullcontext():
             return super().compute_metrics(results)
 
@@ -178,7 +183,7 @@ class YouTubeVISMetric(MMDetYouTubeVISMetric):
 
     def compute_metrics(self, results: list[Any]) -> dict[str, float]:
         """Calls mmdet's method with `np.float` defined."""
-        with patch.object(np, 'float', float, create=True):
+        with replaced(np, float=float):
             return super().compute_metrics(results)
 
     def format_gts(self, gts: tuple[list[Any], ...]) -> dict[str, Any]:

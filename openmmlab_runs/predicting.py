@@ -1,31 +1,27 @@
 """Predicts and paints boxes, masks and label maps of any images, with the inferencers of mmdet and mmseg."""
-import copy
 import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import mmcv
 import numpy as np
 from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.infer import BaseInferencer
-from mmengine.registry import MODELS
 from PIL import Image
 from pycocotools import mask as coco_mask
 
 from openmmlab_runs.registry import in_scope
 
 from .checkpoints.fitting import check_fits
-from .checkpoints.reading import check_device, read_checkpoint, readable
+from .checkpoints.reading import check_device, check_plain, read_checkpoint, readable
 from .data.datasets import build_unread
 from .engine import load_config
 from .engine.checks import trained_classes
-from .engine.painting import are_legible, labelled, size_to_image
+from .engine.painting import are_legible, hide_texts_at_will, labelled, size_to_image
 from .errors import UserError, explain
 from .images import check_regular, read_image, size_as_loaded
 
@@ -105,25 +101,25 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
     if cfg.get('visualizer'):
         cfg.visualizer.vis_backends = None  # only the caller writes files
     with in_scope(scope):
-        # An inferencer would load the weights that fit and ignore the others.
         content = read_checkpoint(checkpoint)
-        check_fits(MODELS.build(copy.deepcopy(cfg.model)), checkpoint, content)  # some models change their config
-        names = trained_classes(content)
-        del content  # frees memory; the inferencer reads the file again
+        if isinstance(weights := content.get('state_dict', content), dict):
+            check_plain(weights, checkpoint)
         cls = getattr(importlib.import_module(f'{scope}.apis'), INFERENCERS[scope])
         with readable(checkpoint) as local:
             inferencer = cls(cfg, local, device=device)
+        check_fits(inferencer.model, checkpoint, content)  # it has loaded the weights that fit, and ignored the others
         inferencer.show_progress = False
         visualize = inferencer.visualize  # it would paint on BGR what it predicts for BGR
         inferencer.visualize = lambda inputs, *args, **kwargs: visualize(
             [mmcv.bgr2rgb(one) if isinstance(one, np.ndarray) else one for one in inputs], *args, **kwargs)
-        if not names:  # it would take those of COCO or of Cityscapes
+        if not trained_classes(content):  # it would take those of COCO or of Cityscapes
             metainfo = build_unread(cfg.test_dataloader.dataset).metainfo
             # mmdet reads the one, mmseg the other.
             inferencer.visualizer.dataset_meta = inferencer.model.dataset_meta = {
                 key: metainfo.get(key) for key in ('classes', 'palette')}
     if scope == 'mmdet':
         inferencer.visualizer.dataset_meta = labelled(inferencer.model.dataset_meta)
+        hide_texts_at_will(inferencer.visualizer)
     return inferencer
 
 
@@ -162,12 +158,8 @@ def _input(inferencer: BaseInferencer, image: str | Path | np.ndarray, pixels: n
            ) -> np.ndarray | str:
     """Returns what an inferencer takes for an image: its pixels, BGR, or its path if the config's loader wants more.
 
-    A loader that keeps a fourth channel, for example, reads the file again.
+    A loader that keeps a fourth channel, for example, reads the file again. `pixels`, RGB, are those of the file.
 
-    Args:
-        inferencer: See `build_inferencer`.
-        image: The image, or its file.
-        pixels: The pixels, RGB, if they are known. Defaults to None: they are read.
     """
     if isinstance(image, np.ndarray):
         return mmcv.rgb2bgr(image)
@@ -257,11 +249,10 @@ def paint(inferencer: BaseInferencer, path: str | Path, labels: bool = True, sco
     image, visualizer = read_image(path, max_pixels=max_pixels), inferencer.visualizer
     is_detector = inferencer.scope == 'mmdet'
     options = dict(pred_score_thr=score_thr) if is_detector else dict(with_labels=labels and are_legible(image))
-    # mmdet's visualizer has no option to leave out texts.
-    hidden = patch.object(visualizer, 'draw_texts', lambda *args, **kwargs: visualizer)
-    with in_scope(inferencer.scope), hidden if is_detector and not labels else nullcontext():
+    with in_scope(inferencer.scope):
         if is_detector:
             size_to_image(visualizer, image)
+            visualizer.hides_texts = not labels
         predictions, painted = _run(inferencer, [path], [_input(inferencer, path, image)], image.shape[:2],
                                     return_vis=True, **options)
     return painted[0], predictions[0]

@@ -3,7 +3,6 @@ import difflib
 import inspect
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from mmengine.logging import MMLogger
 from mmengine.runner import Runner
 
 from openmmlab_runs.errors import FOR_READERS, UserError, first_line
+from openmmlab_runs.nested import walk
 from openmmlab_runs.pure_python import to_text_style
 from openmmlab_runs.registry import in_scope
 from openmmlab_runs.stack import require, without_pkg_resources_warning
@@ -99,7 +99,8 @@ def check_unread_keys(cfg: Config, options: dict[str, Any]) -> None:
     Raises:
         UserError: If there is such an option or key.
     """
-    keys = list(_dotted(cfg.to_dict()))
+    paths = [(*path, key) for path, part in walk(cfg.to_dict()) for key in part]
+    keys = ['.'.join(path) for path in paths if all(isinstance(key, str) for key in path) and path[0] in READ]
     given = dict.fromkeys(option.split('.')[0] for option in options)
     for name in given:
         if name not in READ:
@@ -125,13 +126,6 @@ def _overrides_nothing(name: str, source: str) -> bool:
     """Returns whether a file with a base assigns a name that it does not use; a dump has no base."""
     has_base = re.search(r'^_base_ *=|^with read_base', source, re.MULTILINE)
     return bool(has_base) and len(re.findall(rf'\b{re.escape(name)}\b', source)) == 1
-
-
-def _dotted(value: Any, name: str = '') -> Iterator[str]:
-    for key, one in value.items() if isinstance(value, dict) else ():
-        if isinstance(key, str) and (name or key in READ):
-            yield f'{name}{key}'
-            yield from _dotted(one, f'{name}{key}.')
 
 
 def _nearest(name: str, keys: list[str]) -> str:

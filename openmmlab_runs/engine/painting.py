@@ -88,6 +88,13 @@ def size_to_image(visualizer: Visualizer, image: np.ndarray) -> None:
     visualizer.fig_save.set_dpi(visualizer.dpi)
 
 
+def hide_texts_at_will(visualizer: Visualizer) -> None:
+    """Lets mmdet's visualizer, which has no option for it, leave out texts while its attribute `hides_texts` is set."""
+    draw: Any = visualizer.draw_texts
+    visualizer.hides_texts = False
+    visualizer.draw_texts = lambda *args, **kwargs: visualizer if visualizer.hides_texts else draw(*args, **kwargs)
+
+
 def are_legible(image: np.ndarray) -> bool:
     """Returns whether mmseg's texts are legible on an image, `(H, W, 3)`."""
     return min(image.shape[:2]) >= LEGIBLE

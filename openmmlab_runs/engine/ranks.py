@@ -19,6 +19,7 @@ from torch.utils.data import Dataset
 
 from openmmlab_runs.data.datasets import unwrap_built
 from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.nested import walk
 from openmmlab_runs.redaction import is_secret, redact
 
 # Parts of a config on which the weights depend, and what in them they do not depend on.
@@ -55,18 +56,10 @@ def end_all(error: Exception) -> NoReturn:
 def settings(cfg: Config) -> dict[str, str]:
     """Returns the settings of a config on which the weights depend, as texts by dotted key, without secrets."""
     parts, _ = redact({name: cfg.to_dict().get(name) for name in PARTS})
-    return {key: value for key, value in _flat(parts, '')
-            if key.removeprefix('train_dataloader.') not in LOADING and key.rpartition('.')[2] != PLACE}
-
-
-def _flat(value: Any, key: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, list | tuple) and any(isinstance(item, dict) for item in value):
-        value = dict(enumerate(value))
-    if isinstance(value, dict):
-        for name, item in value.items():
-            yield from _flat(item, f'{key}.{name}' if key else str(name))
-    elif value is not None:  # None is as good as no value
-        yield key, re.sub(' at 0x[0-9a-f]+', '', repr(value))  # functions and objects
+    found = {'.'.join(map(str, (*path, key))): re.sub(' at 0x[0-9a-f]+', '', repr(value))  # functions and objects
+             for path, part in walk(parts) for key, value in part.items()
+             if value is not None and key != PLACE and not any(walk(value))}  # None is as good as no value
+    return {key: value for key, value in found.items() if key.removeprefix('train_dataloader.') not in LOADING}
 
 
 def differences(mine: Mapping[str, str], others: Mapping[str, str]) -> str:

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from mmengine.dist import all_reduce, barrier, is_main_process
@@ -39,6 +38,18 @@ class WholeFileBackend(LocalBackend):
         path = Path(filepath)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, obj)
+
+
+class _Keeping:
+    """A backend that only notes in `outdated` what it should remove."""
+
+    def __init__(self, backend: BaseStorageBackend) -> None:
+        self.backend = backend
+        self.outdated: list[str] = []
+        self.remove = self.rmtree = self.outdated.append
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.backend, name)
 
 
 def _remove(backend: BaseStorageBackend, path: str) -> None:
@@ -150,9 +161,9 @@ class DurableCheckpointHook(CheckpointHook):
         before, last = best_checkpoints(runner), self.last_ckpt
         # Without a last checkpoint, mmengine saves only the best one; the last one is saved below.
         self.last_ckpt = None
-        outdated: list[str] = []  # what mmengine would remove already
-        with patch.multiple(self.file_backend, create=True, remove=outdated.append, rmtree=outdated.append):
-            super().after_val_epoch(runner, metrics)
+        backend, self.file_backend = self.file_backend, _Keeping(self.file_backend)  # mmengine would remove already
+        super().after_val_epoch(runner, metrics)
+        outdated, self.file_backend = self.file_backend.outdated, backend
         self.last_ckpt, best = last, best_checkpoints(runner)
         for path in set(outdated) - set(best.values()):  # all checkpoints may have the same name
             if Path(path).parent == Path(self.out_dir):  # not that of the work dir from which this one was copied

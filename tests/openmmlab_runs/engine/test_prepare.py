@@ -51,7 +51,7 @@ def test_a_library_that_a_base_file_is_of_is_asked_for(monkeypatch: pytest.Monke
     monkeypatch.setattr('mmengine.config.config.is_installed', lambda package: False)
     monkeypatch.setitem(sys.modules, 'mmpretrain', None)
     told = refusal(load_config, ROOT / 'configs/cpvt/cpvt-ti_16xb64_in1k.py', error=ImportError)
-    assert 'cpvt_mm needs mmpretrain' in told and ' pip install mmpretrain' in told
+    assert 'mmpretrain cannot be imported' in told and ' pip install mmpretrain' in told
 
 
 @pytest.mark.parametrize('options, line, expected', [
@@ -181,7 +181,7 @@ def test_the_warning_about_pkg_resources_is_not_shown(tmp_path: Path) -> None:
     assert 'another' in told and not any('pkg_resources' in text for text in told)
 
 
-CHECKED = 'cpvt_mm.Checked{}Loop'.format
+CHECKED = 'openmmlab_runs.Checked{}Loop'.format
 ADDED = {HOOKS.get(kind) for kind in ADDED_HOOKS.values()}
 
 
