@@ -16,21 +16,10 @@ class TooLong(Exception):
 
 
 def within(what: str, action: Callable[[], T], seconds: float, more: Callable[[], float] = lambda: 0.) -> T:
-    """Returns what an action returns, if it ends in time.
+    """Returns what an action returns, or raises what it raises, if it ends in so many seconds, and else TooLong.
 
     The action runs in a thread of its own, which does not keep the process alive. After `WORD` seconds, a line says
-    what is waited for.
-
-    Args:
-        what: The name of what is waited for.
-        action: A function.
-        seconds: The time that it may take.
-        more: Returns further seconds. It is called when the time is over, and has `ASKING` seconds to answer. Defaults
-            to none.
-
-    Raises:
-        TooLong: If the action does not end in time.
-        BaseException: What the action raises.
+    `what` is waited for. When the time is over, `more` has `ASKING` seconds to tell further seconds.
     """
     begun, job = time.monotonic(), _Job(action)
     if not job.ended(min(WORD, seconds)):

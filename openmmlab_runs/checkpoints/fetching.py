@@ -108,14 +108,14 @@ def cache_file(url: str) -> Path:
 def _cached(address: str, urls: Sequence[str]) -> Path:
     """Returns the cached file of the first URL that is in the cache or can be downloaded."""
     files = {url: cache_file(url) for url in urls}
-    first = files[urls[0]]
-    failures: list[str] = []
+    first, failures = files[urls[0]], list[str]()
+    url = next((url for url, file in files.items() if file.exists()), '')
     try:
-        if not _existing(files):
+        if not url:
             first.parent.mkdir(parents=True, exist_ok=True)
             # One process per machine downloads. The others wait here and then find the file.
             with _locked(first, address):
-                failures = [] if _existing(files) else _download_first(files)
+                url, failures = _download_first(files)
     except Timeout as error:
         parts = [part for file in files.values() for part in file.parent.glob(f'{glob.escape(file.name)}.*.tmp')]
         who = ', '.join(f'process {part.suffixes[-3][1:]}, which writes {part}' for part in parts) or 'another process'
@@ -124,18 +124,16 @@ def _cached(address: str, urls: Sequence[str]) -> Path:
     except OSError as error:
         raise UserError(f'checkpoint {address} cannot be written to the cache ({_short(error)}): set the environment '
                         'variable TORCH_HOME to a writable folder.') from error
-    found = _existing(files)
-    if not found:
+    if not url:
         raise UserError(f'checkpoint {address} cannot be fetched ({"; ".join(failures)}): check the address and the '
                         f'network, or download {urls[0]} elsewhere and save it as {first}, or train without it '
                         '(init_cfg=None, on the command line --cfg-options model.backbone.init_cfg=None).')
-    url = next(url for url in files if files[url] == found[0])
     try:
-        _check_sum(url, found[0])
+        _check_sum(url, files[url])
     except ValueError as error:
-        raise UserError(f'checkpoint {address} ({found[0]}) is damaged ({error}): remove this file to fetch it again.'
+        raise UserError(f'checkpoint {address} ({files[url]}) is damaged ({error}): remove this file to fetch it again.'
                         ) from error
-    return found[0]
+    return files[url]
 
 
 def _locked(file: Path, address: str) -> AcquireReturnProxy:
@@ -148,31 +146,24 @@ def _locked(file: Path, address: str) -> AcquireReturnProxy:
         return lock.acquire(timeout=WAIT)
 
 
-def _existing(files: dict[str, Path]) -> list[Path]:
-    return [file for file in files.values() if file.exists()]
-
-
-def _download_first(files: dict[str, Path]) -> list[str]:
-    """Downloads from the first URL that works; returns the errors of the URLs before it."""
-    failures = []
+def _download_first(files: dict[str, Path]) -> tuple[str, list[str]]:
+    """Downloads from the first URL that works, unless the cache has one; returns it, or '', and the errors before."""
+    failures: list[str] = []
+    for url, file in files.items():
+        if file.exists():
+            return url, failures
     for url, file in files.items():
         try:
             _download(url, file)
-            break
+            return url, failures
         except (OSError, HTTPException, ValueError) as error:
             failures.append(f'{url}: {_short(error)}')
             print_log(failures[-1], 'current', logging.WARNING)
-    return failures
+    return '', failures
 
 
 def _download(url: str, target: Path) -> None:
-    """Writes the file of a URL to `target`, if it is complete and passes its checks.
-
-    Raises:
-        OSError: If the server cannot be reached, or the file cannot be written.
-        HTTPException: If the server does not answer in HTTP.
-        ValueError: If the file is incomplete, has a wrong checksum or is not a checkpoint.
-    """
+    """Writes the file of a URL to `target`, if it is complete and passes its checks, and else raises a ValueError."""
     request = Request(url, headers={'User-Agent': 'openmmlab_runs'})
     if url.startswith(f'{HUB}/'):
         request.full_url = (os.environ.get('HF_ENDPOINT') or HUB).rstrip('/') + url.removeprefix(HUB)
@@ -220,11 +211,8 @@ def _check_sum(url: str, file: Path, name: str | None = None) -> None:
 
 def sha256(path: Path) -> str:
     """Returns the SHA-256 of a file in hexadecimal."""
-    digest = hashlib.sha256()
     with path.open('rb') as file:
-        while part := file.read(1 << 20):
-            digest.update(part)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
 def _token() -> str:
