@@ -211,8 +211,11 @@ def _check_sum(url: str, file: Path, name: str | None = None) -> None:
 
 def sha256(path: Path) -> str:
     """Returns the SHA-256 of a file in hexadecimal."""
+    digest = hashlib.sha256()
     with path.open('rb') as file:
-        return hashlib.file_digest(file, 'sha256').hexdigest()
+        while part := file.read(1 << 20):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def _token() -> str:

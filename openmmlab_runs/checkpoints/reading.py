@@ -70,16 +70,16 @@ def readable(path: str | Path) -> Iterator[str]:
     If mmengine does not find the file any more, the error is a MissingFile.
     """
     with fetched(path) as local, TemporaryDirectory() as folder:
-        readable = Path(local)
+        file = Path(local)
         try:
             torch.load(local, map_location='meta', weights_only=True)  # reads no tensors
         except Exception:  # of many types; `read_checkpoint` finds out what it is
-            readable = Path(folder, readable.stem).with_suffix('.pth')
-            torch.save(to_plain(read_checkpoint(path)), readable)
+            file = Path(folder, file.stem).with_suffix('.pth')
+            torch.save(to_plain(read_checkpoint(path)), file)
         try:
-            yield str(readable)
+            yield str(file)
         except FileNotFoundError as error:
-            if str(readable) not in str(error) or readable.exists():
+            if str(file) not in str(error) or file.exists():
                 raise
             raise MissingFile(f'checkpoint {path} was removed after it was checked: put the file back, then start '
                               'again.') from error

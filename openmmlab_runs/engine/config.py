@@ -45,9 +45,8 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
         launcher: The program that started the processes: 'none', 'pytorch', 'slurm' or 'mpi'. Defaults to 'none'.
 
     Raises:
-        UserError: If the file cannot be read, an option does not fit, or `default_scope` is not a known library. Also
-            if the `launcher` did not start this process and there is no process group, or see `check_config` and
-            `check_unread_keys`.
+        UserError: If the file cannot be read, or is not for a known library; or if an option, the launcher or a key
+            cannot be used.
         ImportError: If the library cannot be imported.
     """
     if launcher != 'none' and LAUNCHERS[launcher] not in os.environ and not is_distributed():
@@ -90,19 +89,15 @@ def _reasons(error: BaseException) -> str:
 
 
 def check_unread_keys(cfg: Config, options: dict[str, Any]) -> None:
-    """Refuses options that nothing reads, and keys at the top level that are misspelt.
+    """Raises a UserError for options that nothing reads, and keys at the top level that are misspelt.
 
-    It refuses all options with an unused key. These include options that override a variable of the config file,
-    because the file has used its variables already. Variables themselves are normal. One letter away from a key, a name
-    is refused if the config has no such key, or if it is a mistake in a file that inherits this key.
-
-    Raises:
-        UserError: If there is such an option or key.
+    An option that overrides a variable of the file is one, because the file has used its variables already. Variables
+    themselves are normal. One letter away from a key, a name is refused if the config has no such key, or if it is a
+    mistake in a file that inherits this key.
     """
     paths = [(*path, key) for path, part in walk(cfg.to_dict()) for key in part]
     keys = ['.'.join(path) for path in paths if all(isinstance(key, str) for key in path) and path[0] in READ]
-    given = dict.fromkeys(option.split('.')[0] for option in options)
-    for name in given:
+    for name in (option.split('.')[0] for option in options):
         if name not in READ:
             nearest = _nearest(name, keys)
             raise UserError(f'--cfg-options {name} is not used: '

@@ -6,7 +6,6 @@ import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -33,9 +32,7 @@ MAX_NAMED = 4
 def all_or_none() -> Iterator[None]:
     """Ends all ranks if the `with` block fails in one of them; each rank waits at its end for the others.
 
-    Raises:
-        UserError: In the main process, with the message of the first other rank that fails. An error of the main
-            process itself stays as it is. Other ranks exit with status 1, so that a fault is told once.
+    The main process raises its own error, or a UserError with that of the first rank that fails. Others exit with 1.
     """
     failure: Exception | None = None
     try:
@@ -109,33 +106,23 @@ def share(array: np.ndarray) -> np.ndarray:
     own = socket.gethostname(), _hash(array)
     everyone: list[Any] = all_gather_object(own)
     writer = everyone.index(own)
+    path, shared = '', array
     with ExitStack() as files:
-        path = _written(array, files) if writer == get_rank() else ''
-        shared = _mapped(all_gather_object(path)[writer], array)
+        if writer == get_rank():
+            try:
+                path = files.enter_context(tempfile.TemporaryDirectory(
+                    prefix='openmmlab_runs_', ignore_cleanup_errors=True)) + '/annotations.npy'
+                np.save(path, array)
+            except OSError as error:
+                print_log(f'Ranks of this machine do not share annotations ({first_line(error)}).', 'current',
+                          logging.WARNING)
+        paths = all_gather_object(path)
+        with suppress(OSError, ValueError, EOFError):  # another machine's file is not here, or not whole
+            found = np.load(paths[writer], mmap_mode='r').view(np.ndarray)
+            shared = found if _hash(found) == own[1] else array
         barrier()  # each rank has mapped the file, or has not found it
     return shared
 
 
 def _hash(array: np.ndarray) -> bytes:
     return hashlib.blake2b(array.data, digest_size=16).digest()
-
-
-def _written(array: np.ndarray, files: ExitStack) -> str:
-    """Writes a file in the folder for temporary files, which `files` removes; returns '' if it cannot be written."""
-    try:
-        folder = files.enter_context(tempfile.TemporaryDirectory(prefix='openmmlab_runs_', ignore_cleanup_errors=True))
-        path = Path(folder, 'annotations.npy')
-        np.save(path, array)
-    except OSError as error:
-        print_log(f'Ranks of this machine do not share annotations ({first_line(error)}).', 'current', logging.WARNING)
-        return ''
-    return str(path)
-
-
-def _mapped(path: str, array: np.ndarray) -> np.ndarray:
-    """Returns a file in memory if it has the content of the array, and else the array itself."""
-    with suppress(OSError, ValueError, EOFError):  # another machine's file is not here, or not whole
-        found = np.load(path, mmap_mode='r').view(np.ndarray)
-        if _hash(found) == _hash(array):
-            return found
-    return array

@@ -32,9 +32,6 @@ def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
 
     Returns:
         The content of the checkpoint; empty if the run starts from the beginning.
-
-    Raises:
-        UserError: If the checkpoint cannot be read or resumed from, or `find_checkpoint` raises an error.
     """
     if cfg.get('resume'):
         resume = resume or cfg.get('load_from') or 'auto'
@@ -91,14 +88,9 @@ def in_folder(folder: str | Path, path: str) -> str:
 def find_checkpoint(work_dir: str) -> tuple[str, dict[str, Any]] | None:
     """Reads the checkpoint that `last_checkpoint` returns, or else the complete one of the highest iteration.
 
-    It searches the work dir and the folder of the named checkpoint. The log contains the skipped checkpoints and the
-    reasons.
-
-    Returns:
-        The path and the content of the checkpoint; None if there is none to resume from.
-
-    Raises:
-        UserError: If `last_checkpoint` names a checkpoint, but no checkpoint is complete.
+    It searches the work dir and the folder of the named checkpoint, and logs what it skips, and why. It returns the
+    path and the content of the checkpoint, or None if there is none. It raises a UserError if `last_checkpoint` names
+    one, but none is complete.
     """
     named = last_checkpoint(work_dir)
     if '://' in named:  # in a storage backend of mmengine, which does not write partial objects

@@ -62,16 +62,11 @@ def _remove(backend: BaseStorageBackend, path: str) -> None:
 
 @HOOKS.register_module()
 class DurableCheckpointHook(CheckpointHook):
-    """mmengine's CheckpointHook, with all its settings, but it removes old files only after writing new ones.
+    """mmengine's CheckpointHook, with all its settings, but after the first there is always one to resume from.
 
-    After the first checkpoint, there is always one to resume from:
-
-    1. New files are written to a temporary name and renamed (also `best_*`).
-    2. `last_checkpoint` is rewritten in the same way.
-    3. Old checkpoints are removed.
-
-    Temporary files of a killed run are removed when the next run starts. A second run in the same work dir ends with a
-    `UserError`, see `held`.
+    New files, also `best_*`, are written to a temporary name and renamed, then `last_checkpoint`; then old checkpoints
+    are removed. Temporary files of a killed run are removed when the next run starts. A second run in the same work
+    dir ends with a `UserError`, see `held`.
 
     With `save_best`, each checkpoint is written again after its validation, even if it is not the best. The checkpoint
     then records that the validation is done, and its results (for example for `ReduceOnPlateauParamScheduler`). If a

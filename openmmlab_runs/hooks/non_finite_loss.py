@@ -1,37 +1,31 @@
 """A hook that stops training if losses, gradients or weights are not finite."""
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from mmengine.dist import all_gather_object, all_reduce, barrier, get_world_size, is_main_process
 from mmengine.hooks import CheckpointHook, Hook
-from mmengine.model import is_model_wrapper
-from mmengine.optim import AmpOptimWrapper, OptimWrapper, OptimWrapperDict
+from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from mmengine.runner import Runner
 from torch import nn
 from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
+from openmmlab_runs.checkpoints.fitting import inner
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.registry import HOOKS
 
+from .accumulation import wrappers
 from .checkpoint import BAD_ITERATIONS
 
 # Maximum number of images in a message; the log contains all.
 MAX_IMAGES = 8
 
 
-@dataclass(frozen=True)
-class Report:
-    """Findings of one process in an iteration.
-
-    Attributes:
-        losses: The losses that are not finite, by name.
-        images: The image paths of the batch.
-    """
+class Report(NamedTuple):
+    """What a process finds in an iteration: its losses that are not finite, and the image paths of its batch."""
     losses: dict[str, float]
     images: tuple[str, ...]
 
@@ -73,19 +67,14 @@ class NonFiniteLossHook(Hook):
         self._count(runner, 0)
         # Whether the next update is dropped, and whether a bad iteration that was counted already explains that.
         self.dropped, self.explained = False, False
-        wrapper = runner.optim_wrapper
-        self.wrappers: list[OptimWrapper] = (
-            list(wrapper.values()) if isinstance(wrapper, OptimWrapperDict) else [wrapper])
+        self.wrappers = [*wrappers(runner).values()]
         self.first_scales = [_loss_scale(wrapper) for wrapper in self.wrappers]
         for wrapper in self.wrappers:
             if not isinstance(wrapper, AmpOptimWrapper):
                 wrapper.optimizer.register_step_pre_hook(self._drop_bad_gradients)
 
     def _drop_bad_gradients(self, optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
-        """Drops non-finite gradients before an update.
-
-        DistributedDataParallel has averaged the gradients, so all processes make the same decision.
-        """
+        # DistributedDataParallel has averaged the gradients, so all processes make the same decision.
         parameters = [parameter for group in optimizer.param_groups for parameter in group['params']]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         if not get_total_norm(gradients, norm_type=math.inf).isfinite():
@@ -166,8 +155,7 @@ def non_finite_losses(outputs: Mapping[str, Any]) -> dict[str, float]:
 
 def non_finite_state(model: nn.Module) -> str:
     """Returns the name of the first weight or buffer with a non-finite value, or ''."""
-    inner: nn.Module = model.module if is_model_wrapper(model) else model  # type: ignore[assignment]
-    return next((name for name, value in inner.state_dict().items()
+    return next((name for name, value in inner(model).state_dict().items()
                  if isinstance(value, torch.Tensor) and value.is_floating_point() and not value.isfinite().all()), '')
 
 

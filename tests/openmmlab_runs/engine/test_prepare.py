@@ -171,16 +171,6 @@ def test_what_a_run_writes_of_any_stock_config_or_of_ours_is_read_without_a_word
     assert not warnings_of(log)
 
 
-def test_the_warning_about_pkg_resources_is_not_shown(tmp_path: Path) -> None:
-    warns = "__import__('warnings').warn"
-    (tmp_path / 'a.py').write_text(
-        f"default_scope = 'mmdet'\n{warns}('pkg_resources is deprecated as an API')\n{warns}('another')\n")
-    with pytest.warns(UserWarning) as shown:
-        load_config(tmp_path / 'a.py')
-    told = {str(warning.message) for warning in shown}
-    assert 'another' in told and not any('pkg_resources' in text for text in told)
-
-
 CHECKED = 'openmmlab_runs.Checked{}Loop'.format
 ADDED = {HOOKS.get(kind) for kind in ADDED_HOOKS.values()}
 

@@ -241,21 +241,6 @@ def test_a_second_run_in_the_same_work_dir_ends_with_a_sentence(upernet: TrainCo
     assert (tmp_path / 'iter_1.pth').exists()
 
 
-@pytest.mark.slow
-def test_a_signal_inside_an_epoch(toy_shapes: Path, epochs: Path, tmp_path: Path) -> None:
-    cfgs = [in_epochs(toy_shapes, tmp_path) for _ in range(2)]
-    for cfg in cfgs:
-        cfg.default_hooks.checkpoint.by_epoch = True
-        cfg.train_dataloader.num_workers = 1
-        cfg.randomness = dict(seed=read_checkpoint(epochs / 'iter_6.pth')['meta']['seed'])
-    with pytest.raises(SystemExit):
-        train(cfgs[0], auto_scale_lr=True, hooks=[Terminate(signal.SIGUSR1, 3)])
-    assert find_checkpoint(str(tmp_path))[0] == str(tmp_path / 'iter_4.pth')
-    train(cfgs[1], auto_scale_lr=True, resume='auto')
-    states = [read_checkpoint(path)['state_dict'] for path in (epochs / 'iter_6.pth', tmp_path / 'epoch_2.pth')]
-    torch.testing.assert_close(*states, rtol=0, atol=0)
-
-
 def test_only_what_fails_in_the_first_iteration_is_told_in_a_sentence(upernet: TrainConfig, tmp_path: Path) -> None:
     hook, number = Hook(), 0
 
@@ -306,8 +291,8 @@ def test_a_checkpoint_that_is_removed_after_its_check_is_named(
         way: str, upernet: TrainConfig, trained: dict[str, Trained], image: Path, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = Path(shutil.copy(trained['mmseg'].checkpoint, tmp_path / 'a.pth'))
-    for name in ('engine.run.check_fits', 'engine.run.check_fills_backbones', 'predicting.check_fits'):
-        monkeypatch.setattr(f'cpvt_mm.{name}', lambda *args: checkpoint.unlink())
+    for name in ('engine.run.check_fits', 'engine.run.check_fills_backbones', 'predicting.check_plain'):
+        monkeypatch.setattr(f'openmmlab_runs.{name}', lambda *args: checkpoint.unlink())
     ways = dict(train=lambda: train(upernet(tmp_path, 2, load_from=str(checkpoint))),
                 test=lambda: engine.test(upernet(tmp_path, 2), checkpoint),
                 predict=lambda: predict(image, trained['mmseg'].config, checkpoint, 'cpu'))
@@ -336,28 +321,6 @@ def test_losses_are_in_tensorboard(upernet: TrainConfig, tmp_path: Path) -> None
     [folder] = tmp_path.glob('*/vis_data')
     losses = EventAccumulator(str(folder)).Reload().Scalars('decode.loss_ce')
     assert [loss.step for loss in losses] == [1, 2] and all(loss.value > 0 for loss in losses)
-
-
-@pytest.mark.slow
-def test_losses_are_in_files_of_mlflow(upernet: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Not in requirements/tests.txt: it brings more than thirty packages.
-    mlflow = pytest.importorskip('mlflow', reason='pip install mlflow-skinny')
-    monkeypatch.setenv('MLFLOW_ALLOW_FILE_STORE', 'true')  # MLflow 3 refuses files without it
-    train(upernet(tmp_path, 2, **{'visualizer.vis_backends.0.type': 'MLflowVisBackend'}))
-    [folder] = tmp_path.glob('*/vis_data')
-    client = mlflow.MlflowClient(tracking_uri=f'file://{folder}')
-    [experiment] = client.search_experiments()
-    [run] = client.search_runs([experiment.experiment_id])
-    losses = client.get_metric_history(run.info.run_id, 'decode.loss_ce')
-    assert [loss.step for loss in losses] == [1, 2] and all(loss.value > 0 for loss in losses)
-
-
-def test_a_loss_of_a_segmentor_that_is_not_finite_is_named_with_its_images(
-        upernet: TrainConfig, toy_shapes: Path, tmp_path: Path) -> None:
-    cfg = upernet(tmp_path, 3, **{'model.decode_head.loss_decode.loss_weight': 1e39})
-    told = refusal(train, cfg)
-    assert f'in iteration 3 decode.loss_ce is inf (images {toy_shapes}/images/training/' in told
-    assert not (tmp_path / 'last_checkpoint').exists()
 
 
 WHOLE = dict(meta={}, state_dict=dict(weight=torch.ones(1000)), optimizer={}, message_hub={})
@@ -397,18 +360,6 @@ def test_the_named_checkpoint_or_else_the_whole_one_of_the_highest_iteration(
     assert path == str(tmp_path / expected) and list(checkpoint) == list(WHOLE)
     start = f'Resuming from {path}, because checkpoint {tmp_path}/{reason}'
     assert [message[:len(start)] for _, message in log] == [start] * bool(reason)
-
-
-def test_damaged_checkpoints_are_told(tmp_path: Path, log: list) -> None:
-    for step in (2, 6):
-        write(tmp_path / f'iter_{step}.pth', WHOLE, step, 10 - step)
-    cut = (tmp_path / 'iter_6.pth').read_bytes()[:-100]
-    write(tmp_path / 'iter_8.pth', cut, 8, 20)
-    (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'iter_10.pth'))
-    assert find_checkpoint(str(tmp_path))[0] == str(tmp_path / 'iter_6.pth')
-    assert [message for level, message in log if level == 'WARNING' and re.fullmatch(
-        rf'Resuming from {tmp_path}/iter_6.pth, because checkpoint {tmp_path}/iter_10.pth does not exist; checkpoint '
-        rf'{tmp_path}/iter_8.pth (is damaged|cannot be read).*', message)]
 
 
 @pytest.mark.parametrize('meta', [dict(epoch=1), dict(iter='2', epoch=1), [1], None])
