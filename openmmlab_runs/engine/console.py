@@ -19,8 +19,8 @@ from openmmlab_runs.errors import FOR_READERS, SHOWN, say, show
 from openmmlab_runs.files import near
 
 # What pycocotools prints about its work.
-TALK = re.compile('loading annotations|done ?\\(t=|creating index|index created|loading and preparing|'
-                  'running per image|evaluate annotation type|accumulating evaluation|converting ndarray', re.IGNORECASE)
+TALK = re.compile('(loading annotations|done ?\\(t=|creating index|index created|loading and preparing|'
+                  'running per image|evaluate annotation type|accumulating evaluation|converting ndarray)', re.I)
 # Warnings of these libraries about their own code, in every run. They are in the log only.
 OF_EVERY_RUN = ('"FileClient" will be deprecated', '"HardDiskBackend" is the alias',
                 '``build_loss`` would be deprecated',

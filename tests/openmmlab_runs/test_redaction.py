@@ -7,9 +7,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given
 from mmengine.config import Config
-from mmengine.utils import is_installed
 
-from cpvt_mm.swap.writing import shipped_configs
 from openmmlab_runs.config_text import assignments
 from openmmlab_runs.engine.run_config import RunConfig, of_run, secrets_of
 from openmmlab_runs.redaction import is_secret, redact, redact_meta, redact_text
@@ -87,19 +85,6 @@ def test_every_copy_is_read_as_it_was(value: object, key: str) -> None:
             found = Config.fromfile(path)
             assert not found.env_variables
             assert Config.to_dict(found) == redact(dict(model={'a': [value]}))[0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('library', [name for name in ('mmdet', 'mmseg') if is_installed(name)])
-def test_no_stock_config_has_a_secret(library: str) -> None:
-    paths = sorted(shipped_configs(library).rglob('*.py'))
-    assert len(paths) > 100
-    for path in paths:
-        try:
-            cfg = Config.fromfile(path, import_custom_modules=False)
-        except Exception:  # of a library that is not installed
-            continue
-        assert not secrets_of(cfg), path
 
 
 def test_the_text_of_a_config_in_a_checkpoint_is_redacted() -> None:

@@ -134,12 +134,6 @@ def test_a_url_is_fetched_once_and_a_checksum_makes_it_torchs_file(name: str, se
     assert file == cache_file(server.url + name).name and (file == path[1:]) == (name == CHECKED)
 
 
-def test_files_of_the_same_name_are_kept_apart(server: Server, cache: Path) -> None:
-    for folder in 'ab':
-        read_checkpoint(server.add(f'/{folder}/model.pth', saved()))
-    assert len(kept(cache)) == 2 and all(name.endswith('-model.pth') for name in kept(cache))
-
-
 @pytest.mark.parametrize(('path', 'content', 'words'), [
     ('/cut.pth', saved(), 'only .* of .* bytes were received'),
     ('/cut.safetensors', save(WEIGHTS), 'only .* of .* bytes were received'),
@@ -187,12 +181,6 @@ def test_a_damaged_file_in_the_cache_is_named(name: str, damage: Callable[[bytes
     file.write_bytes(damage(saved()))
     with pytest.raises(UserError, match=rf'checkpoint {url} \({file}\) {words} remove this file to fetch it again\.$'):
         read_checkpoint(url)
-
-
-def test_a_server_that_does_not_answer_is_left_after_the_timeout(monkeypatch: MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, 'TIMEOUT', .3)
-    with socket.create_server(('127.0.0.1', 0)) as silent, pytest.raises(UserError, match='timed out'):
-        read_checkpoint(f'http://127.0.0.1:{silent.getsockname()[1]}/a.pth')
 
 
 def test_a_cache_that_cannot_be_written_is_named(cache: Path) -> None:
