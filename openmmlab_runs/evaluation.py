@@ -82,16 +82,6 @@ class FastCocoMetric(CocoMetric):
     instead of ids. The files that `outfile_prefix` asks for have the ids of the annotations.
 
     If faster-coco-eval is installed, it computes in C++, to the same values.
-
-    Args:
-        ann_file: The annotations. Defaults to None: those of the data samples.
-        backend_args: Arguments of the storage backend that reads `ann_file`. Defaults to None.
-        sort_categories: Whether labels count the categories by their ids, not in the order of the file. Defaults to
-            False.
-        kwargs: Other arguments of mmdet's CocoMetric.
-
-    Raises:
-        UserError: If the annotations cannot be used.
     """
 
     def __init__(self, ann_file: str | None = None, *, backend_args: dict[str, Any] | None = None,
@@ -108,12 +98,11 @@ class FastCocoMetric(CocoMetric):
             return
         coco = read_coco(ann_file, backend_args)
         written = coco.texts.get('categories', {})
-        categories = [(one['id'], written.get(index, one['id'])) for index, one in enumerate(coco['categories'])]
+        categories = [(one, written.get(index, one['id'])) for index, one in enumerate(coco['categories'])]
         if sort_categories:
-            coco['categories'].sort(key=lambda one: _order(one['id']))
-            categories.sort(key=lambda pair: _order(pair[0]))
-        ids = number(id for id, _ in categories)
-        self.category_ids = {ids[id]: text for id, text in categories}
+            categories.sort(key=lambda pair: (isinstance(pair[0]['id'], str), pair[0]['id']))
+        coco['categories'] = [one for one, _ in categories]
+        self.category_ids = {index: text for index, (_, text) in enumerate(categories, start=1)}
         self.numbers = number(image['id'] for image in coco['images'])
         with TemporaryDirectory() as folder:
             path = os.path.join(folder, 'annotations.json')
@@ -144,8 +133,7 @@ class FastCocoMetric(CocoMetric):
         return image
 
     def results2json(self, results: Sequence[dict[str, Any]], outfile_prefix: str) -> dict[str, str]:
-        """Writes the predictions: with numbers, as mmdet reads them, and with ids where `outfile_prefix` asks for it.
-        """
+        """Writes predictions: with numbers, as mmdet reads them, and with ids where `outfile_prefix` asks for it."""
         files = super().results2json(results, os.path.join(self.folder, 'results'))
         for file in {*files.values()} if self.outfile_prefix else ():
             self._write_with_ids(file, outfile_prefix)
@@ -167,10 +155,6 @@ class FastCocoMetric(CocoMetric):
             one['image_id'] = self.image_ids[one['image_id']]
             one['category_id'] = self.category_ids.get(one['category_id'], one['category_id'])
         dump(content, f'{outfile_prefix}{os.path.basename(file).removeprefix("results")}')
-
-
-def _order(id: int | str) -> tuple[bool, Any]:
-    return isinstance(id, str), id
 
 
 @METRICS.register_module()

@@ -38,9 +38,10 @@ class Prediction:
     Attributes:
         size: Height and width of the image, in pixels.
         classes: The names of the classes, in the order of their labels.
-        boxes: `(N, 4)`, float32: left, top, right and bottom, in pixels of the image. None from a segmentor.
-        labels: `(N,)`, int64: the index of each box in `classes`. None from a segmentor.
-        scores: `(N,)`, float32, from 0 to 1. None from a segmentor.
+        boxes: `(N, 4)`, float32: left, top, right and bottom, in pixels of the image; as the next two, None from a
+            segmentor.
+        labels: `(N,)`, int64: the index of each box in `classes`.
+        scores: `(N,)`, float32, from 0 to 1.
         masks: A mask for each box as RLE, `dict(size=[H, W], counts='...')`; `pycocotools.mask.decode(masks)` makes
             `(H, W, N)` of them, uint8. None from models without masks.
         label_map: `(H, W)`, whole numbers: the index in `classes` at each pixel. None from a detector.
@@ -56,7 +57,7 @@ class Prediction:
 
 def predict(images: str | Path | np.ndarray | Iterable[str | Path | np.ndarray], config: str | Path,
             checkpoint: str | Path, device: str | None = None, batch_size: int = 1) -> list[Prediction]:
-    """Predicts with a detector of mmdet or a segmentor of mmseg.
+    """Predicts with a detector of mmdet, all boxes, also those with low scores, or with a segmentor of mmseg.
 
     For several calls with one model, call `build_inferencer` once, and `infer` for each. Threads may call all three at
     once; they take turns, because mmengine keeps its settings for the whole process.
@@ -68,12 +69,8 @@ def predict(images: str | Path | np.ndarray | Iterable[str | Path | np.ndarray],
         device: A device such as 'cpu' or 'cuda:1'. Defaults to None: the one that mmengine finds.
         batch_size: How many images are predicted together. Defaults to 1.
 
-    Returns:
-        A `Prediction` for each image. A detector's has all boxes, also those with low scores.
-
     Raises:
-        UserError: If the config is for another library, the checkpoint does not fit, or an image cannot be read or
-            predicted.
+        UserError: If the model cannot be built, or an image cannot be read or predicted.
     """
     if isinstance(images, str | Path | np.ndarray):
         images = [images]
@@ -83,12 +80,8 @@ def predict(images: str | Path | np.ndarray | Iterable[str | Path | np.ndarray],
 def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = None) -> BaseInferencer:
     """Builds the inferencer of a config's library, without a progress bar; the checkpoint must fit completely.
 
-    Names of classes are those of the checkpoint, or of the config's test dataset if the checkpoint has none.
-
-    Args:
-        cfg: A config from `load_config`, for mmdet or mmseg. Changed in place.
-        checkpoint: Path or URL.
-        device: A device such as 'cpu' or 'cuda:1'. Defaults to None: the one that mmengine finds.
+    Names of classes are those of the checkpoint, or of the config's test dataset if the checkpoint has none. The config
+    is from `load_config`, and is changed in place.
 
     Raises:
         UserError: If the config is for another library, the device cannot be used, or the checkpoint does not fit.
@@ -198,13 +191,9 @@ def _to_prediction(found: Any, size: tuple[int, int], classes: tuple[str, ...]) 
 
 
 def to_coco(predictions: Mapping[str, Prediction]) -> dict[str, list[dict[str, Any]]]:
-    """Returns predictions of a detector in COCO's layout: `images`, `categories`, and `annotations` with a `score`.
+    """Returns predictions of a detector by names of images in COCO's layout, with a `score` for each annotation.
 
-    Ids of images and categories count from 1: images as given, categories as the labels. The annotations are also
-    results that `loadRes` of pycocotools reads.
-
-    Args:
-        predictions: Names of images, with their predictions.
+    Ids count from 1: images as given, categories as the labels. `loadRes` of pycocotools reads the annotations.
     """
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
@@ -230,21 +219,14 @@ def to_coco(predictions: Mapping[str, Prediction]) -> dict[str, list[dict[str, A
 
 def paint(inferencer: BaseInferencer, path: str | Path, labels: bool = True, score_thr: float = 0.3,
           max_pixels: int = MAX_PIXELS) -> tuple[np.ndarray, Prediction]:
-    """Paints the prediction on an image file.
+    """Paints the prediction on an image file; returns `(H, W, 3)` RGB, uint8, and the whole prediction.
 
     Args:
         inferencer: See `build_inferencer`.
         path: The image.
         labels: Whether to write class names and scores, if they are legible on the image. Defaults to True.
-        score_thr: A detector's boxes and masks are painted only if their score is above this. Defaults to 0.3, as in
-            mmdet.
-        max_pixels: Larger images are refused. Defaults to 16 million.
-
-    Returns:
-        `(H, W, 3)` RGB, uint8, and the whole prediction.
-
-    Raises:
-        UserError: If the image cannot be read, has more pixels, or the model fails on it.
+        score_thr: Only boxes and masks with a score above it are painted. Defaults to 0.3, as in mmdet.
+        max_pixels: An image with more is a UserError. Defaults to 16 million.
     """
     image, visualizer = read_image(path, max_pixels=max_pixels), inferencer.visualizer
     is_detector = inferencer.scope == 'mmdet'

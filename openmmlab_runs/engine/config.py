@@ -96,7 +96,7 @@ def check_unread_keys(cfg: Config, options: dict[str, Any]) -> None:
     mistake in a file that inherits this key.
     """
     paths = [(*path, key) for path, part in walk(cfg.to_dict()) for key in part]
-    keys = ['.'.join(path) for path in paths if all(isinstance(key, str) for key in path) and path[0] in READ]
+    keys = ['.'.join(map(str, path)) for path in paths if path[0] in READ and all(isinstance(key, str) for key in path)]
     for name in (option.split('.')[0] for option in options):
         if name not in READ:
             nearest = _nearest(name, keys)

@@ -187,7 +187,8 @@ def readable_console(verbose: bool = False) -> Iterator[list[Hook]]:
         yield []
         return
 
-    def log_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *args: Any) -> None:
+    def log_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int,
+                    file: TextIO | None = None, line: str | None = None) -> None:
         print_log(f'{message} ({category.__name__} at {filename}:{lineno})', 'current', logging.WARNING)
 
     handler = ReaderHandler()

@@ -23,13 +23,8 @@ LEGIBLE = 144
 
 
 class PaintPredictionsHook(Hook):
-    """Paints every test image with the library's visualizer: the ground truth on the left, the prediction on the right.
-
-    It works for all libraries; their own hooks differ in the names, formats and folders of the files. For a classifier,
-    there is one image with the labels written on it.
-
-    Args:
-        folder: The folder for `<name of image>.png`, or `<name of video>_<name of frame>.png`; created if needed.
+    """Paints every test image with the library's visualizer: the ground truth on the left, the prediction on the right,
+    or the labels of a classifier. The files are `<name of image>.png`, or `<name of video>_<name of frame>.png`.
     """
 
     def __init__(self, folder: str | Path) -> None:

@@ -84,8 +84,8 @@ def share_annotations(dataset: Dataset) -> None:
     """Keeps the annotations of a dataset once for each machine, not once for each rank; changes the dataset in place.
 
     mmengine's datasets hold their annotations as bytes, which workers already share with their rank. One rank of a
-    machine writes them to a file in the folder for temporary files, and all its ranks map this file. It is removed at
-    once; its content lives as long as a process that maps it. All ranks must call this, before workers start.
+    machine writes them to a temporary file, all its ranks map it, and it is removed. All ranks must call this, before
+    workers start.
 
     `cat_img_map` of mmdet's CocoDataset becomes arrays, also in a single process. Its lists hold numbers that were made
     while the file was parsed, and each keeps the block of memory around it: for COCO, 2 GB that nothing else uses.
@@ -98,11 +98,7 @@ def share_annotations(dataset: Dataset) -> None:
 
 
 def share(array: np.ndarray) -> np.ndarray:
-    """Returns an array of equal content in memory that ranks of this machine share. All ranks must call it.
-
-    Ranks with different content keep different copies. So does a rank that does not find the file of the others, as one
-    in a container with a temporary folder of its own.
-    """
+    """Returns an array of equal content in memory that ranks of this machine share, if they find the file of one."""
     own = socket.gethostname(), _hash(array)
     everyone: list[Any] = all_gather_object(own)
     writer = everyone.index(own)

@@ -20,18 +20,14 @@ COUNTS = ('iter', 'epoch')
 
 
 def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
-    """Sets a config to resume from a checkpoint, if the config or the caller asks for it.
+    """Sets a config to resume from a checkpoint, and returns its content; empty if the run starts from the beginning.
 
     The main process chooses the checkpoint for all, and each process reads it. If torchrun has restarted the processes,
     training resumes from the result of `find_checkpoint`, if there is one, whatever was asked for at first.
 
     Args:
-        cfg: Changed in place: its `resume` is set. When resuming, `load_from` is set, too, and the checkpoint's seed,
-            if the config has none.
+        cfg: Its `resume`, `load_from` and, if it has none, the seed are set.
         resume: The checkpoint, 'auto' for the result of `find_checkpoint`, or None for the config's setting.
-
-    Returns:
-        The content of the checkpoint; empty if the run starts from the beginning.
     """
     if cfg.get('resume'):
         resume = resume or cfg.get('load_from') or 'auto'

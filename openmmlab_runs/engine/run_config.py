@@ -13,11 +13,7 @@ from openmmlab_runs.redaction import redact
 
 
 class RunConfig(Config):
-    """mmengine's config, but what leaves the process has no secrets, and no templates that a reader would replace.
-
-    mmengine writes `pretty_text` to the log and to checkpoints, and `dump` to the work dir; its backends send `to_dict`
-    to servers. Items and attributes are those of the run, with secrets.
-    """
+    """mmengine's config, but its texts and its dict have no secrets, and no templates that a reader would replace."""
 
     def to_dict(self, keep_imported: bool = False) -> dict[str, Any]:
         """Returns a dict of plain types, without secrets."""

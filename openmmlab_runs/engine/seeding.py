@@ -57,13 +57,10 @@ class SeededBatch:
 
 
 class RemainingSamples(Sampler[int]):
-    """The indices of a sampler after those that all ranks together have used, perhaps as another number of ranks.
+    """The indices of a sampler after the `used` ones of all ranks together, perhaps of another number of ranks.
 
     The sampler gives every n-th index of a common order to this rank, as mmengine's samplers do. All ranks get
     equally many: where some have used one more, they get their last one again.
-
-    Attributes:
-        used: Number of samples that are left out at the beginning of a pass. Defaults to 0.
     """
 
     def __init__(self, sampler: Sampler[int]) -> None:

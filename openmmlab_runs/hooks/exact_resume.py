@@ -44,15 +44,9 @@ class ExactResumeHook(Hook):
     out or comes twice. The sampler must be mmengine's, and the batch sampler torch's: one that sets samples aside, such
     as mmdet's AspectRatioBatchSampler, repeats or leaves out as many as it had set aside.
 
-    A checkpoint inside an accumulation of gradients (`accumulative_counts`) has them, and a resumed run goes on with
-    them. With several processes, it has their mean.
-
-    A checkpoint notes the settings of its run, and the number of images and the classes of its data. A warning names
-    those that differ when training resumes; see `explain_schedule` for those of the learning rate. mmengine's
-    EarlyStoppingHook goes on counting.
-
-    A loop with epochs continues inside an epoch. `CheckedEpochBasedTrainLoop` then counts the batches from the
-    beginning of the epoch; another loop counts from the first batch after the resume.
+    A checkpoint has the gradients of an accumulation that is under way, and the counts of mmengine's EarlyStoppingHook.
+    It notes the settings and the data of its run; a warning names those that differ when training resumes. Only
+    `CheckedEpochBasedTrainLoop` counts the batches of a resumed epoch from its beginning.
     """
 
     priority = 'VERY_HIGH'
@@ -154,11 +148,10 @@ class ExactResumeHook(Hook):
         if 'optimizer' in checkpoint:  # others are not for resuming
             checkpoint.update(accumulated(runner))
         meta = checkpoint['meta']
-        meta[MARK] = True
-        meta[SETTINGS] = {**settings(runner.cfg), **data_of(runner)}
-        meta[STOPPING] = [[hook.wait_count, hook.best_score] for hook in _stopping(runner)]
-        # Hooks that save by epoch set meta['epoch'] to the next epoch.
-        meta[BATCHES] = meta['iter'] - self.first if meta['epoch'] == self.epoch else 0
+        meta.update({MARK: True, SETTINGS: {**settings(runner.cfg), **data_of(runner)},
+                     STOPPING: [[hook.wait_count, hook.best_score] for hook in _stopping(runner)],
+                     # Hooks that save by epoch set meta['epoch'] to the next epoch.
+                     BATCHES: meta['iter'] - self.first if meta['epoch'] == self.epoch else 0})
         batches = _batches(runner)
         if batches is not None:
             goes_on = batches.endless or meta['epoch'] == self.epoch

@@ -41,18 +41,16 @@ class NonFiniteLossHook(Hook):
     With a loss scale (`AmpOptimWrapper`), the scaler itself drops non-finite gradients. It uses them to adapt its
     scale, so they count as bad only if the scale is below both 1 and its initial value.
 
-    A running mean of a norm becomes non-finite if it includes a bad batch. A weight becomes non-finite if a finite
-    gradient makes it overflow. The hook checks the model in bad iterations, before a checkpoint is saved, and before a
-    validation, which may save a checkpoint. So a non-finite model is never saved, and older checkpoints are kept.
+    A running mean of a norm becomes non-finite by a bad batch, a weight if a finite gradient makes it overflow. The
+    hook checks the model in bad iterations, before a checkpoint is saved, and before a validation, which may save one.
+    So a non-finite model is never saved, and older checkpoints are kept.
 
-    In distributed training, an iteration that is bad in one process is bad for all, and all processes stop in the same
-    iteration. The main process raises a UserError with the losses and images of the bad processes. The others exit with
-    status 1.
+    An iteration that is bad in one process is bad for all, and all stop in the same one: the main process with a
+    UserError that has the losses and images of the bad processes, the others with status 1.
 
     Args:
-        patience: Number of consecutive bad iterations that ends training. Weights do not change between them, so each
-            iteration tries the same weights on another batch: if three fail, the batch is hardly the cause. Defaults
-            to 3.
+        patience: Number of consecutive bad iterations that ends training. Weights do not change between them: if three
+            batches fail, the batch is hardly the cause. Defaults to 3.
     """
 
     # Runs after the loss is logged and before CheckpointHook.

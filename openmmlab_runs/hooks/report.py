@@ -157,7 +157,7 @@ def summary(runner: Runner) -> Iterator[tuple[str, str]]:
     cfg = runner.cfg
     model = inner(runner.model)
     backbone = cfg.model.get('backbone') or {}
-    parts = {type(model).__name__: model}
+    parts: dict[str, Any] = {type(model).__name__: model}
     if hasattr(model, 'backbone'):
         arch = f' {backbone.get("arch")}' if isinstance(backbone.get('arch'), str) else ''
         parts[f'backbone {type(model.backbone).__name__}{arch}'] = model.backbone
