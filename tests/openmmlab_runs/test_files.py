@@ -110,13 +110,6 @@ def test_errors_of_writing_have_the_name_of_the_file() -> None:
         assert error.value.filename == name
 
 
-@pytest.mark.parametrize('length', [231, 251])
-def test_long_names_of_files_are_written(length: int, tmp_path: Path) -> None:
-    path = tmp_path / f'{"ü" * (length // 2)}.txt'
-    write_text(path, 'a')
-    assert [one.name for one in tmp_path.iterdir()] == [path.name]
-
-
 def test_an_error_without_a_file_keeps_its_traceback() -> None:
     with pytest.raises(TimeoutError):
         exit_on_error(Mock(side_effect=TimeoutError('too late')))()

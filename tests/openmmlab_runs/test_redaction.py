@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from mmengine.config import Config
 
-from openmmlab_runs.config_text import assignments
 from openmmlab_runs.engine.run_config import RunConfig, of_run, secrets_of
 from openmmlab_runs.redaction import is_secret, redact, redact_meta, redact_text
 from tests.odd_texts import names
@@ -107,7 +106,3 @@ def test_the_text_of_a_config_without_secrets_stays_as_it_is() -> None:
 def test_a_text_that_is_no_dump_is_left_out_and_told(text: str) -> None:
     meta, (told,) = redact_meta(dict(cfg=f'{text}\nb: [', epoch=1))
     assert meta == dict(epoch=1) and told.startswith('meta.cfg')
-
-
-def test_a_written_text_has_no_secret() -> None:
-    assert 's3cr3t' not in assignments(redact(dict(backend_args=BACKEND, auth=('me', 's3cr3t')))[0])

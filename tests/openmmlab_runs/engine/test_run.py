@@ -97,11 +97,6 @@ def test_a_resumed_run_names_data_that_is_smaller(upernet: TrainConfig, whole: P
         (data / folder / f'training/000000.{suffix}').unlink()
     train(upernet(tmp_path, 4, **{'train_dataloader.dataset.data_root': str(data)}), resume=str(whole / 'iter_4.pth'))
     assert 'had other settings: number of training images is 7 (not 8).\n' in run_log(tmp_path)
-    checkpoint = read_checkpoint(whole / 'iter_4.pth')
-    assert checkpoint['meta']['settings'].pop('number of training images') == '8'
-    torch.save(checkpoint, tmp_path / 'old.pth')  # as one from before this was noted
-    train(upernet(tmp_path / 'old', 4), resume=str(tmp_path / 'old.pth'))
-    assert 'other settings' not in run_log(tmp_path / 'old')
 
 
 def test_resume_refuses_a_checkpoint_of_another_model(upernet: TrainConfig, whole: Path) -> None:
@@ -210,15 +205,14 @@ class Terminate(Hook):
             subprocess.run(['kill', f'-{self.number:d}', *map(str, processes)], check=True)
 
 
-@pytest.mark.parametrize('number', [signal.SIGTERM, pytest.param(signal.SIGUSR1, marks=pytest.mark.slow)])
 def test_a_signal_saves_the_last_whole_iteration_and_resuming_equals_an_uninterrupted_run(
-        number: int, upernet: TrainConfig, whole: Path, tmp_path: Path) -> None:
+        upernet: TrainConfig, whole: Path, tmp_path: Path) -> None:
     expected = read_checkpoint(whole / 'iter_4.pth')
     cfgs = [upernet(tmp_path, 4, randomness=dict(seed=expected['meta']['seed'])) for _ in range(2)]
     handlers = [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGUSR1)]
     with pytest.raises(SystemExit) as raised:
-        train(cfgs[0], hooks=[Terminate(number, 2)])
-    assert raised.value.code == 128 + number
+        train(cfgs[0], hooks=[Terminate(signal.SIGTERM, 2)])
+    assert raised.value.code == 143
     assert [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGUSR1)] == handlers
     assert find_checkpoint(str(tmp_path))[0] == str(tmp_path / 'iter_3.pth')
     train(cfgs[1], resume='auto')
@@ -299,28 +293,6 @@ def test_a_checkpoint_that_is_removed_after_its_check_is_named(
     assert refusal(ways[way], error=MissingFile) == f'checkpoint {checkpoint} ' + (
         'does not exist: check the path.' if way == 'predict' else
         'was removed after it was checked: put the file back, then start again.')
-
-
-@pytest.mark.slow
-def test_what_load_from_does_not_load_is_shown(upernet: TrainConfig, whole: Path, tmp_path: Path,
-                                               capsys: pytest.CaptureFixture) -> None:
-    content = read_checkpoint(whole / 'iter_4.pth')
-    content['state_dict']['neck.extra'] = torch.ones(1)
-    torch.save(content, tmp_path / 'a.pth')
-    options = {'load_from': str(tmp_path / 'a.pth'), 'log_level': 'INFO', 'model.decode_head.channels': 32}
-    train(upernet(tmp_path / 'work', 1, **options))
-    told, = [line for line in capsys.readouterr().out.splitlines() if line.startswith('load_from is ')]
-    assert 'a.pth, which fills ' in told and 'not loaded are 1 left over (neck.extra); ' in told
-    assert ' of another shape (decode_head.' in told
-
-
-@pytest.mark.slow
-def test_losses_are_in_tensorboard(upernet: TrainConfig, tmp_path: Path) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    train(upernet(tmp_path, 2, **{'visualizer.vis_backends.0.type': 'TensorboardVisBackend'}))
-    [folder] = tmp_path.glob('*/vis_data')
-    losses = EventAccumulator(str(folder)).Reload().Scalars('decode.loss_ce')
-    assert [loss.step for loss in losses] == [1, 2] and all(loss.value > 0 for loss in losses)
 
 
 WHOLE = dict(meta={}, state_dict=dict(weight=torch.ones(1000)), optimizer={}, message_hub={})
