@@ -29,6 +29,7 @@ TIMEOUT = 30.  # seconds to wait for a connection, or for the next part of a fil
 SPAN, LEAST = 60., 60_000  # seconds, and the bytes that a download must get in each such span
 WAIT = 3600.  # seconds to wait for the download of another process
 HUB = 'https://huggingface.co'
+ON_HUB = re.compile(r'hf://([^/]+/[^/@]+)(?:@([^/]+))?(?:/(.*))?')  # owner and name, revision, file
 # `name-<beginning of the file's SHA-256>.pth`, as torch and OpenMMLab name files; 20220308 is a date, 00010000 a step.
 CHECKSUM = re.compile(r'-(?!(?:(?:19|20)\d{6}|00\d{6,})\.)([0-9a-f]{8,64})\.(?:pth|pt|bin|safetensors)$')
 
@@ -85,16 +86,12 @@ def _urls(address: str) -> Sequence[str]:
     """Returns the http(s) URLs of an address, the preferred one first; empty if it has none."""
     if (source := _source(address)) and address not in source.urls:
         return source.urls
-    scheme, _, rest = address.partition('://')
-    if scheme != 'hf':
-        return (address,) if scheme in ('http', 'https') else ()
-    owner, _, rest = rest.partition('/')
-    name, _, file = rest.partition('/')
-    name, at, revision = name.partition('@')
-    if not owner or not name or bool(at) != bool(revision):
+    if not address.startswith('hf://'):
+        return (address,) if address.startswith(('http://', 'https://')) else ()
+    if not (found := ON_HUB.fullmatch(address)):
         raise UserError(f'checkpoint {address} is not a file of the Hugging Face hub: write hf://owner/name, for its '
                         'model.safetensors, hf://owner/name/FILE or hf://owner/name@revision/FILE.')
-    return (f'{HUB}/{owner}/{name}/resolve/{revision or "main"}/{file or "model.safetensors"}',)
+    return (f'{HUB}/{found[1]}/resolve/{found[2] or "main"}/{found[3] or "model.safetensors"}',)
 
 
 def cache_file(url: str) -> Path:

@@ -67,7 +67,7 @@ def prepare(cfg: Config) -> Config:
 
 
 def _find(registry: Registry, kind: Any, scope: str | None) -> Any:
-    """Returns the class that a `type` of a config means, or None if no class of this name is registered."""
+    """Returns the class that a `type` of a config means, or None."""
     if not isinstance(kind, str):
         return kind
     with registry.switch_scope_and_registry(scope) as here:

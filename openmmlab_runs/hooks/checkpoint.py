@@ -1,5 +1,4 @@
 """Writes checkpoints so that a run can resume after a kill, a signal or a full disk at any moment."""
-import functools
 import os
 import signal
 import threading
@@ -82,12 +81,8 @@ class DurableCheckpointHook(CheckpointHook):
     # If not 0, the next iteration is the last: its checkpoint is saved, and the process exits with this status.
     end_status = 0
 
-    @functools.cached_property
-    def holding(self) -> ExitStack:
-        """Holds the work dir from the beginning to the end of training."""
-        return ExitStack()
-
     def before_train(self, runner: Runner) -> None:
+        self.holding = ExitStack()  # holds the work dir from the beginning to the end of training
         if is_main_process():
             self.holding.enter_context(held(Path(runner.work_dir)))
         if self.out_dir is not None:
@@ -184,7 +179,6 @@ class DurableCheckpointHook(CheckpointHook):
              + (f': --resume continues from {self.last_ckpt}.' if self.last_ckpt else '.'))
 
     def _set_last(self, runner: Runner, path: str) -> None:
-        """Stores the path of the last checkpoint in the hook and the message hub."""
         self.last_ckpt = path
         runner.message_hub.update_info('last_ckpt', path)
 
@@ -215,17 +209,12 @@ class DurableCheckpointHook(CheckpointHook):
         if is_main_process():
             write_text(Path(runner.work_dir, 'last_checkpoint'), path)
         if self.max_keep_ckpts > 0:
-            self._keep_only(kept)
-
-    def _keep_only(self, kept: list[int]) -> None:
-        """Removes the oldest checkpoints beyond those to keep."""
-        self.keep_ckpt_ids.clear()
-        self.keep_ckpt_ids.extend(kept)  # a deque of limited length
-        for step in kept[:-self.max_keep_ckpts]:
-            path = self.file_backend.join_path(self.out_dir, self.filename_tmpl.format(step))
-            # All steps may have the same name.
-            if is_main_process() and path != self.last_ckpt:
-                _remove(self.file_backend, path)
+            self.keep_ckpt_ids.clear()
+            self.keep_ckpt_ids.extend(kept)  # a deque of limited length
+            for old in kept[:-self.max_keep_ckpts]:
+                path = self.file_backend.join_path(self.out_dir, self.filename_tmpl.format(old))
+                if is_main_process() and path != self.last_ckpt:  # all steps may have the same name
+                    _remove(self.file_backend, path)
 
 
 def best_checkpoints(runner: Runner) -> dict[str, str]:
