@@ -124,15 +124,9 @@ def _normal(path: str) -> str:
 
 @functools.cache  # a new index would not be compared with the first one
 def open_archive(scheme: str, pattern: str) -> Archive:
-    """Reads the index of a zip file, or of the tar files of a pattern, and checks that all is there.
+    """Reads the index of a zip file, or of the tar files of a pattern of `glob`, and checks that all is there.
 
-    Args:
-        scheme: 'zip' or 'tar'.
-        pattern: A path; of tar files, also a pattern of `glob`.
-
-    Raises:
-        FileNotFoundError: If there is no such archive.
-        UserError: If an archive is damaged or incomplete, one of the shards is missing, or several have the same file.
+    An archive that is damaged, a shard that is missing, and a file that is there twice are UserErrors.
     """
     paths = [pattern] if os.path.lexists(pattern) else sorted(glob.glob(pattern)) if scheme == 'tar' else []
     if not paths:

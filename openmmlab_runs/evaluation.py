@@ -40,7 +40,6 @@ class FastEvaluation(COCOeval):
     """The evaluation of pycocotools, computed in C++ by faster-coco-eval."""
 
     def evaluate(self) -> None:
-        """Compares the boxes or masks of all images."""
         from faster_coco_eval import COCOeval_faster
         self.params.maxDets = sorted(self.params.maxDets)  # as pycocotools does
         self.fast = COCOeval_faster(self.cocoGt, self.cocoDt, self.params.iouType, print_function=lambda *_: None)
@@ -49,7 +48,6 @@ class FastEvaluation(COCOeval):
         self.fast.evaluate()
 
     def accumulate(self, p: Any = None) -> None:
-        """Sets `eval` to the precisions and recalls."""
         self.fast.accumulate()
         self.eval = self.fast.eval
 
@@ -111,7 +109,6 @@ class FastCocoMetric(CocoMetric):
             super().__init__(path, **kwargs)
 
     def compute_metrics(self, results: list[Any]) -> dict[str, float]:
-        """Returns the metrics over all images, by name."""
         if 'segm' in self.metrics and results and 'masks' not in results[0][1]:
             raise UserError('the metric is segm, but the model predicts no masks: set metric to bbox.')
         results = [(dict(true, img_id=image), dict(found, img_id=image))
@@ -140,7 +137,6 @@ class FastCocoMetric(CocoMetric):
         return files
 
     def gt_to_coco_json(self, gt_dicts: Sequence[dict[str, Any]], outfile_prefix: str) -> str:
-        """Writes annotations of data samples like `results2json`."""
         file = super().gt_to_coco_json(gt_dicts, os.path.join(self.folder, 'results'))
         if self.outfile_prefix:
             self._write_with_ids(file, outfile_prefix)
@@ -166,12 +162,10 @@ class YouTubeVISMetric(MMDetYouTubeVISMetric):
     """
 
     def compute_metrics(self, results: list[Any]) -> dict[str, float]:
-        """Calls mmdet's method with `np.float` defined."""
         with replaced(np, float=float):
             return super().compute_metrics(results)
 
     def format_gts(self, gts: tuple[list[Any], ...]) -> dict[str, Any]:
-        """Returns the instances of all videos, with numbers from 1 on instead of ids."""
         found = super().format_gts(gts)
         for index, instance in enumerate(found['annotations'], start=1):
             instance['id'] = index

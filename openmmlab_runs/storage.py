@@ -76,21 +76,17 @@ class FsspecBackend(BaseStorageBackend):
             raise ImportError(f'{path} needs {package}: pip install {package}.') from error
 
     def get(self, filepath: str | Path) -> bytes:
-        """Returns the content of a file."""
         return self._try(filepath, lambda files, path: files.cat_file(path), size=None)
 
     def get_text(self, filepath: str | Path, encoding: str = 'utf-8') -> str:
-        """Returns the text of a file."""
         return self.get(filepath).decode(encoding)
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
-        """Writes a file. An object store shows it when it is complete."""
         if _scheme(filepath) in ARCHIVES:
             raise OSError(f'{filepath} is in an archive, which can only be read: write to a folder or a store.')
         self._try(filepath, lambda files, path: files.pipe_file(path, obj), len(obj))
 
     def put_text(self, obj: str, filepath: str | Path, encoding: str = 'utf-8') -> None:
-        """Writes a file of text."""
         self.put(obj.encode(encoding), filepath)
 
     def exists(self, filepath: str | Path) -> bool:
@@ -109,12 +105,10 @@ class FsspecBackend(BaseStorageBackend):
         self._try(dir_path, lambda files, path: files.rm(path, recursive=True))
 
     def join_path(self, filepath: str | Path, *filepaths: str | Path) -> str:
-        """Joins parts of a path; those of an archive before its name."""
         return _in_order('/'.join([str(filepath).rstrip('/'), *(str(part).strip('/') for part in filepaths)]))
 
     @contextmanager
     def get_local_path(self, filepath: str | Path) -> Iterator[str]:
-        """Yields the path of a local copy, which is removed after the `with` block."""
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder, PurePosixPath(_in_order(str(filepath)).partition('::')[0]).name)
             copy.write_bytes(self.get(filepath))
@@ -122,7 +116,6 @@ class FsspecBackend(BaseStorageBackend):
 
     def list_dir_or_file(self, dir_path: str | Path, list_dir: bool = True, list_file: bool = True,
                          suffix: str | tuple[str, ...] | None = None, recursive: bool = False) -> Iterator[str]:
-        """Yields relative paths of folders and files in a folder, without hidden ones, as mmengine's backends do."""
         def find(files: Any, path: str) -> list[tuple[str, bool]]:
             found = files.find(path, withdirs=True, detail=True).values() if recursive else files.ls(path, detail=True)
             return [(PurePosixPath(info['name']).relative_to(path or '.').as_posix(), info['type'] == 'directory')
@@ -141,7 +134,6 @@ class HttpBackend(HTTPBackend):
     """Reads files of the web as mmengine does, within the times of `FsspecBackend`."""
 
     def get(self, filepath: str) -> bytes:
-        """Returns the content of a file."""
         def size() -> int:
             with urlopen(Request(filepath, method='HEAD')) as response:
                 return int(response.headers['Content-Length'])
@@ -149,7 +141,6 @@ class HttpBackend(HTTPBackend):
         return tried(str(filepath), lambda: super(HttpBackend, self).get(filepath), size, TRY)
 
     def get_text(self, filepath: str, encoding: str = 'utf-8') -> str:
-        """Returns the text of a file."""
         return self.get(filepath).decode(encoding)
 
 

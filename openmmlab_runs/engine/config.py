@@ -37,17 +37,13 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
                 launcher: str = 'none') -> Config:
     """Reads a config file of mmdet, mmseg or mmpretrain, completes it, and imports its library.
 
+    What is wrong with it, an option or the launcher is a UserError; an ImportError means that the library is missing.
+
     Args:
         path: The file.
         options: Values to override, with dotted keys. Defaults to None.
-        work_dir: Folder for logs and checkpoints. Defaults to None: the config's, or else `work_dirs/<name of the
-            file>`.
+        work_dir: Folder for logs and checkpoints. Defaults to None: the config's, or else `work_dirs/<name of file>`.
         launcher: The program that started the processes: 'none', 'pytorch', 'slurm' or 'mpi'. Defaults to 'none'.
-
-    Raises:
-        UserError: If the file cannot be read, or is not for a known library; or if an option, the launcher or a key
-            cannot be used.
-        ImportError: If the library cannot be imported.
     """
     if launcher != 'none' and LAUNCHERS[launcher] not in os.environ and not is_distributed():
         raise UserError(f'--launcher {launcher} is for processes that {launcher} starts, but {LAUNCHERS[launcher]} is '

@@ -54,15 +54,10 @@ CheckedIterBasedTrainLoop, CheckedValLoop, CheckedTestLoop = (
 def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader:
     """Builds a data loader from its config, unless it is built already, and checks its data.
 
-    It first checks the model (see `check_model`), the metrics and the annotations; those of the validation before the
-    training, too. Ranks then share the annotations (see `share_annotations`), and a first sample is loaded. The
-    pipeline of the dataset gets checks that name a faulty file when it is loaded. Workers must have enough shared
-    memory for such samples, and are given up after 10 minutes without a batch. The main process checks; the others wait
-    for it, and end if a check fails.
-
-    Raises:
-        UserError: If the data cannot be used.
-        FileNotFoundError: If an annotation file or a folder does not exist.
+    The model, the metrics and the annotations are checked first; those of the validation before the training, too.
+    Ranks then share the annotations, and a first sample is loaded. The pipelines name a faulty file when it is loaded.
+    Workers must have enough shared memory for such samples, and are given up after 10 minutes without a batch. The main
+    process checks; the others wait for it, and end if a check fails.
     """
     with all_or_none():
         check_model(runner.model)

@@ -55,8 +55,7 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
         verbose: Whether all that mmengine logs is printed, not only what is for readers. Defaults to False.
 
     Raises:
-        UserError: If the config does not allow the run, the first iteration fails, the checkpoint does not fit, or the
-            disk is full.
+        UserError: If the config, the checkpoint, the first iteration or a full disk do not allow the run.
     """
     if amp:
         cfg.optim_wrapper.update(type='AmpOptimWrapper', loss_scale='dynamic')
@@ -100,8 +99,7 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
         verbose: Whether all that mmengine logs is printed. Defaults to False.
 
     Raises:
-        UserError: If the checkpoint does not fit, its classes are those of the data in another order, `show_dir` is
-            given to several processes, or the disk is full.
+        UserError: If the config, the checkpoint, its classes or a full disk do not allow the run.
     """
     if show_dir and (cfg.launcher != 'none' or get_world_size() > 1):
         where = f'the launcher is {cfg.launcher}' if cfg.launcher != 'none' else f'there are {get_world_size()}'

@@ -16,7 +16,6 @@ class RunConfig(Config):
     """mmengine's config, but its texts and its dict have no secrets, and no templates that a reader would replace."""
 
     def to_dict(self, keep_imported: bool = False) -> dict[str, Any]:
-        """Returns a dict of plain types, without secrets."""
         return redact(super().to_dict(keep_imported))[0]
 
     def __repr__(self) -> str:
@@ -24,7 +23,6 @@ class RunConfig(Config):
 
     @property
     def pretty_text(self) -> str:
-        """Returns Python source, without secrets and templates."""
         return assignments(self.to_dict())
 
     def dump(self, file: str | Path | None = None) -> str | None:

@@ -67,9 +67,8 @@ class DurableCheckpointHook(CheckpointHook):
     are removed. Temporary files of a killed run are removed when the next run starts. A second run in the same work
     dir ends with a `UserError`, see `held`.
 
-    With `save_best`, each checkpoint is written again after its validation, even if it is not the best. The checkpoint
-    then records that the validation is done, and its results (for example for `ReduceOnPlateauParamScheduler`). If a
-    run is killed before a validation ends, the next run repeats the validation when it starts.
+    With `save_best`, each checkpoint is written again after its validation, even if it is not the best: it then records
+    that the validation is done, and its results. If a run is killed before that, the next run repeats the validation.
 
     `WholeFileBackend` writes local checkpoints, unless `backend_args` sets another backend.
     """
@@ -97,7 +96,7 @@ class DurableCheckpointHook(CheckpointHook):
         if is_main_process():
             for folder in {str(self.out_dir), runner.work_dir}:
                 if '://' not in folder:
-                    remove_leftovers(Path(folder), '*.pth', 'last_checkpoint', '*.png', '*.json')
+                    remove_leftovers(Path(folder), '*.pth', 'last_checkpoint', '*.png', '*.json', '*.py')
         if runner.cfg.get('resume'):
             resumed = runner.cfg.get('load_from') or find_latest_checkpoint(runner.work_dir)
             if resumed:
@@ -127,9 +126,7 @@ class DurableCheckpointHook(CheckpointHook):
         step, meta = runner.iter + 1, dict(epoch=runner.epoch, iter=runner.iter + 1)
         if self.end_status and self.by_epoch:
             self._save(runner, step, meta, f'iter_{step}.pth')
-        elif self.end_status or (not self.by_epoch and (
-                self.every_n_train_iters(runner, self.interval, self.save_begin)
-                or (self.save_last and self.is_last_train_iter(runner)))):
+        elif saves_after_iteration(self, runner):
             self._save(runner, step, meta)
         if self.end_status:
             runner.logger.warning('Training ends at a signal: ' + (
@@ -217,6 +214,13 @@ class DurableCheckpointHook(CheckpointHook):
                     _remove(self.file_backend, path)
 
 
+def saves_after_iteration(hook: CheckpointHook, runner: Runner) -> bool:
+    """Returns whether a hook saves after this iteration, by its interval or at a signal."""
+    return bool(getattr(hook, 'end_status', 0)) or (not hook.by_epoch and (
+        hook.every_n_train_iters(runner, hook.interval, hook.save_begin)
+        or (hook.save_last and hook.is_last_train_iter(runner))))
+
+
 def best_checkpoints(runner: Runner) -> dict[str, str]:
     """Returns the paths of the best checkpoints, by their keys in the hub."""
     return {name: path for name, path in runner.message_hub.runtime_info.items() if name.startswith('best_ckpt')}
@@ -226,9 +230,9 @@ def best_checkpoints(runner: Runner) -> dict[str, str]:
 class SaveOnSignalHook(Hook):
     """Ends training after SIGTERM or SIGUSR1 with a checkpoint of the last whole iteration.
 
-    If one rank gets the signal, all end after the same iteration. `DurableCheckpointHook` saves, and the processes exit
-    with status 128 + the number of the signal, which is 143 for SIGTERM. A validation is finished first. Without
-    `DurableCheckpointHook`, or outside the main thread, signals have their usual effect.
+    If one rank gets the signal, all end after the same iteration, with status 128 + its number, which is 143 for
+    SIGTERM. A validation is finished first. Without `DurableCheckpointHook`, or outside the main thread, signals have
+    their usual effect.
     """
 
     priority = 'BELOW_NORMAL'  # before NonFiniteLossHook, which checks the model that will be saved

@@ -18,7 +18,7 @@ from openmmlab_runs.errors import UserError
 from openmmlab_runs.registry import HOOKS
 
 from .accumulation import wrappers
-from .checkpoint import BAD_ITERATIONS
+from .checkpoint import BAD_ITERATIONS, saves_after_iteration
 
 # Maximum number of images in a message; the log contains all.
 MAX_IMAGES = 8
@@ -96,7 +96,8 @@ class NonFiniteLossHook(Hook):
             if not self.dropped and not self.explained:
                 self._count(runner, 0)
             self.dropped = self.explained = False
-        if _checkpoint_is_due(runner):
+        # Before the checkpoint, because mmengine's hook removes an older file first.
+        if any(isinstance(hook, CheckpointHook) and saves_after_iteration(hook, runner) for hook in runner.hooks):
             self._check_model(runner)
 
     def before_val(self, runner: Runner) -> None:
@@ -181,14 +182,3 @@ def _and_images(reports: Sequence[Report], limit: int | None = None) -> str:
         return ' (of images without img_path)'
     more = '' if limit is None or len(paths) <= limit else f' and {len(paths) - limit} more, which the log names'
     return f' ({"images" if len(paths) > 1 else "image"} {", ".join(paths[:limit])}{more})'
-
-
-def _checkpoint_is_due(runner: Runner) -> bool:
-    """Returns whether a CheckpointHook saves after this iteration, by its interval or at a signal.
-
-    The model is checked before that, because mmengine's hook removes an older file first.
-    """
-    return any(getattr(hook, 'end_status', 0)
-               or (not hook.by_epoch and (hook.every_n_train_iters(runner, hook.interval, hook.save_begin)
-                                          or (hook.save_last and hook.is_last_train_iter(runner))))
-               for hook in runner.hooks if isinstance(hook, CheckpointHook))

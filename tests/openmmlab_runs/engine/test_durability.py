@@ -53,7 +53,7 @@ def die_half_written(number: int) -> None:
     write, files = Path.write_bytes, iter(range(number + 1))
 
     def write_half(path: Path, content: bytes) -> int:
-        if next(files) == number:
+        if '.pth' in path.name and next(files) == number:
             write(path, content[:len(content) // 2])
             os.kill(os.getpid(), signal.SIGKILL)
         return write(path, content)
