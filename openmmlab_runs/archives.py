@@ -1,5 +1,4 @@
 """Reads files of tar and zip archives where they lie, and checks that an archive is whole and stays the same."""
-import bz2
 import functools
 import glob
 import hashlib
@@ -11,7 +10,6 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable
 from typing import Any, BinaryIO, NamedTuple
 
 from fsspec import AbstractFileSystem
@@ -24,10 +22,8 @@ from .files import what_is
 MEMBERS = '.members.json'
 SHARD = re.compile(r'(.+)-(\d{5})-of-(\d{5})\.tar')
 END_OF_TAR = bytes(1024)
-# The record at the end of a zip file, and the one before each file: their beginnings and their fields.
-END_OF_ZIP, ZIP_FILE = (b'PK\5\6', struct.Struct('<4s4H2LH')), (b'PK\3\4', struct.Struct('<4s5H3L2H'))
-DECOMPRESSORS: dict[int, Callable[[], Any]] = {
-    zipfile.ZIP_DEFLATED: lambda: zlib.decompressobj(-zlib.MAX_WBITS), zipfile.ZIP_BZIP2: bz2.BZ2Decompressor}
+# Bytes of the record at the end of a zip file, and of the one before each file.
+END_OF_ZIP, ZIP_FILE = 22, 30
 # A file of at least so many bytes that was packed to less than 1 / RATIO is a trap: data hardly shrinks to a tenth.
 LARGE, RATIO = 2 ** 28, 100
 
@@ -104,8 +100,8 @@ class Archive(AbstractFileSystem):
                 raise UserError(f'{place.archive} was replaced or changed while it is in use: leave archives as they '
                                 'are during a run, and start again.')
         try:
-            if place.method != zipfile.ZIP_STORED:
-                content = DECOMPRESSORS[place.method]().decompress(content, place.size + 1)
+            if place.method == zipfile.ZIP_DEFLATED:
+                content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(content, place.size + 1)
             if len(content) != place.size:
                 raise ValueError(f'it has {len(content)} bytes, not {place.size}')
             if place.crc is not None and zlib.crc32(content) != place.crc:
@@ -235,10 +231,9 @@ def _places_of_zip(file: BinaryIO, path: str) -> dict[str, Place]:
     try:
         with zipfile.ZipFile(file) as archive:
             members, comment = archive.infolist(), len(archive.comment)
-        begin, record = END_OF_ZIP
-        file.seek(-record.size - comment, os.SEEK_END)
-        beginning, *_, number, _, _, _ = record.unpack(file.read(record.size))
-        if beginning == begin and number not in (len(members), 0xFFFF):  # the latter: it is told elsewhere
+        file.seek(-END_OF_ZIP - comment, os.SEEK_END)
+        number, = struct.unpack('<H', file.read(END_OF_ZIP)[10:12])
+        if number not in (len(members), 0xFFFF):  # the latter: it is told elsewhere
             raise zipfile.BadZipFile(f'its index has {len(members)} files, not {number}')
         for member in members:
             if not member.is_dir():
@@ -253,17 +248,17 @@ def _places_of_zip(file: BinaryIO, path: str) -> dict[str, Place]:
 
 def _place_in_zip(file: BinaryIO, path: str, member: zipfile.ZipInfo) -> Place:
     """Compares an entry of the index with the record before the file itself."""
-    begin, record = ZIP_FILE
     file.seek(member.header_offset)
-    beginning, *_, name_size, more = record.unpack(file.read(record.size))
+    record = file.read(ZIP_FILE)
+    name_size, more = struct.unpack('<2H', record[26:])
     name = file.read(name_size).decode('utf-8' if member.flag_bits & 0x800 else 'cp437')
-    if beginning != begin or name != member.orig_filename:
+    if not record.startswith(b'PK\3\4') or name != member.orig_filename:
         raise zipfile.BadZipFile(f'{member.filename} is not where the index says')
-    if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, *DECOMPRESSORS):
+    if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise UserError(f'{member.filename} in {path} is encrypted, or packed with method {member.compress_type}: pack '
                         'it without compression (zip -0).')
     if member.file_size > max(LARGE, RATIO * member.compress_size):
         raise UserError(f'{member.filename} in {path} has {member.compress_size} bytes that become {member.file_size}, '
                         'which no data does: leave it out.')
-    return Place(path, member.header_offset + record.size + name_size + more, member.compress_size, member.file_size,
+    return Place(path, member.header_offset + ZIP_FILE + name_size + more, member.compress_size, member.file_size,
                  member.compress_type, member.CRC)
