@@ -1,5 +1,4 @@
 """Reads files of tar and zip archives where they lie, and checks that an archive is whole and stays the same."""
-import bz2
 import functools
 import glob
 import hashlib
@@ -11,7 +10,6 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO, NamedTuple
 
 from fsspec import AbstractFileSystem
@@ -24,22 +22,16 @@ from .files import what_is
 MEMBERS = '.members.json'
 SHARD = re.compile(r'(.+)-(\d{5})-of-(\d{5})\.tar')
 END_OF_TAR = bytes(1024)
-# The record at the end of a zip file, and the one before each file: their beginnings and their fields.
-END_OF_ZIP, ZIP_FILE = (b'PK\5\6', struct.Struct('<4s4H2LH')), (b'PK\3\4', struct.Struct('<4s5H3L2H'))
-DECOMPRESSORS: dict[int, Callable[[], Any]] = {
-    zipfile.ZIP_DEFLATED: lambda: zlib.decompressobj(-zlib.MAX_WBITS), zipfile.ZIP_BZIP2: bz2.BZ2Decompressor}
+# Bytes of the record at the end of a zip file, and of the one before each file.
+END_OF_ZIP, ZIP_FILE = 22, 30
 # A file of at least so many bytes that was packed to less than 1 / RATIO is a trap: data hardly shrinks to a tenth.
 LARGE, RATIO = 2 ** 28, 100
 
 
 class Place(NamedTuple):
-    """Where a file of an archive is.
+    """Where a file of an archive is: `packed` bytes from byte `start` of `archive`, which become `size` bytes.
 
     Attributes:
-        archive: The path of the archive.
-        start: The first byte.
-        packed: The number of bytes there.
-        size: The number of bytes of the file.
         method: Its compression, a number of `zipfile`. Defaults to 0: none.
         crc: Its CRC-32. Defaults to None: not known.
         sha256: Its SHA-256. Defaults to None: not known.
@@ -53,31 +45,21 @@ class Place(NamedTuple):
     sha256: str | None = None
 
 
-class Identity(NamedTuple):
-    """Facts of a file that stay as long as it is not replaced or changed."""
-    device: int
-    inode: int
-    size: int
-    time: int
+Identity = tuple[int, ...]  # facts of a file that stay as long as it is not replaced or changed
 
 
 class Archive(AbstractFileSystem):
     """The files of archives, without hidden faults: each file is checked when it is read.
 
-    Other processes may use the object after a fork, because it holds no open file. It remembers what the archives were
-    when their index was read, so that all processes read the same.
-
-    Args:
-        places: Where each file is, by its path in the archive.
-        identities: What each archive was when its index was read, by its path.
+    Other processes may use the object after a fork, because it holds no open file. All of them read what was there when
+    the index was read: `places` are those of files by their paths in the archive, `identities` those of the archives.
     """
 
     cachable = False
 
     def __init__(self, places: dict[str, Place], identities: dict[str, Identity]) -> None:
         super().__init__()
-        self.places = places
-        self.identities = identities
+        self.places, self.identities = places, identities
         self.folders: dict[str, dict[str, dict[str, Any]]] = {'': {}}
         for name, place in places.items():
             info = dict(name=name, size=place.size, type='file')
@@ -90,12 +72,12 @@ class Archive(AbstractFileSystem):
                 info = dict(name=name, size=0, type='directory')
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
-        path = posixpath.normpath(path.strip('/')) if path.strip('/') else ''
-        info = self.folders.get(posixpath.dirname(path), {}).get(path) if path else dict(
-            name='', size=0, type='directory')
-        if info is None:
+        if not path.strip('/'):
+            return dict(name='', size=0, type='directory')
+        path = _normal(path)
+        if path not in (inside := self.folders.get(posixpath.dirname(path), {})):
             raise FileNotFoundError(path)
-        return info
+        return inside[path]
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
         info = self.info(path)
@@ -103,12 +85,7 @@ class Archive(AbstractFileSystem):
         return found if detail else [one['name'] for one in found]
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
-        """Returns the content of a file.
-
-        Raises:
-            FileNotFoundError: If there is no such file.
-            UserError: If the file is damaged, or the archive is not the one whose index was read.
-        """
+        """Returns the content of a file; raises a UserError if it or the archive is not what the index says."""
         name = self.info(path)['name']
         if name not in self.places:
             raise FileNotFoundError(path)
@@ -122,39 +99,30 @@ class Archive(AbstractFileSystem):
             if _identity(file) != self.identities[place.archive]:  # it may also have changed while it was read
                 raise UserError(f'{place.archive} was replaced or changed while it is in use: leave archives as they '
                                 'are during a run, and start again.')
-        fault = ''
         try:
-            content = _unpacked(content, place)
+            if place.method == zipfile.ZIP_DEFLATED:
+                content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(content, place.size + 1)
+            if len(content) != place.size:
+                raise ValueError(f'it has {len(content)} bytes, not {place.size}')
+            if place.crc is not None and zlib.crc32(content) != place.crc:
+                raise ValueError('its CRC-32 is not that of the index')
+            if place.sha256 and hashlib.sha256(content).hexdigest() != place.sha256:
+                raise ValueError(f'its SHA-256 is not that of {MEMBERS}')
         except (OSError, EOFError, ValueError, zlib.error) as error:
-            fault = first_line(error)
-        if len(content) != place.size:
-            fault = fault or f'it has {len(content)} bytes, not {place.size}'
-        elif place.crc is not None and zlib.crc32(content) != place.crc:
-            fault = 'its CRC-32 is not that of the index'
-        elif place.sha256 and hashlib.sha256(content).hexdigest() != place.sha256:
-            fault = f'its SHA-256 is not that of {MEMBERS}'
-        if fault:
-            raise UserError(f'{name} in {place.archive} is damaged ({fault}): pack the archive again.')
+            raise UserError(f'{name} in {place.archive} is damaged ({first_line(error)}): pack the archive again.'
+                            ) from error
         return content[start:end]
 
 
-def _unpacked(content: bytes, place: Place) -> bytes:
-    if place.method == zipfile.ZIP_STORED:
-        return content
-    return DECOMPRESSORS[place.method]().decompress(content, place.size + 1)
+def _normal(path: str) -> str:
+    return posixpath.normpath(path).strip('/')
 
 
 @functools.cache  # a new index would not be compared with the first one
 def open_archive(scheme: str, pattern: str) -> Archive:
-    """Reads the index of a zip file, or of the tar files of a pattern, and checks that all is there.
+    """Reads the index of a zip file, or of the tar files of a pattern of `glob`, and checks that all is there.
 
-    Args:
-        scheme: 'zip' or 'tar'.
-        pattern: The path of the archive; of tar files, also a pattern as those of `glob`.
-
-    Raises:
-        FileNotFoundError: If there is no such archive.
-        UserError: If an archive is damaged or incomplete, one of the shards is missing, or several have the same file.
+    An archive that is damaged, a shard that is missing, and a file that is there twice are UserErrors.
     """
     paths = [pattern] if os.path.lexists(pattern) else sorted(glob.glob(pattern)) if scheme == 'tar' else []
     if not paths:
@@ -186,20 +154,19 @@ def open_archive(scheme: str, pattern: str) -> Archive:
 
 def _identity(file: BinaryIO) -> Identity:
     found = os.fstat(file.fileno())
-    return Identity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def shard_name(prefix: str, number: int, count: int) -> str:
-    """Returns the path of a shard, which also has the number of all shards."""
+    """Returns the path of a shard, which also tells the number of all."""
     return f'{prefix}-{number:05}-of-{count:05}.tar'
 
 
-def _check_complete(pattern: str, paths: Iterable[str]) -> None:
+def _check_complete(pattern: str, paths: list[str]) -> None:
     """Raises a UserError if a shard is not among the paths, by the number of shards in the names of the others."""
-    there = set(paths)
     for prefix, count in {match.groups()[::2] for path in paths if (match := SHARD.fullmatch(path))}:
         names = [shard_name(prefix, number, int(count)) for number in range(int(count))]
-        missing = [name for name in names if name not in there]
+        missing = [name for name in names if name not in paths]
         if missing:
             raise UserError(f'{pattern} has {len(names) - len(missing)} of {len(names)} shards, {missing[0]} is not '
                             'among them: put all shards there, or correct the pattern.')
@@ -210,7 +177,7 @@ def _places_of_tar(file: BinaryIO, path: str) -> dict[str, Place]:
     try:
         with tarfile.open(fileobj=file, mode='r:') as shard:
             for member in shard:
-                name = posixpath.normpath(member.name).strip('/')
+                name = _normal(member.name)
                 if member.issparse():
                     raise UserError(f'{name} in {path} is a sparse file, which cannot be read: pack it without '
                                     '--sparse.')
@@ -247,13 +214,14 @@ def _listed(file: BinaryIO, places: dict[str, Place]) -> tuple[dict[str, Place],
         content = json.loads(file.read(own.size))
         members = {name: (int(size), str(sha256)) for name, (size, sha256) in content['members'].items()}
         found = {name: place for name, place in places.items() if name != MEMBERS}
-        differs = [name for name in {**members, **found}
-                   if name not in members or name not in found or members[name][0] != found[name].size]
-        if not differs:
+        sizes, there = ({name: size for name, (size, _) in members.items()},
+                        {name: place.size for name, place in found.items()})
+        if sizes == there:
             return {name: place._replace(sha256=members[name][1]) for name, place in found.items()}, str(content['set'])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(f'{MEMBERS} in {own.archive} is damaged ({first_line(error)}): pack the shards again.'
                         ) from error
+    differs = [name for name in {**sizes, **there} if sizes.get(name) != there.get(name)]
     raise UserError(f'{own.archive} does not have the files of its list {MEMBERS}: {len(differs)} of {len(members)} '
                     f'are missing, new or of another size, such as {differs[0]}: pack the shards again.')
 
@@ -263,14 +231,13 @@ def _places_of_zip(file: BinaryIO, path: str) -> dict[str, Place]:
     try:
         with zipfile.ZipFile(file) as archive:
             members, comment = archive.infolist(), len(archive.comment)
-        begin, record = END_OF_ZIP
-        file.seek(-record.size - comment, os.SEEK_END)
-        beginning, *_, number, _, _, _ = record.unpack(file.read(record.size))
-        if beginning == begin and number not in (len(members), 0xFFFF):  # the latter: it is told elsewhere
+        file.seek(-END_OF_ZIP - comment, os.SEEK_END)
+        number, = struct.unpack('<H', file.read(END_OF_ZIP)[10:12])
+        if number not in (len(members), 0xFFFF):  # the latter: it is told elsewhere
             raise zipfile.BadZipFile(f'its index has {len(members)} files, not {number}')
         for member in members:
             if not member.is_dir():
-                places[posixpath.normpath(member.filename).strip('/')] = _place_in_zip(file, path, member)
+                places[_normal(member.filename)] = _place_in_zip(file, path, member)
     except UserError:
         raise
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error, EOFError, OSError
@@ -281,17 +248,17 @@ def _places_of_zip(file: BinaryIO, path: str) -> dict[str, Place]:
 
 def _place_in_zip(file: BinaryIO, path: str, member: zipfile.ZipInfo) -> Place:
     """Compares an entry of the index with the record before the file itself."""
-    begin, record = ZIP_FILE
     file.seek(member.header_offset)
-    beginning, *_, name_size, more = record.unpack(file.read(record.size))
+    record = file.read(ZIP_FILE)
+    name_size, more = struct.unpack('<2H', record[26:])
     name = file.read(name_size).decode('utf-8' if member.flag_bits & 0x800 else 'cp437')
-    if beginning != begin or name != member.orig_filename:
+    if not record.startswith(b'PK\3\4') or name != member.orig_filename:
         raise zipfile.BadZipFile(f'{member.filename} is not where the index says')
-    if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, *DECOMPRESSORS):
+    if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise UserError(f'{member.filename} in {path} is encrypted, or packed with method {member.compress_type}: pack '
                         'it without compression (zip -0).')
     if member.file_size > max(LARGE, RATIO * member.compress_size):
         raise UserError(f'{member.filename} in {path} has {member.compress_size} bytes that become {member.file_size}, '
                         'which no data does: leave it out.')
-    return Place(path, member.header_offset + record.size + name_size + more, member.compress_size, member.file_size,
+    return Place(path, member.header_offset + ZIP_FILE + name_size + more, member.compress_size, member.file_size,
                  member.compress_type, member.CRC)

@@ -19,26 +19,17 @@ WIDTH = 120
 
 
 def without_templates(source: str, brace: str = r'\x7b') -> str:
-    """Returns source with the same values in which mmengine finds no template.
+    """Returns source of values without templates; `brace` is how a string of its language writes a brace.
 
-    Only strings can have two braces beside each other in source of values.
-
-    Args:
-        source: Python source of values.
-        brace: How a string of the language writes a brace. Defaults to Python's way.
+    Only strings can have two braces beside each other in it.
     """
     return re.sub(r'(?<=\{)\{', lambda _: brace, source)
 
 
 def to_source(value: Any, indent: int = 0, used: int = 0) -> str:
-    """Returns Python source for a value of a config, with dicts in OpenMMLab's style.
+    """Returns Python source for a value of a config; what does not fit into a line has a line for each item.
 
-    What does not fit into a line has a line for each item.
-
-    Args:
-        value: The value.
-        indent: Number of spaces at the beginning of its first line. Defaults to 0.
-        used: Number of characters of this line that are not the value's. Defaults to 0.
+    Its first line begins with `indent` spaces, and has `used` characters that are not the value's.
     """
     line = _one_line(value)
     if used + len(line) <= WIDTH or not isinstance(value, dict | list | tuple):

@@ -1,18 +1,17 @@
 """Metrics of mmdet that count right with any ids: COCO's, sooner with faster-coco-eval, and one for videos."""
 import json
 import os.path
-from collections.abc import Hashable, Iterable, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from tempfile import TemporaryDirectory
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 from mmengine.fileio import dump, load
 
 from openmmlab_runs.data.coco import FIELDS, Coco, Entry, read_coco, to_id
-from openmmlab_runs.errors import UserError, did_you_mean
+from openmmlab_runs.errors import UserError
 from openmmlab_runs.registry import METRICS
 from openmmlab_runs.stack import require
 
@@ -23,16 +22,24 @@ from mmdet.evaluation import YouTubeVISMetric as MMDetYouTubeVISMetric  # noqa: 
 from mmdet.evaluation.metrics import coco_metric  # noqa: E402
 from pycocotools.cocoeval import COCOeval  # noqa: E402
 
-# The values that mmdet's CocoMetric can return.
-ITEMS = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l',
-         'AR@100', 'AR@300', 'AR@1000', 'AR_s@1000', 'AR_m@1000', 'AR_l@1000')
+
+@contextmanager
+def replaced(module: Any, **values: Any) -> Iterator[None]:
+    """Gives a module other values in the `with` block, because mmdet's metrics have no parameters for them."""
+    former = {name: getattr(module, name) for name in values if name in vars(module)}
+    vars(module).update(values)
+    try:
+        yield
+    finally:
+        for name in values:
+            del vars(module)[name]
+        vars(module).update(former)
 
 
 class FastEvaluation(COCOeval):
     """The evaluation of pycocotools, computed in C++ by faster-coco-eval."""
 
     def evaluate(self) -> None:
-        """Compares the boxes or masks of all images."""
         from faster_coco_eval import COCOeval_faster
         self.params.maxDets = sorted(self.params.maxDets)  # as pycocotools does
         self.fast = COCOeval_faster(self.cocoGt, self.cocoDt, self.params.iouType, print_function=lambda *_: None)
@@ -41,7 +48,6 @@ class FastEvaluation(COCOeval):
         self.fast.evaluate()
 
     def accumulate(self, p: Any = None) -> None:
-        """Sets `eval` to the precisions and recalls."""
         self.fast.accumulate()
         self.eval = self.fast.eval
 
@@ -74,23 +80,10 @@ class FastCocoMetric(CocoMetric):
     instead of ids. The files that `outfile_prefix` asks for have the ids of the annotations.
 
     If faster-coco-eval is installed, it computes in C++, to the same values.
-
-    Args:
-        ann_file: The annotations. Defaults to None: those of the data samples.
-        backend_args: Arguments of the storage backend that reads `ann_file`. Defaults to None.
-        sort_categories: Whether labels count the categories by their ids, not in the order of the file. Defaults to
-            False.
-        kwargs: Other arguments of mmdet's CocoMetric.
-
-    Raises:
-        UserError: If `metric_items` has an unknown name, or the annotations cannot be used.
     """
 
     def __init__(self, ann_file: str | None = None, *, backend_args: dict[str, Any] | None = None,
                  sort_categories: bool = False, **kwargs: Any) -> None:
-        for name in kwargs.get('metric_items') or ():
-            if name not in ITEMS:
-                raise UserError(f'metric_items has {name}, which is no item of the metric{did_you_mean(name, ITEMS)}.')
         if kwargs.get('iou_thrs') is not None:
             kwargs['iou_thrs'] = np.atleast_1d(kwargs['iou_thrs'])  # pycocotools fails with a list
         self.ann_file = ann_file
@@ -103,12 +96,11 @@ class FastCocoMetric(CocoMetric):
             return
         coco = read_coco(ann_file, backend_args)
         written = coco.texts.get('categories', {})
-        categories = [(one['id'], written.get(index, one['id'])) for index, one in enumerate(coco['categories'])]
+        categories = [(one, written.get(index, one['id'])) for index, one in enumerate(coco['categories'])]
         if sort_categories:
-            coco['categories'].sort(key=lambda one: _order(one['id']))
-            categories.sort(key=lambda pair: _order(pair[0]))
-        ids = number(id for id, _ in categories)
-        self.category_ids = {ids[id]: text for id, text in categories}
+            categories.sort(key=lambda pair: (isinstance(pair[0]['id'], str), pair[0]['id']))
+        coco['categories'] = [one for one, _ in categories]
+        self.category_ids = {index: text for index, (_, text) in enumerate(categories, start=1)}
         self.numbers = number(image['id'] for image in coco['images'])
         with TemporaryDirectory() as folder:
             path = os.path.join(folder, 'annotations.json')
@@ -117,12 +109,11 @@ class FastCocoMetric(CocoMetric):
             super().__init__(path, **kwargs)
 
     def compute_metrics(self, results: list[Any]) -> dict[str, float]:
-        """Returns the metrics over all images, by name."""
         if 'segm' in self.metrics and results and 'masks' not in results[0][1]:
             raise UserError('the metric is segm, but the model predicts no masks: set metric to bbox.')
         results = [(dict(true, img_id=image), dict(found, img_id=image))
                    for true, found in results for image in [self._number(found['img_id'])]]
-        fast = patch.multiple(coco_metric, COCOeval=FastEvaluation, COCOevalMP=FastEvaluation)
+        fast = replaced(coco_metric, COCOeval=FastEvaluation, COCOevalMP=FastEvaluation)
         with TemporaryDirectory() as self.folder, fast if find_spec('faster_coco_eval') else nullcontext():
             return super().compute_metrics(results)
 
@@ -139,15 +130,13 @@ class FastCocoMetric(CocoMetric):
         return image
 
     def results2json(self, results: Sequence[dict[str, Any]], outfile_prefix: str) -> dict[str, str]:
-        """Writes the predictions: with numbers, as mmdet reads them, and with ids where `outfile_prefix` asks for it.
-        """
+        """Writes predictions: with numbers, as mmdet reads them, and with ids where `outfile_prefix` asks for it."""
         files = super().results2json(results, os.path.join(self.folder, 'results'))
         for file in {*files.values()} if self.outfile_prefix else ():
             self._write_with_ids(file, outfile_prefix)
         return files
 
     def gt_to_coco_json(self, gt_dicts: Sequence[dict[str, Any]], outfile_prefix: str) -> str:
-        """Writes annotations of data samples like `results2json`."""
         file = super().gt_to_coco_json(gt_dicts, os.path.join(self.folder, 'results'))
         if self.outfile_prefix:
             self._write_with_ids(file, outfile_prefix)
@@ -164,10 +153,6 @@ class FastCocoMetric(CocoMetric):
         dump(content, f'{outfile_prefix}{os.path.basename(file).removeprefix("results")}')
 
 
-def _order(id: int | str) -> tuple[bool, Any]:
-    return isinstance(id, str), id
-
-
 @METRICS.register_module()
 class YouTubeVISMetric(MMDetYouTubeVISMetric):
     """mmdet's YouTubeVISMetric with current numpy, and for any ids of instances.
@@ -177,12 +162,10 @@ class YouTubeVISMetric(MMDetYouTubeVISMetric):
     """
 
     def compute_metrics(self, results: list[Any]) -> dict[str, float]:
-        """Calls mmdet's method with `np.float` defined."""
-        with patch.object(np, 'float', float, create=True):
+        with replaced(np, float=float):
             return super().compute_metrics(results)
 
     def format_gts(self, gts: tuple[list[Any], ...]) -> dict[str, Any]:
-        """Returns the instances of all videos, with numbers from 1 on instead of ids."""
         found = super().format_gts(gts)
         for index, instance in enumerate(found['annotations'], start=1):
             instance['id'] = index

@@ -28,11 +28,7 @@ IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.bmp', '.webp', '.t
 
 
 def list_images(folder: str | Path) -> list[Path]:
-    """Lists the images of a folder, sorted by name.
-
-    Raises:
-        UserError: If the folder does not exist or contains no image.
-    """
+    """Lists the images of a folder, sorted by name; raises a UserError if there is no folder or no image."""
     if not Path(folder).is_dir():
         raise UserError(f'folder {folder} does not exist: check the path.')
     paths = sorted(path for path in Path(folder).iterdir() if path.suffix.lower() in IMAGE_SUFFIXES and (
@@ -74,8 +70,7 @@ def check_free(path: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a text file atomically, as UTF-8. Names of files that are not UTF-8 are escaped."""
-    with whole_file(path) as temporary:
-        temporary.write_text(text, encoding='utf-8', errors='backslashreplace')
+    write_bytes(path, text.encode('utf-8', 'backslashreplace'))
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -91,22 +86,15 @@ def write_figure(path: Path, figure: 'Figure', dpi: int = 120) -> None:
 
 
 def write_image(path: Path, image: np.ndarray, palette: Sequence[Sequence[int]] | None = None) -> None:
-    """Writes an image atomically: as JPEG of quality 95 if the suffix is .jpg, else as PNG.
-
-    Args:
-        path: The file.
-        image: `(H, W, 3)` RGB or `(H, W)` grey, uint8; also uint16 for a label map.
-        palette: The RGB colour of each value of a label map; uint16 has none. Defaults to None: grey.
+    """Writes an image, `(H, W, 3)` RGB or `(H, W)`, uint8 or uint16: as JPEG of quality 95 if the suffix is .jpg, else
+    as PNG. `palette` has the RGB colour of each value of a label map; uint16 has none. Defaults to None: grey.
     """
     picture = Image.fromarray(image)
     if palette is not None and image.dtype == np.uint8:
         # With fewer colours, Pillow would write fewer bits for each pixel, and lose larger values such as 255.
         picture.putpalette(np.ravel(palette).tolist() + [0] * 3 * (256 - len(palette)))
     with whole_file(path) as temporary:
-        if path.suffix == '.jpg':
-            picture.save(temporary, format='jpeg', quality=95)
-        else:
-            picture.save(temporary, format='png')
+        picture.save(temporary, format='jpeg' if path.suffix == '.jpg' else 'png', quality=95)
 
 
 def write_checkpoint(path: Path, content: dict[str, Any]) -> None:
@@ -142,22 +130,25 @@ if hasattr(os, 'register_at_fork'):  # not on Windows
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Holds a folder for this process while it runs the `with` block. If the process dies, the system lets it go.
+    """Holds a folder for this process in the `with` block, also if it dies; raises a UserError if another one has it.
 
     There are two locks. That of the folder itself cannot be removed, but is for processes of this host, and some file
     systems do not have it. The file `.lock` in the folder names the process. Other hosts see it if the file system has
-    locks, as NFS does.
-
-    Raises:
-        UserError: If another process holds the folder.
-        OSError: If `.lock` cannot be written, or is a link, which could lead to any file.
+    locks, as NFS does. It must be no link, which could lead to any file.
     """
+    import fcntl  # not on Windows, where files can still be read
     path, is_new = folder / '.lock', not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
         for _ in range(100):
             with open(path, 'a+', opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666)) as file:
-                _lock(file, folder)
+                try:
+                    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError as error:
+                    file.seek(0)
+                    raise _in_use(folder, file.read()) from error
+                file.truncate(0)
+                print(f'process {os.getpid()} on {platform.node()}', end='', file=file, flush=True)
                 if not _is_at(path, file):
                     continue  # its last holder has removed it since it was opened here
                 try:
@@ -177,7 +168,7 @@ def held(folder: Path) -> Iterator[None]:
 @contextmanager
 def _itself_held(folder: Path) -> Iterator[None]:
     """Locks a folder itself while it runs the `with` block, if its file system can do it."""
-    import fcntl  # not on Windows, where files can still be read
+    import fcntl
     descriptor = os.open(folder, os.O_RDONLY)
     status = os.fstat(descriptor)
     place = status.st_dev, status.st_ino
@@ -207,17 +198,6 @@ def _is_at(path: Path, file: TextIO) -> bool:
     return False
 
 
-def _lock(file: TextIO, folder: Path) -> None:
-    import fcntl
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        file.seek(0)
-        raise _in_use(folder, file.read()) from error
-    file.truncate(0)
-    print(f'process {os.getpid()} on {platform.node()}', end='', file=file, flush=True)
-
-
 @contextmanager
 def named(path: Path) -> Iterator[None]:
     """Gives errors of the `with` block the name of the file that is read or written; those of write() have none."""
@@ -230,10 +210,7 @@ def named(path: Path) -> Iterator[None]:
 
 
 def remove_leftovers(folder: Path, *names: str) -> None:
-    """Removes temporary files of killed processes, by the final names in a folder, which may have wildcards.
-
-    No process may be writing one of these files.
-    """
+    """Removes temporary files of killed processes, by the final names in a folder, which may have wildcards."""
     for name in names:
         for leftover in folder.glob(f'{name}.*.tmp'):
             leftover.unlink(missing_ok=True)
@@ -243,8 +220,7 @@ def remove_leftovers(folder: Path, *names: str) -> None:
 def whole_file(path: Path) -> Iterator[Path]:
     """Yields a new, empty file in the same folder; at the end of the block, syncs it and renames it to `path`.
 
-    Raises:
-        OSError: If the file cannot be written; its filename is `path`.
+    An OSError has `path` as its filename.
     """
     # Nobody can plant a link at a name that nobody can guess; `touch` would not follow it.
     start = os.fsdecode(os.fsencode(path.name)[:200])  # names have at most 255 bytes

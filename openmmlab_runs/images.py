@@ -17,29 +17,20 @@ EXIF_ORIENTATION = 0x0112
 
 
 def check_regular(path: str | Path) -> None:
-    """Raises a UserError if a path is a folder, or what may never end, such as a pipe or a device.
-
-    Raises:
-        FileNotFoundError: If it does not exist.
-    """
+    """Raises a UserError if a path is a folder, or what may never end, such as a pipe or a device."""
     os.stat(path)
     if what := what_is(path):
         raise UserError(f'{path} {what}: put the file there, or correct the path.')
 
 
 def read_image(path: str | Path, size: tuple[int, int] | None = None, max_pixels: int | None = None) -> np.ndarray:
-    """Reads an image as RGB, `(H, W, 3)`, uint8: the pixels that mmcv's loader reads.
-
-    Of 16 bits per channel, the higher eight are read.
+    """Reads an image as RGB, `(H, W, 3)`, uint8: the pixels that mmcv's loader reads; of 16 bits, the higher eight.
 
     Args:
         path: The file.
         size: Height and width in pixels to resize to. Defaults to None: no resizing.
-        max_pixels: An image with more pixels is not decoded. Defaults to None: the limit of Pillow, against files that
+        max_pixels: An image with more pixels is a UserError. Defaults to None: the limit of Pillow, against files that
             are small, but become huge.
-
-    Raises:
-        UserError: If the file does not exist, is not an image that Pillow knows, or has too many pixels.
     """
     import mmcv  # not needed to look at sizes
     try:

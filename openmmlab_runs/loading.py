@@ -21,11 +21,7 @@ def backbone_config(cfg: Config) -> ConfigDict:
 
 
 def build(cfg: Config, part: Mapping[str, Any]) -> nn.Module:
-    """Builds a part of a config under the config's `default_scope`.
-
-    Raises:
-        UserError: If it cannot be built.
-    """
+    """Builds a part of a config under the config's `default_scope`; raises a UserError if it cannot be built."""
     try:
         with in_scope(cfg.get('default_scope')):
             return MODELS.build(copy.deepcopy(part))  # some models change their config
@@ -46,11 +42,7 @@ def normalization(cfg: Config) -> tuple[list[float], list[float], bool]:
 
 
 def to_input(image: np.ndarray, cfg: Config) -> Tensor:
-    """Normalizes an image as a config's data preprocessor: `(H, W, 3)` RGB -> `(1, 3, H, W)`, float32, not padded.
-
-    Raises:
-        UserError: If the backbone does not take three channels.
-    """
+    """Normalizes an image as a config's data preprocessor: `(H, W, 3)` RGB -> `(1, 3, H, W)`, float32, not padded."""
     check_takes_rgb(cfg.model.get('backbone', {}).get('in_channels', 3))
     mean, std, is_rgb = normalization(cfg)
     channels = np.asarray(image if is_rgb else image[..., ::-1], np.float32)

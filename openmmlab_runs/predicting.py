@@ -1,31 +1,27 @@
 """Predicts and paints boxes, masks and label maps of any images, with the inferencers of mmdet and mmseg."""
-import copy
 import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import mmcv
 import numpy as np
 from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.infer import BaseInferencer
-from mmengine.registry import MODELS
 from PIL import Image
 from pycocotools import mask as coco_mask
 
 from openmmlab_runs.registry import in_scope
 
 from .checkpoints.fitting import check_fits
-from .checkpoints.reading import check_device, read_checkpoint, readable
+from .checkpoints.reading import check_device, check_plain, read_checkpoint, readable
 from .data.datasets import build_unread
 from .engine import load_config
 from .engine.checks import trained_classes
-from .engine.painting import are_legible, labelled, size_to_image
+from .engine.painting import are_legible, hide_texts_at_will, labelled, size_to_image
 from .errors import UserError, explain
 from .images import check_regular, read_image, size_as_loaded
 
@@ -42,9 +38,10 @@ class Prediction:
     Attributes:
         size: Height and width of the image, in pixels.
         classes: The names of the classes, in the order of their labels.
-        boxes: `(N, 4)`, float32: left, top, right and bottom, in pixels of the image. None from a segmentor.
-        labels: `(N,)`, int64: the index of each box in `classes`. None from a segmentor.
-        scores: `(N,)`, float32, from 0 to 1. None from a segmentor.
+        boxes: `(N, 4)`, float32: left, top, right and bottom, in pixels of the image; as the next two, None from a
+            segmentor.
+        labels: `(N,)`, int64: the index of each box in `classes`.
+        scores: `(N,)`, float32, from 0 to 1.
         masks: A mask for each box as RLE, `dict(size=[H, W], counts='...')`; `pycocotools.mask.decode(masks)` makes
             `(H, W, N)` of them, uint8. None from models without masks.
         label_map: `(H, W)`, whole numbers: the index in `classes` at each pixel. None from a detector.
@@ -60,7 +57,7 @@ class Prediction:
 
 def predict(images: str | Path | np.ndarray | Iterable[str | Path | np.ndarray], config: str | Path,
             checkpoint: str | Path, device: str | None = None, batch_size: int = 1) -> list[Prediction]:
-    """Predicts with a detector of mmdet or a segmentor of mmseg.
+    """Predicts with a detector of mmdet, all boxes, also those with low scores, or with a segmentor of mmseg.
 
     For several calls with one model, call `build_inferencer` once, and `infer` for each. Threads may call all three at
     once; they take turns, because mmengine keeps its settings for the whole process.
@@ -72,12 +69,8 @@ def predict(images: str | Path | np.ndarray | Iterable[str | Path | np.ndarray],
         device: A device such as 'cpu' or 'cuda:1'. Defaults to None: the one that mmengine finds.
         batch_size: How many images are predicted together. Defaults to 1.
 
-    Returns:
-        A `Prediction` for each image. A detector's has all boxes, also those with low scores.
-
     Raises:
-        UserError: If the config is for another library, the checkpoint does not fit, or an image cannot be read or
-            predicted.
+        UserError: If the model cannot be built, or an image cannot be read or predicted.
     """
     if isinstance(images, str | Path | np.ndarray):
         images = [images]
@@ -87,12 +80,8 @@ def predict(images: str | Path | np.ndarray | Iterable[str | Path | np.ndarray],
 def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = None) -> BaseInferencer:
     """Builds the inferencer of a config's library, without a progress bar; the checkpoint must fit completely.
 
-    Names of classes are those of the checkpoint, or of the config's test dataset if the checkpoint has none.
-
-    Args:
-        cfg: A config from `load_config`, for mmdet or mmseg. Changed in place.
-        checkpoint: Path or URL.
-        device: A device such as 'cpu' or 'cuda:1'. Defaults to None: the one that mmengine finds.
+    Names of classes are those of the checkpoint, or of the config's test dataset if the checkpoint has none. The config
+    is from `load_config`, and is changed in place.
 
     Raises:
         UserError: If the config is for another library, the device cannot be used, or the checkpoint does not fit.
@@ -105,25 +94,25 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
     if cfg.get('visualizer'):
         cfg.visualizer.vis_backends = None  # only the caller writes files
     with in_scope(scope):
-        # An inferencer would load the weights that fit and ignore the others.
         content = read_checkpoint(checkpoint)
-        check_fits(MODELS.build(copy.deepcopy(cfg.model)), checkpoint, content)  # some models change their config
-        names = trained_classes(content)
-        del content  # frees memory; the inferencer reads the file again
+        if isinstance(weights := content.get('state_dict', content), dict):
+            check_plain(weights, checkpoint)
         cls = getattr(importlib.import_module(f'{scope}.apis'), INFERENCERS[scope])
         with readable(checkpoint) as local:
             inferencer = cls(cfg, local, device=device)
+        check_fits(inferencer.model, checkpoint, content)  # it has loaded the weights that fit, and ignored the others
         inferencer.show_progress = False
         visualize = inferencer.visualize  # it would paint on BGR what it predicts for BGR
         inferencer.visualize = lambda inputs, *args, **kwargs: visualize(
             [mmcv.bgr2rgb(one) if isinstance(one, np.ndarray) else one for one in inputs], *args, **kwargs)
-        if not names:  # it would take those of COCO or of Cityscapes
+        if not trained_classes(content):  # it would take those of COCO or of Cityscapes
             metainfo = build_unread(cfg.test_dataloader.dataset).metainfo
             # mmdet reads the one, mmseg the other.
             inferencer.visualizer.dataset_meta = inferencer.model.dataset_meta = {
                 key: metainfo.get(key) for key in ('classes', 'palette')}
     if scope == 'mmdet':
         inferencer.visualizer.dataset_meta = labelled(inferencer.model.dataset_meta)
+        hide_texts_at_will(inferencer.visualizer)
     return inferencer
 
 
@@ -162,12 +151,8 @@ def _input(inferencer: BaseInferencer, image: str | Path | np.ndarray, pixels: n
            ) -> np.ndarray | str:
     """Returns what an inferencer takes for an image: its pixels, BGR, or its path if the config's loader wants more.
 
-    A loader that keeps a fourth channel, for example, reads the file again.
+    A loader that keeps a fourth channel, for example, reads the file again. `pixels`, RGB, are those of the file.
 
-    Args:
-        inferencer: See `build_inferencer`.
-        image: The image, or its file.
-        pixels: The pixels, RGB, if they are known. Defaults to None: they are read.
     """
     if isinstance(image, np.ndarray):
         return mmcv.rgb2bgr(image)
@@ -206,13 +191,9 @@ def _to_prediction(found: Any, size: tuple[int, int], classes: tuple[str, ...]) 
 
 
 def to_coco(predictions: Mapping[str, Prediction]) -> dict[str, list[dict[str, Any]]]:
-    """Returns predictions of a detector in COCO's layout: `images`, `categories`, and `annotations` with a `score`.
+    """Returns predictions of a detector by names of images in COCO's layout, with a `score` for each annotation.
 
-    Ids of images and categories count from 1: images as given, categories as the labels. The annotations are also
-    results that `loadRes` of pycocotools reads.
-
-    Args:
-        predictions: Names of images, with their predictions.
+    Ids count from 1: images as given, categories as the labels. `loadRes` of pycocotools reads the annotations.
     """
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
@@ -238,30 +219,22 @@ def to_coco(predictions: Mapping[str, Prediction]) -> dict[str, list[dict[str, A
 
 def paint(inferencer: BaseInferencer, path: str | Path, labels: bool = True, score_thr: float = 0.3,
           max_pixels: int = MAX_PIXELS) -> tuple[np.ndarray, Prediction]:
-    """Paints the prediction on an image file.
+    """Paints the prediction on an image file; returns `(H, W, 3)` RGB, uint8, and the whole prediction.
 
     Args:
         inferencer: See `build_inferencer`.
         path: The image.
         labels: Whether to write class names and scores, if they are legible on the image. Defaults to True.
-        score_thr: A detector's boxes and masks are painted only if their score is above this. Defaults to 0.3, as in
-            mmdet.
-        max_pixels: Larger images are refused. Defaults to 16 million.
-
-    Returns:
-        `(H, W, 3)` RGB, uint8, and the whole prediction.
-
-    Raises:
-        UserError: If the image cannot be read, has more pixels, or the model fails on it.
+        score_thr: Only boxes and masks with a score above it are painted. Defaults to 0.3, as in mmdet.
+        max_pixels: An image with more is a UserError. Defaults to 16 million.
     """
     image, visualizer = read_image(path, max_pixels=max_pixels), inferencer.visualizer
     is_detector = inferencer.scope == 'mmdet'
     options = dict(pred_score_thr=score_thr) if is_detector else dict(with_labels=labels and are_legible(image))
-    # mmdet's visualizer has no option to leave out texts.
-    hidden = patch.object(visualizer, 'draw_texts', lambda *args, **kwargs: visualizer)
-    with in_scope(inferencer.scope), hidden if is_detector and not labels else nullcontext():
+    with in_scope(inferencer.scope):
         if is_detector:
             size_to_image(visualizer, image)
+            visualizer.hides_texts = not labels
         predictions, painted = _run(inferencer, [path], [_input(inferencer, path, image)], image.shape[:2],
                                     return_vis=True, **options)
     return painted[0], predictions[0]

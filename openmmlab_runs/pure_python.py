@@ -18,13 +18,6 @@ def to_text_style(cfg: Config, libraries: tuple[str, ...]) -> Config:
     A config of the pure Python style has classes as types, or their places, such as `mmdet.models.MaskRCNN`, if
     mmengine has written it. Its `default_scope` is None; then it becomes that of `libraries` that the model is of.
     Other configs are returned unchanged.
-
-    Args:
-        cfg: The config.
-        libraries: The libraries that a model may be of.
-
-    Raises:
-        ImportError: If the library cannot be imported.
     """
     content = cfg.to_dict()
     parts = [part for key in ('model', *content) for _, part in walk(content.get(key))]

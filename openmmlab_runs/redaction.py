@@ -28,7 +28,7 @@ SOURCES = ('cfg', 'config')  # keys of `meta` in a checkpoint that are texts of 
 
 
 def is_secret(name: object) -> bool:
-    """Returns whether the last part of a dotted key is the name of a secret. Its words count, not its letters."""
+    """Returns whether the last part of a dotted key is the name of a secret."""
     return isinstance(name, str) and SECRET.fullmatch(_words(name.rpartition('.')[2])) is not None
 
 
@@ -61,22 +61,15 @@ def redact(value: Any, place: str = '') -> tuple[Any, list[str]]:
     if isinstance(value, str):
         text = redact_text(value)
         return text, [place] * (text != value)
-    if type(value) in (list, tuple):
-        pairs = [redact(item, f'{place}.{index}'.strip('.')) for index, item in enumerate(value)]
-        return type(value)(one for one, _ in pairs), [name for _, names in pairs for name in names]
-    if not isinstance(value, dict):
+    if type(value) not in (list, tuple) and not isinstance(value, dict):
         return value, []
     kept: dict[Any, Any] = {}
     left_out: list[str] = []
-    for key, item in value.items():
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
         inner = f'{place}.{key}'.strip('.')
-        if is_secret(key) and _is_text(item):
-            kept[key] = None
-            left_out.append(inner)
-        else:
-            kept[key], names = redact(item, inner)
-            left_out += names
-    return kept, left_out
+        kept[key], names = (None, [inner]) if is_secret(key) and _is_text(item) else redact(item, inner)
+        left_out += names
+    return kept if isinstance(value, dict) else type(value)(kept.values()), left_out
 
 
 def _is_text(value: Any) -> bool:
@@ -125,19 +118,16 @@ def redact_meta(meta: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
     A text of a config stays as it is if it has neither secrets nor templates. One that cannot be parsed is left out.
     """
-    texts, left_out = {}, []
-    for key in SOURCES:
-        if isinstance(source := meta.get(key), str):
-            redacted = _Source()
-            try:
-                tree = redacted.visit(ast.parse(source))
-            except (SyntaxError, ValueError, RecursionError, MemoryError):
-                left_out.append(f'meta.{key} (its secrets are not known, because it is not the dump of a config)')
-                continue
-            if redacted.left_out or '{{' in source:
-                source = without_templates(ast.unparse(ast.fix_missing_locations(tree)))
-            texts[key] = source
-            left_out += [f'{name} of meta.{key}' for name in sorted(set(redacted.left_out))]
-    others, names = redact({key: value for key, value in meta.items() if not (
-        key in SOURCES and isinstance(value, str))}, 'meta')
-    return {**others, **texts}, [*names, *left_out]
+    sources = {key: meta[key] for key in SOURCES if isinstance(meta.get(key), str)}
+    kept, left_out = redact({key: value for key, value in meta.items() if key not in sources}, 'meta')
+    for key, source in sources.items():
+        redacted = _Source()
+        try:
+            tree = redacted.visit(ast.parse(source))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            left_out.append(f'meta.{key} (its secrets are not known, because it is not the dump of a config)')
+            continue
+        kept[key] = source if not redacted.left_out and '{{' not in source else without_templates(
+            ast.unparse(ast.fix_missing_locations(tree)))
+        left_out += [f'{name} of meta.{key}' for name in sorted(set(redacted.left_out))]
+    return kept, left_out

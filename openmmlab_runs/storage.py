@@ -47,14 +47,11 @@ class FsspecBackend(BaseStorageBackend):
     A fault of the network is tried again, up to three times in all. A try may take 60 seconds, and 1 second more for
     each megabyte of a file; the list of a folder, 10 minutes. After 10 seconds, a line says what is waited for.
 
+    A store that does not answer, refuses or breaks off is a UserError, as is an archive that is damaged or incomplete.
+
     Args:
         options: Options of fsspec's file system, such as `endpoint_url` for `s3://`. In a config they are
             `backend_args`; fsspec also reads them from variables, such as `FSSPEC_S3_ENDPOINT_URL`.
-
-    Raises:
-        ImportError: If the package for the scheme is not installed.
-        FileNotFoundError: If there is no such file or folder.
-        UserError: If a store does not answer, refuses, or breaks off, or an archive is damaged or incomplete.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -64,69 +61,54 @@ class FsspecBackend(BaseStorageBackend):
     def _try(self, path: str | Path, action: Callable[[Any, str], T], size: int | None = 0, lists: bool = False) -> T:
         """Runs an action with the file system of a path and the path in it.
 
-        Args:
-            path: The address.
-            action: A function of both.
-            size: The bytes that it writes; None if it reads the whole file. Defaults to 0.
-            lists: Whether it lists a folder. Defaults to False.
+        `size` is the number of bytes that it writes, or None if it reads the whole file.
         """
         try:
             files, inside = _open(str(path), self.options)
-            if str(path).partition('://')[0] in ARCHIVES:
+            if _scheme(path) in ARCHIVES:
                 return action(files, inside)
             return tried(str(path), lambda: action(files, inside), (
                 lambda: files.size(inside) or 0) if size is None else lambda: size, LISTING if lists else TRY)
         except FileNotFoundError as error:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
         except ImportError as error:
-            package = STORES.get(str(path).partition('://')[0])
+            package = STORES.get(_scheme(path))
             raise ImportError(f'{path} needs {package}: pip install {package}.') from error
 
     def get(self, filepath: str | Path) -> bytes:
-        """Returns the content of a file."""
         return self._try(filepath, lambda files, path: files.cat_file(path), size=None)
 
     def get_text(self, filepath: str | Path, encoding: str = 'utf-8') -> str:
-        """Returns the text of a file."""
         return self.get(filepath).decode(encoding)
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
-        """Writes a file. An object store shows it when it is complete."""
-        if str(filepath).partition('://')[0] in ARCHIVES:
+        if _scheme(filepath) in ARCHIVES:
             raise OSError(f'{filepath} is in an archive, which can only be read: write to a folder or a store.')
         self._try(filepath, lambda files, path: files.pipe_file(path, obj), len(obj))
 
     def put_text(self, obj: str, filepath: str | Path, encoding: str = 'utf-8') -> None:
-        """Writes a file of text."""
         self.put(obj.encode(encoding), filepath)
 
     def exists(self, filepath: str | Path) -> bool:
-        """Returns whether there is a file or folder."""
         return self._try(filepath, lambda files, path: files.exists(path))
 
     def isfile(self, filepath: str | Path) -> bool:
-        """Returns whether there is a file."""
         return self._try(filepath, lambda files, path: files.isfile(path))
 
     def isdir(self, filepath: str | Path) -> bool:
-        """Returns whether there is a folder."""
         return self._try(filepath, lambda files, path: files.isdir(path))
 
     def remove(self, filepath: str | Path) -> None:
-        """Removes a file."""
         self._try(filepath, lambda files, path: files.rm_file(path))
 
     def rmtree(self, dir_path: str | Path) -> None:
-        """Removes a folder with all files in it."""
         self._try(dir_path, lambda files, path: files.rm(path, recursive=True))
 
     def join_path(self, filepath: str | Path, *filepaths: str | Path) -> str:
-        """Joins parts of a path; those of an archive before its name."""
         return _in_order('/'.join([str(filepath).rstrip('/'), *(str(part).strip('/') for part in filepaths)]))
 
     @contextmanager
     def get_local_path(self, filepath: str | Path) -> Iterator[str]:
-        """Yields the path of a local copy, which is removed after the `with` block."""
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder, PurePosixPath(_in_order(str(filepath)).partition('::')[0]).name)
             copy.write_bytes(self.get(filepath))
@@ -134,7 +116,6 @@ class FsspecBackend(BaseStorageBackend):
 
     def list_dir_or_file(self, dir_path: str | Path, list_dir: bool = True, list_file: bool = True,
                          suffix: str | tuple[str, ...] | None = None, recursive: bool = False) -> Iterator[str]:
-        """Yields relative paths of folders and files in a folder, without hidden ones, as mmengine's backends do."""
         def find(files: Any, path: str) -> list[tuple[str, bool]]:
             found = files.find(path, withdirs=True, detail=True).values() if recursive else files.ls(path, detail=True)
             return [(PurePosixPath(info['name']).relative_to(path or '.').as_posix(), info['type'] == 'directory')
@@ -153,7 +134,6 @@ class HttpBackend(HTTPBackend):
     """Reads files of the web as mmengine does, within the times of `FsspecBackend`."""
 
     def get(self, filepath: str) -> bytes:
-        """Returns the content of a file."""
         def size() -> int:
             with urlopen(Request(filepath, method='HEAD')) as response:
                 return int(response.headers['Content-Length'])
@@ -161,23 +141,14 @@ class HttpBackend(HTTPBackend):
         return tried(str(filepath), lambda: super(HttpBackend, self).get(filepath), size, TRY)
 
     def get_text(self, filepath: str, encoding: str = 'utf-8') -> str:
-        """Returns the text of a file."""
         return self.get(filepath).decode(encoding)
 
 
 def tried(path: str, action: Callable[[], T], size: Callable[[], int], seconds: float) -> T:
-    """Runs an action on a file of a server; tries again after a fault of the network.
+    """Runs an action on a file of a server; tries again after a fault of the network, and then raises a UserError.
 
-    Args:
-        path: The address, for messages.
-        action: The action.
-        size: Returns the number of bytes that are transferred. It may ask the server: it is called when the time is
-            over.
-        seconds: What a try may take; for each megabyte, it may take `PER_MEGABYTE` more.
-
-    Raises:
-        FileNotFoundError: If the server says so.
-        UserError: If there is no answer, or it is an error.
+    A try may take so many seconds, and `PER_MEGABYTE` more for each megabyte of `size`, which is called when they are
+    over, and may ask the server.
     """
     for wait in (*WAITS, None):
         try:
@@ -199,6 +170,10 @@ def tried(path: str, action: Callable[[], T], size: Callable[[], int], seconds: 
 def for_checkpoints(address: str) -> str:
     """Returns the address of a folder for checkpoints: mmengine's `FileClient` lets nobody replace its `s3://`."""
     return re.sub('^s3://', 's3a://', address) if 's3' in PREFIXES else address
+
+
+def _scheme(path: str | Path) -> str:
+    return str(path).partition('://')[0]
 
 
 def _in_order(path: str) -> str:

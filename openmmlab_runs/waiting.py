@@ -2,6 +2,7 @@
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 from .errors import show
@@ -16,53 +17,35 @@ class TooLong(Exception):
 
 
 def within(what: str, action: Callable[[], T], seconds: float, more: Callable[[], float] = lambda: 0.) -> T:
-    """Returns what an action returns, if it ends in time.
+    """Returns what an action returns, or raises what it raises, if it ends in so many seconds, and else TooLong.
 
     The action runs in a thread of its own, which does not keep the process alive. After `WORD` seconds, a line says
-    what is waited for.
-
-    Args:
-        what: The name of what is waited for.
-        action: A function.
-        seconds: The time that it may take.
-        more: Returns further seconds. It is called when the time is over, and has `ASKING` seconds to answer. Defaults
-            to none.
-
-    Raises:
-        TooLong: If the action does not end in time.
-        BaseException: What the action raises.
+    `what` is waited for. When the time is over, `more` has `ASKING` seconds to tell further seconds.
     """
-    begun, job = time.monotonic(), _Job(action)
-    if not job.ended(min(WORD, seconds)):
+    begun, job = time.monotonic(), _started(action)
+    if not _ended(job, min(WORD, seconds)):
         show(f'waiting for {what} ...')
-        if not job.ended(begun + seconds - time.monotonic()):
-            asked = _Job(more)
-            seconds += asked.result if asked.ended(ASKING) and asked.error is None else 0
-            if not job.ended(begun + seconds - time.monotonic()):
+        if not _ended(job, begun + seconds - time.monotonic()):
+            asked = _started(more)
+            seconds += asked.result() if _ended(asked, ASKING) and asked.exception() is None else 0
+            if not _ended(job, begun + seconds - time.monotonic()):
                 raise TooLong(f'no answer in {seconds:.0f} seconds')
-    if job.error is not None:
-        raise job.error
-    return job.result
+    return job.result()
 
 
-class _Job:
-    """An action that runs in a thread."""
+def _started(action: Callable[[], T]) -> Future[T]:
+    """Runs an action in a thread. Those of a pool would be waited for at the end of the process, and lost in a fork."""
+    job: Future[T] = Future()
 
-    def __init__(self, action: Callable[[], Any]) -> None:
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self._done = threading.Event()
-        self._action = action
-        # Threads of a pool would be waited for at the end of the process, and are lost in a fork.
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
+    def run() -> None:
         try:
-            self.result = self._action()
+            job.set_result(action())
         except BaseException as error:  # raised again by who waits
-            self.error = error
-        self._done.set()
+            job.set_exception(error)
 
-    def ended(self, seconds: float) -> bool:
-        """Waits for the end, at most so many seconds; returns whether it has come."""
-        return self._done.wait(max(seconds, 0))
+    threading.Thread(target=run, daemon=True).start()
+    return job
+
+
+def _ended(job: Future[Any], seconds: float) -> bool:
+    return bool(wait([job], max(seconds, 0)).done)

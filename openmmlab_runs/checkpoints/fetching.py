@@ -29,6 +29,7 @@ TIMEOUT = 30.  # seconds to wait for a connection, or for the next part of a fil
 SPAN, LEAST = 60., 60_000  # seconds, and the bytes that a download must get in each such span
 WAIT = 3600.  # seconds to wait for the download of another process
 HUB = 'https://huggingface.co'
+ON_HUB = re.compile(r'hf://([^/]+/[^/@]+)(?:@([^/]+))?(?:/(.*))?')  # owner and name, revision, file
 # `name-<beginning of the file's SHA-256>.pth`, as torch and OpenMMLab name files; 20220308 is a date, 00010000 a step.
 CHECKSUM = re.compile(r'-(?!(?:(?:19|20)\d{6}|00\d{6,})\.)([0-9a-f]{8,64})\.(?:pth|pt|bin|safetensors)$')
 
@@ -85,16 +86,12 @@ def _urls(address: str) -> Sequence[str]:
     """Returns the http(s) URLs of an address, the preferred one first; empty if it has none."""
     if (source := _source(address)) and address not in source.urls:
         return source.urls
-    scheme, _, rest = address.partition('://')
-    if scheme != 'hf':
-        return (address,) if scheme in ('http', 'https') else ()
-    owner, _, rest = rest.partition('/')
-    name, _, file = rest.partition('/')
-    name, at, revision = name.partition('@')
-    if not owner or not name or bool(at) != bool(revision):
+    if not address.startswith('hf://'):
+        return (address,) if address.startswith(('http://', 'https://')) else ()
+    if not (found := ON_HUB.fullmatch(address)):
         raise UserError(f'checkpoint {address} is not a file of the Hugging Face hub: write hf://owner/name, for its '
                         'model.safetensors, hf://owner/name/FILE or hf://owner/name@revision/FILE.')
-    return (f'{HUB}/{owner}/{name}/resolve/{revision or "main"}/{file or "model.safetensors"}',)
+    return (f'{HUB}/{found[1]}/resolve/{found[2] or "main"}/{found[3] or "model.safetensors"}',)
 
 
 def cache_file(url: str) -> Path:
@@ -108,14 +105,14 @@ def cache_file(url: str) -> Path:
 def _cached(address: str, urls: Sequence[str]) -> Path:
     """Returns the cached file of the first URL that is in the cache or can be downloaded."""
     files = {url: cache_file(url) for url in urls}
-    first = files[urls[0]]
-    failures: list[str] = []
+    first, failures = files[urls[0]], list[str]()
+    url = next((url for url, file in files.items() if file.exists()), '')
     try:
-        if not _existing(files):
+        if not url:
             first.parent.mkdir(parents=True, exist_ok=True)
             # One process per machine downloads. The others wait here and then find the file.
             with _locked(first, address):
-                failures = [] if _existing(files) else _download_first(files)
+                url, failures = _download_first(files)
     except Timeout as error:
         parts = [part for file in files.values() for part in file.parent.glob(f'{glob.escape(file.name)}.*.tmp')]
         who = ', '.join(f'process {part.suffixes[-3][1:]}, which writes {part}' for part in parts) or 'another process'
@@ -124,18 +121,16 @@ def _cached(address: str, urls: Sequence[str]) -> Path:
     except OSError as error:
         raise UserError(f'checkpoint {address} cannot be written to the cache ({_short(error)}): set the environment '
                         'variable TORCH_HOME to a writable folder.') from error
-    found = _existing(files)
-    if not found:
+    if not url:
         raise UserError(f'checkpoint {address} cannot be fetched ({"; ".join(failures)}): check the address and the '
                         f'network, or download {urls[0]} elsewhere and save it as {first}, or train without it '
                         '(init_cfg=None, on the command line --cfg-options model.backbone.init_cfg=None).')
-    url = next(url for url in files if files[url] == found[0])
     try:
-        _check_sum(url, found[0])
+        _check_sum(url, files[url])
     except ValueError as error:
-        raise UserError(f'checkpoint {address} ({found[0]}) is damaged ({error}): remove this file to fetch it again.'
+        raise UserError(f'checkpoint {address} ({files[url]}) is damaged ({error}): remove this file to fetch it again.'
                         ) from error
-    return found[0]
+    return files[url]
 
 
 def _locked(file: Path, address: str) -> AcquireReturnProxy:
@@ -148,31 +143,24 @@ def _locked(file: Path, address: str) -> AcquireReturnProxy:
         return lock.acquire(timeout=WAIT)
 
 
-def _existing(files: dict[str, Path]) -> list[Path]:
-    return [file for file in files.values() if file.exists()]
-
-
-def _download_first(files: dict[str, Path]) -> list[str]:
-    """Downloads from the first URL that works; returns the errors of the URLs before it."""
-    failures = []
+def _download_first(files: dict[str, Path]) -> tuple[str, list[str]]:
+    """Downloads from the first URL that works, unless the cache has one; returns it, or '', and the errors before."""
+    failures: list[str] = []
+    for url, file in files.items():
+        if file.exists():
+            return url, failures
     for url, file in files.items():
         try:
             _download(url, file)
-            break
+            return url, failures
         except (OSError, HTTPException, ValueError) as error:
             failures.append(f'{url}: {_short(error)}')
             print_log(failures[-1], 'current', logging.WARNING)
-    return failures
+    return '', failures
 
 
 def _download(url: str, target: Path) -> None:
-    """Writes the file of a URL to `target`, if it is complete and passes its checks.
-
-    Raises:
-        OSError: If the server cannot be reached, or the file cannot be written.
-        HTTPException: If the server does not answer in HTTP.
-        ValueError: If the file is incomplete, has a wrong checksum or is not a checkpoint.
-    """
+    """Writes the file of a URL to `target`, if it is complete and passes its checks, and else raises a ValueError."""
     request = Request(url, headers={'User-Agent': 'openmmlab_runs'})
     if url.startswith(f'{HUB}/'):
         request.full_url = (os.environ.get('HF_ENDPOINT') or HUB).rstrip('/') + url.removeprefix(HUB)

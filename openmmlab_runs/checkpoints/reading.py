@@ -35,14 +35,8 @@ def check_device(name: str, device: str) -> None:
 def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, Any]:
     """Reads a checkpoint: tensors, numbers, strings and mmengine's log, no other objects.
 
-    Args:
-        path: A path, or an address (see `fetched`). A file name that ends in .safetensors means safetensors, any other
-            name a file of torch.save.
-        map_location: The device to load to. Defaults to 'cpu'.
-
-    Raises:
-        MissingFile: If the file does not exist.
-        UserError: If the file is damaged, or contains other objects.
+    The path may be an address; see `fetched`. A file name that ends in .safetensors means safetensors, any other a file
+    of torch.save. A file that does not exist is a MissingFile, one that is damaged or has other objects a UserError.
     """
     what, remedy = f'checkpoint {path}', ''
     check_device('map_location', map_location)
@@ -72,32 +66,23 @@ def readable(path: str | Path) -> Iterator[str]:
     """Yields a local file with the content of a checkpoint that mmengine reads with `weights_only`.
 
     It is the file itself, or a temporary copy in plain types, if that is a safetensors file or has mmengine's log. On
-    its own, mmengine would take any downloaded file of the same name for the one at an address. For addresses and
-    errors see `read_checkpoint`. If mmengine does not find the file any more, the error is a MissingFile, too.
+    its own, mmengine would take any downloaded file of the same name for the one at an address. See `read_checkpoint`.
+    If mmengine does not find the file any more, the error is a MissingFile.
     """
-    with fetched(path) as local:
-        if _is_plain(local):
-            try:
-                yield str(local)
-            except FileNotFoundError as error:
-                if str(local) not in str(error) or Path(local).exists():
-                    raise
-                raise MissingFile(f'checkpoint {path} was removed after it was checked: put the file back, then start '
-                                  'again.') from error
-            return
-        with TemporaryDirectory() as folder:
-            copy = Path(folder, Path(local).stem).with_suffix('.pth')
-            torch.save(to_plain(read_checkpoint(path)), copy)
-            yield str(copy)
-
-
-def _is_plain(path: str | Path) -> bool:
-    """Returns whether torch reads a file with `weights_only`, in a process without allowed classes."""
-    try:
-        torch.load(path, map_location='meta', weights_only=True)  # reads no tensors
-    except Exception:  # `read_checkpoint` finds out what it is
-        return False
-    return True
+    with fetched(path) as local, TemporaryDirectory() as folder:
+        file = Path(local)
+        try:
+            torch.load(local, map_location='meta', weights_only=True)  # reads no tensors
+        except Exception:  # of many types; `read_checkpoint` finds out what it is
+            file = Path(folder, file.stem).with_suffix('.pth')
+            torch.save(to_plain(read_checkpoint(path)), file)
+        try:
+            yield str(file)
+        except FileNotFoundError as error:
+            if str(file) not in str(error) or file.exists():
+                raise
+            raise MissingFile(f'checkpoint {path} was removed after it was checked: put the file back, then start '
+                              'again.') from error
 
 
 class Weights(NamedTuple):
@@ -118,11 +103,7 @@ class Weights(NamedTuple):
 
 
 def unwrap(checkpoint: dict[str, Any], path: str | Path) -> Weights:
-    """Finds the weights in a checkpoint: under the first existing key of KEYS and EMA_KEYS, or at the top level.
-
-    Raises:
-        UserError: If there are no weights, or see `check_plain`.
-    """
+    """Finds the weights in a checkpoint: under the first existing key of KEYS and EMA_KEYS, or at the top level."""
     held = [key for key in (*KEYS, *EMA_KEYS) if isinstance(checkpoint.get(key), dict)]
     key = held[0] if held else ''
     values = checkpoint[key] if key else checkpoint
@@ -156,11 +137,9 @@ def check_plain(weights: Mapping[str, Any], path: str | Path) -> None:
     These are quantized, sparse, nested, complex and packed tensors, those of subclasses, and those on the meta device,
     unless all are there.
     """
-    odd = {name: kind for name, value in weights.items() if isinstance(value, Tensor) and (kind := _kind(value))}
-    if odd and {*odd.values()} == {'meta'} and all(value.is_meta for value in weights.values()
-                                                   if isinstance(value, Tensor)):
-        return  # read to the meta device
-    if odd:
+    kinds = {name: _kind(value) for name, value in weights.items() if isinstance(value, Tensor)}
+    odd = {name: kind for name, kind in kinds.items() if kind}
+    if odd and {*kinds.values()} != {'meta'}:  # not read to the meta device
         name, kind = next(iter(odd.items()))
         raise UserError(f'checkpoint {path} has {len(odd)} tensors that are not plain, such as {name} ({kind}): save '
                         'it with plain ones, such as those of tensor.dequantize() or tensor.to_dense().')

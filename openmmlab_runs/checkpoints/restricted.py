@@ -15,7 +15,6 @@ from typing import Any, SupportsIndex
 import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer
-from torch import Tensor
 
 from openmmlab_runs.errors import UserError, first_line
 
@@ -139,19 +138,11 @@ def is_safetensors(path: str | Path) -> bool:
 def parse(path: Path, safetensors: bool, map_location: str = 'cpu') -> object:
     """Reads a file of torch.save, or of safetensors: tensors, plain data and mmengine's log.
 
-    Raises:
-        UserError: If safetensors is not installed.
-        Exception: If the file is damaged or contains other objects; of many types.
+    What is damaged, or has other objects, raises errors of many types.
     """
-    return _read_safetensors(path, map_location) if safetensors else _read_torch(path, map_location)
-
-
-def _read_torch(path: Path, map_location: str) -> object:
-    with mmengine_log():
-        return torch.load(path, map_location=map_location, weights_only=True)
-
-
-def _read_safetensors(path: Path, map_location: str) -> dict[str, Tensor]:
+    if not safetensors:
+        with mmengine_log():
+            return torch.load(path, map_location=map_location, weights_only=True)
     try:
         from safetensors import SafetensorError
         from safetensors.torch import load_file

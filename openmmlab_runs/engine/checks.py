@@ -24,13 +24,7 @@ DICTS = ('model', 'train_cfg', 'val_cfg', 'test_cfg', 'optim_wrapper', 'default_
 
 
 def check_config(cfg: Config) -> None:
-    """Checks the keys of a config that mmengine would ignore, or refuse in words of its own.
-
-    Raises:
-        UserError: If the config has keys of mmdet 2 or mmseg 0, a part that must be a dict is none, its schedule is by
-            epochs and by iterations at once, a data loader has both a `batch_sampler` and `drop_last`, or workers that
-            stay but none at all, or windows of a segmentor leave pixels out.
-    """
+    """Raises a UserError for keys of a config that mmengine would ignore, or refuse in words of its own."""
     # Some of mmpretrain's own configs still have old keys beside the new ones.
     is_mixed = 'train_dataloader' in cfg and cfg.get('default_scope') == 'mmpretrain'
     for key, new in OLD_KEYS.items():
@@ -41,8 +35,15 @@ def check_config(cfg: Config) -> None:
         if cfg.get(key) is not None and not isinstance(cfg[key], dict):
             raise UserError(f'{key} of config {cfg.filename} is {cfg[key]!r}, but must be a dict: correct it.')
     for split in SPLITS:
-        if not isinstance((cfg.get(f'{split}_dataloader') or {'dataset': {}}).get('dataset'), dict):
+        loader = cfg.get(f'{split}_dataloader') or {'dataset': {}}
+        if not isinstance(loader.get('dataset'), dict):
             raise UserError(f'{split}_dataloader.dataset of config {cfg.filename} is not a dict: name the data there.')
+        if loader.get('persistent_workers') and not loader.get('num_workers', 0):
+            raise UserError(f'{split}_dataloader.persistent_workers is True, but num_workers is 0: set '
+                            f'{split}_dataloader.persistent_workers=False.')
+        if loader.get('batch_sampler') and loader.get('drop_last'):
+            raise UserError(f'{split}_dataloader has both drop_last=True and a batch_sampler, which makes the batches: '
+                            f'set {split}_dataloader.batch_sampler.drop_last instead.')
     train_cfg = cfg.get('train_cfg') or {}
     by_iter = 'IterBased' in str(train_cfg.get('type')) or train_cfg.get('by_epoch') is False
     unit, other = ('max_iters', 'max_epochs') if by_iter else ('max_epochs', 'max_iters')
@@ -55,47 +56,27 @@ def check_config(cfg: Config) -> None:
             step > side for step, side in zip(*windows, strict=False)):
         raise UserError(f'model.test_cfg.stride is {tuple(test_cfg["stride"])}, but windows of crop_size '
                         f'{tuple(test_cfg["crop_size"])} leave pixels between them out: set a smaller stride.')
-    for split in SPLITS:
-        loader = cfg.get(f'{split}_dataloader') or {}
-        if loader.get('persistent_workers') and not loader.get('num_workers', 0):
-            raise UserError(f'{split}_dataloader.persistent_workers is True, but num_workers is 0: set '
-                            f'{split}_dataloader.persistent_workers=False.')
-        if loader.get('batch_sampler') and loader.get('drop_last'):
-            raise UserError(f'{split}_dataloader has both drop_last=True and a batch_sampler, which makes the batches: '
-                            f'set {split}_dataloader.batch_sampler.drop_last instead.')
 
 
 def check_model(model: nn.Module) -> None:
-    """Checks that images, backbone, and neck or heads fit together, in a model or in each of the models it contains.
-
-    Raises:
-        UserError: If `mean` of the data preprocessor has neither one value nor as many as the backbone has
-            `in_channels`: torch would silently broadcast a grey image. Also if a neck or head takes other maps than
-            the backbone returns.
-    """
+    """Raises a UserError unless images, backbone, and neck or heads fit together, also in each model inside a model."""
     for part in model.modules():
         backbone = getattr(part, 'backbone', None)
         if isinstance(backbone, ChecksWeights):  # others state their channels in other ways, or not at all
-            _check_mean(getattr(getattr(part, 'data_preprocessor', None), 'mean', None), backbone.in_channels)
+            mean = getattr(getattr(part, 'data_preprocessor', None), 'mean', None)
+            # torch would silently broadcast a grey image.
+            if isinstance(mean, Tensor) and len(mean) not in (1, backbone.in_channels):
+                raise UserError(f'data_preprocessor.mean has {len(mean)} values, but backbone.in_channels is '
+                                f'{backbone.in_channels}: give mean and std as many values, or one for all channels.')
             _check_readers(part, [*backbone.out_channels])
 
 
 def check_metrics(model: nn.Module, cfg: Config, splits: Sequence[str]) -> None:
-    """Checks that a model predicts the masks that the metrics of splits compare.
-
-    Raises:
-        UserError: If a metric compares masks, and no part of the model has `mask` in its name.
-    """
+    """Raises a UserError if a metric of a split compares masks, but no part of the model has `mask` in its name."""
     for split in splits:
         if asks_for_masks(cfg, split) and not any('mask' in name for name, _ in model.named_modules()):
             raise UserError(f"{split}_evaluator has metric='segm', but the model has no head for masks: set "
                             f"{split}_evaluator.metric='bbox', or take a model with masks, such as Mask R-CNN.")
-
-
-def _check_mean(mean: object, channels: int) -> None:
-    if isinstance(mean, Tensor) and len(mean) not in (1, channels):
-        raise UserError(f'data_preprocessor.mean has {len(mean)} values, but backbone.in_channels is {channels}: give '
-                        'mean and std as many values, or one for all channels.')
 
 
 def _check_readers(part: nn.Module, given: list[int]) -> None:
@@ -125,12 +106,9 @@ def trained_classes(checkpoint: Mapping[str, Any]) -> list[str]:
 
 
 def check_classes(trained: Sequence[str], tested: Sequence[str], checkpoint: str | Path) -> None:
-    """Compares the classes of a checkpoint with those of the test data, in the order of labels.
+    """Compares the classes of a checkpoint with those of the test data, in the order of labels, if both are known.
 
-    It logs a warning if their names differ. An empty list means that the classes are unknown; nothing is compared then.
-
-    Raises:
-        UserError: If the names are the same in another order, so that metrics would be of the wrong classes.
+    Other names are a warning; the same in another order are a UserError, because metrics would be of wrong classes.
     """
     if not trained or not tested or [*trained] == [*tested]:
         return

@@ -3,7 +3,6 @@ import difflib
 import inspect
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from mmengine.logging import MMLogger
 from mmengine.runner import Runner
 
 from openmmlab_runs.errors import FOR_READERS, UserError, first_line
+from openmmlab_runs.nested import walk
 from openmmlab_runs.pure_python import to_text_style
 from openmmlab_runs.registry import in_scope
 from openmmlab_runs.stack import require, without_pkg_resources_warning
@@ -37,18 +37,13 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
                 launcher: str = 'none') -> Config:
     """Reads a config file of mmdet, mmseg or mmpretrain, completes it, and imports its library.
 
+    What is wrong with it, an option or the launcher is a UserError; an ImportError means that the library is missing.
+
     Args:
         path: The file.
         options: Values to override, with dotted keys. Defaults to None.
-        work_dir: Folder for logs and checkpoints. Defaults to None: the config's, or else `work_dirs/<name of the
-            file>`.
+        work_dir: Folder for logs and checkpoints. Defaults to None: the config's, or else `work_dirs/<name of file>`.
         launcher: The program that started the processes: 'none', 'pytorch', 'slurm' or 'mpi'. Defaults to 'none'.
-
-    Raises:
-        UserError: If the file cannot be read, an option does not fit, or `default_scope` is not a known library. Also
-            if the `launcher` did not start this process and there is no process group, or see `check_config` and
-            `check_unread_keys`.
-        ImportError: If the library cannot be imported.
     """
     if launcher != 'none' and LAUNCHERS[launcher] not in os.environ and not is_distributed():
         raise UserError(f'--launcher {launcher} is for processes that {launcher} starts, but {LAUNCHERS[launcher]} is '
@@ -90,18 +85,15 @@ def _reasons(error: BaseException) -> str:
 
 
 def check_unread_keys(cfg: Config, options: dict[str, Any]) -> None:
-    """Refuses options that nothing reads, and keys at the top level that are misspelt.
+    """Raises a UserError for options that nothing reads, and keys at the top level that are misspelt.
 
-    It refuses all options with an unused key. These include options that override a variable of the config file,
-    because the file has used its variables already. Variables themselves are normal. One letter away from a key, a name
-    is refused if the config has no such key, or if it is a mistake in a file that inherits this key.
-
-    Raises:
-        UserError: If there is such an option or key.
+    An option that overrides a variable of the file is one, because the file has used its variables already. Variables
+    themselves are normal. One letter away from a key, a name is refused if the config has no such key, or if it is a
+    mistake in a file that inherits this key.
     """
-    keys = list(_dotted(cfg.to_dict()))
-    given = dict.fromkeys(option.split('.')[0] for option in options)
-    for name in given:
+    paths = [(*path, key) for path, part in walk(cfg.to_dict()) for key in part]
+    keys = ['.'.join(map(str, path)) for path in paths if path[0] in READ and all(isinstance(key, str) for key in path)]
+    for name in (option.split('.')[0] for option in options):
         if name not in READ:
             nearest = _nearest(name, keys)
             raise UserError(f'--cfg-options {name} is not used: '
@@ -125,13 +117,6 @@ def _overrides_nothing(name: str, source: str) -> bool:
     """Returns whether a file with a base assigns a name that it does not use; a dump has no base."""
     has_base = re.search(r'^_base_ *=|^with read_base', source, re.MULTILINE)
     return bool(has_base) and len(re.findall(rf'\b{re.escape(name)}\b', source)) == 1
-
-
-def _dotted(value: Any, name: str = '') -> Iterator[str]:
-    for key, one in value.items() if isinstance(value, dict) else ():
-        if isinstance(key, str) and (name or key in READ):
-            yield f'{name}{key}'
-            yield from _dotted(one, f'{name}{key}.')
 
 
 def _nearest(name: str, keys: list[str]) -> str:

@@ -1,9 +1,9 @@
 """The console of a run: lines for readers, warnings, and progress. The log file has all that mmengine logs."""
-import inspect
 import logging
+import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from datetime import timedelta
 from io import TextIOWrapper
@@ -18,9 +18,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID
 from openmmlab_runs.errors import FOR_READERS, SHOWN, say, show
 from openmmlab_runs.files import near
 
-# What these libraries print goes to the log.
-TALKATIVE = {'mmdet', 'mmengine', 'mmpretrain', 'mmseg', 'pycocotools'}
-
+# What pycocotools prints about its work.
+TALK = re.compile('(loading annotations|done ?\\(t=|creating index|index created|loading and preparing|'
+                  'running per image|evaluate annotation type|accumulating evaluation|converting ndarray)', re.I)
 # Warnings of these libraries about their own code, in every run. They are in the log only.
 OF_EVERY_RUN = ('"FileClient" will be deprecated', '"HardDiskBackend" is the alias',
                 '``build_loss`` would be deprecated',
@@ -58,8 +58,8 @@ class ReaderHandler(logging.Handler):
         message = record.getMessage().strip()
         if record.levelno >= logging.ERROR or hasattr(record, SHOWN):
             say(f'\n{message}\n' if '\n' in message else message)
-        elif (record.levelno == logging.WARNING and message not in self.warnings
-              and not message.startswith(OF_EVERY_RUN)):
+        elif record.levelno == logging.WARNING and message not in self.warnings and not message.startswith(
+                OF_EVERY_RUN):
             self.warnings[message] = None
             if not self.is_waiting:
                 _print_warning(message)
@@ -78,21 +78,23 @@ def _print_warning(message: str) -> None:
 
 
 class Output:
-    """Standard output, but what talkative libraries print goes to the log."""
+    """Standard output, but what pycocotools prints goes to the log."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
+        self.is_talk = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
 
     def write(self, text: str) -> int:
-        frame = inspect.currentframe()
-        caller = str(frame and frame.f_back and frame.f_back.f_globals.get('__name__'))
-        if caller.split('.')[0] not in TALKATIVE:
+        if self.is_talk and text == '\n':  # `print` writes it by itself
+            self.is_talk = False
+            return 1
+        self.is_talk = TALK.match(text) is not None
+        if not self.is_talk:
             return self.stream.write(text)
-        if text.strip():
-            print_log(text.strip(), 'current')
+        print_log(text.strip(), 'current')
         return len(text)
 
 
@@ -124,8 +126,10 @@ class ProgressHook(Hook):
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         done, total = runner.iter + 1, runner.max_iters
         interval = next((hook.interval for hook in runner.hooks if isinstance(hook, LoggerHook)), 1)
-        is_due = not self.begun or done % interval == 0 or done == total
-        self._advance('training', done, total, is_due, lambda: describe(runner, interval))
+        state = describe(runner, interval)
+        if not self._advance('training', done, total, state) and (
+                not self.begun or done % interval == 0 or done == total) and self.handler.level <= logging.INFO:
+            say(f'{done:{len(str(total))}}/{total}  {state}')
         self.begun = True
 
     def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
@@ -134,23 +138,17 @@ class ProgressHook(Hook):
     def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         self._advance('test', batch_idx + 1, len(runner.test_dataloader))
 
-    def _advance(self, what: str, done: int, total: int, is_due: bool = False, state: Callable[[], str] = str) -> None:
-        if self.handler.level > logging.INFO:
-            return
-        if self.screen.is_terminal and not self.screen.is_dumb_terminal:
-            if what not in self.tasks:
-                self.tasks[what] = self.line.add_task(what, total=total, state='')
-            self.line.start()
-            self.line.update(self.tasks[what], completed=done, state=state(), visible=done < total, refresh=True)
-            if done == total:
-                self.end()  # metrics may print
-        elif is_due:
-            say(f'{done:{len(str(total))}}/{total}  {state()}')
-
-    def end(self) -> None:
-        """Removes the line from a terminal."""
-        if self.tasks:
-            self.line.stop()
+    def _advance(self, what: str, done: int, total: int, state: str = '') -> bool:
+        """Changes the line; returns whether there is a terminal for it."""
+        if not self.screen.is_terminal or self.screen.is_dumb_terminal or self.handler.level > logging.INFO:
+            return False
+        if what not in self.tasks:
+            self.tasks[what] = self.line.add_task(what, total=total, state='')
+        self.line.start()
+        self.line.update(self.tasks[what], completed=done, state=state, visible=done < total, refresh=True)
+        if done == total:
+            self.line.stop()  # metrics may print
+        return True
 
 
 def describe(runner: Runner, window: int) -> str:
@@ -163,7 +161,7 @@ def describe(runner: Runner, window: int) -> str:
 
 
 class ReadableRunner(Runner):
-    """mmengine's runner, whose logger prints as the one before it."""
+    """mmengine's runner, whose logger prints as the one before it, from its first line, before there are hooks."""
 
     def build_logger(self, *args: Any, **kwargs: Any) -> MMLogger:
         handlers = [one for one in MMLogger.get_current_instance().handlers if isinstance(one, ReaderHandler)]
@@ -201,5 +199,6 @@ def readable_console(verbose: bool = False) -> Iterator[list[Hook]]:
             warnings.showwarning = log_warning
             yield [progress]
     finally:
-        progress.end()
+        if progress.tasks:
+            progress.line.stop()
         handler.detach()

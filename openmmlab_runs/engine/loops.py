@@ -20,57 +20,44 @@ from .workers import check_shared_memory, limit_waiting
 Loader = DataLoader | dict[str, Any]
 
 
+class _Checked:
+    """Gives a loop of mmengine, which is the next base class, a checked loader; see `checked_loader`.
+
+    It is no hook, because `IterBasedTrainLoop` starts the workers of its loader when it is built.
+    """
+
+    split = 'train'
+
+    def __init__(self, runner: Runner, dataloader: Loader, *args: Any, **settings: Any) -> None:
+        loader = checked_loader(runner, dataloader, self.split)
+        super().__init__(runner, loader, *args, **settings)  # type: ignore[call-arg]
+
+
 @LOOPS.register_module()
-class CheckedIterBasedTrainLoop(IterBasedTrainLoop):
-    """mmengine's IterBasedTrainLoop, which checks the data of training and validation; see `checked_loader`."""
-
-    def __init__(self, runner: Runner, dataloader: Loader, **settings: Any) -> None:
-        super().__init__(runner, checked_loader(runner, dataloader, 'train'), **settings)
-
-
-@LOOPS.register_module()
-class CheckedEpochBasedTrainLoop(EpochBasedTrainLoop):
-    """mmengine's EpochBasedTrainLoop, which checks the data of training and validation; see `checked_loader`.
+class CheckedEpochBasedTrainLoop(_Checked, EpochBasedTrainLoop):
+    """mmengine's loop, which checks its data.
 
     In a resumed epoch, it counts the batches from the beginning of the epoch, because hooks recognize its end by the
     number of the batch.
     """
 
-    def __init__(self, runner: Runner, dataloader: Loader, **settings: Any) -> None:
-        super().__init__(runner, checked_loader(runner, dataloader, 'train'), **settings)
-
     def run_iter(self, idx: int, data_batch: Any) -> None:
         super().run_iter(idx + getattr(self.dataloader.batch_sampler, 'skip', 0), data_batch)
 
 
-@LOOPS.register_module()
-class CheckedValLoop(ValLoop):
-    """mmengine's ValLoop, which checks the loaded data; see `checked_loader`."""
-
-    def __init__(self, runner: Runner, dataloader: Loader, **settings: Any) -> None:
-        super().__init__(runner, checked_loader(runner, dataloader, 'val'), **settings)
-
-
-@LOOPS.register_module()
-class CheckedTestLoop(TestLoop):
-    """mmengine's TestLoop, which checks the data; see `checked_loader`."""
-
-    def __init__(self, runner: Runner, dataloader: Loader, **settings: Any) -> None:
-        super().__init__(runner, checked_loader(runner, dataloader, 'test'), **settings)
+CheckedIterBasedTrainLoop, CheckedValLoop, CheckedTestLoop = (
+    LOOPS.register_module(module=type(f'Checked{loop.__name__}', (_Checked, loop), dict(
+        split=split, __doc__="mmengine's loop, which checks its data.")))
+    for loop, split in ((IterBasedTrainLoop, 'train'), (ValLoop, 'val'), (TestLoop, 'test')))
 
 
 def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader:
     """Builds a data loader from its config, unless it is built already, and checks its data.
 
-    It first checks the model (see `check_model`), the metrics and the annotations; those of the validation before the
-    training, too. Ranks then share the annotations (see `share_annotations`), and a first sample is loaded. The
-    pipeline of the dataset gets checks that name a faulty file when it is loaded. Workers must have enough shared
-    memory for such samples, and are given up after 10 minutes without a batch. The main process checks; the others wait
-    for it, and end if a check fails.
-
-    Raises:
-        UserError: If the data cannot be used.
-        FileNotFoundError: If an annotation file or a folder does not exist.
+    The model, the metrics and the annotations are checked first; those of the validation before the training, too.
+    Ranks then share the annotations, and a first sample is loaded. The pipelines name a faulty file when it is loaded.
+    Workers must have enough shared memory for such samples, and are given up after 10 minutes without a batch. The main
+    process checks; the others wait for it, and end if a check fails.
     """
     with all_or_none():
         check_model(runner.model)

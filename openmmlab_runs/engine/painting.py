@@ -23,13 +23,8 @@ LEGIBLE = 144
 
 
 class PaintPredictionsHook(Hook):
-    """Paints every test image with the library's visualizer: the ground truth on the left, the prediction on the right.
-
-    It works for all libraries; their own hooks differ in the names, formats and folders of the files. For a classifier,
-    there is one image with the labels written on it.
-
-    Args:
-        folder: The folder for `<name of image>.png`, or `<name of video>_<name of frame>.png`; created if needed.
+    """Paints every test image with the library's visualizer: the ground truth on the left, the prediction on the right,
+    or the labels of a classifier. The files are `<name of image>.png`, or `<name of video>_<name of frame>.png`.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -86,6 +81,13 @@ def size_to_image(visualizer: Visualizer, image: np.ndarray) -> None:
     # matplotlib measures lines and texts in inches, so the dpi scales them; the number of pixels stays the same.
     visualizer.dpi = rcParams['figure.dpi'] * min(max(min(image.shape[:2]) / SUITABLE, LEAST), 1)
     visualizer.fig_save.set_dpi(visualizer.dpi)
+
+
+def hide_texts_at_will(visualizer: Visualizer) -> None:
+    """Lets mmdet's visualizer, which has no option for it, leave out texts while its attribute `hides_texts` is set."""
+    draw: Any = visualizer.draw_texts
+    visualizer.hides_texts = False
+    visualizer.draw_texts = lambda *args, **kwargs: visualizer if visualizer.hides_texts else draw(*args, **kwargs)
 
 
 def are_legible(image: np.ndarray) -> bool:

@@ -37,15 +37,14 @@ def prepare(cfg: Config) -> Config:
     - mmdet's CocoMetric becomes `FastCocoMetric`, which counts right with any ids, and sooner with faster-coco-eval.
     - Its copies have no secrets and no templates; see `RunConfig`.
 
-    Args:
-        cfg: See `openmmlab_runs.engine.load_config`. One that is prepared already is returned unchanged.
-
-    Raises:
-        UserError: If the name of the optimizer is unknown.
+    A config that is prepared already is returned unchanged. An optimizer of an unknown name is a UserError.
     """
     cfg = of_run(copy.deepcopy(cfg))
     scope = cfg.get('default_scope')
-    _check_optimizer(cfg, scope)
+    name = ((cfg.get('optim_wrapper') or {}).get('optimizer') or {}).get('type')
+    if isinstance(name, str) and _find(OPTIMIZERS, name, scope) is None:
+        raise UserError(f'optim_wrapper.optimizer.type is {name}, which is not a registered optimizer'
+                        f'{did_you_mean(name, OPTIMIZERS.module_dict)}.')
     _set_hooks(cfg, scope)
     _set_loops(cfg, scope)
     _set_metrics(cfg, scope)
@@ -67,15 +66,8 @@ def prepare(cfg: Config) -> Config:
     return cfg
 
 
-def _check_optimizer(cfg: Config, scope: str | None) -> None:
-    name = ((cfg.get('optim_wrapper') or {}).get('optimizer') or {}).get('type')
-    if isinstance(name, str) and _find(OPTIMIZERS, name, scope) is None:
-        raise UserError(f'optim_wrapper.optimizer.type is {name}, which is not a registered optimizer'
-                        f'{did_you_mean(name, OPTIMIZERS.module_dict)}.')
-
-
 def _find(registry: Registry, kind: Any, scope: str | None) -> Any:
-    """Returns the class that a `type` of a config means, or None if no class of this name is registered."""
+    """Returns the class that a `type` of a config means, or None."""
     if not isinstance(kind, str):
         return kind
     with registry.switch_scope_and_registry(scope) as here:

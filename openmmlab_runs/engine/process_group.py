@@ -24,13 +24,10 @@ def process_group(cfg: Config) -> Iterator[None]:
     """Runs the `with` block in the caller's process group, or else in a group for `cfg.launcher`.
 
     If the caller has made a group (in Ray, Kubeflow or a notebook), it is used with any launcher and not destroyed.
+    `cfg.launcher` then becomes 'pytorch' if it is 'none', so that mmengine knows that there are several processes.
     Otherwise, with a launcher, a group is made with `cfg.env_cfg.dist_cfg`, as mmengine does, but with gloo for the
     launcher 'pytorch' without a GPU. Later runs of this process use the same group. It is destroyed when the process
     ends, or when a run fails.
-
-    Args:
-        cfg: See `load_config`. In a group of the caller, the launcher 'none' is changed to 'pytorch', so that mmengine
-            knows that there are several processes.
     """
     global _own_group
     if is_distributed() and dist.group.WORLD is not _own_group:

@@ -6,7 +6,6 @@ import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,6 +18,7 @@ from torch.utils.data import Dataset
 
 from openmmlab_runs.data.datasets import unwrap_built
 from openmmlab_runs.errors import UserError, first_line
+from openmmlab_runs.nested import walk
 from openmmlab_runs.redaction import is_secret, redact
 
 # Parts of a config on which the weights depend, and what in them they do not depend on.
@@ -32,9 +32,7 @@ MAX_NAMED = 4
 def all_or_none() -> Iterator[None]:
     """Ends all ranks if the `with` block fails in one of them; each rank waits at its end for the others.
 
-    Raises:
-        UserError: In the main process, with the message of the first other rank that fails. An error of the main
-            process itself stays as it is. Other ranks exit with status 1, so that a fault is told once.
+    The main process raises its own error, or a UserError with that of the first rank that fails. Others exit with 1.
     """
     failure: Exception | None = None
     try:
@@ -55,18 +53,10 @@ def end_all(error: Exception) -> NoReturn:
 def settings(cfg: Config) -> dict[str, str]:
     """Returns the settings of a config on which the weights depend, as texts by dotted key, without secrets."""
     parts, _ = redact({name: cfg.to_dict().get(name) for name in PARTS})
-    return {key: value for key, value in _flat(parts, '')
-            if key.removeprefix('train_dataloader.') not in LOADING and key.rpartition('.')[2] != PLACE}
-
-
-def _flat(value: Any, key: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, list | tuple) and any(isinstance(item, dict) for item in value):
-        value = dict(enumerate(value))
-    if isinstance(value, dict):
-        for name, item in value.items():
-            yield from _flat(item, f'{key}.{name}' if key else str(name))
-    elif value is not None:  # None is as good as no value
-        yield key, re.sub(' at 0x[0-9a-f]+', '', repr(value))  # functions and objects
+    found = {'.'.join(map(str, (*path, key))): re.sub(' at 0x[0-9a-f]+', '', repr(value))  # functions and objects
+             for path, part in walk(parts) for key, value in part.items()
+             if value is not None and key != PLACE and not any(walk(value))}  # None is as good as no value
+    return {key: value for key, value in found.items() if key.removeprefix('train_dataloader.') not in LOADING}
 
 
 def differences(mine: Mapping[str, str], others: Mapping[str, str]) -> str:
@@ -94,8 +84,8 @@ def share_annotations(dataset: Dataset) -> None:
     """Keeps the annotations of a dataset once for each machine, not once for each rank; changes the dataset in place.
 
     mmengine's datasets hold their annotations as bytes, which workers already share with their rank. One rank of a
-    machine writes them to a file in the folder for temporary files, and all its ranks map this file. It is removed at
-    once; its content lives as long as a process that maps it. All ranks must call this, before workers start.
+    machine writes them to a temporary file, all its ranks map it, and it is removed. All ranks must call this, before
+    workers start.
 
     `cat_img_map` of mmdet's CocoDataset becomes arrays, also in a single process. Its lists hold numbers that were made
     while the file was parsed, and each keeps the block of memory around it: for COCO, 2 GB that nothing else uses.
@@ -108,41 +98,27 @@ def share_annotations(dataset: Dataset) -> None:
 
 
 def share(array: np.ndarray) -> np.ndarray:
-    """Returns an array of equal content in memory that ranks of this machine share. All ranks must call it.
-
-    Ranks with different content keep different copies. So does a rank that does not find the file of the others, as one
-    in a container with a temporary folder of its own.
-    """
+    """Returns an array of equal content in memory that ranks of this machine share, if they find the file of one."""
     own = socket.gethostname(), _hash(array)
     everyone: list[Any] = all_gather_object(own)
     writer = everyone.index(own)
+    path, shared = '', array
     with ExitStack() as files:
-        path = _written(array, files) if writer == get_rank() else ''
-        shared = _mapped(all_gather_object(path)[writer], array)
+        if writer == get_rank():
+            try:
+                path = files.enter_context(tempfile.TemporaryDirectory(
+                    prefix='openmmlab_runs_', ignore_cleanup_errors=True)) + '/annotations.npy'
+                np.save(path, array)
+            except OSError as error:
+                print_log(f'Ranks of this machine do not share annotations ({first_line(error)}).', 'current',
+                          logging.WARNING)
+        paths = all_gather_object(path)
+        with suppress(OSError, ValueError, EOFError):  # another machine's file is not here, or not whole
+            found = np.load(paths[writer], mmap_mode='r').view(np.ndarray)
+            shared = found if _hash(found) == own[1] else array
         barrier()  # each rank has mapped the file, or has not found it
     return shared
 
 
 def _hash(array: np.ndarray) -> bytes:
     return hashlib.blake2b(array.data, digest_size=16).digest()
-
-
-def _written(array: np.ndarray, files: ExitStack) -> str:
-    """Writes a file in the folder for temporary files, which `files` removes; returns '' if it cannot be written."""
-    try:
-        folder = files.enter_context(tempfile.TemporaryDirectory(prefix='openmmlab_runs_', ignore_cleanup_errors=True))
-        path = Path(folder, 'annotations.npy')
-        np.save(path, array)
-    except OSError as error:
-        print_log(f'Ranks of this machine do not share annotations ({first_line(error)}).', 'current', logging.WARNING)
-        return ''
-    return str(path)
-
-
-def _mapped(path: str, array: np.ndarray) -> np.ndarray:
-    """Returns a file in memory if it has the content of the array, and else the array itself."""
-    with suppress(OSError, ValueError, EOFError):  # another machine's file is not here, or not whole
-        found = np.load(path, mmap_mode='r').view(np.ndarray)
-        if _hash(found) == _hash(array):
-            return found
-    return array

@@ -20,21 +20,14 @@ COUNTS = ('iter', 'epoch')
 
 
 def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
-    """Sets a config to resume from a checkpoint, if the config or the caller asks for it.
+    """Sets a config to resume from a checkpoint, and returns its content; empty if the run starts from the beginning.
 
     The main process chooses the checkpoint for all, and each process reads it. If torchrun has restarted the processes,
     training resumes from the result of `find_checkpoint`, if there is one, whatever was asked for at first.
 
     Args:
-        cfg: Changed in place: its `resume` is set. When resuming, `load_from` is set, too, and the checkpoint's seed,
-            if the config has none.
+        cfg: Its `resume`, `load_from` and, if it has none, the seed are set.
         resume: The checkpoint, 'auto' for the result of `find_checkpoint`, or None for the config's setting.
-
-    Returns:
-        The content of the checkpoint; empty if the run starts from the beginning.
-
-    Raises:
-        UserError: If the checkpoint cannot be read or resumed from, or `find_checkpoint` raises an error.
     """
     if cfg.get('resume'):
         resume = resume or cfg.get('load_from') or 'auto'
@@ -91,14 +84,9 @@ def in_folder(folder: str | Path, path: str) -> str:
 def find_checkpoint(work_dir: str) -> tuple[str, dict[str, Any]] | None:
     """Reads the checkpoint that `last_checkpoint` returns, or else the complete one of the highest iteration.
 
-    It searches the work dir and the folder of the named checkpoint. The log contains the skipped checkpoints and the
-    reasons.
-
-    Returns:
-        The path and the content of the checkpoint; None if there is none to resume from.
-
-    Raises:
-        UserError: If `last_checkpoint` names a checkpoint, but no checkpoint is complete.
+    It searches the work dir and the folder of the named checkpoint, and logs what it skips, and why. It returns the
+    path and the content of the checkpoint, or None if there is none. It raises a UserError if `last_checkpoint` names
+    one, but none is complete.
     """
     named = last_checkpoint(work_dir)
     if '://' in named:  # in a storage backend of mmengine, which does not write partial objects

@@ -40,13 +40,10 @@ TOLD = (UserError, OSError, ImportError)
 @in_scope()  # mmengine has one logger and one scope for all threads
 def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: str | None = None,
           hooks: Sequence[Hook] = (), verbose: bool = False) -> None:
-    """Trains a config.
+    """Trains a config that `prepare` has completed, with mmengine's runner, or that which `runner_type` names.
 
-    `prepare` adds hooks, loops and samplers to the config, and mmengine's own runner trains it, or the one that the
-    config names with `runner_type`. A run may be killed and resumed any number of times: it ends with the same weights
-    as an uninterrupted run (see `DurableCheckpointHook` and `ExactResumeHook`).
-
-    If the caller has made a process group, it is used and not destroyed; see `process_group`.
+    A run may be killed and resumed any number of times: it ends with the same weights as an uninterrupted run (see
+    `DurableCheckpointHook` and `ExactResumeHook`). A process group of the caller is used; see `process_group`.
 
     Args:
         cfg: A config from `load_config`. Changed in place.
@@ -58,8 +55,7 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
         verbose: Whether all that mmengine logs is printed, not only what is for readers. Defaults to False.
 
     Raises:
-        UserError: If the config does not allow the run, the first iteration fails, the checkpoint does not fit, or the
-            disk is full.
+        UserError: If the config, the checkpoint, the first iteration or a full disk do not allow the run.
     """
     if amp:
         cfg.optim_wrapper.update(type='AmpOptimWrapper', loss_scale='dynamic')
@@ -91,23 +87,19 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
 @in_scope()
 def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None,
          hooks: Sequence[Hook] = (), verbose: bool = False) -> dict[str, Any]:
-    """Evaluates a checkpoint. Logs and results are in `cfg.work_dir/test`, in a folder with the time as its name.
+    """Evaluates a checkpoint, and returns the metrics by name.
 
-    If the caller has made a process group, it is used and not destroyed; see `process_group`.
+    Logs and results are in `cfg.work_dir/test`, in a folder with the time as its name. See `train`, too.
 
     Args:
         cfg: A config from `load_config`.
         checkpoint: Path or URL.
         show_dir: Folder for painted predictions of all images. Defaults to None: no painting.
         hooks: Additional hooks. Defaults to none.
-        verbose: See `train`. Defaults to False.
-
-    Returns:
-        The metrics, by name.
+        verbose: Whether all that mmengine logs is printed. Defaults to False.
 
     Raises:
-        UserError: If the checkpoint does not fit, its classes are those of the data in another order, `show_dir` is
-            given to several processes, or the disk is full.
+        UserError: If the config, the checkpoint, its classes or a full disk do not allow the run.
     """
     if show_dir and (cfg.launcher != 'none' or get_world_size() > 1):
         where = f'the launcher is {cfg.launcher}' if cfg.launcher != 'none' else f'there are {get_world_size()}'
@@ -129,11 +121,7 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
 
 
 def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> Runner:
-    """Builds the runner of a config from `load_config` after `prepare`, with additional hooks.
-
-    Raises:
-        UserError: If `runner_type` is not a kind of mmengine's Runner; see `prepare`, too.
-    """
+    """Builds the runner of a config from `load_config` after `prepare`, with additional hooks."""
     kind = RUNNERS.get(cfg.get('runner_type', 'Runner'))
     if isinstance(kind, type) and not issubclass(kind, Runner):
         raise UserError(f'runner_type is {cfg.runner_type}, which is not a kind of Runner, and does not call hooks as '
@@ -157,10 +145,7 @@ def failures_as_user_errors(what: str, work_dir: str) -> Iterator[list[Runner]]:
     """Converts errors in the `with` block to a UserError; writes the traceback to `traceback.txt` in the work dir.
 
     After the first training iteration, errors are not converted, because the config is hardly their cause, but for a
-    rank or a worker that has died or hangs. The message begins with `what`.
-
-    Yields:
-        A list for the runner, once it is built.
+    rank or a worker that has died or hangs. The message begins with `what`. The block gets a list for its runner.
     """
     built: list[Runner] = []
     try:

@@ -13,14 +13,9 @@ from openmmlab_runs.redaction import redact
 
 
 class RunConfig(Config):
-    """mmengine's config, but what leaves the process has no secrets, and no templates that a reader would replace.
-
-    mmengine writes `pretty_text` to the log and to checkpoints, and `dump` to the work dir; its backends send `to_dict`
-    to servers. Items and attributes are those of the run, with secrets.
-    """
+    """mmengine's config, but its texts and its dict have no secrets, and no templates that a reader would replace."""
 
     def to_dict(self, keep_imported: bool = False) -> dict[str, Any]:
-        """Returns a dict of plain types, without secrets."""
         return redact(super().to_dict(keep_imported))[0]
 
     def __repr__(self) -> str:
@@ -28,7 +23,6 @@ class RunConfig(Config):
 
     @property
     def pretty_text(self) -> str:
-        """Returns Python source, without secrets and templates."""
         return assignments(self.to_dict())
 
     def dump(self, file: str | Path | None = None) -> str | None:

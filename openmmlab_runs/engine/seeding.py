@@ -44,10 +44,6 @@ def seeded(*numbers: int) -> Iterator[None]:
 @dataclass(frozen=True)
 class SeededBatch:
     """The indices of a batch. A data loader or its worker iterates over them to load, which first seeds the generators.
-
-    Attributes:
-        indices: Indices of the samples.
-        numbers: See `seed_generators`.
     """
     indices: list[int]
     numbers: tuple[int, ...]
@@ -61,13 +57,10 @@ class SeededBatch:
 
 
 class RemainingSamples(Sampler[int]):
-    """The indices of a sampler after those that all ranks together have used, perhaps as another number of ranks.
+    """The indices of a sampler after the `used` ones of all ranks together, perhaps of another number of ranks.
 
     The sampler gives every n-th index of a common order to this rank, as mmengine's samplers do. All ranks get
     equally many: where some have used one more, they get their last one again.
-
-    Attributes:
-        used: Number of samples that are left out at the beginning of a pass. Defaults to 0.
     """
 
     def __init__(self, sampler: Sampler[int]) -> None:
@@ -90,11 +83,9 @@ class SeededBatchSampler(Sampler[SeededBatch]):
 
     Every pass begins at `position`, which `ExactResumeHook` sets. So other passes, such as those of hooks that compute
     statistics, do not affect training. The seed is that of torch's generator when the sampler is built: mmengine's
-    runner has set it to the seed of the run.
+    runner has set it to the seed of the run. mmengine passes `sampler` and `batch_size`.
 
     Args:
-        sampler: The sampler of single indices; mmengine passes it.
-        batch_size: Number of samples of a batch; mmengine passes it.
         batch_sampler: Config of the batch sampler whose batches are seeded.
         endless: Whether a pass continues with the next pass over the data, as loops without epochs need it. It skips
             the batches before `position`.
@@ -157,10 +148,7 @@ class SeededBatchSampler(Sampler[SeededBatch]):
             number = max(number + 1, self.position)
 
     def _draw(self, first: int) -> Iterator[tuple[int, list[int]]]:
-        """Numbers the batches of the batch sampler.
-
-        All processes use the same seed, because some samplers distribute a common order over the processes.
-        """
+        """Numbers the batches; all ranks use one seed, because some samplers distribute a common order over them."""
         batches = self._passes()
         for number in count(first):
             with seeded(self.seed, ORDER, number):

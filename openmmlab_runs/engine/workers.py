@@ -5,6 +5,7 @@ import pickle
 import re
 import shutil
 from contextlib import suppress
+from io import BytesIO
 from typing import Any
 
 import torch
@@ -29,16 +30,8 @@ def limit_waiting(loader: DataLoader) -> None:
 def check_shared_memory(loader: DataLoader, sample: Any, name: str) -> None:
     """Compares what the workers of a loader put into shared memory with the room there.
 
-    Where it is full, torch's workers drop a batch, for which the loader would wait for ever.
-
-    Args:
-        loader: A loader.
-        sample: A sample of its dataset.
-        name: The name of the loader in the config.
-
-    Raises:
-        UserError: If there is no room for a batch of each worker. For all batches that are loaded in advance, it is a
-            warning.
+    Where it is full, torch's workers drop a batch, for which the loader would wait for ever. No room for a batch of
+    each worker is a UserError, none for all batches that are loaded in advance a warning, with the loader's name.
     """
     if not loader.num_workers or not os.path.isdir(SHARED):
         return
@@ -57,25 +50,16 @@ def check_shared_memory(loader: DataLoader, sample: Any, name: str) -> None:
 
 def shared_bytes(sample: Any) -> int:
     """Returns the bytes of shared memory that a worker needs for a sample: those of its tensors."""
-    counter = _Counter(_Nowhere())
+    counter = _Counter(BytesIO())
     with suppress(Exception):  # what cannot be pickled, workers tell themselves
         counter.dump(sample)
     return counter.bytes
 
 
-class _Nowhere:
-    """A file that keeps nothing."""
-
-    def write(self, content: Any) -> int:
-        return memoryview(content).nbytes
-
-
 class _Counter(pickle.Pickler):
     """Counts the bytes of all tensors in an object."""
 
-    def __init__(self, file: Any) -> None:
-        super().__init__(file)
-        self.bytes = 0
+    bytes = 0
 
     def reducer_override(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):

@@ -10,6 +10,8 @@ from mmengine.runner import Runner
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from openmmlab_runs.checkpoints.fitting import inner
+
 # The key of a checkpoint for the gradients, and for the backward passes until then of each optimizer.
 ACCUMULATED = 'accumulated_gradients'
 
@@ -50,7 +52,7 @@ def accumulated(runner: Runner) -> dict[str, Any]:
 
 def put_back(runner: Runner, gradients: Mapping[str, Tensor]) -> None:
     """Gives the parameters of a model the gradients of a checkpoint, by name."""
-    for name, parameter in _inner(runner.model).named_parameters():
+    for name, parameter in inner(runner.model).named_parameters():
         if name in gradients:
             parameter.grad = gradients[name].to(parameter)
 
@@ -61,8 +63,4 @@ def _parameters(runner: Runner) -> Iterator[tuple[str, nn.Parameter]]:
         return
     trained = {parameter for wrapper in wrappers(runner).values() for group in wrapper.optimizer.param_groups
                for parameter in group['params']}
-    yield from ((name, one) for name, one in _inner(runner.model).named_parameters() if one in trained)
-
-
-def _inner(model: nn.Module) -> nn.Module:
-    return model.module if is_model_wrapper(model) else model  # type: ignore[return-value]  # any attribute
+    yield from ((name, one) for name, one in inner(runner.model).named_parameters() if one in trained)

@@ -1,5 +1,4 @@
 """Writes checkpoints so that a run can resume after a kill, a signal or a full disk at any moment."""
-import functools
 import os
 import signal
 import threading
@@ -8,7 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from mmengine.dist import all_reduce, barrier, is_main_process
@@ -41,6 +39,18 @@ class WholeFileBackend(LocalBackend):
         write_bytes(path, obj)
 
 
+class _Keeping:
+    """A backend that only notes in `outdated` what it should remove."""
+
+    def __init__(self, backend: BaseStorageBackend) -> None:
+        self.backend = backend
+        self.outdated: list[str] = []
+        self.remove = self.rmtree = self.outdated.append
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.backend, name)
+
+
 def _remove(backend: BaseStorageBackend, path: str) -> None:
     """Removes a checkpoint, if it exists; DeepSpeed's checkpoints are folders."""
     if backend.isfile(path):
@@ -51,20 +61,14 @@ def _remove(backend: BaseStorageBackend, path: str) -> None:
 
 @HOOKS.register_module()
 class DurableCheckpointHook(CheckpointHook):
-    """mmengine's CheckpointHook, with all its settings, but it removes old files only after writing new ones.
+    """mmengine's CheckpointHook, with all its settings, but after the first there is always one to resume from.
 
-    After the first checkpoint, there is always one to resume from:
+    New files, also `best_*`, are written to a temporary name and renamed, then `last_checkpoint`; then old checkpoints
+    are removed. Temporary files of a killed run are removed when the next run starts. A second run in the same work
+    dir ends with a `UserError`, see `held`.
 
-    1. New files are written to a temporary name and renamed (also `best_*`).
-    2. `last_checkpoint` is rewritten in the same way.
-    3. Old checkpoints are removed.
-
-    Temporary files of a killed run are removed when the next run starts. A second run in the same work dir ends with a
-    `UserError`, see `held`.
-
-    With `save_best`, each checkpoint is written again after its validation, even if it is not the best. The checkpoint
-    then records that the validation is done, and its results (for example for `ReduceOnPlateauParamScheduler`). If a
-    run is killed before a validation ends, the next run repeats the validation when it starts.
+    With `save_best`, each checkpoint is written again after its validation, even if it is not the best: it then records
+    that the validation is done, and its results. If a run is killed before that, the next run repeats the validation.
 
     `WholeFileBackend` writes local checkpoints, unless `backend_args` sets another backend.
     """
@@ -76,12 +80,8 @@ class DurableCheckpointHook(CheckpointHook):
     # If not 0, the next iteration is the last: its checkpoint is saved, and the process exits with this status.
     end_status = 0
 
-    @functools.cached_property
-    def holding(self) -> ExitStack:
-        """Holds the work dir from the beginning to the end of training."""
-        return ExitStack()
-
     def before_train(self, runner: Runner) -> None:
+        self.holding = ExitStack()  # holds the work dir from the beginning to the end of training
         if is_main_process():
             self.holding.enter_context(held(Path(runner.work_dir)))
         if self.out_dir is not None:
@@ -96,7 +96,7 @@ class DurableCheckpointHook(CheckpointHook):
         if is_main_process():
             for folder in {str(self.out_dir), runner.work_dir}:
                 if '://' not in folder:
-                    remove_leftovers(Path(folder), '*.pth', 'last_checkpoint', '*.png', '*.json')
+                    remove_leftovers(Path(folder), '*.pth', 'last_checkpoint', '*.png', '*.json', '*.py')
         if runner.cfg.get('resume'):
             resumed = runner.cfg.get('load_from') or find_latest_checkpoint(runner.work_dir)
             if resumed:
@@ -126,9 +126,7 @@ class DurableCheckpointHook(CheckpointHook):
         step, meta = runner.iter + 1, dict(epoch=runner.epoch, iter=runner.iter + 1)
         if self.end_status and self.by_epoch:
             self._save(runner, step, meta, f'iter_{step}.pth')
-        elif self.end_status or (not self.by_epoch and (
-                self.every_n_train_iters(runner, self.interval, self.save_begin)
-                or (self.save_last and self.is_last_train_iter(runner)))):
+        elif saves_after_iteration(self, runner):
             self._save(runner, step, meta)
         if self.end_status:
             runner.logger.warning('Training ends at a signal: ' + (
@@ -150,9 +148,9 @@ class DurableCheckpointHook(CheckpointHook):
         before, last = best_checkpoints(runner), self.last_ckpt
         # Without a last checkpoint, mmengine saves only the best one; the last one is saved below.
         self.last_ckpt = None
-        outdated: list[str] = []  # what mmengine would remove already
-        with patch.multiple(self.file_backend, create=True, remove=outdated.append, rmtree=outdated.append):
-            super().after_val_epoch(runner, metrics)
+        backend, self.file_backend = self.file_backend, _Keeping(self.file_backend)  # mmengine would remove already
+        super().after_val_epoch(runner, metrics)
+        outdated, self.file_backend = self.file_backend.outdated, backend
         self.last_ckpt, best = last, best_checkpoints(runner)
         for path in set(outdated) - set(best.values()):  # all checkpoints may have the same name
             if Path(path).parent == Path(self.out_dir):  # not that of the work dir from which this one was copied
@@ -178,7 +176,6 @@ class DurableCheckpointHook(CheckpointHook):
              + (f': --resume continues from {self.last_ckpt}.' if self.last_ckpt else '.'))
 
     def _set_last(self, runner: Runner, path: str) -> None:
-        """Stores the path of the last checkpoint in the hook and the message hub."""
         self.last_ckpt = path
         runner.message_hub.update_info('last_ckpt', path)
 
@@ -209,17 +206,19 @@ class DurableCheckpointHook(CheckpointHook):
         if is_main_process():
             write_text(Path(runner.work_dir, 'last_checkpoint'), path)
         if self.max_keep_ckpts > 0:
-            self._keep_only(kept)
+            self.keep_ckpt_ids.clear()
+            self.keep_ckpt_ids.extend(kept)  # a deque of limited length
+            for old in kept[:-self.max_keep_ckpts]:
+                path = self.file_backend.join_path(self.out_dir, self.filename_tmpl.format(old))
+                if is_main_process() and path != self.last_ckpt:  # all steps may have the same name
+                    _remove(self.file_backend, path)
 
-    def _keep_only(self, kept: list[int]) -> None:
-        """Removes the oldest checkpoints beyond those to keep."""
-        self.keep_ckpt_ids.clear()
-        self.keep_ckpt_ids.extend(kept)  # a deque of limited length
-        for step in kept[:-self.max_keep_ckpts]:
-            path = self.file_backend.join_path(self.out_dir, self.filename_tmpl.format(step))
-            # All steps may have the same name.
-            if is_main_process() and path != self.last_ckpt:
-                _remove(self.file_backend, path)
+
+def saves_after_iteration(hook: CheckpointHook, runner: Runner) -> bool:
+    """Returns whether a hook saves after this iteration, by its interval or at a signal."""
+    return bool(getattr(hook, 'end_status', 0)) or (not hook.by_epoch and (
+        hook.every_n_train_iters(runner, hook.interval, hook.save_begin)
+        or (hook.save_last and hook.is_last_train_iter(runner))))
 
 
 def best_checkpoints(runner: Runner) -> dict[str, str]:
@@ -231,9 +230,9 @@ def best_checkpoints(runner: Runner) -> dict[str, str]:
 class SaveOnSignalHook(Hook):
     """Ends training after SIGTERM or SIGUSR1 with a checkpoint of the last whole iteration.
 
-    If one rank gets the signal, all end after the same iteration. `DurableCheckpointHook` saves, and the processes exit
-    with status 128 + the number of the signal, which is 143 for SIGTERM. A validation is finished first. Without
-    `DurableCheckpointHook`, or outside the main thread, signals have their usual effect.
+    If one rank gets the signal, all end after the same iteration, with status 128 + its number, which is 143 for
+    SIGTERM. A validation is finished first. Without `DurableCheckpointHook`, or outside the main thread, signals have
+    their usual effect.
     """
 
     priority = 'BELOW_NORMAL'  # before NonFiniteLossHook, which checks the model that will be saved

@@ -20,12 +20,9 @@ MAX_NUMBERS = 20
 
 
 class Confusion:
-    """Counts pairs of a true and a predicted class in a validation or test, for boxes or pixels.
-
-    Other models have no counts.
+    """Counts pairs of a true and a predicted class of n in a validation or test, for boxes or pixels.
 
     Attributes:
-        classes: The names of the n classes.
         of_boxes: Whether boxes are counted, not pixels.
         counts: Counts of each image, `(n + 1, n + 1)`, sparse. The index n is for no box, or for no class of the data.
     """
@@ -72,9 +69,7 @@ class Confusion:
         return torch.stack([*by_image.values()]).sum(0).to_dense() if by_image else None
 
     def by_class(self, total: Tensor) -> dict[str, list[float]]:
-        """Returns columns with a number for each class. Shares of boxes are below 1, those of pixels in percent, as in
-        mmdet and mmseg.
-        """
+        """Returns columns with a number for each class: shares of boxes are up to 1, those of pixels in percent."""
         hits, true, predicted = total.diagonal()[:-1].double(), total.sum(1)[:-1], total.sum(0)[:-1]
         columns = {'recall': hits / true, 'precision': hits / predicted}
         if self.of_boxes:

@@ -1,5 +1,6 @@
 """Hooks that make runs repeatable: a resumed run draws and loads the same, and all ranks start the same."""
 from collections.abc import Iterator
+from itertools import chain, repeat
 from math import prod
 from typing import Any
 
@@ -43,24 +44,16 @@ class ExactResumeHook(Hook):
     out or comes twice. The sampler must be mmengine's, and the batch sampler torch's: one that sets samples aside, such
     as mmdet's AspectRatioBatchSampler, repeats or leaves out as many as it had set aside.
 
-    A checkpoint inside an accumulation of gradients (`accumulative_counts`) has them, and a resumed run goes on with
-    them. With several processes, it has their mean.
-
-    A checkpoint notes the settings of its run, and the number of images and the classes of its data. A warning names
-    those that differ when training resumes; see `explain_schedule` for those of the learning rate. mmengine's
-    EarlyStoppingHook goes on counting.
-
-    A loop with epochs continues inside an epoch. `CheckedEpochBasedTrainLoop` then counts the batches from the
-    beginning of the epoch; another loop counts from the first batch after the resume.
+    A checkpoint has the gradients of an accumulation that is under way, and the counts of mmengine's EarlyStoppingHook.
+    It notes the settings and the data of its run; a warning names those that differ when training resumes. Only
+    `CheckedEpochBasedTrainLoop` counts the batches of a resumed epoch from its beginning.
     """
 
     priority = 'VERY_HIGH'
 
     def __init__(self) -> None:
-        # Number of batches of the current epoch that were trained before the run was resumed, in loops with epochs.
-        self.done = 0
-        # The backward passes in the accumulation of gradients that is under way, by optimizer.
-        self.counts: dict[str, int] = {}
+        self.done = 0  # batches of the current epoch that were trained before the resume, in loops with epochs
+        self.counts: dict[str, int] = {}  # backward passes in the accumulation that is under way, by optimizer
         self.schedule_differs = False
         # The epoch that runs, the number of the first iteration in it with these ranks, and the samples used before.
         self.epoch, self.first, self.used = -1, 0, 0
@@ -92,7 +85,6 @@ class ExactResumeHook(Hook):
                                   f'interruption, unless the config sets randomness.seed to {meta.get("seed")}.')
 
     def _go_on_from(self, runner: Runner, meta: dict[str, Any]) -> None:
-        """Begins after the samples that another number of ranks, or another batch size, has used."""
         batches, place = _batches(runner), meta.get(PLACE)
         if batches is None or place is None or not isinstance(batches.sampler, DefaultSampler | InfiniteSampler):
             return
@@ -156,11 +148,10 @@ class ExactResumeHook(Hook):
         if 'optimizer' in checkpoint:  # others are not for resuming
             checkpoint.update(accumulated(runner))
         meta = checkpoint['meta']
-        meta[MARK] = True
-        meta[SETTINGS] = {**settings(runner.cfg), **data_of(runner)}
-        meta[STOPPING] = [[hook.wait_count, hook.best_score] for hook in _stopping(runner)]
-        # Hooks that save by epoch set meta['epoch'] to the next epoch.
-        meta[BATCHES] = meta['iter'] - self.first if meta['epoch'] == self.epoch else 0
+        meta.update({MARK: True, SETTINGS: {**settings(runner.cfg), **data_of(runner)},
+                     STOPPING: [[hook.wait_count, hook.best_score] for hook in _stopping(runner)],
+                     # Hooks that save by epoch set meta['epoch'] to the next epoch.
+                     BATCHES: meta['iter'] - self.first if meta['epoch'] == self.epoch else 0})
         batches = _batches(runner)
         if batches is not None:
             goes_on = batches.endless or meta['epoch'] == self.epoch
@@ -186,27 +177,19 @@ def _batches(runner: Runner) -> SeededBatchSampler | None:
 
 
 class ResumedBatches:
-    """The batches of a resumed loop without epochs.
+    """The batches of a resumed loop without epochs, whose loader begins at the iteration to resume from.
 
-    The loader begins at the iteration to resume from. mmengine's loop first requests and discards all batches before
-    that iteration. It gets None for each of them, so that no data is loaded.
-
-    Args:
-        loader: The loader, with an endless `SeededBatchSampler`.
-        passed_over: Number of batches that the loop requests and discards. onedl's loop calls `skip_iter` instead.
+    mmengine's loop first requests and discards all batches before that iteration, `passed_over`. It gets None for each
+    of them, so that no data is loaded. onedl's loop calls `skip_iter` instead.
     """
 
     def __init__(self, loader: DataLoader, passed_over: int) -> None:
-        self.batches = iter(loader)
-        self.passed_over = passed_over
+        self.batches = chain(repeat(None, passed_over), loader)
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        if self.passed_over:
-            self.passed_over -= 1
-            return None
         return next(self.batches)
 
     def skip_iter(self, num_iters: int) -> None:

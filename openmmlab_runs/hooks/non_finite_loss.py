@@ -1,37 +1,31 @@
 """A hook that stops training if losses, gradients or weights are not finite."""
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from mmengine.dist import all_gather_object, all_reduce, barrier, get_world_size, is_main_process
 from mmengine.hooks import CheckpointHook, Hook
-from mmengine.model import is_model_wrapper
-from mmengine.optim import AmpOptimWrapper, OptimWrapper, OptimWrapperDict
+from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from mmengine.runner import Runner
 from torch import nn
 from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
+from openmmlab_runs.checkpoints.fitting import inner
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.registry import HOOKS
 
-from .checkpoint import BAD_ITERATIONS
+from .accumulation import wrappers
+from .checkpoint import BAD_ITERATIONS, saves_after_iteration
 
 # Maximum number of images in a message; the log contains all.
 MAX_IMAGES = 8
 
 
-@dataclass(frozen=True)
-class Report:
-    """Findings of one process in an iteration.
-
-    Attributes:
-        losses: The losses that are not finite, by name.
-        images: The image paths of the batch.
-    """
+class Report(NamedTuple):
+    """What a process finds in an iteration: its losses that are not finite, and the image paths of its batch."""
     losses: dict[str, float]
     images: tuple[str, ...]
 
@@ -47,18 +41,16 @@ class NonFiniteLossHook(Hook):
     With a loss scale (`AmpOptimWrapper`), the scaler itself drops non-finite gradients. It uses them to adapt its
     scale, so they count as bad only if the scale is below both 1 and its initial value.
 
-    A running mean of a norm becomes non-finite if it includes a bad batch. A weight becomes non-finite if a finite
-    gradient makes it overflow. The hook checks the model in bad iterations, before a checkpoint is saved, and before a
-    validation, which may save a checkpoint. So a non-finite model is never saved, and older checkpoints are kept.
+    A running mean of a norm becomes non-finite by a bad batch, a weight if a finite gradient makes it overflow. The
+    hook checks the model in bad iterations, before a checkpoint is saved, and before a validation, which may save one.
+    So a non-finite model is never saved, and older checkpoints are kept.
 
-    In distributed training, an iteration that is bad in one process is bad for all, and all processes stop in the same
-    iteration. The main process raises a UserError with the losses and images of the bad processes. The others exit with
-    status 1.
+    An iteration that is bad in one process is bad for all, and all stop in the same one: the main process with a
+    UserError that has the losses and images of the bad processes, the others with status 1.
 
     Args:
-        patience: Number of consecutive bad iterations that ends training. Weights do not change between them, so each
-            iteration tries the same weights on another batch: if three fail, the batch is hardly the cause. Defaults
-            to 3.
+        patience: Number of consecutive bad iterations that ends training. Weights do not change between them: if three
+            batches fail, the batch is hardly the cause. Defaults to 3.
     """
 
     # Runs after the loss is logged and before CheckpointHook.
@@ -73,19 +65,14 @@ class NonFiniteLossHook(Hook):
         self._count(runner, 0)
         # Whether the next update is dropped, and whether a bad iteration that was counted already explains that.
         self.dropped, self.explained = False, False
-        wrapper = runner.optim_wrapper
-        self.wrappers: list[OptimWrapper] = (
-            list(wrapper.values()) if isinstance(wrapper, OptimWrapperDict) else [wrapper])
+        self.wrappers = [*wrappers(runner).values()]
         self.first_scales = [_loss_scale(wrapper) for wrapper in self.wrappers]
         for wrapper in self.wrappers:
             if not isinstance(wrapper, AmpOptimWrapper):
                 wrapper.optimizer.register_step_pre_hook(self._drop_bad_gradients)
 
     def _drop_bad_gradients(self, optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
-        """Drops non-finite gradients before an update.
-
-        DistributedDataParallel has averaged the gradients, so all processes make the same decision.
-        """
+        # DistributedDataParallel has averaged the gradients, so all processes make the same decision.
         parameters = [parameter for group in optimizer.param_groups for parameter in group['params']]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         if not get_total_norm(gradients, norm_type=math.inf).isfinite():
@@ -109,7 +96,8 @@ class NonFiniteLossHook(Hook):
             if not self.dropped and not self.explained:
                 self._count(runner, 0)
             self.dropped = self.explained = False
-        if _checkpoint_is_due(runner):
+        # Before the checkpoint, because mmengine's hook removes an older file first.
+        if any(isinstance(hook, CheckpointHook) and saves_after_iteration(hook, runner) for hook in runner.hooks):
             self._check_model(runner)
 
     def before_val(self, runner: Runner) -> None:
@@ -166,8 +154,7 @@ def non_finite_losses(outputs: Mapping[str, Any]) -> dict[str, float]:
 
 def non_finite_state(model: nn.Module) -> str:
     """Returns the name of the first weight or buffer with a non-finite value, or ''."""
-    inner: nn.Module = model.module if is_model_wrapper(model) else model  # type: ignore[assignment]
-    return next((name for name, value in inner.state_dict().items()
+    return next((name for name, value in inner(model).state_dict().items()
                  if isinstance(value, torch.Tensor) and value.is_floating_point() and not value.isfinite().all()), '')
 
 
@@ -195,14 +182,3 @@ def _and_images(reports: Sequence[Report], limit: int | None = None) -> str:
         return ' (of images without img_path)'
     more = '' if limit is None or len(paths) <= limit else f' and {len(paths) - limit} more, which the log names'
     return f' ({"images" if len(paths) > 1 else "image"} {", ".join(paths[:limit])}{more})'
-
-
-def _checkpoint_is_due(runner: Runner) -> bool:
-    """Returns whether a CheckpointHook saves after this iteration, by its interval or at a signal.
-
-    The model is checked before that, because mmengine's hook removes an older file first.
-    """
-    return any(getattr(hook, 'end_status', 0)
-               or (not hook.by_epoch and (hook.every_n_train_iters(runner, hook.interval, hook.save_begin)
-                                          or (hook.save_last and hook.is_last_train_iter(runner))))
-               for hook in runner.hooks if isinstance(hook, CheckpointHook))

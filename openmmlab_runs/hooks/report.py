@@ -2,6 +2,7 @@
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,10 @@ from matplotlib.figure import Figure
 from mmengine.device import get_device
 from mmengine.dist import get_world_size, is_main_process
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
-from rich.console import Console
-from rich.table import Table
+from rich.cells import cell_len
 
+from openmmlab_runs.checkpoints.fitting import inner
 from openmmlab_runs.data.datasets import classes_of, unwrap, unwrap_built
 from openmmlab_runs.errors import show
 from openmmlab_runs.files import near, write_figure, write_text
@@ -125,12 +125,8 @@ class ReportHook(Hook):
 def _of_this_run(written: dict[int, Metrics], step: int, saved: dict[int, Metrics] | None) -> dict[int, Metrics]:
     """Returns the validations until the iteration of the resumed checkpoint.
 
-    The file in the work dir may be that of another run. It has the validation that followed the checkpoint, too.
-
-    Args:
-        written: The validations in the file.
-        step: The iteration.
-        saved: Those in the checkpoint; None in one of an older version.
+    Those `written` in the work dir may be of another run, but if not, have the one after the checkpoint. `saved` are
+    those in the checkpoint; None in one of an older version.
     """
     written = {one: metrics for one, metrics in written.items() if one <= step}
     is_same = saved is None or repr({**written, step: 0}) == repr({**saved, step: 0})  # NaN does not equal itself
@@ -140,15 +136,13 @@ def _of_this_run(written: dict[int, Metrics], step: int, saved: dict[int, Metric
 def table(rows: Iterable[Sequence[Any]]) -> str:
     """Formats rows as aligned text: of more than two columns, all but the first are at the right."""
     cells = [[cell(value) for value in row] for row in rows]
-    grid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    for index in range(max(map(len, cells), default=0)):
-        grid.add_column(justify='right' if index and len(cells[0]) > 2 else 'left', no_wrap=True)
-    for row in cells:
-        grid.add_row(*row)
-    screen = Console(width=10_000, markup=False, emoji=False, highlight=False, color_system=None)
-    with screen.capture() as text:
-        screen.print(grid)
-    return '\n'.join(line.rstrip() for line in text.get().splitlines())
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]  # some characters take two columns
+
+    def aligned(text: str, width: int, index: int) -> str:
+        space = ' ' * (width - cell_len(text))
+        return space + text if index and len(widths) > 2 else text + space
+
+    return '\n'.join('  '.join(map(aligned, row, widths, count())).rstrip() for row in cells)
 
 
 def cell(value: Any) -> str:
@@ -161,9 +155,9 @@ def cell(value: Any) -> str:
 def summary(runner: Runner) -> Iterator[tuple[str, str]]:
     """Yields what is trained on what, and where results go: names and texts."""
     cfg = runner.cfg
-    model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+    model = inner(runner.model)
     backbone = cfg.model.get('backbone') or {}
-    parts = {type(model).__name__: model}
+    parts: dict[str, Any] = {type(model).__name__: model}
     if hasattr(model, 'backbone'):
         arch = f' {backbone.get("arch")}' if isinstance(backbone.get('arch'), str) else ''
         parts[f'backbone {type(model.backbone).__name__}{arch}'] = model.backbone

@@ -39,19 +39,6 @@ def _to_buffer(value: Mapping[str, Any]) -> HistoryBuffer:
     return HistoryBuffer(*(array.cpu().numpy() for array in (history, counts)), max_length)
 
 
-@HOOKS.register_module()
-class FullDiskHook(Hook):
-    """Ends a run with an error if a log file cannot be written because the disk is full.
-
-    `logging` would only print a traceback for each line.
-    """
-
-    priority = 'VERY_HIGH'
-
-    def before_run(self, runner: Runner) -> None:
-        replace_log_files(runner.logger)
-
-
 class LogFile(logging.FileHandler):
     """A log file handler that raises an error if the disk is full."""
 
@@ -62,15 +49,23 @@ class LogFile(logging.FileHandler):
         super().handleError(record)
 
 
-def replace_log_files(logger: logging.Logger) -> None:
-    """Replaces the file handlers of a logger by `LogFile` handlers for the same files."""
-    for handler in list(logger.handlers):
-        if type(handler) is logging.FileHandler:
-            # with escapes for names of files that are not UTF-8
-            log_file = LogFile(handler.baseFilename, encoding='utf-8', errors='backslashreplace')
-            log_file.setLevel(handler.level)
-            log_file.setFormatter(handler.formatter)
-            log_file.filters = handler.filters
-            logger.removeHandler(handler)
-            handler.close()
-            logger.addHandler(log_file)
+@HOOKS.register_module()
+class FullDiskHook(Hook):
+    """Ends a run with an error if a log file cannot be written because the disk is full.
+
+    `logging` would only print a traceback for each line.
+    """
+
+    priority = 'VERY_HIGH'
+
+    def before_run(self, runner: Runner) -> None:
+        for handler in list(runner.logger.handlers):
+            if type(handler) is logging.FileHandler:
+                # with escapes for names of files that are not UTF-8
+                log_file = LogFile(handler.baseFilename, encoding='utf-8', errors='backslashreplace')
+                log_file.setLevel(handler.level)
+                log_file.setFormatter(handler.formatter)
+                log_file.filters = handler.filters
+                runner.logger.removeHandler(handler)
+                handler.close()
+                runner.logger.addHandler(log_file)

@@ -1,12 +1,6 @@
-import re
 import runpy
 import shutil
 import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +9,10 @@ import pytest
 from PIL import Image
 
 from tests.conftest import ROOT, Models
-from tests.processes import free_port
 from tests.tools.conftest import Run
 
 httpx = pytest.importorskip('httpx', reason='gradio brings it')
 gr = pytest.importorskip('gradio', reason="pip install -e '.[demo]' into another environment (CONTRIBUTING.md)")
-CHROMIUM = Path('/usr/bin/chromium')
 TOOL = ROOT / 'demo/gradio_app.py'
 App = dict[str, Any]
 
@@ -100,83 +92,3 @@ def test_what_cannot_be_served_is_one_sentence(run_tool: Run, tmp_path: Path, tr
         port = taken.getsockname()[1]
         message = run_tool(str(TOOL), trained['mmseg'].checkpoint, '--port', port)
     assert message.startswith(f'error: the page cannot be served at 127.0.0.1, port {port} (')
-
-
-@pytest.fixture
-def address(trained: Models, tmp_path: Path) -> Iterator[str]:
-    """The address of a page that a process serves; both models are there, the segmentor first."""
-    port = free_port()
-    command = [sys.executable, str(TOOL), str(trained['mmseg'].checkpoint), str(trained['mmdet'].checkpoint.parent),
-               '--port', str(port)]
-    log = tmp_path / 'log'
-    with log.open('w') as output, subprocess.Popen(command, cwd=tmp_path, stdout=output, stderr=output) as process:
-        address = f'http://127.0.0.1:{port}'
-        until = time.monotonic() + 300
-        while not is_served(address):
-            assert process.poll() is None and time.monotonic() < until, log.read_text()
-            time.sleep(0.5)
-        yield address
-        process.terminate()
-
-
-def is_served(address: str) -> bool:
-    try:
-        # Not by way of a proxy, which the environment may name.
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(address, timeout=10) as answer:
-            return answer.status == 200
-    except OSError:
-        return False
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('size, expected', [(1_000, 200), (53_000_000, 413)])
-def test_an_upload_is_limited(size: int, expected: int, address: str, tmp_path: Path) -> None:
-    (tmp_path / 'a.png').write_bytes(bytes(size))
-    with (tmp_path / 'a.png').open('rb') as file:
-        answer = httpx.post(f'{address}/gradio_api/upload', files=dict(files=file), trust_env=False)
-    assert answer.status_code == expected
-
-
-@pytest.mark.slow
-def test_the_page_in_a_browser(address: str, image: Path, broken: Path) -> None:
-    api = pytest.importorskip('playwright.sync_api', reason='pip install playwright')
-    if not CHROMIUM.exists():
-        pytest.skip(f'there is no {CHROMIUM}: apt install chromium')
-    api.expect.set_options(timeout=60_000)
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM),
-                                             args=['--no-sandbox', '--disable-background-networking'])
-        page = browser.new_page()
-        page.set_default_timeout(60_000)
-        prediction, attention = page.locator('#prediction img'), page.locator('#attention img')
-        size = page.get_by_role('slider').first
-        page.goto(address, wait_until='domcontentloaded')
-        page.set_input_files('#image input[type=file]', image)
-        first = prediction.get_attribute('src')
-        # A click at three quarters of the width and at the middle of the height.
-        shown = page.locator('#image img').bounding_box()
-        page.locator('#image img').click(position=dict(x=0.75 * shown['width'], y=0.5 * shown['height']))
-        page.get_by_text('The model sees 160 x 80 pixels').wait_for()
-        x, y = map(int, re.search(r'x=(\d+), y=(\d+)', page.locator('#caption').inner_text()).groups())
-        assert abs(x - 120) <= 1 and abs(y - 40) <= 1
-        picture = attention.get_attribute('src')
-
-        size.press('ArrowRight')
-        page.get_by_text('The model sees 192 x 96 pixels').wait_for()
-        api.expect(prediction).not_to_have_attribute('src', first)
-        api.expect(attention).not_to_have_attribute('src', picture)
-
-        # The detector has scores, and its size begins anew.
-        api.expect(page.get_by_role('slider')).to_have_count(1)
-        page.get_by_label('Checkpoint').click()
-        page.get_by_role('option').nth(1).click()
-        page.get_by_text('The model sees 160 x 80 pixels').wait_for()
-        api.expect(page.get_by_role('slider')).to_have_count(2)
-        assert size.input_value() == '160'
-
-        page.get_by_label('Remove').or_(page.get_by_label('Clear')).first.click()
-        api.expect(prediction).to_have_count(0)
-        api.expect(attention).to_have_count(0)
-        page.set_input_files('#image input[type=file]', str(broken))
-        page.get_by_text('broken.png cannot be read: it is damaged or not an image.').wait_for()
-        browser.close()

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mmengine.config import Config
 
-from openmmlab_runs.config_text import WIDTH, assignments, comment, to_source, without_templates
-from tests.odd_texts import ODD, names
+from openmmlab_runs.config_text import WIDTH, assignments, comment, to_source
+from tests.odd_texts import names
 
 values = st.recursive(
     st.one_of(names, st.integers(), st.floats(allow_nan=False), st.none(), st.booleans(), st.binary(max_size=4)),
@@ -61,8 +61,3 @@ def test_long_lines_are_broken() -> None:
     text = assignments(value)
     assert max(map(len, text.splitlines())) <= WIDTH and '\n    short=[1, 2, 3],\n' in text
     assert read(text) == value
-
-
-@pytest.mark.parametrize('text', ODD)
-def test_no_text_keeps_a_template(text: str) -> None:
-    assert '{{' not in without_templates(repr(text)) and eval(without_templates(repr(text))) == text

@@ -66,27 +66,9 @@ def compute(kind: type[CocoMetric], annotations: Path | None, results: list, **k
     return metric.compute_metrics(copy.deepcopy(results))
 
 
-@pytest.mark.parametrize('kwargs', [
-    dict(metric='bbox'), dict(metric=['bbox', 'segm'], classwise=True), dict(metric='segm', proposal_nums=(5, 10, 20)),
-    dict(metric='bbox', proposal_nums=(100, 3, 1)),
-    dict(metric='bbox', metric_items=['mAP', 'mAP_75', 'AR@100', 'AR_s@1000']),
-    dict(metric='proposal')])
-def test_metrics_equal_those_of_mmdet(kwargs: dict, annotations: Path) -> None:
-    expected = compute(CocoMetric, annotations, predict(annotations), **kwargs)
-    found = compute(FastCocoMetric, annotations, predict(annotations), **kwargs)
-    assert list(found) == list(expected)
-    np.testing.assert_array_equal(list(found.values()), list(expected.values()))
-    assert len({*expected.values()}) > 1
-
-
 def test_no_prediction_at_all_is_no_metric(annotations: Path) -> None:
     results = predict(annotations, share=0)
     assert compute(FastCocoMetric, annotations, results) == compute(CocoMetric, annotations, results) == {}
-
-
-def test_predictions_are_written_where_they_are_asked_for(annotations: Path, tmp_path: Path) -> None:
-    compute(FastCocoMetric, annotations, predict(annotations), outfile_prefix=str(tmp_path / 'found'))
-    assert len(json.loads((tmp_path / 'found.bbox.json').read_text())) > 50
 
 
 def test_wrong_arguments_are_a_sentence(annotations: Path) -> None:
@@ -95,8 +77,6 @@ def test_wrong_arguments_are_a_sentence(annotations: Path) -> None:
         del one['masks']
     message = refusal(compute, FastCocoMetric, annotations, results, error=UserError, metric='segm')
     assert message == 'the metric is segm, but the model predicts no masks: set metric to bbox.'
-    message = refusal(FastCocoMetric, str(annotations), error=UserError, metric_items=['mAP_05'])
-    assert message.startswith('metric_items has mAP_05, which is no item of the metric: did you mean ')
 
 
 # Ids as programs write them: from 0, negative, huge, whole floats, text of numbers and of words.
@@ -123,10 +103,11 @@ def rewrite(coco: dict, results: list, image: str, category: str, annotation: st
 
 
 @pytest.mark.parametrize('is_installed', [True, False], ids=['faster-coco-eval', 'pycocotools'])
-@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 99), st.sampled_from((.3, 1.)), st.tuples(*3 * [st.sampled_from([*WAYS])]), st.sampled_from((
     dict(metric='bbox'), dict(metric=['bbox', 'segm'], classwise=True), dict(metric='segm', proposal_nums=(3, 5, 10)),
     dict(metric='bbox', iou_thrs=[.3, .5, .75]), dict(metric='bbox', metric_items=['mAP_75', 'AR_m@1000']),
+    dict(metric='bbox', proposal_nums=(100, 3, 1)),
     dict(metric='proposal'), dict(metric='bbox', sort_categories=True))))
 def test_metrics_do_not_depend_on_ids(
         is_installed: bool, annotations: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, share: float,

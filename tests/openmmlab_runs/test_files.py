@@ -19,13 +19,9 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
-from mmengine.runner import load_checkpoint
-from torch import nn
 from torch.utils.data import DataLoader
 
-from cpvt_mm import PyramidCPVT
 from cpvt_mm.loading import load_backbone
-from openmmlab_runs.checkpoints.fitting import check_fills_backbones
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.cli import resumable
 from openmmlab_runs.engine import load_config
@@ -42,7 +38,7 @@ from openmmlab_runs.files import (
 )
 from openmmlab_runs.images import read_image
 from openmmlab_runs.loading import to_input
-from tests.conftest import NARROW, ROOT, UPERNET, build_model, refusal
+from tests.conftest import ROOT, UPERNET, build_model, refusal
 
 
 @pytest.mark.parametrize(('workers', 'cls'), [(0, UserError), (1, MissingFile)])
@@ -114,13 +110,6 @@ def test_errors_of_writing_have_the_name_of_the_file() -> None:
         assert error.value.filename == name
 
 
-@pytest.mark.parametrize('length', [231, 251])
-def test_long_names_of_files_are_written(length: int, tmp_path: Path) -> None:
-    path = tmp_path / f'{"ü" * (length // 2)}.txt'
-    write_text(path, 'a')
-    assert [one.name for one in tmp_path.iterdir()] == [path.name]
-
-
 def test_an_error_without_a_file_keeps_its_traceback() -> None:
     with pytest.raises(TimeoutError):
         exit_on_error(Mock(side_effect=TimeoutError('too late')))()
@@ -190,16 +179,6 @@ def test_input_is_what_the_library_makes_of_the_image(tmp_path: Path) -> None:
         outside = dict(model={}, data_preprocessor=dict(values, to_rgb=is_rgb))
         for cfg in (dict(model=dict(data_preprocessor=inside)), outside):
             torch.testing.assert_close(to_input(image, Config(cfg)), expected)
-
-
-def test_mmengine_loads_weights_of_images_into_a_whole_model_for_clips(tmp_path: Path) -> None:
-    flat, deep = (nn.ModuleDict(dict(backbone=model))
-                  for model in (PyramidCPVT(NARROW), PyramidCPVT(NARROW, position_encoding=dict(type='PEG', ndim=3))))
-    torch.save(dict(state_dict=flat.state_dict()), tmp_path / 'model.pth')
-    check_fills_backbones(deep, tmp_path / 'model.pth')
-    load_checkpoint(deep, str(tmp_path / 'model.pth'), strict=True)
-    name = 'backbone.stages.1.position_encoding.0.convs.0.0.weight'
-    assert torch.equal(deep.state_dict()[name][:, :, 1], flat.state_dict()[name])
 
 
 def test_a_folder_is_held_by_one_process_until_it_ends(tmp_path: Path) -> None:

@@ -213,8 +213,3 @@ def test_what_is_suspended_keeps_no_other_thread_waiting(trained: Models, image:
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(predict, image, *trained['mmseg'], 'cpu').result(timeout=100)[0].label_map is not None
     assert len(list(running)) == 2
-
-
-def test_label_maps_are_no_coco() -> None:
-    assert 'the prediction of a.png is a label map' in refusal(
-        to_coco, {'a.png': Prediction((1, 1), ('sun',), label_map=np.zeros((1, 1), np.uint8))})

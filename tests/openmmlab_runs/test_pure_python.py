@@ -77,16 +77,6 @@ def test_no_scope_is_that_of_the_model(kind: str, words: str, tmp_path: Path) ->
         assert load_config(path).default_scope == 'mmseg'
 
 
-@pytest.mark.slow
-def test_a_config_with_classes_trains_and_what_it_writes_resumes(toy_shapes: Path, tmp_path: Path) -> None:
-    options = toy_overrides(toy_shapes, **{'train_cfg.max_iters': 2, 'train_cfg.val_interval': 2,
-                                           'default_hooks.checkpoint.interval': 1})
-    write_pure(load_config(UPERNET, options), tmp_path / 'pure.py')
-    train(load_config(tmp_path / 'pure.py', work_dir=str(tmp_path / 'work')))
-    train(load_config(tmp_path / 'work/pure.py', {'train_cfg.max_iters': 3}, str(tmp_path / 'work')), resume='auto')
-    assert (tmp_path / 'work/iter_3.pth').exists()
-
-
 def test_a_runner_that_is_no_runner_of_mmengine_is_refused(toy_shapes: Path, tmp_path: Path) -> None:
     cfg = load_config(UPERNET, {**toy_overrides(toy_shapes), 'runner_type': 'FlexibleRunner'}, str(tmp_path))
     assert refusal(train, cfg) == (

@@ -258,7 +258,7 @@ def test_a_store_that_never_answers_is_told(waits: list[float], call: Callable, 
                                             log: list) -> None:
     pytest.importorskip('s3fs')
     for name in ('waiting.WORD', 'waiting.ASKING', 'storage.TRY'):
-        monkeypatch.setattr(f'cpvt_mm.{name}', 0.1)
+        monkeypatch.setattr(f'openmmlab_runs.{name}', 0.1)
     with answers(lambda connection: None) as port:
         sentence = refusal(call, s3_at(port))
         assert sentence.endswith('s3://b/a.txt cannot be read or written, after 3 tries (no answer in 0 seconds): '

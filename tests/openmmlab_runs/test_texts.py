@@ -47,11 +47,6 @@ def test_markup_shows_the_text(text: str) -> None:
     assert not re.search(r'[<>"|`$*\[\]\\~]', written)
 
 
-def test_usual_cells_of_tables_stay_as_they_are() -> None:
-    for cell in ('coco/bbox_mAP_50', '0.5 ± 0.1', 'PyramidCPVT, small (1.5 M)', 'box AP, 224 x 224', "'exact'"):
-        assert markup(cell) == cell
-
-
 @pytest.mark.parametrize('name', [*ODD, r'$\frac{$ a $', '_private', '$a$', r'\$a$', 'n' * 300, '\ud800'])
 def test_a_figure_shows_a_name(name: str) -> None:
     figure = Figure()

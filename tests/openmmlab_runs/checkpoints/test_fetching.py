@@ -134,12 +134,6 @@ def test_a_url_is_fetched_once_and_a_checksum_makes_it_torchs_file(name: str, se
     assert file == cache_file(server.url + name).name and (file == path[1:]) == (name == CHECKED)
 
 
-def test_files_of_the_same_name_are_kept_apart(server: Server, cache: Path) -> None:
-    for folder in 'ab':
-        read_checkpoint(server.add(f'/{folder}/model.pth', saved()))
-    assert len(kept(cache)) == 2 and all(name.endswith('-model.pth') for name in kept(cache))
-
-
 @pytest.mark.parametrize(('path', 'content', 'words'), [
     ('/cut.pth', saved(), 'only .* of .* bytes were received'),
     ('/cut.safetensors', save(WEIGHTS), 'only .* of .* bytes were received'),
@@ -187,12 +181,6 @@ def test_a_damaged_file_in_the_cache_is_named(name: str, damage: Callable[[bytes
     file.write_bytes(damage(saved()))
     with pytest.raises(UserError, match=rf'checkpoint {url} \({file}\) {words} remove this file to fetch it again\.$'):
         read_checkpoint(url)
-
-
-def test_a_server_that_does_not_answer_is_left_after_the_timeout(monkeypatch: MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, 'TIMEOUT', .3)
-    with socket.create_server(('127.0.0.1', 0)) as silent, pytest.raises(UserError, match='timed out'):
-        read_checkpoint(f'http://127.0.0.1:{silent.getsockname()[1]}/a.pth')
 
 
 def test_a_cache_that_cannot_be_written_is_named(cache: Path) -> None:
@@ -276,16 +264,6 @@ def test_urls_of_weights_are_tried_in_order(server: Server, cache: Path, log: li
     assert warning.startswith(f'{server.url}/cut.pth: ValueError: only ')
 
 
-def test_another_licence_than_apaches_is_told_at_the_download(server: Server, monkeypatch: MonkeyPatch, cache: Path,
-                                                              log: list) -> None:
-    address = release(monkeypatch, server.add('/good.pth', saved()))
-    monkeypatch.setitem(RELEASED, 'mine', RELEASED['mine']._replace(licence=RELEASED['dinov3-small'].licence))
-    for _ in range(2):
-        read_weights(address)
-    assert [text for level, text in log if level == 'WARNING'] == [
-        'these weights are under the DINOv3 License, https://ai.meta.com/resources/models-and-libraries/dinov3-license/']
-
-
 def test_dinov3_is_fetched_as_timm_publishes_it(server: Server, monkeypatch: MonkeyPatch, cache: Path, log: list
                                                 ) -> None:
     weights, released = create_backbone('dinov3-small').state_dict(), RELEASED['dinov3-small']
@@ -346,13 +324,6 @@ def test_released_weights_name_a_backbone_and_files_of_a_known_format(name: str)
     else:
         assert released.licence == 'Apache-2.0' and released.norm_eps == 1e-6 and 0 < released.top1 < 100
         assert name.startswith('dinov2') or (CHECKSUM.search(urls[0]) and f'_{released.arch}' in urls[0])
-
-
-def test_weights_are_found_by_their_name_and_by_their_urls() -> None:
-    released = RELEASED['pyramid-cpvt-small']
-    assert find_released('cpvt_mm://pyramid-cpvt-small') is released
-    assert all(find_released(url) is released for url in released.files)
-    assert find_released('https://example.org/a.pth') is None and find_released('a.pth') is None
 
 
 def test_an_unknown_name_gets_the_nearest() -> None:

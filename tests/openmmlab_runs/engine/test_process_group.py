@@ -3,7 +3,7 @@ import atexit
 import os
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -15,8 +15,6 @@ from mmengine.hooks import Hook
 from mmengine.model import MMDistributedDataParallel, is_model_wrapper
 from mmengine.registry import MODELS
 from mmengine.runner import Runner
-from mmengine.structures import PixelData
-from mmseg.structures import SegDataSample
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -25,7 +23,7 @@ from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.engine.process_group import process_group
 from openmmlab_runs.errors import UserError
-from tests.conftest import ROOT, UPERNET, build_model, refusal, toy_overrides
+from tests.conftest import UPERNET, refusal, toy_overrides
 from tests.processes import free_port
 
 LAUNCHERS = ('none', 'pytorch')
@@ -152,9 +150,7 @@ def test_a_group_that_a_run_makes_ends_with_the_process_or_an_error(fails: bool,
 
 
 # Two processes, each with two of four images, have the gradients of one with all where losses are means over equally
-# many items of each image: outputs (bare backbones), or pixels, also ignored ones (UperNet). mmdet's are means over
-# samples that a process draws; tests/configs/test_steps.py looks for parameters without a gradient there. Of float32, a
-# share of about 1e-7 each, are the resampling of tables, and mmseg's eps.
+# many items of each image. The resampling of tables is of float32, a share of about 1e-7.
 HEIGHT, WIDTH = 64, 96
 SMALL = dict(
     PyramidCPVT=dict(embed_dims=(8, 8, 16, 16), depths=(1, 2, 1, 1), num_heads=(1, 1, 2, 2), mlp_ratios=(2, 2, 2, 2),
@@ -162,48 +158,30 @@ SMALL = dict(
 PEG, BOTH = dict(type='PEG'), [dict(type='PEG'), dict(type='LearnablePE')]
 # The difference allowed, as a share of the gradient: far above these two, far below what any process contributes.
 SHARE = 1e-5
-
-
-class Case(NamedTuple):
-    """A model to train: arguments of a bare backbone; or a config, what its backbone has else, and options."""
-    backbone: dict[str, Any]
-    config: Path | None = None
-    options: dict[str, Any] | None = None
-
-
 PYRAMID, PLAIN = dict(type='PyramidCPVT', out_norm=True), dict(type='CPVT')
 # The PEG after the last block changes no class token. Its gradient is there, and zero.
-USELESS = Case(dict(PLAIN, out_type='cls_token', position_encoding=dict(type='PEG', positions=(0, 2))))
+USELESS = dict(PLAIN, out_type='cls_token', position_encoding=dict(type='PEG', positions=(0, 2)))
 # One of each behaviour: parts that are frozen, stages after the last output, which have no gradient, and with_cp.
-CASES = {
-    'pyramid': Case(dict(PYRAMID, position_encoding=PEG)),
-    'pyramid, stages left out': Case(dict(PYRAMID, with_cp='selective', position_encoding=BOTH, out_indices=(0, 2))),
-    'pyramid, frozen in part': Case(
-        dict(PYRAMID, with_cp=True, position_encoding=BOTH, out_indices=(1, 3), frozen_stages=2)),
-    'pyramid, frozen up to the stages left out': Case(
-        dict(PYRAMID, with_cp='selective', position_encoding=PEG, out_indices=(1,), frozen_stages=1)),
-    'pyramid, frozen': Case(dict(PYRAMID, with_cp=True, position_encoding=BOTH, out_indices=(3,), frozen_stages=4)),
-    'plain': Case(dict(PLAIN, position_encoding=BOTH, out_indices=(0, 1, 2))),
-    'plain, blocks left out': Case(dict(PLAIN, with_cp='selective', position_encoding=PEG, out_indices=(1,))),
-    'plain, frozen in part': Case(dict(PLAIN, with_cp=True, position_encoding=BOTH, out_indices=(2,), frozen_stages=1)),
-    'plain, frozen': Case(dict(PLAIN, position_encoding=PEG, out_indices=(0, 2), frozen_stages=3)),
-    **{f'plain, {out_type}': Case(dict(PLAIN, out_type=out_type, dist_token=True))
-       for out_type in ('cls_token', 'gap', 'raw')}, 'plain, useless PEG': USELESS,
-    'upernet, plain': Case(dict(frozen_stages=0, with_cp='selective', position_encoding=BOTH),
-                           ROOT / 'configs/toy/upernet_cpvt_sfp_toy-shapes.py'),
-    # For the maps of strides 8, 16 and 32.
-    'upernet, three maps': Case(
-        dict(position_encoding=BOTH, out_indices=(1, 2, 3), frozen_stages=2, with_cp=True), UPERNET,
-        {'model.decode_head.in_channels': [64, 128, 192], 'model.decode_head.in_index': [0, 1, 2],
-         'model.auxiliary_head.in_index': 1})}
+CASES: list[dict[str, Any]] = [
+    dict(PYRAMID, position_encoding=PEG),
+    dict(PYRAMID, with_cp='selective', position_encoding=BOTH, out_indices=(0, 2)),
+    dict(PYRAMID, with_cp=True, position_encoding=BOTH, out_indices=(1, 3), frozen_stages=2),
+    dict(PYRAMID, with_cp='selective', position_encoding=PEG, out_indices=(1,), frozen_stages=1),
+    dict(PYRAMID, with_cp=True, position_encoding=BOTH, out_indices=(3,), frozen_stages=4),
+    dict(PLAIN, position_encoding=BOTH, out_indices=(0, 1, 2)),
+    dict(PLAIN, with_cp='selective', position_encoding=PEG, out_indices=(1,)),
+    dict(PLAIN, with_cp=True, position_encoding=BOTH, out_indices=(2,), frozen_stages=1),
+    dict(PLAIN, position_encoding=PEG, out_indices=(0, 2), frozen_stages=3),
+    *(dict(PLAIN, out_type=out_type, dist_token=True) for out_type in ('cls_token', 'gap', 'raw')), USELESS]
 
 
 class Weighted(nn.Module):
     """A backbone with a weight for each output, so that there is something to learn also if all of it is frozen."""
 
-    def __init__(self, backbone: nn.Module) -> None:
+    def __init__(self, backbone: dict[str, Any]) -> None:
         super().__init__()
-        self.backbone = backbone
+        torch.manual_seed(0)
+        self.backbone = MODELS.build(dict(arch=SMALL[backbone['type']], img_size=64, **backbone, _scope_='cpvt_mm'))
         self.weights = nn.Parameter(torch.arange(1., 5.))
 
     def forward(self, images: Tensor) -> Tensor:
@@ -213,39 +191,12 @@ class Weighted(nn.Module):
         return sum(weight * mean for weight, mean in zip(self.weights, means, strict=False))
 
 
-def build(case: Case) -> nn.Module:
-    torch.manual_seed(0)
-    if case.config is None:
-        arch = SMALL[case.backbone['type']]
-        return Weighted(MODELS.build(dict(arch=arch, img_size=64, **case.backbone, _scope_='cpvt_mm'))).double().train()
-    cfg = load_config(case.config, case.options)
-    cfg.model.backbone.update(case.backbone)
-    cfg.model.decode_head.dropout_ratio = cfg.model.auxiliary_head.dropout_ratio = 0.
-    return build_model(cfg).double().train()
-
-
-def loss_of(case: Case, model: nn.Module, images: slice) -> Tensor:
-    generator = torch.Generator().manual_seed(0)
-    inputs = torch.randint(0, 256, (4, 3, HEIGHT, WIDTH), generator=generator, dtype=torch.uint8)
-    if case.config is None:
-        return model(inputs[images].double() / 128 - 1)
-    inner = model.module if isinstance(model, MMDistributedDataParallel) else model
-    labels = torch.randint(0, 6, (4, 1, HEIGHT, WIDTH), generator=generator)
-    for number, label in enumerate(labels):
-        label[:, :10 * number] = 255
-    samples = [SegDataSample(gt_sem_seg=PixelData(data=x), metainfo=dict(img_shape=(HEIGHT, WIDTH))) for x in labels]
-    data = inner.data_preprocessor(dict(inputs=list(inputs[images]), data_samples=samples[images]), training=True)
-    data['inputs'] = data['inputs'].double()
-    return inner.parse_losses(model(**data, mode='loss'))[0]
-
-
-def gradients(case: Case, model: nn.Module, images: slice) -> dict[str, Tensor]:
+def gradients(model: nn.Module, part: slice) -> dict[str, Tensor]:
     """Returns those of the second of two iterations. DDP raises in it if the first one's loss lacked a parameter."""
+    images = torch.rand(4, 3, HEIGHT, WIDTH, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2 - 1
     for _ in range(2):
         model.zero_grad()
-        loss = loss_of(case, model, images)
-        loss.backward()
-    assert loss.dtype == torch.float64
+        model(images[part]).backward()
     return {name.removeprefix('module.'): p.grad for name, p in model.named_parameters() if p.requires_grad}
 
 
@@ -253,36 +204,23 @@ def work(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
     dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=2,
                             timeout=timedelta(seconds=120))
-    results = {}
-    for name, case in CASES.items():
-        try:
-            model = MMDistributedDataParallel(build(case), find_unused_parameters=False)
-            results[name] = gradients(case, model, slice(2 * rank, 2 * rank + 2))
-        except RuntimeError as error:
-            raise RuntimeError(f'In case {name}.') from error
-    torch.save(results, folder / f'{rank}.pth')
+    torch.save([gradients(MMDistributedDataParallel(Weighted(case).double().train(), find_unused_parameters=False),
+                          slice(2 * rank, 2 * rank + 2)) for case in CASES], folder / f'{rank}.pth')
     dist.destroy_process_group()
 
 
-@pytest.fixture(scope='module')
-def of_two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, Tensor]]]:
-    """For each of two processes its gradients in all cases."""
-    folder = tmp_path_factory.mktemp('processes')
-    mp.spawn(work, (folder,), nprocs=2)
-    return [torch.load(folder / f'{rank}.pth', weights_only=True) for rank in range(2)]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize('name', CASES)
-def test_two_processes_give_the_gradients_of_one(name: str, of_two: list[dict[str, dict[str, Tensor]]]) -> None:
-    case = CASES[name]
-    model = build(case)
-    expected = gradients(case, model, slice(0, 4))
-    trained = [key for key, parameter in model.named_parameters() if parameter.requires_grad]
-    for found in (process[name] for process in of_two):
-        assert list(found) == list(expected) == trained
-        for key in trained:
-            assert (found[key] - expected[key]).norm() <= SHARE * expected[key].norm(), key
-    without = {key for key in trained if 'backbone.' in key and not expected[key].any()}
-    assert without == ({f'backbone.position_encoding.0.convs.2.0.{part}' for part in ('weight', 'bias')}
-                       if case is USELESS else set())
+def test_two_processes_give_the_gradients_of_one(tmp_path: Path) -> None:
+    mp.spawn(work, (tmp_path,), nprocs=2)
+    of_two = zip(*(torch.load(tmp_path / f'{rank}.pth', weights_only=True) for rank in range(2)), strict=True)
+    for case, both in zip(CASES, of_two, strict=True):
+        model = Weighted(case).double().train()
+        expected = gradients(model, slice(0, 4))
+        trained = [key for key, parameter in model.named_parameters() if parameter.requires_grad]
+        for found in both:
+            assert list(found) == list(expected) == trained, case
+            for key in trained:
+                assert (found[key] - expected[key]).norm() <= SHARE * expected[key].norm(), (case, key)
+        without = {key for key in trained if 'backbone.' in key and not expected[key].any()}
+        assert without == ({f'backbone.position_encoding.0.convs.2.0.{part}' for part in ('weight', 'bias')}
+                           if case is USELESS else set())

@@ -182,14 +182,6 @@ def test_ranks_with_the_same_annotations_share_them(tmp_path: Path) -> None:
     assert files[0] == files[1] != files[2] and [len(mapped) for mapped in files] == [1, 1, 1]
 
 
-@pytest.mark.slow
-def test_ranks_whose_temporary_folder_is_another_keep_their_own(tmp_path: Path) -> None:
-    """A rank that the others' file is hidden from, and one that cannot write."""
-    (tmp_path / 'empty').mkdir()
-    assert shared_by_ranks(tmp_path / 'one', [str(tmp_path), f'hidden:{tmp_path}/empty', str(tmp_path)])[1] == set()
-    assert shared_by_ranks(tmp_path / 'two', ['/nowhere'] * RANKS) == [set()] * RANKS
-
-
 def test_a_single_process_keeps_its_own() -> None:
     dataset = dataset_of(0)
     own = dataset.data_bytes

@@ -7,12 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from mmengine.config import Config
 
 from cpvt_mm.new_config.writing import new_config
-from cpvt_mm.weights.convert import publish_model
-from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.engine import test as evaluate
 from openmmlab_runs.predicting import build_inferencer, paint
@@ -72,18 +69,6 @@ def test_a_run_writes_no_template_and_no_secret(odd: Config, tmp_path: Path, cap
     image = next((tmp_path / 'data/images/validation').iterdir())
     painted, prediction = paint(inferencer, image, score_thr=0.)
     assert painted.any() and prediction.classes == CLASSES
-
-
-def test_a_published_model_has_no_secret_of_a_foreign_config(tmp_path: Path) -> None:
-    cfg = Config(dict(backend_args=OPTIONS, load_from=ADDRESS, model=dict(type='A')))
-    torch.save(dict(state_dict=dict(a=torch.ones(1)), meta=dict(cfg=cfg.pretty_text, token=SECRET, epoch=3)),
-               tmp_path / 'a.pth')
-    path, left_out = publish_model(tmp_path / 'a.pth', tmp_path / 'b')
-    meta = read_checkpoint(path)['meta']
-    assert SECRET not in str(meta) and meta['epoch'] == 3
-    assert Config.fromstring(meta['cfg'], '.py').to_dict() == dict(
-        backend_args=NONE, load_from='https://host/x', model=dict(type='A'))
-    assert left_out == ('meta.token', 'a part of an address of meta.cfg', 'key of meta.cfg')
 
 
 def test_a_run_works_in_an_ascii_locale(data: Path, tmp_path: Path) -> None:

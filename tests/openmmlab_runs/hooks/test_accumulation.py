@@ -1,7 +1,6 @@
 """A run that is interrupted inside an accumulation of gradients ends as one without interruption, to the bit."""
 import copy
 import re
-import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,13 +14,12 @@ from mmengine.config import Config
 from mmengine.optim import OptimWrapper, OptimWrapperDict
 from torch import Tensor, nn
 
-from cpvt_mm.weights.convert import publish_model
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.hooks.accumulation import ACCUMULATED, accumulated, put_back
 from openmmlab_runs.hooks.exact_resume import ExactResumeHook
 from tests.conftest import UPERNET, read_anywhere, toy_overrides
-from tests.openmmlab_runs.engine.test_run import Terminate, run_log
+from tests.openmmlab_runs.engine.test_run import run_log
 
 Make = Callable[..., Config]
 
@@ -64,39 +62,6 @@ def test_a_checkpoint_has_the_gradients_of_an_accumulation_that_is_under_way(
     assert ACCUMULATED not in read_checkpoint(whole / 'iter_7.pth')
 
 
-def test_a_signal_inside_an_accumulation(config: Make, whole: Path, tmp_path: Path) -> None:
-    with pytest.raises(SystemExit):
-        train(config(tmp_path), hooks=[Terminate(signal.SIGTERM, 4)])
-    assert ACCUMULATED in read_checkpoint(tmp_path / 'iter_5.pth')
-    train(config(tmp_path), resume='auto')
-    assert_equal(tmp_path / 'iter_7.pth', whole / 'iter_7.pth')
-
-
-@pytest.mark.slow
-def test_a_checkpoint_after_a_validation(config: Make, whole: Path, tmp_path: Path) -> None:
-    options = {'train_cfg.val_interval': 2, 'default_hooks.checkpoint.save_best': 'mIoU'}
-    train(config(tmp_path / 'a', **options, **{'train_cfg.max_iters': 7}))
-    best, = (tmp_path / 'a').glob('best*')
-    assert ACCUMULATED not in read_checkpoint(best)  # it has no optimizer, either
-    train(config(tmp_path / 'b', **options), resume=str(tmp_path / 'a/iter_2.pth'))
-    assert_equal(tmp_path / 'b/iter_7.pth', whole / 'iter_7.pth')
-
-
-@pytest.mark.slow
-def test_epochs_that_end_inside_an_accumulation(config: Make, tmp_path: Path) -> None:
-    def epochs(name: str) -> Config:
-        cfg = config(tmp_path / name, **{
-            'train_dataloader.dataset.indices': 6, 'train_dataloader.sampler.type': 'DefaultSampler',
-            'default_hooks.checkpoint.interval': 1, 'default_hooks.checkpoint.by_epoch': True})
-        cfg.train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=3)
-        cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
-        return cfg
-
-    train(epochs('a'))
-    train(epochs('b'), resume=str(tmp_path / 'a/epoch_1.pth'))
-    assert_equal(tmp_path / 'a/epoch_3.pth', tmp_path / 'b/epoch_3.pth')
-
-
 def test_an_old_checkpoint_without_gradients_is_resumed_and_told(config: Make, whole: Path, tmp_path: Path,
                                                                  capsys: pytest.CaptureFixture) -> None:
     checkpoint = read_checkpoint(whole / 'iter_6.pth')
@@ -106,11 +71,6 @@ def test_an_old_checkpoint_without_gradients_is_resumed_and_told(config: Make, w
     told = re.findall('^warning: .*gradients.*$', capsys.readouterr().out, re.MULTILINE)
     assert told == ['warning: The checkpoint is from the middle of an accumulation of gradients, after iteration 6, '
                     'but has no gradients: those since the last update are lost.']
-
-
-def test_a_published_model_has_no_gradients(whole: Path, tmp_path: Path) -> None:
-    path, left_out = publish_model(whole / 'iter_2.pth', tmp_path / 'model')
-    assert ACCUMULATED in left_out and ACCUMULATED not in read_checkpoint(path)
 
 
 def test_each_of_several_optimizers_goes_on_where_it_was() -> None:

@@ -1,6 +1,5 @@
 """A longer schedule does not become that of a resumed run, and the run says so; training that stops early goes on."""
 import re
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -97,16 +96,3 @@ def test_training_that_stops_early_says_so_and_can_be_resumed(toy_shapes: Path, 
     train(stopping(toy_shapes, tmp_path, patience=9), resume='auto')
     assert read_checkpoint(tmp_path / 'iter_9.pth')['meta']['early_stopping'][0][0] == 1  # before its validation
     assert 'Training stops early' not in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_a_resumed_run_goes_on_counting_validations_without_a_better_result(toy_shapes: Path, tmp_path: Path) -> None:
-    options = {'train_cfg.val_interval': 1, 'default_hooks.checkpoint.interval': 2,
-               'default_hooks.checkpoint.save_best': 'mIoU', 'default_hooks.checkpoint.rule': 'greater'}
-    make: Callable[..., Config] = lambda name: stopping(toy_shapes, tmp_path / name, 4, **options)  # noqa: E731
-    train(make('whole'))
-    train(make('resumed'), resume=str(tmp_path / 'whole/iter_2.pth'))
-    assert read_checkpoint(tmp_path / 'resumed/iter_5.pth')['meta']['iter'] == 5
-    for part in ('state_dict', 'optimizer'):
-        states = [read_checkpoint(tmp_path / name / 'iter_5.pth')[part] for name in ('whole', 'resumed')]
-        torch.testing.assert_close(*states, rtol=0, atol=0)
