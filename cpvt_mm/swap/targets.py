@@ -12,7 +12,7 @@ from cpvt_mm.models.pyramid_cpvt import STRIDES
 from cpvt_mm.models.validation import parse_arch
 from cpvt_mm.weights.released import SCHEME
 
-from .probing import CannotSwap, ProbedBackbone
+from .probing import CannotSwap, Maps
 
 Backbone = PyramidCPVT | CPVT
 # Arguments about images and training that have the same meaning in other backbones, with their defaults.
@@ -28,9 +28,9 @@ class Target:
         archs: The names of its archs.
         options: Returns the arguments that new configs set, for an `arch`.
         optimizers: The optimizers of its schedules, by the scope of a config.
-        choose_outputs: Chooses the `out_indices` that replace the maps of an old backbone, from the config of the old
-            backbone, its maps, the scope of the config ('mmseg', or any other), and the new backbone with its default
-            `out_indices`. Raises CannotSwap if the new backbone has no such maps.
+        choose_outputs: Chooses the `out_indices` that replace the maps of an old backbone, from its config, its maps,
+            the scope of the config ('mmseg', or any other), and the new backbone with its default `out_indices`.
+            Raises CannotSwap if the new backbone has no such maps.
         adapt_neck: Replaces a first neck that does not read a sequence of maps, in place. Raises CannotSwap if the neck
             is for another kind of backbone.
         arch: The default `arch`. Defaults to 'small'.
@@ -40,7 +40,7 @@ class Target:
     archs: Collection[str]
     options: Callable[[Any], dict[str, Any]]
     optimizers: dict[str, dict[str, Any]]
-    choose_outputs: Callable[[dict[str, Any], ProbedBackbone, str | None, Backbone], tuple[int, ...]]
+    choose_outputs: Callable[[dict[str, Any], Maps, str | None, Backbone], tuple[int, ...]]
     adapt_neck: Callable[[dict[str, Any]], None]
     arch: str = 'small'
     checkpoint: str | None = None
@@ -49,17 +49,11 @@ class Target:
         """Returns whether the config of a backbone has this class as its type."""
         return config['type'].rpartition('.')[2] == self.cls.__name__
 
-    def arguments(self, config: dict[str, Any], old: ProbedBackbone, scope: str | None, arch: Any) -> dict[str, Any]:
-        """Returns the arguments of the backbone that replaces another one.
+    def arguments(self, config: dict[str, Any], old: Maps, scope: str | None, arch: Any) -> dict[str, Any]:
+        """Returns the arguments, with `arch`, of the backbone that replaces that of a config.
 
         If the old backbone has the same class, its arguments are kept, except `arch`, weights and `out_indices`. A
         target with weights keeps only KEPT.
-
-        Args:
-            config: The config of the old backbone.
-            old: The maps of the old backbone.
-            scope: The scope of the config.
-            arch: The `arch` of the new backbone.
 
         Raises:
             CannotSwap: If the new backbone has no such maps.
@@ -79,7 +73,7 @@ class Target:
         return dict(arch=arch, **others)
 
 
-def choose_stages(config: dict[str, Any], old: ProbedBackbone, scope: str | None, whole: Backbone) -> tuple[int, ...]:
+def choose_stages(config: dict[str, Any], old: Maps, scope: str | None, whole: Backbone) -> tuple[int, ...]:
     """Chooses the stages of the pyramid, counted from 0, that replace the maps of a backbone.
 
     Without dilation, the map of stage i has the stride of the pyramid's stage i. With dilation, the stride is smaller,
@@ -91,15 +85,15 @@ def choose_stages(config: dict[str, Any], old: ProbedBackbone, scope: str | None
     """
     stages = _find_stages(old, scope)
     if not stages:
-        other = ': take CPVT instead of PyramidCPVT' if set(old.maps.strides) == {16} else ''
-        raise CannotSwap(f'its backbone {config["type"]} returns maps of strides {_list(old.maps.strides)}, but a '
+        other = ': take CPVT instead of PyramidCPVT' if set(old.strides) == {16} else ''
+        raise CannotSwap(f'its backbone {config["type"]} returns maps of strides {_list(old.strides)}, but a '
                          f'pyramid of four stages has one each of {_list(STRIDES)}{other}.')
     return stages
 
 
-def _find_stages(old: ProbedBackbone, scope: str | None) -> tuple[int, ...]:
+def _find_stages(old: Maps, scope: str | None) -> tuple[int, ...]:
     """Returns the stages for `choose_stages`; empty if the maps are not those of a pyramid."""
-    strides, numbers = list(old.maps.strides), tuple(range(len(STRIDES)))
+    strides, numbers = list(old.strides), tuple(range(len(STRIDES)))
     if scope == 'mmseg' and strides == sorted(strides) and set(strides) <= set(STRIDES):
         if len(strides) == len(numbers) and strides[0] == STRIDES[0]:
             return numbers
@@ -109,9 +103,9 @@ def _find_stages(old: ProbedBackbone, scope: str | None) -> tuple[int, ...]:
     return stages if strides == [STRIDES[i] for i in stages] else ()
 
 
-def choose_blocks(config: dict[str, Any], old: ProbedBackbone, scope: str | None, whole: Backbone) -> tuple[int, ...]:
+def choose_blocks(config: dict[str, Any], old: Maps, scope: str | None, whole: Backbone) -> tuple[int, ...]:
     """Chooses the blocks of CPVT that replace the maps of a plain transformer, see `blocks_by_depth`."""
-    name, strides = config['type'], old.maps.strides
+    name, strides = config['type'], old.strides
     # Segmentors resize their logits to the image, so that they also take patches of 14 pixels.
     if set(strides) != set(whole.strides) and not (scope == 'mmseg' and set(strides) == {16}):
         other = (': take PyramidCPVT instead of CPVT, or a config with SimpleFeaturePyramid, as in configs/cpvt and '
@@ -153,6 +147,11 @@ def blocks_by_depth(indices: Sequence[int], num_blocks: int, new_num_blocks: int
     return tuple(blocks)
 
 
+def _is_vitdet_neck(neck: dict[str, Any]) -> bool:
+    """Returns whether a neck is `SimpleFPN` of mmdet's ViTDet project, which reads one map instead of a sequence."""
+    return neck['type'].rpartition('.')[2] == 'SimpleFPN' and 'backbone_channel' in neck
+
+
 def _refuse_vitdet_neck(neck: dict[str, Any]) -> None:
     if _is_vitdet_neck(neck):
         raise CannotSwap(f'its neck {neck["type"]} makes a pyramid of the map of a plain transformer: take CPVT '
@@ -166,11 +165,6 @@ def _replace_vitdet_neck(neck: dict[str, Any]) -> None:
                    out_channels=neck['out_channels'], num_outs=neck['num_outs'])
         neck.clear()
         neck.update(new)
-
-
-def _is_vitdet_neck(neck: dict[str, Any]) -> bool:
-    """Returns whether a neck is `SimpleFPN` of mmdet's ViTDet project, which reads one map instead of a sequence."""
-    return neck['type'].rpartition('.')[2] == 'SimpleFPN' and 'backbone_channel' in neck
 
 
 def _list(values: Sequence[int]) -> str:

@@ -10,7 +10,7 @@ from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.registry import MODELS
 from cpvt_mm.swap import TARGETS
 from cpvt_mm.swap.channels import adapt_heads, adapt_neck
-from cpvt_mm.swap.probing import CannotBuild, CannotRun, CannotSwap, Maps, ProbedBackbone, probe_backbone, probe_necks
+from cpvt_mm.swap.probing import CannotBuild, CannotRun, CannotSwap, Maps, probe_backbone, probe_necks
 from cpvt_mm.swap.targets import blocks_by_depth
 from tests.conftest import refusal
 
@@ -19,14 +19,14 @@ ALL = (0, 1, 2, 3)
 
 def stages(strides: tuple[int, ...], out_indices: tuple[int, ...] | None, scope: str) -> tuple[int, ...]:
     """Chooses stages of a pyramid."""
-    old = ProbedBackbone(Maps((1,) * len(strides), strides), out_indices)
+    old = Maps((1,) * len(strides), strides, out_indices)
     with torch.device('meta'):
         return TARGETS['PyramidCPVT'].choose_outputs(dict(type='X'), old, scope, PyramidCPVT('nano'))
 
 
 def blocks(strides: tuple[int, ...], out_indices: tuple[int, ...] | None, num_blocks: int | None) -> tuple[int, ...]:
     """Chooses blocks of the tiny CPVT, of 12."""
-    old = ProbedBackbone(Maps((8,) * len(strides), strides), out_indices, num_blocks)
+    old = Maps((8,) * len(strides), strides, out_indices, num_blocks)
     with torch.device('meta'):
         return TARGETS['CPVT'].choose_outputs(dict(type='X'), old, 'mmdet', CPVT())
 
@@ -117,9 +117,9 @@ class OddBackbone(nn.Module):
 def test_maps_of_a_backbone_with_and_without_numbered_stages() -> None:
     resnet = dict(type='ResNet', depth=18, out_indices=(1, 3), strides=(1, 2, 2, 1),
                   init_cfg=dict(type='Pretrained', checkpoint='missing.pth'))
-    assert probe_backbone(resnet, 'mmdet') == ProbedBackbone(Maps((128, 512), (8, 16)), (1, 3))
-    assert probe_backbone(dict(ODD, returns='map'), None) == ProbedBackbone(Maps((3,), (1,)), None)
-    assert probe_backbone(dict(ODD, returns='vector'), None).maps == Maps((3,), (320,))
+    assert probe_backbone(resnet, 'mmdet') == Maps((128, 512), (8, 16), (1, 3))
+    assert probe_backbone(dict(ODD, returns='map'), None) == Maps((3,), (1,))
+    assert probe_backbone(dict(ODD, returns='vector'), None) == Maps((3,), (320,))
 
 
 def test_maps_of_necks_that_follow_one_another() -> None:
