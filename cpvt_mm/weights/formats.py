@@ -43,8 +43,8 @@ class PyramidFormat(Format):
             or ('position_encoding' in name and weight.dim() > 1 and weight.shape[1:] != (1, 3, 3)))]
         if odd := [*absent, *other]:
             raise UserError(f'{odd[0]} {"is missing" if absent else "differs"}, so the weights cannot be converted: '
-                            f'the format {self} has one plain PEG after the first block of each stage, convolutions for '
-                            'spatial reduction, linear MLPs, and at most one final norm.')
+                            f'the format {self} has one plain PEG after the first block of each stage, convolutions '
+                            'for spatial reduction, linear MLPs, and at most one final norm.')
         return converted
 
 

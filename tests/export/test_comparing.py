@@ -56,7 +56,7 @@ def test_the_same_is_no_difference_and_large_numbers_may_differ_more(small: CPVT
 @pytest.fixture
 def boxes(monkeypatch: pytest.MonkeyPatch) -> Detector:
     """A RetinaNet, to be compared at two sizes; an image has more boxes than it keeps."""
-    monkeypatch.setattr('comparing.SHAPES', ((2, 40, 56), (1, 64, 64)))
+    monkeypatch.setattr('cpvt_mm.export.comparing.SHAPES', ((2, 40, 56), (1, 64, 64)))
     return detector(RETINA)
 
 

@@ -167,7 +167,7 @@ def run_eagerly(model: Detector, image: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize('name', OPTIONS)
 def test_boxes_are_those_of_mmdet(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an export; the arithmetic is the same but for the order of sums."""
-    monkeypatch.setattr('comparing.SHAPES', ((1, 1, 1), (2, 33, 47), (1, 128, 96)))
+    monkeypatch.setattr('cpvt_mm.export.comparing.SHAPES', ((1, 1, 1), (2, 33, 47), (1, 128, 96)))
     model, options = OPTIONS[name]
     wrapped = detector(model, **options)
     tiny, *differences = compare(wrapped, lambda image: run_eagerly(wrapped, image))

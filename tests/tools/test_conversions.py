@@ -67,7 +67,7 @@ def replace_export(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Mock]:
     """Puts a function in the place of exported models; returns what writes them."""
     def replace(run: Callable[[Tensor], list[Tensor]]) -> Mock:
         write = Mock(side_effect=lambda path, *rest: path.write_text('half'))
-        monkeypatch.setitem(exporting.FORMATS, '.onnx', exporting.Format(write, lambda path: torch.no_grad()(run)))
+        monkeypatch.setitem(exporting.FORMATS, '.onnx', (write, lambda path: torch.no_grad()(run)))
         monkeypatch.setattr(exporting, 'export_program', lambda model: None)
         return write
 
@@ -93,7 +93,7 @@ def test_a_detector_is_compared_on_an_image(run_tool: Run, tmp_path: Path, repla
     detectors.config(detectors.RETINA).dump(tmp_path / 'config.py')
     torch.save(model.model.state_dict(), tmp_path / 'a.pth')
     write_image(tmp_path / 'a.png', np.random.default_rng(0).integers(0, 255, (90, 70, 3), np.uint8))
-    monkeypatch.setattr('comparing.SHAPES', ((1, 64, 48), (2, 33, 47)))
+    monkeypatch.setattr('cpvt_mm.export.comparing.SHAPES', ((1, 64, 48), (2, 33, 47)))
     replace_export(lambda image: seen.append(image) or [*model(image).values()])
     torch.save(model.model.state_dict(), tmp_path / 'a.pth')
     assert run_tool(EXPORT, tmp_path / 'config.py', tmp_path / 'a.onnx', '--part', 'detector', '--checkpoint',
