@@ -1,7 +1,5 @@
 """Backbones by name, and those that are saved in a folder or pushed to the hub."""
-import copy
 import json
-import pickle
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -35,15 +33,7 @@ def test_every_name_builds_its_backbone() -> None:
     assert {'list_backbones', 'create_backbone'} <= set(cpvt_mm.__all__)
 
 
-@pytest.mark.parametrize('name', RELEASED)
-def test_released_weights_are_for_the_backbone_of_their_name(name: str) -> None:
-    with torch.device('meta'):
-        model, other = create_backbone(name), getattr(cpvt_mm, RELEASED[name].backbone)(RELEASED[name].arch)
-    assert type(model) is type(other)
-    assert model.out_channels == other.out_channels and model.num_blocks == other.num_blocks
-
-
-@pytest.mark.parametrize('name', ['deit-tiny', 'dinov2-small', 'dinov2-small-reg4', 'dinov3-small'])
+@pytest.mark.parametrize('name', ['deit-tiny', 'dinov2-small-reg4', 'dinov3-small'])
 def test_pretrained_fills_the_backbone(name: str, fake_released: Callable[[str], dict]) -> None:
     weights = fake_released(f'cpvt_mm://{name}')
     model = create_backbone(name, pretrained=True)
@@ -96,9 +86,7 @@ def test_norm_eps_follows_the_weights_if_it_is_not_given(kwargs: dict, monkeypat
     (dict(name='cpvt-tiny', pretrained=True), UserError, "create_backbone.'deit-tiny', pretrained=True. is "),
     (dict(name='pyramid-cpvt-tiny', pretrained=True), UserError, 'no released weights of .*: set pretrained=False'),
     (dict(name='deit-tiny', pretrained='a.pth'), TypeError, "pretrained is 'a.pth', but must be .* init_cfg"),
-    (dict(name='deit-tiny', drop_pathrate=.1), TypeError, "unexpected keyword argument 'drop_pathrate'"),
-    (dict(name='deit-tiny', arch='small'), TypeError, "multiple values for keyword argument 'arch'"),
-    (dict(name='deit-tiny', pretrained=True, init_cfg=None), TypeError, "multiple values for keyword argument 'init")])
+    (dict(name='deit-tiny', arch='small'), TypeError, "multiple values for keyword argument 'arch'")])
 def test_mistakes_are_told_in_a_sentence(args: dict, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         create_backbone(**args)
@@ -177,21 +165,10 @@ def test_arguments_that_a_subclass_passes_on_are_kept_by_name(tmp_path: Path) ->
         Named('nano').save_pretrained(tmp_path)
 
 
-def test_copies_keep_their_arguments(tmp_path: Path) -> None:
-    model = BACKBONES['PyramidCPVT']()
-    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        copied.save_pretrained(tmp_path)
-        assert_same(model.eval(), PyramidCPVT.from_pretrained(tmp_path))
-
-
 @pytest.mark.parametrize(('change', 'words'), [
     (dict(clstoken=True), 'has clstoken, which the CPVT does not take: did you mean cls_token; correct the name'),
-    (dict(depth=4, qkv_bias=True), 'has depth, qkv_bias, which the CPVT does not take'),
     (dict(cls_token='false'), "(cls_token is 'false', but must be False or True)"),
-    (dict(arch=5), '(5 is not an arch; allowed'),
-    (dict(position_encoding=[1]), '(position_encoding is [1], but must be'),
-    (dict(position_encoding=dict(type='PEG', kernel=3)), "unexpected keyword argument 'kernel'"),
-    ('[]', 'does not fit a CPVT ('), ('{"arch": ', 'does not fit a CPVT (Expecting value'), ('', 'Expecting value')])
+    ('[]', 'does not fit a CPVT ('), ('{"arch": ', 'does not fit a CPVT (Expecting value')])
 def test_what_config_json_has_is_read_or_refused(change: dict | str, words: str, tmp_path: Path) -> None:
     BACKBONES['CPVT']().save_pretrained(tmp_path)
     file = tmp_path / 'config.json'
@@ -200,9 +177,8 @@ def test_what_config_json_has_is_read_or_refused(change: dict | str, words: str,
     assert str(tmp_path) in told and words in told
 
 
-@pytest.mark.parametrize('name', ['CPVT', 'Named'])
-def test_keys_that_the_hub_knows_are_no_arguments(name: str, tmp_path: Path) -> None:
-    model = BACKBONES['CPVT']() if name == 'CPVT' else Named(arch=NARROW)
+def test_keys_that_the_hub_knows_are_no_arguments(tmp_path: Path) -> None:
+    model = Named(arch=NARROW)
     model.save_pretrained(tmp_path)
     file = tmp_path / 'config.json'
     known = dict(model_type='cpvt', tags=['a'], architectures=['CPVT'])
@@ -225,7 +201,7 @@ def test_without_huggingface_hub_a_sentence_names_it(run_python: Run) -> None:
 
 
 def test_what_is_pushed_comes_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A folder stands in for the repository; tests/openmmlab_runs/checkpoints/test_fetching.py asks a server for `hf://owner/name`."""
+    """A folder stands in for the repository; test_fetching.py asks a server for `hf://owner/name`."""
     model = CPVT(NARROW_PLAIN, cls_token=False)
     monkeypatch.setattr(HfApi, 'create_repo', lambda *_, repo_id, **__: RepoUrl(f'https://huggingface.co/{repo_id}'))
     monkeypatch.setattr(HfApi, 'upload_folder', lambda *_, folder_path, repo_id, **__: copytree(

@@ -7,12 +7,12 @@ import timm
 import torch
 from torch import Tensor, nn
 
+import cpvt_mm.timm  # noqa: F401  # registers the models
 from cpvt_mm import list_backbones
 from openmmlab_runs.errors import UserError
 from tests.conftest import refusal
 
 PYRAMID, PLAIN = 'pyramid_cpvt_nano', 'cpvt_tiny'
-SIZES = ((64, 64), (65, 97), (224, 160))
 
 
 def create(name: str, **kwargs: Any) -> nn.Module:
@@ -25,9 +25,9 @@ def test_all_names_are_registered() -> None:
 
 
 @pytest.mark.parametrize('name', [PYRAMID, PLAIN])
-@pytest.mark.parametrize('size', SIZES)
 @torch.no_grad()
-def test_features_are_the_maps_of_the_backbone(name: str, size: tuple[int, int]) -> None:
+def test_features_are_the_maps_of_the_backbone(name: str) -> None:
+    size = (65, 97)
     model, image = create(name, features_only=True), torch.randn(2, 3, *size)
     maps, info = model(image), model.feature_info
     assert [x.shape[1] for x in maps] == info.channels()
