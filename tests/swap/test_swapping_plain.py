@@ -152,13 +152,3 @@ def test_a_config_of_cpvt_gets_another_arch() -> None:
     cfg = segmentor(own, None, dict(type='FCNHead', in_channels=192, in_index=1, **SMALL))
     model = swap_backbone(cfg, 'small', backbone='CPVT').model
     assert model.backbone == {**own, 'arch': 'small'} and model.decode_head.in_channels == 384
-
-
-@pytest.mark.parametrize(('shape', 'optimizer'), [
-    ('vitdet', dict(type='AdamW', lr=1e-4, weight_decay=0.1)), ('vit', dict(type='AdamW', lr=6e-5, weight_decay=0.01))])
-def test_a_schedule_is_that_of_cpvt(shape: str, optimizer: dict) -> None:
-    cfg = shaped(shape)
-    cfg.optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.01))
-    wrapper = swap_backbone(cfg, ARCH, schedule=True, backbone='CPVT').optim_wrapper
-    assert wrapper.optimizer == optimizer
-    assert wrapper.paramwise_cfg.custom_keys == dict(position_encoding=dict(decay_mult=0.), norm=dict(decay_mult=0.))
