@@ -105,8 +105,7 @@ def test_pretrained_weights_are_those_of_the_table(
 
 @pytest.mark.parametrize('kwargs, error, words', [
     (dict(output_stride=16), ValueError, 'output_stride is 16, but pyramid-cpvt-nano has no dilation: leave it out.'),
-    (dict(pretrained_cfg=dict(url='x')), ValueError, "pretrained_cfg is {'url': 'x'}, but pyramid-cpvt-nano loads"),
-    (dict(cache_dir='x'), ValueError, "cache_dir is 'x', but pyramid-cpvt-nano loads the weights of cpvt_mm"),
+    (dict(cache_dir='x'), ValueError, "pyramid-cpvt-nano loads the weights of cpvt_mm, not 'x': leave it out."),
     (dict(drop_pth_rate=.1), TypeError, 'drop_pth_rate'),
     (dict(features_only=True, out_indices=5), IndexError, 'the number of last maps is 5, but must be from 1 to 4.'),
     (dict(features_only=True, out_indices=(4,)), ValueError, 'from 0 to 3, or from -4 to -1'),

@@ -142,29 +142,25 @@ def load_pt2(path: Path) -> Run:
 def write_onnx(path: Path, program: ExportedProgram, description: Mapping[str, str]) -> None:
     """Writes `program` with its weights as one ONNX file, with `description` as its metadata.
 
-    The input is `image`, with the dynamic axes `batch`, `height` and `width`. The outputs are `output0`, ..., or the
-    keys of the dict that the model returns.
+    The input is `image`, with the dynamic axes `batch`, `height` and `width`; outputs are `output0`, ..., or the keys
+    of the model's dict.
     """
     from onnx.helper import set_model_props
     if any(node.target is POOL for node in program.graph.nodes):
         # ONNX has no such operator, and torch's decomposition needs static sizes.
         program = program.run_decompositions({POOL: _average_pool})
+    names = program.graph_signature.user_outputs
+    outputs = program.call_spec.out_spec.unflatten(names)
     # Gradients are off, as in the export: with gradients, operators decompose differently, and views fail.
     with torch.no_grad():
         onnx_program = torch.onnx.export(
-            program, input_names=['image'], output_names=_output_names(program), verbose=False,
-            custom_translation_table=translations())
+            program, input_names=['image'], verbose=False, custom_translation_table=translations(),
+            output_names=[*outputs] if isinstance(outputs, dict) else [f'output{i}' for i in range(len(names))])
     assert onnx_program  # torch returns None only if it writes a file
     model = onnx_program.model_proto
     _name_axes(model)
     set_model_props(model, dict(description))
     path.write_bytes(model.SerializeToString())
-
-
-def _output_names(program: ExportedProgram) -> list[str]:
-    names = program.graph_signature.user_outputs
-    outputs = program.call_spec.out_spec.unflatten(names)
-    return [*outputs] if isinstance(outputs, dict) else [f'output{i}' for i in range(len(names))]
 
 
 def _average_pool(x: Tensor, size: tuple[int, int]) -> Tensor:
