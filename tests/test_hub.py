@@ -15,7 +15,6 @@ from torch import nn
 import cpvt_mm
 from cpvt_mm import CPVT, PEG, PyramidCPVT, create_backbone, list_backbones
 from cpvt_mm.loading import load_backbone
-from cpvt_mm.weights.plain_formats import TABLE
 from cpvt_mm.weights.released import RELEASED, Released
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError
@@ -60,14 +59,6 @@ def test_dino_has_the_parameters_of_timms(name: str, count: int, rows: int) -> N
     with torch.device('meta'):
         model = create_backbone(name)
     assert sum(parameter.numel() for parameter in model.parameters()) == count + rows * model.out_channels[0]
-
-
-def test_another_encoding_stays_random_with_a_warning(fake_released: Callable[[str], dict], log: list) -> None:
-    weights = fake_released('cpvt_mm://deit-tiny')
-    model = create_backbone('deit-tiny', pretrained=True, position_encoding=dict(type='PEG'))
-    assert TABLE not in model.state_dict()
-    assert torch.equal(model.state_dict()['blocks.0.attn.q.weight'], weights['blocks.0.attn.q.weight'])
-    assert any('lacks, as allow_missing allows: position_encoding.0' in text for _, text in log)
 
 
 @pytest.mark.parametrize('kwargs', [{}, dict(norm_eps=1e-4)])
@@ -115,13 +106,6 @@ def test_a_folder_gives_the_same_backbone(name: str, tmp_path: Path) -> None:
     assert str(model) == str(again)  # with its rates
     image = torch.rand(1, 3, 50, 70)
     assert all(torch.equal(*pair) for pair in zip(model(image), again(image), strict=True))
-
-
-def test_arguments_can_be_replaced_by_others_that_the_weights_fit(tmp_path: Path) -> None:
-    BACKBONES['CPVT']().save_pretrained(tmp_path)
-    assert CPVT.from_pretrained(tmp_path, with_cp=True).with_cp is True
-    with pytest.raises(UserError, match=r'does not fit a CPVT .*use the class and the arguments'):
-        CPVT.from_pretrained(tmp_path, position_encoding=dict(type='PEG'))
 
 
 def test_the_backbone_of_a_detectors_checkpoint_travels_as_well(tmp_path: Path) -> None:
@@ -184,13 +168,6 @@ def test_keys_that_the_hub_knows_are_no_arguments(tmp_path: Path) -> None:
     known = dict(model_type='cpvt', tags=['a'], architectures=['CPVT'])
     file.write_text(json.dumps(json.loads(file.read_text()) | known))
     assert_same(model.eval(), type(model).from_pretrained(tmp_path))
-
-
-def test_damaged_weights_are_named(tmp_path: Path) -> None:
-    BACKBONES['CPVT']().save_pretrained(tmp_path)
-    file = tmp_path / 'model.safetensors'
-    file.write_bytes(file.read_bytes()[:-9])
-    assert str(tmp_path) in refusal(CPVT.from_pretrained, tmp_path)
 
 
 def test_without_huggingface_hub_a_sentence_names_it(run_python: Run) -> None:

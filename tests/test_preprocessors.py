@@ -12,7 +12,7 @@ from mmdet.apis import DetInferencer
 from mmdet.structures import DetDataSample, TrackDataSample
 from mmdet.structures.mask import BitmapMasks
 from mmdet.testing import demo_mm_inputs
-from mmengine.config import Config, ConfigDict
+from mmengine.config import Config
 from mmengine.hub import get_config
 from mmengine.model import MMDistributedDataParallel
 from mmengine.optim import OptimWrapper
@@ -125,22 +125,6 @@ def test_wrapped_in_mixed_precision_with_checkpointing(with_cp: bool | str, tmp_
     finally:
         torch.distributed.destroy_process_group()
     assert_features_are_those_of_alone(model, calls, atol=0.2)
-
-
-@torch.no_grad()
-def test_test_time_augmentation_of_a_detector() -> None:
-    with DefaultScope.overwrite_default_scope('mmdet'):
-        tta_cfg = ConfigDict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=9)
-        tta = MODELS.build(dict(type='DetTTAModel', tta_cfg=tta_cfg, module=retinanet().model)).eval()
-    plain, flipped = detection_batch(), detection_batch()
-    for sample, other in zip(plain['data_samples'], flipped['data_samples'], strict=True):
-        sample.set_metainfo(dict(flip=False, flip_direction=None))
-        other.set_metainfo(dict(flip=True, flip_direction='horizontal'))
-    with seen(tta.module) as calls:
-        results = tta.test_step({key: [plain[key], flipped[key]] for key in plain})
-    assert len(results) == len(SIZES) and len(calls) == 2
-    for call in calls:
-        assert_features_are_those_of_alone(tta.module, [call])
 
 
 def test_the_inferencers() -> None:

@@ -51,13 +51,13 @@ def test_what_a_shallower_arch_leaves_over_is_a_warning(weights: dict, path: Pat
         'stages.2.blocks.2.norm1.weight' in warning)
 
 
-@pytest.mark.parametrize(('name', 'norm_eps', 'expected'), [
-    ('mmseg', 1e-6, ['models of format mmseg have norm_eps 1e-05, but the backbone has 1e-06: set norm_eps=1e-05, '
-                     'unless the weights were trained with 1e-06.']),
-    ('mmseg', 1e-5, []), ('timm', 1e-6, [])])
-def test_another_norm_eps_is_a_warning(name: str, norm_eps: float, expected: list[str], log: list) -> None:
-    pretrained(GOLDEN / f'{name}.pth', norm_eps=norm_eps)
-    assert [message for level, message in log if level == 'WARNING'] == expected
+def test_another_norm_eps_is_a_warning(log: list) -> None:
+    pretrained(GOLDEN / 'mmseg.pth', norm_eps=1e-5)
+    assert not [message for level, message in log if level == 'WARNING']
+    pretrained(GOLDEN / 'mmseg.pth', norm_eps=1e-6)
+    assert [message for level, message in log if level == 'WARNING'] == [
+        'models of format mmseg have norm_eps 1e-05, but the backbone has 1e-06: set norm_eps=1e-05, unless the '
+        'weights were trained with 1e-06.']
 
 
 @pytest.mark.parametrize('prefix', ['', 'backbone.', 'detector.backbone.'])
@@ -128,10 +128,9 @@ def test_what_may_be_missing_stays_and_is_logged(allow_missing: object, other: o
         ('WARNING', f'checkpoint {path} lacks, as allow_missing allows: {", ".join(gone)}')]
 
 
-@pytest.mark.parametrize('allow_missing', ['(', ['ok', '['], [3]])
-def test_a_pattern_that_is_none_is_named(allow_missing: object) -> None:
+def test_a_pattern_that_is_none_is_named() -> None:
     with pytest.raises(UserError, match=r'allow_missing is .*, but must be a regular expression or a list'):
-        load_pretrained(PyramidCPVT(NARROW), OFFICIAL, allow_missing=allow_missing)
+        load_pretrained(PyramidCPVT(NARROW), OFFICIAL, allow_missing=['ok', '['])
 
 
 def test_another_shape_is_an_error_whatever_may_be_missing() -> None:
@@ -170,28 +169,13 @@ def test_channels_repeat_the_three_in_turn_at_the_same_scale() -> None:
 @pytest.mark.parametrize(('cls', 'path', 'name'), [
     (PyramidCPVT, OFFICIAL, 'stages.0.patch_embed.proj.weight'),
     (CPVT, GOLDEN / 'deit_timm.pth', 'patch_embed.proj.weight')])
-@pytest.mark.parametrize('channels', [1, 4])
-def test_the_stem_is_adapted_and_the_log_says_so(channels: int, cls: type, path: Path, name: str, log: list) -> None:
+def test_the_stem_is_adapted_and_the_log_says_so(cls: type, path: Path, name: str, log: list) -> None:
     kwargs = {} if cls is PyramidCPVT else dict(position_encoding=dict(type='LearnablePE'), img_size=64)
-    rgb, model = pretrained(path, cls, **kwargs), pretrained(path, cls, in_channels=channels, **kwargs)
-    expected = {**rgb.state_dict(), name: adapt_channels(rgb.state_dict()[name], channels)}
-    assert_filled(model, expected)
+    rgb, model = pretrained(path, cls, **kwargs).state_dict(), pretrained(path, cls, in_channels=4, **kwargs)
+    assert_filled(model, expected := {**rgb, name: adapt_channels(rgb[name], 4)})
     message, = [text for _, text in log if 'adapted' in text]
-    assert "100.0 % of the backbone's" in message
     new = tuple(expected[name].shape)
     assert f'; {name} adapted from {(new[0], 3, *new[2:])} to {new}; ' in message
-    assert not [record for record in log if record[0] == 'WARNING']
-
-
-def test_weights_of_other_channels_or_of_clips_fit_only_these(path: Path) -> None:
-    four = PyramidCPVT(NARROW, in_channels=4)
-    torch.save(four.state_dict(), path)
-    assert_filled(pretrained(path, in_channels=4), four.state_dict())
-    with pytest.raises(UserError, match=r'stages\.0\.patch_embed\.proj\.weight \(16, 4, 4, 4\) instead of \(16, 3, 4'):
-        pretrained(path)
-    torch.save(PyramidCPVT(NARROW, position_encoding=DEEP).state_dict(), path)
-    with pytest.raises(UserError, match=r'\(16, 1, 3, 3, 3\) instead of \(16, 1, 3, 3\)'):
-        pretrained(path)
 
 
 @torch.no_grad()
@@ -236,7 +220,3 @@ def test_dinov3_without_its_encoding_is_a_warning(dinov3: Path, log: list) -> No
     load_pretrained(CPVT(NARROW_PLAIN, **{**DINO, 'position_encoding': None}), dinov3)
     warning, = [message for level, message in log if level == 'WARNING']
     assert f"{dinov3} (format transformers-dinov3) was trained with the position encoding dict(type='Rot" in warning
-    log.clear()
-    load_pretrained(CPVT(NARROW_PLAIN, **{**DINO, 'norm_eps': 1e-6}), dinov3)
-    warning, = [message for level, message in log if level == 'WARNING']
-    assert 'models of format transformers-dinov3 have norm_eps 1e-05, but the backbone has 1e-06' in warning

@@ -184,13 +184,6 @@ def test_import_of_mmpretrain_goes_with_its_backbone(detector: Config) -> None:
     assert swap_backbone(detector).custom_imports == dict(imports=['mmpretrain.models', 'json'])
 
 
-def test_arch_and_weights_of_the_new_backbone(detector: Config) -> None:
-    arch = dict(embed_dims=(8, 8, 24, 32), depths=(1,) * 4, num_heads=(1,) * 4, mlp_ratios=(1,) * 4, sr_ratios=(1,) * 4)
-    model = swap_backbone(detector, arch, checkpoint='pcpvt.pth').model
-    assert model.backbone.arch == arch and model.neck.in_channels == [8, 8, 24, 32]
-    assert model.backbone.init_cfg == dict(type='Pretrained', checkpoint='pcpvt.pth')
-
-
 def test_channels_of_the_image_and_checkpointing_are_kept(detector: Config) -> None:
     detector.model.backbone.update(in_channels=4, with_cp=True)
     model = swap_backbone(detector).model
@@ -223,7 +216,6 @@ def test_a_config_of_this_backbone_gets_another_arch(detector: Config) -> None:
 
 
 @pytest.mark.parametrize('options, error, words', [
-    (dict(arch='huge'), ValueError, "'huge' is not an arch; allowed are nano, tiny"),
     (dict(backbone='ViT'), ValueError, "'ViT' is not a backbone that can be swapped in; allowed are Pyra"),
     (dict(cfg='mmdet::a/b.py'), TypeError, 'cfg is a str, but must be a Config')])
 def test_wrong_arguments_are_a_sentence(detector: Config, options: dict, error: type[Exception], words: str) -> None:

@@ -131,15 +131,6 @@ def test_a_name_of_released_weights_brings_their_arguments_weights_and_normaliza
     assert 'is of arch' in refusal(swap_backbone, old, 'base', backbone=name, error=ValueError)
 
 
-def test_a_name_replaces_arguments_of_an_old_cpvt_too() -> None:
-    own = dict(type='cpvt_mm.CPVT', cls_token=False, position_encoding=dict(type='PEG'), out_indices=(5, 11))
-    cfg = segmentor(own, None, dict(type='FCNHead', in_channels=192, in_index=1, **SMALL))
-    model = swap_backbone(cfg, backbone='dinov3-small').model
-    assert (model.backbone.position_encoding, model.backbone.out_indices) == (
-        dict(type='RotaryPE', form='dinov3'), (5, 11))
-    assert 'cls_token' not in model.backbone and model.decode_head.in_channels == 384
-
-
 def test_a_detector_refuses_patches_that_are_not_the_stride_of_its_anchors() -> None:
     assert 'but CPVT of stride 14 only' in refusal(swap_backbone, vitdet(), backbone='dinov2-small', error=CannotSwap)
     assert swap_backbone(vitdet(), backbone='dinov3-small').model.neck.in_channels == 384

@@ -106,17 +106,10 @@ def test_only_weights_and_meta_are_published_under_their_hash(tmp_path: Path) ->
     written = read_checkpoint(path)
     assert list(written) == ['state_dict', 'meta'] and written['meta'] == dict(epoch=3)
     assert torch.equal(written['state_dict']['weight'], torch.ones(3))
-    # The same weights have the same hash, and the stem may end as the file does.
-    again, _ = publish_model(trained(tmp_path / 'other.pth'), tmp_path / 'again.pth')
-    assert again.name == path.name.replace('model', 'again')
 
 
-@pytest.mark.parametrize(('source', 'stem', 'words'), [
-    ('a.pth', 'a', 'a.pth exists already'), ('a.pth', 'no/b', 'no does not exist: create'),
-    ('no.pth', 'b', 'does not exist: check the path')])
-def test_what_cannot_be_published_is_refused(source: str, stem: str, words: str, tmp_path: Path) -> None:
-    trained(tmp_path / 'a.pth')
-    assert words in refusal(publish_model, tmp_path / source, tmp_path / stem)
+def test_what_cannot_be_published_is_refused(tmp_path: Path) -> None:
+    assert 'a.pth exists already' in refusal(publish_model, trained(tmp_path / 'a.pth'), tmp_path / 'a')
 
 
 @pytest.mark.parametrize('call', [partial(convert_checkpoint, to='timm'), publish_model])

@@ -166,14 +166,6 @@ def test_other_names_are_refused_with_the_formats_and_the_first_keys() -> None:
         'cpvt_mm, timm, timm-dinov3, mmpretrain, transformers-dinov2, transformers-dinov3).')
 
 
-@pytest.mark.parametrize('names', [
-    ['patch_embed.proj.weight', 'layers.0.blocks.0.attn.qkv.weight'],  # Swin: blocks are below a layer, which has none
-    [f'text_{name}' for name in TIMM_VIT.signature],  # a prefix ends at a dot
-])
-def test_similar_names_are_no_backbone(names: list[str]) -> None:
-    assert 'no backbone' in refusal(detect_format, names, 'a.pth')
-
-
 def test_of_two_classes_that_of_the_backbone_is_preferred() -> None:
     names = [*(f'a.{name}' for name in TIMM_VIT.signature), *(f'backbone.{name}' for name in TWINS.signature)]
     assert detect_format(names, 'a.pth').prefix == 'a.'
