@@ -12,7 +12,7 @@ from openmmlab_runs.nested import walk
 from .channels import adapt_heads, adapt_neck, channels_key
 from .optimizer import adapt_optimizer, set_schedule
 from .probing import CannotBuild, CannotRun, CannotSwap, Maps, probe_backbone, probe_necks
-from .targets import TARGETS, Backbone, Target
+from .targets import OPTIMIZERS, TARGETS, Backbone, Target
 
 # The RGB normalization that pretrained weights of these backbones expect.
 MEAN = [123.675, 116.28, 103.53]
@@ -68,15 +68,12 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Any] | None = None, checkpo
     if cfg.get('optim_wrapper'):
         adapt_optimizer(cfg.optim_wrapper, new)
     if schedule:
-        set_schedule(cfg, new, target.optimizers)
+        set_schedule(cfg, new, OPTIMIZERS[target.cls])
     return cfg
 
 
 def _owners(cfg: Config) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
-    """Yields the parts of the model that have a backbone, with their paths.
-
-    Skips the re-identification network of a tracker, which is a separate model with its own weights.
-    """
+    """Yields the parts of the model that have a backbone, but no tracker's re-identification network, with paths."""
     for path, node in walk(cfg.get('model') or {}):
         backbone = node.get('backbone')
         if isinstance(backbone, dict) and backbone.get('type') and 'reid' not in path:

@@ -9,10 +9,9 @@ from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.registry import MODELS
-from cpvt_mm.swap import TARGETS
 from cpvt_mm.swap.channels import adapt_heads, adapt_neck
 from cpvt_mm.swap.probing import CannotBuild, CannotRun, CannotSwap, Maps, probe_backbone, probe_necks
-from cpvt_mm.swap.targets import blocks_by_depth
+from cpvt_mm.swap.targets import blocks_by_depth, choose_blocks, choose_stages
 from tests.conftest import refusal
 
 ALL = (0, 1, 2, 3)
@@ -22,14 +21,14 @@ def stages(strides: tuple[int, ...], out_indices: tuple[int, ...] | None, scope:
     """Chooses stages of a pyramid."""
     old = Maps((1,) * len(strides), strides, out_indices)
     with torch.device('meta'):
-        return TARGETS['PyramidCPVT'].choose_outputs(dict(type='X'), old, scope, PyramidCPVT('nano'))
+        return choose_stages(dict(type='X'), old, scope, PyramidCPVT('nano'))
 
 
 def blocks(strides: tuple[int, ...], out_indices: tuple[int, ...] | None, num_blocks: int | None) -> tuple[int, ...]:
     """Chooses blocks of the tiny CPVT, of 12."""
     old = Maps((8,) * len(strides), strides, out_indices, num_blocks)
     with torch.device('meta'):
-        return TARGETS['CPVT'].choose_outputs(dict(type='X'), old, 'mmdet', CPVT())
+        return choose_blocks(dict(type='X'), old, 'mmdet', CPVT())
 
 
 @pytest.mark.parametrize(('strides', 'out_indices', 'in_mmdet', 'in_mmseg'), [
