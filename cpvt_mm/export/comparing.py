@@ -62,7 +62,7 @@ def compare(model: nn.Module, run: Run, image: Tensor | None = None) -> Iterator
     Raises:
         UserError: If the exported model does not run at a size, or a detector finds no box to compare.
     """
-    total, is_detector = 0, isinstance(model, Detector)
+    total, detector = 0, model if isinstance(model, Detector) else None
     for batch in batches(in_channels(model), image):
         count, height, width = shape = batch.shape[0], batch.shape[2], batch.shape[3]
         try:
@@ -70,8 +70,8 @@ def compare(model: nn.Module, run: Run, image: Tensor | None = None) -> Iterator
         except Exception as error:  # each runtime has its own exceptions
             raise UserError(f'the exported model does not run on {count} x {height} x {width} ({first_line(error)}): '
                             'nothing is written.') from error
-        if is_detector:
-            distances, boxes = _compare_boxes(model, outputs, batch)
+        if detector:
+            distances, boxes = _compare_boxes(detector, outputs, batch)
             total += boxes
             yield Difference(shape, _max(distances), count=boxes)
             continue
@@ -80,8 +80,8 @@ def compare(model: nn.Module, run: Run, image: Tensor | None = None) -> Iterator
         is_alike = [x.shape for x in outputs] == [x.shape for x in expected]
         yield Difference(shape, _max([x - y for x, y in zip(outputs, expected, strict=True)]) if is_alike else
                          float('inf'), _max(expected))
-    if is_detector and not total:
-        raise UserError(f'the detector finds no box with a score above {model.test_cfg.score_thr}, so nothing could '
+    if detector and not total:
+        raise UserError(f'the detector finds no box with a score above {detector.test_cfg.score_thr}, so nothing could '
                         'be compared: pass an --image in which it finds boxes.')
 
 

@@ -145,4 +145,4 @@ def _leaves(value: Any, path: str = '') -> Iterator[tuple[str, Any]]:
         yield path, value
         return
     for key, item in enumerate(value) if has_dicts else value.items():
-        yield from _leaves(item, f'{path}.{key}' if path else key)
+        yield from _leaves(item, f'{path}.{key}' if path else str(key))
