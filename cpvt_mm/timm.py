@@ -31,10 +31,8 @@ class Features(nn.Module):
 class Classifier(nn.Module):
     """A backbone with a linear classifier of its class token, or of the mean of its tokens if it has none.
 
-    Args:
-        backbone: The backbone. Its last map is classified.
-        maps: See `maps_of`; of all its stages or blocks.
-        num_classes: Number of classes. 0 returns the pooled features.
+    The last map is classified. `maps` are those of all stages or blocks, see `maps_of`. With 0 classes, it returns the
+    pooled features.
     """
 
     def __init__(self, backbone: Backbone, maps: list[dict[str, Any]], num_classes: int) -> None:

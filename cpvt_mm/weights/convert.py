@@ -21,24 +21,14 @@ TARGETS = tuple(dict.fromkeys(name for fmt in FORMATS for name in fmt.names))
 
 
 class Conversion(NamedTuple):
-    """The result of a conversion.
-
-    Attributes:
-        source: The format that was detected in the file, and its prefix.
-        target: The format of the written file.
-        left_out: Keys of the source file that were not written, such as the optimizer's.
-    """
+    """The result of a conversion: the detected format and prefix, the written format, and keys that were left out."""
     source: Detected
     target: Format
     left_out: tuple[str, ...]
 
 
 def convert_weights(weights: dict[str, Tensor], source: Detected, target: Format) -> dict[str, Tensor]:
-    """Renames the backbone's tensors below the prefix of `source`; keeps all other tensors unchanged.
-
-    Raises:
-        UserError: If one of the formats cannot represent the backbone.
-    """
+    """Renames the backbone's tensors below the prefix of `source`; a UserError tells if a format cannot hold them."""
     prefix = source.prefix
     backbone = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
     if source.format is not target:
@@ -89,12 +79,8 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm', half: bo
 def publish_model(source: Path, stem: Path) -> tuple[Path, tuple[str, ...]]:
     """Writes the weights and the `meta`, without secrets, to `<stem>-<first 8 digits of its SHA-256>.pth`.
 
-    Args:
-        source: The file to read.
-        stem: Folder and beginning of the name; a suffix .pth is removed.
-
-    Returns:
-        The path of the written file, and the keys and secrets that were left out.
+    Returns the path of the written file, and the keys and secrets that were left out. A suffix .pth of `stem`, the
+    folder and beginning of the name, is removed.
 
     Raises:
         UserError: If the source cannot be read, the target exists already, its folder does not exist, or the disk is

@@ -108,13 +108,7 @@ FORMATS = (PYRAMID_CPVT, TWINS, MMSEG_PCPVT, MMPRETRAIN_PCPVT, *PLAIN_FORMATS)
 
 
 class Detected(NamedTuple):
-    """The backbone that was found in a checkpoint.
-
-    Attributes:
-        format: The format of the names below the prefix.
-        prefix: The prefix of the backbone's names: '', or a string that ends with a dot.
-        others: Prefixes of other backbones in the checkpoint.
-    """
+    """The backbone in a checkpoint: its format, its prefix ('' or with a dot at the end), and prefixes of others."""
     format: Format
     prefix: str
     others: tuple[str, ...]

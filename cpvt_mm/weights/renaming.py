@@ -87,8 +87,7 @@ class Format:
     def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         """Renames the weights of a file to the names of the backbone here; keeps all other names.
 
-        Raises:
-            UserError: If the file is of a model that the backbone cannot represent.
+        A UserError tells if the file is of a model that the backbone cannot represent.
         """
         renamed: dict[str, Tensor] = {}
         for name, tensor in weights.items():
@@ -103,8 +102,7 @@ class Format:
     def to_theirs(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         """Renames the weights of a backbone here to the names of the format; keeps all other names.
 
-        Raises:
-            UserError: If the other library's model cannot represent the backbone.
+        A UserError tells if the other library's model cannot represent the backbone.
         """
         tables = (*(self.gated.items() if _is_gated(weights) else ()), *self.table.items())
         renamed: dict[str, Tensor] = {}

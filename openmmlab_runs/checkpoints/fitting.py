@@ -59,14 +59,10 @@ def refuse(found: Mapping[str, Sequence[str]], what: str, model: str, todo: str)
 
 
 def check_fits(model: nn.Module, path: str | Path, checkpoint: dict[str, Any] | None = None) -> None:
-    """Compares a checkpoint's names and shapes with a model's; mmengine would only warn about differences.
+    """Raises a UserError unless a checkpoint fits a model; mmengine would only warn about differences.
 
-    It reads the file, unless its content is given. It warns of tensors that are left over, but that nothing reads: see
-    `find_unread`.
-
-    Raises:
-        UserError: If there is no state dict, or a parameter or buffer is missing, left over, of another shape, or of
-            whole numbers instead of fractions.
+    It reads the file, unless its content is given. A parameter or buffer must not be missing, left over, of another
+    shape, or of whole numbers instead of fractions. It warns of tensors that nothing reads, see `find_unread`.
     """
     checkpoint = read_checkpoint(path) if checkpoint is None else checkpoint
     # `unwrap` is not used, because mmengine reads no other key than 'state_dict'.
@@ -79,11 +75,7 @@ def check_fits(model: nn.Module, path: str | Path, checkpoint: dict[str, Any] | 
 
 
 def load_weights(model: nn.Module, path: str | Path) -> None:
-    """Loads a checkpoint into a model; the names must be equal. See `unwrap` for the keys of the weights.
-
-    Raises:
-        UserError: See `check_fits`. The model is unchanged then.
-    """
+    """Loads a checkpoint, with its weights under any key (see `unwrap`), or raises the UserError of `check_fits`."""
     model.load_state_dict(_fitting(model, read_weights(path).tensors, path, f'the {type(model).__name__} it is for'))
 
 
@@ -102,13 +94,10 @@ def _fitting(model: nn.Module, weights: dict[str, Any], path: str | Path, what: 
 
 
 def check_fills_backbones(model: nn.Module, checkpoint: str | Path) -> None:
-    """Checks that a checkpoint of a whole model, such as `load_from`, has all weights of backbones that check them.
+    """Raises a UserError unless a checkpoint for `load_from` has all weights of backbones that check them.
 
     mmengine loads the weights that fit, and only warns about others. That suits heads with another number of classes,
     but it would leave a part of a backbone random.
-
-    Raises:
-        UserError: If a tensor of a backbone is missing or has another shape, or the file cannot be read.
     """
     backbones: dict[str, Any] = {
         name: module for name, module in model.named_modules() if isinstance(module, ChecksWeights)}
@@ -127,8 +116,7 @@ def check_fills_backbones(model: nn.Module, checkpoint: str | Path) -> None:
 def unloaded_shown(model: nn.Module, checkpoint: str | Path) -> Iterator[None]:
     """Shows what of a checkpoint does not load, when a runner loads it as `load_from` in the `with` block.
 
-    Raises:
-        UserError: When it is loaded, if no tensor of the model is.
+    If no tensor of the model loads, it raises a UserError then.
     """
     loading: list[Mapping[str, Any]] = []
 
