@@ -32,11 +32,9 @@ class DistilledClassifier(ImageClassifier):
     Testing needs no teacher.
 
     Args:
-        backbone: The config of a backbone that returns pairs of pooled features and distillation token, such as `CPVT`
-            with `dist_token`.
+        backbone: The config of a backbone with a distillation token, such as `CPVT` with `dist_token`.
         head: The config of a `DistilledHead`.
-        teacher: The config of an mmpretrain classifier, built in mmpretrain's scope. It gets the student's input with
-            the student's normalization.
+        teacher: The config of an mmpretrain classifier, built in mmpretrain's scope. It gets the student's input.
         teacher_checkpoint: Path or URL of the teacher's weights; required for training. Defaults to None.
         train_cfg: mmpretrain's batch augmentations. Defaults to None.
         data_preprocessor: The config of mmpretrain's data preprocessor, or the module. Its type defaults to
@@ -76,14 +74,7 @@ class DistilledClassifier(ImageClassifier):
         self._read_teacher()
 
     def loss(self, inputs: Tensor, data_samples: list[DataSample]) -> dict[str, Tensor]:
-        """Computes the losses.
-
-        Args:
-            inputs: Normalized images `(B, 3, H, W)`.
-            data_samples: The samples with the labels.
-
-        Returns:
-            See `DistilledHead.loss`.
+        """Computes the losses of normalized images `(B, 3, H, W)`, see `DistilledHead.loss`.
 
         Raises:
             ValueError: If teacher and head have different numbers of classes.
@@ -168,13 +159,8 @@ class DistilledHead(ClsHead):
              ) -> dict[str, Tensor]:
         """Computes the two terms of the paper's equation 3, each with its factor of 1/2.
 
-        Args:
-            feats: See `logits`.
-            data_samples: The samples with the labels.
-            teacher_labels: The classes that the teacher predicts, `(B,)`, int64.
-
-        Returns:
-            `loss_cls`, against the labels, and `loss_distill`, against `teacher_labels`.
+        `loss_cls` is against the labels of the samples, and `loss_distill` against `teacher_labels`, the classes that
+        the teacher predicts, `(B,)`, int64. For `feats` see `logits`.
         """
         logits, token_logits = self.logits(feats)
         if 'gt_score' in data_samples[0]:  # batch augmentations mix labels

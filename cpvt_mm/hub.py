@@ -96,15 +96,14 @@ class HubMixin(nn.Module, PyTorchModelHubMixin, library_name='cpvt_mm', paper_ur
         signature = inspect.signature(type(self).__init__)
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
-        found: dict[str, Any] = {}
-        for name, value in bound.arguments.items():
-            kind = signature.parameters[name].kind
-            if kind is not inspect.Parameter.VAR_POSITIONAL:
-                found.update(value if kind is inspect.Parameter.VAR_KEYWORD else {name: value})
-            elif value:
-                raise UserError(f'{type(self).__name__} got {value} without names, which config.json cannot hold: '
-                                'build it with name=value.')
-        config = {name: value for name, value in found.items() if name not in ('self', 'init_cfg')}
+        kinds = {parameter.kind: name for name, parameter in signature.parameters.items()}
+        config = dict(bound.arguments)
+        unnamed = config.pop(kinds.get(inspect.Parameter.VAR_POSITIONAL, ''), ())
+        config |= config.pop(kinds.get(inspect.Parameter.VAR_KEYWORD, ''), {})
+        if unnamed:
+            raise UserError(f'{type(self).__name__} got {unnamed} without names, which config.json cannot hold: build '
+                            'it with name=value.')
+        config = {name: value for name, value in config.items() if name not in ('self', 'init_cfg')}
         for name, value in config.items():
             try:
                 json.dumps(value)

@@ -11,11 +11,7 @@ from .models import CPVT, PyramidCPVT
 
 
 def load_backbone(cfg: Config, checkpoint: str | Path | None = None) -> CPVT | PyramidCPVT:
-    """Builds the backbone of a config, in eval mode.
-
-    Args:
-        cfg: Config with `model.backbone` and, if its type needs it, `default_scope`.
-        checkpoint: Weights of the whole `model`. Defaults to None: random weights.
+    """Builds the backbone of a config, in eval mode, with the weights of a checkpoint of the whole `model`, or random.
 
     Raises:
         UserError: If the config has no such backbone, or the checkpoint does not fit.

@@ -16,12 +16,7 @@ from .models.feature_info import last_of
 
 
 class Features(nn.Module):
-    """A backbone that returns a list of maps, as timm's models with `features_only=True`.
-
-    Args:
-        backbone: The backbone.
-        info: Its maps: those of all parts, and the indices of the returned ones.
-    """
+    """A backbone that returns a list of maps, as timm's models with `features_only=True`; `info` has its maps."""
 
     def __init__(self, backbone: Backbone, info: FeatureInfo) -> None:
         super().__init__()
@@ -36,10 +31,8 @@ class Features(nn.Module):
 class Classifier(nn.Module):
     """A backbone with a linear classifier of its class token, or of the mean of its tokens if it has none.
 
-    Args:
-        backbone: The backbone. Its last map is classified.
-        maps: See `maps_of`; of all its stages or blocks.
-        num_classes: Number of classes. 0 returns the pooled features.
+    The last map is classified. `maps` are those of all stages or blocks, see `maps_of`. With 0 classes, it returns the
+    pooled features.
     """
 
     def __init__(self, backbone: Backbone, maps: list[dict[str, Any]], num_classes: int) -> None:
@@ -55,10 +48,7 @@ class Classifier(nn.Module):
         return self.head
 
     def reset_classifier(self, num_classes: int) -> None:
-        """Puts a random classifier in place of the present one; see `num_classes` of the class.
-
-        It has the device, the dtype and the mode (training or not) of the backbone.
-        """
+        """Puts a random classifier in place of the present one, of the device, dtype and mode of the backbone."""
         self.num_classes = num_classes
         self.head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
         self.head.to(next(self.backbone.parameters())).train(self.backbone.training)
@@ -97,9 +87,8 @@ def build(name: str, pretrained: bool = False, features_only: bool = False, in_c
         out_indices: With `features_only`, the stages of a pyramid or blocks of a plain transformer: a number of last
             ones, or indices, also negative ones. Defaults to None: the four stages, or the last block.
         output_stride: Must be the default, 32: the backbones have no dilation.
-        pretrained_cfg: Not supported, nor is `pretrained_cfg_overlay`: timm passes None.
-        pretrained_cfg_overlay: See `pretrained_cfg`.
-        cache_dir: Not supported: `TORCH_HOME` sets the folder of downloads. timm passes None.
+        pretrained_cfg: Not supported, nor are `pretrained_cfg_overlay` and `cache_dir`: timm passes None. `TORCH_HOME`
+            sets the folder of downloads.
         kwargs: Arguments of the backbone, such as `drop_path_rate`.
 
     Raises:
@@ -110,10 +99,8 @@ def build(name: str, pretrained: bool = False, features_only: bool = False, in_c
     """
     if output_stride != 32:
         raise ValueError(f'output_stride is {output_stride}, but {name} has no dilation: leave it out.')
-    for key, value in dict(pretrained_cfg=pretrained_cfg, pretrained_cfg_overlay=pretrained_cfg_overlay,
-                           cache_dir=cache_dir).items():
-        if value is not None:
-            raise ValueError(f'{key} is {value!r}, but {name} loads the weights of cpvt_mm: leave it out.')
+    if given := [value for value in (pretrained_cfg, pretrained_cfg_overlay, cache_dir) if value is not None]:
+        raise ValueError(f'{name} loads the weights of cpvt_mm, not {given[0]!r}: leave it out.')
     with torch.device('meta'):
         last = create_backbone(name).out_indices[-1]
         whole = create_backbone(name, out_indices=tuple(range(last + 1)))

@@ -1,12 +1,10 @@
 import copy
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from mmengine.optim import OptimWrapper
 from mmengine.registry import DefaultScope
 from torch import Tensor, nn
 
@@ -108,14 +106,6 @@ def test_the_batch_is_mixed_for_both(checkpoint: str) -> None:
     assert not torch.equal(seen['student'], images.float())
 
 
-def test_a_step_of_training_changes_the_student_only(model: nn.Module) -> None:
-    student, teacher = (copy.deepcopy(network.state_dict()) for network in (model, model.teacher))
-    optimizer = OptimWrapper(torch.optim.SGD(model.parameters(), lr=0.1))
-    model.train_step(dict(inputs=IMAGES, data_samples=samples()), optimizer)
-    torch.testing.assert_close(model.teacher.state_dict(), teacher, rtol=0, atol=0)
-    assert not any(torch.equal(value, student[name]) for name, value in model.state_dict().items())
-
-
 def test_the_teacher_is_fixed_and_no_part_of_the_model(model: nn.Module) -> None:
     model.eval().train().requires_grad_(True)
     assert not any(module.training for module in model.teacher.modules())
@@ -124,23 +114,10 @@ def test_the_teacher_is_fixed_and_no_part_of_the_model(model: nn.Module) -> None
         assert not any('teacher' in name for name in names)
 
 
-def test_the_teacher_moves_along(model: nn.Module, checkpoint: str) -> None:
-    early = classifier(teacher_checkpoint=checkpoint).bfloat16()  # before there is a teacher
-    early.init_weights()
-    assert all(loss.isfinite() for loss in early.loss(IMAGES.bfloat16(), samples()).values())
+def test_the_teacher_moves_along(model: nn.Module) -> None:
     model.double()
     model.loss(IMAGES.double(), samples())
     assert {parameter.dtype for parameter in model.teacher.parameters()} == {torch.float64}
-    model.to('meta')
-    with pytest.raises((NotImplementedError, RuntimeError)):  # labels are on the CPU
-        model.loss(IMAGES.double().to('meta'), samples())
-    assert {tensor.device.type for tensor in model.teacher.state_dict().values()} == {'meta'}
-
-
-def test_a_students_weights_are_all_that_a_checkpoint_needs(model: nn.Module, checkpoint: str) -> None:
-    other = classifier(teacher_checkpoint=checkpoint)
-    other.load_state_dict(model.state_dict())
-    torch.testing.assert_close(other.loss(IMAGES, samples()), model.loss(IMAGES, samples()))
 
 
 def test_predicts_without_a_teacher() -> None:
@@ -151,10 +128,9 @@ def test_predicts_without_a_teacher() -> None:
     torch.testing.assert_close(scores, model(IMAGES).exp())
 
 
-@pytest.mark.parametrize('begin', [lambda model: model.init_weights(), lambda model: model.loss(IMAGES, samples())])
-def test_training_without_the_teachers_weights_is_refused(begin: Callable[[nn.Module], object]) -> None:
-    with pytest.raises(UserError, match=r'^model\.teacher_checkpoint is not set.*\Z'):  # a dot is no new line
-        begin(classifier())
+def test_training_without_the_teachers_weights_is_refused() -> None:
+    with pytest.raises(UserError, match=r'^model\.teacher_checkpoint is not set'):
+        classifier().loss(IMAGES, samples())
 
 
 def test_weights_of_another_teacher_are_refused(tmp_path: Path, teacher: nn.Module) -> None:
@@ -171,10 +147,8 @@ def test_a_teacher_of_other_classes_is_refused(checkpoint: str) -> None:
 
 
 @pytest.mark.parametrize('backbone, words', [
-    *((backbone, r'has no distillation token.* set its dist_token to True')
-      for backbone in (dict(BACKBONE, dist_token=False), dict(type='cpvt_mm.PyramidCPVT', arch='nano'))),
-    *((dict(BACKBONE, out_type=out_type), f"out_type of the backbone is '{out_type}', but must be 'cls_token' or 'gap'")
-      for out_type in ('featmap', 'raw'))])
+    (dict(type='cpvt_mm.PyramidCPVT', arch='nano'), r'has no distillation token.* set its dist_token to True'),
+    (dict(BACKBONE, out_type='raw'), "out_type of the backbone is 'raw', but must be 'cls_token' or 'gap'")])
 def test_a_backbone_without_features_to_classify_or_distillation_token_is_refused(backbone: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         classifier(backbone=backbone)
@@ -200,23 +174,19 @@ def test_predicts_the_mean_of_both_softmaxes() -> None:
     model = head()
     expected = (model.fc(POOLED).softmax(dim=1) + model.fc_dist(TOKEN).softmax(dim=1)) / 2
     torch.testing.assert_close(model(FEATS).exp(), expected)
-    samples = model.predict(FEATS)
-    torch.testing.assert_close(torch.stack([sample.pred_score for sample in samples]), expected)
-    assert [sample.pred_label.item() for sample in samples] == expected.argmax(dim=1).tolist()
+    assert [sample.pred_label.item() for sample in model.predict(FEATS)] == expected.argmax(dim=1).tolist()
 
 
-@pytest.mark.parametrize('loss, mixed', [(dict(type='mmpretrain.CrossEntropyLoss'), False), (SMOOTH, False),
-                                         (SMOOTH, True)])
-def test_the_loss_is_the_papers(loss: dict, mixed: bool) -> None:
-    model = head(loss=loss)
+@pytest.mark.parametrize('mixed', [False, True])
+def test_the_loss_is_the_papers(mixed: bool) -> None:
+    model = head(loss=SMOOTH)
     labels, teacher_labels = torch.tensor([0, 4, 2, 2]), torch.tensor([1, 4, 2, 0])
     targets = F.one_hot(labels, 5).float()
     samples = [DataSample().set_gt_label(label) for label in labels]
     if mixed:
         targets = 0.7 * targets + 0.3 * targets.flip(0)
         samples = [DataSample().set_gt_score(target) for target in targets]
-    if 'label_smooth_val' in loss:
-        targets = 0.9 * targets + 0.1 / 5
+    targets = 0.9 * targets + 0.1 / 5
     log_p = model.fc(POOLED).log_softmax(dim=1)
     log_p_token = model.fc_dist(TOKEN).log_softmax(dim=1)
     losses = model.loss(FEATS, samples, teacher_labels)

@@ -27,10 +27,10 @@ class Difference:
 
     Attributes:
         shape: Batch, height and width.
-        largest: Largest absolute difference of two values; infinite if the outputs differ in number or shape. For
-            detectors, of coordinates (in pixels), scores or mask probabilities; infinite if a box has no counterpart.
-        scale: Largest absolute value in the eager model's outputs. Defaults to 1.
-        count: Number of compared boxes. Defaults to None: the model is no detector.
+        largest: Largest absolute difference of two values, infinite if the outputs differ in number or shape. For
+            detectors, of coordinates (in pixels), scores or mask probabilities, infinite if a box has no counterpart.
+        scale: Largest absolute value in the eager model's outputs.
+        count: Number of compared boxes; None if the model is no detector.
     """
     shape: tuple[int, int, int]
     largest: float
@@ -62,14 +62,27 @@ def compare(model: nn.Module, run: Run, image: Tensor | None = None) -> Iterator
     Raises:
         UserError: If the exported model does not run at a size, or a detector finds no box to compare.
     """
-    if isinstance(model, Detector):
-        yield from _compare_detections(model, run, image)
-        return
+    total, detector = 0, model if isinstance(model, Detector) else None
     for batch in batches(in_channels(model), image):
+        count, height, width = shape = batch.shape[0], batch.shape[2], batch.shape[3]
+        try:
+            outputs = run(batch)
+        except Exception as error:  # each runtime has its own exceptions
+            raise UserError(f'the exported model does not run on {count} x {height} x {width} ({first_line(error)}): '
+                            'nothing is written.') from error
+        if detector:
+            distances, boxes = _compare_boxes(detector, outputs, batch)
+            total += boxes
+            yield Difference(shape, _max(distances), count=boxes)
+            continue
         with torch.no_grad():
             expected = flatten(model(batch))
-        outputs = _run(run, batch)
-        yield Difference(_shape(batch), _largest(outputs, expected), _max(expected))
+        is_alike = [x.shape for x in outputs] == [x.shape for x in expected]
+        yield Difference(shape, _max([x - y for x, y in zip(outputs, expected, strict=True)]) if is_alike else
+                         float('inf'), _max(expected))
+    if detector and not total:
+        raise UserError(f'the detector finds no box with a score above {detector.test_cfg.score_thr}, so nothing could '
+                        'be compared: pass an --image in which it finds boxes.')
 
 
 def check(differences: Sequence[Difference]) -> None:
@@ -100,52 +113,21 @@ def batches(channels: int, image: Tensor | None = None) -> Iterator[Tensor]:
         yield BatchInfo.of_images(batch, [(height, width)] * count).attach(batch)
 
 
-def _run(run: Run, batch: Tensor) -> list[Tensor]:
-    """Runs an exported model on a batch; raises a UserError if it fails."""
-    try:
-        return run(batch)
-    except Exception as error:  # each runtime has its own exceptions
-        count, height, width = _shape(batch)
-        raise UserError(f'the exported model does not run on {count} x {height} x {width} ({first_line(error)}): '
-                        'nothing is written.') from error
-
-
-def _shape(batch: Tensor) -> tuple[int, int, int]:
-    """Returns batch, height and width."""
-    return batch.shape[0], batch.shape[2], batch.shape[3]
-
-
-def _largest(outputs: list[Tensor], expected: list[Tensor]) -> float:
-    if [x.shape for x in outputs] != [x.shape for x in expected]:
-        return float('inf')
-    return _max([x - y for x, y in zip(outputs, expected, strict=True)])
-
-
 def _max(tensors: Sequence[Tensor]) -> float:
     """Returns the largest absolute value; NaN if there is one, which Python's `max` could pass over."""
     return torch.cat([x.flatten() for x in tensors]).abs().max().item()
 
 
-def _compare_detections(detector: Detector, run: Run, image: Tensor | None) -> Iterator[Difference]:
-    """Compares the exported detector with mmdet's `predict` at the ten sizes of SHAPES.
+def _compare_boxes(detector: Detector, outputs: list[Tensor], batch: Tensor) -> tuple[list[Tensor], int]:
+    """Compares an exported detector's boxes with those of mmdet's `predict`; returns distances, and their number.
 
     Each box needs a counterpart of the same label among the boxes of the other detector. Boxes that rounding may add or
     remove need none, unless they have NaN. Their score is within DETECTION_TOLERANCE of `score_thr`, or, if there are
     `max_per_img` boxes, of the lowest score.
     """
-    total = 0
-    for batch in batches(in_channels(detector), image):
-        expected = _predict(detector, batch)
-        outputs = _by_image(_run(run, batch), len(batch))
-        pairs = [pair for a, b in zip(expected, outputs, strict=True) for pair in ((a, b), (b, a))]
-        differences = [_differences(a, b, detector) for a, b in pairs]
-        count = sum(map(len, differences[::2]))
-        total += count
-        largest = _max([batch.new_zeros(1), *differences])
-        yield Difference(_shape(batch), largest, count=count)
-    if not total:
-        raise UserError(f'the detector finds no box with a score above {detector.test_cfg.score_thr}, so nothing could '
-                        'be compared: pass an --image in which it finds boxes.')
+    pairs = list(zip(_predict(detector, batch), _by_image(outputs, len(batch)), strict=True))
+    ours = [_differences(a, b, detector) for a, b in pairs]
+    return [batch.new_zeros(1), *ours, *(_differences(b, a, detector) for a, b in pairs)], sum(map(len, ours))
 
 
 def _predict(detector: Detector, batch: Tensor) -> list[_Found]:

@@ -18,13 +18,9 @@ def describe(cfg: Config) -> dict[str, str]:
     order of `channels`, 'RGB' or 'BGR'.
     """
     mean, std, is_rgb = normalization(cfg)
-    return dict(
-        config=Path(cfg.filename).stem,
-        version=f'cpvt_mm {__version__}',
-        layout='float32, (batch, channel, height, width)',
-        channels='RGB' if is_rgb else 'BGR',
-        mean=json.dumps(mean),
-        std=json.dumps(std))
+    return dict(config=Path(cfg.filename).stem, version=f'cpvt_mm {__version__}',
+                layout='float32, (batch, channel, height, width)', channels='RGB' if is_rgb else 'BGR',
+                mean=json.dumps(mean), std=json.dumps(std))
 
 
 def describe_classes(cfg: Config, checkpoint: str | Path | None = None) -> dict[str, str]:

@@ -90,11 +90,7 @@ def _detections(boxes: Tensor, scores: Tensor, labels: Tensor, cfg: ConfigDict) 
 
 
 def to_detector(model: Any) -> Detector:
-    """Wraps a detector of mmdet.
-
-    Raises:
-        UserError: If detectors of this kind cannot be exported.
-    """
+    """Wraps a detector of mmdet; raises a UserError if detectors of this kind cannot be exported."""
     for part, is_known in _parts(model):
         if not is_known:
             raise UserError(f'a {type(part).__name__} cannot be exported, only RetinaNet, Faster R-CNN and Mask R-CNN '
@@ -115,32 +111,23 @@ def _parts(model: Any) -> Iterator[tuple[nn.Module, bool]]:
         head = getattr(model, 'bbox_head', model)
         yield head, isinstance(head, models.RetinaHead)
         return
+    head, rpn = model.roi_head, getattr(model, 'rpn_head', model)
     yield model, type(model).predict is models.TwoStageDetector.predict  # panoptic detectors override it
-    head = model.roi_head
     yield head, type(head) is models.StandardRoIHead
-    rpn = getattr(model, 'rpn_head', model)
     yield rpn, isinstance(rpn, models.RPNHead)
     yield head.bbox_head, isinstance(head.bbox_head, models.BBoxHead)
-    extractors = [head.bbox_roi_extractor]
     if head.with_mask:
         yield head.mask_head, isinstance(head.mask_head, models.FCNMaskHead)
-        extractors.append(head.mask_roi_extractor)
-    for extractor in extractors:
+    for extractor in (head.bbox_roi_extractor, *([head.mask_roi_extractor] if head.with_mask else [])):
         yield extractor, isinstance(extractor, models.SingleRoIExtractor)
         yield from ((layer, isinstance(layer, ops.RoIAlign)) for layer in extractor.roi_layers)
 
 
 def _candidates(head: Any, maps: list[Tensor], img_shape: torch.Size) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Selects the `nms_pre` best boxes of each map.
+    """Selects the `nms_pre` best boxes of each map `(B, C, H, W)` with an mmdet head, clipped to the image.
 
-    Args:
-        head: An mmdet head with anchors.
-        maps: Levels of the neck, each `(B, C, H, W)`.
-        img_shape: Height and width of the image; boxes are clipped to it.
-
-    Returns:
-        Boxes `(B, N, 4)`, and scores, labels and levels `(B, N)`. If a small map has fewer boxes, the missing ones have
-        the score NO_BOX.
+    Returns boxes `(B, N, 4)`, and scores, labels and levels `(B, N)`. If a small map has fewer boxes, the missing ones
+    have the score NO_BOX.
     """
     class_maps, delta_maps = head(maps)
     anchors = head.prior_generator.grid_priors([x.shape[2:] for x in class_maps], device=maps[0].device)
@@ -169,16 +156,10 @@ def _pick(x: Tensor, places: Tensor) -> Tensor:
 
 
 def _suppress(boxes: Tensor, scores: Tensor, groups: Tensor, cfg: ConfigDict) -> tuple[Tensor, Tensor]:
-    """Filters boxes by score and size, then by non-maximum suppression within each group.
+    """Filters boxes `(B, N, 4)` by score and size, then by non-maximum suppression within each group.
 
-    Args:
-        boxes: `(B, N, 4)`.
-        scores: `(B, N)`.
-        groups: `(B, N)`: group numbers, from 0.
-        cfg: The head's `test_cfg`, with `nms`, `max_per_img` and optionally `score_thr` and `min_bbox_size`.
-
-    Returns:
-        Image index and box index of the remaining boxes, both `(K,)`, sorted by image, then by decreasing score.
+    Scores and group numbers, from 0, are `(B, N)`; `cfg` is the head's `test_cfg`. Returns image index and box index of
+    the remaining boxes, both `(K,)`, sorted by image, then by decreasing score.
     """
     is_box = scores > cfg.get('score_thr', NO_BOX)
     if cfg.get('min_bbox_size', -1) >= 0:

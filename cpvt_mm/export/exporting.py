@@ -2,13 +2,12 @@
 import copy
 import inspect
 import json
-import logging
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from mmengine.config import Config
@@ -30,7 +29,6 @@ from .detector import Detector, to_detector
 from .operators import translations
 
 if TYPE_CHECKING:
-    from mmseg.models import EncoderDecoder
     from onnx import ModelProto
 
 # A function that runs an exported model on images `(B, C, H, W)` and returns a flat list of its outputs.
@@ -41,8 +39,6 @@ SCOPES = {'segmentor': 'mmseg', 'detector': 'mmdet'}
 ONNX_PACKAGES = ('onnx', 'onnxscript', 'onnxruntime')
 AXES = ('batch', 'channel', 'height', 'width')
 POOL = torch.ops.aten.adaptive_avg_pool2d.default
-# A frame in a Python traceback: file, line, function and code.
-FRAME = re.compile(r'^ *File "(.+?)", line (\d+), in (\S+)\n +(.+)$', re.MULTILINE)
 
 
 @contextmanager
@@ -71,14 +67,32 @@ def exported(model: nn.Module, path: Path, description: Mapping[str, str]) -> It
                         'the suffix .onnx.')
     if 'min' not in inspect.signature(mark_unbacked).parameters:
         raise UserError(f'torch {torch.__version__} cannot export for all image sizes: use torch 2.13 or newer.')
-    if path.suffix == '.onnx':
-        _check_onnx_installed()
+    try:
+        for package in ONNX_PACKAGES if path.suffix == '.onnx' else ():
+            __import__(package)
+    except ImportError as error:
+        raise UserError(f'ONNX needs packages that cannot be imported ({first_line(error)}): pip install '
+                        f'{" ".join(ONNX_PACKAGES)}.') from error
     check_free(path)
-    fmt = FORMATS[path.suffix]
+    write, load = FORMATS[path.suffix]
     with whole_file(path) as temporary:
-        with _reasons(model, path.suffix):
-            fmt.write(temporary, export_program(model), description)
-        yield fmt.load(temporary)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter('ignore')
+                write(temporary, export_program(model), description)
+        except OSError:  # writing failed, for example on a full disk
+            raise
+        except Exception as error:  # compilers raise errors of many types
+            raise UserError(f'the {type(model).__name__} cannot be exported to {path.suffix} with dynamic sizes, '
+                            f'because of {_reason(error)}: replace that part, or make it work for any size.') from error
+        yield load(temporary)
+
+
+def _reason(error: Exception) -> str:
+    """Returns the first line of an error, and the line of code that cannot be exported if torch tells it."""
+    frame = next(iter(reversed(getattr(error, 'real_stack', None) or ())), None)
+    where = f"'{frame.line}' ({Path(frame.filename).name}:{frame.lineno} in {frame.name}): " if frame else ''
+    return f'{where}{first_line(error)}'
 
 
 def export_program(model: nn.Module) -> ExportedProgram:
@@ -128,29 +142,25 @@ def load_pt2(path: Path) -> Run:
 def write_onnx(path: Path, program: ExportedProgram, description: Mapping[str, str]) -> None:
     """Writes `program` with its weights as one ONNX file, with `description` as its metadata.
 
-    The input is `image`, with the dynamic axes `batch`, `height` and `width`. The outputs are `output0`, ..., or the
-    keys of the dict that the model returns.
+    The input is `image`, with the dynamic axes `batch`, `height` and `width`; outputs are `output0`, ..., or the keys
+    of the model's dict.
     """
     from onnx.helper import set_model_props
     if any(node.target is POOL for node in program.graph.nodes):
         # ONNX has no such operator, and torch's decomposition needs static sizes.
         program = program.run_decompositions({POOL: _average_pool})
+    names = program.graph_signature.user_outputs
+    outputs = program.call_spec.out_spec.unflatten(names)
     # Gradients are off, as in the export: with gradients, operators decompose differently, and views fail.
     with torch.no_grad():
         onnx_program = torch.onnx.export(
-            program, input_names=['image'], output_names=_output_names(program), verbose=False,
-            custom_translation_table=translations())
+            program, input_names=['image'], verbose=False, custom_translation_table=translations(),
+            output_names=[*outputs] if isinstance(outputs, dict) else [f'output{i}' for i in range(len(names))])
     assert onnx_program  # torch returns None only if it writes a file
     model = onnx_program.model_proto
     _name_axes(model)
     set_model_props(model, dict(description))
     path.write_bytes(model.SerializeToString())
-
-
-def _output_names(program: ExportedProgram) -> list[str]:
-    names = program.graph_signature.user_outputs
-    outputs = program.call_spec.out_spec.unflatten(names)
-    return [*outputs] if isinstance(outputs, dict) else [f'output{i}' for i in range(len(names))]
 
 
 def _average_pool(x: Tensor, size: tuple[int, int]) -> Tensor:
@@ -182,74 +192,14 @@ def load_onnx(path: Path) -> Run:
     return run
 
 
-def _check_onnx_installed() -> None:
-    """Raises a UserError if one of the optional packages cannot be imported."""
-    try:
-        for package in ONNX_PACKAGES:
-            __import__(package)
-    except ImportError as error:
-        raise UserError(f'ONNX needs packages that cannot be imported ({first_line(error)}): pip install '
-                        f'{" ".join(ONNX_PACKAGES)}.') from error
-
-
-class Format(NamedTuple):
-    """The functions that write and load a file format."""
-    write: Callable[[Path, ExportedProgram, Mapping[str, str]], None]
-    load: Callable[[Path], Run]
-
-
-FORMATS = {'.pt2': Format(write_pt2, load_pt2), '.onnx': Format(write_onnx, load_onnx)}
-
-
-@contextmanager
-def _reasons(model: nn.Module, suffix: str) -> Iterator[None]:
-    """Converts errors of an export into a UserError, and silences torch's logging of them."""
-    disabled = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore')
-            yield
-    except OSError:  # writing failed, for example on a full disk
-        raise
-    except Exception as error:  # compilers raise errors of many types
-        raise UserError(f'the {type(model).__name__} cannot be exported to {suffix} with dynamic sizes, because of '
-                        f'{_reason(error, model)}: replace that part, or make it work for any size.') from error
-    finally:
-        logging.disable(disabled)
-
-
-def _reason(error: BaseException, model: nn.Module) -> str:
-    """Returns the line of code that cannot be exported, and its module in `model`.
-
-    If torch does not report the line, returns the first line of the original error.
-    """
-    while error.__cause__:
-        error = error.__cause__
-    explained, _, stack = str(error).partition('from user code:')
-    frames = FRAME.findall(stack)
-    if not frames:
-        return first_line(error)
-    owner = next(filter(None, (_owner(model, *frame[:3]) for frame in reversed(frames))), model)
-    path, line, function, code = frames[-1]
-    reason = re.search(r'Explanation: (.+)', explained)
-    return (f"'{code}' in its {type(owner).__name__} ({Path(path).name}:{line} in {function}"
-            f'{f"; {reason[1]}" if reason else ""})')
-
-
-def _owner(model: nn.Module, path: str, line: str, function: str) -> nn.Module | None:
-    """Finds the module of `model` whose method `function` contains the line."""
-    for module in model.modules():
-        code = getattr(inspect.unwrap(getattr(type(module), function, _owner)), '__code__', None)
-        if code and code.co_filename == path and any(number == int(line) for *_, number in code.co_lines()):
-            return module
-    return None
+FORMATS: dict[str, tuple[Callable[[Path, ExportedProgram, Mapping[str, str]], None], Callable[[Path], Run]]] = {
+    '.pt2': (write_pt2, load_pt2), '.onnx': (write_onnx, load_onnx)}
 
 
 class Segmentor(nn.Module):
     """Backbone, neck and decode head of mmseg's EncoderDecoder, with logits resized to the image."""
 
-    def __init__(self, model: 'EncoderDecoder') -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
 
@@ -278,18 +228,13 @@ def load_part(cfg: Config, part: str, checkpoint: str | Path | None = None) -> n
     if part == 'detector' and not checkpoint:
         raise UserError('a detector with random weights finds no boxes to compare: pass a --checkpoint.')
     model = build(cfg, cfg.model)
-    wrapped = to_detector(model) if part == 'detector' else _to_segmentor(model, cfg)
+    if part == 'segmentor' and not hasattr(model, 'encode_decode'):
+        raise UserError(f'the model of config {cfg.filename} is a {type(model).__name__}, but must be an '
+                        'EncoderDecoder: export the backbone alone, with --part backbone.')
+    wrapped = to_detector(model) if part == 'detector' else Segmentor(model)
     if checkpoint:
         load_weights(model, checkpoint)
     return wrapped.eval()
-
-
-def _to_segmentor(model: nn.Module, cfg: Config) -> Segmentor:
-    from mmseg.models import EncoderDecoder
-    if not isinstance(model, EncoderDecoder):
-        raise UserError(f'the model of config {cfg.filename} is a {type(model).__name__}, but must be an '
-                        'EncoderDecoder: export the backbone alone, with --part backbone.')
-    return Segmentor(model)
 
 
 def in_channels(model: nn.Module) -> int:

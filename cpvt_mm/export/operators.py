@@ -16,16 +16,11 @@ NO_BOX = -1.  # score of padding entries, which are not boxes
 
 @torch.library.custom_op('cpvt_mm::nms', mutates_args=())
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, max_per_img: int) -> Tensor:
-    """Selects boxes of each image by non-maximum suppression.
+    """Selects boxes `(B, N, 4)` of x1, y1, x2, y2 by non-maximum suppression, at most `max_per_img` of each image.
 
-    Args:
-        boxes: `(B, N, 4)`: x1, y1, x2, y2.
-        scores: `(B, N)`; boxes with the score NO_BOX are ignored.
-        iou_threshold: A box is suppressed if its IoU with a kept box of a higher score is above this.
-        max_per_img: Maximum number of kept boxes per image.
-
-    Returns:
-        `(K, 2)`, int64: image index and box index of kept boxes, sorted by image, then by decreasing score.
+    Scores are `(B, N)`; boxes with the score NO_BOX are ignored. A box is suppressed if its IoU with a kept box of a
+    higher score is above `iou_threshold`. Returns `(K, 2)`, int64: image index and box index of kept boxes, sorted by
+    image, then by decreasing score.
     """
     from mmcv import ops
     kept = []
@@ -45,18 +40,9 @@ def _nms_shape(boxes: Tensor, scores: Tensor, iou_threshold: float, max_per_img:
 @torch.library.custom_op('cpvt_mm::roi_align', mutates_args=(), schema='(Tensor x, Tensor rois, SymInt[] size, '
                          'float scale, SymInt sampling_ratio, bool aligned) -> Tensor')
 def roi_align(x: Tensor, rois: Tensor, size: list[int], scale: float, sampling_ratio: int, aligned: bool) -> Tensor:
-    """Samples boxes of a map on a grid of fixed size; see `mmcv.ops.RoIAlign` for the arguments.
+    """Samples boxes `(K, 5)`, of image, x1, y1, x2, y2, of a map `(B, C, H, W)` on a grid: `(K, C, *size)`.
 
-    Args:
-        x: `(B, C, H, W)`.
-        rois: `(K, 5)`: image, x1, y1, x2, y2.
-        size: Rows and columns of the grid.
-        scale: Cells of the map per pixel of the image.
-        sampling_ratio: Samples per side that are averaged for a cell of the grid; 0: as many as map cells it covers.
-        aligned: Whether the centre of the first pixel is at 0.5.
-
-    Returns:
-        `(K, C, *size)`.
+    `scale` is in cells of the map per pixel of the image; see `mmcv.ops.RoIAlign` for the other arguments.
     """
     from mmcv import ops
     return ops.roi_align(x, rois, size, scale, sampling_ratio, 'avg', aligned)

@@ -55,9 +55,9 @@ def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> Pyram
 
     Args:
         name: One of `list_backbones()`.
-        pretrained: Whether to load the weights that the authors released (`weights.released`). If you pass a
-            `position_encoding`, its parameters may be missing in these weights; they stay random, with a warning.
-            Defaults to False: random weights, or the weights that `init_cfg` and `init_weights()` load.
+        pretrained: Whether to load the released weights. If you pass a `position_encoding`, its parameters may be
+            missing in them; they stay random, with a warning. Defaults to False: random weights, or those that
+            `init_cfg` and `init_weights()` load.
         kwargs: Arguments of the class, except `arch`, and except `init_cfg` if `pretrained` is True. With `pretrained`,
             `norm_eps` defaults to the value of the weights.
 
@@ -76,16 +76,14 @@ def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> Pyram
         raise TypeError(f"pretrained is {pretrained!r}, but must be True or False: name a file in init_cfg, as "
                         "dict(type='Pretrained', checkpoint=...), and call init_weights().")
     cls, arch, options = BACKBONES[name]
+    options = {**options, **kwargs}
     if not pretrained:
-        return cls(arch=arch, **{**options, **kwargs})
+        return cls(arch=arch, **options)
     if name not in RELEASED:
         raise UserError(f'there are no released weights of {name}: {_alternative(name)}.')
-    options = {**options, **kwargs}
+    allowed = dict(allow_missing='position_encoding') if 'position_encoding' in kwargs else {}
     options.setdefault('norm_eps', RELEASED[name].norm_eps)
-    init_cfg = dict(type='Pretrained', checkpoint=SCHEME + name)
-    if 'position_encoding' in kwargs:
-        init_cfg['allow_missing'] = 'position_encoding'
-    model = cls(arch=arch, init_cfg=init_cfg, **options)
+    model = cls(arch=arch, init_cfg=dict(type='Pretrained', checkpoint=SCHEME + name, **allowed), **options)
     model.init_weights()
     return model
 

@@ -11,6 +11,7 @@ from cpvt_mm.encodings import LearnablePE, PositionEncoding, RotaryPE
 from cpvt_mm.weights.formats import detect_format
 from cpvt_mm.weights.plain_formats import REGISTERS, TABLE, PlainFormat
 from cpvt_mm.weights.released import find_released
+from openmmlab_runs.checkpoints.fitting import compare, refuse
 from openmmlab_runs.checkpoints.reading import read_weights
 from openmmlab_runs.errors import UserError
 
@@ -22,22 +23,17 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
                     allow_missing: str | Sequence[str] | None = None) -> None:
     """Loads a checkpoint into a backbone; logs the format, the share of filled parameters, and unused names.
 
-    It adapts weights to the backbone:
+    It adapts weights to the backbone: it resamples position tables of `LearnablePE` to its grid, adapts the first
+    convolution from RGB to other `in_channels`, and inflates 2D kernels for a `PEG` with `ndim=3`, whose middle slice
+    they become.
 
-    - It resamples position tables of `LearnablePE` to the grid of the backbone.
-    - It adapts the first convolution from RGB to other `in_channels`.
-    - It inflates 2D kernels for a `PEG` with `ndim=3`: they become the middle slice.
-
-    It warns about:
-
-    - Tensors that the backbone does not have, such as blocks of a deeper arch.
-    - Missing tensors that `allow_missing` matches.
-    - A `norm_eps` that differs from that of the checkpoint's models.
-    - Weights of DINOv3, if the backbone does not have its form of `RotaryPE`.
+    It warns of tensors that the backbone does not have, such as blocks of a deeper arch; of missing tensors that
+    `allow_missing` matches; of a `norm_eps` that differs from that of the checkpoint's models; and of weights of
+    DINOv3, if the backbone does not have its form of `RotaryPE`.
 
     Args:
         backbone: A PyramidCPVT or CPVT.
-        checkpoint: Path or address (see `weights.fetching.fetched`) of a file in any format of
+        checkpoint: Path or address (see `checkpoints.fetching.fetched`) of a file in any format of
             `weights.formats.FORMATS`. It contains the backbone, or a model with the backbone.
         prefix: The prefix of the backbone's names in the file. Defaults to None: detected.
         map_location: The device to load to. Defaults to 'cpu'.
@@ -67,21 +63,23 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     except UserError as error:
         raise UserError(f'checkpoint {checkpoint} cannot be loaded: {error}') from error
     what = f'checkpoint {checkpoint} (format {fmt})'
-    check_held(renamed, wanted, what, backbone)
     fitted, adapted = _adapt(backbone, renamed, wanted)
-    fitting = {name: tensor for name, tensor in fitted.items() if name in wanted}
-    missing = [name for name in wanted if name not in fitting]
-    check_filled(fitting, wanted, [name for name in missing if not any(pattern.search(name) for pattern in allowed)],
-                 what, backbone)
-    backbone.load_state_dict(fitting, strict=False)
+    missing = [name for name in wanted if name not in fitted]
+    blocks = {match[0] for match in map(BLOCK.match, wanted) if match}
+    # What would change what the layers compute: registers, and more parameters in the same block.
+    held = {name: tensor for name, tensor in fitted.items() if name in wanted or name == REGISTERS
+            or ((match := BLOCK.match(name)) and match[0] in blocks)}
+    check_filled(held, wanted, [name for name in missing if not any(pattern.search(name) for pattern in allowed)], what,
+                 backbone)
+    backbone.load_state_dict(held, strict=False)
 
-    used = {*fitting, *(name for name in renamed if name not in fitted)}  # the latter is a table under another name
+    used = {*held, *(name for name in renamed if name not in fitted)}  # the latter is a table under another name
     left_over = [name for name in weights if not name.startswith(prefix)
                  or used.isdisjoint(fmt.our_names(name.removeprefix(prefix)))]
     notes = [f'weights below {prefix!r}' + ''.join(f', not {other!r}' for other in others)] if prefix else []
     notes += [f'weights of {key}, not of {ema_key}'] if ema_key else []
     notes += [*adapted, f'left over: {", ".join(left_over) or "nothing"}']
-    print_log(f'checkpoint {checkpoint}: format {fmt}, {_share(backbone, fitting)}; {"; ".join(notes)}', 'current')
+    print_log(f'checkpoint {checkpoint}: format {fmt}, {_share(backbone, held)}; {"; ".join(notes)}', 'current')
     parts = {name.split('.')[0] for name in wanted}
     surplus = [name for name in fitted if name not in wanted and name.split('.')[0] in parts
                and name != TABLE]  # a note mentions the table already
@@ -104,11 +102,24 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
 
 
 def check_weights(backbone: nn.Module, weights: dict[str, Tensor], what: str) -> None:
-    """Raises a UserError, which begins with `what`, unless weights have all tensors of a backbone."""
+    """Raises a UserError, which begins with `what`, unless weights have all tensors of a backbone.
+
+    Those of position encodings may have other sizes, which their `fit_weights` changes.
+    """
     wanted = backbone.state_dict()
     fitting = {name: weights[name] for name in wanted if name in weights}
     fit_encodings(backbone, fitting)
     check_filled(fitting, wanted, [name for name in wanted if name not in fitting], what, backbone)
+
+
+def check_filled(weights: dict[str, Tensor], wanted: dict[str, Tensor], missing: Sequence[str], what: str,
+                 backbone: nn.Module) -> None:
+    """Raises a UserError, which begins with `what`, if weights do not fit a backbone, or these names are missing."""
+    refuse({**compare(weights, wanted), 'missing': missing}, what,
+           f'the {type(backbone).__name__}, with {len(wanted)} tensors',
+           'build it with the arch and the options of the weights (patch_size, registers, layer_scale, modes, '
+           'position_encoding; see create_backbone), use other weights, or name what may be missing in allow_missing, '
+           "a regular expression such as 'position_encoding'")
 
 
 def fit_encodings(backbone: nn.Module, weights: dict[str, Tensor]) -> None:
@@ -128,48 +139,6 @@ def adapt_channels(weight: Tensor, channels: int) -> Tensor:
     if channels == 1:
         return weight.sum(dim=1, keepdim=True)
     return weight[:, [i % 3 for i in range(channels)]] * (3 / channels)
-
-
-def check_held(weights: dict[str, Tensor], wanted: dict[str, Tensor], what: str, backbone: nn.Module) -> None:
-    """Raises a UserError if weights have parts that change what the layers of a backbone compute, and it lacks them.
-
-    These are registers, more parameters in the same block, and another patch size. See `check_filled` for the
-    arguments.
-    """
-    patch_size, stem = getattr(backbone, 'patch_size', None), weights.get(STEM)
-    if patch_size and stem is not None and stem.dim() == 4 and stem.shape[2:] != wanted[STEM].shape[2:]:
-        raise UserError(f'{what} has patches of {stem.shape[2]} x {stem.shape[3]} pixels, but the backbone has '
-                        f'patch_size={patch_size}: set the patch_size of the weights, or use other weights.')
-    blocks = {match[0] for match in map(BLOCK.match, wanted) if match}
-    more = [name for name in weights if name not in wanted and (
-        name == REGISTERS or ((match := BLOCK.match(name)) and match[0] in blocks))]
-    if more:
-        raise UserError(f'{what} has {len(more)} tensors that the {type(backbone).__name__} lacks: {_first(more)}; '
-                        'build it with the registers, layer scale and modes that the weights were trained with (see '
-                        'create_backbone).')
-
-
-def check_filled(weights: dict[str, Tensor], wanted: dict[str, Tensor], missing: Sequence[str], what: str,
-                 backbone: nn.Module) -> None:
-    """Raises a UserError if weights have other shapes than those of a backbone, are no numbers, or names are missing.
-
-    `wanted` are the weights of the backbone, and `what` is the beginning of the message.
-    """
-    where = type(backbone).__name__
-    misshapen = [f'{name} {tuple(tensor.shape)} instead of {tuple(wanted[name].shape)}'
-                 for name, tensor in weights.items() if tensor.shape != wanted[name].shape]
-    if misshapen:
-        raise UserError(f'{what} does not fit the {where}, {len(misshapen)} of its tensors have another shape: '
-                        f'{_first(misshapen)}; use the arch that it was trained with.')
-    broken = [name for name, tensor in weights.items() if wanted[name].is_floating_point() and not (
-        tensor.is_floating_point() and tensor.float().isfinite().all())]
-    if broken:
-        raise UserError(f'{what} has {len(broken)} tensors with NaN, infinity or whole numbers for weights: '
-                        f'{_first(broken)}; use another checkpoint of the training, or weights that are not quantized.')
-    if missing:
-        raise UserError(f'{what} lacks {len(missing)} of the {len(wanted)} tensors of the {where}: {_first(missing)}; '
-                        'use weights that have them, or name them in allow_missing, a regular expression such as '
-                        "'position_encoding'.")
 
 
 def _adapt(backbone: nn.Module, weights: dict[str, Tensor], wanted: dict[str, Tensor],
@@ -207,10 +176,6 @@ def _compile(allow_missing: str | Sequence[str] | None) -> list[re.Pattern[str]]
     except (re.error, TypeError) as error:
         raise UserError(f'allow_missing is {allow_missing!r}, but must be a regular expression or a list of them '
                         f'({error}).') from error
-
-
-def _first(names: Sequence[str]) -> str:
-    return ', '.join(names[:3]) + (', ...' if names[3:] else '')
 
 
 def _warn(text: str) -> None:

@@ -1,6 +1,5 @@
 """Weights to start a training from: released ones of the backbone, or a whole model that lies in a folder."""
 from pathlib import Path
-from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from cpvt_mm.weights.released import RELEASED, SCHEME
@@ -15,8 +14,8 @@ def released_weights(arch: str) -> tuple[str | None, str]:
     name = f'pyramid-cpvt-{arch}'
     if name not in RELEASED:
         return None, f'The backbone starts from random weights: there are none for {arch}.'
-    address, files = SCHEME + name, list(RELEASED[name].files)
-    size = _cached_size(files) or _size_in_net(files)
+    address = SCHEME + name
+    size = next((size for url in RELEASED[name].files if (size := _size(url)) is not None), None)
     if size is None:
         return None, (f'The backbone starts from random weights, since the net does not answer: with it, {address} has '
                       'weights from ImageNet (model.backbone.init_cfg).')
@@ -24,25 +23,19 @@ def released_weights(arch: str) -> tuple[str | None, str]:
                      '--cfg-options model.backbone.init_cfg=None trains without them.')
 
 
-def _cached_size(urls: list[str]) -> int | None:
-    return next((file.stat().st_size for url in urls if (file := cache_file(url)).is_file()), None)
-
-
-def _size_in_net(urls: list[str]) -> int | None:
-    for url in urls:
-        try:
-            with urlopen(Request(url, method='HEAD'), timeout=WAIT) as answer:
-                return int(answer.headers.get('Content-Length') or 0)
-        except (URLError, OSError, ValueError):
-            continue
-    return None
+def _size(url: str) -> int | None:
+    """Returns the bytes of a file in the cache or the net; None if the net does not answer."""
+    if (file := cache_file(url)).is_file():
+        return file.stat().st_size
+    try:
+        with urlopen(Request(url, method='HEAD'), timeout=WAIT) as answer:
+            return int(answer.headers.get('Content-Length') or 0)
+    except (OSError, ValueError):
+        return None
 
 
 def model_in(folder: Path) -> tuple[str, str]:
-    """Returns the config and the checkpoint in a folder with one of each, such as demo/nuclei.
-
-    Raises:
-        UserError: If it has not one of each.
+    """Returns the config and the checkpoint in a folder with one of each, such as demo/nuclei, or raises a UserError.
     """
     configs = sorted(folder.glob('*.py'))
     checkpoints = sorted(path for path in folder.iterdir() if path.suffix in ('.safetensors', '.pth'))

@@ -67,20 +67,16 @@ WARM_UP = 2  # with one iteration, the rate would never leave its start
 
 def config_text(lines: list[str], base: str, data: Data, fit: Fit, task: str, iters: int, batch: int, annotations: Path,
                 changes: dict, load_from: str | None, drop_empty: bool) -> str:
-    """Returns the text of a config.
+    """Returns the text of a config; for arguments that are not described here see `new_config`.
 
     Args:
         lines: Sentences for the comment at the top.
         base: The value of `_base_`.
         data: The data.
         fit: The sizes of images.
-        task: 'boxes', 'instances' or 'semantic'.
-        iters: Number of iterations.
-        batch: Batch size.
         annotations: The folder of annotations that are written.
         changes: What differs from the base, by top-level key.
         load_from: A checkpoint of the whole model, or None.
-        drop_empty: Whether images without objects are left out in training.
     """
     metainfo = dict(classes=tuple(data.classes), **(dict(palette=data.palette) if data.palette else {}))
     load = ("dict(type='LoadAnnotations')" if task == 'semantic' else

@@ -7,7 +7,7 @@ from pathlib import Path
 from mmengine.config import Config
 
 from cpvt_mm.swap import read_config, swap_backbone
-from cpvt_mm.swap.writing import bases_of, check_new, to_delta
+from cpvt_mm.swap.writing import base_of, check_new, to_delta
 from openmmlab_runs.data.converted import write_annotations
 from openmmlab_runs.data.fitting import LIMITS, describe_data, fit_images, fit_model
 from openmmlab_runs.data.own_data import Options, find_data
@@ -90,7 +90,7 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
     fit_model(new.model, data, fit)
     lines = [*describe_data(data, fit), *start, *_hints(data, task, base, load_from)]
     changes = {key: delta for key in ('model', 'optim_wrapper') if (delta := to_delta(old[key], new[key]))}
-    text = config_text(lines, bases_of(name, out, new.default_scope)[0], data, fit, task, iters, batch, annotations,
+    text = config_text(lines, base_of(name, out), data, fit, task, iters, batch, annotations,
                        changes, load_from, drop_empty)
     write_annotations(annotations, data)
     write_text(out, text)

@@ -22,15 +22,13 @@ class DetDataPreprocessor(TellsSizes, MMDetDataPreprocessor):
 
 @MODELS.register_module()
 class TrackDataPreprocessor(TellsSizes, MMDetTrackDataPreprocessor):
-    """mmdet's TrackDataPreprocessor with a window for tests.
+    """mmdet's TrackDataPreprocessor, also with its arguments, with a window for tests.
 
     It tells the clip length, for `PEG(ndim=3)`, and the image sizes, for `padding='exact'`.
 
     Args:
-        args: Arguments of mmdet's class.
         window: In tests, videos are cut into clips of this many frames; the last clip may be shorter. Training uses
             whole clips. Defaults to None: no cutting.
-        kwargs: Arguments of mmdet's class.
 
     Raises:
         ValueError: If `window` is not a positive int.

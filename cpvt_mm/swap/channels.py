@@ -18,13 +18,10 @@ def channels_key(neck: dict[str, Any]) -> str:
 
 
 def adapt_neck(neck: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> None:
-    """Changes the input channels of a neck from those of the old backbone's maps to those of the new ones, in place.
+    """Changes the input channels of a neck from those of the old maps to those of the new ones, in place.
 
-    Its `in_channels` or `embed_dim` is a number or a list. A number is for the last map or for all maps. A list has a
-    number for each map, in their order or reversed. A neck without them accepts any maps.
-
-    Raises:
-        CannotSwap: If the neck does not fit `old`.
+    They are a number, for the last map or for all maps, or a list of all maps, in their order or reversed. A neck
+    without them accepts any maps. Raises CannotSwap if the neck does not fit `old`.
     """
     key = channels_key(neck)
     expected = neck.get(key)
@@ -47,12 +44,9 @@ def adapt_neck(neck: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> 
 
 
 def adapt_heads(model: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> None:
-    """Changes the input channels of all heads in a model, in place.
+    """Changes the input channels of all heads in a model, in place, from those of the maps that they got.
 
-    `old` and `new` are the channels of the maps that the heads got, and of those that they get.
-
-    Raises:
-        CannotSwap: If a head does not fit `old`, or its channels cannot be set in the config.
+    Raises CannotSwap if a head does not fit `old`, or its channels cannot be set in the config.
     """
     for name, entry in model.items():
         if name in NO_HEADS:

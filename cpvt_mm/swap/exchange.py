@@ -18,10 +18,8 @@ TAKEN = (*(f'{split}_{part}' for split in SPLITS for part in ('dataloader', 'eva
 def take_data(cfg: Config, source: Config) -> Config:
     """Returns a copy of a config with the data and the schedule of another one; its model and its optimizer stay.
 
-    Heads get the number of classes of the data, and mmseg's data preprocessor the size of its images.
-
-    Raises:
-        UserError: If the configs are for different tasks, or the training data does not state its classes.
+    Heads get the number of classes of the data, and mmseg's data preprocessor the size of its images. Raises a
+    UserError if the configs are for different tasks, or the training data does not state its classes.
     """
     task, wanted = task_of(source), task_of(cfg)
     if task != wanted:

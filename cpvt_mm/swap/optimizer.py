@@ -1,5 +1,4 @@
 """Translates an optimizer's rules for parameters of the old backbone to the new one."""
-import re
 from typing import Any
 
 from mmengine.config import Config
@@ -22,10 +21,8 @@ LAYER_DECAY = ('LearningRateDecayOptimizerConstructor', 'LayerDecayOptimizerCons
 def translate_custom_keys(keys: dict[str, Any], backbone: nn.Module) -> dict[str, Any]:
     """Translates `paramwise_cfg.custom_keys` to the new backbone.
 
-    - A key for norms of the old backbone becomes keys for all norms of the new one.
-    - A key for position tables becomes a key for position encodings.
-    - A key for tokens, or another key that begins with `backbone.`, is kept if it matches a parameter.
-    - All other keys are kept.
+    A key for norms of the old backbone becomes keys for all norms of the new one, and a key for position tables one for
+    position encodings. A key for tokens, or another of the backbone, is kept if it matches a parameter. Others stay.
     """
     names = [f'backbone.{name}' for name, _ in backbone.named_parameters()]
     translated = {}
@@ -42,14 +39,11 @@ def translate_custom_keys(keys: dict[str, Any], backbone: nn.Module) -> dict[str
 def _norm_keys(backbone: nn.Module) -> list[str]:
     """Returns a minimal list of keys that match all norms of the backbone, but no parameter of a head.
 
-    A key matches all names that contain it.
+    A key matches all names that contain it, so norm1 and norm2 of a block share a key, and so do norms inside parts.
     """
-    norms = [f'backbone.{name}' for name, module in backbone.named_modules() if isinstance(module, nn.LayerNorm)]
-    return list(dict.fromkeys(re.sub(r'^.*(patch_embed|attn\.sr)\.norm$|\d+$', _shorten, name) for name in norms))
-
-
-def _shorten(match: re.Match) -> str:
-    return f'{match[1]}.norm' if match[1] else ''  # norm1 and norm2 of a block share a key
+    names = [f'backbone.{name}' for name, module in backbone.named_modules() if isinstance(module, nn.LayerNorm)]
+    return list(dict.fromkeys(next((part for part in ('patch_embed.norm', 'attn.sr.norm') if name.endswith(part)),
+                                   name.rstrip('0123456789')) for name in names))
 
 
 def adapt_optimizer(wrapper: dict[str, Any], backbone: nn.Module) -> None:
@@ -74,9 +68,8 @@ def adapt_optimizer(wrapper: dict[str, Any], backbone: nn.Module) -> None:
 def set_schedule(cfg: Config, backbone: nn.Module, optimizers: dict[str, dict[str, Any]]) -> None:
     """Sets AdamW with the project's rules, in place.
 
-    `optimizers` has one for 'mmdet' and one for 'mmseg'; configs of other scopes get mmdet's.
-    An existing AdamW keeps its learning rate. Rules for other parameters, gradient accumulation, clipping and mixed
-    precision are kept, too. If AdamW replaces another optimizer, `eta_min` of schedulers is scaled with the learning
+    `optimizers` has one for 'mmdet', also for other scopes, and one for 'mmseg'. An existing AdamW keeps its learning
+    rate, and all else but the optimizer stays. If it is replaced, `eta_min` of schedulers is scaled with the learning
     rate.
     """
     if not cfg.get('optim_wrapper'):

@@ -1,9 +1,6 @@
 """Probes the parts of a model: runs them on a small image to learn the shapes of their outputs."""
-import functools
-import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from mmengine.config import ConfigDict
@@ -30,33 +27,22 @@ class CannotRun(CannotSwap):
     """A part of the old model fails during probing, so its channels are unknown."""
 
 
-@dataclass(frozen=True)
-class Maps:
+class Maps(NamedTuple):
     """Feature maps that one part of a model passes to the next.
 
     Attributes:
         channels: The channels of each map.
         strides: The stride of each map in pixels of the image.
+        out_indices: The stage or block of each map; None if a backbone does not state them.
+        num_blocks: Number of blocks; None if a backbone does not have them in one list.
     """
     channels: tuple[int, ...]
     strides: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class ProbedBackbone:
-    """A backbone's maps, and the stages or blocks that return them.
-
-    Attributes:
-        maps: The maps.
-        out_indices: The stage or block of each map; None if the backbone does not state them.
-        num_blocks: Number of blocks, if the backbone has them in one list. Defaults to None: it does not.
-    """
-    maps: Maps
-    out_indices: tuple[int, ...] | None
+    out_indices: tuple[int, ...] | None = None
     num_blocks: int | None = None
 
 
-def probe_backbone(config: dict[str, Any], scope: str | None) -> ProbedBackbone:
+def probe_backbone(config: dict[str, Any], scope: str | None) -> Maps:
     """Builds a backbone, without pretrained weights, and runs it.
 
     Raises:
@@ -64,13 +50,7 @@ def probe_backbone(config: dict[str, Any], scope: str | None) -> ProbedBackbone:
         CannotRun: If its forward pass fails.
         CannotSwap: If it does not return square maps, or returns other maps in training.
     """
-    return _probe_backbone(pickle.dumps(ConfigDict(config).to_dict()), scope)
-
-
-# Hundreds of configs share a backbone.
-@functools.lru_cache(maxsize=256)
-def _probe_backbone(pickled: bytes, scope: str | None) -> ProbedBackbone:
-    config = pickle.loads(pickled)
+    config = ConfigDict(config).to_dict()
     what = f'its backbone {config["type"]}'
     backbone = _build(config, scope, what)
     try:
@@ -86,7 +66,7 @@ def _probe_backbone(pickled: bytes, scope: str | None) -> ProbedBackbone:
     # Names of the lists of blocks in OpenMMLab's and timm's transformers.
     lists = [getattr(backbone, name, None) for name in ('layers', 'blocks')]
     num_blocks = next((len(blocks) for blocks in lists if isinstance(blocks, nn.ModuleList)), None)
-    return ProbedBackbone(maps, tuple(out_indices) if is_one_each else None, num_blocks)
+    return maps._replace(out_indices=tuple(out_indices) if is_one_each else None, num_blocks=num_blocks)
 
 
 def _maps_of(backbone: nn.Module, config: dict[str, Any], side: int, what: str) -> Maps:
@@ -102,13 +82,7 @@ def _maps_of(backbone: nn.Module, config: dict[str, Any], side: int, what: str) 
 
 
 def probe_necks(configs: Sequence[dict[str, Any]], maps: Maps, scope: str | None) -> Maps:
-    """Builds a sequence of necks and runs it on maps like those of a backbone.
-
-    Raises:
-        CannotBuild: If a neck cannot be built.
-        CannotRun: If a neck fails on such maps.
-        CannotSwap: If the necks do not return square maps.
-    """
+    """Builds a sequence of necks and runs it on maps like those of a backbone; for errors see `probe_backbone`."""
     inputs = tuple(torch.zeros(1, channels, SIDE // stride, SIDE // stride)
                    for channels, stride in zip(maps.channels, maps.strides, strict=True))
     names = [config['type'] for config in configs]

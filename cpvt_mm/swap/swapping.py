@@ -1,6 +1,6 @@
 """Replaces the backbone of a config by a backbone of this project."""
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,22 +12,21 @@ from openmmlab_runs.nested import walk
 from .channels import adapt_heads, adapt_neck, channels_key
 from .optimizer import adapt_optimizer, set_schedule
 from .probing import CannotBuild, CannotRun, CannotSwap, Maps, probe_backbone, probe_necks
-from .targets import TARGETS, Backbone, Target
+from .targets import OPTIMIZERS, TARGETS, Backbone, Target
 
 # The RGB normalization that pretrained weights of these backbones expect.
 MEAN = [123.675, 116.28, 103.53]
 STD = [58.395, 57.12, 57.375]
+Probe = Callable[[dict[str, Any], str | None], Maps]
 
 
 def swap_backbone(cfg: Config, arch: str | dict[str, Any] | None = None, checkpoint: str | None = None,
-                  schedule: bool = False, backbone: str = 'PyramidCPVT') -> Config:
+                  schedule: bool = False, backbone: str = 'PyramidCPVT', probe: Probe = probe_backbone) -> Config:
     """Swaps `PyramidCPVT` or `CPVT` into a config of mmdet or mmseg.
 
-    - It adapts the channels of necks and heads, and the mean and standard deviation of the images.
-    - It removes weights of the old backbone, and of a whole model with it (`pretrained`, `init_cfg`, `load_from`).
-    - It translates rules of the optimizer for parameters of the old backbone.
-
-    Each map of the old backbone is replaced by the map of a stage or block: see `targets.choose_stages` and
+    It adapts the channels of necks and heads, and the mean and standard deviation of the images. It removes weights of
+    the old backbone, and of a whole model with it (`pretrained`, `init_cfg`, `load_from`), and translates rules of the
+    optimizer. Each map of the old backbone is replaced by that of a stage or block: see `targets.choose_stages` and
     `targets.blocks_by_depth`.
 
     Args:
@@ -40,6 +39,7 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Any] | None = None, checkpo
         backbone: 'PyramidCPVT' if the old backbone returns maps with a pyramid's strides, 'CPVT' if it returns maps of
             stride 16, from one or several depths. A name of `list_backbones(pretrained=True)`, such as 'dinov3-small',
             is CPVT with the arguments of these weights, which replace all of an old CPVT. Defaults to 'PyramidCPVT'.
+        probe: Finds the maps of the old backbone. Defaults to `probe_backbone`.
 
     Returns:
         The new config.
@@ -61,22 +61,19 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Any] | None = None, checkpo
     owners = list(_owners(cfg))
     if not owners:
         raise CannotSwap('the config has no backbone with a type, in its model or in a part of it.')
-    new, *_ = [_swap_in(path, owner, cfg, target, arch, checkpoint) for path, owner in owners]
+    new, *_ = [_swap_in(path, owner, cfg, target, arch, checkpoint, probe) for path, owner in owners]
     if cfg.get('load_from'):
         cfg.load_from = None
     _remove_imports(cfg)
     if cfg.get('optim_wrapper'):
         adapt_optimizer(cfg.optim_wrapper, new)
     if schedule:
-        set_schedule(cfg, new, target.optimizers)
+        set_schedule(cfg, new, OPTIMIZERS[target.cls])
     return cfg
 
 
 def _owners(cfg: Config) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
-    """Yields the parts of the model that have a backbone, with their paths.
-
-    Skips the re-identification network of a tracker, which is a separate model with its own weights.
-    """
+    """Yields the parts of the model that have a backbone, but no tracker's re-identification network, with paths."""
     for path, node in walk(cfg.get('model') or {}):
         backbone = node.get('backbone')
         if isinstance(backbone, dict) and backbone.get('type') and 'reid' not in path:
@@ -84,10 +81,10 @@ def _owners(cfg: Config) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]
 
 
 def _swap_in(path: tuple[str | int, ...], owner: dict[str, Any], cfg: Config, target: Target,
-             arch: str | dict[str, Any], checkpoint: str | None) -> Backbone:
+             arch: str | dict[str, Any], checkpoint: str | None, probe: Probe) -> Backbone:
     """Swaps the backbone of one detector or segmentor, in place, and returns the new one on the meta device."""
     scope = cfg.get('default_scope')
-    old = probe_backbone(owner['backbone'], scope)
+    old = probe(owner['backbone'], scope)
     arguments = target.arguments(owner['backbone'], old, scope, arch)
     with torch.device('meta'):
         new = target.cls(**arguments)
@@ -96,7 +93,7 @@ def _swap_in(path: tuple[str | int, ...], owner: dict[str, Any], cfg: Config, ta
     necks = necks if isinstance(necks, list) else [necks]
     if necks:
         target.adapt_neck(necks[0])
-    _adapt(owner, necks, old.maps, Maps(new.out_channels, new.strides), scope)
+    _adapt(owner, necks, old, Maps(new.out_channels, new.strides), scope)
 
     owner['backbone'] = dict(type=f'cpvt_mm.{target.cls.__name__}', **arguments)
     if checkpoint:
@@ -129,9 +126,7 @@ def _adapt(owner: dict[str, Any], necks: Sequence[dict[str, Any]], old: Maps, ne
 def _remove_weights(holders: Sequence[dict[str, Any]]) -> None:
     """Removes pretrained weights from all models that contain the old backbone."""
     for holder in holders:
-        for key in ('pretrained', 'init_cfg'):
-            if holder.get(key):
-                holder[key] = None
+        holder.update({key: None for key in ('pretrained', 'init_cfg') if holder.get(key)})
 
 
 def _remove_imports(cfg: Config) -> None:

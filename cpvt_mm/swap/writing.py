@@ -7,15 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
-from mmengine.utils import is_installed
 
 from openmmlab_runs.config_text import assignments
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.files import check_free, write_text
 from openmmlab_runs.stack import require, without_pkg_resources_warning
-
-# Scope of a config -> distribution in which mmengine finds its configs.
-PACKAGES = {'mmdet': 'mmdet', 'mmseg': 'mmsegmentation'}
 
 
 def read_config(name: str) -> Config:
@@ -40,7 +36,7 @@ def read_config(name: str) -> Config:
     if cfg.get('default_scope') == 'mmpretrain' or 'mmpretrain.' in str(cfg.get('model')):
         with suppress(ImportError):  # the parts of mmpretrain are not always built
             require('mmpretrain')
-    if cfg.get('default_scope') in PACKAGES:
+    if cfg.get('default_scope') in ('mmdet', 'mmseg'):
         require(cfg.default_scope)
     return cfg
 
@@ -58,21 +54,9 @@ def _read(name: str) -> Config:
         return read(*source)
 
 
-@without_pkg_resources_warning()
-def bases_of(name: str, out: Path, default_scope: str | None) -> list[str]:
-    """Returns values of `_base_` with which a config at `out` can inherit from config `name`, the best first.
-
-    If `_base_` is a scoped name, the parts of the config are built in that scope, so it must be the config's own scope.
-    """
-    if '::' in name:
-        return [name]
-    path = Path(name).resolve()
-    bases = [os.path.relpath(path, out.resolve().parent)]
-    if default_scope in PACKAGES and is_installed(PACKAGES[default_scope]):
-        folder = shipped_configs(default_scope)
-        if path.is_relative_to(folder):
-            bases.insert(0, f'{default_scope}::{path.relative_to(folder).as_posix()}')
-    return bases
+def base_of(name: str, out: Path) -> str:
+    """Returns the value of `_base_` with which a config at `out` inherits from config `name`."""
+    return name if '::' in name else os.path.relpath(Path(name).resolve(), out.resolve().parent)
 
 
 def shipped_configs(library: str) -> Path:
@@ -116,17 +100,15 @@ def write_config(old: Config, new: Config, name: str, out: Path) -> None:
     delta = {key: delta[key] for key in sorted(delta, key=lambda key: key != 'model')}  # the model first
     temporary = out.with_name(f'{out.stem}_{os.getpid()}.py')
     try:
-        for base in bases_of(name, out, new.get('default_scope')):
-            write_text(temporary, assignments(dict(_base_=base, **delta)))
-            if _reads_as(temporary, new):
-                temporary.replace(out)
-                return
+        write_text(temporary, assignments(dict(_base_=base_of(name, out), **delta)))
+        if not _reads_as(temporary, new):
+            raise UserError(f'{out} cannot inherit from config {name}, because mmengine does not find it from there, '
+                            'or reads another content: copy the config to that folder, and swap the copy.')
+        temporary.replace(out)
     except OSError as error:
         raise UserError(f'{out} cannot be written ({error.strerror}): choose another folder.') from error
     finally:
         temporary.unlink(missing_ok=True)
-    raise UserError(f'{out} cannot inherit from config {name}, because mmengine does not find it from there, or reads '
-                    'another content: copy the config to that folder, and swap the copy.')
 
 
 @without_pkg_resources_warning()
@@ -147,22 +129,20 @@ def _unscoped(value: Any) -> Any:
     return value
 
 
-def changes(old: Any, new: Any, path: str = '') -> Iterator[str]:
+def changes(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     """Yields the lines of a diff: `- key = value` and `+ key = value`, with dotted keys."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in [*old, *(key for key in new if key not in old)]:
-            if old.get(key, ...) != new.get(key, ...):
-                yield from changes(old.get(key, ...), new.get(key, ...), f'{path}.{key}' if path else key)
+    was, becomes = dict(_leaves(old)), dict(_leaves(new))
+    parents = list(dict.fromkeys(key.rpartition('.')[0] for key in (*was, *becomes)))
+    for key in sorted({**was, **becomes}, key=lambda key: parents.index(key.rpartition('.')[0])):
+        if was.get(key, ...) != becomes.get(key, ...):
+            yield from (f'{sign} {key} = {side[key]!r}' for sign, side in (('-', was), ('+', becomes)) if key in side)
+
+
+def _leaves(value: Any, path: str = '') -> Iterator[tuple[str, Any]]:
+    """Yields the values in nested dicts and lists of dicts, with their dotted keys."""
+    has_dicts = isinstance(value, list) and any(isinstance(item, dict) for item in value)
+    if not has_dicts and not (isinstance(value, dict) and value):
+        yield path, value
         return
-    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new) and any(
-            isinstance(item, dict) for item in old):
-        for index, (was, becomes) in enumerate(zip(old, new, strict=True)):
-            if was != becomes:
-                yield from changes(was, becomes, f'{path}.{index}')
-        return
-    for sign, value in (('-', old), ('+', new)):
-        if isinstance(value, dict) and value:
-            for key, item in value.items():
-                yield from (f'{sign}{line[1:]}' for line in changes(..., item, f'{path}.{key}'))
-        elif value is not ...:
-            yield f'{sign} {path} = {value!r}'
+    for key, item in enumerate(value) if has_dicts else value.items():
+        yield from _leaves(item, f'{path}.{key}' if path else str(key))

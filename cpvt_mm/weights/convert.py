@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from openmmlab_runs.checkpoints.fetching import sha256
 from openmmlab_runs.checkpoints.reading import Weights, read_weights
-from openmmlab_runs.checkpoints.restricted import is_safetensors, parse
+from openmmlab_runs.checkpoints.restricted import is_safetensors
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.files import check_free, remove_leftovers, to_bytes, whole_file
 from openmmlab_runs.redaction import redact_meta
@@ -22,24 +21,14 @@ TARGETS = tuple(dict.fromkeys(name for fmt in FORMATS for name in fmt.names))
 
 
 class Conversion(NamedTuple):
-    """The result of a conversion.
-
-    Attributes:
-        source: The format that was detected in the file, and its prefix.
-        target: The format of the written file.
-        left_out: Keys of the source file that were not written, such as the optimizer's.
-    """
+    """The result of a conversion: the detected format and prefix, the written format, and keys that were left out."""
     source: Detected
     target: Format
     left_out: tuple[str, ...]
 
 
 def convert_weights(weights: dict[str, Tensor], source: Detected, target: Format) -> dict[str, Tensor]:
-    """Renames the backbone's tensors below the prefix of `source`; keeps all other tensors unchanged.
-
-    Raises:
-        UserError: If one of the formats cannot represent the backbone.
-    """
+    """Renames the backbone's tensors below the prefix of `source`; a UserError tells if a format cannot hold them."""
     prefix = source.prefix
     backbone = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
     if source.format is not target:
@@ -58,9 +47,6 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm', half: bo
         to: One of TARGETS. Defaults to 'cpvt_mm'.
         half: Whether to round floating-point numbers to float16, for a file of half the size. Defaults to False.
 
-    Returns:
-        The detected format, the written format, and the keys that were left out.
-
     Raises:
         UserError: If the source cannot be read or converted, or `half` cannot hold a value. Also if the suffix of the
             target is not one of SUFFIXES, the target exists already, its folder does not exist, or the disk is full.
@@ -70,15 +56,14 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm', half: bo
     check_free(target)
     weights = read_weights(source)
     found = detect_format(weights.tensors, source)
-    allowed = [fmt for fmt in FORMATS if fmt.backbone == found.format.backbone]
-    fmt = next((fmt for fmt in allowed if to in fmt.names), None)
-    if fmt is None:
+    allowed = {name: fmt for fmt in FORMATS if fmt.backbone == found.format.backbone for name in fmt.names}
+    if to not in allowed:
         raise UserError(f'checkpoint {source} contains a {found.format.backbone}, which format {to} does not support: '
-                        f'convert it to {", ".join(name for fmt in allowed for name in fmt.names)}.')
+                        f'convert it to {", ".join(allowed)}.')
     is_safe = is_safetensors(target)
     meta, secrets = ({}, tuple(weights.meta)) if is_safe else _without_secrets(weights)
     try:
-        converted = convert_weights(weights.tensors, found, fmt)
+        converted = convert_weights(weights.tensors, found, allowed[to])
         if half:
             converted = {name: _to_half(name, tensor) for name, tensor in converted.items()}
         content = to_bytes(converted if is_safe else {'state_dict': converted, **meta}, is_safe)
@@ -87,21 +72,15 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm', half: bo
     except Exception as error:  # tensors can have shapes and types that fail in many ways
         raise UserError(f'checkpoint {source} cannot be converted ({first_line(error)}): it is damaged, or not of the '
                         f'format {found.format}.') from error
-    _write(target, content, converted)
-    return Conversion(found, fmt, (*weights.left_out, *secrets))
+    _write(target, content)
+    return Conversion(found, allowed[to], (*weights.left_out, *secrets))
 
 
 def publish_model(source: Path, stem: Path) -> tuple[Path, tuple[str, ...]]:
-    """Writes the weights and the `meta` of a checkpoint to `<stem>-<first 8 digits of its SHA-256>.pth`.
+    """Writes the weights and the `meta`, without secrets, to `<stem>-<first 8 digits of its SHA-256>.pth`.
 
-    Its `meta` has no secrets; see `redact_meta`.
-
-    Args:
-        source: The file to read.
-        stem: Folder and beginning of the name; a suffix .pth is removed.
-
-    Returns:
-        The path of the written file, and the keys and secrets that were left out.
+    Returns the path of the written file, and the keys and secrets that were left out. A suffix .pth of `stem`, the
+    folder and beginning of the name, is removed.
 
     Raises:
         UserError: If the source cannot be read, the target exists already, its folder does not exist, or the disk is
@@ -114,7 +93,7 @@ def publish_model(source: Path, stem: Path) -> tuple[Path, tuple[str, ...]]:
     content = to_bytes({'state_dict': weights.tensors, **meta})
     named = stem.with_name(f'{stem.name}-{hashlib.sha256(content).hexdigest()[:8]}.pth')
     remove_leftovers(stem.parent, f'{glob.escape(stem.name)}-????????.pth')
-    _write(named, content, weights.tensors)
+    _write(named, content)
     return named, (*weights.left_out, *secrets)
 
 
@@ -135,25 +114,15 @@ def _to_half(name: str, tensor: Tensor) -> Tensor:
     return half
 
 
-def _write(path: Path, content: bytes, tensors: dict[str, Tensor]) -> None:
+def _write(path: Path, content: bytes) -> None:
     """Writes the content of a checkpoint, and reads it back before it gets its name."""
     remove_leftovers(path.parent, glob.escape(path.name))
     try:
         with whole_file(path) as temporary:
             temporary.write_bytes(content)
-            if sha256(temporary) != hashlib.sha256(content).hexdigest() or _shapes(temporary, path) != {
-                    name: tensor.shape for name, tensor in tensors.items()}:
+            if temporary.read_bytes() != content:
                 raise UserError(f'{path} was not written, because what was read back differs from what was to be '
                                 'written: check the disk, then start again.')
     except OSError as error:
         raise UserError(f'{path} cannot be written ({error.strerror}): free space for it, or choose another folder.'
                         ) from error
-
-
-def _shapes(temporary: Path, path: Path) -> dict[str, torch.Size] | None:
-    try:
-        content: Any = parse(temporary, is_safetensors(path))
-        tensors = content if is_safetensors(path) else content['state_dict']
-        return {name: tensor.shape for name, tensor in tensors.items()}
-    except Exception:  # damaged files raise errors of many types
-        return None

@@ -12,7 +12,7 @@ from torch import Tensor
 from openmmlab_runs.errors import UserError
 
 from .plain_formats import PLAIN_FORMATS
-from .renaming import Format, Names, rules
+from .renaming import Format, Names
 
 BLOCK = 'stages.{i}.blocks.{j}.'
 PEG = 'stages.{i}.position_encoding.0.convs.0.0.{p}'
@@ -34,37 +34,26 @@ class PyramidFormat(Format):
         return super().to_ours(weights)
 
     def to_theirs(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        for stage in sorted({int(match[1]) for name in weights if (match := re.match(r'stages\.(\d+)\.', name))}):
-            peg = weights.get(PEG.format(i=stage, p='weight'))
-            if peg is None or PEG.format(i=stage, p='bias') not in weights or peg.shape[1:] != (1, 3, 3):
-                raise UserError(f'stage {stage} has no plain PEG after its first block, so its weights cannot be '
-                                f'converted: the format {self} supports no other position encoding.')
-        for name, weight in weights.items():
-            if option := _option_of(name, weight):
-                raise UserError(f'the weights are of {option} ({name}), so they cannot be converted: the format {self} '
-                                'has no such layers.')
         converted = super().to_theirs(weights)
-        unknown = [name for name in converted if name in weights and name.startswith(('stages.', 'out_norms.'))]
-        if unknown:
-            raise UserError(f'the format {self} has no name for {unknown[0]}, so the weights cannot be converted: it '
-                            'supports one plain PEG per stage, and no norms between stages.')
+        stages = {match[1] for name in weights if (match := re.match(r'stages\.(\d+)\.', name))}
+        absent = [name for stage in sorted(stages) for p in ('weight', 'bias')
+                  if (name := PEG.format(i=stage, p=p)) not in weights]
+        other = [name for name, weight in weights.items() if name.startswith(('stages.', 'out_norms.')) and (
+            name in converted or (name.endswith('.attn.sr.proj.weight') and weight.dim() == 2)  # sr_mode='pool'
+            or ('position_encoding' in name and weight.dim() > 1 and weight.shape[1:] != (1, 3, 3)))]
+        if odd := [*absent, *other]:
+            raise UserError(f'{odd[0]} {"is missing" if absent else "differs"}, so the weights cannot be converted: '
+                            f'the format {self} has one plain PEG after the first block of each stage, convolutions '
+                            'for spatial reduction, linear MLPs, and at most one final norm.')
         return converted
-
-
-def _option_of(name: str, weight: Tensor) -> str | None:
-    """Returns the option of PyramidCPVT that a weight belongs to, if other implementations lack it; None otherwise."""
-    if name.endswith('.attn.sr.proj.weight') and weight.dim() == 2:
-        return "sr_mode='pool'"
-    if '.mlp.conv.' in name:
-        return "mlp_mode='conv'"
-    return None
 
 
 PYRAMID_CPVT = Format(('cpvt_mm',), 'PyramidCPVT',
                       ('stages.0.patch_embed.proj.weight', 'stages.0.blocks.0.attn.kv.weight'))
 
 TWINS = PyramidFormat(
-    ('twins', 'timm'), 'PyramidCPVT', ('patch_embeds.0.proj.weight', 'blocks.0.0.attn.kv.weight'), rules({
+    ('twins', 'timm'), 'PyramidCPVT', ('patch_embeds.0.proj.weight', 'blocks.0.0.attn.kv.weight'),
+    {
         'patch_embeds.{i}.proj.{p}': 'stages.{i}.patch_embed.proj.{p}',
         'patch_embeds.{i}.norm.{p}': 'stages.{i}.patch_embed.norm.{p}',
         'blocks.{i}.{j}.norm1.{p}': BLOCK + 'norm1.{p}',
@@ -78,16 +67,15 @@ TWINS = PyramidFormat(
         'blocks.{i}.{j}.mlp.fc2.{p}': BLOCK + 'mlp.fc2.{p}',
         'pos_block.{i}.proj.0.{p}': PEG,
         'norm.{p}': 'out_norms.3.{p}',
-    }), norm_eps=1e-6)
+    }, norm_eps=1e-6)
 
 
-def _openmmlab(blocks: str, attention: dict[str, str | tuple[str, str]]) -> dict[Names, str | tuple[str, str]]:
-    """Returns the names in PCPVT of mmseg and mmpretrain; they differ in the names of blocks and inside attention."""
+def _openmmlab(blocks: str) -> dict[Names, Names]:
+    """Returns the names that mmseg and mmpretrain share, apart from that of the blocks."""
     return {
         'patch_embeds.{i}.projection.{p}': 'stages.{i}.patch_embed.proj.{p}',
         'patch_embeds.{i}.norm.{p}': 'stages.{i}.patch_embed.norm.{p}',
         f'{blocks}.{{i}}.{{j}}.norm1.{{p}}': BLOCK + 'norm1.{p}',
-        **{f'{blocks}.{{i}}.{{j}}.attn.{theirs}': ours for theirs, ours in attention.items()},
         f'{blocks}.{{i}}.{{j}}.attn.sr.{{p}}': BLOCK + 'attn.sr.proj.{p}',
         f'{blocks}.{{i}}.{{j}}.attn.norm.{{p}}': BLOCK + 'attn.sr.norm.{p}',
         f'{blocks}.{{i}}.{{j}}.norm2.{{p}}': BLOCK + 'norm2.{p}',
@@ -99,36 +87,28 @@ def _openmmlab(blocks: str, attention: dict[str, str | tuple[str, str]]) -> dict
 
 MMSEG_PCPVT = PyramidFormat(
     ('mmseg',), 'PyramidCPVT', ('patch_embeds.0.projection.weight', 'layers.0.0.attn.attn.in_proj_weight'),
-    rules({
-        **_openmmlab('layers', {
-            'attn.in_proj_{p}': (BLOCK + 'attn.q.{p}', BLOCK + 'attn.kv.{p}'),
-            'attn.out_proj.{p}': BLOCK + 'attn.proj.{p}',
-        }),
+    {
+        **_openmmlab('layers'),
+        'layers.{i}.{j}.attn.attn.in_proj_{p}': (BLOCK + 'attn.q.{p}', BLOCK + 'attn.kv.{p}'),
+        'layers.{i}.{j}.attn.attn.out_proj.{p}': BLOCK + 'attn.proj.{p}',
         'norm.{p}': 'out_norms.3.{p}',  # mmseg's models have no such norm, but its files of Twins' weights do
-    }), norm_eps=1e-5)
+    }, norm_eps=1e-5)
 
 MMPRETRAIN_PCPVT = PyramidFormat(
     ('mmpretrain',), 'PyramidCPVT', ('patch_embeds.0.projection.weight', 'stages.0.0.attn.kv.weight'),
-    rules({
-        **_openmmlab('stages', {
-            'q.{p}': BLOCK + 'attn.q.{p}',
-            'kv.{p}': BLOCK + 'attn.kv.{p}',
-            'proj.{p}': BLOCK + 'attn.proj.{p}',
-        }),
+    {
+        **_openmmlab('stages'),
+        'stages.{i}.{j}.attn.q.{p}': BLOCK + 'attn.q.{p}',
+        'stages.{i}.{j}.attn.kv.{p}': BLOCK + 'attn.kv.{p}',
+        'stages.{i}.{j}.attn.proj.{p}': BLOCK + 'attn.proj.{p}',
         'norm_after_stage3.{p}': 'out_norms.3.{p}',
-    }), norm_eps=1e-6)  # 1e-5 is the default of mmpretrain's class, but the configs of its weights set 1e-6
+    }, norm_eps=1e-6)  # 1e-5 is the default of mmpretrain's class, but the configs of its weights set 1e-6
 
 FORMATS = (PYRAMID_CPVT, TWINS, MMSEG_PCPVT, MMPRETRAIN_PCPVT, *PLAIN_FORMATS)
 
 
 class Detected(NamedTuple):
-    """The backbone that was found in a checkpoint.
-
-    Attributes:
-        format: The format of the names below the prefix.
-        prefix: The prefix of the backbone's names: '', or a string that ends with a dot.
-        others: Prefixes of other backbones in the checkpoint.
-    """
+    """The backbone in a checkpoint: its format, its prefix ('' or with a dot at the end), and prefixes of others."""
     format: Format
     prefix: str
     others: tuple[str, ...]

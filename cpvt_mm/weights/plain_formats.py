@@ -5,15 +5,14 @@ transformers.
 """
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from openmmlab_runs.errors import UserError
 
-from .renaming import Format, Names, rules
+from .renaming import Format, Names, Table
 
 TOKENS = ('cls_token', 'dist_token')
 TABLE = 'position_encoding.0.table'
@@ -35,10 +34,8 @@ class PlainFormat(Format):
     Attributes:
         has_table: Whether the models have a table. Without one, they are DINOv3, with its form of `RotaryPE`. Their
             keys have no bias. Files may leave out the biases of queries and values, too, if all are 0.
-        gated: Number of first rules that are for MLPs of `mlp_mode='swiglu'` only. Defaults to 0.
     """
     has_table: bool = True
-    gated: int = 0
 
     def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         foreign = [name for name in weights if FOREIGN.search(name)]
@@ -83,8 +80,7 @@ class PlainFormat(Format):
             tokens = [] if self is TIMM_VIT and REGISTERS in weights else [name for name in TOKENS if name in weights]
             rows = table.new_zeros(len(tokens), table.shape[-1])
             weights = {**weights, TABLE: torch.cat([rows, table.flatten(0, 1)])[None]}
-        chosen = self.rules if _is_gated(weights) else self.rules[self.gated:]
-        converted = super(PlainFormat, replace(self, rules=chosen)).to_theirs(weights)
+        converted = super().to_theirs(weights)
         ours = () if 'blocks.0' in self.signature[1] else ('blocks.', REGISTERS)
         if unknown := [name for name in converted if name.startswith(ours)]:
             raise UserError(f'the format {self} has no name for {unknown[0]}, so the weights cannot be converted.')
@@ -94,46 +90,48 @@ class PlainFormat(Format):
         return converted
 
 
-def _is_gated(weights: dict[str, Tensor]) -> bool:
-    """Returns whether the MLPs are those of `mlp_mode='swiglu'`."""
-    first, second = weights.get('blocks.0.mlp.fc1.weight'), weights.get('blocks.0.mlp.fc2.weight')
-    return first is not None and second is not None and len(first) == 2 * second.shape[1]
-
-
 QKV = ('blocks.{i}.attn.q.{p}', 'blocks.{i}.attn.kv.{p}')
 QKV_WEIGHT = ('blocks.{i}.attn.q.weight', 'blocks.{i}.attn.kv.weight')
 QKV_BIAS = ('blocks.{i}.attn.q.bias', 'blocks.{i}.attn.kv.bias')
 
 PLAIN_CPVT = Format(('cpvt_mm',), 'CPVT', ('patch_embed.proj.weight', 'blocks.0.attn.kv.weight'))
 
-# Also the files of DINOv2's authors: identities keep their names from being written.
-TIMM_VIT = PlainFormat(('timm',), 'CPVT', ('patch_embed.proj.weight', 'blocks.0.attn.qkv.weight'), rules({
-    'pos_embed': TABLE,
-    'reg_token': REGISTERS,
-    'blocks.{i}.attn.qkv.{p}': QKV,
-    'blocks.{i}.mlp.fc1.{p}': 'blocks.{i}.mlp.fc1.{p}',
-    'blocks.{i}.mlp.fc2.{p}': 'blocks.{i}.mlp.fc2.{p}',
-    'blocks.{i}.mlp.w12.{p}': 'blocks.{i}.mlp.fc1.{p}',
-    'blocks.{i}.mlp.w3.{p}': 'blocks.{i}.mlp.fc2.{p}',
-}))
+# Also the files of DINOv2's authors, who have other names in gated MLPs.
+TIMM_VIT = PlainFormat(
+    ('timm',), 'CPVT', ('patch_embed.proj.weight', 'blocks.0.attn.qkv.weight'),
+    {
+        'pos_embed': TABLE,
+        'reg_token': REGISTERS,
+        'blocks.{i}.attn.qkv.{p}': QKV,
+    },
+    gated={
+        'blocks.{i}.mlp.fc1.{p}': 'blocks.{i}.mlp.fc1.{p}',
+        'blocks.{i}.mlp.fc2.{p}': 'blocks.{i}.mlp.fc2.{p}',
+        'blocks.{i}.mlp.w12.{p}': 'blocks.{i}.mlp.fc1.{p}',
+        'blocks.{i}.mlp.w3.{p}': 'blocks.{i}.mlp.fc2.{p}',
+    })
 
 # timm, and the files of DINOv3's authors. Keys have no bias, or one that is masked.
 TIMM_DINOV3 = PlainFormat(
     ('timm-dinov3',), 'CPVT',
-    ('patch_embed.proj.weight', 'blocks.0.attn.qkv.weight', 'storage_tokens|blocks.0.gamma_1'), rules({
-        ('blocks.{i}.mlp.fc1_g.{p}', 'blocks.{i}.mlp.fc1_x.{p}'): 'blocks.{i}.mlp.fc1.{p}',
-        ('blocks.{i}.mlp.w1.{p}', 'blocks.{i}.mlp.w2.{p}'): 'blocks.{i}.mlp.fc1.{p}',
-        'blocks.{i}.mlp.fc2.{p}': 'blocks.{i}.mlp.fc2.{p}',
-        'blocks.{i}.mlp.w3.{p}': 'blocks.{i}.mlp.fc2.{p}',
+    ('patch_embed.proj.weight', 'blocks.0.attn.qkv.weight', 'storage_tokens|blocks.0.gamma_1'),
+    {
         'reg_token': REGISTERS,
         'storage_tokens': REGISTERS,
         'blocks.{i}.gamma_{j}': 'blocks.{i}.ls{j}.gamma',
         ('blocks.{i}.attn.q_bias', None, 'blocks.{i}.attn.v_bias'): QKV_BIAS,
         'blocks.{i}.attn.qkv.{p}': QKV,
-    }), norm_eps=1e-5, has_table=False, gated=4)
+    },
+    gated={
+        ('blocks.{i}.mlp.fc1_g.{p}', 'blocks.{i}.mlp.fc1_x.{p}'): 'blocks.{i}.mlp.fc1.{p}',
+        ('blocks.{i}.mlp.w1.{p}', 'blocks.{i}.mlp.w2.{p}'): 'blocks.{i}.mlp.fc1.{p}',
+        'blocks.{i}.mlp.fc2.{p}': 'blocks.{i}.mlp.fc2.{p}',
+        'blocks.{i}.mlp.w3.{p}': 'blocks.{i}.mlp.fc2.{p}',
+    }, norm_eps=1e-5, has_table=False)
 
 MMPRETRAIN_VIT = PlainFormat(
-    ('mmpretrain',), 'CPVT', ('patch_embed.projection.weight', 'layers.0.attn.qkv.weight'), rules({
+    ('mmpretrain',), 'CPVT', ('patch_embed.projection.weight', 'layers.0.attn.qkv.weight'),
+    {
         'pos_embed': TABLE,
         'patch_embed.projection.{p}': 'patch_embed.proj.{p}',
         'layers.{i}.ln1.{p}': 'blocks.{i}.norm1.{p}',
@@ -143,63 +141,70 @@ MMPRETRAIN_VIT = PlainFormat(
         'layers.{i}.ffn.layers.0.0.{p}': 'blocks.{i}.mlp.fc1.{p}',
         'layers.{i}.ffn.layers.1.{p}': 'blocks.{i}.mlp.fc2.{p}',
         'ln1.{p}': 'norm.{p}',
-    }))
+    })
 
 
-def _transformers(layer: str, attention: Mapping[Names, str | tuple[str, str]]) -> dict[Names, str | tuple[str, str]]:
-    """Returns the names in a layer of transformers' DINOv2 and DINOv3; its versions differ inside attention."""
-    return {
-        f'{layer}.norm1.{{p}}': 'blocks.{i}.norm1.{p}',
-        **{_below(f'{layer}.attention.', theirs): ours for theirs, ours in attention.items()},
-        f'{layer}.layer_scale{{j}}.lambda1': 'blocks.{i}.ls{j}.gamma',
-        f'{layer}.norm2.{{p}}': 'blocks.{i}.norm2.{p}',
-    }
+def _below(prefix: str, table: Table) -> dict[Names, Names]:
+    """Returns a table with a prefix before their names."""
+    return {prefix + theirs if isinstance(theirs, str) else tuple(name and prefix + name for name in theirs): ours
+            for theirs, ours in table.items()}
 
 
-def _below(prefix: str, names: Names) -> Names:
-    return prefix + names if isinstance(names, str) else tuple(name and prefix + name for name in names)
-
-
-LAYER = 'encoder.layer.{i}'
+# The names in a layer of transformers.
+LAYER: dict[Names, Names] = {
+    'norm1.{p}': 'blocks.{i}.norm1.{p}',
+    'layer_scale{j}.lambda1': 'blocks.{i}.ls{j}.gamma',
+    'norm2.{p}': 'blocks.{i}.norm2.{p}',
+}
 TRANSFORMERS_DINOV2 = PlainFormat(
     ('transformers-dinov2',), 'CPVT',
-    ('embeddings.patch_embeddings.projection.weight', 'encoder.layer.0.layer_scale1.lambda1'), rules({
-        f'{LAYER}.mlp.weights_in.{{p}}': 'blocks.{i}.mlp.fc1.{p}',
-        f'{LAYER}.mlp.weights_out.{{p}}': 'blocks.{i}.mlp.fc2.{p}',
-        (f'{LAYER}.mlp.gate_proj.{{p}}', f'{LAYER}.mlp.up_proj.{{p}}'): 'blocks.{i}.mlp.fc1.{p}',
-        f'{LAYER}.mlp.down_proj.{{p}}': 'blocks.{i}.mlp.fc2.{p}',
+    ('embeddings.patch_embeddings.projection.weight', 'encoder.layer.0.layer_scale1.lambda1'),
+    {
         'embeddings.cls_token': 'cls_token',
         'embeddings.register_tokens': REGISTERS,
         'embeddings.position_embeddings': TABLE,
         'embeddings.patch_embeddings.projection.{p}': 'patch_embed.proj.{p}',
-        **_transformers(LAYER, {
-            ('attention.query.{p}', 'attention.key.{p}', 'attention.value.{p}'): QKV,
-            'output.dense.{p}': 'blocks.{i}.attn.proj.{p}',
-            # from transformers 5 on
-            ('q_proj.{p}', 'k_proj.{p}', 'v_proj.{p}'): QKV,
-            'o_proj.{p}': 'blocks.{i}.attn.proj.{p}',
+        **_below('encoder.layer.{i}.', {
+            **LAYER,
+            **_below('attention.', {
+                ('attention.query.{p}', 'attention.key.{p}', 'attention.value.{p}'): QKV,
+                'output.dense.{p}': 'blocks.{i}.attn.proj.{p}',
+                # from transformers 5 on
+                ('q_proj.{p}', 'k_proj.{p}', 'v_proj.{p}'): QKV,
+                'o_proj.{p}': 'blocks.{i}.attn.proj.{p}',
+            }),
+            'mlp.fc{j}.{p}': 'blocks.{i}.mlp.fc{j}.{p}',
         }),
-        f'{LAYER}.mlp.fc{{j}}.{{p}}': 'blocks.{i}.mlp.fc{j}.{p}',
         'layernorm.{p}': 'norm.{p}',
-    }), gated=4)
+    },
+    gated=_below('encoder.layer.{i}.mlp.', {
+        'weights_in.{p}': 'blocks.{i}.mlp.fc1.{p}',
+        'weights_out.{p}': 'blocks.{i}.mlp.fc2.{p}',
+        ('gate_proj.{p}', 'up_proj.{p}'): 'blocks.{i}.mlp.fc1.{p}',
+        'down_proj.{p}': 'blocks.{i}.mlp.fc2.{p}',
+    }))
 
-LAYERS = ('layer.{i}', 'model.layer.{i}')  # the latter from transformers 5 on
+LAYERS = ('layer.{i}.', 'model.layer.{i}.')  # the latter from transformers 5 on
 TRANSFORMERS_DINOV3 = PlainFormat(
-    ('transformers-dinov3',), 'CPVT', ('embeddings.patch_embeddings.weight', 'embeddings.register_tokens'), rules({
-        **{(f'{layer}.mlp.gate_proj.{{p}}', f'{layer}.mlp.up_proj.{{p}}'): 'blocks.{i}.mlp.fc1.{p}'
-           for layer in LAYERS},
+    ('transformers-dinov3',), 'CPVT', ('embeddings.patch_embeddings.weight', 'embeddings.register_tokens'),
+    {
         'embeddings.cls_token': 'cls_token',
         'embeddings.register_tokens': REGISTERS,
         'embeddings.patch_embeddings.{p}': 'patch_embed.proj.{p}',
-        **{theirs: ours for layer in LAYERS for theirs, ours in (_transformers(layer, {
-            ('q_proj.weight', 'k_proj.weight', 'v_proj.weight'): QKV_WEIGHT,
-            ('q_proj.bias', None, 'v_proj.bias'): QKV_BIAS,
-            'o_proj.{p}': 'blocks.{i}.attn.proj.{p}',
-        }) | {
-            f'{layer}.mlp.up_proj.{{p}}': 'blocks.{i}.mlp.fc1.{p}',
-            f'{layer}.mlp.down_proj.{{p}}': 'blocks.{i}.mlp.fc2.{p}',
+        **{theirs: ours for layer in LAYERS for theirs, ours in _below(layer, {
+            **LAYER,
+            **_below('attention.', {
+                ('q_proj.weight', 'k_proj.weight', 'v_proj.weight'): QKV_WEIGHT,
+                ('q_proj.bias', None, 'v_proj.bias'): QKV_BIAS,
+                'o_proj.{p}': 'blocks.{i}.attn.proj.{p}',
+            }),
+            'mlp.up_proj.{p}': 'blocks.{i}.mlp.fc1.{p}',
+            'mlp.down_proj.{p}': 'blocks.{i}.mlp.fc2.{p}',
         }).items()},
-    }), norm_eps=1e-5, has_table=False, gated=2)
+    },
+    gated={
+        (f'{layer}mlp.gate_proj.{{p}}', f'{layer}mlp.up_proj.{{p}}'): 'blocks.{i}.mlp.fc1.{p}' for layer in LAYERS
+    }, norm_eps=1e-5, has_table=False)
 
 PLAIN_FORMATS: tuple[Format, ...] = (PLAIN_CPVT, TIMM_VIT, TIMM_DINOV3, MMPRETRAIN_VIT, TRANSFORMERS_DINOV2,
                                      TRANSFORMERS_DINOV3)

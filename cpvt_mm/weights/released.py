@@ -28,8 +28,7 @@ class Released(NamedTuple):
         norm_eps: The eps of the LayerNorms in the blocks during training. The format of a file does not determine it:
             mmseg's files of these weights have mmseg's names, but mmseg's models use 1e-5.
         sha256: SHA-256 of the last file in hexadecimal, timm's copy on the Hugging Face hub; None if it is not known.
-            Nobody has read those of the copies below yet, nor the revisions to fix their URLs to, so these name the
-            branch `main`. The names of Twins' and DeiT's other files have the beginning of theirs.
+            The names of Twins' and DeiT's other files have the beginning of theirs.
     """
     backbone: str
     arch: str
@@ -41,24 +40,23 @@ class Released(NamedTuple):
     sha256: str | None = None
 
 
-def _hub(model: str, revision: str | None) -> str:
-    return f'https://huggingface.co/timm/{model}/resolve/{revision or "main"}/model.safetensors'
+def _hub(model: str) -> str:
+    """Returns the URL of timm's copy. Nobody has read its checksums and revisions yet, so it names the branch."""
+    return f'https://huggingface.co/timm/{model}/resolve/main/model.safetensors'
 
 
-def _twins(arch: str, file: str, top1: float, revision: str | None = None, sha256: str | None = None) -> Released:
+def _twins(arch: str, file: str, top1: float) -> Released:
     # The first URL is from mmseg 1.2.2's configs; the second is timm's copy of the authors' weights.
     return Released('PyramidCPVT', arch, {
         f'https://download.openmmlab.com/mmsegmentation/v0.5/pretrain/twins/{file}': 'mmseg',
-        _hub(f'twins_pcpvt_{arch}.in1k', revision): 'timm',
-    }, top1, TWINS, sha256=sha256)
+        _hub(f'twins_pcpvt_{arch}.in1k'): 'timm'}, top1, TWINS)
 
 
-def _deit(arch: str, file: str, top1: float, revision: str | None = None, sha256: str | None = None) -> Released:
+def _deit(arch: str, file: str, top1: float) -> Released:
     # The first URL is the authors'; the second is timm's copy of their weights.
     return Released('CPVT', arch, {
         f'https://dl.fbaipublicfiles.com/deit/{file}': 'timm',
-        _hub(f'deit_{arch}_patch16_224.fb_in1k', revision): 'timm',
-    }, top1, DEIT, sha256=sha256)
+        _hub(f'deit_{arch}_patch16_224.fb_in1k'): 'timm'}, top1, DEIT)
 
 
 def _dinov2(arch: str, registers: bool, top1: float) -> Released:
@@ -66,14 +64,13 @@ def _dinov2(arch: str, registers: bool, top1: float) -> Released:
     name, suffix = f'dinov2_vit{arch[0]}14', '_reg4' if registers else ''
     return Released('CPVT', arch, {
         f'https://dl.fbaipublicfiles.com/dinov2/{name}/{name}{suffix}_pretrain.pth': 'timm',
-        _hub(f'vit_{arch}_patch14{suffix}_dinov2.lvd142m', None): 'timm',
-    }, top1, DINOV2)
+        _hub(f'vit_{arch}_patch14{suffix}_dinov2.lvd142m'): 'timm'}, top1, DINOV2)
 
 
 def _dinov3(arch: str) -> Released:
     # timm's copy. The authors' files need a request, see docs/guides/pretrained_weights.md.
     model = f'vit_{arch.replace("-", "_")}_patch16_dinov3_qkvb.lvd1689m'
-    return Released('CPVT', arch, {_hub(model, None): 'timm-dinov3'}, None, DINOV3, DINOV3_LICENCE, norm_eps=1e-5)
+    return Released('CPVT', arch, {_hub(model): 'timm-dinov3'}, None, DINOV3, DINOV3_LICENCE, norm_eps=1e-5)
 
 
 RELEASED = {

@@ -1,8 +1,8 @@
-"""Translates parameter names of other libraries, in both directions, by rules."""
+"""Translates parameter names of other libraries, in both directions, by tables of names."""
 import functools
 import re
-from collections.abc import Collection, Container, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Container, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -11,17 +11,11 @@ from openmmlab_runs.errors import UserError
 
 PLACEHOLDERS = {'i': r'\d+', 'j': r'\d+', 'p': 'weight|bias'}
 
-# Names in the other library and here, as templates with the placeholders {i}, {j} and {p}. Several tensors of a side
-# are joined, and the whole is split into those of the other side. Theirs have equal sizes; None stands for zeros, for
-# which the library has no tensor. If there are two names here, these are of the queries, and of the keys and values.
+# A name as a template with the placeholders {i}, {j} and {p}. Several tensors of a side are joined, and the whole is
+# split into those of the other side. Theirs have equal sizes; None stands for zeros, for which the library has no
+# tensor. If there are two names here, these are of the queries, and of the keys and values.
 Names = str | tuple[str | None, ...]
-Rule = tuple[tuple[str | None, ...], tuple[str, ...]]
-
-
-def rules(names: Mapping[Names, str | tuple[str, str]]) -> tuple[Rule, ...]:
-    """Makes rules from a dict of their names to ours."""
-    return tuple(((theirs,) if isinstance(theirs, str) else theirs, (ours,) if isinstance(ours, str) else ours)
-                 for theirs, ours in names.items())
+Table = Mapping[Names, Names]  # their names -> ours
 
 
 @functools.cache
@@ -32,35 +26,41 @@ def _pattern(template: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
-def _match(templates: Sequence[str | None], name: str) -> dict[str, str] | None:
+def _parts(names: Names) -> tuple[str | None, ...]:
+    return (names,) if isinstance(names, str) else names
+
+
+def _match(templates: Names, name: str) -> dict[str, str] | None:
     """Returns the values of the placeholders in the first template that a name has; None if it has none of them."""
-    matches = (_pattern(template).fullmatch(name) for template in templates if template)
+    matches = (_pattern(template).fullmatch(name) for template in _parts(templates) if template)
     return next((match.groupdict() for match in matches if match), None)
 
 
-def _fill(templates: Sequence[str | None], values: dict[str, str]) -> tuple[str, ...]:
+def _fill(templates: Names, values: dict[str, str]) -> tuple[str, ...]:
     """Returns the names of templates; '' for None."""
-    return tuple(template.format(**values) if template else '' for template in templates)
+    return tuple(template.format(**values) if template else '' for template in _parts(templates))
 
 
 @dataclass(frozen=True)
 class Format:
     """The parameter names of one backbone in the checkpoints of a library.
 
-    A format without rules has the names of this package.
+    A format without tables has the names of this package, and so have names that are in no table.
 
     Attributes:
         names: Names of the format itself, as accepted by `convert_checkpoint.py --to`.
         backbone: The class it is for, 'PyramidCPVT' or 'CPVT'.
         signature: Tensor names that every file of the format has; '|' separates alternatives. If a file has those of
             several formats, it is of the last one in `FORMATS`.
-        rules: The first matching rule applies. Names without a matching rule are the same in both. Defaults to none.
+        table: Their names and ours. If several have one name here, the first is written.
+        gated: The same for MLPs of `mlp_mode='swiglu'`, before the others.
         norm_eps: The `norm_eps` that corresponds to the format's models. Defaults to None: unknown.
     """
     names: tuple[str, ...]
     backbone: str
     signature: tuple[str, ...]
-    rules: tuple[Rule, ...] = ()
+    table: Table = field(default_factory=dict)
+    gated: Table = field(default_factory=dict)
     norm_eps: float | None = None
 
     def __str__(self) -> str:
@@ -72,14 +72,12 @@ class Format:
 
     def our_names(self, name: str) -> tuple[str, ...]:
         """Translates one of their names; returns two names if their tensor contains queries, keys and values."""
-        for theirs, ours in self.rules:
-            if (values := _match(theirs, name)) is not None:
-                return _fill(ours, values)
-        return (name,)
+        return next((_fill(ours, values) for theirs, ours in (*self.gated.items(), *self.table.items())
+                     if (values := _match(theirs, name)) is not None), (name,))
 
     def _sources(self, name: str, weights: Container[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Returns the names that are joined with one of theirs, '' for zeros, and our names of the result."""
-        for theirs, ours in self.rules:
+        for theirs, ours in (*self.gated.items(), *self.table.items()):
             if (values := _match(theirs, name)) is not None:
                 parts = _fill(theirs, values)
                 if all(part in weights for part in parts if part):
@@ -89,8 +87,7 @@ class Format:
     def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         """Renames the weights of a file to the names of the backbone here; keeps all other names.
 
-        Raises:
-            UserError: If the file is of a model that the backbone cannot represent.
+        A UserError tells if the file is of a model that the backbone cannot represent.
         """
         renamed: dict[str, Tensor] = {}
         for name, tensor in weights.items():
@@ -105,14 +102,13 @@ class Format:
     def to_theirs(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         """Renames the weights of a backbone here to the names of the format; keeps all other names.
 
-        Raises:
-            UserError: If the other library's model cannot represent the backbone.
+        A UserError tells if the other library's model cannot represent the backbone.
         """
+        tables = (*(self.gated.items() if _is_gated(weights) else ()), *self.table.items())
         renamed: dict[str, Tensor] = {}
         for name in weights:
-            matches = ((theirs, ours, _match(ours, name)) for theirs, ours in self.rules)
-            names, parts = next(((_fill(theirs, values), _fill(ours, values))
-                                 for theirs, ours, values in matches if values is not None), ((name,), (name,)))
+            names, parts = next(((_fill(theirs, values), _fill(ours, values)) for theirs, ours in tables
+                                 if (values := _match(ours, name)) is not None), ((name,), (name,)))
             absent = [part for part in parts if part not in weights]
             if absent:
                 raise UserError(f'the weights have {name} but not {absent[0]}, so they cannot be converted to the '
@@ -125,3 +121,9 @@ class Format:
                     raise UserError(f'a part of {parts[-1]} is not 0, so the weights cannot be converted: the format '
                                     f'{self} has no keys with a bias.')
         return renamed
+
+
+def _is_gated(weights: dict[str, Tensor]) -> bool:
+    """Returns whether the MLPs of a plain backbone are those of `mlp_mode='swiglu'`."""
+    first, second = weights.get('blocks.0.mlp.fc1.weight'), weights.get('blocks.0.mlp.fc2.weight')
+    return first is not None and second is not None and len(first) == 2 * second.shape[1]

@@ -14,7 +14,7 @@ import torch
 from mmengine.config import Config
 
 from cpvt_mm.swap import CannotSwap, read_config, swap_backbone, write_config
-from cpvt_mm.swap.probing import CannotBuild, CannotRun
+from cpvt_mm.swap.probing import CannotBuild, CannotRun, Maps, probe_backbone
 from cpvt_mm.swap.writing import shipped_configs
 from lab.from_config import build_model
 from lab.results import Results
@@ -161,13 +161,24 @@ def _swap_in_first(old: Config, archs: Mapping[str, str]) -> tuple[str, Config]:
         CannotSwap: If the config can take neither; the reason is about the pyramid.
     """
     try:
-        return 'built', swap_backbone(old, archs['PyramidCPVT'])
+        return 'built', swap_backbone(old, archs['PyramidCPVT'], probe=probe_once)
     except (CannotBuild, CannotRun):
         raise
     except CannotSwap:
         with contextlib.suppress(CannotSwap):
-            return 'plain', swap_backbone(old, archs['CPVT'], backbone='CPVT')
+            return 'plain', swap_backbone(old, archs['CPVT'], backbone='CPVT', probe=probe_once)
         raise
+
+
+PROBED: dict[str, Maps] = {}
+
+
+def probe_once(backbone: dict[str, object], scope: str | None) -> Maps:
+    """Probes a backbone, unless the same one was probed before: hundreds of configs share one."""
+    key = f'{scope} {backbone}'
+    if key not in PROBED:
+        PROBED[key] = probe_backbone(backbone, scope)
+    return PROBED[key]
 
 
 def _written_and_read(old: Config, new: Config, path: Path) -> Config:

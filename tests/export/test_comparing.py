@@ -13,15 +13,6 @@ from tests.export.test_detector import MASK, RETINA, detector
 Outputs = list[Tensor]
 
 
-def test_sizes_are_of_all_kinds() -> None:
-    assert len(SHAPES) == len(set(SHAPES)) == 10
-    assert {batch for batch, *_ in SHAPES} == {1, 2, 3}
-    sides = [side for _, *sides in SHAPES for side in sides]
-    assert {side % 32 == 0 for side in sides} == {side % 2 == 0 for side in sides} == {True, False}
-    assert min(sides) == 1
-    assert {(height > width) - (height < width) for _, height, width in SHAPES} == {-1, 0, 1}
-
-
 @torch.no_grad()
 @pytest.mark.parametrize('wrong, words', [
     (lambda x: x + 0.01, '1.0e-02'), (lambda x: x * torch.nan, 'nan'), (lambda x: x[..., :-1], 'inf')])
@@ -56,7 +47,7 @@ def test_the_same_is_no_difference_and_large_numbers_may_differ_more(small: CPVT
 @pytest.fixture
 def boxes(monkeypatch: pytest.MonkeyPatch) -> Detector:
     """A RetinaNet, to be compared at two sizes; an image has more boxes than it keeps."""
-    monkeypatch.setattr('comparing.SHAPES', ((2, 40, 56), (1, 64, 64)))
+    monkeypatch.setattr('cpvt_mm.export.comparing.SHAPES', ((2, 40, 56), (1, 64, 64)))
     return detector(RETINA)
 
 
@@ -82,7 +73,7 @@ def with_nan_below_the_threshold(outputs: Outputs) -> Outputs:
 
 
 @pytest.mark.parametrize('change', [
-    added(0, (0, 0), 2e-3), added(0, (0, 3), -2e-3), added(0, (0, 4), 2e-3), added(1, 0, 1), added(2, slice(None), 1),
+    added(0, (0, 0), 2e-3), added(0, (0, 4), 2e-3), added(1, 0, 1), added(2, slice(None), 1),
     added(0, (1, 4), torch.nan), with_nan_below_the_threshold,
     lambda outputs: [x[1:] for x in outputs], lambda outputs: [x[:0] for x in outputs],
     lambda outputs: [torch.cat([output, output[:1] + 5 * (i == 0)]) for i, output in enumerate(outputs)]])

@@ -131,15 +131,6 @@ def test_a_name_of_released_weights_brings_their_arguments_weights_and_normaliza
     assert 'is of arch' in refusal(swap_backbone, old, 'base', backbone=name, error=ValueError)
 
 
-def test_a_name_replaces_arguments_of_an_old_cpvt_too() -> None:
-    own = dict(type='cpvt_mm.CPVT', cls_token=False, position_encoding=dict(type='PEG'), out_indices=(5, 11))
-    cfg = segmentor(own, None, dict(type='FCNHead', in_channels=192, in_index=1, **SMALL))
-    model = swap_backbone(cfg, backbone='dinov3-small').model
-    assert (model.backbone.position_encoding, model.backbone.out_indices) == (
-        dict(type='RotaryPE', form='dinov3'), (5, 11))
-    assert 'cls_token' not in model.backbone and model.decode_head.in_channels == 384
-
-
 def test_a_detector_refuses_patches_that_are_not_the_stride_of_its_anchors() -> None:
     assert 'but CPVT of stride 14 only' in refusal(swap_backbone, vitdet(), backbone='dinov2-small', error=CannotSwap)
     assert swap_backbone(vitdet(), backbone='dinov3-small').model.neck.in_channels == 384
@@ -152,13 +143,3 @@ def test_a_config_of_cpvt_gets_another_arch() -> None:
     cfg = segmentor(own, None, dict(type='FCNHead', in_channels=192, in_index=1, **SMALL))
     model = swap_backbone(cfg, 'small', backbone='CPVT').model
     assert model.backbone == {**own, 'arch': 'small'} and model.decode_head.in_channels == 384
-
-
-@pytest.mark.parametrize(('shape', 'optimizer'), [
-    ('vitdet', dict(type='AdamW', lr=1e-4, weight_decay=0.1)), ('vit', dict(type='AdamW', lr=6e-5, weight_decay=0.01))])
-def test_a_schedule_is_that_of_cpvt(shape: str, optimizer: dict) -> None:
-    cfg = shaped(shape)
-    cfg.optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.01))
-    wrapper = swap_backbone(cfg, ARCH, schedule=True, backbone='CPVT').optim_wrapper
-    assert wrapper.optimizer == optimizer
-    assert wrapper.paramwise_cfg.custom_keys == dict(position_encoding=dict(decay_mult=0.), norm=dict(decay_mult=0.))

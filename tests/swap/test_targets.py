@@ -1,5 +1,6 @@
 """Maps that a backbone returns: how they are found, which of a new one replace them, and who takes their channels."""
 import copy
+import itertools
 import re
 
 import pytest
@@ -8,10 +9,9 @@ from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.registry import MODELS
-from cpvt_mm.swap import TARGETS
 from cpvt_mm.swap.channels import adapt_heads, adapt_neck
-from cpvt_mm.swap.probing import CannotBuild, CannotRun, CannotSwap, Maps, ProbedBackbone, probe_backbone, probe_necks
-from cpvt_mm.swap.targets import blocks_by_depth
+from cpvt_mm.swap.probing import CannotBuild, CannotRun, CannotSwap, Maps, probe_backbone, probe_necks
+from cpvt_mm.swap.targets import blocks_by_depth, choose_blocks, choose_stages
 from tests.conftest import refusal
 
 ALL = (0, 1, 2, 3)
@@ -19,16 +19,16 @@ ALL = (0, 1, 2, 3)
 
 def stages(strides: tuple[int, ...], out_indices: tuple[int, ...] | None, scope: str) -> tuple[int, ...]:
     """Chooses stages of a pyramid."""
-    old = ProbedBackbone(Maps((1,) * len(strides), strides), out_indices)
+    old = Maps((1,) * len(strides), strides, out_indices)
     with torch.device('meta'):
-        return TARGETS['PyramidCPVT'].choose_outputs(dict(type='X'), old, scope, PyramidCPVT('nano'))
+        return choose_stages(dict(type='X'), old, scope, PyramidCPVT('nano'))
 
 
 def blocks(strides: tuple[int, ...], out_indices: tuple[int, ...] | None, num_blocks: int | None) -> tuple[int, ...]:
     """Chooses blocks of the tiny CPVT, of 12."""
-    old = ProbedBackbone(Maps((8,) * len(strides), strides), out_indices, num_blocks)
+    old = Maps((8,) * len(strides), strides, out_indices, num_blocks)
     with torch.device('meta'):
-        return TARGETS['CPVT'].choose_outputs(dict(type='X'), old, 'mmdet', CPVT())
+        return choose_blocks(dict(type='X'), old, 'mmdet', CPVT())
 
 
 @pytest.mark.parametrize(('strides', 'out_indices', 'in_mmdet', 'in_mmseg'), [
@@ -49,31 +49,27 @@ def test_choice_of_stages(strides: tuple, out_indices: tuple | None, in_mmdet: t
 
 
 @pytest.mark.parametrize(('strides', 'out_indices'), [
-    ((4, 4), None), ((16, 16, 16, 16), (2, 5, 8, 11)), ((8, 4), (0, 1)), ((2, 4, 8, 16), (0, 1, 2, 4)), ((64,), (3,)),
-    ((8, 8), (3, 2)), ((4, 4, 8, 64), (0, 1, 2, 3))])
+    ((4, 4), None), ((16, 16, 16, 16), (2, 5, 8, 11)), ((8, 4), (0, 1)), ((64,), (3,)), ((8, 8), (3, 2))])
 def test_other_maps_are_no_pyramid(strides: tuple, out_indices: tuple | None) -> None:
     for scope in ('mmdet', 'mmseg'):
         assert 'backbone X returns maps of strides' in refusal(stages, strides, out_indices, scope, error=CannotSwap)
 
 
 @pytest.mark.parametrize(('indices', 'num_blocks', 'new_num_blocks', 'expected'), [
-    ((2, 5, 8, 11), 12, 12, (2, 5, 8, 11)), ((5, 11, 17, 23), 24, 12, (2, 5, 8, 11)),
+    ((5, 11, 17, 23), 24, 12, (2, 5, 8, 11)), ((5, 11), 12, 24, (11, 23)),
     ((9, 14, 19, 23), 24, 12, (4, 7, 9, 11)),  # after 15 of 24 blocks: 7.5 of 12
-    ((5,), 12, 12, (5,)), ((5, 11), 12, 24, (11, 23)),
     ((20, 21, 22, 23), 24, 12, (8, 9, 10, 11)),  # two would be 10, two 11
-    ((0, 1), 24, 12, (0, 1)),  # both would be 0
-    ((0, 1, 2), 24, 3, (0, 1, 2)), ((8,), 10, 2, (1,))])
+    ((0, 1), 24, 12, (0, 1))])  # both would be 0
 def test_blocks_by_depth(indices: tuple[int, ...], num_blocks: int, new_num_blocks: int, expected: tuple) -> None:
     assert blocks_by_depth(indices, num_blocks, new_num_blocks) == expected
 
 
-@pytest.mark.parametrize('num_blocks', [1, 2, 3, 5, 12, 24, 40])
-@pytest.mark.parametrize('new_num_blocks', [1, 2, 3, 5, 12])
-def test_blocks_are_distinct_and_the_last_replaces_the_last(num_blocks: int, new_num_blocks: int) -> None:
-    for first in range(max(0, num_blocks - new_num_blocks), num_blocks):
-        found = blocks_by_depth(range(first, num_blocks), num_blocks, new_num_blocks)
-        assert len(found) == num_blocks - first and list(found) == sorted(set(found))
-        assert found[0] >= 0 and found[-1] == new_num_blocks - 1
+def test_blocks_are_distinct_and_the_last_replaces_the_last() -> None:
+    for num_blocks, new in itertools.product((1, 2, 3, 5, 12, 24, 40), (1, 2, 3, 5, 12)):
+        for first in range(max(0, num_blocks - new), num_blocks):
+            found = blocks_by_depth(range(first, num_blocks), num_blocks, new)
+            assert len(found) == num_blocks - first and list(found) == sorted(set(found))
+            assert found[0] >= 0 and found[-1] == new - 1
 
 
 def test_one_map_without_a_block_is_that_of_the_last() -> None:
@@ -84,10 +80,8 @@ def test_one_map_without_a_block_is_that_of_the_last() -> None:
 
 @pytest.mark.parametrize(('strides', 'out_indices', 'num_blocks', 'reason'), [
     ((4, 8, 16, 32), ALL, None, 'maps of strides 4, 8, 16, 32, but CPVT of stride 16 only: take PyramidCPVT inst'),
-    ((16, 8, 4), None, None, r'maps of strides 16, 8, 4, but CPVT of stride 16 only\.$'),
     ((14, 14), (2, 5), 6, r'maps of strides 14, 14, but CPVT of stride 16 only\.$'),
     ((16, 16), None, 6, '2 maps, but does not state which blocks they come from'),
-    ((16, 16), (2, 5), None, '2 maps, but does not state which blocks they come from'),
     ((16, 16), (2, 5), 4, '2 maps, but does not state which blocks they come from'),
     ((16,) * 13, tuple(range(13)), 24, '13 maps, but this arch of CPVT has 12 blocks')])
 def test_maps_it_cannot_replace(strides: tuple, out_indices: tuple | None, num_blocks: int | None, reason: str) -> None:
@@ -117,9 +111,9 @@ class OddBackbone(nn.Module):
 def test_maps_of_a_backbone_with_and_without_numbered_stages() -> None:
     resnet = dict(type='ResNet', depth=18, out_indices=(1, 3), strides=(1, 2, 2, 1),
                   init_cfg=dict(type='Pretrained', checkpoint='missing.pth'))
-    assert probe_backbone(resnet, 'mmdet') == ProbedBackbone(Maps((128, 512), (8, 16)), (1, 3))
-    assert probe_backbone(dict(ODD, returns='map'), None) == ProbedBackbone(Maps((3,), (1,)), None)
-    assert probe_backbone(dict(ODD, returns='vector'), None).maps == Maps((3,), (320,))
+    assert probe_backbone(resnet, 'mmdet') == Maps((128, 512), (8, 16), (1, 3))
+    assert probe_backbone(dict(ODD, returns='map'), None) == Maps((3,), (1,))
+    assert probe_backbone(dict(ODD, returns='vector'), None) == Maps((3,), (320,))
 
 
 def test_maps_of_necks_that_follow_one_another() -> None:
@@ -143,7 +137,6 @@ OLD, NEW = (256, 512, 1024, 2048), (64, 128, 320, 512)
 
 @pytest.mark.parametrize(('old', 'new', 'neck', 'becomes'), [
     (OLD, NEW, dict(in_channels=[256, 512, 1024, 2048]), dict(in_channels=[64, 128, 320, 512])),
-    (OLD, NEW, dict(in_channels=(256, 512, 1024, 2048)), dict(in_channels=(64, 128, 320, 512))),
     (OLD, NEW, dict(in_channels=[2048, 1024, 512, 256]), dict(in_channels=[512, 320, 128, 64])),
     (OLD, NEW, dict(in_channels=2048), dict(in_channels=512)), (OLD, NEW, dict(), dict()),  # such as pooling
     ((768,) * 4, (384,) * 4, dict(embed_dim=768), dict(embed_dim=384)),  # Feature2Pyramid: one number for all maps
@@ -156,11 +149,10 @@ def test_necks_take_the_new_channels(old: tuple, new: tuple, neck: dict, becomes
     assert config == dict(type='FPN', num_outs=5, **becomes)
 
 
-@pytest.mark.parametrize('expected', [1024, [256, 512, 1024]])
-def test_neck_that_does_not_fit_its_backbone_is_refused(expected: object) -> None:
-    for key in ('in_channels', 'embed_dim'):
-        with pytest.raises(CannotSwap, match=f'its neck FPN has {key} .*, but its backbone gives 256, 512'):
-            adapt_neck({'type': 'FPN', key: expected}, OLD, NEW)
+@pytest.mark.parametrize(('key', 'expected'), [('embed_dim', 1024), ('in_channels', [256, 512, 1024])])
+def test_neck_that_does_not_fit_its_backbone_is_refused(key: str, expected: object) -> None:
+    with pytest.raises(CannotSwap, match=f'its neck FPN has {key} .*, but its backbone gives 256, 512'):
+        adapt_neck({'type': 'FPN', key: expected}, OLD, NEW)
 
 
 @pytest.mark.parametrize(('head', 'becomes'), [
@@ -182,9 +174,7 @@ def test_heads_of_mmseg_take_the_channels_of_their_index(head: dict, becomes: di
         assert model == changed
 
 
-@pytest.mark.parametrize('head', [
-    dict(in_channels=512), dict(in_channels=2048, in_index=2), dict(in_channels=2048, in_index=4),
-    dict(in_channels=[512], in_index=3)])
+@pytest.mark.parametrize('head', [dict(in_channels=512), dict(in_channels=2048, in_index=4)])
 def test_head_that_does_not_fit_its_backbone_is_refused(head: dict) -> None:
     with pytest.raises(CannotSwap, match=r'its decode_head has in_channels .* for in_index .*, but gets 256, 512'):
         adapt_heads(dict(decode_head=head), OLD, NEW)

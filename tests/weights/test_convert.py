@@ -38,7 +38,7 @@ PLAIN = partial(CPVT, NARROW_PLAIN, img_size=64, position_encoding=dict(type='Le
 
 @pytest.mark.parametrize(('build', 'to'), [
     *((PYRAMID, to) for to in OF_PYRAMID),
-    *((partial(PLAIN, **tokens), to) for tokens in ({}, dict(cls_token=False), dict(dist_token=True))
+    *((partial(PLAIN, **tokens), to) for tokens in (dict(cls_token=False), dict(dist_token=True))
       for to in ('cpvt_mm', 'timm', 'mmpretrain'))])
 def test_whole_models_keep_prefix_and_other_names(build: Callable[[], nn.Module], to: str, tmp_path: Path) -> None:
     model = shaken(build())
@@ -85,22 +85,11 @@ def test_half_precision_rounds_numbers_and_refuses_those_it_cannot_hold(tmp_path
     ('deit_timm', 'a.pth', 'mmseg', 'contains a CPVT, which format mmseg does not support: convert it to cpvt'),
     ('timm', 'no/a.pth', 'cpvt_mm', 'no does not exist: create it'),
     ('timm', 'there.pth', 'cpvt_mm', 'there.pth exists already: choose another file'),
-    *(('timm', name, 'cpvt_mm', f'{name} is not a name for a checkpoint: use the suffix .pth or .safete')
-      for name in ('model', 'model.safetensor', 'v1.2'))])
+    ('timm', 'v1.2', 'cpvt_mm', 'v1.2 is not a name for a checkpoint: use the suffix .pth or .safetensors')])
 def test_what_cannot_be_written_is_refused(source: str, target: str, to: str, words: str, tmp_path: Path) -> None:
     (tmp_path / 'there.pth').write_text('mine')
     assert words in refusal(convert_checkpoint, GOLDEN / f'{source}.pth', tmp_path / target, to)
     assert [path.read_text() for path in tmp_path.iterdir()] == ['mine']
-
-
-@pytest.mark.parametrize(('option', 'name'), [(dict(sr_mode='pool'), 'blocks.0.attn.sr.proj.weight'),
-                                              (dict(mlp_mode='conv'), 'blocks.0.mlp.conv.weight')])
-def test_layers_of_options_have_no_names_elsewhere(option: dict[str, str], name: str, tmp_path: Path) -> None:
-    torch.save(PyramidCPVT(NARROW, **option).state_dict(), tmp_path / 'a.pth')
-    (key, value), = option.items()
-    assert f"weights are of {key}='{value}' (stages.0.{name}" in (
-        refusal(convert_checkpoint, tmp_path / 'a.pth', tmp_path / 'b.pth', 'timm'))
-    assert not (tmp_path / 'b.pth').exists()
 
 
 def trained(path: Path, **more: object) -> Path:
@@ -117,17 +106,10 @@ def test_only_weights_and_meta_are_published_under_their_hash(tmp_path: Path) ->
     written = read_checkpoint(path)
     assert list(written) == ['state_dict', 'meta'] and written['meta'] == dict(epoch=3)
     assert torch.equal(written['state_dict']['weight'], torch.ones(3))
-    # The same weights have the same hash, and the stem may end as the file does.
-    again, _ = publish_model(trained(tmp_path / 'other.pth'), tmp_path / 'again.pth')
-    assert again.name == path.name.replace('model', 'again')
 
 
-@pytest.mark.parametrize(('source', 'stem', 'words'), [
-    ('a.pth', 'a', 'a.pth exists already'), ('a.pth', 'no/b', 'no does not exist: create'),
-    ('no.pth', 'b', 'does not exist: check the path')])
-def test_what_cannot_be_published_is_refused(source: str, stem: str, words: str, tmp_path: Path) -> None:
-    trained(tmp_path / 'a.pth')
-    assert words in refusal(publish_model, tmp_path / source, tmp_path / stem)
+def test_what_cannot_be_published_is_refused(tmp_path: Path) -> None:
+    assert 'a.pth exists already' in refusal(publish_model, trained(tmp_path / 'a.pth'), tmp_path / 'a')
 
 
 @pytest.mark.parametrize('call', [partial(convert_checkpoint, to='timm'), publish_model])
@@ -146,8 +128,8 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(call: Callable[..., object
 @pytest.mark.parametrize('call', [convert_checkpoint, publish_model])
 def test_what_is_written_is_read_back_before_it_gets_its_name(call: Callable[..., object], tmp_path: Path,
                                                               monkeypatch: pytest.MonkeyPatch) -> None:
-    save = torch.save
-    monkeypatch.setattr(torch, 'save', lambda content, file: save(dict(content, state_dict={}), file))
+    write = Path.write_bytes
+    monkeypatch.setattr(Path, 'write_bytes', lambda path, content: write(path, content[:-1] + b'?'))
     assert '.pth was not written, because what was read back differs' in (
         refusal(call, FILES['mmseg'], tmp_path / 'a.pth'))
     assert list(tmp_path.iterdir()) == []
