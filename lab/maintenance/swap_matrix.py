@@ -6,8 +6,7 @@ Writes a markdown table. Run it again to continue from the results in the work d
 import argparse
 from pathlib import Path
 
-from lab.stock_configs.matrix import LIBRARIES, open_results, run_matrix
-from lab.stock_configs.report import to_markdown
+from lab.stock_configs.matrix import LIBRARIES, open_results, run_matrix, to_markdown
 from openmmlab_runs.cli import resumable
 from openmmlab_runs.errors import exit_on_error
 from openmmlab_runs.files import write_text

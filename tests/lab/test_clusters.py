@@ -58,18 +58,12 @@ def wait(path: Path, report: Report) -> None:
 
 
 @pytest.mark.slow
-def test_all_tasks_run_in_other_processes_in_the_same_folder(
+def test_all_tasks_run_in_other_processes_in_the_same_folder_and_again_after_a_signal(
         cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    tasks = {name: partial(write, Path(name)) for name in 'abc'}
+    tasks = {'a': partial(write, Path('a')), 'b': partial(write, Path('b')), 'ends': partial(end_once, Path('ends'))}
     found = dict(run_on_cluster(tasks, 2, cluster, tmp_path / 'logs'))
-    assert found == {name: (tmp_path / name).read_text() for name in 'abc'} and str(os.getpid()) not in found.values()
-
-
-@pytest.mark.slow
-def test_a_task_that_a_signal_ends_begins_again(cluster: str, tmp_path: Path) -> None:
-    tasks = dict(ends=partial(end_once, tmp_path / 'pid'))
-    assert [*run_on_cluster(tasks, 1, cluster, tmp_path / 'logs')] == [('ends', (tmp_path / 'pid').read_text())]
+    assert found == {name: (tmp_path / name).read_text() for name in tasks} and str(os.getpid()) not in found.values()
 
 
 @pytest.mark.slow
