@@ -1,33 +1,21 @@
-"""Makes tables and a plot of a benchmark's measurements."""
-import math
+"""Makes tables of a benchmark's measurements."""
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogFormatter, NullLocator
-
-from openmmlab_runs.texts import figure_text, label
 
 from .memory import OUT_OF_MEMORY
-from .results import MARKERS, Row, markdown_table
+from .results import Row, markdown_table
 
 Key = TypeVar('Key', bound=Hashable)
-METRICS = {'min_s': 'seconds', 'memory_mb': 'peak memory (MB)'}
+METRICS = ('min_s', 'memory_mb')
 HEADER = ('image', 'candidate', 'min s', 'median s', 'images/s', 'time', 'MB', 'memory', 'GFLOP', 'of GEMM peak',
-          'max abs diff', 'compile s', 'fused attention')
+          'max abs diff', 'compile s')
 
 
 def exponent(rows: Sequence[Row], metric: str) -> float | None:
-    """Fits the exponent of a metric's growth with the number of pixels, by least squares on logarithms.
-
-    Args:
-        rows: Rows of one candidate, at several sizes.
-        metric: Name of a column; rows without a value are ignored.
-
-    Returns:
-        The exponent; None for fewer than two sizes.
+    """Fits the exponent of a metric's growth with the pixels, by least squares on logarithms; None for fewer than two
+    sizes.
     """
     points = [(row['height'] * row['width'], row[metric]) for row in rows if row[metric]]
     if len({pixels for pixels, _ in points}) < 2:
@@ -53,7 +41,8 @@ def _section(rows: Sequence[Row]) -> str:
     if table:
         lines.append(markdown_table(HEADER, table))
     growth = [[name, *(_number(exponent(of_one, metric), '.2f') for metric in METRICS)]
-              for name, of_one in _by(rows, _candidate).items() if exponent(of_one, 'min_s') is not None]
+              for name, of_one in _by(rows, lambda row: row['candidate']).items()
+              if exponent(of_one, 'min_s') is not None]
     if growth:
         lines += ['Growth, as a power of the number of pixels:', '',
                   markdown_table(['candidate', 'time', 'memory'], growth)]
@@ -76,43 +65,7 @@ def _group(rows: Sequence[Row]) -> list[list[str]]:
         _number(row['gflops'], '.1f'),
         _number(row['share_of_peak'], '.0%'),
         _number(row['max_abs_diff'], '.1e'),
-        _number(row['compile_s'], '.1f'),
-        row['fused'] or ''] for row in rows if not _is_left_out(row)]
-
-
-def plot(rows: Sequence[Row], title: str) -> Figure:
-    """Plots time and memory against the image side on log axes, with a row per mode and a line per candidate."""
-    measured = {row['candidate'] for row in rows if row['min_s']}
-    modes = _by((row for row in rows if row['candidate'] in measured), lambda row: row['mode'])
-    figure = Figure(figsize=(12, 4.5 * len(modes)), layout='constrained')
-    grid = figure.subplots(len(modes), len(METRICS), squeeze=False)
-    for axes_of_mode, (mode, of_mode) in zip(grid, modes.items(), strict=True):
-        for axes, (metric, unit) in zip(axes_of_mode, METRICS.items(), strict=True):
-            _draw(axes, of_mode, metric)
-            axes.set(title=mode, ylabel=unit)
-    grid[0][-1].legend(fontsize='small', loc='center left', bbox_to_anchor=(1, 0.5), frameon=False)
-    figure.suptitle(figure_text(title))
-    return figure
-
-
-def _draw(axes: Axes, rows: Sequence[Row], metric: str) -> None:
-    for i, (name, of_one) in enumerate(_lines(rows).items()):
-        points = sorted((_side(row), row[metric]) for row in of_one if row[metric])
-        axes.plot([x for x, _ in points], [y for _, y in points], label=label(name), marker=MARKERS[i % len(MARKERS)])
-    sides = sorted({_side(row) for row in rows})
-    axes.set(xscale='log', yscale='log', xlabel='image side (pixels; of other images the root of the area)')
-    axes.set_xticks(sides, labels=[f'{side:.0f}' for side in sides])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(LogFormatter())  # plain numbers
-    axes.yaxis.set_minor_formatter(LogFormatter())
-    axes.grid(alpha=0.3)
-
-
-def _lines(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Groups rows by candidate and by those of batch size, dtype and threads that vary."""
-    names = {'batch_size': 'batch of {}', 'dtype': '{}', 'threads': '{} threads'}
-    varying = [name for name in names if len({row[name] for row in rows}) > 1]
-    return _by(rows, lambda row: ', '.join((row['candidate'], *(names[name].format(row[name]) for name in varying))))
+        _number(row['compile_s'], '.1f')] for row in rows if not _is_left_out(row)]
 
 
 def _by(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
@@ -129,14 +82,6 @@ def _all_but_size(row: Row) -> tuple[Any, ...]:
 
 def _size(row: Row) -> tuple[int, int]:
     return row['height'], row['width']
-
-
-def _candidate(row: Row) -> str:
-    return row['candidate']
-
-
-def _side(row: Row) -> float:
-    return math.sqrt(row['height'] * row['width'])
 
 
 def _is_left_out(row: Row) -> bool:

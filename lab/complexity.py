@@ -13,12 +13,11 @@ from openmmlab_runs.loading import build
 
 @dataclass(frozen=True)
 class Complexity:
-    """Complexity of one model at one input size.
+    """Counts of one model at one input size: parameters, trainable or not, and floating-point operations of a forward
+    pass.
 
-    Attributes:
-        params: Number of parameters, trainable or not.
-        flops: Floating-point operations of a forward pass; a multiply-add counts as two. Convolutions and matrix
-            products are counted, including those of attention. Norms, activations and NMS are not.
+    A multiply-add counts as two. Convolutions and matrix products are counted, also those of attention, not norms,
+    activations and NMS.
     """
     params: int
     flops: int
@@ -67,13 +66,9 @@ def measure(model: nn.Module, *args: object, **kwargs: object) -> Complexity:
 
 
 def measure_config(cfg: Config, shape: tuple[int, int]) -> tuple[Complexity, Complexity]:
-    """Measures the model of a config of mmdet, mmseg or mmpretrain on one image of zeros.
+    """Measures the model of a config of mmdet, mmseg or mmpretrain on one image of zeros, of `shape` (height, width).
 
     The weights are random, so the second stage of a two-stage detector gets random proposals.
-
-    Args:
-        cfg: See `openmmlab_runs.engine.load_config`.
-        shape: Height and width in pixels.
 
     Returns:
         The complexity of the backbone, and that of the whole model, both in eval mode.

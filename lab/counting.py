@@ -24,12 +24,8 @@ SHOWN = 0.002  # an operator has a row if its share of one candidate's bytes is 
 
 
 class Work(NamedTuple):
-    """The work of a call, by the name of the operator.
-
-    Attributes:
-        calls: Number of calls of operators that move data; views do not.
-        flops: Floating-point operations of matrix products and convolutions; a multiply-add counts as two.
-        bytes: Bytes of all inputs and outputs, each read or written once by each operator.
+    """The work of a call, by operator: calls that move data, floating-point operations, and bytes that are read or
+    written.
     """
     calls: Counter[str]
     flops: Counter[str]
@@ -37,13 +33,11 @@ class Work(NamedTuple):
 
 
 def count_work(function: Callable[[], object], fused_attention: bool) -> Work:
-    """Counts what a function does on the meta device.
+    """Counts what a function does on the meta device, also backwards.
 
-    Args:
-        function: The function; it may compute gradients.
-        fused_attention: Whether `scaled_dot_product_attention` is one operator. It then reads queries, keys, values and
-            a bias, and writes the output and one number for each query; backward it reads all of these and the output's
-            gradient. Otherwise it is torch's plain one, which stores the attention weights.
+    With `fused_attention`, `scaled_dot_product_attention` is one operator. It reads queries, keys, values and a bias,
+    and writes the output and one number for each query; backward it reads all of these and the output's gradient.
+    Otherwise it is torch's plain one, which stores the attention weights.
     """
     work = Work(Counter(), Counter(), Counter())
     with FlopCounterMode(display=False, custom_mapping=FLOPS) as flops, _Bytes(work):
@@ -130,10 +124,8 @@ def _name(operator: str) -> str:
 
 
 def to_markdown(works: dict[str, tuple[Work, Work]]) -> str:
-    """Writes totals and the bytes of each operator.
-
-    Args:
-        works: For each candidate its work with fused attention and with plain attention.
+    """Writes totals and the bytes of each operator, from the work of each candidate with fused and with plain
+    attention.
     """
     first, _ = next(iter(works.values()))
     totals = [[name, f'{fused.flops.total() / 1e9:.1f}', _gigabytes(fused.bytes.total()),

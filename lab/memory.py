@@ -37,12 +37,7 @@ SHARE = 0.9
 
 
 class Usage(NamedTuple):
-    """Memory of one candidate.
-
-    Attributes:
-        bytes: The peak in bytes; None if it cannot be measured.
-        first_call: Time of the first call in seconds, including compilation; None if there was no call.
-    """
+    """The peak of memory in bytes, and the seconds of the first call, with compilation; None if not measured."""
     bytes: int | None
     first_call: float | None
 
@@ -50,16 +45,8 @@ class Usage(NamedTuple):
 def measure_alone(subject: Subject, candidate: Candidate, setting: Setting, limit: int | None = None) -> Usage:
     """Measures a candidate in a new process, which ends with this one.
 
-    On a GPU, torch's allocator knows the memory of each call: a new process is only needed to compile anew.
-
-    Args:
-        subject: Builds the candidate.
-        candidate: The candidate.
-        setting: The conditions.
-        limit: Maximum bytes on the CPU. Defaults to None: most of the free memory.
-
-    Raises:
-        CannotMeasure: If the candidate needs more memory, or fails.
+    On a GPU, torch's allocator knows the memory of each call: a new process is only needed to compile anew. On the CPU
+    a candidate may have at most `limit` bytes, by default most of the free memory.
     """
     if subject.device == 'cuda' and not candidate.shapes:
         return _measure(subject, candidate, setting, limit)
@@ -133,9 +120,7 @@ def _bytes(path: Path, name: str) -> int:
 
 
 def most_bytes() -> int | None:
-    """Returns the maximum bytes for a process: most of the memory that is free without swapping.
-
-    It respects the limit of a container, and returns None if the system does not report free memory.
+    """Returns most of the memory that is free without swapping, in the limit of a container; None if it is not known.
     """
     with suppress(OSError):
         free = _bytes(Path('/proc/meminfo'), 'MemAvailable')
@@ -147,10 +132,7 @@ def most_bytes() -> int | None:
 
 
 def _limit(number: int | None) -> None:
-    """Limits the memory of this process, if the system supports it, so that larger allocations fail.
-
-    Without a limit, the system may kill another process when memory runs out.
-    """
+    """Limits the memory of this process, if the system can; else it may kill another process when memory runs out."""
     with suppress(OSError, ValueError):
         if number is not None:
             hard = resource.getrlimit(resource.RLIMIT_DATA)[1]

@@ -17,12 +17,8 @@ from .equivariance import check_gives_maps, draw_weights, smooth_noise
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference in one output of a backbone.
-
-    Attributes:
-        error: RMS of the difference, relative to the RMS of the spatial variation of the features.
-        max_abs: Largest absolute difference.
-        cells: The error of each cell, `(h, w)`.
+    """The difference in one map: RMS relative to that of its spatial variation, also of each cell `(h, w)`, and the
+    largest.
     """
     error: float
     max_abs: float
@@ -41,12 +37,10 @@ def train_step(model: nn.Module, batch: Tensor, sizes: list[Size]) -> None:
 
 @torch.no_grad()
 def measure(model: nn.Module, image: Tensor, neighbour: Tensor) -> list[Difference]:
-    """Compares, for each map, the features of an image alone with those in a batch with a larger image.
+    """Compares, for each map, the features of an image alone with those in a batch with a larger image, `(1, 3, H, W)`
+    each.
 
-    Args:
-        model: Takes images `(B, 3, H, W)`; returns maps `(B, C, h, w)`.
-        image: `(1, 3, h, w)`. Alone it is zero-padded to multiples of 32, as in mmdet's data preprocessor.
-        neighbour: The other image of the batch, `(1, 3, H, W)`, at least as large.
+    Alone, the image is zero-padded to multiples of 32, as in mmdet's data preprocessor.
     """
     sizes: list[Size] = [(x.shape[2], x.shape[3]) for x in (image, neighbour)]
     alone = features(model, pad_or_crop(image, *(round_up(side, PAD_SIZE_DIVISOR) for side in sizes[0])), sizes[:1])
@@ -64,14 +58,7 @@ def _difference(features: Tensor, expected: Tensor) -> Difference:
 
 
 def build_backbone(cfg: Config, **changes: Any) -> nn.Module:
-    """Builds the backbone of any config, with weights from `draw_weights`, in eval mode.
-
-    Args:
-        cfg: Config with `model.backbone`.
-        changes: Arguments of the backbone that override the config.
-
-    Raises:
-        UserError: If the config has no backbone, it cannot be built, or it does not make maps of RGB images.
+    """Builds the backbone of any config, with `changes` of its arguments and weights from `draw_weights`, in eval mode.
     """
     config = {**backbone_config(cfg), 'init_cfg': None, **changes}
     if 'pretrained' in config:

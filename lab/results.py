@@ -21,14 +21,8 @@ MARKERS = 'os^Dv<>P*Xp'  # of lines; one more than there are colours, so that no
 class Results(Mapping[str, Record]):
     """Maps keys to records, and stores them in `results.json` of a folder, with the recipe that produced them.
 
-    Each new record rewrites the file. Only one process at a time may write it.
-
-    Args:
-        folder: The folder; created with the first record.
-        recipe: All settings that determine the records. Values that JSON does not support are stored as strings.
-
-    Raises:
-        UserError: If the folder has results of another recipe, or its `results.json` is not such a file.
+    Each new record rewrites the file. Only one process at a time may write it. Values that JSON does not support are
+    stored as strings. A UserError is raised if the folder has results of another recipe.
     """
 
     def __init__(self, folder: Path, recipe: Mapping[str, Any]) -> None:

@@ -15,20 +15,7 @@ COLUMNS = ('variant', 'seed', 'test', 'parameters', 'seconds_per_iteration')
 
 
 def write_comparison(folder: Path, rows: Sequence[Row], metrics: Sequence[str], title: str) -> str:
-    """Writes results.csv, results.md and results.png.
-
-    Args:
-        folder: The output folder.
-        rows: See `Run.rows`.
-        metrics: Names of the metrics in the table and the plot.
-        title: Title of the plot.
-
-    Returns:
-        The table.
-
-    Raises:
-        UserError: If a metric does not exist.
-    """
+    """Writes results.csv, results.md and results.png of rows of `Run.rows`; returns the table."""
     found = [name for name in dict.fromkeys(chain(*rows)) if name not in COLUMNS]
     for metric in metrics:
         if metric not in found:

@@ -15,7 +15,6 @@ from openmmlab_runs.errors import MissingFile, UserError, first_line
 from openmmlab_runs.texts import figure_text, label
 
 from .results import MARKERS, Results, Row, markdown_table, write_report
-from .work import Report, ReportIterations
 
 # Values by size, for each metric and mode.
 Curves = dict[str, dict[str, float]]
@@ -43,11 +42,7 @@ def side(size: int | str) -> float:
 
 
 def get_test_size(cfg: Config) -> Size:
-    """Returns the scale of the test pipeline; a square of 512 pixels if its Resize has no `scale`.
-
-    Raises:
-        UserError: If the pipeline has no Resize.
-    """
+    """Returns the scale of the test pipeline; a square of 512 pixels if its Resize has no `scale`."""
     scale = _resizes(cfg)[0].get('scale') or DEFAULT_SIDE
     return Size(scale, scale) if isinstance(scale, int) else Size(*scale)
 
@@ -56,9 +51,6 @@ def set_test_size(cfg: Config, size: Size) -> None:
     """Sets the scale of the test pipeline to `size`.
 
     With `keep_ratio`, images are resized to fit into `size`, with the longer side along the longer side of `size`.
-
-    Raises:
-        UserError: If the pipeline has no Resize.
     """
     for transform in _resizes(cfg):
         transform.scale = tuple(size)
@@ -75,11 +67,8 @@ def _resizes(cfg: Config) -> list[ConfigDict]:
 
 @dataclass(frozen=True)
 class Windows:
-    """Sliding windows over an image; predictions of overlapping windows are averaged.
-
-    Attributes:
-        crop_size: Height and width of a window in pixels.
-        stride: Vertical and horizontal step between windows in pixels.
+    """Sliding windows over an image, whose predictions are averaged: sides and steps in pixels, vertical and
+    horizontal.
     """
     crop_size: tuple[int, int]
     stride: tuple[int, int]
@@ -94,16 +83,7 @@ Mode = Windows | Literal['whole'] | None
 
 def resolve_mode(cfg: Config, name: str | None = None, crop_size: Sequence[int] | None = None,
                  stride: Sequence[int] | None = None) -> Mode:
-    """Finds the mode of a test.
-
-    Args:
-        cfg: Config of a detector or segmentor.
-        name: 'whole' or 'slide'. Defaults to None: the mode of the config, if it is of a segmentor.
-        crop_size: Height and width of the windows in pixels. Defaults to None: the config's.
-        stride: Vertical and horizontal step between windows in pixels. Defaults to None: the config's.
-
-    Raises:
-        UserError: If the model is not a segmentor but `name` is given, or the windows are incomplete or leave gaps.
+    """Finds the mode of a test: 'whole' or 'slide', by default the config's; None for models that are not segmentors.
     """
     if cfg.default_scope != 'mmseg':
         if name:
@@ -136,12 +116,7 @@ def set_mode(cfg: Config, mode: Mode) -> None:
 
 
 def checkpoint_sha256(path: str | Path) -> str:
-    """Returns the SHA-256 of a checkpoint file (a path, or an address, see `fetched`), in hexadecimal.
-
-    Raises:
-        MissingFile: If the file does not exist.
-        UserError: If the file cannot be read.
-    """
+    """Returns the SHA-256 of a checkpoint file (a path, or an address, see `fetched`), in hexadecimal."""
     try:
         with fetched(path) as local:
             return sha256(Path(local))
@@ -154,14 +129,7 @@ def checkpoint_sha256(path: str | Path) -> str:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A config and a checkpoint, and the folder of their results.
-
-    Attributes:
-        config: Config file of mmdet or mmseg.
-        checkpoint: Path or URL.
-        folder: The folder of the results; created with the first result.
-        options: Config values to override. Defaults to none.
-    """
+    """A config and a checkpoint (a path or URL), the folder of their results, and config values to override."""
     config: str | Path
     checkpoint: str
     folder: Path
@@ -176,32 +144,16 @@ class Sweep:
         return cfg
 
     def results(self) -> Results:
-        """Opens the results in the folder.
-
-        Raises:
-            UserError: If the config or checkpoint cannot be read, or the folder has results of another one.
-        """
+        """Opens the results in the folder."""
         config = {key: value for key, value in self.load().to_dict().items() if key != 'work_dir'}
         return Results(self.folder, dict(checkpoint=checkpoint_sha256(self.checkpoint), config=config))
 
-    def test(self, size: Size, mode: Mode, report: Report) -> Row:
-        """Tests at one size.
-
-        Args:
-            size: See `set_test_size`.
-            mode: See `resolve_mode`.
-            report: Called after each iteration.
-
-        Returns:
-            The mode (if it is not None), the size, and the metrics.
-
-        Raises:
-            UserError: If the size cannot be set, or the checkpoint does not fit.
-        """
+    def test(self, size: Size, mode: Mode) -> Row:
+        """Tests at one size; returns the mode (if it is not None), the size, and the metrics."""
         cfg = self.load()
         set_test_size(cfg, size)
         set_mode(cfg, mode)
-        metrics = test(cfg, self.checkpoint, hooks=[ReportIterations(report, 'testing')])
+        metrics = test(cfg, self.checkpoint)
         return {**({'mode': str(mode)} if mode else {}), 'size': str(size),
                 **{name: float(value) for name, value in metrics.items()}}
 
@@ -217,14 +169,7 @@ def curves(rows: Sequence[Row], metrics: Sequence[str]) -> Curves:
 
 
 def write_sweep(folder: Path, rows: Sequence[Row], metrics: Sequence[str], title: str) -> str:
-    """Writes results.csv, results.md and results.png; returns the table.
-
-    Args:
-        folder: The output folder.
-        rows: Rows of `Sweep.test`.
-        metrics: Names of the metrics in the table and the plot.
-        title: Title of the plot.
-    """
+    """Writes results.csv, results.md and results.png of rows of `Sweep.test`; returns the table."""
     lines = curves(rows, metrics)
     table = to_markdown(lines)
     write_report(folder, rows, table, plot(lines, metrics[0] if len(metrics) == 1 else 'value', title))
@@ -242,13 +187,7 @@ def to_markdown(lines: Curves) -> str:
 
 
 def plot(lines: Curves, metric: str, title: str) -> Figure:
-    """Plots each curve against the size; a rectangle is at the position of a square with the same area.
-
-    Args:
-        lines: See `curves`.
-        metric: The name of what the curves are of.
-        title: Title of the plot.
-    """
+    """Plots each curve against the size; a rectangle is at the position of a square with the same area."""
     figure = Figure(figsize=(8, 5), layout='constrained')
     axes = figure.subplots()
     sizes = sorted({size for values in lines.values() for size in values}, key=side)

@@ -1,8 +1,8 @@
 """Times forward passes and training steps of PyramidCPVT and of other backbones, and measures their peak memory.
 
 With --config, backbones are measured in a detector or segmentor, else alone. All candidates are timed in turns in one
-process. The memory of each is measured in a separate process. Writes results.csv, table.md and plot.png to the output
-folder. Run it again to continue after an interruption, or to add sizes.
+process. The memory of each is measured in a separate process. Writes results.csv and table.md to the output folder. Run
+it again to continue after an interruption, or to add sizes.
 
 With --count, nothing is timed: it prints the floating-point operations and the bytes of each operator, which do not
 depend on the machine.
@@ -10,16 +10,16 @@ depend on the machine.
 import argparse
 import dataclasses
 import itertools
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from rich.progress import track
 
 from cpvt_mm.models.pyramid_cpvt import PYRAMID_ARCHS
 from lab.arguments import check_least, parse_sides
 from lab.backbones import Backbones
-from lab.benchmark_report import plot, to_markdown
+from lab.benchmark_report import to_markdown
 from lab.candidates import PEERS, Candidate, CannotMeasure, parse_candidate
 from lab.counting import to_markdown as counts_to_markdown
 from lab.results import Results, to_csv
@@ -28,10 +28,9 @@ from lab.steps import DTYPES, MODES, Setting
 from lab.study import read_study
 from lab.torchvision_stand_in import stand_in
 from lab.whole_models import WholeModels
-from lab.work import run_all
 from openmmlab_runs.cli import resumable
 from openmmlab_runs.errors import UserError, exit_on_error
-from openmmlab_runs.files import held, write_figure, write_text
+from openmmlab_runs.files import held, write_text
 
 BACKBONE = 'model.backbone.'
 
@@ -56,7 +55,6 @@ def parse_args() -> argparse.Namespace:
                         help='bf16 and fp16 by autocast, with weights in fp32; tf32 on a GPU only')
     parser.add_argument('--threads', type=int, nargs='+', default=[torch.get_num_threads()], help='CPU threads')
     parser.add_argument('--device', choices=['cpu', 'cuda'], default='cpu', help='device to run on')
-    parser.add_argument('--channels-last', action='store_true', help='images and weights are channels-last in memory')
     parser.add_argument('--compile', nargs='+', choices=['static', 'dynamic'], default=[], metavar='SHAPES',
                         help='also measure each candidate compiled with torch.compile, for static or dynamic shapes, '
                         'or both')
@@ -87,13 +85,11 @@ def main() -> None:
     with held(args.out_dir):
         results = Results(args.out_dir, dict(dataclasses.asdict(subject), candidates=list(map(str, candidates)),
                                              rounds=args.rounds, warmup=args.warmup, **describe_machine(args.device)))
-        tasks = {str(setting): partial(measure_group, subject, candidates, setting, args.rounds, args.warmup)
-                 for setting in settings if str(setting) not in results}
-        for name, group in run_all('Measuring', tasks):
-            results.put(name, group)
+        for setting in track([setting for setting in settings if str(setting) not in results], 'Measuring'):
+            results.put(str(setting), measure_group(subject, candidates, setting, args.rounds, args.warmup))
             report(results, args)
         print(report(results, args))
-    print(f'Also in {args.out_dir}: results.csv, table.md, plot.png')
+    print(f'Also in {args.out_dir}: results.csv, table.md')
 
 
 def counted(subject: Backbones, candidates: list[Candidate], setting: Setting) -> str:
@@ -120,8 +116,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def choose_subject(args: argparse.Namespace) -> Backbones | WholeModels:
-    shared: dict[str, Any] = dict(arch=args.arch, drop_path_rate=args.drop_path_rate, device=args.device,
-                  channels_last=args.channels_last)
+    shared: dict[str, Any] = dict(arch=args.arch, drop_path_rate=args.drop_path_rate, device=args.device)
     return WholeModels(args.config, **shared) if args.config else Backbones(**shared)
 
 
@@ -157,7 +152,4 @@ def report(results: Results, args: argparse.Namespace) -> str:
     head = '\n'.join(f'- {key}: {value}' for key, value in results.recipe.items())
     write_text(args.out_dir / 'results.csv', to_csv(rows))
     write_text(args.out_dir / 'table.md', f'{head}\n\n{table}')
-    if any(row['min_s'] for row in rows):
-        title = f'{Path(args.config).stem if args.config else args.arch}, {results.recipe["machine"]}'
-        write_figure(args.out_dir / 'plot.png', plot(rows, title))
     return table

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from rich.progress import Progress, track
+from rich.progress import track
 from torch import Tensor, nn
 
 from cpvt_mm.models.backbone import Backbone
@@ -76,16 +76,9 @@ def time_all(models: dict[str, nn.Module], images: list[Tensor], sizes: list[Siz
             model.train(training)
         calls = {name: partial(call, model, batch, sizes) for name, model in models.items()}
         with torch.set_grad_enabled(training):
-            for name, taken in time_calls(calls, rounds, f'Timing a {what}').items():
+            for name, taken in interleave(calls, rounds, warmup=1).items():
                 seconds[name][f'{what}_s'] = min(taken)
     return seconds
-
-
-def time_calls(calls: dict[str, partial], rounds: int, title: str) -> dict[str, list[float]]:
-    """Calls `interleave` with one round to warm up, and with a progress bar."""
-    with Progress() as progress:
-        task = progress.add_task(title, total=rounds)
-        return interleave(calls, rounds, 1, lambda done: progress.update(task, completed=done))
 
 
 @exit_on_error

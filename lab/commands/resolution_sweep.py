@@ -8,9 +8,10 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 
+from rich.progress import track
+
 from lab.results import Row
 from lab.sweep import Sweep, Windows, parse_size, resolve_mode, set_test_size, side, write_sweep
-from lab.work import run_all
 from openmmlab_runs.cli import add_cfg_options, resumable
 from openmmlab_runs.errors import UserError, exit_on_error
 from openmmlab_runs.files import held
@@ -42,11 +43,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def choose_metrics(sweep: Sweep, row: Row, names: Sequence[str] | None) -> list[str]:
-    """Returns the requested metrics of a result, or else those in METRICS, or else all.
-
-    Raises:
-        UserError: If a requested metric does not exist.
-    """
+    """Returns the requested metrics of a result, or else those in METRICS, or else all."""
     found = [name for name in row if name not in ('mode', 'size')]
     for name in names or ():
         if name not in found:
@@ -80,8 +77,8 @@ def main() -> None:
         results = sweep.results()
         for row in results.values():
             choose_metrics(sweep, row, args.metrics)
-        for name, row in run_all('Testing', {name: test for name, test in tests.items() if name not in results}):
-            results.put(name, row)
+        for name in track([name for name in tests if name not in results], 'Testing'):
+            results.put(name, tests[name]())
             report(sweep, results.values(), args.metrics)
         print(report(sweep, results.values(), args.metrics))
     print(f'Also in {folder}: results.csv, results.md, results.png')

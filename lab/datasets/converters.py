@@ -28,13 +28,8 @@ NUCLEI_SPLITS = ('train', 'val')
 def find_camvid(source: Path) -> list[tuple[str, Path, Path]]:
     """Finds the images of CamVid, in the version of the SegNet tutorial: street scenes with label maps of 11 classes.
 
-    Images are in `train`, `val` and `test`, their label maps in `trainannot`, `valannot` and `testannot`.
-
-    Returns:
-        The split, the image and the label map of each.
-
-    Raises:
-        UserError: If a folder has no images, or an image has no label map.
+    Images are in `train`, `val` and `test`, their label maps in `trainannot`, `valannot` and `testannot`. Returns the
+    split, the image and the label map of each.
     """
     found = []
     for split in CAMVID_SPLITS:
@@ -51,20 +46,10 @@ def find_camvid(source: Path) -> list[tuple[str, Path, Path]]:
 
 
 def write_camvid(source: Path, root: Path) -> Iterator[int]:
-    """Writes CamVid. It is a generator, so that a tool can show progress.
+    """Writes CamVid, found in `source`; yields the number of images written so far, also by an interrupted run.
 
     The layout is that of mmseg: `images/{train,val,test}`, JPEG of quality 95, and `annotations/{train,val,test}`,
     label maps. `root` is created when the dataset is complete. After an interruption, a new run skips finished files.
-
-    Args:
-        source: See `find_camvid`.
-        root: The folder to write.
-
-    Yields:
-        The number of images written so far, including those of an interrupted run.
-
-    Raises:
-        UserError: If `source` is not such a folder or has a damaged file, or `root` exists already.
     """
     originals = find_camvid(source)
     with _unfinished_folder(root, source) as unfinished:
@@ -98,9 +83,6 @@ def find_nuclei(source: Path) -> list[Path]:
     """Finds the folders of the 2018 Data Science Bowl, stage 1 (BBBC038): instances of cell nuclei.
 
     `stage1_train` has a folder for each image: `<id>/images/<id>.png` and `<id>/masks/*.png`.
-
-    Raises:
-        UserError: If there are no such folders, or a folder has not exactly one image, or no mask.
     """
     folders = sorted(path.parent for path in source.glob('*/images'))
     if not folders:
@@ -121,21 +103,11 @@ def split_of(name: str) -> str:
 
 
 def write_nuclei(source: Path, root: Path) -> Iterator[int]:
-    """Writes the nuclei. It is a generator, so that a tool can show progress.
+    """Writes the nuclei, found in `source`; yields the number of images written so far, also by an interrupted run.
 
-    RGB images are in `train` and `val`, COCO annotations in `instances_train.json` and `instances_val.json`; see
-    `split_of` for the split. `root` is created when the dataset is complete; after an interruption, a new run skips
+    RGB images are in `train` and `val` (see `split_of`), COCO annotations in `instances_train.json` and
+    `instances_val.json`. `root` is created when the dataset is complete. After an interruption, a new run skips
     finished files.
-
-    Args:
-        source: See `find_nuclei`.
-        root: The folder to write.
-
-    Yields:
-        The number of images written so far, including those of an interrupted run.
-
-    Raises:
-        UserError: If `source` is not such a folder or has a damaged file, or `root` exists already.
     """
     folders = find_nuclei(source)
     with _unfinished_folder(root, source) as unfinished:
@@ -195,10 +167,8 @@ def _read_image(path: Path, kind: Kind = Kind.IMAGE) -> Image.Image:
 
 @contextmanager
 def _unfinished_folder(root: Path, source: Path) -> Iterator[Path]:
-    """Yields `<root>.unfinished`, with the files of an interrupted run; renames it to `root` if the block succeeds.
-
-    Raises:
-        UserError: If `root` exists, or the unfinished folder is of another `source` or in use by another process.
+    """Yields `<root>.unfinished`, with the files of an interrupted run of `source`; renames it to `root` if the block
+    succeeds.
     """
     if root.exists():
         raise UserError(f'{root} exists already: remove it, or choose another folder.')

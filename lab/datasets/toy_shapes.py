@@ -128,9 +128,8 @@ def make_image(rng: np.random.Generator) -> tuple[Image, NDArray[np.uint8], list
     """Makes one image with sides of 64 to 256 pixels.
 
     Returns:
-        - The RGB image, `(H, W, 3)`, uint8.
-        - The label map, `(H, W)`, uint8: 0 for background, 1 + class elsewhere.
-        - The class and the visible mask, `(H, W)`, of each instance that is not completely hidden.
+        The RGB image `(H, W, 3)`, the label map `(H, W)` (0 for background, 1 + class elsewhere), both uint8, and the
+            class and visible mask of each instance that is not hidden.
     """
     height, width = (int(side) for side in rng.integers(64, 257, 2))
     canvas = background(rng, height, width)
@@ -190,9 +189,6 @@ def write_splits(root: Path, write: Callable[[Path, str, int, int], Iterator[int
 
     Yields:
         The number of images or videos written so far, from 1 to `num_train + num_val`.
-
-    Raises:
-        UserError: If `root` has other content, or another process is writing it.
     """
     recipe = root / 'made_from.json'
     if root.exists():
@@ -214,22 +210,9 @@ def write_splits(root: Path, write: Callable[[Path, str, int, int], Iterator[int
 
 
 def write_toy_shapes(root: Path, num_train: int = 800, num_val: int = 100, seed: int = 0) -> Iterator[int]:
-    """Writes the dataset. It is a generator, so that a tool can show progress.
+    """Writes the dataset, see `write_splits`. The same seed gives the same pixels, with the same version of OpenCV.
 
     As in ADE20K, images are in `images/{training,validation}`, and label maps, in which 0 is no class, are in
-    `annotations/{training,validation}`. `instances_{training,validation}.json` is in COCO format. `root` is created
-    when the dataset is complete. A complete dataset from the same arguments is not changed.
-
-    Args:
-        root: The folder to write.
-        num_train: Number of training images. Defaults to 800.
-        num_val: Number of validation images. Defaults to 100.
-        seed: The same seed gives the same pixels, with the same version of OpenCV. Defaults to 0.
-
-    Yields:
-        The number of images written so far, from 1 to `num_train + num_val`.
-
-    Raises:
-        UserError: If `root` has other content, or another process is writing it.
+    `annotations/{training,validation}`. `instances_{training,validation}.json` is in COCO format.
     """
     yield from write_splits(root, write_split, dict(num_train=num_train, num_val=num_val, seed=seed))

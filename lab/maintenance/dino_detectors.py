@@ -74,7 +74,7 @@ def main() -> None:
     warnings.simplefilter('ignore')
     candidates = [Candidate(name, dict(frozen=frozen)) for frozen in (True, False) for name in ('cpvt_mm', 'timm')]
     setting = Setting('train', *args.size, 1, 'fp32', torch.get_num_threads())
-    rows = measure_group(Detectors(), candidates, setting, args.rounds, 1, lambda *_: None)
+    rows = measure_group(Detectors(), candidates, setting, args.rounds, 1)
     print(f'{setting}; {describe_machine("cpu")}\n\n| backbone | frozen | memory, MB | s |\n|---|---|---|---|')
     for candidate in candidates:
         row = rows[str(candidate)]

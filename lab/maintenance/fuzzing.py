@@ -56,7 +56,9 @@ def run_alone(case: Case, memory: int, seconds: int) -> Ending:
                 status = RESULT
             except (UserError, SystemExit) as error:
                 is_sentence = '\n' not in str(error) and str(error).endswith('.')
-                status = SENTENCE if is_sentence and not isinstance(error.__context__, MemoryError) else OTHER
+                # A tool that lacks memory exits with a sentence, too.
+                is_memory = isinstance(error, SystemExit) and isinstance(error.__context__, MemoryError)
+                status = SENTENCE if is_sentence and not is_memory else OTHER
                 print(repr(str(error)), file=errors)
             except BaseException as error:
                 place = traceback.extract_tb(error.__traceback__)[-1]

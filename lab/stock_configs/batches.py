@@ -12,12 +12,7 @@ NUM_BOXES = 4
 
 
 def small_batch(cfg: Config, training: bool) -> Batch:
-    """Makes a few small images with annotations, as a data loader of the config would collate them.
-
-    Args:
-        cfg: The config.
-        training: Whether the batch is for a training step.
-    """
+    """Makes a few small images with annotations, as a data loader of the config would collate them."""
     if cfg.default_scope == 'mmseg':
         return segmentation_batch(cfg, (SIDE, SIDE), BATCH_SIZE)
     kind = cfg.model.type.rpartition('.')[2]

@@ -22,7 +22,7 @@ from lab.from_config import build_model
 from lab.results import Results
 from lab.stock_configs.batches import SIDE
 from lab.stock_configs.trial import try_out
-from lab.work import Report, run_in_processes
+from lab.work import run_in_processes
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.nested import walk
 from openmmlab_runs.stack import require
@@ -116,16 +116,10 @@ def open_results(folder: Path) -> Results:
 
 
 def run_matrix(libraries: Sequence[str], families: Sequence[str] | None, jobs: int, results: Results) -> list[Swap]:
-    """Checks each config of the libraries, and tries the first of each family that builds.
+    """Checks each config of the libraries, and tries the first of each family that builds, in `jobs` processes.
 
-    Args:
-        libraries: Some of LIBRARIES.
-        families: The first folders of the configs to use; None for all.
-        jobs: Number of processes, with one thread each.
-        results: Existing results are kept, except failed and unavailable ones, which are tried again.
-
-    Raises:
-        UserError: If no config is in `families`, or a process dies.
+    Existing results are kept, except failed and unavailable ones, which are tried again. `families` are the first
+    folders of the configs to use; None for all.
     """
     configs = {f'{library}::{config}': (library, config) for library in libraries for config in list_configs(library)
                if families is None or config.split('/')[0] in families}
@@ -243,7 +237,7 @@ def start_worker() -> None:
         require('mmpretrain')
 
 
-def in_silence(function: Callable[..., Swap], arguments: tuple[object, ...], _: Report) -> Swap:
+def in_silence(function: Callable[..., Swap], arguments: tuple[object, ...]) -> Swap:
     """Calls a function without the text that models and constructors print."""
     with open(os.devnull, 'w') as sink, contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
         return function(*arguments)

@@ -21,10 +21,8 @@ MOST_CLASSES = 1300
 def try_out(cfg: Config) -> None:
     """Runs a training step on two small images with the config's optimizer, if it has one, and predicts, on the CPU.
 
-    Raises:
-        Exception: Any error of the model.
-        FloatingPointError: If the loss or a weight of the backbone is not finite.
-        RuntimeError: If a stage or block of the backbone does not learn, or there is no prediction.
+    Raises any error of the model, also if the loss or a weight of the backbone is not finite, or a stage or block does
+    not learn.
     """
     cfg = _made_small(cfg)
     set_random_seed(0)

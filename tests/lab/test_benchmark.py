@@ -14,7 +14,7 @@ from torch import nn
 from cpvt_mm import PyramidCPVT
 from lab import running
 from lab.backbones import Backbones
-from lab.benchmark_report import exponent, plot, to_markdown
+from lab.benchmark_report import exponent, to_markdown
 from lab.candidates import PEERS, Candidate, CannotMeasure, parse_candidate
 from lab.complexity import count_flops, measure
 from lab.counting import count_work
@@ -23,7 +23,6 @@ from lab.running import COLUMNS, interleave, measure_group
 from lab.steps import Setting, Step
 from lab.whole_models import WholeModels
 from tests.conftest import MASK_RCNN, NARROW, ROOT
-from tests.pictures import is_drawn
 from tests.tools.conftest import Run, read_rows
 
 MB = 10**6
@@ -91,7 +90,7 @@ def test_onnxruntime_computes_the_same_and_its_memory_is_not_torchs() -> None:
 
 @pytest.mark.parametrize('dtype, expected', [('fp32', torch.float32), ('bf16', torch.bfloat16)])
 def test_a_step_of_training_leaves_gradients_of_all(dtype: str, expected: torch.dtype) -> None:
-    step = Backbones('nano', 0., channels_last=True).step(OURS, replace(TRAIN, dtype=dtype))
+    step = Backbones('nano', 0.).step(OURS, replace(TRAIN, dtype=dtype))
     seen: list[torch.dtype] = []
     step.model.stages[0].register_forward_hook(lambda module, args, out: seen.append(out[0].dtype))
     step.run()
@@ -120,7 +119,7 @@ def test_what_cannot_be_built_or_run_is_told(subject: Any, candidate: Candidate,
 
 def test_a_row_for_each_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, 'SIDES', dict(cpu=(64,)))
-    rows = measure_group(Told(), [Candidate('a'), Candidate('missing')], SETTING, 3, 1, lambda *_: None)
+    rows = measure_group(Told(), [Candidate('a'), Candidate('missing')], SETTING, 3, 1)
     plain, missing = rows.values()
     assert missing['failure'] == 'missing cannot be built.' and missing['min_s'] is plain['failure'] is None
     assert all(tuple(row) == COLUMNS for row in rows.values()) and 0 < plain['min_s'] <= plain['median_s']
@@ -131,7 +130,7 @@ def test_a_row_for_each_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_calls_take_turns_in_changing_order(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[str] = []
     monkeypatch.setattr('lab.steps.timer', lambda: len(called)**2)
-    found = interleave({name: lambda name=name: called.append(name) for name in 'abcd'}, 6, 2, lambda done: None)
+    found = interleave({name: lambda name=name: called.append(name) for name in 'abcd'}, 6, 2)
     rounds = {''.join(called[i:i + 4]) for i in range(0, len(called), 4)}
     assert len(called) == 4 * 8 and all(sorted(order) == list('abcd') for order in rounds) and len(rounds) > 3
     assert {name: len(values) for name, values in found.items()} == dict.fromkeys('abcd', 6)
@@ -223,7 +222,7 @@ def test_measures_and_goes_on(words: tuple, run_tool: Run, tmp_path: Path, monke
     assert all(float(row['memory_mb']) > 7 and float(row['gflops']) > 0.1 for row in rows)
     if words:
         return
-    assert rows[0]['gflops'] == rows[1]['gflops'] and is_drawn(tmp_path / 'plot.png')
+    assert rows[0]['gflops'] == rows[1]['gflops']
     assert 'Growth' not in (tmp_path / 'table.md').read_text()
     assert run_tool(*command, '64x96', 128) == ''
     assert read_rows(tmp_path / 'results.csv')[:2] == rows
@@ -237,10 +236,10 @@ def row(candidate: str, side: int, power: float, **values: Any) -> dict[str, Any
     return {**dict.fromkeys(COLUMNS), **dict(
         candidate=candidate, mode='train', batch_size=2, dtype='fp32', threads=1, device='cpu', height=side, width=side,
         min_s=seconds, median_s=2 * seconds, memory_mb=2. * side * side / 1000, gflops=10., gemm_gflops_per_s=100.,
-        share_of_peak=0.5, fused='8 of 8'), **values}
+        share_of_peak=0.5), **values}
 
 
-NONE = dict.fromkeys(('min_s', 'median_s', 'memory_mb', 'gflops', 'share_of_peak', 'fused'))
+NONE = dict.fromkeys(('min_s', 'median_s', 'memory_mb', 'gflops', 'share_of_peak'))
 ROWS = [*(row('ours', side, 1.) for side in (224, 448, 896)), row('theirs', 224, 1.5, max_abs_diff=1.5e-6),
         row('theirs', 448, 1.5), row('theirs', 896, 1., **NONE, failure='out of memory'),
         row('absent', 224, 1., **NONE, failure='absent cannot be built.')]
@@ -253,15 +252,7 @@ def test_the_table_tells_all() -> None:
     assert lines[2].startswith('GEMM peak: 100.0 GFLOP/s')
     cells = [[cell.strip() for cell in line.strip('|').split('|')] for line in lines if line.startswith('| ')]
     assert ['224 x 224', 'theirs', '11.24', '22.48', '0.089', '224.00x', '100', '1.00x', '10.0', '50%',
-            '1.5e-06', '', '8 of 8'] in cells
-    assert ['896 x 896', 'theirs', 'out of memory', *[''] * 10] in cells
+            '1.5e-06', ''] in cells
+    assert ['896 x 896', 'theirs', 'out of memory', *[''] * 9] in cells
     assert ['ours', '1.00', '1.00'] in cells and ['theirs', '1.50', '1.00'] in cells
     assert not any('absent' in line for line in map(str, cells)) and '- absent: absent cannot be built.' in lines
-
-
-def test_the_plot_has_time_and_memory_for_each_mode() -> None:
-    figure = plot(ROWS + [dict(one, mode='forward') for one in ROWS], 'a title')
-    assert [axes.get_title() for axes in figure.axes] == ['train', 'train', 'forward', 'forward']
-    lines = {line.get_label(): list(line.get_xdata()) for line in figure.axes[0].get_lines()}
-    assert lines == dict(ours=[224, 448, 896], theirs=[224, 448])
-    assert list(figure.axes[1].get_lines()[0].get_ydata()) == [one['memory_mb'] for one in ROWS[:3]]

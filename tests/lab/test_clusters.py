@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from lab.clusters import run_on_cluster
-from lab.work import Report
 from openmmlab_runs.errors import UserError
 from tests.processes import is_alive, wait_until
 
@@ -34,26 +33,25 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     return request.param
 
 
-def write(path: Path, report: Report) -> str:
-    report('writing', 1, 1)
+def write(path: Path) -> str:
     path.write_text(str(os.getpid()))
     return path.read_text()
 
 
-def refuse(path: Path, report: Report) -> None:
+def refuse(path: Path) -> None:
     wait_until(path.exists)
     raise UserError('it is told to.')
 
 
-def end_once(path: Path, report: Report) -> str:
+def end_once(path: Path) -> str:
     if not path.exists():
-        write(path, report)
+        write(path)
         sys.exit(143)  # as a training after SIGTERM
     return path.read_text()
 
 
-def wait(path: Path, report: Report) -> None:
-    write(path, report)
+def wait(path: Path) -> None:
+    write(path)
     time.sleep(600)
 
 

@@ -60,7 +60,8 @@ def few_encodings(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_equivariance_of_encodings_and_of_a_checkpoint_on_a_photograph(run_tool: Run, tmp_path: Path) -> None:
     out, weights = tmp_path / 'new/figure.png', tmp_path / 'weights.pth'
     words = TOOL, UPERNET, '--size', 128, '--shift', 32, '--out', out
-    assert run_tool(*words, '--cfg-options', 'model.backbone.position_encoding.kernel_size=5') == ''
+    assert run_tool(*words, '--cfg-options', 'model.backbone.position_encoding.type=PEG',
+                    'model.backbone.position_encoding.kernel_size=5') == ''
     assert [row['encoding'] for row in read_rows(out.with_suffix('.csv'))] == ['of the config', 'none', 'PEG']
     torch.save(build_model(load_config(UPERNET)).state_dict(), weights)
     random_image(tmp_path / 'image.png', 90, 130)

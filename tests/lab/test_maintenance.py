@@ -35,7 +35,7 @@ NANO = {'PyramidCPVT': 'nano', 'CPVT': 'tiny'}
 RETINANET = 'retinanet/retinanet_r50_fpn_1x_coco.py'
 
 
-@pytest.mark.parametrize('name', sorted(path.name for path in FOLDER.glob('*.py') if 'argparse' in path.read_text()))
+@pytest.mark.parametrize('name', sorted(path.name for path in FOLDER.glob('*.py') if '.parse_args()' in path.read_text()))
 def test_each_program_says_what_it_does(name: str, run_tool: Run, capsys: pytest.CaptureFixture) -> None:
     assert run_tool(FOLDER / name, '--help') == '0'
     assert 'usage: ' in capsys.readouterr().out

@@ -16,7 +16,7 @@ from lab.results import Results
 from lab.study import Run as StudyRun
 from lab.study import read_study, set_options
 from lab.study_report import plot, to_markdown
-from lab.work import Report, run_in_processes
+from lab.work import run_in_processes
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.loading import backbone_config, build
 from tests.conftest import ROOT, UPERNET, refusal, toy_overrides
@@ -78,7 +78,8 @@ def test_an_option_replaces_what_is_there() -> None:
 def test_a_line_of_the_table_is_a_variant_with_the_mean_of_its_seeds() -> None:
     rows = [dict(variant=variant, seed=seed, test=test, parameters=1_950_000, seconds_per_iteration=seconds,
                  mIoU=50. + k + 2 * seed, AP=0.25 + 0.1 * k)
-            for variant, seed, seconds in (('a', 0, 1.5), ('a', 1, 1.25), ('b', 0, None)) for k, test in enumerate('xy')]
+            for variant, seed, seconds in (('a', 0, 1.5), ('a', 1, 1.25), ('b', 0, None))
+            for k, test in enumerate('xy')]
     assert to_markdown(rows, ['mIoU', 'AP']).splitlines()[::2] == [
         '| variant | backbone, M params | s / iteration | mIoU, x | mIoU, y | AP, x | AP, y |',
         '| a | 1.95 | 1.25 | 51.0 ± 1.0 | 52.0 ± 1.0 | 0.250 ± 0.000 | 0.350 ± 0.000 |']
@@ -119,20 +120,19 @@ def test_trains_and_tests_each_variant_and_goes_on_from_what_is_there(run_tool: 
         **{'optim_wrapper.optimizer.lr': 0.5})
 
 
-def square(number: int, report: Report) -> int:
-    report('multiplying', number, number)
+def square(number: int) -> int:
     return number * number
 
 
-def fail(report: Report) -> None:
+def fail() -> None:
     raise UserError('it is told to.')
 
 
-def die(report: Report) -> None:
+def die() -> None:
     os._exit(3)
 
 
-def wait(file: Path, report: Report) -> None:
+def wait(file: Path) -> None:
     file.write_text(str(os.getpid()))
     time.sleep(100)
 
@@ -145,7 +145,7 @@ def test_processes_give_the_results_of_all() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize('task, words', [(fail, 'it is told to'), (die, 'a process died')])
-def test_what_goes_wrong_ends_all(task: Callable[[Report], None], words: str, tmp_path: Path) -> None:
+def test_what_goes_wrong_ends_all(task: Callable[[], None], words: str, tmp_path: Path) -> None:
     file = tmp_path / 'pid'
     with pytest.raises(UserError, match=words):
         list(run_in_processes('Working', {'waits': partial(wait, file), 'other': task}, 2))

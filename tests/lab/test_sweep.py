@@ -48,7 +48,7 @@ def test_goes_on_from_what_is_there_and_shows_all_results_of_the_folder(run_tool
                                                                         monkeypatch: pytest.MonkeyPatch) -> None:
     tested: list[tuple[int, int]] = []  # scales
 
-    def test(cfg: Config, checkpoint: str, hooks: object) -> dict[str, float]:
+    def test(cfg: Config, checkpoint: str) -> dict[str, float]:
         tested.append(cfg.test_dataloader.dataset.pipeline[1].scale)
         return {'mIoU': float(tested[-1][0]), 'aAcc': 1.}
 
