@@ -1,14 +1,10 @@
 """Counts parameters and floating-point operations of models."""
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
 import torch
-from mmengine.config import Config
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count, sdpa_flop_count
-
-from openmmlab_runs.loading import build
 
 
 @dataclass(frozen=True)
@@ -63,30 +59,3 @@ def measure(model: nn.Module, *args: object, **kwargs: object) -> Complexity:
     with torch.no_grad():
         flops = count_flops(lambda: model.eval()(*args, **kwargs))
     return Complexity(sum(p.numel() for p in model.parameters()), flops)
-
-
-def measure_config(cfg: Config, shape: tuple[int, int]) -> tuple[Complexity, Complexity]:
-    """Measures the model of a config of mmdet, mmseg or mmpretrain on one image of zeros, of `shape` (height, width).
-
-    The weights are random, so the second stage of a two-stage detector gets random proposals.
-
-    Returns:
-        The complexity of the backbone, and that of the whole model, both in eval mode.
-    """
-    model = build(cfg, cfg.model)
-    backbone = cast(nn.Module, model.backbone)
-    image = torch.zeros(1, getattr(backbone, 'in_channels', 3), *shape)
-    return measure(backbone, image), measure(model, image, [data_sample(cfg.default_scope, image)], mode='tensor')
-
-
-def data_sample(library: str, image: Tensor) -> object:
-    """Makes the data sample that `library` needs for a batch of one image, `(1, 3, H, W)`."""
-    shape = tuple(image.shape[-2:])
-    meta = dict(img_shape=shape, ori_shape=shape, pad_shape=shape, batch_input_shape=shape, scale_factor=(1., 1.))
-    if library == 'mmdet':
-        from mmdet.structures import DetDataSample as DataSample
-    elif library == 'mmpretrain':
-        from mmpretrain.structures import DataSample
-    else:
-        from mmseg.structures import SegDataSample as DataSample
-    return DataSample(metainfo=meta)

@@ -13,7 +13,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from cpvt_mm.models import CPVT, PyramidCPVT
 from lab.attention import Overlay, collect, default_blocks, name_blocks, overlay_image
-from lab.sweep import get_test_size
+from lab.commands.resolution_sweep import get_test_size
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.images import read_image

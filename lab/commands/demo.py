@@ -25,6 +25,8 @@ METRICS = {
     'coco/segm_mAP': 'mask AP',
     'mIoU': 'mIoU',
 }
+
+
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/demo'), help='folder for all outputs')

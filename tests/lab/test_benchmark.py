@@ -1,7 +1,6 @@
 """The benchmark: its candidates, what it measures and counts, and its command line, tables and plots."""
 import json
 import os
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,24 +10,23 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from cpvt_mm import PyramidCPVT
 from lab import running
 from lab.backbones import Backbones
-from lab.benchmark_report import exponent, to_markdown
-from lab.candidates import PEERS, Candidate, CannotMeasure, parse_candidate
-from lab.complexity import count_flops, measure
+from lab.candidates import PEERS, Candidate, CannotMeasure
+from lab.commands.benchmark import exponent, to_markdown
+from lab.complexity import count_flops
 from lab.counting import count_work
 from lab.memory import measure_alone
-from lab.running import COLUMNS, interleave, measure_group
+from lab.running import COLUMNS, measure_group
 from lab.steps import Setting, Step
 from lab.whole_models import WholeModels
-from tests.conftest import MASK_RCNN, NARROW, ROOT
+from tests.conftest import MASK_RCNN, ROOT
 from tests.tools.conftest import Run, read_rows
 
 MB = 10**6
 SETTING = Setting('forward', 64, 96, 2, 'fp32', 1)
 TRAIN = replace(SETTING, mode='train')
-BACKBONES, DETECTORS = Backbones('nano'), WholeModels(str(MASK_RCNN), 'nano')
+BACKBONES = Backbones('nano')
 OURS = Candidate('cpvt_mm')
 
 
@@ -39,7 +37,7 @@ class Told:
     def step(self, candidate: Candidate, setting: Setting) -> Step:
         if candidate.name == 'missing':
             raise CannotMeasure('missing cannot be built.')
-        does = dict(fails=self.fail, dies=lambda: os._exit(3), waits=lambda: self.wait(candidate.arguments['file']))
+        does = dict(fails=self.fail, dies=lambda: os._exit(3))
         run = does.get(candidate.name, lambda: torch.ones(candidate.arguments.get('megabytes', 1) * MB // 4))
         return Step(nn.Linear(MB, 2, bias=False), run)  # of 8 MB
 
@@ -52,19 +50,6 @@ class Told:
     @staticmethod
     def fail() -> None:
         raise ValueError('it is told to\nand does so')
-
-    @staticmethod
-    def wait(file: str) -> None:
-        Path(file).write_text(str(os.getpid()))
-        time.sleep(100)
-
-
-@pytest.mark.parametrize('text, arguments', [
-    ('mmseg', {}), ("cpvt_mm:position_encoding={'type': 'PEG', 'target': 'v'},with_cp=selective",
-                    dict(position_encoding=dict(type='PEG', target='v'), with_cp='selective'))])
-def test_reads_names_and_arguments(text: str, arguments: dict) -> None:
-    candidate = parse_candidate(text)
-    assert candidate == Candidate(text.partition(':')[0], arguments) == parse_candidate(str(candidate))
 
 
 @pytest.mark.parametrize('name', ['mmseg', 'mmpretrain', 'timm'])
@@ -82,35 +67,9 @@ def test_other_implementations_do_the_same(name: str) -> None:
     assert BACKBONES.max_abs_diff(other, SETTING) > 1e-5
 
 
-@pytest.mark.slow
-def test_onnxruntime_computes_the_same_and_its_memory_is_not_torchs() -> None:
-    step = BACKBONES.step(Candidate('onnxruntime'), SETTING)
-    assert BACKBONES.max_abs_diff(step, SETTING) < 1e-4 and not step.has_torch_memory
-
-
-@pytest.mark.parametrize('dtype, expected', [('fp32', torch.float32), ('bf16', torch.bfloat16)])
-def test_a_step_of_training_leaves_gradients_of_all(dtype: str, expected: torch.dtype) -> None:
-    step = Backbones('nano', 0.).step(OURS, replace(TRAIN, dtype=dtype))
-    seen: list[torch.dtype] = []
-    step.model.stages[0].register_forward_hook(lambda module, args, out: seen.append(out[0].dtype))
-    step.run()
-    assert all(p.grad.any() for p in step.model.parameters()) and seen == [expected]
-    assert step.held_bytes() == 4 * sum(p.numel() for p in step.model.parameters())
-
-
-@pytest.mark.parametrize('name, backbone', [('cpvt_mm', 'PyramidCPVT'), ('pvt', 'PyramidVisionTransformer')])
-def test_each_candidate_is_the_backbone_of_the_same_model(name: str, backbone: str) -> None:
-    step = DETECTORS.step(Candidate(name), replace(TRAIN, height=96, width=128))
-    assert type(step.model.backbone).__name__ == backbone
-    weights, held = [p.detach().clone() for p in step.model.parameters()], step.held_bytes()
-    step.run()
-    assert all(map(torch.equal, step.model.parameters(), weights))  # every step is alike
-    assert step.held_bytes() > 2.9 * held  # AdamW keeps two numbers for each weight
-
-
 @pytest.mark.parametrize('subject, candidate, words', [
     (BACKBONES, Candidate('cpvt_mm', dict(heads=3)), r'cpvt_mm:heads=3 cannot be built \(TypeError: .*heads'),
-    (DETECTORS, Candidate('timm'), 'timm is in no registry of OpenMMLab'),
+    (WholeModels(str(MASK_RCNN), 'nano'), Candidate('timm'), 'timm is in no registry of OpenMMLab'),
     (BACKBONES, Candidate('onnxruntime', shapes='static'), 'runs forward passes in fp32 on the CPU only')])
 def test_what_cannot_be_built_or_run_is_told(subject: Any, candidate: Candidate, words: str) -> None:
     with pytest.raises(CannotMeasure, match=words):
@@ -127,16 +86,6 @@ def test_a_row_for_each_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plain['share_of_peak'] == pytest.approx(plain['gflops'] / plain['min_s'] / plain['gemm_gflops_per_s'])
 
 
-def test_calls_take_turns_in_changing_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    called: list[str] = []
-    monkeypatch.setattr('lab.steps.timer', lambda: len(called)**2)
-    found = interleave({name: lambda name=name: called.append(name) for name in 'abcd'}, 6, 2)
-    rounds = {''.join(called[i:i + 4]) for i in range(0, len(called), 4)}
-    assert len(called) == 4 * 8 and all(sorted(order) == list('abcd') for order in rounds) and len(rounds) > 3
-    assert {name: len(values) for name, values in found.items()} == dict.fromkeys('abcd', 6)
-    assert min(map(min, found.values())) == 9**2 - 8**2  # the first two rounds do not count
-
-
 @pytest.mark.parametrize('candidate, limit, sentence', [
     (Candidate('holder', dict(megabytes=80)), 40 * MB, 'out of memory'),
     (Candidate('fails'), None, 'fails does not run (ValueError: it is told to).'),
@@ -145,22 +94,6 @@ def test_what_goes_wrong_is_told(candidate: Candidate, limit: int | None, senten
     with pytest.raises(CannotMeasure) as error:
         measure_alone(Told(), candidate, SETTING, limit)
     assert str(error.value) == sentence
-
-
-def test_counts_the_backbone_with_its_attention() -> None:
-    expected, channels, side = 0, 3, 64
-    for i, (dims, depth, sr, ratio) in enumerate(zip(*(NARROW[key] for key in (
-            'embed_dims', 'depths', 'sr_ratios', 'mlp_ratios')), strict=True)):
-        patch = 2 if i else 4
-        side //= patch
-        tokens, keys = side**2, (side // sr)**2
-        block = tokens * dims * dims * 2 + keys * dims * 2 * dims  # q and the output; k and v
-        block += keys * dims * dims * sr**2 if sr > 1 else 0
-        block += 2 * tokens * keys * dims  # attention: logits and weighted values
-        block += 2 * tokens * dims * ratio * dims
-        expected += 2 * (tokens * dims * channels * patch**2 + depth * block + tokens * dims * 9)  # 9: the PEG
-        channels = dims
-    assert measure(PyramidCPVT(NARROW), torch.zeros(1, 3, 64, 64)).flops == expected
 
 
 def test_counts_backwards_the_groups_of_a_convolution_and_attention() -> None:
@@ -192,13 +125,6 @@ def test_attention_with_and_without_stored_weights(fused: bool) -> None:
                               'scaled_dot_product_attention_backward': backward}
     else:
         assert work.bytes.total() > 10 * 2 * heads * queries * keys
-
-
-def test_there_is_at_most_as_much_work_as_in_timm() -> None:
-    setting = Setting('train', 256, 320, 8, 'bf16', 1)
-    for ours, theirs in zip(BACKBONES.count(OURS, setting), BACKBONES.count(Candidate('timm'), setting), strict=True):
-        assert ours.flops.total() < 0.95 * theirs.flops.total()  # what stochastic depth leaves out is not computed
-        assert ours.bytes.total() <= theirs.bytes.total()
 
 
 def test_the_tool_prints_the_counts_of_each_candidate(run_tool: Run, capsys: pytest.CaptureFixture) -> None:

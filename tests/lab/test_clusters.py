@@ -1,4 +1,4 @@
-"""Tasks on clusters: submitit's own processes, scripts in place of Slurm's tools, and Ray on this machine."""
+"""Tasks on clusters: submitit's own processes, and Ray on this machine."""
 import os
 import sys
 import time
@@ -11,25 +11,10 @@ from lab.clusters import run_on_cluster
 from openmmlab_runs.errors import UserError
 from tests.processes import is_alive, wait_until
 
-# A job is a group of processes of this machine, and its number that of the first.
-SLURM = {
-    'sbatch': """text=$(cat "$1")
-setsid sh -c 'SLURM_JOB_ID=$$ exec bash -c "$0"' "$text" > /dev/null 2>&1 &
-echo Submitted batch job $!""",
-    'srun': """until [ -x "$1" ]; do shift; done
-SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_NTASKS=1 SLURM_JOB_NODELIST=here exec "$@" """,
-    'sacct': 'printf "JobID|State|NodeList\\n"',
-    'scancel': 'kill -9 "-$1"'}
 
-
-@pytest.fixture(params=['local', 'slurm', 'ray'])
-def cluster(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+@pytest.fixture(params=['local', 'ray'])
+def cluster(request: pytest.FixtureRequest) -> str:
     pytest.importorskip('ray' if request.param == 'ray' else 'submitit', reason='make test-clusters installs it')
-    if request.param == 'slurm':
-        for name, text in SLURM.items():
-            (tmp_path / name).write_text(f'#!/bin/sh\n{text}\n')
-            (tmp_path / name).chmod(0o755)
-        monkeypatch.setenv('PATH', f'{tmp_path}:{os.environ["PATH"]}')
     return request.param
 
 

@@ -13,29 +13,27 @@ from pathlib import Path
 import pytest
 import torch
 
-from cpvt_mm.swap import read_config, swap_backbone
-from cpvt_mm.swap.writing import shipped_configs
 from lab.maintenance import coco_metric
 from lab.maintenance.fuzz_checkpoints import MUTATIONS, ODD, originals, use
 from lab.maintenance.fuzzing import run_alone
 from lab.maintenance.numbers_of_docs import NUMBER, tables
 from lab.maintenance.scaling import all_reduce_seconds, most_gpus
 from lab.maintenance.table_smoothness import neighbour_correlation
-from lab.stock_configs.matrix import Swap, check, list_configs, open_results, run, to_markdown
-from lab.stock_configs.trial import try_out
+from lab.stock_configs.matrix import Swap, list_configs, open_results, to_markdown
 from openmmlab_runs.errors import UserError
 from tests.conftest import ROOT
 from tests.tools.conftest import Run
 
 FOLDER = ROOT / 'lab/maintenance'
-# torch's dtypes and kinds that are as good as float32.
+# As good as float32.
 PLAIN = {'torch.float16', 'torch.bfloat16', 'torch.float64', 'torch.float8_e4m3fn', 'torch.float8_e5m2',
          'float8_e8m0fnu', 'parameter', 'turned'}
-NANO = {'PyramidCPVT': 'nano', 'CPVT': 'tiny'}
-RETINANET = 'retinanet/retinanet_r50_fpn_1x_coco.py'
 
 
-@pytest.mark.parametrize('name', sorted(path.name for path in FOLDER.glob('*.py') if '.parse_args()' in path.read_text()))
+PROGRAMS = sorted(path.name for path in FOLDER.glob('*.py') if '.parse_args()' in path.read_text())
+
+
+@pytest.mark.parametrize('name', PROGRAMS)
 def test_each_program_says_what_it_does(name: str, run_tool: Run, capsys: pytest.CaptureFixture) -> None:
     assert run_tool(FOLDER / name, '--help') == '0'
     assert 'usage: ' in capsys.readouterr().out
@@ -136,37 +134,6 @@ def test_correlation_of_neighbours() -> None:
     signs = torch.ones(8, 8).index_fill(0, torch.arange(0, 8, 2), -1)
     assert neighbour_correlation((signs * signs.T)[..., None]) == pytest.approx(-1)  # a chessboard
     assert neighbour_correlation(signs[..., None]) == pytest.approx(0)  # stripes: -1 down, 1 across
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('library, config, outcome', [
-    ('mmdet', 'qdtrack/qdtrack_faster-rcnn_r50_fpn_4e_base.py', 'built'),  # a detector within a tracker
-    ('mmseg', 'ocrnet/ocrnet_hr18s_4xb2-40k_cityscapes-512x1024.py', 'built'),  # cascaded heads
-    ('mmseg', 'vit/vit_deit-s16_upernet_8xb2-80k_ade20k-512x512.py', 'plain')])
-def test_a_sample_of_the_matrix(library: str, config: str, outcome: str) -> None:
-    swap = run(check(library, config, NANO), NANO)
-    assert (swap.outcome, swap.trial, swap.trial_reason) == (outcome, 'ran', '')
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(('text', 'outcome', 'reason'), [
-    ("model = dict(neck=dict(in_channels=[1]))", 'refused', 'its neck FPN has in_channels .1., but its backbone gives'),
-    ("model = dict(bbox_head=dict(nonsense=1))", 'unavailable', r"swapped and written, but TypeError: .* 'nonsense'"),
-    ("model = dict(_delete_=True)", 'fragment', 'no model')])
-def test_outcomes_and_reasons(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, outcome: str, reason: str
-                              ) -> None:
-    monkeypatch.setattr('lab.stock_configs.matrix.shipped_configs', lambda library: tmp_path)
-    (tmp_path / 'one.py').write_text(f"_base_ = 'mmdet::{RETINANET}'\n{text}")
-    swap = check('mmdet', 'one.py', NANO)
-    assert swap.outcome == outcome and re.search(reason, swap.reason)
-
-
-@pytest.mark.slow
-def test_a_trial_notices_what_does_not_learn() -> None:
-    cfg = swap_backbone(read_config(str(shipped_configs('mmdet') / RETINANET)), 'nano')
-    cfg.model.backbone.frozen_stages = 4
-    with pytest.raises(RuntimeError, match='Nothing of the backbone learns'):
-        try_out(cfg)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Studies: their files, runs and tables, and the processes and stored results of long work."""
+"""Studies and sweeps: their files, runs and tables, and the processes and stored results of long work."""
 import os
 import signal
 import subprocess
@@ -11,21 +11,22 @@ from pathlib import Path
 import pytest
 from mmengine.config import Config
 
-from lab.memory import measure_alone
+from cpvt_mm import PyramidCPVT
+from lab.commands import resolution_sweep
+from lab.commands.compare import plot, to_markdown
 from lab.results import Results
 from lab.study import Run as StudyRun
-from lab.study import read_study, set_options
-from lab.study_report import plot, to_markdown
+from lab.study import read_study
 from lab.work import run_in_processes
+from openmmlab_runs import engine
+from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.loading import backbone_config, build
-from tests.conftest import ROOT, UPERNET, refusal, toy_overrides
+from tests.conftest import ROOT, UPERNET, Trained, refusal, toy_overrides
 from tests.pictures import is_drawn
 from tests.processes import is_alive, wait_until
 from tests.swap.test_swapping import get
 from tests.tools.conftest import Run, read_rows
-
-from .test_benchmark import SETTING, Candidate, Told
 
 BASES = ('backbones', 'position_encodings')  # parts of several studies
 STUDIES = sorted(path for path in (ROOT / 'configs/_base_/studies').glob('*.py') if path.stem not in BASES)
@@ -37,6 +38,8 @@ variants = dict(
 tests = {{f'{{size}} px': {{'test_dataloader.dataset.pipeline.1.scale': (size, size)}} for size in (32, 64)}}
 metrics = ['mIoU']
 """
+SWEEP = 'analysis_tools/resolution_sweep.py'
+SLIDE = ('--mode', 'whole', 'slide', '--crop-size', 32, 48, '--stride', 16, 48)
 
 
 @pytest.mark.parametrize('path', STUDIES, ids=lambda path: path.stem)
@@ -58,21 +61,12 @@ def test_a_shipped_study_names_configs_that_its_options_fit(path: Path, tmp_path
 
 @pytest.mark.parametrize('text, words', [
     ('variants = [', 'cannot be read (SyntaxError'),
-    ("metrics = ['mIoU']", 'study.py is None, but must be a non-empty dict'),
     ("variants = dict(a=dict())\nmetrics = ['mIoU']", 'study.py has no config: set its own'),
     ("variants = dict(a=dict(option={}))\nmetrics = ['mIoU']", "is {'option': {}}, but must be a dict with the keys"),
     ("config = 'a.py'\nvariants = {'a b': dict(), 'a-b': dict()}\nmetrics = ['mIoU']", 'would share the folder a-b')])
 def test_what_is_wrong_with_a_study_is_one_sentence(text: str, words: str, tmp_path: Path) -> None:
     (tmp_path / 'study.py').write_text(text)
     assert words in refusal(read_study, tmp_path / 'study.py')
-
-
-def test_an_option_replaces_what_is_there() -> None:
-    cfg = Config(dict(a=dict(b=dict(c=1, d=2)), e=[dict(f=1), dict(f=2)]))
-    set_options(cfg, {'a.b': dict(c=3), 'e.1.f': None, 'a.new': [4]})
-    assert cfg.to_dict() == dict(a=dict(b=dict(c=3), new=[4]), e=[dict(f=1), dict(f=None)])
-    for key in ('no.key', 'e.5.f', 'e.x.f', 'a.b.c.d'):
-        assert f'option {key} of the study does not fit config' in refusal(set_options, cfg, {key: 1})
 
 
 def test_a_line_of_the_table_is_a_variant_with_the_mean_of_its_seeds() -> None:
@@ -98,9 +92,6 @@ def test_trains_and_tests_each_variant_and_goes_on_from_what_is_there(run_tool: 
                         '--seeds', 0, *args, '--cfg-options', *(f'{key}={value}' for key, value in options.items()))
 
     (tmp_path / 'study.py').write_text(TEXT)
-    error = compare('--only', 'none', **{'train_dataloader.dataset.data_root': tmp_path / 'nowhere', 'work_dir': 'a'})
-    assert error.startswith(f'error: {tmp_path}/nowhere') and 'does not exist' in error
-    (tmp_path / 'none/seed_0/results.json').unlink()
     assert compare() == ''
     rows = read_rows(tmp_path / 'results.csv')
     assert [(row['variant'], row['seed'], row['test']) for row in rows] == [
@@ -120,10 +111,6 @@ def test_trains_and_tests_each_variant_and_goes_on_from_what_is_there(run_tool: 
         **{'optim_wrapper.optimizer.lr': 0.5})
 
 
-def square(number: int) -> int:
-    return number * number
-
-
 def fail() -> None:
     raise UserError('it is told to.')
 
@@ -135,12 +122,6 @@ def die() -> None:
 def wait(file: Path) -> None:
     file.write_text(str(os.getpid()))
     time.sleep(100)
-
-
-@pytest.mark.slow
-def test_processes_give_the_results_of_all() -> None:
-    tasks = {str(i): partial(square, i) for i in range(5)}
-    assert dict(run_in_processes('Squaring', tasks, 2)) == {str(i): i * i for i in range(5)}
 
 
 @pytest.mark.slow
@@ -156,15 +137,11 @@ def work(file: str) -> None:
     list(run_in_processes('Waiting', dict(waits=partial(wait, Path(file))), 1))
 
 
-def measure(file: str) -> None:
-    measure_alone(Told(), Candidate('waits', dict(file=file)), SETTING)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize('name, number', [('work', signal.SIGINT), ('measure', signal.SIGKILL)])
-def test_processes_end_with_the_one_that_asked(name: str, number: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGKILL])
+def test_processes_end_with_the_one_that_asked(number: int, tmp_path: Path) -> None:
     script, file = tmp_path / 'wait.py', tmp_path / 'pid'
-    script.write_text(f"from {__name__} import {name}\nif __name__ == '__main__':\n    {name}({str(file)!r})\n")
+    script.write_text(f"from {__name__} import work\nif __name__ == '__main__':\n    work({str(file)!r})\n")
     env = {**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)}
     asking = subprocess.Popen([sys.executable, script], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -186,3 +163,49 @@ def test_a_recipe_claims_the_folder_and_another_goes_on_from_what_is_there(tmp_p
     assert 'results.json has results with model.depths.1 = 3, not 4: choose another folder' in told
     (tmp_path / 'results.json').write_text('[]')
     assert 'has no results of this tool' in refusal(Results, tmp_path, recipe)
+
+
+@pytest.mark.slow
+def test_a_segmentor_whole_and_in_windows(run_tool: Run, trained: dict[str, Trained], tmp_path: Path,
+                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int]] = []  # by the backbone
+    forward = PyramidCPVT.forward
+    monkeypatch.setattr(PyramidCPVT, 'forward', lambda self, x: seen.append(tuple(x.shape[2:])) or forward(self, x))
+    config, checkpoint = trained['mmseg']
+    assert run_tool(SWEEP, config, checkpoint, '--work-dir', tmp_path, '--sizes', 64, 96, *SLIDE) == ''
+    rows = read_rows(tmp_path / 'results.csv')
+    assert [(row['mode'], row['size']) for row in rows] == [
+        (mode, size) for mode in ('whole', 'slide 32x48 by 16x48') for size in ('64', '96')]
+    # The four images are not square.
+    assert [max(size) for size in seen[:8]] == 4 * [64] + 4 * [96]
+    assert len(seen[8:]) > 16 and tuple(map(max, *seen[8:])) == (32, 48)
+    cfg = load_config(config, {'test_dataloader.dataset.pipeline.1.scale': (96, 96)}, str(tmp_path / 'other'))
+    assert engine.test(cfg, checkpoint)['mIoU'] == float(rows[1]['mIoU'])
+
+
+def test_goes_on_from_what_is_there_and_shows_all_results_of_the_folder(run_tool: Run, tmp_path: Path,
+                                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    tested: list[tuple[int, int]] = []  # scales
+
+    def test(cfg: Config, checkpoint: str) -> dict[str, float]:
+        tested.append(cfg.test_dataloader.dataset.pipeline[1].scale)
+        return {'mIoU': float(tested[-1][0]), 'aAcc': 1.}
+
+    def run(*args: object) -> str:
+        return run_tool(SWEEP, UPERNET, checkpoint, '--work-dir', tmp_path, '--sizes', *args)
+
+    monkeypatch.setattr(resolution_sweep, 'test', test)
+    (checkpoint := tmp_path / 'weights.pth').write_bytes(b'weights')
+    assert run(96, 32, '--metrics', 'miou') == f"error: 'miou' is not a metric of {UPERNET}: choose from mIoU, aAcc."
+    assert run(96, 32, '64x128') == '' and tested == [(32, 32), (64, 128), (96, 96)]
+    assert run(32, *SLIDE, '--metrics', 'aAcc', 'mIoU') == '' and len(tested) == 4
+    assert (tmp_path / 'results.md').read_text().splitlines() == [
+        '| metric | 32 px | 64x128 px | 96 px |', '|---|---|---|---|',
+        '| aAcc, whole | 1.0 | 1.0 | 1.0 |', '| aAcc, slide 32x48 by 16x48 | 1.0 |  |  |',
+        '| mIoU, whole | 32.0 | 64.0 | 96.0 |', '| mIoU, slide 32x48 by 16x48 | 32.0 |  |  |']
+    assert is_drawn(tmp_path / 'results.png')
+    refusal = f'error: {tmp_path}/results.json has results with '
+    assert run(32, '--cfg-options', 'model.decode_head.channels=32').startswith(
+        f'{refusal}config.model.decode_head.channels = ')
+    checkpoint.write_bytes(b'others')
+    assert run(64).startswith(f'{refusal}checkpoint = ') and len(tested) == 4

@@ -1,33 +1,43 @@
-"""Attention maps: their weights and queries, the tool, and what the demo shows of a trained model."""
+"""What backbones attend to, whether their features move with the image, and what padding changes."""
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.loading import load_backbone
+from lab import equivariance
 from lab.attention import average, collect, name_blocks
-from lab.equivariance import draw_weights
+from lab.equivariance import ENCODINGS as COMPARED
+from lab.equivariance import draw_weights, measure, measure_backbone, smooth_noise
 from lab.shown_model import ShownModel
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.images import read_image
 from openmmlab_runs.loading import to_input
 from openmmlab_runs.predicting import build_inferencer, paint, predict
 from tests.all_encodings import ENCODINGS
-from tests.conftest import NARROW, ROOT, UPERNET, Models, refusal
-from tests.pictures import is_drawn
-from tests.tools.conftest import Run
+from tests.conftest import MASK_RCNN, NARROW, ROOT, UPERNET, Models, build_model, refusal
+from tests.pictures import is_drawn, random_image
+from tests.tools.conftest import Run, read_rows
 
 TOOL = 'analysis_tools/attention_maps.py'
 UPERNET_OF_CPVT = ROOT / 'configs/toy/upernet_cpvt_sfp_toy-shapes.py'
 PLAIN = dict(embed_dims=24, depth=3, num_heads=2)
-BACKBONES = {'plain': lambda encoding: CPVT(PLAIN, position_encoding=encoding),
-             'pyramid': lambda encoding: PyramidCPVT(NARROW, position_encoding=encoding)}
+SIZE, SHIFT = 160, 32
+BACKBONES = {'plain': lambda encoding: CPVT(PLAIN, img_size=SIZE, position_encoding=encoding),
+             'pyramid': lambda encoding: PyramidCPVT(NARROW, img_size=SIZE, position_encoding=encoding)}
 # One for each point at which an encoding acts: after a block, before the first, queries and keys, logits, their tokens.
 HOOKS = ('none', 'peg', 'learnable-2d', 'rotary', 'relative', 'look-here', 'peg-qk')
+# The first two know no position at all, relative encodings act in attention only.
+EXACT = {'none', 'PEG, k = 1'}
+EXACT_WITHOUT_ATTENTION = EXACT | {'rotary', 'relative', 'PEG'}
+# All encodings in the plain backbone; in the pyramid one of each kind.
+CASES = [*(('plain', encoding) for encoding in COMPARED),
+         *(('pyramid', encoding) for encoding in ('none', 'learnable 2-D', 'rotary', 'relative', 'PEG'))]
 
 
 def draw() -> Tensor:
@@ -118,3 +128,63 @@ def test_a_shown_model_is_stopped_that_takes_too_long(image: Path, trained: Mode
             'the model takes over 0 seconds and is stopped: choose a smaller test size.')
     # Only there: other models of the process compute on.
     assert predict(image, *trained['mmdet'], device='cpu')
+
+
+def test_the_error_is_in_units_of_the_variation_between_places() -> None:
+    # The features are the column's number, whatever the image: six moves change it by one, the two along a column do
+    # not. Of the 8 x 8 cells those count that stay on the canvas.
+    column = torch.arange(8.).expand(1, 2, 8, 8)
+    changed, unchanged = 2 * 7 * (7 + 8 + 7), 2 * 7 * 8
+    variance = torch.arange(8.).var(correction=0)
+    for scale, offset in ((1, 0), (5, 100)):
+        found = measure(lambda image, a=scale, b=offset: a * column + b, torch.zeros(1, 3, 32, 32), 4, 4, margin=0)
+        assert found.error == pytest.approx((changed / (changed + unchanged) / variance.item())**0.5, rel=1e-5)
+
+
+@pytest.mark.parametrize('backbone, encoding', CASES)
+def test_attention_makes_positions_inexact_and_tables_are_so_without(backbone: str, encoding: str) -> None:
+    model = BACKBONES[backbone](COMPARED[encoding]).eval()
+    draw_weights(model, seed=0)
+    canvas = F.pad(smooth_noise(SIZE - 2 * SHIFT, seed=0), (SHIFT,) * 4)
+    error = measure_backbone(model, canvas, SHIFT, margin=2).error
+    equivariance.remove_attention(model)
+    without_attention = measure_backbone(model, canvas, SHIFT, margin=2).error
+    assert error <= 1e-4 if encoding in EXACT else error > 1e-2
+    assert without_attention <= 1e-5 if encoding in EXACT_WITHOUT_ATTENTION else without_attention > 0.1
+
+
+@pytest.fixture
+def few_encodings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tools compare these only, to save time."""
+    for name in COMPARED.keys() - {'none', 'PEG'}:
+        monkeypatch.delitem(COMPARED, name)
+
+
+@pytest.mark.usefixtures('few_encodings')
+def test_equivariance_of_encodings_and_of_a_checkpoint_on_a_photograph(run_tool: Run, tmp_path: Path) -> None:
+    out, weights = tmp_path / 'new/figure.png', tmp_path / 'weights.pth'
+    words = 'analysis_tools/translation_equivariance.py', UPERNET, '--size', 128, '--shift', 32, '--out', out
+    assert run_tool(*words, '--cfg-options', 'model.backbone.position_encoding.type=PEG',
+                    'model.backbone.position_encoding.kernel_size=5') == ''
+    assert [row['encoding'] for row in read_rows(out.with_suffix('.csv'))] == ['of the config', 'none', 'PEG']
+    torch.save(build_model(load_config(UPERNET)).state_dict(), weights)
+    random_image(tmp_path / 'image.png', 90, 130)
+    assert run_tool(*words, '--checkpoint', weights, '--image', tmp_path / 'image.png') == ''
+    row, = read_rows(out.with_suffix('.csv'))
+    assert row['encoding'] == 'of the checkpoint' and float(row['error_without_attention']) <= 1e-5
+    assert is_drawn(out) and '| of the checkpoint |' in out.with_suffix('.md').read_text()
+
+
+@pytest.mark.usefixtures('few_encodings')
+def test_padding_of_ours_with_each_encoding(run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / 'new/padding.png'
+    assert run_tool('analysis_tools/padding_difference.py', MASK_RCNN, '--encodings', '--image', '33x60', '--neighbour',
+                    '64x96', '--rounds', 1, '--out', out) == ''
+    rows = read_rows(out.with_suffix('.csv'))
+    exact = [row for row in rows if row['backbone'].endswith("padding='exact'")]
+    assert [row['backbone'] for row in rows] == [
+        f'PyramidCPVT, {name}{option}' for name in ('none', 'PEG') for option in ('', ", padding='exact'")]
+    assert all(float(row['max_abs']) < 1e-4 for row in exact)
+    assert all(float(row['error_3']) > 0.05 for row in rows if row not in exact)
+    assert all(float(row['forward_s']) > 0 and float(row['step_s']) > 0 for row in rows)
+    assert is_drawn(out) and out.with_suffix('.md').read_text() in capsys.readouterr().out

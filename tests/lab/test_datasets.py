@@ -1,25 +1,77 @@
-"""CamVid and the nuclei, from small downloads, and folders in tar files."""
+"""The toy datasets, converted downloads, and folders in tar files."""
+import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from mmengine import fileio
-from mmengine.config import Config
 from PIL import Image
 from pycocotools.coco import COCO
 
 import openmmlab_runs.storage  # noqa: F401  # reads shards
-from lab.datasets.converters import CAMVID_CLASSES, CAMVID_PALETTE, split_of, write_camvid, write_nuclei
-from lab.datasets.toy_shapes import CLASSES, PALETTE
+from lab.datasets.converters import split_of, write_camvid, write_nuclei
+from lab.datasets.toy_shapes import CLASSES, write_toy_shapes
+from lab.datasets.toy_video import NUM_FRAMES, write_toy_video
 from tests.conftest import ROOT, refusal
-from tests.tools.conftest import Run, contents, cut, save
+from tests.tools.conftest import Run, contents, cut, save, times
 
 Maker = Callable[[Path], Path]
 COUNTS = dict(train=3, val=2, test=2)
-LABELS = 'valannot/val_1.png'
+VAL_LABELS = 'valannot/val_1.png'
+
+
+@pytest.mark.parametrize('name, write', [('toy_shapes', write_toy_shapes), ('toy_video', write_toy_video)])
+def test_the_same_seed_gives_the_same_images_however_many_there_are(
+        name: str, write: type, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    for seed in (0, 1):
+        assert list(write(tmp_path / str(seed), num_train=2, num_val=1, seed=seed)) == [1, 2, 3]
+    first, fewer, other = map(contents, (request.getfixturevalue(name), tmp_path / '0', tmp_path / '1'))
+    pictures = [name for name in fewer if not name.endswith('.json')]
+    assert len(pictures) == (6 if name == 'toy_shapes' else 3 * NUM_FRAMES)
+    assert all(first[name] == fewer[name] != other[name] for name in pictures)
+
+
+def test_instances_and_label_maps_agree(toy_shapes: Path) -> None:
+    for split, count in (('training', 8), ('validation', 4)):
+        coco = COCO(str(toy_shapes / f'instances_{split}.json'))
+        assert [c['name'] for c in coco.loadCats(coco.getCatIds())] == list(CLASSES)
+        assert len(coco.imgs) == count
+        for image in coco.imgs.values():
+            pixels = cv2.imread(str(toy_shapes / 'images' / split / image['file_name']))
+            assert pixels.shape == (image['height'], image['width'], 3)
+            labels = np.zeros(pixels.shape[:2], np.uint8)
+            for annotation in coco.imgToAnns[image['id']]:
+                mask = coco.annToMask(annotation).astype(bool)
+                assert mask.sum() == annotation['area'] > 0
+                assert not labels[mask].any()  # what is hidden belongs to what hides it
+                labels[mask] = annotation['category_id']
+                rows, columns = np.nonzero(mask)
+                x, y, width, height = annotation['bbox']
+                assert (x, y, x + width, y + height) == (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
+            written = toy_shapes / 'annotations' / split / f'{image["id"]:06d}.png'
+            assert np.array_equal(cv2.imread(str(written), cv2.IMREAD_UNCHANGED), labels)
+
+
+def test_toy_shapes_are_written_once_by_one_process_and_others_not_over_them(run_tool: Run, tmp_path: Path) -> None:
+    root = tmp_path / 'toy'
+    writing = write_toy_shapes(root, num_train=2, num_val=1)
+    assert next(writing) == 1 and not root.exists()
+    command = [sys.executable, ROOT / 'tools/dataset_converters/make_toy_shapes.py', root]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert f'toy.unfinished is in use by process {os.getpid()} on ' in done.stderr
+    writing.close()
+    arguments = ('dataset_converters/make_toy_shapes.py', root, '--num-val', 1, '--num-train')
+    assert run_tool(*arguments, 2) == ''
+    written = times(root)
+    assert len(written) == 2 + 4 + 6 + 3 and run_tool(*arguments, 2) == '' and times(root) == written
+    told = run_tool(*arguments, 3)
+    assert told.startswith(f'error: {root} exists, but is not a toy dataset of') and 'choose another folder' in told
 
 
 def random_image(height: int, width: int, seed: int) -> np.ndarray:
@@ -109,27 +161,16 @@ def test_a_run_goes_on_after_an_interrupted_one(make: Maker, write: Callable, to
     (make_nuclei, write_nuclei, lambda source: cut(source / '0001/images/0001.png'), '0001.png cannot be read'),
     (make_nuclei, write_nuclei, lambda source: save(source / '0001/masks/0.png', disc(10, 12, 5, 5)),
      '0001/masks/0.png is 10 x 12 pixels (height x width), but its image is 24 x 32: unpack'),
-    (make_nuclei, write_nuclei, lambda source: (source / '0000/masks/0.png').unlink(), '0000 has no masks: pass the'),
     (make_camvid, write_camvid, shutil.rmtree, 'source/train has no images (.png): pass the folder CamVid'),
-    (make_camvid, write_camvid, lambda source: (source / LABELS).unlink(), 'valannot/val_1.png, the label map of '),
-    (make_camvid, write_camvid, lambda source: save(source / LABELS, np.full((36, 48), 12, np.uint8)),
+    (make_camvid, write_camvid, lambda source: save(source / VAL_LABELS, np.full((36, 48), 12, np.uint8)),
      'val_1.png has the value 12, but must be a grey image of classes 0 to 10'),
-    (make_camvid, write_camvid, lambda source: save(source / LABELS, np.zeros((36, 40), np.uint8)),
+    (make_camvid, write_camvid, lambda source: save(source / VAL_LABELS, np.zeros((36, 40), np.uint8)),
      'val_1.png is 36 x 40 pixels (height x width), but its image is 36 x 48')])
 def test_what_is_wrong_with_a_download_is_one_sentence(make: Maker, write: Callable, spoil: Callable, words: str,
                                                        tmp_path: Path) -> None:
     spoil(make(tmp_path / 'source'))
     assert words in refusal(list, write(tmp_path / 'source', tmp_path / 'data'))
     assert not (tmp_path / 'data').exists()
-
-
-@pytest.mark.parametrize('name, classes, palette', [
-    ('camvid_360x480', CAMVID_CLASSES, CAMVID_PALETTE), ('nuclei_instance', ('nucleus',), None),
-    ('toy_shapes_semantic', ('background', *CLASSES), ((0, 0, 0), *PALETTE))])
-def test_the_configs_have_their_classes(name: str, classes: tuple, palette: tuple | None) -> None:
-    meta = Config.fromfile(ROOT / f'configs/_base_/datasets/{name}.py').metainfo
-    assert tuple(meta.classes) == classes
-    assert palette is None or tuple(map(tuple, meta.palette)) == palette
 
 
 def test_shards_have_all_files_and_are_read_by_the_printed_root(data: Path, tmp_path: Path, run_tool: Run,
