@@ -6,9 +6,7 @@ from openmmlab_runs.errors import UserError
 
 
 def parse_sides(text: str) -> tuple[int, int]:
-    """Parses one side of a square in pixels, such as '512', or two sides, such as '800x1216'; returns both, in their
-    order.
-    """
+    """Parses the pixels of a square's side, such as '512', or of two sides in their order, such as '800x1216'."""
     match = re.fullmatch(r'([1-9]\d*)(?:x([1-9]\d*))?', text)
     if not match:
         raise ArgumentTypeError(f'size {text!r} is not an image size: give the pixels of one side, such as 512, or of '

@@ -61,9 +61,7 @@ class AttentionMap:
 
 
 def name_blocks(backbone: CPVT | PyramidCPVT) -> dict[str, tuple[Block, int]]:
-    """Names blocks '0', '1', ... in CPVT and '0.0' (stage and block), ... in PyramidCPVT; each with its stride in
-    pixels.
-    """
+    """Names blocks '0', ... in CPVT and '0.0' (stage, block), ... in PyramidCPVT; gives also the strides in pixels."""
     if isinstance(backbone, CPVT):
         return {str(i): (cast(Block, block), backbone.patch_embed.patch_size)
                 for i, block in enumerate(backbone.blocks)}
@@ -101,9 +99,7 @@ def collect(backbone: CPVT | PyramidCPVT, image: Tensor, names: Sequence[str]) -
 
 
 def average(backbone: CPVT | PyramidCPVT, images: Iterable[Tensor], names: Sequence[str]) -> dict[str, Tensor]:
-    """Averages attention between all pairs of positions, `(H * W, H' * W')`, over heads and images of one size (arXiv
-    2102.10882).
-    """
+    """Averages attention `(H * W, H' * W')` over heads and images of one size (arXiv 2102.10882)."""
     sums: dict[str, Tensor] = {}
     count = 0
     for image in images:
@@ -138,9 +134,7 @@ class Overlay:
 
 def overlay_figure(image: np.ndarray, overlays: Sequence[Sequence[Overlay]], mark: tuple[int, int] | None,
                    title: str) -> Figure:
-    """Draws rows of overlays on an RGB image `(H, W, 3)`, from transparent at 0 to bright yellow; a cross marks a pixel
-    (x, y).
-    """
+    """Draws rows of overlays on an RGB image `(H, W, 3)`, from transparent at 0 to yellow, and a cross at (x, y)."""
     height, width = image.shape[:2]
     columns = max(map(len, overlays))
     panel = 2.4

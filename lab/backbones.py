@@ -11,8 +11,7 @@ from cpvt_mm.models.pyramid_cpvt import PYRAMID_ARCHS, PyramidArch, PyramidCPVT
 from cpvt_mm.weights.renaming import Format
 
 from .candidates import PEERS, Candidate, CannotMeasure, build_backbone, parse_candidate
-from .complexity import count_flops
-from .counting import Work, count_work
+from .counting import Work, count_flops, count_work
 from .steps import DTYPES, Setting, Step, allow_tf32
 
 
@@ -52,9 +51,7 @@ class Backbones:
             return None
 
     def count(self, candidate: Candidate, setting: Setting) -> tuple[Work, Work]:
-        """Counts a call with fused and with plain attention; weights and images have the setting's dtype. Drops the
-        paths of seed 0.
-        """
+        """Counts a call with fused and with plain attention; weights and images have the setting's dtype."""
         if PEERS[candidate.name].convert:
             raise CannotMeasure(f'torch does not run {candidate}.')
         call = self._call_on_meta(candidate, setting, DTYPES[setting.dtype])

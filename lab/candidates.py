@@ -26,9 +26,7 @@ class CannotMeasure(UserError):
 
 @dataclass(frozen=True)
 class Candidate:
-    """A backbone to measure: one of PEERS, more arguments of its class, and the 'static' or 'dynamic' shapes to compile
-    for.
-    """
+    """One of PEERS, more arguments of its class, and the 'static' or 'dynamic' shapes to compile it for."""
     name: str
     arguments: Arguments = field(default_factory=dict)
     shapes: Literal['static', 'dynamic'] | None = None

@@ -17,19 +17,12 @@ TOLD = (UserError, OSError, ImportError)
 
 
 def run_on_cluster(tasks: Mapping[str, Task[T]], jobs: int, cluster: str, logs: Path) -> Iterator[tuple[str, T]]:
-    """Runs several tasks at a time on a cluster. If one raises an error, the others are cancelled. One that a signal
-    ends begins again.
+    """Runs `jobs` tasks at a time on a cluster: 'slurm', 'ray', or 'local' for submitit's own processes; `logs` is for
+    submitit.
 
-    All machines need the same files at the same paths. Tasks and their results must be picklable.
-
-    Args:
-        tasks: Tasks by name.
-        jobs: Number of tasks at a time.
-        cluster: 'slurm', 'ray', or 'local' for submitit's own processes, without Slurm.
-        logs: Folder for what submitit writes of each job.
-
-    Yields:
-        Name and result of each task after it has ended.
+    If one raises an error, the others are cancelled. One that a signal ends begins again. All machines need the same
+    files at the same paths. Tasks and their results must be picklable. Yields name and result of each task after it has
+    ended.
     """
     waiting, running = dict(tasks), dict[str, Any]()
     # Jobs, and this process's children, import the modules that this process imports.

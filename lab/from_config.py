@@ -37,9 +37,7 @@ def build_model(cfg: Config) -> BaseModel:
 
 
 def build_plain_optim_wrapper(model: BaseModel, cfg: Config, **optimizer: float) -> OptimWrapper:
-    """Builds the config's optimizer, with other `optimizer` arguments, without mixed precision and gradient
-    accumulation.
-    """
+    """Builds the config's optimizer, without mixed precision and gradient accumulation."""
     wrapper = {key: value for key, value in cfg.optim_wrapper.items()
                if key not in ('type', 'loss_scale', 'dtype', 'accumulative_counts')}
     wrapper['optimizer'] = {**wrapper['optimizer'], **optimizer}

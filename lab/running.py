@@ -1,24 +1,41 @@
 """Measures a group of candidates: the memory of each alone, and the times of all in turns."""
+import ctypes
+import gc
+import multiprocessing
 import os
 import platform
 import random
 import re
+import resource
+import signal
 import statistics
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 
-from .candidates import Candidate, CannotMeasure
-from .memory import measure_alone, most_bytes
-from .results import Row
-from .steps import DTYPES, Setting, Step, Subject, seconds
+from lab.candidates import Candidate, CannotMeasure
+from lab.results import Row
+from lab.steps import DTYPES, Setting, Step, Subject, seconds
+from openmmlab_runs.errors import first_line
+from openmmlab_runs.processes import end_with_parent
 
+OUT_OF_MEMORY = 'out of memory'
+# torch has no type for this error on a CPU; the last two are of oneDNN.
+WANTS_MEMORY = ("can't allocate memory", 'bad_alloc', 'could not create a primitive', 'could not execute a primitive')
+# glibc's parameter number for the size from which allocations use mmap, and return to the system when freed.
+M_MMAP_THRESHOLD = -3
+# Share of the free memory that a process may use; the rest is for other processes and for its own libraries.
+SHARE = 0.9
 Call = Callable[[], object]
 COLUMNS = ('candidate', 'mode', 'height', 'width', 'batch_size', 'dtype', 'threads', 'device', 'min_s', 'median_s',
            'memory_mb', 'gflops', 'gemm_gflops_per_s', 'share_of_peak', 'max_abs_diff', 'compile_s', 'failure')
@@ -28,19 +45,114 @@ CACHE = 'TORCHINDUCTOR_CACHE_DIR'
 SIDES = {'cpu': (1024, 2048), 'cuda': (4096, 8192)}
 
 
+class Usage(NamedTuple):
+    """The peak of memory in bytes, and the seconds of the first call, with compilation; None if not measured."""
+    bytes: int | None
+    first_call: float | None
+
+
+def measure_alone(subject: Subject, candidate: Candidate, setting: Setting, limit: int | None = None) -> Usage:
+    """Measures a candidate in a new process, which ends with this one.
+
+    On a GPU, torch's allocator knows the memory of each call: a new process is only needed to compile anew. On the CPU
+    a candidate may have at most `limit` bytes, by default most of the free memory.
+    """
+    if subject.device == 'cuda' and not candidate.shapes:
+        return _measure(subject, candidate, setting, limit)
+    context = multiprocessing.get_context('spawn')  # torch's threads do not survive a fork
+    with ProcessPoolExecutor(1, context, _start) as pool:
+        try:
+            return pool.submit(_measure, subject, candidate, setting, limit).result()
+        except BrokenProcessPool as error:
+            raise CannotMeasure(f'{OUT_OF_MEMORY}, or another reason for which its process was killed') from error
+
+
+def _start() -> None:
+    end_with_parent(signal.SIG_DFL)
+    for stream in (1, 2):  # also silences output of C and C++ code
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    warnings.simplefilter('ignore')
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**17)  # fixes the default, which glibc would raise dynamically
+
+
+def _measure(subject: Subject, candidate: Candidate, setting: Setting, limit: int | None) -> Usage:
+    torch.set_num_threads(setting.threads)
+    try:
+        if subject.device == 'cpu':
+            _limit(most_bytes() if limit is None else limit)
+        step = subject.step(candidate, setting)
+        with setting.precision():
+            first_call = seconds(step.run)
+            return Usage((_peak_on_gpu if subject.device == 'cuda' else _peak)(step), first_call)
+    except CannotMeasure:
+        raise
+    except Exception as error:  # models can raise any error
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(text in str(error) for text in WANTS_MEMORY):
+            raise CannotMeasure(OUT_OF_MEMORY) from None
+        # A new exception, because not all can be pickled to another process.
+        raise CannotMeasure(f'{candidate} does not run ({type(error).__name__}: {first_line(error)}).') from None
+
+
+def _peak(step: Step) -> int | None:
+    if not Path('/proc/self/status').exists():
+        return None
+    step.model.zero_grad(set_to_none=True)
+    gc.collect()
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)  # returns freed small allocations to the system
+    before = _status('VmRSS')
+    with suppress(OSError):  # if the peak cannot be reset, it is the peak of both calls
+        Path('/proc/self/clear_refs').write_text('5')
+    step.run()
+    return step.held_bytes() + _status('VmHWM') - before
+
+
+def _peak_on_gpu(step: Step) -> int:
+    step.model.zero_grad(set_to_none=True)
+    gc.collect()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    step.run()
+    torch.cuda.synchronize()
+    return step.held_bytes() + torch.cuda.max_memory_allocated() - before
+
+
+def _status(name: str) -> int:
+    """Reads a field of /proc/self/status of this process, in bytes."""
+    return _bytes(Path('/proc/self/status'), name)
+
+
+def _bytes(path: Path, name: str) -> int:
+    fields = dict(line.partition(':')[::2] for line in path.read_text().splitlines())
+    return 1024 * int(fields[name].split()[0])  # '123 kB'
+
+
+def most_bytes() -> int | None:
+    """Returns most of the memory that is free without swapping, also in a container; None if it is not known."""
+    with suppress(OSError):
+        free = _bytes(Path('/proc/meminfo'), 'MemAvailable')
+        with suppress(OSError, ValueError):  # not in a container, or without a limit
+            group = Path('/sys/fs/cgroup')
+            free = min(free, int((group / 'memory.max').read_text()) - int((group / 'memory.current').read_text()))
+        return int(SHARE * free)
+    return None
+
+
+def _limit(number: int | None) -> None:
+    """Limits the memory of this process, if the system can; else it may kill another process when memory runs out."""
+    with suppress(OSError, ValueError):
+        if number is not None:
+            hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+            resource.setrlimit(resource.RLIMIT_DATA, (_status('VmData') + number, hard))
+
+
 def measure_group(subject: Subject, candidates: Sequence[Candidate], setting: Setting, rounds: int, warmup: int
                   ) -> dict[str, Row]:
     """Measures candidates under one setting: the memory of each in a separate process, then the times in turns.
 
-    Args:
-        subject: Builds the candidates, which are without duplicates.
-        candidates: All candidates of the group.
-        setting: The conditions, the same for all.
-        rounds: Number of timed calls of each candidate; at least 1.
-        warmup: Number of untimed calls before them; at least 1.
-
-    Returns:
-        A row for each candidate, by its name, with all of COLUMNS; `failure` is None, or why values are missing.
+    Each has at least one timed and one untimed call. Returns a row for each candidate, by its name, with all of
+    COLUMNS; `failure` is None, or why values are missing.
     """
     torch.set_num_threads(setting.threads)
     torch.cuda.empty_cache()  # frees the memory of earlier groups, which other processes need
@@ -111,9 +223,7 @@ def interleave(calls: Mapping[str, Call], rounds: int, warmup: int) -> dict[str,
 
 
 def matrix_products(device: str, dtype: torch.dtype) -> dict[str, tuple[int, Call]]:
-    """Makes square matrix products, as a reference for the speed of models, each with its number of operations.
-
-    Each is made as a matrix product and as a convolution, which use different kernels.
+    """Makes square matrix products, as products and as convolutions (other kernels), with their numbers of operations.
     """
     found: dict[str, tuple[int, Call]] = {}
     for side in SIDES[device]:

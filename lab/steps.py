@@ -32,13 +32,8 @@ def allow_tf32(is_allowed: bool) -> Iterator[None]:
 class Setting:
     """The conditions of one group. Its candidates are timed in turns, so that disturbances affect all alike.
 
-    Attributes:
-        mode: 'forward', in eval mode without gradients, or 'train', a training step.
-        height: Height of the images in pixels.
-        width: Width of the images in pixels.
-        batch_size: Images in a batch.
-        dtype: One of DTYPES; weights are always float32. tf32 lets a GPU round factors, bf16 and fp16 use autocast.
-        threads: Number of CPU threads.
+    The mode is 'forward', in eval mode without gradients, or 'train'. Weights are always float32: the dtype tf32 lets a
+    GPU round factors, bf16 and fp16 use autocast.
     """
     mode: str
     height: int
@@ -67,12 +62,9 @@ class Setting:
 
 @dataclass(frozen=True)
 class Step:
-    """A repeatable forward pass or training step.
+    """A repeatable forward pass or training step of a model, with the optimizer that updates it, if any.
 
     Attributes:
-        model: The model that is called.
-        run: The call.
-        optim_wrapper: The optimizer that updates the model in the call, if any.
         is_comparable: Whether the weights, and so the outputs, are those of PyramidCPVT.
         has_torch_memory: Whether torch holds the weights, so that memory can be measured.
     """

@@ -21,7 +21,7 @@ from openmmlab_runs.nested import walk
 from openmmlab_runs.registry import in_scope
 
 from .candidates import PEERS, Candidate, CannotMeasure
-from .complexity import count_flops
+from .counting import count_flops
 from .from_config import Batch, build_model, build_plain_optim_wrapper, random_batch
 from .steps import Setting, Step
 

@@ -57,8 +57,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def overlays_of(found: dict[str, AttentionMap], query: Query, heads: bool) -> list[list[Overlay]]:
-    """Returns rows of panels: with `heads`, a row per block with the mean and each head; else the means of all blocks.
-    """
+    """Returns rows of panels: with `heads`, for each block the mean and each head; else the means of all blocks."""
     rows = []
     for name, block in found.items():
         weights = block.of_query(query)

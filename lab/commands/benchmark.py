@@ -23,9 +23,8 @@ from lab.arguments import check_least, parse_sides
 from lab.backbones import Backbones
 from lab.candidates import PEERS, Candidate, CannotMeasure, parse_candidate
 from lab.counting import to_markdown as counts_to_markdown
-from lab.memory import OUT_OF_MEMORY
 from lab.results import Results, Row, markdown_table, to_csv
-from lab.running import describe_machine, measure_group
+from lab.running import OUT_OF_MEMORY, describe_machine, measure_group
 from lab.steps import DTYPES, MODES, Setting
 from lab.study import read_study
 from lab.torchvision_stand_in import stand_in
@@ -42,9 +41,7 @@ BACKBONE = 'model.backbone.'
 
 
 def exponent(rows: Sequence[Row], metric: str) -> float | None:
-    """Fits the exponent of a metric's growth with the pixels, by least squares on logarithms; None for fewer than two
-    sizes.
-    """
+    """Fits the exponent of a metric's growth with the pixels, on logarithms; None for fewer than two sizes."""
     points = [(row['height'] * row['width'], row[metric]) for row in rows if row[metric]]
     if len({pixels for pixels, _ in points}) < 2:
         return None

@@ -9,7 +9,7 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from lab.arguments import check_least
-from lab.complexity import Complexity, measure
+from lab.counting import Complexity, measure
 from lab.results import markdown_table
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import exit_on_error
@@ -45,17 +45,13 @@ def data_sample(library: str, image: Tensor) -> object:
     return DataSample(metainfo=meta)
 
 
-def parse_args() -> argparse.Namespace:
+@exit_on_error
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('configs', nargs='+', help='config files')
     parser.add_argument('--shape', type=int, nargs=2, metavar=('HEIGHT', 'WIDTH'),
                         help=f'image size in pixels (default: {SHAPES})')
-    return parser.parse_args()
-
-
-@exit_on_error
-def main() -> None:
-    args = parse_args()
+    args = parser.parse_args()
     if args.shape:
         check_least(args, 1, 'shape')
     rows = []

@@ -37,9 +37,7 @@ OURS = [CONFIGS / 'pyramid_cpvt/mask-rcnn_pyramid-cpvt-s_fpn_1x_coco.py',
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference in one map: RMS relative to that of its spatial variation, also of each cell `(h, w)`, and the
-    largest.
-    """
+    """The RMS of a map's difference relative to its variation, that of each cell `(h, w)`, and the largest."""
     error: float
     max_abs: float
     cells: Tensor
@@ -78,8 +76,7 @@ def _difference(features: Tensor, expected: Tensor) -> Difference:
 
 
 def build_backbone(cfg: Config, **changes: Any) -> nn.Module:
-    """Builds the backbone of any config, with `changes` of its arguments and weights from `draw_weights`, in eval mode.
-    """
+    """Builds the backbone of any config, with changed arguments and `draw_weights`, in eval mode."""
     config = {**backbone_config(cfg), 'init_cfg': None, **changes}
     if 'pretrained' in config:
         config['pretrained'] = None

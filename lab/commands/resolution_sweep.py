@@ -86,7 +86,8 @@ def resolve_mode(cfg: Config, name: str | None = None, crop_size: Sequence[int] 
     test_cfg = cfg.model.get('test_cfg') or {}
     if (name or test_cfg.get('mode', 'whole')) == 'whole':
         return dict(mode='whole')
-    windows = dict(crop_size=crop_size or test_cfg.get('crop_size'), stride=stride or test_cfg.get('stride'))
+    windows: dict[str, Any] = dict(crop_size=crop_size or test_cfg.get('crop_size'),
+                                   stride=stride or test_cfg.get('stride'))
     for key, value in windows.items():
         if value is None:
             raise UserError(f'model.test_cfg of config {cfg.filename} has no {key} for sliding windows: pass '

@@ -1,7 +1,8 @@
 """Converts CamVid and the nuclei of a Data Science Bowl to the layouts that the configs expect."""
+import argparse
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from rich.progress import track
 
 from lab.datasets.annotations import to_annotation
 from openmmlab_runs.data.findings import Finding, Kind, decode
@@ -167,9 +169,7 @@ def _read_image(path: Path, kind: Kind = Kind.IMAGE) -> Image.Image:
 
 @contextmanager
 def _unfinished_folder(root: Path, source: Path) -> Iterator[Path]:
-    """Yields `<root>.unfinished`, with the files of an interrupted run of `source`; renames it to `root` if the block
-    succeeds.
-    """
+    """Yields `<root>.unfinished`, also that of an interrupted run; renames it if the block succeeds."""
     if root.exists():
         raise UserError(f'{root} exists already: remove it, or choose another folder.')
     unfinished = root.with_name(f'{root.name}.unfinished')
@@ -184,3 +184,15 @@ def _unfinished_folder(root: Path, source: Path) -> Iterator[Path]:
         remove_leftovers(unfinished, '**/*')
         claim.unlink()
     unfinished.rename(root)
+
+
+def run(doc: str | None, find: Callable[[Path], Sequence[object]], write: Callable[[Path, Path], Iterator[int]],
+        root: str, what: str) -> None:
+    """Converts the folder that the command line names, with a progress bar."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument('source', type=Path, help=what)
+    parser.add_argument('root', type=Path, nargs='?', default=Path(root), help='the folder to write')
+    args = parser.parse_args()
+    images = write(args.source, args.root)
+    for _ in track(images, total=len(find(args.source)), description=f'Writing {args.root.name}'):
+        pass

@@ -38,26 +38,15 @@ class Shape:
 
 
 # A texture gets pixel coordinates along the shape's own axes, and returns which pixels have the dark colour.
-def dots(u: NDArray, v: NDArray) -> Mask:
-    return (u % 10 - 5)**2 + (v % 10 - 5)**2 < 10
-
-
-def checks(u: NDArray, v: NDArray) -> Mask:
-    return (u // 6 + v // 6) % 2 == 0
-
-
-def halves(u: NDArray, v: NDArray) -> Mask:
-    return u < 0
-
-
-DISC = Shape(tuple((angle, 1) for angle in range(0, 360, 10)), dots, 15)
-DIAMOND = Shape(tuple(zip((0, 90, 180, 270), (1, .62, 1, .62), strict=True)), halves, 255)
+DISC = Shape(tuple((angle, 1) for angle in range(0, 360, 10)), lambda u, v: (u % 10 - 5)**2 + (v % 10 - 5)**2 < 10, 15)
+DIAMOND = Shape(tuple(zip((0, 90, 180, 270), (1, .62, 1, .62), strict=True)), lambda u, v: u < 0, 255)
 SHAPES = {
     'sun': DISC,
     'ball': DISC,
     'kite': DIAMOND,
     'boat': DIAMOND,
-    'square': Shape(tuple((angle, 1) for angle in (45, 135, 225, 315)), checks, 135),
+    'square': Shape(tuple((angle, 1) for angle in (45, 135, 225, 315)),
+                    lambda u, v: (u // 6 + v // 6) % 2 == 0, 135),
 }
 
 
@@ -180,15 +169,12 @@ def write_split(root: Path, split: str, count: int, seed: int) -> Iterator[int]:
 
 def write_splits(root: Path, write: Callable[[Path, str, int, int], Iterator[int]],
                  made_from: dict[str, int]) -> Iterator[int]:
-    """Writes a dataset with the splits 'training' and 'validation'; creates `root` only when it is complete.
+    """Writes a dataset with the splits 'training' and 'validation'; yields the number of images or videos written so
+    far.
 
-    Args:
-        root: The folder to write. If it was made from the same values, it is not changed.
-        write: Called as `write(folder, split, count, seed)`; writes a split and yields after each image or video.
-        made_from: `num_train`, `num_val`, `seed`, and other values that identify the dataset.
-
-    Yields:
-        The number of images or videos written so far, from 1 to `num_train + num_val`.
+    `root` is created when the dataset is complete. If it was made from the same values, it is not changed.
+    `write(folder, split, count, seed)` writes a split and yields after each image or video. `made_from` has
+    `num_train`, `num_val`, `seed`, and other values that identify the dataset.
     """
     recipe = root / 'made_from.json'
     if root.exists():

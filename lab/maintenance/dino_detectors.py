@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[2]
 
 CONFIG = ROOT / 'configs/dino/mask-rcnn_dinov3-s_sfp_1x_coco.py'
 BOXES = 7
+
+
 class TimmDino(nn.Module):
     """timm's DINOv3-S, which returns the map of its last block."""
 

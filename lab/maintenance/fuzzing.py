@@ -89,15 +89,8 @@ def fuzz(args: argparse.Namespace, kinds: Sequence[str], prepare: Callable[[rand
          memory: int, seconds: int) -> None:
     """Runs cases of all kinds in turn, and prints a table by kind, and the messages of those that end otherwise.
 
-    Args:
-        args: `count`, `seed` and `kept` of `parser`.
-        kinds: Names of the kinds.
-        prepare: Writes a case of a kind to a new folder; returns the call to run.
-        memory: See `run_alone`.
-        seconds: See `run_alone`.
-
-    Raises:
-        SystemExit: If a case ends in neither a result nor a sentence.
+    `prepare` writes a case of a kind to a new folder, and returns the call for `run_alone`. Exits with 1 if a case ends
+    in neither a result nor a sentence.
     """
     endings: dict[str, list[Ending]] = {kind: [] for kind in kinds}
     bad: Counter[str] = Counter()

@@ -15,9 +15,7 @@ MARKER = re.compile(r'<!-- numbers: (.+) -->')
 
 
 class Table(NamedTuple):
-    """A table with numbers: its page, the line of its head, and the command or source of its numbers; None without a
-    marker.
-    """
+    """The page of a table, the line of its head, and the source of its numbers; None without a marker."""
     page: str
     line: int
     source: str | None

@@ -15,9 +15,7 @@ MOST = 1 << 16
 
 
 def all_reduce_seconds(count: int, size: int, gigabits: float, latency: float) -> float:
-    """Returns the time of a ring all-reduce of `size` bytes among `count` GPUs, over links of so many Gb/s and seconds
-    of latency.
-    """
+    """Returns the time of a ring all-reduce of `size` bytes among `count` GPUs; the latency is in seconds."""
     return 2 * (count - 1) * (size / count / (gigabits * 1e9 / 8) + latency)
 
 

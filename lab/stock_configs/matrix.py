@@ -20,8 +20,7 @@ from cpvt_mm.swap.probing import CannotBuild, CannotRun
 from cpvt_mm.swap.writing import shipped_configs
 from lab.from_config import build_model
 from lab.results import Results
-from lab.stock_configs.batches import SIDE
-from lab.stock_configs.trial import try_out
+from lab.stock_configs.trial import SIDE, try_out
 from lab.work import run_in_processes
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.nested import walk
@@ -68,16 +67,13 @@ MEANINGS = f"""\
 
 @dataclass(frozen=True)
 class Swap:
-    """The outcome for one config.
+    """What became of one config.
 
     Attributes:
-        library: 'mmdet' or 'mmseg'.
         config: Its path below the library's configs; the first folder is the algorithm's family.
         backbone: The types of its backbones, joined by commas.
-        outcome: One of `OUTCOMES`, which `MEANINGS` explains.
-        reason: The reason for the outcome; '' for those of `BACKBONES`.
+        outcome: One of `OUTCOMES`, which `MEANINGS` explains; `reason` is '' for those of `BACKBONES`.
         trial: 'ran', 'failed' or 'unavailable': the outcome of a step of training and a prediction; '': not tried.
-        trial_reason: The reason for the outcome of the trial.
     """
     library: str
     config: str

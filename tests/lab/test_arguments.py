@@ -34,7 +34,7 @@ PADDING = f'padding_difference.py {MASK_RCNN}'
     (SWEEP, '--mode slide --crop-size 8 8 --stride 8 9', '--stride is 8 9, but must be from 1 to --crop-size'),
     (SWEEP, '--crop-size 32 32', '--crop-size and --stride are for sliding windows, but no'),
     (SWEEP_OF_DETECTOR, '--mode whole', '--mode whole is for segmentors, but config'),
-    ('resolution_sweep.py', f'{UPERNET} no.pth --sizes 32', 'checkpoint no.pth does not exist: '),
+    ('resolution_sweep.py', f'{UPERNET} no.pth --sizes 32', 'no.pth does not exist: put the file there'),
     (COMPARE, '--only c', "'c' is not a variant of"),
     (BENCHMARK, '--count --compile static', '--count counts backbones alone, operator by operator: leave out --config'),
     (BENCHMARK, 'vit', "'vit' is not a candidate: choose from cpvt_mm, onnxruntime, mmseg,"),

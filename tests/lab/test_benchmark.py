@@ -14,10 +14,8 @@ from lab import running
 from lab.backbones import Backbones
 from lab.candidates import PEERS, Candidate, CannotMeasure
 from lab.commands.benchmark import exponent, to_markdown
-from lab.complexity import count_flops
-from lab.counting import count_work
-from lab.memory import measure_alone
-from lab.running import COLUMNS, measure_group
+from lab.counting import count_flops, count_work
+from lab.running import COLUMNS, measure_alone, measure_group
 from lab.steps import Setting, Step
 from lab.whole_models import WholeModels
 from tests.conftest import MASK_RCNN, ROOT

@@ -130,6 +130,17 @@ def test_communication_on_paper(run_tool: Run, capsys: pytest.CaptureFixture) ->
     assert '| large | 60.48 | 241.9 | ' in capsys.readouterr().out
 
 
+def test_the_share_of_padding(run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    images = [dict(width=width, height=height) for width, height in [(640, 480), (640, 416)] * 4 + [(480, 640)] * 8]
+    (tmp_path / 'a.json').write_text(json.dumps(dict(images=images)))
+    assert run_tool('analysis_tools/padding_share.py', tmp_path / 'a.json', '--scale', 320, 240, '--batch-sizes', 8,
+                    '--epochs', 2) == ''
+    # Landscapes are 320 x 240 and 320 x 208, padded to 320 x 256 and 320 x 224; portraits are padded to 320 x 256.
+    own, alone, together = 4 * 240 + 4 * 208 + 8 * 240, 4 * 256 + 4 * 224 + 8 * 256, 16 * 256
+    shares = ' | '.join(f'{1 - a / b:.1%}' for a, b in ((own, together), (own, alone), (alone, together)))
+    assert f'\n| 8 | yes | {shares} | 1.5 |' in capsys.readouterr().out
+
+
 def test_correlation_of_neighbours() -> None:
     signs = torch.ones(8, 8).index_fill(0, torch.arange(0, 8, 2), -1)
     assert neighbour_correlation((signs * signs.T)[..., None]) == pytest.approx(-1)  # a chessboard
