@@ -30,7 +30,6 @@ PADDING = f'padding_difference.py {MASK_RCNN}'
      'choose X from 0 to 95 and Y from 0 to 63'), (PLAIN_MAPS, '--query 3', "--query is '3', but must be"),
     (PLAIN_MAPS, '--query cls --cfg-options model.backbone.dist_token=True',
      '--query cls is not possible, because the backbone has no class token'),
-    (SWEEP, '--mode slide', 'has no crop_size for sliding windows: pass --crop-size HEIGHT'),
     (SWEEP, '--mode slide --crop-size 8 8 --stride 8 9', '--stride is 8 9, but must be from 1 to --crop-size'),
     (SWEEP, '--crop-size 32 32', '--crop-size and --stride are for sliding windows, but no'),
     (SWEEP_OF_DETECTOR, '--mode whole', '--mode whole is for segmentors, but config'),
@@ -38,7 +37,6 @@ PADDING = f'padding_difference.py {MASK_RCNN}'
     (COMPARE, '--only c', "'c' is not a variant of"),
     (BENCHMARK, '--count --compile static', '--count counts backbones alone, operator by operator: leave out --config'),
     (BENCHMARK, 'vit', "'vit' is not a candidate: choose from cpvt_mm, onnxruntime, mmseg,"),
-    (BENCHMARK, 'mmseg --device cuda', '--device is cuda, but torch finds no GPU: use cpu'),
     (BENCHMARK, f'--study {ROOT}/configs/_base_/studies/padding_nuclei.py', '--study is '),
     (TRANSLATION, '--checkpoint a.pth', '--checkpoint and --cfg-options need a config'),
     (TRANSLATION, '--shift 24', 'the shift of 24 pixels is not a multiple of 16 pixels'),
@@ -49,7 +47,6 @@ PADDING = f'padding_difference.py {MASK_RCNN}'
 def test_one_sentence(run_tool: Run, command: str, words: str, error: str, tmp_path: Path,
                       monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr('torch.cuda.is_available', lambda: False)
     save(tmp_path / 'images/a.png', np.zeros((9, 9, 3), np.uint8))
     (tmp_path / 'study.py').write_text(STUDY)
     (tmp_path / 'weights.pth').write_bytes(b'weights')

@@ -17,7 +17,6 @@ from lab.commands.benchmark import exponent, to_markdown
 from lab.counting import count_flops, count_work
 from lab.running import COLUMNS, measure_alone, measure_group
 from lab.steps import Setting, Step
-from lab.whole_models import WholeModels
 from tests.conftest import MASK_RCNN, ROOT
 from tests.tools.conftest import Run, read_rows
 
@@ -63,15 +62,6 @@ def test_other_implementations_do_the_same(name: str) -> None:
     other = BACKBONES.step(Candidate('cpvt_mm', dict(norm_eps=0.1)), SETTING)
     other.model.stages[2].blocks[0].norm1.eps = 0.1
     assert BACKBONES.max_abs_diff(other, SETTING) > 1e-5
-
-
-@pytest.mark.parametrize('subject, candidate, words', [
-    (BACKBONES, Candidate('cpvt_mm', dict(heads=3)), r'cpvt_mm:heads=3 cannot be built \(TypeError: .*heads'),
-    (WholeModels(str(MASK_RCNN), 'nano'), Candidate('timm'), 'timm is in no registry of OpenMMLab'),
-    (BACKBONES, Candidate('onnxruntime', shapes='static'), 'runs forward passes in fp32 on the CPU only')])
-def test_what_cannot_be_built_or_run_is_told(subject: Any, candidate: Candidate, words: str) -> None:
-    with pytest.raises(CannotMeasure, match=words):
-        subject.step(candidate, SETTING)
 
 
 def test_a_row_for_each_candidate(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,6 @@
 """The toy datasets, converted downloads, and folders in tar files."""
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +15,7 @@ import openmmlab_runs.storage  # noqa: F401  # reads shards
 from lab.datasets.converters import split_of, write_camvid, write_nuclei
 from lab.datasets.toy_shapes import CLASSES, write_toy_shapes
 from lab.datasets.toy_video import NUM_FRAMES, write_toy_video
-from tests.conftest import ROOT, refusal
+from tests.conftest import refusal
 from tests.tools.conftest import Run, contents, cut, save, times
 
 Maker = Callable[[Path], Path]
@@ -58,14 +55,11 @@ def test_instances_and_label_maps_agree(toy_shapes: Path) -> None:
             assert np.array_equal(cv2.imread(str(written), cv2.IMREAD_UNCHANGED), labels)
 
 
-def test_toy_shapes_are_written_once_by_one_process_and_others_not_over_them(run_tool: Run, tmp_path: Path) -> None:
+def test_toy_shapes_are_written_once_and_others_not_over_them(run_tool: Run, tmp_path: Path) -> None:
     root = tmp_path / 'toy'
     writing = write_toy_shapes(root, num_train=2, num_val=1)
     assert next(writing) == 1 and not root.exists()
-    command = [sys.executable, ROOT / 'tools/dataset_converters/make_toy_shapes.py', root]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert f'toy.unfinished is in use by process {os.getpid()} on ' in done.stderr
-    writing.close()
+    writing.close()  # it was interrupted
     arguments = ('dataset_converters/make_toy_shapes.py', root, '--num-val', 1, '--num-train')
     assert run_tool(*arguments, 2) == ''
     written = times(root)

@@ -1,8 +1,5 @@
 """Studies and sweeps: their files, runs and tables, and the processes and stored results of long work."""
 import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -24,7 +21,7 @@ from openmmlab_runs.errors import UserError
 from openmmlab_runs.loading import backbone_config, build
 from tests.conftest import ROOT, UPERNET, Trained, refusal, toy_overrides
 from tests.pictures import is_drawn
-from tests.processes import is_alive, wait_until
+from tests.processes import is_alive
 from tests.swap.test_swapping import get
 from tests.tools.conftest import Run, read_rows
 
@@ -131,26 +128,6 @@ def test_what_goes_wrong_ends_all(task: Callable[[], None], words: str, tmp_path
     with pytest.raises(UserError, match=words):
         list(run_in_processes('Working', {'waits': partial(wait, file), 'other': task}, 2))
     assert not file.exists() or not is_alive(int(file.read_text()))
-
-
-def work(file: str) -> None:
-    list(run_in_processes('Waiting', dict(waits=partial(wait, Path(file))), 1))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGKILL])
-def test_processes_end_with_the_one_that_asked(number: int, tmp_path: Path) -> None:
-    script, file = tmp_path / 'wait.py', tmp_path / 'pid'
-    script.write_text(f"from {__name__} import work\nif __name__ == '__main__':\n    work({str(file)!r})\n")
-    env = {**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)}
-    asking = subprocess.Popen([sys.executable, script], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        wait_until(lambda: file.exists() and file.read_text())
-        asking.send_signal(number)
-        wait_until(lambda: not is_alive(int(file.read_text())))
-    finally:
-        asking.kill()
-        asking.wait()
 
 
 def test_a_recipe_claims_the_folder_and_another_goes_on_from_what_is_there(tmp_path: Path) -> None:
