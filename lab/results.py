@@ -79,11 +79,13 @@ def _leaves(value: object, key: str = '') -> Iterator[tuple[str, object]]:
         yield key, value
 
 
-def write_report(folder: Path, rows: Sequence[Row], table: str, figure: 'Figure') -> None:
-    """Writes rows, their table and their plot as results.csv, results.md and results.png."""
-    write_text(folder / 'results.csv', to_csv(rows))
-    write_text(folder / 'results.md', table)
-    write_figure(folder / 'results.png', figure)
+def write_report(path: Path, rows: Sequence[Row], table: str, figure: 'Figure') -> str:
+    """Writes rows, their table and their plot as .csv, .md and .png files of one name; says where they are."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path.with_suffix('.csv'), to_csv(rows))
+    write_text(path.with_suffix('.md'), table)
+    write_figure(path.with_suffix('.png'), figure)
+    return f'Also in {path.parent}: {path.stem}.csv, {path.stem}.md, {path.stem}.png'
 
 
 def to_csv(rows: Sequence[Row]) -> str:

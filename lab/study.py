@@ -2,17 +2,15 @@
 import json
 import re
 import statistics
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
-from mmengine.hooks import Hook
-from mmengine.runner import Runner, find_latest_checkpoint
+from mmengine.logging import MessageHub
+from mmengine.runner import find_latest_checkpoint
 
 from openmmlab_runs.engine import load_config, test, train
 from openmmlab_runs.errors import UserError, first_line
@@ -99,22 +97,6 @@ def set_options(cfg: Config, options: Options) -> None:
                             f'{first_line(error)}): correct the key.') from error
 
 
-class TimeIterations(Hook):
-    """Measures the time of a training iteration, including data loading."""
-
-    def __init__(self) -> None:
-        self.ends: list[float] = []
-
-    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: object = None,
-                         outputs: object = None) -> None:
-        self.ends.append(time.perf_counter())
-
-    def median(self) -> float | None:
-        """Returns the median in seconds, which is robust to validation and checkpoints; None before two iterations."""
-        times = [end - start for start, end in pairwise(self.ends)]
-        return statistics.median(times) if times else None
-
-
 @dataclass(frozen=True)
 class Run:
     """One training run of a variant, and its tests; `overrides` are config values to replace in all variants."""
@@ -162,10 +144,11 @@ class Run:
         """Trains, or resumes from the last checkpoint, and tests. Completed steps are skipped."""
         results = self.results()
         if 'checkpoint' not in results:
-            timer = TimeIterations()
-            train(self.load(), resume='auto', hooks=[timer])
+            train(self.load(), resume='auto')
+            # With data loading; the median is robust to validation and checkpoints.
+            times = MessageHub.get_current_instance().get_scalar('train/time').data[0]
             results.put('checkpoint', dict(name=Path(find_latest_checkpoint(self.folder)).name,
-                                           seconds_per_iteration=timer.median()))
+                                           seconds_per_iteration=float(statistics.median(times))))
         for options in tests.values():
             if _key(options) not in results:
                 metrics = test(self.load(options), self.folder / results['checkpoint']['name'])

@@ -21,7 +21,6 @@ from mmengine.utils import ManagerMixin
 from torch import distributed
 from torch.backends import cudnn
 
-Instances = dict[type[ManagerMixin], list[tuple[str, Any]]]
 UNCONFIGURED: tuple = logging.NOTSET, True, False, [], []
 
 
@@ -33,11 +32,11 @@ def managers(cls: type[ManagerMixin] = ManagerMixin) -> Iterator[type[ManagerMix
 
 # mmengine has no public way to see or remove the instances of DefaultScope, MessageHub, MMLogger, Visualizer and other
 # subclasses of ManagerMixin; the last one of a class is the current one. Only these two use each class's private dict.
-def instances() -> Instances:
+def instances() -> dict[type[ManagerMixin], list[tuple[str, Any]]]:
     return {cls: list(cls._instance_dict.items()) for cls in managers()}
 
 
-def set_instances(known: Instances) -> None:
+def set_instances(known: dict[type[ManagerMixin], list[tuple[str, Any]]]) -> None:
     for cls in managers():
         kept = OrderedDict(known.get(cls, ()))
         for name in cls._instance_dict.keys() - kept.keys():
@@ -79,17 +78,11 @@ SETTINGS: list[tuple[Callable[[], Any], Callable[[Any], object]]] = [
     (loggers, set_loggers), (lambda: logging.root.manager.disable, logging.disable), (os.getcwd, os.chdir)]
 
 
-def figures() -> set[int]:
-    """Returns the numbers of pyplot's open figures; does not import pyplot, which takes long."""
-    return set(sys.modules['matplotlib.pyplot'].get_fignums()) if 'matplotlib.pyplot' in sys.modules else set()
-
-
 @contextmanager
 def put_back() -> Iterator[None]:
     """Seeds the random generators with 0, and puts all state back at the end."""
     before = [read() for read, _ in SETTINGS]
-    drawn, has_group = figures(), distributed.is_initialized()
-    python, numpy = random.getstate(), np.random.get_state()
+    has_group, python, numpy = distributed.is_initialized(), random.getstate(), np.random.get_state()
     with (torch.random.fork_rng(devices=[]), warnings.catch_warnings(), matplotlib.rc_context(),
           mock.patch.dict(os.environ), mock.patch.multiple(sys, path=sys.path[:], argv=sys.argv[:])):
         # torch.manual_seed is slow: without a GPU it keeps a trace of each call
@@ -105,8 +98,8 @@ def put_back() -> Iterator[None]:
             np.random.set_state(numpy)
             if distributed.is_initialized() and not has_group:
                 distributed.destroy_process_group()
-            for number in figures() - drawn:
-                sys.modules['matplotlib.pyplot'].close(number)
+            if pyplot := sys.modules.get('matplotlib.pyplot'):  # to import it takes long
+                pyplot.close('all')
             os.chdir(before[-1])  # the present folder may be gone
             for (read, put), value in zip(SETTINGS, before, strict=True):
                 if read() != value:

@@ -27,17 +27,6 @@ from openmmlab_runs.texts import figure_text, label
 COLUMNS = ('variant', 'seed', 'test', 'parameters', 'seconds_per_iteration')
 
 
-def write_comparison(folder: Path, rows: Sequence[Row], metrics: Sequence[str], title: str) -> str:
-    """Writes results.csv, results.md and results.png of rows of `Run.rows`; returns the table."""
-    found = [name for name in dict.fromkeys(chain(*rows)) if name not in COLUMNS]
-    for metric in metrics:
-        if metric not in found:
-            raise UserError(f'{metric!r} of the study is not a metric of its tests: choose from {", ".join(found)}.')
-    table = to_markdown(rows, metrics)
-    write_report(folder, rows, table, plot(rows, metrics, title))
-    return table
-
-
 def to_markdown(rows: Sequence[Row], metrics: Sequence[str]) -> str:
     """Makes a table with a line per variant: parameters of its backbone, shortest iteration time, and metrics.
 
@@ -129,7 +118,13 @@ def main() -> None:
 
     def report() -> str:
         rows = [row for run in runs for row in run.rows(study.tests)]
-        return write_comparison(folder, rows, study.metrics, args.study.stem)
+        found = [name for name in dict.fromkeys(chain(*rows)) if name not in COLUMNS]
+        for metric in study.metrics:
+            if metric not in found:
+                raise UserError(f'{metric!r} of the study is not a metric of its tests: choose from '
+                                f'{", ".join(found)}.')
+        table = to_markdown(rows, study.metrics)
+        return f"{table}\n{write_report(folder / 'results', rows, table, plot(rows, study.metrics, args.study.stem))}"
 
     with held(folder):
         for run in runs:
@@ -144,4 +139,3 @@ def main() -> None:
         for _ in done:
             report()
         print(report())
-    print(f'Also in {folder}: results.csv, results.md, results.png')

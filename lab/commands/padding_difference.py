@@ -21,10 +21,9 @@ from cpvt_mm.models.padding import PAD_SIZE_DIVISOR, Size
 from cpvt_mm.swap.writing import read_config
 from lab.arguments import check_least, parse_sides
 from lab.equivariance import ENCODINGS, check_gives_maps, draw_weights, error_figure, smooth_noise
-from lab.results import Row, markdown_table, to_csv
+from lab.results import Row, markdown_table, write_report
 from lab.running import interleave
 from openmmlab_runs.errors import UserError, exit_on_error
-from openmmlab_runs.files import write_figure, write_text
 from openmmlab_runs.loading import backbone_config, build
 
 CONFIGS = Path(__file__).parents[2] / 'configs'
@@ -165,16 +164,13 @@ def main() -> None:
             for name, of_model in differences.items()]
     what = f'{args.image[0]} x {args.image[1]} beside {args.neighbour[0]} x {args.neighbour[1]}'
     table = to_table(rows, num_outputs, f'Features of an image of {what} pixels')
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    write_text(args.out.with_suffix('.md'), table)
-    write_text(args.out.with_suffix('.csv'), to_csv(rows))
     # For a backbone with fewer outputs, the first or last one is drawn.
     drawn = {name: of_model[min(max(args.output, -len(of_model)), len(of_model) - 1)]
              for name, of_model in differences.items()}
     maps = {'\n'.join([*name.split(', '), f'{difference.error:.2g}']): difference.cells
             for name, difference in drawn.items()}
-    write_figure(args.out.with_suffix('.png'), error_figure(maps, 0, f'{what} pixels, compared with alone'))
-    print(table)
+    print(table, write_report(args.out, rows, table, error_figure(maps, 0, f'{what} pixels, compared with alone')),
+          sep='\n')
 
 
 def to_table(rows: list[Row], num_outputs: int, title: str) -> str:

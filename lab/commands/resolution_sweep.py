@@ -187,7 +187,7 @@ def choose_metrics(args: argparse.Namespace, row: Row) -> list[str]:
 
 
 def report(args: argparse.Namespace, folder: Path, results: Collection[Row]) -> str:
-    """Writes all results in the folder, mode by mode and from small to large, and returns them as a table."""
+    """Writes all results in the folder, mode by mode and from small to large, and returns a table."""
     modes = list(dict.fromkeys(row.get('mode') for row in results))
     rows = sorted(results, key=lambda row: (modes.index(row.get('mode')), side(row['size'])))
     metrics = choose_metrics(args, rows[0])
@@ -196,8 +196,8 @@ def report(args: argparse.Namespace, folder: Path, results: Collection[Row]) -> 
         name = f'{metric}, {row["mode"]}' if 'mode' in row else metric
         lines.setdefault(name, {})[row['size']] = row[metric]
     table = to_markdown(lines)
-    write_report(folder, rows, table, plot(lines, metrics[0] if len(metrics) == 1 else 'value', Path(args.config).stem))
-    return table
+    figure = plot(lines, metrics[0] if len(metrics) == 1 else 'value', Path(args.config).stem)
+    return f"{table}\n{write_report(folder / 'results', rows, table, figure)}"
 
 
 @exit_on_error
@@ -222,4 +222,3 @@ def main() -> None:
             results.put(name, run_test(args, folder, *tests[name]))
             report(args, folder, results.values())
         print(report(args, folder, results.values()))
-    print(f'Also in {folder}: results.csv, results.md, results.png')

@@ -249,9 +249,7 @@ def same(first: Any, second: Any) -> bool:
         return torch.equal(first, second)
     if isinstance(first, dict):
         return first.keys() == second.keys() and all(same(first[key], second[key]) for key in first)
-    if isinstance(first, list):
-        return len(first) == len(second) and all(map(same, first, second))
-    return first == second
+    return len(first) == len(second) and all(map(same, first, second)) if isinstance(first, list) else first == second
 
 
 def one_fault(folder: Path, config: Path, number: int, kind: str, rng: random.Random) -> Result | None:

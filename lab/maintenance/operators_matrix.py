@@ -15,15 +15,7 @@ from mmengine.config import Config
 from cpvt_mm.swap import read_config
 from cpvt_mm.swap.writing import shipped_configs
 from lab.results import Results
-from lab.stock_configs.matrix import (
-    LIBRARIES,
-    LIBRARIES_AND_TORCH,
-    in_silence,
-    list_configs,
-    say,
-    start_worker,
-    versions,
-)
+from lab.stock_configs import matrix
 from lab.stock_configs.trial import try_out
 from lab.work import run_in_processes
 from openmmlab_runs.cli import resumable
@@ -47,7 +39,7 @@ class Outcome:
 def choose(library: str) -> Iterator[tuple[str, Config]]:
     """Yields names and configs: the first of each family, and others that have layers of `LAYERS` which these lack."""
     seen: dict[str, set[str]] = {}
-    for name in list_configs(library):
+    for name in matrix.list_configs(library):
         family = name.split('/')[0]
         try:
             cfg = read_config(str(shipped_configs(library) / name))
@@ -62,11 +54,12 @@ def choose(library: str) -> Iterator[tuple[str, Config]]:
 
 def run_configs(libraries: Sequence[str], families: Sequence[str] | None, jobs: int, folder: Path) -> list[Outcome]:
     """Runs a training step and a prediction with each chosen config, and keeps the outcomes in a folder."""
-    results = Results(folder, dict(versions=versions(LIBRARIES_AND_TORCH)))
+    results = Results(folder, dict(versions=matrix.versions(matrix.LIBRARIES_AND_TORCH)))
     chosen = {name: cfg for library in libraries for name, cfg in choose(library)
               if families is None or name.split('::')[1].split('/')[0] in families}
-    tasks = {name: partial(in_silence, run_config, (name, cfg)) for name, cfg in chosen.items() if name not in results}
-    for name, outcome in run_in_processes('Running', tasks, jobs, start_worker):
+    tasks = {name: partial(matrix.in_silence, run_config, (name, cfg)) for name, cfg in chosen.items()
+             if name not in results}
+    for name, outcome in run_in_processes('Running', tasks, jobs, matrix.start_worker):
         results.put(name, asdict(outcome))
     return [Outcome(**results[name]) for name in chosen]
 
@@ -81,7 +74,7 @@ def run_config(name: str, cfg: Config) -> Outcome:
         try_out(cfg)
         reason = ''
     except Exception as error:  # the outcome to record
-        reason = say(error)
+        reason = matrix.say(error)
     finally:
         vars(mmcv._ext).update(functions)
     return Outcome(name, reason, tuple(sorted(called)))
@@ -122,7 +115,8 @@ def _short(config: str) -> str:
 @resumable
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument('--libraries', nargs='+', choices=LIBRARIES, default=LIBRARIES, help='libraries of configs')
+    parser.add_argument('--libraries', nargs='+', choices=matrix.LIBRARIES, default=matrix.LIBRARIES,
+                        help='libraries of configs')
     parser.add_argument('--families', nargs='+', metavar='NAME', help='folders of configs to use; all if not given')
     parser.add_argument('--jobs', type=int, default=2, help='configs at a time; each uses a core')
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/operators'), help='folder for the results')

@@ -11,15 +11,7 @@ from mmengine.runner import set_random_seed
 from torch import nn
 
 from cpvt_mm.models.backbone import Backbone
-from lab.from_config import (
-    Batch,
-    build_model,
-    build_plain_optim_wrapper,
-    detection_batch,
-    num_classes,
-    random_images,
-    segmentation_batch,
-)
+from lab import from_config
 from openmmlab_runs.nested import walk
 
 # Some heads select a fixed number of the best cells, so the maps need at least as many.
@@ -31,10 +23,10 @@ NUM_BOXES = 4
 MOST_CLASSES = 1300
 
 
-def small_batch(cfg: Config, training: bool) -> Batch:
+def small_batch(cfg: Config, training: bool) -> from_config.Batch:
     """Makes a few small images with annotations, as a data loader of the config would collate them."""
     if cfg.default_scope == 'mmseg':
-        return segmentation_batch(cfg, (SIDE, SIDE), BATCH_SIZE)
+        return from_config.segmentation_batch(cfg, (SIDE, SIDE), BATCH_SIZE)
     kind = cfg.model.type.rpartition('.')[2]
     if kind == 'BaseReID':
         return _persons()
@@ -44,30 +36,30 @@ def small_batch(cfg: Config, training: bool) -> Batch:
     if preprocessor.get('type') == 'TrackDataPreprocessor' and not (training and preprocessor.get('use_det_processor')):
         return _video(cfg)
     side = LARGER_SIDES.get(kind, SIDE)
-    batch = detection_batch(cfg, (side, side), BATCH_SIZE, NUM_BOXES)
+    batch = from_config.detection_batch(cfg, (side, side), BATCH_SIZE, NUM_BOXES)
     if kind == 'SoftTeacher' and training:
         return {key: dict.fromkeys(('sup', 'unsup_teacher', 'unsup_student'), value) for key, value in batch.items()}
     return batch
 
 
-def _video(cfg: Config) -> Batch:
+def _video(cfg: Config) -> from_config.Batch:
     from mmdet.testing import demo_track_inputs
     return demo_track_inputs(1, 2, key_frames_inds=[0], image_shapes=(3, SIDE, SIDE), num_items=[4],
-                             num_classes=num_classes(cfg), with_mask=True)
+                             num_classes=from_config.num_classes(cfg), with_mask=True)
 
 
-def _persons() -> Batch:
+def _persons() -> from_config.Batch:
     """Makes four images of each of two persons, as the triplet loss needs them."""
     from mmdet.structures import ReIDDataSample
     samples = [ReIDDataSample(metainfo=dict(img_shape=PERSON, ori_shape=PERSON)) for _ in range(8)]
     for index, sample in enumerate(samples):
         sample.set_gt_label(index // 4)
-    return dict(inputs=random_images(len(samples), PERSON), data_samples=samples)
+    return dict(inputs=from_config.random_images(len(samples), PERSON), data_samples=samples)
 
 
-def _classification() -> Batch:
+def _classification() -> from_config.Batch:
     from mmpretrain.structures import DataSample
-    return dict(inputs=random_images(BATCH_SIZE, (SIDE, SIDE)),
+    return dict(inputs=from_config.random_images(BATCH_SIZE, (SIDE, SIDE)),
                 data_samples=[DataSample().set_gt_label(i) for i in range(BATCH_SIZE)])
 
 
@@ -81,7 +73,7 @@ def try_out(cfg: Config) -> None:
     set_random_seed(0)
     with DefaultScope.overwrite_default_scope(cfg.get('default_scope')), warnings.catch_warnings():
         warnings.simplefilter('ignore')
-        model = revert_sync_batchnorm(build_model(cfg))
+        model = revert_sync_batchnorm(from_config.build_model(cfg))
         model.init_weights()
         for count in ('iter', 'epoch'):  # a runner does the same
             MessageHub.get_current_instance().update_info(count, 0)
@@ -96,7 +88,8 @@ def try_out(cfg: Config) -> None:
 
 def _train_step(model: BaseModel, cfg: Config) -> None:
     model.train()
-    optim_wrapper = build_plain_optim_wrapper(model, cfg, weight_decay=0.)  # decay moves weights that learn nothing
+    # Decay moves weights that learn nothing.
+    optim_wrapper = from_config.build_plain_optim_wrapper(model, cfg, weight_decay=0.)
     parts = _backbone_parts(model)
     before = {name: [p.detach().clone() for p in parameters] for name, parameters in parts.items()}
     losses = model.train_step(small_batch(cfg, training=True), optim_wrapper)
