@@ -174,4 +174,6 @@ def prepare(rng: random.Random, kind: str, folder: Path) -> Case:
 
 
 if __name__ == '__main__':
-    fuzz(parser(__doc__, 10_000).parse_args(), list(MUTATIONS), prepare, memory=1 << 30, seconds=10)
+    with tempfile.TemporaryDirectory() as scratch_folder:
+        fuzz(parser(__doc__, 10_000).parse_args(), list(MUTATIONS), prepare, Path(scratch_folder), memory=1 << 30,
+             seconds=10)

@@ -211,7 +211,7 @@ def main() -> None:
             run_case(args.kinds[0], originals / 'first', originals / 'boxes.py')
         gc.collect()
         gc.freeze()
-        fuzz(args, args.kinds, partial(prepare, originals), memory=2 << 30, seconds=30)
+        fuzz(args, args.kinds, partial(prepare, originals), originals, memory=2 << 30, seconds=30)
 
 
 if __name__ == '__main__':

@@ -86,23 +86,22 @@ def parser(doc: str | None, count: int) -> argparse.ArgumentParser:
 
 
 def fuzz(args: argparse.Namespace, kinds: Sequence[str], prepare: Callable[[random.Random, str, Path], Case],
-         memory: int, seconds: int) -> None:
+         scratch: Path, memory: int, seconds: int) -> None:
     """Runs cases of all kinds in turn, and prints a table by kind, and the messages of those that end otherwise.
 
-    `prepare` writes a case of a kind to a new folder, and returns the call for `run_alone`. Exits with 1 if a case ends
-    in neither a result nor a sentence.
+    `prepare` writes a case of a kind to a new folder in `scratch`, and returns the call for `run_alone`. Exits with 1
+    if a case ends in neither a result nor a sentence.
     """
     endings: dict[str, list[Ending]] = {kind: [] for kind in kinds}
     bad: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as scratch:
-        for number in range(args.count):
-            kind, folder = kinds[number % len(kinds)], Path(scratch, 'case')
-            ending = run_alone(prepare(random.Random(f'{args.seed} {number}'), kind, folder), memory, seconds)
-            endings[kind].append(ending)
-            if ending.outcome not in ('result', 'sentence'):
-                bad[f'{kind}, {ending.outcome}: {ending.message}'] += 1
-                shutil.copytree(folder, args.kept / str(number), dirs_exist_ok=True)
-            shutil.rmtree(folder)
+    for number in range(args.count):
+        kind, folder = kinds[number % len(kinds)], scratch / 'case'
+        ending = run_alone(prepare(random.Random(f'{args.seed} {number}'), kind, folder), memory, seconds)
+        endings[kind].append(ending)
+        if ending.outcome not in ('result', 'sentence'):
+            bad[f'{kind}, {ending.outcome}: {ending.message}'] += 1
+            shutil.copytree(folder, args.kept / str(number), dirs_exist_ok=True)
+        shutil.rmtree(folder)
     print(f'| kind | {" | ".join(OUTCOMES)} | longest, s | peak, MiB |')
     print('|---' * (len(OUTCOMES) + 3) + '|')
     for kind, found in endings.items():
