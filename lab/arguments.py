@@ -6,14 +6,7 @@ from openmmlab_runs.errors import UserError
 
 
 def parse_sides(text: str) -> tuple[int, int]:
-    """Parses one side of a square in pixels, such as '512', or two sides, such as '800x1216'.
-
-    Returns:
-        The first and the second side in pixels, in the order of the text; for a square, its side twice.
-
-    Raises:
-        ArgumentTypeError: If the text is neither. argparse would replace the message of a UserError.
-    """
+    """Parses the pixels of a square's side, such as '512', or of two sides in their order, such as '800x1216'."""
     match = re.fullmatch(r'([1-9]\d*)(?:x([1-9]\d*))?', text)
     if not match:
         raise ArgumentTypeError(f'size {text!r} is not an image size: give the pixels of one side, such as 512, or of '
@@ -22,11 +15,7 @@ def parse_sides(text: str) -> tuple[int, int]:
 
 
 def check_least(args: Namespace, least: int, *names: str) -> None:
-    """Checks that arguments are at least `least`; each is a number or a list of numbers.
-
-    Raises:
-        UserError: If a number is below `least`.
-    """
+    """Raises a UserError if an argument, a number or a list of numbers, is below `least`."""
     for name in names:
         values = getattr(args, name)
         for value in values if isinstance(values, (list, tuple)) else [values]:

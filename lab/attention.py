@@ -29,9 +29,8 @@ class AttentionMap:
 
     Attributes:
         weights: Weight of each key for each query, `(heads, E + H * W, E + H' * W')`; each query's weights sum to 1.
-        grid: Grid of the queries, H x W; E class and distillation tokens precede them.
+        grid: Grid of the queries, H x W, of which a cell has `stride` pixels; E class tokens precede them.
         key_grid: Grid of the keys, H' x W'.
-        stride: Stride of `grid` in pixels.
     """
     weights: Tensor
     grid: Grid
@@ -62,11 +61,7 @@ class AttentionMap:
 
 
 def name_blocks(backbone: CPVT | PyramidCPVT) -> dict[str, tuple[Block, int]]:
-    """Names blocks '0', '1', ... in CPVT and '0.0' (stage and block), ... in PyramidCPVT.
-
-    Returns:
-        Name -> block, and the stride of its tokens in pixels.
-    """
+    """Names blocks '0', ... in CPVT and '0.0' (stage, block), ... in PyramidCPVT; gives also the strides in pixels."""
     if isinstance(backbone, CPVT):
         return {str(i): (cast(Block, block), backbone.patch_embed.patch_size)
                 for i, block in enumerate(backbone.blocks)}
@@ -75,10 +70,7 @@ def name_blocks(backbone: CPVT | PyramidCPVT) -> dict[str, tuple[Block, int]]:
 
 
 def default_blocks(backbone: CPVT | PyramidCPVT) -> list[str]:
-    """Returns the names of the blocks to show: the second of each stage, or its only one.
-
-    The second block is the first after a PEG. CPVT counts as one stage.
-    """
+    """Returns the names of the first blocks after a PEG: the second of each stage, or its only one."""
     if isinstance(backbone, CPVT):
         return [str(min(1, len(backbone.blocks) - 1))]
     return [f'{i}.{min(1, depth - 1)}' for i, depth in enumerate(backbone.depths)]
@@ -86,19 +78,7 @@ def default_blocks(backbone: CPVT | PyramidCPVT) -> list[str]:
 
 @torch.no_grad()
 def collect(backbone: CPVT | PyramidCPVT, image: Tensor, names: Sequence[str]) -> dict[str, AttentionMap]:
-    """Runs a backbone and returns the attention of some blocks.
-
-    Args:
-        backbone: In eval mode.
-        image: `(1, 3, H, W)`.
-        names: Names of the blocks; see `name_blocks`.
-
-    Returns:
-        A map for each name.
-
-    Raises:
-        UserError: If a block does not exist.
-    """
+    """Runs a backbone in eval mode on an image `(1, 3, H, W)`, and returns the attention of the named blocks."""
     blocks = name_blocks(backbone)
     for name in names:
         if name not in blocks:
@@ -119,16 +99,7 @@ def collect(backbone: CPVT | PyramidCPVT, image: Tensor, names: Sequence[str]) -
 
 
 def average(backbone: CPVT | PyramidCPVT, images: Iterable[Tensor], names: Sequence[str]) -> dict[str, Tensor]:
-    """Averages attention between all pairs of positions over heads and images (CPVT, arXiv 2102.10882).
-
-    Args:
-        backbone: In eval mode.
-        images: At least one `(1, 3, H, W)`, all of one size.
-        names: Names of the blocks; see `name_blocks`.
-
-    Returns:
-        `(H * W, H' * W')` for each name; see `AttentionMap.of_all`.
-    """
+    """Averages attention `(H * W, H' * W')` over heads and images of one size (arXiv 2102.10882)."""
     sums: dict[str, Tensor] = {}
     count = 0
     for image in images:
@@ -139,11 +110,7 @@ def average(backbone: CPVT | PyramidCPVT, images: Iterable[Tensor], names: Seque
 
 
 def parse_query(words: Sequence[str], backbone: CPVT | PyramidCPVT, height: int, width: int) -> Query:
-    """Reads 'cls', or x and y of a pixel of an input of `height` x `width`.
-
-    Raises:
-        UserError: If `words` are neither, or are 'cls' and the backbone has no class token.
-    """
+    """Reads 'cls', or x and y of a pixel of an input of `height` x `width`."""
     if list(words) == ['cls']:
         if getattr(backbone, 'cls_token', None) is None:
             raise UserError('--query cls is not possible, because the backbone has no class token: pass a pixel, X Y.')
@@ -159,13 +126,7 @@ def parse_query(words: Sequence[str], backbone: CPVT | PyramidCPVT, height: int,
 
 @dataclass(frozen=True)
 class Overlay:
-    """One map to draw over an image.
-
-    Attributes:
-        title: Title of the panel.
-        values: `(H', W')`, non-negative.
-        cell: Height and width of a cell in pixels; the first cell is at the top left of the image.
-    """
+    """A map to draw over an image: non-negative values `(H', W')`, and height and width of a cell in pixels."""
     title: str
     values: Tensor
     cell: tuple[float, float]
@@ -173,14 +134,7 @@ class Overlay:
 
 def overlay_figure(image: np.ndarray, overlays: Sequence[Sequence[Overlay]], mark: tuple[int, int] | None,
                    title: str) -> Figure:
-    """Draws each overlay on the image, from transparent at 0 to bright yellow at its maximum.
-
-    Args:
-        image: `(H, W, 3)` RGB, uint8.
-        overlays: Rows of panels.
-        mark: Pixel to mark with a cross, (x, y), or None.
-        title: Title of the figure.
-    """
+    """Draws rows of overlays on an RGB image `(H, W, 3)`, from transparent at 0 to yellow, and a cross at (x, y)."""
     height, width = image.shape[:2]
     columns = max(map(len, overlays))
     panel = 2.4

@@ -11,8 +11,7 @@ from cpvt_mm.models.pyramid_cpvt import PYRAMID_ARCHS, PyramidArch, PyramidCPVT
 from cpvt_mm.weights.renaming import Format
 
 from .candidates import PEERS, Candidate, CannotMeasure, build_backbone, parse_candidate
-from .complexity import count_flops
-from .counting import Work, count_work
+from .counting import Work, count_flops, count_work
 from .steps import DTYPES, Setting, Step, allow_tf32
 
 
@@ -20,22 +19,12 @@ from .steps import DTYPES, Setting, Step, allow_tf32
 class Backbones:
     """Runs a forward pass, or a forward and backward pass with random gradients of the four maps.
 
-    All implementations of the same pyramid have the same weights.
-
-    Attributes:
-        arch: Name of the arch that sets the size of all candidates.
-        drop_path_rate: Stochastic depth rate of the last block, the same for all candidates. Defaults to 0.2.
-        device: 'cpu' or 'cuda'. Defaults to 'cpu'.
-        channels_last: Whether images and weights are channels-last in memory. Defaults to False.
+    All implementations of the same pyramid have the same weights. All candidates have the size of `arch` and the
+    stochastic depth `drop_path_rate`.
     """
     arch: str
     drop_path_rate: float = 0.2
     device: str = 'cpu'
-    channels_last: bool = False
-
-    @property
-    def _format(self) -> torch.memory_format:
-        return torch.channels_last if self.channels_last else torch.contiguous_format
 
     def step(self, candidate: Candidate, setting: Setting) -> Step:
         peer = PEERS[candidate.name]
@@ -62,13 +51,7 @@ class Backbones:
             return None
 
     def count(self, candidate: Candidate, setting: Setting) -> tuple[Work, Work]:
-        """Counts a call with fused attention, and with plain attention; weights and images have the setting's dtype.
-
-        Draws of stochastic depth are those of seed 0.
-
-        Raises:
-            CannotMeasure: If another runtime runs the candidate, or it cannot be built.
-        """
+        """Counts a call with fused and with plain attention; weights and images have the setting's dtype."""
         if PEERS[candidate.name].convert:
             raise CannotMeasure(f'torch does not run {candidate}.')
         call = self._call_on_meta(candidate, setting, DTYPES[setting.dtype])
@@ -102,12 +85,10 @@ class Backbones:
         arch, fmt = PYRAMID_ARCHS[self.arch], PEERS[candidate.name].format
         model = build_backbone(candidate, arch, self.drop_path_rate)
         has_same_weights = fmt is not None and give_weights(model, fmt, arch)
-        # torch's type annotations do not allow memory_format alone.
-        return model.to(self.device).to(memory_format=self._format), has_same_weights  # type: ignore[call-overload]
+        return model.to(self.device), has_same_weights
 
     def _images(self, setting: Setting) -> Tensor:
-        images = torch.randn(setting.shape, generator=torch.Generator().manual_seed(0))
-        return images.to(self.device).contiguous(memory_format=self._format)
+        return torch.randn(setting.shape, generator=torch.Generator().manual_seed(0)).to(self.device)
 
 
 @functools.cache
@@ -153,16 +134,7 @@ def reference(arch: PyramidArch) -> PyramidCPVT:
 
 
 def give_weights(model: nn.Module, fmt: Format, arch: PyramidArch) -> bool:
-    """Gives a backbone the weights of the reference, and the eps of its norms.
-
-    Args:
-        model: A backbone of the arch.
-        fmt: The format of its weights.
-        arch: The arch of the reference.
-
-    Returns:
-        Whether the weights fit. They do not if the model has other layers; it is unchanged then.
-    """
+    """Gives a backbone the weights of the reference, and the eps of its norms; returns whether they fit its layers."""
     source = reference(arch)
     weights = fmt.to_theirs(source.state_dict())
     own = model.state_dict()

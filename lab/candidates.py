@@ -26,13 +26,7 @@ class CannotMeasure(UserError):
 
 @dataclass(frozen=True)
 class Candidate:
-    """One backbone to measure.
-
-    Attributes:
-        name: One of PEERS.
-        arguments: Additional arguments of its constructor. Defaults to none.
-        shapes: 'static' or 'dynamic' shapes for torch.compile. Defaults to None: not compiled.
-    """
+    """One of PEERS, more arguments of its class, and the 'static' or 'dynamic' shapes to compile it for."""
     name: str
     arguments: Arguments = field(default_factory=dict)
     shapes: Literal['static', 'dynamic'] | None = None
@@ -53,11 +47,7 @@ class Candidate:
 
 
 def parse_candidate(text: str) -> Candidate:
-    """Parses `NAME` or `NAME:key=value,key=value`; a value that is not a Python literal is a string.
-
-    Raises:
-        UserError: If the name is unknown, or an argument has no value.
-    """
+    """Parses `NAME` or `NAME:key=value,key=value`; a value that is not a Python literal is a string."""
     name, _, rest = text.partition(':')
     if name not in PEERS:
         raise UserError(f'{name!r} is not a candidate: choose from {", ".join(PEERS)}.')
@@ -80,9 +70,9 @@ class Peer:
     Attributes:
         load: Imports the library and returns the class.
         arguments: Returns the constructor's arguments for the size of an arch, without the drop path rate.
-        type: Its `type` in configs, with the scope. Defaults to None: it is not registered.
-        format: The format of its weights, if it can have those of `PyramidCPVT`. Defaults to None: it cannot.
-        convert: Converts a model in eval mode to another runtime. Defaults to None: torch runs it.
+        type: Its `type` in configs, with the scope; None: it is not registered.
+        format: The format of its weights, if it can have those of `PyramidCPVT`.
+        convert: Converts a model in eval mode to another runtime; None: torch runs it.
     """
     load: Callable[[], Callable[..., nn.Module]]
     arguments: Callable[[PyramidArch], Arguments]
@@ -118,11 +108,7 @@ def _timm() -> Callable[..., nn.Module]:
 
 
 class OnnxModel(nn.Module):
-    """A model exported to ONNX; onnxruntime runs it on the CPU, with as many threads as torch has at construction.
-
-    Args:
-        model: A backbone of this package, in eval mode; see `cpvt_mm.export.exported`.
-    """
+    """Exports a backbone to ONNX; onnxruntime runs it on the CPU, with as many threads as torch has at construction."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -160,11 +146,7 @@ PEERS = {
 
 
 def build_backbone(candidate: Candidate, arch: PyramidArch, drop_path_rate: float) -> nn.Module:
-    """Builds a candidate, neither compiled nor converted: images `(B, 3, H, W)` -> the maps of four stages.
-
-    Raises:
-        CannotMeasure: If its library cannot be imported, or the class does not accept the arguments.
-    """
+    """Builds a candidate, neither compiled nor converted: images `(B, 3, H, W)` -> the maps of four stages."""
     peer = PEERS[candidate.name]
     try:
         return peer.load()(**peer.complete(candidate, arch, drop_path_rate))

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
-from unittest.mock import patch
 
 from openmmlab_runs.errors import UserError, first_line
 
@@ -18,28 +17,17 @@ TOLD = (UserError, OSError, ImportError)
 
 
 def run_on_cluster(tasks: Mapping[str, Task[T]], jobs: int, cluster: str, logs: Path) -> Iterator[tuple[str, T]]:
-    """Runs several tasks at a time on a cluster. If one raises an error, the others are cancelled. One that a
-    signal ends begins again.
+    """Runs `jobs` tasks at a time on a cluster: 'slurm', 'ray', or 'local' for submitit's own processes; `logs` is for
+    submitit.
 
-    All machines need the same files at the same paths.
-
-    Args:
-        tasks: Tasks by name. Tasks and their results must be picklable.
-        jobs: Number of tasks at a time.
-        cluster: 'slurm', 'ray', or 'local' for submitit's own processes, without Slurm.
-        logs: Folder for what submitit writes of each job.
-
-    Yields:
-        Name and result of each task after it has ended.
-
-    Raises:
-        ImportError: If submitit or Ray is not installed.
-        Exception: Any error of a task.
+    If one raises an error, the others are cancelled. One that a signal ends begins again. All machines need the same
+    files at the same paths. Tasks and their results must be picklable. Yields name and result of each task after it has
+    ended.
     """
     waiting, running = dict(tasks), dict[str, Any]()
-    # Jobs import the modules that this process imports.
-    with (patch.dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path))),
-          _ray() if cluster == 'ray' else _submitit(cluster, logs) as submit):
+    # Jobs, and this process's children, import the modules that this process imports.
+    os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, sys.path))
+    with _ray() if cluster == 'ray' else _submitit(cluster, logs) as submit:
         while waiting or running:
             for name in [*waiting][:jobs - len(running)]:
                 running[name] = submit(_attempt, os.getcwd(), waiting.pop(name))
@@ -57,7 +45,7 @@ def run_on_cluster(tasks: Mapping[str, Task[T]], jobs: int, cluster: str, logs: 
 def _attempt(folder: str, task: Task[T]) -> T | BaseException:
     os.chdir(folder)  # a worker of Ray has a folder of its own
     try:
-        return task(lambda what, done, total: None)
+        return task()
     except (*TOLD, SystemExit) as error:
         return error  # clusters would put a traceback into its message
 

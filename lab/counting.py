@@ -4,18 +4,18 @@ The numbers do not depend on the machine. They are the same for every device tha
 """
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
+from torch.utils.flop_counter import FlopCounterMode, conv_flop_count, sdpa_flop_count
 
-from .complexity import FLOPS
-from .results import markdown_table
+from lab.results import markdown_table
 
 ATTENTION = 'scaled_dot_product_attention'
 # They move no data, but their schema does not say so.
@@ -23,27 +23,71 @@ FREE = ('_unsafe_view', 'empty', 'empty_like', 'empty_strided', 'new_empty', 'ne
 SHOWN = 0.002  # an operator has a row if its share of one candidate's bytes is at least this
 
 
-class Work(NamedTuple):
-    """The work of a call, by the name of the operator.
+@dataclass(frozen=True)
+class Complexity:
+    """Numbers of parameters, trainable or not, and of floating-point operations of a forward pass.
 
-    Attributes:
-        calls: Number of calls of operators that move data; views do not.
-        flops: Floating-point operations of matrix products and convolutions; a multiply-add counts as two.
-        bytes: Bytes of all inputs and outputs, each read or written once by each operator.
+    A multiply-add counts as two. Convolutions and matrix products are counted, also those of attention, nothing else.
     """
+    params: int
+    flops: int
+
+
+def _cpu_attention_flops(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...], *args: object,
+                         out_shape: object = None, **kwargs: object) -> int:
+    return sdpa_flop_count(query, key, value)
+
+
+def _cpu_attention_backward_flops(grad: tuple[int, ...], query: tuple[int, ...], key: tuple[int, ...],
+                                  value: tuple[int, ...], *args: object, out_shape: object = None,
+                                  **kwargs: object) -> int:
+    # There are two products for each product of the forward pass. The logits that the kernel recomputes do not count.
+    return 2 * sdpa_flop_count(query, key, value)
+
+
+def _convolution_backward_flops(grad: tuple[int, ...], x: tuple[int, ...], weight: tuple[int, ...], bias: object,
+                                stride: object, padding: object, dilation: object, transposed: bool,
+                                output_padding: object, groups: int, output_mask: list[bool],
+                                out_shape: object = None) -> int:
+    return sum(output_mask[:2]) * conv_flop_count(list(x), list(weight), list(grad), transposed)
+
+
+# torch counts the fused attention of GPUs, but not that of the CPU. It ignores the groups of a convolution in the
+# backward pass.
+FLOPS = {
+    torch.ops.aten.convolution_backward: _convolution_backward_flops,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _cpu_attention_flops,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _cpu_attention_backward_flops,
+}
+
+
+def count_flops(function: Callable[[], object]) -> int:
+    """Counts operations of matrix products and convolutions, attention included, while `function` runs."""
+    with FlopCounterMode(display=False, custom_mapping=FLOPS) as counter:
+        function()
+    return counter.get_total_flops()
+
+
+def measure(model: nn.Module, *args: object, **kwargs: object) -> Complexity:
+    """Measures the complexity of `model(*args, **kwargs)`, in eval mode and without gradients."""
+    with torch.no_grad():
+        flops = count_flops(lambda: model.eval()(*args, **kwargs))
+    return Complexity(sum(p.numel() for p in model.parameters()), flops)
+
+
+class Work(NamedTuple):
+    """The work of a call, by operator: calls that move data, floating-point operations, and bytes moved."""
     calls: Counter[str]
     flops: Counter[str]
     bytes: Counter[str]
 
 
 def count_work(function: Callable[[], object], fused_attention: bool) -> Work:
-    """Counts what a function does on the meta device.
+    """Counts what a function does on the meta device, also backwards.
 
-    Args:
-        function: The function; it may compute gradients.
-        fused_attention: Whether `scaled_dot_product_attention` is one operator. It then reads queries, keys, values and
-            a bias, and writes the output and one number for each query; backward it reads all of these and the output's
-            gradient. Otherwise it is torch's plain one, which stores the attention weights.
+    With `fused_attention`, `scaled_dot_product_attention` is one operator. It reads queries, keys, values and a bias,
+    and writes the output and one number for each query; backward it reads all of these and the output's gradient.
+    Otherwise it is torch's plain one, which stores the attention weights.
     """
     work = Work(Counter(), Counter(), Counter())
     with FlopCounterMode(display=False, custom_mapping=FLOPS) as flops, _Bytes(work):
@@ -130,11 +174,7 @@ def _name(operator: str) -> str:
 
 
 def to_markdown(works: dict[str, tuple[Work, Work]]) -> str:
-    """Writes totals and the bytes of each operator.
-
-    Args:
-        works: For each candidate its work with fused attention and with plain attention.
-    """
+    """Writes totals and the bytes of each operator, with fused and with plain attention."""
     first, _ = next(iter(works.values()))
     totals = [[name, f'{fused.flops.total() / 1e9:.1f}', _gigabytes(fused.bytes.total()),
                f'{fused.bytes.total() / first.bytes.total():.3f}x', str(fused.calls.total()),

@@ -51,11 +51,10 @@ class Equivariance:
     """The equivariance error of the features of one image.
 
     Attributes:
-        error: RMS over inner cells of the difference between the features of the same content before and after a shift.
-            It is relative to the RMS of the spatial variation of features. 0: features move with the image. sqrt(2):
-            they are uncorrelated.
-        cells: The error of each cell of the canvas, `(h, w)`, at the position of the content before the shift. NaN: no
-            shift moves the content to an inner cell.
+        error: RMS over inner cells of the difference between the features of the same content before and after a shift,
+            relative to that of their spatial variation. 0: features move with the image. sqrt(2): they are
+            uncorrelated.
+        cells: The error of each cell of the canvas, `(h, w)`; NaN if no shift moves its content to an inner cell.
         stride: Stride of the features in pixels.
     """
     error: float
@@ -64,17 +63,11 @@ class Equivariance:
 
 
 def measure(features: Callable[[Tensor], Tensor], image: Tensor, shift: int, stride: int, margin: int) -> Equivariance:
-    """Compares the features of an image before and after a shift in each of the eight directions.
+    """Compares the features `(1, C, h, w)` of an image before and after a shift in each of the eight directions.
 
-    The spatial variation of a channel is about its mean, because a constant does not distinguish positions.
-
-    Args:
-        features: `(1, 3, H, W)` -> `(1, C, h, w)`.
-        image: `(1, 3, H, W)`; its outer `shift` pixels are empty.
-        shift: In pixels; a multiple of `stride`.
-        stride: Stride of the features in pixels.
-        margin: Number of cells at each border of the canvas that are not inner cells; padding affects them even without
-            attention.
+    The outer `shift` pixels of the image are empty; they are a multiple of `stride`. `margin` is the number of cells at
+    each border that are not inner cells; padding affects them even without attention. The spatial variation of a
+    channel is about its mean, because a constant does not distinguish positions.
     """
     still, step = features(image)[0], shift // stride
     inner = (..., slice(margin, still.shape[1] - margin), slice(margin, still.shape[2] - margin))
@@ -95,18 +88,10 @@ def measure(features: Callable[[Tensor], Tensor], image: Tensor, shift: int, str
 @torch.no_grad()
 def measure_backbone(backbone: CPVT | PyramidCPVT, image: Tensor, shift: int, margin: int,
                      output: int | None = None) -> Equivariance:
-    """Calls `measure` for one output of a backbone.
+    """Calls `measure` for one output of a backbone in eval mode.
 
-    Args:
-        backbone: In eval mode; returns maps.
-        image: `(1, 3, H, W)`; its sides are multiples of `cell_period`, and its outer `shift` pixels are empty.
-        shift: In pixels; a multiple of `cell_period`.
-        margin: Number of excluded cells of the output at each border of the canvas.
-        output: Index of the output. Defaults to None: the last output with a stride of 16 or less. Both backbones have
-            stride 16, and it gives enough cells.
-
-    Raises:
-        UserError: If the output does not exist, or sizes do not fit.
+    The sides of the image and the shift are multiples of `cell_period`. `output` defaults to the last one with a stride
+    of 16 or less, which gives enough cells. `margin` is in cells of the output.
     """
     check_gives_maps(backbone)
     strides, period = backbone.strides, cell_period(backbone)
@@ -176,13 +161,8 @@ def check_gives_maps(backbone: nn.Module) -> None:
 
 
 def smooth_noise(side: int, seed: int) -> Tensor:
-    """Draws smooth noise of all scales; as in photographs, larger scales are stronger.
-
-    Returns:
-        `(1, 3, side, side)`, float32, of mean 0 and variance 1.
-
-    Raises:
-        UserError: If `side` is below 4, too little for two scales.
+    """Draws noise of all scales `(1, 3, side, side)`, of mean 0 and variance 1, larger scales stronger, as in
+    photographs.
     """
     if side < 4:
         raise UserError(f'an image of {side} pixels a side is too small for noise: choose at least 4.')

@@ -37,13 +37,7 @@ def build_model(cfg: Config) -> BaseModel:
 
 
 def build_plain_optim_wrapper(model: BaseModel, cfg: Config, **optimizer: float) -> OptimWrapper:
-    """Builds the config's optimizer, without mixed precision and gradient accumulation.
-
-    Args:
-        model: The model to train.
-        cfg: The config of the model.
-        optimizer: Arguments of the optimizer that override the config.
-    """
+    """Builds the config's optimizer, without mixed precision and gradient accumulation."""
     wrapper = {key: value for key, value in cfg.optim_wrapper.items()
                if key not in ('type', 'loss_scale', 'dtype', 'accumulative_counts')}
     wrapper['optimizer'] = {**wrapper['optimizer'], **optimizer}
@@ -52,16 +46,10 @@ def build_plain_optim_wrapper(model: BaseModel, cfg: Config, **optimizer: float)
 
 
 def random_batch(cfg: Config, size: tuple[int, int], batch_size: int, num_boxes: int) -> Batch:
-    """Makes images with annotations, as a data loader of the config would collate them.
+    """Makes images of `size` (height, width) with annotations, as a data loader of a detector's or segmentor's config
+    would collate them.
 
-    Args:
-        cfg: The config of a detector or segmentor.
-        size: Height and width of the images.
-        batch_size: Number of images.
-        num_boxes: Number of boxes on the first, third, ... image; the others have one box less.
-
-    Raises:
-        UserError: If the config is for another kind of model.
+    The first, third, ... image has `num_boxes` boxes; the others have one less.
     """
     if cfg.default_scope == 'mmseg':
         return segmentation_batch(cfg, size, batch_size)

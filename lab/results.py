@@ -21,14 +21,8 @@ MARKERS = 'os^Dv<>P*Xp'  # of lines; one more than there are colours, so that no
 class Results(Mapping[str, Record]):
     """Maps keys to records, and stores them in `results.json` of a folder, with the recipe that produced them.
 
-    Each new record rewrites the file. Only one process at a time may write it.
-
-    Args:
-        folder: The folder; created with the first record.
-        recipe: All settings that determine the records. Values that JSON does not support are stored as strings.
-
-    Raises:
-        UserError: If the folder has results of another recipe, or its `results.json` is not such a file.
+    Each new record rewrites the file. Only one process at a time may write it. Values that JSON does not support are
+    stored as strings. A UserError is raised if the folder has results of another recipe.
     """
 
     def __init__(self, folder: Path, recipe: Mapping[str, Any]) -> None:
@@ -85,11 +79,13 @@ def _leaves(value: object, key: str = '') -> Iterator[tuple[str, object]]:
         yield key, value
 
 
-def write_report(folder: Path, rows: Sequence[Row], table: str, figure: 'Figure') -> None:
-    """Writes rows, their table and their plot as results.csv, results.md and results.png."""
-    write_text(folder / 'results.csv', to_csv(rows))
-    write_text(folder / 'results.md', table)
-    write_figure(folder / 'results.png', figure)
+def write_report(path: Path, rows: Sequence[Row], table: str, figure: 'Figure') -> str:
+    """Writes rows, their table and their plot as .csv, .md and .png files of one name; says where they are."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path.with_suffix('.csv'), to_csv(rows))
+    write_text(path.with_suffix('.md'), table)
+    write_figure(path.with_suffix('.png'), figure)
+    return f'Also in {path.parent}: {path.stem}.csv, {path.stem}.md, {path.stem}.png'
 
 
 def to_csv(rows: Sequence[Row]) -> str:

@@ -1,107 +1,192 @@
 """Measures a group of candidates: the memory of each alone, and the times of all in turns."""
+import ctypes
+import gc
+import multiprocessing
 import os
 import platform
 import random
 import re
+import resource
+import signal
 import statistics
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from unittest.mock import patch
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 
-from .candidates import Candidate, CannotMeasure
-from .memory import Usage, measure_alone, most_bytes
-from .results import Row
-from .steps import DTYPES, FusedAttention, Setting, Step, Subject, seconds
-from .work import Report
+from lab.candidates import Candidate, CannotMeasure
+from lab.results import Row
+from lab.steps import DTYPES, Setting, Step, Subject, seconds
+from openmmlab_runs.errors import first_line
+from openmmlab_runs.processes import end_with_parent
 
+OUT_OF_MEMORY = 'out of memory'
+# torch has no type for this error on a CPU; the last two are of oneDNN.
+WANTS_MEMORY = ("can't allocate memory", 'bad_alloc', 'could not create a primitive', 'could not execute a primitive')
+# glibc's parameter number for the size from which allocations use mmap, and return to the system when freed.
+M_MMAP_THRESHOLD = -3
+# Share of the free memory that a process may use; the rest is for other processes and for its own libraries.
+SHARE = 0.9
 Call = Callable[[], object]
 COLUMNS = ('candidate', 'mode', 'height', 'width', 'batch_size', 'dtype', 'threads', 'device', 'min_s', 'median_s',
-           'memory_mb', 'gflops', 'gemm_gflops_per_s', 'share_of_peak', 'max_abs_diff', 'compile_s', 'fused', 'failure')
+           'memory_mb', 'gflops', 'gemm_gflops_per_s', 'share_of_peak', 'max_abs_diff', 'compile_s', 'failure')
+CACHE = 'TORCHINDUCTOR_CACHE_DIR'
 # Sides of the matrices whose products show the peak speed of the machine. There are several, because the largest one
 # is not the fastest on every machine.
 SIDES = {'cpu': (1024, 2048), 'cuda': (4096, 8192)}
 
 
-def measure_group(subject: Subject, candidates: Sequence[Candidate], setting: Setting, rounds: int, warmup: int,
-                  report: Report) -> dict[str, Row]:
+class Usage(NamedTuple):
+    """The peak of memory in bytes, and the seconds of the first call, with compilation; None if not measured."""
+    bytes: int | None
+    first_call: float | None
+
+
+def measure_alone(subject: Subject, candidate: Candidate, setting: Setting, limit: int | None = None) -> Usage:
+    """Measures a candidate in a new process, which ends with this one.
+
+    On a GPU, torch's allocator knows the memory of each call: a new process is only needed to compile anew. On the CPU
+    a candidate may have at most `limit` bytes, by default most of the free memory.
+    """
+    if subject.device == 'cuda' and not candidate.shapes:
+        return _measure(subject, candidate, setting, limit)
+    context = multiprocessing.get_context('spawn')  # torch's threads do not survive a fork
+    with ProcessPoolExecutor(1, context, _start) as pool:
+        try:
+            return pool.submit(_measure, subject, candidate, setting, limit).result()
+        except BrokenProcessPool as error:
+            raise CannotMeasure(f'{OUT_OF_MEMORY}, or another reason for which its process was killed') from error
+
+
+def _start() -> None:
+    end_with_parent(signal.SIG_DFL)
+    for stream in (1, 2):  # also silences output of C and C++ code
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    warnings.simplefilter('ignore')
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**17)  # fixes the default, which glibc would raise dynamically
+
+
+def _measure(subject: Subject, candidate: Candidate, setting: Setting, limit: int | None) -> Usage:
+    torch.set_num_threads(setting.threads)
+    try:
+        if subject.device == 'cpu':
+            _limit(most_bytes() if limit is None else limit)
+        step = subject.step(candidate, setting)
+        with setting.precision():
+            first_call = seconds(step.run)
+            return Usage((_peak_on_gpu if subject.device == 'cuda' else _peak)(step), first_call)
+    except CannotMeasure:
+        raise
+    except Exception as error:  # models can raise any error
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(text in str(error) for text in WANTS_MEMORY):
+            raise CannotMeasure(OUT_OF_MEMORY) from None
+        # A new exception, because not all can be pickled to another process.
+        raise CannotMeasure(f'{candidate} does not run ({type(error).__name__}: {first_line(error)}).') from None
+
+
+def _peak(step: Step) -> int | None:
+    if not Path('/proc/self/status').exists():
+        return None
+    step.model.zero_grad(set_to_none=True)
+    gc.collect()
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)  # returns freed small allocations to the system
+    before = _status('VmRSS')
+    with suppress(OSError):  # if the peak cannot be reset, it is the peak of both calls
+        Path('/proc/self/clear_refs').write_text('5')
+    step.run()
+    return step.held_bytes() + _status('VmHWM') - before
+
+
+def _peak_on_gpu(step: Step) -> int:
+    step.model.zero_grad(set_to_none=True)
+    gc.collect()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    step.run()
+    torch.cuda.synchronize()
+    return step.held_bytes() + torch.cuda.max_memory_allocated() - before
+
+
+def _status(name: str) -> int:
+    """Reads a field of /proc/self/status of this process, in bytes."""
+    return _bytes(Path('/proc/self/status'), name)
+
+
+def _bytes(path: Path, name: str) -> int:
+    fields = dict(line.partition(':')[::2] for line in path.read_text().splitlines())
+    return 1024 * int(fields[name].split()[0])  # '123 kB'
+
+
+def most_bytes() -> int | None:
+    """Returns most of the memory that is free without swapping, also in a container; None if it is not known."""
+    with suppress(OSError):
+        free = _bytes(Path('/proc/meminfo'), 'MemAvailable')
+        with suppress(OSError, ValueError):  # not in a container, or without a limit
+            group = Path('/sys/fs/cgroup')
+            free = min(free, int((group / 'memory.max').read_text()) - int((group / 'memory.current').read_text()))
+        return int(SHARE * free)
+    return None
+
+
+def _limit(number: int | None) -> None:
+    """Limits the memory of this process, if the system can; else it may kill another process when memory runs out."""
+    with suppress(OSError, ValueError):
+        if number is not None:
+            hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+            resource.setrlimit(resource.RLIMIT_DATA, (_status('VmData') + number, hard))
+
+
+def measure_group(subject: Subject, candidates: Sequence[Candidate], setting: Setting, rounds: int, warmup: int
+                  ) -> dict[str, Row]:
     """Measures candidates under one setting: the memory of each in a separate process, then the times in turns.
 
-    Args:
-        subject: Builds the candidates.
-        candidates: All candidates of the group, without duplicates.
-        setting: The conditions, the same for all.
-        rounds: Number of timed calls of each candidate; at least 1.
-        warmup: Number of untimed calls before them; at least 1.
-        report: Called for each candidate and each round.
-
-    Returns:
-        A row for each candidate, by its name, with all of COLUMNS; `failure` is None, or the reason for missing values.
+    Each has at least one timed and one untimed call. Returns a row for each candidate, by its name, with all of
+    COLUMNS; `failure` is None, or why values are missing.
     """
     torch.set_num_threads(setting.threads)
     torch.cuda.empty_cache()  # frees the memory of earlier groups, which other processes need
-    measured: dict[str, tuple[Candidate, Step, Usage]] = {}
-    failures: dict[str, str] = {}
-    parts = len(candidates) + rounds
+    steps: dict[str, Step] = {}
+    rows: dict[str, Row] = {str(candidate): {
+        **dict.fromkeys(COLUMNS), 'candidate': str(candidate), **asdict(setting), 'device': subject.device}
+        for candidate in candidates}
     limit = most_bytes() if subject.device == 'cpu' else None  # once, as earlier candidates stay in memory
     with _cold_compiler(any(candidate.shapes for candidate in candidates)), setting.precision():
-        for index, candidate in enumerate(candidates):
-            report(f'memory of {candidate}', index, parts)
+        for candidate in candidates:
+            row = rows[str(candidate)]
             try:
                 # The candidate is built here first, so that errors show early.
                 step = subject.step(candidate, setting)
-                usage = (measure_alone(subject, candidate, setting, limit) if step.has_torch_memory
-                         else Usage(None, None))
-                measured[str(candidate)] = candidate, step, usage
+                if step.has_torch_memory:
+                    usage = measure_alone(subject, candidate, setting, limit)
+                    row.update(memory_mb=usage.bytes and usage.bytes / 1e6,
+                               compile_s=usage.first_call if candidate.shapes else None)
+                steps[str(candidate)] = step
             except CannotMeasure as error:
-                failures[str(candidate)] = str(error)
-        differences = {name: subject.max_abs_diff(step, setting) for name, (_, step, _) in measured.items()}
-        times, speed = _time({name: step for name, (_, step, _) in measured.items()}, subject.device, setting, rounds,
-                              warmup, lambda done: report('time', len(candidates) + done, parts))
-        fused = {name: _fused(step) for name, (candidate, step, _) in measured.items() if not candidate.shapes}
-    rows: dict[str, Row] = {}
-    for name in map(str, candidates):
-        rows[name] = dict.fromkeys(COLUMNS)
-        rows[name].update(candidate=name, **asdict(setting), device=subject.device, failure=failures.get(name))
-        if name in measured:
-            candidate, _, usage = measured[name]
-            rows[name].update(_values(times[name], speed, subject.flops(candidate, setting), usage),
-                              max_abs_diff=differences[name], compile_s=usage.first_call if candidate.shapes else None,
-                              fused=fused.get(name))
+                row['failure'] = str(error)
+        for name, step in steps.items():
+            rows[name]['max_abs_diff'] = subject.max_abs_diff(step, setting)
+        products = matrix_products(subject.device, DTYPES[setting.dtype])
+        times = interleave({**{name: step.run for name, step in steps.items()},
+                            **{name: call for name, (_, call) in products.items()}}, rounds, warmup)
+    speed = max(operations / min(times[name]) for name, (operations, _) in products.items())
+    for candidate in candidates:
+        if (name := str(candidate)) in steps:
+            flops, fastest = subject.flops(candidate, setting), min(times[name])
+            rows[name].update(
+                min_s=fastest, median_s=statistics.median(times[name]), gflops=flops and flops / 1e9,
+                gemm_gflops_per_s=speed / 1e9, share_of_peak=flops and flops / fastest / speed)
     return rows
-
-
-def _fused(step: Step) -> str | None:
-    """Returns how many attentions of a call have a fused kernel, such as '6 of 8'; None without torch's attention."""
-    with FusedAttention() as seen:
-        step.run()
-    return f'{seen.fused} of {seen.calls}' if seen.calls else None
-
-
-def _time(steps: dict[str, Step], device: str, setting: Setting, rounds: int, warmup: int,
-          on_round: Callable[[int], None]) -> tuple[dict[str, list[float]], float]:
-    """Returns the seconds of each step, and the operations per second of the fastest matrix product."""
-    products = matrix_products(device, DTYPES[setting.dtype])
-    calls = {**{name: step.run for name, step in steps.items()}, **{name: call for name, (_, call) in products.items()}}
-    times = interleave(calls, rounds, warmup, on_round)
-    return times, peak_speed({name: operations for name, (operations, _) in products.items()}, times)
-
-
-def _values(times: Sequence[float], speed: float, flops: int | None, usage: Usage) -> Row:
-    fastest = min(times)
-    return dict(
-        min_s=fastest,
-        median_s=statistics.median(times),
-        memory_mb=None if usage.bytes is None else usage.bytes / 1e6,
-        gflops=None if flops is None else flops / 1e9,
-        gemm_gflops_per_s=speed / 1e9,
-        share_of_peak=None if flops is None else flops / fastest / speed)
 
 
 @contextmanager
@@ -111,22 +196,21 @@ def _cold_compiler(is_used: bool) -> Iterator[None]:
         yield
         return
     torch.compiler.reset()
-    with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=folder):
-        yield
+    before = os.environ.get(CACHE)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[CACHE] = folder
+        try:
+            yield
+        finally:
+            del os.environ[CACHE]
+            if before is not None:
+                os.environ[CACHE] = before
 
 
-def interleave(calls: Mapping[str, Call], rounds: int, warmup: int,
-               on_round: Callable[[int], None]) -> dict[str, list[float]]:
-    """Times each call once per round, in a random order, so that noise affects all calls alike.
+def interleave(calls: Mapping[str, Call], rounds: int, warmup: int) -> dict[str, list[float]]:
+    """Times each call once per round, in a random order, so that noise affects all alike; returns the seconds of each.
 
-    Args:
-        calls: Calls by name.
-        rounds: Number of timed rounds.
-        warmup: Number of untimed rounds before them.
-        on_round: Called after each timed round, with the number of completed timed rounds.
-
-    Returns:
-        Name -> seconds of each round.
+    The first `warmup` rounds are not timed.
     """
     order = random.Random(0)
     found: dict[str, list[float]] = {name: [] for name in calls}
@@ -135,18 +219,11 @@ def interleave(calls: Mapping[str, Call], rounds: int, warmup: int,
             taken = seconds(calls[name])
             if index >= 0:
                 found[name].append(taken)
-        if index >= 0:
-            on_round(index + 1)
     return found
 
 
 def matrix_products(device: str, dtype: torch.dtype) -> dict[str, tuple[int, Call]]:
-    """Makes products of square matrices, as a reference for the speed of models.
-
-    Each is made as a matrix product and as a convolution, which use different kernels.
-
-    Returns:
-        Name -> number of operations, and a function that computes the product.
+    """Makes square matrix products, as products and as convolutions (other kernels), with their numbers of operations.
     """
     found: dict[str, tuple[int, Call]] = {}
     for side in SIDES[device]:
@@ -155,11 +232,6 @@ def matrix_products(device: str, dtype: torch.dtype) -> dict[str, tuple[int, Cal
         image, weight = a[None, :, :, None], b[:, :, None, None]  # channels x pixels, and a kernel of one pixel
         found[f'convolution of {side} x {side}'] = 2 * side**3, partial(F.conv2d, image, weight)
     return found
-
-
-def peak_speed(operations: Mapping[str, int], times: Mapping[str, Sequence[float]]) -> float:
-    """Returns the operations per second of the fastest call; both arguments are dicts by the name of the call."""
-    return max(count / min(times[name]) for name, count in operations.items())
 
 
 def describe_machine(device: str) -> dict[str, str]:

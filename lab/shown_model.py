@@ -13,7 +13,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from cpvt_mm.models import CPVT, PyramidCPVT
 from lab.attention import Overlay, collect, default_blocks, name_blocks, overlay_image
-from lab.sweep import get_test_size
+from lab.commands.resolution_sweep import get_test_size
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.images import read_image
@@ -23,12 +23,9 @@ from openmmlab_runs.predicting import MAX_PIXELS, build_inferencer, paint
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Stops models that compute in the `with` block for too long, in all threads.
+    """Stops models that compute in the `with` block for longer than `seconds`, in all threads, by a UserError.
 
     Modules look at the clock before they compute. An operator that runs comes to its end first.
-
-    Raises:
-        UserError: From the first module after `seconds`.
     """
     end = time.monotonic() + seconds
 
@@ -44,11 +41,8 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 class ShownModel:
-    """A detector or segmentor with its weights, for any test size.
-
-    Args:
-        checkpoint: A file with its config in the same folder, as training writes both.
-        seconds: The model is stopped after this time, for each prediction or drawing. Defaults to 60.
+    """A detector or segmentor with its weights, for any test size; stopped after `seconds` of each prediction or
+    drawing.
 
     Attributes:
         backbone: The backbone, if it is a `CPVT` or `PyramidCPVT`; else None.
@@ -56,9 +50,6 @@ class ShownModel:
         side: The shorter side of the scale in the test pipeline, in pixels; 512 if it has a `scale_factor`.
         blocks: Names of the blocks whose attention can be drawn; empty if the backbone is not of this package.
         block: The block to show first: the second block of the last stage but one, or of CPVT; None without blocks.
-
-    Raises:
-        UserError: If the folder of the checkpoint has not exactly one config, or the config does not fit.
     """
 
     def __init__(self, checkpoint: Path, seconds: float = 60) -> None:
@@ -78,18 +69,9 @@ class ShownModel:
         self.block = default_blocks(self.backbone)[-2:][0] if self.backbone else None
 
     def paint(self, path: str | Path, side: int, score_thr: float) -> np.ndarray:
-        """Paints boxes and masks, or the label map, on an image file.
+        """Paints boxes and masks, or the label map, on an image file; returns `(H, W, 3)` RGB, uint8.
 
-        Args:
-            path: The image.
-            side: The test size; the scale of the config is multiplied so that its shorter side has this length.
-            score_thr: See `paint`.
-
-        Returns:
-            `(H, W, 3)` RGB, uint8.
-
-        Raises:
-            UserError: See `paint`; also if the model takes more than `seconds`.
+        The scale of the config is multiplied so that its shorter side has the length `side`.
         """
         self._set_side(side)
         np.random.seed(0)  # mmdet draws colours of masks at random; with a seed they are the same at every size
@@ -98,20 +80,11 @@ class ShownModel:
 
     def draw_attention(self, path: str | Path, side: int, block: str | None, pixel: tuple[int, int]
                        ) -> tuple[np.ndarray, str]:
-        """Draws the attention of the query at a pixel, over the image as resized for the model.
-
-        Args:
-            path: The image file.
-            side: The test size, see `paint`.
-            block: One of `blocks`.
-            pixel: Column and row in the file, from 0.
+        """Draws the attention of the query at a pixel (column and row in the file), over the image as resized for the
+        model.
 
         Returns:
             `(H', W', 3)` RGB, uint8, and a sentence that describes it.
-
-        Raises:
-            UserError: If the image cannot be read, has more than 16 million pixels, the backbone has no such block, or
-                takes more than `seconds`.
         """
         if self.backbone is None:
             raise UserError(f'the backbone of config {self._cfg.filename} is neither a CPVT nor a PyramidCPVT, so its '

@@ -1,15 +1,12 @@
 """Subjects of a benchmark: the conditions, and a model with the measured call."""
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
-import torch.nn.functional as F
 from mmengine.optim import OptimWrapper
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.benchmark import timer
 
 from .candidates import Candidate
@@ -35,14 +32,8 @@ def allow_tf32(is_allowed: bool) -> Iterator[None]:
 class Setting:
     """The conditions of one group. Its candidates are timed in turns, so that disturbances affect all alike.
 
-    Attributes:
-        mode: 'forward', in eval mode without gradients, or 'train', a training step.
-        height: Height of the images in pixels.
-        width: Width of the images in pixels.
-        batch_size: Images in a batch.
-        dtype: One of DTYPES. Weights are always float32. tf32 lets a GPU round factors, see `allow_tf32`; bf16 and fp16
-            use torch's autocast.
-        threads: Number of CPU threads.
+    The mode is 'forward', in eval mode without gradients, or 'train'. Weights are always float32: the dtype tf32 lets a
+    GPU round factors, bf16 and fp16 use autocast.
     """
     mode: str
     height: int
@@ -71,15 +62,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class Step:
-    """A repeatable forward pass or training step.
+    """A repeatable forward pass or training step of a model, with the optimizer that updates it, if any.
 
     Attributes:
-        model: The model that is called.
-        run: The call.
-        optim_wrapper: The optimizer that updates the model in the call. Defaults to None: no update.
-        is_comparable: Whether the outputs can be compared with PyramidCPVT's, because the weights are the same.
-            Defaults to False.
-        has_torch_memory: Whether torch holds the weights, so that memory can be measured. Defaults to True.
+        is_comparable: Whether the weights, and so the outputs, are those of PyramidCPVT.
+        has_torch_memory: Whether torch holds the weights, so that memory can be measured.
     """
     model: nn.Module
     run: Callable[[], object]
@@ -108,11 +95,7 @@ class Subject(Protocol):
         """The device of the models: 'cpu' or 'cuda'."""
 
     def step(self, candidate: Candidate, setting: Setting) -> Step:
-        """Builds a candidate and its measured call.
-
-        Raises:
-            CannotMeasure: If the candidate cannot be built.
-        """
+        """Builds a candidate and its measured call, or raises CannotMeasure."""
 
     def flops(self, candidate: Candidate, setting: Setting) -> int | None:
         """Counts the operations of a call, without recomputation; None if they cannot be counted."""
@@ -122,46 +105,7 @@ class Subject(Protocol):
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """Times one call in seconds, including the work that it starts on an accelerator.
-
-    torch's `Timer.timeit` is not used, because it makes two additional calls each time to warm up.
-    """
+    """Times one call in seconds, with its work on an accelerator; torch's `Timer` makes two more calls each time."""
     start = timer()
     call()
     return timer() - start
-
-
-class FusedAttention(TorchFunctionMode):
-    """Counts calls of torch's `scaled_dot_product_attention`, and those for which it takes a fused kernel.
-
-    Attributes:
-        calls: Number of calls.
-        fused: Number of calls with a fused kernel.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls = self.fused = 0
-
-    def __torch_function__(self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (),
-                           kwargs: dict[str, Any] | None = None) -> Any:
-        if func is not F.scaled_dot_product_attention:
-            return func(*args, **(kwargs or {}))
-        with _Names() as names:
-            result = func(*args, **(kwargs or {}))
-        self.calls += 1
-        self.fused += any('scaled_dot_product' in name for name in names.seen)
-        return result
-
-
-class _Names(TorchDispatchMode):
-    """Records the names of operators; the plain kernel of attention shows its parts only."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: set[str] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (),
-                           kwargs: dict[str, Any] | None = None) -> Any:
-        self.seen.add(func.name())
-        return func(*args, **(kwargs or {}))

@@ -2,24 +2,21 @@
 import json
 import re
 import statistics
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
-from mmengine.hooks import Hook
-from mmengine.runner import Runner, find_latest_checkpoint
+from mmengine.logging import MessageHub
+from mmengine.runner import find_latest_checkpoint
 
 from openmmlab_runs.engine import load_config, test, train
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.loading import backbone_config, build
 
 from .results import Results, Row
-from .work import Report, ReportIterations
 
 # Dotted keys of a config, and their new values.
 Options = dict[str, Any]
@@ -27,25 +24,14 @@ Options = dict[str, Any]
 
 @dataclass(frozen=True)
 class Variant:
-    """One variant of a study.
-
-    Attributes:
-        config: Config file of mmdet, mmseg or mmpretrain.
-        options: Config values to replace.
-    """
+    """One variant of a study: a config file of mmdet, mmseg or mmpretrain, and config values to replace."""
     config: Path
     options: Options
 
 
 @dataclass(frozen=True)
 class Study:
-    """Variants to compare, and the tests and metrics for all of them.
-
-    Attributes:
-        variants: Variants by name.
-        tests: Config values to replace in each test, by name of the test.
-        metrics: Names of the metrics in the table and the figure.
-    """
+    """Variants to compare, by name; the options of each test, by name; and the metrics for the table and the figure."""
     variants: dict[str, Variant]
     tests: dict[str, Options]
     metrics: list[str]
@@ -98,11 +84,7 @@ def slug(name: str) -> str:
 
 
 def set_options(cfg: Config, options: Options) -> None:
-    """Replaces values of a config, in place.
-
-    Raises:
-        UserError: If the parent of a key does not exist.
-    """
+    """Replaces values of a config, in place; the parent of each key must exist."""
     for key, value in options.items():
         *path, last = key.split('.')
         node = cfg
@@ -115,33 +97,9 @@ def set_options(cfg: Config, options: Options) -> None:
                             f'{first_line(error)}): correct the key.') from error
 
 
-class TimeIterations(Hook):
-    """Measures the time of a training iteration, including data loading."""
-
-    def __init__(self) -> None:
-        self.ends: list[float] = []
-
-    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: object = None,
-                         outputs: object = None) -> None:
-        self.ends.append(time.perf_counter())
-
-    def median(self) -> float | None:
-        """Returns the median in seconds, which is robust to validation and checkpoints; None before two iterations."""
-        times = [end - start for start, end in pairwise(self.ends)]
-        return statistics.median(times) if times else None
-
-
 @dataclass(frozen=True)
 class Run:
-    """One training run, and its tests.
-
-    Attributes:
-        name: Name of the variant.
-        variant: The config and options to train.
-        seed: Seed of the training.
-        work_dir: The study's folder, which contains a folder for this run.
-        overrides: Config values to override in all variants, with dotted keys. Defaults to none.
-    """
+    """One training run of a variant, and its tests; `overrides` are config values to replace in all variants."""
     name: str
     variant: Variant
     seed: int
@@ -170,20 +128,11 @@ class Run:
         return {key: value for key, value in self.load().to_dict().items() if key != 'work_dir'}
 
     def results(self) -> Results:
-        """Opens the results in the folder: 'backbone', 'checkpoint' (after the end of training), and metrics of tests.
-
-        Raises:
-            UserError: If the folder has results of another config.
-        """
+        """Opens the results: 'backbone', 'checkpoint' (after the end of training), and metrics of tests."""
         return Results(self.folder, self.recipe)
 
     def claim_folder(self, tests: Mapping[str, Options]) -> None:
-        """Checks that the run is possible, and reserves the folder for this config.
-
-        Raises:
-            UserError: If the backbone cannot be built, a test's options do not fit, or the folder has results of
-                another config.
-        """
+        """Checks that the backbone can be built and the tests' options fit, and reserves the folder for this config."""
         results, cfg = self.results(), self.load()
         backbone = build(cfg, backbone_config(cfg))
         for options in tests.values():
@@ -191,23 +140,18 @@ class Run:
         if 'backbone' not in results:
             results.put('backbone', dict(parameters=sum(parameter.numel() for parameter in backbone.parameters())))
 
-    def complete(self, tests: Mapping[str, Options], report: Report) -> None:
-        """Trains, or resumes from the last checkpoint, and tests. Completed steps are skipped.
-
-        Args:
-            tests: Options of each test, by name.
-            report: Called after each iteration.
-        """
+    def complete(self, tests: Mapping[str, Options]) -> None:
+        """Trains, or resumes from the last checkpoint, and tests. Completed steps are skipped."""
         results = self.results()
         if 'checkpoint' not in results:
-            timer = TimeIterations()
-            train(self.load(), resume='auto', hooks=[timer, ReportIterations(report, 'training')])
+            train(self.load(), resume='auto')
+            # With data loading; the median is robust to validation and checkpoints.
+            times = MessageHub.get_current_instance().get_scalar('train/time').data[0]
             results.put('checkpoint', dict(name=Path(find_latest_checkpoint(self.folder)).name,
-                                           seconds_per_iteration=timer.median()))
-        for name, options in tests.items():
+                                           seconds_per_iteration=float(statistics.median(times))))
+        for options in tests.values():
             if _key(options) not in results:
-                metrics = test(self.load(options), self.folder / results['checkpoint']['name'],
-                               hooks=[ReportIterations(report, f'testing, {name}')])
+                metrics = test(self.load(options), self.folder / results['checkpoint']['name'])
                 results.put(_key(options), {metric: float(value) for metric, value in metrics.items()})
 
     def rows(self, tests: Mapping[str, Options]) -> list[Row]:

@@ -21,7 +21,7 @@ from openmmlab_runs.nested import walk
 from openmmlab_runs.registry import in_scope
 
 from .candidates import PEERS, Candidate, CannotMeasure
-from .complexity import count_flops
+from .counting import count_flops
 from .from_config import Batch, build_model, build_plain_optim_wrapper, random_batch
 from .steps import Setting, Step
 
@@ -33,20 +33,12 @@ class WholeModels:
     """Runs a prediction, or a training step with the config's optimizer, with random images and weights.
 
     The learning rate is 0, so that every step trains the same model. For a compiled candidate, only the backbone is
-    compiled.
-
-    Attributes:
-        config: Config of a detector or segmentor, see `cpvt_mm.swap.read_config`; its backbone is replaced.
-        arch: See `Backbones`.
-        drop_path_rate: See `Backbones`. Defaults to 0.2.
-        device: See `Backbones`. Defaults to 'cpu'.
-        channels_last: Whether weights are channels-last in memory. Defaults to False.
+    compiled. The backbone of `config`, see `cpvt_mm.swap.read_config`, is replaced; the rest is as in `Backbones`.
     """
     config: str
     arch: str
     drop_path_rate: float = 0.2
     device: str = 'cpu'
-    channels_last: bool = False
 
     def step(self, candidate: Candidate, setting: Setting) -> Step:
         cfg = self._config(candidate)
@@ -91,8 +83,7 @@ class WholeModels:
         except Exception as error:  # imports and constructors can raise any error
             raise CannotMeasure(f'{candidate} cannot be built ({type(error).__name__}: {first_line(error)}).'
                                 ) from error
-        layout = torch.channels_last if self.channels_last else torch.contiguous_format
-        model = model.to(self.device).to(memory_format=layout)
+        model = model.to(self.device)
         candidate.compile(model.backbone)
         return model
 

@@ -6,7 +6,6 @@ import sys
 from contextlib import redirect_stdout
 from itertools import groupby
 from pathlib import Path
-from unittest.mock import patch
 
 from sphinx.application import Sphinx
 from sphinx.ext.autodoc.mock import mock
@@ -18,15 +17,17 @@ HIDDEN = ('tools/misc/choose_setup.py',)
 
 def read_help(tool: Path, mocked: list[str]) -> str:
     """The `--help` of a Python tool, which runs in this process: torch is imported once for all."""
-    output = io.StringIO()
-    # argparse breaks lines for the width of a terminal.
-    with patch.object(sys, 'argv', [str(tool), '--help']), patch.dict(os.environ, COLUMNS='76'), mock(mocked), \
-            patch.object(sys, 'path', [str(tool.parent), *sys.path]), redirect_stdout(output):
-        try:
+    output, argv, path = io.StringIO(), sys.argv, sys.path[:]
+    sys.argv, sys.path[:] = [str(tool), '--help'], [str(tool.parent), *path]
+    os.environ['COLUMNS'] = '76'  # argparse breaks lines for the width of a terminal
+    try:
+        with mock(mocked), redirect_stdout(output):
             runpy.run_path(str(tool), run_name='__main__')
-        except SystemExit as end:
-            if end.code:
-                raise RuntimeError(f'{tool} --help ended with {end.code}') from end
+    except SystemExit as end:
+        if end.code:
+            raise RuntimeError(f'{tool} --help ended with {end.code}') from end
+    finally:
+        sys.argv, sys.path[:] = argv, path
     return output.getvalue()
 
 

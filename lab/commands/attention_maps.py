@@ -12,18 +12,8 @@ from rich.progress import track
 
 from cpvt_mm.loading import load_backbone
 from cpvt_mm.models import CPVT, PyramidCPVT
+from lab import attention
 from lab.arguments import check_least
-from lab.attention import (
-    AttentionMap,
-    Overlay,
-    Query,
-    average,
-    collect,
-    default_blocks,
-    grid_figure,
-    overlay_figure,
-    parse_query,
-)
 from openmmlab_runs.cli import add_cfg_options
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import exit_on_error
@@ -56,16 +46,16 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def overlays_of(found: dict[str, AttentionMap], query: Query, heads: bool) -> list[list[Overlay]]:
-    """Returns rows of panels: with `heads`, a row per block with the mean and each head; else the means of all blocks.
-    """
+def overlays_of(found: dict[str, attention.AttentionMap], query: attention.Query, heads: bool
+                ) -> list[list[attention.Overlay]]:
+    """Returns rows of panels: with `heads`, for each block the mean and each head; else the means of all blocks."""
     rows = []
     for name, block in found.items():
         weights = block.of_query(query)
         panels = {f'block {name}': weights.mean(dim=0)}
         if heads and len(weights) > 1:
             panels |= {f'block {name}, head {i}': head for i, head in enumerate(weights)}
-        rows.append([Overlay(f'{title}\nhighest {values.max():.1%}', values, block.key_cell)
+        rows.append([attention.Overlay(f'{title}\nhighest {values.max():.1%}', values, block.key_cell)
                      for title, values in panels.items()])
     if heads:
         return rows
@@ -79,13 +69,13 @@ def draw_queries(args: argparse.Namespace, cfg: Config, backbone: CPVT | Pyramid
     image = read_image(args.image, args.size)
     height, width = image.shape[:2]
     words = args.query or [[str(width // 2), str(height // 2)]]
-    queries = [parse_query(query, backbone, height, width) for query in words]
-    found = collect(backbone, to_input(image, cfg), blocks)
+    queries = [attention.parse_query(query, backbone, height, width) for query in words]
+    found = attention.collect(backbone, to_input(image, cfg), blocks)
     figures = {}
     for query in queries:
         of = 'the class token' if query == 'cls' else f'pixel x={query[0]}, y={query[1]}'
         name = 'cls' if query == 'cls' else f'{query[0]}_{query[1]}'
-        figures[f'{args.image.stem}_{name}'] = overlay_figure(
+        figures[f'{args.image.stem}_{name}'] = attention.overlay_figure(
             image, overlays_of(found, query, args.heads), None if query == 'cls' else query,
             f'Attention of {of}\ninput of {height} x {width} pixels (height x width)')
     return figures
@@ -98,7 +88,8 @@ def draw_average(args: argparse.Namespace, cfg: Config, backbone: CPVT | Pyramid
     paths = list_images(args.average)
     images = (to_input(read_image(path, (height, width)), cfg) for path in track(paths, 'Averaging'))
     title = f'Attention, mean of heads and of {len(paths)} images of {height} x {width} pixels (height x width)'
-    return {f'{args.average.resolve().name}_average': grid_figure(average(backbone, images, blocks), title)}
+    means = attention.average(backbone, images, blocks)
+    return {f'{args.average.resolve().name}_average': attention.grid_figure(means, title)}
 
 
 @exit_on_error
@@ -111,7 +102,7 @@ def main() -> None:
     if not args.checkpoint:
         print('The weights are random: no --checkpoint is given.')
     draw = draw_average if args.average else draw_queries
-    figures = draw(args, cfg, backbone, args.blocks or default_blocks(backbone))
+    figures = draw(args, cfg, backbone, args.blocks or attention.default_blocks(backbone))
     args.out_dir.mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():
         path = args.out_dir / f'{name}.png'

@@ -1,8 +1,8 @@
 """Times forward passes and training steps of PyramidCPVT and of other backbones, and measures their peak memory.
 
 With --config, backbones are measured in a detector or segmentor, else alone. All candidates are timed in turns in one
-process. The memory of each is measured in a separate process. Writes results.csv, table.md and plot.png to the output
-folder. Run it again to continue after an interruption, or to add sizes.
+process. The memory of each is measured in a separate process. Writes results.csv and table.md to the output folder. Run
+it again to continue after an interruption, or to add sizes.
 
 With --count, nothing is timed: it prints the floating-point operations and the bytes of each operator, which do not
 depend on the machine.
@@ -10,30 +10,116 @@ depend on the machine.
 import argparse
 import dataclasses
 import itertools
-from functools import partial
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from rich.progress import track
 
 from cpvt_mm.models.pyramid_cpvt import PYRAMID_ARCHS
 from lab.arguments import check_least, parse_sides
 from lab.backbones import Backbones
-from lab.benchmark_report import plot, to_markdown
 from lab.candidates import PEERS, Candidate, CannotMeasure, parse_candidate
 from lab.counting import to_markdown as counts_to_markdown
-from lab.results import Results, to_csv
-from lab.running import describe_machine, measure_group
+from lab.results import Results, Row, markdown_table, to_csv
+from lab.running import OUT_OF_MEMORY, describe_machine, measure_group
 from lab.steps import DTYPES, MODES, Setting
 from lab.study import read_study
 from lab.torchvision_stand_in import stand_in
 from lab.whole_models import WholeModels
-from lab.work import run_all
 from openmmlab_runs.cli import resumable
 from openmmlab_runs.errors import UserError, exit_on_error
-from openmmlab_runs.files import held, write_figure, write_text
+from openmmlab_runs.files import held, write_text
 
+Key = TypeVar('Key', bound=Hashable)
+METRICS = ('min_s', 'memory_mb')
+HEADER = ('image', 'candidate', 'min s', 'median s', 'images/s', 'time', 'MB', 'memory', 'GFLOP', 'of GEMM peak',
+          'max abs diff', 'compile s')
 BACKBONE = 'model.backbone.'
+
+
+def exponent(rows: Sequence[Row], metric: str) -> float | None:
+    """Fits the exponent of a metric's growth with the pixels, on logarithms; None for fewer than two sizes."""
+    points = [(row['height'] * row['width'], row[metric]) for row in rows if row[metric]]
+    if len({pixels for pixels, _ in points}) < 2:
+        return None
+    pixels, values = np.log(points).T
+    return float(np.polyfit(pixels, values, deg=1)[0])
+
+
+def to_markdown(rows: Sequence[Row]) -> str:
+    """Writes a section for each mode, batch size, dtype and number of threads: values, their growth, and failures."""
+    return '\n'.join(_section(rows) for rows in _by(rows, _all_but_size).values())
+
+
+def _section(rows: Sequence[Row]) -> str:
+    mode, batch_size, dtype, threads, device = _all_but_size(rows[0])
+    on = 'CUDA' if device == 'cuda' else f'{threads} thread{"s" if threads > 1 else ""}'
+    peak = max((row['gemm_gflops_per_s'] for row in rows if row['gemm_gflops_per_s']), default=None)
+    lines = [f'### {mode}, batch of {batch_size}, {dtype}, {on}', '']
+    if peak:
+        lines += [f'GEMM peak: {peak:.1f} GFLOP/s. Times and memory are also given relative to the first candidate\'s.',
+                  '']
+    table = [cells for group in _by(rows, _size).values() for cells in _group(group)]
+    if table:
+        lines.append(markdown_table(HEADER, table))
+    growth = [[name, *(_number(exponent(of_one, metric), '.2f') for metric in METRICS)]
+              for name, of_one in _by(rows, lambda row: row['candidate']).items()
+              if exponent(of_one, 'min_s') is not None]
+    if growth:
+        lines += ['Growth, as a power of the number of pixels:', '',
+                  markdown_table(['candidate', 'time', 'memory'], growth)]
+    failures = dict.fromkeys(f'- {row["candidate"]}: {row["failure"]}' for row in rows if _is_left_out(row))
+    return '\n'.join([*lines, *(['Not measured:', '', *failures, ''] if failures else [])])
+
+
+def _group(rows: Sequence[Row]) -> list[list[str]]:
+    """Returns the cells of the table rows for one size."""
+    first = rows[0]
+    return [[
+        f'{row["height"]} x {row["width"]}',
+        row['candidate'],
+        row['failure'] or _number(row['min_s'], '.4g'),
+        _number(row['median_s'], '.4g'),
+        _number(row['median_s'] and row['batch_size'] / row['median_s'], '.3g'),
+        _ratio(row['min_s'], first['min_s']),
+        _number(row['memory_mb'], '.0f'),
+        _ratio(row['memory_mb'], first['memory_mb']),
+        _number(row['gflops'], '.1f'),
+        _number(row['share_of_peak'], '.0%'),
+        _number(row['max_abs_diff'], '.1e'),
+        _number(row['compile_s'], '.1f')] for row in rows if not _is_left_out(row)]
+
+
+def _by(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
+    """Groups rows by a key; keeps the order of keys and rows."""
+    groups: dict[Key, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
+
+
+def _all_but_size(row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ('mode', 'batch_size', 'dtype', 'threads', 'device'))
+
+
+def _size(row: Row) -> tuple[int, int]:
+    return row['height'], row['width']
+
+
+def _is_left_out(row: Row) -> bool:
+    """Returns whether the candidate failed for another reason than lack of memory."""
+    return bool(row['failure']) and not row['failure'].startswith(OUT_OF_MEMORY)
+
+
+def _number(value: float | None, spec: str) -> str:
+    return '' if value is None else format(value, spec)
+
+
+def _ratio(value: float | None, first: float | None) -> str:
+    return f'{value / first:.2f}x' if value and first else ''
 
 
 def parse_args() -> argparse.Namespace:
@@ -56,7 +142,6 @@ def parse_args() -> argparse.Namespace:
                         help='bf16 and fp16 by autocast, with weights in fp32; tf32 on a GPU only')
     parser.add_argument('--threads', type=int, nargs='+', default=[torch.get_num_threads()], help='CPU threads')
     parser.add_argument('--device', choices=['cpu', 'cuda'], default='cpu', help='device to run on')
-    parser.add_argument('--channels-last', action='store_true', help='images and weights are channels-last in memory')
     parser.add_argument('--compile', nargs='+', choices=['static', 'dynamic'], default=[], metavar='SHAPES',
                         help='also measure each candidate compiled with torch.compile, for static or dynamic shapes, '
                         'or both')
@@ -87,13 +172,11 @@ def main() -> None:
     with held(args.out_dir):
         results = Results(args.out_dir, dict(dataclasses.asdict(subject), candidates=list(map(str, candidates)),
                                              rounds=args.rounds, warmup=args.warmup, **describe_machine(args.device)))
-        tasks = {str(setting): partial(measure_group, subject, candidates, setting, args.rounds, args.warmup)
-                 for setting in settings if str(setting) not in results}
-        for name, group in run_all('Measuring', tasks):
-            results.put(name, group)
+        for setting in track([setting for setting in settings if str(setting) not in results], 'Measuring'):
+            results.put(str(setting), measure_group(subject, candidates, setting, args.rounds, args.warmup))
             report(results, args)
         print(report(results, args))
-    print(f'Also in {args.out_dir}: results.csv, table.md, plot.png')
+    print(f'Also in {args.out_dir}: results.csv, table.md')
 
 
 def counted(subject: Backbones, candidates: list[Candidate], setting: Setting) -> str:
@@ -120,8 +203,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def choose_subject(args: argparse.Namespace) -> Backbones | WholeModels:
-    shared: dict[str, Any] = dict(arch=args.arch, drop_path_rate=args.drop_path_rate, device=args.device,
-                  channels_last=args.channels_last)
+    shared: dict[str, Any] = dict(arch=args.arch, drop_path_rate=args.drop_path_rate, device=args.device)
     return WholeModels(args.config, **shared) if args.config else Backbones(**shared)
 
 
@@ -157,7 +239,4 @@ def report(results: Results, args: argparse.Namespace) -> str:
     head = '\n'.join(f'- {key}: {value}' for key, value in results.recipe.items())
     write_text(args.out_dir / 'results.csv', to_csv(rows))
     write_text(args.out_dir / 'table.md', f'{head}\n\n{table}')
-    if any(row['min_s'] for row in rows):
-        title = f'{Path(args.config).stem if args.config else args.arch}, {results.recipe["machine"]}'
-        write_figure(args.out_dir / 'plot.png', plot(rows, title))
     return table

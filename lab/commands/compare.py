@@ -5,20 +5,86 @@ continue after an interruption, or to add seeds.
 """
 import argparse
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
+from matplotlib.figure import Figure
 from rich.progress import track
 
 from lab.arguments import check_least
 from lab.clusters import run_on_cluster
+from lab.results import MARKERS, Row, markdown_table, write_report
 from lab.study import Run, read_study
-from lab.study_report import write_comparison
 from lab.work import run_in_processes
 from openmmlab_runs.cli import add_cfg_options, resumable
 from openmmlab_runs.errors import UserError, exit_on_error
 from openmmlab_runs.files import held
+from openmmlab_runs.texts import figure_text, label
+
+# Columns of rows that are not metrics.
+COLUMNS = ('variant', 'seed', 'test', 'parameters', 'seconds_per_iteration')
+
+
+def to_markdown(rows: Sequence[Row], metrics: Sequence[str]) -> str:
+    """Makes a table with a line per variant: parameters of its backbone, shortest iteration time, and metrics.
+
+    The cell of a metric has the mean over seeds and half of the range; it is empty if a variant lacks the metric.
+    """
+    variants, tests = _names(rows, 'variant'), _names(rows, 'test')
+    # Fractions need more digits than percentages.
+    digits = {metric: 1 if max(row.get(metric, 0) for row in rows) > 1 else 3 for metric in metrics}
+
+    def line(variant: str) -> list[str]:
+        [parameters] = {row['parameters'] for row in rows if row['variant'] == variant}
+        times = [row['seconds_per_iteration'] for row in rows if row['variant'] == variant]
+        known = [seconds for seconds in times if seconds is not None]
+        cells = [_cell(_values(rows, variant, test, metric), digits[metric]) for metric in metrics for test in tests]
+        return [variant, f'{parameters / 1e6:.2f}', f'{min(known):.2f}' if known else '', *cells]
+
+    columns = [f'{metric}, {test}' if len(tests) > 1 else metric for metric in metrics for test in tests]
+    return markdown_table(['variant', 'backbone, M params', 's / iteration', *columns], map(line, variants))
+
+
+def plot(rows: Sequence[Row], metrics: Sequence[str], title: str) -> Figure:
+    """Draws a panel per metric, with a line per variant over the tests; error bars span lowest to highest value."""
+    variants, tests = _names(rows, 'variant'), _names(rows, 'test')
+    figure = Figure(figsize=(2 + 5 * len(metrics), 4.5), layout='constrained')
+    figure.suptitle(figure_text(title))
+    for axes, metric in zip(figure.subplots(1, len(metrics), squeeze=False)[0], metrics, strict=True):
+        for i, variant in enumerate(variants):
+            shift = 0.03 * (i - (len(variants) - 1) / 2)  # so that bars do not hide each other
+            x = [k + shift for k, test in enumerate(tests) if _values(rows, variant, test, metric)]
+            values = [found for test in tests if (found := _values(rows, variant, test, metric))]
+            means, halves = zip(*map(spread, values), strict=True) if values else ((), ())
+            axes.errorbar(x, means, yerr=[half or 0 for half in halves], label=label(variant), capsize=3,
+                          marker=MARKERS[i % len(MARKERS)], linestyle='-' if i < 10 else '--')  # there are ten colours
+        axes.set(ylabel=label(metric))
+        axes.set_xticks(range(len(tests)), labels=[*map(label, tests)])
+        axes.grid(alpha=0.3)
+    axes.legend(fontsize='small', loc='center left', bbox_to_anchor=(1, 0.5), frameon=False)
+    return figure
+
+
+def spread(values: Sequence[float]) -> tuple[float, float | None]:
+    """Returns the mean of the values and half of their range, or None instead of the range of a single value."""
+    return sum(values) / len(values), (max(values) - min(values)) / 2 if len(values) > 1 else None
+
+
+def _names(rows: Sequence[Row], column: str) -> list[str]:
+    return list(dict.fromkeys(row[column] for row in rows))
+
+
+def _values(rows: Sequence[Row], variant: str, test: str, metric: str) -> list[float]:
+    return [row[metric] for row in rows if (row['variant'], row['test']) == (variant, test) and metric in row]
+
+
+def _cell(values: Sequence[float], digits: int) -> str:
+    if not values:
+        return ''
+    mean, half = spread(values)
+    return f'{mean:.{digits}f}' + ('' if half is None else f' ± {half:.{digits}f}')
 
 
 def parse_args() -> argparse.Namespace:
@@ -52,7 +118,13 @@ def main() -> None:
 
     def report() -> str:
         rows = [row for run in runs for row in run.rows(study.tests)]
-        return write_comparison(folder, rows, study.metrics, args.study.stem)
+        found = [name for name in dict.fromkeys(chain(*rows)) if name not in COLUMNS]
+        for metric in study.metrics:
+            if metric not in found:
+                raise UserError(f'{metric!r} of the study is not a metric of its tests: choose from '
+                                f'{", ".join(found)}.')
+        table = to_markdown(rows, study.metrics)
+        return f"{table}\n{write_report(folder / 'results', rows, table, plot(rows, study.metrics, args.study.stem))}"
 
     with held(folder):
         for run in runs:
@@ -67,4 +139,3 @@ def main() -> None:
         for _ in done:
             report()
         print(report())
-    print(f'Also in {folder}: results.csv, results.md, results.png')

@@ -25,15 +25,13 @@ METRICS = {
     'coco/segm_mAP': 'mask AP',
     'mIoU': 'mIoU',
 }
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/demo'), help='folder for all outputs')
-    return parser.parse_args()
 
 
 @exit_on_error
 def main() -> None:
-    args = parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/demo'), help='folder for all outputs')
+    args = parser.parse_args()
     for _ in track(write_toy_shapes(DATA, NUM_TRAIN, NUM_VAL), 'Drawing the toy data', total=NUM_TRAIN + NUM_VAL):
         pass
     table = Table('model', 'metric', 'value', title=f'On the validation images of {DATA}')

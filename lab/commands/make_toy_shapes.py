@@ -9,7 +9,8 @@ from lab.datasets.toy_video import write_toy_video
 from openmmlab_runs.errors import exit_on_error
 
 
-def parse_args() -> argparse.Namespace:
+@exit_on_error
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('root', type=Path, nargs='?',
                         help='the folder to write; data/toy_shapes, or data/toy_video, if not given')
@@ -18,12 +19,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--num-train', type=int, default=800, help='number of training images or videos')
     parser.add_argument('--num-val', type=int, default=100, help='number of validation images or videos')
     parser.add_argument('--seed', type=int, default=0, help='the same seed gives the same pixels')
-    return parser.parse_args()
-
-
-@exit_on_error
-def main() -> None:
-    args = parse_args()
+    args = parser.parse_args()
     root = args.root or Path('data/toy_video' if args.video else 'data/toy_shapes')
     write = write_toy_video if args.video else write_toy_shapes
     written = write(root, args.num_train, args.num_val, args.seed)

@@ -7,17 +7,13 @@ from openmmlab_runs.config_text import to_source
 from openmmlab_runs.errors import exit_on_error, say
 
 
-def parse_args() -> argparse.Namespace:
+@exit_on_error
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('folder', type=Path, help='a folder of data, such as data/nuclei')
     parser.add_argument('prefix', type=Path, nargs='?',
                         help='the files are PREFIX-00000-of-00008.tar and so on; the folder if not given')
     parser.add_argument('--shards', type=int, default=8, help='number of files')
-    return parser.parse_args()
-
-
-@exit_on_error
-def main() -> None:
-    args = parse_args()
+    args = parser.parse_args()
     shards = write_shards(args.folder, args.prefix or args.folder.resolve(), args.shards)
     say('data_root=' + to_source(f'tar://::{shards}/'))

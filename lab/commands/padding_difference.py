@@ -4,24 +4,27 @@ It works for backbones of any config, with random weights; for backbones of this
 images are smooth noise. Writes a table as .md and .csv, and a figure with the maps of one output.
 """
 import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
-from rich.progress import Progress, track
+from mmengine.config import Config
+from rich.progress import track
 from torch import Tensor, nn
 
 from cpvt_mm.models.backbone import Backbone
-from cpvt_mm.models.grid import pad_or_crop
+from cpvt_mm.models.grid import pad_or_crop, round_up
 from cpvt_mm.models.padding import PAD_SIZE_DIVISOR, Size
 from cpvt_mm.swap.writing import read_config
 from lab.arguments import check_least, parse_sides
-from lab.equivariance import ENCODINGS, error_figure
-from lab.padding import build_backbone, draw_image, features, measure, train_step
-from lab.results import Row, markdown_table, to_csv
+from lab.equivariance import ENCODINGS, check_gives_maps, draw_weights, error_figure, smooth_noise
+from lab.results import Row, markdown_table, write_report
 from lab.running import interleave
 from openmmlab_runs.errors import UserError, exit_on_error
-from openmmlab_runs.files import write_figure, write_text
+from openmmlab_runs.loading import backbone_config, build
 
 CONFIGS = Path(__file__).parents[2] / 'configs'
 STOCK = ['mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py', 'mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py',
@@ -29,6 +32,64 @@ STOCK = ['mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py', 'mmdet::swin/mask-rcnn
          'mmseg::twins/twins_pcpvt-s_fpn_fpnhead_8xb4-80k_ade20k-512x512.py']
 OURS = [CONFIGS / 'pyramid_cpvt/mask-rcnn_pyramid-cpvt-s_fpn_1x_coco.py',
         CONFIGS / 'cpvt/mask-rcnn_cpvt-s_sfp_1x_coco.py']
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The RMS of a map's difference relative to its variation, that of each cell `(h, w)`, and the largest."""
+    error: float
+    max_abs: float
+    cells: Tensor
+
+
+def features(model: nn.Module, batch: Tensor, sizes: list[Size]) -> Sequence[Tensor]:
+    """Runs a backbone; passes the image sizes to it if it has the option `padding`."""
+    return model(batch, sizes) if isinstance(model, Backbone) and model.padding else model(batch)
+
+
+def train_step(model: nn.Module, batch: Tensor, sizes: list[Size]) -> None:
+    """Runs a forward and a backward pass."""
+    torch.stack([output.square().mean() for output in features(model, batch, sizes)]).sum().backward()
+
+
+@torch.no_grad()
+def measure(model: nn.Module, image: Tensor, neighbour: Tensor) -> list[Difference]:
+    """Compares, for each map, the features of an image alone with those in a batch with a larger image, `(1, 3, H, W)`
+    each.
+
+    Alone, the image is zero-padded to multiples of 32, as in mmdet's data preprocessor.
+    """
+    sizes: list[Size] = [(x.shape[2], x.shape[3]) for x in (image, neighbour)]
+    alone = features(model, pad_or_crop(image, *(round_up(side, PAD_SIZE_DIVISOR) for side in sizes[0])), sizes[:1])
+    whole = [round_up(side, PAD_SIZE_DIVISOR) for side in sizes[1]]
+    together = features(model, torch.cat([pad_or_crop(x, *whole) for x in (image, neighbour)]), sizes)
+    return [_difference(batch[0], expected[0]) for batch, expected in zip(together, alone, strict=True)]
+
+
+def _difference(features: Tensor, expected: Tensor) -> Difference:
+    """Compares `(C, H, W)` with `(C, h, w)` on the cells that both have."""
+    _, rows, columns = expected.shape
+    difference = features[:, :rows, :columns] - expected
+    squares = difference.square().mean(dim=0) / expected.var(dim=(1, 2), correction=0).mean()
+    return Difference(squares.mean().sqrt().item(), difference.abs().max().item(), squares.sqrt())
+
+
+def build_backbone(cfg: Config, **changes: Any) -> nn.Module:
+    """Builds the backbone of any config, with changed arguments and `draw_weights`, in eval mode."""
+    config = {**backbone_config(cfg), 'init_cfg': None, **changes}
+    if 'pretrained' in config:
+        config['pretrained'] = None
+    torch.manual_seed(0)  # some backbones draw random values that are not parameters
+    backbone = build(cfg, config)
+    check_gives_maps(backbone)
+    draw_weights(backbone, seed=0)
+    backbone.eval()  # `eval` of some backbones does not return self
+    return backbone
+
+
+def draw_image(size: Size, seed: int) -> Tensor:
+    """Draws smooth noise, `(1, 3, height, width)`, float32."""
+    return smooth_noise(max(size), seed)[:, :, :size[0], :size[1]].contiguous()
 
 
 def parse_args() -> argparse.Namespace:
@@ -76,16 +137,9 @@ def time_all(models: dict[str, nn.Module], images: list[Tensor], sizes: list[Siz
             model.train(training)
         calls = {name: partial(call, model, batch, sizes) for name, model in models.items()}
         with torch.set_grad_enabled(training):
-            for name, taken in time_calls(calls, rounds, f'Timing a {what}').items():
+            for name, taken in interleave(calls, rounds, warmup=1).items():
                 seconds[name][f'{what}_s'] = min(taken)
     return seconds
-
-
-def time_calls(calls: dict[str, partial], rounds: int, title: str) -> dict[str, list[float]]:
-    """Calls `interleave` with one round to warm up, and with a progress bar."""
-    with Progress() as progress:
-        task = progress.add_task(title, total=rounds)
-        return interleave(calls, rounds, 1, lambda done: progress.update(task, completed=done))
 
 
 @exit_on_error
@@ -110,16 +164,13 @@ def main() -> None:
             for name, of_model in differences.items()]
     what = f'{args.image[0]} x {args.image[1]} beside {args.neighbour[0]} x {args.neighbour[1]}'
     table = to_table(rows, num_outputs, f'Features of an image of {what} pixels')
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    write_text(args.out.with_suffix('.md'), table)
-    write_text(args.out.with_suffix('.csv'), to_csv(rows))
     # For a backbone with fewer outputs, the first or last one is drawn.
     drawn = {name: of_model[min(max(args.output, -len(of_model)), len(of_model) - 1)]
              for name, of_model in differences.items()}
     maps = {'\n'.join([*name.split(', '), f'{difference.error:.2g}']): difference.cells
             for name, difference in drawn.items()}
-    write_figure(args.out.with_suffix('.png'), error_figure(maps, 0, f'{what} pixels, compared with alone'))
-    print(table)
+    print(table, write_report(args.out, rows, table, error_figure(maps, 0, f'{what} pixels, compared with alone')),
+          sep='\n')
 
 
 def to_table(rows: list[Row], num_outputs: int, title: str) -> str:

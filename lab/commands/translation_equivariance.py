@@ -13,21 +13,11 @@ from rich.progress import track
 from torch import Tensor
 
 from cpvt_mm.loading import load_backbone
-from lab.equivariance import (
-    ENCODINGS,
-    Equivariance,
-    draw_weights,
-    error_figure,
-    measure_backbone,
-    read_square,
-    remove_attention,
-    smooth_noise,
-)
-from lab.results import markdown_table, to_csv
+from lab import equivariance
+from lab.results import markdown_table, write_report
 from openmmlab_runs.cli import add_cfg_options
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError, exit_on_error
-from openmmlab_runs.files import write_figure, write_text
 from openmmlab_runs.loading import backbone_config, to_input
 
 IMAGENET = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], bgr_to_rgb=True)
@@ -71,29 +61,31 @@ def read_canvas(args: argparse.Namespace, cfg: Config) -> Tensor:
     if args.shift < 1 or side < 1:
         raise UserError(f'--size {args.size} and --shift {args.shift} leave no pixels for the picture: choose a '
                         'positive shift of less than half the size.')
-    picture = to_input(read_square(args.image, side), cfg) if args.image else smooth_noise(side, args.seed)
+    picture = (to_input(equivariance.read_square(args.image, side), cfg) if args.image
+               else equivariance.smooth_noise(side, args.seed))
     # The space is zero, like the padding of batches.
     return F.pad(picture, (args.shift,) * 4)
 
 
-def measure_all(args: argparse.Namespace, cfg: Config) -> dict[str, tuple[Equivariance, Equivariance]]:
+def measure_all(args: argparse.Namespace, cfg: Config) -> dict[str, list[equivariance.Equivariance]]:
     """Measures the full network with each encoding, and again with its attention removed."""
     canvas, backbone = read_canvas(args, cfg), backbone_config(cfg)
     own = backbone.get('position_encoding', dict(type='PEG'))
     if args.checkpoint:
         encodings = {'of the checkpoint': own}
     else:
-        encodings = ENCODINGS if own in ENCODINGS.values() else {'of the config': own, **ENCODINGS}
-    results = {}
+        known = equivariance.ENCODINGS
+        encodings = known if own in known.values() else {'of the config': own, **known}
+    results: dict[str, list[equivariance.Equivariance]] = {}
     for name, encoding in track(encodings.items(), 'Measuring'):
         backbone.position_encoding = encoding
         torch.manual_seed(args.seed)  # some encodings draw fixed random values
         model = load_backbone(cfg, args.checkpoint)
         if not args.checkpoint:
-            draw_weights(model, args.seed)
-        full = measure_backbone(model, canvas, args.shift, args.margin, args.output)
-        remove_attention(model)
-        results[name] = full, measure_backbone(model, canvas, args.shift, args.margin, args.output)
+            equivariance.draw_weights(model, args.seed)
+        full = equivariance.measure_backbone(model, canvas, args.shift, args.margin, args.output)
+        equivariance.remove_attention(model)
+        results[name] = [full, equivariance.measure_backbone(model, canvas, args.shift, args.margin, args.output)]
     return results
 
 
@@ -112,9 +104,5 @@ def main() -> None:
     table = f'{title}. Relative error:\n\n' + markdown_table(
         ['encoding', 'full network', 'attention removed'],
         [[name, f'{result.error:.2g}', f'{removed.error:.2g}'] for name, (result, removed) in results.items()])
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    write_text(args.out.with_suffix('.md'), table)
-    write_text(args.out.with_suffix('.csv'), to_csv(rows))
-    write_figure(args.out.with_suffix('.png'), error_figure(cells, args.margin, title))
-    print(table)
-    print(f'Also in {args.out.parent}: {", ".join(args.out.stem + suffix for suffix in (".png", ".md", ".csv"))}')
+    written = write_report(args.out, rows, table, equivariance.error_figure(cells, args.margin, title))
+    print(table, written, sep='\n')

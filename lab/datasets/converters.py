@@ -1,7 +1,8 @@
 """Converts CamVid and the nuclei of a Data Science Bowl to the layouts that the configs expect."""
+import argparse
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from rich.progress import track
 
 from lab.datasets.annotations import to_annotation
 from openmmlab_runs.data.findings import Finding, Kind, decode
@@ -28,13 +30,8 @@ NUCLEI_SPLITS = ('train', 'val')
 def find_camvid(source: Path) -> list[tuple[str, Path, Path]]:
     """Finds the images of CamVid, in the version of the SegNet tutorial: street scenes with label maps of 11 classes.
 
-    Images are in `train`, `val` and `test`, their label maps in `trainannot`, `valannot` and `testannot`.
-
-    Returns:
-        The split, the image and the label map of each.
-
-    Raises:
-        UserError: If a folder has no images, or an image has no label map.
+    Images are in `train`, `val` and `test`, their label maps in `trainannot`, `valannot` and `testannot`. Returns the
+    split, the image and the label map of each.
     """
     found = []
     for split in CAMVID_SPLITS:
@@ -51,20 +48,10 @@ def find_camvid(source: Path) -> list[tuple[str, Path, Path]]:
 
 
 def write_camvid(source: Path, root: Path) -> Iterator[int]:
-    """Writes CamVid. It is a generator, so that a tool can show progress.
+    """Writes CamVid, found in `source`; yields the number of images written so far, also by an interrupted run.
 
     The layout is that of mmseg: `images/{train,val,test}`, JPEG of quality 95, and `annotations/{train,val,test}`,
     label maps. `root` is created when the dataset is complete. After an interruption, a new run skips finished files.
-
-    Args:
-        source: See `find_camvid`.
-        root: The folder to write.
-
-    Yields:
-        The number of images written so far, including those of an interrupted run.
-
-    Raises:
-        UserError: If `source` is not such a folder or has a damaged file, or `root` exists already.
     """
     originals = find_camvid(source)
     with _unfinished_folder(root, source) as unfinished:
@@ -98,9 +85,6 @@ def find_nuclei(source: Path) -> list[Path]:
     """Finds the folders of the 2018 Data Science Bowl, stage 1 (BBBC038): instances of cell nuclei.
 
     `stage1_train` has a folder for each image: `<id>/images/<id>.png` and `<id>/masks/*.png`.
-
-    Raises:
-        UserError: If there are no such folders, or a folder has not exactly one image, or no mask.
     """
     folders = sorted(path.parent for path in source.glob('*/images'))
     if not folders:
@@ -121,21 +105,11 @@ def split_of(name: str) -> str:
 
 
 def write_nuclei(source: Path, root: Path) -> Iterator[int]:
-    """Writes the nuclei. It is a generator, so that a tool can show progress.
+    """Writes the nuclei, found in `source`; yields the number of images written so far, also by an interrupted run.
 
-    RGB images are in `train` and `val`, COCO annotations in `instances_train.json` and `instances_val.json`; see
-    `split_of` for the split. `root` is created when the dataset is complete; after an interruption, a new run skips
+    RGB images are in `train` and `val` (see `split_of`), COCO annotations in `instances_train.json` and
+    `instances_val.json`. `root` is created when the dataset is complete. After an interruption, a new run skips
     finished files.
-
-    Args:
-        source: See `find_nuclei`.
-        root: The folder to write.
-
-    Yields:
-        The number of images written so far, including those of an interrupted run.
-
-    Raises:
-        UserError: If `source` is not such a folder or has a damaged file, or `root` exists already.
     """
     folders = find_nuclei(source)
     with _unfinished_folder(root, source) as unfinished:
@@ -195,11 +169,7 @@ def _read_image(path: Path, kind: Kind = Kind.IMAGE) -> Image.Image:
 
 @contextmanager
 def _unfinished_folder(root: Path, source: Path) -> Iterator[Path]:
-    """Yields `<root>.unfinished`, with the files of an interrupted run; renames it to `root` if the block succeeds.
-
-    Raises:
-        UserError: If `root` exists, or the unfinished folder is of another `source` or in use by another process.
-    """
+    """Yields `<root>.unfinished`, also that of an interrupted run; renames it if the block succeeds."""
     if root.exists():
         raise UserError(f'{root} exists already: remove it, or choose another folder.')
     unfinished = root.with_name(f'{root.name}.unfinished')
@@ -214,3 +184,15 @@ def _unfinished_folder(root: Path, source: Path) -> Iterator[Path]:
         remove_leftovers(unfinished, '**/*')
         claim.unlink()
     unfinished.rename(root)
+
+
+def run(doc: str | None, find: Callable[[Path], Sequence[object]], write: Callable[[Path, Path], Iterator[int]],
+        root: str, what: str) -> None:
+    """Converts the folder that the command line names, with a progress bar."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument('source', type=Path, help=what)
+    parser.add_argument('root', type=Path, nargs='?', default=Path(root), help='the folder to write')
+    args = parser.parse_args()
+    images = write(args.source, args.root)
+    for _ in track(images, total=len(find(args.source)), description=f'Writing {args.root.name}'):
+        pass

@@ -14,19 +14,12 @@ from openmmlab_runs.files import check_free, whole_file
 def write_shards(folder: Path, prefix: Path, count: int) -> str:
     """Packs the files of a folder into plain tar files, as they are and in the order of their names.
 
-    The last file of each is the list `MEMBERS`, by which readers find out whether all is there. Hidden files are left
-    out. Links are followed, and those that lead nowhere are left out.
-
-    Args:
-        folder: The folder.
-        prefix: The shards are `<prefix>-00000-of-<count>.tar` and so on.
-        count: The number of shards.
+    They are `<prefix>-00000-of-<count>.tar` and so on. The last file of each is the list `MEMBERS`, by which readers
+    find out whether all is there. Hidden files are left out. Links are followed, and those that lead nowhere are left
+    out.
 
     Returns:
         A pattern of the paths of all shards, for `tar://`.
-
-    Raises:
-        UserError: If the folder has no file or fewer than `count`, or there are shards with this prefix.
     """
     files = sorted(path for path in map(Path, glob.iglob('**', root_dir=folder, recursive=True))
                    if (folder / path).is_file())

@@ -38,26 +38,15 @@ class Shape:
 
 
 # A texture gets pixel coordinates along the shape's own axes, and returns which pixels have the dark colour.
-def dots(u: NDArray, v: NDArray) -> Mask:
-    return (u % 10 - 5)**2 + (v % 10 - 5)**2 < 10
-
-
-def checks(u: NDArray, v: NDArray) -> Mask:
-    return (u // 6 + v // 6) % 2 == 0
-
-
-def halves(u: NDArray, v: NDArray) -> Mask:
-    return u < 0
-
-
-DISC = Shape(tuple((angle, 1) for angle in range(0, 360, 10)), dots, 15)
-DIAMOND = Shape(tuple(zip((0, 90, 180, 270), (1, .62, 1, .62), strict=True)), halves, 255)
+DISC = Shape(tuple((angle, 1) for angle in range(0, 360, 10)), lambda u, v: (u % 10 - 5)**2 + (v % 10 - 5)**2 < 10, 15)
+DIAMOND = Shape(tuple(zip((0, 90, 180, 270), (1, .62, 1, .62), strict=True)), lambda u, v: u < 0, 255)
 SHAPES = {
     'sun': DISC,
     'ball': DISC,
     'kite': DIAMOND,
     'boat': DIAMOND,
-    'square': Shape(tuple((angle, 1) for angle in (45, 135, 225, 315)), checks, 135),
+    'square': Shape(tuple((angle, 1) for angle in (45, 135, 225, 315)),
+                    lambda u, v: (u // 6 + v // 6) % 2 == 0, 135),
 }
 
 
@@ -128,9 +117,8 @@ def make_image(rng: np.random.Generator) -> tuple[Image, NDArray[np.uint8], list
     """Makes one image with sides of 64 to 256 pixels.
 
     Returns:
-        - The RGB image, `(H, W, 3)`, uint8.
-        - The label map, `(H, W)`, uint8: 0 for background, 1 + class elsewhere.
-        - The class and the visible mask, `(H, W)`, of each instance that is not completely hidden.
+        The RGB image `(H, W, 3)`, the label map `(H, W)` (0 for background, 1 + class elsewhere), both uint8, and the
+            class and visible mask of each instance that is not hidden.
     """
     height, width = (int(side) for side in rng.integers(64, 257, 2))
     canvas = background(rng, height, width)
@@ -181,18 +169,12 @@ def write_split(root: Path, split: str, count: int, seed: int) -> Iterator[int]:
 
 def write_splits(root: Path, write: Callable[[Path, str, int, int], Iterator[int]],
                  made_from: dict[str, int]) -> Iterator[int]:
-    """Writes a dataset with the splits 'training' and 'validation'; creates `root` only when it is complete.
+    """Writes a dataset with the splits 'training' and 'validation'; yields the number of images or videos written so
+    far.
 
-    Args:
-        root: The folder to write. If it was made from the same values, it is not changed.
-        write: Called as `write(folder, split, count, seed)`; writes a split and yields after each image or video.
-        made_from: `num_train`, `num_val`, `seed`, and other values that identify the dataset.
-
-    Yields:
-        The number of images or videos written so far, from 1 to `num_train + num_val`.
-
-    Raises:
-        UserError: If `root` has other content, or another process is writing it.
+    `root` is created when the dataset is complete. If it was made from the same values, it is not changed.
+    `write(folder, split, count, seed)` writes a split and yields after each image or video. `made_from` has
+    `num_train`, `num_val`, `seed`, and other values that identify the dataset.
     """
     recipe = root / 'made_from.json'
     if root.exists():
@@ -214,22 +196,9 @@ def write_splits(root: Path, write: Callable[[Path, str, int, int], Iterator[int
 
 
 def write_toy_shapes(root: Path, num_train: int = 800, num_val: int = 100, seed: int = 0) -> Iterator[int]:
-    """Writes the dataset. It is a generator, so that a tool can show progress.
+    """Writes the dataset, see `write_splits`. The same seed gives the same pixels, with the same version of OpenCV.
 
     As in ADE20K, images are in `images/{training,validation}`, and label maps, in which 0 is no class, are in
-    `annotations/{training,validation}`. `instances_{training,validation}.json` is in COCO format. `root` is created
-    when the dataset is complete. A complete dataset from the same arguments is not changed.
-
-    Args:
-        root: The folder to write.
-        num_train: Number of training images. Defaults to 800.
-        num_val: Number of validation images. Defaults to 100.
-        seed: The same seed gives the same pixels, with the same version of OpenCV. Defaults to 0.
-
-    Yields:
-        The number of images written so far, from 1 to `num_train + num_val`.
-
-    Raises:
-        UserError: If `root` has other content, or another process is writing it.
+    `annotations/{training,validation}`. `instances_{training,validation}.json` is in COCO format.
     """
     yield from write_splits(root, write_split, dict(num_train=num_train, num_val=num_val, seed=seed))

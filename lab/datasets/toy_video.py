@@ -47,12 +47,10 @@ CIRCLE = WIDTH + 2 * RADII[1] + SPEEDS[1]
 
 @dataclass(frozen=True)
 class Mover:
-    """A shape that moves.
+    """A shape that moves: the index of its class, the shape in frame 0, and its velocity in pixels per frame, positive
+    to the right.
 
-    Attributes:
-        label: Index of its class.
-        sprite: The shape in frame 0; its `x` is in 0 to `CIRCLE`, which begins left of the canvas.
-        velocity: In pixels per frame, positive to the right.
+    The `x` of the sprite is in 0 to `CIRCLE`, which begins left of the canvas.
     """
     label: int
     sprite: Sprite
@@ -78,9 +76,8 @@ def make_video(rng: np.random.Generator) -> tuple[list[Image], list[Mover], list
     """Makes one video of `NUM_FRAMES` frames with a static background.
 
     Returns:
-        - The RGB frames, `(H, W, 3)`, uint8.
-        - One to three shapes.
-        - For each frame, the visible mask `(H, W)` of each shape, which may be empty.
+        The RGB frames `(H, W, 3)`, uint8, one to three shapes, and for each frame the visible mask `(H, W)` of each
+            shape, which may be empty.
     """
     still = background(rng, HEIGHT, WIDTH)
     movers = [make_mover(rng) for _ in range(rng.integers(1, 4))]
@@ -122,23 +119,10 @@ def write_split(root: Path, split: str, count: int, seed: int) -> Iterator[int]:
 
 
 def write_toy_video(root: Path, num_train: int = 800, num_val: int = 100, seed: int = 0) -> Iterator[int]:
-    """Writes the dataset. It is a generator, so that a tool can show progress.
+    """Writes the dataset, see `write_splits`. The same seed gives the same pixels, with the same version of OpenCV.
 
     Frames are in `images/{training,validation}/<video>/<frame>.jpg`. `instances_{training,validation}.json` is in the
-    format that mmdet's `youtubevis2coco.py` writes. `root` is created when the dataset is complete. A complete dataset
-    from the same arguments is not changed.
-
-    Args:
-        root: The folder to write.
-        num_train: Number of training videos. Defaults to 800.
-        num_val: Number of validation videos. Defaults to 100.
-        seed: The same seed gives the same pixels, with the same version of OpenCV. Defaults to 0.
-
-    Yields:
-        The number of videos written so far, from 1 to `num_train + num_val`.
-
-    Raises:
-        UserError: If `root` has other content, or another process is writing it.
+    format that mmdet's `youtubevis2coco.py` writes.
     """
     yield from write_splits(root, write_split,
                             dict(num_train=num_train, num_val=num_val, seed=seed, num_frames=NUM_FRAMES))

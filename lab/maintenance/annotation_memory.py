@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from lab.maintenance.faults import descendants
+
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / 'configs/toy/mask-rcnn_pyramid-cpvt-nano_fpn_toy-shapes.py'
 IMAGES, OBJECTS, POINTS = 118_000, 860_000, 22
@@ -37,14 +39,6 @@ def write_annotations(source: Path, target: Path) -> None:
             bbox=[round(float(value), 2) for value in (x, y, w, h)], area=round(float(w * h), 2), iscrowd=0,
             segmentation=[polygon.ravel().tolist()]))
     target.write_text(json.dumps(dict(images=images, categories=coco['categories'], annotations=annotations)))
-
-
-def descendants(process: int) -> list[int]:
-    found = [process]
-    for task in Path(f'/proc/{process}/task').iterdir():
-        for child in (task / 'children').read_text().split():
-            found += descendants(int(child))
-    return found
 
 
 def proportional(process: int) -> float:
@@ -74,7 +68,7 @@ def measure(data: Path, folder: Path, ranks: int, workers: int) -> tuple[float, 
                 raise SystemExit('training ended')
             time.sleep(1)
         time.sleep(20)  # all workers have begun
-        own = descendants(process.pid)[1:]
+        own = [*descendants(process.pid)][1:]
         return sum(map(proportional, own)), len(own)
     finally:
         process.terminate()

@@ -74,7 +74,6 @@ def measure(kind: str, file: Path) -> tuple[dict[str, float], float, float]:
         metric = dict(CocoMetric=CocoMetric, FastCocoMetric=FastCocoMetric)[kind](
             ann_file=str(file), metric=['bbox', 'segm'], classwise=True)
         metric.dataset_meta = dict(classes=names)
-        metric.cat_ids, metric.img_ids = ([one['id'] for one in coco[key]] for key in ('categories', 'images'))
         del coco
         before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
         found = metric.compute_metrics(results)

@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[2]
 
 CONFIG = ROOT / 'configs/dino/mask-rcnn_dinov3-s_sfp_1x_coco.py'
 BOXES = 7
+
+
 class TimmDino(nn.Module):
     """timm's DINOv3-S, which returns the map of its last block."""
 
@@ -74,7 +76,7 @@ def main() -> None:
     warnings.simplefilter('ignore')
     candidates = [Candidate(name, dict(frozen=frozen)) for frozen in (True, False) for name in ('cpvt_mm', 'timm')]
     setting = Setting('train', *args.size, 1, 'fp32', torch.get_num_threads())
-    rows = measure_group(Detectors(), candidates, setting, args.rounds, 1, lambda *_: None)
+    rows = measure_group(Detectors(), candidates, setting, args.rounds, 1)
     print(f'{setting}; {describe_machine("cpu")}\n\n| backbone | frozen | memory, MB | s |\n|---|---|---|---|')
     for candidate in candidates:
         row = rows[str(candidate)]

@@ -59,14 +59,11 @@ class Result:
     """The end of a training.
 
     Attributes:
-        number: Number of the fault.
-        kind: One of `KINDS`.
         survived: Whether the training reached its last iteration.
         repeated: Number of iterations that were trained again.
         starts: How often the command was started.
-        equal: Whether the weights and the state of the optimizer equal those of a run without fault, to the bit; None
-            if it ended with another number of ranks.
-        seconds: Time of the training.
+        equal: Whether weights and optimizer equal those of a run without fault, to the bit; None for other numbers of
+            ranks.
     """
     number: int
     kind: str
@@ -124,13 +121,8 @@ def die_at_step(number: int, mark: Path) -> None:
 
 
 class Training:
-    """A training whose commands are started again when they end.
-
-    Args:
-        work_dir: Its work dir; files beside it begin with its name.
-        config: The config.
-        nodes: Value of NNODES.
-        env: More variables.
+    """A training of some nodes (NNODES), whose commands are started again when they end; files beside its work dir log
+    it.
     """
 
     def __init__(self, work_dir: Path, config: Path, nodes: str, env: Mapping[str, str] = {}) -> None:
@@ -224,21 +216,17 @@ def inject(training: Training, kind: str, rng: random.Random) -> bool:
     time.sleep(rng.uniform(0, 0.3))
     agent = training.agents[0].pid
     match kind:
-        case 'rank 0 killed':
-            return send(training.rank(0), signal.SIGKILL)
-        case 'rank 1 killed':
-            return send(training.rank(1), signal.SIGKILL)
+        case 'rank 0 killed' | 'rank 1 killed':
+            return send(training.rank(int(kind[5])), signal.SIGKILL)
         case 'worker of a data loader killed':
             training.wait_for(0)  # then there are workers
             return send(list(descendants(training.rank(rng.randrange(2))))[-1], signal.SIGKILL)
         case 'rank 1 hangs (SIGSTOP)':
             return send(training.rank(1), signal.SIGSTOP)
-        case 'SIGTERM to torchrun':
-            return send(agent, signal.SIGTERM)
-        case 'SIGUSR1 to torchrun':
-            return send(agent, signal.SIGUSR1)
+        case 'SIGTERM to torchrun' | 'SIGUSR1 to torchrun':
+            return send(agent, signal.Signals[kind.split()[0]])
         case 'SIGUSR1 to both ranks':
-            return all([send(training.rank(rank), signal.SIGUSR1) for rank in range(2)])
+            return all([send(training.rank(number), signal.SIGUSR1) for number in range(2)])
         case 'machine dies (all killed)':
             training.kill(0)
             training.start(0)
@@ -261,9 +249,7 @@ def same(first: Any, second: Any) -> bool:
         return torch.equal(first, second)
     if isinstance(first, dict):
         return first.keys() == second.keys() and all(same(first[key], second[key]) for key in first)
-    if isinstance(first, list):
-        return len(first) == len(second) and all(map(same, first, second))
-    return first == second
+    return len(first) == len(second) and all(map(same, first, second)) if isinstance(first, list) else first == second
 
 
 def one_fault(folder: Path, config: Path, number: int, kind: str, rng: random.Random) -> Result | None:

@@ -4,23 +4,17 @@ Prints a table by kind of damage. Exits with 1 if a process crashed, hung or end
 files of these.
 """
 import argparse
+import functools
 import io
 import json
-import logging
-import os
 import pickletools
 import random
-import resource
-import signal
 import struct
-import sys
 import tempfile
-import time
 import warnings
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -30,22 +24,18 @@ from torch import Tensor
 
 from cpvt_mm import PyramidCPVT, load_pretrained
 from cpvt_mm.weights.convert import convert_checkpoint, publish_model
+from lab.maintenance.fuzzing import Case, Mutation, cut, flip, fuzz, insert, parser
 from openmmlab_runs.checkpoints.fitting import check_fits, load_weights
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import to_bytes
 
-MEMORY = 1 << 30  # bytes that a process may get beyond those it starts with
-SECONDS = 10  # that it may take
-OUTCOMES = ('read', 'refused', 'crashed', 'hung', 'other error')
-READ, REFUSED, OTHER = range(3)  # exit codes of the processes
-# What a pickle may be told to do elsewhere in it, too.
 ARCH = dict(embed_dims=(8, 8, 16, 16), depths=(1, 1, 1, 1), num_heads=(1, 1, 2, 2), mlp_ratios=(1, 1, 1, 1),
             sr_ratios=(8, 4, 2, 1))
 OPCODES = [opcode.code.encode('latin1') for opcode in pickletools.opcodes]
-Mutation = Callable[[random.Random, bytes], bytes]
 
 
+@functools.cache
 def originals() -> dict[str, bytes]:
     """Returns small checkpoints by file name: of this project, plain mmengine with its log, old torch, safetensors."""
     weights = dict(weight=torch.arange(12.).reshape(4, 3), half=torch.ones(5).half(), count=torch.tensor(3))
@@ -56,27 +46,6 @@ def originals() -> dict[str, bytes]:
     return {'backbone.pth': to_bytes(dict(state_dict=PyramidCPVT(ARCH).state_dict())),
             'ours.pth': to_bytes(dict(meta=dict(epoch=1), state_dict=weights)), 'mmengine.pth': to_bytes(mmengine),
             'legacy.pth': old.getvalue(), 'safe.safetensors': save(weights)}
-
-
-def flip(rng: random.Random, content: bytes) -> bytes:
-    """Changes one to eight bytes."""
-    changed = bytearray(content)
-    for _ in range(rng.choice((1, 1, 2, 8))):
-        changed[rng.randrange(len(changed))] = rng.randrange(256)
-    return bytes(changed)
-
-
-def cut(rng: random.Random, content: bytes) -> bytes:
-    """Removes the end, or a part in the middle."""
-    start = rng.randrange(len(content))
-    return content[:start] + content[rng.choice((len(content), rng.randint(start, len(content)))):]
-
-
-def insert(rng: random.Random, content: bytes) -> bytes:
-    """Inserts random bytes, or a part of the file."""
-    start, where = rng.randrange(len(content)), rng.randrange(len(content))
-    part = rng.choice((rng.randbytes(rng.randint(1, 64)), content[start:start + 64]))
-    return content[:where] + part + content[where:]
 
 
 def replace_opcodes(rng: random.Random, content: bytes) -> bytes:
@@ -132,13 +101,10 @@ def change_header(rng: random.Random, content: bytes) -> bytes:
     return struct.pack('<Q', len(text)) + text + content[8 + length:]
 
 
-def quantized(tensor: Tensor) -> Tensor:
-    return torch.quantize_per_tensor(tensor, .1, 0, torch.qint8)
-
-
 # What a tensor may be instead of a plain one of float32.
 ODD: dict[str, Callable[[Tensor], object]] = {
-    'quantized': quantized, 'per channel': lambda tensor: torch.quantize_per_channel(
+    'quantized': lambda tensor: torch.quantize_per_tensor(tensor, .1, 0, torch.qint8),
+    'per channel': lambda tensor: torch.quantize_per_channel(
         tensor, torch.ones(len(tensor)), torch.zeros(len(tensor)), 0, torch.quint8),
     'sparse': Tensor.to_sparse, 'rows': lambda tensor: tensor.reshape(len(tensor), -1).to_sparse_csr(),
     'nested': lambda tensor: torch.nested.nested_tensor([tensor, tensor]),
@@ -197,97 +163,17 @@ MUTATIONS: dict[str, tuple[Mutation, tuple[str, ...]]] = {
     'tensors replaced': (replace_tensors, ('backbone.pth',)), 'header changed': (change_header, ('.safetensors',))}
 
 
-class Result(NamedTuple):
-    """How reading of a file ended.
-
-    Attributes:
-        outcome: One of OUTCOMES.
-        seconds: The time it took.
-        peak: The most memory of the process, in MiB.
-    """
-    outcome: str
-    seconds: float
-    peak: float
-
-
-def read_alone(path: Path, read: Callable[[Path], object] = read_checkpoint, seconds: int = SECONDS) -> Result:
-    """Reads a file in a process of its own, with bounded memory and time."""
-    started = time.monotonic()
-    child = os.fork()
-    if not child:
-        status = OTHER
-        try:
-            warnings.simplefilter('ignore')  # of torch, about versions of pickle
-            logging.disable()
-            torch.set_num_threads(1)  # threads do not live on in a fork
-            signal.alarm(seconds)  # ends the process, whatever it does
-            used = int(Path('/proc/self/statm').read_text().split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY,) * 2)
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            read(path)
-            status = READ
-        except UserError as error:
-            message = str(error)
-            status = REFUSED if '\n' not in message and message.endswith('.') else OTHER
-        finally:
-            os._exit(status)
-    _, status, usage = os.wait4(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    outcome = {READ: 'read', REFUSED: 'refused', OTHER: 'other error', -signal.SIGALRM: 'hung'}.get(code, 'crashed')
-    return Result(outcome, time.monotonic() - started, usage.ru_maxrss / 1024)
-
-
-def fuzz(count: int, seed: int, kept: Path) -> dict[str, list[Result]]:
-    """Reads `count` damaged files; keeps in a folder those that were neither read nor refused.
-
-    Returns:
-        The results by kind of damage.
-    """
-    rng, files = random.Random(seed), originals()
-    results: dict[str, list[Result]] = {kind: [] for kind in MUTATIONS}
-    kinds = list(MUTATIONS)
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(count):
-            kind = kinds[number % len(kinds)]
-            mutate, ends = MUTATIONS[kind]
-            name = rng.choice([name for name in files if name.endswith(ends)])
-            path = Path(folder, name)
-            path.write_bytes(mutate(rng, files[name]))
-            result = read_alone(path, use if mutate is replace_tensors else read_checkpoint)
-            results[kind].append(result)
-            if result.outcome not in ('read', 'refused'):
-                kept.mkdir(parents=True, exist_ok=True)
-                (kept / f'{number}-{name}').write_bytes(path.read_bytes())
-    return results
-
-
-def table(results: dict[str, list[Any]], what: str = 'damage', outcomes: Sequence[str] = OUTCOMES) -> str:
-    """Makes a table of results: a row for each kind of damage."""
-    lines = [f'| {what} | ' + ' | '.join(outcomes) + ' | longest, s | peak, MiB |', '|---' * (len(outcomes) + 3) + '|']
-    for kind, found in results.items():
-        counts = [sum(result.outcome == outcome for result in found) for outcome in outcomes]
-        longest, peak = (max((getattr(result, name) for result in found), default=0) for name in ('seconds', 'peak'))
-        lines.append(f'| {kind} | {" | ".join(map(str, counts))} | {longest:.2f} | {peak:.0f} |')
-    return '\n'.join(lines)
-
-
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument('--count', type=int, default=10_000, help='number of files (default: 10000)')
-    parser.add_argument('--seed', type=int, default=0, help='of the damages (default: 0)')
-    parser.add_argument('--kept', type=Path, default=Path('fuzz_crashes'),
-                        help='folder for files that were neither read nor refused (default: fuzz_crashes)')
-    return parser.parse_args()
-
-
-def main() -> None:
-    args = parse_args()
-    results = fuzz(args.count, args.seed, args.kept)
-    print(table(results))
-    bad = sum(result.outcome not in ('read', 'refused') for found in results.values() for result in found)
-    if bad:
-        sys.exit(f'error: {bad} of {args.count} files were neither read nor refused: {args.kept} has them.')
+def prepare(rng: random.Random, kind: str, folder: Path) -> Case:
+    """Writes a damaged file; returns the call that reads it."""
+    mutate, ends = MUTATIONS[kind]
+    files = originals()
+    name = rng.choice([name for name in files if name.endswith(ends)])
+    folder.mkdir()
+    (folder / name).write_bytes(mutate(rng, files[name]))
+    return functools.partial(use if mutate is replace_tensors else read_checkpoint, folder / name)
 
 
 if __name__ == '__main__':
-    main()
+    with tempfile.TemporaryDirectory() as scratch_folder:
+        fuzz(parser(__doc__, 10_000).parse_args(), list(MUTATIONS), prepare, Path(scratch_folder), memory=1 << 30,
+             seconds=10)

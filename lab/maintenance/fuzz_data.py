@@ -3,30 +3,21 @@
 Each case runs in a process of its own, and must end in a result, or in one sentence. Prints a table by kind of data,
 and each other error. Exits with 1 if there is one, or a process crashed or took too long.
 """
-import argparse
 import copy
 import gc
 import io
 import json
-import os
 import random
 import re
-import resource
 import shutil
-import signal
-import sys
 import tempfile
-import time
-import traceback
-import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 import yaml
 from mmengine.registry import DATASETS, DefaultScope
 from PIL import Image
@@ -35,7 +26,7 @@ from rich.console import Console
 from cpvt_mm.new_config.writing import BASES, CONFIGS, new_config
 from cpvt_mm.swap import read_config
 from lab.datasets.annotations import to_annotation
-from lab.maintenance.fuzz_checkpoints import cut, flip, insert, table
+from lab.maintenance.fuzzing import Case, cut, flip, fuzz, insert, parser
 from openmmlab_runs.data.checking import measure_all, to_table_of_findings
 from openmmlab_runs.data.datasets import building
 from openmmlab_runs.data.file_checks import check_files, find_copies
@@ -43,10 +34,6 @@ from openmmlab_runs.data.plans import plan_checks
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import exit_on_error
 
-MEMORY = 2 << 30  # bytes that a process may get beyond those it starts with
-SECONDS = 30  # that it may take
-OUTCOMES = ('result', 'sentence', 'crashed', 'hung', 'other error')
-RESULT, SENTENCE, OTHER = range(3)  # exit codes of the processes
 SIDES = 24, 32  # of images
 # What a value may become: of another type, empty, of no number, or so large that it takes time or memory.
 VALUES: list[Any] = [
@@ -200,113 +187,31 @@ def run_case(kind: str, root: Path, base: Path) -> None:
                     DATASETS.build(cfg[f'{plan.splits[0]}_dataloader'].dataset)
 
 
-class Result(NamedTuple):
-    """How a case ended.
-
-    Attributes:
-        outcome: One of OUTCOMES.
-        seconds: The time it took.
-        peak: The most memory of the process, in MiB.
-        message: The last line of another error.
-    """
-    outcome: str
-    seconds: float
-    peak: float
-    message: str
-
-
-def run_alone(run: Callable[[], None], seconds: int = SECONDS) -> Result:
-    """Runs a case in a process of its own, with bounded memory and time."""
-    started = time.monotonic()
-    with tempfile.TemporaryFile('w+') as errors:
-        child = os.fork()
-        if not child:
-            status = OTHER
-            try:
-                warnings.simplefilter('ignore')
-                torch.set_num_threads(1)  # threads do not live on in a fork
-                signal.alarm(seconds)  # ends the process, whatever it does
-                used = int(Path('/proc/self/statm').read_text().split()[0]) * resource.getpagesize()
-                resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY,) * 2)
-                resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-                with redirect_stdout(io.StringIO()):
-                    exit_on_error(run)()
-                status = RESULT
-            except SystemExit as end:
-                message = str(end.code)
-                is_sentence = '\n' not in message and message.startswith('error: ') and message.endswith('.')
-                status = SENTENCE if is_sentence and not isinstance(end.__context__, MemoryError) else OTHER
-                print(f'{message!r}', file=errors)
-            except BaseException as error:
-                frames = [frame for frame in traceback.extract_tb(error.__traceback__) if 'cpvt_mm' in frame.filename]
-                place = f'{Path(frames[-1].filename).name}:{frames[-1].lineno} ' if frames else ''
-                print(f'{place}{type(error).__name__}: {str(error)[:200]!r}', file=errors)
-            finally:
-                errors.flush()
-                os._exit(status)
-        _, status, usage = os.wait4(child, 0)
-        errors.seek(0)
-        message = errors.read().strip()
-    code = os.waitstatus_to_exitcode(status)
-    outcomes = {RESULT: 'result', SENTENCE: 'sentence', OTHER: 'other error', -signal.SIGALRM: 'hung'}
-    return Result(outcomes.get(code, 'crashed'), time.monotonic() - started, usage.ru_maxrss / 1024, message)
-
-
-def fuzz(count: int, seed: int, kinds: list[str], kept: Path) -> dict[str, list[Result]]:
-    """Runs `count` cases, the kinds in turn; keeps in a folder those that ended in neither a result nor a sentence.
-
-    Returns:
-        The results by kind of data.
-    """
-    results: dict[str, list[Result]] = {kind: [] for kind in kinds}
-    with tempfile.TemporaryDirectory() as name:
-        write_bases(Path(name))
-        for kind in kinds:
-            DATA[kind].write(Path(name, kind))
-        with redirect_stdout(io.StringIO()):  # what is imported and cached here need not be in each process
-            shutil.copytree(Path(name, kinds[0]), Path(name, 'first'))
-            run_case(kinds[0], Path(name, 'first'), Path(name, 'boxes.py'))
-        gc.collect()
-        gc.freeze()
-        for number in range(count):
-            kind = kinds[number % len(kinds)]
-            rng = random.Random(f'{seed} {number}')
-            root = Path(name, 'case')
-            shutil.copytree(Path(name, kind), root)
-            if kind == 'config':
-                (root / 'my.py').write_text((root / 'my.py').read_text().replace(str(Path(name, kind)), str(root)))
-            change(rng, rng.choice(sorted(root.glob(DATA[kind].changed))))
-            base = Path(name, rng.choice(('boxes.py', 'instances.py')) if 'COCO' in kind else 'boxes.py')
-            result = run_alone(lambda kind=kind, root=root, base=base: run_case(kind, root, base))
-            results[kind].append(result)
-            if result.outcome not in ('result', 'sentence'):
-                shutil.copytree(root, kept / f'{number}', dirs_exist_ok=True)
-            shutil.rmtree(root)
-    return results
-
-
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument('--count', type=int, default=5000, help='number of cases (default: 5000)')
-    parser.add_argument('--seed', type=int, default=0, help='of the changes (default: 0)')
-    parser.add_argument('--kinds', nargs='+', choices=DATA, default=list(DATA), help='kinds of data (default: all)')
-    parser.add_argument('--kept', type=Path, default=Path('fuzz_failures'),
-                        help='folder for cases that ended in neither a result nor a sentence (default: fuzz_failures)')
-    return parser.parse_args()
+def prepare(originals: Path, rng: random.Random, kind: str, root: Path) -> Case:
+    """Copies the data of a kind and changes it; returns the call that uses it."""
+    shutil.copytree(originals / kind, root)
+    if kind == 'config':
+        (root / 'my.py').write_text((root / 'my.py').read_text().replace(str(originals / kind), str(root)))
+    change(rng, rng.choice(sorted(root.glob(DATA[kind].changed))))
+    base = rng.choice(('boxes.py', 'instances.py')) if 'COCO' in kind else 'boxes.py'
+    return exit_on_error(partial(run_case, kind, root, originals / base))
 
 
 def main() -> None:
-    args = parse_args()
-    results = fuzz(args.count, args.seed, args.kinds, args.kept)
-    print(table(results, 'data', OUTCOMES))
-    bad = [(kind, result) for kind, found in results.items() for result in found
-           if result.outcome not in ('result', 'sentence')]
-    counts = Counter(f'{kind}, {one.outcome}: {one.message}' for kind, one in bad)
-    for text, number in counts.most_common():
-        print(f'{number} x {text}')
-    if bad:
-        sys.exit(f'error: {len(bad)} of {args.count} cases ended in neither a result nor a sentence: {args.kept} has '
-                 'them.')
+    arguments = parser(__doc__, 5000)
+    arguments.add_argument('--kinds', nargs='+', choices=DATA, default=list(DATA), help='kinds of data')
+    args = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        originals = Path(name)
+        write_bases(originals)
+        for kind in args.kinds:
+            DATA[kind].write(originals / kind)
+        with redirect_stdout(io.StringIO()):  # what is imported and cached here need not be in each process
+            shutil.copytree(originals / args.kinds[0], originals / 'first')
+            run_case(args.kinds[0], originals / 'first', originals / 'boxes.py')
+        gc.collect()
+        gc.freeze()
+        fuzz(args, args.kinds, partial(prepare, originals), originals, memory=2 << 30, seconds=30)
 
 
 if __name__ == '__main__':

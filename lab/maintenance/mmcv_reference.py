@@ -15,6 +15,8 @@ from tests.openmmlab_compat.cases import CASES, run
 ROOT = Path(__file__).parents[2]
 
 STORED = ROOT / 'tests/openmmlab_compat/compiled.npz'
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--compare', action='store_true', help='compare instead of storing')

@@ -15,13 +15,7 @@ MARKER = re.compile(r'<!-- numbers: (.+) -->')
 
 
 class Table(NamedTuple):
-    """A table with numbers.
-
-    Attributes:
-        page: Path of the page, from the root.
-        line: Line of its head, from 1.
-        source: The command that makes it, or the source of its numbers; None if there is no marker.
-    """
+    """The page of a table, the line of its head, and the source of its numbers; None without a marker."""
     page: str
     line: int
     source: str | None

@@ -15,14 +15,7 @@ MOST = 1 << 16
 
 
 def all_reduce_seconds(count: int, size: int, gigabits: float, latency: float) -> float:
-    """Returns the time of a ring all-reduce.
-
-    Args:
-        count: Number of GPUs, each with a link of its own.
-        size: Bytes of the gradients.
-        gigabits: Speed of a link, Gb/s.
-        latency: Time of a message without content, s.
-    """
+    """Returns the time of a ring all-reduce of `size` bytes among `count` GPUs; the latency is in seconds."""
     return 2 * (count - 1) * (size / count / (gigabits * 1e9 / 8) + latency)
 
 

@@ -29,6 +29,8 @@ ROOT = Path(__file__).parents[2]
 
 ROUNDS = 3
 CONFIG = ROOT / 'configs/nuclei/mask-rcnn_pyramid-cpvt-nano_fpn_nuclei.py'
+
+
 @contextmanager
 def s3_server() -> Iterator[None]:
     with socket.socket() as free:

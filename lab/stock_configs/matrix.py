@@ -1,12 +1,14 @@
-"""Tries the swap on all configs of mmdet and mmseg."""
+"""Tries the swap on all configs of mmdet and mmseg, and writes a page of what became of them."""
 import contextlib
 import logging
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,14 +20,16 @@ from cpvt_mm.swap.probing import CannotBuild, CannotRun, Maps, probe_backbone
 from cpvt_mm.swap.writing import shipped_configs
 from lab.from_config import build_model
 from lab.results import Results
-from lab.stock_configs.trial import try_out
-from lab.stock_configs.versions import LIBRARIES_AND_TORCH, OPTIONAL, versions
-from lab.work import Report, run_in_processes
+from lab.stock_configs.trial import SIDE, try_out
+from lab.work import run_in_processes
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.nested import walk
 from openmmlab_runs.stack import require
 
 LIBRARIES = ('mmdet', 'mmseg')
+LIBRARIES_AND_TORCH = ('torch', 'mmengine', 'mmcv', *LIBRARIES)
+# Some models of mmdet and mmseg need them.
+OPTIONAL = ('mmpretrain', 'lap', 'motmetrics', 'skimage', 'sklearn', 'transformers', 'fairscale', 'timm')
 # Outcomes of configs that build -> their new backbone.
 BACKBONES = {'built': 'PyramidCPVT', 'plain': 'CPVT'}
 # All widths are handled alike, and narrow backbones run faster.
@@ -35,23 +39,41 @@ ARCHS_TO_RUN = {'PyramidCPVT': 'nano', 'CPVT': 'tiny'}
 PYRAMIDS = re.compile(
     r'(mm\w+\.)?(ResNet|ResNetV1c|ResNetV1d|ResNeXt|RegNet|Res2Net|ResNeSt|HRNet|SwinTransformer|'
     r'PyramidVisionTransformer(V2)?|ConvNeXt|MixVisionTransformer|PCPVT|SVT)')
+OUTCOMES = {
+    'built': 'PyramidCPVT swapped in',
+    'plain': 'CPVT swapped in',
+    'refused': 'refused',
+    'failed': 'failed',
+    'unavailable': 'fails with its own backbone, too',
+    'fragment': 'no model',
+}
+MEANINGS = f"""\
+- *PyramidCPVT swapped in*: the tool swaps in arch {ARCHS_TO_BUILD['PyramidCPVT']}, writes the config, reads it again
+  and builds the model.
+- *CPVT swapped in*: the same with the plain backbone of arch {ARCHS_TO_BUILD['CPVT']}, where all maps have stride 16.
+- *Refused*: the config can take neither. The reasons against PyramidCPVT are below.
+- *Failed*: any other error, or the model does not fit the way in which backbones and necks are probed.
+- *Fails with its own backbone, too*: the config cannot be read, built or trained on random images here, and the error
+  is the same before anything is swapped. The reasons are below.
+- *No model*: a file for others to inherit from.
+- *Step and prediction*: a training step and a prediction on the CPU, with a few images of {SIDE} x {SIDE} pixels or
+  as the model needs. In the step, every stage or block of the backbone learns. The config is the first of its family
+  that builds, with PyramidCPVT of arch {ARCHS_TO_RUN['PyramidCPVT']} or CPVT of arch {ARCHS_TO_RUN['CPVT']}. A
+  tracker that trains nothing only predicts.
+- *Of a strided pyramid*: the backbone of the config is a ResNet or one of its kin, HRNet, Swin, PVT, ConvNeXt, MiT or
+  Twins.
+"""
 
 
 @dataclass(frozen=True)
-class Record:
-    """The outcome for one config.
+class Swap:
+    """What became of one config.
 
     Attributes:
-        library: 'mmdet' or 'mmseg'.
         config: Its path below the library's configs; the first folder is the algorithm's family.
         backbone: The types of its backbones, joined by commas.
-        outcome: 'built' and 'plain': one of `BACKBONES` swapped in, written, read again and built. 'refused': not
-            swapped, with a reason. 'failed': any other error. 'unavailable': an error that the config has with its old
-            backbone, too. 'fragment': a file without a model, for others to inherit from.
-        reason: The reason for the outcome; '' for those of `BACKBONES`. Defaults to ''.
-        trial: 'ran', 'failed' or 'unavailable': the outcome of a step of training and a prediction. Defaults to '':
-            not tried.
-        trial_reason: The reason for the outcome of the trial; '' if it ran. Defaults to ''.
+        outcome: One of `OUTCOMES`, which `MEANINGS` explains; `reason` is '' for those of `BACKBONES`.
+        trial: 'ran', 'failed' or 'unavailable': the outcome of a step of training and a prediction; '': not tried.
     """
     library: str
     config: str
@@ -67,8 +89,14 @@ class Record:
 
     @property
     def has_pyramid(self) -> bool:
-        """Whether one of the backbones is among `PYRAMIDS`."""
         return any(PYRAMIDS.fullmatch(name) for name in self.backbone.split(', '))
+
+
+def versions(modules: Sequence[str]) -> str:
+    """Returns the distributions of the installed modules among `modules`, with their versions."""
+    distributions = packages_distributions()
+    found = [distributions[module][0] for module in modules if module in distributions]
+    return ', '.join(f'{name} {version(name)}' for name in found)
 
 
 def list_configs(library: str) -> list[str]:
@@ -83,83 +111,64 @@ def open_results(folder: Path) -> Results:
     return Results(folder, dict(versions=versions((*LIBRARIES_AND_TORCH, *OPTIONAL))))
 
 
-def run_matrix(libraries: Sequence[str], families: Sequence[str] | None, jobs: int, results: Results) -> list[Record]:
-    """Checks each config of the libraries, and tries the first of each family that builds.
+def run_matrix(libraries: Sequence[str], families: Sequence[str] | None, jobs: int, results: Results) -> list[Swap]:
+    """Checks each config of the libraries, and tries the first of each family that builds, in `jobs` processes.
 
-    Args:
-        libraries: Some of LIBRARIES.
-        families: The first folders of the configs to use; None for all.
-        jobs: Number of processes, with one thread each.
-        results: Existing results are kept, except failed and unavailable ones, which are tried again.
-
-    Returns:
-        The records in the order of the configs.
-
-    Raises:
-        UserError: If no config is in `families`, or a process dies.
+    Existing results are kept, except failed and unavailable ones, which are tried again. `families` are the first
+    folders of the configs to use; None for all.
     """
     configs = {f'{library}::{config}': (library, config) for library in libraries for config in list_configs(library)
                if families is None or config.split('/')[0] in families}
     if not configs:
         raise UserError(f'no config is in {", ".join(families or libraries)}: pass folders of the libraries\' configs.')
-    records = {key: Record(**results[key]) for key in configs if key in results}
-    todo = [key for key in configs if key not in records or records[key].outcome in ('failed', 'unavailable')]
-    tasks = {key: partial(in_silence, check, (*configs[key], ARCHS_TO_BUILD)) for key in todo}
-    for key, record in run_in_processes('Swapping', tasks, jobs, start_worker):
-        records[key] = record
-        results.put(key, asdict(record))
+    swaps = {key: Swap(**results[key]) for key in configs if key in results}
+
+    def complete(title: str, tasks: Mapping[str, partial[Swap]]) -> None:
+        for key, swap in run_in_processes(title, tasks, jobs, start_worker):
+            swaps[key] = swap
+            results.put(key, asdict(swap))
+
+    complete('Swapping', {key: partial(in_silence, check, (*configs[key], ARCHS_TO_BUILD)) for key in configs
+                          if key not in swaps or swaps[key].outcome in ('failed', 'unavailable')})
     first: dict[tuple[str, str], str] = {}
     for key in configs:
-        if records[key].outcome in BACKBONES:
-            first.setdefault((records[key].library, records[key].family), key)
-    tasks = {key: partial(in_silence, run, (records[key], ARCHS_TO_RUN)) for key in first.values()
-             if records[key].trial != 'ran'}
-    for key, record in run_in_processes('Running', tasks, jobs, start_worker):
-        records[key] = record
-        results.put(key, asdict(record))
-    return [records[key] for key in configs]
+        if swaps[key].outcome in BACKBONES:
+            first.setdefault((swaps[key].library, swaps[key].family), key)
+    complete('Running', {key: partial(in_silence, run, (swaps[key], ARCHS_TO_RUN)) for key in first.values()
+                         if swaps[key].trial != 'ran'})
+    return [swaps[key] for key in configs]
 
 
-def check(library: str, config: str, archs: Mapping[str, str]) -> Record:
-    """Swaps the backbone of a config, writes the new config, reads it and builds the model.
-
-    Args:
-        library: 'mmdet' or 'mmseg'.
-        config: The path of the config below the library's.
-        archs: The `arch` of each of `BACKBONES`.
-    """
+def check(library: str, config: str, archs: Mapping[str, str]) -> Swap:
+    """Swaps the backbone of a config, writes the new config, reads it and builds the model; `archs` are by backbone."""
     path = shipped_configs(library) / config
     try:
         old = read_config(str(path))
     except (UserError, ImportError) as error:
-        return Record(library, config, _backbones_of_source(path), 'unavailable', say(error))
+        return Swap(library, config, _backbones_of_source(path), 'unavailable', say(error))
     backbone = ', '.join(str(node['backbone'].get('type')) for _, node in walk(old.get('model') or {})
                          if isinstance(node.get('backbone'), dict))
     if not old.get('model'):
-        return Record(library, config, backbone, 'fragment', 'no model')
+        return Swap(library, config, backbone, 'fragment', 'no model')
     try:
         built, new = _swap_in_first(old, archs)
         new = _written_and_read(old, new, path)
     except CannotBuild as error:
-        return Record(library, config, backbone, 'unavailable', say(error))
+        return Swap(library, config, backbone, 'unavailable', say(error))
     except CannotSwap as error:
         outcome = 'failed' if isinstance(error, CannotRun) else 'refused'  # the probing may be the cause
-        return Record(library, config, backbone, outcome, say(error))
+        return Swap(library, config, backbone, outcome, say(error))
     except Exception as error:  # the outcome to record
-        return Record(library, config, backbone, 'failed', say(error))
+        return Swap(library, config, backbone, 'failed', say(error))
     reason = _raises(build_model, new)
     if reason:
-        return Record(library, config, backbone,
+        return Swap(library, config, backbone,
                       *_blame(reason, _raises(build_model, old), 'swapped and written, but '))
-    return Record(library, config, backbone, built)
+    return Swap(library, config, backbone, built)
 
 
 def _swap_in_first(old: Config, archs: Mapping[str, str]) -> tuple[str, Config]:
-    """Swaps PyramidCPVT in, or CPVT if the config cannot take a pyramid; returns the outcome and the new config.
-
-    Raises:
-        CannotSwap: If the config can take neither; the reason is about the pyramid.
-    """
+    """Swaps PyramidCPVT in, or CPVT if the config cannot take a pyramid; returns the outcome and the new config."""
     try:
         return 'built', swap_backbone(old, archs['PyramidCPVT'], probe=probe_once)
     except (CannotBuild, CannotRun):
@@ -167,7 +176,7 @@ def _swap_in_first(old: Config, archs: Mapping[str, str]) -> tuple[str, Config]:
     except CannotSwap:
         with contextlib.suppress(CannotSwap):
             return 'plain', swap_backbone(old, archs['CPVT'], backbone='CPVT', probe=probe_once)
-        raise
+        raise  # the reason is about the pyramid
 
 
 PROBED: dict[str, Maps] = {}
@@ -188,13 +197,13 @@ def _written_and_read(old: Config, new: Config, path: Path) -> Config:
         return Config.fromfile(swapped)
 
 
-def run(record: Record, archs: Mapping[str, str]) -> Record:
+def run(swap: Swap, archs: Mapping[str, str]) -> Swap:
     """Swaps the backbone of a config, runs a training step and predicts."""
-    old = read_config(str(shipped_configs(record.library) / record.config))
-    backbone = BACKBONES[record.outcome]
+    old = read_config(str(shipped_configs(swap.library) / swap.config))
+    backbone = BACKBONES[swap.outcome]
     reason = _raises(try_out, swap_backbone(old, archs[backbone], backbone=backbone))
     trial, reason = _blame(reason, _raises(try_out, old), '') if reason else ('ran', '')
-    return replace(record, trial=trial, trial_reason=reason)
+    return replace(swap, trial=trial, trial_reason=reason)
 
 
 def _blame(reason: str, reason_before: str, then: str) -> tuple[str, str]:
@@ -235,7 +244,71 @@ def start_worker() -> None:
         require('mmpretrain')
 
 
-def in_silence(function: Callable[..., Record], arguments: tuple[object, ...], _: Report) -> Record:
+def in_silence(function: Callable[..., Swap], arguments: tuple[object, ...]) -> Swap:
     """Calls a function without the text that models and constructors print."""
     with open(os.devnull, 'w') as sink, contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
         return function(*arguments)
+
+
+def to_markdown(swaps: Sequence[Swap]) -> str:
+    """Writes the whole page: a summary, a table of families, and the reasons."""
+    return '\n'.join([
+        '# The backbones in the configs that mmdet and mmseg ship', '',
+        f'Written by `python -m lab.maintenance.swap_matrix` on the CPU, with {versions(LIBRARIES_AND_TORCH)}. Some '
+        f'models need further packages: {versions(OPTIONAL) or "none was installed"}.', '',
+        MEANINGS,
+        *_summary(swaps), '',
+        *(line for library in LIBRARIES for line in _families(library, swaps)),
+        *_reasons('Refused', 'refused', swaps),
+        *_reasons('Failed', 'failed', swaps),
+        *_reasons('Fails with its own backbone, too', 'unavailable', swaps),
+    ])
+
+
+def _summary(swaps: Sequence[Swap]) -> Iterator[str]:
+    yield '| configs | number | ' + ' | '.join(OUTCOMES.values()) + ' | families that build | step and prediction |'
+    yield '|---' * (len(OUTCOMES) + 4) + '|'
+    for library in LIBRARIES:
+        of_library = [swap for swap in swaps if swap.library == library]
+        tried = Counter(swap.trial for swap in of_library if swap.trial)
+        if of_library:
+            yield _counts(library, of_library) + f' {tried.total()} | {tried["ran"]} |'
+            pyramids = [swap for swap in of_library if swap.has_pyramid]
+            yield _counts(f'{library}, of a strided pyramid', pyramids) + ' | |'
+
+
+def _counts(name: str, swaps: Sequence[Swap]) -> str:
+    found = Counter(swap.outcome for swap in swaps)
+    return f'| {name} | {len(swaps)} | ' + ' | '.join(str(found[outcome] or '') for outcome in OUTCOMES) + ' |'
+
+
+def _families(library: str, swaps: Sequence[Swap]) -> Iterator[str]:
+    families: dict[str, list[Swap]] = {}
+    for swap in swaps:
+        if swap.library == library:
+            families.setdefault(swap.family, []).append(swap)
+    if not families:
+        return
+    yield f'## {library}\n'
+    yield '| family | configs | ' + ' | '.join(OUTCOMES.values()) + ' | step and prediction |'
+    yield '|---' * (len(OUTCOMES) + 3) + '|'
+    for family, found in families.items():
+        trial = next((swap.trial for record in found if swap.trial), '')
+        yield _counts(family, found) + f' {OUTCOMES.get(trial, trial)} |'
+    yield ''
+
+
+def _reasons(title: str, outcome: str, swaps: Sequence[Swap]) -> Iterator[str]:
+    """Writes one item for each reason, with the configs that have it."""
+    found = [*((swap.reason, swap) for swap in swaps if swap.outcome == outcome),
+             *((swap.trial_reason, swap) for swap in swaps if swap.trial == outcome)]
+    by_reason: dict[str, list[str]] = {}
+    for reason, swap in found:
+        by_reason.setdefault(reason, []).append(f'{swap.library}::{swap.config}')
+    if found:
+        yield f'## {title}\n'
+    for reason, configs in sorted(by_reason.items(), key=lambda item: -len(item[1])):
+        yield f'- {len(configs)}: {reason} ' + ', '.join(f'`{config}`' for config in configs[:3]) + (
+            f' and {len(configs) - 3} more' if configs[3:] else '')
+    if found:
+        yield ''

@@ -1,4 +1,4 @@
-"""Runs a training step and a prediction with the model of a config."""
+"""Runs a training step and a prediction with the model of any config of mmdet or mmseg, on small batches."""
 import copy
 import warnings
 
@@ -11,26 +11,69 @@ from mmengine.runner import set_random_seed
 from torch import nn
 
 from cpvt_mm.models.backbone import Backbone
-from lab.from_config import build_model, build_plain_optim_wrapper
-from lab.stock_configs.batches import SIDE, small_batch
+from lab import from_config
 from openmmlab_runs.nested import walk
 
+# Some heads select a fixed number of the best cells, so the maps need at least as many.
+SIDE = 256
+LARGER_SIDES = {'SingleStageDetector': 320, 'DDOD': 416}  # needed by their kernels on the smallest maps
+PERSON = (256, 128)  # re-identification networks pool maps of images of this size
+BATCH_SIZE = 2
+NUM_BOXES = 4
 MOST_CLASSES = 1300
+
+
+def small_batch(cfg: Config, training: bool) -> from_config.Batch:
+    """Makes a few small images with annotations, as a data loader of the config would collate them."""
+    if cfg.default_scope == 'mmseg':
+        return from_config.segmentation_batch(cfg, (SIDE, SIDE), BATCH_SIZE)
+    kind = cfg.model.type.rpartition('.')[2]
+    if kind == 'BaseReID':
+        return _persons()
+    if kind == 'ImageClassifier':
+        return _classification()
+    preprocessor = cfg.model.get('data_preprocessor') or {}
+    if preprocessor.get('type') == 'TrackDataPreprocessor' and not (training and preprocessor.get('use_det_processor')):
+        return _video(cfg)
+    side = LARGER_SIDES.get(kind, SIDE)
+    batch = from_config.detection_batch(cfg, (side, side), BATCH_SIZE, NUM_BOXES)
+    if kind == 'SoftTeacher' and training:
+        return {key: dict.fromkeys(('sup', 'unsup_teacher', 'unsup_student'), value) for key, value in batch.items()}
+    return batch
+
+
+def _video(cfg: Config) -> from_config.Batch:
+    from mmdet.testing import demo_track_inputs
+    return demo_track_inputs(1, 2, key_frames_inds=[0], image_shapes=(3, SIDE, SIDE), num_items=[4],
+                             num_classes=from_config.num_classes(cfg), with_mask=True)
+
+
+def _persons() -> from_config.Batch:
+    """Makes four images of each of two persons, as the triplet loss needs them."""
+    from mmdet.structures import ReIDDataSample
+    samples = [ReIDDataSample(metainfo=dict(img_shape=PERSON, ori_shape=PERSON)) for _ in range(8)]
+    for index, sample in enumerate(samples):
+        sample.set_gt_label(index // 4)
+    return dict(inputs=from_config.random_images(len(samples), PERSON), data_samples=samples)
+
+
+def _classification() -> from_config.Batch:
+    from mmpretrain.structures import DataSample
+    return dict(inputs=from_config.random_images(BATCH_SIZE, (SIDE, SIDE)),
+                data_samples=[DataSample().set_gt_label(i) for i in range(BATCH_SIZE)])
 
 
 def try_out(cfg: Config) -> None:
     """Runs a training step on two small images with the config's optimizer, if it has one, and predicts, on the CPU.
 
-    Raises:
-        Exception: Any error of the model.
-        FloatingPointError: If the loss or a weight of the backbone is not finite.
-        RuntimeError: If a stage or block of the backbone does not learn, or there is no prediction.
+    Raises any error of the model, also if the loss or a weight of the backbone is not finite, or a stage or block does
+    not learn.
     """
     cfg = _made_small(cfg)
     set_random_seed(0)
     with DefaultScope.overwrite_default_scope(cfg.get('default_scope')), warnings.catch_warnings():
         warnings.simplefilter('ignore')
-        model = revert_sync_batchnorm(build_model(cfg))
+        model = revert_sync_batchnorm(from_config.build_model(cfg))
         model.init_weights()
         for count in ('iter', 'epoch'):  # a runner does the same
             MessageHub.get_current_instance().update_info(count, 0)
@@ -45,7 +88,8 @@ def try_out(cfg: Config) -> None:
 
 def _train_step(model: BaseModel, cfg: Config) -> None:
     model.train()
-    optim_wrapper = build_plain_optim_wrapper(model, cfg, weight_decay=0.)  # decay moves weights that learn nothing
+    # Decay moves weights that learn nothing.
+    optim_wrapper = from_config.build_plain_optim_wrapper(model, cfg, weight_decay=0.)
     parts = _backbone_parts(model)
     before = {name: [p.detach().clone() for p in parameters] for name, parameters in parts.items()}
     losses = model.train_step(small_batch(cfg, training=True), optim_wrapper)

@@ -1,148 +1,169 @@
-"""The benchmark's command line, and its tables and plots."""
-import json
+"""The benchmark: its candidates, what it measures and counts, and its command line, tables and plots."""
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
 
-from lab.benchmark_report import exponent, plot, to_markdown
-from lab.running import COLUMNS
-from lab.steps import Setting
+from lab import running
+from lab.backbones import Backbones
+from lab.candidates import PEERS, Candidate, CannotMeasure
+from lab.commands.benchmark import exponent, to_markdown
+from lab.counting import count_flops, count_work
+from lab.running import COLUMNS, measure_alone, measure_group
+from lab.steps import Setting, Step
 from tests.conftest import MASK_RCNN, ROOT
-from tests.pictures import is_drawn
 from tests.tools.conftest import Run, read_rows
 
-
-@pytest.fixture
-def benchmark(run_tool: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs the tool with small models, twice each; its output folder is `tmp_path`."""
-    monkeypatch.setattr('lab.running.SIDES', dict(cpu=(64,)))
-    options = ('--arch', 'nano', '--threads', 1, '--rounds', 2, '--out-dir', tmp_path)
-    return lambda *args: run_tool('analysis_tools/benchmark.py', *args, *options)
+MB = 10**6
+SETTING = Setting('forward', 64, 96, 2, 'fp32', 1)
+TRAIN = replace(SETTING, mode='train')
+BACKBONES = Backbones('nano')
+OURS = Candidate('cpvt_mm')
 
 
-@pytest.mark.slow
-def test_measures_backbones_and_goes_on(benchmark: Run, tmp_path: Path, capsys: pytest.CaptureFixture,
-                                        monkeypatch: pytest.MonkeyPatch) -> None:
-    candidates = ('cpvt_mm:with_cp=True', 'mmseg', 'mmseg:heads=3')
-    assert benchmark(*candidates, '--sizes', '64x96', '--modes', 'train') == ''
-    row, peer, missing = read_rows(tmp_path / 'results.csv')
-    assert (row['candidate'], row['mode'], row['height'], row['width']) == (candidates[0], 'train', '64', '96')
-    for one in (row, peer):
-        assert float(one['min_s']) <= float(one['median_s'])
-        assert float(one['memory_mb']) > 7 and float(one['gflops']) > 0.1 and float(one['share_of_peak']) > 0
-        assert float(one['max_abs_diff']) < 1e-4
-    assert row['gflops'] == peer['gflops']
-    assert missing['failure'].startswith('mmseg:heads=3 cannot be built (TypeError:') and not missing['min_s']
-    assert is_drawn(tmp_path / 'plot.png')
+class Told:
+    """A subject whose candidates are named for what they do, or else add some megabytes in a call."""
+    device = 'cpu'
+
+    def step(self, candidate: Candidate, setting: Setting) -> Step:
+        if candidate.name == 'missing':
+            raise CannotMeasure('missing cannot be built.')
+        does = dict(fails=self.fail, dies=lambda: os._exit(3))
+        run = does.get(candidate.name, lambda: torch.ones(candidate.arguments.get('megabytes', 1) * MB // 4))
+        return Step(nn.Linear(MB, 2, bias=False), run)  # of 8 MB
+
+    def flops(self, candidate: Candidate, setting: Setting) -> int:
+        return 6 * MB
+
+    def max_abs_diff(self, step: Step, setting: Setting) -> float:
+        return 0.25
+
+    @staticmethod
+    def fail() -> None:
+        raise ValueError('it is told to\nand does so')
+
+
+@pytest.mark.parametrize('name', ['mmseg', 'mmpretrain', 'timm'])
+def test_other_implementations_do_the_same(name: str) -> None:
+    try:
+        PEERS[name].load()
+    except ImportError as error:
+        pytest.skip(f'{name}: {error}')
+    for setting in (SETTING, TRAIN):
+        step = BACKBONES.step(Candidate(name), setting)
+        assert BACKBONES.max_abs_diff(step, setting) < 1e-4
+        assert BACKBONES.flops(Candidate(name), setting) == BACKBONES.flops(OURS, setting)
+    other = BACKBONES.step(Candidate('cpvt_mm', dict(norm_eps=0.1)), SETTING)
+    other.model.stages[2].blocks[0].norm1.eps = 0.1
+    assert BACKBONES.max_abs_diff(other, SETTING) > 1e-5
+
+
+def test_a_row_for_each_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, 'SIDES', dict(cpu=(64,)))
+    rows = measure_group(Told(), [Candidate('a'), Candidate('missing')], SETTING, 3, 1)
+    plain, missing = rows.values()
+    assert missing['failure'] == 'missing cannot be built.' and missing['min_s'] is plain['failure'] is None
+    assert all(tuple(row) == COLUMNS for row in rows.values()) and 0 < plain['min_s'] <= plain['median_s']
+    assert plain['memory_mb'] == pytest.approx(9, abs=2) and (plain['gflops'], plain['max_abs_diff']) == (0.006, 0.25)
+    assert plain['share_of_peak'] == pytest.approx(plain['gflops'] / plain['min_s'] / plain['gemm_gflops_per_s'])
+
+
+@pytest.mark.parametrize('candidate, limit, sentence', [
+    (Candidate('holder', dict(megabytes=80)), 40 * MB, 'out of memory'),
+    (Candidate('fails'), None, 'fails does not run (ValueError: it is told to).'),
+    (Candidate('dies'), None, 'out of memory, or another reason for which its process was killed')])
+def test_what_goes_wrong_is_told(candidate: Candidate, limit: int | None, sentence: str) -> None:
+    with pytest.raises(CannotMeasure) as error:
+        measure_alone(Told(), candidate, SETTING, limit)
+    assert str(error.value) == sentence
+
+
+def test_counts_backwards_the_groups_of_a_convolution_and_attention() -> None:
+    conv, image = nn.Conv2d(8, 8, 3, padding=1, groups=8), torch.zeros(2, 8, 5, 7, requires_grad=True)
+    assert count_flops(lambda: conv(image).sum().backward()) == 3 * 2 * 2 * 5 * 7 * 8 * 9
+    q, k, v = (torch.randn(2, 3, tokens, 8, requires_grad=True) for tokens in (10, 6, 6))
+    assert count_flops(lambda: F.scaled_dot_product_attention(q, k, v).sum().backward()) == (
+        3 * 2 * 2 * 2 * 3 * 10 * 6 * 8)
+
+
+def test_a_teacher_is_no_part_of_a_classifier(run_tool: Run, capsys: pytest.CaptureFixture) -> None:
+    path = ROOT / 'configs/cpvt/cpvt-ti-distilled_16xb64_in1k.py'
+    assert run_tool('analysis_tools/get_flops.py', path) == ''
+    # The backbone, and two linear layers of 193 x 1000.
+    assert '| 224 x 224 | 5.49 | 5.87 | 2.5 | 2.5 |' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('fused', [False, True])
+def test_attention_with_and_without_stored_weights(fused: bool) -> None:
+    heads, queries, keys, channels = 2, 300, 100, 8
+    q, k, v, gradient = (torch.empty(1, heads, length, channels, device='meta', dtype=torch.bfloat16,
+                                     requires_grad=True) for length in (queries, keys, keys, queries))
+    work = count_work(lambda: F.scaled_dot_product_attention(q, k, v).backward(gradient), fused)
+    assert work.flops.total() == 3 * 2 * 2 * heads * queries * keys * channels
+    if fused:
+        forward = heads * (2 * channels * (2 * queries + 2 * keys) + 4 * queries)
+        backward = heads * (2 * channels * (4 * queries + 4 * keys) + 4 * queries)
+        assert work.bytes == {'scaled_dot_product_attention': forward,
+                              'scaled_dot_product_attention_backward': backward}
+    else:
+        assert work.bytes.total() > 10 * 2 * heads * queries * keys
+
+
+def test_the_tool_prints_the_counts_of_each_candidate(run_tool: Run, capsys: pytest.CaptureFixture) -> None:
+    words = ('cpvt_mm', 'onnxruntime', '--arch', 'nano', '--sizes', '32x64', '--modes', 'forward', '--dtypes', 'fp16')
+    assert run_tool('analysis_tools/benchmark.py', '--count', *words) == ''
     printed = capsys.readouterr().out
-    assert '- mmseg:heads=3: mmseg:heads=3 cannot be built' in printed and 'Growth' not in printed
-    assert (tmp_path / 'table.md').read_text().startswith('- arch: nano\n- drop_path_rate: 0.2\n')
-    recipe = json.loads((tmp_path / 'results.json').read_text())['recipe']
-    assert set(recipe) >= {'arch', 'device', 'machine', 'torch', 'rounds', 'candidates'}
-    assert "candidates.1 = 'mmseg', not 'pvt'" in benchmark(candidates[0], 'pvt', '--sizes', '64x96')
-
-    heights: list[int] = []
-
-    def measure_group(subject: object, candidates: list, setting: Setting, *rest: object) -> dict[str, dict]:
-        heights.append(setting.height)
-        return {str(one): measured(str(one), setting.height, 1., **vars(setting)) for one in candidates}
-
-    monkeypatch.setattr('lab.running.measure_group', measure_group)
-    assert benchmark(*candidates, '--sizes', '64x96', 128, '--modes', 'train') == ''
-    assert heights == [128]
-    rows = read_rows(tmp_path / 'results.csv')
-    assert rows[:3] == [row, peer, missing] and len(rows) == 6
-    assert 'Growth, as a power of the number of pixels' in capsys.readouterr().out
+    assert printed.startswith('### nano, forward, 2 x 32 x 64, fp16\n\n| candidate | GFLOP | GB |')
+    assert '\n| addmm |' in printed and 'torch does not run onnxruntime.' in printed
 
 
 @pytest.mark.slow
-def test_measures_whole_models(benchmark: Run, tmp_path: Path) -> None:
-    assert benchmark('pvt', '--config', MASK_RCNN, '--sizes', 64, '--modes', 'train') == ''
-    row, = read_rows(tmp_path / 'results.csv')
-    assert float(row['memory_mb']) > 30 and float(row['gflops']) > 0.5 and not row['max_abs_diff']
-    assert f'- config: {MASK_RCNN}' in (tmp_path / 'table.md').read_text()
-
-
-@pytest.mark.slow
-def test_measures_the_variants_of_a_study_and_says_which_attention_is_fused(benchmark: Run, tmp_path: Path) -> None:
-    study = tmp_path / 'study.py'
-    encodings = [None, dict(type='RelativePE'), dict(type='LookHerePE')]
-    study.write_text(f"config = 'a.py'\nmetrics = ['mIoU']\nvariants = {{str(one): dict(options={{"
-                     f"'model.backbone.position_encoding': one}}) for one in {encodings}}}")
-    assert benchmark('cpvt_mm:arch=nano', '--study', study, '--sizes', '64x96', '--modes', 'train') == ''
+@pytest.mark.parametrize('words', [(), ('--config', MASK_RCNN)], ids=['alone', 'in a detector'])
+def test_measures_and_goes_on(words: tuple, run_tool: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, 'SIDES', dict(cpu=(64,)))
+    command = ('analysis_tools/benchmark.py', 'cpvt_mm:with_cp=True', 'mmseg', '--modes', 'train', '--arch', 'nano',
+               '--threads', 1, '--rounds', 2, '--out-dir', tmp_path, *words, '--sizes')
+    assert run_tool(*command, '64x96') == ''
     rows = read_rows(tmp_path / 'results.csv')
-    assert [one['candidate'] for one in rows] == [f'cpvt_mm:arch=nano,position_encoding={one}' for one in encodings]
-    assert [one['fused'] for one in rows] == ['8 of 8', '0 of 8', '8 of 8']
+    assert [(row['candidate'], row['height'], row['width']) for row in rows] == [
+        ('cpvt_mm:with_cp=True', '64', '96'), ('mmseg', '64', '96')]
+    assert all(float(row['memory_mb']) > 7 and float(row['gflops']) > 0.1 for row in rows)
+    if words:
+        return
+    assert rows[0]['gflops'] == rows[1]['gflops']
+    assert 'Growth' not in (tmp_path / 'table.md').read_text()
+    assert run_tool(*command, '64x96', 128) == ''
+    assert read_rows(tmp_path / 'results.csv')[:2] == rows
+    assert 'Growth, as a power of the number of pixels' in (tmp_path / 'table.md').read_text()
 
 
-@pytest.mark.parametrize('study, words', [
-    ('architecture_camvid', 'whose variants have several configs: choose one'),
-    ('padding_nuclei', "whose variant 'padding=None' sets train_dataloader.dataset.pipeline.2.crop_size: choose one")])
-def test_a_study_of_more_than_the_backbone_is_refused(benchmark: Run, study: str, words: str) -> None:
-    assert words in benchmark('--study', ROOT / f'configs/_base_/studies/{study}.py')
-
-
-def row(candidate: str, side: int, **values: Any) -> dict[str, Any]:
-    shared = dict(mode='train', batch_size=2, dtype='fp32', threads=1, device='cpu', height=side, width=side)
-    return {**dict.fromkeys(COLUMNS), **shared, 'candidate': candidate, **values}
-
-
-def measured(candidate: str, side: int, power: float, **values: Any) -> dict[str, Any]:
+def row(candidate: str, side: int, power: float, **values: Any) -> dict[str, Any]:
     seconds = 1e-6 * (side * side)**power
-    return row(candidate, side, **dict(dict(min_s=seconds, median_s=2 * seconds, memory_mb=2. * side * side / 1000,
-                                            gflops=10., gemm_gflops_per_s=100., share_of_peak=0.5,
-                                            fused='8 of 8'), **values))
+    return {**dict.fromkeys(COLUMNS), **dict(
+        candidate=candidate, mode='train', batch_size=2, dtype='fp32', threads=1, device='cpu', height=side, width=side,
+        min_s=seconds, median_s=2 * seconds, memory_mb=2. * side * side / 1000, gflops=10., gemm_gflops_per_s=100.,
+        share_of_peak=0.5), **values}
 
 
-ROWS = [*(measured('ours', side, 1.) for side in (224, 448, 896)), measured('theirs', 224, 1.5, max_abs_diff=1.5e-6),
-        measured('theirs', 448, 1.5), row('theirs', 896, failure='out of memory'),
-        row('absent', 224, failure='absent cannot be built.'), row('absent', 448, failure='absent cannot be built.')]
-BF16 = [dict(one, dtype='bf16') for one in ROWS]
-
-
-def test_the_exponent_is_the_slope_of_logarithms() -> None:
-    ours, theirs = ROWS[:3], ROWS[3:6]
-    assert exponent(ours, 'min_s') == pytest.approx(1.)
-    assert exponent(theirs, 'min_s') == pytest.approx(1.5)
-    assert exponent(theirs, 'memory_mb') == pytest.approx(1.)
-    assert exponent([*ours, measured('ours', 224, 1.)], 'max_abs_diff') is None
-    assert exponent([ours[0], ours[0]], 'min_s') is None
-    oblong = [dict(ours[0], height=112, width=448, min_s=1.), dict(ours[0], height=448, width=448, min_s=8.)]
-    assert exponent(oblong, 'min_s') == pytest.approx(1.5)
+NONE = dict.fromkeys(('min_s', 'median_s', 'memory_mb', 'gflops', 'share_of_peak'))
+ROWS = [*(row('ours', side, 1.) for side in (224, 448, 896)), row('theirs', 224, 1.5, max_abs_diff=1.5e-6),
+        row('theirs', 448, 1.5), row('theirs', 896, 1., **NONE, failure='out of memory'),
+        row('absent', 224, 1., **NONE, failure='absent cannot be built.')]
 
 
 def test_the_table_tells_all() -> None:
+    assert exponent(ROWS[3:6], 'min_s') == pytest.approx(1.5) and exponent(ROWS[:1], 'min_s') is None
     lines = to_markdown(ROWS).splitlines()
     assert lines[0] == '### train, batch of 2, fp32, 1 thread'
     assert lines[2].startswith('GEMM peak: 100.0 GFLOP/s')
     cells = [[cell.strip() for cell in line.strip('|').split('|')] for line in lines if line.startswith('| ')]
-    first = next(line for line in cells if line[:2] == ['224 x 224', 'theirs'])
-    assert first == ['224 x 224', 'theirs', '11.24', '22.48', '0.089', '224.00x', '100', '1.00x', '10.0', '50%',
-                     '1.5e-06', '', '8 of 8']
-    large = next(line for line in cells if line[:2] == ['896 x 896', 'theirs'])
-    assert large[2:] == ['out of memory', *[''] * 10]
+    assert ['224 x 224', 'theirs', '11.24', '22.48', '0.089', '224.00x', '100', '1.00x', '10.0', '50%',
+            '1.5e-06', ''] in cells
+    assert ['896 x 896', 'theirs', 'out of memory', *[''] * 9] in cells
     assert ['ours', '1.00', '1.00'] in cells and ['theirs', '1.50', '1.00'] in cells
-    assert not any('absent' in line for line in map(str, cells))
-    assert lines.count('- absent: absent cannot be built.') == 1
-
-
-def test_settings_that_differ_have_tables_one_size_has_no_growth_and_failures_alone_no_table() -> None:
-    headings = [line for line in to_markdown(ROWS + BF16).splitlines() if line.startswith('#')]
-    assert headings == ['### train, batch of 2, fp32, 1 thread', '### train, batch of 2, bf16, 1 thread']
-    assert 'Growth' not in to_markdown(ROWS[:1])
-    assert to_markdown(ROWS[-2:]).splitlines() == [
-        '### train, batch of 2, fp32, 1 thread', '', 'Not measured:', '', '- absent: absent cannot be built.']
-
-
-def test_the_plot_has_time_and_memory_for_each_mode_on_log_axes() -> None:
-    figure = plot(ROWS + [dict(one, mode='forward') for one in ROWS], 'a title')
-    assert [axes.get_title() for axes in figure.axes] == ['train', 'train', 'forward', 'forward']
-    assert all(axes.get_xscale() == axes.get_yscale() == 'log' for axes in figure.axes)
-    lines = {line.get_label(): line for line in figure.axes[0].get_lines()}
-    assert list(lines) == ['ours', 'theirs']
-    assert list(lines['theirs'].get_xdata()) == [224, 448]
-    assert list(lines['ours'].get_ydata()) == [one['min_s'] for one in ROWS[:3]]
-    assert list(figure.axes[1].get_lines()[0].get_ydata()) == [one['memory_mb'] for one in ROWS[:3]]
-    labels = [line.get_label() for line in plot(ROWS[:3] + BF16[:3], '').axes[0].get_lines()]
-    assert labels == ['ours, fp32', 'ours, bf16']  # what varies
+    assert not any('absent' in line for line in map(str, cells)) and '- absent: absent cannot be built.' in lines

@@ -1,4 +1,4 @@
-"""Tasks on clusters: submitit's own processes, scripts in place of Slurm's tools, and Ray on this machine."""
+"""Tasks on clusters: submitit's own processes, and Ray on this machine."""
 import os
 import sys
 import time
@@ -8,68 +8,45 @@ from pathlib import Path
 import pytest
 
 from lab.clusters import run_on_cluster
-from lab.work import Report
 from openmmlab_runs.errors import UserError
 from tests.processes import is_alive, wait_until
 
-# A job is a group of processes of this machine, and its number that of the first.
-SLURM = {
-    'sbatch': """text=$(cat "$1")
-setsid sh -c 'SLURM_JOB_ID=$$ exec bash -c "$0"' "$text" > /dev/null 2>&1 &
-echo Submitted batch job $!""",
-    'srun': """until [ -x "$1" ]; do shift; done
-SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_NTASKS=1 SLURM_JOB_NODELIST=here exec "$@" """,
-    'sacct': 'printf "JobID|State|NodeList\\n"',
-    'scancel': 'kill -9 "-$1"'}
 
-
-@pytest.fixture(params=['local', 'slurm', 'ray'])
-def cluster(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+@pytest.fixture(params=['local', 'ray'])
+def cluster(request: pytest.FixtureRequest) -> str:
     pytest.importorskip('ray' if request.param == 'ray' else 'submitit', reason='make test-clusters installs it')
-    if request.param == 'slurm':
-        for name, text in SLURM.items():
-            (tmp_path / name).write_text(f'#!/bin/sh\n{text}\n')
-            (tmp_path / name).chmod(0o755)
-        monkeypatch.setenv('PATH', f'{tmp_path}:{os.environ["PATH"]}')
     return request.param
 
 
-def write(path: Path, report: Report) -> str:
-    report('writing', 1, 1)
+def write(path: Path) -> str:
     path.write_text(str(os.getpid()))
     return path.read_text()
 
 
-def refuse(path: Path, report: Report) -> None:
+def refuse(path: Path) -> None:
     wait_until(path.exists)
     raise UserError('it is told to.')
 
 
-def end_once(path: Path, report: Report) -> str:
+def end_once(path: Path) -> str:
     if not path.exists():
-        write(path, report)
+        write(path)
         sys.exit(143)  # as a training after SIGTERM
     return path.read_text()
 
 
-def wait(path: Path, report: Report) -> None:
-    write(path, report)
+def wait(path: Path) -> None:
+    write(path)
     time.sleep(600)
 
 
 @pytest.mark.slow
-def test_all_tasks_run_in_other_processes_in_the_same_folder(
+def test_all_tasks_run_in_other_processes_in_the_same_folder_and_again_after_a_signal(
         cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    tasks = {name: partial(write, Path(name)) for name in 'abc'}
+    tasks = {'a': partial(write, Path('a')), 'b': partial(write, Path('b')), 'ends': partial(end_once, Path('ends'))}
     found = dict(run_on_cluster(tasks, 2, cluster, tmp_path / 'logs'))
-    assert found == {name: (tmp_path / name).read_text() for name in 'abc'} and str(os.getpid()) not in found.values()
-
-
-@pytest.mark.slow
-def test_a_task_that_a_signal_ends_begins_again(cluster: str, tmp_path: Path) -> None:
-    tasks = dict(ends=partial(end_once, tmp_path / 'pid'))
-    assert [*run_on_cluster(tasks, 1, cluster, tmp_path / 'logs')] == [('ends', (tmp_path / 'pid').read_text())]
+    assert found == {name: (tmp_path / name).read_text() for name in tasks} and str(os.getpid()) not in found.values()
 
 
 @pytest.mark.slow

@@ -1,18 +1,27 @@
-import json
+"""Studies and sweeps: their files, runs and tables, and the processes and stored results of long work."""
 import os
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from mmengine.config import Config
 
-from lab.results import Row
+from cpvt_mm import PyramidCPVT
+from lab.commands import resolution_sweep
+from lab.commands.compare import plot, to_markdown
+from lab.results import Results
 from lab.study import Run as StudyRun
-from lab.study import TimeIterations, Variant, read_study, set_options
-from lab.study_report import plot, to_markdown, write_comparison
+from lab.study import read_study
+from lab.work import run_in_processes
+from openmmlab_runs import engine
+from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.loading import backbone_config, build
-from tests.conftest import ROOT, UPERNET, refusal, toy_overrides
+from tests.conftest import ROOT, UPERNET, Trained, refusal, toy_overrides
 from tests.pictures import is_drawn
+from tests.processes import is_alive
 from tests.swap.test_swapping import get
 from tests.tools.conftest import Run, read_rows
 
@@ -26,6 +35,8 @@ variants = dict(
 tests = {{f'{{size}} px': {{'test_dataloader.dataset.pipeline.1.scale': (size, size)}} for size in (32, 64)}}
 metrics = ['mIoU']
 """
+SWEEP = 'analysis_tools/resolution_sweep.py'
+SLIDE = ('--mode', 'whole', 'slide', '--crop-size', 32, 48, '--stride', 16, 48)
 
 
 @pytest.mark.parametrize('path', STUDIES, ids=lambda path: path.stem)
@@ -45,39 +56,8 @@ def test_a_shipped_study_names_configs_that_its_options_fit(path: Path, tmp_path
             assert key.startswith(tuple(parts)) or get(before[variant.config], key) is not None
 
 
-def test_the_encodings_on_streets_are_tested_from_half_to_twice_the_size() -> None:
-    study = read_study(ROOT / 'configs/_base_/studies/position_encodings_camvid.py')
-    [config] = {variant.config for variant in study.variants.values()}
-    size = Config.fromfile(config).size[0]
-    scales = [options['test_dataloader.dataset.pipeline.1.scale'] for options in study.tests.values()]
-    assert [(width / size, height / size) for width, height in scales] == [
-        (ratio, ratio) for ratio in (0.5, 0.75, 1, 1.5, 2)]
-    assert all(width % 32 == 0 for width, _ in scales)  # so that no padding shows a border
-
-
-def test_the_encodings_on_whole_streets_are_tested_from_half_to_three_times_the_size() -> None:
-    study = read_study(ROOT / 'configs/_base_/studies/position_encodings_camvid_native.py')
-    [config] = {variant.config for variant in study.variants.values()}
-    width, height = Config.fromfile(config).size
-    assert width / height == 480 / 360
-    scales = [options['test_dataloader.dataset.pipeline.1.scale'] for options in study.tests.values()]
-    assert [(columns / width, rows / height) for columns, rows in scales] == [
-        (ratio, ratio) for ratio in (0.5, 0.75, 1, 1.5, 2, 3)]
-
-
-def test_paths_count_from_the_study(tmp_path: Path) -> None:
-    path = tmp_path / 'study.py'
-    path.write_text("config = 'a.py'\nvariants = dict(a=dict(), b=dict(config='/b.py', options={'c.d': 1}))\n"
-                    "metrics = ['mIoU']")
-    study = read_study(path)
-    assert study.variants == {'a': Variant(path.with_name('a.py'), {}), 'b': Variant(Path('/b.py'), {'c.d': 1})}
-    assert study.tests == {'test': {}}
-
-
 @pytest.mark.parametrize('text, words', [
     ('variants = [', 'cannot be read (SyntaxError'),
-    ("metrics = ['mIoU']", 'study.py is None, but must be a non-empty dict'),
-    ('variants = dict(a=dict(config="a.py"))', 'study.py is None, but must be a non-empty list'),
     ("variants = dict(a=dict())\nmetrics = ['mIoU']", 'study.py has no config: set its own'),
     ("variants = dict(a=dict(option={}))\nmetrics = ['mIoU']", "is {'option': {}}, but must be a dict with the keys"),
     ("config = 'a.py'\nvariants = {'a b': dict(), 'a-b': dict()}\nmetrics = ['mIoU']", 'would share the folder a-b')])
@@ -86,132 +66,123 @@ def test_what_is_wrong_with_a_study_is_one_sentence(text: str, words: str, tmp_p
     assert words in refusal(read_study, tmp_path / 'study.py')
 
 
-def test_an_option_replaces_what_is_there() -> None:
-    cfg = Config(dict(a=dict(b=dict(c=1, d=2)), e=[dict(f=1), dict(f=2)]))
-    set_options(cfg, {'a.b': dict(c=3), 'e.1.f': None, 'a.new': [4]})
-    assert cfg.to_dict() == dict(a=dict(b=dict(c=3), new=[4]), e=[dict(f=1), dict(f=None)])
-    for key in ('no.key', 'e.5.f', 'e.x.f', 'a.b.c.d'):
-        assert f'option {key} of the study does not fit config' in refusal(set_options, cfg, {key: 1})
-
-
-def test_the_median_leaves_out_what_happens_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    timer = TimeIterations()
-    assert timer.median() is None
-    ends = iter([0., 1., 2., 50., 51.])  # a validation after the third
-    monkeypatch.setattr('lab.study.time.perf_counter', lambda: next(ends))
-    for i in range(5):
-        timer.after_train_iter(None, i)
-    assert timer.median() == 1
-
-
-def rows(*tests: str) -> list[Row]:
-    """Two variants with two seeds; the second seed of the second is missing."""
-    return [dict(variant=variant, seed=seed, test=test, parameters=1_950_000, seconds_per_iteration=seconds,
+def test_a_line_of_the_table_is_a_variant_with_the_mean_of_its_seeds() -> None:
+    rows = [dict(variant=variant, seed=seed, test=test, parameters=1_950_000, seconds_per_iteration=seconds,
                  mIoU=50. + k + 2 * seed, AP=0.25 + 0.1 * k)
             for variant, seed, seconds in (('a', 0, 1.5), ('a', 1, 1.25), ('b', 0, None))
-            for k, test in enumerate(tests)]
-
-
-def test_a_line_of_the_table_is_a_variant_with_the_mean_of_its_seeds() -> None:
-    assert to_markdown(rows('x', 'y'), ['mIoU', 'AP']).splitlines() == [
+            for k, test in enumerate('xy')]
+    assert to_markdown(rows, ['mIoU', 'AP']).splitlines()[::2] == [
         '| variant | backbone, M params | s / iteration | mIoU, x | mIoU, y | AP, x | AP, y |',
-        '|---|---|---|---|---|---|---|',
-        '| a | 1.95 | 1.25 | 51.0 ± 1.0 | 52.0 ± 1.0 | 0.250 ± 0.000 | 0.350 ± 0.000 |',
-        '| b | 1.95 |  | 50.0 | 51.0 | 0.250 | 0.350 |']
-    assert to_markdown(rows('x'), ['mIoU']).startswith('| variant | backbone, M params | s / iteration | mIoU |\n')
-
-
-def test_a_metric_that_a_variant_lacks_leaves_its_cells_empty(tmp_path: Path) -> None:
-    first, *others = rows('x', 'y')
-    write_comparison(tmp_path, [first, *({**row, 'mask AP': 0.5} for row in others if row['variant'] == 'a')],
-                     ['mask AP'], 'title')
-    del first['AP']
-    assert to_markdown([dict(first, variant='c'), *others], ['AP']).splitlines()[2] == '| c | 1.95 | 1.50 |  |  |'
-    assert plot([dict(first, variant='c'), *others], ['AP'], 'title')
-
-
-def test_the_plot_has_a_panel_for_each_metric_and_a_line_for_each_variant() -> None:
-    figure = plot(rows('x', 'y'), ['mIoU', 'AP'], 'title')
-    assert [axes.get_ylabel() for axes in figure.axes] == ['mIoU', 'AP']
-    first = figure.axes[0]
-    assert [label.get_text() for label in first.get_xticklabels()] == ['x', 'y']
-    assert [list(container.lines[0].get_ydata()) for container in first.containers] == [[51, 52], [50, 51]]
-
-
-def test_no_two_lines_of_a_plot_look_alike() -> None:
-    line = dict(seed=0, test='x', mIoU=1.)
-    axes = plot([dict(line, variant=str(number)) for number in range(30)], ['mIoU'], 'title').axes[0]
-    assert len({(found[0].get_color(), found[0].get_marker()) for found in axes.containers}) == 30
-
-
-def test_the_csv_has_every_row_and_a_metric_that_is_not_there_is_named(tmp_path: Path) -> None:
-    told = refusal(write_comparison, tmp_path, rows('x'), ['mAP'], 'title')
-    assert told.startswith("'mAP' of the study is not a metric of its tests: choose from mIoU, AP")
-    assert not list(tmp_path.iterdir())
-    write_comparison(tmp_path, rows('x', 'y'), ['AP'], 'title')
-    columns = ('variant', 'seed', 'test', 'mIoU')
-    assert [[row[column] for column in columns] for row in read_rows(tmp_path / 'results.csv')] == [
-        [str(row[column]) for column in columns] for row in rows('x', 'y')]
-    assert {path.name for path in tmp_path.iterdir()} == {'results.csv', 'results.md', 'results.png'}
-    assert is_drawn(tmp_path / 'results.png')
-
-
-@pytest.fixture
-def compare(run_tool: Run, toy_shapes: Path, tmp_path: Path) -> Run:
-    """Runs the tool on two small images at a time for two iterations; its work dir is `tmp_path`."""
-    options = toy_overrides(toy_shapes, **{'train_cfg.max_iters': 2, 'train_cfg.val_interval': 2})
-    (tmp_path / 'study.py').write_text(TEXT)
-    words = ('analysis_tools/compare.py', '--jobs', 1, tmp_path / 'study.py', '--work-dir', tmp_path)
-    return lambda *args, **more: run_tool(
-        *words, *args, '--cfg-options', *(f'{key}={value}' for key, value in {**options, **more}.items()))
+        '| a | 1.95 | 1.25 | 51.0 ± 1.0 | 52.0 ± 1.0 | 0.250 ± 0.000 | 0.350 ± 0.000 |']
+    del rows[-1]['mIoU'], rows[-2]['mIoU']
+    assert to_markdown(rows, ['mIoU']).endswith('| b | 1.95 |  |  |  |\n')
+    axes, _ = plot(rows, ['mIoU', 'AP'], 'title').axes
+    assert [list(container.lines[0].get_ydata()) for container in axes.containers] == [[51, 52], []]
 
 
 @pytest.mark.slow
-def test_trains_and_tests_each_variant_and_goes_on_from_what_is_there(compare: Run, tmp_path: Path) -> None:
-    assert compare('--seeds', 0) == ''
+def test_trains_and_tests_each_variant_and_goes_on_from_what_is_there(run_tool: Run, toy_shapes: Path, tmp_path: Path
+                                                                      ) -> None:
+    def compare(*args: object, **more: object) -> str:
+        options = toy_overrides(toy_shapes, **{'train_cfg.max_iters': 2, 'train_cfg.val_interval': 2, **more})
+        return run_tool('analysis_tools/compare.py', '--jobs', 1, tmp_path / 'study.py', '--work-dir', tmp_path,
+                        '--seeds', 0, *args, '--cfg-options', *(f'{key}={value}' for key, value in options.items()))
+
+    (tmp_path / 'study.py').write_text(TEXT)
+    assert compare() == ''
     rows = read_rows(tmp_path / 'results.csv')
     assert [(row['variant'], row['seed'], row['test']) for row in rows] == [
         ('none', '0', '32 px'), ('none', '0', '64 px'), ('PEG', '0', '32 px'), ('PEG', '0', '64 px')]
     assert all(0 <= float(row['mIoU']) <= 100 and float(row['seconds_per_iteration']) > 0 for row in rows)
     # A PEG has ten parameters a channel in each stage.
     assert int(rows[2]['parameters']) - int(rows[0]['parameters']) == 10 * sum([32, 64, 128, 192])
-    assert (tmp_path / 'results.md').read_text().startswith(
-        '| variant | backbone, M params | s / iteration | mIoU, 32 px | mIoU, 64 px |')
+    assert is_drawn(tmp_path / 'results.png')
     trained = {path: path.stat().st_mtime_ns for path in tmp_path.rglob('*.pth')}
     assert sorted(path.parts[-3] for path in trained) == ['none', 'peg']
-    config = Config.fromfile(next((tmp_path / 'none/seed_0').glob('upernet*.py')))
-    assert config.model.backbone.position_encoding is None
-
-    results = tmp_path / 'peg/seed_0/results.json'
-    content = json.loads(results.read_text())
-    backbone, checkpoint, *tests = content['records']
-    assert (backbone, checkpoint, len(tests)) == ('backbone', 'checkpoint', 2)
-    del content['records'][tests[1]]
-    results.write_text(json.dumps(content))
     (tmp_path / 'study.py').write_text(TEXT.replace('(32, 64)', '(32, 64, 96)'))
-    assert compare('--seeds', 0) == ''
+    assert compare() == ''
     again = read_rows(tmp_path / 'results.csv')
-    assert [row for row in again if row['test'] != '96 px'] == rows
-    assert len(again) == 6
+    assert [row for row in again if row['test'] != '96 px'] == rows and len(again) == 6
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob('*.pth')} == trained
+    assert 'seed_0/results.json has results with optim_wrapper.optimizer.lr = ' in compare(
+        **{'optim_wrapper.optimizer.lr': 0.5})
 
-    assert compare('--only', 'PEG', '--seeds', 0, **{'optim_wrapper.optimizer.lr': 0.5}).startswith(
-        f'error: {results} has results with optim_wrapper.optimizer.lr = ')
+
+def fail() -> None:
+    raise UserError('it is told to.')
+
+
+def die() -> None:
+    os._exit(3)
+
+
+def wait(file: Path) -> None:
+    file.write_text(str(os.getpid()))
+    time.sleep(100)
 
 
 @pytest.mark.slow
-def test_an_error_of_a_run_ends_all_with_its_sentence(compare: Run, tmp_path: Path) -> None:
-    error = compare('--only', 'none', **{'train_dataloader.dataset.data_root': tmp_path / 'nowhere'})
-    assert error.startswith(f'error: {tmp_path}/nowhere') and 'does not exist' in error
+@pytest.mark.parametrize('task, words', [(fail, 'it is told to'), (die, 'a process died')])
+def test_what_goes_wrong_ends_all(task: Callable[[], None], words: str, tmp_path: Path) -> None:
+    file = tmp_path / 'pid'
+    with pytest.raises(UserError, match=words):
+        list(run_in_processes('Working', {'waits': partial(wait, file), 'other': task}, 2))
+    assert not file.exists() or not is_alive(int(file.read_text()))
 
 
-def test_trainings_share_the_cores_unless_told_otherwise(compare: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: object) -> None:
-        raise UserError(os.environ['OMP_NUM_THREADS'])
+def test_a_recipe_claims_the_folder_and_another_goes_on_from_what_is_there(tmp_path: Path) -> None:
+    recipe = dict(lr=float('nan'), model=dict(depths=(2, 3), path=Path('a')))
+    results = Results(tmp_path / 'new', recipe)
+    assert not results and not results.path.exists()
+    results.put('a', dict(value=float('inf')))
+    assert dict(Results(tmp_path / 'new', dict(reversed(recipe.items())))) == {'a': dict(value=float('inf'))}
+    told = refusal(Results, tmp_path / 'new', dict(recipe, model=dict(depths=(2, 4), path=Path('a'))))
+    assert 'results.json has results with model.depths.1 = 3, not 4: choose another folder' in told
+    (tmp_path / 'results.json').write_text('[]')
+    assert 'has no results of this tool' in refusal(Results, tmp_path, recipe)
 
-    monkeypatch.setattr('lab.work.run_in_processes', refuse)
-    monkeypatch.setattr('os.cpu_count', lambda: 6)
-    monkeypatch.setenv('OMP_NUM_THREADS', '1')
-    assert compare('--jobs', 2).strip() == 'error: 1'
-    monkeypatch.delenv('OMP_NUM_THREADS')
-    assert compare('--jobs', 2).strip() == 'error: 3'
+
+@pytest.mark.slow
+def test_a_segmentor_whole_and_in_windows(run_tool: Run, trained: dict[str, Trained], tmp_path: Path,
+                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int]] = []  # by the backbone
+    forward = PyramidCPVT.forward
+    monkeypatch.setattr(PyramidCPVT, 'forward', lambda self, x: seen.append(tuple(x.shape[2:])) or forward(self, x))
+    config, checkpoint = trained['mmseg']
+    assert run_tool(SWEEP, config, checkpoint, '--work-dir', tmp_path, '--sizes', 64, 96, *SLIDE) == ''
+    rows = read_rows(tmp_path / 'results.csv')
+    assert [(row['mode'], row['size']) for row in rows] == [
+        (mode, size) for mode in ('whole', 'slide 32x48 by 16x48') for size in ('64', '96')]
+    # The four images are not square.
+    assert [max(size) for size in seen[:8]] == 4 * [64] + 4 * [96]
+    assert len(seen[8:]) > 16 and tuple(map(max, *seen[8:])) == (32, 48)
+    cfg = load_config(config, {'test_dataloader.dataset.pipeline.1.scale': (96, 96)}, str(tmp_path / 'other'))
+    assert engine.test(cfg, checkpoint)['mIoU'] == float(rows[1]['mIoU'])
+
+
+def test_goes_on_from_what_is_there_and_shows_all_results_of_the_folder(run_tool: Run, tmp_path: Path,
+                                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    tested: list[tuple[int, int]] = []  # scales
+
+    def test(cfg: Config, checkpoint: str) -> dict[str, float]:
+        tested.append(cfg.test_dataloader.dataset.pipeline[1].scale)
+        return {'mIoU': float(tested[-1][0]), 'aAcc': 1.}
+
+    def run(*args: object) -> str:
+        return run_tool(SWEEP, UPERNET, checkpoint, '--work-dir', tmp_path, '--sizes', *args)
+
+    monkeypatch.setattr(resolution_sweep, 'test', test)
+    (checkpoint := tmp_path / 'weights.pth').write_bytes(b'weights')
+    assert run(96, 32, '--metrics', 'miou') == f"error: 'miou' is not a metric of {UPERNET}: choose from mIoU, aAcc."
+    assert run(96, 32, '64x128') == '' and tested == [(32, 32), (64, 128), (96, 96)]
+    assert run(32, *SLIDE, '--metrics', 'aAcc', 'mIoU') == '' and len(tested) == 4
+    assert (tmp_path / 'results.md').read_text().splitlines() == [
+        '| metric | 32 px | 64x128 px | 96 px |', '|---|---|---|---|',
+        '| aAcc, whole | 1.0 | 1.0 | 1.0 |', '| aAcc, slide 32x48 by 16x48 | 1.0 |  |  |',
+        '| mIoU, whole | 32.0 | 64.0 | 96.0 |', '| mIoU, slide 32x48 by 16x48 | 32.0 |  |  |']
+    assert is_drawn(tmp_path / 'results.png')
+    refusal = f'error: {tmp_path}/results.json has results with '
+    assert run(32, '--cfg-options', 'model.decode_head.channels=32').startswith(
+        f'{refusal}config.model.decode_head.channels = ')
+    checkpoint.write_bytes(b'others')
+    assert run(64).startswith(f'{refusal}checkpoint = ') and len(tested) == 4

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from openmmlab_runs.engine import load_config
-from tests.tools.conftest import Run, change_annotations, contents
+from tests.tools.conftest import Run, change_annotations
 
 TOOL = 'misc/new_config.py'
 
@@ -25,12 +25,3 @@ def test_faults_of_the_annotations_are_printed(run_tool: Run, data: Path, tmp_pa
     change_annotations(file, lambda coco: coco['annotations'][0].update(bbox=[500, 500, 9, 9]))
     assert run_tool(TOOL, data, tmp_path / 'my.py', '--task', 'boxes') == ''
     assert f'error, box outside of its image, or without area: {file} has bbox' in capsys.readouterr().out
-
-
-def test_two_formats_are_an_error_in_a_sentence(run_tool: Run, data: Path, tmp_path: Path) -> None:
-    """The toy data have masks of instances, and label maps."""
-    before = contents(tmp_path)
-    assert run_tool(TOOL, data, tmp_path / 'my.py') == (
-        f'error: {data} has COCO annotations and label maps: name the file or folder of one of them, or a --task that '
-        'only one has.')
-    assert contents(tmp_path) == before

@@ -1,6 +1,5 @@
 """Choices and refusals of setup_env.sh, without an installation; the stand-in where torchvision cannot be installed."""
 import fcntl
-import importlib.util
 import os
 import runpy
 import subprocess
@@ -13,7 +12,7 @@ import pytest
 
 from tests.conftest import ROOT, refusal
 
-STAND_IN = ROOT / 'tools/misc/torchvision_stand_in.py'
+STAND_IN = ROOT / 'lab/torchvision_stand_in.py'
 setup = SimpleNamespace(**runpy.run_path(str(ROOT / 'tools/misc/choose_setup.py')))
 # What pip offers.
 PYPI = dict(torches=('2.15.0', '2.14.1', '2.13.0', '2.9.1', '2.9.0', '2.6.0'),
@@ -26,13 +25,12 @@ CPU_BUILD = ('torch==2.13.0+cpu',)
 
 @pytest.mark.parametrize('facts, torch, operators', [
     (PYPI, PAIR, 'torchvision'), (CPU_INDEX, PAIR, 'torchvision'), ({}, PAIR, 'torchvision'),  # {}: without a network
-    (dict(PYPI, compiler=False), PAIR, 'torchvision'), (dict(PYPI, gpu=True), PAIR, 'torchvision'),
+    (dict(PYPI, compiler=False), PAIR, 'torchvision'),
     (dict(PYPI, stack='onedl', mmcv='onedl-mmcv==2.3.6'), PAIR, 'torchvision'),
     (dict(PYPI, operators='compiled'), PAIR, 'compiled'), (dict(PYPI, torchvision_fails=True), PAIR[:1], 'compiled'),
     (dict(PYPI, torch='2.9'), ('torch==2.9.1', 'torchvision'), 'torchvision'),
-    (dict(PYPI, torch='2.9.0', operators='compiled'), ('torch==2.9.0', 'torchvision'), 'compiled'),
     (dict(CPU_INDEX, torch='2.13'), ('torch==2.13.0+cpu', 'torchvision'), 'torchvision'),
-    (AT_HAND, CPU_BUILD, 'compiled'), (dict(AT_HAND, operators='compiled'), CPU_BUILD, 'compiled'),
+    (AT_HAND, CPU_BUILD, 'compiled'),
     (dict(AT_HAND, torch='2.13'), CPU_BUILD, 'compiled'), (dict(AT_HAND, operators='torchvision'), PAIR, 'torchvision'),
     (dict(AT_HAND, compiler=False), PAIR, 'torchvision'), (dict(AT_HAND, gpu=True), PAIR, 'torchvision'),
     (dict(AT_HAND, force_cuda=True, operators='compiled'), PAIR, 'compiled')])
@@ -46,19 +44,14 @@ def test_the_torch_and_the_operators(facts: dict[str, object], torch: tuple[str,
 @pytest.mark.parametrize('facts, sentence', [
     (dict(python=(3, 15)), 'PYTHON is Python 3.15, but must be 3.10 to 3.14'),
     (dict(stack='mmlab'), "STACK is 'mmlab', but must be openmmlab or onedl"),
-    (dict(operators='mine'), "OPERATORS is 'mine', but must be torchvision or compiled"),
     (dict(torch='2.5.1'), 'TORCH is 2.5.1, but cpvt_mm needs torch 2.6 or newer'),
-    (dict(torch='newest'), "TORCH is 'newest', but must be a version"),
     (dict(PYPI, torch='2.11'), 'TORCH is 2.11, but pip has no such torch'),
     (dict(AT_HAND, torch='2.13', operators='torchvision'),
      'OPERATORS is torchvision, but none works with torch 2.13.0+cpu'),
-    (dict(AT_HAND, torch='2.13', compiler=False),
-     'since no torchvision works with torch 2.13.0+cpu here, but there is no C++ compiler: install g++ or clang'),
     (dict(PYPI, operators='compiled', compiler=False),
      'since OPERATORS is compiled, but there is no C++ compiler: install g++ or clang'),
     (dict(AT_HAND, torch='2.13', force_cuda=True), 'FORCE_CUDA is 1, but torch 2.13.0+cpu is a build for CPUs'),
     (dict(PYPI, free_gb=5), 'The disk has 5.0 GB for the environment, but the newest torch and the rest need 8'),
-    (dict(AT_HAND, free_gb=2), 'but torch 2.13.0+cpu and the rest need 3'),
     (dict(env_python=(3, 12)), 'The environment has Python 3.12, but PYTHON is Python 3.11'),
     (dict(installed=('onedl-mmengine',)), 'The environment has the other stack (onedl-mmengine)')])
 def test_what_cannot_be_is_one_sentence(facts: dict[str, object], sentence: str) -> None:
@@ -68,7 +61,6 @@ def test_what_cannot_be_is_one_sentence(facts: dict[str, object], sentence: str)
 
 @pytest.mark.parametrize('facts, mmcv, remove', [
     (dict(operators='compiled'), 'mmcv==2.1.0', ()),
-    (dict(operators='compiled', installed=('mmcv', 'mmengine')), 'mmcv==2.1.0', ()),
     (dict(operators='compiled', installed=('mmcv-lite',)), 'mmcv==2.1.0', ('mmcv-lite',)),
     (dict(operators='torchvision', installed=('mmcv', 'mmcv-lite')), 'mmcv-lite==2.1.0', ('mmcv', 'mmcv-lite')),
     (dict(stack='onedl', mmcv='onedl-mmcv==2.3.6', operators='compiled'), 'onedl-mmcv==2.3.6', ())])
@@ -107,33 +99,6 @@ def test_a_second_run_does_not_disturb_the_first(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ['.cpvt_mm_lock']
 
 
-def test_nothing_in_the_stand_in_can_be_used(run_python: Callable) -> None:
-    done = run_python(f"""
-import sys
-sys.path.insert(0, {str(STAND_IN.parent / 'stand_ins')!r})
-# As timm imports torchvision and uses it at import.
-import torchvision.transforms as transforms
-from torchvision.datasets import CIFAR10, ImageFolder
-from torchvision.ops.misc import FrozenBatchNorm2d
-from torchvision.transforms.functional import InterpolationMode
-assert len({{InterpolationMode.NEAREST, InterpolationMode.BICUBIC}}) == 2
-class MaybeToTensor(transforms.ToTensor): pass
-for missing in (MaybeToTensor, FrozenBatchNorm2d):
-    assert not isinstance(3, missing)
-    try:
-        missing(3)
-    except ImportError as error:
-        print(error)
-try:
-    from torchvision.ops import nms
-except ImportError as error:
-    print(error)
-""")
-    assert [line.split(',')[0] for line in done.stdout.splitlines()] == [
-        'MaybeToTensor needs torchvision', 'FrozenBatchNorm2d needs torchvision',
-        'torchvision.ops.nms needs torchvision'], done.stderr
-
-
 def test_an_installed_torchvision_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / 'torchvision.py').touch()
     monkeypatch.syspath_prepend(tmp_path)
@@ -142,10 +107,7 @@ def test_an_installed_torchvision_is_used(tmp_path: Path, monkeypatch: pytest.Mo
     assert (sys.path, os.environ.get('PYTHONPATH')) == before
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('library', [
-    'mmpretrain.models',
-    pytest.param('timm', marks=pytest.mark.skipif(not importlib.util.find_spec('timm'), reason='timm is missing'))])
-def test_processes_that_are_started_import_the_libraries(run_python: Callable, library: str) -> None:
-    done = run_python(f'import {library}')
-    assert done.returncode == 0, done.stderr
+def test_nothing_in_the_stand_in_can_be_used(run_python: Callable) -> None:
+    done = run_python(f"import sys; sys.path.insert(0, {str(STAND_IN.parent / 'stand_ins')!r})\n"
+                      'from torchvision.ops.misc import FrozenBatchNorm2d\nFrozenBatchNorm2d(3)')
+    assert done.stderr.splitlines()[-1].startswith('ImportError: FrozenBatchNorm2d needs torchvision')

@@ -13,19 +13,6 @@ from tests.processes import free_port, wait_until
 from tests.tools.conftest import Run
 
 
-def test_painting_in_several_processes_is_refused(run_tool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv('RANK', '0')
-    message = run_tool('test.py', UPERNET, 'x.pth', '--show-dir', 'painted', '--launcher', 'pytorch')
-    assert message.startswith('error: --show-dir paints in one process only')
-
-
-def test_a_new_process_prints_one_line_and_ends_with_status_1(tmp_path: Path) -> None:
-    command = [sys.executable, ROOT / 'tools/train.py', 'no.py']
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
-    assert done.returncode == 1 and 'Traceback' not in done.stderr
-    assert done.stderr.splitlines()[-1] == 'error: config no.py does not exist: check the path.'
-
-
 @pytest.mark.parametrize('checkpoint, words', [('iter_2.pth', 'continue from iter_2.pth with --resume'),
                                                (None, 'start again')])
 def test_ctrl_c_tells_how_to_go_on(run_tool: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
@@ -119,34 +106,6 @@ def test_torchrun_is_told_where_machines_meet(tool: str, args: tuple[str, ...], 
     assert ' --nproc-per-node=4 ' in done.stdout
 
 
-DIES_ONCE = '''
-import os, signal
-import torch.distributed as dist
-restarts = os.environ['TORCHELASTIC_RESTART_COUNT']
-dist.init_process_group('gloo')
-dist.barrier()
-if (os.environ['RANK'], restarts) == ('0', '0'):
-    os.kill(os.getpid(), signal.SIGKILL)
-dist.barrier()
-print(f'restarts: {restarts}\\n', end='')  # one write: both processes share the output
-'''
-
-
-@pytest.mark.slow
-def test_processes_that_start_again_find_each_other(tmp_path: Path) -> None:
-    (tmp_path / 'tool.py').write_text(DIES_ONCE)
-    port = free_port()
-    done = launch('torchrun.sh', 2, tmp_path / 'tool.py', cwd=tmp_path, PORT=str(port), MAX_RESTARTS='1')
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count('restarts: 1') == 2
-
-
 def test_a_run_whose_machines_come_and_go_must_resume(tmp_path: Path) -> None:
     done = launch('dist_train.sh', 'c.py', '4', cwd=tmp_path, NNODES='1:4')
     assert done.returncode == 2 and done.stderr.endswith(': add --resume, to lose nothing.\n')
-
-
-@pytest.mark.parametrize('tool', ['dist_train.sh', 'dist_test.sh', 'slurm_train.sh', 'slurm_test.sh'])
-def test_missing_arguments_are_answered_with_the_usage(tool: str, tmp_path: Path) -> None:
-    done = launch(tool, 'one', cwd=tmp_path)
-    assert done.returncode == 2 and done.stderr.startswith('usage: ') and tool in done.stderr

@@ -1,0 +1,178 @@
+"""The toy datasets, converted downloads, and folders in tar files."""
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from mmengine import fileio
+from PIL import Image
+from pycocotools.coco import COCO
+
+import openmmlab_runs.storage  # noqa: F401  # reads shards
+from lab.datasets.converters import split_of, write_camvid, write_nuclei
+from lab.datasets.toy_shapes import CLASSES, write_toy_shapes
+from lab.datasets.toy_video import NUM_FRAMES, write_toy_video
+from tests.conftest import refusal
+from tests.tools.conftest import Run, contents, cut, save, times
+
+Maker = Callable[[Path], Path]
+COUNTS = dict(train=3, val=2, test=2)
+VAL_LABELS = 'valannot/val_1.png'
+
+
+@pytest.mark.parametrize('name, write', [('toy_shapes', write_toy_shapes), ('toy_video', write_toy_video)])
+def test_the_same_seed_gives_the_same_images_however_many_there_are(
+        name: str, write: type, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    for seed in (0, 1):
+        assert list(write(tmp_path / str(seed), num_train=2, num_val=1, seed=seed)) == [1, 2, 3]
+    first, fewer, other = map(contents, (request.getfixturevalue(name), tmp_path / '0', tmp_path / '1'))
+    pictures = [name for name in fewer if not name.endswith('.json')]
+    assert len(pictures) == (6 if name == 'toy_shapes' else 3 * NUM_FRAMES)
+    assert all(first[name] == fewer[name] != other[name] for name in pictures)
+
+
+def test_instances_and_label_maps_agree(toy_shapes: Path) -> None:
+    for split, count in (('training', 8), ('validation', 4)):
+        coco = COCO(str(toy_shapes / f'instances_{split}.json'))
+        assert [c['name'] for c in coco.loadCats(coco.getCatIds())] == list(CLASSES)
+        assert len(coco.imgs) == count
+        for image in coco.imgs.values():
+            pixels = cv2.imread(str(toy_shapes / 'images' / split / image['file_name']))
+            assert pixels.shape == (image['height'], image['width'], 3)
+            labels = np.zeros(pixels.shape[:2], np.uint8)
+            for annotation in coco.imgToAnns[image['id']]:
+                mask = coco.annToMask(annotation).astype(bool)
+                assert mask.sum() == annotation['area'] > 0
+                assert not labels[mask].any()  # what is hidden belongs to what hides it
+                labels[mask] = annotation['category_id']
+                rows, columns = np.nonzero(mask)
+                x, y, width, height = annotation['bbox']
+                assert (x, y, x + width, y + height) == (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
+            written = toy_shapes / 'annotations' / split / f'{image["id"]:06d}.png'
+            assert np.array_equal(cv2.imread(str(written), cv2.IMREAD_UNCHANGED), labels)
+
+
+def test_toy_shapes_are_written_once_and_others_not_over_them(run_tool: Run, tmp_path: Path) -> None:
+    root = tmp_path / 'toy'
+    writing = write_toy_shapes(root, num_train=2, num_val=1)
+    assert next(writing) == 1 and not root.exists()
+    writing.close()  # it was interrupted
+    arguments = ('dataset_converters/make_toy_shapes.py', root, '--num-val', 1, '--num-train')
+    assert run_tool(*arguments, 2) == ''
+    written = times(root)
+    assert len(written) == 2 + 4 + 6 + 3 and run_tool(*arguments, 2) == '' and times(root) == written
+    told = run_tool(*arguments, 3)
+    assert told.startswith(f'error: {root} exists, but is not a toy dataset of') and 'choose another folder' in told
+
+
+def random_image(height: int, width: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+
+
+def disc(height: int, width: int, y: int, x: int) -> np.ndarray:
+    """A mask, 0 and 255, of a nucleus of radius 4."""
+    rows, columns = np.ogrid[:height, :width]
+    return (255 * ((rows - y)**2 + (columns - x)**2 <= 16)).astype(np.uint8)
+
+
+def make_nuclei(root: Path) -> Path:
+    """Writes RGBA images of two sizes, with one to three nuclei each; the masks of every other image are RGBA, too."""
+    for index in range(12):
+        height, width = (24, 32) if index % 2 else (40, 40)
+        folder = root / f'{index:04x}'
+        save(folder / f'images/{folder.name}.png', random_image(height, width, index), 'RGBA')
+        for k in range(1 + index % 3):
+            save(folder / f'masks/{k}.png', disc(height, width, 8, 6 + 9 * k), 'RGBA' if index % 2 else 'L')
+    return root
+
+
+def make_camvid(root: Path) -> Path:
+    """Writes images of 36 x 48 pixels, and label maps in which every value occurs."""
+    for split, count in COUNTS.items():
+        for index in range(count):
+            labels = np.random.default_rng(index).integers(0, 12, (36, 48), np.uint8)
+            save(root / split / f'{split}_{index}.png', random_image(36, 48, index))
+            save(root / f'{split}annot' / f'{split}_{index}.png', labels)
+    return root
+
+
+def test_images_of_nuclei_are_rgb_and_each_mask_is_an_instance(run_tool: Run, tmp_path: Path) -> None:
+    nuclei, root = make_nuclei(tmp_path / 'stage1_train'), tmp_path / 'nuclei'
+    save(nuclei / '0000/masks/9.png', np.zeros((40, 40), np.uint8))  # is no instance
+    assert run_tool('dataset_converters/nuclei.py', nuclei, root) == ''
+    seen = []
+    for split in ('train', 'val'):
+        coco = COCO(str(root / f'instances_{split}.json'))
+        for image in coco.imgs.values():
+            name = Path(image['file_name']).stem
+            seen.append(name)
+            assert split_of(name) == split
+            pixels = Image.open(root / split / image['file_name'])
+            original = Image.open(nuclei / name / 'images' / f'{name}.png')
+            assert pixels.mode == 'RGB' and np.array_equal(np.asarray(pixels), np.asarray(original)[..., :3])
+            annotations = coco.imgToAnns[image['id']]
+            assert len(annotations) == 1 + int(name, 16) % 3
+            for k, annotation in enumerate(annotations):
+                assert np.array_equal(255 * coco.annToMask(annotation), disc(*pixels.size[::-1], 8, 6 + 9 * k))
+                assert annotation['bbox'] == [2 + 9 * k, 4, 9, 9]
+    assert sorted(seen) == sorted(path.name for path in nuclei.iterdir())
+    told = run_tool('dataset_converters/nuclei.py', nuclei, root)
+    assert told == f'error: {root} exists already: remove it, or choose another folder.'
+
+
+def test_label_maps_of_camvid_have_classes_and_255_where_there_is_none(run_tool: Run, tmp_path: Path) -> None:
+    camvid, root = make_camvid(tmp_path / 'CamVid'), tmp_path / 'camvid'
+    assert run_tool('dataset_converters/camvid.py', camvid, root) == ''
+    names = {f'{split}/{split}_{i}' for split, count in COUNTS.items() for i in range(count)}
+    assert set(contents(root)) == {path for name in names for path in (f'images/{name}.jpg', f'annotations/{name}.png')}
+    for name in names:
+        original = np.asarray(Image.open(camvid / f'{name.replace("/", "annot/")}.png'))
+        labels = np.asarray(Image.open(root / f'annotations/{name}.png'))
+        assert np.array_equal(labels, np.where(original == 11, 255, original))
+
+
+@pytest.mark.parametrize('make, write, total', [(make_nuclei, write_nuclei, 12), (make_camvid, write_camvid, 7)])
+def test_a_run_goes_on_after_an_interrupted_one(make: Maker, write: Callable, total: int, tmp_path: Path) -> None:
+    download, root, whole = make(tmp_path / 'source'), tmp_path / 'data', tmp_path / 'whole'
+    assert len(list(write(download, whole))) == total
+    assert next(done for done in write(download, root) if done == 3) and not root.exists()
+    unfinished = root.with_name('data.unfinished')
+    before = {path.name: path.stat().st_mtime_ns for path in unfinished.rglob('*.png')}
+    (unfinished / 'train').mkdir(exist_ok=True)
+    (unfinished / 'train/0000.png.1.tmp').write_bytes(b'of a process that was killed')
+    assert 'unfinished has files of ' in refusal(list, write(make(tmp_path / 'other'), root))
+    assert list(write(download, root))[-1] == total
+    after = {path.name: path.stat().st_mtime_ns for path in root.rglob('*.png')}
+    assert len(before) == 3 and before.items() <= after.items()
+    assert contents(root) == contents(whole) and not unfinished.exists()
+
+
+@pytest.mark.parametrize('make, write, spoil, words', [
+    (make_nuclei, write_nuclei, shutil.rmtree, 'source has no folders with images/ and masks/ inside: pass the folder'),
+    (make_nuclei, write_nuclei, lambda source: cut(source / '0001/images/0001.png'), '0001.png cannot be read'),
+    (make_nuclei, write_nuclei, lambda source: save(source / '0001/masks/0.png', disc(10, 12, 5, 5)),
+     '0001/masks/0.png is 10 x 12 pixels (height x width), but its image is 24 x 32: unpack'),
+    (make_camvid, write_camvid, shutil.rmtree, 'source/train has no images (.png): pass the folder CamVid'),
+    (make_camvid, write_camvid, lambda source: save(source / VAL_LABELS, np.full((36, 48), 12, np.uint8)),
+     'val_1.png has the value 12, but must be a grey image of classes 0 to 10'),
+    (make_camvid, write_camvid, lambda source: save(source / VAL_LABELS, np.zeros((36, 40), np.uint8)),
+     'val_1.png is 36 x 40 pixels (height x width), but its image is 36 x 48')])
+def test_what_is_wrong_with_a_download_is_one_sentence(make: Maker, write: Callable, spoil: Callable, words: str,
+                                                       tmp_path: Path) -> None:
+    spoil(make(tmp_path / 'source'))
+    assert words in refusal(list, write(tmp_path / 'source', tmp_path / 'data'))
+    assert not (tmp_path / 'data').exists()
+
+
+def test_shards_have_all_files_and_are_read_by_the_printed_root(data: Path, tmp_path: Path, run_tool: Run,
+                                                                capsys: pytest.CaptureFixture) -> None:
+    words = ('dataset_converters/pack_shards.py', data, tmp_path / 'set[1]', '--shards')
+    assert f'{data} has ' in run_tool(*words, 1000)
+    assert run_tool(*words, 3) == ''
+    root, = re.fullmatch("data_root='(tar://.+/)'", capsys.readouterr().out.strip()).groups()
+    assert len(list(tmp_path.glob('*.tar'))) == 3
+    assert all(fileio.get(root + name) == content for name, content in contents(data).items())
+    assert 'exists already: choose another file.' in run_tool(*words, 2)

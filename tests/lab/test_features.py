@@ -1,0 +1,190 @@
+"""What backbones attend to, whether their features move with the image, and what padding changes."""
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+from cpvt_mm import CPVT, PyramidCPVT
+from cpvt_mm.loading import load_backbone
+from lab import equivariance
+from lab.attention import average, collect, name_blocks
+from lab.equivariance import ENCODINGS as COMPARED
+from lab.equivariance import draw_weights, measure, measure_backbone, smooth_noise
+from lab.shown_model import ShownModel
+from openmmlab_runs.engine import load_config
+from openmmlab_runs.images import read_image
+from openmmlab_runs.loading import to_input
+from openmmlab_runs.predicting import build_inferencer, paint, predict
+from tests.all_encodings import ENCODINGS
+from tests.conftest import MASK_RCNN, NARROW, ROOT, UPERNET, Models, build_model, refusal
+from tests.pictures import is_drawn, random_image
+from tests.tools.conftest import Run, read_rows
+
+TOOL = 'analysis_tools/attention_maps.py'
+UPERNET_OF_CPVT = ROOT / 'configs/toy/upernet_cpvt_sfp_toy-shapes.py'
+PLAIN = dict(embed_dims=24, depth=3, num_heads=2)
+SIZE, SHIFT = 160, 32
+BACKBONES = {'plain': lambda encoding: CPVT(PLAIN, img_size=SIZE, position_encoding=encoding),
+             'pyramid': lambda encoding: PyramidCPVT(NARROW, img_size=SIZE, position_encoding=encoding)}
+# One for each point at which an encoding acts: after a block, before the first, queries and keys, logits, their tokens.
+HOOKS = ('none', 'peg', 'learnable-2d', 'rotary', 'relative', 'look-here', 'peg-qk')
+# The first two know no position at all, relative encodings act in attention only.
+EXACT = {'none', 'PEG, k = 1'}
+EXACT_WITHOUT_ATTENTION = EXACT | {'rotary', 'relative', 'PEG'}
+# All encodings in the plain backbone; in the pyramid one of each kind.
+CASES = [*(('plain', encoding) for encoding in COMPARED),
+         *(('pyramid', encoding) for encoding in ('none', 'learnable 2-D', 'rotary', 'relative', 'PEG'))]
+
+
+def draw() -> Tensor:
+    """An image whose sides fill neither patches nor the cells of reduced keys."""
+    return torch.randn(1, 3, 70, 50)
+
+
+@pytest.mark.parametrize('encoding', HOOKS)
+@pytest.mark.parametrize('backbone', BACKBONES)
+@torch.no_grad()
+@pytest.mark.usefixtures('float64')
+def test_weights_are_those_that_the_block_attended_with(backbone: str, encoding: str) -> None:
+    model = BACKBONES[backbone](ENCODINGS[encoding]).eval()
+    draw_weights(model, seed=0)
+    calls = {}
+    for name, (block, _) in name_blocks(model).items():
+        block.attn.register_forward_hook(lambda attn, args, out, name=name: calls.update({name: (attn, args, out)}))
+    image = draw()
+    found, means = (run(model, images, list(name_blocks(model))) for run, images in (
+        (collect, image), (average, [image, image])))
+    for name, (attn, args, out) in calls.items():
+        weights = found[name].weights
+        torch.testing.assert_close(weights.sum(dim=-1), torch.ones(weights.shape[:2]))
+        attended = (weights @ attn.project(*args).v).transpose(1, 2).reshape(out.shape)
+        torch.testing.assert_close(attn.proj(attended), out)
+        torch.testing.assert_close(means[name], found[name].of_all())
+
+
+@pytest.mark.parametrize('extra', [dict(cls_token=False), dict(dist_token=True)])
+def test_a_pixel_asks_for_its_own_cell(extra: dict[str, bool]) -> None:
+    model = CPVT(dict(PLAIN, num_heads=1), position_encoding=None, **extra).eval()
+    # Queries and keys are the normed tokens, times a factor: each token attends to itself.
+    for weight in (model.blocks[0].attn.q.weight, model.blocks[0].attn.kv.weight[:24]):
+        weight.data.copy_(10 * torch.eye(24))
+    found = collect(model, draw(), ['0'])['0']
+    for x, y in [(0, 0), (15, 16), (49, 0), (0, 69), (32, 47), (49, 69)]:
+        keys = found.of_query((x, y))[0]
+        assert keys.shape == (5, 4) and keys.max() > 0.99
+        assert (keys == keys.max()).nonzero().tolist() == [[y // 16, x // 16]]
+
+
+def test_figures_for_each_query_with_heads_and_of_a_folder(run_tool: Run, image: Path, tmp_path: Path,
+                                                           capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / 'new/maps'
+    words, one = ('--size', 64, 96, '--out-dir', out), ('--image', image, '--query', 3, 5)
+    assert run_tool(TOOL, UPERNET, *one, '--query', 95, 63, '--blocks', '0.1', '3.1', *words) == ''
+    files = [out / f'{image.stem}_3_5.png', out / f'{image.stem}_95_63.png']
+    assert capsys.readouterr().out.splitlines() == [
+        'The weights are random: no --checkpoint is given.', *map(str, files)]
+    assert all(map(is_drawn, files))
+    width, _ = Image.open(files[0]).size
+    assert run_tool(TOOL, UPERNET, *one, '--blocks', '1.1', '3.0', '--heads', *words) == ''
+    assert Image.open(files[0]).size[0] == width / 2 * 7  # the mean and six heads beside each other
+    option = 'model.backbone.cls_token=True'
+    assert run_tool(TOOL, UPERNET_OF_CPVT, '--image', image, '--query', 'cls', *words, '--cfg-options', option) == ''
+    assert run_tool(TOOL, UPERNET_OF_CPVT, '--average', image.parent, *words) == ''
+    assert sorted(out.iterdir()) == sorted([*files, out / f'{image.stem}_cls.png',
+                                            out / f'{image.parent.name}_average.png'])
+
+
+@pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
+def test_a_shown_model_paints_as_in_tests_and_at_other_sizes(scope: str, image: Path, trained: Models) -> None:
+    model = ShownModel(trained[scope].checkpoint)
+    assert (model.side, model.block, model.is_detector) == (160, '2.1', scope == 'mmdet')
+    at_home = model.paint(image, model.side, score_thr=0)
+    inferencer = build_inferencer(load_config(trained[scope].config), trained[scope].checkpoint)
+    np.random.seed(0)  # of the colours
+    assert np.array_equal(at_home, paint(inferencer, image, score_thr=0)[0])
+    small = model.paint(image, 64, score_thr=0)
+    assert small.shape == at_home.shape and not np.array_equal(small, at_home)
+
+
+def test_a_shown_model_draws_the_attention_of_a_pixel_of_the_file(image: Path, trained: Models) -> None:
+    model = ShownModel(trained['mmseg'].checkpoint)
+    picture, sentence = model.draw_attention(image, 160, '1.1', (150, 99))
+    assert picture.shape == (256, 512, 3) and picture.dtype == np.uint8
+    cfg = load_config(trained['mmseg'].config)
+    seen = to_input(read_image(image, (80, 160)), cfg)
+    weights = collect(load_backbone(cfg, trained['mmseg'].checkpoint), seen, ['1.1'])['1.1'].of_query((120, 79))
+    assert sentence == ('The model sees 160 x 80 pixels (width x height). In block 1.1, the query at x=120, y=79 gives '
+                        f'{weights.mean(dim=0).max():.1%} of its attention to the brightest cell.')
+
+
+def test_a_shown_model_is_stopped_that_takes_too_long(image: Path, trained: Models) -> None:
+    model = ShownModel(trained['mmdet'].checkpoint, seconds=0)
+    for call, options in ((model.paint, (0.3,)), (model.draw_attention, (model.block, (0, 0)))):
+        assert refusal(call, image, 64, *options) == (
+            'the model takes over 0 seconds and is stopped: choose a smaller test size.')
+    # Only there: other models of the process compute on.
+    assert predict(image, *trained['mmdet'], device='cpu')
+
+
+def test_the_error_is_in_units_of_the_variation_between_places() -> None:
+    # The features are the column's number, whatever the image: six moves change it by one, the two along a column do
+    # not. Of the 8 x 8 cells those count that stay on the canvas.
+    column = torch.arange(8.).expand(1, 2, 8, 8)
+    changed, unchanged = 2 * 7 * (7 + 8 + 7), 2 * 7 * 8
+    variance = torch.arange(8.).var(correction=0)
+    for scale, offset in ((1, 0), (5, 100)):
+        found = measure(lambda image, a=scale, b=offset: a * column + b, torch.zeros(1, 3, 32, 32), 4, 4, margin=0)
+        assert found.error == pytest.approx((changed / (changed + unchanged) / variance.item())**0.5, rel=1e-5)
+
+
+@pytest.mark.parametrize('backbone, encoding', CASES)
+def test_attention_makes_positions_inexact_and_tables_are_so_without(backbone: str, encoding: str) -> None:
+    model = BACKBONES[backbone](COMPARED[encoding]).eval()
+    draw_weights(model, seed=0)
+    canvas = F.pad(smooth_noise(SIZE - 2 * SHIFT, seed=0), (SHIFT,) * 4)
+    error = measure_backbone(model, canvas, SHIFT, margin=2).error
+    equivariance.remove_attention(model)
+    without_attention = measure_backbone(model, canvas, SHIFT, margin=2).error
+    assert error <= 1e-4 if encoding in EXACT else error > 1e-2
+    assert without_attention <= 1e-5 if encoding in EXACT_WITHOUT_ATTENTION else without_attention > 0.1
+
+
+@pytest.fixture
+def few_encodings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tools compare these only, to save time."""
+    for name in COMPARED.keys() - {'none', 'PEG'}:
+        monkeypatch.delitem(COMPARED, name)
+
+
+@pytest.mark.usefixtures('few_encodings')
+def test_equivariance_of_encodings_and_of_a_checkpoint_on_a_photograph(run_tool: Run, tmp_path: Path) -> None:
+    out, weights = tmp_path / 'new/figure.png', tmp_path / 'weights.pth'
+    words = 'analysis_tools/translation_equivariance.py', UPERNET, '--size', 128, '--shift', 32, '--out', out
+    assert run_tool(*words, '--cfg-options', 'model.backbone.position_encoding.type=PEG',
+                    'model.backbone.position_encoding.kernel_size=5') == ''
+    assert [row['encoding'] for row in read_rows(out.with_suffix('.csv'))] == ['of the config', 'none', 'PEG']
+    torch.save(build_model(load_config(UPERNET)).state_dict(), weights)
+    random_image(tmp_path / 'image.png', 90, 130)
+    assert run_tool(*words, '--checkpoint', weights, '--image', tmp_path / 'image.png') == ''
+    row, = read_rows(out.with_suffix('.csv'))
+    assert row['encoding'] == 'of the checkpoint' and float(row['error_without_attention']) <= 1e-5
+    assert is_drawn(out) and '| of the checkpoint |' in out.with_suffix('.md').read_text()
+
+
+@pytest.mark.usefixtures('few_encodings')
+def test_padding_of_ours_with_each_encoding(run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / 'new/padding.png'
+    assert run_tool('analysis_tools/padding_difference.py', MASK_RCNN, '--encodings', '--image', '33x60', '--neighbour',
+                    '64x96', '--rounds', 1, '--out', out) == ''
+    rows = read_rows(out.with_suffix('.csv'))
+    exact = [row for row in rows if row['backbone'].endswith("padding='exact'")]
+    assert [row['backbone'] for row in rows] == [
+        f'PyramidCPVT, {name}{option}' for name in ('none', 'PEG') for option in ('', ", padding='exact'")]
+    assert all(float(row['max_abs']) < 1e-4 for row in exact)
+    assert all(float(row['error_3']) > 0.05 for row in rows if row not in exact)
+    assert all(float(row['forward_s']) > 0 and float(row['step_s']) > 0 for row in rows)
+    assert is_drawn(out) and out.with_suffix('.md').read_text() in capsys.readouterr().out

@@ -1,0 +1,161 @@
+"""The programs that check the project and make tables of its documentation."""
+import io
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+
+from lab.maintenance import coco_metric
+from lab.maintenance.fuzz_checkpoints import MUTATIONS, ODD, originals, use
+from lab.maintenance.fuzzing import run_alone
+from lab.maintenance.numbers_of_docs import NUMBER, tables
+from lab.maintenance.scaling import all_reduce_seconds, most_gpus
+from lab.maintenance.table_smoothness import neighbour_correlation
+from lab.stock_configs.matrix import Swap, list_configs, open_results, to_markdown
+from openmmlab_runs.errors import UserError
+from tests.conftest import ROOT
+from tests.tools.conftest import Run
+
+FOLDER = ROOT / 'lab/maintenance'
+# As good as float32.
+PLAIN = {'torch.float16', 'torch.bfloat16', 'torch.float64', 'torch.float8_e4m3fn', 'torch.float8_e5m2',
+         'float8_e8m0fnu', 'parameter', 'turned'}
+
+
+PROGRAMS = sorted(path.name for path in FOLDER.glob('*.py') if '.parse_args()' in path.read_text())
+
+
+@pytest.mark.parametrize('name', PROGRAMS)
+def test_each_program_says_what_it_does(name: str, run_tool: Run, capsys: pytest.CaptureFixture) -> None:
+    assert run_tool(FOLDER / name, '--help') == '0'
+    assert 'usage: ' in capsys.readouterr().out
+
+
+def test_the_sources_of_all_tables_are_named_and_there() -> None:
+    sources = [table.source for table in tables()]
+    assert len(sources) > 15 and None not in sources
+    for source in sources:
+        files = re.findall(r'\b(?:tools|configs|examples|lab)/[\w./-]+\.py\b', source)
+        assert source.startswith('not measured, ') or 'CONFIG' in source or re.search(r'\.(py|sh)\b', source)
+        assert all((ROOT / file).exists() for file in files), source
+
+
+@pytest.mark.parametrize('pattern', [r'\]\((docs/\S+?)\)', NUMBER.pattern], ids=['links', 'numbers'])
+def test_both_readmes_have_the_same(pattern: str) -> None:
+    pages = [(ROOT / name).read_text() for name in ('README.md', 'README_zh-CN.md')]
+    english, chinese = (sorted(re.findall(pattern, page)) for page in pages)
+    assert english and english == chinese
+
+
+def test_damaged_checkpoints_are_read_or_refused(run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert run_tool(FOLDER / 'fuzz_checkpoints.py', '--count', 56, '--kept', tmp_path / 'kept') == ''
+    rows = re.findall(r'^\| ([a-z ]+) \| (\d+) \| (\d+) \| 0 \| 0 \| 0 \|', capsys.readouterr().out, re.MULTILINE)
+    assert [(kind, int(read) + int(refused)) for kind, read, refused in rows] == [(kind, 8) for kind in MUTATIONS]
+    assert not (tmp_path / 'kept').exists()
+
+
+@pytest.mark.filterwarnings('ignore')
+@pytest.mark.parametrize('kind', ODD)
+def test_odd_tensors_are_read_or_refused_by_all_that_read_checkpoints(kind: str, tmp_path: Path) -> None:
+    content = torch.load(io.BytesIO(originals()['backbone.pth']), weights_only=True)
+    name, path = 'stages.0.blocks.0.attn.q.weight', tmp_path / 'a.pth'
+    content['state_dict'][name] = ODD[kind](content['state_dict'][name])
+    torch.save(content, path)
+    with nullcontext() if kind in PLAIN else pytest.raises(UserError, match=r'a\.pth .*\.$'):
+        use(path)
+
+
+def refuse(message: str) -> None:
+    raise UserError(message)
+
+
+@pytest.mark.parametrize(('call', 'outcome'), [
+    (lambda: None, 'result'), (lambda: refuse('a is 1: take 2.'), 'sentence'),
+    (lambda: refuse('no\nsentence'), 'other error'), (lambda: 1 / 0, 'other error'), (lambda: time.sleep(60), 'hung'),
+    (lambda: bytes(3 << 30), 'other error'), (lambda: os.kill(os.getpid(), signal.SIGKILL), 'crashed')])
+def test_how_a_case_ends_is_noticed(call: Callable[[], object], outcome: str) -> None:
+    assert run_alone(call, memory=1 << 30, seconds=1).outcome == outcome
+
+
+@pytest.mark.slow
+def test_changed_data_ends_in_a_result_or_a_sentence(run_tool: Run, tmp_path: Path,
+                                                     capsys: pytest.CaptureFixture) -> None:
+    kinds = ('COCO', 'COCO, images', 'config')
+    assert run_tool(FOLDER / 'fuzz_data.py', '--count', 50, '--kept', tmp_path / 'kept', '--kinds', *kinds) == ''
+    rows = re.findall(r'^\| ([\w, ]+) \| (\d+) \| (\d+) \| 0 \| 0 \| 0 \|', capsys.readouterr().out, re.MULTILINE)
+    assert [kind for kind, *_ in rows] == list(kinds) and all(int(result) for _, result, _ in rows)
+
+
+@pytest.mark.slow
+def test_a_killed_rank_costs_nothing_but_iterations(run_tool: Run, tmp_path: Path,
+                                                    capsys: pytest.CaptureFixture) -> None:
+    assert run_tool(FOLDER / 'faults.py', '--count', 1, '--kinds', 'rank 1 killed', '--work-dir', tmp_path) == ''
+    found, = (json.loads(line) for line in (tmp_path / 'results.jsonl').read_text().splitlines())
+    assert found['survived'] and found['equal'] and found['starts'] == 1  # torchrun has started the ranks again
+    assert '\n| rank 1 killed | 1 | 1 | ' in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_each_file_is_run_alone(run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    for name, text in (('good', 'def test_it(): pass'), ('bad', 'def test_it(): assert 0')):
+        (tmp_path / f'test_{name}.py').write_text(text)
+    good, bad = tmp_path / 'test_good.py', tmp_path / 'test_bad.py'
+    words = (FOLDER / 'isolated_tests.py', good, bad, '--work-dir', tmp_path / 'work')
+    assert run_tool(*words) == f"error: 1 of 2 fail ({bad}): {tmp_path / 'work'} has their output."
+    assert re.search(rf'{good}: 1 passed.* in \d', capsys.readouterr().out)
+    assert 'fail (seed 0, -n 1)' in run_tool(*words, '--orders', 1, '--processes', 1)
+
+
+def test_results_of_both_metrics_are_equal(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, number in (('IMAGES', 6), ('CLASSES', 2), ('OBJECTS', 30)):
+        monkeypatch.setattr(coco_metric, name, number)
+    monkeypatch.setattr('sys.argv', ['coco_metric.py'])
+    coco_metric.main()
+    assert re.search(r'\| made.json \| 6 \| 30 \| .* \| yes, \d+ values \|', capsys.readouterr().out)
+
+
+def test_communication_on_paper(run_tool: Run, capsys: pytest.CaptureFixture) -> None:
+    # 2 GPUs exchange both halves of 100 MB at 1 GB/s; many send nearly all of it twice.
+    assert all_reduce_seconds(2, 100_000_000, 8, 0) == pytest.approx(0.1)
+    assert [most_gpus(100_000_000, 8, 0, step * (1 + 1e-9)) for step in (0.5, 1., 1.5)] == [1, 2, 4]
+    assert run_tool(FOLDER / 'scaling.py', '--gigabits', 25) == ''
+    assert '| large | 60.48 | 241.9 | ' in capsys.readouterr().out
+
+
+def test_the_share_of_padding(run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    images = [dict(width=width, height=height) for width, height in [(640, 480), (640, 416)] * 4 + [(480, 640)] * 8]
+    (tmp_path / 'a.json').write_text(json.dumps(dict(images=images)))
+    assert run_tool('analysis_tools/padding_share.py', tmp_path / 'a.json', '--scale', 320, 240, '--batch-sizes', 8,
+                    '--epochs', 2) == ''
+    # Landscapes are 320 x 240 and 320 x 208, padded to 320 x 256 and 320 x 224; portraits are padded to 320 x 256.
+    own, alone, together = 4 * 240 + 4 * 208 + 8 * 240, 4 * 256 + 4 * 224 + 8 * 256, 16 * 256
+    shares = ' | '.join(f'{1 - a / b:.1%}' for a, b in ((own, together), (own, alone), (alone, together)))
+    assert f'\n| 8 | yes | {shares} | 1.5 |' in capsys.readouterr().out
+
+
+def test_correlation_of_neighbours() -> None:
+    signs = torch.ones(8, 8).index_fill(0, torch.arange(0, 8, 2), -1)
+    assert neighbour_correlation((signs * signs.T)[..., None]) == pytest.approx(-1)  # a chessboard
+    assert neighbour_correlation(signs[..., None]) == pytest.approx(0)  # stripes: -1 down, 1 across
+
+
+@pytest.mark.slow
+def test_the_matrix_does_what_is_not_done_yet(run_tool: Run, tmp_path: Path) -> None:
+    done, to_do = (config for config in list_configs('mmdet') if config.startswith('yolof/'))
+    kept = asdict(Swap('mmdet', done, 'ResNet', 'refused', 'it was kept.'))
+    open_results(tmp_path / 'work').put(f'mmdet::{done}', kept)
+    assert run_tool(FOLDER / 'swap_matrix.py', '--libraries', 'mmdet', '--families', 'yolof', '--jobs', 1,
+                    '--work-dir', tmp_path / 'work', '--out', tmp_path / 'matrix.md') == ''
+    page = (tmp_path / 'matrix.md').read_text()
+    assert '| yolof | 2 | 1 |  | 1 |  |  |  | ran |' in page and '- 1: it was kept. `mmdet::yolof/' in page
+    assert dict(open_results(tmp_path / 'work')) == {
+        f'mmdet::{done}': kept, f'mmdet::{to_do}': asdict(Swap('mmdet', to_do, 'ResNet', 'built', trial='ran'))}
+    assert '## Failed' not in to_markdown([Swap('mmseg', 'a/1.py', 'ResNet', 'refused', 'it is odd.')])
