@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from cpvt_mm.models import CPVT, PyramidCPVT
+from cpvt_mm.models.archs import STRIDES
 from cpvt_mm.models.grid import Grid
-from cpvt_mm.models.layers import Attention, Block
-from cpvt_mm.models.pyramid_cpvt import STRIDES, PyramidStage
+from cpvt_mm.models.layers import Attention, Block, Projected
+from cpvt_mm.models.pyramid_cpvt import PyramidStage
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.texts import figure_text, label
 
@@ -76,6 +77,12 @@ def default_blocks(backbone: CPVT | PyramidCPVT) -> list[str]:
     return [f'{i}.{min(1, depth - 1)}' for i, depth in enumerate(backbone.depths)]
 
 
+def weights_of(projected: Projected) -> Tensor:
+    """Returns the attention weights, `(B, heads, E + H * W, E + H' * W')`; each query's weights sum to 1."""
+    logits = projected.q @ projected.k.mT * projected.q.shape[-1]**-0.5
+    return (logits if projected.bias is None else logits + projected.bias).softmax(dim=-1)
+
+
 @torch.no_grad()
 def collect(backbone: CPVT | PyramidCPVT, image: Tensor, names: Sequence[str]) -> dict[str, AttentionMap]:
     """Runs a backbone in eval mode on an image `(1, 3, H, W)`, and returns the attention of the named blocks."""
@@ -87,7 +94,7 @@ def collect(backbone: CPVT | PyramidCPVT, image: Tensor, names: Sequence[str]) -
 
     def keep(attn: Attention, args: tuple, name: str) -> None:
         projected = attn.project(*args)
-        maps[name] = AttentionMap(attn.weights(projected)[0], projected.grid, projected.key_grid, blocks[name][1])
+        maps[name] = AttentionMap(weights_of(projected)[0], projected.grid, projected.key_grid, blocks[name][1])
 
     hooks = [blocks[name][0].attn.register_forward_pre_hook(partial(keep, name=name)) for name in names]
     try:

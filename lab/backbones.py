@@ -7,7 +7,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from cpvt_mm.models.pyramid_cpvt import PYRAMID_ARCHS, PyramidArch, PyramidCPVT
+from cpvt_mm.models.archs import PYRAMID_ARCHS, PyramidArch
+from cpvt_mm.models.pyramid_cpvt import PyramidCPVT
 from cpvt_mm.weights.renaming import Format
 
 from .candidates import PEERS, Candidate, CannotMeasure, build_backbone, parse_candidate

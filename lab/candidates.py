@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from cpvt_mm.models.pyramid_cpvt import PATCH_SIZES, PyramidArch, PyramidCPVT
+from cpvt_mm.models.archs import PyramidArch
+from cpvt_mm.models.pyramid_cpvt import PATCH_SIZES, PyramidCPVT
 from cpvt_mm.weights.formats import MMPRETRAIN_PCPVT, MMSEG_PCPVT, PYRAMID_CPVT, TWINS
 from cpvt_mm.weights.renaming import Format
 from openmmlab_runs.errors import UserError, first_line

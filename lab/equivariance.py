@@ -23,8 +23,8 @@ from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 
 from cpvt_mm.models import CPVT, PyramidCPVT
+from cpvt_mm.models.archs import STRIDES
 from cpvt_mm.models.layers import Attention
-from cpvt_mm.models.pyramid_cpvt import STRIDES
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.images import read_image
 from openmmlab_runs.loading import check_takes_rgb

@@ -14,7 +14,7 @@ from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.optim import OptimWrapper
 from mmengine.runner import set_random_seed
 
-from cpvt_mm.models.pyramid_cpvt import PYRAMID_ARCHS
+from cpvt_mm.models.archs import PYRAMID_ARCHS
 from cpvt_mm.swap import read_config, swap_backbone
 from openmmlab_runs.errors import first_line
 from openmmlab_runs.nested import walk

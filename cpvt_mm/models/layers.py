@@ -103,6 +103,7 @@ class Attention(nn.Module):
         super().__init__()
         self.index = index
         self.num_heads = spec.num_heads
+        self.sr_ratio = spec.sr_ratio
         self.attn_drop_rate = spec.attn_drop_rate
         self.q = nn.Linear(spec.embed_dims, spec.embed_dims)
         self.kv = nn.Linear(spec.embed_dims, 2 * spec.embed_dims)

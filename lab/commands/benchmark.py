@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from rich.progress import track
 
-from cpvt_mm.models.pyramid_cpvt import PYRAMID_ARCHS
+from cpvt_mm.models.archs import PYRAMID_ARCHS
 from lab.arguments import check_least, parse_sides
 from lab.backbones import Backbones
 from lab.candidates import PEERS, Candidate, CannotMeasure, parse_candidate

@@ -5,6 +5,7 @@ import cv2
 import numpy as np
 import pytest
 from PIL import Image
+from pycocotools.coco import COCO
 
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.predicting import Prediction, predict
@@ -137,3 +138,15 @@ def test_without_a_model_it_finds_nuclei(run_tool: Run, out: Path, capsys: Captu
     assert sum(nucleus['score'] > 0.5 for nucleus in found) in range(15, 30)  # there are 22
     assert run_tool(TOOL, out, 'config.py') == '2'
     assert capsys.readouterr().err.endswith('config config.py has no checkpoint: pass both, or none of them.\n')
+
+
+def test_a_detector_writes_results_of_coco(run: Run, images: Path, out: Path) -> None:
+    assert run('mmdet', images) == ''
+    coco = COCO(out / 'predictions.json')
+    assert [image['file_name'] for image in coco.dataset['images']] == ['a.jpg', 'a.png', 'b.JPG']
+    results = coco.loadRes(coco.dataset['annotations'])
+    # Also those that are not sure enough to be painted.
+    assert all(result['score'] < 0.3 for result in results.dataset['annotations'])
+    for image in coco.dataset['images']:
+        for result in results.imgToAnns[image['id']][:3]:
+            assert results.annToMask(result).shape == (image['height'], image['width'])

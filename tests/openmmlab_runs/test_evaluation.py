@@ -201,3 +201,16 @@ def test_instances_of_videos_are_counted_with_any_ids() -> None:
             metric._vis_meta_info['videos'].append(dict(size, id=video, file_name=''))
             results.append((found, true))
         assert metric.compute_metrics(results)['segm_mAP'] == 1.
+
+
+@pytest.mark.parametrize('kwargs', [
+    dict(metric='bbox'), dict(metric=['bbox', 'segm'], classwise=True), dict(metric='segm', proposal_nums=(5, 10, 20)),
+    dict(metric='bbox', proposal_nums=(100, 3, 1)),
+    dict(metric='bbox', metric_items=['mAP', 'mAP_75', 'AR@100', 'AR_s@1000']),
+    dict(metric='proposal')])
+def test_metrics_equal_those_of_mmdet(kwargs: dict, annotations: Path) -> None:
+    expected = compute(CocoMetric, annotations, predict(annotations), **kwargs)
+    found = compute(FastCocoMetric, annotations, predict(annotations), **kwargs)
+    assert list(found) == list(expected)
+    np.testing.assert_array_equal(list(found.values()), list(expected.values()))
+    assert len({*expected.values()}) > 1

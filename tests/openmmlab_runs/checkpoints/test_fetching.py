@@ -347,3 +347,25 @@ def test_a_run_has_the_weights_at_its_address_not_those_of_a_file_of_that_name(
         engine.test(cfg, address, hooks=[hook])
         found.append(build_inferencer(load_config(config), address, 'cpu').model.get_parameter(name)[0].item())
     assert found == [ord('a'), ord('a'), ord('b'), ord('b')]
+
+
+def test_files_of_the_same_name_are_kept_apart(server: Server, cache: Path) -> None:
+    for folder in 'ab':
+        read_checkpoint(server.add(f'/{folder}/model.pth', saved()))
+    assert len(kept(cache)) == 2 and all(name.endswith('-model.pth') for name in kept(cache))
+
+
+def test_a_server_that_does_not_answer_is_left_after_the_timeout(monkeypatch: MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, 'TIMEOUT', .3)
+    with socket.create_server(('127.0.0.1', 0)) as silent, pytest.raises(UserError, match='timed out'):
+        read_checkpoint(f'http://127.0.0.1:{silent.getsockname()[1]}/a.pth')
+
+
+def test_another_licence_than_apaches_is_told_at_the_download(server: Server, monkeypatch: MonkeyPatch, cache: Path,
+                                                              log: list) -> None:
+    address = release(monkeypatch, server.add('/good.pth', saved()))
+    monkeypatch.setitem(RELEASED, 'mine', RELEASED['mine']._replace(licence=RELEASED['dinov3-small'].licence))
+    for _ in range(2):
+        read_weights(address)
+    assert [text for level, text in log if level == 'WARNING'] == [
+        'these weights are under the DINOv3 License, https://ai.meta.com/resources/models-and-libraries/dinov3-license/']

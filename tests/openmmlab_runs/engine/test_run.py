@@ -400,3 +400,26 @@ def test_a_rank_that_is_lost_is_told(upernet: TrainConfig, tmp_path: Path) -> No
         '([/a/gloo/transport/tcp/pair.cc:553] Connection closed by peer): see why in its log, then continue with '
         '--resume.')
     assert not (tmp_path / 'traceback.txt').exists()
+
+
+@pytest.mark.slow
+def test_losses_are_in_tensorboard(upernet: TrainConfig, tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    train(upernet(tmp_path, 2, **{'visualizer.vis_backends.0.type': 'TensorboardVisBackend'}))
+    [folder] = tmp_path.glob('*/vis_data')
+    losses = EventAccumulator(str(folder)).Reload().Scalars('decode.loss_ce')
+    assert [loss.step for loss in losses] == [1, 2] and all(loss.value > 0 for loss in losses)
+
+
+@pytest.mark.slow
+def test_losses_are_in_files_of_mlflow(upernet: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Not in requirements/tests.txt: it brings more than thirty packages.
+    mlflow = pytest.importorskip('mlflow', reason='pip install mlflow-skinny')
+    monkeypatch.setenv('MLFLOW_ALLOW_FILE_STORE', 'true')  # MLflow 3 refuses files without it
+    train(upernet(tmp_path, 2, **{'visualizer.vis_backends.0.type': 'MLflowVisBackend'}))
+    [folder] = tmp_path.glob('*/vis_data')
+    client = mlflow.MlflowClient(tracking_uri=f'file://{folder}')
+    [experiment] = client.search_experiments()
+    [run] = client.search_runs([experiment.experiment_id])
+    losses = client.get_metric_history(run.info.run_id, 'decode.loss_ce')
+    assert [loss.step for loss in losses] == [1, 2] and all(loss.value > 0 for loss in losses)
