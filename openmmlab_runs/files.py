@@ -172,10 +172,11 @@ def _itself_held(folder: Path) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY)
     status = os.fstat(descriptor)
     place = status.st_dev, status.st_ino
+    is_ours = place in _HELD.values()  # when a run of this process has failed; it may be freed at any time from here on
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        if place not in _HELD.values():  # as they are when a run of this process has failed
+        if not is_ours:
             os.close(descriptor)
             raise _in_use(folder, 'another process, although its .lock is gone') from error
     except OSError:  # of a file system without such locks, such as NFS

@@ -23,7 +23,7 @@ from mmseg.structures import SegDataSample
 from torch import Tensor, nn
 
 from cpvt_mm import PyramidCPVT
-from cpvt_mm.models.padding import Told, told_about
+from cpvt_mm.models.padding import BatchInfo, told_about
 from cpvt_mm.registry import MODELS
 from cpvt_mm.swap import swap_backbone
 from openmmlab_runs.engine import load_config
@@ -190,16 +190,16 @@ def preprocess(**kwargs: object) -> nn.Module:
 def test_clips_are_whole_in_training_and_windows_of_a_video_in_testing() -> None:
     inputs = preprocess(window=1)(batch(CLIPS, 3), training=True)['inputs']
     assert inputs.shape == (2, 3, 3, 96, 128)
-    assert told_about(inputs.flatten(0, 1)) == Told((CLIPS[0],) * 3 + (CLIPS[1],) * 3, 3)
+    assert told_about(inputs.flatten(0, 1)) == BatchInfo((CLIPS[0],) * 3 + (CLIPS[1],) * 3, (96, 128), 3, 3)
     for window, length in ((None, 5), (2, 2), (9, 5)):
-        assert told_about(preprocess(window=window)(batch(CLIPS[:1], 5))['inputs'][0]).frames == length
+        assert told_about(preprocess(window=window)(batch(CLIPS[:1], 5))['inputs'][0]).window == length
     assert 'window is 0' in refusal(preprocess, window=0, error=ValueError)
 
 
 def test_images_of_a_detector_inside() -> None:
     data = {key: [clip[0] for clip in clips] for key, clips in batch(CLIPS, 1).items()}
     images = preprocess(use_det_processor=True)(data, training=True)['inputs']
-    assert images.shape == (2, 3, 96, 128) and told_about(images) == Told(tuple(CLIPS))
+    assert images.shape == (2, 3, 96, 128) and told_about(images) == BatchInfo(tuple(CLIPS), (96, 128))
 
 
 def test_a_stock_model_of_clips_trains_and_predicts() -> None:
@@ -208,7 +208,7 @@ def test_a_stock_model_of_clips_trains_and_predicts() -> None:
     cfg.model.data_preprocessor.type = 'cpvt_mm.TrackDataPreprocessor'
     model = build_model(cfg).train()
     lengths: list[int] = []
-    model.backbone.register_forward_pre_hook(lambda _, args: lengths.append(told_about(args[0]).frames))
+    model.backbone.register_forward_pre_hook(lambda _, args: lengths.append(told_about(args[0]).window))
     loss, _ = model.parse_losses(model(**model.data_preprocessor(batch(CLIPS, 2), training=True), mode='loss'))
     loss.backward()
     assert loss.isfinite() and lengths == [2]

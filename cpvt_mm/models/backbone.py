@@ -1,7 +1,6 @@
 """The base class of both backbones: what is done with a batch, common arguments, weights, frozen parts, layers."""
 from abc import abstractmethod
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Literal
 
 from torch import Tensor
@@ -11,7 +10,7 @@ from cpvt_mm.hub import HubMixin
 
 from .feature_info import TimmFeatures
 from .grid import grid_size, pad_or_crop
-from .initialization import InitCfg, PretrainedInitMixin
+from .initialization import InitCfg, PretrainedInitMixin, init_parameters
 from .layer_decay import layer_of
 from .layers import WithCp
 from .load import check_weights
@@ -27,6 +26,7 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
     """
 
     depths: tuple[int, ...]  # number of built blocks of each stage
+    spans_frames: bool  # whether a position encoding mixes the frames of a clip
 
     def __init__(self, in_channels: int, img_size: int | tuple[int, int], drop_rate: float, attn_drop_rate: float,
                  drop_path_rate: float, with_cp: WithCp, padding: Literal['exact'] | None, init_cfg: InitCfg) -> None:
@@ -39,6 +39,12 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         self.img_size = parse_pair('img_size', img_size)
         self.with_cp = with_cp
         self.padding = padding
+
+    def finish(self) -> None:
+        """Sets initial values, and what follows from the parts; constructors call it at their end."""
+        self.apply(init_parameters)
+        self.spans_frames = any(part.spans_frames for part in self.modules() if isinstance(part, PositionEncoding))
+        self.freeze()
 
     def forward(self, x: Tensor, valid_sizes: Sequence[Size] | None = None, num_frames: int | None = None
                 ) -> tuple[Output, ...]:
@@ -83,11 +89,6 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         """Crops or zero-pads maps for images of one size, in pixels, to maps for another; vectors stay unchanged."""
         return tuple(pad_or_crop(out, *grid_size(wanted, stride)) if isinstance(out, Tensor) and out.dim() == 4 else out
                      for out, stride in zip(outs, self.strides, strict=True))
-
-    @cached_property
-    def spans_frames(self) -> bool:
-        """Whether a position encoding mixes the frames of a clip."""
-        return any(module.spans_frames for module in self.modules() if isinstance(module, PositionEncoding))
 
     @property
     def num_blocks(self) -> int:

@@ -12,7 +12,7 @@ from cpvt_mm.registry import MODELS
 from .archs import PLAIN_ARCHS, PlainArch, parse_arch
 from .backbone import Backbone
 from .grid import Grid, grid_size, pad_or_crop, to_map, to_output, to_tokens
-from .initialization import InitCfg, init_parameters
+from .initialization import InitCfg
 from .layers import Block, BlockSpec, PatchEmbed, WithCp, recomputed
 from .padding import Output, Size
 from .validation import check_above, check_choice, check_frozen_stages, check_positive, parse_indices
@@ -137,8 +137,7 @@ class CPVT(Backbone):
         self.blocks = nn.ModuleList(
             Block(i, blocks, drop_path_rate * i / max(spec.depth - 1, 1)) for i in range(depth))
         self.norm = nn.LayerNorm(spec.embed_dims, eps=norm_eps) if depth == spec.depth else nn.Identity()
-        self.apply(init_parameters)
-        self.freeze()
+        self.finish()
 
     def forward_images(self, x: Tensor, num_frames: int = 1) -> tuple[Output, ...]:
         """Computes the outputs of images that fill the batch.

@@ -11,7 +11,7 @@ from cpvt_mm.registry import MODELS
 from .archs import PYRAMID_ARCHS, STRIDES, PyramidArch, parse_arch
 from .backbone import Backbone
 from .grid import grid_size, to_nchw, to_nhwc, to_output, to_tokens
-from .initialization import InitCfg, init_parameters
+from .initialization import InitCfg
 from .layers import Block, BlockSpec, PatchEmbed, WithCp, recomputed
 from .validation import check_above, check_choice, check_frozen_stages, parse_indices
 
@@ -151,8 +151,7 @@ class PyramidCPVT(Backbone):
             rates[sum(spec.depths[:i]):sum(spec.depths[:i + 1])], position_encoding) for i in range(num_stages))
         self.out_norms = nn.ModuleDict({
             str(i): nn.LayerNorm(spec.embed_dims[i], eps=norm_eps) if out_norm else nn.Identity() for i in indices})
-        self.apply(init_parameters)
-        self.freeze()
+        self.finish()
 
     def forward_images(self, x: Tensor, num_frames: int = 1) -> tuple[Tensor, ...]:
         """Computes the maps of images that fill the batch.

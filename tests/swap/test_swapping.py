@@ -75,7 +75,7 @@ def test_what_cannot_be_written_is_a_sentence(tmp_path: Path, monkeypatch: pytes
     assert 'cannot inherit from config' in refusal(write_config, old, new, RETINANET, tmp_path / 'out.py')
     assert not list(tmp_path.iterdir())
     there.write_text('mine')
-    monkeypatch.setattr(Path, 'write_text', Mock(side_effect=OSError(28, 'No space left on device')))
+    monkeypatch.setattr(Path, 'write_bytes', Mock(side_effect=OSError(28, 'No space left on device')))
     for path, words in ((there, 'there.py exists already: choose another file'),
                         (tmp_path / 'out.yaml', 'out.yaml is not a name for a config: use the suffix .py'),
                         (tmp_path / 'out.py', 'out.py cannot be written (No space left on device): choose another')):
