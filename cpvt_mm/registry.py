@@ -6,9 +6,9 @@ from mmengine.registry import Registry
 
 # Modules that need mmdet, mmseg or mmpretrain. They are imported only when a config names their class.
 LAZY_MODULES = {
-    'DetDataPreprocessor': 'cpvt_mm.preprocessors.det',
-    'TrackDataPreprocessor': 'cpvt_mm.preprocessors.det',
-    'SegDataPreProcessor': 'cpvt_mm.preprocessors.seg',
+    'DetDataPreprocessor': 'cpvt_mm.preprocessors',
+    'TrackDataPreprocessor': 'cpvt_mm.preprocessors',
+    'SegDataPreProcessor': 'cpvt_mm.preprocessors',
     'DistilledClassifier': 'cpvt_mm.distillation',
     'DistilledHead': 'cpvt_mm.distillation',
 }

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from .models import PyramidCPVT, create_backbone, list_backbones
 from .models.backbone import Backbone
-from .models.feature_info import last_of
+from .models.interfaces import last_of
 
 
 class Features(nn.Module):

@@ -14,7 +14,7 @@ from torch import nn
 
 import cpvt_mm
 from cpvt_mm import CPVT, PEG, PyramidCPVT, create_backbone, list_backbones
-from cpvt_mm.loading import load_backbone
+from cpvt_mm.models.create import load_backbone
 from cpvt_mm.weights.released import RELEASED, Released
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import UserError

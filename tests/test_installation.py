@@ -56,7 +56,7 @@ def state():
         numpy=[id(getattr(numpy, name)) for name in numpy.__all__], path=sys.path[:],
         dtype=torch.get_default_dtype(), threads=torch.get_num_threads())
 before = state()
-import cpvt_mm, cpvt_mm.loading, openmmlab_runs.checkpoints.reading
+import cpvt_mm, cpvt_mm.models.create, openmmlab_runs.checkpoints.reading
 after = state()
 print([name for name in before if before[name] != after[name]])
 '''

@@ -10,8 +10,7 @@ from mmengine.config import Config
 from mmengine.logging import MessageHub
 from PIL import Image
 
-from cpvt_mm.new_config import start
-from cpvt_mm.new_config.writing import new_config
+from cpvt_mm.new_config import new_config, start
 from openmmlab_runs.engine import load_config, train
 from tests.conftest import MASK_RCNN, ROOT, build_model, refusal
 from tests.openmmlab_runs.data.layouts import PIXELS, SPLITS, XML, coco, dataset, voc, voc_flat, yolo, yolo_polygons

@@ -1,10 +1,7 @@
 from .base import PositionEncoding, PositionEncodings, StageSpec, build_position_encodings
-from .fire import FirePE
-from .look_here import LookHerePE
-from .mixed_rotary import MixedRotaryPE
+from .biases import ContinuousRelativePE, FirePE, LookHerePE, RelativePE
 from .peg import PEG
-from .relative import ContinuousRelativePE, RelativePE
-from .rotary import RotaryPE
+from .rotary import MixedRotaryPE, RotaryPE
 from .sinusoidal import RandomFourierPE, SinusoidalPE
 from .tables import LearnablePE, RandomTablePE
 

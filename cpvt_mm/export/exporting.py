@@ -15,18 +15,16 @@ from torch import Tensor, nn
 from torch._dynamo.decorators import mark_unbacked  # torch (2.13) has no public function that does the same
 from torch.export import ExportedProgram
 
-from cpvt_mm.loading import load_backbone
 from cpvt_mm.models.backbone import Backbone
+from cpvt_mm.models.create import load_backbone
 from cpvt_mm.models.grid import to_nchw, to_nhwc
-from cpvt_mm.models.layers import PatchEmbed
-from cpvt_mm.models.pooling import average_pool
+from cpvt_mm.models.layers import PatchEmbed, average_pool
 from openmmlab_runs.checkpoints.fitting import load_weights
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.files import check_free, whole_file
 from openmmlab_runs.loading import build
 
-from .detector import Detector, to_detector
-from .operators import translations
+from .detector import Detector, to_detector, translations
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -8,12 +8,10 @@ from torch import Tensor
 from cpvt_mm.encodings import PositionEncoding
 from cpvt_mm.hub import HubMixin
 
-from .feature_info import TimmFeatures
 from .grid import grid_size, pad_or_crop
-from .initialization import InitCfg, PretrainedInitMixin, init_parameters
-from .layer_decay import layer_of
+from .interfaces import TimmFeatures, layer_of
 from .layers import WithCp
-from .load import check_weights
+from .load import InitCfg, PretrainedInitMixin, check_weights, init_parameters
 from .padding import Output, Size, check_images, in_groups, sizes_and_frames
 from .validation import check_choice, check_positive, check_rates, parse_pair
 

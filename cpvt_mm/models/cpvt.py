@@ -12,8 +12,8 @@ from cpvt_mm.registry import MODELS
 from .archs import PLAIN_ARCHS, PlainArch, parse_arch
 from .backbone import Backbone
 from .grid import Grid, grid_size, pad_or_crop, to_map, to_output, to_tokens
-from .initialization import InitCfg
 from .layers import Block, BlockSpec, PatchEmbed, WithCp, recomputed
+from .load import InitCfg
 from .padding import Output, Size
 from .validation import check_above, check_choice, check_frozen_stages, check_positive, parse_indices
 

@@ -1,8 +1,13 @@
-"""Builds backbones by name."""
+"""Builds backbones by name, or from a config with its weights."""
+from pathlib import Path
 from typing import Any
 
+from mmengine.config import Config
+
 from cpvt_mm.weights.released import RELEASED, SCHEME
+from openmmlab_runs.checkpoints.fitting import load_weights
 from openmmlab_runs.errors import UserError, did_you_mean
+from openmmlab_runs.loading import backbone_config, build
 
 from .archs import PYRAMID_ARCHS
 from .cpvt import CPVT
@@ -95,3 +100,20 @@ def _alternative(name: str) -> str:
         return (f"create_backbone('{deit}', pretrained=True) is the same transformer with a table of positions, and "
                 "position_encoding=dict(type='PEG') in that call puts a random PEG in its place")
     return f'set pretrained=False, or choose one of {", ".join(list_backbones(pretrained=True))}'
+
+
+def load_backbone(cfg: Config, checkpoint: str | Path | None = None) -> CPVT | PyramidCPVT:
+    """Builds the backbone of a config, in eval mode, with the weights of a checkpoint of the whole `model`, or random.
+
+    Raises:
+        UserError: If the config has no such backbone, or the checkpoint does not fit.
+    """
+    config = backbone_config(cfg)
+    model = build(cfg, cfg.model) if checkpoint else None
+    backbone = model.backbone if model else build(cfg, config)
+    if not isinstance(backbone, (CPVT, PyramidCPVT)):
+        raise UserError(f'model.backbone of config {cfg.filename} is a {type(backbone).__name__}, but must be a CPVT '
+                        'or a PyramidCPVT.')
+    if model and checkpoint:
+        load_weights(model, checkpoint)
+    return backbone.eval()

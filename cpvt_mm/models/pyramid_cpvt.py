@@ -11,8 +11,8 @@ from cpvt_mm.registry import MODELS
 from .archs import PYRAMID_ARCHS, STRIDES, PyramidArch, parse_arch
 from .backbone import Backbone
 from .grid import grid_size, to_nchw, to_nhwc, to_output, to_tokens
-from .initialization import InitCfg
 from .layers import Block, BlockSpec, PatchEmbed, WithCp, recomputed
+from .load import InitCfg
 from .validation import check_above, check_choice, check_frozen_stages, parse_indices
 
 PATCH_SIZES = (4, 2, 2, 2)

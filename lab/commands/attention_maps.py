@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from mmengine.config import Config
 from rich.progress import track
 
-from cpvt_mm.loading import load_backbone
 from cpvt_mm.models import CPVT, PyramidCPVT
+from cpvt_mm.models.create import load_backbone
 from lab import attention
 from lab.arguments import check_least
 from openmmlab_runs.cli import add_cfg_options

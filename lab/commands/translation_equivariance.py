@@ -12,7 +12,7 @@ from mmengine.config import Config
 from rich.progress import track
 from torch import Tensor
 
-from cpvt_mm.loading import load_backbone
+from cpvt_mm.models.create import load_backbone
 from lab import equivariance
 from lab.results import markdown_table, write_report
 from openmmlab_runs.cli import add_cfg_options

@@ -22,7 +22,7 @@ from cpvt_mm import (
 )
 from cpvt_mm.encodings import PositionEncoding, StageSpec
 from cpvt_mm.models.grid import Grid, resample
-from cpvt_mm.models.layer_decay import layer_of
+from cpvt_mm.models.interfaces import layer_of
 from cpvt_mm.models.padding import Size
 from tests.all_encodings import STAGE, encode
 from tests.conftest import NARROW

@@ -10,9 +10,9 @@ from torch import Tensor
 from cpvt_mm import ContinuousRelativePE, FirePE, LookHerePE, RelativePE
 from cpvt_mm.encodings import PositionEncoding, PositionEncodings, StageSpec
 from cpvt_mm.models.grid import Grid
-from cpvt_mm.models.initialization import init_parameters
-from cpvt_mm.models.layer_decay import layer_of
+from cpvt_mm.models.interfaces import layer_of
 from cpvt_mm.models.layers import Block, BlockSpec
+from cpvt_mm.models.load import init_parameters
 from tests.all_encodings import STAGE
 from tests.models.conftest import assert_named
 

@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.loading import load_backbone
+from cpvt_mm.models.create import load_backbone
 from lab import equivariance
 from lab.attention import average, collect, name_blocks
 from lab.equivariance import ENCODINGS as COMPARED

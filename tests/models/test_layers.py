@@ -12,10 +12,11 @@ from cpvt_mm.models.layers import (
     BlockSpec,
     DropPath,
     PatchEmbed,
+    PoolReduction,
     SwiGLU,
+    average_pool,
     recomputed,
 )
-from cpvt_mm.models.pooling import PoolReduction, average_pool
 
 pytestmark = pytest.mark.usefixtures('float64')
 

@@ -21,7 +21,7 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, DefaultScope
 from torch.utils.data import DataLoader
 
-from cpvt_mm.loading import load_backbone
+from cpvt_mm.models.create import load_backbone
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.cli import resumable
 from openmmlab_runs.engine import load_config

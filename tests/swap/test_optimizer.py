@@ -4,7 +4,7 @@ from mmengine.optim import build_optim_wrapper
 from torch import nn
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.swap.optimizer import DECAY_RULES, adapt_optimizer, set_schedule, translate_custom_keys
+from cpvt_mm.swap.adapting import DECAY_RULES, adapt_optimizer, set_schedule, translate_custom_keys
 from cpvt_mm.swap.targets import OPTIMIZERS
 from tests.conftest import NARROW, NARROW_PLAIN
 

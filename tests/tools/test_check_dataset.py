@@ -14,7 +14,7 @@ from mmseg.datasets.transforms import LoadAnnotations
 from PIL import Image
 from rich.console import Console
 
-from cpvt_mm.new_config.writing import new_config
+from cpvt_mm.new_config import new_config
 from openmmlab_runs.data.checking import to_table_of_findings
 from openmmlab_runs.data.datasets import SampleFiles
 from openmmlab_runs.data.file_checks import Checked, Labels, check_sample

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from cpvt_mm import PyramidCPVT
 from cpvt_mm.export import exporting, load_part
-from cpvt_mm.export.comparing import SHAPES
-from cpvt_mm.export.description import describe, describe_classes
+from cpvt_mm.export.comparing import SHAPES, describe, describe_classes
 from cpvt_mm.swap.writing import changes
 from lab.datasets.toy_shapes import CLASSES
 from openmmlab_runs.data.plans import plan_checks

@@ -18,8 +18,7 @@ import torch
 from rich.progress import track
 
 from cpvt_mm.export import PARTS, exported, load_part
-from cpvt_mm.export.comparing import SHAPES, Difference, check, compare
-from cpvt_mm.export.description import describe, describe_classes
+from cpvt_mm.export.comparing import SHAPES, Difference, check, compare, describe, describe_classes
 from openmmlab_runs.cli import add_cfg_options
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import exit_on_error, say

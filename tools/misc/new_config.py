@@ -11,7 +11,7 @@ if not find_spec('cpvt_mm'):
     sys.exit(f'error: {sys.executable} has no cpvt_mm: activate the environment that has it (docs/get_started.md).')
 
 from cpvt_mm.models import PYRAMID_ARCHS
-from cpvt_mm.new_config.writing import BASES, new_config
+from cpvt_mm.new_config import BASES, new_config
 from openmmlab_runs.data.plans import plan_checks
 from openmmlab_runs.data.readers.label_maps import KINDS
 from openmmlab_runs.data.sheet import draw_sheet

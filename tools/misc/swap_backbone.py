@@ -10,12 +10,12 @@ if not find_spec('cpvt_mm'):
 
 from mmengine.config import Config
 
-from cpvt_mm.loading import load_backbone
+from cpvt_mm.models.create import load_backbone
 from cpvt_mm.models.load import load_pretrained
 from cpvt_mm.models.validation import check_names
-from cpvt_mm.new_config.writing import new_config
+from cpvt_mm.new_config import new_config
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone, write_config
-from cpvt_mm.swap.exchange import take_data
+from cpvt_mm.swap.swapping import take_data
 from cpvt_mm.swap.writing import changes
 from openmmlab_runs.errors import UserError, exit_on_error, say
 from openmmlab_runs.texts import shell

@@ -11,7 +11,7 @@ from mmengine.logging import MessageHub
 from PIL import Image
 from pycocotools import mask as coco_mask
 
-from cpvt_mm.new_config.writing import new_config
+from cpvt_mm.new_config import new_config
 from openmmlab_runs.data.own_data import find_data
 from openmmlab_runs.data.plans import check_before_training
 from openmmlab_runs.engine import load_config, train

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mmengine.config import Config
 
-from cpvt_mm.new_config.writing import new_config
+from cpvt_mm.new_config import new_config
 from openmmlab_runs.errors import UserError
 from tests.conftest import ROOT
 from tests.odd_texts import file_names, is_half, names

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mmengine.config import Config
 
-from cpvt_mm.new_config.writing import new_config
+from cpvt_mm.new_config import new_config
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.engine import test as evaluate
 from openmmlab_runs.predicting import build_inferencer, paint

@@ -1,4 +1,4 @@
-"""mmdet's data preprocessors, which also tell the backbone about the batch. They need mmdet."""
+"""The data preprocessors of mmdet and mmseg, which also tell the backbone about the batch."""
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,10 +9,11 @@ from cpvt_mm.models.validation import check_positive
 from cpvt_mm.registry import MODELS
 from openmmlab_runs.stack import require
 
-require('mmdet')
+require('mmdet', 'mmseg')
 
 from mmdet.models.data_preprocessors import DetDataPreprocessor as MMDetDataPreprocessor  # noqa: E402
 from mmdet.models.data_preprocessors import TrackDataPreprocessor as MMDetTrackDataPreprocessor  # noqa: E402
+from mmseg.models.data_preprocessor import SegDataPreProcessor as MMSegDataPreProcessor  # noqa: E402
 
 
 @MODELS.register_module()
@@ -45,3 +46,16 @@ class TrackDataPreprocessor(TellsSizes, MMDetTrackDataPreprocessor):
         if training and self.use_det_processor:
             return super().describe(inputs, sizes, training)
         return BatchInfo.of_clips(inputs, sizes, None if training else self.window)
+
+
+require('mmseg')
+
+
+
+@MODELS.register_module()
+class SegDataPreProcessor(TellsSizes, MMSegDataPreProcessor):
+    """mmseg's SegDataPreProcessor with the same arguments. It tells the image sizes, for `padding='exact'`.
+
+    It does so in training, and in tests with a `test_cfg` that pads. Windows of sliding inference count as images that
+    fill the batch.
+    """

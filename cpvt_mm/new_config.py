@@ -1,0 +1,302 @@
+"""Writes a config that trains on a folder of data."""
+import copy
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+from mmengine.config import Config
+
+from cpvt_mm.swap import read_config, swap_backbone
+from cpvt_mm.swap.writing import base_of, check_new, to_delta
+from cpvt_mm.weights.released import RELEASED, SCHEME
+from openmmlab_runs.checkpoints.fetching import cache_file
+from openmmlab_runs.config_text import assignments, comment, to_source
+from openmmlab_runs.data.converted import is_written, write_annotations, written_file
+from openmmlab_runs.data.fitting import LIMITS, Fit, describe_data, fit_images, fit_model
+from openmmlab_runs.data.own_data import Options, find_data
+from openmmlab_runs.data.plans import task_of
+from openmmlab_runs.data.splits import Data
+from openmmlab_runs.errors import UserError
+from openmmlab_runs.files import check_free, write_text
+
+WAIT = 5.  # seconds for an answer of the net
+
+
+def released_weights(arch: str) -> tuple[str | None, str]:
+    """Returns the address of released weights of a `PyramidCPVT`, if they can be had, and a sentence about them."""
+    name = f'pyramid-cpvt-{arch}'
+    if name not in RELEASED:
+        return None, f'The backbone starts from random weights: there are none for {arch}.'
+    address = SCHEME + name
+    size = next((size for url in RELEASED[name].files if (size := _size(url)) is not None), None)
+    if size is None:
+        return None, (f'The backbone starts from random weights, since the net does not answer: with it, {address} has '
+                      'weights from ImageNet (model.backbone.init_cfg).')
+    return address, (f'The backbone starts from {address}, weights from ImageNet ({size / 1e6:.0f} MB); '
+                     '--cfg-options model.backbone.init_cfg=None trains without them.')
+
+
+def _size(url: str) -> int | None:
+    """Returns the bytes of a file in the cache or the net; None if the net does not answer."""
+    if (file := cache_file(url)).is_file():
+        return file.stat().st_size
+    try:
+        with urlopen(Request(url, method='HEAD'), timeout=WAIT) as answer:
+            return int(answer.headers.get('Content-Length') or 0)
+    except (OSError, ValueError):
+        return None
+
+
+def model_in(folder: Path) -> tuple[str, str]:
+    """Returns the config and the checkpoint in a folder with one of each, such as demo/nuclei, or raises a UserError.
+    """
+    configs = sorted(folder.glob('*.py'))
+    checkpoints = sorted(path for path in folder.iterdir() if path.suffix in ('.safetensors', '.pth'))
+    if len(configs) != 1 or len(checkpoints) != 1:
+        raise UserError(f'folder {folder} has {len(configs)} configs and {len(checkpoints)} checkpoints, but must have '
+                        'one of each: name a config.')
+    return str(configs[0]), str(checkpoints[0].resolve())
+
+
+METRICS = dict(boxes='coco/bbox_mAP', instances='coco/segm_mAP', semantic='mIoU')
+CONFIG = '''{comment}
+_base_ = {base}
+data_root = {root}
+{metainfo}{sizes}
+max_iters = {iters}
+warm_up = {warm_up}
+val_interval = {interval}  # also of checkpoints
+batch_size = {batch}
+
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    {load},
+{train_transforms}
+    dict(type='{pack}'),
+]
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    {test_resize},
+    {load},
+    dict(type='{pack}'),
+]
+train_dataloader = dict(
+    _delete_=True,
+    batch_size=batch_size,
+    num_workers=2,
+    persistent_workers=True,
+    sampler=dict(type='InfiniteSampler', shuffle=True),
+    dataset=dict({train}))
+{evaluation}
+{test}
+{model}train_cfg = dict(_delete_=True, type='IterBasedTrainLoop', max_iters=max_iters, val_interval=val_interval)
+param_scheduler = [
+    dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warm_up),
+    dict(type='CosineAnnealingLR', by_epoch=False, begin=warm_up, end={end}, T_max={end} - warm_up,
+         eta_min_ratio=0.01),
+]
+default_hooks = dict(
+    logger=dict(interval={log_interval}, log_metric_by_epoch=False),
+    checkpoint=dict(by_epoch=False, interval=val_interval, max_keep_ckpts=2, save_best={metric!r}))
+log_processor = dict(by_epoch=False)
+load_from = {load_from}  # a checkpoint of a whole model to start from
+'''
+EVALUATION = '''{name}_dataloader = dict(
+    _delete_=True,
+    batch_size=1,
+    num_workers=2,
+    persistent_workers=True,
+    sampler=dict(type='DefaultSampler', shuffle=False),
+    dataset=dict({dataset}))
+{name}_evaluator = dict(
+    _delete_=True,
+    {evaluator})'''
+
+TEST_AS_VAL = '''test_dataloader = val_dataloader
+test_evaluator = val_evaluator'''
+WARM_UP = 2  # with one iteration, the rate would never leave its start
+
+
+def config_text(lines: list[str], base: str, data: Data, fit: Fit, task: str, iters: int, batch: int, annotations: Path,
+                changes: dict, load_from: str | None, drop_empty: bool) -> str:
+    """Returns the text of a config; for arguments that are not described here see `new_config`.
+
+    Args:
+        lines: Sentences for the comment at the top.
+        base: The value of `_base_`.
+        data: The data.
+        fit: The sizes of images.
+        annotations: The folder of annotations that are written.
+        changes: What differs from the base, by top-level key.
+        load_from: A checkpoint of the whole model, or None.
+    """
+    metainfo = dict(classes=tuple(data.classes), **(dict(palette=data.palette) if data.palette else {}))
+    load = ("dict(type='LoadAnnotations')" if task == 'semantic' else
+            f"dict(type='LoadAnnotations', with_bbox=True{', with_mask=True' * (task == 'instances')})")
+    warm_up = max(WARM_UP, min(500, iters // 8))
+    keeps = fit.crop and task != 'semantic'
+    sizes = [*([] if keeps else [f'scale = {fit.scale}  # width and height']),
+             *([f'crop_size = {fit.crop, fit.crop}{"  # images keep their sizes" * bool(keeps)}'] if fit.crop else [])]
+    return CONFIG.format(
+        comment=comment(lines), base=to_source(base), root=to_source(f'{data.root}/'),
+        metainfo=assignments(dict(metainfo=metainfo)), sizes='\n'.join(sizes), iters=iters, batch=batch, load=load,
+        train_transforms=_augmentation(task, bool(fit.crop)),
+        pack='PackSegInputs' if task == 'semantic' else 'PackDetInputs',
+        test_resize=f"dict(type='Resize', {'scale_factor=1.' if keeps else 'scale=scale'}, keep_ratio=True)",
+        train=_dataset('train', data, annotations, task, drop_empty),
+        evaluation=_evaluation('val', data, annotations, task),
+        test=_evaluation('test', data, annotations, task) if 'test' in data.splits else TEST_AS_VAL,
+        model=assignments(changes), warm_up=warm_up, end='max_iters' if iters > warm_up else warm_up + 1,
+        interval=max(min(iters, 100), iters // 4), log_interval=max(1, min(50, iters // 20)), metric=METRICS[task],
+        load_from=to_source(load_from))
+
+
+def _augmentation(task: str, has_crops: bool) -> str:
+    if task == 'semantic':
+        crop = 'crop_size' if has_crops else 'scale[::-1]'
+        return ("    dict(type='RandomResize', scale=scale, ratio_range=(0.5, 2.0), keep_ratio=True),\n"
+                f"    dict(type='RandomCrop', crop_size={crop}, cat_max_ratio=0.75),\n"
+                "    dict(type='RandomFlip', prob=0.5),\n    dict(type='PhotoMetricDistortion'),")
+    first = "type='RandomCrop', crop_size=crop_size" if has_crops else "type='Resize', scale=scale, keep_ratio=True"
+    return f"    dict({first}),\n    dict(type='RandomFlip', prob=0.5),"
+
+
+def _inside(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+
+
+def _ann_file(split: str, data: Data, annotations: Path) -> str:
+    part = data.splits[split]
+    if is_written(part):
+        return str(written_file(annotations, split, data.is_semantic).resolve())
+    return '' if data.is_semantic or part.labels is None else _inside(part.labels, data.root)
+
+
+def _dataset(split: str, data: Data, annotations: Path, task: str, drop_empty: bool = False) -> str:
+    part, is_train = data.splits[split], split == 'train'
+    folder = _inside(part.images, data.root)
+    prefix: dict[str, str]
+    if task == 'semantic':
+        labels = str((annotations / split).resolve()) if part.labels is None else _inside(part.labels, data.root)
+        kind, prefix = 'BaseSegDataset', dict(img_path=folder, seg_map_path=labels)
+        image, label_map = map(to_source, data.suffixes)
+        more = f'\n        img_suffix={image},\n        seg_map_suffix={label_map},'
+    else:
+        kind, prefix = 'CocoDataset', dict(img='' if folder == '.' else f'{folder}/')
+        more = f"\n        {f'filter_cfg=dict(filter_empty_gt={drop_empty})' if is_train else 'test_mode=True'},"
+    return (f"\n        type='{kind}',\n        data_root=data_root,\n        metainfo=metainfo,\n"
+            f"        ann_file={to_source(_ann_file(split, data, annotations))},\n"
+            f"        data_prefix={to_source(prefix)},{more}\n"
+            f"        pipeline={'train' if is_train else 'test'}_pipeline")
+
+
+def _evaluation(split: str, data: Data, annotations: Path, task: str) -> str:
+    file = _ann_file(split, data, annotations)
+    where = to_source(file) if Path(file).is_absolute() else f'data_root + {to_source(file)}'
+    metric = "'bbox'" if task == 'boxes' else "['bbox', 'segm']"
+    evaluator = ("type='IoUMetric', iou_metrics=['mIoU']" if task == 'semantic' else
+                 f"type='CocoMetric', ann_file={where}, metric={metric}, classwise=True")
+    return EVALUATION.format(name=split, dataset=_dataset(split, data, annotations, task), evaluator=evaluator)
+
+
+MANY = 15  # objects of an image, on average
+CONFIGS = Path(__file__).parent / '.mim/configs'
+# The config of each task, for the other archs and for nano.
+BASES = dict(
+    boxes=('boxes/faster-rcnn_pyramid-cpvt-s_fpn_boxes.py', 'boxes/faster-rcnn_pyramid-cpvt-nano_fpn_boxes.py'),
+    instances=('nuclei/mask-rcnn_pyramid-cpvt-s_fpn_nuclei.py', 'nuclei/mask-rcnn_pyramid-cpvt-nano_fpn_nuclei.py'),
+    semantic=('camvid/upernet_pyramid-cpvt-s_camvid-360x480.py', 'camvid/upernet_pyramid-cpvt-nano_camvid-192x256.py'))
+Swap = Callable[[Config], Config]
+
+
+def new_config(source: str | Path, out: str | Path, task: str | None = None, arch: str | None = None,
+               scale: tuple[int, int] | None = None, iters: int | None = None, batch: int | None = None,
+               val: str = '0.2', seed: int = 0, base: str | None = None, swap: Swap | None = None,
+               masks: str | None = None, colours: str | Path | None = None, drop_empty: bool = False) -> list[str]:
+    """Writes a config that trains on the data of a folder.
+
+    Annotations that mmdet and mmseg cannot read as they are, and splits that are drawn here, are written to
+    `<out>_annotations`.
+
+    Args:
+        source: See `find_data`.
+        out: The `.py` file to write. It must not exist.
+        task: 'boxes', 'instances' or 'semantic'. Defaults to None: the most that the annotations allow.
+        arch: The `arch` of `PyramidCPVT`. Defaults to None: 'nano', or the backbone of `base`.
+        scale: Width and height of images in training. Defaults to None: measured.
+        iters: Number of iterations. Defaults to None: 400 for nano, else 8000.
+        batch: Batch size. Defaults to None: 4 for nano, else 8.
+        val: See `find_data`.
+        seed: See `find_data`.
+        base: A config to take the model from, a path or a name such as 'mmdet::retinanet/...', or a folder with a
+            config and a checkpoint of the whole model, such as demo/nuclei. Defaults to None: one of this project.
+        swap: Changes the model of `base`, such as a partial of `swap_backbone`. Defaults to None: by `arch`.
+        masks: What the values of label maps are: 'classes', 'colours' or 'instances'. Defaults to None: guessed.
+        colours: A file with a class and its colour in each line. Defaults to None: one in the folder, if there is one.
+        drop_empty: Whether to leave out images without objects in training. Defaults to False.
+
+    Returns:
+        Sentences that describe the data.
+
+    Raises:
+        UserError: If the data cannot be used for the task, the model is for another task, a number is not positive, or
+            a file exists already.
+    """
+    for option, number, least in (('iters', iters, 2), ('batch', batch, 1), ('scale', min(scale or (1,)), 1)):
+        if number is not None and number < least:
+            raise UserError(f'{option} is {number}, but must be at least {least}.')
+    out = Path(out)
+    annotations = out.with_name(f'{out.stem}_annotations')
+    check_new(out)
+    check_free(annotations)
+    base, load_from = model_in(Path(base)) if base and Path(base).is_dir() else (base, None)
+    model = read_config(base) if base else None
+    of_model = task_of(model) if model else None
+    wanted = task or of_model
+    data = find_data(Path(source), Options(None if wanted is None else wanted == 'semantic', masks,
+                                           None if colours is None else Path(colours)), val, seed)
+    task = _task(data, task, of_model)
+    is_nano = (arch or (model.model.get('backbone', {}).get('arch') if model else 'nano')) == 'nano'
+    iters, batch = iters or (400 if is_nano else 8000), batch or (4 if is_nano else 8)
+    name = base or str(CONFIGS / BASES[task][is_nano])
+    old = model or read_config(name)
+    start = []
+    if not swap and arch and name != str(CONFIGS / BASES[task][True]):
+        checkpoint, sentence = released_weights(arch)
+        start = [sentence]
+        swap = partial(swap_backbone, arch=arch, checkpoint=checkpoint, schedule=bool(base))
+    new = swap(old) if swap else copy.deepcopy(old)
+    fit = fit_images(data, LIMITS[task][is_nano], scale)
+    fit_model(new.model, data, fit)
+    lines = [*describe_data(data, fit), *start, *_hints(data, task, base, load_from)]
+    changes = {key: delta for key in ('model', 'optim_wrapper') if (delta := to_delta(old[key], new[key]))}
+    text = config_text(lines, base_of(name, out), data, fit, task, iters, batch, annotations,
+                       changes, load_from, drop_empty)
+    write_annotations(annotations, data)
+    write_text(out, text)
+    return lines
+
+
+def _hints(data: Data, task: str, base: str | None, load_from: str | None) -> list[str]:
+    """Returns sentences about weights of a whole model."""
+    if load_from:
+        return [f'The model starts from {load_from}.']
+    train = data.splits['train'].coco
+    many = len(data.classes) == 1 and len(train['annotations']) >= MANY * len(train['images'])
+    return ['Are these cells in microscope images? --from demo/nuclei starts from a detector of nuclei, and needs few '
+            'images.'] if many and task == 'instances' and not base else []
+
+
+def _task(data: Data, task: str | None, of_model: str | None) -> str:
+    """Returns the task: the given one, or that of the model, or the most that the annotations allow."""
+    has_masks = all(annotation.get('segmentation') for split in data.splits.values()
+                    for annotation in split.coco['annotations'])
+    possible = ['semantic'] if data.is_semantic else ['instances', 'boxes'] if has_masks else ['boxes']
+    task = task or of_model or possible[0]
+    if task not in possible:
+        raise UserError(f'{data.root} has {data.form} for {" or ".join(possible)}, but the task is {task}: choose '
+                        'another --task, or another model.')
+    if of_model not in (None, task):
+        raise UserError(f'the model is for {of_model}, but the task is {task}: choose another --task or model.')
+    return task
