@@ -48,10 +48,6 @@ class TrackDataPreprocessor(TellsSizes, MMDetTrackDataPreprocessor):
         return BatchInfo.of_clips(inputs, sizes, None if training else self.window)
 
 
-require('mmseg')
-
-
-
 @MODELS.register_module()
 class SegDataPreProcessor(TellsSizes, MMSegDataPreProcessor):
     """mmseg's SegDataPreProcessor with the same arguments. It tells the image sizes, for `padding='exact'`.
