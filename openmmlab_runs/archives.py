@@ -29,13 +29,7 @@ LARGE, RATIO = 2 ** 28, 100
 
 
 class Place(NamedTuple):
-    """Where a file of an archive is: `packed` bytes from byte `start` of `archive`, which become `size` bytes.
-
-    Attributes:
-        method: Its compression, a number of `zipfile`. Defaults to 0: none.
-        crc: Its CRC-32. Defaults to None: not known.
-        sha256: Its SHA-256. Defaults to None: not known.
-    """
+    """Where a file of an archive is: `packed` bytes from byte `start` of `archive`, which become `size` bytes."""
     archive: str
     start: int
     packed: int
@@ -49,10 +43,8 @@ Identity = tuple[int, ...]  # facts of a file that stay as long as it is not rep
 
 
 class Archive(AbstractFileSystem):
-    """The files of archives, without hidden faults: each file is checked when it is read.
-
-    Other processes may use the object after a fork, because it holds no open file. All of them read what was there when
-    the index was read: `places` are those of files by their paths in the archive, `identities` those of the archives.
+    """The files of archives; each is checked when it is read. Other processes may use the object after a fork. They
+    read what was there when the index was read: `places` by paths in the archive, `identities` of the archives.
     """
 
     cachable = False
@@ -120,9 +112,8 @@ def _normal(path: str) -> str:
 
 @functools.cache  # a new index would not be compared with the first one
 def open_archive(scheme: str, pattern: str) -> Archive:
-    """Reads the index of a zip file, or of the tar files of a pattern of `glob`, and checks that all is there.
-
-    An archive that is damaged, a shard that is missing, and a file that is there twice are UserErrors.
+    """Reads the index of a zip file, or of the tar files of a pattern of `glob`. A damaged archive, a missing shard,
+    and a file that is there twice are UserErrors.
     """
     paths = [pattern] if os.path.lexists(pattern) else sorted(glob.glob(pattern)) if scheme == 'tar' else []
     if not paths:

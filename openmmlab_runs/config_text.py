@@ -1,7 +1,7 @@
 r"""Writes the text of configs, so that mmengine reads the same values again.
 
-mmengine replaces templates, `{{ fileDirname }}`, `{{$NAME:default}}` and `{{_base_.name}}`, in the text of a config
-before Python reads it, also in strings. No text from here has two braces beside each other.
+mmengine replaces templates, `{{ fileDirname }}`, `{{$NAME:default}}` and `{{_base_.name}}`, before Python reads a
+config, also in strings. No text from here has two braces beside each other.
 """
 import keyword
 import math
@@ -19,17 +19,13 @@ WIDTH = 120
 
 
 def without_templates(source: str, brace: str = r'\x7b') -> str:
-    """Returns source of values without templates; `brace` is how a string of its language writes a brace.
-
-    Only strings can have two braces beside each other in it.
-    """
+    """Returns source of values without templates; `brace` is how a string of its language writes a brace."""
     return re.sub(r'(?<=\{)\{', lambda _: brace, source)
 
 
 def to_source(value: Any, indent: int = 0, used: int = 0) -> str:
-    """Returns Python source for a value of a config; what does not fit into a line has a line for each item.
-
-    Its first line begins with `indent` spaces, and has `used` characters that are not the value's.
+    """Returns Python source for a value of a config; what does not fit into a line has a line for each item. Its first
+    line begins with `indent` spaces, and has `used` characters that are not the value's.
     """
     line = _one_line(value)
     if used + len(line) <= WIDTH or not isinstance(value, dict | list | tuple):

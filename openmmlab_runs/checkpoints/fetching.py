@@ -35,13 +35,7 @@ CHECKSUM = re.compile(r'-(?!(?:(?:19|20)\d{6}|00\d{6,})\.)([0-9a-f]{8,64})\.(?:p
 
 
 class Source(NamedTuple):
-    """Where a package has published a file of weights.
-
-    Attributes:
-        urls: The URLs, the preferred one first. All have the same weights.
-        sha256: The SHA-256 of the last one's file in hexadecimal; None if it is not known.
-        terms: A licence that is told before the download; None if it needs no word.
-    """
+    """Where a package has published a file of weights."""
     urls: tuple[str, ...]
     sha256: str | None = None
     terms: str | None = None
@@ -59,11 +53,8 @@ def _source(address: str) -> Source | None:
 def fetched(path: str | Path) -> Iterator[str | Path]:
     """Yields the local file of a path, URL, `hf://owner/name[@revision][/FILE]`, or address that SOURCES knows.
 
-    Files from http(s) stay in torch's cache. Repositories of the hub get the token of HF_TOKEN, or of the file `token`
-    in HF_HOME.
-
-    Raises:
-        UserError: If the file cannot be downloaded, or does not have its checksum. A local path is not checked.
+    Files from http(s) stay in torch's cache. Repositories of the hub get the token of HF_TOKEN, or of `token` in
+    HF_HOME. A failed download and a wrong checksum are UserErrors. A local path is not checked.
     """
     address = str(path)
     if '://' not in address:

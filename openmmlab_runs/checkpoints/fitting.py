@@ -19,12 +19,7 @@ COUNTER = 'num_batches_tracked'  # of batch norms, which do not read it in eval 
 
 @runtime_checkable
 class ChecksWeights(Protocol):
-    """A backbone that tells what a run must fit, such as those of cpvt_mm.
-
-    Attributes:
-        in_channels: Channels of its images.
-        out_channels: Channels of each map that it returns.
-    """
+    """A backbone that tells what a run must fit: the channels of its images, and of each map that it returns."""
     in_channels: int
     out_channels: tuple[int, ...]
 
@@ -94,10 +89,8 @@ def _fitting(model: nn.Module, weights: dict[str, Any], path: str | Path, what: 
 
 
 def check_fills_backbones(model: nn.Module, checkpoint: str | Path) -> None:
-    """Raises a UserError unless a checkpoint for `load_from` has all weights of backbones that check them.
-
-    mmengine loads the weights that fit, and only warns about others. That suits heads with another number of classes,
-    but it would leave a part of a backbone random.
+    """Raises a UserError unless a checkpoint for `load_from` has all weights of backbones that check them. mmengine
+    loads what fits and only warns, which suits heads, but would leave a part of a backbone random.
     """
     backbones: dict[str, Any] = {
         name: module for name, module in model.named_modules() if isinstance(module, ChecksWeights)}
@@ -114,10 +107,7 @@ def check_fills_backbones(model: nn.Module, checkpoint: str | Path) -> None:
 
 @contextmanager
 def unloaded_shown(model: nn.Module, checkpoint: str | Path) -> Iterator[None]:
-    """Shows what of a checkpoint does not load, when a runner loads it as `load_from` in the `with` block.
-
-    If no tensor of the model loads, it raises a UserError then.
-    """
+    """Shows what of a checkpoint does not load as `load_from` in the `with` block; a UserError if nothing does."""
     loading: list[Mapping[str, Any]] = []
 
     def begin(module: nn.Module, weights: Any, *rest: Any) -> None:
@@ -153,12 +143,9 @@ def inner(model: nn.Module) -> nn.Module:
 def find_unread(model: nn.Module, weights: Mapping[str, Any]) -> list[str]:
     """Returns the names in weights that a model lacks, and that nothing would read if it had them.
 
-    These are counters of batch norms, and modules that are copies of others that the model has. mmdet's DDQ gives its
-    decoder a second name for branches of its head when it is trained first, and the checkpoint has both names.
-
-    What makes a model larger is no copy, even if it has the weights of another part: one more entry of a list in the
-    model, such as a block, or one more parameter of a module. Nor are modules whose tensors have a single value each,
-    such as a norm that was not trained.
+    These are counters of batch norms, and modules that are copies of others that the model has, as in mmdet's DDQ. No
+    copies are one more entry of a list in the model, such as a block, one more parameter of a module, and modules whose
+    tensors have a single value each, such as a norm that was not trained.
     """
     wanted, modules = model.state_dict(), {name for name, _ in model.named_modules()}
     lacking: dict[str, list[str]] = {}

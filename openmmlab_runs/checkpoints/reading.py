@@ -33,10 +33,10 @@ def check_device(name: str, device: str) -> None:
 
 
 def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, Any]:
-    """Reads a checkpoint: tensors, numbers, strings and mmengine's log, no other objects.
+    """Reads a checkpoint from a path or address (see `fetched`): tensors, numbers, strings and mmengine's log only.
 
-    The path may be an address; see `fetched`. A file name that ends in .safetensors means safetensors, any other a file
-    of torch.save. A file that does not exist is a MissingFile, one that is damaged or has other objects a UserError.
+    A file name that ends in .safetensors means safetensors, any other a file of torch.save. A file that does not exist
+    is a MissingFile, one that is damaged or has other objects a UserError.
     """
     what, remedy = f'checkpoint {path}', ''
     check_device('map_location', map_location)
@@ -63,11 +63,11 @@ def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, An
 
 @contextmanager
 def readable(path: str | Path) -> Iterator[str]:
-    """Yields a local file with the content of a checkpoint that mmengine reads with `weights_only`.
+    """Yields a local file with the content of a checkpoint (see `read_checkpoint`) that mmengine reads with
+    `weights_only`.
 
-    It is the file itself, or a temporary copy in plain types, if that is a safetensors file or has mmengine's log. On
-    its own, mmengine would take any downloaded file of the same name for the one at an address. See `read_checkpoint`.
-    If mmengine does not find the file any more, the error is a MissingFile.
+    It is the file itself, or a temporary copy in plain types, if that is a safetensors file or has mmengine's log. If
+    mmengine does not find the file any more, the error is a MissingFile.
     """
     with fetched(path) as local, TemporaryDirectory() as folder:
         file = Path(local)
@@ -86,15 +86,7 @@ def readable(path: str | Path) -> Iterator[str]:
 
 
 class Weights(NamedTuple):
-    """The weights in a checkpoint.
-
-    Attributes:
-        tensors: The weights by name.
-        key: The key of the weights in the checkpoint; '' if the checkpoint itself is the state dict.
-        ema_key: The key of other weights that were not used, usually a moving average; '' if there are none.
-        meta: mmengine's entry `meta` of the checkpoint, as `{'meta': ...}`; empty if there is none.
-        left_out: All other keys of the checkpoint, such as the optimizer's.
-    """
+    """The weights in a checkpoint."""
     tensors: dict[str, Tensor]
     key: str
     ema_key: str
@@ -132,10 +124,8 @@ def bare(weights: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_plain(weights: Mapping[str, Any], path: str | Path) -> None:
-    """Raises a UserError if a tensor of a state dict is not a plain one: its values are not all there, or not as such.
-
-    These are quantized, sparse, nested, complex and packed tensors, those of subclasses, and those on the meta device,
-    unless all are there.
+    """Raises a UserError if a state dict has a quantized, sparse, nested, complex, packed or meta tensor, or a
+    subclass.
     """
     kinds = {name: _kind(value) for name, value in weights.items() if isinstance(value, Tensor)}
     odd = {name: kind for name, kind in kinds.items() if kind}

@@ -1,7 +1,7 @@
 """Reads files of weights on this machine. Classes of mmengine's log are let in; what could run code is not.
 
-mmengine pickles its log as `HistoryBuffer` objects with numpy arrays. A pickle that may call `numpy.ndarray` can pass
-it a buffer and end the process. So the classes here stand for those of numpy while a file is read.
+mmengine pickles its log with numpy arrays. A pickle that may call `numpy.ndarray` can pass it a buffer and end the
+process, so classes here stand for those of numpy.
 """
 import argparse
 import os
@@ -37,10 +37,7 @@ class NumberType:
 
 
 class Numbers(np.ndarray):
-    """Stands for `numpy.ndarray`: an array of numbers, which cannot be made from a buffer.
-
-    It behaves as an array of numpy, and is pickled as one.
-    """
+    """Stands for `numpy.ndarray`: behaves and is pickled as one, but cannot be made from a buffer."""
 
     def __new__(cls, *args: object) -> 'Numbers':
         if args:
@@ -111,10 +108,8 @@ LOCK = RLock()  # the settings are those of the process
 
 @contextmanager
 def mmengine_log() -> Iterator[None]:
-    """Lets `torch.load` read mmengine's log in the `with` block, and no code, whoever calls it.
-
-    If torch refuses a file, onedl's mmengine would load it again with all its code; the environment variable prevents
-    this. Blocks may be nested. Those of several threads wait for each other.
+    """Lets `torch.load` read mmengine's log in the `with` block, and no code, whoever calls it. Blocks may be nested;
+    those of several threads wait for each other.
     """
     with LOCK:
         known = torch.serialization.get_safe_globals()
@@ -136,9 +131,8 @@ def is_safetensors(path: str | Path) -> bool:
 
 
 def parse(path: Path, safetensors: bool, map_location: str = 'cpu') -> object:
-    """Reads a file of torch.save, or of safetensors: tensors, plain data and mmengine's log.
-
-    What is damaged, or has other objects, raises errors of many types.
+    """Reads a file of torch.save or safetensors: tensors, plain data, mmengine's log. Others raise errors of many
+    types.
     """
     if not safetensors:
         with mmengine_log():

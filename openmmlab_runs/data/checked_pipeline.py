@@ -22,15 +22,12 @@ LOADING_ERRORS = (AssertionError, AttributeError, cv2.error, OSError)
 
 
 class CheckedPipeline(Compose):
-    """Runs transforms and checks the loaded data. It reads no additional files, so it takes hardly any time.
-
-    Only samples with a single image are checked; others, such as videos, are not.
+    """Runs transforms and checks the loaded data of samples with a single image. It reads no additional files.
 
     Args:
         transforms: The transforms of the pipeline.
-        is_coco: Whether samples have COCO's layout. The sizes of images must then match the annotations.
-            Defaults to False.
-        num_classes: Label maps have classes 0 to `num_classes - 1`. Defaults to None: label maps are not checked.
+        is_coco: Whether sizes of images must match the annotations, as COCO has them. Defaults to False.
+        num_classes: Label maps have classes 0 to `num_classes - 1`. Defaults to None: they are not checked.
         ignored: Other allowed values of label maps. Defaults to 255 only.
     """
 
@@ -42,11 +39,7 @@ class CheckedPipeline(Compose):
         self.ignored = ignored
 
     def __call__(self, data: dict[str, Any]) -> dict[str, Any] | None:
-        """Transforms a sample.
-
-        Raises:
-            UserError: If a file cannot be decoded, sizes do not match, or a label is not a class.
-        """
+        """Transforms a sample; a UserError if a file cannot be decoded, sizes differ, or a label is no class."""
         for key in ('img_path', 'seg_map_path') if _keys(data) else ():
             with suppress(FileNotFoundError):  # the loader says so, or reads it from another storage
                 check_regular(data.get(key) or '')
@@ -78,10 +71,7 @@ def _keys(data: Any) -> set[str]:
 
 
 def _unreadable_file(loaded: set[str], data: dict[str, Any], error: Exception) -> str | None:
-    """Returns the file that a transform failed to load and the reason; None if the transform failed otherwise.
-
-    Images are loaded first. Label maps may be loaded after other transforms, which can fail for other reasons.
-    """
+    """Returns the file that a transform failed to load and the reason; None if the transform failed otherwise."""
     is_image = 'img' not in loaded
     path = data.get('img_path' if is_image else 'seg_map_path')
     if not path or 'gt_seg_map' in loaded:
@@ -102,10 +92,7 @@ def _check_size(data: dict[str, Any]) -> None:
 
 
 def _check_label_map(data: dict[str, Any], num_classes: int, ignored: Collection[int]) -> None:
-    """Raises a UserError if a loaded label map has another size than its image, or a label that is not a class.
-
-    Maps of probabilities, and maps that are loaded before the image, are not checked.
-    """
+    """Raises a UserError if a label map, loaded after its image, has another size or a label that is not a class."""
     label_map, size = data['gt_seg_map'], tuple(data.get('ori_shape', ())[:2])
     if not size or not isinstance(label_map, np.ndarray) or label_map.dtype.kind not in 'iu' or label_map.ndim != 2:
         return
@@ -120,10 +107,8 @@ def _check_label_map(data: dict[str, Any], num_classes: int, ignored: Collection
 
 
 def load_first(dataset: Any, name: str) -> Any:
-    """Loads the first sample of a built dataset, and warns of faults of its image, such as 16 bits per channel.
-
-    Raises:
-        UserError: If the pipeline fails on the sample; the message has the dotted name of the dataset's config.
+    """Loads the first sample of a built dataset, and warns of faults of its image, such as 16 bits per channel. A
+    UserError has the dotted `name` of the dataset's config if the pipeline fails.
     """
     path = dataset.get_data_info(0).get('img_path') if hasattr(dataset, 'get_data_info') else None
     found = decode(path, Kind.IMAGE) if isinstance(path, str) and os.path.isfile(path) else None

@@ -35,11 +35,7 @@ FINDINGS = 'findings.csv'
 
 
 def try_split(cfg: Config, split: str) -> Iterator[Finding]:
-    """Runs the pipeline on a sample of a split's dataset; for 'train', also the data preprocessor and the losses.
-
-    Yields:
-        A finding, if the sample fails.
-    """
+    """Yields a finding if the pipeline fails on a sample of a split; for 'train', also the preprocessor and losses."""
     name = f'{split}_dataloader.dataset'
     model = None
     try:
@@ -80,9 +76,7 @@ def to_table_of_findings(findings: Sequence[Finding]) -> Table:
 @contextmanager
 def report(out: Path | None) -> Iterator[Callable[[Sequence[str]], object]]:
     """Holds a folder, which is created if needed, and yields a function that writes a row of findings.csv at once.
-
-    Until the end, the file is findings.csv.unfinished. Characters that are not UTF-8, as names of files may have, are
-    escaped. Without a folder, rows are not written.
+    Until the end, the file is findings.csv.unfinished. Without a folder, rows are not written.
     """
     if out is None:
         yield lambda row: None
@@ -139,9 +133,8 @@ def measure_all(cfg: Config, results: Sequence[tuple[Plan, list[Checked]]], cons
 
 
 def check_dataset(cfg: Config, out: Path | None, console: Console) -> int:
-    """Checks and measures the datasets of a config; prints tables, and returns the number of errors.
-
-    findings.csv, statistics.json and samples.png are written to the folder `out`, if it is not None.
+    """Checks and measures the datasets of a config; prints tables, and returns the number of errors. Writes
+    findings.csv, statistics.json and samples.png to the folder `out`, if it is not None.
     """
     found: list[Finding] = []
     plans = plan_checks(cfg)

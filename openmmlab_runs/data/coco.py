@@ -31,8 +31,8 @@ class Coco(dict[str, list[Entry]]):
     """The `images`, `categories` and `annotations` of a file.
 
     Attributes:
-        repairs: What is written otherwise in the file, and mmdet cannot read: sentences without the file's name, each
-            with the first entry and the number of further ones.
+        repairs: Sentences on what mmdet could not read as it is written, each with the first entry and the number of
+            others.
         texts: The ids that are text in the file and numbers here: by list, and by the index in it.
     """
 
@@ -64,15 +64,13 @@ class _Repairs:
 def read_coco(file: str, backend_args: dict[str, Any] | None = None, needs_sizes: bool = True) -> Coco:
     """Reads an annotation file.
 
-    Values that people write in several ways are the same in the result: numbers that are written as text become
-    numbers, also ids (see `to_id`), names of categories become text, a missing `iscrowd` becomes 0, and a missing
-    `area` that of the mask or box. null is like a missing value.
+    Numbers that are written as text become numbers, also ids (see `to_id`), names of categories become text, a missing
+    `iscrowd` becomes 0, and a missing `area` that of the mask or box. null is like a missing value.
 
     Args:
         file: Path, or an address of one of mmengine's storage backends.
         backend_args: The dataset's argument for mmengine's storage backends. Defaults to None: a local file.
-        needs_sizes: Whether an image without width and height is an error. If not, it has neither in the result, and
-            the caller adds them. Defaults to True.
+        needs_sizes: Whether an image without width and height is an error, or the caller adds them. Defaults to True.
 
     Returns:
         Images have `id`, `file_name`, `width` and `height`, categories `id` and `name`, annotations `id`, `image_id`,
@@ -81,7 +79,7 @@ def read_coco(file: str, backend_args: dict[str, Any] | None = None, needs_sizes
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        UnusableFile: If it is a folder, or the file is empty, is not JSON, or is not in COCO's layout.
+        UnusableFile: If it is a folder, empty, not JSON, or not in COCO's layout.
     """
     fault = '' if '://' in file else what_is(file)
     if fault.endswith('not a file'):  # who opens it may wait for ever
@@ -111,11 +109,7 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(file: str, content: bytes) -> tuple[Any, str]:
-    """Returns the content of a JSON file and its encoding.
-
-    Raises:
-        UnusableFile: If it is not JSON; `file` is its name.
-    """
+    """Returns the content of a JSON file of the name `file`, and its encoding; an UnusableFile if it is not JSON."""
     if content.lstrip().startswith(b'<'):
         raise UnusableFile(file, f'is XML, {NOT_COCO}')
     if not content.strip():
@@ -136,10 +130,8 @@ def parse_json(file: str, content: bytes) -> tuple[Any, str]:
 
 
 def to_id(value: Any) -> int | str:
-    """Returns an id such that equal ids are equal: a whole number, also of a float or text such as '12', or text.
-
-    Raises:
-        ValueError: If the value is no id.
+    """Returns an id such that equal ids are equal: a whole number, also of a float or text such as '12', or text. A
+    ValueError if the value is no id.
     """
     if isinstance(value, str) and value:
         return int(value) if re.fullmatch('0|-?[1-9][0-9]{0,17}', value) else value

@@ -20,14 +20,13 @@ Fault = tuple[Kind, str]  # and the rest of a sentence that begins with the file
 
 def check_coco(coco: dict[str, list[Entry]], file: str, classes: Sequence[str], needs_masks: bool = False,
                is_evaluated: bool = False) -> Iterator[Finding]:
-    """Finds faults in annotations, without reading images.
+    """Finds faults in annotations (see `read_coco`), without reading images.
 
     Args:
         coco: See `read_coco`.
         file: Name of the annotation file, for the findings.
-        classes: The classes of the dataset's metainfo, in the order of the model's labels. Empty: all categories.
-        needs_masks: Whether the pipeline or the metric reads masks, so that an annotation without a mask is a fault.
-            Defaults to False.
+        classes: The dataset's classes, in the order of the labels. Empty: all categories.
+        needs_masks: Whether an annotation without a mask is a fault. Defaults to False.
         is_evaluated: Whether a metric reads the file, which needs a category for each class. Defaults to False.
     """
     for kind, detail in _faults(coco, classes, needs_masks, is_evaluated):

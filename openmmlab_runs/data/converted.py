@@ -20,10 +20,8 @@ def written_file(folder: Path, split: str, is_semantic: bool) -> Path:
 
 
 def write_annotations(folder: Path, data: Data) -> None:
-    """Writes the annotations of splits that need it to a folder. Label maps get the name of their image, and `.png`.
-
-    Raises:
-        UserError: If mmseg would not find an image by its name in a list.
+    """Writes the annotations of splits that need it to a folder. Label maps get the name of their image, and `.png`; a
+    UserError if mmseg would not find an image by its name in a list.
     """
     for name, split in data.splits.items():
         if not is_written(split):

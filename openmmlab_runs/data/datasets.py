@@ -35,10 +35,7 @@ class SampleFiles(NamedTuple):
 
 
 def unwrap(cfg: dict[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields the dataset of a config, or the datasets that it wraps (as in ConcatDataset and RepeatDataset).
-
-    Each item is the dotted name of the dataset's config, and the config. `name` is the dotted name of `cfg`.
-    """
+    """Yields the dotted name and the config of a dataset `cfg`, or of those that it wraps, as ConcatDataset does."""
     inner = [(key, one) for key, one in [
         *((f'datasets.{index}', one) for index, one in enumerate(_listed(cfg.get('datasets')))),
         ('dataset', cfg.get('dataset'))] if isinstance(one, dict) and 'type' in one]

@@ -94,10 +94,8 @@ def _check_label_map(path: str, labels: Labels | None, backend_args: dict[str, A
 
 
 def find_copies(results: Sequence[tuple[Plan, list[Checked]]]) -> Iterator[tuple[Plan, Finding]]:
-    """Finds image files with the content of another one, in the same dataset or in that of another split.
-
-    `results` are datasets, each with what `check_files` yields for its samples. Yields the dataset of each copy, and
-    the finding.
+    """Finds image files with the content of another one, in the same dataset or in that of another split. `results` are
+    datasets, each with what `check_files` yields. Yields the dataset and finding of each copy.
     """
     first: dict[bytes, tuple[str, Plan]] = {}
     known: set[str] = set()

@@ -104,10 +104,8 @@ def told(found: Sequence[object], what: str, end: str = '.') -> list[str]:
 
 
 def decode(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) -> Image.Image | Finding:
-    """Decodes an image completely; returns a finding of `kind` if it is missing or cannot be decoded.
-
-    An image with 16 bits per channel is a finding, too, because loaders drop the lower bits. A label map is not.
-    Pillow detects a truncated file. Corruption in the middle of a JPEG cannot be detected.
+    """Decodes an image completely; returns a finding of `kind` if it is missing or cannot be decoded. An image with 16
+    bits per channel is a finding, too, but no label map. Corruption in the middle of a JPEG stays unseen.
     """
     content = read(path, kind, backend_args)
     return content if isinstance(content, Finding) else decode_content(content, path, kind)
@@ -141,9 +139,6 @@ def decode_content(content: bytes, path: str, kind: Kind) -> Image.Image | Findi
 
 
 def has_16_bits(image: Image.Image) -> bool:
-    """Returns whether an image has 16 bits per channel, which mmcv's loader reads as 8.
-
-    Its pixels must not be loaded yet, since Pillow discards the information when loading.
-    """
+    """Returns whether an image, not loaded yet, has 16 bits per channel, which mmcv's loader reads as 8."""
     # Pillow's raw mode of the file, such as 'I;16', 'RGB;16B' or 'RGB;16L'; 'BGR;16' has 5 bits per channel.
     return any(re.search(r'I;16|;16[BLN]', str(tile[-1])) for tile in getattr(image, 'tile', ()))

@@ -23,10 +23,7 @@ FEW_PIXELS = 100  # of a class, which are not measured
 
 @dataclass(frozen=True)
 class Fit:
-    """Sizes of images in training.
-
-    `boxes`, `(N, 2)`, of detectors have the root of the area at the scale of training, in pixels, and height / width.
-    """
+    """Sizes of images in training."""
     scale: tuple[int, int]  # width and height to scale to
     crop: int = 0  # the side of crops; 0 for none. Images of detectors keep their sizes with crops
     boxes: np.ndarray = field(default_factory=lambda: np.empty((0, 2)))
@@ -34,9 +31,8 @@ class Fit:
 
 
 def fit_images(data: Data, limit: int, scale: tuple[int, int] | None = None) -> Fit:
-    """Chooses the size of images in training: `scale` (width and height), if it is given.
-
-    Images are scaled to at most `limit` pixels, unless that makes too much too small: then crops keep their pixels.
+    """Chooses the size of images in training: `scale` (width and height), if it is given. Images are scaled to at most
+    `limit` pixels, unless that makes too much too small: then crops keep their pixels.
     """
     sizes = sizes_of(data)
     whole, longest = np.quantile(sizes, .9, axis=0), np.quantile(sizes.max(axis=1), (.1, .5, .9))
@@ -77,10 +73,7 @@ def _boxes(data: Data, scale: tuple[int, int] | None = None) -> np.ndarray:
 
 
 def _thinnest(data: Data) -> float:
-    """Returns the width of the thinnest class in label maps to train on, in pixels; 0 if none was measured.
-
-    A strip of width w has an edge of 2 pixels for each w pixels of its area.
-    """
+    """Returns the width of the thinnest class in label maps to train on, in pixels; 0 if none was measured."""
     split: Split = data.splits['train']
     areas, edges = np.zeros(256), np.zeros(256)
     images = [image for image in split.coco['images'] if 'label_map' in image]

@@ -34,11 +34,7 @@ def words_of(name: str) -> list[str]:
 
 
 class Folder:
-    """The files below a folder. Links are followed, each folder is read once, and hidden files are left out.
-
-    Args:
-        root: The folder.
-        also: Other folders with files of the same data. Defaults to none.
+    """The files below a folder, and in `also`. Links are followed, and hidden files are left out.
 
     Attributes:
         root: The folder, as an absolute path.
@@ -105,7 +101,7 @@ class Folder:
                 or bool(ROLE_IN_NAME.search(path.stem)))
 
     def image_of(self, path: Path) -> tuple[int, Path] | None:
-        """Returns the image of an annotation file, and how far away it is: the nearest one, or None.
+        """Returns the nearest image of an annotation file, and how far away it is, or None.
 
         From the nearest on: with the same name in the same folder; in the folder for images that goes with this folder
         of annotations; there, without the role in the name, such as `_mask`; the only one with either name.
@@ -125,12 +121,8 @@ class Folder:
         return None
 
     def pair(self, files: Iterable[Path]) -> tuple[dict[Path, Path], list[Path]]:
-        """Finds the images of annotation files: image -> annotation file, and files without an image.
-
-        The latter are also those of an image that has a nearer one.
-
-        Raises:
-            UserError: If an image has two annotation files that are equally near.
+        """Returns the annotation file of each image, and the files without an image, or whose image has a nearer one. A
+        UserError if an image has two annotation files that are equally near.
         """
         nearest: dict[Path, tuple[int, Path]] = {}
         alone = []
@@ -150,10 +142,8 @@ class Folder:
         return {image: path for image, (_, path) in sorted(nearest.items())}, sorted(alone)
 
     def locate(self, text: str, *bases: Path) -> Path | None:
-        """Finds the file or folder that a path in a text means; None if there is none.
-
-        The path may be absolute, have separators of Windows, or begin with `../` or with folders of another machine.
-        It is looked for below `bases`, then below the folder itself, with all of its parts and with the last ones only.
+        """Finds the file or folder that a path in a text means, below `bases`, then below the folder; None if there is
+        none. The path may be absolute, have separators of Windows, or begin with `../` or folders of another machine.
         """
         parts = PurePosixPath(text.strip().replace('\\', '/')).parts
         if not parts or '\0' in text:
@@ -201,10 +191,8 @@ def peek(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Reads a file of text: UTF-8 with or without a mark at the beginning, or UTF-16 with one.
-
-    Raises:
-        UserError: If it is in another encoding, or too large for a text.
+    """Reads a file of text: UTF-8 with or without a mark at the beginning, or UTF-16 with one. Another encoding, or a
+    file too large for a text, is a UserError.
     """
     if path.stat().st_size > MAX_TEXT:
         raise UserError(f'{path} has {path.stat().st_size} bytes, but at most {MAX_TEXT} are read: split it.')

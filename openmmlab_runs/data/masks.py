@@ -10,11 +10,7 @@ DIGITS = 5  # bits of a character of a compressed encoding
 
 def runs_of(counts: Any) -> np.ndarray | None:
     """Returns the lengths of the runs of a run-length encoding, int64, background first; None if it is invalid.
-
-    It takes no more memory than the encoding itself, whatever size the mask has.
-
-    Args:
-        counts: A list of numbers, or the text of a compressed encoding.
+    `counts` are a list of numbers, or the text of a compressed encoding. No mask is decoded.
     """
     if isinstance(counts, str):
         return _unpack(counts)
@@ -24,10 +20,7 @@ def runs_of(counts: Any) -> np.ndarray | None:
 
 
 def _unpack(text: str) -> np.ndarray | None:
-    """Unpacks runs: each is a number of several characters, five bits each, the lowest first.
-
-    From the fourth run, a number is the difference to the run before the last.
-    """
+    """Unpacks runs, five bits a character, the lowest first; from the fourth on, minus the run before the last."""
     digits = np.frombuffer(text.encode('utf-32-le', 'surrogatepass'), np.uint32).astype(np.int64) - ord('0')
     is_last = digits & 32 == 0
     if not len(digits) or digits.min() < 0 or digits.max() > 63 or not is_last[-1]:

@@ -23,9 +23,8 @@ SUGGESTED = ('scales', 'octave_base_scale', 'ratios')
 
 
 def read_objects(plan: Plan, checked: Sequence[Checked]) -> dict[str, list[dict[str, Any]]]:
-    """Returns the images of a dataset, and its objects of a class that are not crowds, as in COCO's layout.
-
-    Objects have the `name` of their class. Images of other layouts are those that can be read, without objects.
+    """Returns the images and the objects of a dataset, as in COCO's layout, without crowds; each has its class's
+    `name`. Images of other layouts are those that can be read, without objects.
     """
     if not _is_coco(plan):
         return dict(annotations=[], categories=[], images=[
@@ -44,15 +43,10 @@ def _is_coco(plan: Plan) -> bool:
 
 
 def measure(plan: Plan, coco: dict[str, list[dict[str, Any]]], checked: Sequence[Checked]) -> Measures:
-    """Measures a dataset.
-
-    Args:
-        plan: The dataset.
-        coco: See `read_objects`.
-        checked: The checks of its samples.
+    """Measures a dataset from `read_objects` and the checks of its samples.
 
     Returns:
-        The splits, the number of images, and their widths and heights. Classes, each with the number of its images, and
+        The splits, the number of images, their widths and heights, and classes: each with the number of its images, and
         of its objects and the sides of their boxes (the root of the area), or with its share of the pixels of label
         maps. Sizes are the least, the quartiles and the largest, in pixels.
     """
@@ -105,10 +99,9 @@ def to_table(measures: Measures) -> Table:
 
 
 def suggest(cfg: Config, parts: Sequence[dict[str, list[dict[str, Any]]]]) -> Measures:
-    """Suggests the size of images in training, and anchors for boxes of that size, as `new_config` sets them.
-
-    `parts` are all datasets to train on, see `read_objects`. Returns `scale` (width and height), or `crop_size` if
-    images should keep their sizes, and dotted keys of anchors.
+    """Suggests the size of images in training, and anchors for it, as `new_config` sets them, for `read_objects` of all
+    parts. Returns `scale` (width and height), or `crop_size` if images should keep their sizes, and dotted keys of
+    anchors.
     """
     coco: dict[str, list[dict[str, Any]]] = dict(images=[], annotations=[], categories=[])
     for index, part in enumerate(parts):  # ids of several datasets may be the same

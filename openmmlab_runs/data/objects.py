@@ -31,10 +31,8 @@ class Picture:
 
 
 def read_sizes(paths: Sequence[Path]) -> list[tuple[int, int, int, bool]]:
-    """Reads width, height and channels of images from the heads of the files, and whether they have 16 bits.
-
-    Raises:
-        UserError: If one is no image.
+    """Reads width, height and channels of images from their heads, and whether they have 16 bits; a UserError if one is
+    no image.
     """
     def read(path: Path) -> tuple[int, int, int, bool]:
         try:
@@ -51,10 +49,7 @@ def read_sizes(paths: Sequence[Path]) -> list[tuple[int, int, int, bool]]:
 
 
 def points_of(value: object, where: str) -> np.ndarray:
-    """Returns points as `(N, 2)`, float64; `value` is a list of pairs or of numbers in turn, also as texts.
-
-    Raises:
-        UserError: If it is not; the message begins with `where`.
+    """Returns `(N, 2)`, float64, for pairs or numbers in turn, also texts; else a UserError that begins with `where`.
     """
     try:
         points = np.asarray(value, np.float64)

@@ -51,8 +51,7 @@ def find_data(source: Path, options: Options = Options(), val: str = '0.2', seed
     Args:
         source: A folder with one kind of annotations, or one of its files: COCO, CVAT, Label Studio, or data.yaml.
         options: See `Options`.
-        val: If there is no split for validation, the share of the images to take for it, or a folder or file like
-            `source`. Defaults to a fifth.
+        val: Without a split for validation: the share of the images to take, or a folder or file. Defaults to a fifth.
         seed: Which images the share has. Defaults to 0.
 
     Raises:

@@ -124,10 +124,7 @@ def _check_batches(cfg: Config, splits: Sequence[str], samples: Sequence[SampleF
 
 
 def _heads(cfg: Config, cls: type) -> dict[str, int]:
-    """Returns the heads that must have the classes of a dataset, each with its `num_classes`.
-
-    There are none for layouts that are not known. If a dataset returns the names of its classes, `num_classes` of heads
-    is a number of tokens.
+    """Returns the heads, of layouts that are known, that must have the classes of a dataset, with their `num_classes`.
     """
     begin = {'coco': 'model.', 'label maps': r'model\.(decode|auxiliary)_head\b'}.get(layout_of(cls))
     found = {}
@@ -179,10 +176,8 @@ def _check_evaluator(cfg: Config, name: str, dataset: dict[str, Any]) -> Iterato
 
 
 def check_before_training(cfg: Config, splits: Sequence[str]) -> None:
-    """Logs faults in the annotations of datasets in COCO's or ADE20K's layout; skips other datasets, and all images.
-
-    Raises:
-        UserError: If a file cannot be used, mmdet would fail on it, or labels would mean other classes.
+    """Logs faults in the annotations of datasets in COCO's or ADE20K's layout; skips other datasets, and all images. A
+    UserError if a file cannot be used, mmdet would fail on it, or labels would mean other classes.
     """
     for plan in plan_checks(cfg, splits):
         for kind in Kind:

@@ -16,9 +16,7 @@ from .findings import Finding, Kind
 
 def check_presence(dataset: BaseDataset, cfg: dict[str, Any], samples: Sequence[SampleFiles]) -> list[Finding]:
     """Finds files that a dataset in COCO's or ADE20K's layout names and that are not there, and images beside them.
-
-    Nothing is found where the pipeline in its config reads files in another way than mmcv's loaders, or no folder can
-    be listed.
+    Nothing is found for loaders other than mmcv's, or if no folder can be listed.
     """
     layout = layout_of(type(dataset))
     if layout == 'images' or not _loads('LoadImageFromFile', cfg):

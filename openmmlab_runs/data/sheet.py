@@ -22,12 +22,8 @@ SIDE = 4.  # of a sample, in inches
 
 
 def draw_sheet(cfg: Config, split: str) -> Figure | None:
-    """Paints the annotations of samples from all of a dataset, or of the first dataset of several, not augmented.
-
-    `cfg` is for mmdet or mmseg and has the dataloader of `split`. Samples that cannot be loaded are left out.
-
-    Returns:
-        A sheet of at most 12 samples, or None if there is none, or its annotations are neither boxes nor label maps.
+    """Paints annotations of at most 12 samples of all of `split`'s dataset, or its first, not augmented, for mmdet or
+    mmseg. Returns None if no sample can be loaded, or has boxes or label maps.
     """
     _, part = next(unwrap(cfg[f'{split}_dataloader'].dataset.to_dict(), split))
     pipeline = [one for one in part.get('pipeline') or ()

@@ -17,11 +17,7 @@ WORDS = dict(train='train', training='train', trainval='train', trainvaltest='tr
 
 @dataclass
 class Split:
-    """The images of a split and their annotations.
-
-    `coco` is what `read_coco` returns, with names of images relative to the folder `images`. For label maps, it has
-    only `images`, with the path of each `label_map` and its `pixels` of each class.
-    """
+    """The images of a split and their annotations."""
     coco: dict[str, list[dict[str, Any]]]
     images: Path
     labels: Path | None = None  # the COCO file with this content, or the folder of the label maps, if there is one yet
@@ -52,7 +48,6 @@ class Data:
 
 def split_in(name: str) -> str:
     """Returns the split that a name has as a whole word, as `instances_train2017.json` has 'train'; '' for none.
-
     'trainval', or both words, is for training. Other names with several splits mean none.
     """
     found = {WORDS[word] for word in words_of(name) if word in WORDS}
@@ -66,12 +61,8 @@ def split_of(path: Path, root: Path) -> str:
 
 
 def divide(data: Data, share: float, seed: int) -> tuple[Split, Split]:
-    """Divides the images to train on: returns those that are left, and a share of them for validation.
-
-    Entries of one file stay together.
-
-    Raises:
-        UserError: If one of the two would be empty.
+    """Returns the images to train on that are left, and a share of them for validation. Entries of one file stay
+    together. A UserError if one of the two would be empty.
     """
     split = data.splits['train']
     names = list(dict.fromkeys(image['file_name'] for image in split.coco['images']))

@@ -22,10 +22,8 @@ def read_coco_files(files: list[Path], folder: Folder, named: bool = False) -> D
     """Reads COCO files. The name of a file or folder says its split, unless a user has `named` it: then it is training.
 
     A file is used where it lies, if mmdet reads it as it is: all names of images lead to them from one folder, and
-    categories are the classes in their order. Otherwise its content is for a file of our own.
-
-    Raises:
-        UserError: If a file is not in this layout, two are for one split, or none of its images is there.
+    categories are the classes in their order. Otherwise its content is for a file of our own. A UserError if a file is
+    not in this layout, two are for one split, or none of its images is there.
     """
     data = Data(COCO, folder.root, {})
     parts: dict[str, tuple[Path, Coco, bool]] = {}
@@ -85,11 +83,7 @@ def _normalize(coco: Coco, file: Path, data: Data) -> bool:
 
 
 def _find_images(coco: Coco, file: Path, split: str, folder: Folder, data: Data) -> tuple[list[Path], Path, bool]:
-    """Finds the images of a file, changes their names to be relative to a folder, and leaves out those not there.
-
-    Returns:
-        The images, the folder, and whether the names are those of the file.
-    """
+    """Returns the images of a file, their folder, and whether names are those of the file; drops images not there."""
     names = list(dict.fromkeys(image['file_name'] for image in coco['images']))
     known = {folder.name(path) for path in folder.images}
     above = dict.fromkeys(place for parent in dict.fromkeys(path.parent for path in folder.images)
@@ -123,12 +117,8 @@ def _find_images(coco: Coco, file: Path, split: str, folder: Folder, data: Data)
 
 
 def from_panoptic(coco: dict[str, Any], file: Path, folder: Folder) -> dict[str, list[Entry]]:
-    """Makes masks of the things in panoptic annotations; stuff such as sky has none.
-
-    A segment is the pixels of its colour in the PNG file: R + 256 G + 256^2 B is its id.
-
-    Raises:
-        UserError: If a PNG file is missing or lacks a segment's keys.
+    """Makes masks of the things in panoptic annotations, where R + 256 G + 256^2 B is the id of a pixel's segment;
+    stuff such as sky has none. A UserError if a PNG file is missing or lacks a segment's keys.
     """
     try:
         categories = {to_id(one['id']): dict(id=to_id(one['id']), name=str(one['name'])) for one in coco['categories']

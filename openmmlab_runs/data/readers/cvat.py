@@ -17,13 +17,10 @@ from .voc import parse
 
 
 def read_cvat(path: Path, folder: Folder) -> tuple[dict[Path, Picture], dict[str, list[Path]], list[str]]:
-    """Reads a file: boxes, also rotated ones, polygons, ellipses and masks.
+    """Reads boxes, also rotated ones, polygons, ellipses and masks; a UserError for another format, or a video.
 
     Returns:
         Samples by image, the images of each subset that has the name of a split, and notes.
-
-    Raises:
-        UserError: If the file is not in this format, or of a video.
     """
     root = parse(path)
     if root.find('track') is not None and root.find('image') is None:

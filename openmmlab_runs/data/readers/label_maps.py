@@ -55,11 +55,8 @@ def find_label_maps(folder: Folder) -> list[Path]:
 
 
 def read_label_map(path: Path, as_colours: bool = False) -> np.ndarray:
-    """Reads a label map, `(H, W)`, int64: values, or with `as_colours` colours as r * 65536 + g * 256 + b.
-
-    Raises:
-        HasColours: If it has colours instead of values.
-        UserError: If it cannot be read.
+    """Reads a label map, `(H, W)`, int64: values, or with `as_colours` colours as r * 65536 + g * 256 + b. It raises
+    HasColours if it has colours instead of values, and a UserError if it cannot be read.
     """
     try:
         with Image.open(path) as image:
@@ -219,11 +216,7 @@ def to_classes(path: Path, meaning: Meaning) -> np.ndarray:
 
 def read_table(path: Path) -> Table:
     """Reads classes: in each line a name, perhaps with a colour as three numbers, or with the value of its pixels.
-
-    A line that begins with `#`, and a heading of a CSV file, is left out.
-
-    Raises:
-        UserError: If the file is no text.
+    Lines that begin with `#`, and headings of CSV files, are left out. A UserError if the file is no text.
     """
     if not path.is_file():
         raise UserError(f'{path} is no file: name a table of classes and colours.')

@@ -17,13 +17,8 @@ UPLOAD = re.compile(r'^[0-9a-f]{8}-')  # Label Studio puts this before the names
 
 
 def read_label_studio(path: Path, folder: Folder) -> tuple[dict[Path, Picture], dict[str, list[Path]], list[str]]:
-    """Reads a file: rectangles, also rotated ones, ellipses and polygons, of the last annotation of each task.
-
-    Returns:
-        Samples by image, no splits, and notes.
-
-    Raises:
-        UserError: If the file is not in this format.
+    """Reads rectangles, also rotated ones, ellipses and polygons, of the last annotation of each task. Returns samples
+    by image, no splits, and notes; a UserError for another format.
     """
     tasks = read_json(path)
     samples: dict[Path, Picture] = {}

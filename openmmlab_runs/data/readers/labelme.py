@@ -17,12 +17,8 @@ SIMPLE = {('rectangle', 2), ('rectangle', 4), ('mask', 2), ('circle', 2)}  # typ
 
 
 def read_labelme(samples: Iterable[Picture]) -> list[str]:
-    """Reads JSON files into samples, and returns notes on shapes that are left out.
-
+    """Reads JSON files into samples, and returns notes on shapes that are left out; a UserError for another format.
     Polygons, rectangles, circles and masks are objects. Polygons of one label and `group_id` are one object.
-
-    Raises:
-        UserError: If a file is not in this format.
     """
     left_out = Counter[str]()
     for sample in samples:

@@ -22,13 +22,8 @@ def parse(path: Path) -> ElementTree.Element:
 
 
 def read_voc(samples: Iterable[Picture]) -> list[str]:
-    """Reads XML files into samples, and returns notes.
-
-    Corners count from 1 and belong to the box. A polygon, or a rotated box of roLabelImg, becomes a mask. Difficult
-    objects become crowds, which losses and metrics ignore.
-
-    Raises:
-        UserError: If a file is not in this format.
+    """Reads XML files into samples, and returns notes; a UserError for another format. Corners count from 1 and belong
+    to the box. Polygons, and rotated boxes of roLabelImg, become masks, and difficult objects crowds.
     """
     difficult = 0
     for sample in samples:
@@ -61,10 +56,9 @@ def _shape(found: ElementTree.Element, where: str, size: tuple[int, int]) -> dic
 
 
 def read_lists(folder: Folder, kind: str, images: Sequence[Path]) -> dict[str, list[Path]]:
-    """Reads the images of each split from the lists in ImageSets; empty if there are none.
-
-    Lines are names of `images`, perhaps with spaces and subfolders. `trainval` is what is in no list for validation.
-    `kind` is 'Main' for boxes, or 'Segmentation' for label maps. Others are read if there is none of it.
+    """Reads the images of each split from the lists in ImageSets; empty if there are none. `kind` is 'Main' for boxes,
+    or 'Segmentation' for label maps; others are read if there is none of it. `trainval` is what is in no list for
+    validation.
     """
     lists = [path for path in folder.of('.txt') if 'ImageSets' in path.parts
              and path.stem in (*SPLITS, 'trainval')]

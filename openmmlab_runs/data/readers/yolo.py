@@ -32,10 +32,8 @@ class Description:
 
 
 def describe_yolo(folder: Folder, file: Path | None) -> Description:
-    """Reads data.yaml, or obj.data of Darknet and CVAT, or a list of classes.
-
-    Raises:
-        UserError: If such a file is not in its format, or names files for training or validation that are not there.
+    """Reads data.yaml, or obj.data of Darknet and CVAT, or a list of classes. A UserError for another format, or if
+    files for training or validation are not there.
     """
     near = sorted((path for path in folder.of('.yaml', '.yml', '.data')),
                   key=lambda path: (len(path.parts), path.suffix.lower() == '.data', path.name))
@@ -111,11 +109,7 @@ def _of_darknet(path: Path, folder: Folder) -> Description | None:
 
 def _places(content: dict[Any, Any], path: Path, bases: Sequence[Path], folder: Folder, notes: list[str]
             ) -> dict[str, list[Path]] | None:
-    """Finds the files and folders that a description names for each split; None if it names none.
-
-    Raises:
-        UserError: If one for training or validation is not there, or is no text.
-    """
+    """Finds what a description names for each split (None: none); a UserError if it is not there, or no text."""
     given = {KEYS[key]: value for key, value in content.items() if isinstance(key, str) and key in KEYS and value}
     found: dict[str, list[Path]] = {}
     for split, value in given.items():
@@ -144,13 +138,11 @@ def _listed(path: Path, folder: Folder) -> list[Path]:
 
 
 def read_yolo(samples: Iterable[Picture], about: Description) -> tuple[list[str], list[str]]:
-    """Reads txt files into samples, and returns the classes, and notes.
+    """Reads txt files into samples, and returns the classes and notes; a UserError for another format, or an unnamed
+    class.
 
     Lines are `class x y width height`, the centre first, or `class x y x y x y ...`, a polygon or the corners of an
     oriented box, in shares of the image. A score at the end, and keypoints, are left out.
-
-    Raises:
-        UserError: If a file is not in this format, or has a class without a name.
     """
     highest, told = -1, Counter[str]()
     for sample in samples:
