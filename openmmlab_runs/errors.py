@@ -44,9 +44,8 @@ def sentence(error: UserError) -> str:
 
 
 def explain(error: BaseException, model: nn.Module | None = None) -> str:
-    """Returns the type of an error, the module or pipeline transform that raised it, and the first line of its message.
-
-    Modules of `model` are named as in its state dict, others by their class.
+    """Returns the type of an error, where it was raised, and the first line of its message. That is a module, named as
+    in the state dict of `model`, or else by its class, or a transform of a pipeline.
     """
     names = {id(module): name for name, module in model.named_modules()} if model else {}
     places = [names.get(id(owner)) or type(owner).__name__ for owner in _owners(error)]
@@ -84,10 +83,7 @@ FOR_READERS = ForReaders()  # one, because a logger takes the same filter only o
 
 
 def say(*texts: object) -> None:
-    """Prints texts at once, each in lines of its own; see `for_readers`.
-
-    A pipe or terminal that is gone does not end a run.
-    """
+    """Prints texts at once, each in lines of its own; see `for_readers`. A terminal that is gone does not end a run."""
     with suppress(OSError):
         print(*map(for_readers, texts), sep='\n', flush=True)
 
@@ -116,8 +112,7 @@ def _tell(error: Exception) -> str | None:
 
 
 def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
-    """Decorates a tool's `main`: on errors that a user can cause, and on Ctrl-C, it prints a sentence and exits with 1.
-    """
+    """Decorates a tool's `main`: on errors of users, and on Ctrl-C, it prints a sentence and exits with 1."""
 
     @functools.wraps(main)
     def wrapped() -> None:

@@ -74,12 +74,10 @@ def with_numbers(coco: Coco, has_masks: bool) -> dict[str, list[Entry]]:
 
 @METRICS.register_module()
 class FastCocoMetric(CocoMetric):
-    """mmdet's CocoMetric, with the same arguments and results, for any ids.
+    """mmdet's CocoMetric, with the same arguments and results, for any ids; in C++ if faster-coco-eval is installed.
 
-    pycocotools takes an object whose id is 0 for one that was not found. So the metric counts with numbers from 1 on
-    instead of ids. The files that `outfile_prefix` asks for have the ids of the annotations.
-
-    If faster-coco-eval is installed, it computes in C++, to the same values.
+    pycocotools takes an object whose id is 0 for one that was not found. So the metric counts with numbers from 1 on.
+    The files that `outfile_prefix` asks for have the ids of the annotations.
     """
 
     def __init__(self, ann_file: str | None = None, *, backend_args: dict[str, Any] | None = None,
@@ -155,10 +153,8 @@ class FastCocoMetric(CocoMetric):
 
 @METRICS.register_module()
 class YouTubeVISMetric(MMDetYouTubeVISMetric):
-    """mmdet's YouTubeVISMetric with current numpy, and for any ids of instances.
-
-    mmdet uses `np.float`, which numpy removed in version 1.24, takes an instance whose id is 0 for one that was not
-    found, and one whose id another video has, too, for that one.
+    """mmdet's YouTubeVISMetric with current numpy, and for any ids of instances: mmdet takes an instance whose id is 0
+    for one that was not found, and mixes up those of one id in two videos.
     """
 
     def compute_metrics(self, results: list[Any]) -> dict[str, float]:

@@ -45,9 +45,8 @@ def near(path: str | Path) -> str:
 
 
 def what_is(path: str | Path) -> str:
-    """Returns '' for a file that can be read, and else what is there, as 'is a folder' or 'does not exist'.
-
-    Who opens a pipe, a socket or a device may wait for ever.
+    """Returns '' for a file that can be read, and else what is there, as 'is a folder' or 'does not exist'. Who opens a
+    pipe, a socket or a device may wait for ever.
     """
     try:
         mode = os.stat(path).st_mode
@@ -86,8 +85,8 @@ def write_figure(path: Path, figure: 'Figure', dpi: int = 120) -> None:
 
 
 def write_image(path: Path, image: np.ndarray, palette: Sequence[Sequence[int]] | None = None) -> None:
-    """Writes an image, `(H, W, 3)` RGB or `(H, W)`, uint8 or uint16: as JPEG of quality 95 if the suffix is .jpg, else
-    as PNG. `palette` has the RGB colour of each value of a label map; uint16 has none. Defaults to None: grey.
+    """Writes `(H, W, 3)` RGB or `(H, W)`, uint8 or uint16: as JPEG of quality 95 if the suffix is .jpg, else as PNG.
+    `palette` has the RGB colour of each value of a label map; uint16 has none. Defaults to None: grey.
     """
     picture = Image.fromarray(image)
     if palette is not None and image.dtype == np.uint8:
@@ -132,9 +131,8 @@ if hasattr(os, 'register_at_fork'):  # not on Windows
 def held(folder: Path) -> Iterator[None]:
     """Holds a folder for this process in the `with` block, also if it dies; raises a UserError if another one has it.
 
-    There are two locks. That of the folder itself cannot be removed, but is for processes of this host, and some file
-    systems do not have it. The file `.lock` in the folder names the process. Other hosts see it if the file system has
-    locks, as NFS does. It must be no link, which could lead to any file.
+    There are two locks: that of the folder itself, which cannot be removed, for this host, on some file systems; and
+    that of the file `.lock` in it, which other hosts may see, and which must be no link.
     """
     import fcntl  # not on Windows, where files can still be read
     path, is_new = folder / '.lock', not folder.exists()
@@ -219,9 +217,8 @@ def remove_leftovers(folder: Path, *names: str) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yields a new, empty file in the same folder; at the end of the block, syncs it and renames it to `path`.
-
-    An OSError has `path` as its filename.
+    """Yields a new, empty file in the same folder; at the end of the block, syncs it and renames it to `path`. An
+    OSError has `path` as its filename.
     """
     # Nobody can plant a link at a name that nobody can guess; `touch` would not follow it.
     start = os.fsdecode(os.fsencode(path.name)[:200])  # names have at most 255 bytes

@@ -1,7 +1,4 @@
-"""Reads images as mmcv's loader does, but with Pillow, which tells the size before it decodes.
-
-OpenCV, which the loader calls, does not, and knows formats that Pillow does not know.
-"""
+"""Reads images as mmcv's loader does, but with Pillow, which tells the size before it decodes."""
 import os
 from functools import cache
 from io import BytesIO
@@ -29,8 +26,7 @@ def read_image(path: str | Path, size: tuple[int, int] | None = None, max_pixels
     Args:
         path: The file.
         size: Height and width in pixels to resize to. Defaults to None: no resizing.
-        max_pixels: An image with more pixels is a UserError. Defaults to None: the limit of Pillow, against files that
-            are small, but become huge.
+        max_pixels: An image with more pixels is a UserError. Defaults to None: the limit of Pillow.
     """
     import mmcv  # not needed to look at sizes
     try:

@@ -31,9 +31,8 @@ def build(cfg: Config, part: Mapping[str, Any]) -> nn.Module:
 
 
 def normalization(cfg: Config) -> tuple[list[float], list[float], bool]:
-    """Returns `mean` and `std` of a config's data preprocessor, and whether it converts BGR to RGB.
-
-    If the preprocessor does not set them, `mean` is three zeros and `std` three ones.
+    """Returns `mean` and `std` of a config's data preprocessor, three zeros and ones by default, and whether it
+    converts BGR to RGB.
     """
     preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
     # mmpretrain calls it to_rgb.

@@ -38,12 +38,11 @@ class Prediction:
     Attributes:
         size: Height and width of the image, in pixels.
         classes: The names of the classes, in the order of their labels.
-        boxes: `(N, 4)`, float32: left, top, right and bottom, in pixels of the image; as the next two, None from a
-            segmentor.
+        boxes: `(N, 4)`, float32: left, top, right and bottom, in pixels; as the next two, None from a segmentor.
         labels: `(N,)`, int64: the index of each box in `classes`.
         scores: `(N,)`, float32, from 0 to 1.
-        masks: A mask for each box as RLE, `dict(size=[H, W], counts='...')`; `pycocotools.mask.decode(masks)` makes
-            `(H, W, N)` of them, uint8. None from models without masks.
+        masks: A mask for each box as RLE, `dict(size=[H, W], counts='...')`, which `pycocotools.mask.decode(masks)`
+            decodes to `(H, W, N)`, uint8. None from models without masks.
         label_map: `(H, W)`, whole numbers: the index in `classes` at each pixel. None from a detector.
     """
     size: tuple[int, int]
@@ -59,8 +58,8 @@ def predict(images: str | Path | np.ndarray | Iterable[str | Path | np.ndarray],
             checkpoint: str | Path, device: str | None = None, batch_size: int = 1) -> list[Prediction]:
     """Predicts with a detector of mmdet, all boxes, also those with low scores, or with a segmentor of mmseg.
 
-    For several calls with one model, call `build_inferencer` once, and `infer` for each. Threads may call all three at
-    once; they take turns, because mmengine keeps its settings for the whole process.
+    For several calls with one model, call `build_inferencer` once, and `infer` for each. Threads take turns in all
+    three.
 
     Args:
         images: An image, or any number of them: paths, or arrays of `(H, W, 3)`, RGB, uint8, of any sizes.
@@ -78,10 +77,8 @@ def predict(images: str | Path | np.ndarray | Iterable[str | Path | np.ndarray],
 
 
 def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = None) -> BaseInferencer:
-    """Builds the inferencer of a config's library, without a progress bar; the checkpoint must fit completely.
-
-    Names of classes are those of the checkpoint, or of the config's test dataset if the checkpoint has none. The config
-    is from `load_config`, and is changed in place.
+    """Builds the inferencer of a config's library, without a progress bar; `cfg` from `load_config` is changed in
+    place. Classes are named as in the checkpoint, or else as in the config's test dataset.
 
     Raises:
         UserError: If the config is for another library, the device cannot be used, or the checkpoint does not fit.
@@ -118,10 +115,8 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
 
 def infer(inferencer: BaseInferencer, images: Iterable[str | Path | np.ndarray], batch_size: int = 1
           ) -> Iterator[Prediction]:
-    """Yields the prediction of each image, in their order; see `predict`.
-
-    Only neighbours of one size are predicted together. No image is padded for another one, so that predictions do not
-    depend on `batch_size`, and all models can take the batch.
+    """Yields the prediction of each image, in their order; see `predict`. Only neighbours of one size are predicted
+    together, without padding, so that predictions do not depend on `batch_size`.
     """
     if batch_size < 1:
         raise UserError(f'batch_size is {batch_size}, but must be at least 1.')
@@ -149,11 +144,7 @@ def _size(image: str | Path | np.ndarray) -> tuple[int, int]:
 
 def _input(inferencer: BaseInferencer, image: str | Path | np.ndarray, pixels: np.ndarray | None = None
            ) -> np.ndarray | str:
-    """Returns what an inferencer takes for an image: its pixels, BGR, or its path if the config's loader wants more.
-
-    A loader that keeps a fourth channel, for example, reads the file again. `pixels`, RGB, are those of the file.
-
-    """
+    """Returns the pixels of an image, BGR, or its path if the config's loader wants more, as a fourth channel."""
     if isinstance(image, np.ndarray):
         return mmcv.rgb2bgr(image)
     loaders = [part.from_file for part in inferencer.pipeline.transforms if hasattr(part, 'from_file')]
@@ -191,9 +182,8 @@ def _to_prediction(found: Any, size: tuple[int, int], classes: tuple[str, ...]) 
 
 
 def to_coco(predictions: Mapping[str, Prediction]) -> dict[str, list[dict[str, Any]]]:
-    """Returns predictions of a detector by names of images in COCO's layout, with a `score` for each annotation.
-
-    Ids count from 1: images as given, categories as the labels. `loadRes` of pycocotools reads the annotations.
+    """Returns predictions of a detector by names of images in COCO's layout, with a `score` for each annotation. Ids
+    count from 1: images as given, categories as the labels. `loadRes` of pycocotools reads the annotations.
     """
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []

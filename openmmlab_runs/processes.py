@@ -13,9 +13,8 @@ ASK_TO_END = tuple(getattr(signal, name) for name in ('SIGTERM', 'SIGUSR1') if h
 
 
 def end_with_parent(on_interrupt: signal.Handlers = signal.SIG_IGN) -> None:
-    """Makes this child process end at once when its parent process ends.
-
-    `on_interrupt` handles SIGINT: Ctrl-C reaches all processes of a terminal; the parent ends, and this one with it.
+    """Makes this child process end at once when its parent process ends. `on_interrupt` handles SIGINT, which reaches
+    both.
     """
     signal.signal(signal.SIGINT, on_interrupt)
     threading.Thread(target=_wait_for_parent, daemon=True).start()
@@ -32,12 +31,10 @@ def _wait_for_parent() -> None:
 def end_worker_with_parent(worker: int) -> None:
     """Makes a data loader worker end with the process that started it, for `worker_init_fn` of a data loader.
 
-    It ignores SIGUSR1, SIGUSR2 and SIGTERM, which Slurm and torchrun send to all processes of a job, because the main
-    process needs its workers until it has saved. A SIGTERM of the main process ends it: Python ends its child processes
-    so. It replaces mmengine's function, which seeds the worker; torch has seeded it already.
-
-    Threads of a worker that begin before this function do take a SIGTERM: those of torch after `torch.set_num_threads`
-    in the main process (set OMP_NUM_THREADS instead), and those of NumPy in a worker that is spawned, not forked.
+    It ignores SIGUSR1, SIGUSR2 and SIGTERM, which Slurm and torchrun send to all processes of a job, unless the SIGTERM
+    is of the main process, which needs its workers until it has saved. Threads that a worker begins before do take a
+    SIGTERM: those of torch after `torch.set_num_threads` in the main process (set OMP_NUM_THREADS instead), and those
+    of NumPy in a worker that is spawned. The worker is not seeded, as torch has done it.
     """
     for name in ('SIGUSR1', 'SIGUSR2'):
         if hasattr(signal, name):

@@ -15,9 +15,8 @@ from .stack import require
 def to_text_style(cfg: Config, libraries: tuple[str, ...]) -> Config:
     """Returns a config with the names of registered classes as types, and with a `default_scope`.
 
-    A config of the pure Python style has classes as types, or their places, such as `mmdet.models.MaskRCNN`, if
-    mmengine has written it. Its `default_scope` is None; then it becomes that of `libraries` that the model is of.
-    Other configs are returned unchanged.
+    The pure Python style has classes, or their places as text, such as `mmdet.models.MaskRCNN`; a `default_scope` of
+    None becomes that of `libraries` that the model is of. Other configs are returned unchanged.
     """
     content = cfg.to_dict()
     parts = [part for key in ('model', *content) for _, part in walk(content.get(key))]
@@ -48,9 +47,8 @@ def find(place: str) -> Any:
 
 
 def registered(scope: str) -> Iterator[tuple[Any, str]]:
-    """Yields registered classes and functions, with names by which a config with this default scope finds them.
-
-    If there are several names, the last is that in the registry of the package of the class.
+    """Yields registered classes and functions, with names by which a config with this default scope finds them; the
+    last is that in the registry of the package of the class.
     """
     for root in {id(one): one for one in vars(mmengine.registry).values() if isinstance(one, Registry)}.values():
         own = root.children.get(scope, root)

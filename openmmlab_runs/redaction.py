@@ -1,7 +1,4 @@
-"""Leaves secrets out of what a run writes down: passwords, keys, tokens, and signatures of addresses.
-
-They stay in the running config. Logs, copies of the config, checkpoints and published models do not have them.
-"""
+"""Leaves passwords, keys, tokens and signatures of addresses out of logs, copies of configs, and checkpoints."""
 import ast
 import re
 from typing import Any
@@ -53,10 +50,8 @@ def _unsigned(found: re.Match[str]) -> str:
 
 
 def redact(value: Any, place: str = '') -> tuple[Any, list[str]]:
-    """Returns a copy of nested dicts, lists and tuples without secrets, and the dotted keys of what is left out.
-
-    A secret becomes None, so that a store takes the one of its environment; an address loses its password and
-    signature. Numbers are no secrets.
+    """Returns a copy of nested dicts, lists and tuples without secrets, and the dotted keys of what is left out. A
+    secret becomes None; an address loses its password and signature. Numbers are no secrets.
     """
     if isinstance(value, str):
         text = redact_text(value)
@@ -114,9 +109,8 @@ class _Source(ast.NodeTransformer):
 
 
 def redact_meta(meta: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Returns `meta` of a checkpoint without secrets, also in texts of configs, and names of what is left out.
-
-    A text of a config stays as it is if it has neither secrets nor templates. One that cannot be parsed is left out.
+    """Returns `meta` of a checkpoint without secrets, also in texts of configs, and names of what is left out. A text
+    without secrets and templates stays. One that cannot be parsed is left out.
     """
     sources = {key: meta[key] for key in SOURCES if isinstance(meta.get(key), str)}
     kept, left_out = redact({key: value for key, value in meta.items() if key not in sources}, 'meta')

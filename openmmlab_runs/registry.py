@@ -19,12 +19,10 @@ LOCK = RLock()  # mmengine has one default scope for all threads of a process
 
 @contextmanager
 def in_scope(library: str | None = None) -> Iterator[None]:
-    """Lets one thread at a time run the `with` block, in which configs mean the classes of a library.
+    """Lets one thread at a time run the `with` block, in which configs mean the classes of a library, such as 'mmdet'.
 
-    It also decorates functions. Blocks may be nested. A generator must not be suspended in one.
-
-    Args:
-        library: mmengine's `default_scope`, such as 'mmdet'. Defaults to None: the scope stays.
+    It also decorates functions. Blocks may be nested. A generator must not be suspended in one. `library` defaults to
+    None: the scope stays.
     """
     with LOCK, DefaultScope.overwrite_default_scope(library):
         yield

@@ -15,10 +15,7 @@ INSTALL_MMPRETRAIN = ('pip install mmpretrain==1.2.0, the torchvision that goes 
 
 
 def require(*modules: str) -> None:
-    """Imports modules of the stack, or mmpretrain, which neither stack contains.
-
-    Raises:
-        ImportError: If a module is missing or incompatible; the message is one sentence that says what to install.
+    """Imports modules of the stack, or mmpretrain, which neither stack contains. An ImportError says what to install.
     """
     for module in modules:
         try:
@@ -48,8 +45,7 @@ def _check_versions(library: ModuleType) -> None:
 
 @contextmanager
 def without_pkg_resources_warning() -> Iterator[None]:
-    """Hides the warning that pkg_resources is deprecated, which users cannot change: mmengine reads `mmdet::` with it.
-    """
+    """Hides the warning that pkg_resources is deprecated: mmengine reads `mmdet::` with it."""
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'pkg_resources is deprecated', UserWarning)
         yield

@@ -1,7 +1,7 @@
 """Data where it lies: a file backend of mmengine for object stores and archives, on fsspec.
 
 Importing this module registers it. Paths of a config may then begin with `s3://`, `gs://`, `az://` or `abfs://`, and
-name a file in an archive as `zip://train/0001.png::/data/nuclei.zip`, or in one of several shards as
+name a file in an archive, `zip://train/0001.png::/data/nuclei.zip`, or shards,
 `tar://train/0001.png::/data/nuclei-*.tar`.
 """
 import errno
@@ -45,13 +45,12 @@ class FsspecBackend(BaseStorageBackend):
     """Reads and writes files of object stores, and reads files of archives.
 
     A fault of the network is tried again, up to three times in all. A try may take 60 seconds, and 1 second more for
-    each megabyte of a file; the list of a folder, 10 minutes. After 10 seconds, a line says what is waited for.
-
-    A store that does not answer, refuses or breaks off is a UserError, as is an archive that is damaged or incomplete.
+    each megabyte of a file; the list of a folder, 10 minutes. A store that does not answer, refuses or breaks off is a
+    UserError, as is an archive that is damaged or incomplete.
 
     Args:
-        options: Options of fsspec's file system, such as `endpoint_url` for `s3://`. In a config they are
-            `backend_args`; fsspec also reads them from variables, such as `FSSPEC_S3_ENDPOINT_URL`.
+        options: Options of fsspec's file system, such as `endpoint_url` for `s3://`: `backend_args` in a config, or
+            variables, such as `FSSPEC_S3_ENDPOINT_URL`.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -59,9 +58,7 @@ class FsspecBackend(BaseStorageBackend):
         self.options = {name: value for name, value in options.items() if value is not None}
 
     def _try(self, path: str | Path, action: Callable[[Any, str], T], size: int | None = 0, lists: bool = False) -> T:
-        """Runs an action with the file system of a path and the path in it.
-
-        `size` is the number of bytes that it writes, or None if it reads the whole file.
+        """Runs an action with a path's file system, and the path in it; `size` are bytes to write, or None to read all.
         """
         try:
             files, inside = _open(str(path), self.options)
@@ -145,10 +142,8 @@ class HttpBackend(HTTPBackend):
 
 
 def tried(path: str, action: Callable[[], T], size: Callable[[], int], seconds: float) -> T:
-    """Runs an action on a file of a server; tries again after a fault of the network, and then raises a UserError.
-
-    A try may take so many seconds, and `PER_MEGABYTE` more for each megabyte of `size`, which is called when they are
-    over, and may ask the server.
+    """Runs an action on a file of a server; tries again after a fault of the network, and then raises a UserError. A
+    try may take so many seconds, and `PER_MEGABYTE` more for each megabyte of `size`, which may ask the server.
     """
     for wait in (*WAITS, None):
         try:

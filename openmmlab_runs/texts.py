@@ -1,7 +1,4 @@
-r"""Writes text from data for those who read it again: terminals, shells, HTML and Markdown, and matplotlib.
-
-A name of a class or a file means itself, whatever it contains. `config_text` does the same for configs.
-"""
+r"""Writes text from data for those who read it again: terminals, shells, HTML and Markdown, and matplotlib."""
 import os
 import re
 import shlex
@@ -26,10 +23,7 @@ def printable_lines(text: object) -> str:
 
 
 def shell(*parts: str | Path) -> str:
-    """Returns a command to be copied into a shell. Control characters are in bash's form `$'...'`.
-
-    A `Path` is never read as an option, even if it begins with a dash.
-    """
+    """Returns a command for a shell. Control characters are in bash's form `$'...'`, and no `Path` is an option."""
     return ' '.join(_quoted(f'./{part}' if isinstance(part, Path) and str(part).startswith('-') else str(part))
                     for part in parts)
 
@@ -52,9 +46,8 @@ def figure_text(text: object) -> str:
 
 
 def label(name: object) -> str:
-    """Returns a name for a figure of matplotlib, in one line, and shortened if it is long.
-
-    A label that begins with `_` would not be in a legend, so a space comes before it.
+    """Returns a name for a figure of matplotlib, in one line, shortened, and with a space before `_`, which legends
+    leave out.
     """
     text = printable(name)
     if len(text) > LONGEST_LABEL:

@@ -19,8 +19,8 @@ class TooLong(Exception):
 def within(what: str, action: Callable[[], T], seconds: float, more: Callable[[], float] = lambda: 0.) -> T:
     """Returns what an action returns, or raises what it raises, if it ends in so many seconds, and else TooLong.
 
-    The action runs in a thread of its own, which does not keep the process alive. After `WORD` seconds, a line says
-    `what` is waited for. When the time is over, `more` has `ASKING` seconds to tell further seconds.
+    The action runs in a thread of its own. After `WORD` seconds, a line says `what` is waited for. When the time is
+    over, `more` has `ASKING` seconds to tell further seconds.
     """
     begun, job = time.monotonic(), _started(action)
     if not _ended(job, min(WORD, seconds)):

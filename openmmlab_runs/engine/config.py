@@ -37,13 +37,15 @@ def load_config(path: str | Path, options: dict[str, Any] | None = None, work_di
                 launcher: str = 'none') -> Config:
     """Reads a config file of mmdet, mmseg or mmpretrain, completes it, and imports its library.
 
-    What is wrong with it, an option or the launcher is a UserError; an ImportError means that the library is missing.
-
     Args:
         path: The file.
         options: Values to override, with dotted keys. Defaults to None.
         work_dir: Folder for logs and checkpoints. Defaults to None: the config's, or else `work_dirs/<name of file>`.
         launcher: The program that started the processes: 'none', 'pytorch', 'slurm' or 'mpi'. Defaults to 'none'.
+
+    Raises:
+        UserError: If the config, an option or the launcher is wrong.
+        ImportError: If the library is missing.
     """
     if launcher != 'none' and LAUNCHERS[launcher] not in os.environ and not is_distributed():
         raise UserError(f'--launcher {launcher} is for processes that {launcher} starts, but {LAUNCHERS[launcher]} is '
@@ -87,9 +89,8 @@ def _reasons(error: BaseException) -> str:
 def check_unread_keys(cfg: Config, options: dict[str, Any]) -> None:
     """Raises a UserError for options that nothing reads, and keys at the top level that are misspelt.
 
-    An option that overrides a variable of the file is one, because the file has used its variables already. Variables
-    themselves are normal. One letter away from a key, a name is refused if the config has no such key, or if it is a
-    mistake in a file that inherits this key.
+    An option that overrides a variable of the file is one, because the file has used its variables already. A name one
+    letter away from a key is refused if the config has no such key, or if it is a mistake in a file that inherits it.
     """
     paths = [(*path, key) for path, part in walk(cfg.to_dict()) for key in part]
     keys = ['.'.join(map(str, path)) for path in paths if path[0] in READ and all(isinstance(key, str) for key in path)]
@@ -120,8 +121,7 @@ def _overrides_nothing(name: str, source: str) -> bool:
 
 
 def _nearest(name: str, keys: list[str]) -> str:
-    """Returns the outermost dotted key whose last part equals the name, or else is similar to it; '' if there is none.
-    """
+    """Returns the outermost dotted key whose last part equals or resembles the name; '' if there is none."""
     last = {key.rpartition('.')[2] for key in keys}
     near = [name] if name in last else difflib.get_close_matches(name, sorted(last), 5, NEAR)
     return min((key for key in keys if key.rpartition('.')[2] in near), key=lambda key: key.count('.'), default='')

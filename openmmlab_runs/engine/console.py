@@ -99,9 +99,8 @@ class Output:
 
 
 class ProgressHook(Hook):
-    """Prints loss, learning rate and time left: in a line that changes on a terminal, otherwise in one at an interval.
-
-    The interval is that of `LoggerHook`; the first and the last iteration have a line, too.
+    """Prints loss, learning rate and time left: in a line that changes on a terminal, otherwise in one at the interval
+    of `LoggerHook`, and for the first and the last iteration.
     """
 
     priority = 'LOWEST'
@@ -179,9 +178,7 @@ class ReadableRunner(Runner):
 @contextmanager
 def readable_console(verbose: bool = False) -> Iterator[list[Hook]]:
     """Prints only what is for readers in the `with` block, unless `verbose`; Python's warnings go to the log, too.
-
-    Yields:
-        The hooks that the runner needs for it.
+    Yields the hooks that the runner needs for it.
     """
     if verbose:
         yield []

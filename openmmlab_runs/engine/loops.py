@@ -21,9 +21,7 @@ Loader = DataLoader | dict[str, Any]
 
 
 class _Checked:
-    """Gives a loop of mmengine, which is the next base class, a checked loader; see `checked_loader`.
-
-    It is no hook, because `IterBasedTrainLoop` starts the workers of its loader when it is built.
+    """Gives a loop of mmengine, the next base class, a checked loader before its workers start; see `checked_loader`.
     """
 
     split = 'train'
@@ -35,10 +33,8 @@ class _Checked:
 
 @LOOPS.register_module()
 class CheckedEpochBasedTrainLoop(_Checked, EpochBasedTrainLoop):
-    """mmengine's loop, which checks its data.
-
-    In a resumed epoch, it counts the batches from the beginning of the epoch, because hooks recognize its end by the
-    number of the batch.
+    """mmengine's loop, which checks its data. In a resumed epoch, it counts the batches from the beginning of the
+    epoch, because hooks recognize its end by the number of the batch.
     """
 
     def run_iter(self, idx: int, data_batch: Any) -> None:
@@ -54,10 +50,10 @@ CheckedIterBasedTrainLoop, CheckedValLoop, CheckedTestLoop = (
 def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader:
     """Builds a data loader from its config, unless it is built already, and checks its data.
 
-    The model, the metrics and the annotations are checked first; those of the validation before the training, too.
-    Ranks then share the annotations, and a first sample is loaded. The pipelines name a faulty file when it is loaded.
-    Workers must have enough shared memory for such samples, and are given up after 10 minutes without a batch. The main
-    process checks; the others wait for it, and end if a check fails.
+    The main process first checks the model, the metrics and the annotations, before training also those of the
+    validation. Ranks then share the annotations, and a first sample is loaded. Pipelines name a faulty file when it is
+    loaded. Workers must have enough shared memory for such samples, and are given up after 10 minutes without a batch.
+    All processes end if a check fails.
     """
     with all_or_none():
         check_model(runner.model)
@@ -82,9 +78,8 @@ def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader
 
 
 def check_while_loading(loader: DataLoader, model: nn.Module, cfg: dict[str, Any]) -> None:
-    """Replaces the pipelines of a loader's datasets by pipelines that check the data and name the faulty file.
-
-    Labels that the model or the config ignores (`ignore_index`) are no faults.
+    """Makes the pipelines of a loader's datasets check the data and name the faulty file. Labels that the model or the
+    config ignores (`ignore_index`) are no faults.
     """
     for dataset in unwrap_built(loader.dataset):
         # Only mmengine's own class: pipelines of other classes may do more than run their transforms.

@@ -23,8 +23,8 @@ LEGIBLE = 144
 
 
 class PaintPredictionsHook(Hook):
-    """Paints every test image with the library's visualizer: the ground truth on the left, the prediction on the right,
-    or the labels of a classifier. The files are `<name of image>.png`, or `<name of video>_<name of frame>.png`.
+    """Paints every test image with the library's visualizer: truth on the left, prediction on the right, or the labels
+    of a classifier. Files are `<name of image>.png`, or `<name of video>_<name of frame>.png`.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -44,10 +44,7 @@ class PaintPredictionsHook(Hook):
                 self._paint(runner, runner.visualizer, sample, Path(sample.img_path).stem)
 
     def _paint_video(self, runner: Runner, frames: Sequence[BaseDataElement]) -> None:
-        """Paints frames with the visualizer of detectors.
-
-        mmdet's visualizer of videos needs seaborn, and fails on the ground truth.
-        """
+        """Paints frames as for detectors: mmdet's visualizer of videos needs seaborn, and fails on the ground truth."""
         visualizer = VISUALIZERS.get('mmdet.DetLocalVisualizer')()
         visualizer.dataset_meta = runner.visualizer.dataset_meta
         for frame in frames:

@@ -22,19 +22,16 @@ ADDED_HOOKS = dict(exact_resume='openmmlab_runs.ExactResumeHook', non_finite_los
 
 
 def prepare(cfg: Config) -> Config:
-    """Returns a copy of a config that names the hooks, loops and samplers of this project.
-
-    mmengine's own runner then does all that the documentation promises, as do `mim train` and the tools of mmdet, mmseg
-    and mmpretrain with the config that the runner writes to the work dir:
+    """Returns a copy of a config that names the hooks, loops and samplers of this project, for mmengine's own runner.
 
     - `default_hooks` gets the hooks of `ADDED_HOOKS`. One that the config sets, or names elsewhere, stays; None turns
-      it off. mmengine's `CheckpointHook` becomes `DurableCheckpointHook`, with the same arguments.
+      it off. `CheckpointHook` becomes `DurableCheckpointHook`, with the same arguments.
     - mmengine's loops become loops that check their data. Loops of other classes stay.
     - The batch sampler of training is wrapped in `SeededBatchSampler`.
     - The workers of data loaders end with their process, unless the config sets a `worker_init_fn`.
     - `randomness.seed` is drawn, if it is open and all processes can agree on it.
     - Several processes can train on a CPU.
-    - mmdet's CocoMetric becomes `FastCocoMetric`, which counts right with any ids, and sooner with faster-coco-eval.
+    - mmdet's CocoMetric becomes `FastCocoMetric`.
     - Its copies have no secrets and no templates; see `RunConfig`.
 
     A config that is prepared already is returned unchanged. An optimizer of an unknown name is a UserError.

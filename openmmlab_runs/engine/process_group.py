@@ -23,11 +23,9 @@ _own_group: dist.ProcessGroup | None = None
 def process_group(cfg: Config) -> Iterator[None]:
     """Runs the `with` block in the caller's process group, or else in a group for `cfg.launcher`.
 
-    If the caller has made a group (in Ray, Kubeflow or a notebook), it is used with any launcher and not destroyed.
-    `cfg.launcher` then becomes 'pytorch' if it is 'none', so that mmengine knows that there are several processes.
-    Otherwise, with a launcher, a group is made with `cfg.env_cfg.dist_cfg`, as mmengine does, but with gloo for the
-    launcher 'pytorch' without a GPU. Later runs of this process use the same group. It is destroyed when the process
-    ends, or when a run fails.
+    A group of the caller (in Ray, Kubeflow or a notebook) is not destroyed; `cfg.launcher` becomes 'pytorch' if it is
+    'none', so that mmengine knows of several processes. Otherwise, with a launcher, a group is made with
+    `cfg.env_cfg.dist_cfg`, with gloo for 'pytorch' without a GPU. It is kept until the process ends, or a run fails.
     """
     global _own_group
     if is_distributed() and dist.group.WORLD is not _own_group:
@@ -70,10 +68,8 @@ def _make_group(launcher: str, env_cfg: dict[str, Any]) -> None:
 
 
 def _leave_together() -> None:
-    """Destroys the group after a barrier, since a group that loses a process during destruction aborts the others.
-
-    The threads of gloo end with the last reference to the group. A thread that outlives the interpreter can abort the
-    process (https://github.com/pytorch/pytorch/issues/190489).
+    """Destroys the group after a barrier; one that loses a process meanwhile aborts the others, as does a thread of
+    gloo that outlives the interpreter (https://github.com/pytorch/pytorch/issues/190489).
     """
     global _own_group
     if dist.group.WORLD is not None and dist.group.WORLD is _own_group:

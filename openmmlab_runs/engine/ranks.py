@@ -30,9 +30,8 @@ MAX_NAMED = 4
 
 @contextmanager
 def all_or_none() -> Iterator[None]:
-    """Ends all ranks if the `with` block fails in one of them; each rank waits at its end for the others.
-
-    The main process raises its own error, or a UserError with that of the first rank that fails. Others exit with 1.
+    """Ends all ranks if the `with` block fails in one of them; each rank waits at its end for the others. The main
+    process raises its own error, or a UserError with that of the first rank that fails. Others exit with 1.
     """
     failure: Exception | None = None
     try:
@@ -60,9 +59,8 @@ def settings(cfg: Config) -> dict[str, str]:
 
 
 def differences(mine: Mapping[str, str], others: Mapping[str, str]) -> str:
-    """Returns a clause with the keys whose values differ, such as 'train_cfg.max_iters is 4 (not 8)'; '' if none do.
-
-    Secrets are not compared.
+    """Returns a clause with the keys whose values differ, such as 'train_cfg.max_iters is 4 (not 8)', without secrets,
+    or ''.
     """
     mine, others = ({key: redact(value)[0] for key, value in part.items() if not is_secret(key)}
                     for part in (mine, others))
@@ -81,14 +79,10 @@ def hash_weights(model: nn.Module) -> str:
 
 
 def share_annotations(dataset: Dataset) -> None:
-    """Keeps the annotations of a dataset once for each machine, not once for each rank; changes the dataset in place.
+    """Keeps the annotations of a dataset, in place, once for each machine; all ranks must call it before workers start.
 
-    mmengine's datasets hold their annotations as bytes, which workers already share with their rank. One rank of a
-    machine writes them to a temporary file, all its ranks map it, and it is removed. All ranks must call this, before
-    workers start.
-
-    `cat_img_map` of mmdet's CocoDataset becomes arrays, also in a single process. Its lists hold numbers that were made
-    while the file was parsed, and each keeps the block of memory around it: for COCO, 2 GB that nothing else uses.
+    One rank of a machine writes the bytes to a temporary file, all its ranks map it, and it is removed. `cat_img_map`
+    of mmdet's CocoDataset becomes arrays, also in a single process: its lists keep 2 GB of unused memory for COCO.
     """
     for part in unwrap_built(dataset):
         if hasattr(part, 'cat_img_map'):

@@ -22,8 +22,8 @@ COUNTS = ('iter', 'epoch')
 def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
     """Sets a config to resume from a checkpoint, and returns its content; empty if the run starts from the beginning.
 
-    The main process chooses the checkpoint for all, and each process reads it. If torchrun has restarted the processes,
-    training resumes from the result of `find_checkpoint`, if there is one, whatever was asked for at first.
+    The main process chooses the checkpoint for all. If torchrun has restarted the processes, training resumes from the
+    result of `find_checkpoint`, if there is one, whatever was asked for at first.
 
     Args:
         cfg: Its `resume`, `load_from` and, if it has none, the seed are set.
@@ -61,9 +61,8 @@ def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
 
 
 def last_checkpoint(work_dir: str | Path) -> str:
-    """Returns the path of the checkpoint that `last_checkpoint` in a work dir names, or '' if there is no such file.
-
-    The path is from when it was written; a work dir may have been copied or moved since. See `in_folder`.
+    """Returns the path that `last_checkpoint` in a work dir had when it was written, or '' if there is no such file.
+    See `in_folder` for a work dir that was moved.
     """
     note = Path(work_dir, 'last_checkpoint')
     return in_folder(work_dir, note.read_text('utf-8').strip()) if note.is_file() else ''
@@ -84,9 +83,8 @@ def in_folder(folder: str | Path, path: str) -> str:
 def find_checkpoint(work_dir: str) -> tuple[str, dict[str, Any]] | None:
     """Reads the checkpoint that `last_checkpoint` returns, or else the complete one of the highest iteration.
 
-    It searches the work dir and the folder of the named checkpoint, and logs what it skips, and why. It returns the
-    path and the content of the checkpoint, or None if there is none. It raises a UserError if `last_checkpoint` names
-    one, but none is complete.
+    It searches the work dir and the folder of the named checkpoint, and logs what it skips. It returns path and
+    content, or None if there is none; a UserError if `last_checkpoint` names one, but none is complete.
     """
     named = last_checkpoint(work_dir)
     if '://' in named:  # in a storage backend of mmengine, which does not write partial objects
@@ -113,9 +111,8 @@ def find_checkpoint(work_dir: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def _candidates(work_dir: Path, named: str, faults: list[str]) -> Iterator[Path]:
-    """Yields the named checkpoint, then those in its folder and in the work dir, the highest iteration first.
-
-    A checkpoint itself tells its iteration; its name and time may be those of a copy. Damaged ones go to `faults`.
+    """Yields the named checkpoint, then others by the iteration that they tell, the highest first; `faults` gets
+    damaged ones.
     """
     if named:
         yield Path(named)

@@ -42,17 +42,17 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
           hooks: Sequence[Hook] = (), verbose: bool = False) -> None:
     """Trains a config that `prepare` has completed, with mmengine's runner, or that which `runner_type` names.
 
-    A run may be killed and resumed any number of times: it ends with the same weights as an uninterrupted run (see
-    `DurableCheckpointHook` and `ExactResumeHook`). A process group of the caller is used; see `process_group`.
+    A run that is killed and resumed ends with the same weights as an uninterrupted one (see `DurableCheckpointHook` and
+    `ExactResumeHook`). A process group of the caller is used; see `process_group`.
 
     Args:
         cfg: A config from `load_config`. Changed in place.
         amp: Whether to train in mixed precision, which needs a GPU. Defaults to False.
         auto_scale_lr: Whether to scale the learning rate with the batch size. Defaults to False.
-        resume: The checkpoint to resume from, or 'auto' for the last complete one in `cfg.work_dir`, if there is one.
-            Defaults to None: the config's setting.
+        resume: The checkpoint, or 'auto' for the last complete one in `cfg.work_dir`, if there is one. Defaults to
+            None: the config's setting.
         hooks: Additional hooks. Defaults to none.
-        verbose: Whether all that mmengine logs is printed, not only what is for readers. Defaults to False.
+        verbose: Whether all that mmengine logs is printed. Defaults to False.
 
     Raises:
         UserError: If the config, the checkpoint, the first iteration or a full disk do not allow the run.
@@ -87,9 +87,7 @@ def train(cfg: Config, amp: bool = False, auto_scale_lr: bool = False, resume: s
 @in_scope()
 def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None,
          hooks: Sequence[Hook] = (), verbose: bool = False) -> dict[str, Any]:
-    """Evaluates a checkpoint, and returns the metrics by name.
-
-    Logs and results are in `cfg.work_dir/test`, in a folder with the time as its name. See `train`, too.
+    """Evaluates a checkpoint, and returns the metrics by name; logs and results are in `cfg.work_dir/test/<time>`.
 
     Args:
         cfg: A config from `load_config`.
@@ -142,10 +140,11 @@ def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> Runner:
 
 @contextmanager
 def failures_as_user_errors(what: str, work_dir: str) -> Iterator[list[Runner]]:
-    """Converts errors in the `with` block to a UserError; writes the traceback to `traceback.txt` in the work dir.
+    """Converts errors in the `with` block to a UserError that begins with `what`; writes `traceback.txt` in the work
+    dir.
 
-    After the first training iteration, errors are not converted, because the config is hardly their cause, but for a
-    rank or a worker that has died or hangs. The message begins with `what`. The block gets a list for its runner.
+    After the first training iteration, only deaths and hangs of ranks and workers are converted, because the config is
+    hardly the cause of others. The block gets a list for its runner.
     """
     built: list[Runner] = []
     try:

@@ -1,8 +1,4 @@
-"""Random draws that depend only on the seed and the number of the iteration.
-
-The draws of an iteration do not depend on earlier iterations. So resuming needs no saved states of random generators,
-which every process and each of its data loader workers would have.
-"""
+"""Random draws that depend only on the seed and the number of the iteration, so that resuming needs no saved states."""
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,7 +39,7 @@ def seeded(*numbers: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class SeededBatch:
-    """The indices of a batch. A data loader or its worker iterates over them to load, which first seeds the generators.
+    """The indices of a batch. Who iterates over them to load, a data loader or its worker, first seeds the generators.
     """
     indices: list[int]
     numbers: tuple[int, ...]
@@ -59,8 +55,8 @@ class SeededBatch:
 class RemainingSamples(Sampler[int]):
     """The indices of a sampler after the `used` ones of all ranks together, perhaps of another number of ranks.
 
-    The sampler gives every n-th index of a common order to this rank, as mmengine's samplers do. All ranks get
-    equally many: where some have used one more, they get their last one again.
+    The sampler gives every n-th index of a common order to this rank, as mmengine's samplers do. All ranks get equally
+    many: where some have used one more, they get their last one again.
     """
 
     def __init__(self, sampler: Sampler[int]) -> None:
@@ -81,17 +77,16 @@ class RemainingSamples(Sampler[int]):
 class SeededBatchSampler(Sampler[SeededBatch]):
     """A batch sampler that numbers the batches of a run, and seeds both sampling and loading of each with its number.
 
-    Every pass begins at `position`, which `ExactResumeHook` sets. So other passes, such as those of hooks that compute
-    statistics, do not affect training. The seed is that of torch's generator when the sampler is built: mmengine's
-    runner has set it to the seed of the run. mmengine passes `sampler` and `batch_size`.
+    Every pass begins at `position`, so passes of other hooks do not affect training. The seed is that of torch's
+    generator when the sampler is built: that of the run. mmengine passes `sampler` and `batch_size`.
 
     Args:
         batch_sampler: Config of the batch sampler whose batches are seeded.
-        endless: Whether a pass continues with the next pass over the data, as loops without epochs need it. It skips
-            the batches before `position`.
+        endless: Whether a pass goes on with the next pass over the data, from `position` on, as for loops without
+            epochs.
 
     Attributes:
-        position: Number of the next training iteration. Defaults to 0.
+        position: Number of the next training iteration; `ExactResumeHook` sets it. Defaults to 0.
         skip: Number of skipped batches at the beginning of a pass that is not endless. Defaults to 0.
     """
 
@@ -113,12 +108,11 @@ class SeededBatchSampler(Sampler[SeededBatch]):
         return len(self.batches)
 
     def begin_after(self, used: int, position: int, sampler: Sampler[int]) -> None:
-        """Begins after the samples that another number of ranks, or another batch size, has used.
+        """Begins at iteration `position`, after the samples that another number of ranks, or another batch size, has
+        used.
 
-        Args:
-            used: Number of samples; without endless passes, of the pass that is under way.
-            position: Number of the next training iteration.
-            sampler: A sampler of mmengine like that of this object, of which nothing has been drawn.
+        `used` is the number of samples; without endless passes, of the pass that is under way. `sampler` is like that
+        of this object, of mmengine, and nothing has been drawn of it.
         """
         self.sampler, self.remaining = sampler, RemainingSamples(sampler)
         self.batches = DATA_SAMPLERS.build(

@@ -30,8 +30,8 @@ def limit_waiting(loader: DataLoader) -> None:
 def check_shared_memory(loader: DataLoader, sample: Any, name: str) -> None:
     """Compares what the workers of a loader put into shared memory with the room there.
 
-    Where it is full, torch's workers drop a batch, for which the loader would wait for ever. No room for a batch of
-    each worker is a UserError, none for all batches that are loaded in advance a warning, with the loader's name.
+    No room for a batch of each worker is a UserError, since torch would wait for ever; none for all batches that are
+    loaded in advance is a warning, with the loader's `name`.
     """
     if not loader.num_workers or not os.path.isdir(SHARED):
         return

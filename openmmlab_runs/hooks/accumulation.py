@@ -23,10 +23,8 @@ def wrappers(runner: Runner) -> dict[str, OptimWrapper]:
 
 
 def average_gradients(runner: Runner) -> None:
-    """Replaces the gradients of each rank by their mean, because only those of the main process are saved.
-
-    Ranks accumulate for themselves, and take the mean at an update. A mean of means is the same but for rounding. All
-    ranks must call it.
+    """Replaces the gradients of each rank by their mean, because only those of the main process are saved. All ranks
+    must call it. Their mean at the update stays the same but for rounding.
     """
     if get_world_size() == 1 or not isinstance(runner.model, DistributedDataParallel):
         return
@@ -40,10 +38,7 @@ def average_gradients(runner: Runner) -> None:
 
 
 def accumulated(runner: Runner) -> dict[str, Any]:
-    """Returns the content of a checkpoint for the accumulation that is under way, or {} if there is none.
-
-    Of models in parts, as of FSDP, a rank has no whole gradients, so there is none.
-    """
+    """Returns the content of a checkpoint for the accumulation that is under way; {} if there is none, and for FSDP."""
     gradients = {name: parameter.grad.detach().cpu() for name, parameter in _parameters(runner)
                  if parameter.grad is not None}
     counts = {name: wrapper.inner_count for name, wrapper in wrappers(runner).items()}

@@ -64,13 +64,11 @@ class DurableCheckpointHook(CheckpointHook):
     """mmengine's CheckpointHook, with all its settings, but after the first there is always one to resume from.
 
     New files, also `best_*`, are written to a temporary name and renamed, then `last_checkpoint`; then old checkpoints
-    are removed. Temporary files of a killed run are removed when the next run starts. A second run in the same work
-    dir ends with a `UserError`, see `held`.
+    are removed. The next run removes temporary files. A second run in the same work dir is a `UserError`, see `held`.
 
-    With `save_best`, each checkpoint is written again after its validation, even if it is not the best: it then records
-    that the validation is done, and its results. If a run is killed before that, the next run repeats the validation.
-
-    `WholeFileBackend` writes local checkpoints, unless `backend_args` sets another backend.
+    With `save_best`, each checkpoint is written again after its validation, with its results. If a run is killed before
+    that, the next run repeats the validation. `WholeFileBackend` writes local files, unless `backend_args` sets
+    another.
     """
 
     backend_args: dict[str, Any] | None
@@ -180,9 +178,8 @@ class DurableCheckpointHook(CheckpointHook):
         runner.message_hub.update_info('last_ckpt', path)
 
     def _save(self, runner: Runner, step: int, meta: dict[str, Any], name: str = '') -> None:
-        """Saves the training state, unless the last iteration was bad; then removes outdated checkpoints.
-
-        A name that is not that of the step is not among the checkpoints to be removed later.
+        """Saves the state unless the last iteration was bad, then removes old checkpoints, but no `name` other than a
+        step's.
         """
         runner.logger.info(f'Saving checkpoint {step}')
         if runner.message_hub.runtime_info.get(BAD_ITERATIONS) and runner.iter + 1 < runner.max_iters:
@@ -230,9 +227,8 @@ def best_checkpoints(runner: Runner) -> dict[str, str]:
 class SaveOnSignalHook(Hook):
     """Ends training after SIGTERM or SIGUSR1 with a checkpoint of the last whole iteration.
 
-    If one rank gets the signal, all end after the same iteration, with status 128 + its number, which is 143 for
-    SIGTERM. A validation is finished first. Without `DurableCheckpointHook`, or outside the main thread, signals have
-    their usual effect.
+    If one rank gets the signal, all end after the same iteration, with status 128 + its number. A validation is
+    finished first. Without `DurableCheckpointHook`, or outside the main thread, signals have their usual effect.
     """
 
     priority = 'BELOW_NORMAL'  # before NonFiniteLossHook, which checks the model that will be saved

@@ -20,11 +20,8 @@ MAX_NUMBERS = 20
 
 
 class Confusion:
-    """Counts pairs of a true and a predicted class of n in a validation or test, for boxes or pixels.
-
-    Attributes:
-        of_boxes: Whether boxes are counted, not pixels.
-        counts: Counts of each image, `(n + 1, n + 1)`, sparse. The index n is for no box, or for no class of the data.
+    """Counts pairs of a true and a predicted class of n in a validation or test, for boxes (`of_boxes`) or pixels.
+    `counts` of each image are `(n + 1, n + 1)`, sparse. The index n is for no box, or for no class of the data.
     """
 
     def __init__(self, loop: Any) -> None:
@@ -100,8 +97,8 @@ class Confusion:
 def match_boxes(found: Any, annotated: Sequence[dict[str, Any]], num_classes: int) -> Tensor:
     """Matches `pred_instances` of mmdet to `instances` of its datasets; counts the pairs of classes, `(n + 1, n + 1)`.
 
-    In the order of their scores, each predicted box takes the annotated box that it overlaps most, of those that are
-    free. What finds no partner is paired with the index n. Predictions on ignored boxes do not count.
+    In the order of scores, each predicted box takes the free annotated box that it overlaps most. Without a partner,
+    the index is n. Predictions on ignored boxes do not count.
     """
     from mmdet.structures.bbox import bbox_overlaps
     counts = torch.zeros(num_classes + 1, num_classes + 1, dtype=torch.long)
@@ -123,9 +120,8 @@ def match_boxes(found: Any, annotated: Sequence[dict[str, Any]], num_classes: in
 
 
 def match_pixels(sample: Any, num_classes: int, ignored: int) -> Tensor:
-    """Counts the pairs of classes of pixels, `(n + 1, n + 1)`, as mmseg's IoUMetric does.
-
-    Pixels whose true label is `ignored` do not count. Predictions of other classes than the n have the index n.
+    """Counts the pairs of classes of pixels, `(n + 1, n + 1)`, as mmseg's IoUMetric does, without those whose true
+    label is `ignored`. Predictions of other classes than the n have the index n.
     """
     true, predicted = (part.data.flatten().cpu().long() for part in (sample.gt_sem_seg, sample.pred_sem_seg))
     counted = (true != ignored) & (true < num_classes)

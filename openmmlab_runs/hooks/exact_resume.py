@@ -35,18 +35,17 @@ STOPPING = 'early_stopping'
 class ExactResumeHook(Hook):
     """Seeds the random generators for each iteration, and makes a resumed loop continue at the right batch.
 
-    `SeededBatchSampler` in the training loader seeds the random draws of the data; this hook seeds all others and sets
-    its position. Together they cover the generators of Python, numpy and torch. Stateful transforms and data
-    preprocessors start without their state after a resume: mmdet's `CachedMosaic` and `CachedMixUp` with an empty
-    cache, `BatchSyncRandomResize` without its last size.
+    `SeededBatchSampler` seeds the random draws of the data; this hook seeds all others, of Python, numpy and torch, and
+    sets its position. Stateful transforms and data preprocessors start anew: mmdet's `CachedMosaic` and `CachedMixUp`
+    with an empty cache, `BatchSyncRandomResize` without its last size.
 
-    With another number of ranks or another batch size, the order of the data goes on, and no sample of an epoch is left
-    out or comes twice. The sampler must be mmengine's, and the batch sampler torch's: one that sets samples aside, such
-    as mmdet's AspectRatioBatchSampler, repeats or leaves out as many as it had set aside.
+    With another number of ranks or another batch size, no sample of an epoch is left out or comes twice, if the sampler
+    is mmengine's and the batch sampler torch's. One that sets samples aside, as mmdet's AspectRatioBatchSampler,
+    repeats or leaves out as many.
 
-    A checkpoint has the gradients of an accumulation that is under way, and the counts of mmengine's EarlyStoppingHook.
-    It notes the settings and the data of its run; a warning names those that differ when training resumes. Only
-    `CheckedEpochBasedTrainLoop` counts the batches of a resumed epoch from its beginning.
+    A checkpoint has the gradients of an accumulation that is under way, and the counts of EarlyStoppingHook. A warning
+    names settings and data that differ from those of its run. Only `CheckedEpochBasedTrainLoop` counts the batches of a
+    resumed epoch from its beginning.
     """
 
     priority = 'VERY_HIGH'
@@ -177,10 +176,8 @@ def _batches(runner: Runner) -> SeededBatchSampler | None:
 
 
 class ResumedBatches:
-    """The batches of a resumed loop without epochs, whose loader begins at the iteration to resume from.
-
-    mmengine's loop first requests and discards all batches before that iteration, `passed_over`. It gets None for each
-    of them, so that no data is loaded. onedl's loop calls `skip_iter` instead.
+    """The batches of a resumed loop without epochs, whose loader begins at the iteration to resume from. mmengine's
+    loop discards `passed_over` batches before it, and gets None for each. onedl's loop calls `skip_iter` instead.
     """
 
     def __init__(self, loader: DataLoader, passed_over: int) -> None:
@@ -200,9 +197,8 @@ class ResumedBatches:
 class SameStartHook(Hook):
     """Ends training before its first step if ranks differ in iteration, seed, settings or weights.
 
-    Otherwise, they would wait for each other for ever, or silently train different models. The main process raises a
-    UserError that names the rank and what differs; the others exit with status 1. Weights are compared where each rank
-    has all of them, as with DistributedDataParallel.
+    The main process raises a UserError that names the rank and what differs; the others exit with status 1. Weights are
+    compared where each rank has all of them, as with DistributedDataParallel.
     """
 
     priority = 'VERY_HIGH'

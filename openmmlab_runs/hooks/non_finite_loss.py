@@ -34,23 +34,20 @@ class Report(NamedTuple):
 class NonFiniteLossHook(Hook):
     """Stops training after several consecutive bad iterations, and at once if the model itself is no longer finite.
 
-    An iteration is bad if a loss or the gradient is not finite. A non-finite gradient is not applied: weights stay as
-    after the last good iteration, and training survives a single bad batch. `DurableCheckpointHook` skips checkpoints
-    after a bad iteration, except at the end of training, because the last good update may have spoilt the weights.
+    An iteration is bad if a loss or the gradient is not finite. A non-finite gradient is not applied.
+    `DurableCheckpointHook` skips checkpoints after a bad iteration, except at the end of training.
 
-    With a loss scale (`AmpOptimWrapper`), the scaler itself drops non-finite gradients. It uses them to adapt its
-    scale, so they count as bad only if the scale is below both 1 and its initial value.
+    With a loss scale (`AmpOptimWrapper`), the scaler drops non-finite gradients to adapt its scale, so they count as
+    bad only if the scale is below both 1 and its initial value.
 
-    A running mean of a norm becomes non-finite by a bad batch, a weight if a finite gradient makes it overflow. The
-    hook checks the model in bad iterations, before a checkpoint is saved, and before a validation, which may save one.
-    So a non-finite model is never saved, and older checkpoints are kept.
+    The hook checks weights and buffers in bad iterations, before a checkpoint is saved, and before a validation, which
+    may save one. So a non-finite model is never saved, and older checkpoints are kept.
 
-    An iteration that is bad in one process is bad for all, and all stop in the same one: the main process with a
-    UserError that has the losses and images of the bad processes, the others with status 1.
+    All processes stop in the same iteration: the main process with a UserError that has the losses and images of the
+    bad processes, the others with status 1.
 
     Args:
-        patience: Number of consecutive bad iterations that ends training. Weights do not change between them: if three
-            batches fail, the batch is hardly the cause. Defaults to 3.
+        patience: Number of consecutive bad iterations that ends training; weights do not change between. Defaults to 3.
     """
 
     # Runs after the loss is logged and before CheckpointHook.

@@ -38,13 +38,11 @@ COLORS = [*TABLEAU_COLORS.values()][:6]
 
 @HOOKS.register_module()
 class ReportHook(Hook):
-    """Tells what is trained on what, and the results of each validation and of a test.
-
-    The text is in the log and on the console. In the work dir are, from the first validation:
+    """Logs what is trained on what, and the results of each validation and of a test. From the first validation,
+    writes:
 
     - `curve.png`: the loss and the metrics by iteration.
-    - `confusion.png`: which classes the last validation took for which, for detectors and segmentors. A test writes it
-      beside its log.
+    - `confusion.png`: which classes the last validation, or a test, took for which, for detectors and segmentors.
     - `validations.json`: the metrics by iteration, also of those before a resume.
     """
 
@@ -123,10 +121,8 @@ class ReportHook(Hook):
 
 
 def _of_this_run(written: dict[int, Metrics], step: int, saved: dict[int, Metrics] | None) -> dict[int, Metrics]:
-    """Returns the validations until the iteration of the resumed checkpoint.
-
-    Those `written` in the work dir may be of another run, but if not, have the one after the checkpoint. `saved` are
-    those in the checkpoint; None in one of an older version.
+    """Returns the validations until `step`: `written` ones, unless they are of another run, or those `saved` (None:
+    old).
     """
     written = {one: metrics for one, metrics in written.items() if one <= step}
     is_same = saved is None or repr({**written, step: 0}) == repr({**saved, step: 0})  # NaN does not equal itself

@@ -17,9 +17,8 @@ from openmmlab_runs.registry import HOOKS
 class PlainLogHook(Hook):
     """Writes the log of a run to checkpoints in plain types, which torch reads with `weights_only` everywhere.
 
-    mmengine writes `HistoryBuffer` objects with numpy arrays, which torch refuses unless their classes are allowed.
-    Here each of them becomes a dict with the tensors `log_history` and `count_history`, and numpy's numbers become
-    Python's. A resumed run gets its `HistoryBuffer` objects back, with the same values to the bit.
+    Each `HistoryBuffer` of mmengine becomes a dict with the tensors `log_history` and `count_history`, and numpy's
+    numbers become Python's. A resumed run gets its `HistoryBuffer` objects back, with the same values to the bit.
     """
 
     priority = 'LOWEST'  # after hooks that add something to the checkpoint
@@ -51,10 +50,7 @@ class LogFile(logging.FileHandler):
 
 @HOOKS.register_module()
 class FullDiskHook(Hook):
-    """Ends a run with an error if a log file cannot be written because the disk is full.
-
-    `logging` would only print a traceback for each line.
-    """
+    """Ends a run with an error, where `logging` would only print it, if a log file cannot be written on a full disk."""
 
     priority = 'VERY_HIGH'
 
