@@ -43,9 +43,7 @@ Identity = tuple[int, ...]  # facts of a file that stay as long as it is not rep
 
 
 class Archive(AbstractFileSystem):
-    """The files of archives; each is checked when it is read. Other processes may use the object after a fork. They
-    read what was there when the index was read: `places` by paths in the archive, `identities` of the archives.
-    """
+    """The files of archives, each checked when it is read, as they were when the index was read, also after a fork."""
 
     cachable = False
 
@@ -112,8 +110,8 @@ def _normal(path: str) -> str:
 
 @functools.cache  # a new index would not be compared with the first one
 def open_archive(scheme: str, pattern: str) -> Archive:
-    """Reads the index of a zip file, or of the tar files of a pattern of `glob`. A damaged archive, a missing shard,
-    and a file that is there twice are UserErrors.
+    """Reads the index of a zip file, or of tar files; a UserError if it is damaged, or a file or shard is missing or
+    double.
     """
     paths = [pattern] if os.path.lexists(pattern) else sorted(glob.glob(pattern)) if scheme == 'tar' else []
     if not paths:

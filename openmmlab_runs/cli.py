@@ -27,7 +27,6 @@ def add_cfg_options(parser: ArgumentParser) -> None:
 
 
 def add_run_arguments(parser: ArgumentParser) -> None:
-    """Adds the arguments that all tools for training and testing share."""
     parser.add_argument('config', help='config file of mmdet, mmseg or mmpretrain')
     parser.add_argument('--work-dir', help="folder for logs and checkpoints (default: the config's, or "
                         'work_dirs/<name of the config>)')

@@ -51,7 +51,6 @@ def _one_line(value: Any) -> str:
 
 
 def _parts(value: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> tuple[str, list[tuple[str, Any]], str]:
-    """Returns the beginning of a container, its items after what names them, and the end."""
     if not isinstance(value, dict):
         return ('[', [('', item) for item in value], ']') if isinstance(value, list) else (
             '(', [('', item) for item in value], ')')

@@ -44,8 +44,8 @@ def sentence(error: UserError) -> str:
 
 
 def explain(error: BaseException, model: nn.Module | None = None) -> str:
-    """Returns the type of an error, where it was raised, and the first line of its message. That is a module, named as
-    in the state dict of `model`, or else by its class, or a transform of a pipeline.
+    """Returns the type of an error, the transform or module (as in `model`) that raised it, and the message's first
+    line.
     """
     names = {id(module): name for name, module in model.named_modules()} if model else {}
     places = [names.get(id(owner)) or type(owner).__name__ for owner in _owners(error)]
@@ -89,7 +89,6 @@ def say(*texts: object) -> None:
 
 
 def _tell(error: Exception) -> str | None:
-    """Returns a sentence for an error that a user can cause; None for others."""
     if isinstance(error, UserError):
         return printable(sentence(error))  # one line, also with a name of two
     if isinstance(error, FileNotFoundError):
@@ -132,7 +131,6 @@ def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
 
 
 def _what_is_missing(error: FileNotFoundError) -> str:
-    """Returns a sentence about a missing file: of data, which the config names, or any other."""
     path = missing_file(error)
     if not path:
         return first_line(error)

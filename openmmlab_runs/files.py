@@ -45,9 +45,7 @@ def near(path: str | Path) -> str:
 
 
 def what_is(path: str | Path) -> str:
-    """Returns '' for a file that can be read, and else what is there, as 'is a folder' or 'does not exist'. Who opens a
-    pipe, a socket or a device may wait for ever.
-    """
+    """Returns '' for a file that can be read, and else what is there, as 'is a folder' or 'does not exist'."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -73,7 +71,6 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Writes a binary file atomically."""
     with whole_file(path) as temporary:
         temporary.write_bytes(content)
 
@@ -217,8 +214,8 @@ def remove_leftovers(folder: Path, *names: str) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yields a new, empty file in the same folder; at the end of the block, syncs it and renames it to `path`. An
-    OSError has `path` as its filename.
+    """Yields an empty file; at the end of the block, syncs it and renames it to `path`, which an OSError has as
+    filename.
     """
     # Nobody can plant a link at a name that nobody can guess; `touch` would not follow it.
     start = os.fsdecode(os.fsencode(path.name)[:200])  # names have at most 255 bytes

@@ -31,8 +31,7 @@ def build(cfg: Config, part: Mapping[str, Any]) -> nn.Module:
 
 
 def normalization(cfg: Config) -> tuple[list[float], list[float], bool]:
-    """Returns `mean` and `std` of a config's data preprocessor, three zeros and ones by default, and whether it
-    converts BGR to RGB.
+    """Returns `mean` and `std` of a data preprocessor (zeros and ones by default), and whether it converts BGR to RGB.
     """
     preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
     # mmpretrain calls it to_rgb.

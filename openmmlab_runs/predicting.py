@@ -128,7 +128,6 @@ def infer(inferencer: BaseInferencer, images: Iterable[str | Path | np.ndarray],
 
 
 def _size(image: str | Path | np.ndarray) -> tuple[int, int]:
-    """Returns height and width of an array, or of a file by its header."""
     if not isinstance(image, np.ndarray):
         try:
             check_regular(image)
@@ -155,7 +154,6 @@ def _input(inferencer: BaseInferencer, image: str | Path | np.ndarray, pixels: n
 
 def _run(inferencer: BaseInferencer, images: list[str | Path | np.ndarray], inputs: list[np.ndarray | str],
          size: tuple[int, int], **options: Any) -> tuple[list[Prediction], list[np.ndarray]]:
-    """Calls an inferencer with images of one size; returns their predictions, and what it painted."""
     try:
         with in_scope(inferencer.scope):
             found = inferencer(inputs, batch_size=len(inputs), **options)

@@ -13,9 +13,7 @@ ASK_TO_END = tuple(getattr(signal, name) for name in ('SIGTERM', 'SIGUSR1') if h
 
 
 def end_with_parent(on_interrupt: signal.Handlers = signal.SIG_IGN) -> None:
-    """Makes this child process end at once when its parent process ends. `on_interrupt` handles SIGINT, which reaches
-    both.
-    """
+    """Makes this process end at once when its parent ends. `on_interrupt` handles SIGINT, which reaches both."""
     signal.signal(signal.SIGINT, on_interrupt)
     threading.Thread(target=_wait_for_parent, daemon=True).start()
 

@@ -47,8 +47,7 @@ def find(place: str) -> Any:
 
 
 def registered(scope: str) -> Iterator[tuple[Any, str]]:
-    """Yields registered classes and functions, with names by which a config with this default scope finds them; the
-    last is that in the registry of the package of the class.
+    """Yields registered classes and functions with names in this default scope; the last is that of their own package.
     """
     for root in {id(one): one for one in vars(mmengine.registry).values() if isinstance(one, Registry)}.values():
         own = root.children.get(scope, root)

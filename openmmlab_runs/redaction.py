@@ -73,7 +73,6 @@ def _is_text(value: Any) -> bool:
 
 
 class _Source(ast.NodeTransformer):
-    """Leaves secrets out of the source of a config."""
 
     def __init__(self) -> None:
         self.left_out: list[str] = []
@@ -109,9 +108,7 @@ class _Source(ast.NodeTransformer):
 
 
 def redact_meta(meta: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Returns `meta` of a checkpoint without secrets, also in texts of configs, and names of what is left out. A text
-    without secrets and templates stays. One that cannot be parsed is left out.
-    """
+    """Returns `meta` of a checkpoint without secrets, also in its configs, and names of what is left out."""
     sources = {key: meta[key] for key in SOURCES if isinstance(meta.get(key), str)}
     kept, left_out = redact({key: value for key, value in meta.items() if key not in sources}, 'meta')
     for key, source in sources.items():

@@ -142,8 +142,8 @@ class HttpBackend(HTTPBackend):
 
 
 def tried(path: str, action: Callable[[], T], size: Callable[[], int], seconds: float) -> T:
-    """Runs an action on a file of a server; tries again after a fault of the network, and then raises a UserError. A
-    try may take so many seconds, and `PER_MEGABYTE` more for each megabyte of `size`, which may ask the server.
+    """Runs an action, again after a fault of the network, then a UserError; `size` tells megabytes, `PER_MEGABYTE`
+    seconds each.
     """
     for wait in (*WAITS, None):
         try:
@@ -180,7 +180,6 @@ def _in_order(path: str) -> str:
 
 
 def _open(path: str, options: dict[str, Any]) -> tuple[Any, str]:
-    """Returns the file system of a path, and the path in it."""
     import fsspec
 
     from .archives import open_archive

@@ -18,7 +18,6 @@ def printable(text: object) -> str:
 
 
 def printable_lines(text: object) -> str:
-    """Returns text for a terminal, which may have several lines; see `printable`."""
     return '\n'.join(map(printable, str(text).split('\n')))
 
 
@@ -46,9 +45,7 @@ def figure_text(text: object) -> str:
 
 
 def label(name: object) -> str:
-    """Returns a name for a figure of matplotlib, in one line, shortened, and with a space before `_`, which legends
-    leave out.
-    """
+    """Returns a name for matplotlib, in a line, shortened, with a space before `_`, as legends leave out `_name`."""
     text = printable(name)
     if len(text) > LONGEST_LABEL:
         text = f'{text[:LONGEST_LABEL // 2]}...{text[-LONGEST_LABEL // 2:]}'

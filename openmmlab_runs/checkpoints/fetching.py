@@ -74,7 +74,6 @@ def fetched(path: str | Path) -> Iterator[str | Path]:
 
 
 def _urls(address: str) -> Sequence[str]:
-    """Returns the http(s) URLs of an address, the preferred one first; empty if it has none."""
     if (source := _source(address)) and address not in source.urls:
         return source.urls
     if not address.startswith('hf://'):
@@ -198,7 +197,6 @@ def _check_sum(url: str, file: Path, name: str | None = None) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Returns the SHA-256 of a file in hexadecimal."""
     digest = hashlib.sha256()
     with path.open('rb') as file:
         while part := file.read(1 << 20):

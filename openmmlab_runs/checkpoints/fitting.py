@@ -89,8 +89,8 @@ def _fitting(model: nn.Module, weights: dict[str, Any], path: str | Path, what: 
 
 
 def check_fills_backbones(model: nn.Module, checkpoint: str | Path) -> None:
-    """Raises a UserError unless a checkpoint for `load_from` has all weights of backbones that check them. mmengine
-    loads what fits and only warns, which suits heads, but would leave a part of a backbone random.
+    """Raises a UserError unless a checkpoint for `load_from` fills the backbones that check it; mmengine would only
+    warn.
     """
     backbones: dict[str, Any] = {
         name: module for name, module in model.named_modules() if isinstance(module, ChecksWeights)}

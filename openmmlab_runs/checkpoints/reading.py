@@ -124,9 +124,7 @@ def bare(weights: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_plain(weights: Mapping[str, Any], path: str | Path) -> None:
-    """Raises a UserError if a state dict has a quantized, sparse, nested, complex, packed or meta tensor, or a
-    subclass.
-    """
+    """Raises a UserError for tensors that are quantized, sparse, nested, complex, packed, on meta, or of a subclass."""
     kinds = {name: _kind(value) for name, value in weights.items() if isinstance(value, Tensor)}
     odd = {name: kind for name, kind in kinds.items() if kind}
     if odd and {*kinds.values()} != {'meta'}:  # not read to the meta device
@@ -136,7 +134,6 @@ def check_plain(weights: Mapping[str, Any], path: str | Path) -> None:
 
 
 def _kind(tensor: Tensor) -> str:
-    """Returns what is not plain about a tensor; '' if it is plain."""
     if type(tensor) not in (Tensor, nn.Parameter):
         return type(tensor).__name__
     kinds = dict(quantized=tensor.is_quantized, nested=tensor.is_nested, sparse=tensor.layout is not torch.strided,

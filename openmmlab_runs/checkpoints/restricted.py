@@ -108,8 +108,8 @@ LOCK = RLock()  # the settings are those of the process
 
 @contextmanager
 def mmengine_log() -> Iterator[None]:
-    """Lets `torch.load` read mmengine's log in the `with` block, and no code, whoever calls it. Blocks may be nested;
-    those of several threads wait for each other.
+    """Lets `torch.load` read mmengine's log, and no code, in the `with` block. Blocks may be nested; threads take
+    turns.
     """
     with LOCK:
         known = torch.serialization.get_safe_globals()
@@ -126,14 +126,11 @@ def mmengine_log() -> Iterator[None]:
 
 
 def is_safetensors(path: str | Path) -> bool:
-    """Returns whether a file name ends in .safetensors."""
     return str(path).endswith('.safetensors')
 
 
 def parse(path: Path, safetensors: bool, map_location: str = 'cpu') -> object:
-    """Reads a file of torch.save or safetensors: tensors, plain data, mmengine's log. Others raise errors of many
-    types.
-    """
+    """Reads tensors, plain data and mmengine's log of torch.save or safetensors; errors are of many types."""
     if not safetensors:
         with mmengine_log():
             return torch.load(path, map_location=map_location, weights_only=True)

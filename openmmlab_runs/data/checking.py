@@ -118,7 +118,6 @@ def check(cfg: Config, plans: Sequence[Plan], console: Console, add: Callable[[s
 
 
 def measure_all(cfg: Config, results: Sequence[tuple[Plan, list[Checked]]], console: Console) -> dict[str, Any]:
-    """Measures the datasets that can be read, prints tables of them, and returns the measures and suggestions."""
     parts = [(plan, coco, checks) for plan, checks in results if (coco := read_objects(plan, checks))['images']]
     measures = [measure(plan, coco, checks) for plan, coco, checks in parts]
     for one in measures:
@@ -133,9 +132,7 @@ def measure_all(cfg: Config, results: Sequence[tuple[Plan, list[Checked]]], cons
 
 
 def check_dataset(cfg: Config, out: Path | None, console: Console) -> int:
-    """Checks and measures the datasets of a config; prints tables, and returns the number of errors. Writes
-    findings.csv, statistics.json and samples.png to the folder `out`, if it is not None.
-    """
+    """Prints findings and measures, writes them to `out`, if it is not None, and returns the number of errors."""
     found: list[Finding] = []
     plans = plan_checks(cfg)
     with report(out) as write:

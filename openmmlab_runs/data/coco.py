@@ -130,8 +130,8 @@ def parse_json(file: str, content: bytes) -> tuple[Any, str]:
 
 
 def to_id(value: Any) -> int | str:
-    """Returns an id such that equal ids are equal: a whole number, also of a float or text such as '12', or text. A
-    ValueError if the value is no id.
+    """Returns a whole number, also for a float or text such as '12', or else a text; a ValueError if the value is no
+    id.
     """
     if isinstance(value, str) and value:
         return int(value) if re.fullmatch('0|-?[1-9][0-9]{0,17}', value) else value

@@ -10,19 +10,15 @@ from .splits import Data, Split
 
 
 def is_written(split: Split) -> bool:
-    """Returns whether a split needs a file of its own."""
     return split.labels is None or not split.is_whole
 
 
 def written_file(folder: Path, split: str, is_semantic: bool) -> Path:
-    """Returns the path of the file for a split."""
     return folder / f'{split}{".txt" if is_semantic else ".json"}'
 
 
 def write_annotations(folder: Path, data: Data) -> None:
-    """Writes the annotations of splits that need it to a folder. Label maps get the name of their image, and `.png`; a
-    UserError if mmseg would not find an image by its name in a list.
-    """
+    """Writes the splits that need it; a UserError if mmseg would not find an image by its name in a list."""
     for name, split in data.splits.items():
         if not is_written(split):
             continue

@@ -46,7 +46,6 @@ def unwrap(cfg: dict[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]
 
 
 def unwrap_built(dataset: Any) -> Iterator[Any]:
-    """Yields a built dataset, or the datasets that it wraps."""
     wrapped = [*_listed(getattr(dataset, 'datasets', None)),
                *(getattr(dataset, name, None) for name in ('dataset', '_dataset'))]
     inner = [one for one in wrapped if isinstance(one, Dataset)]
@@ -57,7 +56,6 @@ def unwrap_built(dataset: Any) -> Iterator[Any]:
 
 
 def _listed(value: Any) -> Sequence[Any]:
-    """Returns a list unchanged, and an empty sequence for any other value of an argument named `datasets`."""
     return value if isinstance(value, list | tuple) else ()
 
 

@@ -19,7 +19,6 @@ from openmmlab_runs.nested import dicts
 
 @dataclass
 class Checked:
-    """What was found in the files of one sample."""
     findings: list[Finding]
     size: tuple[int, int] | None = None  # height and width of the image; None if it cannot be read
     pixels: dict[int, int] = field(default_factory=dict)  # of each class in the label map
@@ -35,12 +34,10 @@ class Labels:
     ignored: Collection[int] = (255,)  # labels that mean no class
 
     def unknown(self, values: Iterable[int]) -> list[int]:
-        """Returns the values of a label map that are neither a class nor ignored."""
         return [value for value in map(int, values)
                 if (label := self.of(value)) not in self.ignored and not 0 <= label < self.num_classes]
 
     def of(self, value: int) -> int:
-        """Returns the label of a value: a class, or what is ignored."""
         label = value
         if self.reduce_zero_label:
             label = 255 if value in (0, 255) else value - 1
@@ -68,7 +65,6 @@ def check_sample(sample: SampleFiles, labels: Labels | None = None, backend_args
 
 
 def _check_label_map(path: str, labels: Labels | None, backend_args: dict[str, Any] | None, checked: Checked) -> None:
-    """Adds the faults and the pixels of a label map to those of its image."""
     label_map = decode(path, Kind.LABEL_MAP, backend_args)
     if isinstance(label_map, Finding):
         checked.findings.append(label_map)
@@ -94,8 +90,8 @@ def _check_label_map(path: str, labels: Labels | None, backend_args: dict[str, A
 
 
 def find_copies(results: Sequence[tuple[Plan, list[Checked]]]) -> Iterator[tuple[Plan, Finding]]:
-    """Finds image files with the content of another one, in the same dataset or in that of another split. `results` are
-    datasets, each with what `check_files` yields. Yields the dataset and finding of each copy.
+    """Yields image files with the content of another one, of any split, with their datasets; `results` are of
+    `check_files`.
     """
     first: dict[bytes, tuple[str, Plan]] = {}
     known: set[str] = set()
@@ -121,7 +117,6 @@ def ignored_labels(cfg: Config, split: str) -> set[int]:
 
 
 def check_files(cfg: Config, plan: Plan) -> Iterator[Checked]:
-    """Checks the samples of a dataset on all cores, in order."""
     dataset, labels = plan.dataset, None
     if dataset is not None and layout_of(type(dataset)) == 'label maps' and (
             num_classes := min(plan.heads.values(), default=len(classes_of(dataset)))):

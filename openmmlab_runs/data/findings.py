@@ -104,9 +104,7 @@ def told(found: Sequence[object], what: str, end: str = '.') -> list[str]:
 
 
 def decode(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) -> Image.Image | Finding:
-    """Decodes an image completely; returns a finding of `kind` if it is missing or cannot be decoded. An image with 16
-    bits per channel is a finding, too, but no label map. Corruption in the middle of a JPEG stays unseen.
-    """
+    """Decodes an image completely; a finding of `kind` if that fails, or if it has 16 bits and is no label map."""
     content = read(path, kind, backend_args)
     return content if isinstance(content, Finding) else decode_content(content, path, kind)
 
@@ -126,7 +124,6 @@ def read(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) -> b
 
 
 def decode_content(content: bytes, path: str, kind: Kind) -> Image.Image | Finding:
-    """Decodes the content of an image file, see `decode`."""
     try:
         image = Image.open(BytesIO(content))
         loses_bits = kind is Kind.IMAGE and has_16_bits(image)

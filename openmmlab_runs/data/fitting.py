@@ -88,7 +88,6 @@ def _thinnest(data: Data) -> float:
 
 
 def describe_data(data: Data, fit: Fit) -> list[str]:
-    """Returns sentences about the data and the sizes in training."""
     sizes = np.quantile(sizes_of(data), (0, .5, 1), axis=0).astype(int)
     low, middle, high = (' x '.join(map(str, size)) for size in sizes)
     lines = [f'{data.root} has {data.form}.', *(f'{name}: {len(split.coco["images"])} images of {split.folders}' + (

@@ -90,7 +90,6 @@ class Folder:
         return path.parent.relative_to(root).parts
 
     def _key(self, path: Path) -> tuple[str, ...]:
-        """Returns the names of the folders of a path, without words for the role of its files."""
         kept = (tuple(word for word in re.findall(r'[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+', part)
                       if word.lower() not in ROLE_WORDS) for part in self._parts(path))
         return tuple(' '.join(part) for part in kept if part)
@@ -121,8 +120,8 @@ class Folder:
         return None
 
     def pair(self, files: Iterable[Path]) -> tuple[dict[Path, Path], list[Path]]:
-        """Returns the annotation file of each image, and the files without an image, or whose image has a nearer one. A
-        UserError if an image has two annotation files that are equally near.
+        """Returns images with their annotation files, and files without an image; a UserError if two are equally near
+        to one.
         """
         nearest: dict[Path, tuple[int, Path]] = {}
         alone = []
@@ -161,7 +160,6 @@ class Folder:
 
 
 def _grouped(paths: Iterable[Path], key: Callable[[Path], Key]) -> dict[Key, list[Path]]:
-    """Returns paths by a key; none for an unknown key."""
     found = defaultdict(list)
     for path in paths:
         found[key(path)].append(path)
@@ -174,7 +172,6 @@ def is_hidden(name: str) -> bool:
 
 
 def folders_of(paths: Sequence[Path], root: Path) -> str:
-    """Names the folders of files, relative to a root."""
     names = [os.path.relpath(folder, root).replace(os.sep, '/') for folder in sorted({path.parent for path in paths})]
     return some(['its own folder' if name == '.' else f'{name}/' for name in names], 3)
 
@@ -191,8 +188,7 @@ def peek(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Reads a file of text: UTF-8 with or without a mark at the beginning, or UTF-16 with one. Another encoding, or a
-    file too large for a text, is a UserError.
+    """Reads UTF-8 with or without a mark at the beginning, or UTF-16 with one; a UserError if it is not, or too large.
     """
     if path.stat().st_size > MAX_TEXT:
         raise UserError(f'{path} has {path.stat().st_size} bytes, but at most {MAX_TEXT} are read: split it.')

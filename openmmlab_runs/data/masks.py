@@ -9,8 +9,7 @@ DIGITS = 5  # bits of a character of a compressed encoding
 
 
 def runs_of(counts: Any) -> np.ndarray | None:
-    """Returns the lengths of the runs of a run-length encoding, int64, background first; None if it is invalid.
-    `counts` are a list of numbers, or the text of a compressed encoding. No mask is decoded.
+    """Returns the lengths of the runs of an encoding, a list or a text, int64, background first; None if it is invalid.
     """
     if isinstance(counts, str):
         return _unpack(counts)

@@ -23,8 +23,8 @@ SUGGESTED = ('scales', 'octave_base_scale', 'ratios')
 
 
 def read_objects(plan: Plan, checked: Sequence[Checked]) -> dict[str, list[dict[str, Any]]]:
-    """Returns the images and the objects of a dataset, as in COCO's layout, without crowds; each has its class's
-    `name`. Images of other layouts are those that can be read, without objects.
+    """Returns images and objects in COCO's layout, without crowds, with the `name` of the class; others have no
+    objects.
     """
     if not _is_coco(plan):
         return dict(annotations=[], categories=[], images=[
@@ -79,7 +79,6 @@ def _quartiles(values: Sequence[float] | np.ndarray) -> list[float]:
 
 
 def sizes_of(measures: Measures) -> str:
-    """Returns a sentence about the images that `measure` has measured."""
     least, *_, most = (f'{width:.0f} x {height:.0f}' for width, height in zip(
         measures['width'], measures['height'], strict=True))
     return (f'{", ".join(measures["splits"])}: {measures["images"]} images, '

@@ -31,9 +31,7 @@ class Picture:
 
 
 def read_sizes(paths: Sequence[Path]) -> list[tuple[int, int, int, bool]]:
-    """Reads width, height and channels of images from their heads, and whether they have 16 bits; a UserError if one is
-    no image.
-    """
+    """Reads width, height, channels of images, and whether they have 16 bits; a UserError if one is no image."""
     def read(path: Path) -> tuple[int, int, int, bool]:
         try:
             with Image.open(path) as image:

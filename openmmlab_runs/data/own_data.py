@@ -39,7 +39,6 @@ EMPTY = ': they teach what is no object (--drop-empty leaves them out)'
 
 @dataclass(frozen=True)
 class Options:
-    """Wishes of a user about a folder of data."""
     semantic: bool | None = None  # whether label maps are wanted, if there are other annotations, too; None: what is
     masks: str | None = None  # one of `label_maps.KINDS`; None: guessed
     colours: Path | None = None  # a file with classes and colours; None: one in the folder
@@ -120,7 +119,6 @@ def _read(source: Path, options: Options) -> Data:
 
 
 def _find_formats(folder: Folder, source: Path) -> dict[str, list[Path]]:
-    """Returns the annotation files of each format, or the one that is named."""
     if source.is_file():
         path = Path(os.path.abspath(source))
         form = YOLO if path.suffix.lower() not in ('.json', '.xml') else next(
@@ -142,7 +140,6 @@ def _find_formats(folder: Folder, source: Path) -> dict[str, list[Path]]:
 
 
 def _labels_of_yolo(folder: Folder) -> list[Path]:
-    """Returns txt files that belong to an image, and are empty or begin with a number."""
     def is_label(path: Path) -> bool:
         with path.open('rb') as file:
             return bool(re.match(rb'([-+.\d]|$)', file.read(256).removeprefix(b'\xef\xbb\xbf').strip()))
@@ -169,7 +166,6 @@ def _of_files(form: str, files: Sequence[Path], folder: Folder) -> Data:
 
 
 def _of_one_file(form: str, files: Sequence[Path], folder: Folder) -> Data:
-    """Reads files of CVAT or Label Studio, each with several images."""
     data, samples, splits = Data(form, folder.root, {}), dict[Path, Picture](), dict[str, list[Path]]()
     for path in files:
         found, of_subset, notes = read_cvat(path, folder) if form == CVAT else read_label_studio(path, folder)
@@ -183,7 +179,6 @@ def _of_one_file(form: str, files: Sequence[Path], folder: Folder) -> Data:
 
 
 def _of_yolo(files: Sequence[Path], folder: Folder, named: Path | None) -> Data:
-    """Reads YOLO, whose images without a txt file have no objects."""
     data, splits = Data(YOLO, folder.root, {}), dict[str, list[Path]]()
     about = describe_yolo(folder, named)
     outside = [place for places in (about.places or {}).values() for place in places
@@ -223,7 +218,6 @@ def _above(place: Path) -> Path:
 
 
 def _of_label_maps(files: Sequence[Path], folder: Folder, options: Options) -> Data:
-    """Reads label maps of classes, or of numbers of objects."""
     data = Data(LABEL_MAPS, folder.root, {})
     samples = _pictures(files, folder, 'label map', data)
     paths = [sample.annotation for sample in samples if sample.annotation]
@@ -258,7 +252,6 @@ def _of_label_maps(files: Sequence[Path], folder: Folder, options: Options) -> D
 
 def _split_of_maps(samples: Sequence[Picture], ends: tuple[str, str], pixels: dict[Path, dict[int, int]],
                    folder: Folder, meaning: Meaning | None = None) -> Split:
-    """Makes a split of label maps: those that lie where mmseg looks for them, or those that are to be converted."""
     images = [sample.image for sample in samples]
     paths = [sample.annotation for sample in samples if sample.annotation]
     where = folder.root if meaning else Path(commonpath([image.parent for image in images]))
@@ -276,7 +269,6 @@ def _split_of_maps(samples: Sequence[Picture], ends: tuple[str, str], pixels: di
 
 
 def _measured(samples: list[Picture], data: Data) -> list[Picture]:
-    """Returns samples with the sizes of images, and counts what of them is lost."""
     for sample, (width, height, channels, is_deep) in zip(
             samples, read_sizes([sample.image for sample in samples]), strict=True):
         sample.size = width, height
@@ -300,7 +292,6 @@ def _divide(samples: Sequence[Picture], folder: Folder, lists: dict[str, list[Pa
 
 
 def _of_samples(data: Data, samples: Sequence[Picture], folder: Folder, lists: dict[str, list[Path]]) -> Data:
-    """Makes splits of samples with objects, which are written to files of our own."""
     nameless = next((sample.annotation for sample in samples for name, _ in sample.objects if not name), None)
     if nameless:
         raise UserError(f'{nameless} has an object without the name of a class: give it one.')
@@ -319,7 +310,6 @@ def _of_samples(data: Data, samples: Sequence[Picture], folder: Folder, lists: d
 
 
 def _tell_splits(data: Data) -> None:
-    """Notes classes that a split lacks, and images that are in two splits."""
     images: dict[str, set[Path]] = {}
     for name, split in data.splits.items():
         images[name] = {split.images / image['file_name'] for image in split.coco['images']}

@@ -52,7 +52,6 @@ class Plan:
 
 
 def plan_checks(cfg: Config, splits: Sequence[str] = SPLITS) -> list[Plan]:
-    """Reads the annotations of the datasets of a config, of all splits by default."""
     datasets: dict[str, tuple[list[str], str, dict[str, Any]]] = {}
     for split in splits:
         loader = cfg.get(f'{split}_dataloader')
@@ -155,7 +154,6 @@ def _annotation_file(dataset: dict[str, Any]) -> str:
 
 
 def _check_evaluator(cfg: Config, name: str, dataset: dict[str, Any]) -> Iterator[Finding]:
-    """Compares the annotation file of mmdet's CocoMetric with that of the evaluated dataset."""
     own = _annotation_file(dataset)
     for metric in dicts(cfg.get(name)):
         is_coco = str(metric.get('type')).endswith('CocoMetric')
@@ -176,9 +174,7 @@ def _check_evaluator(cfg: Config, name: str, dataset: dict[str, Any]) -> Iterato
 
 
 def check_before_training(cfg: Config, splits: Sequence[str]) -> None:
-    """Logs faults in the annotations of datasets in COCO's or ADE20K's layout; skips other datasets, and all images. A
-    UserError if a file cannot be used, mmdet would fail on it, or labels would mean other classes.
-    """
+    """Logs faults in COCO's and ADE20K's annotations; a UserError if training would fail, or read other classes."""
     for plan in plan_checks(cfg, splits):
         for kind in Kind:
             found = [finding for finding in plan.findings if finding.kind is kind]
@@ -198,7 +194,6 @@ def _sentence(found: Sequence[Finding]) -> str:
 
 
 def _error(found: Sequence[Finding], name: str) -> str:
-    """Returns a message with the fault, and the config key or the file to correct."""
     first = found[0]
     if first.kind is Kind.DATASET:  # `detail` says what to do, unless the file is missing
         advice = f': put the file there, or correct {name}.data_root, .ann_file or .data_prefix.'

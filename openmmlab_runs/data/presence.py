@@ -15,8 +15,8 @@ from .findings import Finding, Kind
 
 
 def check_presence(dataset: BaseDataset, cfg: dict[str, Any], samples: Sequence[SampleFiles]) -> list[Finding]:
-    """Finds files that a dataset in COCO's or ADE20K's layout names and that are not there, and images beside them.
-    Nothing is found for loaders other than mmcv's, or if no folder can be listed.
+    """Finds files that COCO's or ADE20K's annotations name and that are not there, and images beside them, for mmcv's
+    loaders.
     """
     layout = layout_of(type(dataset))
     if layout == 'images' or not _loads('LoadImageFromFile', cfg):

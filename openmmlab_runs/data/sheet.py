@@ -55,7 +55,6 @@ def draw_sheet(cfg: Config, split: str) -> Figure | None:
 
 
 def _paint(packed: dict[str, Any], visualizer: Visualizer) -> list[tuple[str, np.ndarray]]:
-    """Returns the name and the painted image of a sample, if it has boxes or a label map."""
     sample, bgr = packed['data_samples'], packed['inputs'].numpy().transpose(1, 2, 0)
     instances: Any = getattr(sample, 'gt_instances', {})
     image = np.ascontiguousarray(bgr[..., ::-1].clip(0, 255), np.uint8)

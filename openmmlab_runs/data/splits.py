@@ -41,14 +41,12 @@ class Data:
     notes: list[str] = field(default_factory=list)  # sentences about what is unusual
 
     def tell_unused(self, names: list[str]) -> None:
-        """Notes the names of classes that no object has."""
         if names:
             self.notes.append(f'{len(names)} classes have no object and are left out: {some(names)}.')
 
 
 def split_in(name: str) -> str:
-    """Returns the split that a name has as a whole word, as `instances_train2017.json` has 'train'; '' for none.
-    'trainval', or both words, is for training. Other names with several splits mean none.
+    """Returns the split that a name has as a whole word, as 'instances_train2017' has 'train'; '' for none or several.
     """
     found = {WORDS[word] for word in words_of(name) if word in WORDS}
     return 'train' if found == {'train', 'val'} else found.pop() if len(found) == 1 else ''
@@ -61,8 +59,8 @@ def split_of(path: Path, root: Path) -> str:
 
 
 def divide(data: Data, share: float, seed: int) -> tuple[Split, Split]:
-    """Returns the images to train on that are left, and a share of them for validation. Entries of one file stay
-    together. A UserError if one of the two would be empty.
+    """Returns the images that are left, and a share for validation; entries of one file stay together. A UserError if
+    one is empty.
     """
     split = data.splits['train']
     names = list(dict.fromkeys(image['file_name'] for image in split.coco['images']))

@@ -94,8 +94,8 @@ def _check_readers(part: nn.Module, given: list[int]) -> None:
 
 
 def trained_classes(checkpoint: Mapping[str, Any]) -> list[str]:
-    """Returns the classes in a checkpoint's `meta`, in the order of the labels; empty if there are none. Older
-    libraries than mmengine wrote `CLASSES`, there or in `meta` itself.
+    """Returns the classes in a checkpoint's `meta`, also of older libraries, in the order of the labels; empty for
+    none.
     """
     meta = checkpoint.get('meta') or {}
     for place in (meta.get('dataset_meta') or {}, meta):
@@ -105,9 +105,7 @@ def trained_classes(checkpoint: Mapping[str, Any]) -> list[str]:
 
 
 def check_classes(trained: Sequence[str], tested: Sequence[str], checkpoint: str | Path) -> None:
-    """Compares the classes of a checkpoint with those of the test data, in the order of labels, if both are known.
-    Other names are a warning; the same in another order are a UserError.
-    """
+    """Warns if classes of checkpoint and test data differ, if both are known; another order is a UserError."""
     if not trained or not tested or [*trained] == [*tested]:
         return
     pairs = zip_longest(map(repr, trained), map(repr, tested), fillvalue='missing')

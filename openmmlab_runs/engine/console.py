@@ -39,7 +39,6 @@ class ReaderHandler(logging.Handler):
         self.replaced: list[tuple[MMLogger, logging.Handler]] = []
 
     def attach(self, logger: MMLogger) -> None:
-        """Takes the place of the handler of a logger that prints, with its level."""
         logger.addFilter(FOR_READERS)
         for handler in [one for one in logger.handlers if type(one) is logging.StreamHandler]:
             self.setLevel(handler.level)
@@ -48,7 +47,6 @@ class ReaderHandler(logging.Handler):
             logger.addHandler(self)
 
     def detach(self) -> None:
-        """Gives the loggers their own handlers back."""
         self.print_warnings()
         for logger, handler in self.replaced:
             logger.removeHandler(self)
@@ -65,7 +63,6 @@ class ReaderHandler(logging.Handler):
                 _print_warning(message)
 
     def print_warnings(self) -> None:
-        """Prints the warnings until now. Later ones are printed at once."""
         if self.is_waiting and self.level <= logging.WARNING:  # the main process
             for message in self.warnings:
                 _print_warning(message)
@@ -99,8 +96,7 @@ class Output:
 
 
 class ProgressHook(Hook):
-    """Prints loss, learning rate and time left: in a line that changes on a terminal, otherwise in one at the interval
-    of `LoggerHook`, and for the first and the last iteration.
+    """Prints loss, learning rate and time left: in a changing line of a terminal, or at the interval of `LoggerHook`.
     """
 
     priority = 'LOWEST'
@@ -138,7 +134,6 @@ class ProgressHook(Hook):
         self._advance('test', batch_idx + 1, len(runner.test_dataloader))
 
     def _advance(self, what: str, done: int, total: int, state: str = '') -> bool:
-        """Changes the line; returns whether there is a terminal for it."""
         if not self.screen.is_terminal or self.screen.is_dumb_terminal or self.handler.level > logging.INFO:
             return False
         if what not in self.tasks:
@@ -177,9 +172,7 @@ class ReadableRunner(Runner):
 
 @contextmanager
 def readable_console(verbose: bool = False) -> Iterator[list[Hook]]:
-    """Prints only what is for readers in the `with` block, unless `verbose`; Python's warnings go to the log, too.
-    Yields the hooks that the runner needs for it.
-    """
+    """Yields hooks for the runner, and prints only what is for readers in the `with` block, unless `verbose`."""
     if verbose:
         yield []
         return

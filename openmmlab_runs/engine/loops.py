@@ -33,8 +33,8 @@ class _Checked:
 
 @LOOPS.register_module()
 class CheckedEpochBasedTrainLoop(_Checked, EpochBasedTrainLoop):
-    """mmengine's loop, which checks its data. In a resumed epoch, it counts the batches from the beginning of the
-    epoch, because hooks recognize its end by the number of the batch.
+    """mmengine's loop, which checks its data, and counts the batches of a resumed epoch from its beginning, as hooks
+    expect.
     """
 
     def run_iter(self, idx: int, data_batch: Any) -> None:
@@ -78,8 +78,8 @@ def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader
 
 
 def check_while_loading(loader: DataLoader, model: nn.Module, cfg: dict[str, Any]) -> None:
-    """Makes the pipelines of a loader's datasets check the data and name the faulty file. Labels that the model or the
-    config ignores (`ignore_index`) are no faults.
+    """Makes a loader's pipelines check the data and name the faulty file; `ignore_index` of the model or config is no
+    fault.
     """
     for dataset in unwrap_built(loader.dataset):
         # Only mmengine's own class: pipelines of other classes may do more than run their transforms.

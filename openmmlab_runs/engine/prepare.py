@@ -64,7 +64,6 @@ def prepare(cfg: Config) -> Config:
 
 
 def _find(registry: Registry, kind: Any, scope: str | None) -> Any:
-    """Returns the class that a `type` of a config means, or None."""
     if not isinstance(kind, str):
         return kind
     with registry.switch_scope_and_registry(scope) as here:
@@ -88,7 +87,6 @@ def _set_hooks(cfg: Config, scope: str | None) -> None:
 
 
 def _set_loops(cfg: Config, scope: str | None) -> None:
-    """Replaces mmengine's loops, also those that the config does not name, by loops that check their data."""
     for name, default in (('train_cfg', None), ('val_cfg', ValLoop), ('test_cfg', TestLoop)):
         loop = cfg.get(name)
         if not isinstance(loop, dict):
@@ -109,7 +107,6 @@ def _set_metrics(cfg: Config, scope: str | None) -> None:
 
 
 def _seed_batches(loader: dict[str, Any], endless: bool) -> None:
-    """Wraps the batch sampler of the training loader, or torch's if the config sets none."""
     inner = loader.get('batch_sampler') or dict(
         type='torch.utils.data.BatchSampler', drop_last=loader.pop('drop_last', False))
     if inner.get('type') != 'openmmlab_runs.SeededBatchSampler':

@@ -59,9 +59,7 @@ def settings(cfg: Config) -> dict[str, str]:
 
 
 def differences(mine: Mapping[str, str], others: Mapping[str, str]) -> str:
-    """Returns a clause with the keys whose values differ, such as 'train_cfg.max_iters is 4 (not 8)', without secrets,
-    or ''.
-    """
+    """Returns a clause with the keys whose values differ, such as 'train_cfg.max_iters is 4 (not 8)'; '' if none do."""
     mine, others = ({key: redact(value)[0] for key, value in part.items() if not is_secret(key)}
                     for part in (mine, others))
     keys = [key for key in {**others, **mine} if mine.get(key) != others.get(key)]

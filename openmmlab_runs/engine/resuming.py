@@ -61,9 +61,7 @@ def prepare_to_resume(cfg: Config, resume: str | None) -> dict[str, Any]:
 
 
 def last_checkpoint(work_dir: str | Path) -> str:
-    """Returns the path that `last_checkpoint` in a work dir had when it was written, or '' if there is no such file.
-    See `in_folder` for a work dir that was moved.
-    """
+    """Returns the path in the file `last_checkpoint` of a work dir, which may have moved since (`in_folder`), or ''."""
     note = Path(work_dir, 'last_checkpoint')
     return in_folder(work_dir, note.read_text('utf-8').strip()) if note.is_file() else ''
 
@@ -111,9 +109,7 @@ def find_checkpoint(work_dir: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def _candidates(work_dir: Path, named: str, faults: list[str]) -> Iterator[Path]:
-    """Yields the named checkpoint, then others by the iteration that they tell, the highest first; `faults` gets
-    damaged ones.
-    """
+    """Yields the named checkpoint, then others by their iteration, the highest first; damaged ones go to `faults`."""
     if named:
         yield Path(named)
     steps: dict[Path, tuple[int, int]] = {}
@@ -132,7 +128,6 @@ def _candidates(work_dir: Path, named: str, faults: list[str]) -> Iterator[Path]
 
 
 def _missing(checkpoint: dict[str, Any]) -> list[str]:
-    """Returns the keys that resuming needs, and the checkpoint does not have."""
     missing = [key for key in NEEDED if not isinstance(checkpoint.get(key), dict)]
     return missing or [f'meta.{key}' for key in COUNTS if not isinstance(checkpoint['meta'].get(key), int)]
 

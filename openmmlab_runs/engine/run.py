@@ -119,7 +119,6 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
 
 
 def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> Runner:
-    """Builds the runner of a config from `load_config` after `prepare`, with additional hooks."""
     kind = RUNNERS.get(cfg.get('runner_type', 'Runner'))
     if isinstance(kind, type) and not issubclass(kind, Runner):
         raise UserError(f'runner_type is {cfg.runner_type}, which is not a kind of Runner, and does not call hooks as '
@@ -189,6 +188,5 @@ def lost_disk_as_user_error(work_dir: str, resumable: bool) -> Iterator[None]:
 
 
 def _is_lost(path: object, work_dir: str) -> bool:
-    """Returns whether a file was to be in a work dir, but its folder is gone."""
     return (isinstance(path, str) and Path(work_dir).absolute() in Path(path).absolute().parents
             and not Path(path).parent.is_dir())

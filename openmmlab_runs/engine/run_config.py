@@ -49,12 +49,10 @@ _Dumper.add_representer(str, lambda dumper, text: dumper.represent_scalar(
 
 
 def of_run(cfg: Config) -> Config:
-    """Returns a config as a `RunConfig`, which shares its values."""
     run = RunConfig.__new__(RunConfig)
     run.__setstate__(cfg.__getstate__())
     return run
 
 
 def secrets_of(cfg: Config) -> list[str]:
-    """Returns the dotted keys of what copies of a config leave out."""
     return redact(Config.to_dict(cfg))[1]

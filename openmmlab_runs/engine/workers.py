@@ -57,7 +57,6 @@ def shared_bytes(sample: Any) -> int:
 
 
 class _Counter(pickle.Pickler):
-    """Counts the bytes of all tensors in an object."""
 
     bytes = 0
 

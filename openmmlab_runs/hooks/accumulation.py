@@ -23,9 +23,7 @@ def wrappers(runner: Runner) -> dict[str, OptimWrapper]:
 
 
 def average_gradients(runner: Runner) -> None:
-    """Replaces the gradients of each rank by their mean, because only those of the main process are saved. All ranks
-    must call it. Their mean at the update stays the same but for rounding.
-    """
+    """Replaces gradients by their mean of all ranks, which all must call, as the main process saves only its own."""
     if get_world_size() == 1 or not isinstance(runner.model, DistributedDataParallel):
         return
     parameters = dict(_parameters(runner))
@@ -46,14 +44,12 @@ def accumulated(runner: Runner) -> dict[str, Any]:
 
 
 def put_back(runner: Runner, gradients: Mapping[str, Tensor]) -> None:
-    """Gives the parameters of a model the gradients of a checkpoint, by name."""
     for name, parameter in inner(runner.model).named_parameters():
         if name in gradients:
             parameter.grad = gradients[name].to(parameter)
 
 
 def _parameters(runner: Runner) -> Iterator[tuple[str, nn.Parameter]]:
-    """Yields the parameters that optimizers train, with their names."""
     if is_model_wrapper(runner.model) and not isinstance(runner.model, DistributedDataParallel):
         return
     trained = {parameter for wrapper in wrappers(runner).values() for group in wrapper.optimizer.param_groups

@@ -178,9 +178,7 @@ class DurableCheckpointHook(CheckpointHook):
         runner.message_hub.update_info('last_ckpt', path)
 
     def _save(self, runner: Runner, step: int, meta: dict[str, Any], name: str = '') -> None:
-        """Saves the state unless the last iteration was bad, then removes old checkpoints, but no `name` other than a
-        step's.
-        """
+        """Saves the state unless the last iteration was bad; removes old checkpoints, of which other names are none."""
         runner.logger.info(f'Saving checkpoint {step}')
         if runner.message_hub.runtime_info.get(BAD_ITERATIONS) and runner.iter + 1 < runner.max_iters:
             runner.logger.warning(f'Checkpoint {step} is skipped, because the last iteration was bad.')
@@ -219,7 +217,6 @@ def saves_after_iteration(hook: CheckpointHook, runner: Runner) -> bool:
 
 
 def best_checkpoints(runner: Runner) -> dict[str, str]:
-    """Returns the paths of the best checkpoints, by their keys in the hub."""
     return {name: path for name, path in runner.message_hub.runtime_info.items() if name.startswith('best_ckpt')}
 
 

@@ -33,7 +33,6 @@ class Confusion:
         self.counts: dict[str, Tensor] = {}
 
     def add(self, samples: Sequence[Any]) -> None:
-        """Counts in the outputs of one iteration."""
         for sample in samples if self.classes else ():
             if not hasattr(sample, 'img_path'):  # the pipeline leaves it out
                 continue
@@ -77,7 +76,6 @@ class Confusion:
         return {name: column.tolist() for name, column in columns.items()}
 
     def draw(self, total: Tensor, path: Path, title: str) -> None:
-        """Draws the counts as PNG; colours are shares of the true class."""
         names = [label(name) for name in (*self.classes, *(['no box'] if self.of_boxes else []))]
         total = total[:len(names), :len(names)]
         shares = (total / total.sum(1, keepdim=True)).nan_to_num().numpy()

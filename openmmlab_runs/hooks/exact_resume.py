@@ -170,7 +170,6 @@ def _stopping(runner: Runner) -> list[EarlyStoppingHook]:
 
 
 def _batches(runner: Runner) -> SeededBatchSampler | None:
-    """Returns the batch sampler of the training loader, if it is a seeded one."""
     sampler = runner.train_dataloader.batch_sampler
     return sampler if isinstance(sampler, SeededBatchSampler) else None
 

@@ -108,7 +108,6 @@ class NonFiniteLossHook(Hook):
         runner.message_hub.update_info(BAD_ITERATIONS, streak)
 
     def _judge(self, runner: Runner, reports: Sequence[Report], dropped: bool) -> None:
-        """Warns of a bad iteration, and stops training if necessary."""
         what = f'in iteration {runner.iter + 1} {describe(reports)}'
         short = what + _and_images(reports, MAX_IMAGES)
         runner.logger.warning(f'Bad iteration ({self.streak} in a row, {self.patience} end training): {what}'

@@ -121,8 +121,8 @@ class ReportHook(Hook):
 
 
 def _of_this_run(written: dict[int, Metrics], step: int, saved: dict[int, Metrics] | None) -> dict[int, Metrics]:
-    """Returns the validations until `step`: `written` ones, unless they are of another run, or those `saved` (None:
-    old).
+    """Returns the validations until `step`: those `written`, unless they are of another run, or else `saved` (old:
+    None).
     """
     written = {one: metrics for one, metrics in written.items() if one <= step}
     is_same = saved is None or repr({**written, step: 0}) == repr({**saved, step: 0})  # NaN does not equal itself
@@ -186,7 +186,6 @@ def summary(runner: Runner) -> Iterator[tuple[str, str]]:
 
 
 def draw_curve(runner: Runner, validations: Mapping[int, Mapping[str, float]]) -> None:
-    """Draws the loss and the metrics by iteration to `curve.png` in the work dir."""
     known = {step: {name: value for name, value in metrics.items() if value != -1}  # mmdet's -1: there are no objects
              for step, metrics in validations.items()}
     names = dict.fromkeys(name for metrics in known.values() for name in metrics)

@@ -38,7 +38,6 @@ class Table:
 
 @dataclass(frozen=True)
 class Meaning:
-    """The meaning of the values of label maps."""
     classes: list[str]
     codes: dict[int, int] = field(default_factory=dict)  # value or colour -> class; empty if values are the classes
     are_colours: bool = False  # whether the codes are colours
@@ -120,7 +119,6 @@ def understand(paths: Sequence[Path], folder: Folder, kind: str | None, colours:
 
 
 def _count(paths: Sequence[Path], as_colours: bool) -> list[dict[int, int]] | None:
-    """Counts the pixels of each value in each label map; None if one has colours instead."""
     def count(path: Path) -> dict[int, int]:
         values, numbers = np.unique(read_label_map(path, as_colours), return_counts=True)
         return dict(zip(values.tolist(), numbers.tolist(), strict=True))
@@ -198,7 +196,6 @@ def _look_like_objects(paths: Sequence[Path], counts: Sequence[dict[int, int]]) 
 
 
 def objects_of(path: Path, name: str) -> list[tuple[str, dict]]:
-    """Returns the objects of a label map with numbers of objects."""
     labels = read_label_map(path)
     return [(name, mask(labels == value)) for value in np.unique(labels) if value not in (0, NO_CLASS)]
 

@@ -51,7 +51,6 @@ def read_labelme(samples: Iterable[Picture]) -> list[str]:
 
 
 def no_area(kinds: Counter[str]) -> list[str]:
-    """Returns notes about shapes that are left out, of each kind."""
     return [f'{count} shapes of type {kind} are left out, since they have no area.' for kind, count in kinds.items()]
 
 

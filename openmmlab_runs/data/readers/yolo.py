@@ -23,7 +23,6 @@ MOST_YAML = 2**21  # bytes
 
 @dataclass
 class Description:
-    """The content of the files beside the annotations."""
     names: dict[int, str] = field(default_factory=dict)  # the classes by their numbers; empty if no file has them
     source: Path | None = None  # the file with the names
     places: dict[str, list[Path]] | None = None  # the files and folders of each split, if the files name any
@@ -32,8 +31,8 @@ class Description:
 
 
 def describe_yolo(folder: Folder, file: Path | None) -> Description:
-    """Reads data.yaml, or obj.data of Darknet and CVAT, or a list of classes. A UserError for another format, or if
-    files for training or validation are not there.
+    """Reads data.yaml, obj.data of Darknet and CVAT, or a list of classes; a UserError if it is wrong or names missing
+    files.
     """
     near = sorted((path for path in folder.of('.yaml', '.yml', '.data')),
                   key=lambda path: (len(path.parts), path.suffix.lower() == '.data', path.name))
@@ -79,7 +78,6 @@ def _of_yaml(path: Path, folder: Folder) -> Description | None:
 
 
 def _names(names: object, path: Path) -> dict[int, str]:
-    """Returns the classes of data.yaml, which are a list, or a map from numbers."""
     if isinstance(names, str):
         names = names.strip('[]').split(',')
     if isinstance(names, list | dict) and len(names) <= MOST_CLASSES:
