@@ -110,8 +110,8 @@ def _normal(path: str) -> str:
 
 @functools.cache  # a new index would not be compared with the first one
 def open_archive(scheme: str, pattern: str) -> Archive:
-    """Reads the index of a zip file, or of tar files; a UserError if it is damaged, or a file or shard is missing or
-    double.
+    """Reads the index of a zip file, or of tar files; damage, or a file or shard that is missing or double, is a
+    UserError.
     """
     paths = [pattern] if os.path.lexists(pattern) else sorted(glob.glob(pattern)) if scheme == 'tar' else []
     if not paths:
@@ -236,7 +236,6 @@ def _places_of_zip(file: BinaryIO, path: str) -> dict[str, Place]:
 
 
 def _place_in_zip(file: BinaryIO, path: str, member: zipfile.ZipInfo) -> Place:
-    """Compares an entry of the index with the record before the file itself."""
     file.seek(member.header_offset)
     record = file.read(ZIP_FILE)
     name_size, more = struct.unpack('<2H', record[26:])

@@ -1,7 +1,7 @@
 r"""Writes the text of configs, so that mmengine reads the same values again.
 
-mmengine replaces templates, `{{ fileDirname }}`, `{{$NAME:default}}` and `{{_base_.name}}`, before Python reads a
-config, also in strings. No text from here has two braces beside each other.
+mmengine replaces templates such as `{{ fileDirname }}` before Python reads a config, also in strings. No text from here
+has two braces beside each other.
 """
 import keyword
 import math
@@ -24,9 +24,7 @@ def without_templates(source: str, brace: str = r'\x7b') -> str:
 
 
 def to_source(value: Any, indent: int = 0, used: int = 0) -> str:
-    """Returns Python source for a value of a config; what does not fit into a line has a line for each item. Its first
-    line begins with `indent` spaces, and has `used` characters that are not the value's.
-    """
+    """Returns Python source for a value, after `used` characters in a line that `indent` spaces begin."""
     line = _one_line(value)
     if used + len(line) <= WIDTH or not isinstance(value, dict | list | tuple):
         return line

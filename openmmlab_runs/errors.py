@@ -44,9 +44,7 @@ def sentence(error: UserError) -> str:
 
 
 def explain(error: BaseException, model: nn.Module | None = None) -> str:
-    """Returns the type of an error, the transform or module (as in `model`) that raised it, and the message's first
-    line.
-    """
+    """Returns the type of an error, the transform or module of `model` that raised it, and the message's first line."""
     names = {id(module): name for name, module in model.named_modules()} if model else {}
     places = [names.get(id(owner)) or type(owner).__name__ for owner in _owners(error)]
     return f'{type(error).__name__}{f" in {places[-1]}" if places else ""}: {first_line(error)}'

@@ -127,9 +127,7 @@ if hasattr(os, 'register_at_fork'):  # not on Windows
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Holds a folder for this process in the `with` block, also if it dies; raises a UserError if another one has it.
-
-    There are two locks: that of the folder itself, which cannot be removed, for this host, on some file systems; and
-    that of the file `.lock` in it, which other hosts may see, and which must be no link.
+    One lock, of the folder itself, is for this host; other hosts may see that of `.lock` in it, which must be no link.
     """
     import fcntl  # not on Windows, where files can still be read
     path, is_new = folder / '.lock', not folder.exists()
@@ -214,9 +212,7 @@ def remove_leftovers(folder: Path, *names: str) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yields an empty file; at the end of the block, syncs it and renames it to `path`, which an OSError has as
-    filename.
-    """
+    """Yields an empty file; at the end of the block, syncs it and renames it to `path`, which an OSError names."""
     # Nobody can plant a link at a name that nobody can guess; `touch` would not follow it.
     start = os.fsdecode(os.fsencode(path.name)[:200])  # names have at most 255 bytes
     temporary = path.with_name(f'{start}.{os.getpid()}.{secrets.token_hex(8)}.tmp')

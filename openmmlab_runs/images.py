@@ -21,12 +21,8 @@ def check_regular(path: str | Path) -> None:
 
 
 def read_image(path: str | Path, size: tuple[int, int] | None = None, max_pixels: int | None = None) -> np.ndarray:
-    """Reads an image as RGB, `(H, W, 3)`, uint8: the pixels that mmcv's loader reads; of 16 bits, the higher eight.
-
-    Args:
-        path: The file.
-        size: Height and width in pixels to resize to. Defaults to None: no resizing.
-        max_pixels: An image with more pixels is a UserError. Defaults to None: the limit of Pillow.
+    """Reads RGB, `(H, W, 3)`, uint8: the pixels that mmcv's loader reads; of 16 bits, the higher eight. Resizes to
+    `size`, height and width, if it is given. More than `max_pixels`, by default Pillow's limit, are a UserError.
     """
     import mmcv  # not needed to look at sizes
     try:

@@ -14,7 +14,6 @@ from .registry import in_scope
 
 
 def backbone_config(cfg: Config) -> ConfigDict:
-    """Returns `model.backbone` of a config; raises a UserError if there is none."""
     if 'backbone' not in cfg.get('model', {}):
         raise UserError(f'config {cfg.filename} has no model.backbone: use a config that sets one.')
     return cfg.model.backbone

@@ -51,7 +51,6 @@ def _wait_for_sigterm_of(parent: int) -> None:
 
 @contextmanager
 def handlers_restored() -> Iterator[None]:
-    """Restores the handlers of `ASK_TO_END` at the end of the `with` block."""
     former = {number: signal.getsignal(number) for number in ASK_TO_END}
     try:
         yield

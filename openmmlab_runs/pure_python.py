@@ -13,10 +13,8 @@ from .stack import require
 
 
 def to_text_style(cfg: Config, libraries: tuple[str, ...]) -> Config:
-    """Returns a config with the names of registered classes as types, and with a `default_scope`.
-
-    The pure Python style has classes, or their places as text, such as `mmdet.models.MaskRCNN`; a `default_scope` of
-    None becomes that of `libraries` that the model is of. Other configs are returned unchanged.
+    """Returns a config whose types are names of classes, not classes or places such as `mmdet.models.MaskRCNN`, and
+    whose `default_scope`, if it is None, is that of `libraries` that the model is of. Other configs stay unchanged.
     """
     content = cfg.to_dict()
     parts = [part for key in ('model', *content) for _, part in walk(content.get(key))]

@@ -50,8 +50,8 @@ def _unsigned(found: re.Match[str]) -> str:
 
 
 def redact(value: Any, place: str = '') -> tuple[Any, list[str]]:
-    """Returns a copy of nested dicts, lists and tuples without secrets, and the dotted keys of what is left out. A
-    secret becomes None; an address loses its password and signature. Numbers are no secrets.
+    """Returns a copy without secrets, and the dotted keys of what is left out: None, or an address without its
+    password.
     """
     if isinstance(value, str):
         text = redact_text(value)

@@ -58,8 +58,7 @@ class FsspecBackend(BaseStorageBackend):
         self.options = {name: value for name, value in options.items() if value is not None}
 
     def _try(self, path: str | Path, action: Callable[[Any, str], T], size: int | None = 0, lists: bool = False) -> T:
-        """Runs an action with a path's file system, and the path in it; `size` are bytes to write, or None to read all.
-        """
+        """Runs an action with a path's file system and the path in it; `size` are bytes to write, None to read all."""
         try:
             files, inside = _open(str(path), self.options)
             if _scheme(path) in ARCHIVES:
@@ -142,8 +141,8 @@ class HttpBackend(HTTPBackend):
 
 
 def tried(path: str, action: Callable[[], T], size: Callable[[], int], seconds: float) -> T:
-    """Runs an action, again after a fault of the network, then a UserError; `size` tells megabytes, `PER_MEGABYTE`
-    seconds each.
+    """Runs an action, again after a fault of the network, and then raises a UserError; `size` tells bytes, for more
+    seconds.
     """
     for wait in (*WAITS, None):
         try:

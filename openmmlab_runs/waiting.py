@@ -17,10 +17,8 @@ class TooLong(Exception):
 
 
 def within(what: str, action: Callable[[], T], seconds: float, more: Callable[[], float] = lambda: 0.) -> T:
-    """Returns what an action returns, or raises what it raises, if it ends in so many seconds, and else TooLong.
-
-    The action runs in a thread of its own. After `WORD` seconds, a line says `what` is waited for. When the time is
-    over, `more` has `ASKING` seconds to tell further seconds.
+    """Returns or raises what an action does, if it ends in so many seconds, and else raises TooLong. After `WORD`
+    seconds, a line says `what` is waited for. In the end, `more` has `ASKING` seconds to tell further seconds.
     """
     begun, job = time.monotonic(), _started(action)
     if not _ended(job, min(WORD, seconds)):
@@ -34,7 +32,7 @@ def within(what: str, action: Callable[[], T], seconds: float, more: Callable[[]
 
 
 def _started(action: Callable[[], T]) -> Future[T]:
-    """Runs an action in a thread. Those of a pool would be waited for at the end of the process, and lost in a fork."""
+    """Runs an action in a thread. A pool's would be waited for at the end of the process, and lost in a fork."""
     job: Future[T] = Future()
 
     def run() -> None:

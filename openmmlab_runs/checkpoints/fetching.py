@@ -35,7 +35,6 @@ CHECKSUM = re.compile(r'-(?!(?:(?:19|20)\d{6}|00\d{6,})\.)([0-9a-f]{8,64})\.(?:p
 
 
 class Source(NamedTuple):
-    """Where a package has published a file of weights."""
     urls: tuple[str, ...]
     sha256: str | None = None
     terms: str | None = None
@@ -124,7 +123,6 @@ def _cached(address: str, urls: Sequence[str]) -> Path:
 
 
 def _locked(file: Path, address: str) -> AcquireReturnProxy:
-    """Returns a context in which no other process of this machine downloads a file."""
     lock = FileLock(f'{file}.lock')
     try:
         return lock.acquire(timeout=min(WORD, WAIT))

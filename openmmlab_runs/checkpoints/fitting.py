@@ -89,9 +89,7 @@ def _fitting(model: nn.Module, weights: dict[str, Any], path: str | Path, what: 
 
 
 def check_fills_backbones(model: nn.Module, checkpoint: str | Path) -> None:
-    """Raises a UserError unless a checkpoint for `load_from` fills the backbones that check it; mmengine would only
-    warn.
-    """
+    """Raises a UserError unless a checkpoint for `load_from` fills the backbones that check it; mmengine only warns."""
     backbones: dict[str, Any] = {
         name: module for name, module in model.named_modules() if isinstance(module, ChecksWeights)}
     weights = read_weights(checkpoint).tensors if backbones else {}
@@ -136,7 +134,6 @@ def unloaded_shown(model: nn.Module, checkpoint: str | Path) -> Iterator[None]:
 
 
 def inner(model: nn.Module) -> nn.Module:
-    """Returns the model itself, without the wrapper of a distributed run."""
     return model.module if is_model_wrapper(model) else model  # type: ignore[return-value]  # any attribute
 
 

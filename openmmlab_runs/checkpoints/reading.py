@@ -86,7 +86,6 @@ def readable(path: str | Path) -> Iterator[str]:
 
 
 class Weights(NamedTuple):
-    """The weights in a checkpoint."""
     tensors: dict[str, Tensor]
     key: str
     ema_key: str
@@ -114,7 +113,6 @@ def unwrap(checkpoint: dict[str, Any], path: str | Path) -> Weights:
 
 
 def read_weights(path: str | Path, map_location: str = 'cpu') -> Weights:
-    """Reads the weights of a checkpoint; see `read_checkpoint` and `unwrap`."""
     return unwrap(read_checkpoint(path, map_location), path)
 
 

@@ -108,9 +108,7 @@ LOCK = RLock()  # the settings are those of the process
 
 @contextmanager
 def mmengine_log() -> Iterator[None]:
-    """Lets `torch.load` read mmengine's log, and no code, in the `with` block. Blocks may be nested; threads take
-    turns.
-    """
+    """Lets `torch.load` read mmengine's log, and no code, in the `with` block. Blocks may be nested; threads wait."""
     with LOCK:
         known = torch.serialization.get_safe_globals()
         variables = {name: os.environ.pop(name, None) for name in (FORCE, FORBID)}

@@ -107,9 +107,7 @@ def _check_label_map(data: dict[str, Any], num_classes: int, ignored: Collection
 
 
 def load_first(dataset: Any, name: str) -> Any:
-    """Loads the first sample of a dataset, and warns of faults of its image; a UserError with `name` if the pipeline
-    fails.
-    """
+    """Loads the first sample of a dataset, and warns of faults of its image; a UserError with `name` if that fails."""
     path = dataset.get_data_info(0).get('img_path') if hasattr(dataset, 'get_data_info') else None
     found = decode(path, Kind.IMAGE) if isinstance(path, str) and os.path.isfile(path) else None
     if isinstance(found, Finding):

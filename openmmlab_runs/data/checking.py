@@ -61,7 +61,6 @@ def try_split(cfg: Config, split: str) -> Iterator[Finding]:
 
 
 def to_table_of_findings(findings: Sequence[Finding]) -> Table:
-    """Makes a table with a row for each kind of finding: its name, the number of findings, and the first of them."""
     table = Table('what', 'how many', Column('the first', overflow='fold'), show_lines=True)
     for kind in Kind:
         found = [finding for finding in findings if finding.kind is kind]
@@ -75,8 +74,7 @@ def to_table_of_findings(findings: Sequence[Finding]) -> Table:
 
 @contextmanager
 def report(out: Path | None) -> Iterator[Callable[[Sequence[str]], object]]:
-    """Holds a folder, which is created if needed, and yields a function that writes a row of findings.csv at once.
-    Until the end, the file is findings.csv.unfinished. Without a folder, rows are not written.
+    """Holds a folder, if any, and yields a function that writes a row of findings.csv, so far findings.csv.unfinished.
     """
     if out is None:
         yield lambda row: None

@@ -30,10 +30,8 @@ Entry = dict[str, Any]
 class Coco(dict[str, list[Entry]]):
     """The `images`, `categories` and `annotations` of a file.
 
-    Attributes:
-        repairs: Sentences on what mmdet could not read as it is written, each with the first entry and the number of
-            others.
-        texts: The ids that are text in the file and numbers here: by list, and by the index in it.
+    `repairs` are sentences on what mmdet could not read as it is written. `texts` are the ids that are text in the file
+    and numbers here: by list, and by the index in it.
     """
 
     def __init__(self, content: dict[str, list[Entry]], repairs: Sequence[str] = (),
@@ -130,9 +128,7 @@ def parse_json(file: str, content: bytes) -> tuple[Any, str]:
 
 
 def to_id(value: Any) -> int | str:
-    """Returns a whole number, also for a float or text such as '12', or else a text; a ValueError if the value is no
-    id.
-    """
+    """Returns a whole number, also for a float or text such as '12', or else a text; a ValueError for no id."""
     if isinstance(value, str) and value:
         return int(value) if re.fullmatch('0|-?[1-9][0-9]{0,17}', value) else value
     if type(value) in (int, float) and value % 1 == 0 and abs(value) < 1 << 63:
@@ -238,7 +234,6 @@ def _read_entries(file: str, name: str, entries: Any, repairs: _Repairs, needs_s
 
 
 def _complete(file: str, entry: Entry, key: str, where: str, repairs: _Repairs, needs_sizes: bool) -> None:
-    """Sets what is missing in an entry, if it follows from the rest."""
     if key == 'iscrowd':
         entry[key] = 0
     elif key == 'area':

@@ -151,7 +151,6 @@ def _fault_of_extent(left: float, top: float, right: float, bottom: float, image
 
 
 def _faults_of_mask(mask: Any, image: Entry) -> Iterator[Fault]:
-    """Checks a mask: polygons, or a run-length encoding with `counts` as a list or a string."""
     if isinstance(mask, dict):
         size, counts = [image['height'], image['width']], mask.get('counts')
         if mask.get('size') is None or not isinstance(counts, list | str):

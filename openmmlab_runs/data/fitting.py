@@ -31,8 +31,8 @@ class Fit:
 
 
 def fit_images(data: Data, limit: int, scale: tuple[int, int] | None = None) -> Fit:
-    """Chooses the size of images in training: `scale` (width and height), if it is given. Images are scaled to at most
-    `limit` pixels, unless that makes too much too small: then crops keep their pixels.
+    """Chooses the size in training: `scale` (width and height), or at most `limit` pixels, or crops if objects became
+    too small.
     """
     sizes = sizes_of(data)
     whole, longest = np.quantile(sizes, .9, axis=0), np.quantile(sizes.max(axis=1), (.1, .5, .9))

@@ -95,7 +95,6 @@ class Folder:
         return tuple(' '.join(part) for part in kept if part)
 
     def is_label(self, path: Path) -> bool:
-        """Returns whether names say that an image is a label map."""
         return (any(word in LABEL_WORDS for part in self._parts(path) for word in words_of(part))
                 or bool(ROLE_IN_NAME.search(path.stem)))
 
@@ -120,8 +119,7 @@ class Folder:
         return None
 
     def pair(self, files: Iterable[Path]) -> tuple[dict[Path, Path], list[Path]]:
-        """Returns images with their annotation files, and files without an image; a UserError if two are equally near
-        to one.
+        """Returns images with their annotation files, and files without an image; a UserError if two are equally near.
         """
         nearest: dict[Path, tuple[int, Path]] = {}
         alone = []
@@ -141,8 +139,8 @@ class Folder:
         return {image: path for image, (_, path) in sorted(nearest.items())}, sorted(alone)
 
     def locate(self, text: str, *bases: Path) -> Path | None:
-        """Finds the file or folder that a path in a text means, below `bases`, then below the folder; None if there is
-        none. The path may be absolute, have separators of Windows, or begin with `../` or folders of another machine.
+        """Finds what a path, of Windows or another machine, too, means below `bases`, then below the folder; None for
+        nothing.
         """
         parts = PurePosixPath(text.strip().replace('\\', '/')).parts
         if not parts or '\0' in text:

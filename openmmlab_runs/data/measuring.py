@@ -23,9 +23,7 @@ SUGGESTED = ('scales', 'octave_base_scale', 'ratios')
 
 
 def read_objects(plan: Plan, checked: Sequence[Checked]) -> dict[str, list[dict[str, Any]]]:
-    """Returns images and objects in COCO's layout, without crowds, with the `name` of the class; others have no
-    objects.
-    """
+    """Returns images and objects in COCO's layout, without crowds, with the `name` of the class."""
     if not _is_coco(plan):
         return dict(annotations=[], categories=[], images=[
             dict(id=index, width=one.size[1], height=one.size[0]) for index, one in enumerate(checked) if one.size])
@@ -86,7 +84,6 @@ def sizes_of(measures: Measures) -> str:
 
 
 def to_table(measures: Measures) -> Table:
-    """Makes a table of `measure` with a row for each class, and one for all objects of several classes."""
     what = ['objects', 'side of boxes in pixels: least, quartiles, largest'] if 'all' in measures else ['pixels']
     table = Table(Column('class', overflow='fold'), *(Column(name, justify='right') for name in ('images', *what)))
     several = 'all' in measures and len(measures['classes']) > 1
@@ -98,8 +95,7 @@ def to_table(measures: Measures) -> Table:
 
 
 def suggest(cfg: Config, parts: Sequence[dict[str, list[dict[str, Any]]]]) -> Measures:
-    """Suggests the size of images in training, and anchors for it, as `new_config` sets them, for `read_objects` of all
-    parts. Returns `scale` (width and height), or `crop_size` if images should keep their sizes, and dotted keys of
+    """Suggests `scale` (width and height), or `crop_size` if images should keep their sizes, and dotted keys of
     anchors.
     """
     coco: dict[str, list[dict[str, Any]]] = dict(images=[], annotations=[], categories=[])

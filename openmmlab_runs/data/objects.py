@@ -22,7 +22,6 @@ LARGEST = 1e7  # pixels: no coordinate is larger
 
 @dataclass
 class Picture:
-    """An image with its objects: the class of each, and its keys in COCO's layout."""
     image: Path
     annotation: Path | None = None  # its own file, if there is one
     size: tuple[int, int] = (0, 0)  # width and height in pixels

@@ -158,7 +158,6 @@ def _pictures(files: Sequence[Path], folder: Folder, what: str, data: Data) -> l
 
 
 def _of_files(form: str, files: Sequence[Path], folder: Folder) -> Data:
-    """Reads VOC or LabelMe: images without a file of their own are left out."""
     data = Data(form, folder.root, {})
     samples = _pictures(files, folder, 'XML file' if form == VOC else 'JSON file', data)
     data.notes += read_voc(samples) if form == VOC else read_labelme(samples)

@@ -145,7 +145,6 @@ def task_of(cfg: Config) -> str:
 
 
 def asks_for_masks(cfg: Config, split: str) -> bool:
-    """Returns whether the evaluator of a split compares masks of instances, as mmdet's metrics do for 'segm'."""
     return any('segm' in (metric.get('metric') or ()) for metric in dicts(cfg.get(f'{split}_evaluator')))
 
 

@@ -15,9 +15,7 @@ from .findings import Finding, Kind
 
 
 def check_presence(dataset: BaseDataset, cfg: dict[str, Any], samples: Sequence[SampleFiles]) -> list[Finding]:
-    """Finds files that COCO's or ADE20K's annotations name and that are not there, and images beside them, for mmcv's
-    loaders.
-    """
+    """Finds files that COCO's or ADE20K's annotations name and that are not there, and images beside them."""
     layout = layout_of(type(dataset))
     if layout == 'images' or not _loads('LoadImageFromFile', cfg):
         return []

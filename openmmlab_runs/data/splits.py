@@ -17,7 +17,6 @@ WORDS = dict(train='train', training='train', trainval='train', trainvaltest='tr
 
 @dataclass
 class Split:
-    """The images of a split and their annotations."""
     coco: dict[str, list[dict[str, Any]]]
     images: Path
     labels: Path | None = None  # the COCO file with this content, or the folder of the label maps, if there is one yet
@@ -28,7 +27,6 @@ class Split:
 
 @dataclass
 class Data:
-    """A folder of data: its format, splits, classes and images."""
     form: str
     root: Path
     splits: dict[str, Split]  # 'train', and others of 'val' and 'test'
@@ -59,8 +57,7 @@ def split_of(path: Path, root: Path) -> str:
 
 
 def divide(data: Data, share: float, seed: int) -> tuple[Split, Split]:
-    """Returns the images that are left, and a share for validation; entries of one file stay together. A UserError if
-    one is empty.
+    """Returns what is left, and a share for validation; entries of one file stay together. A UserError if one is empty.
     """
     split = data.splits['train']
     names = list(dict.fromkeys(image['file_name'] for image in split.coco['images']))

@@ -94,9 +94,7 @@ def _check_readers(part: nn.Module, given: list[int]) -> None:
 
 
 def trained_classes(checkpoint: Mapping[str, Any]) -> list[str]:
-    """Returns the classes in a checkpoint's `meta`, also of older libraries, in the order of the labels; empty for
-    none.
-    """
+    """Returns the classes in a checkpoint's `meta`, also of older libraries, in the order of labels; empty for none."""
     meta = checkpoint.get('meta') or {}
     for place in (meta.get('dataset_meta') or {}, meta):
         if classes := place.get('classes') or place.get('CLASSES'):

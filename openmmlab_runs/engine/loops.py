@@ -34,7 +34,7 @@ class _Checked:
 @LOOPS.register_module()
 class CheckedEpochBasedTrainLoop(_Checked, EpochBasedTrainLoop):
     """mmengine's loop, which checks its data, and counts the batches of a resumed epoch from its beginning, as hooks
-    expect.
+    do.
     """
 
     def run_iter(self, idx: int, data_batch: Any) -> None:
@@ -78,9 +78,7 @@ def checked_loader(runner: Runner, dataloader: Loader, split: str) -> DataLoader
 
 
 def check_while_loading(loader: DataLoader, model: nn.Module, cfg: dict[str, Any]) -> None:
-    """Makes a loader's pipelines check the data and name the faulty file; `ignore_index` of the model or config is no
-    fault.
-    """
+    """Makes a loader's pipelines check the data and name the faulty file; labels that are ignored are no faults."""
     for dataset in unwrap_built(loader.dataset):
         # Only mmengine's own class: pipelines of other classes may do more than run their transforms.
         if type(getattr(dataset, 'pipeline', None)) is Compose:

@@ -68,8 +68,7 @@ def _make_group(launcher: str, env_cfg: dict[str, Any]) -> None:
 
 
 def _leave_together() -> None:
-    """Destroys the group, after a barrier: a loss, or gloo's threads, can abort
-    (https://github.com/pytorch/pytorch/issues/190489).
+    """Destroys the group after a barrier: else processes can abort (https://github.com/pytorch/pytorch/issues/190489).
     """
     global _own_group
     if dist.group.WORLD is not None and dist.group.WORLD is _own_group:

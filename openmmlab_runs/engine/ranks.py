@@ -30,8 +30,7 @@ MAX_NAMED = 4
 
 @contextmanager
 def all_or_none() -> Iterator[None]:
-    """Ends all ranks if the `with` block fails in one of them; each rank waits at its end for the others. The main
-    process raises its own error, or a UserError with that of the first rank that fails. Others exit with 1.
+    """Ends all ranks if the block fails in one: the main process with its error, or a UserError, others with status 1.
     """
     failure: Exception | None = None
     try:
@@ -68,7 +67,6 @@ def differences(mine: Mapping[str, str], others: Mapping[str, str]) -> str:
 
 
 def hash_weights(model: nn.Module) -> str:
-    """Returns a hash of all weights and buffers of a model."""
     found = hashlib.blake2b(digest_size=8)
     for value in model.state_dict().values():
         if isinstance(value, torch.Tensor):

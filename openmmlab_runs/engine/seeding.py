@@ -53,10 +53,8 @@ class SeededBatch:
 
 
 class RemainingSamples(Sampler[int]):
-    """The indices of a sampler after the `used` ones of all ranks together, perhaps of another number of ranks.
-
-    The sampler gives every n-th index of a common order to this rank, as mmengine's samplers do. All ranks get equally
-    many: where some have used one more, they get their last one again.
+    """The indices of a sampler of mmengine after the `used` ones of all ranks, perhaps of another number of ranks. All
+    ranks get equally many: where some have used one more, they get their last one again.
     """
 
     def __init__(self, sampler: Sampler[int]) -> None:
@@ -108,11 +106,8 @@ class SeededBatchSampler(Sampler[SeededBatch]):
         return len(self.batches)
 
     def begin_after(self, used: int, position: int, sampler: Sampler[int]) -> None:
-        """Begins at iteration `position`, after the samples that another number of ranks, or another batch size, has
-        used.
-
-        `used` is the number of samples; without endless passes, of the pass that is under way. `sampler` is like that
-        of this object, of mmengine, and nothing has been drawn of it.
+        """Begins at iteration `position`, after `used` samples, of this pass or of endless ones, of other ranks or
+        batch sizes. `sampler` is a new one of mmengine like that of this object.
         """
         self.sampler, self.remaining = sampler, RemainingSamples(sampler)
         self.batches = DATA_SAMPLERS.build(

@@ -28,10 +28,8 @@ def limit_waiting(loader: DataLoader) -> None:
 
 
 def check_shared_memory(loader: DataLoader, sample: Any, name: str) -> None:
-    """Compares what the workers of a loader put into shared memory with the room there.
-
-    No room for a batch of each worker is a UserError, since torch would wait for ever; none for all batches that are
-    loaded in advance is a warning, with the loader's `name`.
+    """Raises a UserError if shared memory has no room for a batch of each worker, for which torch would wait for ever;
+    warns, with the loader's `name`, if it has none for all batches that are loaded in advance.
     """
     if not loader.num_workers or not os.path.isdir(SHARED):
         return

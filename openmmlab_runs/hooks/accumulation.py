@@ -23,7 +23,8 @@ def wrappers(runner: Runner) -> dict[str, OptimWrapper]:
 
 
 def average_gradients(runner: Runner) -> None:
-    """Replaces gradients by their mean of all ranks, which all must call, as the main process saves only its own."""
+    """Replaces gradients by their mean of all ranks, because only the main process saves them. All ranks must call it.
+    """
     if get_world_size() == 1 or not isinstance(runner.model, DistributedDataParallel):
         return
     parameters = dict(_parameters(runner))

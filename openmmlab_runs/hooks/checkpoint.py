@@ -52,7 +52,6 @@ class _Keeping:
 
 
 def _remove(backend: BaseStorageBackend, path: str) -> None:
-    """Removes a checkpoint, if it exists; DeepSpeed's checkpoints are folders."""
     if backend.isfile(path):
         backend.remove(path)
     elif backend.isdir(path):
@@ -178,7 +177,8 @@ class DurableCheckpointHook(CheckpointHook):
         runner.message_hub.update_info('last_ckpt', path)
 
     def _save(self, runner: Runner, step: int, meta: dict[str, Any], name: str = '') -> None:
-        """Saves the state unless the last iteration was bad; removes old checkpoints, of which other names are none."""
+        """Saves the state unless the last iteration was bad, and removes old checkpoints, but none of another `name`.
+        """
         runner.logger.info(f'Saving checkpoint {step}')
         if runner.message_hub.runtime_info.get(BAD_ITERATIONS) and runner.iter + 1 < runner.max_iters:
             runner.logger.warning(f'Checkpoint {step} is skipped, because the last iteration was bad.')

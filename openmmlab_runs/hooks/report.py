@@ -121,9 +121,7 @@ class ReportHook(Hook):
 
 
 def _of_this_run(written: dict[int, Metrics], step: int, saved: dict[int, Metrics] | None) -> dict[int, Metrics]:
-    """Returns the validations until `step`: those `written`, unless they are of another run, or else `saved` (old:
-    None).
-    """
+    """Returns the validations until `step`: those `written`, unless they are of another run, or else `saved`."""
     written = {one: metrics for one, metrics in written.items() if one <= step}
     is_same = saved is None or repr({**written, step: 0}) == repr({**saved, step: 0})  # NaN does not equal itself
     return {**(saved or {}), **(written if is_same else {})}

@@ -117,8 +117,8 @@ def _find_images(coco: Coco, file: Path, split: str, folder: Folder, data: Data)
 
 
 def from_panoptic(coco: dict[str, Any], file: Path, folder: Folder) -> dict[str, list[Entry]]:
-    """Makes masks of the things in panoptic annotations, where R + 256 G + 256^2 B is the id of a pixel's segment;
-    stuff such as sky has none. A UserError if a PNG file is missing or lacks a segment's keys.
+    """Makes masks of things, where R + 256 G + 256^2 B is a segment's id; a UserError if a PNG file or a key is
+    missing.
     """
     try:
         categories = {to_id(one['id']): dict(id=to_id(one['id']), name=str(one['name'])) for one in coco['categories']

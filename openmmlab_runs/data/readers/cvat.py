@@ -17,10 +17,8 @@ from .voc import parse
 
 
 def read_cvat(path: Path, folder: Folder) -> tuple[dict[Path, Picture], dict[str, list[Path]], list[str]]:
-    """Reads boxes, also rotated ones, polygons, ellipses and masks; a UserError for another format, or a video.
-
-    Returns:
-        Samples by image, the images of each subset that has the name of a split, and notes.
+    """Reads boxes, also rotated ones, polygons, ellipses and masks; a UserError for another format, or a video. Returns
+    samples by image, the images of each subset that has the name of a split, and notes.
     """
     root = parse(path)
     if root.find('track') is not None and root.find('image') is None:

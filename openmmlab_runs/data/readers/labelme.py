@@ -17,8 +17,7 @@ SIMPLE = {('rectangle', 2), ('rectangle', 4), ('mask', 2), ('circle', 2)}  # typ
 
 
 def read_labelme(samples: Iterable[Picture]) -> list[str]:
-    """Reads JSON files into samples, and returns notes on shapes that are left out; a UserError for another format.
-    Polygons, rectangles, circles and masks are objects. Polygons of one label and `group_id` are one object.
+    """Reads polygons (one object for each `group_id`), rectangles, circles and masks; a UserError for another format.
     """
     left_out = Counter[str]()
     for sample in samples:

@@ -14,7 +14,6 @@ CORNERS = ('xmin', 'ymin', 'xmax', 'ymax')
 
 
 def parse(path: Path) -> ElementTree.Element:
-    """Reads an XML file; raises a UserError if it is none."""
     try:
         return ElementTree.parse(str(path)).getroot()
     except (ElementTree.ParseError, ValueError, LookupError) as error:  # LookupError: an unknown encoding
@@ -56,9 +55,8 @@ def _shape(found: ElementTree.Element, where: str, size: tuple[int, int]) -> dic
 
 
 def read_lists(folder: Folder, kind: str, images: Sequence[Path]) -> dict[str, list[Path]]:
-    """Reads the images of each split from the lists in ImageSets; empty if there are none. `kind` is 'Main' for boxes,
-    or 'Segmentation' for label maps; others are read if there is none of it. `trainval` is what is in no list for
-    validation.
+    """Reads the images of each split from ImageSets: those of `kind`, 'Main' for boxes or 'Segmentation' for label
+    maps, or else others. `trainval` is what is in no list for validation.
     """
     lists = [path for path in folder.of('.txt') if 'ImageSets' in path.parts
              and path.stem in (*SPLITS, 'trainval')]

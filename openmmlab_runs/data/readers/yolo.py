@@ -31,9 +31,7 @@ class Description:
 
 
 def describe_yolo(folder: Folder, file: Path | None) -> Description:
-    """Reads data.yaml, obj.data of Darknet and CVAT, or a list of classes; a UserError if it is wrong or names missing
-    files.
-    """
+    """Reads data.yaml, obj.data of Darknet and CVAT, or a list of classes; a UserError for faults or missing files."""
     near = sorted((path for path in folder.of('.yaml', '.yml', '.data')),
                   key=lambda path: (len(path.parts), path.suffix.lower() == '.data', path.name))
     for one in [file] if file and file.suffix.lower() in ('.yaml', '.yml') else near:
