@@ -34,9 +34,9 @@ class Place(NamedTuple):
     start: int
     packed: int
     size: int
-    method: int = zipfile.ZIP_STORED
-    crc: int | None = None
-    sha256: str | None = None
+    method: int = zipfile.ZIP_STORED  # its compression, a number of `zipfile`
+    crc: int | None = None  # its CRC-32; None if it is not known
+    sha256: str | None = None  # in hexadecimal; None if it is not known
 
 
 Identity = tuple[int, ...]  # facts of a file that stay as long as it is not replaced or changed
@@ -110,8 +110,7 @@ def _normal(path: str) -> str:
 
 @functools.cache  # a new index would not be compared with the first one
 def open_archive(scheme: str, pattern: str) -> Archive:
-    """Reads the index of a zip file, or of tar files; damage, or a file or shard that is missing or double, is a
-    UserError.
+    """Reads the index of a zip file, or of tar files; a UserError if it is damaged, lacks a shard or has a file twice.
     """
     paths = [pattern] if os.path.lexists(pattern) else sorted(glob.glob(pattern)) if scheme == 'tar' else []
     if not paths:

@@ -24,7 +24,8 @@ def without_templates(source: str, brace: str = r'\x7b') -> str:
 
 
 def to_source(value: Any, indent: int = 0, used: int = 0) -> str:
-    """Returns Python source for a value, after `used` characters in a line that `indent` spaces begin."""
+    """Returns Python source for a value, whose first line begins with `indent` spaces, and has `used` other characters.
+    """
     line = _one_line(value)
     if used + len(line) <= WIDTH or not isinstance(value, dict | list | tuple):
         return line

@@ -180,8 +180,8 @@ def _to_prediction(found: Any, size: tuple[int, int], classes: tuple[str, ...]) 
 
 
 def to_coco(predictions: Mapping[str, Prediction]) -> dict[str, list[dict[str, Any]]]:
-    """Returns predictions of a detector by names of images in COCO's layout, with a `score` for each annotation. Ids
-    count from 1: images as given, categories as the labels. `loadRes` of pycocotools reads the annotations.
+    """Returns a detector's predictions by names of images in COCO's layout, with scores; ids count from 1, in their
+    order.
     """
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []

@@ -50,8 +50,7 @@ def _unsigned(found: re.Match[str]) -> str:
 
 
 def redact(value: Any, place: str = '') -> tuple[Any, list[str]]:
-    """Returns a copy without secrets, and the dotted keys of what is left out: None, or an address without its
-    password.
+    """Returns a copy where secrets are None and addresses have no password or signature, and the dotted keys of these.
     """
     if isinstance(value, str):
         text = redact_text(value)

@@ -46,11 +46,8 @@ class FsspecBackend(BaseStorageBackend):
 
     A fault of the network is tried again, up to three times in all. A try may take 60 seconds, and 1 second more for
     each megabyte of a file; the list of a folder, 10 minutes. A store that does not answer, refuses or breaks off is a
-    UserError, as is an archive that is damaged or incomplete.
-
-    Args:
-        options: Options of fsspec's file system, such as `endpoint_url` for `s3://`: `backend_args` in a config, or
-            variables, such as `FSSPEC_S3_ENDPOINT_URL`.
+    UserError, as is an archive that is damaged or incomplete. `options` are those of fsspec's file system, such as
+    `endpoint_url`: `backend_args` in a config, or variables, such as `FSSPEC_S3_ENDPOINT_URL`.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -141,9 +138,7 @@ class HttpBackend(HTTPBackend):
 
 
 def tried(path: str, action: Callable[[], T], size: Callable[[], int], seconds: float) -> T:
-    """Runs an action, again after a fault of the network, and then raises a UserError; `size` tells bytes, for more
-    seconds.
-    """
+    """Runs an action, again after a fault of the network, then raises a UserError; `size` bytes prolong `seconds`."""
     for wait in (*WAITS, None):
         try:
             return within(path, action, seconds, lambda: PER_MEGABYTE * size() / 1e6)

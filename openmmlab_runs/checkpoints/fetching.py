@@ -35,9 +35,9 @@ CHECKSUM = re.compile(r'-(?!(?:(?:19|20)\d{6}|00\d{6,})\.)([0-9a-f]{8,64})\.(?:p
 
 
 class Source(NamedTuple):
-    urls: tuple[str, ...]
-    sha256: str | None = None
-    terms: str | None = None
+    urls: tuple[str, ...]  # the preferred one first; all have the same weights
+    sha256: str | None = None  # of the last one's file, in hexadecimal; None if it is not known
+    terms: str | None = None  # a licence that is told before the download; None if it needs no word
 
 
 # Packages append a function that returns the source of an address of their own, or of one of its URLs; None for others.

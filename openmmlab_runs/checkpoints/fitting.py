@@ -89,7 +89,8 @@ def _fitting(model: nn.Module, weights: dict[str, Any], path: str | Path, what: 
 
 
 def check_fills_backbones(model: nn.Module, checkpoint: str | Path) -> None:
-    """Raises a UserError unless a checkpoint for `load_from` fills the backbones that check it; mmengine only warns."""
+    """Raises a UserError unless a checkpoint for `load_from` fills backbones with `check_weights`; mmengine only warns.
+    """
     backbones: dict[str, Any] = {
         name: module for name, module in model.named_modules() if isinstance(module, ChecksWeights)}
     weights = read_weights(checkpoint).tensors if backbones else {}

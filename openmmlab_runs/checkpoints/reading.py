@@ -86,11 +86,11 @@ def readable(path: str | Path) -> Iterator[str]:
 
 
 class Weights(NamedTuple):
-    tensors: dict[str, Tensor]
-    key: str
-    ema_key: str
-    meta: dict[str, Any]
-    left_out: tuple[str, ...]
+    tensors: dict[str, Tensor]  # the weights by name
+    key: str  # their key in the checkpoint; '' if it is the state dict itself
+    ema_key: str  # the key of other weights, usually a moving average, that were not used; '' for none
+    meta: dict[str, Any]  # mmengine's entry `meta`, as `{'meta': ...}`; empty if there is none
+    left_out: tuple[str, ...]  # all other keys of the checkpoint, such as the optimizer's
 
 
 def unwrap(checkpoint: dict[str, Any], path: str | Path) -> Weights:

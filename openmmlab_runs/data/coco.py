@@ -28,17 +28,13 @@ Entry = dict[str, Any]
 
 
 class Coco(dict[str, list[Entry]]):
-    """The `images`, `categories` and `annotations` of a file.
-
-    `repairs` are sentences on what mmdet could not read as it is written. `texts` are the ids that are text in the file
-    and numbers here: by list, and by the index in it.
-    """
+    """The `images`, `categories` and `annotations` of a file."""
 
     def __init__(self, content: dict[str, list[Entry]], repairs: Sequence[str] = (),
                  texts: dict[str, dict[int, str]] | None = None) -> None:
         super().__init__(content)
-        self.repairs = list(repairs)
-        self.texts = texts or {}
+        self.repairs = list(repairs)  # sentences on what mmdet could not read, with the first entry and how many
+        self.texts = texts or {}  # ids that are text in the file and numbers here: by list, and by the index in it
 
 
 class _Repairs:

@@ -18,7 +18,7 @@ def written_file(folder: Path, split: str, is_semantic: bool) -> Path:
 
 
 def write_annotations(folder: Path, data: Data) -> None:
-    """Writes the splits that need it; a UserError if mmseg would not find an image by its name in a list."""
+    """Writes the files of splits that need one; a UserError if mmseg would not find an image by its name in a list."""
     for name, split in data.splits.items():
         if not is_written(split):
             continue

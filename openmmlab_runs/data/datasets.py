@@ -100,11 +100,8 @@ def check_annotations(dataset: BaseDataset, needs_masks: bool, is_evaluated: boo
                       ) -> tuple[list[Finding], list[SampleFiles]]:
     """Returns the faults of the annotations of a dataset (see `build_unread`), and its samples; decodes no image.
 
-    `needs_masks` tells whether its pipeline or metric reads masks, `is_evaluated` whether it is for validation or test.
-
-    Raises:
-        FileNotFoundError: If the annotation file or the folder of images does not exist.
-        UnusableFile: If the annotation file cannot be read, or there is no image.
+    It raises a FileNotFoundError if the annotation file or the folder of images does not exist, and an UnusableFile if
+    the annotation file cannot be read, or there is no image.
     """
     layout, file = layout_of(type(dataset)), dataset.ann_file
     if layout == 'label maps':

@@ -90,7 +90,7 @@ def _check_label_map(path: str, labels: Labels | None, backend_args: dict[str, A
 
 
 def find_copies(results: Sequence[tuple[Plan, list[Checked]]]) -> Iterator[tuple[Plan, Finding]]:
-    """Yields image files with the content of another one, of any split, with their datasets, from `check_files`."""
+    """Yields the dataset and a finding for each image file with the content of another one; see `check_files`."""
     first: dict[bytes, tuple[str, Plan]] = {}
     known: set[str] = set()
     for plan, checks in results:

@@ -21,7 +21,6 @@ _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 60
 
 
 class Kind(Enum):
-    """Kinds of findings; the values are the texts in reports."""
     DATASET = 'dataset that cannot be read'
     NOT_BUILT = 'dataset that cannot be built'
     SAMPLE = 'sample that the pipeline or model fails on'
@@ -104,7 +103,7 @@ def told(found: Sequence[object], what: str, end: str = '.') -> list[str]:
 
 
 def decode(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) -> Image.Image | Finding:
-    """Decodes an image completely; a finding of `kind` if that fails, or if it has 16 bits and is no label map."""
+    """Decodes an image; returns a finding of `kind` if that fails, or if 16 bits per channel are not of a label map."""
     content = read(path, kind, backend_args)
     return content if isinstance(content, Finding) else decode_content(content, path, kind)
 

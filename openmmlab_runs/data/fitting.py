@@ -26,14 +26,12 @@ class Fit:
     """Sizes of images in training."""
     scale: tuple[int, int]  # width and height to scale to
     crop: int = 0  # the side of crops; 0 for none. Images of detectors keep their sizes with crops
-    boxes: np.ndarray = field(default_factory=lambda: np.empty((0, 2)))
+    boxes: np.ndarray = field(default_factory=lambda: np.empty((0, 2)))  # scaled: root of the area, height / width
     notes: tuple[str, ...] = ()  # sentences about the choice
 
 
 def fit_images(data: Data, limit: int, scale: tuple[int, int] | None = None) -> Fit:
-    """Chooses the size in training: `scale` (width and height), or at most `limit` pixels, or crops if objects became
-    too small.
-    """
+    """Chooses the size in training: `scale`, or at most `limit` pixels, or crops if that makes too much too small."""
     sizes = sizes_of(data)
     whole, longest = np.quantile(sizes, .9, axis=0), np.quantile(sizes.max(axis=1), (.1, .5, .9))
     fitting = scale or _scaled(whole, limit)

@@ -34,21 +34,14 @@ def words_of(name: str) -> list[str]:
 
 
 class Folder:
-    """The files below a folder, and in `also`. Links are followed, and hidden files are left out.
-
-    Attributes:
-        root: The folder, as an absolute path.
-        files: All files, sorted.
-        images: All images, sorted; label maps are among them.
-        left_out: Sentences about links and folders that cannot be followed.
-    """
+    """The files below a folder, and in `also`. Links are followed, and hidden files are left out."""
 
     def __init__(self, root: Path, also: Sequence[Path] = ()) -> None:
         self.root = Path(os.path.abspath(root))
         self._roots = (self.root, *also)
-        self.left_out: list[str] = []
+        self.left_out: list[str] = []  # sentences about links and folders that cannot be followed
         self.files = sorted(self._walk())
-        self.images = [path for path in self.files if path.suffix.lower() in IMAGE_SUFFIXES]
+        self.images = [path for path in self.files if path.suffix.lower() in IMAGE_SUFFIXES]  # and label maps
         self._by_key = _grouped(self.images, lambda path: (self._key(path), path.stem))
         self._by_stem = _grouped(self.images, lambda path: path.stem)
         self._by_name = _grouped(self.files, lambda path: path.name)
@@ -139,9 +132,7 @@ class Folder:
         return {image: path for image, (_, path) in sorted(nearest.items())}, sorted(alone)
 
     def locate(self, text: str, *bases: Path) -> Path | None:
-        """Finds what a path, of Windows or another machine, too, means below `bases`, then below the folder; None for
-        nothing.
-        """
+        """Finds what a path, perhaps of another machine, means below `bases`, then below the folder; else None."""
         parts = PurePosixPath(text.strip().replace('\\', '/')).parts
         if not parts or '\0' in text:
             return None

@@ -95,8 +95,7 @@ def to_table(measures: Measures) -> Table:
 
 
 def suggest(cfg: Config, parts: Sequence[dict[str, list[dict[str, Any]]]]) -> Measures:
-    """Suggests `scale` (width and height), or `crop_size` if images should keep their sizes, and dotted keys of
-    anchors.
+    """Returns the suggested `scale` (width and height), or `crop_size` if images should keep their sizes, and anchors.
     """
     coco: dict[str, list[dict[str, Any]]] = dict(images=[], annotations=[], categories=[])
     for index, part in enumerate(parts):  # ids of several datasets may be the same

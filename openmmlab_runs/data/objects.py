@@ -26,7 +26,7 @@ class Picture:
     annotation: Path | None = None  # its own file, if there is one
     size: tuple[int, int] = (0, 0)  # width and height in pixels
     stated: tuple[int, int] = (0, 0)  # the same, according to the annotation, if it states a size
-    objects: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    objects: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # the class and COCO's keys
 
 
 def read_sizes(paths: Sequence[Path]) -> list[tuple[int, int, int, bool]]:

@@ -173,7 +173,9 @@ def _check_evaluator(cfg: Config, name: str, dataset: dict[str, Any]) -> Iterato
 
 
 def check_before_training(cfg: Config, splits: Sequence[str]) -> None:
-    """Logs faults in COCO's and ADE20K's annotations; a UserError if training would fail, or read other classes."""
+    """Logs faults in COCO's and ADE20K's annotations, without images. A UserError if a file cannot be used, mmdet would
+    fail on it, or labels would mean other classes.
+    """
     for plan in plan_checks(cfg, splits):
         for kind in Kind:
             found = [finding for finding in plan.findings if finding.kind is kind]

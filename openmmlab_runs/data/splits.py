@@ -17,8 +17,8 @@ WORDS = dict(train='train', training='train', trainval='train', trainvaltest='tr
 
 @dataclass
 class Split:
-    coco: dict[str, list[dict[str, Any]]]
-    images: Path
+    coco: dict[str, list[dict[str, Any]]]  # see `read_coco`; label maps: `images` with `label_map`, `pixels`
+    images: Path  # the folder to which names of images are relative
     labels: Path | None = None  # the COCO file with this content, or the folder of the label maps, if there is one yet
     is_whole: bool = True  # whether the split has all images of the folder, or of the file
     folders: str = ''  # of its images, for a message

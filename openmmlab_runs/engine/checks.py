@@ -103,7 +103,7 @@ def trained_classes(checkpoint: Mapping[str, Any]) -> list[str]:
 
 
 def check_classes(trained: Sequence[str], tested: Sequence[str], checkpoint: str | Path) -> None:
-    """Warns if classes of checkpoint and test data differ, if both are known; another order is a UserError."""
+    """Warns if the classes of checkpoint and test data, if known, differ; the same in another order are a UserError."""
     if not trained or not tested or [*trained] == [*tested]:
         return
     pairs = zip_longest(map(repr, trained), map(repr, tested), fillvalue='missing')

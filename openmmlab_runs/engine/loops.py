@@ -33,9 +33,7 @@ class _Checked:
 
 @LOOPS.register_module()
 class CheckedEpochBasedTrainLoop(_Checked, EpochBasedTrainLoop):
-    """mmengine's loop, which checks its data, and counts the batches of a resumed epoch from its beginning, as hooks
-    do.
-    """
+    """mmengine's loop, which checks its data, and counts the batches of a resumed epoch from its beginning."""
 
     def run_iter(self, idx: int, data_batch: Any) -> None:
         super().run_iter(idx + getattr(self.dataloader.batch_sampler, 'skip', 0), data_batch)

@@ -30,7 +30,8 @@ MAX_NAMED = 4
 
 @contextmanager
 def all_or_none() -> Iterator[None]:
-    """Ends all ranks if the block fails in one: the main process with its error, or a UserError, others with status 1.
+    """Ends all ranks if the `with` block fails in one of them; each rank waits at its end for the others. The main
+    process raises its own error, or a UserError with that of the first rank that fails. Others exit with 1.
     """
     failure: Exception | None = None
     try:

@@ -80,8 +80,7 @@ class SeededBatchSampler(Sampler[SeededBatch]):
 
     Args:
         batch_sampler: Config of the batch sampler whose batches are seeded.
-        endless: Whether a pass goes on with the next pass over the data, from `position` on, as for loops without
-            epochs.
+        endless: Whether a pass goes on with the next pass over the data, as for loops without epochs.
 
     Attributes:
         position: Number of the next training iteration; `ExactResumeHook` sets it. Defaults to 0.

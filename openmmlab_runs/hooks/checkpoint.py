@@ -177,8 +177,7 @@ class DurableCheckpointHook(CheckpointHook):
         runner.message_hub.update_info('last_ckpt', path)
 
     def _save(self, runner: Runner, step: int, meta: dict[str, Any], name: str = '') -> None:
-        """Saves the state unless the last iteration was bad, and removes old checkpoints, but none of another `name`.
-        """
+        """Saves the state unless the last iteration was bad, and removes old checkpoints, but none of another name."""
         runner.logger.info(f'Saving checkpoint {step}')
         if runner.message_hub.runtime_info.get(BAD_ITERATIONS) and runner.iter + 1 < runner.max_iters:
             runner.logger.warning(f'Checkpoint {step} is skipped, because the last iteration was bad.')

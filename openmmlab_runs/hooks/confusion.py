@@ -94,8 +94,9 @@ class Confusion:
 
 def match_boxes(found: Any, annotated: Sequence[dict[str, Any]], num_classes: int) -> Tensor:
     """Matches `pred_instances` of mmdet to `instances` of its datasets; counts the pairs of classes, `(n + 1, n + 1)`.
-    The best score takes the free box that it overlaps most; without a partner, the index is n. Ignored boxes do not
-    count.
+
+    In the order of scores, each predicted box takes the free annotated box that it overlaps most. Without a partner,
+    the index is n. Predictions on ignored boxes do not count.
     """
     from mmdet.structures.bbox import bbox_overlaps
     counts = torch.zeros(num_classes + 1, num_classes + 1, dtype=torch.long)
@@ -117,8 +118,7 @@ def match_boxes(found: Any, annotated: Sequence[dict[str, Any]], num_classes: in
 
 
 def match_pixels(sample: Any, num_classes: int, ignored: int) -> Tensor:
-    """Counts pairs of classes of pixels, `(n + 1, n + 1)`, as IoUMetric does, but for `ignored` ones; n is for others.
-    """
+    """Counts pairs of classes of pixels, `(n + 1, n + 1)`, as mmseg's IoUMetric does; labels `ignored` do not count."""
     true, predicted = (part.data.flatten().cpu().long() for part in (sample.gt_sem_seg, sample.pred_sem_seg))
     counted = (true != ignored) & (true < num_classes)
     pairs = true[counted] * (num_classes + 1) + predicted[counted].clamp(max=num_classes)

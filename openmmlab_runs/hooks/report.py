@@ -128,7 +128,6 @@ def _of_this_run(written: dict[int, Metrics], step: int, saved: dict[int, Metric
 
 
 def table(rows: Iterable[Sequence[Any]]) -> str:
-    """Formats rows as aligned text: of more than two columns, all but the first are at the right."""
     cells = [[cell(value) for value in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]  # some characters take two columns
 

@@ -117,9 +117,7 @@ def _find_images(coco: Coco, file: Path, split: str, folder: Folder, data: Data)
 
 
 def from_panoptic(coco: dict[str, Any], file: Path, folder: Folder) -> dict[str, list[Entry]]:
-    """Makes masks of things, where R + 256 G + 256^2 B is a segment's id; a UserError if a PNG file or a key is
-    missing.
-    """
+    """Makes masks of things: R + 256 G + 256^2 B is a segment's id. A UserError if a PNG file or a key is missing."""
     try:
         categories = {to_id(one['id']): dict(id=to_id(one['id']), name=str(one['name'])) for one in coco['categories']
                       if one.get('isthing', 1)}

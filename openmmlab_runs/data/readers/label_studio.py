@@ -17,7 +17,9 @@ UPLOAD = re.compile(r'^[0-9a-f]{8}-')  # Label Studio puts this before the names
 
 
 def read_label_studio(path: Path, folder: Folder) -> tuple[dict[Path, Picture], dict[str, list[Path]], list[str]]:
-    """Reads rectangles, ellipses and polygons of the last annotation of each task; a UserError for another format."""
+    """Reads rectangles, ellipses and polygons of the last annotation of each task; a UserError for another format.
+    Returns samples by image, no splits, and notes.
+    """
     tasks = read_json(path)
     samples: dict[Path, Picture] = {}
     left_out, missing, unlabelled = Counter[str](), [], 0

@@ -17,7 +17,8 @@ SIMPLE = {('rectangle', 2), ('rectangle', 4), ('mask', 2), ('circle', 2)}  # typ
 
 
 def read_labelme(samples: Iterable[Picture]) -> list[str]:
-    """Reads polygons (one object for each `group_id`), rectangles, circles and masks; a UserError for another format.
+    """Reads polygons (one object by `group_id`), rectangles, circles and masks, and returns notes; a UserError if it
+    fails.
     """
     left_out = Counter[str]()
     for sample in samples:
