@@ -141,9 +141,9 @@ def inner(model: nn.Module) -> nn.Module:
 def find_unread(model: nn.Module, weights: Mapping[str, Any]) -> list[str]:
     """Returns the names in weights that a model lacks, and that nothing would read if it had them.
 
-    These are counters of batch norms, and modules that are copies of others that the model has, as in mmdet's DDQ. No
-    copies are one more entry of a list in the model, such as a block, one more parameter of a module, and modules whose
-    tensors have a single value each, such as a norm that was not trained.
+    These are counters of batch norms, and copies of modules that the model has, as in mmdet's DDQ. A further entry of a
+    list in the model, such as a block, is no copy, nor a further parameter of a module, nor a module whose tensors have
+    a single value each, such as a norm that was not trained.
     """
     wanted, modules = model.state_dict(), {name for name, _ in model.named_modules()}
     lacking: dict[str, list[str]] = {}

@@ -63,8 +63,7 @@ def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, An
 
 @contextmanager
 def readable(path: str | Path) -> Iterator[str]:
-    """Yields a local file with the content of a checkpoint (see `read_checkpoint`) that mmengine reads with
-    `weights_only`.
+    """Yields a local file of a checkpoint (see `read_checkpoint`) that mmengine reads with `weights_only`.
 
     It is the file itself, or a temporary copy in plain types, if that is a safetensors file or has mmengine's log. If
     mmengine does not find the file any more, the error is a MissingFile.

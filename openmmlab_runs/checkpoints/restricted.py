@@ -108,7 +108,9 @@ LOCK = RLock()  # the settings are those of the process
 
 @contextmanager
 def mmengine_log() -> Iterator[None]:
-    """Lets `torch.load` read mmengine's log, and no code, in the `with` block. Blocks may be nested; threads wait."""
+    """Lets `torch.load` read mmengine's log in the `with` block, and no code, whoever calls it. Blocks may be nested;
+    those of several threads wait for each other.
+    """
     with LOCK:
         known = torch.serialization.get_safe_globals()
         variables = {name: os.environ.pop(name, None) for name in (FORCE, FORBID)}

@@ -74,8 +74,7 @@ def to_table_of_findings(findings: Sequence[Finding]) -> Table:
 
 @contextmanager
 def report(out: Path | None) -> Iterator[Callable[[Sequence[str]], object]]:
-    """Holds a folder, if any, and yields a function that writes a row of findings.csv, so far findings.csv.unfinished.
-    """
+    """Holds a folder, if any, and yields a function that writes a row of findings.csv (until the end, .unfinished)."""
     if out is None:
         yield lambda row: None
         return

@@ -103,7 +103,7 @@ def told(found: Sequence[object], what: str, end: str = '.') -> list[str]:
 
 
 def decode(path: str, kind: Kind, backend_args: dict[str, Any] | None = None) -> Image.Image | Finding:
-    """Decodes an image; returns a finding of `kind` if that fails, or if 16 bits per channel are not of a label map."""
+    """Decodes an image; returns a finding of `kind` if that fails, or for 16 bits per channel, but in a label map."""
     content = read(path, kind, backend_args)
     return content if isinstance(content, Finding) else decode_content(content, path, kind)
 

@@ -41,7 +41,7 @@ class Folder:
         self._roots = (self.root, *also)
         self.left_out: list[str] = []  # sentences about links and folders that cannot be followed
         self.files = sorted(self._walk())
-        self.images = [path for path in self.files if path.suffix.lower() in IMAGE_SUFFIXES]  # and label maps
+        self.images = [path for path in self.files if path.suffix.lower() in IMAGE_SUFFIXES]  # with label maps
         self._by_key = _grouped(self.images, lambda path: (self._key(path), path.stem))
         self._by_stem = _grouped(self.images, lambda path: path.stem)
         self._by_name = _grouped(self.files, lambda path: path.name)
@@ -177,8 +177,7 @@ def peek(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Reads UTF-8 with or without a mark at the beginning, or UTF-16 with one; a UserError if it is not, or too large.
-    """
+    """Reads UTF-8, or UTF-16 with a mark at its beginning; another encoding, or too large a file, is a UserError."""
     if path.stat().st_size > MAX_TEXT:
         raise UserError(f'{path} has {path.stat().st_size} bytes, but at most {MAX_TEXT} are read: split it.')
     content = path.read_bytes()
