@@ -212,9 +212,7 @@ def remove_leftovers(folder: Path, *names: str) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yields a new file in the same folder; then syncs it and renames it to `path`, which is the filename of an
-    OSError.
-    """
+    """Yields a new file in the same folder; then syncs it and renames it to `path`, the filename of any OSError."""
     # Nobody can plant a link at a name that nobody can guess; `touch` would not follow it.
     start = os.fsdecode(os.fsencode(path.name)[:200])  # names have at most 255 bytes
     temporary = path.with_name(f'{start}.{os.getpid()}.{secrets.token_hex(8)}.tmp')

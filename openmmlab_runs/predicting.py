@@ -58,8 +58,7 @@ def predict(images: str | Path | np.ndarray | Iterable[str | Path | np.ndarray],
             checkpoint: str | Path, device: str | None = None, batch_size: int = 1) -> list[Prediction]:
     """Predicts with a detector of mmdet, all boxes, also those with low scores, or with a segmentor of mmseg.
 
-    For several calls with one model, call `build_inferencer` once, and `infer` for each. Threads take turns in all
-    three.
+    For several calls with one model, call `build_inferencer` once, and `infer` for each. Threads take turns.
 
     Args:
         images: An image, or any number of them: paths, or arrays of `(H, W, 3)`, RGB, uint8, of any sizes.
@@ -180,8 +179,9 @@ def _to_prediction(found: Any, size: tuple[int, int], classes: tuple[str, ...]) 
 
 
 def to_coco(predictions: Mapping[str, Prediction]) -> dict[str, list[dict[str, Any]]]:
-    """Returns a detector's predictions by names of images in COCO's layout, with scores; ids count from 1, in their
-    order.
+    """Returns predictions of a detector by names of images in COCO's layout, with a `score` for each annotation.
+
+    Ids count from 1: images as given, categories as the labels. `loadRes` of pycocotools reads the annotations.
     """
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []

@@ -29,10 +29,10 @@ def _wait_for_parent() -> None:
 def end_worker_with_parent(worker: int) -> None:
     """Makes a data loader worker end with the process that started it, for `worker_init_fn` of a data loader.
 
-    It ignores SIGUSR1, SIGUSR2 and SIGTERM, which Slurm and torchrun send to all processes of a job, unless the SIGTERM
-    is of the main process, which needs its workers until it has saved. Threads that a worker begins before do take a
-    SIGTERM: those of torch after `torch.set_num_threads` in the main process (set OMP_NUM_THREADS instead), and those
-    of NumPy in a worker that is spawned. The worker is not seeded, as torch has done it.
+    It ignores SIGUSR1, SIGUSR2 and SIGTERM, which Slurm and torchrun send to all processes of a job, because the main
+    process needs its workers until it has saved; a SIGTERM of the main process ends it. It does not seed the worker, as
+    torch has done so. Threads that a worker begins earlier take a SIGTERM: those of torch after `torch.set_num_threads`
+    in the main process (set OMP_NUM_THREADS instead), and those of NumPy in a worker that is spawned.
     """
     for name in ('SIGUSR1', 'SIGUSR2'):
         if hasattr(signal, name):

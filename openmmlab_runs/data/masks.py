@@ -19,9 +19,7 @@ def runs_of(counts: Any) -> np.ndarray | None:
 
 
 def _unpack(text: str) -> np.ndarray | None:
-    """Unpacks runs, five bits a character, the lowest first; from the fourth on, differences to the run before the
-    last.
-    """
+    """Unpacks runs, five bits a character, lowest first; from the fourth on, differences to the run before the last."""
     digits = np.frombuffer(text.encode('utf-32-le', 'surrogatepass'), np.uint32).astype(np.int64) - ord('0')
     is_last = digits & 32 == 0
     if not len(digits) or digits.min() < 0 or digits.max() > 63 or not is_last[-1]:

@@ -22,8 +22,8 @@ SIDE = 4.  # of a sample, in inches
 
 
 def draw_sheet(cfg: Config, split: str) -> Figure | None:
-    """Paints annotations of at most 12 samples of all of `split`'s dataset, or its first, not augmented, for mmdet or
-    mmseg. Returns None if no sample can be loaded, or has boxes or label maps.
+    """Paints annotations of at most 12 samples, not augmented, of a split's dataset, or of the first of several, for
+    mmdet or mmseg. Returns None if no sample can be loaded, or none has boxes or a label map.
     """
     _, part = next(unwrap(cfg[f'{split}_dataloader'].dataset.to_dict(), split))
     pipeline = [one for one in part.get('pipeline') or ()

@@ -139,8 +139,7 @@ def build_runner(cfg: Config, hooks: Sequence[Hook] = ()) -> Runner:
 
 @contextmanager
 def failures_as_user_errors(what: str, work_dir: str) -> Iterator[list[Runner]]:
-    """Converts errors in the `with` block to a UserError that begins with `what`; writes `traceback.txt` in the work
-    dir.
+    """Converts errors in the `with` block to a UserError that begins with `what`; writes `traceback.txt` in `work_dir`.
 
     After the first training iteration, only deaths and hangs of ranks and workers are converted, because the config is
     hardly the cause of others. The block gets a list for its runner.

@@ -54,7 +54,7 @@ class _Keeping:
 def _remove(backend: BaseStorageBackend, path: str) -> None:
     if backend.isfile(path):
         backend.remove(path)
-    elif backend.isdir(path):
+    elif backend.isdir(path):  # a checkpoint of DeepSpeed
         backend.rmtree(path)
 
 
@@ -66,8 +66,7 @@ class DurableCheckpointHook(CheckpointHook):
     are removed. The next run removes temporary files. A second run in the same work dir is a `UserError`, see `held`.
 
     With `save_best`, each checkpoint is written again after its validation, with its results. If a run is killed before
-    that, the next run repeats the validation. `WholeFileBackend` writes local files, unless `backend_args` sets
-    another.
+    that, the next run repeats the validation. Without `backend_args`, `WholeFileBackend` writes local files.
     """
 
     backend_args: dict[str, Any] | None

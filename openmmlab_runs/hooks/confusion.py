@@ -118,7 +118,9 @@ def match_boxes(found: Any, annotated: Sequence[dict[str, Any]], num_classes: in
 
 
 def match_pixels(sample: Any, num_classes: int, ignored: int) -> Tensor:
-    """Counts pairs of classes of pixels, `(n + 1, n + 1)`, as mmseg's IoUMetric does; labels `ignored` do not count."""
+    """Counts the pairs of classes of pixels, `(n + 1, n + 1)`, as mmseg's IoUMetric does, without those whose true
+    label is `ignored`. Predictions of other classes than the n have the index n.
+    """
     true, predicted = (part.data.flatten().cpu().long() for part in (sample.gt_sem_seg, sample.pred_sem_seg))
     counted = (true != ignored) & (true < num_classes)
     pairs = true[counted] * (num_classes + 1) + predicted[counted].clamp(max=num_classes)

@@ -38,8 +38,7 @@ COLORS = [*TABLEAU_COLORS.values()][:6]
 
 @HOOKS.register_module()
 class ReportHook(Hook):
-    """Logs what is trained on what, and the results of each validation and of a test. From the first validation,
-    writes:
+    """Logs what is trained on what, and the results of each validation and of a test. Writes from the first validation:
 
     - `curve.png`: the loss and the metrics by iteration.
     - `confusion.png`: which classes the last validation, or a test, took for which, for detectors and segmentors.

@@ -17,8 +17,7 @@ SIMPLE = {('rectangle', 2), ('rectangle', 4), ('mask', 2), ('circle', 2)}  # typ
 
 
 def read_labelme(samples: Iterable[Picture]) -> list[str]:
-    """Reads polygons (one object by `group_id`), rectangles, circles and masks, and returns notes; a UserError if it
-    fails.
+    """Reads polygons (one object by `group_id`), rectangles, circles and masks; returns notes. A UserError if it fails.
     """
     left_out = Counter[str]()
     for sample in samples:

@@ -134,8 +134,7 @@ def _listed(path: Path, folder: Folder) -> list[Path]:
 
 
 def read_yolo(samples: Iterable[Picture], about: Description) -> tuple[list[str], list[str]]:
-    """Reads txt files into samples, and returns the classes and notes; a UserError for another format, or an unnamed
-    class.
+    """Reads txt files into samples, and returns classes and notes; a UserError for another format, or unnamed classes.
 
     Lines are `class x y width height`, the centre first, or `class x y x y x y ...`, a polygon or the corners of an
     oriented box, in shares of the image. A score at the end, and keypoints, are left out.
