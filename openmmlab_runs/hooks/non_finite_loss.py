@@ -25,7 +25,7 @@ MAX_IMAGES = 8
 
 
 class Report(NamedTuple):
-    """What a process finds in an iteration: its losses that are not finite, and the image paths of its batch."""
+    """Findings of a process in an iteration: its losses that are not finite, and the image paths of its batch."""
     losses: dict[str, float]
     images: tuple[str, ...]
 

@@ -1,4 +1,4 @@
-"""What becomes of the learning rate when a run is resumed with other settings of its schedule."""
+"""The learning rate when a run is resumed with other settings of its schedule."""
 import copy
 import warnings
 from collections.abc import Mapping, Sequence
