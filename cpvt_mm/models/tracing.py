@@ -1,8 +1,7 @@
-"""What is computed in another way while torch records the code.
+"""What is computed in another way while torch records the code, to run it again at other sizes.
 
-`torch.compile`, `torch.export`, `torch.jit.trace` and `torch.fx` record a model and run it again at other sizes.
-Recorded code must not branch on a size: a compiler would make another graph for each outcome, and an exported model
-would keep the branch that was taken while recording. All such forks are in this file.
+For `torch.compile`, `torch.export`, `torch.jit.trace` and `torch.fx`, recorded code must not branch on a size. All such
+forks are in this file.
 """
 import functools
 from collections.abc import Callable
@@ -16,11 +15,7 @@ CACHED = 16  # results of a function: those of one image size, for queries and k
 
 
 def is_traced(x: object = None) -> bool:
-    """Returns whether torch records the running code.
-
-    Args:
-        x: A tensor of that code; `torch.fx` puts a proxy in its place. Defaults to None: `torch.fx` is not asked for.
-    """
+    """Returns whether torch records the running code; `x`, a tensor of that code, tells if `torch.fx` does."""
     if isinstance(x, torch.fx.Proxy):
         return True
     return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]  # public, but not re-exported explicitly
@@ -53,15 +48,11 @@ def has_incomplete_clip(x: Tensor, frames: int) -> bool:
 
 
 def patch_conv(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Convolves patches that do not overlap: `(B, C, H, W)` -> `(B, C', H / side, W / side)`.
+    """Convolves patches whose side divides H and W: `(B, C, H, W)`, weight `(C', C, side, side)` ->
+    `(B, C', H / side, W / side)`.
 
-    Traced code has a matrix product. On a CPU, torch branches on the image size for a 2 x 2 convolution of one image
-    (`use_mkldnn` in ATen).
-
-    Args:
-        x: The image or map; the side of the patches divides H and W.
-        weight: `(C', C, side, side)`.
-        bias: `(C',)`, or None.
+    Traced code has a matrix product: on a CPU, torch branches on the image size for a 2 x 2 convolution (`use_mkldnn`
+    in ATen).
     """
     side = weight.shape[-1]
     if not is_traced(x):
@@ -80,9 +71,8 @@ def with_contiguous_gradient(x: Tensor) -> Tensor:
 
 
 def cached(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Decorates a pure function of numbers and a device: its latest results are kept for all models of the process.
-
-    Traced code does not use them, because the compiler fuses the function into the code that uses it.
+    """Decorates a pure function of numbers and a device: keeps its latest results, except in traced code, for all
+    models.
     """
     kept = functools.lru_cache(CACHED)(function)
 
