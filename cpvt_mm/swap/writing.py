@@ -84,16 +84,9 @@ def check_new(out: Path) -> None:
 
 
 def write_config(old: Config, new: Config, name: str, out: Path) -> None:
-    """Writes `new` as a config that inherits from `old` and contains only the differences.
+    """Writes `new` as a config that inherits from `old`, which `read_config` reads by `name`, to a `.py` file `out`.
 
-    Args:
-        old: The config that `read_config` reads by `name`.
-        new: The config to write.
-        name: See `read_config`.
-        out: The `.py` file to write. It must not exist, but its folder must.
-
-    Raises:
-        UserError: If `out` exists, cannot be written, or cannot inherit from the config.
+    Raises a UserError if `out` exists, cannot be written, or cannot inherit from the config.
     """
     check_new(out)
     delta = to_delta(_unscoped(old.to_dict()), _unscoped(new.to_dict()))

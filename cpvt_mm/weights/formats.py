@@ -1,6 +1,4 @@
-"""Formats of checkpoints: names of PyramidCPVT's parameters in other libraries, and how a file's format is detected.
-
-They are those of the original Twins-PCPVT and timm, of mmseg, and of mmpretrain.
+"""Formats of PyramidCPVT: Twins-PCPVT of its authors, timm, mmseg and mmpretrain; and how a file's format is detected.
 """
 import re
 from collections.abc import Collection
@@ -22,8 +20,8 @@ PEG = 'stages.{i}.position_encoding.0.convs.0.0.{p}'
 class PyramidFormat(Format):
     """The format of another Twins-PCPVT: a plain PEG after the first block of each stage, and at most one final norm.
 
-    Other implementations may have norms after each stage (`extra_norm`, `norm_after_stage`), which normalize the input
-    of the next stage. The norms of `out_norm` here normalize outputs only. Both are the same after the last stage.
+    Norms after other stages (`extra_norm`, `norm_after_stage`) normalize the next stage's input; those of `out_norm` do
+    not.
     """
 
     def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:

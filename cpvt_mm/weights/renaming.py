@@ -43,25 +43,15 @@ def _fill(templates: Names, values: dict[str, str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Format:
-    """The parameter names of one backbone in the checkpoints of a library.
-
-    A format without tables has the names of this package, and so have names that are in no table.
-
-    Attributes:
-        names: Names of the format itself, as accepted by `convert_checkpoint.py --to`.
-        backbone: The class it is for, 'PyramidCPVT' or 'CPVT'.
-        signature: Tensor names that every file of the format has; '|' separates alternatives. If a file has those of
-            several formats, it is of the last one in `FORMATS`.
-        table: Their names and ours. If several have one name here, the first is written.
-        gated: The same for MLPs of `mlp_mode='swiglu'`, before the others.
-        norm_eps: The `norm_eps` that corresponds to the format's models. Defaults to None: unknown.
+    """The parameter names of one backbone in the checkpoints of a library; names that are in no table are the same
+    here.
     """
-    names: tuple[str, ...]
-    backbone: str
-    signature: tuple[str, ...]
-    table: Table = field(default_factory=dict)
-    gated: Table = field(default_factory=dict)
-    norm_eps: float | None = None
+    names: tuple[str, ...]  # for `convert_checkpoint.py --to`
+    backbone: str  # 'PyramidCPVT' or 'CPVT'
+    signature: tuple[str, ...]  # names in every file, '|' between alternatives; the last match in `FORMATS` wins
+    table: Table = field(default_factory=dict)  # their names, ours; of several for one name here, the first is written
+    gated: Table = field(default_factory=dict)  # for MLPs of `mlp_mode='swiglu'`, before the others
+    norm_eps: float | None = None  # `norm_eps` of the format's models; None: unknown
 
     def __str__(self) -> str:
         return ' or '.join(self.names)
@@ -85,9 +75,9 @@ class Format:
         return (name,), (name,)
 
     def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Renames the weights of a file to the names of the backbone here; keeps all other names.
+        """Renames a file's weights to the names here; keeps all other names.
 
-        A UserError tells if the file is of a model that the backbone cannot represent.
+        Raises a UserError if the file is of a model that the backbone cannot represent.
         """
         renamed: dict[str, Tensor] = {}
         for name, tensor in weights.items():
@@ -102,7 +92,7 @@ class Format:
     def to_theirs(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         """Renames the weights of a backbone here to the names of the format; keeps all other names.
 
-        A UserError tells if the other library's model cannot represent the backbone.
+        Raises a UserError if the other library's model cannot represent the backbone.
         """
         tables = (*(self.gated.items() if _is_gated(weights) else ()), *self.table.items())
         renamed: dict[str, Tensor] = {}
