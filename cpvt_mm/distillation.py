@@ -75,9 +75,8 @@ class DistilledClassifier(ImageClassifier):
     def loss(self, inputs: Tensor, data_samples: list[DataSample]) -> dict[str, Tensor]:
         """Computes the losses of normalized images `(B, 3, H, W)`, see `DistilledHead.loss`.
 
-        Raises:
-            ValueError: If teacher and head have different numbers of classes.
-            UserError: If `teacher_checkpoint` is None or does not fit.
+        Raises a ValueError if teacher and head have different numbers of classes, or a UserError as the constructor
+        says.
         """
         if self.teacher is None:
             self._read_teacher()
@@ -134,10 +133,9 @@ class DistilledHead(ClsHead):
         self.fc_dist = nn.Linear(in_channels, num_classes)
 
     def logits(self, feats: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """Computes the logits of both classifiers, two tensors `(B, num_classes)`.
+        """Returns both logits, `(B, num_classes)`, of the last item of `feats`: pooled features and distillation token.
 
-        The last item of `feats` is a pair of pooled features and distillation token, each `(B, in_channels)`; for a
-        single tensor it raises a ValueError.
+        Each is `(B, in_channels)`. Raises a ValueError if it is a single tensor.
         """
         if not isinstance(feats[-1], (list, tuple)):
             raise ValueError('DistilledHead needs pairs of pooled features and distillation token, but the backbone '
@@ -152,10 +150,7 @@ class DistilledHead(ClsHead):
 
     def loss(self, feats: Sequence[tuple[Tensor, Tensor]], data_samples: list[DataSample], teacher_labels: Tensor
              ) -> dict[str, Tensor]:
-        """Computes the two terms of the paper's equation 3, each with its factor of 1/2.
-
-        `loss_cls` is against the labels of the samples, `loss_distill` against the teacher's classes `(B,)`, int64.
-        """
+        """Computes half of each loss (equation 3): against the labels, and the teacher's classes `(B,)`, int64."""
         logits, token_logits = self.logits(feats)
         if 'gt_score' in data_samples[0]:  # batch augmentations mix labels
             target = torch.stack([sample.gt_score for sample in data_samples])

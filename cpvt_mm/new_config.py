@@ -119,10 +119,9 @@ WARM_UP = 2  # with one iteration, the rate would never leave its start
 
 def config_text(lines: list[str], base: str, data: Data, fit: Fit, task: str, iters: int, batch: int, annotations: Path,
                 changes: dict, load_from: str | None, drop_empty: bool) -> str:
-    """Returns the text of a config that begins with `lines`; for other arguments see `new_config`.
+    """Returns the text of a config that begins with `lines` and inherits from `base`; see `new_config`.
 
-    `base` is the value of `_base_`, `fit` the sizes of images, `annotations` the folder of annotations that are
-    written, `changes` what differs from the base, and `load_from` a checkpoint of the whole model.
+    `annotations` is the folder of those that are written, `changes` what differs from the base.
     """
     metainfo = dict(classes=tuple(data.classes), **(dict(palette=data.palette) if data.palette else {}))
     load = ("dict(type='LoadAnnotations')" if task == 'semantic' else

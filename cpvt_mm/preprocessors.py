@@ -27,7 +27,8 @@ class TrackDataPreprocessor(TellsSizes, MMDetTrackDataPreprocessor):
     `padding='exact'`.
 
     Args:
-        window: Tests cut videos into clips of this many frames; the last may be shorter. Defaults to None: no cutting.
+        window: Tests cut videos into clips of this many frames; the last clip may be shorter. Training uses whole
+            clips. Defaults to None: no cutting.
 
     Raises:
         ValueError: If `window` is not a positive int.
@@ -48,7 +49,7 @@ class TrackDataPreprocessor(TellsSizes, MMDetTrackDataPreprocessor):
 
 @MODELS.register_module()
 class SegDataPreProcessor(TellsSizes, MMSegDataPreProcessor):
-    """mmseg's SegDataPreProcessor. It tells the image sizes, for `padding='exact'`.
+    """mmseg's SegDataPreProcessor, which tells the image sizes in training, for `padding='exact'`.
 
-    It does so in training, and in tests with a `test_cfg` that pads. Windows of sliding inference fill the batch.
+    It also does in tests with a `test_cfg` that pads. Windows of sliding inference fill the batch.
     """

@@ -63,8 +63,7 @@ class PositionEncoding(nn.Module):
         return None
 
     def init_parameters(self) -> None:
-        """Sets initial values, after the backbone has set those of its linear layers and convolutions. Default: none.
-        """
+        """Sets initial values after the backbone has set those of linear layers and convolutions. Default: none."""
 
     def fuse(self) -> None:
         """Makes inference cheaper with equal outputs, in place; the default changes nothing. See `Backbone.fuse`."""
@@ -81,9 +80,7 @@ def _fit_weights(encoding: PositionEncoding, state_dict: dict[str, Tensor], pref
 
 
 class PositionEncodings(nn.ModuleList):
-    """The position encodings of one stage, applied in turn at each of the four points; `grid.extra` tokens stay
-    unchanged.
-    """
+    """The position encodings of one stage, applied in turn. The `grid.extra` tokens stay unchanged."""
 
     def __iter__(self) -> Iterator[PositionEncoding]:
         return super().__iter__()  # type: ignore[return-value]  # ModuleList has no type parameter for its modules
@@ -111,9 +108,8 @@ class PositionEncodings(nn.ModuleList):
                 k if new_k is cells[1] else _after_extra(k, new_k, key_grid, dim=2))
 
     def bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
-        """Returns the sum of the biases, `(B, heads, E + H * W, E + H' * W')`, or None.
-
-        It has the dtype of `q`, and is 0 from and to extra tokens.
+        """Sums the biases, 0 from and to extra tokens: `(B, heads, E + H * W, E + H' * W')` in the dtype of `q`, or
+        None.
         """
         biases = [encoding.bias(_cells(q, grid, dim=2), index, grid, key_grid) for encoding in self]
         given = [bias for bias in biases if bias is not None]
@@ -138,9 +134,7 @@ def build_position_encodings(cfg: dict[str, Any] | Sequence[dict[str, Any]] | No
                              stage: StageSpec) -> PositionEncodings:
     """Builds the encodings of one stage from None, one config (`dict(type='PEG', ...)`) or a sequence of configs.
 
-    Raises:
-        TypeError: If `cfg` has another type, or sets the stage.
-        ValueError: If a type is not registered.
+    Raises a TypeError if `cfg` has another type or sets the stage, or a ValueError if a type is not registered.
     """
     cfgs = [] if cfg is None else [cfg] if isinstance(cfg, dict) else cfg
     if not isinstance(cfgs, (list, tuple)) or not all(isinstance(c, dict) and 'type' in c for c in cfgs):

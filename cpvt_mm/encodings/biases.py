@@ -14,10 +14,7 @@ from .base import PositionEncoding, StageSpec
 
 
 def offsets(length: int, key_length: int, cell: float, device: torch.device) -> Tensor:
-    """Returns offsets of keys from queries along one axis, in query tokens: `(length, key_length)`, float32.
-
-    A key of a reduced grid lies at the centre of the tokens it covers.
-    """
+    """Returns offsets, in query tokens, of keys (their centres) along one axis: `(length, key_length)`, float32."""
     return token_centers(key_length, cell, device) - token_centers(length, device=device)[:, None]
 
 
@@ -42,15 +39,12 @@ def offset_places(length: int, key_length: int, cell: float, device: torch.devic
 class OffsetBias(PositionEncoding):
     """Base class of biases that depend only on the row and column offsets of the key from the query, and on the head.
 
-    A subclass computes a table for all pairs of a row and a column offset: `(2 H - 1) x (2 W - 1)` on equal grids. With
-    pooled keys (`sr_mode='pool'`), cells are fractions, and it has all pairs of query and key.
+    Its table is for all pairs of such offsets: `(2 H - 1) x (2 W - 1)` on equal grids, all keys and queries for pooled
+    keys.
     """
 
     def table(self, index: int, rows: Tensor, columns: Tensor, grid: Grid, key_grid: Grid) -> Tensor:
-        """Computes the bias `(heads, R, C)` of block `index` for row offsets `(R,)` and column offsets `(C,)`.
-
-        Offsets are in query tokens, float32; `grid` is that of the queries.
-        """
+        """Computes the bias `(heads, R, C)` of block `index`, for float32 offsets `(R,)` and `(C,)` in query tokens."""
         raise NotImplementedError
 
     def bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor:
@@ -62,9 +56,8 @@ class OffsetBias(PositionEncoding):
 
 
 class OffsetMLP(nn.Module):
-    """Two linear layers with a ReLU between, from the coordinates of an offset to a number for each head.
-
-    `bias` is whether the second layer has a bias.
+    """Two linear layers, the second with a `bias`, with a ReLU between: coordinates of an offset -> a number for each
+    head.
     """
 
     def __init__(self, hidden_dims: int, num_heads: int, bias: bool) -> None:
@@ -94,7 +87,6 @@ class RelativePE(PositionEncoding):
     normal of std 1. The bias needs memory for every pair of query and key.
 
     Args:
-        stage: The blocks it is for.
         max_distance: The paper's clipping distance K, in tokens. Defaults to 8.
 
     Raises:
@@ -137,7 +129,6 @@ class ContinuousRelativePE(OffsetBias):
     pair of query and key.
 
     Args:
-        stage: The blocks it is for.
         hidden_dims: Hidden channels of the MLP. Defaults to 512, as in the original code.
 
     Raises:
@@ -171,7 +162,6 @@ class FirePE(OffsetBias):
     memory for every pair of query and key.
 
     Args:
-        stage: The blocks it is for.
         hidden_dims: Hidden channels of the MLP. Defaults to 32, as in the paper.
         scale: Initial value of c, per token. Defaults to 0.1, as in the paper.
 
@@ -227,17 +217,15 @@ FAR_SLOPES = (1 / 2, 1 / 8, 1 / 32, 1 / 128)
 class LookHerePE(OffsetBias):
     """Lets each head look in one direction, and not far: a fixed bias, without weights (LookHere, arXiv 2405.13985).
 
-    A third of the heads, rounded down, see all keys. The others see the keys in a field of view (section 3), and the
-    key whose cell the query is in: up, down, right, left, then between these. With fewer than eight such heads, the
-    next block goes on with the next directions. The bias is minus the distance, times the slopes of block (1.5 in the
-    first to 0.5 in the last) and head (1 with a field of view; 1/2, 1/8, 1/32, 1/128 in turns without, as in the
-    authors' code).
+    A third of the heads, rounded down, see all keys. The others see the key whose cell the query is in, and a field of
+    view (section 3): up, down, right, left, then between these. With fewer than eight such heads, the next block goes
+    on with the next directions. The bias is minus the distance, times the slopes of block (1.5 in the first to 0.5 in
+    the last) and head (1 with a field of view; 1/2, 1/8, 1/32, 1/128 in turns without, as in the authors' code).
 
-    Distances are in cells of the key grid, on equal grids the paper's tokens: otherwise keys of reduced grids would be
-    as good as masked. The bias needs memory for every pair of query and key. Attention stays fused.
+    Distances are in cells of the key grid; in tokens, keys of reduced grids would be as good as masked. The bias needs
+    memory for every pair of query and key. Attention stays fused.
 
     Args:
-        stage: The blocks it is for.
         fov: The field of view, in degrees, above 0. Defaults to 90, the paper's LH-90; 360 sees everything.
         slope: A factor of all slopes, in logits per key cell. Defaults to 1.
 

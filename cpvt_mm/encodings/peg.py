@@ -25,7 +25,6 @@ class PEG(PositionEncoding):
     Positional Encodings"); the variants are from the paper's ablations.
 
     Args:
-        stage: The blocks it is for.
         ndim: 2: rows and columns of an image. 3: also the frames of a clip (see the backbone's `forward`), zero-padded
             before the first and after the last; weights of `ndim=2` are loaded into the middle slice of the kernels.
             Defaults to 2.
@@ -102,11 +101,7 @@ class PEG(PositionEncoding):
                         nn.init.zeros_(parameter)
 
     def fuse(self) -> None:
-        """Adds 1 to the weight of each cell for itself: `x + conv(x)` becomes one convolution, whose weights have other
-        names.
-
-        A separable convolution stays as it is.
-        """
+        """Makes `x + conv(x)` one convolution, whose weights have other names; a separable one stays as it is."""
         for position, layers in self.convs.items():
             convs = [layer for layer in layers.children() if isinstance(layer, nn.Conv2d | nn.Conv3d)]
             if not self.residual or not convs:  # separable ones are a Sequential

@@ -22,13 +22,8 @@ def rotation(cells: Grid, image: Grid | None, dims: int, temperature: float, dev
     """Returns cosines and sines of `dims / 2` angles for row and column of each cell: `(2, H * W, 2, dims / 2)`,
     float32.
 
-    Args:
-        cells: The grid of the queries or of the keys.
-        image: The grid of the queries, which spans -2 pi to 2 pi. None: positions are counted in query tokens.
-        dims: Twice the number of angles.
-        temperature: See `frequencies`.
-        device: The device of the result.
-        change: `(2, 2)`: what is added to the two positions, and by what their sums are multiplied. Defaults to None.
+    The `image`, the grid of the queries, spans -2 pi to 2 pi; without it, positions are counted in query tokens.
+    `change`, `(2, 2)`, is what is added to the two positions, and by what their sums are multiplied.
     """
     y = token_centers(cells.height, cells.cell_height, device)
     x = token_centers(cells.width, cells.cell_width, device)
@@ -57,7 +52,6 @@ class RotaryPE(PositionEncoding):
       augment positions: `shift`, `jitter` and `rescale`, for this form only, are drawn for each block.
 
     Args:
-        stage: The blocks it is for.
         temperature: Approximate ratio of the longest to the shortest period. Defaults to 100; the paper has 10000.
         form: 'axial' or 'dinov3'. Defaults to 'axial'.
         shift: Training adds up to this to the positions of an axis. Defaults to 0.
@@ -130,7 +124,6 @@ class MixedRotaryPE(PositionEncoding):
     (f_y, f_x) start at its lengths, in two directions at a right angle that are random for each head.
 
     Args:
-        stage: The blocks it is for.
         temperature: Approximate ratio of the longest to the shortest initial period. Defaults to 10, as in the
             original.
 

@@ -32,10 +32,10 @@ def sinusoid(length: int, dims: int, temperature: float, device: torch.device) -
 class SinusoidalPE(PositionEncoding):
     """Adds sines and cosines of the position to the tokens before the first block, for any image size.
 
-    It is computed in float32. Sines come before cosines, as in the code of MAE (arXiv 2111.06377).
+    It is computed in float32 and added in the dtype of the tokens. Sines come first, as in MAE's code (arXiv
+    2111.06377).
 
     Args:
-        stage: The blocks it is for.
         ndim: 2: the row in one half of the channels, the column in the other. 1: the index in the row-major sequence
             (Vaswani et al., arXiv 1706.03762, section 3.5). Defaults to 2.
         temperature: Approximate ratio of the longest to the shortest period. Defaults to 10000.
@@ -76,7 +76,6 @@ class RandomFourierPE(PositionEncoding):
     Coordinates run from -1 to 1 over the grid (SAM, arXiv 2304.02643, appendix A; Tancik et al., arXiv 2006.10739).
 
     Args:
-        stage: The blocks it is for.
         scale: Standard deviation of the frequencies, in periods per unit, half an image. Defaults to 1.
 
     Raises:

@@ -67,7 +67,6 @@ class LearnablePE(TablePE):
     It is initialised from a truncated normal of std 0.02, and added before the first block.
 
     Args:
-        stage: The blocks it is for.
         grid: Rows and columns of the table. Defaults to None: the token grid for the backbone's `img_size`.
         ndim: 2, a grid resampled bicubically, or 1, a row-major sequence resampled linearly. Defaults to 2.
         antialias: Whether to filter a grid that shrinks, as timm and DINOv2 with registers do. Defaults to False.
@@ -96,7 +95,6 @@ class RandomTablePE(TablePE):
     """A fixed table of normal noise, as a control for `LearnablePE`: it identifies positions but encodes no distances.
 
     Args:
-        stage: The blocks it is for.
         grid: As in `LearnablePE`. Defaults to None.
         ndim: As in `LearnablePE`. Defaults to 2.
         std: Standard deviation of the noise. Defaults to 1.

@@ -34,10 +34,9 @@ def describe(cfg: Config) -> dict[str, str]:
 
 
 def describe_classes(cfg: Config, checkpoint: str | Path | None = None) -> dict[str, str]:
-    """Describes the channels of a segmentor's logits, or the labels of a detector, if they are known.
+    """Describes the known `classes` and `palette` (RGB) of a segmentor or detector as JSON lists.
 
-    `classes` and `palette` are JSON lists of names and RGB values, from the checkpoint or else the config's test
-    dataset.
+    They are from the checkpoint, or else from the `metainfo` of the test dataset.
     """
     meta = (read_checkpoint(checkpoint).get('meta') or {}).get('dataset_meta') if checkpoint else None
     if not meta and cfg.get('test_dataloader'):
@@ -115,10 +114,10 @@ def check(differences: Sequence[Difference]) -> None:
 
 
 def batches(channels: int, image: Tensor | None = None) -> Iterator[Tensor]:
-    """Yields a batch of each of the ten sizes in SHAPES.
+    """Yields a batch of each of the ten sizes in SHAPES, from normal noise.
 
-    They are resized from `image`, `(1, channels, H, W)`, normalized; the second one of a batch is flipped horizontally,
-    the third vertically. Defaults to None: normal noise.
+    An `image`, `(1, channels, H, W)`, normalized, is resized instead; the second of a batch is flipped, the third
+    upside down.
     """
     generator = torch.Generator().manual_seed(0)
     for count, height, width in SHAPES:
@@ -137,10 +136,8 @@ def _max(tensors: Sequence[Tensor]) -> float:
 
 
 def _compare_boxes(detector: Detector, outputs: list[Tensor], batch: Tensor) -> tuple[list[Tensor], int]:
-    """Compares an exported detector's boxes with those of mmdet's `predict`; returns distances, and their number.
-
-    Each box needs a counterpart of the same label, unless rounding may add or remove it: its score, without NaN, is
-    within DETECTION_TOLERANCE of `score_thr`, or of the lowest score if there are `max_per_img` boxes.
+    """Returns distances of an exported detector's boxes from mmdet's, but for those that rounding may add, and their
+    number.
     """
     pairs = list(zip(_predict(detector, batch), _by_image(outputs, len(batch)), strict=True))
     ours = [_differences(a, b, detector) for a, b in pairs]

@@ -182,9 +182,7 @@ def _parts(model: Any) -> Iterator[tuple[nn.Module, bool]]:
 
 
 def _candidates(head: Any, maps: list[Tensor], img_shape: torch.Size) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns the `nms_pre` best boxes of each map, `(B, N, 4)`, and scores (NO_BOX if missing), labels, levels
-    `(B, N)`.
-    """
+    """Returns the `nms_pre` best boxes `(B, N, 4)` of each map, and scores (or NO_BOX), labels and levels `(B, N)`."""
     class_maps, delta_maps = head(maps)
     anchors = head.prior_generator.grid_priors([x.shape[2:] for x in class_maps], device=maps[0].device)
     found = [_best(head, *level, img_shape) for level in zip(class_maps, delta_maps, anchors, strict=True)]

@@ -41,7 +41,7 @@ POOL = torch.ops.aten.adaptive_avg_pool2d.default
 
 @contextmanager
 def exported(model: nn.Module, path: Path, description: Mapping[str, str]) -> Iterator[Run]:
-    """Exports a model with dynamic batch, height and width; the file gets its name after the block, unless that fails.
+    """Exports a model with dynamic batch, height and width to a file, which gets its name if the `with` block succeeds.
 
     Args:
         model: See `load_part`.

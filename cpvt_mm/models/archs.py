@@ -72,10 +72,7 @@ PLAIN_ARCHS = {
 
 
 def parse_arch(arch: str | dict[str, Any], cls: type[Arch], named: Mapping[str, Arch]) -> Arch:
-    """Returns the arch in `named` with the name `arch`, or builds the dataclass `cls` from a dict.
-
-    Raises a ValueError if the name or a key is unknown, or a required key is missing.
-    """
+    """Returns `named[arch]`, or builds the dataclass `cls` from a dict; raises a ValueError if neither fits."""
     parts = fields(cls)  # type: ignore[arg-type]  # cls is a dataclass
     allowed = [field.name for field in parts]
     required = [field.name for field in parts if field.default is MISSING]

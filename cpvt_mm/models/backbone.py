@@ -99,10 +99,7 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         return layer_of(param_name.removeprefix(prefix), self.depths) if inside else number - 1, number
 
     def check_weights(self, weights: dict[str, Tensor], what: str) -> None:
-        """Raises a UserError, which begins with `what`, unless weights have all tensors of the backbone.
-
-        Position encodings may have other sizes, which their `fit_weights` changes.
-        """
+        """Raises a UserError unless weights fit, see `load.check_weights`; `what` begins its message."""
         check_weights(self, weights, what)
 
     def fuse(self) -> 'Backbone':

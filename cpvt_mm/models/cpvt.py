@@ -51,7 +51,7 @@ class CPVT(Backbone):
         out_type: 'featmap' (patches), 'cls_token', 'gap' (mean of the patches) or 'raw' (all tokens); see
             `forward_images`. Defaults to 'featmap'.
         position_encoding: None, a config, or a list of configs that are combined. An encoding after the last block
-            changes patches only: with 'cls_token' its gradient is zero. Defaults to `dict(type='PEG')`.
+            changes patches only: with 'cls_token' it has no effect, and a zero gradient. Defaults to `dict(type='PEG')`.
         mlp_mode: 'linear', or 'swiglu' for MLPs with a gate, see `SwiGLU`. Defaults to 'linear'.
         layer_scale: Initial value of `LayerScale` at the end of each residual branch. Defaults to None: no layer scale.
         norm_eps: The eps of the LayerNorms. DINOv3 needs 1e-5. Defaults to 1e-6.

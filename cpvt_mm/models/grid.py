@@ -68,17 +68,11 @@ def token_centers(length: int, cell: float = 1, device: torch.device | None = No
 
 
 def resample(table: Tensor, size: tuple[int, ...], antialias: bool = False, offset: float = 0.) -> Tensor:
-    """Resamples a table `(length, C)` linearly, or `(H, W, C)` bicubically, to `(*size, C)`.
+    """Resamples a table `(length, C)` linearly, or `(H, W, C)` bicubically, to `(*size, C)` in its dtype, or returns
+    it.
 
-    It interpolates with align_corners=False, in float32; the result has the dtype of `table`. A table of the right size
-    is returned unchanged.
-
-    Args:
-        table: The table.
-        size: The new length, or rows and columns.
-        antialias: Whether to filter when it shrinks; two dimensions only. Defaults to False.
-        offset: Cells that are added to each side of the new size to compute the scale; two dimensions without
-            `antialias` only. Defaults to 0.
+    It interpolates with align_corners=False, in float32. In two dimensions, `antialias` filters if it shrinks;
+    `offset`, without `antialias`, is added to each side of the new size to compute the scale, in cells.
     """
     if has_size(table, slice(-1), size):
         return table
@@ -93,7 +87,7 @@ def resample(table: Tensor, size: tuple[int, ...], antialias: bool = False, offs
 
 
 def _centers_with_offset(table: Tensor, size: tuple[int, ...], offset: float) -> Tensor:
-    """Returns the cell centers of a new size for `F.grid_sample`, `(1, H, W, 2)`: x and y from -1 to 1."""
+    """Returns the cell centers of a new size for `F.grid_sample`: `(1, H, W, 2)`, x and y."""
     rows, columns = (torch.full((), side, dtype=torch.float32, device=table.device) for side in size)
     # In recorded code, too, a table of the right size must stay unchanged.
     added = offset * ((rows != table.shape[0]) | (columns != table.shape[1]))

@@ -11,10 +11,8 @@ from .validation import check_choice
 
 
 class FeatureInfo(list[dict[str, Any]]):
-    """A list with one dict for each output, in the form of timm's `FeatureInfo`.
-
-    Keys: `num_chs` (channels), `reduction` (stride in pixels), `module` and `index` (name and index of the stage or
-    block).
+    """A list of timm's dicts for outputs: `num_chs`, `reduction` (stride in pixels), `module` (stage or block),
+    `index`.
     """
 
     @property
@@ -112,9 +110,7 @@ class TimmFeatures(nn.Module):
         raise NotImplementedError
 
     def no_weight_decay(self) -> set[str]:
-        """Returns the parameters that get no weight decay in the papers: tokens and position encodings; for timm's
-        optimizers.
-        """
+        """Returns the names of tokens and position encodings, which get no weight decay in the papers."""
         return {name for name, _ in self.named_parameters()
                 if name in ('cls_token', 'dist_token', 'register_tokens') or 'position_encoding' in name.split('.')}
 

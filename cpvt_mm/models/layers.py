@@ -39,12 +39,10 @@ class BlockSpec:
 
 
 class Block(nn.Module):
-    """Pre-norm attention and a pre-norm MLP, each in a residual branch.
+    """Pre-norm attention and a pre-norm MLP, each in a residual branch with stochastic depth (rate `drop_path_rate`,
+    0).
 
-    Args:
-        index: Index of the block in the stage, for the position encodings.
-        spec: The options of the stage.
-        drop_path_rate: Stochastic depth rate. Defaults to 0.
+    `index` is that of the block in the stage, for the position encodings.
     """
 
     def __init__(self, index: int, spec: BlockSpec, drop_path_rate: float = 0.) -> None:
@@ -97,9 +95,8 @@ class Attention(nn.Module):
         self.drop = nn.Dropout(spec.drop_rate)
 
     def forward(self, x: Tensor, grid: Grid, encodings: PositionEncodings, qk: Tensor | None = None) -> Tensor:
-        """Applies attention to tokens `(B, E + H * W, C)` of a grid; returns a tensor of the same shape.
-
-        `qk` are other tokens for queries and keys, in the shape of `x`. With spatial reduction, E is 0.
+        """Applies attention to tokens `(B, E + H * W, C)`; E is 0 with spatial reduction. `qk`: others for queries and
+        keys.
         """
         q, k, v, bias, *_ = self.project(x, grid, encodings, qk)
         drop_rate = self.attn_drop_rate if self.training else 0.
@@ -149,8 +146,7 @@ class MLP(nn.Module):
 
 
 class ConvMLP(MLP):
-    """A zero-padded depthwise 3 x 3 convolution before GELU (PVT v2, arXiv 2106.13797, section 3.2); no extra tokens.
-    """
+    """An MLP with a zero-padded depthwise 3 x 3 convolution before GELU (PVT v2, section 3.2), for E = 0."""
 
     def __init__(self, spec: BlockSpec) -> None:
         super().__init__(spec)
@@ -195,7 +191,7 @@ class PatchEmbed(nn.Module):
         in_channels: Channels of the input map. Rows and columns that do not fill a patch are zero-padded.
         embed_dims: Channels of a token.
         patch_size: Kernel and stride of the convolution, in cells of the input map.
-        norm: Whether a LayerNorm follows. Its eps is 1e-5, as in the original. Defaults to True.
+        norm: Whether a LayerNorm follows, with the original's eps of 1e-5. Defaults to True.
     """
 
     def __init__(self, in_channels: int, embed_dims: int, patch_size: int, norm: bool = True) -> None:
@@ -205,10 +201,7 @@ class PatchEmbed(nn.Module):
         self.norm = nn.LayerNorm(embed_dims, eps=1e-5) if norm else nn.Identity()
 
     def forward(self, x: Tensor, num_frames: int = 1) -> tuple[Tensor, Grid]:
-        """Embeds a map `(B, in_channels, H, W)`; returns `(B, H' * W', embed_dims)` and the grid H' x W'.
-
-        Each `num_frames` consecutive images are the frames of a clip. Defaults to 1.
-        """
+        """Embeds `(B, in_channels, H, W)` in clips of `num_frames`; returns `(B, H' * W', embed_dims)` and the grid."""
         patches = self.proj(pad_to_multiple(x, self.patch_size))
         height, width = patches.shape[2:]
         return self.norm(to_tokens(patches)), Grid(height, width, frames=num_frames)
@@ -242,10 +235,7 @@ class PoolReduction(nn.Module):
 
 
 def average_pool(x: Tensor, size: tuple[int, int]) -> Tensor:
-    """Averages parts of a grid, like `F.adaptive_avg_pool2d`: `(B, H, W, C)` -> `(B, *size, C)`.
-
-    Its two matrix products can be exported with dynamic sizes and have a deterministic gradient on a GPU.
-    """
+    """Averages parts of a grid by matrix products, which ONNX can express: `(B, H, W, C)` -> `(B, *size, C)`."""
     rows, columns = (_shares(length, parts, x) for length, parts in zip(x.shape[1:3], size, strict=True))
     return torch.einsum('qw,bpwc->bpqc', columns, torch.einsum('ph,bhwc->bpwc', rows, x))
 

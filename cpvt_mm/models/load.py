@@ -134,10 +134,10 @@ def fit_encodings(backbone: nn.Module, weights: dict[str, Tensor]) -> None:
 
 
 def adapt_channels(weight: Tensor, channels: int) -> Tensor:
-    """Adapts a convolution from RGB to another number of input channels: `(C, 3, H, W)` -> `(C, channels, H, W)`.
+    """Adapts a convolution from RGB to other input channels: `(C, 3, H, W)` -> `(C, channels, H, W)`.
 
-    One channel gets the sum of the three: a grey image gives the same output as its RGB version. Other numbers repeat
-    the three in turn, scaled by `3 / channels`.
+    One channel gets the sum of the three, more repeat them in turn, scaled by `3 / channels`, so that grey images give
+    the same.
     """
     if channels == 1:
         return weight.sum(dim=1, keepdim=True)
@@ -214,10 +214,7 @@ def init_parameters(module: nn.Module) -> None:
 
 
 def split_init_cfg(init_cfg: InitCfg) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Splits mmengine's initialisation config into the configs that load a checkpoint and the others.
-
-    Raises a TypeError unless it is None, a dict with a type, or a list of such dicts.
-    """
+    """Splits `init_cfg` (or raises a TypeError) into configs that load a checkpoint and others."""
     cfgs = [] if init_cfg is None else [init_cfg] if isinstance(init_cfg, dict) else init_cfg
     if not isinstance(cfgs, (list, tuple)) or not all(isinstance(cfg, dict) and 'type' in cfg for cfg in cfgs):
         raise TypeError(f'init_cfg is {init_cfg!r}, but must be None, a dict with a type, such as '

@@ -15,8 +15,7 @@ from .validation import check_choice, check_positive, is_sequence_of_ints
 
 
 class LayerNorm2d(nn.Module):
-    """LayerNorm over the channels of `(B, C, H, W)`, eps 1e-6. Configs select its parameters by `norm` in their names.
-    """
+    """LayerNorm over the channels of `(B, C, H, W)`, eps 1e-6. Configs select it by `norm` in its names."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -104,8 +103,8 @@ class SimpleFeaturePyramid(BaseModule):
         """Makes `num_outs` maps `(B, out_channels, H, W)`, contiguous, from the last of `maps`,
         `(B, in_channels, h, w)`.
 
-        For stride s, H and W are h and w times `in_stride / s`, rounded up. Raises a ValueError if the last of `maps`
-        is not a map, or has other channels.
+        For stride s, H is h times `in_stride / s`, rounded up. Raises a ValueError if it is no map or has other
+        channels.
         """
         if maps[-1].dim() != 4 or maps[-1].shape[1] != self.in_channels:
             raise ValueError(f'the last map has shape {tuple(maps[-1].shape)}, but must have (B, {self.in_channels}, '

@@ -31,8 +31,7 @@ AUTOCAST_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 class BatchInfo:
     """Sizes and frames of a batch, which a data preprocessor tells the backbone.
 
-    Model wrappers, autocast, and views of all images, or of a frame of a single clip, keep it. Copies and parts lose
-    it.
+    Wrappers, autocast, and views of all images, or of a frame of a single clip, keep it. Copies and parts lose it.
     """
     sizes: tuple[Size, ...]  # height and width of each image, or frame, in pixels without padding
     padded: Size  # height and width of the batch, in pixels
@@ -102,12 +101,7 @@ class TellsSizes(nn.Module):
 
 @unless_traced
 def check_images(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None = None) -> None:
-    """Checks that images fit a backbone.
-
-    Raises:
-        ValueError: If their shape or dtype does not fit, or `valid_sizes` are given without `padding='exact'`.
-        TypeError: If they are no tensor.
-    """
+    """Raises a ValueError or TypeError unless images fit a backbone; `valid_sizes` need `padding='exact'`."""
     channels = backbone.in_channels
     if not isinstance(x, Tensor):
         raise TypeError(f'images are a {type(x).__name__}, but must be a tensor (B, {channels}, H, W): '
@@ -168,17 +162,10 @@ def sizes_and_frames(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size
 
 
 def in_groups(backbone: 'Backbone', x: Tensor, sizes: Sequence[Size] | None, frames: int) -> tuple[Output, ...]:
-    """Computes the outputs of images of several sizes, each as if it were alone; those of the same padded size run
-    together.
+    """Computes outputs of images `(B, C, H, W)`, each as if it were alone; those of a common padded size run together.
 
-    Args:
-        backbone: Its `forward_images` is for images that fill their batch.
-        x: `(B, C, H, W)`.
-        sizes: Height and width of each image without padding. None: all images fill the batch.
-        frames: Frames of a clip; the last clip may be shorter.
-
-    Returns:
-        The outputs in the shapes of outputs for images of the size of `x`. Maps are zero outside an image.
+    None as `sizes`, in pixels without padding: all images fill the batch. The last clip may have fewer than `frames`
+    frames. Outputs have the shapes for images of the size of `x`; maps are zero outside an image.
     """
     height, width = x.shape[2:]
     whole = height, width
@@ -200,10 +187,9 @@ def in_groups(backbone: 'Backbone', x: Tensor, sizes: Sequence[Size] | None, fra
 
 
 def group_clips(sizes: Sequence[Size], frames: int, multiple: int) -> dict[tuple[Size, int], list[int]]:
-    """Maps (size, number of frames) of clips to the indices of their images in the batch, clip by clip.
+    """Maps (size, frames) of clips to the indices of their images, clip by clip; the last one may have fewer `frames`.
 
-    Clips have `frames` frames, the last one perhaps fewer, and the maxima of their heights and widths. Sizes are
-    rounded up to multiples of `multiple`, in pixels.
+    A size is the maximum of its images' heights and widths, rounded up to multiples of `multiple`, in pixels.
     """
     groups: dict[tuple[Size, int], list[int]] = {}
     for start in range(0, len(sizes), frames):

@@ -20,15 +20,10 @@ MLP_MODES = ('linear', 'conv')
 
 
 class PyramidStage(nn.Module):
-    """A stage of the pyramid: a patch embedding, then blocks, with a PEG or another position encoding.
+    """A stage of the pyramid: a patch embedding, then `blocks` with `drop_path_rates`, and position encodings.
 
-    Args:
-        in_channels: Channels of the input map.
-        patch_size: Side of a patch in cells of the input map.
-        grid: Rows and columns of tokens in this stage for an image of the backbone's `img_size`.
-        blocks: The options of the blocks.
-        drop_path_rates: Stochastic depth rate of each block.
-        position_encoding: See `PyramidCPVT`.
+    The side of a patch is in cells of the input map. `grid` is rows and columns of tokens for the backbone's
+    `img_size`.
     """
 
     def __init__(self, in_channels: int, patch_size: int, grid: tuple[int, int], blocks: BlockSpec,

@@ -1,7 +1,6 @@
-"""What is computed in another way while torch records the code, to run it again at other sizes.
+"""What is computed in another way while torch records code to run it at other sizes, as `torch.compile` does.
 
-For `torch.compile`, `torch.export`, `torch.jit.trace` and `torch.fx`, recorded code must not branch on a size. All such
-forks are in this file.
+Recorded code must not branch on a size. All such forks are in this file.
 """
 import functools
 from collections.abc import Callable
@@ -48,11 +47,9 @@ def has_incomplete_clip(x: Tensor, frames: int) -> bool:
 
 
 def patch_conv(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Convolves patches whose side divides H and W: `(B, C, H, W)`, weight `(C', C, side, side)` ->
-    `(B, C', H / side, W / side)`.
+    """Convolves patches: `(B, C, H, W)`, `weight` `(C', C, side, side)` -> `(B, C', H / side, W / side)`.
 
-    Traced code has a matrix product: on a CPU, torch branches on the image size for a 2 x 2 convolution (`use_mkldnn`
-    in ATen).
+    Traced code has a matrix product: on a CPU, torch branches on sizes for 2 x 2 convolutions (`use_mkldnn` in ATen).
     """
     side = weight.shape[-1]
     if not is_traced(x):
@@ -71,8 +68,7 @@ def with_contiguous_gradient(x: Tensor) -> Tensor:
 
 
 def cached(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Decorates a pure function of numbers and a device: keeps its latest results, except in traced code, for all
-    models.
+    """Decorates a pure function of numbers and a device: all models share its latest results, but traced code does not.
     """
     kept = functools.lru_cache(CACHED)(function)
 

@@ -58,10 +58,7 @@ def parse_pair(name: str, value: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def parse_indices(out_indices: Sequence[int], count: int, parts: str) -> tuple[int, ...]:
-    """Returns indices of stages or blocks, counted from 0; negative ones count from the end.
-
-    Raises a ValueError if it is not a sequence of increasing indices of `count` parts.
-    """
+    """Returns increasing indices of `count` parts, counted from 0 or the end; raises a ValueError for others."""
     indices = [i + count if i < 0 else i for i in out_indices] if is_sequence_of_ints(out_indices) else []
     if not indices or indices != [i for i in range(count) if i in indices]:
         raise ValueError(f'out_indices is {out_indices!r}, but must be a sequence of increasing {parts} from 0 to '

@@ -22,10 +22,10 @@ def channels_key(neck: dict[str, Any]) -> str:
 
 
 def adapt_neck(neck: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> None:
-    """Changes the input channels of a neck from those of the old maps to those of the new ones, in place.
+    """Changes the input channels of a neck, a number or a list, also reversed, from the old maps' to the new ones', in
+    place.
 
-    They are a number or a list, also reversed; a neck without them accepts any maps. Raises CannotSwap if it does not
-    fit `old`.
+    Raises CannotSwap if it does not fit `old`. A neck without them accepts any maps.
     """
     key = channels_key(neck)
     expected = neck.get(key)
@@ -104,9 +104,8 @@ LAYER_DECAY = ('LearningRateDecayOptimizerConstructor', 'LayerDecayOptimizerCons
 
 
 def translate_custom_keys(keys: dict[str, Any], backbone: nn.Module) -> dict[str, Any]:
-    """Translates `paramwise_cfg.custom_keys` for norms and position tables of the old backbone to the new backbone.
-
-    Other keys of the old backbone are kept if they match a parameter, and keys of other parts always.
+    """Translates `custom_keys` for norms and position tables; keeps other keys of the backbone if they match a
+    parameter.
     """
     names = [f'backbone.{name}' for name, _ in backbone.named_parameters()]
     translated = {}
@@ -121,19 +120,14 @@ def translate_custom_keys(keys: dict[str, Any], backbone: nn.Module) -> dict[str
 
 
 def _norm_keys(backbone: nn.Module) -> list[str]:
-    """Returns a minimal list of keys that are part of all norms' names in the backbone, but of no parameter of a head.
-    """
+    """Returns a minimal list of keys that match all norms of the backbone, but no parameter of a head."""
     names = [f'backbone.{name}' for name, module in backbone.named_modules() if isinstance(module, nn.LayerNorm)]
     return list(dict.fromkeys(next((part for part in ('patch_embed.norm', 'attn.sr.norm') if name.endswith(part)),
                                    name.rstrip('0123456789')) for name in names))
 
 
 def adapt_optimizer(wrapper: dict[str, Any], backbone: nn.Module) -> None:
-    """Changes the rules of `optim_wrapper` for parameters of the old backbone, in place.
-
-    Layer-wise learning-rate decay keeps its rate for `CPVT`, with this project's constructor; for a pyramid it is
-    removed.
-    """
+    """Changes rules of `optim_wrapper` for the new backbone, in place; layer-wise decay stays for `CPVT` only."""
     paramwise = wrapper.get('paramwise_cfg') or {}
     if (wrapper.get('constructor') or '').rpartition('.')[2] in LAYER_DECAY:
         # Layer-wise decay also exempts norms and biases from weight decay; that part is kept.

@@ -38,10 +38,8 @@ class Maps(NamedTuple):
 def probe_backbone(config: dict[str, Any], scope: str | None) -> Maps:
     """Builds a backbone, without pretrained weights, and runs it.
 
-    Raises:
-        CannotBuild: If it cannot be built on this machine.
-        CannotRun: If its forward pass fails.
-        CannotSwap: If it does not return square maps, or returns other maps in training.
+    Raises CannotBuild; CannotRun, if its forward pass fails; or CannotSwap, if it returns no square maps, or others in
+    training.
     """
     config = ConfigDict(config).to_dict()
     what = f'its backbone {config["type"]}'

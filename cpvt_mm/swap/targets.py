@@ -48,10 +48,7 @@ class Target(NamedTuple):
         return dict(arch=arch, **others)
 
     def adapt_neck(self, neck: dict[str, Any]) -> None:
-        """Replaces `SimpleFPN` of mmdet's ViTDet by `SimpleFeaturePyramid`, which reads a sequence of maps, in place.
-
-        Raises CannotSwap if a pyramid has such a neck.
-        """
+        """Replaces mmdet's `SimpleFPN` by `SimpleFeaturePyramid`, in place; raises CannotSwap if a pyramid has it."""
         if neck['type'].rpartition('.')[2] != 'SimpleFPN' or 'backbone_channel' not in neck:
             return
         if self.cls is not CPVT:

@@ -17,9 +17,7 @@ from openmmlab_runs.stack import require, without_pkg_resources_warning
 def read_config(name: str) -> Config:
     """Reads a config by path, or by a name such as 'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py'.
 
-    Raises:
-        UserError: If it cannot be read.
-        ImportError: If its library cannot be imported.
+    Raises a UserError if it cannot be read, or an ImportError if its library cannot be imported.
     """
     if '::' not in name and not Path(name).is_file():
         raise UserError(f'config {name} does not exist: check the path.')

@@ -78,10 +78,8 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm', half: bo
 def publish_model(source: Path, stem: Path) -> tuple[Path, tuple[str, ...]]:
     """Writes the weights and the `meta`, without secrets, to `<stem>-<first 8 digits of its SHA-256>.pth`.
 
-    Returns the path, and the keys and secrets that were left out. A suffix .pth of `stem` is removed.
-
-    Raises:
-        UserError: If the source cannot be read, or the target exists already or cannot be written.
+    Returns the path, and the keys and secrets that were left out. A suffix .pth of `stem` is removed. Raises a
+    UserError if the source cannot be read, or the target exists already or cannot be written.
     """
     stem = stem.with_suffix('') if stem.suffix == '.pth' else stem
     check_free(stem.with_name(f'{stem.name}.pth'))

@@ -86,10 +86,7 @@ RELEASED = {
 
 
 def find_released(checkpoint: str | Path) -> Released | None:
-    """Returns the released weights for `cpvt_mm://<name>` or one of their URLs; None for any other address.
-
-    Raises a UserError if the name is unknown.
-    """
+    """Returns the weights for `cpvt_mm://<name>` (a UserError if it is unknown) or one of their URLs, or None."""
     address = str(checkpoint)
     if not address.startswith(SCHEME):
         return next((released for released in RELEASED.values() if address in released.files), None)

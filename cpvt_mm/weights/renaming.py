@@ -43,9 +43,7 @@ def _fill(templates: Names, values: dict[str, str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Format:
-    """The parameter names of one backbone in the checkpoints of a library; names that are in no table are the same
-    here.
-    """
+    """The parameter names of one backbone in a library's checkpoints; names in no table are the same here."""
     names: tuple[str, ...]  # for `convert_checkpoint.py --to`
     backbone: str  # 'PyramidCPVT' or 'CPVT'
     signature: tuple[str, ...]  # names in every file, '|' between alternatives; the last match in `FORMATS` wins
@@ -75,9 +73,7 @@ class Format:
         return (name,), (name,)
 
     def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Renames a file's weights to the names here; keeps all other names.
-
-        Raises a UserError if the file is of a model that the backbone cannot represent.
+        """Renames weights that are in a table to names here; raises a UserError if the backbone cannot represent them.
         """
         renamed: dict[str, Tensor] = {}
         for name, tensor in weights.items():
@@ -90,10 +86,7 @@ class Format:
         return renamed
 
     def to_theirs(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Renames the weights of a backbone here to the names of the format; keeps all other names.
-
-        Raises a UserError if the other library's model cannot represent the backbone.
-        """
+        """Renames weights that are in a table to the format's names; raises a UserError if it cannot represent them."""
         tables = (*(self.gated.items() if _is_gated(weights) else ()), *self.table.items())
         renamed: dict[str, Tensor] = {}
         for name in weights:
