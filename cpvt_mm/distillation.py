@@ -75,8 +75,7 @@ class DistilledClassifier(ImageClassifier):
     def loss(self, inputs: Tensor, data_samples: list[DataSample]) -> dict[str, Tensor]:
         """Computes the losses of normalized images `(B, 3, H, W)`, see `DistilledHead.loss`.
 
-        Raises a ValueError if teacher and head have different numbers of classes, or a UserError as the constructor
-        says.
+        Raises a ValueError if teacher and head have different numbers of classes, or a UserError, see the class.
         """
         if self.teacher is None:
             self._read_teacher()
@@ -150,7 +149,7 @@ class DistilledHead(ClsHead):
 
     def loss(self, feats: Sequence[tuple[Tensor, Tensor]], data_samples: list[DataSample], teacher_labels: Tensor
              ) -> dict[str, Tensor]:
-        """Computes half of each loss (equation 3): against the labels, and the teacher's classes `(B,)`, int64."""
+        """Computes the two terms of equation 3: against the labels, and against the teacher's classes `(B,)`, int64."""
         logits, token_logits = self.logits(feats)
         if 'gt_score' in data_samples[0]:  # batch augmentations mix labels
             target = torch.stack([sample.gt_score for sample in data_samples])

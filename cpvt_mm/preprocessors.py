@@ -27,8 +27,7 @@ class TrackDataPreprocessor(TellsSizes, MMDetTrackDataPreprocessor):
     `padding='exact'`.
 
     Args:
-        window: Tests cut videos into clips of this many frames; the last clip may be shorter. Training uses whole
-            clips. Defaults to None: no cutting.
+        window: Tests cut videos into clips of this many frames; the last may be shorter. Defaults to None: no cutting.
 
     Raises:
         ValueError: If `window` is not a positive int.

@@ -108,9 +108,7 @@ class PositionEncodings(nn.ModuleList):
                 k if new_k is cells[1] else _after_extra(k, new_k, key_grid, dim=2))
 
     def bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
-        """Sums the biases, 0 from and to extra tokens: `(B, heads, E + H * W, E + H' * W')` in the dtype of `q`, or
-        None.
-        """
+        """Sums the biases, 0 at extra tokens: `(B, heads, E + H * W, E + H' * W')` in the dtype of `q`, or None."""
         biases = [encoding.bias(_cells(q, grid, dim=2), index, grid, key_grid) for encoding in self]
         given = [bias for bias in biases if bias is not None]
         if not given:

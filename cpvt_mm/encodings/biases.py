@@ -39,8 +39,7 @@ def offset_places(length: int, key_length: int, cell: float, device: torch.devic
 class OffsetBias(PositionEncoding):
     """Base class of biases that depend only on the row and column offsets of the key from the query, and on the head.
 
-    Its table is for all pairs of such offsets: `(2 H - 1) x (2 W - 1)` on equal grids, all keys and queries for pooled
-    keys.
+    The table of a subclass has all pairs of such offsets, `(2 H - 1) x (2 W - 1)` on equal grids.
     """
 
     def table(self, index: int, rows: Tensor, columns: Tensor, grid: Grid, key_grid: Grid) -> Tensor:
@@ -56,9 +55,7 @@ class OffsetBias(PositionEncoding):
 
 
 class OffsetMLP(nn.Module):
-    """Two linear layers, the second with a `bias`, with a ReLU between: coordinates of an offset -> a number for each
-    head.
-    """
+    """Two linear layers with a ReLU between: coordinates of an offset -> heads. `bias` is that of the second."""
 
     def __init__(self, hidden_dims: int, num_heads: int, bias: bool) -> None:
         super().__init__()

@@ -41,8 +41,7 @@ class SinusoidalPE(PositionEncoding):
         temperature: Approximate ratio of the longest to the shortest period. Defaults to 10000.
 
     Raises:
-        ValueError: If `embed_dims` is not divisible by 2 * `ndim`, `ndim` is not 1 or 2, or `temperature` is not above
-            1.
+        ValueError: If 2 * `ndim` does not divide `embed_dims`, `ndim` is not 1 or 2, or `temperature` is not above 1.
     """
 
     def __init__(self, stage: StageSpec, ndim: int = 2, temperature: float = 10000.) -> None:

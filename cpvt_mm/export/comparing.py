@@ -34,9 +34,9 @@ def describe(cfg: Config) -> dict[str, str]:
 
 
 def describe_classes(cfg: Config, checkpoint: str | Path | None = None) -> dict[str, str]:
-    """Describes the known `classes` and `palette` (RGB) of a segmentor or detector as JSON lists.
+    """Describes a segmentor's or detector's known `classes` and `palette` (RGB) as JSON lists.
 
-    They are from the checkpoint, or else from the `metainfo` of the test dataset.
+    They are from the checkpoint, or else from the `metainfo` of the config's test dataset.
     """
     meta = (read_checkpoint(checkpoint).get('meta') or {}).get('dataset_meta') if checkpoint else None
     if not meta and cfg.get('test_dataloader'):
@@ -114,10 +114,9 @@ def check(differences: Sequence[Difference]) -> None:
 
 
 def batches(channels: int, image: Tensor | None = None) -> Iterator[Tensor]:
-    """Yields a batch of each of the ten sizes in SHAPES, from normal noise.
+    """Yields a batch of each of the ten sizes in SHAPES, from normal noise, or from an image.
 
-    An `image`, `(1, channels, H, W)`, normalized, is resized instead; the second of a batch is flipped, the third
-    upside down.
+    The `image`, `(1, channels, H, W)`, normalized, is resized; the second of a batch is flipped, the third vertically.
     """
     generator = torch.Generator().manual_seed(0)
     for count, height, width in SHAPES:
@@ -136,9 +135,7 @@ def _max(tensors: Sequence[Tensor]) -> float:
 
 
 def _compare_boxes(detector: Detector, outputs: list[Tensor], batch: Tensor) -> tuple[list[Tensor], int]:
-    """Returns distances of an exported detector's boxes from mmdet's, but for those that rounding may add, and their
-    number.
-    """
+    """Returns the distances of an exported detector's boxes from mmdet's, and their number."""
     pairs = list(zip(_predict(detector, batch), _by_image(outputs, len(batch)), strict=True))
     ours = [_differences(a, b, detector) for a, b in pairs]
     return [batch.new_zeros(1), *ours, *(_differences(b, a, detector) for a, b in pairs)], sum(map(len, ours))

@@ -1,6 +1,5 @@
-"""Detectors of mmdet that can be exported with their boxes: RetinaNet, Faster R-CNN and Mask R-CNN.
-
-They compute the same as `predict` of mmdet's heads, but for a whole batch, and without branches on sizes.
+"""Detectors of mmdet with boxes (RetinaNet, Faster R-CNN, Mask R-CNN): `predict` for a batch, without branches on
+sizes.
 """
 from __future__ import annotations
 
@@ -21,9 +20,8 @@ NO_BOX = -1.  # score of padding entries, which are not boxes
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, max_per_img: int) -> Tensor:
     """Selects boxes `(B, N, 4)` of x1, y1, x2, y2 by non-maximum suppression, at most `max_per_img` of each image.
 
-    Scores are `(B, N)`; boxes with the score NO_BOX are ignored. A box is suppressed if its IoU with a kept one of a
-    higher score is above `iou_threshold`. Returns `(K, 2)`, int64: image and box index, by image, then by decreasing
-    score.
+    Scores are `(B, N)`; NO_BOX marks boxes to ignore. A box goes if its IoU with a kept one of a higher score is above
+    `iou_threshold`. Returns image and box indices `(K, 2)`, int64, by image, then by decreasing score.
     """
     from mmcv import ops
     kept = []

@@ -91,8 +91,7 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         """Returns the layer of a parameter, counted from 0 (see `layer_of`), and the number of layers,
         `num_blocks + 2`.
 
-        `prefix` is that of the backbone's parameter names in the model. Defaults to ''. mmpretrain's
-        `LearningRateDecayOptimWrapperConstructor` calls this method, too.
+        mmpretrain also calls it. `prefix` is that of the backbone's names in the model. Defaults to ''.
         """
         number = self.num_blocks + 2
         inside = param_name.startswith(prefix)

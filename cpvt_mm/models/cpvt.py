@@ -51,7 +51,7 @@ class CPVT(Backbone):
         out_type: 'featmap' (patches), 'cls_token', 'gap' (mean of the patches) or 'raw' (all tokens); see
             `forward_images`. Defaults to 'featmap'.
         position_encoding: None, a config, or a list of configs that are combined. An encoding after the last block
-            changes patches only: with 'cls_token' it has no effect, and a zero gradient. Defaults to `dict(type='PEG')`.
+            changes patches only: with 'cls_token' it has no effect. Defaults to `dict(type='PEG')`.
         mlp_mode: 'linear', or 'swiglu' for MLPs with a gate, see `SwiGLU`. Defaults to 'linear'.
         layer_scale: Initial value of `LayerScale` at the end of each residual branch. Defaults to None: no layer scale.
         norm_eps: The eps of the LayerNorms. DINOv3 needs 1e-5. Defaults to 1e-6.
@@ -64,16 +64,6 @@ class CPVT(Backbone):
         with_cp: As in `PyramidCPVT`. Defaults to False.
         padding: As in `PyramidCPVT`. Defaults to None.
         init_cfg: As in `PyramidCPVT`. Defaults to None.
-
-    Attributes:
-        out_channels (tuple[int, ...]): Channels of each output.
-        strides (tuple[int, ...]): Stride of each output, in pixels.
-        feature_info (FeatureInfo): Channels, stride and block name of each output, in timm's form.
-
-    Raises:
-        ValueError: If a value is out of its range.
-        TypeError: If an argument is unknown, also of an encoding, or `position_encoding` or `init_cfg` has a wrong
-            type.
     """
 
     parts = 'blocks'

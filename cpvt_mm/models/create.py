@@ -55,9 +55,8 @@ def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> Pyram
 
     Args:
         name: One of `list_backbones()`.
-        pretrained: Whether to load the released weights. Parameters of a `position_encoding` that you pass may be
-            missing in them; they stay random, with a warning. Defaults to False: random weights, or those of
-            `init_cfg`.
+        pretrained: Whether to load the released weights; parameters of your `position_encoding` that they lack stay
+            random, with a warning. Defaults to False: random weights, or those of `init_cfg`.
         kwargs: Arguments of the class, except `arch` and, with `pretrained`, `init_cfg`; `norm_eps` then defaults to
             the value of the weights.
 

@@ -1,7 +1,6 @@
 """The grid of a sequence of tokens, and pure functions on tokens, maps and coordinates.
 
-Tokens are `(B, E + H * W, C)`: E extra tokens, such as a class token, then a grid's cells row by row. Maps are
-`(B, C, H, W)`.
+Tokens are `(B, E + H * W, C)`: E extra ones, such as a class token, then cells row by row. Maps are `(B, C, H, W)`.
 """
 from typing import NamedTuple
 

@@ -11,9 +11,7 @@ from .validation import check_choice
 
 
 class FeatureInfo(list[dict[str, Any]]):
-    """A list of timm's dicts for outputs: `num_chs`, `reduction` (stride in pixels), `module` (stage or block),
-    `index`.
-    """
+    """A list of timm's dicts for outputs: `num_chs`, `reduction` (stride in pixels), `module` (name), `index`."""
 
     @property
     def info(self) -> list[dict[str, Any]]:

@@ -1,7 +1,4 @@
-"""The transformer block, attention, MLPs and the patch embedding.
-
-Sources: Twins-PCPVT (arXiv 2104.13840, section 3.1); its attention is from PVT (arXiv 2102.12122, section 3.3).
-"""
+"""The transformer block of Twins-PCPVT (arXiv 2104.13840, section 3.1), with attention of PVT (arXiv 2102.12122)."""
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
@@ -39,11 +36,7 @@ class BlockSpec:
 
 
 class Block(nn.Module):
-    """Pre-norm attention and a pre-norm MLP, each in a residual branch with stochastic depth (rate `drop_path_rate`,
-    0).
-
-    `index` is that of the block in the stage, for the position encodings.
-    """
+    """Pre-norm attention and a pre-norm MLP, each in a residual branch; position encodings know its `index`."""
 
     def __init__(self, index: int, spec: BlockSpec, drop_path_rate: float = 0.) -> None:
         super().__init__()
@@ -95,9 +88,7 @@ class Attention(nn.Module):
         self.drop = nn.Dropout(spec.drop_rate)
 
     def forward(self, x: Tensor, grid: Grid, encodings: PositionEncodings, qk: Tensor | None = None) -> Tensor:
-        """Applies attention to tokens `(B, E + H * W, C)`; E is 0 with spatial reduction. `qk`: others for queries and
-        keys.
-        """
+        """Applies attention to tokens `(B, E + H * W, C)`, E = 0 with spatial reduction; `qk`: queries' and keys'."""
         q, k, v, bias, *_ = self.project(x, grid, encodings, qk)
         drop_rate = self.attn_drop_rate if self.training else 0.
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop_rate)
@@ -146,7 +137,7 @@ class MLP(nn.Module):
 
 
 class ConvMLP(MLP):
-    """An MLP with a zero-padded depthwise 3 x 3 convolution before GELU (PVT v2, section 3.2), for E = 0."""
+    """An MLP with a zero-padded depthwise 3 x 3 convolution before GELU (PVT v2, section 3.2); no extra tokens."""
 
     def __init__(self, spec: BlockSpec) -> None:
         super().__init__(spec)
@@ -218,8 +209,7 @@ class ConvReduction(PatchEmbed):
 class PoolReduction(nn.Module):
     """Average pooling to 7 x 7, a linear layer, LayerNorm, GELU (linear SRA of PVT v2, arXiv 2106.13797, section 3.2).
 
-    If a side is not a multiple of 7, neighbouring parts overlap by a row or column, and cells of the key grid are
-    fractions. A side of less than 7 cells is not pooled.
+    Parts of a side that is not a multiple of 7 overlap by a row or column. Sides of less than 7 cells are not pooled.
     """
 
     def __init__(self, embed_dims: int) -> None:
@@ -235,7 +225,7 @@ class PoolReduction(nn.Module):
 
 
 def average_pool(x: Tensor, size: tuple[int, int]) -> Tensor:
-    """Averages parts of a grid by matrix products, which ONNX can express: `(B, H, W, C)` -> `(B, *size, C)`."""
+    """Averages parts of a grid, `(B, H, W, C)` -> `(B, *size, C)`; it can be exported with dynamic sizes."""
     rows, columns = (_shares(length, parts, x) for length, parts in zip(x.shape[1:3], size, strict=True))
     return torch.einsum('qw,bpwc->bpqc', columns, torch.einsum('ph,bhwc->bpwc', rows, x))
 

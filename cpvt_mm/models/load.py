@@ -30,10 +30,9 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     """Loads a checkpoint into a backbone; logs the format, the share of filled parameters, and unused names.
 
     It resamples position tables of `LearnablePE`, adapts the first convolution from RGB to other `in_channels`, and
-    inflates 2D kernels for a `PEG` with `ndim=3`.
-
-    It warns of tensors that the backbone does not have, such as blocks of a deeper arch; of missing tensors that
-    `allow_missing` matches; of another `norm_eps`; and of DINOv3's weights without its form of `RotaryPE`.
+    inflates 2D kernels for a `PEG` with `ndim=3`. It warns of tensors that the backbone does not have, such as blocks
+    of a deeper arch; of missing tensors that `allow_missing` matches; of another `norm_eps`; and of DINOv3's weights
+    without its form of `RotaryPE`.
 
     Args:
         backbone: A PyramidCPVT or CPVT.
@@ -46,9 +45,8 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
 
     Raises:
         MissingFile: If the file does not exist.
-        UserError: If the backbone is on the meta device; or the file cannot be read, has no such backbone, lacks
-            weights of it, or has weights of the same blocks or registers that the backbone does not have. The backbone
-            is unchanged then.
+        UserError: If the backbone is on the meta device; or, with the backbone unchanged, the file cannot be read, has
+            no such backbone, lacks weights of it, or has weights of the same blocks or registers that it does not have.
     """
     allowed = _compile(allow_missing)
     weights, key, ema_key, *_ = read_weights(checkpoint, map_location)
@@ -136,8 +134,7 @@ def fit_encodings(backbone: nn.Module, weights: dict[str, Tensor]) -> None:
 def adapt_channels(weight: Tensor, channels: int) -> Tensor:
     """Adapts a convolution from RGB to other input channels: `(C, 3, H, W)` -> `(C, channels, H, W)`.
 
-    One channel gets the sum of the three, more repeat them in turn, scaled by `3 / channels`, so that grey images give
-    the same.
+    One channel gets the sum of the three; other numbers repeat the three in turn, scaled by `3 / channels`.
     """
     if channels == 1:
         return weight.sum(dim=1, keepdim=True)
@@ -193,12 +190,11 @@ InitCfg: TypeAlias = dict[str, Any] | list[dict[str, Any]] | None
 def init_parameters(module: nn.Module) -> None:
     """Initialises one layer like the original code of Twins-PCPVT, except for the biases of convolutions.
 
-    For `Module.apply`. Linear layers get weights from a normal distribution of std 0.02, truncated at two standard
-    deviations, and a zero bias. Convolutions get weights of variance 2 / fan-out and a bias of std 0.02. Position
-    encodings then set initial values of their own.
+    For `Module.apply`. Linear layers get weights of std 0.02, truncated at two standard deviations, and a zero bias;
+    convolutions weights of variance 2 / fan-out and a bias of std 0.02; position encodings values of their own.
 
-    With the original's zero biases, tokens of zero-padded pixels are zero in every channel. LayerNorm's derivative
-    there is 1 / sqrt(eps), 10^3, and the first gradients of a padded batch would be 10^6 times too large.
+    With zero biases, as in the original, tokens of padding are zero. LayerNorm's derivative there is 1 / sqrt(eps), and
+    the first gradients of a padded batch would be 10^6 times too large.
     """
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02, a=-0.04, b=0.04)
@@ -214,7 +210,7 @@ def init_parameters(module: nn.Module) -> None:
 
 
 def split_init_cfg(init_cfg: InitCfg) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Splits `init_cfg` (or raises a TypeError) into configs that load a checkpoint and others."""
+    """Splits `init_cfg` into configs that load a checkpoint and others; raises a TypeError if it is malformed."""
     cfgs = [] if init_cfg is None else [init_cfg] if isinstance(init_cfg, dict) else init_cfg
     if not isinstance(cfgs, (list, tuple)) or not all(isinstance(cfg, dict) and 'type' in cfg for cfg in cfgs):
         raise TypeError(f'init_cfg is {init_cfg!r}, but must be None, a dict with a type, such as '
@@ -260,11 +256,7 @@ class PretrainedInitMixin(BaseModule):
     def init_weights(self) -> None:
         """Initialises as mmengine does, but loads checkpoints with `load_pretrained`, after all other initialisation.
 
-        mmengine's notes about parameters go to the log file only.
-
-        Raises:
-            UserError: If the checkpoint lacks weights of the backbone, or `load_pretrained` does not know a key of
-                `init_cfg`.
+        Raises a UserError if the checkpoint lacks weights of the backbone, or a key of `init_cfg` is unknown.
         """
         if self.is_init:
             with only_warnings():

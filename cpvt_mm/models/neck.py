@@ -103,8 +103,7 @@ class SimpleFeaturePyramid(BaseModule):
         """Makes `num_outs` maps `(B, out_channels, H, W)`, contiguous, from the last of `maps`,
         `(B, in_channels, h, w)`.
 
-        For stride s, H is h times `in_stride / s`, rounded up. Raises a ValueError if it is no map or has other
-        channels.
+        For stride s, H is h times `in_stride / s`, rounded up. Raises a ValueError if the last of `maps` does not fit.
         """
         if maps[-1].dim() != 4 or maps[-1].shape[1] != self.in_channels:
             raise ValueError(f'the last map has shape {tuple(maps[-1].shape)}, but must have (B, {self.in_channels}, '

@@ -20,10 +20,9 @@ MLP_MODES = ('linear', 'conv')
 
 
 class PyramidStage(nn.Module):
-    """A stage of the pyramid: a patch embedding, then `blocks` with `drop_path_rates`, and position encodings.
+    """A stage of the pyramid: a patch embedding, `blocks` with `drop_path_rates`, and position encodings.
 
-    The side of a patch is in cells of the input map. `grid` is rows and columns of tokens for the backbone's
-    `img_size`.
+    `patch_size` is in cells of the input map. `grid` is the rows and columns of tokens for the backbone's `img_size`.
     """
 
     def __init__(self, in_channels: int, patch_size: int, grid: tuple[int, int], blocks: BlockSpec,

@@ -1,7 +1,4 @@
-"""What is computed in another way while torch records code to run it at other sizes, as `torch.compile` does.
-
-Recorded code must not branch on a size. All such forks are in this file.
-"""
+"""What is computed differently while torch records code for other sizes, because this must not branch on a size."""
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -68,8 +65,7 @@ def with_contiguous_gradient(x: Tensor) -> Tensor:
 
 
 def cached(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Decorates a pure function of numbers and a device: all models share its latest results, but traced code does not.
-    """
+    """Decorates a pure function of numbers and a device to keep its latest results, except in traced code."""
     kept = functools.lru_cache(CACHED)(function)
 
     @functools.wraps(function)

@@ -1,5 +1,4 @@
-"""Checks of constructor arguments. Each error is one sentence that names the argument, its value and what is allowed.
-"""
+"""Checks of constructor arguments. Each error names the argument, its value and what is allowed."""
 from collections.abc import Collection, Sequence
 
 

@@ -104,9 +104,7 @@ LAYER_DECAY = ('LearningRateDecayOptimizerConstructor', 'LayerDecayOptimizerCons
 
 
 def translate_custom_keys(keys: dict[str, Any], backbone: nn.Module) -> dict[str, Any]:
-    """Translates `custom_keys` for norms and position tables; keeps other keys of the backbone if they match a
-    parameter.
-    """
+    """Translates `custom_keys` for norms and position tables; drops others of the old backbone that match nothing."""
     names = [f'backbone.{name}' for name, _ in backbone.named_parameters()]
     translated = {}
     for key, value in keys.items():

@@ -38,8 +38,7 @@ class Maps(NamedTuple):
 def probe_backbone(config: dict[str, Any], scope: str | None) -> Maps:
     """Builds a backbone, without pretrained weights, and runs it.
 
-    Raises CannotBuild; CannotRun, if its forward pass fails; or CannotSwap, if it returns no square maps, or others in
-    training.
+    Raises CannotBuild; CannotRun, if it fails; or CannotSwap, if it returns no square maps, or others in training.
     """
     config = ConfigDict(config).to_dict()
     what = f'its backbone {config["type"]}'

@@ -1,5 +1,4 @@
-"""Formats of PyramidCPVT: Twins-PCPVT of its authors, timm, mmseg and mmpretrain; and how a file's format is detected.
-"""
+"""Formats of PyramidCPVT: Twins-PCPVT of its authors, timm, mmseg and mmpretrain; and how they are detected."""
 import re
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -73,8 +73,7 @@ class Format:
         return (name,), (name,)
 
     def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Renames weights that are in a table to names here; raises a UserError if the backbone cannot represent them.
-        """
+        """Renames weights to the names here, where a table has them; raises a UserError if the model does not fit."""
         renamed: dict[str, Tensor] = {}
         for name, tensor in weights.items():
             sources, names = self._sources(name, weights)
@@ -86,7 +85,7 @@ class Format:
         return renamed
 
     def to_theirs(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Renames weights that are in a table to the format's names; raises a UserError if it cannot represent them."""
+        """Renames weights to the format's names, where a table has them; raises a UserError if they do not fit."""
         tables = (*(self.gated.items() if _is_gated(weights) else ()), *self.table.items())
         renamed: dict[str, Tensor] = {}
         for name in weights:
