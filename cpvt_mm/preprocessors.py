@@ -23,8 +23,8 @@ class DetDataPreprocessor(TellsSizes, MMDetDataPreprocessor):
 
 @MODELS.register_module()
 class TrackDataPreprocessor(TellsSizes, MMDetTrackDataPreprocessor):
-    """mmdet's TrackDataPreprocessor, which tells the clip length, for `PEG(ndim=3)`, and the sizes, for
-    `padding='exact'`.
+    """mmdet's TrackDataPreprocessor, which tells the clip length (for `PEG(ndim=3)`) and image sizes
+    (`padding='exact'`).
 
     Args:
         window: Tests cut videos into clips of this many frames; the last may be shorter. Defaults to None: no cutting.

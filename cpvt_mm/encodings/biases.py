@@ -80,8 +80,8 @@ class RelativePE(PositionEncoding):
 
     This is Shaw et al. (arXiv 1803.02155, section 3.2, equation 4) along both axes: the logit is
     `q . (k + a_rows + a_columns)`, divided by the square root of the head's channels. Offsets are in query tokens and
-    clipped; vectors for fractional offsets are interpolated. Each block has vectors for all its heads, from a truncated
-    normal of std 1. The bias needs memory for every pair of query and key.
+    clipped; vectors for fractional offsets are interpolated. The heads of a block share its vectors, which start from a
+    truncated normal of std 1. The bias needs memory for every pair of query and key.
 
     Args:
         max_distance: The paper's clipping distance K, in tokens. Defaults to 8.

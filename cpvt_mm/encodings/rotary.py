@@ -19,8 +19,7 @@ COORDINATES = {'axial': -2, 'dinov3': -3}
 
 def rotation(cells: Grid, image: Grid | None, dims: int, temperature: float, device: torch.device,
              change: Tensor | None = None) -> Tensor:
-    """Returns cosines and sines of `dims / 2` angles for row and column of each cell: `(2, H * W, 2, dims / 2)`,
-    float32.
+    """Returns float32 cosines and sines of `dims / 2` angles for each cell's row and column: `(2, H * W, 2, dims / 2)`.
 
     The `image`, the grid of the queries, spans -2 pi to 2 pi; without it, positions are counted in query tokens.
     `change`, `(2, 2)`, is what is added to the two positions, and by what their sums are multiplied.

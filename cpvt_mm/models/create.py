@@ -49,9 +49,10 @@ def list_backbones(pretrained: bool = False) -> list[str]:
 def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> PyramidCPVT | CPVT:
     """Builds a backbone, in training mode with float32 weights. Call `eval()` before inference.
 
-    `deit-*`, `dinov2-*` and `dinov3-*` are `CPVT` with the parts of these models; only they have released weights,
-    DINOv3 under its own licence (see `weights.released`). To start a CPVT from them, pass a `position_encoding` with a
-    PEG: `dict(type='PEG', init='zero')`, in a list behind the model's own, changes nothing until it is trained.
+    `deit-*`, `dinov2-*` and `dinov3-*` are `CPVT` with the parts of these models. No other CPVT has released weights;
+    those of DINOv3 have their own licence (see `weights.released`). To start a CPVT from them, pass a
+    `position_encoding` with a PEG: `dict(type='PEG', init='zero')`, in a list behind the model's own, changes nothing
+    until it is trained.
 
     Args:
         name: One of `list_backbones()`.

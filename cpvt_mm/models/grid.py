@@ -67,11 +67,11 @@ def token_centers(length: int, cell: float = 1, device: torch.device | None = No
 
 
 def resample(table: Tensor, size: tuple[int, ...], antialias: bool = False, offset: float = 0.) -> Tensor:
-    """Resamples a table `(length, C)` linearly, or `(H, W, C)` bicubically, to `(*size, C)` in its dtype, or returns
-    it.
+    """Resamples a table `(length, C)` linearly, or `(H, W, C)` bicubically, to `(*size, C)` in its dtype.
 
-    It interpolates with align_corners=False, in float32. In two dimensions, `antialias` filters if it shrinks;
-    `offset`, without `antialias`, is added to each side of the new size to compute the scale, in cells.
+    It interpolates with align_corners=False, in float32; a table of this size is returned unchanged. In two dimensions,
+    `antialias` filters a table that shrinks; without, `offset` cells are added to each side of the new size for the
+    scale.
     """
     if has_size(table, slice(-1), size):
         return table

@@ -88,7 +88,7 @@ class Attention(nn.Module):
         self.drop = nn.Dropout(spec.drop_rate)
 
     def forward(self, x: Tensor, grid: Grid, encodings: PositionEncodings, qk: Tensor | None = None) -> Tensor:
-        """Applies attention to tokens `(B, E + H * W, C)`, E = 0 with spatial reduction; `qk`: queries' and keys'."""
+        """Applies attention to `(B, E + H * W, C)`, E = 0 with reduction; queries and keys are from `qk`, if given."""
         q, k, v, bias, *_ = self.project(x, grid, encodings, qk)
         drop_rate = self.attn_drop_rate if self.training else 0.
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop_rate)

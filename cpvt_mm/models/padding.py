@@ -162,9 +162,9 @@ def sizes_and_frames(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size
 
 
 def in_groups(backbone: 'Backbone', x: Tensor, sizes: Sequence[Size] | None, frames: int) -> tuple[Output, ...]:
-    """Computes outputs of images `(B, C, H, W)`, each as if it were alone; those of a common padded size run together.
+    """Computes outputs of images `(B, C, H, W)`, each as if it were alone; those of one padded size run together.
 
-    None as `sizes`, in pixels without padding: all images fill the batch. The last clip may have fewer than `frames`
+    `sizes` are in pixels without padding; None: all images fill the batch. The last clip may have fewer than `frames`
     frames. Outputs have the shapes for images of the size of `x`; maps are zero outside an image.
     """
     height, width = x.shape[2:]

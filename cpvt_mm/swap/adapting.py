@@ -22,10 +22,9 @@ def channels_key(neck: dict[str, Any]) -> str:
 
 
 def adapt_neck(neck: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> None:
-    """Changes the input channels of a neck, a number or a list, also reversed, from the old maps' to the new ones', in
-    place.
+    """Changes the input channels of a neck from those of the old maps to those of the new ones, in place.
 
-    Raises CannotSwap if it does not fit `old`. A neck without them accepts any maps.
+    Raises CannotSwap if it does not fit `old`. A neck without channels accepts any maps.
     """
     key = channels_key(neck)
     expected = neck.get(key)
