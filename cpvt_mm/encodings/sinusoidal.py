@@ -32,8 +32,7 @@ def sinusoid(length: int, dims: int, temperature: float, device: torch.device) -
 class SinusoidalPE(PositionEncoding):
     """Adds sines and cosines of the position to the tokens before the first block, for any image size.
 
-    It is computed in float32 and added in the dtype of the tokens. Sines come first, as in MAE's code (arXiv
-    2111.06377).
+    It is computed in float32 and added in the tokens' dtype. Sines come first, as in MAE's code (arXiv 2111.06377).
 
     Args:
         ndim: 2: the row in one half of the channels, the column in the other. 1: the index in the row-major sequence

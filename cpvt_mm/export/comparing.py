@@ -114,9 +114,9 @@ def check(differences: Sequence[Difference]) -> None:
 
 
 def batches(channels: int, image: Tensor | None = None) -> Iterator[Tensor]:
-    """Yields a batch of each of the ten sizes in SHAPES, from normal noise, or from an image.
+    """Yields a batch of each of the ten sizes in SHAPES: normal noise, or `image`, `(1, channels, H, W)`, resized.
 
-    The `image`, `(1, channels, H, W)`, normalized, is resized; the second of a batch is flipped, the third vertically.
+    The second image of a batch is flipped horizontally, the third vertically. `image` is normalized.
     """
     generator = torch.Generator().manual_seed(0)
     for count, height, width in SHAPES:

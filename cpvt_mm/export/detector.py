@@ -1,5 +1,4 @@
-"""Detectors of mmdet with boxes (RetinaNet, Faster R-CNN, Mask R-CNN): `predict` for a batch, without branches on
-sizes.
+"""Detectors of mmdet with boxes (RetinaNet, Faster and Mask R-CNN): `predict` for a batch, without branches on sizes.
 """
 from __future__ import annotations
 

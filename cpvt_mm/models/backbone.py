@@ -88,10 +88,10 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         return sum(self.depths)
 
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
-        """Returns the layer of a parameter, counted from 0 (see `layer_of`), and the number of layers,
-        `num_blocks + 2`.
+        """Returns the layer of a parameter, counted from 0 (see `layer_of`), and the number of layers.
 
-        mmpretrain also calls it. `prefix` is that of the backbone's names in the model. Defaults to ''.
+        This is `num_blocks + 2`. `prefix` is that of the backbone's names in the model. Defaults to ''. mmpretrain
+        calls it, too.
         """
         number = self.num_blocks + 2
         inside = param_name.startswith(prefix)

@@ -137,7 +137,7 @@ class MLP(nn.Module):
 
 
 class ConvMLP(MLP):
-    """An MLP with a zero-padded depthwise 3 x 3 convolution before GELU (PVT v2, section 3.2); no extra tokens."""
+    """An MLP with a zero-padded depthwise 3 x 3 convolution before GELU (arXiv 2106.13797, section 3.2), for E = 0."""
 
     def __init__(self, spec: BlockSpec) -> None:
         super().__init__(spec)

@@ -190,8 +190,9 @@ InitCfg: TypeAlias = dict[str, Any] | list[dict[str, Any]] | None
 def init_parameters(module: nn.Module) -> None:
     """Initialises one layer like the original code of Twins-PCPVT, except for the biases of convolutions.
 
-    For `Module.apply`. Linear layers get weights of std 0.02, truncated at two standard deviations, and a zero bias;
-    convolutions weights of variance 2 / fan-out and a bias of std 0.02; position encodings values of their own.
+    For `Module.apply`. Linear layers get weights from a normal of std 0.02, truncated at two standard deviations, and a
+    zero bias; convolutions weights of variance 2 / fan-out and a bias of std 0.02; position encodings values of their
+    own.
 
     With zero biases, as in the original, tokens of padding are zero. LayerNorm's derivative there is 1 / sqrt(eps), and
     the first gradients of a padded batch would be 10^6 times too large.

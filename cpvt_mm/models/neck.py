@@ -100,8 +100,7 @@ class SimpleFeaturePyramid(BaseModule):
                 LayerNorm2d(out_channels)))
 
     def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Makes `num_outs` maps `(B, out_channels, H, W)`, contiguous, from the last of `maps`,
-        `(B, in_channels, h, w)`.
+        """Makes `num_outs` contiguous maps `(B, out_channels, H, W)` from the last of `maps`, `(B, in_channels, h, w)`.
 
         For stride s, H is h times `in_stride / s`, rounded up. Raises a ValueError if the last of `maps` does not fit.
         """
