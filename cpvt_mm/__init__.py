@@ -14,11 +14,9 @@ An image takes this way; each function calls the next one:
 2. `models.pyramid_cpvt.PyramidCPVT.forward_images` runs one stage after another.
 3. `models.pyramid_cpvt.PyramidStage.forward` makes a map into tokens, runs the blocks, and makes a map again.
 4. `models.layers.Block.forward` is two residual lines: attention and MLP.
-5. `encodings.base.PositionEncodings.tokens` comes after each block.
-6. `encodings.peg.PEG.tokens` is `x + conv(x)`, after block 0.
+5. `encodings.base.PositionEncodings.tokens` comes after each block: `encodings.peg.PEG.tokens` is `x + conv(x)`.
 
-Training, testing, predicting and reading data are in `openmmlab_runs`, which serves any project on mmengine and imports
-nothing of this package.
+Training, testing, predicting and reading data are in `openmmlab_runs`, which does not import this package.
 """
 import importlib
 from typing import Any

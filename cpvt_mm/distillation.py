@@ -27,9 +27,8 @@ class DistilledClassifier(ImageClassifier):
     """An image classifier trained by hard distillation (DeiT, arXiv 2012.12877, section 4).
 
     The distillation token learns the classes that a teacher predicts for the same batch, after mixing. The teacher is
-    frozen: it stays in eval mode and gets no gradients. It is not a submodule, so parameters, state dict and
-    checkpoints contain the student only. Training, also a resumed one, loads the teacher from its own checkpoint.
-    Testing needs no teacher.
+    frozen, in eval mode, and no submodule: checkpoints contain the student only. Training, also a resumed one, loads
+    the teacher from its own checkpoint. Testing needs no teacher.
 
     Args:
         backbone: The config of a backbone with a distillation token, such as `CPVT` with `dist_token`.
@@ -37,7 +36,7 @@ class DistilledClassifier(ImageClassifier):
         teacher: The config of an mmpretrain classifier, built in mmpretrain's scope. It gets the student's input.
         teacher_checkpoint: Path or URL of the teacher's weights; required for training. Defaults to None.
         train_cfg: mmpretrain's batch augmentations. Defaults to None.
-        data_preprocessor: The config of mmpretrain's data preprocessor, or the module. Its type defaults to
+        data_preprocessor: The config of a data preprocessor, or the module; its type defaults to
             'mmpretrain.ClsDataPreprocessor'. Defaults to None: no other arguments.
         init_cfg: mmengine's initialisation config. Defaults to None.
 
@@ -76,9 +75,7 @@ class DistilledClassifier(ImageClassifier):
     def loss(self, inputs: Tensor, data_samples: list[DataSample]) -> dict[str, Tensor]:
         """Computes the losses of normalized images `(B, 3, H, W)`, see `DistilledHead.loss`.
 
-        Raises:
-            ValueError: If teacher and head have different numbers of classes.
-            UserError: If `teacher_checkpoint` is None or does not fit.
+        Raises a ValueError if teacher and head have different numbers of classes, or a UserError, see the class.
         """
         if self.teacher is None:
             self._read_teacher()
@@ -111,8 +108,7 @@ class DistilledClassifier(ImageClassifier):
 class DistilledHead(ClsHead):
     """A linear classifier for the pooled features and one for the distillation token (DeiT, arXiv 2012.12877, sec. 4).
 
-    The prediction is the mean of both softmaxes, as in the paper. DeiT's code and mmpretrain's DeiTClsHead average the
-    logits instead.
+    The prediction is the mean of both softmaxes, as in the paper; DeiT's code averages the logits instead.
 
     Args:
         num_classes: Number of classes; the same for labels and teacher.
@@ -136,13 +132,9 @@ class DistilledHead(ClsHead):
         self.fc_dist = nn.Linear(in_channels, num_classes)
 
     def logits(self, feats: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """Computes the logits of both classifiers, two tensors `(B, num_classes)`.
+        """Returns both logits, `(B, num_classes)`, of the last item of `feats`: pooled features and distillation token.
 
-        Args:
-            feats: The last item is a pair of pooled features and distillation token, each `(B, in_channels)`.
-
-        Raises:
-            ValueError: If the last item is a single tensor.
+        Each is `(B, in_channels)`. Raises a ValueError if it is a single tensor.
         """
         if not isinstance(feats[-1], (list, tuple)):
             raise ValueError('DistilledHead needs pairs of pooled features and distillation token, but the backbone '
@@ -157,11 +149,7 @@ class DistilledHead(ClsHead):
 
     def loss(self, feats: Sequence[tuple[Tensor, Tensor]], data_samples: list[DataSample], teacher_labels: Tensor
              ) -> dict[str, Tensor]:
-        """Computes the two terms of the paper's equation 3, each with its factor of 1/2.
-
-        `loss_cls` is against the labels of the samples, and `loss_distill` against `teacher_labels`, the classes that
-        the teacher predicts, `(B,)`, int64. For `feats` see `logits`.
-        """
+        """Computes the two terms of equation 3: against the labels, and against the teacher's classes `(B,)`, int64."""
         logits, token_logits = self.logits(feats)
         if 'gt_score' in data_samples[0]:  # batch augmentations mix labels
             target = torch.stack([sample.gt_score for sample in data_samples])

@@ -36,8 +36,7 @@ Model = TypeVar('Model', bound='HubMixin')
 class HubMixin(nn.Module, PyTorchModelHubMixin, library_name='cpvt_mm', paper_url='https://arxiv.org/abs/2102.10882'):
     """Adds huggingface_hub's `save_pretrained`, `from_pretrained` and `push_to_hub` to a backbone.
 
-    huggingface_hub's mixin silently drops arguments that are not JSON, keys of config.json that are no arguments, and
-    weights that do not fit. This one raises an error in each case.
+    Arguments that are not JSON, unknown keys of config.json, and weights that do not fit are errors, not dropped.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> 'HubMixin':
@@ -51,12 +50,11 @@ class HubMixin(nn.Module, PyTorchModelHubMixin, library_name='cpvt_mm', paper_ur
 
         Args:
             pretrained_model_name_or_path: A folder, or `owner/name` on the hub.
-            kwargs: Arguments of the backbone, which override config.json; and huggingface_hub's: `revision`,
-                `token`, `cache_dir`, `force_download`, `local_files_only`, `map_location`.
+            kwargs: Arguments of the backbone, which override config.json; and huggingface_hub's: `revision`, `token`,
+                `cache_dir`, `force_download`, `local_files_only`, `map_location`.
 
         Raises:
-            UserError: If config.json is damaged or has a key that is no argument, or the weights do not fit this class
-                with these arguments.
+            UserError: If config.json is damaged or has an unknown key, or the weights do not fit these arguments.
             OSError: If there are no such files, or the hub cannot be reached.
         """
         source = pretrained_model_name_or_path

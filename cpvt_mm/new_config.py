@@ -49,8 +49,7 @@ def _size(url: str) -> int | None:
 
 
 def model_in(folder: Path) -> tuple[str, str]:
-    """Returns the config and the checkpoint in a folder with one of each, such as demo/nuclei, or raises a UserError.
-    """
+    """Returns the config and the checkpoint in a folder with one of each, or raises a UserError."""
     configs = sorted(folder.glob('*.py'))
     checkpoints = sorted(path for path in folder.iterdir() if path.suffix in ('.safetensors', '.pth'))
     if len(configs) != 1 or len(checkpoints) != 1:
@@ -120,16 +119,9 @@ WARM_UP = 2  # with one iteration, the rate would never leave its start
 
 def config_text(lines: list[str], base: str, data: Data, fit: Fit, task: str, iters: int, batch: int, annotations: Path,
                 changes: dict, load_from: str | None, drop_empty: bool) -> str:
-    """Returns the text of a config; for arguments that are not described here see `new_config`.
+    """Returns the text of a config that begins with `lines` and inherits from `base`; see `new_config`.
 
-    Args:
-        lines: Sentences for the comment at the top.
-        base: The value of `_base_`.
-        data: The data.
-        fit: The sizes of images.
-        annotations: The folder of annotations that are written.
-        changes: What differs from the base, by top-level key.
-        load_from: A checkpoint of the whole model, or None.
+    `annotations` is the folder of those that are written, `changes` what differs from the base.
     """
     metainfo = dict(classes=tuple(data.classes), **(dict(palette=data.palette) if data.palette else {}))
     load = ("dict(type='LoadAnnotations')" if task == 'semantic' else
@@ -214,10 +206,9 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
                scale: tuple[int, int] | None = None, iters: int | None = None, batch: int | None = None,
                val: str = '0.2', seed: int = 0, base: str | None = None, swap: Swap | None = None,
                masks: str | None = None, colours: str | Path | None = None, drop_empty: bool = False) -> list[str]:
-    """Writes a config that trains on the data of a folder.
+    """Writes a config that trains on the data of a folder; returns sentences that describe the data.
 
-    Annotations that mmdet and mmseg cannot read as they are, and splits that are drawn here, are written to
-    `<out>_annotations`.
+    Annotations that mmdet and mmseg cannot read, and splits drawn here, are written to `<out>_annotations`.
 
     Args:
         source: See `find_data`.
@@ -227,21 +218,17 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
         scale: Width and height of images in training. Defaults to None: measured.
         iters: Number of iterations. Defaults to None: 400 for nano, else 8000.
         batch: Batch size. Defaults to None: 4 for nano, else 8.
-        val: See `find_data`.
-        seed: See `find_data`.
+        val: See `find_data`. Defaults to '0.2'.
+        seed: See `find_data`. Defaults to 0.
         base: A config to take the model from, a path or a name such as 'mmdet::retinanet/...', or a folder with a
             config and a checkpoint of the whole model, such as demo/nuclei. Defaults to None: one of this project.
         swap: Changes the model of `base`, such as a partial of `swap_backbone`. Defaults to None: by `arch`.
-        masks: What the values of label maps are: 'classes', 'colours' or 'instances'. Defaults to None: guessed.
+        masks: The values of label maps: 'classes', 'colours' or 'instances'. Defaults to None: guessed.
         colours: A file with a class and its colour in each line. Defaults to None: one in the folder, if there is one.
         drop_empty: Whether to leave out images without objects in training. Defaults to False.
 
-    Returns:
-        Sentences that describe the data.
-
     Raises:
-        UserError: If the data cannot be used for the task, the model is for another task, a number is not positive, or
-            a file exists already.
+        UserError: If the data or the model is not for the task, a number is not positive, or a file exists already.
     """
     for option, number, least in (('iters', iters, 2), ('batch', batch, 1), ('scale', min(scale or (1,)), 1)):
         if number is not None and number < least:

@@ -17,25 +17,20 @@ MMENGINE_KEYS = ('custom_keys', 'bias_lr_mult', 'bias_decay_mult', 'norm_decay_m
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
 class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
-    """Layer-wise learning-rate decay: each layer of a backbone gets a lower learning rate than the next layer.
+    """Gives each layer of a backbone a lower learning rate than the next layer.
 
-    The learning rate of a parameter is multiplied by `layer_decay_rate` once for each layer after its own (BEiT, arXiv
-    2106.08254; ViTDet, arXiv 2203.16527). Parameters outside the backbone, such as heads, get the full rate. The
-    backbone is a `CPVT` or `PyramidCPVT` anywhere in the model; its `get_layer_depth` defines the layers. Everything
-    else is as in mmengine: `custom_keys` and other rules apply, their `lr_mult` is multiplied with the decay, and
-    frozen parameters are skipped.
-
-    Schedulers that multiply learning rates keep the ratios between layers. Schedulers with `eta_min` do not, because
-    all rates end at this value: use `eta_min_ratio`.
+    A parameter's rate is multiplied by `layer_decay_rate` for each layer after its own (BEiT, arXiv 2106.08254; ViTDet,
+    arXiv 2203.16527); the layers are those of the backbone's `get_layer_depth`. Other parameters get the full rate. An
+    `lr_mult` of mmengine's rules, such as `custom_keys`, is multiplied with the decay. Schedulers with `eta_min` end
+    all rates at this value: use `eta_min_ratio`.
 
     Args:
         optim_wrapper_cfg: Config of the wrapper, with an `optimizer` that has an `lr`.
-        paramwise_cfg: `layer_decay_rate` (mmpretrain's name), a number in (0, 1], and the keys of mmengine's
-            constructor.
+        paramwise_cfg: `layer_decay_rate`, a number in (0, 1], and the keys of mmengine's constructor.
 
     Raises:
-        UserError: If `layer_decay_rate` or `lr` is missing or wrong, another key is unknown, or the model has no such
-            backbone.
+        UserError: If `layer_decay_rate` or `lr` is missing or wrong, another key is unknown, or the model has no `CPVT`
+            or `PyramidCPVT`.
 
     Examples:
         >>> optim_wrapper = dict(

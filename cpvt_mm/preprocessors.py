@@ -23,13 +23,11 @@ class DetDataPreprocessor(TellsSizes, MMDetDataPreprocessor):
 
 @MODELS.register_module()
 class TrackDataPreprocessor(TellsSizes, MMDetTrackDataPreprocessor):
-    """mmdet's TrackDataPreprocessor, also with its arguments, with a window for tests.
-
-    It tells the clip length, for `PEG(ndim=3)`, and the image sizes, for `padding='exact'`.
+    """mmdet's TrackDataPreprocessor, which tells the clip length (for `PEG(ndim=3)`) and image sizes
+    (`padding='exact'`).
 
     Args:
-        window: In tests, videos are cut into clips of this many frames; the last clip may be shorter. Training uses
-            whole clips. Defaults to None: no cutting.
+        window: Tests cut videos into clips of this many frames; the last may be shorter. Defaults to None: no cutting.
 
     Raises:
         ValueError: If `window` is not a positive int.
@@ -50,8 +48,7 @@ class TrackDataPreprocessor(TellsSizes, MMDetTrackDataPreprocessor):
 
 @MODELS.register_module()
 class SegDataPreProcessor(TellsSizes, MMSegDataPreProcessor):
-    """mmseg's SegDataPreProcessor with the same arguments. It tells the image sizes, for `padding='exact'`.
+    """mmseg's SegDataPreProcessor, which tells the image sizes in training, for `padding='exact'`.
 
-    It does so in training, and in tests with a `test_cfg` that pads. Windows of sliding inference count as images that
-    fill the batch.
+    It also does in tests with a `test_cfg` that pads. Windows of sliding inference fill the batch.
     """

@@ -1,7 +1,6 @@
 """Registers the backbones in timm: `import cpvt_mm.timm`, then `timm.create_model('pyramid_cpvt_small')`.
 
-Names have underscores in place of hyphens. What is built on timm finds them, too: the `tu-` encoders of
-segmentation_models_pytorch, and `TimmBackbone` of transformers.
+The `tu-` encoders of segmentation_models_pytorch and `TimmBackbone` of transformers find them, too.
 """
 from collections.abc import Sequence
 from typing import Any
@@ -29,10 +28,9 @@ class Features(nn.Module):
 
 
 class Classifier(nn.Module):
-    """A backbone with a linear classifier of its class token, or of the mean of its tokens if it has none.
+    """A backbone with a linear classifier of its last map's class token, or of the mean of its tokens if it has none.
 
-    The last map is classified. `maps` are those of all stages or blocks, see `maps_of`. With 0 classes, it returns the
-    pooled features.
+    `maps` are those of all stages or blocks, see `maps_of`. With 0 classes, it returns the pooled features.
     """
 
     def __init__(self, backbone: Backbone, maps: list[dict[str, Any]], num_classes: int) -> None:
@@ -84,11 +82,10 @@ def build(name: str, pretrained: bool = False, features_only: bool = False, in_c
         features_only: Whether to return maps instead of logits. Defaults to False.
         in_chans: Channels of the images. Defaults to 3.
         num_classes: Number of classes. Defaults to 0: pooled features.
-        out_indices: With `features_only`, the stages of a pyramid or blocks of a plain transformer: a number of last
-            ones, or indices, also negative ones. Defaults to None: the four stages, or the last block.
+        out_indices: With `features_only`, stages or blocks: a number of last ones, or indices, also negative ones.
+            Defaults to None: the four stages, or the last block.
         output_stride: Must be the default, 32: the backbones have no dilation.
-        pretrained_cfg: Not supported, nor are `pretrained_cfg_overlay` and `cache_dir`: timm passes None. `TORCH_HOME`
-            sets the folder of downloads.
+        pretrained_cfg: Not supported, nor are `pretrained_cfg_overlay` and `cache_dir`; `TORCH_HOME` sets the folder.
         kwargs: Arguments of the backbone, such as `drop_path_rate`.
 
     Raises:

@@ -14,18 +14,11 @@ from cpvt_mm.registry import POSITION_ENCODINGS
 
 @dataclass(frozen=True)
 class StageSpec:
-    """The blocks that an encoding is for: a stage of the pyramid, or the whole plain backbone.
-
-    Attributes:
-        embed_dims: Channels of a token.
-        num_heads: Attention heads of a block.
-        depth: Number of blocks.
-        grid: Rows and columns of tokens for an image of the backbone's `img_size`: the default grid of tables.
-    """
-    embed_dims: int
-    num_heads: int
-    depth: int
-    grid: tuple[int, int]
+    """The blocks that an encoding is for: a stage of the pyramid, or the whole plain backbone."""
+    embed_dims: int  # channels of a token
+    num_heads: int  # attention heads of a block
+    depth: int  # number of blocks
+    grid: tuple[int, int]  # rows and columns for an image of the backbone's `img_size`
 
     @property
     def head_dims(self) -> int:
@@ -36,15 +29,11 @@ class StageSpec:
 class PositionEncoding(nn.Module):
     """Base class of position encodings: adds position information to the tokens of one stage, at any of four points.
 
-    Each point has a method, `tokens`, `qk_tokens`, `qk` and `bias`; a subclass overrides those that it needs. The
-    methods get the cells of the grid only, `H * W` of them: position encodings skip class and other extra tokens.
-
-    Args:
-        stage: The blocks it is for. The backbone passes this argument; configs cannot set it.
+    A subclass overrides the methods that it needs: `tokens`, `qk_tokens`, `qk` and `bias`. They get the `H * W` cells
+    of the grid only, without class and other extra tokens. The backbone passes `stage`; configs cannot set it.
 
     Attributes:
-        spans_frames (bool): Whether the encoding mixes the frames of a clip, which are `grid.frames` consecutive
-            images. Defaults to False.
+        spans_frames (bool): Whether it mixes the frames of a clip, `grid.frames` consecutive images. Defaults to False.
     """
 
     spans_frames = False
@@ -63,33 +52,26 @@ class PositionEncoding(nn.Module):
         return x
 
     def qk(self, q: Tensor, k: Tensor, index: int, grid: Grid, key_grid: Grid) -> tuple[Tensor, Tensor]:
-        """Encodes the queries `(B, heads, H * W, C / heads)` and keys `(B, heads, H' * W', C / heads)` of a block.
+        """Encodes queries `(B, heads, H * W, C / heads)` and keys `(B, heads, H' * W', C / heads)` of a block.
 
-        `index` counts blocks from 0. If the key grid is coarser, its `cell_height` and `cell_width` give its cell size
-        in query tokens.
+        `index` counts blocks from 0. The `cell_height` and `cell_width` of a coarser key grid are in query tokens.
         """
         return q, k
 
     def bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
-        """Computes what is added to the logits of attention, broadcastable to `(B, heads, H * W, H' * W')`, or None.
-
-        See `qk` for the arguments.
-        """
+        """Computes what is added to the logits of attention, broadcastable to `(B, heads, H * W, H' * W')`, or None."""
         return None
 
     def init_parameters(self) -> None:
-        """Sets initial values, after the backbone has set those of its linear layers and convolutions; the default sets
-        none.
-        """
+        """Sets initial values after the backbone has set those of linear layers and convolutions. Default: none."""
 
     def fuse(self) -> None:
         """Makes inference cheaper with equal outputs, in place; the default changes nothing. See `Backbone.fuse`."""
 
     def fit_weights(self, weights: dict[str, Tensor], prefix: str) -> None:
-        """Adapts weights of such an encoding for another grid, or another number of dimensions, to this one, in place.
+        """Adapts weights for another grid or number of dimensions to this encoding, in place; the default adapts none.
 
-        `load_state_dict` and `load_pretrained` call it. `prefix` precedes the names of this encoding in `weights`.
-        Weights that it cannot adapt stay. The default adapts none.
+        `load_state_dict` and `load_pretrained` call it. `prefix` precedes the encoding's names in `weights`.
         """
 
 
@@ -98,10 +80,7 @@ def _fit_weights(encoding: PositionEncoding, state_dict: dict[str, Tensor], pref
 
 
 class PositionEncodings(nn.ModuleList):
-    """Zero or more position encodings of one stage, applied in turn at each of the four points.
-
-    They get the cells of the grid. The `grid.extra` tokens before them stay unchanged.
-    """
+    """The position encodings of one stage, applied in turn. The `grid.extra` tokens stay unchanged."""
 
     def __iter__(self) -> Iterator[PositionEncoding]:
         return super().__iter__()  # type: ignore[return-value]  # ModuleList has no type parameter for its modules
@@ -129,10 +108,7 @@ class PositionEncodings(nn.ModuleList):
                 k if new_k is cells[1] else _after_extra(k, new_k, key_grid, dim=2))
 
     def bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
-        """Returns the sum of the biases, `(B, heads, E + H * W, E + H' * W')`, or None.
-
-        It has the dtype of `q`, and is 0 from and to extra tokens.
-        """
+        """Sums the biases, 0 at extra tokens: `(B, heads, E + H * W, E + H' * W')` in the dtype of `q`, or None."""
         biases = [encoding.bias(_cells(q, grid, dim=2), index, grid, key_grid) for encoding in self]
         given = [bias for bias in biases if bias is not None]
         if not given:
@@ -156,9 +132,7 @@ def build_position_encodings(cfg: dict[str, Any] | Sequence[dict[str, Any]] | No
                              stage: StageSpec) -> PositionEncodings:
     """Builds the encodings of one stage from None, one config (`dict(type='PEG', ...)`) or a sequence of configs.
 
-    Raises:
-        TypeError: If `cfg` has another type, or sets the stage.
-        ValueError: If a type is not registered.
+    Raises a TypeError if `cfg` has another type or sets the stage, or a ValueError if a type is not registered.
     """
     cfgs = [] if cfg is None else [cfg] if isinstance(cfg, dict) else cfg
     if not isinstance(cfgs, (list, tuple)) or not all(isinstance(c, dict) and 'type' in c for c in cfgs):

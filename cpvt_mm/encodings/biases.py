@@ -14,17 +14,13 @@ from .base import PositionEncoding, StageSpec
 
 
 def offsets(length: int, key_length: int, cell: float, device: torch.device) -> Tensor:
-    """Returns offsets of keys from queries along one axis, in query tokens: `(length, key_length)`, float32.
-
-    A key of a reduced grid lies at the centre of the tokens it covers.
-    """
+    """Returns offsets, in query tokens, of keys (their centres) along one axis: `(length, key_length)`, float32."""
     return token_centers(key_length, cell, device) - token_centers(length, device=device)[:, None]
 
 
 @cached
 def distinct_offsets(length: int, key_length: int, cell: float, device: torch.device) -> Tensor:
-    """Returns the values in `offsets`, `(n,)`: each once if `cell` is an int, `2 * length - 1` of them on equal grids.
-    """
+    """Returns the values in `offsets`, `(n,)`, each once if `cell` is an int: `2 * length - 1` on equal grids."""
     if isinstance(cell, int):
         return torch.arange((key_length - 1) * cell + length, dtype=torch.float32, device=device) + (
             (cell + 1) / 2 - length)
@@ -43,24 +39,11 @@ def offset_places(length: int, key_length: int, cell: float, device: torch.devic
 class OffsetBias(PositionEncoding):
     """Base class of biases that depend only on the row and column offsets of the key from the query, and on the head.
 
-    A subclass computes a table, with an entry for each pair of a row offset and a column offset. It is small where the
-    key grid has cells of whole query tokens: `(2 H - 1) x (2 W - 1)` on equal grids. With pooled keys
-    (`sr_mode='pool'`), cells are fractions, and the table has all pairs of query and key.
+    The table of a subclass has all pairs of such offsets, `(2 H - 1) x (2 W - 1)` on equal grids.
     """
 
     def table(self, index: int, rows: Tensor, columns: Tensor, grid: Grid, key_grid: Grid) -> Tensor:
-        """Computes the bias for offsets.
-
-        Args:
-            index: Index of the block, counted from 0.
-            rows: Row offsets in query tokens, `(R,)`, float32.
-            columns: Column offsets, `(C,)`.
-            grid: The grid of the queries.
-            key_grid: The grid of the keys.
-
-        Returns:
-            `(heads, R, C)`.
-        """
+        """Computes the bias `(heads, R, C)` of block `index`, for float32 offsets `(R,)` and `(C,)` in query tokens."""
         raise NotImplementedError
 
     def bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor:
@@ -72,13 +55,7 @@ class OffsetBias(PositionEncoding):
 
 
 class OffsetMLP(nn.Module):
-    """Two linear layers with a ReLU between, from the coordinates of an offset to a number for each head.
-
-    Args:
-        hidden_dims: Hidden channels.
-        num_heads: Number of heads.
-        bias: Whether the second layer has a bias.
-    """
+    """Two linear layers with a ReLU between: coordinates of an offset -> heads. `bias` is that of the second."""
 
     def __init__(self, hidden_dims: int, num_heads: int, bias: bool) -> None:
         super().__init__()
@@ -99,16 +76,14 @@ def clipped_offsets(length: int, key_length: int, cell: float, max_distance: int
 
 @POSITION_ENCODINGS.register_module()
 class RelativePE(PositionEncoding):
-    """Adds learnt vectors for the row offset and the column offset between query and key to each key.
+    """Adds learnt vectors for the row and column offset between query and key to each key.
 
-    This is the encoding of Shaw et al. (arXiv 1803.02155, section 3.2, equation 4) along both axes. The logit is
+    This is Shaw et al. (arXiv 1803.02155, section 3.2, equation 4) along both axes: the logit is
     `q . (k + a_rows + a_columns)`, divided by the square root of the head's channels. Offsets are in query tokens and
-    clipped. A key of a reduced grid lies at the centre of the tokens it covers; vectors for fractional offsets are
-    interpolated. Each block has its own vectors, which its heads share. They are initialised from a truncated normal of
-    std 1. The bias needs memory for every pair of query and key.
+    clipped; vectors for fractional offsets are interpolated. The heads of a block share its vectors, which start from a
+    truncated normal of std 1. The bias needs memory for every pair of query and key.
 
     Args:
-        stage: The blocks it is for.
         max_distance: The paper's clipping distance K, in tokens. Defaults to 8.
 
     Raises:
@@ -144,17 +119,13 @@ class RelativePE(PositionEncoding):
 class ContinuousRelativePE(OffsetBias):
     """Adds to a logit what a small network computes from the offset of the key, on a logarithmic scale.
 
-    This is the bias of Swin Transformer V2 (arXiv 2111.09883, section 3.3), for whole grids in the place of windows:
-    `16 * sigmoid(MLP(y, x))`. With d an offset in query tokens along one axis, divided by the largest one on the grid
-    for an image of the backbone's `img_size`, the coordinate is `sign(d) * log2(1 + 8 * |d|) / log2(8)`. Set `img_size`
-    to the size of the training: then coordinates of larger images are a little beyond those of the training. Each block
-    has an MLP of two linear layers. As in the original code, initial weights have a std of 0.02, so that at first the
-    bias is almost the same for all keys.
-
-    The bias needs memory for every pair of query and key.
+    This is the bias of Swin Transformer V2 (arXiv 2111.09883, section 3.3), for whole grids: `16 * sigmoid(MLP(y, x))`.
+    With d an offset in query tokens along one axis, divided by the largest one for an image of the backbone's
+    `img_size`, the coordinate is `sign(d) * log2(1 + 8 * |d|) / log2(8)`. Set `img_size` to the size of the training.
+    Each block has an MLP of two linear layers, of std 0.02 as in the original code. The bias needs memory for every
+    pair of query and key.
 
     Args:
-        stage: The blocks it is for.
         hidden_dims: Hidden channels of the MLP. Defaults to 512, as in the original code.
 
     Raises:
@@ -181,18 +152,13 @@ class FirePE(OffsetBias):
 
     This is FIRE (arXiv 2310.04418, section 3) along two axes. With d the offset along an axis, in query tokens, and n
     the query tokens along it, the coordinate is `sign(d) * log(1 + c * |d|) / log(1 + c * max(L, n))`, and the bias is
-    `MLP(y, x)`. So positions are interpolated along a side of more than L tokens.
-    The paper's text is read in one direction; here n, the same for all queries, takes the place of a query's position,
-    and d has a sign. Other forms in two dimensions are possible, such as a bias of the distance alone.
+    `MLP(y, x)`. The paper has a query's position in place of n, and no sign, because text has one direction.
 
-    Each block learns c, L of each axis, and an MLP of two linear layers. c starts at `scale`, L at the side of the grid
-    for an image of the backbone's `img_size`. Set that to the size of the training: then longer sides are interpolated,
-    and shorter ones are not. The MLP starts from torch's own initial values, as in the paper's code.
-
-    The bias needs memory for every pair of query and key.
+    Each block learns c, L of each axis, and an MLP of two linear layers. L starts at the side of the grid for an image
+    of the backbone's `img_size`, which should be that of the training: longer sides are interpolated. The bias needs
+    memory for every pair of query and key.
 
     Args:
-        stage: The blocks it is for.
         hidden_dims: Hidden channels of the MLP. Defaults to 32, as in the paper.
         scale: Initial value of c, per token. Defaults to 0.1, as in the paper.
 
@@ -248,19 +214,15 @@ FAR_SLOPES = (1 / 2, 1 / 8, 1 / 32, 1 / 128)
 class LookHerePE(OffsetBias):
     """Lets each head look in one direction, and not far: a fixed bias, without weights (LookHere, arXiv 2405.13985).
 
-    A third of the heads, rounded down, see all keys. The others see the keys in a field of view (section 3), and the
-    key whose cell the query is in. They look in eight directions: up, down, right, left, then between these. If fewer
-    than eight heads have a field of view, the next block goes on with the next directions. The paper has 12 heads, so
-    that its blocks are all the same. The bias is minus the distance, times the slopes of block and head. That of blocks
-    falls from 1.5 in the first to 0.5 in the last. That of heads is 1 with a field of view, and 1/2, 1/8, 1/32, 1/128
-    in turns without, as in the authors' code.
+    A third of the heads, rounded down, see all keys. The others see the key whose cell the query is in, and a field of
+    view (section 3): up, down, right, left, then between these. With fewer than eight such heads, the next block goes
+    on with the next directions. The bias is minus the distance, times the slopes of block (1.5 in the first to 0.5 in
+    the last) and head (1 with a field of view; 1/2, 1/8, 1/32, 1/128 in turns without, as in the authors' code).
 
-    Distances are in cells of the key grid, because keys of reduced grids would otherwise be as good as masked. On equal
-    grids these are the paper's tokens. The bias needs memory for every pair of query and key. It is not learnt, so
-    attention stays fused.
+    Distances are in cells of the key grid; in tokens, keys of reduced grids would be as good as masked. The bias needs
+    memory for every pair of query and key. Attention stays fused.
 
     Args:
-        stage: The blocks it is for.
         fov: The field of view, in degrees, above 0. Defaults to 90, the paper's LH-90; 360 sees everything.
         slope: A factor of all slopes, in logits per key cell. Defaults to 1.
 

@@ -21,29 +21,25 @@ TARGETS = ('tokens', 'qk')
 class PEG(PositionEncoding):
     """A zero-padded convolution over the token grid, added to the tokens: `y = x + conv(x)`.
 
-    PEG infers the absolute position from the zero padding at the border. Source: CPVT (arXiv 2102.10882, section
-    "Conditional Positional Encodings"); the variants are from its ablations.
+    It infers the absolute position from the zero padding at the border (CPVT, arXiv 2102.10882, section "Conditional
+    Positional Encodings"); the variants are from the paper's ablations.
 
     Args:
-        stage: The blocks it is for.
-        ndim: 2: a 2D convolution over rows and columns of an image. 3: a 3D convolution that also spans the frames of a
-            clip (see the backbone's `forward`), zero-padded before the first and after the last frame. It loads
-            weights of `ndim=2` into the middle slice of its kernels, so that each frame is first encoded like an image.
+        ndim: 2: rows and columns of an image. 3: also the frames of a clip (see the backbone's `forward`), zero-padded
+            before the first and after the last; weights of `ndim=2` are loaded into the middle slice of the kernels.
             Defaults to 2.
-        kernel_size: An odd int, or `ndim` odd ints, the size along time first. Size 1 has parameters but sees no
-            neighbours, so it encodes no position; use it as a control. Defaults to 3.
+        kernel_size: An odd int, or `ndim` odd ints, the size along time first. Size 1 encodes no position, as a
+            control. Defaults to 3.
         conv_type: 'depthwise', 'separable' (depthwise, then pointwise) or 'full'. Defaults to 'depthwise'.
         num_layers: Number of consecutive convolutions at each position, each with its residual. Defaults to 1.
-        positions: The blocks after which the PEG is applied, counted from 0; -1: before the first block. Each position
-            has its own weights. Every stage must have these blocks. Defaults to (0,).
-        target: 'tokens' encodes the tokens. 'qk' leaves them unchanged and encodes only the input of queries and keys
-            of the next block. Defaults to 'tokens'.
-        trainable: Whether the weights are learnt. False: they are random buffers, which checkpoints contain but
-            optimizers do not train. Defaults to True.
+        positions: The blocks after which a PEG is applied, counted from 0; -1: before the first block. Each has its own
+            weights. Every stage must have these blocks. Defaults to (0,).
+        target: 'tokens'; or 'qk', only the input of queries and keys of the next block. Defaults to 'tokens'.
+        trainable: Whether the weights are learnt. False: random buffers, which checkpoints contain. Defaults to True.
         bias: Whether the convolutions have a bias (a separable one: in the pointwise part). Defaults to True.
         residual: Whether to add the tokens to the output of the convolution. Defaults to True.
-        init: 'random'; or 'zero', so that `conv(x)` is 0 until it is trained. A backbone with trained weights and such
-            a PEG gives the same outputs as without. Defaults to 'random'.
+        init: 'random'; or 'zero': `conv(x)` is 0 until it is trained, so that a trained backbone gives the same outputs
+            as without. Defaults to 'random'.
 
     Raises:
         ValueError: If a value is not allowed, `target` is 'qk' and no block follows a position, or `init` is 'zero' and
@@ -105,11 +101,7 @@ class PEG(PositionEncoding):
                         nn.init.zeros_(parameter)
 
     def fuse(self) -> None:
-        """Adds 1 to the weight of each cell for itself: `x + conv(x)` becomes one convolution.
-
-        A separable convolution stays as it is. The fused weights have other names, so that nothing takes them for the
-        weights of `x + conv(x)`.
-        """
+        """Makes `x + conv(x)` one convolution, whose weights have other names; a separable one stays as it is."""
         for position, layers in self.convs.items():
             convs = [layer for layer in layers.children() if isinstance(layer, nn.Conv2d | nn.Conv3d)]
             if not self.residual or not convs:  # separable ones are a Sequential

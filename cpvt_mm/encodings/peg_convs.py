@@ -11,11 +11,7 @@ CONVS: dict[int, Callable[..., nn.Module]] = {2: nn.Conv2d, 3: nn.Conv3d}
 def make_conv(channels: int, kernel_size: tuple[int, ...], conv_type: str, bias: bool) -> nn.Module:
     """Builds a zero-padded convolution that keeps the grid size, with as many dimensions as `kernel_size`.
 
-    For d channels and a kernel of n cells, the number of weights without bias is:
-
-    - depthwise: d * n.
-    - separable (depthwise, then pointwise): d * n + d * d.
-    - full: d * d * n.
+    For d channels and n cells, it has d * n ('depthwise'), d * n + d * d ('separable') or d * d * n ('full') weights.
     """
 
     def conv(kernel_size: tuple[int, ...], groups: int, bias: bool) -> nn.Module:
@@ -49,17 +45,9 @@ def fix_parameters(module: nn.Module) -> None:
 
 
 def inflate(kernel: Tensor, depth: int) -> Tensor:
-    """Inflates a 2D kernel to 3D: the 2D kernel becomes the middle slice in time, the other slices are zero.
+    """Inflates a 2D kernel `(C, C', H, W)` to `(C, C', depth, H, W)`: it becomes the middle slice, the others are zero.
 
-    Each frame then gets the same output as an image. I3D (arXiv 1705.07750, section 2.4) repeats the kernel instead, so
-    that only a video of equal frames gets the same output.
-
-    Args:
-        kernel: `(C, C', H, W)`.
-        depth: Frames that the new kernel spans; odd.
-
-    Returns:
-        `(C, C', depth, H, W)`.
+    Each frame then gets the same output as an image. I3D (arXiv 1705.07750, section 2.4) repeats the kernel instead.
     """
     inflated = kernel.new_zeros(*kernel.shape[:2], depth, *kernel.shape[2:])
     inflated[:, :, depth // 2] = kernel

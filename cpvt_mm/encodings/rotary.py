@@ -19,16 +19,10 @@ COORDINATES = {'axial': -2, 'dinov3': -3}
 
 def rotation(cells: Grid, image: Grid | None, dims: int, temperature: float, device: torch.device,
              change: Tensor | None = None) -> Tensor:
-    """Returns cosines and sines of `dims / 2` angles for row and column of each cell: `(2, H * W, 2, dims / 2)`.
+    """Returns float32 cosines and sines of `dims / 2` angles for each cell's row and column: `(2, H * W, 2, dims / 2)`.
 
-    Args:
-        cells: The grid of the queries or of the keys.
-        image: The grid of the queries, which spans -2 pi to 2 pi. None: positions are counted in query tokens.
-        dims: Twice the number of angles.
-        temperature: See `frequencies`.
-        device: The device of the result, which is float32.
-        change: What is added to the two positions, and by what their sums are multiplied then, `(2, 2)`. Defaults to
-            None: nothing.
+    The `image`, the grid of the queries, spans -2 pi to 2 pi; without it, positions are counted in query tokens.
+    `change`, `(2, 2)`, is what is added to the two positions, and by what their sums are multiplied.
     """
     y = token_centers(cells.height, cells.cell_height, device)
     x = token_centers(cells.width, cells.cell_width, device)
@@ -48,27 +42,20 @@ kept_rotation = cached(rotation)
 class RotaryPE(PositionEncoding):
     """Rotates queries and keys by angles proportional to their position, so that logits depend on relative positions.
 
-    This is RoFormer's encoding (arXiv 2104.09864, section 3.2) along two axes: the row rotates one half of a head's
-    channels, the column rotates the other. With spatial reduction, a key lies at the center of the tokens it covers.
+    This is RoFormer's encoding (arXiv 2104.09864, section 3.2) along two axes, each with half of a head's C channels. A
+    key of a reduced grid lies at the center of the tokens it covers. There are two forms:
 
-    There are two forms. C is the channels of a head:
-
-    - 'axial': Positions are counted in tokens. Each axis has a half of the channels, and in it, channel k and channel
-      k + C / 4 form a pair.
-    - 'dinov3': Positions of token centers run from -1 to 1 over the image, and are multiplied by 2 pi (DINOv3, arXiv
-      2508.10104, section 3.2). Channel k and channel k + C / 2 form a pair; in each half, the row has the first C / 4.
-      In training, positions can be augmented: `shift`, `jitter` and `rescale` are drawn for each block.
+    - 'axial': Positions are counted in tokens. In each half, channel k and channel k + C / 4 form a pair.
+    - 'dinov3': Positions of token centers run from -1 to 1 over the image, times 2 pi (DINOv3, arXiv 2508.10104,
+      section 3.2). Channel k and channel k + C / 2 form a pair; in each half, the row has the first C / 4. Training can
+      augment positions: `shift`, `jitter` and `rescale`, for this form only, are drawn for each block.
 
     Args:
-        stage: The blocks it is for. The channels of a head must be divisible by 4.
-        temperature: Approximate ratio of the longest to the shortest period. Defaults to 100; the paper's 10000 is for
-            texts of thousands of tokens.
+        temperature: Approximate ratio of the longest to the shortest period. Defaults to 100; the paper has 10000.
         form: 'axial' or 'dinov3'. Defaults to 'axial'.
-        shift: Training adds a number of up to this to the positions of an axis. Defaults to 0. For 'dinov3' only.
-        jitter: Training multiplies the positions of an axis by a factor of 1 / `jitter` to `jitter`. Defaults to 1. For
-            'dinov3' only.
-        rescale: Training multiplies the positions of both axes by a factor of 1 / `rescale` to `rescale`. Defaults to
-            1. For 'dinov3' only, which was trained with 2.
+        shift: Training adds up to this to the positions of an axis. Defaults to 0.
+        jitter: Training multiplies those of an axis by 1 / `jitter` to `jitter`. Defaults to 1.
+        rescale: Training multiplies those of both axes by 1 / `rescale` to `rescale`; DINOv3 had 2. Defaults to 1.
 
     Raises:
         ValueError: If the channels of a head are not divisible by 4, or a value is not allowed.
@@ -131,13 +118,11 @@ def check_head_dims(encoding: PositionEncoding) -> None:
 class MixedRotaryPE(PositionEncoding):
     """Rotates queries and keys by angles that are learnt functions of the row and the column together.
 
-    This is RoPE-Mixed (arXiv 2403.13298, section 3.2). Each block and head has its own frequencies: channel k of C and
-    channel k + C / 2 form a pair, which turns by `f_y[k] * row + f_x[k] * column`. Positions are counted in tokens, and
-    a key of a reduced grid lies at the centre of the tokens it covers. As in the original, the vectors (f_y, f_x) start
-    at the lengths of `RotaryPE`, in two directions at a right angle that are random for each head.
+    This is RoPE-Mixed (arXiv 2403.13298, section 3.2). In each block and head, channel k of C and channel k + C / 2
+    form a pair, which turns by `f_y[k] * row + f_x[k] * column`. Positions are in tokens, as in `RotaryPE`. The vectors
+    (f_y, f_x) start at its lengths, in two directions at a right angle that are random for each head.
 
     Args:
-        stage: The blocks it is for. The channels of a head must be divisible by 4.
         temperature: Approximate ratio of the longest to the shortest initial period. Defaults to 10, as in the
             original.
 

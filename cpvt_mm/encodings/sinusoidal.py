@@ -15,8 +15,7 @@ from .base import PositionEncoding, StageSpec
 def frequencies(dims: int, temperature: float, device: torch.device) -> Tensor:
     """Returns `temperature**(-2 k / dims)` for k from 0 to `dims / 2 - 1` (arXiv 1706.03762, section 3.5), float32.
 
-    They are computed in Python, so that exported graphs contain constants. Runtimes round `pow` differently, and large
-    positions multiply that error.
+    Python computes them, because the `pow` of runtimes rounds differently, and large positions multiply the error.
     """
     values = torch.tensor([temperature**(-k / dims) for k in range(0, dims, 2)], dtype=torch.float32, device='cpu')
     return values.to(device, non_blocking=True)  # torch.tensor(..., device=device) would wait for a GPU
@@ -24,11 +23,7 @@ def frequencies(dims: int, temperature: float, device: torch.device) -> Tensor:
 
 @cached
 def sinusoid(length: int, dims: int, temperature: float, device: torch.device) -> Tensor:
-    """Returns sines, then cosines, of positions 0 to `length - 1` at `dims / 2` frequencies `temperature**(-2k/dims)`.
-
-    Returns:
-        `(length, dims)`, float32.
-    """
+    """Returns sines, then cosines, of positions 0 to `length - 1` at these frequencies: `(length, dims)`, float32."""
     angles = torch.arange(length, dtype=torch.float32, device=device)[:, None] * frequencies(dims, temperature, device)
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 
@@ -37,18 +32,15 @@ def sinusoid(length: int, dims: int, temperature: float, device: torch.device) -
 class SinusoidalPE(PositionEncoding):
     """Adds sines and cosines of the position to the tokens before the first block, for any image size.
 
-    `ndim=1` encodes the index in the row-major sequence (Vaswani et al., arXiv 1706.03762, section 3.5). `ndim=2`
-    encodes the row in one half of the channels and the column in the other. Sines come before cosines, as in the code
-    of MAE (arXiv 2111.06377); DETR (arXiv 2005.12872) interleaves them. They are computed in float32 and added in the
-    dtype of the tokens.
+    It is computed in float32 and added in the tokens' dtype. Sines come first, as in MAE's code (arXiv 2111.06377).
 
     Args:
-        stage: The blocks it is for. `embed_dims` must be divisible by 2 * `ndim`.
-        ndim: 2: row and column. 1: the index in the row-major sequence of tokens. Defaults to 2.
+        ndim: 2: the row in one half of the channels, the column in the other. 1: the index in the row-major sequence
+            (Vaswani et al., arXiv 1706.03762, section 3.5). Defaults to 2.
         temperature: Approximate ratio of the longest to the shortest period. Defaults to 10000.
 
     Raises:
-        ValueError: If `embed_dims` is not divisible, `ndim` is not 1 or 2, or `temperature` is not above 1.
+        ValueError: If 2 * `ndim` does not divide `embed_dims`, `ndim` is not 1 or 2, or `temperature` is not above 1.
     """
 
     def __init__(self, stage: StageSpec, ndim: int = 2, temperature: float = 10000.) -> None:
@@ -79,11 +71,9 @@ class SinusoidalPE(PositionEncoding):
 class RandomFourierPE(PositionEncoding):
     """Adds random Fourier features of the cell centers to the tokens before the first block, for any image size.
 
-    Coordinates run from -1 to 1 over the grid, whatever its size: positions are relative to the image, not counted in
-    tokens. The formula is that of SAM (arXiv 2304.02643, appendix A; Tancik et al., arXiv 2006.10739).
+    Coordinates run from -1 to 1 over the grid (SAM, arXiv 2304.02643, appendix A; Tancik et al., arXiv 2006.10739).
 
     Args:
-        stage: The blocks it is for. `embed_dims` must be even.
         scale: Standard deviation of the frequencies, in periods per unit, half an image. Defaults to 1.
 
     Raises:

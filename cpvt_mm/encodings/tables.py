@@ -12,17 +12,7 @@ from .base import PositionEncoding, StageSpec
 class TablePE(PositionEncoding):
     """Adds a table to the tokens before the first block; a subclass registers it as `table`.
 
-    Args:
-        stage: The blocks it is for.
-        grid: Rows and columns of the table; None: the token grid for the backbone's `img_size`.
-        ndim: 2: one vector for each cell, `(rows, columns, C)`, resampled bicubically. 1: one for each index in the
-            row-major sequence of tokens, `(rows * columns, C)`, resampled linearly. A 1D table of a checkpoint must
-            have the same length, because its number of rows is unknown.
-        antialias: See `resample`. Defaults to False.
-        offset: See `resample`. Defaults to 0.
-
-    Raises:
-        ValueError: If an argument is not allowed, or the table of a checkpoint has another size.
+    The arguments are those of `LearnablePE`. The table is `(rows, columns, C)`, or with `ndim=1` `(rows * columns, C)`.
     """
 
     table: Tensor
@@ -77,16 +67,15 @@ class LearnablePE(TablePE):
     It is initialised from a truncated normal of std 0.02, and added before the first block.
 
     Args:
-        stage: The blocks it is for.
         grid: Rows and columns of the table. Defaults to None: the token grid for the backbone's `img_size`.
-        ndim: 2, a grid resampled bicubically, or 1, a sequence resampled linearly. Defaults to 2.
+        ndim: 2, a grid resampled bicubically, or 1, a row-major sequence resampled linearly. Defaults to 2.
         antialias: Whether to filter a grid that shrinks, as timm and DINOv2 with registers do. Defaults to False.
         offset: Cells that are added to each side of the new grid to compute the scale. DINOv2 without registers adds
             0.1. Defaults to 0.
 
     Raises:
-        ValueError: If an argument is not allowed, or the table of a checkpoint cannot be resampled: a sequence
-            (`ndim=1`) of another length, or another number of channels.
+        ValueError: If an argument is not allowed, or a checkpoint's table is a sequence of another length (its number
+            of rows is unknown), or has other channels.
     """
 
     def __init__(self, stage: StageSpec, grid: tuple[int, int] | None = None, ndim: int = 2, antialias: bool = False,
@@ -106,9 +95,8 @@ class RandomTablePE(TablePE):
     """A fixed table of normal noise, as a control for `LearnablePE`: it identifies positions but encodes no distances.
 
     Args:
-        stage: The blocks it is for.
-        grid: Rows and columns of the table. Defaults to None: the token grid for the backbone's `img_size`.
-        ndim: 2 or 1, see `LearnablePE`. Defaults to 2.
+        grid: As in `LearnablePE`. Defaults to None.
+        ndim: As in `LearnablePE`. Defaults to 2.
         std: Standard deviation of the noise. Defaults to 1.
 
     Raises:

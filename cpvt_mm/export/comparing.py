@@ -24,7 +24,7 @@ from openmmlab_runs.registry import in_scope
 def describe(cfg: Config) -> dict[str, str]:
     """Describes the origin of an exported model and the normalization of its images.
 
-    The input is `(pixels - mean) / std` per channel, with pixels from 0 to 255. `mean` and `std` are JSON lists in the
+    The input is `(pixels - mean) / std` per channel, with pixels from 0 to 255; `mean` and `std` are JSON lists in the
     order of `channels`, 'RGB' or 'BGR'.
     """
     mean, std, is_rgb = normalization(cfg)
@@ -34,11 +34,9 @@ def describe(cfg: Config) -> dict[str, str]:
 
 
 def describe_classes(cfg: Config, checkpoint: str | Path | None = None) -> dict[str, str]:
-    """Describes the channels of a segmentor's logits, or the labels of a detector.
+    """Describes a segmentor's or detector's known `classes` and `palette` (RGB) as JSON lists.
 
-    `classes` and `palette` are JSON lists of names and RGB values. They come from the checkpoint, if training wrote
-    them, or else from the `metainfo` of the config's test dataset, without reading its files. Unknown entries are
-    omitted.
+    They are from the checkpoint, or else from the `metainfo` of the config's test dataset.
     """
     meta = (read_checkpoint(checkpoint).get('meta') or {}).get('dataset_meta') if checkpoint else None
     if not meta and cfg.get('test_dataloader'):
@@ -58,19 +56,11 @@ DETECTION_TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference between two models on one batch.
-
-    Attributes:
-        shape: Batch, height and width.
-        largest: Largest absolute difference of two values, infinite if the outputs differ in number or shape. For
-            detectors, of coordinates (in pixels), scores or mask probabilities, infinite if a box has no counterpart.
-        scale: Largest absolute value in the eager model's outputs.
-        count: Number of compared boxes; None if the model is no detector.
-    """
-    shape: tuple[int, int, int]
-    largest: float
-    scale: float = 1.
-    count: int | None = None
+    """The difference between two models on one batch."""
+    shape: tuple[int, int, int]  # batch, height, width
+    largest: float  # of two values; of boxes: of pixels, scores or mask probabilities. inf: no counterpart
+    scale: float = 1.  # largest absolute value in the eager model's outputs
+    count: int | None = None  # number of compared boxes; None if the model is no detector
 
     @property
     def is_small(self) -> bool:
@@ -87,15 +77,9 @@ class _Found(NamedTuple):
 
 
 def compare(model: nn.Module, run: Run, image: Tensor | None = None) -> Iterator[Difference]:
-    """Compares outputs at the ten sizes of SHAPES; for a `Detector`, compares its boxes.
+    """Compares the outputs of the eager `model` (see `load_part`) and the exported one, or the boxes of a `Detector`.
 
-    Args:
-        model: The eager model; see `load_part`.
-        run: The exported model.
-        image: See `batches`. Defaults to None: noise.
-
-    Raises:
-        UserError: If the exported model does not run at a size, or a detector finds no box to compare.
+    The batches are those of `batches`. Raises a UserError if the exported model fails, or a detector finds no box.
     """
     total, detector = 0, model if isinstance(model, Detector) else None
     for batch in batches(in_channels(model), image):
@@ -130,12 +114,9 @@ def check(differences: Sequence[Difference]) -> None:
 
 
 def batches(channels: int, image: Tensor | None = None) -> Iterator[Tensor]:
-    """Yields a batch of each of the ten sizes in SHAPES.
+    """Yields a batch of each of the ten sizes in SHAPES: normal noise, or `image`, `(1, channels, H, W)`, resized.
 
-    Args:
-        channels: Channels of the batches.
-        image: `(1, channels, H, W)`, normalized. It is resized to each size. The second image of a batch is flipped
-            horizontally, the third vertically. Defaults to None: normal noise, which resembles normalized pixels.
+    The second image of a batch is flipped horizontally, the third vertically. `image` is normalized.
     """
     generator = torch.Generator().manual_seed(0)
     for count, height, width in SHAPES:
@@ -154,12 +135,7 @@ def _max(tensors: Sequence[Tensor]) -> float:
 
 
 def _compare_boxes(detector: Detector, outputs: list[Tensor], batch: Tensor) -> tuple[list[Tensor], int]:
-    """Compares an exported detector's boxes with those of mmdet's `predict`; returns distances, and their number.
-
-    Each box needs a counterpart of the same label among the boxes of the other detector. Boxes that rounding may add or
-    remove need none, unless they have NaN. Their score is within DETECTION_TOLERANCE of `score_thr`, or, if there are
-    `max_per_img` boxes, of the lowest score.
-    """
+    """Returns the distances of an exported detector's boxes from mmdet's, and their number."""
     pairs = list(zip(_predict(detector, batch), _by_image(outputs, len(batch)), strict=True))
     ours = [_differences(a, b, detector) for a, b in pairs]
     return [batch.new_zeros(1), *ours, *(_differences(b, a, detector) for a, b in pairs)], sum(map(len, ours))

@@ -1,7 +1,4 @@
-"""Detectors of mmdet that can be exported with their boxes: RetinaNet, Faster R-CNN and Mask R-CNN.
-
-The functions compute the same as `predict` of mmdet's heads, but for a whole batch. They do not branch on sizes: every
-map gives the same number of candidates.
+"""Detectors of mmdet with boxes (RetinaNet, Faster and Mask R-CNN): `predict` for a batch, without branches on sizes.
 """
 from __future__ import annotations
 
@@ -22,9 +19,8 @@ NO_BOX = -1.  # score of padding entries, which are not boxes
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, max_per_img: int) -> Tensor:
     """Selects boxes `(B, N, 4)` of x1, y1, x2, y2 by non-maximum suppression, at most `max_per_img` of each image.
 
-    Scores are `(B, N)`; boxes with the score NO_BOX are ignored. A box is suppressed if its IoU with a kept box of a
-    higher score is above `iou_threshold`. Returns `(K, 2)`, int64: image index and box index of kept boxes, sorted by
-    image, then by decreasing score.
+    Scores are `(B, N)`; NO_BOX marks boxes to ignore. A box goes if its IoU with a kept one of a higher score is above
+    `iou_threshold`. Returns image and box indices `(K, 2)`, int64, by image, then by decreasing score.
     """
     from mmcv import ops
     kept = []
@@ -46,7 +42,7 @@ def _nms_shape(boxes: Tensor, scores: Tensor, iou_threshold: float, max_per_img:
 def roi_align(x: Tensor, rois: Tensor, size: list[int], scale: float, sampling_ratio: int, aligned: bool) -> Tensor:
     """Samples boxes `(K, 5)`, of image, x1, y1, x2, y2, of a map `(B, C, H, W)` on a grid: `(K, C, *size)`.
 
-    `scale` is in cells of the map per pixel of the image; see `mmcv.ops.RoIAlign` for the other arguments.
+    `scale` is in cells of the map per pixel of the image; the rest is as in `mmcv.ops.RoIAlign`.
     """
     from mmcv import ops
     return ops.roi_align(x, rois, size, scale, sampling_ratio, 'avg', aligned)
@@ -83,12 +79,9 @@ Detections = dict[str, Tensor]
 class Detector(nn.Module):
     """An exportable wrapper of an mmdet detector; `test_cfg` is that of its last step.
 
-    It takes images `(B, 3, H, W)`, and returns one dict for all of them:
-
-    - `dets`, `(N, 5)`: x1, y1, x2, y2 in pixels of the image, and the score.
-    - `labels`, `(N,)`: the classes.
-    - `images`, `(N,)`: the index of the image in the batch.
-    - `masks`, `(N, h, w)`, if there is a mask head: probabilities on a grid over the box.
+    It takes images `(B, 3, H, W)`, and returns one dict for all: `dets` `(N, 5)`, x1, y1, x2, y2 in pixels and the
+    score; `labels` `(N,)`; `images` `(N,)`, the index in the batch; and, with a mask head, `masks` `(N, h, w)`,
+    probabilities on a grid over the box.
     """
 
     def __init__(self, model: Any, test_cfg: ConfigDict) -> None:
@@ -186,11 +179,7 @@ def _parts(model: Any) -> Iterator[tuple[nn.Module, bool]]:
 
 
 def _candidates(head: Any, maps: list[Tensor], img_shape: torch.Size) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Selects the `nms_pre` best boxes of each map `(B, C, H, W)` with an mmdet head, clipped to the image.
-
-    Returns boxes `(B, N, 4)`, and scores, labels and levels `(B, N)`. If a small map has fewer boxes, the missing ones
-    have the score NO_BOX.
-    """
+    """Returns the `nms_pre` best boxes `(B, N, 4)` of each map, and scores (or NO_BOX), labels and levels `(B, N)`."""
     class_maps, delta_maps = head(maps)
     anchors = head.prior_generator.grid_priors([x.shape[2:] for x in class_maps], device=maps[0].device)
     found = [_best(head, *level, img_shape) for level in zip(class_maps, delta_maps, anchors, strict=True)]
@@ -218,11 +207,7 @@ def _pick(x: Tensor, places: Tensor) -> Tensor:
 
 
 def _suppress(boxes: Tensor, scores: Tensor, groups: Tensor, cfg: ConfigDict) -> tuple[Tensor, Tensor]:
-    """Filters boxes `(B, N, 4)` by score and size, then by non-maximum suppression within each group.
-
-    Scores and group numbers, from 0, are `(B, N)`; `cfg` is the head's `test_cfg`. Returns image index and box index of
-    the remaining boxes, both `(K,)`, sorted by image, then by decreasing score.
-    """
+    """Returns image and box index, `(K,)`, of boxes left by score, size, and `nms` within groups, numbered from 0."""
     is_box = scores > cfg.get('score_thr', NO_BOX)
     if cfg.get('min_bbox_size', -1) >= 0:
         is_box = is_box & (boxes[..., 2:] - boxes[..., :2] > cfg.min_bbox_size).all(-1)
@@ -234,10 +219,7 @@ def _suppress(boxes: Tensor, scores: Tensor, groups: Tensor, cfg: ConfigDict) ->
 
 
 def _crop(extractor: Any, maps: list[Tensor], rois: Tensor) -> Tensor:
-    """Samples the features of RoIs from maps, each from the level for its size, with a SingleRoIExtractor of mmdet.
-
-    Maps are `(B, C, H, W)`, RoIs `(K, 5)`: image, x1, y1, x2, y2; the result is `(K, C, *output_size)`.
-    """
+    """Samples RoIs `(K, 5)` from maps, each from the level for its size: `(K, C, *output_size)`."""
     layers = extractor.roi_layers
     levels = extractor.map_roi_levels(rois, len(layers))
     crops = maps[0].new_zeros(len(rois), maps[0].shape[1], *layers[0].output_size)

@@ -41,22 +41,18 @@ POOL = torch.ops.aten.adaptive_avg_pool2d.default
 
 @contextmanager
 def exported(model: nn.Module, path: Path, description: Mapping[str, str]) -> Iterator[Run]:
-    """Exports a model with dynamic batch, height and width, and writes it to a file.
-
-    The file is written to a temporary name first, so that the `with` block can test the exported model. It gets its
-    final name at the end of the block, unless the block raises an error.
+    """Exports a model with dynamic batch, height and width to a file, which gets its name if the `with` block succeeds.
 
     Args:
         model: See `load_part`.
         path: Ends in .pt2, for `torch.export.load`, or .onnx.
-        description: Stored in the file: in the metadata of .onnx, or in the extra file `description.json` of .pt2.
+        description: Stored in the metadata of .onnx, or in the extra file `description.json` of .pt2.
 
     Yields:
         A function that runs the exported model on images `(B, C, H, W)` and returns a flat list of its outputs.
 
     Raises:
-        UserError: If the file exists already, its suffix is unknown, the model cannot be exported, or a package is
-            missing.
+        UserError: If the file exists, its suffix is unknown, the export fails, or a package is missing.
     """
     if path.suffix not in FORMATS:
         raise UserError(f'{path} has no suffix of a known format: use {" or ".join(FORMATS)}.')
@@ -94,10 +90,7 @@ def _reason(error: Exception) -> str:
 
 
 def export_program(model: nn.Module) -> ExportedProgram:
-    """Exports a model with dynamic batch, height and width from 1; the program does not branch on their values.
-
-    Its copy in eval mode is exported, and backbones of this package are fused, see `Backbone.fuse`.
-    """
+    """Exports a fused copy (see `Backbone.fuse`), in eval mode, for any batch, height and width from 1."""
     model = copy.deepcopy(model).eval()
     for module in model.modules():
         if isinstance(module, Backbone):
@@ -140,8 +133,7 @@ def load_pt2(path: Path) -> Run:
 def write_onnx(path: Path, program: ExportedProgram, description: Mapping[str, str]) -> None:
     """Writes `program` with its weights as one ONNX file, with `description` as its metadata.
 
-    The input is `image`, with the dynamic axes `batch`, `height` and `width`; outputs are `output0`, ..., or the keys
-    of the model's dict.
+    The input is `image`, with dynamic axes `batch`, `height`, `width`; outputs are `output0`, ..., or the model's keys.
     """
     from onnx.helper import set_model_props
     if any(node.target is POOL for node in program.graph.nodes):
@@ -212,8 +204,7 @@ def load_part(cfg: Config, part: str, checkpoint: str | Path | None = None) -> n
     Args:
         cfg: See `openmmlab_runs.engine.load_config`.
         part: 'backbone': a `CPVT` or `PyramidCPVT`; 'segmentor': a `Segmentor`; or 'detector': a `Detector`.
-        checkpoint: Weights of the config's whole model; required for a detector, because random weights give all boxes
-            similar scores. Defaults to None: random weights.
+        checkpoint: Weights of the whole model; required for a detector. Defaults to None: random weights.
 
     Raises:
         UserError: If the config has no such part, a detector has no checkpoint, or the checkpoint does not fit.

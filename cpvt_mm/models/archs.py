@@ -11,20 +11,12 @@ STRIDES = (4, 8, 16, 32)  # of the stages of a pyramid, in pixels
 
 @dataclass(frozen=True)
 class PyramidArch:
-    """Widths and depths of the stages. Each attribute has four ints, one for each stage.
-
-    Attributes:
-        embed_dims: Channels of a token.
-        depths: Number of blocks.
-        num_heads: Number of attention heads; must divide the stage's `embed_dims`.
-        mlp_ratios: Hidden channels of an MLP, as a multiple of `embed_dims`.
-        sr_ratios: Factor by which spatial reduction shrinks each side of the key grid.
-    """
-    embed_dims: Sequence[int]
-    depths: Sequence[int]
-    num_heads: Sequence[int]
-    mlp_ratios: Sequence[int]
-    sr_ratios: Sequence[int]
+    """Widths and depths of the stages: each attribute has one int for each of the four."""
+    embed_dims: Sequence[int]  # channels of a token
+    depths: Sequence[int]  # numbers of blocks
+    num_heads: Sequence[int]  # each divides the stage's `embed_dims`
+    mlp_ratios: Sequence[int]  # hidden channels of an MLP, as a multiple of `embed_dims`
+    sr_ratios: Sequence[int]  # by which spatial reduction shrinks each side of the key grid
 
     def __post_init__(self) -> None:
         for name, values in asdict(self).items():
@@ -54,18 +46,11 @@ PYRAMID_ARCHS = {
 
 @dataclass(frozen=True)
 class PlainArch:
-    """Width and depth of a plain backbone.
-
-    Attributes:
-        embed_dims: Channels of a token.
-        depth: Number of blocks.
-        num_heads: Number of attention heads; must divide `embed_dims`.
-        mlp_ratio: Hidden channels of an MLP, as a multiple of `embed_dims`. Defaults to 4.
-    """
-    embed_dims: int
-    depth: int
-    num_heads: int
-    mlp_ratio: int = 4
+    """Width and depth of a plain backbone."""
+    embed_dims: int  # channels of a token
+    depth: int  # number of blocks
+    num_heads: int  # divides `embed_dims`
+    mlp_ratio: int = 4  # hidden channels of an MLP, as a multiple of `embed_dims`
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -87,11 +72,7 @@ PLAIN_ARCHS = {
 
 
 def parse_arch(arch: str | dict[str, Any], cls: type[Arch], named: Mapping[str, Arch]) -> Arch:
-    """Returns the arch in `named` with the name `arch`, or builds the dataclass `cls` from a dict.
-
-    Raises:
-        ValueError: If the name is unknown, a key of the dict is unknown, or a required key is missing.
-    """
+    """Returns `named[arch]`, or builds the dataclass `cls` from a dict; raises a ValueError if neither fits."""
     parts = fields(cls)  # type: ignore[arg-type]  # cls is a dataclass
     allowed = [field.name for field in parts]
     required = [field.name for field in parts if field.default is MISSING]

@@ -17,11 +17,7 @@ from .validation import check_choice, check_positive, check_rates, parse_pair
 
 
 class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
-    """Base class of both backbones.
-
-    The constructor checks the arguments that both backbones have; see there for their meaning. With
-    `init_cfg=dict(type='Pretrained', ...)`, `init_weights` loads all weights from a checkpoint of any known format.
-    """
+    """Base class of both backbones; see there for the arguments, which the constructor checks."""
 
     depths: tuple[int, ...]  # number of built blocks of each stage
     spans_frames: bool  # whether a position encoding mixes the frames of a clip
@@ -48,24 +44,23 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
                 ) -> tuple[Output, ...]:
         """Computes the outputs of images, or of the frames of clips, in the shapes that `forward_images` gives.
 
-        With `padding='exact'`, each image gets the same outputs as alone; alone, it is zero-padded to multiples of 32
-        pixels. The outputs are at the top left of the maps, which are zero elsewhere. This holds for every position
-        encoding. A `PEG` with `ndim=3` mixes the frames of a clip; then each clip gets the same outputs as alone, with
-        its frames zero-padded to a common size.
+        With `padding='exact'`, each image gets the same outputs as alone, zero-padded to multiples of 32 pixels. They
+        are at the top left of the maps, which are zero elsewhere. A `PEG` with `ndim=3` mixes the frames of a clip;
+        then each clip gets the same outputs as alone, with its frames zero-padded to a common size.
 
         Args:
             x: `(B, in_channels, H, W)`, in the dtype of the weights or under autocast. The frames of a clip are
                 consecutive.
             valid_sizes: Height and width of each image without padding, in pixels, for `padding='exact'`. Pixels
                 outside are ignored. Defaults to None: the sizes that the data preprocessor tells
-                (`cpvt_mm.DetDataPreprocessor`, `cpvt_mm.SegDataPreProcessor`, `cpvt_mm.TrackDataPreprocessor`). A
+                (`cpvt_mm.DetDataPreprocessor`, `cpvt_mm.SegDataPreProcessor`, `cpvt_mm.TrackDataPreprocessor`); a
                 single image, and windows of sliding inference, fill the batch.
-            num_frames: Frames of each clip; the last clip may be shorter. No effect if no position encoding spans
-                frames. Defaults to None: the number that `cpvt_mm.TrackDataPreprocessor` tells; 1 without it.
+            num_frames: Frames of each clip, for encodings that span frames; the last clip may be shorter. Defaults to
+                None: the number that `cpvt_mm.TrackDataPreprocessor` tells; 1 without it.
 
         Returns:
-            One output for each of `out_indices`, in the dtype of the weights; under autocast in its dtype, or in
-            that of the weights where class tokens, registers or tables join the tokens.
+            One output for each of `out_indices`, in the dtype of the weights; under autocast in its dtype, or in that
+            of the weights where class tokens, registers or tables join the tokens.
 
         Raises:
             ValueError: If the images do not fit the backbone, or the sizes do not fit the images.
@@ -80,8 +75,7 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
 
     @abstractmethod
     def forward_images(self, x: Tensor, num_frames: int = 1) -> tuple[Output, ...]:
-        """Returns the outputs of images `(B, in_channels, H, W)` that fill the batch, in clips of `num_frames` frames.
-        """
+        """Returns the outputs of images `(B, in_channels, H, W)` that fill the batch, in clips of `num_frames`."""
 
     def fit_outputs(self, outs: tuple[Output, ...], size: Size, wanted: Size) -> tuple[Output, ...]:
         """Crops or zero-pads maps for images of one size, in pixels, to maps for another; vectors stay unchanged."""
@@ -94,37 +88,25 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         return sum(self.depths)
 
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
-        """Returns the layer of a parameter, for layer-wise learning-rate decay; see `layer_of`.
+        """Returns the layer of a parameter, counted from 0 (see `layer_of`), and the number of layers.
 
-        The name and signature are those of mmpretrain, whose `LearningRateDecayOptimWrapperConstructor` also calls it.
-
-        Args:
-            param_name: Name of the parameter in this backbone, or in a model that contains it.
-            prefix: Prefix of the backbone's parameter names in that model. Defaults to ''.
-
-        Returns:
-            The layer, counted from 0, and the number of layers, `num_blocks + 2`.
+        This is `num_blocks + 2`. `prefix` is that of the backbone's names in the model. Defaults to ''. mmpretrain
+        calls it, too.
         """
         number = self.num_blocks + 2
         inside = param_name.startswith(prefix)
         return layer_of(param_name.removeprefix(prefix), self.depths) if inside else number - 1, number
 
     def check_weights(self, weights: dict[str, Tensor], what: str) -> None:
-        """Raises a UserError, which begins with `what`, unless weights have all tensors of the backbone.
-
-        Position encodings may have other sizes, which their `fit_weights` changes. Runs check `load_from` so.
-        """
+        """Raises a UserError unless weights fit, see `load.check_weights`; `what` begins its message."""
         check_weights(self, weights, what)
 
     def fuse(self) -> 'Backbone':
-        """Folds parameters for inference, in place: the residual of each `PEG` goes into its kernel.
+        """Folds the residual of each `PEG` into its kernel for inference, in place; returns the backbone.
 
-        Outputs are equal but for rounding: in float32 to 1e-6 of their size. A fused backbone must not be trained, and
-        its state dict is not for other backbones. Fuse before you convert weights to float16 or bfloat16, and do not
-        quantize the fused kernels to int8: the weight of the residual is far larger than those of the neighbours.
-
-        Returns:
-            The backbone.
+        Float32 outputs are equal to 1e-6 of their size. A fused backbone must not be trained, and its state dict is not
+        for others. Fuse before converting weights to float16 or bfloat16, and do not quantize fused kernels to int8:
+        the weight of the residual is far larger than the others.
         """
         for module in self.modules():
             if isinstance(module, PositionEncoding):

@@ -32,56 +32,39 @@ def make_tokens(count: int, embed_dims: int) -> nn.Parameter | None:
 class CPVT(Backbone):
     """Plain vision transformer with conditional position encodings (CPVT, arXiv 2102.10882).
 
-    It consists of a patch embedding, blocks of constant width, and a LayerNorm after the last block. With the
-    position encoding `dict(type='LearnablePE')` it is DeiT (arXiv 2012.12877). With registers and layer scale it is
-    DINOv2 or DINOv3, see `create_backbone`. Images may have any size. Sides that are not a multiple of the patch size
-    are zero-padded on the right and at the bottom.
+    It has a patch embedding, blocks of constant width, and a LayerNorm after the last block. With the position encoding
+    `dict(type='LearnablePE')` it is DeiT (arXiv 2012.12877); for DINOv2 and DINOv3 see `create_backbone`. Images may
+    have any size: sides are zero-padded on the right and at the bottom to a multiple of the patch size. Attributes and
+    errors are those of `PyramidCPVT`.
 
     Args:
         arch: 'tiny', 'small', 'base', 'large', 'giant', 'small-plus', 'huge-plus', or a dict with `embed_dims`,
             `depth`, `num_heads` and, if not 4, `mlp_ratio`. Defaults to 'tiny'.
-        img_size: Reference image size for learned position tables, in pixels: one side, or height and width. Inputs
-            may have any size. Defaults to 224.
+        img_size: As in `PyramidCPVT`. Defaults to 224.
         patch_size: Side of a patch in pixels. Defaults to 16.
-        in_channels: Channels of the image. Pretrained weights for 3 channels are adapted to other numbers.
-            Defaults to 3.
+        in_channels: As in `PyramidCPVT`. Defaults to 3.
         cls_token: Whether to put a class token before the patches. Position encodings skip it. Defaults to True.
         dist_token: Whether a distillation token follows the class token (DeiT, section 4). Defaults to False.
-        num_register_tokens: Number of learnt tokens that follow these and are not returned, except by 'raw' (registers,
-            arXiv 2309.16588). Defaults to 0.
+        num_register_tokens: Number of learnt tokens that follow these and that only 'raw' returns (registers, arXiv
+            2309.16588). Defaults to 0.
         out_indices: Blocks whose output is returned, in increasing order; negative ones count from the end. Later
             blocks are not built. Defaults to (-1,).
-        out_type: Form of each output: 'featmap' (patches), 'cls_token', 'gap' (mean of the patches) or 'raw' (all
-            tokens); see `encode`. Defaults to 'featmap'.
+        out_type: 'featmap' (patches), 'cls_token', 'gap' (mean of the patches) or 'raw' (all tokens); see
+            `forward_images`. Defaults to 'featmap'.
         position_encoding: None, a config, or a list of configs that are combined. An encoding after the last block
-            changes patches only. With out_type 'cls_token' it has no effect and its gradient is zero.
-            Defaults to `dict(type='PEG')`.
+            changes patches only: with 'cls_token' it has no effect. Defaults to `dict(type='PEG')`.
         mlp_mode: 'linear', or 'swiglu' for MLPs with a gate, see `SwiGLU`. Defaults to 'linear'.
-        layer_scale: Initial value of the factors at the end of each residual branch, see `LayerScale`. Defaults to
-            None: no layer scale.
+        layer_scale: Initial value of `LayerScale` at the end of each residual branch. Defaults to None: no layer scale.
         norm_eps: The eps of the LayerNorms. DINOv3 needs 1e-5. Defaults to 1e-6.
         drop_rate: Dropout of the encoded tokens before the first block, and after projections. Defaults to 0.
-        attn_drop_rate: Dropout of attention weights. Defaults to 0.
-        drop_path_rate: Stochastic depth rate of the last block; the rate rises linearly from 0. Defaults to 0.
-        frozen_stages: -1 freezes nothing. 0 freezes the patch embedding, the tokens, and the position encoding, which
-            all blocks share. n >= 1 also freezes the first n blocks, and with the last block the final norm.
-            Frozen parts get no gradient and stay in eval mode. Defaults to -1.
-        with_cp: Activation checkpointing. False: none. 'selective': the backward pass recomputes MLPs. True: it
-            recomputes whole blocks. Defaults to False.
-        padding: 'exact': an image in a padded batch gets the same features as alone (see `forward`). Defaults to
-            None: its features depend on the sizes of the other images, as in other backbones.
-        init_cfg: mmengine's initialisation config; type 'Pretrained' takes the arguments of `load_pretrained`.
-            Defaults to None: random (see `init_parameters`).
-
-    Attributes:
-        out_channels (tuple[int, ...]): Channels of each output.
-        strides (tuple[int, ...]): Stride of each output, in pixels.
-        feature_info (FeatureInfo): Channels, stride and block name of each output, in timm's form.
-
-    Raises:
-        ValueError: If a value is out of its range.
-        TypeError: If an argument of the class or of a position encoding is unknown, or `position_encoding` or
-            `init_cfg` has a wrong type.
+        attn_drop_rate: As in `PyramidCPVT`. Defaults to 0.
+        drop_path_rate: As in `PyramidCPVT`. Defaults to 0.
+        frozen_stages: -1 freezes nothing, 0 the patch embedding, the tokens, and the position encoding, which all
+            blocks share; n >= 1 also the first n blocks, and with the last block the final norm. Frozen parts get no
+            gradient and stay in eval mode. Defaults to -1.
+        with_cp: As in `PyramidCPVT`. Defaults to False.
+        padding: As in `PyramidCPVT`. Defaults to None.
+        init_cfg: As in `PyramidCPVT`. Defaults to None.
     """
 
     parts = 'blocks'
@@ -140,19 +123,15 @@ class CPVT(Backbone):
         self.finish()
 
     def forward_images(self, x: Tensor, num_frames: int = 1) -> tuple[Output, ...]:
-        """Computes the outputs of images that fill the batch.
+        """Computes one output for each of `out_indices`, of images `(B, in_channels, H, W)` that fill the batch.
 
-        There is one output for each of `out_indices`. The final norm applies only to the output of the arch's last
-        block. The shape of an output depends on `out_type`. With h = ceil(H / patch_size), w = ceil(W / patch_size) and
-        E extra tokens (class token, distillation token, registers, in this order), it is:
+        Each `num_frames` consecutive images are the frames of a clip. Defaults to 1. The final norm applies only to the
+        output of the arch's last block. The shape depends on `out_type`, with h = ceil(H / patch_size), w = ceil(W /
+        patch_size) and E extra tokens (class token, distillation token, registers, in this order):
 
         - 'featmap': `(B, C, h, w)`.
         - 'cls_token' and 'gap': `(B, C)`; with `dist_token` a pair of this and the distillation token, `(B, C)`.
         - 'raw': `(B, E + h * w, C)`.
-
-        Args:
-            x: `(B, in_channels, H, W)`.
-            num_frames: Frames of each clip; the frames of a clip are consecutive images. Defaults to 1.
         """
         kept, grid = self.tokens_after(self.out_indices, x, num_frames)
         if self.num_blocks - 1 in self.out_indices:

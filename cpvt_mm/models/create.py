@@ -42,32 +42,24 @@ BACKBONES: dict[str, tuple[type[PyramidCPVT] | type[CPVT], str, dict[str, Any]]]
 
 
 def list_backbones(pretrained: bool = False) -> list[str]:
-    """Returns the names that `create_backbone` accepts.
-
-    Args:
-        pretrained: Whether to return only those with released weights. Defaults to False: all.
-    """
+    """Returns the names that `create_backbone` accepts; with `pretrained`, only those with released weights."""
     return [name for name in BACKBONES if name in RELEASED or not pretrained]
 
 
 def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> PyramidCPVT | CPVT:
-    """Builds a backbone.
+    """Builds a backbone, in training mode with float32 weights. Call `eval()` before inference.
 
-    `deit-*`, `dinov2-*` and `dinov3-*` are `CPVT` with the position encoding, and other parts, of these models. There
-    are released weights of these only. To start a CPVT from them, pass a `position_encoding` with a PEG:
-    `dict(type='PEG')` is random, and `dict(type='PEG', init='zero')`, in a list behind the model's own, changes nothing
-    until it is trained. The weights of DINOv3 are under a licence of its own, see `weights.released`.
+    `deit-*`, `dinov2-*` and `dinov3-*` are `CPVT` with the parts of these models. No other CPVT has released weights;
+    those of DINOv3 have their own licence (see `weights.released`). To start a CPVT from them, pass a
+    `position_encoding` with a PEG: `dict(type='PEG', init='zero')`, in a list behind the model's own, changes nothing
+    until it is trained.
 
     Args:
         name: One of `list_backbones()`.
-        pretrained: Whether to load the released weights. If you pass a `position_encoding`, its parameters may be
-            missing in them; they stay random, with a warning. Defaults to False: random weights, or those that
-            `init_cfg` and `init_weights()` load.
-        kwargs: Arguments of the class, except `arch`, and except `init_cfg` if `pretrained` is True. With `pretrained`,
-            `norm_eps` defaults to the value of the weights.
-
-    Returns:
-        The backbone, with float32 weights, in training mode. Call `eval()` before inference.
+        pretrained: Whether to load the released weights; parameters of your `position_encoding` that they lack stay
+            random, with a warning. Defaults to False: random weights, or those of `init_cfg`.
+        kwargs: Arguments of the class, except `arch` and, with `pretrained`, `init_cfg`; `norm_eps` then defaults to
+            the value of the weights.
 
     Raises:
         UserError: If the name is unknown, or the weights do not exist, cannot be downloaded or do not fit.
@@ -105,8 +97,7 @@ def _alternative(name: str) -> str:
 def load_backbone(cfg: Config, checkpoint: str | Path | None = None) -> CPVT | PyramidCPVT:
     """Builds the backbone of a config, in eval mode, with the weights of a checkpoint of the whole `model`, or random.
 
-    Raises:
-        UserError: If the config has no such backbone, or the checkpoint does not fit.
+    Raises a UserError if the config has no such backbone, or the checkpoint does not fit.
     """
     config = backbone_config(cfg)
     model = build(cfg, cfg.model) if checkpoint else None

@@ -1,7 +1,6 @@
 """The grid of a sequence of tokens, and pure functions on tokens, maps and coordinates.
 
-Tokens travel as `(B, E + H * W, C)`: E extra tokens, such as a class token, then the cells of a grid row by row. A map
-is `(B, C, H, W)`.
+Tokens are `(B, E + H * W, C)`: E extra ones, such as a class token, then cells row by row. Maps are `(B, C, H, W)`.
 """
 from typing import NamedTuple
 
@@ -13,23 +12,13 @@ from .tracing import has_size, with_contiguous_gradient
 
 
 class Grid(NamedTuple):
-    """The cells of a sequence of tokens.
-
-    Attributes:
-        height: Number of rows.
-        width: Number of columns.
-        cell_height: Height of a cell in cells of another grid: for the grid of the keys, that of the queries. The top
-            left corners of both grids coincide. Defaults to 1.
-        cell_width: Width of a cell, in the same unit. Defaults to 1.
-        extra: Number of extra tokens before the first cell. Defaults to 0.
-        frames: Frames of each clip; the frames of a clip are consecutive images. Defaults to 1.
-    """
-    height: int
-    width: int
-    cell_height: float = 1
-    cell_width: float = 1
-    extra: int = 0
-    frames: int = 1
+    """The cells of a sequence of tokens. The top left corners of the grids of queries and keys coincide."""
+    height: int  # rows
+    width: int  # columns
+    cell_height: float = 1  # height of a cell in cells of another grid: for keys, that of the queries
+    cell_width: float = 1  # in the same unit
+    extra: int = 0  # number of extra tokens before the first cell
+    frames: int = 1  # of each clip; the frames of a clip are consecutive images
 
     @property
     def size(self) -> int:
@@ -43,10 +32,7 @@ def to_map(cells: Tensor, grid: Grid) -> Tensor:
 
 
 def to_output(cells: Tensor, grid: Grid) -> Tensor:
-    """Returns the contiguous map of cells, `(B, H * W, C)` -> `(B, C, H, W)`, as an output of a backbone.
-
-    mmcv's RoIAlign reads its input as contiguous NCHW, so a view would give wrong results.
-    """
+    """Returns the map of cells, `(B, H * W, C)` -> `(B, C, H, W)`, contiguous as mmcv's RoIAlign needs it."""
     return to_map(with_contiguous_gradient(cells), grid).contiguous()
 
 
@@ -81,17 +67,11 @@ def token_centers(length: int, cell: float = 1, device: torch.device | None = No
 
 
 def resample(table: Tensor, size: tuple[int, ...], antialias: bool = False, offset: float = 0.) -> Tensor:
-    """Resamples a table `(length, C)` linearly, or `(H, W, C)` bicubically, to `(*size, C)`.
+    """Resamples a table `(length, C)` linearly, or `(H, W, C)` bicubically, to `(*size, C)` in its dtype.
 
-    It interpolates with align_corners=False, in float32. The result has the dtype of `table`. A table of the right size
-    is returned unchanged.
-
-    Args:
-        table: The table.
-        size: The new length, or rows and columns.
-        antialias: Whether to filter when it shrinks; two dimensions only. Defaults to False.
-        offset: Cells that are added to each side of the new size to compute the scale; two dimensions without
-            `antialias` only. Defaults to 0.
+    It interpolates with align_corners=False, in float32; a table of this size is returned unchanged. In two dimensions,
+    `antialias` filters a table that shrinks; without, `offset` cells are added to each side of the new size for the
+    scale.
     """
     if has_size(table, slice(-1), size):
         return table
@@ -106,8 +86,7 @@ def resample(table: Tensor, size: tuple[int, ...], antialias: bool = False, offs
 
 
 def _centers_with_offset(table: Tensor, size: tuple[int, ...], offset: float) -> Tensor:
-    """Returns the cell centers of a new size for `F.grid_sample`, `(1, H, W, 2)`: x and y from -1 to 1 over the table.
-    """
+    """Returns the cell centers of a new size for `F.grid_sample`: `(1, H, W, 2)`, x and y."""
     rows, columns = (torch.full((), side, dtype=torch.float32, device=table.device) for side in size)
     # In recorded code, too, a table of the right size must stay unchanged.
     added = offset * ((rows != table.shape[0]) | (columns != table.shape[1]))
@@ -117,10 +96,7 @@ def _centers_with_offset(table: Tensor, size: tuple[int, ...], offset: float) ->
 
 
 def pad_or_crop(x: Tensor, height: int, width: int) -> Tensor:
-    """Zero-pads or crops at the bottom and on the right: `(B, C, H, W)` -> `(B, C, height, width)`.
-
-    Returns `x` itself if it has this size already.
-    """
+    """Zero-pads or crops at the bottom and on the right: `(B, C, H, W)` -> `(B, C, height, width)`, or `x` itself."""
     if has_size(x, slice(2, None), (height, width)):
         return x
     return F.pad(x, (0, width - x.shape[3], 0, height - x.shape[2]))

@@ -11,11 +11,7 @@ from .validation import check_choice
 
 
 class FeatureInfo(list[dict[str, Any]]):
-    """A list with one dict for each output, in the form of timm's `FeatureInfo`.
-
-    The keys of a dict are `num_chs` (channels), `reduction` (stride in pixels), `module` (name of the stage or block
-    that gives the output) and `index` (index of that stage or block).
-    """
+    """A list of timm's dicts for outputs: `num_chs`, `reduction` (stride in pixels), `module` (name), `index`."""
 
     @property
     def info(self) -> list[dict[str, Any]]:
@@ -80,13 +76,11 @@ class TimmFeatures(nn.Module):
 
         Args:
             x: Images that fill the batch, `(B, in_channels, H, W)`.
-            indices: The built stages or blocks: a number of last ones, or indices. Negative ones count from the end.
-                Defaults to None: all.
+            indices: A number of last stages or blocks, or indices; negative ones count from the end. Defaults to None:
+                all.
             norm: Whether the final norm, or the norms after stages, apply to the maps. Defaults to False.
-            stop_early: Whether to leave out later stages or blocks, if there are `intermediates_only`. Defaults to
-                False.
-            output_fmt: 'NCHW', maps `(B, C, H, W)`; or 'NLC', tokens `(B, H * W, C)` without extra tokens. Defaults to
-                'NCHW'.
+            stop_early: With `intermediates_only`, whether to leave out later stages or blocks. Defaults to False.
+            output_fmt: 'NCHW', maps; or 'NLC', tokens `(B, H * W, C)` without extra tokens. Defaults to 'NCHW'.
             intermediates_only: Whether to return the maps only. Defaults to False.
 
         Returns:
@@ -114,10 +108,7 @@ class TimmFeatures(nn.Module):
         raise NotImplementedError
 
     def no_weight_decay(self) -> set[str]:
-        """Returns the names of parameters that get no weight decay in the papers: tokens and position encodings.
-
-        It is for optimizers of timm. Configs of this package say the same in `paramwise_cfg`.
-        """
+        """Returns the names of tokens and position encodings, which get no weight decay in the papers."""
         return {name for name, _ in self.named_parameters()
                 if name in ('cls_token', 'dist_token', 'register_tokens') or 'position_encoding' in name.split('.')}
 
@@ -127,18 +118,13 @@ OF_BLOCK = re.compile(r'(?:convs|blocks|frequencies)\.(-?\d+)\.?')
 
 
 def layer_of(name: str, depths: Sequence[int]) -> int:
-    """Returns the layer of a parameter by its name, for layer-wise learning-rate decay.
+    """Returns the layer of a parameter by its `name` in the backbone, for layer-wise learning-rate decay.
 
-    - 0: the patch embedding of the image, class and other extra tokens, and encodings before the first block
-      (`LearnablePE`, a `PEG` at -1).
-    - i + 1: block i, counted over all stages. A `PEG` belongs to the block that it follows. The patch embedding of a
-      later stage, and encodings before its first block, belong to that block. What all blocks of a stage share
-      (`RelativePE`) belongs to its last block.
+    - 0: the patch embedding of the image, extra tokens, and encodings before the first block (`LearnablePE`, a `PEG` at
+      -1).
+    - i + 1: block i, counted over all stages (`depths`), and a `PEG` after it. A later stage's patch embedding, and
+      encodings before its first block, belong to that block; what its blocks share (`RelativePE`) to its last.
     - The last layer: norms of outputs.
-
-    Args:
-        name: The name of the parameter in the backbone.
-        depths: Number of blocks of each stage; of a plain backbone, one number.
     """
     in_stage = re.match(r'stages\.(\d+)\.', name)
     stage = int(in_stage[1]) if in_stage else 0

@@ -1,7 +1,4 @@
-"""The layers of the transformer: the block of two residual branches, attention, MLPs and the patch embedding.
-
-Sources: Twins-PCPVT (arXiv 2104.13840, section 3.1), which has its attention from PVT (arXiv 2102.12122, section 3.3).
-"""
+"""The transformer block of Twins-PCPVT (arXiv 2104.13840, section 3.1), with attention of PVT (arXiv 2102.12122)."""
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
@@ -24,42 +21,22 @@ POOL_SIZE = 7
 
 @dataclass(frozen=True)
 class BlockSpec:
-    """What all blocks of a stage have in common.
-
-    Attributes:
-        embed_dims: Channels of a token, C.
-        num_heads: Number of heads; must divide `embed_dims`.
-        mlp_ratio: Hidden channels of the MLP, as a multiple of `embed_dims`.
-        sr_ratio: Factor by which spatial reduction shrinks each side of the key grid. Defaults to 1: no reduction.
-        sr_mode: Reduction of the key grid: 'conv', by `sr_ratio`, or 'pool', to 7 x 7 cells. Defaults to 'conv'.
-        mlp_mode: 'linear' for `MLP`, 'conv' for `ConvMLP`, 'swiglu' for `SwiGLU`. Defaults to 'linear'.
-        layer_scale: Initial value of `LayerScale`. Defaults to None: no layer scale.
-        norm_eps: The eps of the LayerNorms before attention and MLP. Defaults to 1e-6, as in the original.
-        drop_rate: Dropout after projections. Defaults to 0.
-        attn_drop_rate: Dropout of attention weights. Defaults to 0.
-        with_cp: See `WithCp`. Defaults to False.
-    """
-    embed_dims: int
-    num_heads: int
-    mlp_ratio: int
-    sr_ratio: int = 1
-    sr_mode: Literal['conv', 'pool'] = 'conv'
-    mlp_mode: Literal['linear', 'conv', 'swiglu'] = 'linear'
-    layer_scale: float | None = None
-    norm_eps: float = 1e-6
-    drop_rate: float = 0.
-    attn_drop_rate: float = 0.
+    """What all blocks of a stage have in common."""
+    embed_dims: int  # channels of a token, C
+    num_heads: int  # divides `embed_dims`
+    mlp_ratio: int  # hidden channels of the MLP, as a multiple of `embed_dims`
+    sr_ratio: int = 1  # by which spatial reduction shrinks each side of the key grid; 1: no reduction
+    sr_mode: Literal['conv', 'pool'] = 'conv'  # reduction by `sr_ratio`, or to 7 x 7 cells
+    mlp_mode: Literal['linear', 'conv', 'swiglu'] = 'linear'  # `MLP`, `ConvMLP` or `SwiGLU`
+    layer_scale: float | None = None  # initial value of `LayerScale`; None: no layer scale
+    norm_eps: float = 1e-6  # of the LayerNorms before attention and MLP
+    drop_rate: float = 0.  # dropout after projections
+    attn_drop_rate: float = 0.  # dropout of attention weights
     with_cp: WithCp = False
 
 
 class Block(nn.Module):
-    """A transformer block: pre-norm attention and a pre-norm MLP, each in a residual branch.
-
-    Args:
-        index: Index of the block in the stage, for the position encodings.
-        spec: The options of the stage.
-        drop_path_rate: Stochastic depth rate of this block. Defaults to 0.
-    """
+    """Pre-norm attention and a pre-norm MLP, each in a residual branch; position encodings know its `index`."""
 
     def __init__(self, index: int, spec: BlockSpec, drop_path_rate: float = 0.) -> None:
         super().__init__()
@@ -94,9 +71,8 @@ class Projected(NamedTuple):
 class Attention(nn.Module):
     """Multi-head attention; with spatial reduction, keys and values come from a coarser grid (PVT, section 3.3).
 
-    It uses `torch.nn.functional.scaled_dot_product_attention`, whose fused kernels do not store the attention weights.
-    On a CPU there is no fused kernel for a learnt bias, or for dropout. Fused kernels have no second derivative: to
-    compute one, run inside `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`.
+    Its fused kernels do not store the attention weights, but have no second derivative: to compute one, run inside
+    `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`. On a CPU there is no fused kernel for a learnt bias or dropout.
     """
 
     def __init__(self, index: int, spec: BlockSpec) -> None:
@@ -112,10 +88,7 @@ class Attention(nn.Module):
         self.drop = nn.Dropout(spec.drop_rate)
 
     def forward(self, x: Tensor, grid: Grid, encodings: PositionEncodings, qk: Tensor | None = None) -> Tensor:
-        """Applies attention to tokens `(B, E + H * W, C)` of a grid; returns a tensor of the same shape.
-
-        `qk` are other tokens for queries and keys, in the shape of `x`. With spatial reduction, E is 0.
-        """
+        """Applies attention to `(B, E + H * W, C)`, E = 0 with reduction; queries and keys are from `qk`, if given."""
         q, k, v, bias, *_ = self.project(x, grid, encodings, qk)
         drop_rate = self.attn_drop_rate if self.training else 0.
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop_rate)
@@ -164,10 +137,7 @@ class MLP(nn.Module):
 
 
 class ConvMLP(MLP):
-    """An MLP with a zero-padded depthwise 3 x 3 convolution before GELU (PVT v2, arXiv 2106.13797, section 3.2).
-
-    There must be no extra tokens.
-    """
+    """An MLP with a zero-padded depthwise 3 x 3 convolution before GELU (arXiv 2106.13797, section 3.2), for E = 0."""
 
     def __init__(self, spec: BlockSpec) -> None:
         super().__init__(spec)
@@ -181,8 +151,7 @@ class ConvMLP(MLP):
 class SwiGLU(MLP):
     """An MLP with a gate: `fc2(silu(g) * h)`, where `fc1` computes g and h (arXiv 2002.05202, section 2).
 
-    It has two thirds of the hidden channels of `MLP`, rounded up to a multiple of 8, so that it has as many parameters.
-    This is the rule of DINOv2 giant and DINOv3.
+    It has two thirds of the hidden channels of `MLP`, rounded up to a multiple of 8, as in DINOv2 giant and DINOv3.
     """
 
     def __init__(self, spec: BlockSpec) -> None:
@@ -209,13 +178,11 @@ class PatchConv2d(nn.Conv2d):
 class PatchEmbed(nn.Module):
     """A convolution over non-overlapping patches, then LayerNorm (Twins); without the norm, the embedding of ViT.
 
-    Rows and columns that do not fill a patch are zero-padded, not dropped.
-
     Args:
-        in_channels: Channels of the input map.
+        in_channels: Channels of the input map. Rows and columns that do not fill a patch are zero-padded.
         embed_dims: Channels of a token.
         patch_size: Kernel and stride of the convolution, in cells of the input map.
-        norm: Whether a LayerNorm follows. Its eps is 1e-5, as in the original, whose blocks use 1e-6. Defaults to True.
+        norm: Whether a LayerNorm follows, with the original's eps of 1e-5. Defaults to True.
     """
 
     def __init__(self, in_channels: int, embed_dims: int, patch_size: int, norm: bool = True) -> None:
@@ -225,12 +192,7 @@ class PatchEmbed(nn.Module):
         self.norm = nn.LayerNorm(embed_dims, eps=1e-5) if norm else nn.Identity()
 
     def forward(self, x: Tensor, num_frames: int = 1) -> tuple[Tensor, Grid]:
-        """Embeds the patches of a map; returns `(B, H' * W', embed_dims)` and the grid H' x W'.
-
-        Args:
-            x: `(B, in_channels, H, W)`.
-            num_frames: Frames of each clip; the frames of a clip are consecutive images. Defaults to 1.
-        """
+        """Embeds `(B, in_channels, H, W)` in clips of `num_frames`; returns `(B, H' * W', embed_dims)` and the grid."""
         patches = self.proj(pad_to_multiple(x, self.patch_size))
         height, width = patches.shape[2:]
         return self.norm(to_tokens(patches)), Grid(height, width, frames=num_frames)
@@ -247,8 +209,7 @@ class ConvReduction(PatchEmbed):
 class PoolReduction(nn.Module):
     """Average pooling to 7 x 7, a linear layer, LayerNorm, GELU (linear SRA of PVT v2, arXiv 2106.13797, section 3.2).
 
-    If a side is not a multiple of 7, neighbouring parts overlap by a row or column. A side of less than 7 cells is not
-    pooled. The cells of the key grid are fractions then.
+    Parts of a side that is not a multiple of 7 overlap by a row or column. Sides of less than 7 cells are not pooled.
     """
 
     def __init__(self, embed_dims: int) -> None:
@@ -264,11 +225,7 @@ class PoolReduction(nn.Module):
 
 
 def average_pool(x: Tensor, size: tuple[int, int]) -> Tensor:
-    """Averages parts of a grid, like `F.adaptive_avg_pool2d`: `(B, H, W, C)` -> `(B, *size, C)`.
-
-    It computes two matrix products, which can be exported with dynamic sizes, and whose gradient is deterministic on a
-    GPU.
-    """
+    """Averages parts of a grid, `(B, H, W, C)` -> `(B, *size, C)`; it can be exported with dynamic sizes."""
     rows, columns = (_shares(length, parts, x) for length, parts in zip(x.shape[1:3], size, strict=True))
     return torch.einsum('qw,bpwc->bpqc', columns, torch.einsum('ph,bhwc->bpwc', rows, x))
 
@@ -300,10 +257,7 @@ class LayerScale(nn.Module):
 
 
 class DropPath(nn.Module):
-    """Stochastic depth (arXiv 1603.09382, section 3): training drops the branch of random images, at a `rate`.
-
-    The branches of the others are divided by the probability to keep them.
-    """
+    """Stochastic depth (arXiv 1603.09382, section 3): training drops the branch of random images, at a `rate`."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()

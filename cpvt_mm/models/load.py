@@ -29,28 +29,24 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
                     allow_missing: str | Sequence[str] | None = None) -> None:
     """Loads a checkpoint into a backbone; logs the format, the share of filled parameters, and unused names.
 
-    It adapts weights to the backbone: it resamples position tables of `LearnablePE` to its grid, adapts the first
-    convolution from RGB to other `in_channels`, and inflates 2D kernels for a `PEG` with `ndim=3`, whose middle slice
-    they become.
-
-    It warns of tensors that the backbone does not have, such as blocks of a deeper arch; of missing tensors that
-    `allow_missing` matches; of a `norm_eps` that differs from that of the checkpoint's models; and of weights of
-    DINOv3, if the backbone does not have its form of `RotaryPE`.
+    It resamples position tables of `LearnablePE`, adapts the first convolution from RGB to other `in_channels`, and
+    inflates 2D kernels for a `PEG` with `ndim=3`. It warns of tensors that the backbone does not have, such as blocks
+    of a deeper arch; of missing tensors that `allow_missing` matches; of another `norm_eps`; and of DINOv3's weights
+    without its form of `RotaryPE`.
 
     Args:
         backbone: A PyramidCPVT or CPVT.
-        checkpoint: Path or address (see `checkpoints.fetching.fetched`) of a file in any format of
-            `weights.formats.FORMATS`. It contains the backbone, or a model with the backbone.
+        checkpoint: Path or address (see `checkpoints.fetching.fetched`) of a file of a backbone, or of a model with it,
+            in any of `weights.formats.FORMATS`.
         prefix: The prefix of the backbone's names in the file. Defaults to None: detected.
         map_location: The device to load to. Defaults to 'cpu'.
-        allow_missing: One or more regular expressions (`re.search`). A tensor of the backbone may be missing in the
-            file if its name matches one of them; it keeps its value. Defaults to None: no tensor may be missing.
+        allow_missing: One or more regular expressions (`re.search`). Tensors whose names match may be missing in the
+            file, and keep their values. Defaults to None: none.
 
     Raises:
         MissingFile: If the file does not exist.
-        UserError: If the file cannot be read, has no such backbone, lacks weights of it, or has weights of the same
-            blocks, or registers, that the backbone does not have. The backbone is unchanged then. Also if the backbone
-            is on the meta device.
+        UserError: If the backbone is on the meta device; or, with the backbone unchanged, the file cannot be read, has
+            no such backbone, lacks weights of it, or has weights of the same blocks or registers that it does not have.
     """
     allowed = _compile(allow_missing)
     weights, key, ema_key, *_ = read_weights(checkpoint, map_location)
@@ -110,7 +106,7 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
 def check_weights(backbone: nn.Module, weights: dict[str, Tensor], what: str) -> None:
     """Raises a UserError, which begins with `what`, unless weights have all tensors of a backbone.
 
-    Those of position encodings may have other sizes, which their `fit_weights` changes.
+    Position encodings may have other sizes, which their `fit_weights` changes.
     """
     wanted = backbone.state_dict()
     fitting = {name: weights[name] for name in wanted if name in weights}
@@ -136,11 +132,9 @@ def fit_encodings(backbone: nn.Module, weights: dict[str, Tensor]) -> None:
 
 
 def adapt_channels(weight: Tensor, channels: int) -> Tensor:
-    """Adapts a convolution from RGB to another number of input channels: `(C, 3, H, W)` -> `(C, channels, H, W)`.
+    """Adapts a convolution from RGB to other input channels: `(C, 3, H, W)` -> `(C, channels, H, W)`.
 
-    Its outputs keep their scale. A single channel gets the sum of the three, so that a grey image gives the same output
-    as its RGB version. Other numbers of channels repeat the three in turn, scaled by `3 / channels`. An image with
-    equal channels then also gives the same output, if `channels` is a multiple of 3.
+    One channel gets the sum of the three; other numbers repeat the three in turn, scaled by `3 / channels`.
     """
     if channels == 1:
         return weight.sum(dim=1, keepdim=True)
@@ -196,14 +190,12 @@ InitCfg: TypeAlias = dict[str, Any] | list[dict[str, Any]] | None
 def init_parameters(module: nn.Module) -> None:
     """Initialises one layer like the original code of Twins-PCPVT, except for the biases of convolutions.
 
-    A position encoding then sets initial values of its own.
+    For `Module.apply`. Linear layers get weights from a normal of std 0.02, truncated at two standard deviations, and a
+    zero bias; convolutions weights of variance 2 / fan-out and a bias of std 0.02; position encodings values of their
+    own.
 
-    Pass it to `Module.apply`. Linear layers get weights from a normal distribution of std 0.02, truncated at two
-    standard deviations, and a zero bias. Convolutions get weights of variance 2 / fan-out and a bias of std 0.02.
-
-    The original has zero biases in convolutions. With them, tokens of zero-padded pixels are zero in every channel. The
-    derivative of LayerNorm at such a token is 1 / sqrt(eps), which is 10^3, and the factors of several norms multiply.
-    The first gradients of a padded batch would be 10^6 times too large.
+    With zero biases, as in the original, tokens of padding are zero. LayerNorm's derivative there is 1 / sqrt(eps), and
+    the first gradients of a padded batch would be 10^6 times too large.
     """
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02, a=-0.04, b=0.04)
@@ -219,11 +211,7 @@ def init_parameters(module: nn.Module) -> None:
 
 
 def split_init_cfg(init_cfg: InitCfg) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Splits mmengine's initialisation config into the configs that load a checkpoint and the others.
-
-    Raises:
-        TypeError: If it is not None, a dict with a type, or a list of such dicts.
-    """
+    """Splits `init_cfg` into configs that load a checkpoint and others; raises a TypeError if it is malformed."""
     cfgs = [] if init_cfg is None else [init_cfg] if isinstance(init_cfg, dict) else init_cfg
     if not isinstance(cfgs, (list, tuple)) or not all(isinstance(cfg, dict) and 'type' in cfg for cfg in cfgs):
         raise TypeError(f'init_cfg is {init_cfg!r}, but must be None, a dict with a type, such as '
@@ -238,8 +226,7 @@ def _is_pretrained(name: str | type) -> bool:
 
 
 def warn_if_missing(checkpoint: object) -> None:
-    """Warns if `checkpoint` is a path without a file. It is not an error: a checkpoint of the whole model may follow.
-    """
+    """Warns if `checkpoint` is a path without a file; no error, as a checkpoint of the whole model may follow."""
     if isinstance(checkpoint, str | Path) and '://' not in str(checkpoint) and not Path(checkpoint).is_file():
         print_log(f'checkpoint {checkpoint} of init_cfg does not exist, so init_weights() will fail: correct the path, '
                   'unless you load all weights from another file.', 'current', logging.WARNING)
@@ -247,10 +234,7 @@ def warn_if_missing(checkpoint: object) -> None:
 
 @contextmanager
 def only_warnings() -> Iterator[None]:
-    """Sets the level of mmengine's current logger to WARNING in the `with` block.
-
-    Without a log file, mmengine would print four lines for each parameter.
-    """
+    """Sets mmengine's logger to WARNING in the `with` block: it would print four lines for each parameter."""
     logger = MMLogger.get_current_instance()
     level = logger.level
     logger.setLevel(max(level, logging.WARNING))
@@ -273,11 +257,7 @@ class PretrainedInitMixin(BaseModule):
     def init_weights(self) -> None:
         """Initialises as mmengine does, but loads checkpoints with `load_pretrained`, after all other initialisation.
 
-        mmengine writes its note about each parameter to the log file only. Without a log file, there are no notes.
-
-        Raises:
-            UserError: If the checkpoint lacks weights of the backbone, or `load_pretrained` does not know a key of
-                `init_cfg`.
+        Raises a UserError if the checkpoint lacks weights of the backbone, or a key of `init_cfg` is unknown.
         """
         if self.is_init:
             with only_warnings():

@@ -15,10 +15,7 @@ from .validation import check_choice, check_positive, is_sequence_of_ints
 
 
 class LayerNorm2d(nn.Module):
-    """LayerNorm over the channels of `(B, C, H, W)`, with an eps of 1e-6.
-
-    The names of its parameters contain `norm`, by which configs select them.
-    """
+    """LayerNorm over the channels of `(B, C, H, W)`, eps 1e-6. Configs select it by `norm` in its names."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -38,8 +35,7 @@ class CeilMaxPool2d(nn.Module):
 
 
 def rescale(channels: int, factor: float) -> tuple[nn.Sequential, int]:
-    """Returns layers that scale a map by a power of two, and their output channels; each doubling halves the channels.
-    """
+    """Returns layers that scale a map by a power of two, and their output channels, halved by each doubling."""
     steps = round(math.log2(factor))
     layers: list[nn.Module] = []
     for step in range(steps):
@@ -56,17 +52,17 @@ def rescale(channels: int, factor: float) -> tuple[nn.Sequential, int]:
 class SimpleFeaturePyramid(BaseModule):
     """Makes a feature pyramid from the last map of a plain backbone (ViTDet, arXiv 2203.16527, section 3).
 
-    Transposed convolutions make finer maps, max pooling makes coarser ones. A 1x1 and a 3x3 convolution follow, each
-    with a LayerNorm over channels. Use it in place of an FPN in Mask R-CNN, or before the head of UperNet.
+    Transposed convolutions make finer maps, max pooling coarser ones. A 1x1 and a 3x3 convolution follow, each with a
+    LayerNorm over channels. Use it in place of an FPN in Mask R-CNN, or before the head of UperNet.
 
     Args:
         in_channels: Channels of the input map; divisible by the largest upscaling.
-        in_stride: Stride of the input map, a power of two: the backbone's `patch_size`. Only its ratio to `strides`
-            counts: with patches of 14 pixels and the default, outputs have strides 3.5, 7, 14 and 28. Defaults to 16.
+        in_stride: Stride of the input map, a power of two. Only its ratio to `strides` counts: with patches of 14
+            pixels and the default, outputs have strides 3.5, 7, 14 and 28. Defaults to 16.
         out_channels: Channels of each output. Defaults to 256.
         strides: Strides of the outputs, increasing powers of two. Defaults to (4, 8, 16, 32).
-        num_outs: Number of outputs. Outputs beyond `strides` subsample the previous output by two, for RPN's largest
-            anchors. Defaults to None: one for each of `strides`.
+        num_outs: Number of outputs; those beyond `strides` subsample the previous one by two. Defaults to None: as many
+            as `strides`.
         init_cfg: mmengine's initialisation config. Defaults to None.
 
     Raises:
@@ -104,17 +100,9 @@ class SimpleFeaturePyramid(BaseModule):
                 LayerNorm2d(out_channels)))
 
     def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Makes `num_outs` maps from the last of `maps`.
+        """Makes `num_outs` contiguous maps `(B, out_channels, H, W)` from the last of `maps`, `(B, in_channels, h, w)`.
 
-        Args:
-            maps: The last one is `(B, in_channels, h, w)`. The others are not used.
-
-        Returns:
-            Maps `(B, out_channels, H, W)`, contiguous. For stride s, H and W are h and w times `in_stride / s`, rounded
-            up.
-
-        Raises:
-            ValueError: If the last of `maps` is not a map, or has other channels.
+        For stride s, H is h times `in_stride / s`, rounded up. Raises a ValueError if the last of `maps` does not fit.
         """
         if maps[-1].dim() != 4 or maps[-1].shape[1] != self.in_channels:
             raise ValueError(f'the last map has shape {tuple(maps[-1].shape)}, but must have (B, {self.in_channels}, '

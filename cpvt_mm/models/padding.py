@@ -31,19 +31,12 @@ AUTOCAST_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 class BatchInfo:
     """Sizes and frames of a batch, which a data preprocessor tells the backbone.
 
-    It stays with the memory of the batch: model wrappers, autocast, and views of all images, or of a frame of a single
-    clip, keep it. Copies and parts of the batch lose it.
-
-    Attributes:
-        sizes: Height and width of each image of the batch, in pixels, without padding; of each frame, for clips.
-        padded: Height and width of the batch, in pixels.
-        length: Frames of each clip; 1 for images.
-        window: Maximum number of consecutive frames that a position encoding may mix.
+    Wrappers, autocast, and views of all images, or of a frame of a single clip, keep it. Copies and parts lose it.
     """
-    sizes: tuple[Size, ...]
-    padded: Size
-    length: int = 1
-    window: int = 1
+    sizes: tuple[Size, ...]  # height and width of each image, or frame, in pixels without padding
+    padded: Size  # height and width of the batch, in pixels
+    length: int = 1  # frames of each clip; 1 for images
+    window: int = 1  # how many consecutive frames a position encoding may mix
 
     def attach(self, batch: Tensor) -> Tensor:
         """Attaches itself to images `(B, C, H, W)` or clips `(N, T, C, H, W)`, and returns them."""
@@ -58,15 +51,9 @@ class BatchInfo:
 
     @classmethod
     def of_clips(cls, batch: Tensor, sizes: Sequence[Size], window: int | None = None) -> 'BatchInfo':
-        """Describes clips `(N, T, C, H, W)`, the sizes of which are given.
+        """Describes clips `(N, T, C, H, W)` of given sizes, in pixels without padding.
 
-        Args:
-            batch: The frames, with padding.
-            sizes: Height and width of each clip, in pixels, without padding.
-            window: See `BatchInfo`. Defaults to None: the whole clip.
-
-        Raises:
-            ValueError: If a window would contain frames of two clips.
+        `window` defaults to None: the whole clip. Raises a ValueError if a window would contain frames of two clips.
         """
         num_clips, length, _, height, width = batch.shape
         if window is not None and num_clips > 1 and length % min(window, length):
@@ -114,12 +101,7 @@ class TellsSizes(nn.Module):
 
 @unless_traced
 def check_images(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None = None) -> None:
-    """Checks that images fit a backbone.
-
-    Raises:
-        ValueError: If their shape or dtype does not fit, or `valid_sizes` are given without `padding='exact'`.
-        TypeError: If they are no tensor.
-    """
+    """Raises a ValueError or TypeError unless images fit a backbone; `valid_sizes` need `padding='exact'`."""
     channels = backbone.in_channels
     if not isinstance(x, Tensor):
         raise TypeError(f'images are a {type(x).__name__}, but must be a tensor (B, {channels}, H, W): '
@@ -154,10 +136,7 @@ def sizes_and_frames(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size
                      ) -> tuple[Sequence[Size] | None, int]:
     """Returns the sizes of images without padding, and the frames of a clip; see `Backbone.forward`.
 
-    The sizes are None if the images fill the batch, or need not be known.
-
-    Raises:
-        UserError: If the sizes are needed, and nothing tells them.
+    Sizes are None if the images fill the batch, or need not be known. Raises a UserError if nothing tells needed sizes.
     """
     told = None if is_exported() else told_about(x)
     sizes, frames = valid_sizes, 1
@@ -183,18 +162,10 @@ def sizes_and_frames(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size
 
 
 def in_groups(backbone: 'Backbone', x: Tensor, sizes: Sequence[Size] | None, frames: int) -> tuple[Output, ...]:
-    """Computes the outputs of images of several sizes, each as if it were alone.
+    """Computes outputs of images `(B, C, H, W)`, each as if it were alone; those of one padded size run together.
 
-    Images, or clips, of the same padded size run together; so the padding of the batch is not computed.
-
-    Args:
-        backbone: The backbone, whose `forward_images` is for images that fill their batch.
-        x: `(B, C, H, W)`.
-        sizes: Height and width of each image without padding. None: all images fill the batch.
-        frames: Frames of a clip; the last clip may be shorter.
-
-    Returns:
-        The outputs in the shapes of outputs for images of the size of `x`. Maps are zero outside an image.
+    `sizes` are in pixels without padding; None: all images fill the batch. The last clip may have fewer than `frames`
+    frames. Outputs have the shapes for images of the size of `x`; maps are zero outside an image.
     """
     height, width = x.shape[2:]
     whole = height, width
@@ -216,15 +187,9 @@ def in_groups(backbone: 'Backbone', x: Tensor, sizes: Sequence[Size] | None, fra
 
 
 def group_clips(sizes: Sequence[Size], frames: int, multiple: int) -> dict[tuple[Size, int], list[int]]:
-    """Groups images by the size and the number of frames of their clip.
+    """Maps (size, frames) of clips to the indices of their images, clip by clip; the last one may have fewer `frames`.
 
-    Args:
-        sizes: Height and width of each image. The height and width of a clip are the maxima over its frames.
-        frames: Frames of a clip; the last clip may be shorter. With 1, each image is a clip.
-        multiple: Sizes are rounded up to multiples of this, in pixels.
-
-    Returns:
-        Maps (size, number of frames) to the indices of the images in the batch, clip by clip.
+    A size is the maximum of its images' heights and widths, rounded up to multiples of `multiple`, in pixels.
     """
     groups: dict[tuple[Size, int], list[int]] = {}
     for start in range(0, len(sizes), frames):

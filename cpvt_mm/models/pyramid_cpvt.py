@@ -20,15 +20,9 @@ MLP_MODES = ('linear', 'conv')
 
 
 class PyramidStage(nn.Module):
-    """A stage of the pyramid: a patch embedding, then blocks, with a PEG or another position encoding.
+    """A stage of the pyramid: a patch embedding, `blocks` with `drop_path_rates`, and position encodings.
 
-    Args:
-        in_channels: Channels of the input map.
-        patch_size: Side of a patch in cells of the input map.
-        grid: Rows and columns of tokens in this stage for an image of the backbone's `img_size`.
-        blocks: The options of the blocks.
-        drop_path_rates: Stochastic depth rate of each block; its length is the number of blocks.
-        position_encoding: See `PyramidCPVT`.
+    `patch_size` is in cells of the input map. `grid` is the rows and columns of tokens for the backbone's `img_size`.
     """
 
     def __init__(self, in_channels: int, patch_size: int, grid: tuple[int, int], blocks: BlockSpec,
@@ -43,14 +37,9 @@ class PyramidStage(nn.Module):
         self.blocks = nn.ModuleList(Block(index, blocks, rate) for index, rate in enumerate(drop_path_rates))
 
     def forward(self, x: Tensor, num_frames: int = 1) -> Tensor:
-        """Computes the map of the stage.
+        """Computes the map of the stage from a map `(B, in_channels, H, W)`, in clips of `num_frames` images.
 
-        Args:
-            x: `(B, in_channels, H, W)`.
-            num_frames: Frames of each clip; the frames of a clip are consecutive images. Defaults to 1.
-
-        Returns:
-            `(B, embed_dims, ceil(H / patch_size), ceil(W / patch_size))`, contiguous.
+        Returns `(B, embed_dims, ceil(H / patch_size), ceil(W / patch_size))`, contiguous.
         """
         x, grid = self.patch_embed(x, num_frames)
         x = self.position_encoding.tokens(self.drop(x), -1, grid)
@@ -64,44 +53,40 @@ class PyramidStage(nn.Module):
 @MMENGINE_MODELS.register_module()
 @MODELS.register_module()
 class PyramidCPVT(Backbone):
-    """Pyramid vision transformer with conditional position encodings.
+    """Pyramid vision transformer with the position encodings of CPVT (arXiv 2102.10882).
 
-    The position encodings are from CPVT (arXiv 2102.10882), the pyramid from Twins-PCPVT (arXiv 2104.13840,
-    section 3.1). Images may have any size. Sides that are not a multiple of a patch are zero-padded on the right and at
-    the bottom.
+    The pyramid is Twins-PCPVT (arXiv 2104.13840, section 3.1). Images may have any size: sides are zero-padded on the
+    right and at the bottom to a multiple of a patch.
 
     Args:
         arch: 'nano' (for trials on a CPU), 'tiny', 'small', 'base', 'large', or a dict with `embed_dims`, `depths`,
             `num_heads`, `mlp_ratios` and `sr_ratios`, four ints each. Defaults to 'small'.
-        img_size: Reference image size for learned position tables, in pixels: one side, or height and width. Inputs
-            may have any size. Defaults to 224.
-        in_channels: Channels of the image. Pretrained weights for 3 channels are adapted to other numbers.
-            Defaults to 3.
+        img_size: Reference image size for position tables, in pixels: one side, or height and width. Defaults to 224.
+        in_channels: Channels of the image. Pretrained weights for 3 channels are adapted. Defaults to 3.
         out_indices: Stages whose maps are returned, in increasing order; negative ones count from the end. Later stages
             are not built. Defaults to (0, 1, 2, 3).
-        position_encoding: None, a config, or a list of configs that are combined; built once for each stage.
-            Defaults to `dict(type='PEG')`.
+        position_encoding: None, a config, or a list of configs that are combined; built once for each stage. Defaults
+            to `dict(type='PEG')`.
         drop_rate: Dropout after patch embeddings and projections. Defaults to 0.
         attn_drop_rate: Dropout of attention weights. Defaults to 0.
-        drop_path_rate: Stochastic depth rate of the last block of the last stage; the rate rises linearly from 0 over
-            all blocks. Defaults to 0.
+        drop_path_rate: Stochastic depth rate of the last block; it rises linearly from 0 over all blocks. Defaults to
+            0.
         out_norm: Whether a LayerNorm follows each returned stage. Defaults to False.
-        norm_eps: The eps of the LayerNorms in the blocks and after stages. Patch embeddings and spatial reduction
-            always use 1e-5. Weights that were trained with mmseg's `PCPVT` need 1e-5. Defaults to 1e-6, as in the
-            original.
+        norm_eps: The eps of the LayerNorms in the blocks and after stages; the others always use 1e-5. Weights of
+            mmseg's `PCPVT` need 1e-5. Defaults to 1e-6, as in the original.
         frozen_stages: -1 freezes nothing, 0 the first patch embedding, n >= 1 the first n stages. Frozen parts get no
             gradient and stay in eval mode. Defaults to -1.
         with_cp: Activation checkpointing. False: none. 'selective': the backward pass recomputes MLPs. True: it
             recomputes whole blocks. Defaults to False.
-        sr_mode: Spatial reduction of keys and values. 'conv': by the arch's `sr_ratios`; the cost of attention grows
-            with the square of the number of pixels. 'pool': to 7 x 7 in every stage (PVT v2, arXiv 2106.13797,
-            section 3.2); the cost grows linearly with the number of pixels. Defaults to 'conv'.
+        sr_mode: Spatial reduction of keys and values. 'conv': by the arch's `sr_ratios`; attention costs the square of
+            the number of pixels. 'pool': to 7 x 7 (PVT v2, arXiv 2106.13797, section 3.2); it is linear. Defaults to
+            'conv'.
         mlp_mode: 'linear'; or 'conv', a zero-padded depthwise 3 x 3 convolution in front of each MLP's GELU (PVT v2,
             section 3.2). Defaults to 'linear', as in the original.
-        padding: 'exact': an image in a padded batch gets the same features as alone (see `forward`). Defaults to
-            None: its features depend on the sizes of the other images, as in other backbones.
-        init_cfg: mmengine's initialisation config; type 'Pretrained' takes the arguments of `load_pretrained`.
-            Defaults to None: random (see `init_parameters`).
+        padding: 'exact': an image in a padded batch gets the same features as alone (see `forward`). Defaults to None:
+            its features depend on the sizes of the other images, as in other backbones.
+        init_cfg: mmengine's initialisation config; type 'Pretrained' takes the arguments of `load_pretrained`. Defaults
+            to None: random (see `init_parameters`).
 
     Attributes:
         out_channels (tuple[int, ...]): Channels of each returned map.
@@ -110,8 +95,8 @@ class PyramidCPVT(Backbone):
 
     Raises:
         ValueError: If a value is out of its range.
-        TypeError: If an argument of the class or of a position encoding is unknown, or `position_encoding` or
-            `init_cfg` has a wrong type.
+        TypeError: If an argument is unknown, also of an encoding, or `position_encoding` or `init_cfg` has a wrong
+            type.
     """
 
     parts = 'stages'
@@ -154,14 +139,9 @@ class PyramidCPVT(Backbone):
         self.finish()
 
     def forward_images(self, x: Tensor, num_frames: int = 1) -> tuple[Tensor, ...]:
-        """Computes the maps of images that fill the batch.
+        """Computes the maps of images `(B, in_channels, H, W)` that fill the batch, in clips of `num_frames` images.
 
-        Args:
-            x: `(B, in_channels, H, W)`.
-            num_frames: Frames of each clip; the frames of a clip are consecutive images. Defaults to 1.
-
-        Returns:
-            For each of `out_indices` a map `(B, C, ceil(H / stride), ceil(W / stride))`, contiguous.
+        Returns for each of `out_indices` a map `(B, C, ceil(H / stride), ceil(W / stride))`, contiguous.
         """
         outs = []
         for i, stage in enumerate(self.stages):

@@ -1,9 +1,4 @@
-"""What is computed in another way while torch records the code.
-
-`torch.compile`, `torch.export`, `torch.jit.trace` and `torch.fx` record a model and run it again at other sizes.
-Recorded code must not branch on a size: a compiler would make another graph for each outcome, and an exported model
-would keep the branch that was taken while recording. All such forks are in this file.
-"""
+"""What is computed differently while torch records code for other sizes, because this must not branch on a size."""
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -16,11 +11,7 @@ CACHED = 16  # results of a function: those of one image size, for queries and k
 
 
 def is_traced(x: object = None) -> bool:
-    """Returns whether torch records the running code.
-
-    Args:
-        x: A tensor of that code; `torch.fx` puts a proxy in its place. Defaults to None: `torch.fx` is not asked for.
-    """
+    """Returns whether torch records the running code; `x`, a tensor of that code, tells if `torch.fx` does."""
     if isinstance(x, torch.fx.Proxy):
         return True
     return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]  # public, but not re-exported explicitly
@@ -53,15 +44,9 @@ def has_incomplete_clip(x: Tensor, frames: int) -> bool:
 
 
 def patch_conv(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Convolves patches that do not overlap: `(B, C, H, W)` -> `(B, C', H / side, W / side)`.
+    """Convolves patches: `(B, C, H, W)`, `weight` `(C', C, side, side)` -> `(B, C', H / side, W / side)`.
 
-    Traced code has a matrix product. On a CPU, torch branches on the image size for a 2 x 2 convolution of one image
-    (`use_mkldnn` in ATen).
-
-    Args:
-        x: The image or map; the side of the patches divides H and W.
-        weight: `(C', C, side, side)`.
-        bias: `(C',)`, or None.
+    Traced code has a matrix product: on a CPU, torch branches on sizes for 2 x 2 convolutions (`use_mkldnn` in ATen).
     """
     side = weight.shape[-1]
     if not is_traced(x):
@@ -80,10 +65,7 @@ def with_contiguous_gradient(x: Tensor) -> Tensor:
 
 
 def cached(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Decorates a pure function of numbers and a device: its latest results are kept for all models of the process.
-
-    Traced code does not use them, because the compiler fuses the function into the code that uses it.
-    """
+    """Decorates a pure function of numbers and a device to keep its latest results, except in traced code."""
     kept = functools.lru_cache(CACHED)(function)
 
     @functools.wraps(function)

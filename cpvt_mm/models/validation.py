@@ -1,7 +1,4 @@
-"""Checks of constructor arguments that would otherwise be silently wrong, or fail far from their cause.
-
-Each error is one sentence that names the argument, its value and what is allowed.
-"""
+"""Checks of constructor arguments. Each error names the argument, its value and what is allowed."""
 from collections.abc import Collection, Sequence
 
 
@@ -39,8 +36,7 @@ def check_rates(**rates: float) -> None:
 
 
 def check_frozen_stages(frozen_stages: int, count: int, parts: str) -> None:
-    """Raises a ValueError unless `frozen_stages` is from -1 to `count`, the number of built `parts` (stages or blocks).
-    """
+    """Raises a ValueError unless `frozen_stages` is from -1 to `count`, the number of built `parts`."""
     if type(frozen_stages) is not int or frozen_stages not in range(-1, count + 1):
         raise ValueError(f'frozen_stages is {frozen_stages!r}, but must be from -1 to {count}, the number of {parts} '
                          'that out_indices needs.')
@@ -61,11 +57,7 @@ def parse_pair(name: str, value: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def parse_indices(out_indices: Sequence[int], count: int, parts: str) -> tuple[int, ...]:
-    """Returns indices of stages or blocks, counted from 0; negative ones count from the end.
-
-    Raises:
-        ValueError: If it is not a sequence of increasing indices of `count` parts.
-    """
+    """Returns increasing indices of `count` parts, counted from 0 or the end; raises a ValueError for others."""
     indices = [i + count if i < 0 else i for i in out_indices] if is_sequence_of_ints(out_indices) else []
     if not indices or indices != [i for i in range(count) if i in indices]:
         raise ValueError(f'out_indices is {out_indices!r}, but must be a sequence of increasing {parts} from 0 to '

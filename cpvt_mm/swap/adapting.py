@@ -24,8 +24,7 @@ def channels_key(neck: dict[str, Any]) -> str:
 def adapt_neck(neck: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> None:
     """Changes the input channels of a neck from those of the old maps to those of the new ones, in place.
 
-    They are a number, for the last map or for all maps, or a list of all maps, in their order or reversed. A neck
-    without them accepts any maps. Raises CannotSwap if the neck does not fit `old`.
+    Raises CannotSwap if it does not fit `old`. A neck without channels accepts any maps.
     """
     key = channels_key(neck)
     expected = neck.get(key)
@@ -48,7 +47,7 @@ def adapt_neck(neck: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> 
 
 
 def adapt_heads(model: dict[str, Any], old: Sequence[int], new: Sequence[int]) -> None:
-    """Changes the input channels of all heads in a model, in place, from those of the maps that they got.
+    """Changes the input channels of all heads in a model from those of the maps that they got, in place.
 
     Raises CannotSwap if a head does not fit `old`, or its channels cannot be set in the config.
     """
@@ -65,10 +64,7 @@ def adapt_heads(model: dict[str, Any], old: Sequence[int], new: Sequence[int]) -
 
 
 def _adapt_node(node: dict[str, Any], where: str, old: list[int], new: list[int], default_index: int | None) -> None:
-    """Adapts one dict of a head, at path `where` of the config.
-
-    Without an `in_index`, its input map is that of `default_index`; None if it may have no input map.
-    """
+    """Adapts a dict of a head at path `where`; without `in_index`, its map is that of `default_index`, if any."""
     expected = node.get('in_channels')
     index = node.get('in_index', default_index)
     if isinstance(expected, (list, tuple)) and list(expected) == old:
@@ -107,11 +103,7 @@ LAYER_DECAY = ('LearningRateDecayOptimizerConstructor', 'LayerDecayOptimizerCons
 
 
 def translate_custom_keys(keys: dict[str, Any], backbone: nn.Module) -> dict[str, Any]:
-    """Translates `paramwise_cfg.custom_keys` to the new backbone.
-
-    A key for norms of the old backbone becomes keys for all norms of the new one, and a key for position tables one for
-    position encodings. A key for tokens, or another of the backbone, is kept if it matches a parameter. Others stay.
-    """
+    """Translates `custom_keys` for norms and position tables; drops others of the old backbone that match nothing."""
     names = [f'backbone.{name}' for name, _ in backbone.named_parameters()]
     translated = {}
     for key, value in keys.items():
@@ -125,21 +117,14 @@ def translate_custom_keys(keys: dict[str, Any], backbone: nn.Module) -> dict[str
 
 
 def _norm_keys(backbone: nn.Module) -> list[str]:
-    """Returns a minimal list of keys that match all norms of the backbone, but no parameter of a head.
-
-    A key matches all names that contain it, so norm1 and norm2 of a block share a key, and so do norms inside parts.
-    """
+    """Returns a minimal list of keys that match all norms of the backbone, but no parameter of a head."""
     names = [f'backbone.{name}' for name, module in backbone.named_modules() if isinstance(module, nn.LayerNorm)]
     return list(dict.fromkeys(next((part for part in ('patch_embed.norm', 'attn.sr.norm') if name.endswith(part)),
                                    name.rstrip('0123456789')) for name in names))
 
 
 def adapt_optimizer(wrapper: dict[str, Any], backbone: nn.Module) -> None:
-    """Changes the rules of `optim_wrapper` for parameters of the old backbone, in place.
-
-    For `CPVT`, layer-wise learning-rate decay keeps its rate and uses this project's constructor. For a pyramid, it is
-    removed, because its rate is for another number of layers.
-    """
+    """Changes rules of `optim_wrapper` for the new backbone, in place; layer-wise decay stays for `CPVT` only."""
     paramwise = wrapper.get('paramwise_cfg') or {}
     if (wrapper.get('constructor') or '').rpartition('.')[2] in LAYER_DECAY:
         # Layer-wise decay also exempts norms and biases from weight decay; that part is kept.
@@ -154,11 +139,9 @@ def adapt_optimizer(wrapper: dict[str, Any], backbone: nn.Module) -> None:
 
 
 def set_schedule(cfg: Config, backbone: nn.Module, optimizers: dict[str, dict[str, Any]]) -> None:
-    """Sets AdamW with the project's rules, in place.
+    """Sets AdamW with the project's rules for the config's scope, from `optimizers` ('mmdet' or 'mmseg'), in place.
 
-    `optimizers` has one for 'mmdet', also for other scopes, and one for 'mmseg'. An existing AdamW keeps its learning
-    rate, and all else but the optimizer stays. If it is replaced, `eta_min` of schedulers is scaled with the learning
-    rate.
+    An existing AdamW keeps its learning rate. For another optimizer, `eta_min` of schedulers is scaled with it.
     """
     if not cfg.get('optim_wrapper'):
         cfg.optim_wrapper = dict(type='OptimWrapper')

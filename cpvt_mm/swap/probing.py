@@ -28,27 +28,17 @@ class CannotRun(CannotSwap):
 
 
 class Maps(NamedTuple):
-    """Feature maps that one part of a model passes to the next.
-
-    Attributes:
-        channels: The channels of each map.
-        strides: The stride of each map in pixels of the image.
-        out_indices: The stage or block of each map; None if a backbone does not state them.
-        num_blocks: Number of blocks; None if a backbone does not have them in one list.
-    """
-    channels: tuple[int, ...]
-    strides: tuple[int, ...]
-    out_indices: tuple[int, ...] | None = None
-    num_blocks: int | None = None
+    """Feature maps that one part of a model passes to the next."""
+    channels: tuple[int, ...]  # of each map
+    strides: tuple[int, ...]  # of each map, in pixels of the image
+    out_indices: tuple[int, ...] | None = None  # stage or block of each map; None: not stated
+    num_blocks: int | None = None  # None if a backbone does not have them in one list
 
 
 def probe_backbone(config: dict[str, Any], scope: str | None) -> Maps:
     """Builds a backbone, without pretrained weights, and runs it.
 
-    Raises:
-        CannotBuild: If it cannot be built on this machine.
-        CannotRun: If its forward pass fails.
-        CannotSwap: If it does not return square maps, or returns other maps in training.
+    Raises CannotBuild; CannotRun, if it fails; or CannotSwap, if it returns no square maps, or others in training.
     """
     config = ConfigDict(config).to_dict()
     what = f'its backbone {config["type"]}'

@@ -25,10 +25,9 @@ TAKEN = (*(f'{split}_{part}' for split in SPLITS for part in ('dataloader', 'eva
 
 
 def take_data(cfg: Config, source: Config) -> Config:
-    """Returns a copy of a config with the data and the schedule of another one; its model and its optimizer stay.
+    """Returns a copy of a config with the data, numbers of classes, image size and schedule of another one.
 
-    Heads get the number of classes of the data, and mmseg's data preprocessor the size of its images. Raises a
-    UserError if the configs are for different tasks, or the training data does not state its classes.
+    Raises a UserError if the configs are for different tasks, or the training data does not state its classes.
     """
     task, wanted = task_of(source), task_of(cfg)
     if task != wanted:
@@ -61,27 +60,23 @@ Probe = Callable[[dict[str, Any], str | None], Maps]
 
 def swap_backbone(cfg: Config, arch: str | dict[str, Any] | None = None, checkpoint: str | None = None,
                   schedule: bool = False, backbone: str = 'PyramidCPVT', probe: Probe = probe_backbone) -> Config:
-    """Swaps `PyramidCPVT` or `CPVT` into a config of mmdet or mmseg.
+    """Returns a config of mmdet or mmseg with `PyramidCPVT` or `CPVT` in it.
 
-    It adapts the channels of necks and heads, and the mean and standard deviation of the images. It removes weights of
-    the old backbone, and of a whole model with it (`pretrained`, `init_cfg`, `load_from`), and translates rules of the
-    optimizer. Each map of the old backbone is replaced by that of a stage or block: see `targets.choose_stages` and
+    It adapts the channels of necks and heads, the normalization of images, and the rules of the optimizer, and removes
+    old weights (`pretrained`, `init_cfg`, `load_from`). For the choice of maps see `targets.choose_stages` and
     `targets.blocks_by_depth`.
 
     Args:
-        cfg: The config. It is not changed. Its backbone and necks are built and run once, to find their channels.
+        cfg: The config, not changed. Its backbone and necks are built and run once, to find their channels.
         arch: The `arch` of the backbone. Defaults to None: 'small', or that of the released weights.
         checkpoint: Weights for the backbone, in any known format. Defaults to None: the released weights that
             `backbone` names, else random weights.
         schedule: Whether to train with AdamW and this project's rules (no weight decay on position encodings and
-            norms). If the config uses AdamW already, its learning rate is kept. Defaults to False.
-        backbone: 'PyramidCPVT' if the old backbone returns maps with a pyramid's strides, 'CPVT' if it returns maps of
-            stride 16, from one or several depths. A name of `list_backbones(pretrained=True)`, such as 'dinov3-small',
-            is CPVT with the arguments of these weights, which replace all of an old CPVT. Defaults to 'PyramidCPVT'.
+            norms). An AdamW of the config keeps its learning rate. Defaults to False.
+        backbone: 'PyramidCPVT' for maps with a pyramid's strides, 'CPVT' for maps of stride 16, from one or several
+            depths; or a name of `list_backbones(pretrained=True)`, a CPVT with the arguments of these weights. Defaults
+            to 'PyramidCPVT'.
         probe: Finds the maps of the old backbone. Defaults to `probe_backbone`.
-
-    Returns:
-        The new config.
 
     Raises:
         CannotSwap: If the config cannot take the backbone.

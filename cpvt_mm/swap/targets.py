@@ -17,26 +17,18 @@ KEPT = dict(in_channels=3, img_size=224, with_cp=False)
 
 
 class Target(NamedTuple):
-    """A backbone of this project that can replace others.
-
-    Attributes:
-        cls: Its class.
-        archs: The names of its archs.
-        options: The arguments that new configs set.
-        arch: The default `arch`. Defaults to 'small'.
-        checkpoint: The default weights. They need all of `options`. Defaults to None: random weights.
-    """
+    """A backbone of this project that can replace others."""
     cls: type[Backbone]
-    archs: Collection[str]
-    options: dict[str, Any]
-    arch: str = 'small'
-    checkpoint: str | None = None
+    archs: Collection[str]  # names of its archs
+    options: dict[str, Any]  # arguments that new configs set
+    arch: str = 'small'  # default `arch`
+    checkpoint: str | None = None  # default weights, which need all of `options`; None: random
 
     def arguments(self, config: dict[str, Any], old: Maps, scope: str | None, arch: Any) -> dict[str, Any]:
         """Returns the arguments, with `arch`, of the backbone that replaces that of a config.
 
-        If the old backbone has the same class, its arguments are kept, except `arch`, weights and `out_indices`. A
-        target with weights keeps only KEPT.
+        If the old one has the same class, its arguments are kept (with a checkpoint, only KEPT), except `arch`, weights
+        and `out_indices`.
 
         Raises:
             CannotSwap: If the new backbone has no such maps.
@@ -56,13 +48,7 @@ class Target(NamedTuple):
         return dict(arch=arch, **others)
 
     def adapt_neck(self, neck: dict[str, Any]) -> None:
-        """Replaces ViTDet's neck by `SimpleFeaturePyramid`, which is equivalent but reads a sequence of maps, in place.
-
-        The old one is `SimpleFPN` of mmdet's ViTDet project, which reads the map of a plain transformer.
-
-        Raises:
-            CannotSwap: If a pyramid has such a neck.
-        """
+        """Replaces mmdet's `SimpleFPN` by `SimpleFeaturePyramid`, in place; raises CannotSwap if a pyramid has it."""
         if neck['type'].rpartition('.')[2] != 'SimpleFPN' or 'backbone_channel' not in neck:
             return
         if self.cls is not CPVT:
@@ -82,12 +68,8 @@ def _is_of(cls: type[Backbone], config: dict[str, Any]) -> bool:
 def choose_stages(config: dict[str, Any], old: Maps, scope: str | None, whole: Backbone) -> tuple[int, ...]:
     """Chooses the stages of the pyramid, counted from 0, that replace the maps of a backbone.
 
-    Without dilation, the map of stage i has the stride of the pyramid's stage i. With dilation, the stride is smaller,
-    and the choice depends on the model:
-
-    - A detector gets the stage of the same stride, which its anchors need.
-    - A segmentor gets the stage of the same number. It takes any stride, and needs the receptive field of the last
-      stage.
+    With dilation, a detector gets the stage of the same stride, which its anchors need, and a segmentor that of the
+    same number, for its receptive field. Without, they are the same.
     """
     stages = _find_stages(old, scope)
     if not stages:
@@ -133,13 +115,10 @@ def choose_blocks(config: dict[str, Any], old: Maps, scope: str | None, whole: B
 
 
 def blocks_by_depth(indices: Sequence[int], num_blocks: int, new_num_blocks: int) -> tuple[int, ...]:
-    """Chooses blocks of a new transformer at the same relative depths as blocks of an old one.
-
-    `indices` are in increasing order, and so is the result. `new_num_blocks` is at least their number.
+    """Chooses blocks of a new transformer at the same relative depths as blocks of an old one, in increasing order.
 
     The relative depth of block i, counted from 0, is (i + 1) / num_blocks. The new block is the first one of at least
-    the same relative depth, so the last block replaces the last block. If two old blocks give the same new block, the
-    later one moves to the next free block.
+    the same. If two old blocks give the same new block, the later one moves to the next free block.
 
     Examples:
         >>> blocks_by_depth([5, 11, 17, 23], 24, 12)

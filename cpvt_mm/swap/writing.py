@@ -17,9 +17,7 @@ from openmmlab_runs.stack import require, without_pkg_resources_warning
 def read_config(name: str) -> Config:
     """Reads a config by path, or by a name such as 'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py'.
 
-    Raises:
-        UserError: If it cannot be read.
-        ImportError: If its library cannot be imported.
+    Raises a UserError if it cannot be read, or an ImportError if its library cannot be imported.
     """
     if '::' not in name and not Path(name).is_file():
         raise UserError(f'config {name} does not exist: check the path.')
@@ -84,16 +82,9 @@ def check_new(out: Path) -> None:
 
 
 def write_config(old: Config, new: Config, name: str, out: Path) -> None:
-    """Writes `new` as a config that inherits from `old` and contains only the differences.
+    """Writes `new` as a config that inherits from `old`, which `read_config` reads by `name`, to a `.py` file `out`.
 
-    Args:
-        old: The config that `read_config` reads by `name`.
-        new: The config to write.
-        name: See `read_config`.
-        out: The `.py` file to write. It must not exist, but its folder must.
-
-    Raises:
-        UserError: If `out` exists, cannot be written, or cannot inherit from the config.
+    Raises a UserError if `out` exists, cannot be written, or cannot inherit from the config.
     """
     check_new(out)
     delta = to_delta(_unscoped(old.to_dict()), _unscoped(new.to_dict()))

@@ -42,14 +42,13 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm', half: bo
 
     Args:
         source: The file to read.
-        target: The file to write: a .pth or .pt file of torch.save with the weights under `state_dict`, or a
-            .safetensors file, which cannot contain `meta`.
+        target: The .pth, .pt or .safetensors file to write; the last one cannot contain `meta`.
         to: One of TARGETS. Defaults to 'cpvt_mm'.
-        half: Whether to round floating-point numbers to float16, for a file of half the size. Defaults to False.
+        half: Whether to round floating-point numbers to float16. Defaults to False.
 
     Raises:
-        UserError: If the source cannot be read or converted, or `half` cannot hold a value. Also if the suffix of the
-            target is not one of SUFFIXES, the target exists already, its folder does not exist, or the disk is full.
+        UserError: If the source cannot be read or converted, `half` cannot hold a value, the suffix of the target is
+            not one of SUFFIXES, or it exists already or cannot be written.
     """
     if target.suffix not in SUFFIXES:
         raise UserError(f'{target} is not a name for a checkpoint: use the suffix .pth or .safetensors.')
@@ -79,12 +78,8 @@ def convert_checkpoint(source: Path, target: Path, to: str = 'cpvt_mm', half: bo
 def publish_model(source: Path, stem: Path) -> tuple[Path, tuple[str, ...]]:
     """Writes the weights and the `meta`, without secrets, to `<stem>-<first 8 digits of its SHA-256>.pth`.
 
-    Returns the path of the written file, and the keys and secrets that were left out. A suffix .pth of `stem`, the
-    folder and beginning of the name, is removed.
-
-    Raises:
-        UserError: If the source cannot be read, the target exists already, its folder does not exist, or the disk is
-            full.
+    Returns the path, and the keys and secrets that were left out. A suffix .pth of `stem` is removed. Raises a
+    UserError if the source cannot be read, or the target exists already or cannot be written.
     """
     stem = stem.with_suffix('') if stem.suffix == '.pth' else stem
     check_free(stem.with_name(f'{stem.name}.pth'))

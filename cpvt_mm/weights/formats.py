@@ -1,7 +1,4 @@
-"""Formats of checkpoints: names of PyramidCPVT's parameters in other libraries, and how a file's format is detected.
-
-They are those of the original Twins-PCPVT and timm, of mmseg, and of mmpretrain.
-"""
+"""Formats of PyramidCPVT: Twins-PCPVT of its authors, timm, mmseg and mmpretrain; and how they are detected."""
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -20,10 +17,9 @@ PEG = 'stages.{i}.position_encoding.0.convs.0.0.{p}'
 
 @dataclass(frozen=True)
 class PyramidFormat(Format):
-    """The format of another Twins-PCPVT: a plain PEG after the first block of each stage, and at most one final norm.
+    """A Twins-PCPVT with a plain PEG after the first block of each stage, and at most one final norm.
 
-    Other implementations may have norms after each stage (`extra_norm`, `norm_after_stage`), which normalize the input
-    of the next stage. The norms of `out_norm` here normalize outputs only. Both are the same after the last stage.
+    The norms between others' stages (`extra_norm`, `norm_after_stage`) are not those of `out_norm`.
     """
 
     def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -116,16 +112,13 @@ class Detected(NamedTuple):
 
 def detect_format(names: Collection[str], path: object, prefix: str | None = None,
               wanted: str = '') -> Detected:
-    """Finds the backbone in a checkpoint: the first one with the shortest prefix.
+    """Finds the backbone in a checkpoint: the first one with the shortest prefix; raises a UserError if there is none.
 
     Args:
         names: The names of the checkpoint's tensors.
         path: The path of the checkpoint, for the message.
         prefix: The prefix to search below, with or without the dot. Defaults to None: any prefix.
-        wanted: The backbone to prefer, whatever its prefix: 'PyramidCPVT' or 'CPVT'. Defaults to no preference.
-
-    Raises:
-        UserError: If no backbone is found.
+        wanted: 'PyramidCPVT' or 'CPVT', preferred whatever its prefix. Defaults to '': no preference.
     """
     if prefix is not None:
         prefix = f'{prefix.removesuffix(".")}.' if prefix else ''

@@ -1,8 +1,4 @@
-"""Formats of checkpoints: names of CPVT's parameters in other libraries.
-
-They are those of ViT and DeiT in timm and mmpretrain, and of DINOv2 and DINOv3 of their authors, in timm and in
-transformers.
-"""
+"""Formats of CPVT: ViT and DeiT of timm and mmpretrain; DINOv2 and DINOv3 of their authors, timm and transformers."""
 import math
 import re
 from dataclasses import dataclass
@@ -27,13 +23,12 @@ FOREIGN = re.compile(r'(^|\.)(norm_pre|pre_norm|q_norm|k_norm|cls_norm|gamma[12]
 class PlainFormat(Format):
     """The format of a ViT, with or without a position table.
 
-    The table is `(1, E + side * side, C)`: E rows for class tokens, then the grid. The row of a class token does not
-    depend on the image, so loading adds it to the token. When converting back, the token keeps the sum and its row is
-    0.
+    The table is `(1, E + side * side, C)`: E rows for class tokens, then the grid. Loading adds the row of a class
+    token to the token; when converting back, the token keeps the sum and its row is 0.
 
     Attributes:
-        has_table: Whether the models have a table. Without one, they are DINOv3, with its form of `RotaryPE`. Their
-            keys have no bias. Files may leave out the biases of queries and values, too, if all are 0.
+        has_table: Without a table, the models are DINOv3, with its form of `RotaryPE`; their keys have no bias. Files
+            may leave out the biases of queries and values, too, if all are 0.
     """
     has_table: bool = True
 

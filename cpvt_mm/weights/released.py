@@ -16,28 +16,15 @@ DINOV3_LICENCE = 'DINOv3 License, https://ai.meta.com/resources/models-and-libra
 
 
 class Released(NamedTuple):
-    """Released weights. This project has not evaluated them.
-
-    Attributes:
-        backbone: The class they are for, 'PyramidCPVT' or 'CPVT'.
-        arch: The `arch` of the class.
-        files: URL -> format of its file, the preferred URL first. All files contain the same weights.
-        top1: ImageNet-1k top-1 accuracy at 224 x 224 in percent, as reported by the authors; None if they report none.
-        source: Where the authors report it.
-        licence: The licence of the weights, according to the authors' repository and timm's model cards.
-        norm_eps: The eps of the LayerNorms in the blocks during training. The format of a file does not determine it:
-            mmseg's files of these weights have mmseg's names, but mmseg's models use 1e-5.
-        sha256: SHA-256 of the last file in hexadecimal, timm's copy on the Hugging Face hub; None if it is not known.
-            The names of Twins' and DeiT's other files have the beginning of theirs.
-    """
-    backbone: str
-    arch: str
-    files: dict[str, str]
-    top1: float | None
-    source: str
-    licence: str = APACHE
-    norm_eps: float = 1e-6
-    sha256: str | None = None
+    """Released weights. This project has not evaluated them."""
+    backbone: str  # 'PyramidCPVT' or 'CPVT'
+    arch: str  # `arch` of this class
+    files: dict[str, str]  # URL -> format; all contain the same weights, the preferred URL is the first
+    top1: float | None  # the authors' ImageNet-1k accuracy at 224 x 224 in percent; None: not reported
+    source: str  # where the authors report it
+    licence: str = APACHE  # of the weights, according to the authors' repository and timm's model cards
+    norm_eps: float = 1e-6  # in training. A file's format does not tell: mmseg's models use 1e-5, its Twins files 1e-6
+    sha256: str | None = None  # of timm's copy, the last file, in hexadecimal; None: not known
 
 
 def _hub(model: str) -> str:
@@ -99,11 +86,7 @@ RELEASED = {
 
 
 def find_released(checkpoint: str | Path) -> Released | None:
-    """Returns the released weights for `cpvt_mm://<name>` or one of their URLs; None for any other address.
-
-    Raises:
-        UserError: If the name is unknown.
-    """
+    """Returns the weights for `cpvt_mm://<name>` (a UserError if it is unknown) or one of their URLs, or None."""
     address = str(checkpoint)
     if not address.startswith(SCHEME):
         return next((released for released in RELEASED.values() if address in released.files), None)

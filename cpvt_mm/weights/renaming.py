@@ -43,25 +43,13 @@ def _fill(templates: Names, values: dict[str, str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Format:
-    """The parameter names of one backbone in the checkpoints of a library.
-
-    A format without tables has the names of this package, and so have names that are in no table.
-
-    Attributes:
-        names: Names of the format itself, as accepted by `convert_checkpoint.py --to`.
-        backbone: The class it is for, 'PyramidCPVT' or 'CPVT'.
-        signature: Tensor names that every file of the format has; '|' separates alternatives. If a file has those of
-            several formats, it is of the last one in `FORMATS`.
-        table: Their names and ours. If several have one name here, the first is written.
-        gated: The same for MLPs of `mlp_mode='swiglu'`, before the others.
-        norm_eps: The `norm_eps` that corresponds to the format's models. Defaults to None: unknown.
-    """
-    names: tuple[str, ...]
-    backbone: str
-    signature: tuple[str, ...]
-    table: Table = field(default_factory=dict)
-    gated: Table = field(default_factory=dict)
-    norm_eps: float | None = None
+    """The parameter names of one backbone in a library's checkpoints; names in no table are the same here."""
+    names: tuple[str, ...]  # for `convert_checkpoint.py --to`
+    backbone: str  # 'PyramidCPVT' or 'CPVT'
+    signature: tuple[str, ...]  # names in every file, '|' between alternatives; the last match in `FORMATS` wins
+    table: Table = field(default_factory=dict)  # their names, ours; of several for one name here, the first is written
+    gated: Table = field(default_factory=dict)  # for MLPs of `mlp_mode='swiglu'`, before the others
+    norm_eps: float | None = None  # `norm_eps` of the format's models; None: unknown
 
     def __str__(self) -> str:
         return ' or '.join(self.names)
@@ -85,10 +73,7 @@ class Format:
         return (name,), (name,)
 
     def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Renames the weights of a file to the names of the backbone here; keeps all other names.
-
-        A UserError tells if the file is of a model that the backbone cannot represent.
-        """
+        """Renames weights to the names here, where a table has them; raises a UserError if the model does not fit."""
         renamed: dict[str, Tensor] = {}
         for name, tensor in weights.items():
             sources, names = self._sources(name, weights)
@@ -100,10 +85,7 @@ class Format:
         return renamed
 
     def to_theirs(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Renames the weights of a backbone here to the names of the format; keeps all other names.
-
-        A UserError tells if the other library's model cannot represent the backbone.
-        """
+        """Renames weights to the format's names, where a table has them; raises a UserError if they do not fit."""
         tables = (*(self.gated.items() if _is_gated(weights) else ()), *self.table.items())
         renamed: dict[str, Tensor] = {}
         for name in weights:
