@@ -21,7 +21,7 @@ Training, testing, predicting and reading data are in `openmmlab_runs`, which do
 import importlib
 from typing import Any
 
-from openmmlab_runs.stack import require
+from openmmlab_runs.libraries import require
 
 from .version import __version__
 

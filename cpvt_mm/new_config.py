@@ -12,10 +12,10 @@ from cpvt_mm.swap.writing import base_of, check_new, to_delta
 from cpvt_mm.weights.released import RELEASED, SCHEME
 from openmmlab_runs.checkpoints.fetching import cache_file
 from openmmlab_runs.config_text import assignments, comment, to_source
+from openmmlab_runs.data.config_datasets import task_of
 from openmmlab_runs.data.converted import is_written, write_annotations, written_file
-from openmmlab_runs.data.fitting import LIMITS, Fit, describe_data, fit_images, fit_model
+from openmmlab_runs.data.image_sizes import LIMITS, Fit, describe_data, fit_images, fit_model
 from openmmlab_runs.data.own_data import Options, find_data
-from openmmlab_runs.data.plans import task_of
 from openmmlab_runs.data.splits import Data
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import check_free, write_text

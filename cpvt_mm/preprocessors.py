@@ -7,7 +7,7 @@ from torch import Tensor
 from cpvt_mm.models.padding import BatchInfo, Size, TellsSizes
 from cpvt_mm.models.validation import check_positive
 from cpvt_mm.registry import MODELS
-from openmmlab_runs.stack import require
+from openmmlab_runs.libraries import require
 
 require('mmdet', 'mmseg')
 

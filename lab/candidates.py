@@ -16,7 +16,7 @@ from cpvt_mm.models.pyramid_cpvt import PATCH_SIZES, PyramidCPVT
 from cpvt_mm.weights.formats import MMPRETRAIN_PCPVT, MMSEG_PCPVT, PYRAMID_CPVT, TWINS
 from cpvt_mm.weights.renaming import Format
 from openmmlab_runs.errors import UserError, first_line
-from openmmlab_runs.stack import require
+from openmmlab_runs.libraries import require
 
 Arguments = dict[str, Any]
 

@@ -13,8 +13,8 @@ from mmengine.registry import MODELS
 from mmengine.structures import PixelData
 from torch import Tensor
 
+from openmmlab_runs.config_walk import walk
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.nested import walk
 from openmmlab_runs.registry import in_scope
 
 Batch = dict[str, Any]

@@ -16,8 +16,8 @@ from mmengine.runner import set_random_seed
 
 from cpvt_mm.models.archs import PYRAMID_ARCHS
 from cpvt_mm.swap import read_config, swap_backbone
+from openmmlab_runs.config_walk import walk
 from openmmlab_runs.errors import first_line
-from openmmlab_runs.nested import walk
 from openmmlab_runs.registry import in_scope
 
 from .candidates import PEERS, Candidate, CannotMeasure

@@ -5,12 +5,9 @@ import logging
 import os
 import re
 import sys
-import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from io import TextIOWrapper
-
-from torch import nn
 
 from .redaction import redact_text
 from .texts import printable, printable_lines
@@ -43,19 +40,9 @@ def sentence(error: UserError) -> str:
     return str(error).rpartition(f'\n{type(error).__module__}.{type(error).__qualname__}: ')[2].strip()
 
 
-def explain(error: BaseException, model: nn.Module | None = None) -> str:
-    """Returns the type of an error, the transform or module of `model` that raised it, and the message's first line."""
-    names = {id(module): name for name, module in model.named_modules()} if model else {}
-    places = [names.get(id(owner)) or type(owner).__name__ for owner in _owners(error)]
-    return f'{type(error).__name__}{f" in {places[-1]}" if places else ""}: {first_line(error)}'
-
-
-def _owners(error: BaseException) -> Iterator[object]:
-    """Yields the modules and transforms whose methods an error passed through, the innermost last."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        owner = frame.f_locals.get('self')
-        if isinstance(owner, nn.Module) or callable(getattr(owner, 'transform', None)):
-            yield owner
+def explain(error: BaseException) -> str:
+    """Returns the type of an error and the first line of its message."""
+    return f'{type(error).__name__}: {first_line(error)}'
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -129,16 +116,15 @@ def exit_on_error(main: Callable[[], None]) -> Callable[[], None]:
 
 
 def _what_is_missing(error: FileNotFoundError) -> str:
+    """Returns a sentence about a missing file."""
     path = missing_file(error)
     if not path:
         return first_line(error)
     folder = os.path.dirname(path)
-    if 'DataLoader worker' in str(error) or any(not isinstance(owner, nn.Module) for owner in _owners(error)):
-        return (f'{path} does not exist: put the file there, or correct the path in the config or with --cfg-options '
-                '(train_dataloader.dataset.data_root, and the same for val_ and test_dataloader).')
     if '://' not in path and not os.path.isdir(folder):
         return f'{path} cannot be used, because its folder {folder} does not exist: create it, or correct the path.'
-    return f'{path} does not exist: put the file there, or correct the path.'
+    return (f'{path} does not exist: put the file there, or correct the path, which for data is in the config or '
+            '--cfg-options (train_dataloader.dataset.data_root, and the same for val_ and test_dataloader).')
 
 
 def show(text: str) -> None:

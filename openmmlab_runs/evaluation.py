@@ -12,8 +12,8 @@ from mmengine.fileio import dump, load
 
 from openmmlab_runs.data.coco import FIELDS, Coco, Entry, read_coco, to_id
 from openmmlab_runs.errors import UserError
+from openmmlab_runs.libraries import require
 from openmmlab_runs.registry import METRICS
-from openmmlab_runs.stack import require
 
 require('mmdet')
 

@@ -16,8 +16,8 @@ from pycocotools import mask as coco_mask
 
 from openmmlab_runs.registry import in_scope
 
-from .checkpoints.fitting import check_fits
-from .checkpoints.reading import check_device, check_plain, read_checkpoint, readable
+from .checkpoints.comparing import check_fits
+from .checkpoints.reading import check_device, check_tensors, read_checkpoint, readable
 from .data.datasets import build_unread
 from .engine import load_config
 from .engine.checks import trained_classes
@@ -92,7 +92,7 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
     with in_scope(scope):
         content = read_checkpoint(checkpoint)
         if isinstance(weights := content.get('state_dict', content), dict):
-            check_plain(weights, checkpoint)
+            check_tensors(weights, checkpoint)
         cls = getattr(importlib.import_module(f'{scope}.apis'), INFERENCERS[scope])
         with readable(checkpoint) as local:
             inferencer = cls(cfg, local, device=device)
@@ -166,7 +166,7 @@ def _run(inferencer: BaseInferencer, images: list[str | Path | np.ndarray], inpu
     except Exception as error:  # models can raise any error, such as for a line of one pixel
         array = f'of {size[0]} x {size[1]} pixels (height x width)'
         names = ', '.join(dict.fromkeys(array if isinstance(image, np.ndarray) else str(image) for image in images))
-        raise UserError(f'image {names} cannot be predicted ({explain(error, inferencer.model)}): scale it, or leave '
+        raise UserError(f'image {names} cannot be predicted ({explain(error)}): scale it, or leave '
                         'it out.') from error
 
 

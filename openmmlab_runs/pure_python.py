@@ -8,8 +8,8 @@ from mmengine.config import Config
 from mmengine.registry import Registry
 from mmengine.utils import get_object_from_string
 
-from .nested import walk
-from .stack import require
+from .config_walk import walk
+from .libraries import require
 
 
 def to_text_style(cfg: Config, libraries: tuple[str, ...]) -> Config:

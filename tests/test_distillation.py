@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cpvt_mm.registry import MODELS
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.stack import require
+from openmmlab_runs.libraries import require
 
 require('mmpretrain')
 

@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 import yaml
 
-from openmmlab_runs.stack import require
+from openmmlab_runs.libraries import require
 from tests.conftest import ROOT
 
 Run = Callable[[str], subprocess.CompletedProcess]
@@ -68,7 +68,7 @@ def test_importing_changes_only_registries_and_the_finder_of_openmmlab_compat(ru
 
 
 def test_a_version_that_a_library_does_not_take_is_told_also_without_asserts(tmp_path: Path) -> None:
-    code = "import mmcv; mmcv.__version__ = '9.0'; from openmmlab_runs.stack import require; require('mmdet')"
+    code = "import mmcv; mmcv.__version__ = '9.0'; from openmmlab_runs.libraries import require; require('mmdet')"
     done = subprocess.run([sys.executable, '-O', '-c', code], capture_output=True, text=True, cwd=tmp_path)
     told = done.stderr.splitlines()[-1]
     assert told.startswith('ImportError: mmdet cannot be imported (') and '9.0' in told

@@ -10,7 +10,8 @@ from mmengine.config import Config
 from mmengine.logging import MessageHub
 from PIL import Image
 
-from cpvt_mm.new_config import new_config, start
+from cpvt_mm import new_config as writing
+from cpvt_mm.new_config import new_config
 from openmmlab_runs.engine import load_config, train
 from tests.conftest import MASK_RCNN, ROOT, build_model, refusal
 from tests.openmmlab_runs.data.layouts import PIXELS, SPLITS, XML, coco, dataset, voc, voc_flat, yolo, yolo_polygons
@@ -125,7 +126,7 @@ def test_a_schedule_follows_its_length(tmp_path: Path) -> None:
     ('mmdet::retinanet/retinanet_r50_fpn_1x_coco.py', None, 'bbox_head'), (None, 'base', 'roi_head')])
 def test_the_model_may_be_of_another_config_or_arch(base: str | None, arch: str | None, head: str, tmp_path: Path,
                                                     monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start, '_size', lambda url: 96_000_000)
+    monkeypatch.setattr(writing, '_size', lambda url: 96_000_000)
     voc(tmp_path / 'data')
     cfg, lines = made(tmp_path / 'data', tmp_path / 'my.py', arch=arch, base=base)
     backbone, parts = cfg.model.backbone, cfg.model[head]
@@ -140,8 +141,8 @@ def test_the_model_may_be_of_another_config_or_arch(base: str | None, arch: str 
 
 def test_without_the_net_the_backbone_starts_from_random_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                                                                  ) -> None:
-    monkeypatch.setattr(start, '_size', lambda url: None)
-    monkeypatch.setattr(start, 'cache_file', lambda url: tmp_path / 'nothing')
+    monkeypatch.setattr(writing, '_size', lambda url: None)
+    monkeypatch.setattr(writing, 'cache_file', lambda url: tmp_path / 'nothing')
     voc(tmp_path / 'data')
     cfg, lines = made(tmp_path / 'data', tmp_path / 'my.py', arch='small')
     assert cfg.model.backbone.get('init_cfg') is None

@@ -5,7 +5,7 @@ from typing import Any
 from mmengine.config import Config
 
 from cpvt_mm.weights.released import RELEASED, SCHEME
-from openmmlab_runs.checkpoints.fitting import load_weights
+from openmmlab_runs.checkpoints.comparing import load_weights
 from openmmlab_runs.errors import UserError, did_you_mean
 from openmmlab_runs.loading import backbone_config, build
 

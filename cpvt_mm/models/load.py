@@ -15,7 +15,7 @@ from cpvt_mm.encodings import LearnablePE, PositionEncoding, RotaryPE
 from cpvt_mm.weights.formats import detect_format
 from cpvt_mm.weights.plain_formats import REGISTERS, TABLE, PlainFormat
 from cpvt_mm.weights.released import find_released
-from openmmlab_runs.checkpoints.fitting import compare, refuse
+from openmmlab_runs.checkpoints.comparing import compare, refuse
 from openmmlab_runs.checkpoints.reading import read_weights
 from openmmlab_runs.errors import UserError
 

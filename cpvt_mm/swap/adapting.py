@@ -6,7 +6,7 @@ from mmengine.config import Config
 from torch import nn
 
 from cpvt_mm.models import CPVT
-from openmmlab_runs.nested import walk
+from openmmlab_runs.config_walk import walk
 
 from .probing import CannotSwap
 

@@ -7,12 +7,12 @@ import torch
 from mmengine.config import Config
 
 from cpvt_mm.models.validation import check_names
+from openmmlab_runs.config_walk import walk
+from openmmlab_runs.data.config_datasets import task_of
 from openmmlab_runs.data.datasets import build_unread, classes_of, unwrap
-from openmmlab_runs.data.fitting import set_classes
-from openmmlab_runs.data.plans import task_of
+from openmmlab_runs.data.image_sizes import set_classes
 from openmmlab_runs.data.splits import SPLITS
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.nested import walk
 from openmmlab_runs.registry import in_scope
 
 from .adapting import adapt_heads, adapt_neck, adapt_optimizer, channels_key, set_schedule

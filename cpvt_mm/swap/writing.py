@@ -11,7 +11,7 @@ from mmengine.config import Config
 from openmmlab_runs.config_text import assignments
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.files import check_free, write_text
-from openmmlab_runs.stack import require, without_pkg_resources_warning
+from openmmlab_runs.libraries import require, without_pkg_resources_warning
 
 
 def read_config(name: str) -> Config:

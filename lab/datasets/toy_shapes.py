@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from openmmlab_runs.stack import require
+from openmmlab_runs.libraries import require
 
 require('cv2')
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from openmmlab_runs.stack import require
+from openmmlab_runs.libraries import require
 
 require('cv2')
 

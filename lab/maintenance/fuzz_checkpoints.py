@@ -25,7 +25,7 @@ from torch import Tensor
 from cpvt_mm import PyramidCPVT, load_pretrained
 from cpvt_mm.weights.convert import convert_checkpoint, publish_model
 from lab.maintenance.fuzzing import Case, Mutation, cut, flip, fuzz, insert, parser
-from openmmlab_runs.checkpoints.fitting import check_fits, load_weights
+from openmmlab_runs.checkpoints.comparing import check_fits, load_weights
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.files import to_bytes

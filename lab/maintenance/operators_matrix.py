@@ -19,9 +19,9 @@ from lab.stock_configs import matrix
 from lab.stock_configs.trial import try_out
 from lab.work import run_in_processes
 from openmmlab_runs.cli import resumable
+from openmmlab_runs.config_walk import walk
 from openmmlab_runs.errors import UserError, exit_on_error
 from openmmlab_runs.files import write_text
-from openmmlab_runs.nested import walk
 
 # Layers and losses of mmcv that call its operators.
 LAYERS = ('CARAFEPack', 'carafe', 'DCN', 'DCNv2', 'DeformRoIPoolPack', 'DyHead', 'MaskedConv2d',

@@ -22,9 +22,9 @@ from lab.from_config import build_model
 from lab.results import Results
 from lab.stock_configs.trial import SIDE, try_out
 from lab.work import run_in_processes
+from openmmlab_runs.config_walk import walk
 from openmmlab_runs.errors import UserError, first_line
-from openmmlab_runs.nested import walk
-from openmmlab_runs.stack import require
+from openmmlab_runs.libraries import require
 
 LIBRARIES = ('mmdet', 'mmseg')
 LIBRARIES_AND_TORCH = ('torch', 'mmengine', 'mmcv', *LIBRARIES)

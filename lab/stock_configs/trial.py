@@ -12,7 +12,7 @@ from torch import nn
 
 from cpvt_mm.models.backbone import Backbone
 from lab import from_config
-from openmmlab_runs.nested import walk
+from openmmlab_runs.config_walk import walk
 
 # Some heads select a fixed number of the best cells, so the maps need at least as many.
 SIDE = 256

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from openmmlab_runs.errors import MissingFile, UserError, first_line
 
 from .fetching import fetched
-from .restricted import is_safetensors, parse, to_plain
+from .restricted import is_safetensors, parse, to_builtin_types
 
 # Keys of the weights in checkpoint files. 'state_dict' is mmengine's; with EMAHook, it contains the average. 'model' is
 # that of DeiT and Twins. EMA_KEYS are keys of moving averages.
@@ -74,7 +74,7 @@ def readable(path: str | Path) -> Iterator[str]:
             torch.load(local, map_location='meta', weights_only=True)  # reads no tensors
         except Exception:  # of many types; `read_checkpoint` finds out what it is
             file = Path(folder, file.stem).with_suffix('.pth')
-            torch.save(to_plain(read_checkpoint(path)), file)
+            torch.save(to_builtin_types(read_checkpoint(path)), file)
         try:
             yield str(file)
         except FileNotFoundError as error:
@@ -103,7 +103,7 @@ def unwrap(checkpoint: dict[str, Any], path: str | Path) -> Weights:
         where = f'under {key!r}' if key else f'and none of the keys {", ".join((*KEYS, *EMA_KEYS))}'
         has = ', '.join(map(str, list(values)[:3])) or 'nothing'
         raise UserError(f'checkpoint {path} holds no tensors {where}: it has {has}.')
-    check_plain(tensors, path)
+    check_tensors(tensors, path)
     ema_key = next((other for other in held if other in EMA_KEYS and other != key), '')
     meta = {'meta': checkpoint['meta']} if key and 'meta' in checkpoint else {}
     left_out = [name for name, value in checkpoint.items()
@@ -120,7 +120,7 @@ def bare(weights: dict[str, Any]) -> dict[str, Any]:
     return {name.removeprefix('module.'): value for name, value in weights.items()}
 
 
-def check_plain(weights: Mapping[str, Any], path: str | Path) -> None:
+def check_tensors(weights: Mapping[str, Any], path: str | Path) -> None:
     """Raises a UserError for tensors that are quantized, sparse, nested, complex, packed, on meta, or of a subclass."""
     kinds = {name: _kind(value) for name, value in weights.items() if isinstance(value, Tensor)}
     odd = {name: kind for name, kind in kinds.items() if kind}

@@ -78,7 +78,7 @@ def get_statistic(owner: object, name: str) -> object:
     return getattr(owner, name)
 
 
-def to_plain(value: Any) -> Any:
+def to_builtin_types(value: Any) -> Any:
     """Converts logged scalars, numpy's numbers and arrays in nested containers to tensors, numbers and lists."""
     if isinstance(value, HistoryBuffer):
         history, counts = (torch.from_numpy(np.array(array)) for array in value.data)
@@ -88,9 +88,9 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, argparse.Namespace):
         value = vars(value)
     if isinstance(value, Mapping):
-        return {to_plain(key): to_plain(one) for key, one in value.items()}
+        return {to_builtin_types(key): to_builtin_types(one) for key, one in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(to_plain(one) for one in value)
+        return type(value)(to_builtin_types(one) for one in value)
     return value
 
 

@@ -17,11 +17,11 @@ from rich.progress import track
 from rich.table import Column, Table
 
 from openmmlab_runs.data.checked_pipeline import load_first
+from openmmlab_runs.data.config_datasets import Plan, plan_checks
 from openmmlab_runs.data.file_checks import Checked, check_files, find_copies
 from openmmlab_runs.data.findings import Finding, Kind
 from openmmlab_runs.data.measuring import measure, read_objects, sizes_of, suggest, to_table
-from openmmlab_runs.data.plans import Plan, plan_checks
-from openmmlab_runs.data.sheet import VISUALIZER, draw_sheet
+from openmmlab_runs.data.painted_samples import VISUALIZER, draw_sheet
 from openmmlab_runs.data.splits import SPLITS
 from openmmlab_runs.engine.checks import check_model
 from openmmlab_runs.errors import UserError, explain, for_readers
@@ -56,7 +56,7 @@ def try_split(cfg: Config, split: str) -> Iterator[Finding]:
     except UserError as error:
         yield Finding(Kind.SAMPLE, name, f'fails: {str(error).removeprefix(f"{name}: ")}')
     except Exception as error:  # models can raise any error
-        yield Finding(Kind.SAMPLE, name, f'has a first sample that the model fails on ({explain(error, model)})'
+        yield Finding(Kind.SAMPLE, name, f'has a first sample that the model fails on ({explain(error)})'
                       if model else f'fails ({explain(error)})')
 
 

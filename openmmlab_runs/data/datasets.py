@@ -10,9 +10,9 @@ from mmengine.fileio import list_dir_or_file
 from mmengine.registry import DATASETS
 from torch.utils.data import Dataset
 
+from openmmlab_runs.config_walk import dicts
 from openmmlab_runs.errors import UserError, explain
 from openmmlab_runs.files import what_is
-from openmmlab_runs.nested import dicts
 
 from .coco import read_coco
 from .coco_checks import check_coco

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from mmengine.config import Config
 
+from openmmlab_runs.config_walk import dicts
+from openmmlab_runs.data.config_datasets import Plan
 from openmmlab_runs.data.datasets import SampleFiles, classes_of, layout_of
 from openmmlab_runs.data.findings import Finding, Kind, decode, decode_content, read
-from openmmlab_runs.data.plans import Plan
 from openmmlab_runs.images import size_as_loaded
-from openmmlab_runs.nested import dicts
 
 
 @dataclass

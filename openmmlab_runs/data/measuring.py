@@ -9,13 +9,13 @@ from mmengine.config import Config
 from rich.markup import escape
 from rich.table import Column, Table
 
+from openmmlab_runs.config_walk import walk
 from openmmlab_runs.data.coco import read_coco
+from openmmlab_runs.data.config_datasets import Plan
 from openmmlab_runs.data.datasets import classes_of, layout_of
 from openmmlab_runs.data.file_checks import Checked
-from openmmlab_runs.data.fitting import LIMITS, fit_images, fit_model
-from openmmlab_runs.data.plans import Plan
+from openmmlab_runs.data.image_sizes import LIMITS, fit_images, fit_model
 from openmmlab_runs.data.splits import Data, Split
-from openmmlab_runs.nested import walk
 from openmmlab_runs.texts import printable
 
 Measures = dict[str, Any]

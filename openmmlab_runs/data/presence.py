@@ -7,8 +7,8 @@ from typing import Any
 from mmengine.dataset import BaseDataset
 from mmengine.fileio import get_file_backend, isfile, list_dir_or_file
 
+from openmmlab_runs.config_walk import walk
 from openmmlab_runs.files import IMAGE_SUFFIXES, what_is
-from openmmlab_runs.nested import walk
 
 from .datasets import MISSING, SampleFiles, layout_of, listed
 from .findings import Finding, Kind

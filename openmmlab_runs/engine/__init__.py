@@ -1,4 +1,4 @@
-from openmmlab_runs.stack import require
+from openmmlab_runs.libraries import require
 
 require('mmcv')
 

@@ -9,8 +9,8 @@ from mmengine.config import Config
 from mmengine.logging import print_log
 from torch import Tensor, nn
 
-from openmmlab_runs.checkpoints.fitting import ChecksWeights
-from openmmlab_runs.data.plans import asks_for_masks
+from openmmlab_runs.checkpoints.comparing import ChecksWeights
+from openmmlab_runs.data.config_datasets import asks_for_masks
 from openmmlab_runs.data.splits import SPLITS
 from openmmlab_runs.errors import UserError
 

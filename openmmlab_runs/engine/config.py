@@ -11,11 +11,11 @@ from mmengine.dist import is_distributed
 from mmengine.logging import MMLogger
 from mmengine.runner import Runner
 
+from openmmlab_runs.config_walk import walk
 from openmmlab_runs.errors import FOR_READERS, UserError, first_line
-from openmmlab_runs.nested import walk
+from openmmlab_runs.libraries import require, without_pkg_resources_warning
 from openmmlab_runs.pure_python import to_text_style
 from openmmlab_runs.registry import in_scope
-from openmmlab_runs.stack import require, without_pkg_resources_warning
 
 from .checks import check_config
 from .run_config import of_run

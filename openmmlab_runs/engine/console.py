@@ -121,7 +121,7 @@ class ProgressHook(Hook):
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         done, total = runner.iter + 1, runner.max_iters
         interval = next((hook.interval for hook in runner.hooks if isinstance(hook, LoggerHook)), 1)
-        state = describe(runner, interval)
+        state = describe_run(runner, interval)
         if not self._advance('training', done, total, state) and (
                 not self.begun or done % interval == 0 or done == total) and self.handler.level <= logging.INFO:
             say(f'{done:{len(str(total))}}/{total}  {state}')
@@ -145,7 +145,7 @@ class ProgressHook(Hook):
         return True
 
 
-def describe(runner: Runner, window: int) -> str:
+def describe_run(runner: Runner, window: int) -> str:
     """Returns the mean loss of the last iterations, the learning rate and the time left of a training."""
     scalars = runner.message_hub.log_scalars
     loss = f'loss {scalars["train/loss"].mean(window):.4f}  ' if 'train/loss' in scalars else ''

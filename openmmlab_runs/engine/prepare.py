@@ -9,14 +9,14 @@ from mmengine.hooks import CheckpointHook
 from mmengine.registry import HOOKS, LOOPS, METRICS, OPTIMIZERS, Registry
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, TestLoop, ValLoop
 
+from openmmlab_runs.config_walk import dicts
 from openmmlab_runs.errors import UserError, did_you_mean
-from openmmlab_runs.nested import dicts
 
 from .run_config import of_run
 
 # The hooks that each run gets, by their keys in `default_hooks`.
 ADDED_HOOKS = dict(exact_resume='openmmlab_runs.ExactResumeHook', non_finite_loss='openmmlab_runs.NonFiniteLossHook',
-                   plain_log='openmmlab_runs.PlainLogHook', full_disk='openmmlab_runs.FullDiskHook',
+                   portable_log='openmmlab_runs.PortableLogHook', full_disk='openmmlab_runs.FullDiskHook',
                    same_start='openmmlab_runs.SameStartHook', save_on_signal='openmmlab_runs.SaveOnSignalHook',
                    report='openmmlab_runs.ReportHook')
 

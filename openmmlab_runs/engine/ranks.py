@@ -16,9 +16,9 @@ from mmengine.logging import print_log
 from torch import nn
 from torch.utils.data import Dataset
 
+from openmmlab_runs.config_walk import walk
 from openmmlab_runs.data.datasets import unwrap_built
 from openmmlab_runs.errors import UserError, first_line
-from openmmlab_runs.nested import walk
 from openmmlab_runs.redaction import is_secret, redact
 
 # Parts of a config on which the weights depend, and what in them they do not depend on.

@@ -14,7 +14,7 @@ from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 from torch.distributed import DistError
 
-from openmmlab_runs.checkpoints.fitting import check_fills_backbones, check_fits, unloaded_shown
+from openmmlab_runs.checkpoints.comparing import check_fills_backbones, check_fits, unloaded_shown
 from openmmlab_runs.checkpoints.reading import read_checkpoint, readable
 from openmmlab_runs.data.datasets import classes_of
 from openmmlab_runs.errors import UserError, explain, first_line, for_readers, show
@@ -162,7 +162,7 @@ def failures_as_user_errors(what: str, work_dir: str) -> Iterator[list[Runner]]:
         if is_main_process():
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, for_readers(traceback.format_exc()))
-        raise UserError(f'{what} ({explain(error, built[0].model if built else None)}): correct the config, or see the '
+        raise UserError(f'{what} ({explain(error)}): correct the config, or see the '
                         f'traceback in {path}.') from error
 
 

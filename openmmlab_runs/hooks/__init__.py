@@ -7,10 +7,10 @@ from .checkpoint import DurableCheckpointHook, SaveOnSignalHook
 from .exact_resume import ExactResumeHook, SameStartHook
 from .non_finite_loss import NonFiniteLossHook
 from .report import ReportHook
-from .run_log import FullDiskHook, PlainLogHook
+from .run_log import FullDiskHook, PortableLogHook
 
 # A hook that does nothing: `prepare` writes it where a config turns off one of the hooks above with None.
 HOOKS.register_module('NoHook', module=Hook)
 
-__all__ = ['DurableCheckpointHook', 'ExactResumeHook', 'FullDiskHook', 'NonFiniteLossHook', 'PlainLogHook',
+__all__ = ['DurableCheckpointHook', 'ExactResumeHook', 'FullDiskHook', 'NonFiniteLossHook', 'PortableLogHook',
            'ReportHook', 'SameStartHook', 'SaveOnSignalHook']

@@ -10,7 +10,7 @@ from mmengine.runner import Runner
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from openmmlab_runs.checkpoints.fitting import inner
+from openmmlab_runs.checkpoints.comparing import inner
 
 # The key of a checkpoint for the gradients, and for the backward passes until then of each optimizer.
 ACCUMULATED = 'accumulated_gradients'

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
-from openmmlab_runs.checkpoints.fitting import inner
+from openmmlab_runs.checkpoints.comparing import inner
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.registry import HOOKS
 
@@ -108,7 +108,7 @@ class NonFiniteLossHook(Hook):
         runner.message_hub.update_info(BAD_ITERATIONS, streak)
 
     def _judge(self, runner: Runner, reports: Sequence[Report], dropped: bool) -> None:
-        what = f'in iteration {runner.iter + 1} {describe(reports)}'
+        what = f'in iteration {runner.iter + 1} {describe_losses(reports)}'
         short = what + _and_images(reports, MAX_IMAGES)
         runner.logger.warning(f'Bad iteration ({self.streak} in a row, {self.patience} end training): {what}'
                               f'{_and_images(reports)}{", and the update is not applied" if dropped else ""}.')
@@ -162,7 +162,7 @@ def image_paths(data_batch: Any) -> tuple[str, ...]:
     return tuple(sample.img_path for sample in samples if hasattr(sample, 'img_path'))
 
 
-def describe(reports: Sequence[Report]) -> str:
+def describe_losses(reports: Sequence[Report]) -> str:
     """Returns a clause with the bad losses of each process, such as 'loss_mask is nan', or with the bad gradient."""
     clauses = [' and '.join(f'{name} is {value}' for name, value in report.losses.items())
                + (f' on rank {rank}' if get_world_size() > 1 else '')

@@ -16,7 +16,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from rich.cells import cell_len
 
-from openmmlab_runs.checkpoints.fitting import inner
+from openmmlab_runs.checkpoints.comparing import inner
 from openmmlab_runs.data.datasets import classes_of, unwrap, unwrap_built
 from openmmlab_runs.errors import show
 from openmmlab_runs.files import near, write_figure, write_text

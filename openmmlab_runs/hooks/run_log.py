@@ -8,13 +8,13 @@ from mmengine.hooks import Hook
 from mmengine.logging import HistoryBuffer
 from mmengine.runner import Runner
 
-from openmmlab_runs.checkpoints.restricted import HISTORY, to_plain
+from openmmlab_runs.checkpoints.restricted import HISTORY, to_builtin_types
 from openmmlab_runs.files import DISK_FULL
 from openmmlab_runs.registry import HOOKS
 
 
 @HOOKS.register_module()
-class PlainLogHook(Hook):
+class PortableLogHook(Hook):
     """Writes the log of a run to checkpoints in plain types, which torch reads with `weights_only` everywhere.
 
     Each `HistoryBuffer` of mmengine becomes a dict with the tensors `log_history` and `count_history`, and numpy's
@@ -26,7 +26,7 @@ class PlainLogHook(Hook):
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         for key in ('meta', 'message_hub', 'param_schedulers'):
             if key in checkpoint:
-                checkpoint[key] = to_plain(checkpoint[key])
+                checkpoint[key] = to_builtin_types(checkpoint[key])
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         scalars = checkpoint.get('message_hub', {}).get('log_scalars', {})

@@ -15,7 +15,7 @@ from cpvt_mm.export import exporting, load_part
 from cpvt_mm.export.comparing import SHAPES, describe, describe_classes
 from cpvt_mm.swap.writing import changes
 from lab.datasets.toy_shapes import CLASSES
-from openmmlab_runs.data.plans import plan_checks
+from openmmlab_runs.data.config_datasets import plan_checks
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.files import write_image
 from tests.conftest import GOLDEN, MASK_RCNN, ROOT, UPERNET

@@ -20,7 +20,7 @@ from cpvt_mm.weights.plain_formats import (
 )
 from cpvt_mm.weights.renaming import Format
 from openmmlab_runs.errors import UserError
-from openmmlab_runs.stack import require
+from openmmlab_runs.libraries import require
 from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN, golden_cases, pretrained, refusal
 
 FOREIGN = [fmt for fmt in FORMATS if fmt.backbone == 'PyramidCPVT' and 'cpvt_mm' not in fmt.names]

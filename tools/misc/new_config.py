@@ -12,9 +12,9 @@ if not find_spec('cpvt_mm'):
 
 from cpvt_mm.models import PYRAMID_ARCHS
 from cpvt_mm.new_config import BASES, new_config
-from openmmlab_runs.data.plans import plan_checks
+from openmmlab_runs.data.config_datasets import plan_checks
+from openmmlab_runs.data.painted_samples import draw_sheet
 from openmmlab_runs.data.readers.label_maps import KINDS
-from openmmlab_runs.data.sheet import draw_sheet
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import exit_on_error, say
 from openmmlab_runs.files import write_figure

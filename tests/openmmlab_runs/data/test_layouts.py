@@ -12,8 +12,8 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 from cpvt_mm.new_config import new_config
+from openmmlab_runs.data.config_datasets import check_before_training
 from openmmlab_runs.data.own_data import find_data
-from openmmlab_runs.data.plans import check_before_training
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.errors import UserError
 from tests.conftest import ROOT, refusal

@@ -11,7 +11,7 @@ from mmengine import fileio
 from mmengine.config import Config
 
 from openmmlab_runs.data import plans
-from openmmlab_runs.data.plans import plan_checks
+from openmmlab_runs.data.config_datasets import plan_checks
 from openmmlab_runs.engine import load_config
 from tests.conftest import MASK_RCNN, UPERNET, refusal, toy_overrides
 from tests.openmmlab_runs.test_storage import pack

@@ -22,7 +22,7 @@ from openmmlab_runs.engine.run import build_runner
 from openmmlab_runs.engine.run_config import of_run
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.hooks import DurableCheckpointHook, NonFiniteLossHook
-from openmmlab_runs.stack import require
+from openmmlab_runs.libraries import require
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, refusal, toy_overrides
 
 

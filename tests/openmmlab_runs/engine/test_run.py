@@ -285,7 +285,7 @@ def test_a_checkpoint_that_is_removed_after_its_check_is_named(
         way: str, upernet: TrainConfig, trained: dict[str, Trained], image: Path, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = Path(shutil.copy(trained['mmseg'].checkpoint, tmp_path / 'a.pth'))
-    for name in ('engine.run.check_fits', 'engine.run.check_fills_backbones', 'predicting.check_plain'):
+    for name in ('engine.run.check_fits', 'engine.run.check_fills_backbones', 'predicting.check_tensors'):
         monkeypatch.setattr(f'openmmlab_runs.{name}', lambda *args: checkpoint.unlink())
     ways = dict(train=lambda: train(upernet(tmp_path, 2, load_from=str(checkpoint))),
                 test=lambda: engine.test(upernet(tmp_path, 2), checkpoint),

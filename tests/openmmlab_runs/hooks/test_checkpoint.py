@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.engine import load_config, train
-from openmmlab_runs.hooks import PlainLogHook
+from openmmlab_runs.hooks import PortableLogHook
 from openmmlab_runs.hooks.checkpoint import WHOLE_FILES, DurableCheckpointHook, WholeFileBackend
 from tests.conftest import UPERNET, read_anywhere, refusal, toy_overrides
 
@@ -241,7 +241,7 @@ def test_a_log_comes_back_to_the_bit(tmp_path: Path) -> None:
     checkpoint = dict(
         meta=dict(iter=np.int64(3), dataset_meta=dict(classes=('a', 'b'))), state_dict={},
         message_hub=dict(hub.state_dict(), log_scalars=buffers), param_schedulers=[dict(best=np.float32(2))])
-    hook = PlainLogHook()
+    hook = PortableLogHook()
     hook.before_save_checkpoint(None, checkpoint)
     torch.save(checkpoint, tmp_path / 'a.pth')
     read = read_anywhere(tmp_path / 'a.pth')
@@ -264,9 +264,9 @@ def test_a_log_comes_back_to_the_bit(tmp_path: Path) -> None:
 def test_logs_of_mmengines_own_checkpoints_stay() -> None:
     log = HistoryBuffer([1.], [1])
     checkpoint = dict(message_hub=dict(log_scalars=dict(loss=log)))
-    PlainLogHook().after_load_checkpoint(None, checkpoint)
+    PortableLogHook().after_load_checkpoint(None, checkpoint)
     assert checkpoint['message_hub']['log_scalars']['loss'] is log
-    PlainLogHook().after_load_checkpoint(None, dict(state_dict={}))  # weights alone
+    PortableLogHook().after_load_checkpoint(None, dict(state_dict={}))  # weights alone
 
 
 @pytest.mark.skipif(not Path('/dev/full').exists(), reason='needs a file that is always full')

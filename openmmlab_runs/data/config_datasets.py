@@ -12,9 +12,9 @@ from mmengine.dataset import BaseDataset
 from mmengine.logging import print_log
 from PIL import Image
 
+from openmmlab_runs.config_walk import dicts, walk
 from openmmlab_runs.errors import UserError, first_line, missing_file, show
 from openmmlab_runs.images import size_as_loaded
-from openmmlab_runs.nested import dicts, walk
 from openmmlab_runs.registry import in_scope
 
 from .coco import WRITE_ANEW, read_coco

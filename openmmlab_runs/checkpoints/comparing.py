@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from openmmlab_runs.errors import UserError, show
 
-from .reading import bare, check_plain, read_checkpoint, read_weights
+from .reading import bare, check_tensors, read_checkpoint, read_weights
 
 COUNTER = 'num_batches_tracked'  # of batch norms, which do not read it in eval mode, nor with a momentum
 
@@ -76,7 +76,7 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
 
 def _fitting(model: nn.Module, weights: dict[str, Any], path: str | Path, what: str) -> dict[str, Any]:
     """Returns weights without those that nothing reads, of which it warns; raises a UserError if they do not fit."""
-    check_plain(weights, path)
+    check_tensors(weights, path)
     wanted, unread = inner(model).state_dict(), find_unread(inner(model), weights)
     fitting = {name: tensor for name, tensor in weights.items() if name not in unread}
     found = compare(fitting, wanted)

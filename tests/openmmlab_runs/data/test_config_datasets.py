@@ -16,10 +16,10 @@ from PIL import Image
 
 from lab.datasets.toy_shapes import CLASSES
 from openmmlab_runs.data import plans
+from openmmlab_runs.data.config_datasets import plan_checks, task_of
 from openmmlab_runs.data.datasets import layout_of, unwrap, unwrap_built
 from openmmlab_runs.data.file_checks import check_files
 from openmmlab_runs.data.findings import Kind, UnusableFile
-from openmmlab_runs.data.plans import plan_checks, task_of
 from tests.conftest import refusal
 from tests.tools.conftest import change_annotations
 

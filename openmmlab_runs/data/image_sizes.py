@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from openmmlab_runs.nested import walk
+from openmmlab_runs.config_walk import walk
 
 from .readers.label_maps import read_label_map, to_classes
 from .splits import Data, Split

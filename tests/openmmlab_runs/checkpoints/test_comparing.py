@@ -8,7 +8,7 @@ import torch
 from mmengine.runner import load_state_dict
 from torch import Tensor, nn
 
-from openmmlab_runs.checkpoints.fitting import check_fits, load_weights, unloaded_shown
+from openmmlab_runs.checkpoints.comparing import check_fits, load_weights, unloaded_shown
 from openmmlab_runs.errors import UserError
 from tests.conftest import refusal
 
