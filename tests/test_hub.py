@@ -170,6 +170,7 @@ def test_keys_that_the_hub_knows_are_no_arguments(tmp_path: Path) -> None:
     assert_same(model.eval(), type(model).from_pretrained(tmp_path))
 
 
+@pytest.mark.slow
 def test_without_huggingface_hub_a_sentence_names_it(run_python: Run) -> None:
     done = run_python("import sys; sys.modules['huggingface_hub'] = None\n"
                       "import cpvt_mm; cpvt_mm.PyramidCPVT('nano').save_pretrained('a')")

@@ -62,11 +62,13 @@ print([name for name in before if before[name] != after[name]])
 '''
 
 
+@pytest.mark.slow
 def test_importing_changes_only_registries_and_the_finder_of_openmmlab_compat(run_python: Run) -> None:
     done = run_python(STATE)
     assert done.stdout.splitlines()[-1:] == ['[]'], done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_version_that_a_library_does_not_take_is_told_also_without_asserts(tmp_path: Path) -> None:
     code = "import mmcv; mmcv.__version__ = '9.0'; from openmmlab_runs.libraries import require; require('mmdet')"
     done = subprocess.run([sys.executable, '-O', '-c', code], capture_output=True, text=True, cwd=tmp_path)
@@ -91,6 +93,7 @@ model = dict(backbone=dict(_delete_=True, arch='nano'), neck=dict(in_channels=[3
 '''
 
 
+@pytest.mark.slow
 def test_one_line_in_a_config_is_enough(run_python: Run) -> None:
     done = run_python(BUILD.format(config=MASK_RCNN, scope='mmdet'))
     assert done.stdout.splitlines() == ['MaskRCNN cpvt_mm.models.pyramid_cpvt 32 64 128 192'] * 2, done.stderr
@@ -100,6 +103,7 @@ HIDE = 'import sys; sys.modules.update(dict.fromkeys({names}))\n'
 ADVICE = "install one stack, in the clone pip install -e '.[openmmlab]' or '.[onedl]'"
 
 
+@pytest.mark.slow
 def test_the_backbone_needs_torch_and_mmengine_only(run_python: Run) -> None:
     hidden = ['mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'timm', 'torchvision', 'cv2', 'pycocotools']
     done = run_python(HIDE.format(names=hidden) + '''
@@ -111,6 +115,7 @@ print([tuple(out.shape) for out in model(torch.zeros(1, 3, 33, 65))])
     assert done.stdout.strip() == '[(1, 32, 9, 17), (1, 64, 5, 9), (1, 128, 3, 5), (1, 192, 2, 3)]', done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('hidden, code', [
     ('mmengine', 'import cpvt_mm'),
     ('mmpretrain', "import cpvt_mm; from mmengine.registry import MODELS; "
@@ -138,6 +143,7 @@ def files(folder: str) -> set[str]:
             if path.is_file() and '__pycache__' not in path.parts}
 
 
+@pytest.mark.slow
 def test_a_wheel_carries_packages_configs_and_tools_but_not_lab(tmp_path: Path) -> None:
     source = tmp_path / 'source'
     # `/data` and `/work_dirs` of a clone may be large; packages have folders named data, too.
@@ -165,6 +171,7 @@ def test_a_wheel_carries_packages_configs_and_tools_but_not_lab(tmp_path: Path) 
                    env={**os.environ, 'PYTHONPATH': str(installed)}, timeout=300, stdout=subprocess.DEVNULL)
 
 
+@pytest.mark.slow
 def test_a_folder_of_the_same_name_does_not_hide_the_package(tmp_path: Path) -> None:
     (tmp_path / 'cpvt_mm').mkdir()  # as in the folder that holds a clone
     code = 'import cpvt_mm; cpvt_mm.create_backbone'

@@ -36,6 +36,7 @@ def test_masks_are_read_where_they_lie(data: Path, tmp_path: Path) -> None:
     assert cfg.model.roi_head.mask_head.num_classes == 5 and not (tmp_path / 'my_annotations').exists()
 
 
+@pytest.mark.slow
 def test_label_maps_are_read_where_they_lie(tmp_path: Path) -> None:
     write_label_maps(tmp_path / 'data')
     (tmp_path / 'data/classes.txt').write_text('sky\nroad\ncar\n')
@@ -59,6 +60,7 @@ def test_colours_of_a_palette_are_kept(tmp_path: Path) -> None:
     assert dataset(cfg, 'train').metainfo['palette'] == [(0, 0, 0), (200, 100, 50)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('task', ['boxes', 'semantic'])
 def test_a_share_for_validation_depends_on_the_seed_only(task: str, data: Path, tmp_path: Path) -> None:
     """The toy data have 8 images to train on; a quarter of them are two."""
@@ -121,6 +123,7 @@ def test_a_schedule_follows_its_length(tmp_path: Path) -> None:
     assert cfg.default_hooks.checkpoint.interval == 500
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('base, arch, head', [
     ('mmdet::retinanet/retinanet_r50_fpn_1x_coco.py', 'small', 'bbox_head'),
     ('mmdet::retinanet/retinanet_r50_fpn_1x_coco.py', None, 'bbox_head'), (None, 'base', 'roi_head')])
@@ -139,6 +142,7 @@ def test_the_model_may_be_of_another_config_or_arch(base: str | None, arch: str 
     build_model(cfg, 'meta')
 
 
+@pytest.mark.slow
 def test_without_the_net_the_backbone_starts_from_random_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                                                                  ) -> None:
     monkeypatch.setattr(writing, '_size', lambda url: None)

@@ -202,6 +202,7 @@ def test_images_of_a_detector_inside() -> None:
     assert images.shape == (2, 3, 96, 128) and told_about(images) == BatchInfo(tuple(CLIPS), (96, 128))
 
 
+@pytest.mark.slow
 def test_a_stock_model_of_clips_trains_and_predicts() -> None:
     cfg = swap_backbone(get_config('mmdet::mask2former_vis/mask2former_r50_8xb2-8e_youtubevis2019.py'), arch='nano')
     cfg.model.backbone.update(position_encoding=dict(type='PEG', ndim=3), padding='exact')

@@ -49,6 +49,7 @@ def read(path: Path) -> Config:
     return Config.fromfile(path)
 
 
+@pytest.mark.slow
 def test_each_has_the_arch_of_its_name_and_the_guard_against_losses_that_are_not_finite() -> None:
     for path in CONFIGS:
         match, cfg = ARCH_IN_NAME.search(path.stem), read(path)

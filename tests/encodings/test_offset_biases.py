@@ -102,6 +102,7 @@ def test_blocks_with_few_heads_take_turns_and_see_further() -> None:
     assert seen[4] == seen[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('size', [(1, 1), (1, 7), (23, 16), (100, 57)])
 @pytest.mark.parametrize('cell', [1, 2, 8, None])
 def test_each_query_sees_a_key(cell: int | None, size: tuple[int, int]) -> None:

@@ -135,6 +135,7 @@ def test_an_encoding_that_asks_for_the_size_is_named(suffix: str, small: CPVT, t
     assert all(word in told for word in ('the CPVT cannot', suffix, line, 'in tokens): ', ': replace that part'))
 
 
+@pytest.mark.slow
 def test_a_file_has_its_name_only_when_all_is_well_and_predicts_as_in_eval_mode(tmp_path: Path) -> None:
     path, x = tmp_path / 'a.pt2', torch.randn(1, 3, 40, 60)
     model = CPVT(SMALL, drop_path_rate=0.9, drop_rate=0.5).train()

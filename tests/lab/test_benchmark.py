@@ -63,6 +63,7 @@ def test_other_implementations_do_the_same(name: str) -> None:
     assert BACKBONES.max_abs_diff(other, SETTING) > 1e-5
 
 
+@pytest.mark.slow
 def test_a_row_for_each_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, 'SIDES', dict(cpu=(64,)))
     rows = measure_group(Told(), [Candidate('a'), Candidate('missing')], SETTING, 3, 1)
@@ -73,6 +74,7 @@ def test_a_row_for_each_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plain['share_of_peak'] == pytest.approx(plain['gflops'] / plain['min_s'] / plain['gemm_gflops_per_s'])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('candidate, limit, sentence', [
     (Candidate('holder', dict(megabytes=80)), 40 * MB, 'out of memory'),
     (Candidate('fails'), None, 'fails does not run (ValueError: it is told to).'),

@@ -98,6 +98,7 @@ def test_figures_for_each_query_with_heads_and_of_a_folder(run_tool: Run, image:
                                             out / f'{image.parent.name}_average.png'])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
 def test_a_shown_model_paints_as_in_tests_and_at_other_sizes(scope: str, image: Path, trained: Models) -> None:
     model = ShownModel(trained[scope].checkpoint)

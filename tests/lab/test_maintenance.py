@@ -56,6 +56,7 @@ def test_both_readmes_have_the_same(pattern: str) -> None:
     assert english and english == chinese
 
 
+@pytest.mark.slow
 def test_damaged_checkpoints_are_read_or_refused(run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert run_tool(FOLDER / 'fuzz_checkpoints.py', '--count', 56, '--kept', tmp_path / 'kept') == ''
     rows = re.findall(r'^\| ([a-z ]+) \| (\d+) \| (\d+) \| 0 \| 0 \| 0 \|', capsys.readouterr().out, re.MULTILINE)
@@ -115,6 +116,7 @@ def test_each_file_is_run_alone(run_tool: Run, tmp_path: Path, capsys: pytest.Ca
     assert 'fail (seed 0, -n 1)' in run_tool(*words, '--orders', 1, '--processes', 1)
 
 
+@pytest.mark.slow
 def test_results_of_both_metrics_are_equal(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, number in (('IMAGES', 6), ('CLASSES', 2), ('OBJECTS', 30)):
         monkeypatch.setattr(coco_metric, name, number)

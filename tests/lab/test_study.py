@@ -39,6 +39,7 @@ SWEEP = 'analysis_tools/resolution_sweep.py'
 SLIDE = ('--mode', 'whole', 'slide', '--crop-size', 32, 48, '--stride', 16, 48)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('path', STUDIES, ids=lambda path: path.stem)
 def test_a_shipped_study_names_configs_that_its_options_fit(path: Path, tmp_path: Path) -> None:
     study = read_study(path)

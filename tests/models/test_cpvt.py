@@ -175,6 +175,7 @@ def test_bad_values_are_named(kwargs: dict, words: tuple[str, ...]) -> None:
     assert_named(ValueError, words, CPVT, **kwargs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ['cpvt-tiny', 'dinov2-small', 'dinov3-small'])
 def test_a_trunk_frozen_whole_stores_its_map_and_nothing_for_a_backward_pass(name: str) -> None:
     image, kept = torch.rand(1, 3, 70, 90), {}

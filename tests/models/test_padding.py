@@ -175,6 +175,7 @@ def test_a_batch_that_is_no_multiple_of_32_gives_ceil_and_the_same_features(buil
             torch.testing.assert_close(output[0], expected[0, :, :output.shape[2], :output.shape[3]], rtol=0, atol=1e-7)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_sizes_that_travel_with_the_batch_and_those_that_are_given_come_before_them() -> None:
     exact, plain = pair(PYRAMID, out_indices=(0,))

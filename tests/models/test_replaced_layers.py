@@ -19,6 +19,7 @@ def model(request: pytest.FixtureRequest) -> nn.Module:
     return KINDS[request.param]().eval()
 
 
+@pytest.mark.slow
 def test_what_every_layer_returns_counts(model: nn.Module) -> None:
     image = torch.randn(1, 3, 64, 96)
     layers = {name: module for name, module in model.named_modules() if not list(module.children())

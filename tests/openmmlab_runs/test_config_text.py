@@ -30,6 +30,7 @@ def read(text: str) -> dict[str, Any]:
         return cfg.to_dict()
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(values, names.filter(lambda key: key and not key.startswith('__')))
 def test_any_value_is_read_as_it_was(value: object, key: str) -> None:

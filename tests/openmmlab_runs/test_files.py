@@ -82,9 +82,9 @@ class Loader:
 @pytest.mark.parametrize('run, words', [
     (lambda: Path('gone/a.log').write_text(''), '{}/gone/a.log cannot be used, because its folder {}/gone does not '
                                                 'exist: create it, or correct the path.'),
-    (lambda: Path('no.txt').read_text(), '{}/no.txt does not exist: put the file there, or correct the path.'),
-    (lambda: Loader().transform('no.jpg'), '{}/no.jpg does not exist: put the file there, or correct the path in the '
-     'config or with --cfg-options (train_dataloader.dataset.data_root, and the same for val_ and test_dataloader).'),
+    (lambda: Path('no.txt').read_text(), '{}/no.txt does not exist: put the file there, or correct the path, which for '
+     'data is in the config or --cfg-options (train_dataloader.dataset.data_root, and the same for val_ and '
+     'test_dataloader).'),
     (lambda: fail(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))), f'a file or connection cannot be used '
      f'({os.strerror(errno.ENOSPC)}): choose another path, or correct that one, its permissions or its disk.'),
     (lambda: fail(OSError(errno.EIO, os.strerror(errno.EIO), b'a\xff')), 'a\\udcff cannot be used '

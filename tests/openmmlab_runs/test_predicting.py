@@ -26,6 +26,7 @@ from tests.pictures import MOVED, is_painted, random_image
 from tests.tools.conftest import Exploit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
 def test_has_all_weights_of_a_plain_checkpoint(scope: str, trained: Models, tmp_path: Path) -> None:
     config, checkpoint = trained[scope]
@@ -124,6 +125,7 @@ def test_a_segmentor_writes_labels_that_are_legible(side: int, labels: bool, exp
     assert put_text.called is expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
 def test_predicts_paths_and_arrays_of_any_size_alike(scope: str, trained: Models, image: Path, tmp_path: Path) -> None:
     pixels = read_image(image)
@@ -194,6 +196,7 @@ def test_predictions_are_results_of_coco(tmp_path: Path) -> None:
     assert (without['bbox'], without['image_id']) == ([10, 5, 20, 10.12], 3)
 
 
+@pytest.mark.slow
 def test_threads_predict_with_two_libraries_at_once(trained: Models, image: Path) -> None:
     """mmengine's registries have one scope for the process."""
     scopes = ['mmdet', 'mmseg'] * 4

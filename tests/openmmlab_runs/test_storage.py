@@ -240,6 +240,7 @@ def test_a_fault_of_the_network_is_tried_again_and_told(waits: list[float]) -> N
     assert waits == [1, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('reply, words', [
     (response('403 Forbidden'), 'is refused by the store (PermissionError: Forbidden): check the keys'),
     (response('200 OK', b'begins', 99), 'cannot be read or written, after 3 tries (')], ids=['refuses', 'breaks off'])

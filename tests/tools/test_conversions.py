@@ -174,6 +174,7 @@ def test_swap_backbone_puts_the_plain_one_or_random_weights_in(run_tool: Run, tm
     assert 'The backbone starts from random weights.\nThe optimizer stays SGD with lr 0.01, which is for ' in printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('kind', ['folder', 'config'])
 def test_swap_backbone_takes_own_data(run_tool: Run, data: Path, tmp_path: Path, capsys: Capture, kind: str) -> None:
     own = data

@@ -135,6 +135,7 @@ def test_what_is_written_is_read_back_before_it_gets_its_name(call: Callable[...
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ['convert_checkpoint', 'publish_model'])
 def test_what_a_killed_run_left_goes(name: str, tmp_path: Path, run_python: Run) -> None:
     call = f'{name}(Path({str(FILES["mmseg"])!r}), Path({str(tmp_path / "a.pth")!r}))'

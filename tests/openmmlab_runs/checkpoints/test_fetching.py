@@ -332,6 +332,7 @@ def test_an_unknown_name_gets_the_nearest() -> None:
         find_released('cpvt_mm://pyramid-cpvt-smal')
 
 
+@pytest.mark.slow
 def test_a_run_has_the_weights_at_its_address_not_those_of_a_file_of_that_name(
         server: Server, trained: dict[str, Trained], tmp_path: Path) -> None:
     config, checkpoint = trained['mmseg']

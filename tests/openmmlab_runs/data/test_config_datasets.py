@@ -15,7 +15,7 @@ from mmseg.datasets import ADE20KDataset, BaseSegDataset
 from PIL import Image
 
 from lab.datasets.toy_shapes import CLASSES
-from openmmlab_runs.data import plans
+from openmmlab_runs.data import config_datasets
 from openmmlab_runs.data.config_datasets import plan_checks, task_of
 from openmmlab_runs.data.datasets import layout_of, unwrap, unwrap_built
 from openmmlab_runs.data.file_checks import check_files
@@ -52,7 +52,7 @@ def config(dataset: dict[str, Any], model: dict[str, Any] = {}, **more: Any) -> 
 
 
 def check_before_training(dataset: dict[str, Any], model: dict[str, Any] = {}) -> None:
-    plans.check_before_training(config(dataset, model), ['train'])
+    config_datasets.check_before_training(config(dataset, model), ['train'])
 
 
 def of_the_checks(log: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -110,7 +110,7 @@ def test_a_config_for_masks_is_what_boxes_alone_tell_to_change(data: Path, pipel
         one.pop('segmentation') for one in coco['annotations']])
     cfg = Config(dict(default_scope='mmdet', val_dataloader=dict(dataset=instances(data, pipeline=pipeline)),
                       val_evaluator=evaluator))
-    assert refusal(plans.check_before_training, cfg, ['val']) == (
+    assert refusal(config_datasets.check_before_training, cfg, ['val']) == (
         f'{data}/instances_training.json has boxes only, no segmentation in its 21 annotations, but the config reads '
         'masks: take a config for boxes, such as one of tools/misc/new_config.py, or set with_mask=False in the '
         "pipelines, model.roi_head.mask_head=None, and metric='bbox' in the evaluators (tools/misc/check_dataset.py "

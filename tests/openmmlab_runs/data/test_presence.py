@@ -10,7 +10,7 @@ import pytest
 from mmengine import fileio
 from mmengine.config import Config
 
-from openmmlab_runs.data import plans
+from openmmlab_runs.data import config_datasets
 from openmmlab_runs.data.config_datasets import plan_checks
 from openmmlab_runs.engine import load_config
 from tests.conftest import MASK_RCNN, UPERNET, refusal, toy_overrides
@@ -39,7 +39,7 @@ def config(path: Path, root: str, **more: Any) -> Config:
 
 
 def check(cfg: Config) -> None:
-    plans.check_before_training(cfg, ('train', 'val'))
+    config_datasets.check_before_training(cfg, ('train', 'val'))
 
 
 @pytest.mark.parametrize('path', CONFIGS.values(), ids=CONFIGS)

@@ -69,6 +69,7 @@ def test_a_class_of_label_maps_does_not_run_code(name: str, tmp_path: Path) -> N
     assert read(tmp_path / 'my.py').train_dataloader.dataset.metainfo.classes == (name, 'road')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', EXPLOITS[:2])
 def test_a_category_does_not_run_code_where_a_backbone_is_swapped(name: str, tmp_path: Path) -> None:
     write_coco(tmp_path / 'data', (name,))
@@ -80,6 +81,7 @@ def test_a_category_does_not_run_code_where_a_backbone_is_swapped(name: str, tmp
     assert read(tmp_path / 'my.py').train_dataloader.dataset.metainfo.classes == (name,)
 
 
+@pytest.mark.slow
 @slow_to_draw
 @given(st.lists(names.filter(str.strip), min_size=1, max_size=3, unique=True), file_names, file_names)
 def test_names_come_back(classes: list[str], image: str, folder: str) -> None:

@@ -70,6 +70,7 @@ def run(cfg: Callable[..., Config], tmp_path_factory: pytest.TempPathFactory) ->
     return printed(folder, train, cfg(folder, 2), resume='auto', hooks=[Warn()])
 
 
+@pytest.mark.slow
 def test_a_training_begins_with_what_is_trained_and_then_all_warnings(run: Run) -> None:
     before = run.out[:LOSS.search(run.out).start()].splitlines()
     assert len(before) <= 40 and before[0].endswith(': training from the beginning.')
@@ -126,6 +127,7 @@ def test_a_resumed_run_goes_on_with_the_validations(run: Run, cfg: Callable[...,
     assert {**now, **known} == now and now.keys() == {'1', '2', '3'}
 
 
+@pytest.mark.slow
 def test_the_validations_of_another_run_in_the_work_dir_are_not_those_of_a_resumed_one(
         run: Run, cfg: Callable[..., Config], tmp_path: Path) -> None:
     (tmp_path / 'validations.json').write_text(json.dumps({'1': {'mIoU': 0.5}, '2': {'mIoU': 0.5}}))

@@ -205,6 +205,7 @@ class Terminate(Hook):
             subprocess.run(['kill', f'-{self.number:d}', *map(str, processes)], check=True)
 
 
+@pytest.mark.slow
 def test_a_signal_saves_the_last_whole_iteration_and_resuming_equals_an_uninterrupted_run(
         upernet: TrainConfig, whole: Path, tmp_path: Path) -> None:
     expected = read_checkpoint(whole / 'iter_4.pth')

@@ -43,6 +43,7 @@ def odd(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     assert not (tmp_path / 'made').exists()
 
 
+@pytest.mark.slow
 def test_a_run_writes_no_template_and_no_secret(odd: Config, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     train(odd)
     shown = capsys.readouterr().out
@@ -71,6 +72,7 @@ def test_a_run_writes_no_template_and_no_secret(odd: Config, tmp_path: Path, cap
     assert painted.any() and prediction.classes == CLASSES
 
 
+@pytest.mark.slow
 def test_a_run_works_in_an_ascii_locale(data: Path, tmp_path: Path) -> None:
     names = data / 'instances_training.json'
     coco = json.loads(names.read_text())

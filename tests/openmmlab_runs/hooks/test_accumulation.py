@@ -51,6 +51,7 @@ def assert_equal(first: Path, second: Path) -> None:
         torch.testing.assert_close(*(read_checkpoint(path)[part] for path in (first, second)), rtol=0, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('step', [2, 4, 6])
 def test_a_checkpoint_has_the_gradients_of_an_accumulation_that_is_under_way(
         step: int, config: Make, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -84,6 +84,7 @@ def stopping(data: Path, folder: Path, patience: int, **options: object) -> Conf
                                 'default_hooks.checkpoint.interval': 100, **options})
 
 
+@pytest.mark.slow
 def test_training_that_stops_early_says_so_and_can_be_resumed(toy_shapes: Path, tmp_path: Path,
                                                               capsys: pytest.CaptureFixture) -> None:
     train(stopping(toy_shapes, tmp_path, patience=1))
