@@ -72,13 +72,6 @@ def fail(error: BaseException) -> None:
     raise error
 
 
-class Loader:
-    """A transform of a pipeline, which loads a file."""
-
-    def transform(self, path: str) -> str:
-        return Path(path).read_text()
-
-
 @pytest.mark.parametrize('run, words', [
     (lambda: Path('gone/a.log').write_text(''), '{}/gone/a.log cannot be used, because its folder {}/gone does not '
                                                 'exist: create it, or correct the path.'),
