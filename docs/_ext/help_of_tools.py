@@ -11,8 +11,6 @@ from sphinx.application import Sphinx
 from sphinx.ext.autodoc.mock import mock
 
 ROOT = Path(__file__).parents[2]
-# For programs, not for people.
-HIDDEN = ('tools/misc/choose_setup.py',)
 
 
 def read_help(tool: Path, mocked: list[str]) -> str:
@@ -41,7 +39,7 @@ def find_tools() -> list[Path]:
     """All tools for people, folder by folder; paths from the root of the repository."""
     modules = [*ROOT.glob('tools/**/*.py'), *ROOT.glob('demo/*.py')]
     files = [*(file for file in modules if '__main__' in file.read_text()), *ROOT.glob('tools/**/*.sh')]
-    tools = [file.relative_to(ROOT) for file in files if str(file.relative_to(ROOT)) not in HIDDEN]
+    tools = [file.relative_to(ROOT) for file in files]
     return sorted(tools, key=lambda tool: (tool.parts[0] != 'tools', tool.parent, tool.name))
 
 

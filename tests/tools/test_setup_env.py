@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import ROOT, refusal
 
 STAND_IN = ROOT / 'lab/torchvision_stand_in.py'
-setup = SimpleNamespace(**runpy.run_path(str(ROOT / 'tools/misc/choose_setup.py')))
+setup = SimpleNamespace(**runpy.run_path(str(ROOT / 'lab/choose_setup.py')))
 # What pip offers.
 PYPI = dict(torches=('2.15.0', '2.14.1', '2.13.0', '2.9.1', '2.9.0', '2.6.0'),
             torchvisions=('0.30.0', '0.29.1', '0.28.0', '0.24.1', '0.24.0', '0.21.0'))

@@ -48,7 +48,7 @@ wanted="$stack $asked $PWD $(cat setup.py pyproject.toml requirements/*.txt tool
 if [ "$(cat "$env/.cpvt_mm_ready" 2>/dev/null)" = "$wanted" ]; then exit 0; fi
 
 command -v "$python" >/dev/null || die 2 "PYTHON is '$python', which is not there: set PYTHON to Python 3.10 to 3.14."
-"$python" tools/misc/choose_setup.py check "$stack" "$env" || exit 2
+"$python" lab/choose_setup.py check "$stack" "$env" || exit 2
 mkdir -p "$env"
 exec 9> "$env/.cpvt_mm_lock"  # held until this script ends
 "$python" -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)' 2>/dev/null \
@@ -62,7 +62,7 @@ step "environment $env" "$python" -m venv "$env"
 torch=() operators='' mmcv='' remove=() cuda='' why=''
 choose() {  # sets these
   local choice
-  choice=$(in_env tools/misc/choose_setup.py choose "$stack" "$env" "$@") || exit 2
+  choice=$(in_env lab/choose_setup.py choose "$stack" "$env" "$@") || exit 2
   eval "$choice"
   say "$why"
 }

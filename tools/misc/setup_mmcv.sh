@@ -10,7 +10,7 @@ if [ "$cuda" = True ]; then
   [ -e "$has/include/cusparse.h" ] || has=none  # a compiler alone: torch needs the headers of CUDA's libraries, too
   has=$({ "$has/bin/nvcc" --version 2>/dev/null || true; } | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
   needs=$(in_env -c 'import torch; print(torch.version.cuda)')
-  nvcc=$(in_env tools/misc/choose_setup.py nvcc "$needs" "$has") || exit 2
+  nvcc=$(in_env lab/choose_setup.py nvcc "$needs" "$has") || exit 2
   if [ -n "$nvcc" ]; then
     step "nvcc $nvcc from PyPI" pip install "nvidia-cuda-nvcc==$nvcc.*" "nvidia-cuda-crt==$nvcc.*" \
       "nvidia-nvvm==$nvcc.*" "nvidia-cuda-cccl==$nvcc.*"

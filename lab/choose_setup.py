@@ -1,7 +1,7 @@
 """Chooses what setup_env.sh installs: which torch, and whose operators mmcv gets.
 
-    python tools/misc/choose_setup.py check STACK ENV_DIR     # before there is an environment: refuses what cannot be
-    ENV_DIR/bin/python tools/misc/choose_setup.py choose STACK ENV_DIR [--torchvision-fails]
+    python lab/choose_setup.py check STACK ENV_DIR     # before there is an environment: refuses what cannot be
+    ENV_DIR/bin/python lab/choose_setup.py choose STACK ENV_DIR [--torchvision-fails]
 
 Prints the choice as variables of a shell. What cannot be is one sentence, and the exit status 2.
 The standard library is enough, and any Python from 3.6 on runs this file to learn that it is too old.
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 STACKS = ('openmmlab', 'onedl')
 OPERATORS = ('torchvision', 'compiled')
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 14)

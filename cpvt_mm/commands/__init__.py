@@ -1,0 +1,1 @@
+"""The commands in tools/ that need the backbones: they parse, call the library, and print."""

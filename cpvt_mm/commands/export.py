@@ -1,0 +1,62 @@
+"""Exports a backbone, segmentor or detector for images of any size, and compares the file with the model at ten sizes.
+
+OUT.pt2 is for torch.export.load, OUT.onnx for onnxruntime and other runtimes. The exported model takes the images that
+the config's data preprocessor returns: float32, (batch, 3, height, width), normalized with its mean and std. They are
+RGB if it sets bgr_to_rgb. The file contains these settings. The outputs are the maps of a backbone, a segmentor's
+logits at every pixel, or a detector's boxes (docs/deployment.md). Files of segmentors and detectors also contain the
+names and colours of the classes.
+"""
+import argparse
+from pathlib import Path
+
+import torch
+from rich.progress import track
+
+from cpvt_mm.export import PARTS, exported, load_part
+from cpvt_mm.export.comparing import SHAPES, Difference, check, compare, describe, describe_classes
+from openmmlab_runs.cli import add_cfg_options
+from openmmlab_runs.engine import load_config
+from openmmlab_runs.errors import exit_on_error, say
+from openmmlab_runs.images import read_image
+from openmmlab_runs.loading import to_input
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('config', help='config file of mmdet or mmseg')
+    parser.add_argument('out', type=Path, metavar='OUT', help='file to write, .pt2 or .onnx')
+    parser.add_argument('--checkpoint', help="weights of the config's model (default: random; required for a detector)")
+    parser.add_argument('--part', choices=PARTS, default='backbone',
+                        help='the backbone alone, or the whole model: a segmentor of mmseg, to both formats, or a '
+                             'detector of mmdet, to .onnx (default: backbone)')
+    parser.add_argument('--image', help='image for the comparison, resized to the ten sizes (default: noise)')
+    add_cfg_options(parser)
+    return parser.parse_args()
+
+
+def to_row(difference: Difference) -> dict[str, str]:
+    """Returns the cells of a table row, by column name."""
+    batch, height, width = difference.shape
+    last = ({'largest output': f'{difference.scale:.2g}'} if difference.count is None
+            else {'boxes': str(difference.count)})
+    return {'batch': str(batch), 'height x width': f'{height} x {width}',
+            'largest difference': f'{difference.largest:.1e}', **last}
+
+
+@exit_on_error
+def main() -> None:
+    args = parse_args()
+    cfg = load_config(args.config, args.cfg_options)
+    torch.manual_seed(0)
+    model = load_part(cfg, args.part, args.checkpoint)
+    description = describe(cfg)
+    image = to_input(read_image(args.image), cfg) if args.image else None
+    if args.part != 'backbone':
+        description |= describe_classes(cfg, args.checkpoint)
+    with exported(model, args.out, description) as run:
+        differences = list(track(compare(model, run, image), 'Comparing', total=len(SHAPES)))
+        rows = [to_row(difference) for difference in differences]
+        head, *lines = (f'| {" | ".join(cells)} |' for cells in (rows[0], *(row.values() for row in rows)))
+        print(head, '|---' * len(rows[0]) + '|', *lines, sep='\n')
+        check(differences)
+    say(f'{args.out}: written, {args.out.stat().st_size / 2**20:.1f} MiB')

@@ -1,0 +1,59 @@
+"""Writes a config that trains on your data: a folder, a COCO file, or the data.yaml of YOLO.
+
+It knows COCO, Pascal VOC, YOLO, LabelMe, CVAT and Label Studio, and label maps: see docs/guides/own_data.md.
+"""
+import argparse
+from pathlib import Path
+
+from cpvt_mm.models import PYRAMID_ARCHS
+from cpvt_mm.new_config import BASES, new_config
+from openmmlab_runs.data.config_datasets import plan_checks
+from openmmlab_runs.data.painted_samples import draw_sheet
+from openmmlab_runs.data.readers.label_maps import KINDS
+from openmmlab_runs.engine import load_config
+from openmmlab_runs.errors import exit_on_error, say
+from openmmlab_runs.files import write_figure
+from openmmlab_runs.texts import shell
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('data', type=Path, help='folder, COCO file, or data.yaml')
+    parser.add_argument('out', type=Path, help='config to write; must not exist')
+    parser.add_argument('--task', choices=BASES, help='(default: the most that the annotations allow)')
+    parser.add_argument('--arch', choices=PYRAMID_ARCHS, help='size of the backbone; nano is for a CPU (default: nano)')
+    parser.add_argument('--scale', type=int, nargs=2, metavar=('WIDTH', 'HEIGHT'),
+                        help='size of images in training, in pixels (default: measured)')
+    parser.add_argument('--iters', type=int, help='number of iterations (default: 400 for nano, else 8000)')
+    parser.add_argument('--batch', type=int, help='batch size (default: 4 for nano, else 8)')
+    parser.add_argument('--val', default='0.2', help='folder or file for validation, or the share of the images to '
+                        'take if there is no split for it (default: 0.2)')
+    parser.add_argument('--seed', type=int, default=0, help='which images the share has (default: 0)')
+    parser.add_argument('--from', dest='base', metavar='CONFIG', help='config to take the model from, a path or a name '
+                        'such as mmdet::..., or a folder with a config and a checkpoint, such as demo/nuclei; its '
+                        "backbone stays without --arch (default: one of this project's)")
+    parser.add_argument('--masks', choices=KINDS, help='what the values of label maps are (default: guessed, and told)')
+    parser.add_argument('--colours', type=Path, metavar='FILE', help='classes of label maps: in each line a name and a '
+                        'colour as three numbers (default: labelmap.txt, classes.txt or the like in the folder)')
+    parser.add_argument('--drop-empty', action='store_true', help='leave out images without objects in training')
+    return parser.parse_args()
+
+
+@exit_on_error
+def main() -> None:
+    args = parse_args()
+    scale = tuple(args.scale) if args.scale else None
+    say(*new_config(args.data, args.out, args.task, args.arch, scale, args.iters, args.batch, args.val, args.seed,
+                    args.base, masks=args.masks, colours=args.colours, drop_empty=args.drop_empty))
+    cfg = load_config(args.out)
+    plans = plan_checks(cfg)
+    found = {finding.kind: finding for plan in plans for finding in plan.findings}
+    for kind, finding in found.items():
+        say(f'{"error" if finding.is_error else "note"}, {kind.value}: {finding.file} {finding.detail}')
+    annotations = args.out.with_name(f'{args.out.stem}_annotations')
+    if annotations.is_dir() and (sheet := draw_sheet(cfg, 'train')):
+        write_figure(annotations / 'samples.png', sheet)
+        say(f'Look at {annotations / "samples.png"}: it shows what was read.')
+    is_fatal = any(finding.kind in plan.fatal for plan in plans for finding in plan.findings)
+    say(f'\nWrote {args.out}. ' + ('Correct the errors before you train.' if is_fatal else
+                                   f'Next: {shell("python", "tools/train.py", args.out)}'))

@@ -1,0 +1,67 @@
+"""Swaps PyramidCPVT or CPVT into a config of mmdet or mmseg. Writes a config that inherits from it; prints changes."""
+import argparse
+from functools import partial
+from pathlib import Path
+
+from mmengine.config import Config
+
+from cpvt_mm.models.create import load_backbone
+from cpvt_mm.models.load import load_pretrained
+from cpvt_mm.models.validation import check_names
+from cpvt_mm.new_config import new_config
+from cpvt_mm.swap import TARGETS, read_config, swap_backbone, write_config
+from cpvt_mm.swap.swapping import take_data
+from cpvt_mm.swap.writing import changes
+from openmmlab_runs.errors import UserError, exit_on_error, say
+from openmmlab_runs.texts import shell
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument('config', help='config file, or a name such as mmdet::retinanet/retinanet_r50_fpn_1x_coco.py')
+    parser.add_argument('out', type=Path, help='file to write; must not exist')
+    parser.add_argument('--backbone', choices=TARGETS, default='PyramidCPVT',
+                        help='CPVT, deit-* and dino* are for plain transformers, whose maps all have stride 16')
+    parser.add_argument('--arch', help='size of PyramidCPVT or CPVT; small if not given; ' + '; '.join(
+        f'{name}: {", ".join(target.archs)}' for name, target in TARGETS.items() if not target.checkpoint))
+    parser.add_argument('--checkpoint', help='weights of the backbone, a path or URL; if not given, those that '
+                        '--backbone names, such as dinov3-small, else random')
+    parser.add_argument('--data', type=Path, help="your data: a folder or file as for new_config.py, or a config whose "
+                        'data and schedule to take; the data of the config if not given')
+    parser.add_argument('--schedule', action='store_true',
+                        help='train with AdamW, without weight decay on position encodings and norms')
+    return parser.parse_args()
+
+
+def swap(cfg: Config, args: argparse.Namespace) -> Config:
+    """Swaps the backbone in, and loads a local checkpoint into `model.backbone`: a UserError tells if it does not fit.
+    """
+    new = swap_backbone(cfg, args.arch, args.checkpoint, args.schedule, args.backbone)
+    if args.checkpoint and '://' not in args.checkpoint and 'backbone' in new.model:
+        load_pretrained(load_backbone(new), args.checkpoint)
+    return new
+
+
+@exit_on_error
+def main() -> None:
+    args = parse_args()
+    target = TARGETS[args.backbone]
+    check_names(f'an arch of {args.backbone}', [args.arch or target.arch], target.archs, UserError)
+    old = read_config(args.config)
+    if args.data and args.data.suffix != '.py':
+        lines = new_config(args.data, args.out, base=args.config, swap=partial(swap, args=args))
+        new = read_config(str(args.out))
+    else:
+        new = swap(old, args)
+        if args.data:
+            new = take_data(new, read_config(str(args.data)))
+        write_config(old, new, args.config, args.out)
+        lines = [*changes(old.to_dict(), new.to_dict()), '']
+    say(*lines)
+    if not (args.checkpoint or target.checkpoint):
+        say('The backbone starts from random weights.')
+    optimizer = (new.get('optim_wrapper') or {}).get('optimizer')
+    if optimizer and optimizer.type != 'AdamW':
+        say(f'The optimizer stays {optimizer.type} with lr {optimizer.lr}, which is for the old backbone: --schedule '
+              'sets AdamW.')
+    say(f'Wrote {args.out}. Next: {shell("python", "tools/train.py", args.out)}')
