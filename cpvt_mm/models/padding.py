@@ -1,8 +1,8 @@
 """Batches of images of several sizes, and of clips: what is told about them, and `padding='exact'`."""
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +13,6 @@ from .grid import pad_or_crop, round_up
 from .tracing import has_incomplete_clip, is_exported, unless_traced
 from .validation import check_positive
 
-if TYPE_CHECKING:
-    from .backbone import Backbone
-
 # Height and width in pixels.
 Size: TypeAlias = tuple[int, int]
 
@@ -25,6 +22,19 @@ Output: TypeAlias = Tensor | tuple[Tensor, Tensor]
 # padding='exact' pads each image to multiples of this: the coarsest stride, and `pad_size_divisor` in mmdet's configs.
 PAD_SIZE_DIVISOR = 32
 AUTOCAST_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class RunsImages(Protocol):
+    """A backbone, as far as it is known here."""
+    in_channels: int
+    padding: Literal['exact'] | None
+    spans_frames: bool
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]: ...
+
+    def forward_images(self, x: Tensor, num_frames: int = 1) -> tuple[Output, ...]: ...
+
+    def fit_outputs(self, outs: tuple[Output, ...], size: Size, wanted: Size) -> tuple[Output, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -100,7 +110,7 @@ class TellsSizes(nn.Module):
 
 
 @unless_traced
-def check_images(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None = None) -> None:
+def check_images(backbone: RunsImages, x: Tensor, valid_sizes: Sequence[Size] | None = None) -> None:
     """Raises a ValueError or TypeError unless images fit a backbone; `valid_sizes` need `padding='exact'`."""
     channels = backbone.in_channels
     if not isinstance(x, Tensor):
@@ -132,7 +142,7 @@ def check_sizes(sizes: Sequence[Size], batch: Tensor) -> None:
                              f'1 and at most those of the batch, {tuple(batch.shape[2:])}.')
 
 
-def sizes_and_frames(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size] | None, num_frames: int | None
+def sizes_and_frames(backbone: RunsImages, x: Tensor, valid_sizes: Sequence[Size] | None, num_frames: int | None
                      ) -> tuple[Sequence[Size] | None, int]:
     """Returns the sizes of images without padding, and the frames of a clip; see `Backbone.forward`.
 
@@ -161,7 +171,7 @@ def sizes_and_frames(backbone: 'Backbone', x: Tensor, valid_sizes: Sequence[Size
     return sizes, frames
 
 
-def in_groups(backbone: 'Backbone', x: Tensor, sizes: Sequence[Size] | None, frames: int) -> tuple[Output, ...]:
+def in_groups(backbone: RunsImages, x: Tensor, sizes: Sequence[Size] | None, frames: int) -> tuple[Output, ...]:
     """Computes outputs of images `(B, C, H, W)`, each as if it were alone; those of one padded size run together.
 
     `sizes` are in pixels without padding; None: all images fill the batch. The last clip may have fewer than `frames`
