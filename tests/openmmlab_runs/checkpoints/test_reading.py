@@ -197,6 +197,7 @@ def test_in_the_scope_loaders_read_logs_and_no_code(name: str, tmp_path: Path, m
     evil = save(tmp_path / 'evil.pth', dict(state_dict={}, extra=HOSTILE[name]))
     before = settings()
     monkeypatch.chdir(tmp_path)
+    assert 'evil.pth is damaged, or contains code' in refusal(read_checkpoint, evil)
     with mmengine_log():
         with pytest.raises(pickle.UnpicklingError):
             torch.load(evil, weights_only=False)
@@ -218,12 +219,3 @@ def test_scopes_of_threads_wait_for_each_other(tmp_path: Path, monkeypatch: pyte
             assert torch.load(log)['log'].mean() == 1.5 and not other.done()
         assert other.result()['log'].mean() == 1.5
     assert settings() == before
-
-
-def test_a_variable_that_lets_code_in_lets_none_in_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLES[1], '1')
-    monkeypatch.chdir(tmp_path)
-    assert read_checkpoint(save(tmp_path / 'a.pth', dict(weight=torch.ones(2)))).keys() == {'weight'}
-    assert 'evil.pth is damaged, or contains code' in (
-        refusal(read_checkpoint, save(tmp_path / 'evil.pth', HOSTILE['code'])))
-    assert not (tmp_path / 'hacked').exists()
