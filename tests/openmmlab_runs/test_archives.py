@@ -116,6 +116,8 @@ def test_shards_of_other_files_do_not_go_together(folder: Path) -> None:
     assert refusal(read, root) == (
         f'{paths[0]} does not have the files of its list {MEMBERS}: 1 of 2 are missing, new or of another size, such '
         'as train/more.txt: pack the shards again.')
+    for path in paths:
+        path.unlink()
     root, paths = packed(folder, 'shards')
     (folder / 'train/7.txt').write_text('more')
     write_shards(folder, folder.with_name('b'), 3)

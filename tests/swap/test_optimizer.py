@@ -71,9 +71,15 @@ def test_layer_decay_goes_on_in_a_plain_backbone(name: str, cls: type, arch: dic
 
 @pytest.mark.parametrize(('scope', 'lr'), [('mmdet', 2e-4), ('mmseg', 6e-5)])
 def test_schedule_puts_adamw_and_the_rules_in(scope: str, lr: float, backbone: PyramidCPVT) -> None:
-    wrapper = schedule(backbone, scope, optim_wrapper=dict(
-        type='OptimWrapper', optimizer=dict(type='SGD', lr=0.02, momentum=0.9), clip_grad=dict(max_norm=35),
-        paramwise_cfg=dict(bias_lr_mult=2., custom_keys=dict(head=HEAD)))).optim_wrapper
+    cfg = schedule(
+        backbone, scope, param_scheduler=[dict(type='PolyLR', eta_min=2e-4), dict(type='LinearLR')],
+        auto_scale_lr=dict(enable=False, base_batch_size=64), optim_wrapper=dict(
+            type='OptimWrapper', optimizer=dict(type='SGD', lr=0.02, momentum=0.9), clip_grad=dict(max_norm=35),
+            paramwise_cfg=dict(bias_lr_mult=2., custom_keys=dict(head=HEAD))))
+    # In proportion to the new rate: else they would raise a rate that begins below their end.
+    assert cfg.param_scheduler[0].eta_min == pytest.approx(lr / 100) and cfg.param_scheduler[1] == dict(type='LinearLR')
+    assert cfg.auto_scale_lr == dict(enable=False, base_batch_size=16)
+    wrapper = cfg.optim_wrapper
     assert (wrapper.optimizer.type, wrapper.optimizer.lr) == ('AdamW', lr) and 'momentum' not in wrapper.optimizer
     assert wrapper.clip_grad == dict(max_norm=35)
     assert wrapper.paramwise_cfg == dict(bias_lr_mult=2., custom_keys=dict(head=HEAD, **DECAY_RULES))
@@ -90,13 +96,3 @@ def test_schedule_keeps_an_adamw_and_the_rate_that_it_has_for_its_backbone(backb
     for name, (lr, decay) in rates(with_head(backbone), cfg.optim_wrapper.paramwise_cfg.custom_keys).items():
         assert lr == pytest.approx(0.1 if name.startswith('backbone') else 3. if 'query_embed' in name else 1.), name
         assert decay == (0. if 'position_encoding' in name or 'norm' in name else 1.), name
-
-
-def test_schedulers_end_in_proportion_to_the_new_rate(backbone: PyramidCPVT) -> None:
-    """Else they would raise a rate that begins below their end."""
-    cfg = schedule(backbone, 'mmseg', optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.01)),
-                   param_scheduler=[dict(type='PolyLR', eta_min=1e-4), dict(type='LinearLR')],
-                   auto_scale_lr=dict(enable=False, base_batch_size=64))
-    assert cfg.param_scheduler[0].eta_min == pytest.approx(6e-7)
-    assert cfg.param_scheduler[1] == dict(type='LinearLR')
-    assert cfg.auto_scale_lr == dict(enable=False, base_batch_size=16)
