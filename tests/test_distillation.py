@@ -112,12 +112,27 @@ def test_the_teacher_is_fixed_and_no_part_of_the_model(model: nn.Module) -> None
     assert not any(parameter.requires_grad for parameter in model.teacher.parameters())
     for names in (model.state_dict(), dict(model.named_parameters()), dict(model.named_modules())):
         assert not any('teacher' in name for name in names)
-
-
-def test_the_teacher_moves_along(model: nn.Module) -> None:
+    copied = copy.deepcopy(model)  # as EMA's hook makes one
+    assert copied.teacher is None and list(copied.state_dict()) == list(model.state_dict())
     model.double()
     model.loss(IMAGES.double(), samples())
     assert {parameter.dtype for parameter in model.teacher.parameters()} == {torch.float64}
+
+
+def test_what_does_not_fit_is_refused(checkpoint: str, teacher: nn.Module, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r'^model\.teacher_checkpoint is not set'):
+        classifier().loss(IMAGES, samples())
+    torch.save(teacher.backbone.state_dict(), path := tmp_path / 'other.pth')
+    with pytest.raises(UserError, match=r'other\.pth does not fit the ImageClassifier it is for'):
+        classifier(teacher_checkpoint=str(path)).init_weights()
+    with pytest.raises(ValueError, match='teacher has 5 classes, but the head has num_classes 6'):
+        classifier(teacher_checkpoint=checkpoint, head=dict(HEAD, num_classes=CLASSES + 1)).loss(IMAGES, samples())
+    with pytest.raises(ValueError, match=r'has no distillation token.* set its dist_token to True'):
+        classifier(backbone=dict(type='cpvt_mm.PyramidCPVT', arch='nano'))
+    with pytest.raises(ValueError, match="out_type of the backbone is 'raw', but must be 'cls_token' or 'gap'"):
+        classifier(backbone=dict(BACKBONE, out_type='raw'))
+    with pytest.raises(ValueError, match='num_classes is 0'):
+        DistilledHead(num_classes=0, in_channels=3)
 
 
 def test_predicts_without_a_teacher() -> None:
@@ -126,38 +141,6 @@ def test_predicts_without_a_teacher() -> None:
     assert model.teacher is None
     scores = torch.stack([sample.pred_score for sample in predictions])
     torch.testing.assert_close(scores, model(IMAGES).exp())
-
-
-def test_training_without_the_teachers_weights_is_refused() -> None:
-    with pytest.raises(UserError, match=r'^model\.teacher_checkpoint is not set'):
-        classifier().loss(IMAGES, samples())
-
-
-def test_weights_of_another_teacher_are_refused(tmp_path: Path, teacher: nn.Module) -> None:
-    path = tmp_path / 'other.pth'
-    torch.save(teacher.backbone.state_dict(), path)
-    with pytest.raises(UserError, match=r'other\.pth does not fit the ImageClassifier it is for'):
-        classifier(teacher_checkpoint=str(path)).init_weights()
-
-
-def test_a_teacher_of_other_classes_is_refused(checkpoint: str) -> None:
-    model = classifier(teacher_checkpoint=checkpoint, head=dict(HEAD, num_classes=CLASSES + 1))
-    with pytest.raises(ValueError, match='teacher has 5 classes, but the head has num_classes 6'):
-        model.loss(IMAGES, samples())
-
-
-@pytest.mark.parametrize('backbone, words', [
-    (dict(type='cpvt_mm.PyramidCPVT', arch='nano'), r'has no distillation token.* set its dist_token to True'),
-    (dict(BACKBONE, out_type='raw'), "out_type of the backbone is 'raw', but must be 'cls_token' or 'gap'")])
-def test_a_backbone_without_features_to_classify_or_distillation_token_is_refused(backbone: dict, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        classifier(backbone=backbone)
-
-
-def test_a_copy_is_the_students(model: nn.Module) -> None:
-    copied = copy.deepcopy(model)  # as EMA's hook makes one
-    assert copied.teacher is None and model.teacher is not None
-    assert list(copied.state_dict()) == list(model.state_dict())
 
 
 POOLED, TOKEN = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0))
@@ -192,10 +175,3 @@ def test_the_loss_is_the_papers(mixed: bool) -> None:
     losses = model.loss(FEATS, samples, teacher_labels)
     torch.testing.assert_close(losses['loss_cls'], -(targets * log_p).sum(dim=1).mean() / 2)
     torch.testing.assert_close(losses['loss_distill'], -log_p_token[range(4), teacher_labels].mean() / 2)
-
-
-def test_single_tensors_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"DistilledHead needs pairs .* out_type to 'cls_token' or 'gap'"):
-        head()([torch.zeros(2, 3)])
-    with pytest.raises(ValueError, match='num_classes is 0'):
-        DistilledHead(num_classes=0, in_channels=3)

@@ -29,27 +29,6 @@ def made(source: Path, out: Path, *args: Any, **kwargs: Any) -> tuple[Config, li
     return load_config(out), lines
 
 
-def test_masks_are_read_where_they_lie(data: Path, tmp_path: Path) -> None:
-    cfg, _ = made(data, tmp_path / 'my.py', 'instances')
-    assert dataset(cfg, 'train')[0]['data_samples'].gt_instances.masks.masks.any()
-    assert cfg.val_evaluator.ann_file == f'{data}/instances_validation.json'
-    assert cfg.model.roi_head.mask_head.num_classes == 5 and not (tmp_path / 'my_annotations').exists()
-
-
-@pytest.mark.slow
-def test_label_maps_are_read_where_they_lie(tmp_path: Path) -> None:
-    write_label_maps(tmp_path / 'data')
-    (tmp_path / 'data/classes.txt').write_text('sky\nroad\ncar\n')
-    cfg, _ = made(tmp_path / 'data', tmp_path / 'my.py', arch='small')
-    sample = dataset(cfg, 'val')[0]
-    assert sample['inputs'].shape == (3, 60, 80)
-    assert sample['data_samples'].gt_sem_seg.data.unique().tolist() == [0, 2, 255]
-    assert dataset(cfg, 'train')[0]['inputs'].shape == (3, 60, 80)
-    assert cfg.train_dataloader.dataset.metainfo.classes == ('sky', 'road', 'car')
-    assert cfg.model.decode_head.num_classes == cfg.model.auxiliary_head.num_classes == 3
-    assert cfg.model.data_preprocessor.size == (60, 80)
-
-
 def test_colours_of_a_palette_are_kept(tmp_path: Path) -> None:
     write_label_maps(tmp_path / 'data', (0, 1))
     for path in (tmp_path / 'data').glob('*/masks/*.png'):
@@ -82,9 +61,6 @@ def test_validation_may_be_another_file(data: Path, tmp_path: Path) -> None:
         (data / 'instances_validation.json').rename(data / name)
         cfg, _ = made(data / 'instances_training.json', tmp_path / f'of_{name}.py', val=str(data / name))
         assert len(dataset(cfg, 'train')) == 8 and len(dataset(cfg, 'val')) == 4
-
-
-def test_validation_needs_data_of_the_same_kind(data: Path, tmp_path: Path) -> None:
     yolo(tmp_path / 'other')
     assert 'name data of the same kind' in refusal(
         new_config, data, tmp_path / 'my.py', 'boxes', val=str(tmp_path / 'other'))
@@ -115,12 +91,16 @@ def test_images_of_varied_sizes_are_cropped(tmp_path: Path) -> None:
 
 
 def test_a_schedule_follows_its_length(tmp_path: Path) -> None:
+    for option, value in (('iters', 0), ('batch', -1), ('scale', (0, 9))):
+        assert f'{option} is ' in refusal(new_config, tmp_path, tmp_path / 'my.py', **{option: value})
     voc(tmp_path / 'data')
-    cfg, _ = made(tmp_path / 'data', tmp_path / 'my.py', iters=2000, batch=3)
+    (tmp_path / 'data/ImageSets/Main/train.txt').write_text('a\n')
+    cfg, lines = made(tmp_path / 'data', tmp_path / 'my.py', iters=2000, batch=3)
     warm_up, cosine = cfg.param_scheduler
     assert (warm_up.end, cosine.begin, cosine.end, cosine.T_max) == (250, 250, 2000, 1750)
     assert (cfg.train_cfg.max_iters, cfg.train_cfg.val_interval, cfg.train_dataloader.batch_size) == (2000, 500, 3)
     assert cfg.default_hooks.checkpoint.interval == 500
+    assert len(dataset(cfg, 'train')) == 1 and any('1 images are in no list of a split' in line for line in lines)
 
 
 @pytest.mark.slow
@@ -140,15 +120,9 @@ def test_the_model_may_be_of_another_config_or_arch(base: str | None, arch: str 
         assert any(f'{arch}, weights from ImageNet (96 MB)' in line for line in lines)
     assert cfg.train_cfg.max_iters == 8000
     build_model(cfg, 'meta')
-
-
-@pytest.mark.slow
-def test_without_the_net_the_backbone_starts_from_random_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-                                                                 ) -> None:
-    monkeypatch.setattr(writing, '_size', lambda url: None)
+    monkeypatch.setattr(writing, '_size', lambda url: None)  # without the net
     monkeypatch.setattr(writing, 'cache_file', lambda url: tmp_path / 'nothing')
-    voc(tmp_path / 'data')
-    cfg, lines = made(tmp_path / 'data', tmp_path / 'my.py', arch='small')
+    cfg, lines = made(tmp_path / 'data', tmp_path / 'offline.py', arch='small')
     assert cfg.model.backbone.get('init_cfg') is None
     assert any(line.startswith('The backbone starts from random weights, since the net') for line in lines)
 
@@ -159,29 +133,8 @@ def test_a_folder_with_a_model_is_a_start(data: Path, tmp_path: Path) -> None:
     assert cfg.model.roi_head.mask_head.num_classes == 5 and any('The model starts from' in line for line in lines)
 
 
-def lonely(root: Path) -> None:
-    voc(root)
-    shutil.rmtree(root / 'Annotations')
-
-
-def two_formats(root: Path) -> None:
-    voc(root)
-    yolo(root)
-
-
-def damaged(root: Path) -> None:
-    yolo(root)
-    (root / 'images/train/a.jpg').write_bytes(b'')
-
-
-def damaged_label_map(root: Path) -> None:
-    write_label_maps(root)
-    cut(root / 'train/masks/a_mask.png')
-
-
-def colours(root: Path) -> None:
-    write_label_maps(root)
-    save(root / 'train/masks/a_mask.png', PIXELS)
+def changed(write: Callable[[Path], object], *changes: Callable[[Path], object]) -> Callable[[Path], None]:
+    return lambda root: [call(root) for call in (write, *changes)] and None
 
 
 def twice(root: Path) -> None:
@@ -192,13 +145,13 @@ def twice(root: Path) -> None:
 
 @pytest.mark.parametrize('write, words', [
     (lambda root: None, 'does not exist'), (lambda root: root.mkdir(), 'is empty'),
-    (lonely, 'has 4 images, but no annotations of them in a known format'),
-    (two_formats, 'has Pascal VOC and YOLO: name'), (damaged, 'images/train/a.jpg cannot be read'),
-    (damaged_label_map, 'train/masks/a_mask.png cannot be read'),
-    (colours, ' colours, and no table of them: name one with --colours'),
+    (changed(voc, lambda root: shutil.rmtree(root / 'Annotations')), 'has 4 images, but no annotations of them'),
+    (changed(voc, yolo), 'has Pascal VOC and YOLO: name'),
+    (changed(yolo, lambda root: (root / 'images/train/a.jpg').write_bytes(b'')), 'images/train/a.jpg cannot be read'),
+    (changed(write_label_maps, lambda root: cut(root / 'train/masks/a_mask.png')), 'a_mask.png cannot be read'),
+    (changed(write_label_maps, lambda root: save(root / 'train/masks/a_mask.png', PIXELS)), 'name one with --col'),
     (lambda root: write_label_maps(root, (255,)), 'with the values  and perhaps 255'),
     (lambda root: yolo(root, '7 0.2 0.2 0.1 0.1'), "a.txt has '7 0.2 0.2 0.1 0.1' in line 1, but "),
-    (lambda root: yolo(root, '0 0.2 0.2'), "has '0 0.2 0.2' in line 1, but a line is"),
     (lambda root: yolo(root, '0 0.2 0.2 nan 1'), 'in line 1, but a line is'),
     (lambda root: yolo(root, '10000000 0.2 0.2 1 1', description=''), 'but YOLO here has 10000 names'),
     (lambda root: yolo(root, ''), 'has no annotation to train on'), (twice, 'are both for train: name one')])
@@ -209,31 +162,16 @@ def test_what_cannot_be_used_is_told_and_nothing_is_written(write: Callable[[Pat
     assert not list(tmp_path.glob('my*'))
 
 
-@pytest.mark.parametrize('task, base, words', [
-    ('instances', None, 'has Pascal VOC for boxes, but the task is instances'),
-    (None, MASK_RCNN, 'has Pascal VOC for boxes, but the task is instances'),
-    ('boxes', MASK_RCNN, 'the model is for instances, but the task is boxes')])
-def test_masks_need_masks(task: str | None, base: Path | None, words: str, tmp_path: Path) -> None:
-    voc(tmp_path / 'data')
-    assert words in refusal(new_config, tmp_path / 'data', tmp_path / 'my.py', task, base=base and str(base))
-
-
-def test_a_model_for_boxes_takes_the_boxes_of_masks(data: Path, tmp_path: Path) -> None:
+def test_a_model_for_boxes_takes_the_boxes_of_masks_and_one_for_masks_needs_masks(data: Path, tmp_path: Path) -> None:
     base = ROOT / 'configs/boxes/retinanet_pyramid-cpvt-nano_fpn_boxes.py'
     cfg, _ = made(data, tmp_path / 'my.py', base=str(base))
     assert cfg.val_evaluator.metric == 'bbox' and cfg.model.bbox_head.num_classes == 5
-
-
-def test_sizes_are_positive(tmp_path: Path) -> None:
-    for option, value in (('iters', 0), ('batch', -1), ('scale', (0, 9))):
-        assert f'{option} is ' in refusal(new_config, tmp_path, tmp_path / 'my.py', **{option: value})
-
-
-def test_images_that_no_list_has_are_left_out(tmp_path: Path) -> None:
-    voc(tmp_path / 'data')
-    (tmp_path / 'data/ImageSets/Main/train.txt').write_text('a\n')
-    cfg, lines = made(tmp_path / 'data', tmp_path / 'my.py')
-    assert len(dataset(cfg, 'train')) == 1 and any('1 images are in no list of a split' in line for line in lines)
+    voc(tmp_path / 'data of boxes')
+    for task, base, words in (('instances', None, 'has Pascal VOC for boxes, but the task is instances'),
+                              (None, MASK_RCNN, 'has Pascal VOC for boxes, but the task is instances'),
+                              ('boxes', MASK_RCNN, 'the model is for instances, but the task is boxes')):
+        assert words in refusal(
+            new_config, tmp_path / 'data of boxes', tmp_path / 'no.py', task, base=base and str(base))
 
 
 def test_categories_of_a_validation_folder_follow_the_classes(tmp_path: Path) -> None:

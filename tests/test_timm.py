@@ -20,10 +20,6 @@ def create(name: str, **kwargs: Any) -> nn.Module:
     return timm.create_model(name, **kwargs).eval()
 
 
-def test_all_names_are_registered() -> None:
-    assert {name.replace('-', '_') for name in list_backbones()} <= set(timm.list_models())
-
-
 @pytest.mark.parametrize('name', [PYRAMID, PLAIN])
 @torch.no_grad()
 def test_features_are_the_maps_of_the_backbone(name: str) -> None:
@@ -33,6 +29,10 @@ def test_features_are_the_maps_of_the_backbone(name: str) -> None:
     assert [x.shape[1] for x in maps] == info.channels()
     assert [x.shape[2:] for x in maps] == [tuple(-(-side // stride) for side in size) for stride in info.reduction()]
     assert all(map(torch.equal, maps, model.backbone(image)))
+    assert {name.replace('-', '_') for name in list_backbones()} <= set(timm.list_models())
+    if name == PYRAMID:
+        last = create(name).forward_intermediates(image, indices=2, intermediates_only=True)
+        assert [x.shape[1] for x in last] == info.channels()[-2:]
     assert [type(model.get_submodule(module)) for module in info.module_name()]
 
 
@@ -53,6 +53,8 @@ def test_forward_and_backward(name: str) -> None:
     assert logits.shape == (2, 5) and model.num_classes == 5
     logits.square().mean().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
+    assert model.no_weight_decay() <= {name for name, _ in model.named_parameters()}
+    assert ('backbone.cls_token' in model.no_weight_decay()) == (name == PLAIN)
 
 
 @pytest.mark.parametrize('name', [PYRAMID, PLAIN])
@@ -65,33 +67,13 @@ def test_the_head_pools_the_features(name: str) -> None:
     assert torch.equal(model(image), model.get_classifier()(pooled))
     model.reset_classifier(0)
     assert torch.equal(model(image), pooled) and pooled.shape[1] == model.num_features
-
-
-def test_registers_are_not_pooled() -> None:
-    model, image = create(PLAIN, cls_token=False, num_register_tokens=4), torch.randn(1, 3, 64, 96)
+    model.to('meta', torch.float64).reset_classifier(7)  # is where and as the backbone is
+    assert model(torch.randn(1, 3, 64, 96, device='meta', dtype=torch.float64)).shape == (1, 7)
+    assert not model.get_classifier().training
+    model = create(PLAIN, cls_token=False, num_register_tokens=4)
     tokens = model.forward_features(image)
     assert tokens.shape[1] == 4 + 4 * 6
-    assert torch.equal(model(image), tokens[:, 4:].mean(dim=1))
-
-
-def test_a_new_classifier_is_where_and_as_the_backbone_is() -> None:
-    model = create(PYRAMID).to('meta', torch.float64)
-    model.reset_classifier(7)
-    logits = model(torch.randn(1, 3, 64, 96, device='meta', dtype=torch.float64))
-    assert logits.shape == (1, 7) and not model.get_classifier().training
-
-
-@torch.no_grad()
-def test_intermediates_are_those_of_the_backbone() -> None:
-    model, image = create(PYRAMID), torch.randn(1, 3, 64, 96)
-    maps = model.forward_intermediates(image, indices=2, intermediates_only=True)
-    assert [x.shape[1] for x in maps] == [info['num_chs'] for info in model.feature_info[-2:]]
-
-
-def test_decay_spares_position_encodings() -> None:
-    model = create(PLAIN)
-    assert model.no_weight_decay() <= {name for name, _ in model.named_parameters()}
-    assert 'backbone.cls_token' in model.no_weight_decay()
+    assert torch.equal(model(image), tokens[:, 4:].mean(dim=1))  # registers are not pooled
 
 
 @pytest.mark.parametrize('features_only', [False, True])

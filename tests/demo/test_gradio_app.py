@@ -63,15 +63,8 @@ def test_what_is_wrong_is_one_sentence_in_the_page(app: App, image: Path, broken
         assert part in caught.value.message and '\n' not in caught.value.message
 
 
-def test_a_work_dir_that_was_moved_is_served(app: App, trained: Models, tmp_path: Path) -> None:
-    shutil.copytree(trained['mmseg'].checkpoint.parent, tmp_path / 'moved')
-    note = tmp_path / 'moved/last_checkpoint'
-    for was in ('/gone/iter_2.pth', str(trained['mmseg'].checkpoint)):
-        note.write_text(was)
-        assert app['find_checkpoint'](tmp_path / 'moved') == tmp_path / 'moved/iter_2.pth'
-
-
-def test_work_dirs_and_checkpoints_are_served(run_tool: Run, trained: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_dirs_and_checkpoints_are_served(app: App, run_tool: Run, trained: Models, tmp_path: Path,
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
     launched = []
     monkeypatch.setattr(gr.Blocks, 'launch', lambda app, **options: launched.append((app, options)))
     assert run_tool(str(TOOL), trained['mmdet'].checkpoint.parent, trained['mmseg'].checkpoint, '--port', 7999) == ''
@@ -81,14 +74,16 @@ def test_work_dirs_and_checkpoints_are_served(run_tool: Run, trained: Models, mo
     assert options['max_file_size'] and page.delete_cache
     choice = next(block for block in page.blocks.values() if isinstance(block, gr.Dropdown))
     assert [value for _, value in choice.choices] == [str(files.checkpoint) for files in trained.values()]
-
-
-def test_what_cannot_be_served_is_one_sentence(run_tool: Run, tmp_path: Path, trained: Models) -> None:
     assert run_tool(str(TOOL), tmp_path) == (
         f'error: {tmp_path} is neither a checkpoint nor a work dir with one: check the path.')
-    with socket.socket() as taken:
-        taken.bind(('127.0.0.1', 0))
-        taken.listen()
+    shutil.copytree(trained['mmseg'].checkpoint.parent, tmp_path / 'moved')
+    for was in ('/gone/iter_2.pth', str(trained['mmseg'].checkpoint)):
+        (tmp_path / 'moved/last_checkpoint').write_text(was)
+        assert app['find_checkpoint'](tmp_path / 'moved') == tmp_path / 'moved/iter_2.pth'
+
+
+def test_a_port_that_is_taken_is_one_sentence(run_tool: Run, trained: Models) -> None:
+    with socket.create_server(('127.0.0.1', 0)) as taken:
         port = taken.getsockname()[1]
         message = run_tool(str(TOOL), trained['mmseg'].checkpoint, '--port', port)
     assert message.startswith(f'error: the page cannot be served at 127.0.0.1, port {port} (')

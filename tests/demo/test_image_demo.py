@@ -45,7 +45,8 @@ def read(path: Path) -> np.ndarray:
 
 
 @pytest.mark.parametrize('scope', ['mmdet', 'mmseg'])
-def test_paints_images_under_their_names(scope: str, run: Run, images: Path, out: Path, capsys: Capture) -> None:
+def test_paints_images_under_their_names(scope: str, run: Run, images: Path, out: Path, trained: Models,
+                                         capsys: Capture) -> None:
     assert run(scope, images) == ''
     printed = capsys.readouterr().out
     assert 'Painting' in printed and f'3 of 3 images painted in {out}' in printed
@@ -55,18 +56,16 @@ def test_paints_images_under_their_names(scope: str, run: Run, images: Path, out
     assert not np.array_equal(painted['a.jpg.png'], painted['a.png.png'])
     if scope == 'mmseg':  # every pixel is painted over
         assert not np.array_equal(painted['b.JPG.png'], read(images / 'b.JPG'))
+        assert {path.name for path in (out / 'label_maps').iterdir()} == {*painted}
+        label_map, [found] = Image.open(out / 'label_maps/a.jpg.png'), predict(images / 'a.jpg', *trained[scope], 'cpu')
+        assert np.array_equal(label_map, found.label_map)
+        palette = load_config(trained[scope].config).test_dataloader.dataset.metainfo.palette
+        assert label_map.getpalette()[:18] == np.ravel(palette).tolist()
     else:  # colours are those of the image: after two iterations no box is sure enough to be painted
         assert not is_painted(painted['a.png.png'], read(images / 'a.png')).any()
-
-
-def test_a_segmentor_writes_label_maps(run: Run, images: Path, out: Path, trained: Models) -> None:
-    assert run('mmseg', images) == ''
-    assert {path.name for path in (out / 'label_maps').iterdir()} == {f'{path.name}.png' for path in images.iterdir()}
-    label_map = Image.open(out / 'label_maps/a.jpg.png')
-    [found] = predict(images / 'a.jpg', *trained['mmseg'], device='cpu')
-    assert np.array_equal(label_map, found.label_map)
-    palette = load_config(trained['mmseg'].config).test_dataloader.dataset.metainfo.palette
-    assert label_map.getpalette()[:18] == np.ravel(palette).tolist()
+        coco = COCO(out / 'predictions.json')
+        assert [image['file_name'] for image in coco.dataset['images']] == ['a.jpg', 'a.png', 'b.JPG']
+        assert all(found['score'] < 0.3 for found in coco.dataset['annotations']) and coco.dataset['annotations']
 
 
 def test_labels_and_threshold_reach_the_painter(run: Run, images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,15 +137,3 @@ def test_without_a_model_it_finds_nuclei(run_tool: Run, out: Path, capsys: Captu
     assert sum(nucleus['score'] > 0.5 for nucleus in found) in range(15, 30)  # there are 22
     assert run_tool(TOOL, out, 'config.py') == '2'
     assert capsys.readouterr().err.endswith('config config.py has no checkpoint: pass both, or none of them.\n')
-
-
-def test_a_detector_writes_results_of_coco(run: Run, images: Path, out: Path) -> None:
-    assert run('mmdet', images) == ''
-    coco = COCO(out / 'predictions.json')
-    assert [image['file_name'] for image in coco.dataset['images']] == ['a.jpg', 'a.png', 'b.JPG']
-    results = coco.loadRes(coco.dataset['annotations'])
-    # Also those that are not sure enough to be painted.
-    assert all(result['score'] < 0.3 for result in results.dataset['annotations'])
-    for image in coco.dataset['images']:
-        for result in results.imgToAnns[image['id']][:3]:
-            assert results.annToMask(result).shape == (image['height'], image['width'])

@@ -137,12 +137,6 @@ def test_onnxruntime_computes_the_same(tmp_path: Path) -> None:
         torch.testing.assert_close(output, expected, atol=1e-5, rtol=0)
 
 
-def test_torch_knows_the_shapes() -> None:
-    for operator, inputs in ((nms, (BOXES, SCORES, 0.5, 5)),
-                             (roi_align, (torch.randn(2, 5, 10, 12), ROIS, [4, 3], 0.25, 0, True))):
-        torch.library.opcheck(operator, inputs, test_utils=('test_schema', 'test_faketensor'))
-
-
 # Each turns a branch of the code around.
 OPTIONS = {
     'RetinaNet': (RETINA, {}), 'fewer candidates': (RETINA, {'test_cfg.nms_pre': 5}),
@@ -174,23 +168,6 @@ def test_boxes_are_those_of_mmdet(name: str, monkeypatch: pytest.MonkeyPatch) ->
     assert tiny.largest < 1e-4
 
 
-def test_a_batch_is_as_many_images() -> None:
-    wrapped, image = detector(MASK), torch.randn(2, 3, 97, 61)
-    with torch.no_grad():
-        both, *alone = wrapped(image), *(wrapped(x[None]) for x in image)
-    assert {key: value.shape[1:] for key, value in both.items()} == {
-        'dets': (5,), 'labels': (), 'images': (), 'masks': (28, 28)}
-    assert both['images'].tolist() == [i for i, found in enumerate(alone) for _ in found['labels']]
-    for key in ('dets', 'labels', 'masks'):
-        torch.testing.assert_close(both[key], torch.cat([found[key] for found in alone]), atol=1e-4, rtol=1e-5)
-
-
-def test_there_may_be_nothing() -> None:
-    for wrapped in map(detector, MODELS.values()):
-        wrapped.test_cfg.score_thr = 1.
-        assert all(len(value) == 0 for value in run_eagerly(wrapped, torch.randn(2, 3, 40, 40)))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize('name, threshold', [('RetinaNet', {'test_cfg.score_thr': 0.09}),
                                              ('Mask R-CNN', {'test_cfg.rcnn.score_thr': 0.4})])
@@ -210,15 +187,14 @@ def test_files_are_right_at_all_sizes(name: str, threshold: dict[str, float], tm
     assert 'NonMaxSuppression' in operators and ('RoiAlign' in operators) == (name == 'Mask R-CNN')
 
 
-def test_detectors_are_written_to_onnx_alone(tmp_path: Path) -> None:
+def test_what_cannot_be_exported_is_told(tmp_path: Path) -> None:
+    told = refusal(detector, FASTER, **{'test_cfg.rcnn.nms.type': 'soft_nms'})
+    assert "nms={'type': 'soft_nms', 'iou_threshold': 0.5} in its test_cfg" in told
+    told = refusal(load_part, config(RETINA), 'detector')
+    assert 'random weights finds no boxes to compare: pass a --checkpoint' in told
     told = refusal(ExitStack().enter_context, exported(detector(RETINA), tmp_path / 'a.pt2', {}))
     assert 'a detector cannot be exported to .pt2, ' in told and told.endswith('the suffix .onnx.')
     assert not any(tmp_path.iterdir())
-
-
-def test_a_checkpoint_is_needed() -> None:
-    assert 'random weights finds no boxes to compare: pass a --checkpoint' in (
-        refusal(load_part, config(RETINA), 'detector'))
 
 
 @pytest.mark.parametrize('base, name', [
@@ -232,11 +208,6 @@ def test_another_head_is_named(base: str, name: str) -> None:
     assert refusal(to_detector, model) == (
         f'a {name} cannot be exported, only RetinaNet, Faster R-CNN and Mask R-CNN with their standard heads: export '
         'the backbone alone, with --part backbone.')
-
-
-def test_another_nms_is_named() -> None:
-    told = refusal(detector, FASTER, **{'test_cfg.rcnn.nms.type': 'soft_nms'})
-    assert "nms={'type': 'soft_nms', 'iou_threshold': 0.5} in its test_cfg" in told
 
 
 @pytest.mark.parametrize('name', ['toy/mask-rcnn_pyramid-cpvt-nano_fpn_toy-shapes',

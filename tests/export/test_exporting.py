@@ -1,5 +1,4 @@
 """Exports of backbones and segmentors, which are right at all sizes or refused in a sentence."""
-import json
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -99,18 +98,6 @@ def test_axes_and_outputs_of_onnx_have_names(small: CPVT, tmp_path: Path) -> Non
     assert str(Path(__file__).parents[2]).encode() not in path.read_bytes()
 
 
-@pytest.mark.slow
-def test_a_file_of_torch_needs_no_example_and_keeps_the_description(small: CPVT, tmp_path: Path) -> None:
-    with exported(small, path := tmp_path / 'a.pt2', dict(channels='RGB')):
-        pass
-    extra = {'description.json': ''}
-    program = torch.export.load(path, extra_files=extra)
-    assert json.loads(extra['description.json']) == dict(channels='RGB')
-    assert str(Path(__file__).parents[2]).encode() not in path.read_bytes()
-    image = torch.randn(5, 3, 31, 1)
-    torch.testing.assert_close(program.module()(image), small(image), atol=1e-5, rtol=1e-5)
-
-
 def test_dynamic_sizes_work_with_torch_alone(small: CPVT) -> None:
     """The example of docs/deployment.md."""
     sizes = {0: Dim.DYNAMIC, 2: Dim.DYNAMIC, 3: Dim.DYNAMIC}
@@ -127,12 +114,15 @@ class Branching(PositionEncoding):
 
 
 @pytest.mark.parametrize('suffix', ['.pt2', '.onnx'])
-def test_an_encoding_that_asks_for_the_size_is_named(suffix: str, small: CPVT, tmp_path: Path) -> None:
+def test_an_encoding_that_asks_for_the_size_and_a_missing_package_are_named(
+        suffix: str, small: CPVT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = StageSpec(embed_dims=24, num_heads=3, depth=1, grid=(8, 8))
     small.position_encoding = PositionEncodings([Branching(stage)])
     told = refusal_of_export(small, tmp_path / f'a{suffix}')
     line = "because of 'return x + 1 if x.shape[1] > 20 else x' (test_exporting.py:"
     assert all(word in told for word in ('the CPVT cannot', suffix, line, 'in tokens): ', ': replace that part'))
+    monkeypatch.setitem(sys.modules, 'onnxscript', None)
+    assert 'pip install onnx onnxscript onnxruntime.' in refusal_of_export(small, tmp_path / 'a.onnx')
 
 
 @pytest.mark.slow
@@ -145,12 +135,6 @@ def test_a_file_has_its_name_only_when_all_is_well_and_predicts_as_in_eval_mode(
         assert not path.exists()
         raise ArithmeticError
     assert not any(tmp_path.iterdir())
-
-
-def test_a_missing_package_is_named(small: CPVT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, 'onnxscript', None)
-    told = refusal_of_export(small, tmp_path / 'a.onnx')
-    assert 'onnxscript' in told and 'pip install onnx onnxscript onnxruntime.' in told
 
 
 PLAIN = dict(backbone=dict(type='cpvt_mm.CPVT', arch=dict(embed_dims=24, depth=1, num_heads=3), cls_token=False),

@@ -1,6 +1,5 @@
 """Texts of configs: mmengine reads the same values, runs nothing and reads no variable."""
 import math
-import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -50,11 +49,6 @@ def test_a_comment_ends_where_it_should(lines: list[str]) -> None:
     {'\ufb01': 1}, {"it's": '{{'}, math.inf, [np.float32(0.5), np.int64(3)], b'{{'], ids=repr)
 def test_source_evaluates_to_the_value(value: object) -> None:
     assert eval(to_source(value)) == value
-
-
-def test_a_class_is_written_by_the_name_that_registries_take() -> None:
-    assert eval(to_source([Config, os.getcwd, read])) == [
-        f'{Config.__module__}.Config', 'posix.getcwd', f'{__name__}.read']
 
 
 def test_long_lines_are_broken() -> None:

@@ -10,11 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mmdet.evaluation import CocoMetric
-from mmengine.config import Config
-from mmengine.registry import METRICS
 from pycocotools import mask as rle
 
-from openmmlab_runs.engine import prepare
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.evaluation import FastCocoMetric, YouTubeVISMetric
 from tests.conftest import refusal
@@ -66,19 +63,6 @@ def compute(kind: type[CocoMetric], annotations: Path | None, results: list, **k
     return metric.compute_metrics(copy.deepcopy(results))
 
 
-def test_no_prediction_at_all_is_no_metric(annotations: Path) -> None:
-    results = predict(annotations, share=0)
-    assert compute(FastCocoMetric, annotations, results) == compute(CocoMetric, annotations, results) == {}
-
-
-def test_wrong_arguments_are_a_sentence(annotations: Path) -> None:
-    results = predict(annotations)
-    for _, one in results:
-        del one['masks']
-    message = refusal(compute, FastCocoMetric, annotations, results, error=UserError, metric='segm')
-    assert message == 'the metric is segm, but the model predicts no masks: set metric to bbox.'
-
-
 # Ids as programs write them: from 0, negative, huge, whole floats, text of numbers and of words.
 WAYS: dict[str, Callable[[int], Any]] = {
     'from 0': lambda index: index - 1, 'negative': lambda index: -7 * index, 'huge': lambda index: (1 << 60) + index,
@@ -103,7 +87,7 @@ def rewrite(coco: dict, results: list, image: str, category: str, annotation: st
 
 
 @pytest.mark.parametrize('is_installed', [True, False], ids=['faster-coco-eval', 'pycocotools'])
-@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 99), st.sampled_from((.3, 1.)), st.tuples(*3 * [st.sampled_from([*WAYS])]), st.sampled_from((
     dict(metric='bbox'), dict(metric=['bbox', 'segm'], classwise=True), dict(metric='segm', proposal_nums=(3, 5, 10)),
     dict(metric='bbox', iou_thrs=[.3, .5, .75]), dict(metric='bbox', metric_items=['mAP_75', 'AR_m@1000']),
@@ -129,7 +113,7 @@ def test_metrics_do_not_depend_on_ids(
         if not is_installed:
             patched.setattr('openmmlab_runs.evaluation.find_spec', lambda name: None)
         found = compute(FastCocoMetric, tmp_path / 'odd.json', results, **kwargs)
-    assert list(found) == list(expected)
+    assert list(found) == list(expected) != []
     np.testing.assert_array_equal(list(found.values()), list(expected.values()))
 
 
@@ -147,39 +131,26 @@ def test_files_of_predictions_have_the_ids_of_the_annotations(way: str, annotati
         assert [(one['image_id'], one['category_id'], one['score']) for one in written] == expected
     assert {type(one['image_id']) for one in written} == {type(WAYS[way](1))}
     assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == ['found.bbox.json', 'found.segm.json']
-
-
-@pytest.mark.parametrize('way', WAYS)
-def test_annotations_of_samples_are_counted_with_any_ids(way: str, annotations: Path, tmp_path: Path) -> None:
+    # Without a file of annotations, those of the samples are counted.
     results = predict(annotations)
     for true, found in results:
         true['anns'] = [dict(bbox=box.tolist(), bbox_label=int(label)) for box, label in zip(
             found['bboxes'][::2], found['labels'][::2], strict=True)]
     expected = compute(CocoMetric, None, results)
     _, odd = rewrite(json.loads(annotations.read_text()), results, way, way, way)
-    prefix = str(tmp_path / 'found')
     assert compute(FastCocoMetric, None, odd, outfile_prefix=prefix) == expected != {}
-    written = json.loads((tmp_path / 'found.gt.json').read_text())
+    written = json.loads(Path(f'{prefix}.gt.json').read_text())
     assert [one['id'] for one in written['images']] == [WAYS[way](index) for index in range(1, 11)]
 
 
-def test_a_perfect_prediction_gets_1_whatever_the_ids(tmp_path: Path) -> None:
-    box = [10., 10., 50., 60.]
-    coco = dict(images=[dict(id=index, file_name=f'{index}.png', width=90, height=90) for index in (0, 1)],
-                categories=[dict(id=0, name='cat')],
-                annotations=[dict(id=index, image_id=index, category_id=0, bbox=box, area=3000) for index in (0, 1)])
-    (tmp_path / 'f.json').write_text(json.dumps(coco))
-    cfg = prepare(Config(dict(default_scope='mmdet', val_evaluator=dict(
-        type='CocoMetric', ann_file=str(tmp_path / 'f.json')))))
-    metric = METRICS.build(cfg.val_evaluator)
-    metric.dataset_meta = dict(classes=('cat',))
-    found = [(dict(), dict(img_id=index, bboxes=np.array([[10, 10, 60, 70]]), labels=np.array([0]),
-                           scores=np.array([.9]))) for index in (0, 1)]
-    assert metric.compute_metrics(found)['bbox_mAP'] == 1.
-
-
-def test_predictions_of_another_dataset_are_a_sentence(annotations: Path) -> None:
+def test_predictions_that_do_not_fit_are_a_sentence(annotations: Path) -> None:
+    results = predict(annotations, share=0)
+    assert compute(FastCocoMetric, annotations, results) == compute(CocoMetric, annotations, results) == {}
     results = predict(annotations)
+    for _, one in results:
+        del one['masks']
+    assert refusal(compute, FastCocoMetric, annotations, results, error=UserError, metric='segm') == (
+        'the metric is segm, but the model predicts no masks: set metric to bbox.')
     results[2][1]['img_id'] = 'x'
     assert refusal(compute, FastCocoMetric, annotations, results, error=UserError) == (
         f"the metric has predictions for the image with id 'x', but its ann_file {annotations} has no such image: set "
@@ -201,16 +172,3 @@ def test_instances_of_videos_are_counted_with_any_ids() -> None:
             metric._vis_meta_info['videos'].append(dict(size, id=video, file_name=''))
             results.append((found, true))
         assert metric.compute_metrics(results)['segm_mAP'] == 1.
-
-
-@pytest.mark.parametrize('kwargs', [
-    dict(metric='bbox'), dict(metric=['bbox', 'segm'], classwise=True), dict(metric='segm', proposal_nums=(5, 10, 20)),
-    dict(metric='bbox', proposal_nums=(100, 3, 1)),
-    dict(metric='bbox', metric_items=['mAP', 'mAP_75', 'AR@100', 'AR_s@1000']),
-    dict(metric='proposal')])
-def test_metrics_equal_those_of_mmdet(kwargs: dict, annotations: Path) -> None:
-    expected = compute(CocoMetric, annotations, predict(annotations), **kwargs)
-    found = compute(FastCocoMetric, annotations, predict(annotations), **kwargs)
-    assert list(found) == list(expected)
-    np.testing.assert_array_equal(list(found.values()), list(expected.values()))
-    assert len({*expected.values()}) > 1

@@ -21,9 +21,6 @@ def test_nothing_controls_a_terminal(text: str) -> None:
     assert not CONTROLS.search(shown) and '\n' not in shown
     assert printable(shown) == shown and printable_lines(text).count('\n') == text.count('\n')
     shown.encode()  # no half of a character
-
-
-def test_escapes_are_those_of_python_and_other_text_is_unchanged() -> None:
     assert printable('a\x1b[31m\nb\udcff\u202e') == r'a\x1b[31m\nb\udcff\u202e'
     assert printable_lines('a\tb\nné 名') == 'a\tb\nné 名'
 

@@ -7,28 +7,18 @@ from openmmlab_runs import waiting
 from openmmlab_runs.waiting import TooLong, within
 
 
-@pytest.fixture
-def hang(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """An event that is waited for; the line comes at once."""
+def test_what_ends_in_time_returns_or_raises_and_what_does_not_is_told_and_given_up(
+        log: list, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, 'WORD', 0.01)
-    return threading.Event()
-
-
-def test_what_ends_in_time_returns_or_raises(log: list) -> None:
+    hang = threading.Event()
     assert within('it', lambda: 3, 9) == 3
     with pytest.raises(KeyError, match='x'):
         within('it', lambda: {}['x'], 9)
     assert log == []
-
-
-def test_what_does_not_end_is_told_and_given_up(hang: threading.Event, log: list) -> None:
     with pytest.raises(TooLong, match='no answer in 0 seconds'):
         within('it', hang.wait, 0.05)
     assert log == [('INFO', 'waiting for it ...')]
-    hang.set()
 
-
-def test_what_may_take_longer_is_waited_for(hang: threading.Event) -> None:
     def more() -> float:
         hang.set()
         return 60

@@ -51,11 +51,7 @@ def test_keys_of_swin_become_keys_of_the_pyramid(backbone: PyramidCPVT) -> None:
     # encodings and of the head), and none matches nothing.
     assert len(keys) == 1 + 2 + 9 + 1 + 1
     assert all(any(key in name for name in found) for key in keys)
-
-
-def test_keys_for_tokens_stay_where_there_are_such_tokens() -> None:
-    """A head's query_embed is none of the backbone's."""
-    keys = dict(cls_token=NORM, query_embed=HEAD)
+    keys = dict(cls_token=NORM, query_embed=HEAD)  # a head's query_embed is none of the backbone's
     assert translate_custom_keys(keys, CPVT(NARROW_PLAIN)) == keys
     assert translate_custom_keys(keys, CPVT(NARROW_PLAIN, cls_token=False)) == dict(query_embed=HEAD)
 
@@ -75,42 +71,28 @@ def test_layer_decay_goes_on_in_a_plain_backbone(name: str, cls: type, arch: dic
 
 @pytest.mark.parametrize(('scope', 'lr'), [('mmdet', 2e-4), ('mmseg', 6e-5)])
 def test_schedule_puts_adamw_and_the_rules_in(scope: str, lr: float, backbone: PyramidCPVT) -> None:
-    wrapper = schedule(backbone, scope, optim_wrapper=dict(
-        type='OptimWrapper', optimizer=dict(type='SGD', lr=0.02, momentum=0.9), clip_grad=dict(max_norm=35),
-        paramwise_cfg=dict(bias_lr_mult=2., custom_keys=dict(head=HEAD)))).optim_wrapper
+    cfg = schedule(
+        backbone, scope, param_scheduler=[dict(type='PolyLR', eta_min=2e-4), dict(type='LinearLR')],
+        auto_scale_lr=dict(enable=False, base_batch_size=64), optim_wrapper=dict(
+            type='OptimWrapper', optimizer=dict(type='SGD', lr=0.02, momentum=0.9), clip_grad=dict(max_norm=35),
+            paramwise_cfg=dict(bias_lr_mult=2., custom_keys=dict(head=HEAD))))
+    # In proportion to the new rate: else they would raise a rate that begins below their end.
+    assert cfg.param_scheduler[0].eta_min == pytest.approx(lr / 100) and cfg.param_scheduler[1] == dict(type='LinearLR')
+    assert cfg.auto_scale_lr == dict(enable=False, base_batch_size=16)
+    wrapper = cfg.optim_wrapper
     assert (wrapper.optimizer.type, wrapper.optimizer.lr) == ('AdamW', lr) and 'momentum' not in wrapper.optimizer
     assert wrapper.clip_grad == dict(max_norm=35)
     assert wrapper.paramwise_cfg == dict(bias_lr_mult=2., custom_keys=dict(head=HEAD, **DECAY_RULES))
+    wrapper = schedule(backbone).optim_wrapper  # of a config without an optimizer
+    assert wrapper.optimizer.type == 'AdamW' and wrapper.paramwise_cfg.custom_keys == DECAY_RULES
 
 
-def test_schedule_keeps_the_rates_of_an_adamw(backbone: PyramidCPVT) -> None:
-    optimizer = dict(type='AdamW', lr=1e-4, weight_decay=0.05)
-    cfg = schedule(
-        backbone, param_scheduler=dict(type='PolyLR', eta_min=1e-4), auto_scale_lr=dict(base_batch_size=64),
-        optim_wrapper=dict(optimizer=optimizer, paramwise_cfg=dict(custom_keys=dict(position_encoding=NORM))))
-    assert cfg.optim_wrapper.optimizer == optimizer
-    assert cfg.param_scheduler.eta_min == 1e-4 and cfg.auto_scale_lr.base_batch_size == 64
-    assert cfg.optim_wrapper.paramwise_cfg.custom_keys == dict(position_encoding=NORM, norm=dict(decay_mult=0.))
-
-
-def test_schedule_keeps_the_learning_rate_that_a_config_has_for_its_backbone(backbone: PyramidCPVT) -> None:
+def test_schedule_keeps_an_adamw_and_the_rate_that_it_has_for_its_backbone(backbone: PyramidCPVT) -> None:
     given = dict(custom_keys=dict(backbone=dict(lr_mult=0.1), query_embed=HEAD))
-    cfg = schedule(backbone, optim_wrapper=dict(optimizer=dict(type='AdamW', lr=1.), paramwise_cfg=given))
+    cfg = schedule(backbone, optim_wrapper=dict(optimizer=dict(type='AdamW', lr=1.), paramwise_cfg=given),
+                   param_scheduler=dict(type='PolyLR', eta_min=1e-4), auto_scale_lr=dict(base_batch_size=64))
+    assert cfg.optim_wrapper.optimizer == dict(type='AdamW', lr=1.)
+    assert cfg.param_scheduler.eta_min == 1e-4 and cfg.auto_scale_lr.base_batch_size == 64
     for name, (lr, decay) in rates(with_head(backbone), cfg.optim_wrapper.paramwise_cfg.custom_keys).items():
         assert lr == pytest.approx(0.1 if name.startswith('backbone') else 3. if 'query_embed' in name else 1.), name
         assert decay == (0. if 'position_encoding' in name or 'norm' in name else 1.), name
-
-
-def test_schedulers_end_in_proportion_to_the_new_rate(backbone: PyramidCPVT) -> None:
-    """Else they would raise a rate that begins below their end."""
-    cfg = schedule(backbone, 'mmseg', optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.01)),
-                   param_scheduler=[dict(type='PolyLR', eta_min=1e-4), dict(type='LinearLR')],
-                   auto_scale_lr=dict(enable=False, base_batch_size=64))
-    assert cfg.param_scheduler[0].eta_min == pytest.approx(6e-7)
-    assert cfg.param_scheduler[1] == dict(type='LinearLR')
-    assert cfg.auto_scale_lr == dict(enable=False, base_batch_size=16)
-
-
-def test_schedule_for_a_config_without_an_optimizer(backbone: PyramidCPVT) -> None:
-    wrapper = schedule(backbone).optim_wrapper
-    assert wrapper.optimizer.type == 'AdamW' and wrapper.paramwise_cfg.custom_keys == DECAY_RULES

@@ -13,7 +13,6 @@ from torch import Tensor
 from cpvt_mm import PyramidCPVT
 from cpvt_mm.export import exporting, load_part
 from cpvt_mm.export.comparing import SHAPES, describe, describe_classes
-from cpvt_mm.swap.writing import changes
 from lab.datasets.toy_shapes import CLASSES
 from openmmlab_runs.data.config_datasets import plan_checks
 from openmmlab_runs.engine import load_config
@@ -94,7 +93,6 @@ def test_a_detector_is_compared_on_an_image(run_tool: Run, tmp_path: Path, repla
     write_image(tmp_path / 'a.png', np.random.default_rng(0).integers(0, 255, (90, 70, 3), np.uint8))
     monkeypatch.setattr('cpvt_mm.export.comparing.SHAPES', ((1, 64, 48), (2, 33, 47)))
     replace_export(lambda image: seen.append(image) or [*model(image).values()])
-    torch.save(model.model.state_dict(), tmp_path / 'a.pth')
     assert run_tool(EXPORT, tmp_path / 'config.py', tmp_path / 'a.onnx', '--part', 'detector', '--checkpoint',
                     tmp_path / 'a.pth', '--image', tmp_path / 'a.png') == ''
     head, *rows = cells(capsys.readouterr().out)
@@ -105,17 +103,14 @@ def test_a_detector_is_compared_on_an_image(run_tool: Run, tmp_path: Path, repla
     assert (tmp_path / 'a.onnx').exists()
 
 
-def test_the_description_says_how_images_are_prepared() -> None:
-    description = describe(load_config(UPERNET))
+def test_a_description_says_how_images_are_prepared_and_which_classes_there_are(tmp_path: Path) -> None:
+    cfg = load_config(UPERNET, {'model.data_preprocessor.bgr_to_rgb': False, 'model.data_preprocessor.mean': None})
+    assert describe(cfg)['channels'] == 'BGR' and describe(cfg)['mean'] == '[0.0, 0.0, 0.0]'
+    cfg = load_config(UPERNET)
+    description = describe(cfg)
     assert description == {'config': UPERNET.stem, 'version': description['version'],
                            'layout': 'float32, (batch, channel, height, width)', 'channels': 'RGB',
                            'mean': '[123.675, 116.28, 103.53]', 'std': '[58.395, 57.12, 57.375]'}
-    cfg = load_config(UPERNET, {'model.data_preprocessor.bgr_to_rgb': False, 'model.data_preprocessor.mean': None})
-    assert describe(cfg)['channels'] == 'BGR' and describe(cfg)['mean'] == '[0.0, 0.0, 0.0]'
-
-
-def test_the_classes_are_those_of_the_checkpoint_or_else_of_the_test_data(tmp_path: Path) -> None:
-    cfg = load_config(UPERNET)
     found = {key: json.loads(value) for key, value in describe_classes(cfg).items()}
     assert found['classes'] == ['background', 'sun', 'ball', 'kite', 'boat', 'square']
     assert found['palette'][1] == [230, 60, 60]
@@ -140,13 +135,6 @@ def test_convert_and_publish(run_tool: Run, tmp_path: Path, capsys: Capture, mon
     [path] = tmp_path.glob('model-*.pth')
     assert capsys.readouterr().out == f'{path.name}: written; left out: nothing\n'
     assert 'pos_block.0.proj.0.weight' in torch.load(path, weights_only=True)['state_dict']
-
-
-def test_changes_are_lines_of_a_diff() -> None:
-    old = dict(a=dict(type='A', x=(1, 2)), b=[dict(c=1), dict(c=2)], d=0, e=[1])
-    new = dict(a=dict(type='B'), b=[dict(c=1), dict(c=3)], d=0, e=[1, 2])
-    assert list(changes(old, new)) == [
-        "- a.type = 'A'", "+ a.type = 'B'", '- a.x = (1, 2)', '- b.1.c = 2', '+ b.1.c = 3', '- e = [1]', '+ e = [1, 2]']
 
 
 def test_swap_backbone_writes_the_config_and_prints_changes(run_tool: Run, tmp_path: Path, capsys: Capture) -> None:
@@ -175,17 +163,14 @@ def test_swap_backbone_puts_the_plain_one_or_random_weights_in(run_tool: Run, tm
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('kind', ['folder', 'config'])
-def test_swap_backbone_takes_own_data(run_tool: Run, data: Path, tmp_path: Path, capsys: Capture, kind: str) -> None:
-    own = data
-    if kind == 'config':
-        own = tmp_path / 'own.py'
-        assert run_tool('misc/new_config.py', data, own, '--task', 'boxes', '--iters', 40) == ''
+def test_swap_backbone_takes_own_data(run_tool: Run, data: Path, tmp_path: Path) -> None:
+    own = tmp_path / 'own.py'
+    assert run_tool('misc/new_config.py', data, own, '--task', 'boxes', '--iters', 40) == ''
     assert run_tool(SWAP, RETINANET, tmp_path / 'out.py', '--arch', 'nano', '--schedule', '--data', own) == ''
     cfg = load_config(tmp_path / 'out.py')
     assert cfg.model.bbox_head.num_classes == len(CLASSES) and cfg.model.backbone.arch == 'nano'
     assert Path(cfg.train_dataloader.dataset.data_root) == data
-    assert cfg.train_cfg.max_iters == (40 if kind == 'config' else 8000) and 'max_epochs' not in cfg.train_cfg
+    assert cfg.train_cfg.max_iters == 40 and 'max_epochs' not in cfg.train_cfg
     assert cfg.optim_wrapper.optimizer.type == 'AdamW'
     assert not [finding for plan in plan_checks(cfg) for finding in plan.findings if finding.is_error]
 
@@ -198,13 +183,10 @@ def test_swap_backbone_takes_own_data(run_tool: Run, data: Path, tmp_path: Path,
     (f'{SWAP} missing.py out.py', 'error: config missing.py does not exist: check the path.'),
     (f'{SWAP} {RETINANET} out.py --data {MASK_RCNN}', f'error: the model is for boxes, but the data of {MASK_RCNN} is '
      'for instances: name data for the same task.'),
-    (f'{SWAP} {RETINANET} out.txt', 'out.txt is not a name for a config: use the suffix .py.'),
     (f'{SWAP} {RETINANET} out.py --backbone CPVT --arch nano',
      "error: 'nano' is not an arch of CPVT; allowed are tiny, small, base, large, giant, small-plus, huge-plus."),
     (f'{SWAP} {RETINANET} out.py --checkpoint {GOLDEN}/deit_timm.pth',
-     'deit_timm.pth holds a CPVT (format timm), but the backbone is a PyramidCPVT: use'),
-    (f'{SWAP} {RETINANET} out.py --arch nano --checkpoint {GOLDEN}/timm.pth',
-     'timm.pth (format twins or timm) does not fit the PyramidCPVT, ')])
+     'deit_timm.pth holds a CPVT (format timm), but the backbone is a PyramidCPVT: use')])
 def test_nothing_is_written_after_a_mistake(words: str, error: str, run_tool: Run, tmp_path: Path,
                                             monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

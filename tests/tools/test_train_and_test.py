@@ -104,8 +104,6 @@ def test_torchrun_is_told_where_machines_meet(tool: str, args: tuple[str, ...], 
     done = launch(tool, *args, '--resume', cwd=tmp_path, PYTHON=str(python), **variables)
     assert f'SIGUSR1 -m torch.distributed.run {expected}' in done.stdout, done.stdout + done.stderr
     assert ' --nproc-per-node=4 ' in done.stdout
-
-
-def test_a_run_whose_machines_come_and_go_must_resume(tmp_path: Path) -> None:
-    done = launch('dist_train.sh', 'c.py', '4', cwd=tmp_path, NNODES='1:4')
-    assert done.returncode == 2 and done.stderr.endswith(': add --resume, to lose nothing.\n')
+    if ':' in variables.get('NNODES', '') and tool == 'dist_train.sh':  # machines that come and go
+        done = launch(tool, *args, cwd=tmp_path, PYTHON=str(python), **variables)
+        assert done.returncode == 2 and done.stderr.endswith(': add --resume, to lose nothing.\n')

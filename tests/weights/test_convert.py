@@ -106,9 +106,6 @@ def test_only_weights_and_meta_are_published_under_their_hash(tmp_path: Path) ->
     written = read_checkpoint(path)
     assert list(written) == ['state_dict', 'meta'] and written['meta'] == dict(epoch=3)
     assert torch.equal(written['state_dict']['weight'], torch.ones(3))
-
-
-def test_what_cannot_be_published_is_refused(tmp_path: Path) -> None:
     assert 'a.pth exists already' in refusal(publish_model, trained(tmp_path / 'a.pth'), tmp_path / 'a')
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.models.grid import resample
-from cpvt_mm.weights.formats import FORMATS, MMSEG_PCPVT, TWINS, detect_format
+from cpvt_mm.weights.formats import FORMATS, TWINS, detect_format
 from cpvt_mm.weights.plain_formats import (
     MMPRETRAIN_VIT,
     TABLE,
@@ -83,21 +83,15 @@ def test_the_norm_after_the_last_stage_is_out_norm(tmp_path: Path) -> None:
     timm = torch.load(GOLDEN / 'timm.pth', weights_only=True)
     model = pretrained(GOLDEN / 'timm.pth', out_indices=(3,), out_norm=True)
     assert torch.equal(model.out_norms['3'].weight, timm['norm.weight'])
-
-
-@pytest.mark.parametrize('library, kwargs, name', [
-    ('mmseg', dict(norm_after_stage=True), 'norm_list.0.weight'),
-    ('mmpretrain', dict(norm_after_stage=[False, True, False, True]), 'norm_after_stage1.weight')])
-def test_norms_between_stages_are_refused(library: str, kwargs: dict, name: str, tmp_path: Path) -> None:
-    torch.save(their_pcpvt(library, **kwargs).state_dict(), tmp_path / 'a.pth')
-    assert f'norms between its stages ({name}), which PyramidCPVT does not have' in (
-        refusal(pretrained, tmp_path / 'a.pth'))
+    torch.save(their_pcpvt('mmseg', norm_after_stage=True).state_dict(), tmp_path / 'b.pth')
+    assert 'norms between its stages (norm_list.0.weight), which PyramidCPVT does not have' in (
+        refusal(pretrained, tmp_path / 'b.pth'))
 
 
 PEG = 'stages.0.position_encoding.0.convs.0.'
 
 
-@pytest.mark.parametrize('fmt', FOREIGN, ids=str)
+@pytest.mark.parametrize('fmt', FOREIGN[:1], ids=str)
 @pytest.mark.parametrize(('options', 'words'), [
     (dict(position_encoding=None), f'{PEG}0.weight is missing'),
     (dict(position_encoding=[dict(type='PEG'), dict(type='LearnablePE')]), 'stages.0.position_encoding.1.table diff'),
@@ -111,13 +105,6 @@ PEG = 'stages.0.position_encoding.0.convs.0.'
 def test_other_parts_than_those_of_twins_have_no_name_elsewhere(options: dict, words: str, fmt: Format) -> None:
     told = refusal(fmt.to_theirs, PyramidCPVT(NARROW, **options).state_dict())
     assert words in told and f': the format {fmt} has one plain PEG after the first block of each stage' in told
-
-
-def test_half_an_attention_cannot_be_converted() -> None:
-    weights = PyramidCPVT(NARROW).state_dict()
-    del weights['stages.0.blocks.0.attn.kv.weight']
-    with pytest.raises(UserError, match=r'have .*attn\.q\.weight but not stages\.0\.blocks\.0\.attn\.kv\.weight'):
-        MMSEG_PCPVT.to_theirs(weights)
 
 
 DEIT = GOLDEN / 'deit_timm.pth'
@@ -150,13 +137,11 @@ def test_the_first_of_the_shortest_prefixes_is_taken() -> None:
              for name in names_of(TWINS)]
     assert detect_format(names, 'a.pth') == (TWINS, 'backbone.', ('teacher.backbone.', 'student.backbone.'))
     assert detect_format([name for name in names if not name.startswith('b')], 'a.pth').prefix == 'teacher.backbone.'
-
-
-def test_a_prefix_can_be_given() -> None:
-    names = [start + name for start in ('backbone.', 'student.backbone.') for name in names_of(MMSEG_PCPVT)]
-    assert detect_format(names, 'a.pth', 'student.backbone') == (MMSEG_PCPVT, 'student.backbone.', ())
+    assert detect_format(names, 'a.pth', 'student.backbone') == (TWINS, 'student.backbone.', ())  # is given
     assert "no backbone of a known format below 'neck.'" in refusal(detect_format, names, 'a.pth', 'neck')
-    assert 'no backbone of a known format: ' in refusal(detect_format, names, 'a.pth', '')
+    names = [*(f'a.{name}' for name in TIMM_VIT.signature), *(f'backbone.{name}' for name in TWINS.signature)]
+    assert detect_format(names, 'a.pth').prefix == 'a.'
+    assert detect_format(names, 'a.pth', wanted='PyramidCPVT').prefix == 'backbone.'
 
 
 def test_other_names_are_refused_with_the_formats_and_the_first_keys() -> None:
@@ -164,12 +149,6 @@ def test_other_names_are_refused_with_the_formats_and_the_first_keys() -> None:
         'checkpoint a.pth has no backbone of a known format: it has layer0.weight, layer1.weight, layer2.weight, ...; '
         'use a checkpoint of a known format (for PyramidCPVT cpvt_mm, twins or timm, mmseg, mmpretrain; for CPVT '
         'cpvt_mm, timm, timm-dinov3, mmpretrain, transformers-dinov2, transformers-dinov3).')
-
-
-def test_of_two_classes_that_of_the_backbone_is_preferred() -> None:
-    names = [*(f'a.{name}' for name in TIMM_VIT.signature), *(f'backbone.{name}' for name in TWINS.signature)]
-    assert detect_format(names, 'a.pth').prefix == 'a.'
-    assert detect_format(names, 'a.pth', wanted='PyramidCPVT').prefix == 'backbone.'
 
 
 @pytest.mark.parametrize('mlp_mode', ['linear', 'swiglu'])
@@ -184,18 +163,15 @@ def test_dino_in_another_format_and_back_is_bit_exact(fmt: PlainFormat, mlp_mode
     assert_same(fmt.to_ours(theirs), ours)
 
 
-@pytest.mark.parametrize('fmt', [TIMM_DINOV3, TRANSFORMERS_DINOV3], ids=str)
-def test_keys_with_a_bias_have_no_name_in_dinov3(fmt: PlainFormat) -> None:
-    weights = shaken(dino(fmt)).state_dict()
-    assert f'the format {fmt} has no keys with a bias' in refusal(fmt.to_theirs, weights)
-    assert 'only RotaryPE' in refusal(fmt.to_theirs, {**weights, TABLE: torch.ones(2, 2, 48)})
-
-
 @pytest.mark.parametrize('fmt', OF_DINO, ids=str)
-def test_other_models_than_dino_have_no_names_there(fmt: PlainFormat) -> None:
+def test_what_dino_does_not_have_has_no_name_there(fmt: PlainFormat) -> None:
     encoding = LEARNABLE if fmt.has_table else None
     weights = CPVT(NARROW_PLAIN, img_size=64, position_encoding=encoding).state_dict()
     assert 'the weights lack layer scale or registers' in refusal(fmt.to_theirs, weights)
+    if not fmt.has_table:
+        weights = shaken(dino(fmt)).state_dict()
+        assert f'the format {fmt} has no keys with a bias' in refusal(fmt.to_theirs, weights)
+        assert 'only RotaryPE' in refusal(fmt.to_theirs, {**weights, TABLE: torch.ones(2, 2, 48)})
 
 
 def of_the_authors(weights: dict[str, Tensor], mask: float) -> dict[str, Tensor]:
@@ -211,19 +187,13 @@ def of_the_authors(weights: dict[str, Tensor], mask: float) -> dict[str, Tensor]
 
 
 @pytest.mark.parametrize('mask', [7., torch.nan])
-def test_biases_of_keys_that_are_masked_are_zeros(mask: float) -> None:
+def test_biases_that_are_masked_or_left_out_are_zeros(mask: float) -> None:
     theirs = TIMM_DINOV3.to_theirs(dino(TIMM_DINOV3).state_dict())
     expected, found = TIMM_DINOV3.to_ours(theirs), TIMM_DINOV3.to_ours(of_the_authors(theirs, mask))
     assert {name for name in found if name not in expected} == {'mask_token', 'rope_embed.periods'}
     assert_same({name: found[name] for name in expected}, expected)
-
-
-def test_biases_that_are_all_left_out_are_zeros() -> None:
-    theirs = TIMM_DINOV3.to_theirs(dino(TIMM_DINOV3).state_dict())
-    expected = TIMM_DINOV3.to_ours(theirs)
-    assert_same(TIMM_DINOV3.to_ours({k: v for k, v in theirs.items() if not k.endswith('_bias')}), expected)
-    del theirs['blocks.2.attn.v_bias']
-    assert set(expected) - set(TIMM_DINOV3.to_ours(theirs)) == {'blocks.2.attn.q.bias', 'blocks.2.attn.kv.bias'}
+    without = {name: tensor for name, tensor in theirs.items() if not name.endswith('_bias')}
+    assert_same(TIMM_DINOV3.to_ours(without), expected)
 
 
 def weights_of_deit() -> dict[str, Tensor]:
@@ -276,13 +246,10 @@ def test_the_row_of_a_class_token_ends_up_in_the_token_and_may_be_missing() -> N
     ours = TIMM_VIT.to_ours({**weights, 'pos_embed': patches})
     assert torch.equal(ours['cls_token'], weights['cls_token'])
     assert torch.equal(ours[TABLE], patches[0].view(4, 4, 48))
-
-
-@pytest.mark.parametrize('shape, message', [
-    ((1, 13, 48), 'has 13 rows, 1 for class tokens, and the others do not form a square'),
-    ((17, 48), 'has shape (17, 48)')])
-def test_tables_of_no_square_are_refused(shape: tuple[int, ...], message: str) -> None:
-    assert message in refusal(TIMM_VIT.to_ours, {**weights_of_deit(), 'pos_embed': torch.zeros(shape)})
+    for more, words in ((dict(pos_embed=torch.zeros(1, 13, 48)), 'has 13 rows, 1 for class tokens, and the others do'),
+                        (dict(pos_embed=torch.zeros(17, 48)), 'has shape (17, 48)'),
+                        ({'norm_pre.weight': torch.ones(1)}, 'is of a ViT with norm_pre.weight, which CPVT does n')):
+        assert words in refusal(TIMM_VIT.to_ours, {**weights, **more})
 
 
 @pytest.mark.parametrize('fmt', [TIMM_VIT, MMPRETRAIN_VIT], ids=str)
@@ -324,9 +291,3 @@ def test_a_model_with_a_peg_is_not_filled_by_deit(log: list) -> None:
     assert [message for level, message in log if level == 'WARNING'] == [
         f'checkpoint {DEIT} lacks, as allow_missing allows: position_encoding.0.convs.0.0.weight, '
         'position_encoding.0.convs.0.0.bias']
-
-
-@pytest.mark.parametrize('name', ['norm_pre.weight', 'blocks.1.attn.q_norm.weight'])
-def test_a_vit_that_computes_something_else_is_refused(name: str) -> None:
-    assert f'is of a ViT with {name}, which CPVT does not have' in (
-        refusal(TIMM_VIT.to_ours, {**weights_of_deit(), name: torch.ones(1)}))

@@ -56,13 +56,6 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
             read_checkpoint(path)
 
 
-def test_what_is_no_checkpoint_is_named(tmp_path: Path) -> None:
-    for name in ('no.pth', 'no.safetensors'):
-        assert f'{name} does not exist' in refusal(read_checkpoint, tmp_path / name, error=MissingFile)
-    assert 'cannot be read' in refusal(read_checkpoint, tmp_path)
-    assert 'holds a list' in refusal(read_checkpoint, save(tmp_path / 'list.pth', [torch.ones(1)]))
-
-
 WEIGHTS, AVERAGE = dict(weight=torch.ones(2)), dict(weight=torch.zeros(2))
 
 
@@ -84,13 +77,15 @@ def test_weights_are_found_in_their_wrapper(checkpoint: dict, expected: tuple, t
     assert found[1:] == expected
 
 
-@pytest.mark.parametrize('checkpoint, words', [
-    ({}, 'none of the keys state_dict, model, .*: it has nothing'),
-    (dict(student=dict(weight=torch.ones(1)), epoch=3), 'none of the keys .*: it has student, epoch'),
-    (dict(state_dict=dict(note='x')), "under 'state_dict': it has note")])
-def test_a_dict_without_tensors_is_refused(checkpoint: dict, words: str) -> None:
-    with pytest.raises(UserError, match=f'a.pth holds no tensors .*{words}'):
-        unwrap(checkpoint, 'a.pth')
+def test_what_is_no_checkpoint_is_named(tmp_path: Path) -> None:
+    for name in ('no.pth', 'no.safetensors'):
+        assert f'{name} does not exist' in refusal(read_checkpoint, tmp_path / name, error=MissingFile)
+    assert 'cannot be read' in refusal(read_checkpoint, tmp_path)
+    assert 'holds a list' in refusal(read_checkpoint, save(tmp_path / 'list.pth', [torch.ones(1)]))
+    for content, words in (({}, ': it has nothing'), (dict(student=WEIGHTS, epoch=3), ': it has student, epoch'),
+                           (dict(state_dict=dict(note='x')), "under 'state_dict': it has note")):
+        told = refusal(unwrap, content, 'a.pth')
+        assert 'a.pth holds no tensors ' in told and words in told
 
 
 def test_mmengine_gets_the_file_itself_or_a_copy_without_its_own_types(tmp_path: Path) -> None:
@@ -197,6 +192,7 @@ def test_in_the_scope_loaders_read_logs_and_no_code(name: str, tmp_path: Path, m
     evil = save(tmp_path / 'evil.pth', dict(state_dict={}, extra=HOSTILE[name]))
     before = settings()
     monkeypatch.chdir(tmp_path)
+    assert 'evil.pth is damaged, or contains code' in refusal(read_checkpoint, evil)
     with mmengine_log():
         with pytest.raises(pickle.UnpicklingError):
             torch.load(evil, weights_only=False)
@@ -218,12 +214,3 @@ def test_scopes_of_threads_wait_for_each_other(tmp_path: Path, monkeypatch: pyte
             assert torch.load(log)['log'].mean() == 1.5 and not other.done()
         assert other.result()['log'].mean() == 1.5
     assert settings() == before
-
-
-def test_a_variable_that_lets_code_in_lets_none_in_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLES[1], '1')
-    monkeypatch.chdir(tmp_path)
-    assert read_checkpoint(save(tmp_path / 'a.pth', dict(weight=torch.ones(2)))).keys() == {'weight'}
-    assert 'evil.pth is damaged, or contains code' in (
-        refusal(read_checkpoint, save(tmp_path / 'evil.pth', HOSTILE['code'])))
-    assert not (tmp_path / 'hacked').exists()
