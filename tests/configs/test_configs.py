@@ -19,7 +19,6 @@ from cpvt_mm.models.create import create_backbone
 from cpvt_mm.weights.released import RELEASED, SCHEME
 from openmmlab_runs import engine
 from openmmlab_runs.engine import load_config, train
-from openmmlab_runs.errors import UserError
 from tests.all_encodings import ENCODINGS
 from tests.conftest import ROOT, build_model, groups_by_name
 
@@ -205,15 +204,12 @@ def test_a_dino_has_the_arguments_of_its_weights_and_its_real_strides(path: Path
 
 @pytest.mark.parametrize('name', CLASSIFIERS)
 def test_the_recipe_is_deits(name: str) -> None:
-    cfg = Config.fromfile(CLASSIFIERS[name])
-    pyramid = name == 'pyramid-cpvt-s'
-    assert (cfg.optim_wrapper.optimizer.type, cfg.optim_wrapper.optimizer.lr) == ('AdamW', 5e-4 * 1024 / 512)
-    assert cfg.optim_wrapper.optimizer.weight_decay == 0.05
+    cfg, pyramid = Config.fromfile(CLASSIFIERS[name]), name == 'pyramid-cpvt-s'
+    optimizer, (warm_up, cosine) = cfg.optim_wrapper.optimizer, cfg.param_scheduler
+    assert (optimizer.type, optimizer.lr, optimizer.weight_decay) == ('AdamW', 5e-4 * 1024 / 512, 0.05)
     assert cfg.optim_wrapper.get('clip_grad') == (dict(max_norm=5.) if pyramid else None)
-    assert cfg.train_cfg.max_epochs == 300
-    warm_up, cosine = cfg.param_scheduler
     assert (warm_up.type, warm_up.begin, warm_up.end) == ('LinearLR', 0, 5)
-    assert (cosine.type, cosine.begin, cosine.end) == ('CosineAnnealingLR', 5, 300)
+    assert (cosine.type, cosine.begin, cosine.end) == ('CosineAnnealingLR', 5, cfg.train_cfg.max_epochs)
     assert cfg.auto_scale_lr.base_batch_size == 16 * cfg.train_dataloader.batch_size == 1024
     assert cfg.train_dataloader.sampler.type == ('DefaultSampler' if pyramid else 'RepeatAugSampler')
     transforms = {transform.type: transform for transform in cfg.train_dataloader.dataset.pipeline}
@@ -222,7 +218,7 @@ def test_the_recipe_is_deits(name: str) -> None:
     assert (erasing.erase_prob, erasing.mode) == (0.25, 'rand')
     assert cfg.model.train_cfg.augments == [dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.)]
     assert (cfg.model.head.loss.type, cfg.model.head.loss.label_smooth_val) == ('LabelSmoothLoss', 0.1)
-    assert cfg.model.backbone.drop_path_rate == (0.2 if pyramid else 0.1)
+    assert (cfg.train_cfg.max_epochs, cfg.model.backbone.drop_path_rate) == (300, 0.2 if pyramid else 0.1)
     assert cfg.default_hooks.non_finite_loss == dict(type='openmmlab_runs.NonFiniteLossHook')
 
 
@@ -290,11 +286,3 @@ def test_a_distilled_student_is_tested_and_resumed_from_a_checkpoint_of_its_own(
     train(cut_down(CLASSIFIERS[name], imagenet, tmp_path, **teacher, **{'train_cfg.max_epochs': 2}), resume='auto')
     assert MessageHub.get_current_instance().get_info('epoch') == 1  # counted from 0
     assert (tmp_path / 'epoch_2.pth').exists()
-
-
-@pytest.mark.slow
-def test_a_loss_that_is_not_finite_ends_training(imagenet: Path, tmp_path: Path) -> None:
-    options = {'model.head.loss.loss_weight': 1e39, 'train_cfg.max_epochs': 2, 'train_cfg.val_interval': 9}
-    with pytest.raises(UserError, match=r'in iteration 3 loss is inf \(images .*\.JPEG\), the last of 3 such'):
-        train(cut_down(CLASSIFIERS['cpvt-ti-gap'], imagenet, tmp_path, **options))
-    assert not (tmp_path / 'last_checkpoint').exists()

@@ -16,7 +16,7 @@ def randomised(**kwargs: object) -> SimpleFeaturePyramid:
     return neck
 
 
-@pytest.mark.parametrize('size', [(1, 1), (1, 6), (5, 7), (8, 8), (13, 2)])
+@pytest.mark.parametrize('size', [(1, 1), (8, 8), (13, 2)])
 @pytest.mark.parametrize('in_stride, strides', [
     *((stride, (4, 8, 16, 32)) for stride in (4, 8, 16, 32)), (16, (2, 64))])
 def test_each_stride_has_its_share_of_cells_rounded_up(in_stride: int, strides: tuple[int, ...], size: Size) -> None:
@@ -57,17 +57,11 @@ def test_an_odd_last_row_and_column_reach_the_coarser_maps() -> None:
         assert (output[..., -1] - right[..., -1]).abs().max() > 1e-3
 
 
-def test_further_outputs_are_the_last_subsampled() -> None:
-    neck = SimpleFeaturePyramid(16, out_channels=8, num_outs=6)
-    outputs = neck([torch.randn(1, 16, 11, 13)])
-    assert [tuple(output.shape[2:]) for output in outputs[3:]] == [(6, 7), (3, 4), (2, 2)]
-    assert torch.equal(outputs[4], outputs[3][..., ::2, ::2])
-    assert torch.equal(outputs[5], outputs[4][..., ::2, ::2])
-
-
-def test_only_the_last_map_is_read() -> None:
-    neck, first, last = SimpleFeaturePyramid(16), torch.randn(1, 16, 4, 4), torch.randn(1, 16, 4, 4)
-    assert all(map(torch.equal, neck([last]), neck((first, last))))
+def test_only_the_last_map_is_read_and_further_outputs_are_the_last_subsampled() -> None:
+    neck, last = SimpleFeaturePyramid(16, out_channels=8, num_outs=6), torch.randn(1, 16, 11, 13)
+    outputs = neck((torch.randn(1, 16, 4, 4), last))
+    assert all(map(torch.equal, outputs, neck([last])))
+    assert all(torch.equal(outputs[i + 1], outputs[i][..., ::2, ::2]) for i in (3, 4))
 
 
 def test_behind_the_backbone_every_parameter_gets_a_gradient() -> None:
@@ -81,18 +75,16 @@ def test_behind_the_backbone_every_parameter_gets_a_gradient() -> None:
 
 
 @pytest.mark.parametrize('kwargs, words', [
-    (dict(in_channels=0), ('in_channels', '0', 'at least 1')),
     (dict(in_channels=10), ('in_channels', '10', 'divisible by 4')),
     (dict(in_stride=14), ('14', 'in_stride', '8 or 16 or 32')),
     (dict(strides=(4, 12)), ('12', 'strides', 'powers of two')), (dict(strides=()), ('strides', '()')),
-    *((dict(strides=value), ('strides', repr(value), 'increasing')) for value in ((8, 4), (4, 4))),
-    (dict(strides=4), ('strides', '4')), (dict(out_channels=None), ('out_channels', 'None')),
-    (dict(num_outs=3), ('num_outs', '3', 'at least 4')), (dict(num_outs=5.), ('num_outs', '5.0', 'int'))])
+    (dict(strides=(4, 4)), ('strides', '(4, 4)', 'increasing')), (dict(out_channels=None), ('out_channels', 'None')),
+    (dict(num_outs=3), ('num_outs', '3', 'at least 4'))])
 def test_bad_values_are_named(kwargs: dict, words: tuple[str, ...]) -> None:
     assert_named(ValueError, words, SimpleFeaturePyramid, **{'in_channels': 16, **kwargs})
 
 
-@pytest.mark.parametrize('shape', [(2, 8, 4, 6), (2, 16), (2, 24, 16)])
+@pytest.mark.parametrize('shape', [(2, 8, 4, 6), (2, 16)])
 def test_what_is_no_map_of_the_backbone_is_a_sentence(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r'the last map has shape \(.*\), but must have \(B, 16, h, w\): '):
         SimpleFeaturePyramid(in_channels=16)([torch.randn(shape)])
