@@ -140,18 +140,14 @@ def test_nobody_waits_for_the_gpu(kind: str, name: str, padding: str | None, wit
 
 
 def assert_compiled_gives_the_same(compiled: nn.Module, model: nn.Module, images: Tensor, training: bool) -> None:
+    results = []
+    for run in (compiled, model):
+        with torch.set_grad_enabled(training):
+            # The next run of a CUDA graph writes into the outputs.
+            outputs, *gradient = outputs_and_gradient(run, images) if training else (run(images),)
+            results.append([*(output.detach().clone() for output in outputs), *gradient])
     # Sums in another order: as many units of eps as other precisions are allowed.
-    share = GRADIENT_ERRORS * torch.finfo(torch.float32).eps
-    if training:
-        found, gradient = outputs_and_gradient(compiled, images)
-        found = [output.detach().clone() for output in found]  # the next run of a CUDA graph writes there
-        expected, expected_gradient = outputs_and_gradient(model, images)
-        assert relative_error([gradient], [expected_gradient]) < share
-    else:
-        with torch.no_grad():
-            found = [output.clone() for output in compiled(images)]
-            expected = model(images)
-    assert relative_error(found, expected) < share
+    assert relative_error(*results) < GRADIENT_ERRORS * torch.finfo(torch.float32).eps
 
 
 @pytest.mark.slow

@@ -109,11 +109,3 @@ def test_each_parameter_belongs_to_a_layer(build: Build, part: str, layers: dict
             assert model.get_layer_depth(f'model.backbone.{name}', 'model.backbone.') == (layer, num_layers)
             assert model.get_layer_depth(f'decode_head.{name}', 'backbone.') == (num_layers - 1, num_layers)
     assert {model.get_layer_depth(name)[0] for name, _ in model.named_parameters()} == set(range(num_layers))
-
-
-@pytest.mark.parametrize('build, out_indices, num_blocks', [
-    (PYRAMID, (0, 1, 2, 3), 9), (PYRAMID, (1, 2), 7), (PLAIN, (-1,), 4), (PLAIN, (0, 2), 3)])
-def test_layers_that_are_not_built_do_not_count(build: Build, out_indices: tuple[int, ...], num_blocks: int) -> None:
-    model = build(out_indices=out_indices)
-    assert model.num_blocks == num_blocks
-    assert max(model.get_layer_depth(name) for name, _ in model.named_parameters())[1] == num_blocks + 2

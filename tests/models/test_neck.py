@@ -18,7 +18,7 @@ def randomised(**kwargs: object) -> SimpleFeaturePyramid:
 
 @pytest.mark.parametrize('size', [(1, 1), (8, 8), (13, 2)])
 @pytest.mark.parametrize('in_stride, strides', [
-    *((stride, (4, 8, 16, 32)) for stride in (4, 8, 16, 32)), (16, (2, 64))])
+    *((stride, (4, 8, 16, 32)) for stride in (4, 16, 32)), (16, (2, 64))])
 def test_each_stride_has_its_share_of_cells_rounded_up(in_stride: int, strides: tuple[int, ...], size: Size) -> None:
     outputs = SimpleFeaturePyramid(32, in_stride, strides=strides)([torch.randn(2, 32, *size)])
     expected = [(2, 256, *(-(-side * in_stride // stride) for side in size)) for stride in strides]
@@ -65,13 +65,12 @@ def test_only_the_last_map_is_read_and_further_outputs_are_the_last_subsampled()
 
 
 def test_behind_the_backbone_every_parameter_gets_a_gradient() -> None:
-    arch = dict(embed_dims=48, depth=2, num_heads=3)
-    backbone, neck = CPVT(arch, cls_token=False), SimpleFeaturePyramid(48, out_channels=24, num_outs=5)
-    outputs = neck(backbone(torch.randn(2, 3, 50, 90)))
+    backbone = CPVT(dict(embed_dims=48, depth=2, num_heads=3), cls_token=False)
+    model = torch.nn.Sequential(backbone, SimpleFeaturePyramid(48, out_channels=24, num_outs=5))
+    outputs = model(torch.randn(2, 3, 50, 90))
     assert [tuple(output.shape[2:]) for output in outputs] == [(16, 24), (8, 12), (4, 6), (2, 3), (1, 2)]
     sum((output * torch.randn_like(output)).sum() for output in outputs).backward()
-    for module in (backbone, neck):
-        assert [name for name, p in module.named_parameters() if p.grad is None or not p.grad.any()] == []
+    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
 @pytest.mark.parametrize('kwargs, words', [
