@@ -10,7 +10,6 @@ from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.encodings import PositionEncoding, StageSpec, build_position_encodings
 from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.tracing import CACHED, cached
-from cpvt_mm.registry import POSITION_ENCODINGS
 from tests.all_encodings import ENCODINGS, encode
 from tests.conftest import NARROW
 
@@ -39,15 +38,9 @@ class FirstKeyOnly(PositionEncoding):
 TRIALS = (AtEntry, AfterLastBlock, FirstKeyOnly)
 
 
-@pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    for cls in TRIALS:
-        monkeypatch.setitem(POSITION_ENCODINGS.module_dict, cls.__name__, cls)
-
-
 @torch.no_grad()
 @pytest.mark.parametrize('encoding, least', [
-    *((dict(type=cls.__name__), 1e-3) for cls in TRIALS),
+    *((dict(type=cls), 1e-3) for cls in TRIALS),
     *((encoding, 1e-4) for encoding in ENCODINGS.values() if encoding)], ids=str)
 def test_each_reaches_every_stage_at_odd_sizes(encoding: dict | list, least: float) -> None:
     image, features = torch.randn(1, 3, 70, 50), []
@@ -64,12 +57,12 @@ def test_each_reaches_every_stage_at_odd_sizes(encoding: dict | list, least: flo
 
 def test_a_list_combines_keeps_the_order_of_points_and_adds_up_biases() -> None:
     x = torch.randn(1, 3, 4, 8)
-    both = build_position_encodings([dict(type='AtEntry'), dict(type='AfterLastBlock')], STAGE)
+    both = build_position_encodings([dict(type=AtEntry), dict(type=AfterLastBlock)], STAGE)
     torch.testing.assert_close(encode(both, x, -1), x + torch.arange(3)[:, None, None])
     assert encode(both, x, 0) is x
     torch.testing.assert_close(encode(both, x, 1), 2 * x)
     at = torch.randn(1, 2, 4, 4), 0, Grid(2, 2), Grid(1, 2, 2, 2)
-    one, two = (build_position_encodings([dict(type='FirstKeyOnly')] * count, STAGE).bias(*at) for count in (1, 2))
+    one, two = (build_position_encodings([dict(type=FirstKeyOnly)] * count, STAGE).bias(*at) for count in (1, 2))
     assert torch.equal(two, 2 * one)
 
 

@@ -148,31 +148,21 @@ def test_bad_values_are_named(cls: type, dims: int, kwargs: dict, words: tuple[s
     assert_named(ValueError, words, cls, StageSpec(embed_dims=dims, num_heads=1, depth=1, grid=(4, 4)), **kwargs)
 
 
-@pytest.mark.parametrize('cell', [1, 2, 3])
-def test_turns_each_cell_by_the_place_of_its_centre(cell: int) -> None:
-    vectors, index = torch.randn(1, 2, 15, 8), torch.arange(15)
-    # A half for y, a half for x, each pairing channel k with k + a quarter as parts of a complex number.
-    points = torch.complex(*vectors.unflatten(-1, (2, 2, 2)).unbind(-2))
+@pytest.mark.parametrize('cell', [1, 2])
+@pytest.mark.parametrize('form', ['axial', 'dinov3'])
+def test_turns_each_cell_by_the_place_of_its_centre_or_its_place_in_the_image(form: str, cell: int) -> None:
+    vectors, index, sides = torch.randn(1, 2, 15, 8), torch.arange(15), torch.tensor([3 * cell, 5 * cell])
     # A key covers `cell` tokens a side, of which the first is token `cell` times its own index.
     places = cell * torch.stack([index // 5, index % 5], dim=1) + (cell - 1) / 2
+    # Axial: a half for y, a half for x, each pairing channel k with k + a quarter as parts of a complex number.
+    # Of DINOv3: a half for the first, a half for the second parts, of which one half is for y, the other for x.
+    parts = -2 if form == 'axial' else -3
+    places = places if form == 'axial' else 2 * math.pi * (2 * (places + 0.5) / sides - 1)
+    points = torch.complex(*vectors.unflatten(-1, (2, 2, 2)).unbind(parts))
     turned = points * torch.exp(1j * places[..., None] / 50**(torch.arange(2) / 2))
-    expected = torch.stack([turned.real, turned.imag], dim=-2).flatten(-3)
-    _, found = RotaryPE(STAGE, temperature=50.).qk(vectors, vectors, 0, Grid(3, 5), Grid(3, 5, cell, cell))
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize('cell', [1, 2])
-def test_the_form_of_dinov3_turns_by_places_in_the_image(cell: int) -> None:
-    vectors, index = torch.randn(1, 2, 15, 8), torch.arange(15)
-    # A half for the first, a half for the second part of complex numbers, of which one half is for y, the other for x.
-    points = torch.complex(*vectors.unflatten(-1, (2, 2, 2)).unbind(-3))
-    sides = torch.tensor([3 * cell, 5 * cell])
-    places = 2 * (torch.stack([index // 5, index % 5], dim=1) + 0.5) * cell / sides - 1
-    turned = points * torch.exp(2j * math.pi * places[..., None] / 100**(torch.arange(2) / 2))
-    expected = torch.stack([turned.real, turned.imag], dim=-3).flatten(-3)
-    encoding = RotaryPE(STAGE, form='dinov3')
-    grid, key_grid = Grid(*sides.tolist()), Grid(3, 5, cell, cell)
-    _, found = encoding.qk(torch.randn(1, 2, 15 * cell**2, 8), vectors, 0, grid, key_grid)
+    expected = torch.stack([turned.real, turned.imag], dim=parts).flatten(-3)
+    grid, queries = Grid(*sides.tolist()), torch.randn(1, 2, 15 * cell**2, 8)
+    _, found = RotaryPE(STAGE, form=form, temperature=50.).qk(queries, vectors, 0, grid, Grid(3, 5, cell, cell))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
