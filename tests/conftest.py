@@ -47,11 +47,9 @@ UPERNET = ROOT / 'configs/toy/upernet_pyramid-cpvt-nano_toy-shapes.py'
 MASK_RCNN = ROOT / 'configs/toy/mask-rcnn_pyramid-cpvt-nano_fpn_toy-shapes.py'
 MASK2FORMER_VIS = ROOT / 'configs/toy/mask2former-vis_pyramid-cpvt-nano_toy-video.py'
 
-# The narrow pyramid of the reference outputs.
+# The backbones of the reference outputs.
 NARROW = dict(embed_dims=(16, 32, 40, 64), depths=(2, 2, 3, 2), num_heads=(1, 2, 5, 8), mlp_ratios=(8, 8, 4, 4),
               sr_ratios=(8, 4, 2, 1))
-
-# The plain transformer of the reference outputs.
 NARROW_PLAIN = dict(embed_dims=48, depth=4, num_heads=3)
 
 # A backbone of each kind, for tests that try them all.
@@ -62,8 +60,7 @@ WITH_CP = (False, 'selective', True)
 
 
 def pytest_collection_finish() -> None:
-    """The imported libraries are not searched for garbage; mmengine asks for it with each dataset, which took seconds.
-    """
+    # mmengine searches for garbage with each dataset; the imported libraries have none.
     gc.freeze()
 
 
@@ -75,10 +72,7 @@ def isolated() -> Iterator[None]:
 
 
 class SharedFixtures:
-    """A fixture that several tests share leaves nothing, either; it runs inside the first of them, before `isolated`.
-
-    One that yields may set something for all of its tests, and puts it back by itself.
-    """
+    """A fixture that several tests share leaves nothing, either, unless it yields and puts things back by itself."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef) -> Generator[None, object, object]:
@@ -148,25 +142,15 @@ def log(request: pytest.FixtureRequest) -> list[tuple[str, str]]:
 
 
 class Operators(TorchDispatchMode):
-    """Records the names of all operators that run."""
+    """Records the names of all operators that run, and the memory of all tensors that they return."""
 
     def __init__(self) -> None:
         super().__init__()
         self.names: set[str] = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.names.add(func.name())
-        return func(*args, **(kwargs or {}))
-
-
-class Storages(TorchDispatchMode):
-    """Records the memory of all tensors that operators return."""
-
-    def __init__(self) -> None:
-        super().__init__()
         self.bytes: dict[StorageWeakRef, int] = {}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.add(func.name())
         result = func(*args, **(kwargs or {}))
         for tensor in torch.utils._pytree.tree_leaves(result):
             if isinstance(tensor, Tensor):
@@ -177,11 +161,11 @@ class Storages(TorchDispatchMode):
 
 def kept_bytes(model: nn.Module, run: Callable[[], object]) -> int:
     """Bytes that live on after `run`, a forward pass of the model, beside the parameters: for the backward pass."""
-    with Storages() as storages:
+    with Operators() as seen:
         outputs = run()
     parameters = {StorageWeakRef(parameter.untyped_storage()) for parameter in model.parameters()}
     assert outputs is not None  # and alive until here
-    return sum(count for ref, count in storages.bytes.items() if not ref.expired() and ref not in parameters)
+    return sum(count for ref, count in seen.bytes.items() if not ref.expired() and ref not in parameters)
 
 
 @pytest.fixture(scope='session')
@@ -269,21 +253,16 @@ def run_python(tmp_path: Path) -> Callable[[str], subprocess.CompletedProcess]:
     """Runs code in a new interpreter, in an empty folder."""
     folder = tmp_path / 'empty'
     folder.mkdir()
-
-    def run(code: str) -> subprocess.CompletedProcess:
-        return subprocess.run([sys.executable, '-c', code], cwd=folder, capture_output=True, text=True, timeout=300)
-
-    return run
+    return lambda code: subprocess.run([sys.executable, '-c', code], cwd=folder, capture_output=True, text=True,
+                                       timeout=300)
 
 
 def toy_overrides(toy_shapes: Path, **more: object) -> dict[str, Any]:
-    """Options for both toy configs: the small dataset, two images a batch, every iteration logged."""
+    """Options for both toy configs: the small dataset, two images a batch, every iteration logged, no slow workers."""
     options = {'train_dataloader.batch_size': 2, 'default_hooks.logger.interval': 1, 'log_level': 'WARNING'}
     for loader in ('train_dataloader', 'val_dataloader', 'test_dataloader'):
-        options[f'{loader}.dataset.data_root'] = f'{toy_shapes}/'
-        # Workers take seconds to end.
-        options[f'{loader}.num_workers'] = 0
-        options[f'{loader}.persistent_workers'] = False
+        options.update({f'{loader}.dataset.data_root': f'{toy_shapes}/', f'{loader}.num_workers': 0,
+                        f'{loader}.persistent_workers': False})
     return {**options, **more}
 
 

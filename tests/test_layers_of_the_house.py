@@ -28,9 +28,8 @@ def test_a_package_imports_no_higher_one(package: str) -> None:
     assert {str(path): wrong for path in files if (wrong := imported(path) & FORBIDDEN[package])} == {}
 
 
-@pytest.mark.parametrize('package', ['openmmlab_runs', 'openmmlab_runs.engine'])
-def test_runs_do_without_the_backbones(package: str) -> None:
-    code = f"import sys, {package}; sys.exit(any(name.split('.')[0] == 'cpvt_mm' for name in sys.modules))"
+def test_runs_do_without_the_backbones() -> None:
+    code = "import sys, openmmlab_runs.engine; sys.exit('cpvt_mm' in sys.modules)"
     assert subprocess.run([sys.executable, '-c', code], cwd=ROOT).returncode == 0
 
 

@@ -4,8 +4,6 @@ import re
 from functools import cache
 from pathlib import Path
 
-import cv2
-import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
@@ -19,9 +17,9 @@ from cpvt_mm.models.create import create_backbone
 from cpvt_mm.weights.released import RELEASED, SCHEME
 from openmmlab_runs import engine
 from openmmlab_runs.engine import load_config, train
-from openmmlab_runs.errors import UserError
 from tests.all_encodings import ENCODINGS
 from tests.conftest import ROOT, build_model, groups_by_name
+from tests.pictures import random_image
 
 # Those of mmpretrain, and all others.
 CLASSIFIERS = {path.stem.removesuffix('_16xb64_in1k'): path for path in sorted(ROOT.glob('configs/[!_]*/*_in1k.py'))}
@@ -147,8 +145,7 @@ def test_layers_of_a_vit_b_learn_at_vitdets_rates() -> None:
     cfg, base = (copy.deepcopy(read(ROOT / f'configs/cpvt/mask-rcnn_cpvt-b_sfp_{rest}_coco.py'))
                  for rest in ('layer-decay_1x', '1x'))
     assert cfg.optim_wrapper.pop('constructor') == 'cpvt_mm.LayerDecayOptimWrapperConstructor'
-    assert cfg.optim_wrapper.paramwise_cfg.pop('layer_decay_rate') == 0.7
-    assert cfg.to_dict() == base.to_dict()
+    assert cfg.optim_wrapper.paramwise_cfg.pop('layer_decay_rate') == 0.7 and cfg.to_dict() == base.to_dict()
 
 
 @pytest.mark.parametrize('path', [
@@ -205,15 +202,12 @@ def test_a_dino_has_the_arguments_of_its_weights_and_its_real_strides(path: Path
 
 @pytest.mark.parametrize('name', CLASSIFIERS)
 def test_the_recipe_is_deits(name: str) -> None:
-    cfg = Config.fromfile(CLASSIFIERS[name])
-    pyramid = name == 'pyramid-cpvt-s'
-    assert (cfg.optim_wrapper.optimizer.type, cfg.optim_wrapper.optimizer.lr) == ('AdamW', 5e-4 * 1024 / 512)
-    assert cfg.optim_wrapper.optimizer.weight_decay == 0.05
+    cfg, pyramid = Config.fromfile(CLASSIFIERS[name]), name == 'pyramid-cpvt-s'
+    optimizer, (warm_up, cosine) = cfg.optim_wrapper.optimizer, cfg.param_scheduler
+    assert (optimizer.type, optimizer.lr, optimizer.weight_decay) == ('AdamW', 5e-4 * 1024 / 512, 0.05)
     assert cfg.optim_wrapper.get('clip_grad') == (dict(max_norm=5.) if pyramid else None)
-    assert cfg.train_cfg.max_epochs == 300
-    warm_up, cosine = cfg.param_scheduler
     assert (warm_up.type, warm_up.begin, warm_up.end) == ('LinearLR', 0, 5)
-    assert (cosine.type, cosine.begin, cosine.end) == ('CosineAnnealingLR', 5, 300)
+    assert (cosine.type, cosine.begin, cosine.end) == ('CosineAnnealingLR', 5, cfg.train_cfg.max_epochs)
     assert cfg.auto_scale_lr.base_batch_size == 16 * cfg.train_dataloader.batch_size == 1024
     assert cfg.train_dataloader.sampler.type == ('DefaultSampler' if pyramid else 'RepeatAugSampler')
     transforms = {transform.type: transform for transform in cfg.train_dataloader.dataset.pipeline}
@@ -222,7 +216,7 @@ def test_the_recipe_is_deits(name: str) -> None:
     assert (erasing.erase_prob, erasing.mode) == (0.25, 'rand')
     assert cfg.model.train_cfg.augments == [dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.)]
     assert (cfg.model.head.loss.type, cfg.model.head.loss.label_smooth_val) == ('LabelSmoothLoss', 0.1)
-    assert cfg.model.backbone.drop_path_rate == (0.2 if pyramid else 0.1)
+    assert (cfg.train_cfg.max_epochs, cfg.model.backbone.drop_path_rate) == (300, 0.2 if pyramid else 0.1)
     assert cfg.default_hooks.non_finite_loss == dict(type='openmmlab_runs.NonFiniteLossHook')
 
 
@@ -230,16 +224,13 @@ def test_the_recipe_is_deits(name: str) -> None:
 def imagenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eight images to train on and four to validate, of odd sizes, as mmpretrain wants ImageNet."""
     root = tmp_path_factory.mktemp('imagenet')
-    generator = np.random.default_rng(0)
     (root / 'meta').mkdir()
     for split, number in dict(train=8, val=4).items():
-        lines = []
-        for i in range(number):
-            folder = 'n01440764' if i % 2 else 'n15075141'
-            image = f'{folder}/{split}_{i}.JPEG'
-            (root / split / folder).mkdir(parents=True, exist_ok=True)
-            cv2.imwrite(str(root / split / image), generator.integers(0, 256, (71 + i, 99 - i, 3), np.uint8))
-            lines.append(f'{image} {0 if i % 2 else 999}')
+        lines = [f'{("n15075141", "n01440764")[i % 2]}/{split}_{i}.JPEG {(999, 0)[i % 2]}' for i in range(number)]
+        for i, line in enumerate(lines):
+            image = root / split / line.split()[0]
+            image.parent.mkdir(parents=True, exist_ok=True)
+            random_image(image, 71 + i, 99 - i)
         (root / 'meta' / f'{split}.txt').write_text('\n'.join(lines))
     return root
 
@@ -273,9 +264,8 @@ def train_and_test(name: str, imagenet: Path, folder: Path, losses: set[str], **
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', ['cpvt-ti', 'pyramid-cpvt-s'])
-def test_trains_validates_and_tests(name: str, imagenet: Path, tmp_path: Path) -> None:
-    train_and_test(name, imagenet, tmp_path, {'train/loss'})
+def test_trains_validates_and_tests(imagenet: Path, tmp_path: Path) -> None:
+    train_and_test('pyramid-cpvt-s', imagenet, tmp_path, {'train/loss'})
 
 
 @pytest.mark.slow
@@ -290,11 +280,3 @@ def test_a_distilled_student_is_tested_and_resumed_from_a_checkpoint_of_its_own(
     train(cut_down(CLASSIFIERS[name], imagenet, tmp_path, **teacher, **{'train_cfg.max_epochs': 2}), resume='auto')
     assert MessageHub.get_current_instance().get_info('epoch') == 1  # counted from 0
     assert (tmp_path / 'epoch_2.pth').exists()
-
-
-@pytest.mark.slow
-def test_a_loss_that_is_not_finite_ends_training(imagenet: Path, tmp_path: Path) -> None:
-    options = {'model.head.loss.loss_weight': 1e39, 'train_cfg.max_epochs': 2, 'train_cfg.val_interval': 9}
-    with pytest.raises(UserError, match=r'in iteration 3 loss is inf \(images .*\.JPEG\), the last of 3 such'):
-        train(cut_down(CLASSIFIERS['cpvt-ti-gap'], imagenet, tmp_path, **options))
-    assert not (tmp_path / 'last_checkpoint').exists()

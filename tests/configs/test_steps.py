@@ -17,8 +17,7 @@ from torch import Tensor
 
 from openmmlab_runs import engine
 from openmmlab_runs.engine import load_config, train
-from tests.all_encodings import ENCODINGS
-from tests.conftest import MASK2FORMER_VIS, MASK_RCNN, ROOT, UPERNET, toy_overrides
+from tests.conftest import MASK2FORMER_VIS, toy_overrides
 
 from .test_configs import ARCH_IN_NAME, ARCHS, CONFIGS, EXAMPLES
 
@@ -69,9 +68,8 @@ def cut_down(cfg: Config, data: Path) -> None:
         cfg.model.data_preprocessor.pad_size_divisor = 1
         cfg.model.test_cfg.get('rcnn', cfg.model.test_cfg).score_thr = 0  # so that something is predicted
         if cfg.model.type in ('FasterRCNN', 'MaskRCNN'):
-            few = dict(nms_pre=20, max_per_img=20)
-            cfg.model.train_cfg.rpn_proposal.update(few)
-            cfg.model.test_cfg.rpn.update(few)
+            for rpn in (cfg.model.train_cfg.rpn_proposal, cfg.model.test_cfg.rpn):
+                rpn.update(nms_pre=20, max_per_img=20)
             cfg.model.train_cfg.rcnn.sampler.num = 16
     else:
         cfg.model.data_preprocessor.pop('size_divisor', None)
@@ -153,22 +151,3 @@ def test_trains_a_step_on_videos_and_predicts(ndim: int, window: int | None, toy
     assert 'youtube_vis/segm_mAP' in engine.test(cfg, tmp_path / 'iter_1.pth', tmp_path / 'painted')
     assert {path.name for path in (tmp_path / 'painted').iterdir()} == {
         f'{video:06d}_{frame:05d}.png' for video in range(2) for frame in range(8)}
-
-
-# One encoding for each point of the contract (the combination has two of them), also in a plain transformer.
-STEPS = [(UPERNET, name) for name in ('peg-qk', 'rotary', 'relative', 'peg-fixed')] + [
-    (MASK_RCNN, 'peg-learnable'), (ROOT / 'configs/toy/upernet_cpvt_sfp_toy-shapes.py', 'relative')]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('path, encoding', STEPS, ids=lambda value: getattr(value, 'stem', value))
-def test_encodings_learn_at_odd_sizes(path: Path, encoding: str, data: Path, tmp_path: Path) -> None:
-    cfg = load_config(path, work_dir=str(tmp_path))
-    cut_down(cfg, data)
-    cfg.model.backbone.position_encoding = ENCODINGS[encoding]
-    watch = Watch()
-    train(cfg, hooks=[watch])
-    assert_losses_are_finite()
-    names = {name for name in watch.weights if 'position_encoding' in name}
-    assert bool(names) == (encoding != 'rotary')
-    assert names & watch.changed == (set() if encoding == 'peg-fixed' else names)

@@ -7,12 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from cpvt_mm import ContinuousRelativePE, FirePE, LookHerePE, RelativePE
-from cpvt_mm.encodings import PositionEncoding, PositionEncodings, StageSpec
+from cpvt_mm import ContinuousRelativePE, FirePE, LookHerePE
+from cpvt_mm.encodings import PositionEncoding, StageSpec
 from cpvt_mm.models.grid import Grid
-from cpvt_mm.models.interfaces import layer_of
-from cpvt_mm.models.layers import Block, BlockSpec
-from cpvt_mm.models.load import init_parameters
 from tests.all_encodings import STAGE
 from tests.models.conftest import assert_named
 
@@ -73,7 +70,7 @@ def test_fire_interpolates_what_is_longer_than_the_threshold(longest: tuple[floa
 
 
 @cells
-@pytest.mark.parametrize('fov', [45, 90, 180, 360])
+@pytest.mark.parametrize('fov', [45, 180, 360])
 def test_heads_look_into_their_field_of_view(fov: float, cell: float) -> None:
     encoding = LookHerePE(StageSpec(embed_dims=24, num_heads=12, depth=3, grid=(4, 6)), fov=fov, slope=2.)
     degrees = [0, 180, 90, 270, 45, 225, 135, 315]  # clockwise from upwards
@@ -102,40 +99,8 @@ def test_blocks_with_few_heads_take_turns_and_see_further() -> None:
     assert seen[4] == seen[0]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('size', [(1, 1), (1, 7), (23, 16), (100, 57)])
-@pytest.mark.parametrize('cell', [1, 2, 8, None])
-def test_each_query_sees_a_key(cell: int | None, size: tuple[int, int]) -> None:
-    """So that no softmax is of nothing; pooled keys (None) have cells of any size."""
-    key_size = [math.ceil(side / cell) if cell else min(side, 7) for side in size]
-    sides = [cell or side / parts for side, parts in zip(size, key_size, strict=True)]
-    encoding = LookHerePE(StageSpec(embed_dims=8, num_heads=1, depth=8, grid=(4, 4)), fov=1.)
-    for index in range(8):
-        bias = encoding.bias(torch.zeros(1, 1, size[0] * size[1], 8), index, Grid(*size), Grid(*key_size, *sides))
-        assert bias.isfinite().any(dim=-1).all()
-
-
-@pytest.mark.parametrize('build', [RelativePE, ContinuousRelativePE, FirePE, LookHerePE])
-def test_it_matters_from_the_first_iteration(build: Callable[[StageSpec], PositionEncoding]) -> None:
-    encodings, grid = PositionEncodings([build(StageSpec(192, 3, 1, (14, 14)))]), Grid(14, 14)
-    block = Block(0, BlockSpec(192, 3, 4))
-    for module in (block, encodings):
-        module.apply(init_parameters)
-    q, k, _, bias, *_ = block.attn.project(torch.randn(1, grid.size, 192), grid, encodings)
-    assert bias[bias.isfinite()].std() > 0.1 * (q @ k.mT / 8).std()
-
-
-@pytest.mark.parametrize('build', [ContinuousRelativePE, FirePE])
-def test_parameters_have_the_rates_of_their_blocks(build: Callable[[StageSpec], PositionEncoding]) -> None:
-    encoding = build(STAGE)
-    for index, block in enumerate(encoding.blocks):
-        names = [f'blocks.{index}.{name}' for name, _ in block.named_parameters()]
-        assert {layer_of(f'position_encoding.0.{name}', (STAGE.depth,)) for name in names} == {index + 1}
-
-
 @pytest.mark.parametrize('build, words', [
-    (partial(ContinuousRelativePE, hidden_dims=0), ('hidden_dims is 0', 'at least 1')),
-    (partial(FirePE, hidden_dims=1.5), ('hidden_dims is 1.5', 'at least 1')),
+    *((partial(cls, hidden_dims=0), ('hidden_dims is 0', 'at least 1')) for cls in (ContinuousRelativePE, FirePE)),
     (partial(FirePE, scale=0), ('scale is 0', 'above 0')), (partial(LookHerePE, fov=0), ('fov is 0', 'above 0')),
     (partial(LookHerePE, slope=-1), ('slope is -1', 'above 0'))])
 def test_bad_values_are_named(build: Callable[[StageSpec], PositionEncoding], words: tuple[str, ...]) -> None:

@@ -19,7 +19,7 @@ from tests.models.conftest import PLAIN, PYRAMID, Backbone, Build, assert_named,
 
 
 @pytest.mark.usefixtures('float64')
-@pytest.mark.parametrize('height', [1, 2, 3, 4, 5, 8, 15, 16, 17, 31, 32, 33, 65, 97])
+@pytest.mark.parametrize('height', [1, 2, 4, 15, 16, 17, 33, 65, 97])
 @both
 def test_any_size_gives_ceil_and_loses_no_row_or_column(build: Build, height: int) -> None:
     width = 98 - height  # both sides pass through 1 to 97, in different pairs
@@ -114,66 +114,57 @@ def test_autocast_stays_finite_and_near(build: Build, dtype: torch.dtype, name: 
     model, images = build(position_encoding=ENCODINGS[name]), torch.randn(2, 3, 70, 50)
     with torch.autocast('cpu', dtype=dtype):
         outputs = model(images, num_frames=1)
+        with pytest.raises(ValueError, match=r'images are torch\.float64, but the weights'):
+            model(images.double())
     sum(output.float().square().mean() for output in outputs).backward()
     assert all(p.grad.isfinite().all() for p in model.parameters())
     for output, expected in zip(outputs, model.eval()(images, num_frames=1), strict=True):
         torch.testing.assert_close(output.float(), expected, atol=0.1, rtol=0.1)
 
 
-@pytest.mark.parametrize(('kwargs', 'words'), [
-    (dict(in_channels=0), ('in_channels', 'at least 1')), (dict(img_size=0), ('img_size', '0', 'at least 1')),
-    (dict(img_size=(224,)), ('img_size', '(224,)', 'height and a width')),
-    *((dict(out_indices=value), ('out_indices', 'sequence')) for value in ((), 3, '0')),
-    (dict(out_indices=(3, 1)), ('out_indices', 'increasing')), (dict(frozen_stages=1.), ('frozen_stages', '1.0')),
-    (dict(drop_path_rate=1.0), ('drop_path_rate', '[0, 1)')), (dict(attn_drop_rate=-1), ('attn_drop_rate', '[0, 1)')),
-    (dict(with_cp='all'), ('with_cp', 'all', 'selective')),
-    (dict(padding='same'), ("padding is 'same', but must be None or 'exact'.",)),
-    (dict(position_encoding=dict(type='GEP')), ('GEP', 'position_encoding', 'PEG'))])
+@pytest.mark.parametrize(('error', 'kwargs', 'words'), [
+    (ValueError, dict(in_channels=0), ('in_channels', 'at least 1')),
+    (ValueError, dict(img_size=(224,)), ('img_size', '(224,)', 'height and a width')),
+    (ValueError, dict(out_indices='0'), ('out_indices', 'sequence')),
+    (ValueError, dict(out_indices=(3, 1)), ('out_indices', 'increasing')),
+    (ValueError, dict(frozen_stages=1.), ('frozen_stages', '1.0')),
+    (ValueError, dict(drop_path_rate=1.0), ('drop_path_rate', '[0, 1)')),
+    (ValueError, dict(with_cp='all'), ('with_cp', 'all', 'selective')),
+    (ValueError, dict(padding='same'), ("padding is 'same', but must be None or 'exact'.",)),
+    (ValueError, dict(position_encoding=dict(type='GEP')), ('GEP', 'position_encoding', 'PEG')),
+    (TypeError, dict(drop_path=0.1), ("'drop_path'",)),
+    *((TypeError, dict(init_cfg=value), ('init_cfg', repr(value), 'a dict with a type'))
+      for value in ('a.pth', dict(checkpoint='a.pth'), ['a.pth'])),
+    (TypeError, dict(position_encoding=dict(type='PEG', stage=9)), ('position_encoding', 'stage=9')),
+    (TypeError, dict(position_encoding=dict(type='PEG', kernel=3)), ("'kernel'",))])
 @both
-def test_bad_values_are_named(build: Build, kwargs: dict, words: tuple[str, ...]) -> None:
-    assert_named(ValueError, words, build, **kwargs)
-
-
-@pytest.mark.parametrize(('kwargs', 'words'), [
-    (dict(drop_path=0.1), ("'drop_path'",)),
-    *((dict(init_cfg=value), ('init_cfg', repr(value), 'a dict with a type'))
-      for value in (123, 'a.pth', dict(checkpoint='a.pth'), ['a.pth'])),
-    (dict(position_encoding='PEG'), ('position_encoding', 'dict')),
-    (dict(position_encoding=dict(type='PEG', stage=9)), ('position_encoding', 'stage=9')),
-    (dict(position_encoding=dict(type='PEG', kernel=3)), ("'kernel'",))])
-@both
-def test_bad_types_are_named(build: Build, kwargs: dict, words: tuple[str, ...]) -> None:
-    assert_named(TypeError, words, build, **kwargs)
+def test_bad_values_are_named(build: Build, error: type[Exception], kwargs: dict, words: tuple[str, ...]) -> None:
+    assert_named(error, words, build, **kwargs)
 
 
 @pytest.mark.parametrize(('build', 'out_indices', 'modules'), [
-    (PYRAMID, (0, 1, 2, 3), ['stages.0', 'stages.1', 'stages.2', 'stages.3']),
     (PYRAMID, (-3, -1), ['stages.1', 'stages.3']), (PLAIN, (1, -1), ['blocks.1', 'blocks.3'])])
 def test_feature_info_tells_what_is_returned(build: Build, out_indices: tuple[int, ...], modules: list[str]) -> None:
     model = build(out_indices=out_indices).eval()
     outputs, info = model(torch.randn(1, 3, 64, 64)), model.feature_info
     assert info.channels() == list(model.out_channels) == [output.shape[1] for output in outputs]
     assert info.reduction() == list(model.strides) == [64 // output.shape[2] for output in outputs]
-    assert info.module_name() == modules and info.out_indices == tuple(range(len(outputs)))
-    assert (info.channels(-1), info.reduction(0), info.module_name(1)) == (
-        model.out_channels[-1], model.strides[0], modules[1])
+    assert info.module_name() == modules and info.out_indices == (0, 1) and model.out_indices == (1, 3)
+    assert (info.channels(-1), info.module_name(1)) == (model.out_channels[-1], modules[1])
     assert info.get_dicts() == info.info == list(info)
     assert info.get_dicts(['module'], [1]) == [dict(module=modules[1])]
     assert all(item.keys() == {'num_chs', 'reduction', 'module', 'index'} for item in info)
-    assert model.out_indices == tuple(int(name[-1]) for name in modules)
-    assert all(model.get_submodule(name) for name in modules)
 
 
 @both
 def test_intermediates_are_the_maps_of_all_stages_or_blocks(build: Build) -> None:
-    model = build(out_indices=(0, 1, 2, 3), **({'out_norm': True} if build is PYRAMID else {})).eval()
-    image = torch.randn(2, 3, 70, 50)
-    outputs = model(image)
-    final, maps = model.forward_intermediates(image, norm=build is PYRAMID)
+    model, image = build(out_indices=(0, 1, 2, 3)).eval(), torch.randn(2, 3, 70, 50)
+    outputs, (final, maps) = model(image), model.forward_intermediates(image)
     assert len(maps) == 4 and final.shape[-1] == model.out_channels[-1]
     torch.testing.assert_close(maps[:-1], list(outputs[:-1]))
-    torch.testing.assert_close(final[:, -outputs[-1][0, 0].numel():], outputs[-1].flatten(2).mT)
-    assert not torch.equal(*(model.forward_intermediates(image, norm=norm)[1][-1] for norm in (False, True)))
+    if build is PLAIN:
+        torch.testing.assert_close(final[:, -outputs[-1][0, 0].numel():], outputs[-1].flatten(2).mT)
+        assert not torch.equal(maps[-1], model.forward_intermediates(image, norm=True)[1][-1])
 
 
 @both
@@ -189,24 +180,21 @@ def test_intermediates_can_be_chosen(build: Build) -> None:
         part.register_forward_hook(lambda module, args, output: run.append(module))
     model.forward_intermediates(image, [1], stop_early=True, intermediates_only=True)
     assert len(run) == 2
-    with pytest.raises(ValueError, match="output_fmt is 'NHWC', but must be 'NCHW' or 'NLC'"):
-        model.forward_intermediates(image, output_fmt='NHWC')
-    for wrong in ([9], 0, 9):
-        with pytest.raises(IndexError):
-            model.forward_intermediates(image, wrong)
-    with pytest.raises(ValueError, match='images have shape'):
-        model.forward_intermediates(image[0])
+    for error, words, wrong, kwargs in (
+            (ValueError, "output_fmt is 'NHWC', but must be 'NCHW' or 'NLC'", image, dict(output_fmt='NHWC')),
+            (ValueError, 'images have shape', image[0], {}), (IndexError, None, image, dict(indices=[9])),
+            (IndexError, None, image, dict(indices=0))):
+        with pytest.raises(error, match=words):
+            model.forward_intermediates(wrong, **kwargs)
     with pytest.raises(ValueError, match="padding is 'exact', but forward_intermediates takes images that fill"):
         build(padding='exact').forward_intermediates(image)
 
 
 @both
 def test_tokens_and_position_encodings_get_no_weight_decay(build: Build) -> None:
-    more = {} if build is PYRAMID else dict(num_register_tokens=2)
-    model = build(position_encoding=[dict(type='PEG'), dict(type='LearnablePE')], **more)
+    model = build(position_encoding=[dict(type='PEG'), dict(type='LearnablePE')])
     names = model.no_weight_decay()
-    assert names == {name for name, _ in model.named_parameters()
-                     if 'position_encoding' in name or name in ('cls_token', 'dist_token', 'register_tokens')}
+    assert names == {name for name, _ in model.named_parameters() if 'position_encoding' in name or name == 'cls_token'}
     assert any(name.endswith('table') for name in names) and any('convs' in name for name in names)
 
 
@@ -222,14 +210,12 @@ def test_any_size_gives_finite_features_twice_the_same(kind: str, name: str, pad
     model = KINDS[kind](position_encoding=ENCODINGS[name], padding=padding).eval()
 
     @settings(max_examples=4, deadline=None, database=None)
-    @given(batch=st.integers(1, 3), height=SIDES, width=SIDES, seed=st.integers(0, 2**31))
+    @given(batch=st.integers(0, 3), height=SIDES, width=SIDES, seed=st.integers(0, 2**31))
     def check(batch: int, height: int, width: int, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
         images = torch.randn(batch, 3, height, width, generator=generator)
-        sizes = None
-        if padding:
-            sizes = torch.stack([torch.randint(1, side + 1, (batch,), generator=generator)
-                                 for side in (height, width)], dim=1).tolist()
+        sizes = torch.stack([torch.randint(1, side + 1, (batch,), generator=generator)
+                             for side in (height, width)], dim=1).tolist() if padding else None
         outputs = model(images, sizes, num_frames=1)
         for output, channels, stride in zip(outputs, model.out_channels, model.strides, strict=True):
             assert output.shape == (batch, channels, math.ceil(height / stride), math.ceil(width / stride))
@@ -244,16 +230,6 @@ def model(request: pytest.FixtureRequest) -> Backbone:
     return KINDS[request.param]().eval()
 
 
-@pytest.mark.parametrize('lay_out', [
-    lambda x: x.to(memory_format=torch.channels_last),
-    lambda x: x.mT.contiguous().mT,
-    lambda x: torch.stack([x, x], dim=-1)[..., 0],
-    lambda x: x[:1].expand(2, -1, -1, -1)], ids=['channels-last', 'transposed', 'strided', 'expanded'])
-def test_layouts_in_memory_do_not_matter(model: Backbone, lay_out: callable) -> None:
-    images = torch.randn(1, 3, 50, 70).expand(2, -1, -1, -1).contiguous()
-    torch.testing.assert_close(model(lay_out(images)), model(images))
-
-
 @pytest.mark.parametrize('dtype', [torch.float64, torch.bfloat16, torch.float16])
 def test_other_dtypes_work_once_the_weights_have_them(model: Backbone, dtype: torch.dtype) -> None:
     images = torch.randn(2, 3, 50, 70)
@@ -263,88 +239,36 @@ def test_other_dtypes_work_once_the_weights_have_them(model: Backbone, dtype: to
         assert (output - wanted).abs().mean() < (1e-5 if dtype == torch.float64 else 0.05)
 
 
-@pytest.mark.parametrize('dtype', [torch.uint8, torch.int64, torch.bool, torch.float64, torch.bfloat16, torch.float16])
-def test_other_dtypes_are_a_sentence_before(model: Backbone, dtype: torch.dtype) -> None:
-    with pytest.raises(ValueError, match=rf'images are {dtype}, but the weights are torch.float32: normalise'):
-        model(torch.ones(2, 3, 32, 32, dtype=dtype))
-
-
-def test_under_autocast_images_have_any_dtype_that_it_casts(model: Backbone) -> None:
-    with torch.autocast('cpu', torch.bfloat16):
-        for dtype in (torch.float32, torch.bfloat16, torch.float16):
-            assert all(output.isfinite().all() for output in model(torch.ones(2, 3, 32, 32, dtype=dtype)))
-        for dtype in (torch.float64, torch.uint8):
-            with pytest.raises(ValueError, match=f'images are {dtype}, but the weights'):
-                model(torch.ones(2, 3, 32, 32, dtype=dtype))
-
-
-@pytest.mark.parametrize('shape', [(2, 3, 0, 32), (2, 3, 32, 0), (3, 32, 32), (2, 4, 32, 32), (2, 32, 32, 3)])
-def test_other_shapes_are_a_sentence(model: Backbone, shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r'images have shape \(.*\), but must have \(B, 3, H, W\), H and W at least 1'):
-        model(torch.ones(shape))
-
-
-@pytest.mark.parametrize('images', [np.ones((32, 32, 3), np.uint8), [np.ones((32, 32, 3))]])
-def test_arrays_are_a_sentence(model: Backbone, images: object) -> None:
-    with pytest.raises(TypeError, match=rf'images are a {type(images).__name__}, but must be a tensor \(B, 3, H, W\)'):
+@pytest.mark.parametrize('images, error, words', [
+    *((torch.ones(2, 3, 32, 32, dtype=dtype), ValueError,
+       f'images are {dtype}, but the weights are torch.float32: normalise') for dtype in (torch.uint8, torch.float16)),
+    *((torch.ones(shape), ValueError, r'images have shape \(.*\), but must have \(B, 3, H, W\), H and W at least 1')
+      for shape in ((2, 3, 0, 32), (3, 32, 32), (2, 32, 32, 3))),
+    (np.ones((32, 32, 3)), TypeError, r'images are a ndarray, but must be a tensor \(B, 3, H, W\)')])
+def test_what_is_no_batch_of_images_is_a_sentence(model: Backbone, images: object, error: type[Exception], words: str
+                                                  ) -> None:
+    with pytest.raises(error, match=words):
         model(images)
 
 
-@pytest.mark.parametrize('padding', [None, 'exact'])
-@pytest.mark.parametrize('kind', ['conv', 'plain'])
-def test_no_images_give_no_features(kind: str, padding: str | None) -> None:
-    model = KINDS[kind](padding=padding)
-    outputs = model(torch.ones(0, 3, 50, 70))
-    assert [o.shape for o in outputs] == [(0, channels, math.ceil(50 / stride), math.ceil(70 / stride))
-                                          for channels, stride in zip(model.out_channels, model.strides, strict=True)]
-    sum(output.sum() for output in outputs).backward()
-
-
-@pytest.mark.filterwarnings('error')
-@pytest.mark.parametrize('value', [math.nan, math.inf])
-def test_what_is_not_finite_shows_and_stays_in_its_image(model: Backbone, value: float) -> None:
-    images = torch.randn(2, 3, 64, 64)
-    broken = images.clone()
-    broken[0, 0, 40, 40] = value
-    for output, expected in zip(model(broken), model(images), strict=True):
-        assert output[0].isnan().any()
-        torch.testing.assert_close(output[1], expected[1])
-
-
-OTHERS = [ENCODINGS[name] for name in ('peg-separable', 'peg-fixed', 'rotary')]
 PEGS = [dict(type='PEG', ndim=ndim, conv_type=conv_type, kernel_size=5, num_layers=2, positions=(-1, 0), target=target)
-        for ndim in (2, 3) for conv_type in ('depthwise', 'full') for target in ('tokens', 'qk')]
+        for ndim, conv_type, target in ((2, 'depthwise', 'tokens'), (3, 'full', 'tokens'), (2, 'full', 'qk'))]
 
 
-@pytest.mark.parametrize('encoding, dtype, error', [
-    (dict(type='PEG'), torch.float32, 1e-6),
-    *((encoding, torch.float64, 1e-13) for encoding in [*PEGS, *OTHERS])])
+@pytest.mark.usefixtures('float64')
+@pytest.mark.parametrize('encoding', [*PEGS, *(ENCODINGS[name] for name in ('peg-separable', 'peg-fixed', 'rotary'))])
 @both
-def test_fused_weights_give_the_same_maps_and_fit_no_other_backbone(build: Build, encoding: dict, dtype: torch.dtype,
-                                                                    error: float) -> None:
-    model = build(position_encoding=encoding).to(dtype).eval()
-    plain, image = copy.deepcopy(model), torch.randn(4, 3, 64, 96, dtype=dtype)
+def test_fused_weights_give_the_same_maps_and_fit_no_other_backbone(build: Build, encoding: dict) -> None:
+    model = build(position_encoding=encoding).eval()
+    plain, image = copy.deepcopy(model), torch.randn(4, 3, 64, 96)
     with torch.no_grad():
         expected = model(image, num_frames=2)
         for _ in range(2):  # it may be fused already
             for output, wanted in zip(model.fuse()(image, num_frames=2), expected, strict=True):
-                assert (output - wanted).abs().max() < error * wanted.abs().max()
+                assert (output - wanted).abs().max() < 1e-13 * wanted.abs().max()
     convs = [name for name, module in model.named_modules() if isinstance(module, nn.Conv2d | nn.Conv3d)]
     is_fused = encoding['type'] == 'PEG' and encoding.get('conv_type') != 'separable'
     assert any('fused' in name for name in convs) == is_fused
     if is_fused:
         with pytest.raises(RuntimeError, match='fused'):
             plain.load_state_dict(model.state_dict())
-
-
-@both
-def test_the_gradient_of_a_map_is_copied_once(build: Build) -> None:
-    # Behind a norm, or extra tokens, it would be contiguous anyway.
-    model = build(out_indices=(2,), **(dict(cls_token=False) if build is PLAIN else {}))
-    gradients = []
-    for module in model.modules():
-        if isinstance(module, nn.Linear):
-            module.register_full_backward_hook(lambda *args: gradients.append(args[2][0].is_contiguous()))
-    [output] = model(torch.randn(2, 3, 64, 96))
-    output.backward(torch.randn_like(output))
-    assert len(gradients) > 3 and all(gradients)

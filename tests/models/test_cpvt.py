@@ -1,4 +1,4 @@
-import copy
+import itertools
 from functools import partial
 
 import pytest
@@ -7,17 +7,15 @@ from torch import Tensor
 
 from cpvt_mm import CPVT
 from cpvt_mm.models.archs import PLAIN_ARCHS
-from cpvt_mm.models.create import create_backbone
 from cpvt_mm.models.grid import Grid
 from tests.all_encodings import BIASES, ENCODINGS, LEARNT_BIASES
-from tests.conftest import Operators, kept_bytes
+from tests.conftest import Operators
 from tests.models.conftest import assert_named, outspoken
 
 NARROW = dict(embed_dims=48, depth=3, num_heads=3)
 NO_LOCALITY = {'none': None, 'peg-1x1': dict(type='PEG', kernel_size=1),
                'peg-1x1-qk': dict(type='PEG', kernel_size=1, target='qk')}
 narrow = partial(CPVT, NARROW)
-every_encoding = pytest.mark.parametrize('name', ENCODINGS)
 
 
 # Published for DeiT with its head of 1000 classes; its table has a row for the class token, which ours has not.
@@ -33,9 +31,7 @@ def test_named_archs_are_deits(arch: str, published: int) -> None:
 
 
 @pytest.mark.usefixtures('float64')
-@pytest.mark.parametrize('registers', [0, 3])
-@pytest.mark.parametrize('dist_token', [False, True])
-@pytest.mark.parametrize('cls_token', [False, True])
+@pytest.mark.parametrize('cls_token, dist_token, registers', [*itertools.product([False, True], [False, True], [0, 3])])
 def test_out_types_are_parts_of_all_tokens(cls_token: bool, dist_token: bool, registers: int) -> None:
     tokens = dict(cls_token=cls_token, dist_token=dist_token, num_register_tokens=registers)
     whole = outspoken(narrow, out_type='raw', **tokens)
@@ -56,10 +52,10 @@ def test_out_types_are_parts_of_all_tokens(cls_token: bool, dist_token: bool, re
         torch.testing.assert_close(run(out_type), (expected, raw[:, int(cls_token)]) if dist_token else expected)
 
 
-@pytest.mark.parametrize('out_indices, depth', [((-1,), 3), ((0,), 1), ((0, 1), 2), ((0, 2), 3), ((1, -1), 3),
-                                                ((-3, -2), 2)])
+@pytest.mark.parametrize('out_indices, depth', [((0,), 1), ((0, 2), 3), ((1, -1), 3), ((-3, -2), 2)])
 def test_only_what_out_indices_needs_is_built(out_indices: tuple[int, ...], depth: int) -> None:
     model = CPVT(NARROW, out_indices=out_indices, drop_path_rate=0.2)
+    assert model.num_blocks == depth
     assert [block.drop_path.rate for block in model.blocks] == pytest.approx([0., 0.1, 0.2][:depth])
     model.eval()
     outputs = model(torch.randn(1, 3, 40, 70))
@@ -100,7 +96,7 @@ def test_what_tells_places_apart(name: str) -> None:
         assert (shuffled - expected)[1:].abs().max() > 1e-3
 
 
-@every_encoding
+@pytest.mark.parametrize('name', ENCODINGS)
 def test_extra_tokens_have_no_place(name: str) -> None:
     model = outspoken(narrow, out_type='raw', num_register_tokens=1, position_encoding=ENCODINGS[name])
     before, after = [], []
@@ -122,16 +118,7 @@ def test_extra_tokens_have_no_place(name: str) -> None:
         assert not bias[:, :, :2].any() and not bias[..., :2].any() and bias.any()
 
 
-@every_encoding
-def test_state_dict_stays_as_it_is_at_any_size(name: str) -> None:
-    model = CPVT(NARROW, img_size=64, position_encoding=ENCODINGS[name])
-    before = copy.deepcopy(model.state_dict())
-    for size in range(1, 200, 11):
-        model(torch.randn(1, 3, size, 200 - size))
-    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
-
-
-@every_encoding
+@pytest.mark.parametrize('name', ENCODINGS)
 def test_attention_is_fused_unless_a_bias_is_learnt(name: str) -> None:
     model = CPVT(NARROW, position_encoding=ENCODINGS[name])
     with Operators() as seen:
@@ -142,44 +129,28 @@ def test_attention_is_fused_unless_a_bias_is_learnt(name: str) -> None:
 def test_dropout_is_where_it_is_asked_for() -> None:
     model = CPVT(NARROW, drop_rate=0.1, attn_drop_rate=0.2)
     rates = {name: module.p for name, module in model.named_modules() if isinstance(module, torch.nn.Dropout)}
-    assert 'drop' in rates and len(rates) == 1 + 2 * len(model.blocks)
-    assert set(rates.values()) == {0.1}
-    assert [block.attn.attn_drop_rate for block in model.blocks] == [0.2] * len(model.blocks)
+    assert 'drop' in rates and len(rates) == 1 + 2 * len(model.blocks) and set(rates.values()) == {0.1}
+    assert {block.attn.attn_drop_rate for block in model.blocks} == {0.2}
 
 
 @pytest.mark.parametrize(('kwargs', 'words'), [
-    (dict(arch='huge'), ('huge', 'arch', 'tiny, small, base, large')), (dict(arch=['tiny']), ('tiny', 'arch')),
+    (dict(arch='huge'), ('huge', 'arch', 'tiny, small, base, large')),
     (dict(arch=dict(embed_dims=48, depth=3)), ('arch', 'num_heads')),
     (dict(arch=dict(NARROW, width=3)), ('width', 'mlp_ratio')),
-    (dict(arch=dict(NARROW, depth=0)), ('depth', '0', 'at least 1')),
     (dict(arch=dict(NARROW, num_heads=5)), ('num_heads', '5', 'divide', '48')),
     (dict(patch_size=16.), ('patch_size', '16.0', 'at least 1')),
-    (dict(out_indices=(12,)), ('out_indices', '(12,)', '0 to 11')),
     (dict(out_indices=(-13,)), ('out_indices', '(-13,)', 'from -12 to -1')),
     (dict(out_indices=(11, -1)), ('out_indices', '(11, -1)', 'increasing')),
     (dict(cls_token='False'), ('cls_token', "'False'", 'False or True')),
-    (dict(dist_token=1), ('dist_token', '1', 'False or True')),
-    *((dict(num_register_tokens=count), ('num_register_tokens', str(count), 'at least 0')) for count in (-1, True, 4.)),
+    (dict(num_register_tokens=True), ('num_register_tokens', 'True', 'at least 0')),
     (dict(mlp_mode='conv'), ('mlp_mode', 'conv', "'linear' or 'swiglu'")),
-    (dict(layer_scale=0), ('layer_scale is 0, but must be a number above 0',)), (dict(norm_eps=0), ('norm_eps', '0')),
+    (dict(layer_scale=0), ('layer_scale is 0, but must be a number above 0',)),
     (dict(out_type='patches'), ('patches', 'out_type', "'featmap' or 'cls_token' or 'gap' or 'raw'")),
     (dict(out_type='cls_token', cls_token=False), ('cls_token', 'gap')),
-    (dict(frozen_stages=13), ('frozen_stages', '13', '-1 to 12')),
     (dict(out_indices=(2,), frozen_stages=4), ('frozen_stages', '-1 to 3')),
-    (dict(position_encoding=dict(type='PEG', positions=(12,))), ('positions', '(12,)', 'to 11')),
     (dict(position_encoding=dict(type='PEG', positions=(11,), target='qk')), ('positions', 'to 10')),
     (dict(out_indices=(2,), position_encoding=dict(type='PEG', positions=(3,))), ('positions', 'to 2')),
     (dict(arch=dict(embed_dims=18, depth=1, num_heads=3), position_encoding=dict(type='RotaryPE')),
      ('RotaryPE', 'multiple of 4', '18', '3', 'gives 6'))])
 def test_bad_values_are_named(kwargs: dict, words: tuple[str, ...]) -> None:
     assert_named(ValueError, words, CPVT, **kwargs)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('name', ['cpvt-tiny', 'dinov2-small', 'dinov3-small'])
-def test_a_trunk_frozen_whole_stores_its_map_and_nothing_for_a_backward_pass(name: str) -> None:
-    image, kept = torch.rand(1, 3, 70, 90), {}
-    for frozen_stages in (12, 11, -1):
-        model = create_backbone(name, frozen_stages=frozen_stages, drop_path_rate=0.1)
-        kept[frozen_stages] = kept_bytes(model, partial(model, image)) / model(image)[0].untyped_storage().nbytes()
-    assert kept[12] <= 2 and 5 < kept[11] < kept[-1] / 8

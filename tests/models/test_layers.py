@@ -11,7 +11,6 @@ from cpvt_mm.models.layers import (
     Block,
     BlockSpec,
     DropPath,
-    PatchEmbed,
     PoolReduction,
     SwiGLU,
     average_pool,
@@ -51,20 +50,23 @@ def test_attention_is_softmax_attention_over_the_reduced_grid(sr_ratio: int) -> 
 def test_swiglu_has_two_thirds_of_the_width_and_a_gate() -> None:
     mlp = SwiGLU(BlockSpec(12, 3, 4))  # 48 * 2 / 3 = 32
     assert mlp.fc1.weight.shape == (64, 12) and mlp.fc2.weight.shape == (12, 32)
-    assert SwiGLU(BlockSpec(10, 2, 4)).fc2.weight.shape == (10, 32)
     assert SwiGLU(BlockSpec(1536, 24, 4)).fc2.weight.shape == (1536, 4096)
     x = torch.randn(2, 5, 12)
     gate, hidden = mlp.fc1(x)[..., :32], mlp.fc1(x)[..., 32:]
     torch.testing.assert_close(mlp(x, Grid(1, 5)), mlp.fc2(gate * gate.sigmoid() * hidden))
 
 
-def test_layer_scale_ends_both_branches() -> None:
-    block, x = Block(0, BlockSpec(8, 2, 4, layer_scale=0.5)), torch.randn(2, 15, 8)
-    assert torch.equal(block.ls1.gamma, torch.full((8,), 0.5))
-    block.ls2.gamma.data.mul_(torch.arange(8))
-    y = x + 0.5 * block.attn(block.norm1(x), Grid(3, 5), NOTHING)
-    expected = y + 0.5 * torch.arange(8) * block.mlp(block.norm2(y), Grid(3, 5))
-    torch.testing.assert_close(block(x, Grid(3, 5), NOTHING), expected)
+@pytest.mark.parametrize('scale', [None, 0.5])
+def test_a_block_is_pre_norm_with_two_residual_branches_which_layer_scale_ends(scale: float | None) -> None:
+    block, x, grid = Block(0, BlockSpec(8, 2, 4, layer_scale=scale)), torch.randn(2, 15, 8), Grid(3, 5)
+    first, second = torch.full((8,), scale or 1.), torch.ones(8)
+    if scale:
+        assert torch.equal(block.ls1.gamma, first)
+        second = block.ls2.gamma.data.mul_(torch.arange(8))
+    y = x + first * block.attn(block.norm1(x), grid, NOTHING)
+    expected = y + second * block.mlp.fc2(F.gelu(block.mlp.fc1(block.norm2(y))))
+    torch.testing.assert_close(block(x, grid, NOTHING), expected)
+    assert block.mlp.fc1.out_features == 32
 
 
 def test_pooled_keys_are_means_of_seven_by_seven_parts() -> None:
@@ -73,30 +75,16 @@ def test_pooled_keys_are_means_of_seven_by_seven_parts() -> None:
     tokens, grid = pooled(x)
     torch.testing.assert_close(tokens, F.gelu(pooled.norm(pooled.proj(means))))
     assert grid == Grid(7, 7, 2, 3)
-    tokens, grid = pooled(torch.randn(1, 6, 3, 50))
-    assert tokens.shape == (1, 21, 6) and grid == Grid(3, 7, 1, 50 / 7)
+    attention = Attention(0, BlockSpec(12, 3, 4, 2, 'pool'))
+    assert attention.project(torch.randn(1, 50, 12), Grid(10, 5), NOTHING).key_grid == Grid(7, 5, 10 / 7, 1)
 
 
-@pytest.mark.parametrize('shape', [(1, 1), (6, 7), (7, 13), (30, 5), (50, 3)])
-@pytest.mark.parametrize('size', [(1, 1), (6, 6), (7, 3)])
+@pytest.mark.parametrize('shape', [(1, 1), (7, 13), (30, 5)])
+@pytest.mark.parametrize('size', [(1, 1), (7, 3)])
 def test_products_with_matrices_pool_as_torch_does(shape: tuple[int, int], size: tuple[int, int]) -> None:
-    x = torch.randn(2, 4, *shape, dtype=torch.float64)
+    x = torch.randn(2, 4, *shape)
     pooled = average_pool(x.permute(0, 2, 3, 1), size).permute(0, 3, 1, 2)
     torch.testing.assert_close(pooled, F.adaptive_avg_pool2d(x, size))
-
-
-def test_pooled_keys_lie_among_the_queries() -> None:
-    attention, x = Attention(0, BlockSpec(12, 3, 4, 2, 'pool')), torch.randn(1, 10, 5, 12)
-    assert attention.project(x.flatten(1, 2), Grid(10, 5), NOTHING).key_grid == Grid(7, 5, 10 / 7, 1)
-
-
-def test_block_is_pre_norm_with_two_residual_branches() -> None:
-    block = Block(0, BlockSpec(8, 2, 4))
-    x = torch.randn(1, 3, 4, 8)
-    y = x + apply(block.attn, block.norm1(x), NOTHING)
-    hidden = F.gelu(block.mlp.fc1(block.norm2(y)))
-    torch.testing.assert_close(apply(block, x, NOTHING), y + block.mlp.fc2(hidden))
-    assert block.mlp.fc1.out_features == 32
 
 
 def test_the_convolution_of_an_mlp_lies_in_front_of_gelu() -> None:
@@ -108,39 +96,19 @@ def test_the_convolution_of_an_mlp_lies_in_front_of_gelu() -> None:
     torch.testing.assert_close(apply(block.mlp, x), block.mlp.fc2(F.gelu(convolved)))
 
 
-def test_norms_have_the_epsilons_of_the_original() -> None:
-    block = Block(0, BlockSpec(8, 2, 4, sr_ratio=2))
-    assert (block.norm1.eps, block.norm2.eps, block.attn.sr.norm.eps) == (1e-6, 1e-6, 1e-5)
-    assert PatchEmbed(3, 8, 4).norm.eps == 1e-5
-
-
-def test_patch_embed_is_a_strided_convolution_and_a_norm() -> None:
-    embed = PatchEmbed(in_channels=3, embed_dims=8, patch_size=4)
-    nn.init.normal_(embed.norm.weight)
-    x = torch.randn(2, 3, 8, 12)
-    tokens, grid = embed(x)
-    torch.testing.assert_close(tokens, embed.norm(embed.proj(x).flatten(2).mT))
-    assert grid == Grid(2, 3)
-
-
 def test_drop_path_keeps_each_sample_with_its_probability_and_keeps_the_mean() -> None:
-    out = DropPath(0.25).train()(torch.ones(4000, 2, 3))
-    kept = out[:, 0, 0] > 0
-    torch.testing.assert_close(out, (kept.to(out.dtype) / 0.75)[:, None, None].expand_as(out))
+    x = torch.ones(4000, 2, 3)
+    kept = (out := DropPath(0.25).train()(x))[:, 0, 0] > 0
+    torch.testing.assert_close(out, (kept / 0.75)[:, None, None].expand_as(out), check_dtype=False)
     assert kept.float().mean() == pytest.approx(0.75, abs=0.03)
-
-
-@pytest.mark.parametrize('drop', [DropPath(0.5).eval(), DropPath(0.).train()])
-def test_drop_path_at_rest_changes_nothing(drop: DropPath) -> None:
-    x = torch.randn(4, 2, 3)
-    assert drop(x) is x
+    assert all(drop(x) is x for drop in (DropPath(0.5).eval(), DropPath(0.).train()))
 
 
 @pytest.mark.parametrize('encoding', [None, dict(type='RotaryPE', form='dinov3', shift=1., jitter=2., rescale=2.)])
 def test_whole_blocks_are_recomputed_with_the_same_draws(encoding: dict | None) -> None:
-    block = Block(0, BlockSpec(8, 2, 4), 0.5).double().train()
+    block = Block(0, BlockSpec(8, 2, 4), 0.5).train()
     encodings = build_position_encodings(encoding, StageSpec(8, 2, 1, (3, 5)))
-    x = torch.randn(4, 15, 8, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(4, 15, 8, requires_grad=True)
     gradients = []
     for recompute in (False, True):
         torch.manual_seed(0)

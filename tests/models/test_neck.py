@@ -16,9 +16,9 @@ def randomised(**kwargs: object) -> SimpleFeaturePyramid:
     return neck
 
 
-@pytest.mark.parametrize('size', [(1, 1), (1, 6), (5, 7), (8, 8), (13, 2)])
+@pytest.mark.parametrize('size', [(1, 1), (8, 8), (13, 2)])
 @pytest.mark.parametrize('in_stride, strides', [
-    *((stride, (4, 8, 16, 32)) for stride in (4, 8, 16, 32)), (16, (2, 64))])
+    *((stride, (4, 8, 16, 32)) for stride in (4, 16, 32)), (16, (2, 64))])
 def test_each_stride_has_its_share_of_cells_rounded_up(in_stride: int, strides: tuple[int, ...], size: Size) -> None:
     outputs = SimpleFeaturePyramid(32, in_stride, strides=strides)([torch.randn(2, 32, *size)])
     expected = [(2, 256, *(-(-side * in_stride // stride) for side in size)) for stride in strides]
@@ -57,42 +57,33 @@ def test_an_odd_last_row_and_column_reach_the_coarser_maps() -> None:
         assert (output[..., -1] - right[..., -1]).abs().max() > 1e-3
 
 
-def test_further_outputs_are_the_last_subsampled() -> None:
-    neck = SimpleFeaturePyramid(16, out_channels=8, num_outs=6)
-    outputs = neck([torch.randn(1, 16, 11, 13)])
-    assert [tuple(output.shape[2:]) for output in outputs[3:]] == [(6, 7), (3, 4), (2, 2)]
-    assert torch.equal(outputs[4], outputs[3][..., ::2, ::2])
-    assert torch.equal(outputs[5], outputs[4][..., ::2, ::2])
-
-
-def test_only_the_last_map_is_read() -> None:
-    neck, first, last = SimpleFeaturePyramid(16), torch.randn(1, 16, 4, 4), torch.randn(1, 16, 4, 4)
-    assert all(map(torch.equal, neck([last]), neck((first, last))))
+def test_only_the_last_map_is_read_and_further_outputs_are_the_last_subsampled() -> None:
+    neck, last = SimpleFeaturePyramid(16, out_channels=8, num_outs=6), torch.randn(1, 16, 11, 13)
+    outputs = neck((torch.randn(1, 16, 4, 4), last))
+    assert all(map(torch.equal, outputs, neck([last])))
+    assert all(torch.equal(outputs[i + 1], outputs[i][..., ::2, ::2]) for i in (3, 4))
 
 
 def test_behind_the_backbone_every_parameter_gets_a_gradient() -> None:
-    arch = dict(embed_dims=48, depth=2, num_heads=3)
-    backbone, neck = CPVT(arch, cls_token=False), SimpleFeaturePyramid(48, out_channels=24, num_outs=5)
-    outputs = neck(backbone(torch.randn(2, 3, 50, 90)))
+    backbone = CPVT(dict(embed_dims=48, depth=2, num_heads=3), cls_token=False)
+    model = torch.nn.Sequential(backbone, SimpleFeaturePyramid(48, out_channels=24, num_outs=5))
+    outputs = model(torch.randn(2, 3, 50, 90))
     assert [tuple(output.shape[2:]) for output in outputs] == [(16, 24), (8, 12), (4, 6), (2, 3), (1, 2)]
     sum((output * torch.randn_like(output)).sum() for output in outputs).backward()
-    for module in (backbone, neck):
-        assert [name for name, p in module.named_parameters() if p.grad is None or not p.grad.any()] == []
+    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
 @pytest.mark.parametrize('kwargs, words', [
-    (dict(in_channels=0), ('in_channels', '0', 'at least 1')),
     (dict(in_channels=10), ('in_channels', '10', 'divisible by 4')),
     (dict(in_stride=14), ('14', 'in_stride', '8 or 16 or 32')),
     (dict(strides=(4, 12)), ('12', 'strides', 'powers of two')), (dict(strides=()), ('strides', '()')),
-    *((dict(strides=value), ('strides', repr(value), 'increasing')) for value in ((8, 4), (4, 4))),
-    (dict(strides=4), ('strides', '4')), (dict(out_channels=None), ('out_channels', 'None')),
-    (dict(num_outs=3), ('num_outs', '3', 'at least 4')), (dict(num_outs=5.), ('num_outs', '5.0', 'int'))])
+    (dict(strides=(4, 4)), ('strides', '(4, 4)', 'increasing')), (dict(out_channels=None), ('out_channels', 'None')),
+    (dict(num_outs=3), ('num_outs', '3', 'at least 4'))])
 def test_bad_values_are_named(kwargs: dict, words: tuple[str, ...]) -> None:
     assert_named(ValueError, words, SimpleFeaturePyramid, **{'in_channels': 16, **kwargs})
 
 
-@pytest.mark.parametrize('shape', [(2, 8, 4, 6), (2, 16), (2, 24, 16)])
+@pytest.mark.parametrize('shape', [(2, 8, 4, 6), (2, 16)])
 def test_what_is_no_map_of_the_backbone_is_a_sentence(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r'the last map has shape \(.*\), but must have \(B, 16, h, w\): '):
         SimpleFeaturePyramid(in_channels=16)([torch.randn(shape)])

@@ -11,22 +11,19 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cpvt_mm import CPVT, PyramidCPVT
-from cpvt_mm.encodings import PositionEncodings
-from cpvt_mm.models.grid import Grid
-from cpvt_mm.models.layers import Block, BlockSpec, recomputed
 from cpvt_mm.models.padding import Size
 from tests.all_encodings import ENCODINGS, ONE_FOR_EACH_POINT
-from tests.conftest import BACKBONES, NARROW, WITH_CP, kept_bytes
-from tests.models.conftest import PYRAMID, Build, both
+from tests.conftest import BACKBONES, NARROW
+from tests.models.conftest import Build
 
 pytestmark = pytest.mark.usefixtures('float64')
 
-TEN_SIZES = [(224, 224), (256, 320), (200, 333), (96, 128), (320, 224), (167, 333), (64, 64), (256, 384),
-             (231, 100), (288, 288)]
-TWO_SIZES = [(64, 96), (70, 50)]
+TEN_SIZES = [(224, 224), (256, 320), (200, 333), (96, 128), (320, 224), (167, 333), (64, 64), (256, 384), (231, 100),
+             (288, 288)]
 
 
-def assert_same(run: nn.Module, model: nn.Module, sizes: Sequence[Size] = TWO_SIZES, atol: float = 1e-7) -> None:
+def assert_same(run: nn.Module, model: nn.Module, sizes: Sequence[Size] = ((64, 96), (70, 50)), atol: float = 1e-7
+                ) -> None:
     """Asserts that two functions give the same maps, and have the same gradients if they have any."""
     for size in sizes:
         image, results = torch.randn(1, 3, *size), []
@@ -76,21 +73,16 @@ def test_compiled_code_predicts_the_same(build: Build, monkeypatch: pytest.Monke
     assert_same(torch.compile(model, dynamic=True, fullgraph=True), model)
 
 
-@both
-def test_torch_fx_traces_the_layers_for_any_size(build: Build) -> None:
-    model = build().eval()
-    assert_same(torch.fx.symbolic_trace(model), model)
-
-
-@torch.no_grad()
-def test_torch_jit_traces_the_pyramid(tmp_path: Path) -> None:
-    model = PYRAMID().eval()
-    torch.jit.trace(model, torch.randn(1, 3, 256, 256)).save(tmp_path / 'traced.pt')
-    assert_same(torch.jit.load(tmp_path / 'traced.pt'), model, [(256, 256)])
-
-
 # Stands in for a GPU: torch works out shapes there, and has no values to read. `tests/gpu` asks a real one.
 META = torch.device('meta')
+
+
+class NoListsToDevices(TorchFunctionMode):
+    """Raises where a list is made a tensor of a device: torch copies it, and the caller waits."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        assert func not in (torch.tensor, torch.as_tensor) or (kwargs or {}).get('device') != META, func
+        return func(*args, **(kwargs or {}))
 
 
 class NoBlockingCopies(TorchDispatchMode):
@@ -98,18 +90,8 @@ class NoBlockingCopies(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
-        if func.name() == 'aten::_to_copy' and args[0].device != result.device and not kwargs.get('non_blocking'):
-            raise RuntimeError(f'a copy from {args[0].device} to {result.device} blocks')
+        assert func.name() != 'aten::_to_copy' or args[0].device == result.device or kwargs.get('non_blocking')
         return result
-
-
-class NoListsToDevices(TorchFunctionMode):
-    """Raises where a list is made a tensor of a device: torch copies it, and the caller waits."""
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func in (torch.tensor, torch.as_tensor) and (kwargs or {}).get('device') == META:
-            raise RuntimeError(f'{func.__name__} copies to {META} and blocks')
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize('name', ENCODINGS)
@@ -122,27 +104,3 @@ def test_a_forward_pass_waits_for_nothing(model: str, name: str) -> None:
     with NoBlockingCopies(), NoListsToDevices():
         outputs = backbone(images, [(64, 1504), (50, 33)], num_frames=1)
     assert all(output.device == META for output in outputs)
-
-
-def test_without_gradients_nothing_is_kept_or_wrapped() -> None:
-    calls = []
-    block = Block(0, BlockSpec(8, 2, 4, with_cp='selective'))
-    for module in (block, block.mlp):
-        module.register_forward_hook(lambda *_: calls.append(torch.is_grad_enabled()))
-    with torch.no_grad():
-        assert not recomputed(block, True, torch.randn(1, 25, 8), Grid(5, 5), PositionEncodings()).requires_grad
-    assert calls == [False, False]
-
-
-def test_what_a_block_keeps_beside_its_input() -> None:
-    """In tokens of 8 channels, a number being 1/8."""
-    x, kept = torch.randn(1, 400, 8, requires_grad=True), {}
-    for with_cp in WITH_CP:
-        block = Block(0, BlockSpec(8, 2, 8, with_cp=with_cp))
-        run = partial(recomputed, block, with_cp is True, x, Grid(20, 20), PositionEncodings())
-        kept[with_cp] = kept_bytes(block, run) / x.untyped_storage().nbytes()
-    output, attention = 1, 1 + 2 / 8  # and for each head the logarithm of the softmax's denominator
-    assert kept[True] == output
-    qkv, norms, first_sum, hidden = 3, 2 * (1 + 2 / 8), 1, 2 * 8  # means and deviations; before and after the GELU
-    assert kept['selective'] == output + attention + qkv + norms + first_sum
-    assert kept[False] == kept['selective'] + hidden
