@@ -147,3 +147,25 @@ def test_the_model_index_lists_every_config_and_points_to_files_that_are_there()
 def test_actions_of_others_are_pinned_by_hash() -> None:
     used = re.findall(r'uses: (.+)', (ROOT / '.github/workflows/checks.yml').read_text())
     assert used and all(re.match(r'[\w-]+/[\w-]+@[0-9a-f]{40}  # v\d', action) for action in used)
+
+
+HIDE = 'import sys; sys.modules.update(dict.fromkeys({names}))\n'
+
+
+@pytest.mark.slow
+def test_the_backbone_needs_torch_and_mmengine_only(run_python: Run) -> None:
+    hidden = ['mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'timm', 'torchvision', 'cv2', 'pycocotools']
+    done = run_python(HIDE.format(names=hidden) + '''
+import torch, cpvt_mm
+from mmengine.registry import MODELS
+model = MODELS.build(dict(type='cpvt_mm.PyramidCPVT', arch='nano'))
+print([tuple(out.shape) for out in model(torch.zeros(1, 3, 33, 65))])
+''')
+    assert done.stdout.strip() == '[(1, 32, 9, 17), (1, 64, 5, 9), (1, 128, 3, 5), (1, 192, 2, 3)]', done.stderr
+
+
+@pytest.mark.slow
+def test_a_folder_of_the_same_name_does_not_hide_the_package(tmp_path: Path) -> None:
+    (tmp_path / 'cpvt_mm').mkdir()  # as in the folder that holds a clone
+    code = 'import cpvt_mm; cpvt_mm.create_backbone'
+    subprocess.run([sys.executable, '-c', code], cwd=tmp_path, check=True, timeout=300)

@@ -101,3 +101,7 @@ def test_shapes_worked_out_without_numbers_are_not_kept() -> None:
     with FakeTensorMode(allow_non_fake_inputs=True):
         model(torch.randn(1, 3, 48, 1204))
     assert model(torch.randn(1, 3, 48, 1204))[0].isfinite().all()
+
+
+def test_scoped_types_are_found_under_any_default_scope() -> None:
+    assert len(build_position_encodings(dict(type='cpvt_mm.PEG'), STAGE)) == 1

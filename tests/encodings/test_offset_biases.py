@@ -105,3 +105,16 @@ def test_blocks_with_few_heads_take_turns_and_see_further() -> None:
     (partial(LookHerePE, slope=-1), ('slope is -1', 'above 0'))])
 def test_bad_values_are_named(build: Callable[[StageSpec], PositionEncoding], words: tuple[str, ...]) -> None:
     assert_named(ValueError, words, build, STAGE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('size', [(1, 1), (1, 7), (23, 16), (100, 57)])
+@pytest.mark.parametrize('cell', [1, 2, 8, None])
+def test_each_query_sees_a_key(cell: int | None, size: tuple[int, int]) -> None:
+    """So that no softmax is of nothing; pooled keys (None) have cells of any size."""
+    key_size = [math.ceil(side / cell) if cell else min(side, 7) for side in size]
+    sides = [cell or side / parts for side, parts in zip(size, key_size, strict=True)]
+    encoding = LookHerePE(StageSpec(embed_dims=8, num_heads=1, depth=8, grid=(4, 4)), fov=1.)
+    for index in range(8):
+        bias = encoding.bias(torch.zeros(1, 1, size[0] * size[1], 8), index, Grid(*size), Grid(*key_size, *sides))
+        assert bias.isfinite().any(dim=-1).all()

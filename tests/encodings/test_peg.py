@@ -155,3 +155,12 @@ def test_from_zero_it_changes_nothing_until_it_is_trained(build: Build, kwargs: 
     sum((output * torch.randn_like(output)).sum() for output in outputs).backward()
     optimizer.step()
     assert all(parameter.any() for name, parameter in model.named_parameters() if name in missing)
+
+
+@pytest.mark.parametrize('kwargs, count', [
+    (dict(), 1_728), (dict(positions=(-1, 0, 3), num_layers=2), 6 * 1_728), (dict(conv_type='full'), 192 * 192 * 9),
+    (dict(conv_type='separable'), 38_592), (dict(conv_type='separable', num_layers=4), 154_368),
+    (dict(kernel_size=27, positions=(-1,)), 192 * 27 * 27)])
+def test_parameters_of_the_variants_without_bias(kwargs: dict, count: int) -> None:
+    encoding = PEG(StageSpec(embed_dims=192, num_heads=3, depth=12, grid=(14, 14)), bias=False, **kwargs)
+    assert sum(p.numel() for p in encoding.parameters()) == count

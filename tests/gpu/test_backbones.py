@@ -180,3 +180,16 @@ def test_cuda_graphs_of_one_size(position_encoding: str, training: bool, gpu: to
         torch.compiler.cudagraph_mark_step_begin()
         assert_compiled_gives_the_same(compiled, model, torch.randn(2, 3, 224, 224, device=gpu), training)
     assert not counters['inductor']['cudagraph_skips']
+
+
+def test_memory_does_not_grow_with_queries_times_keys(gpu: torch.device) -> None:
+    model = BACKBONES['plain']().to(gpu).train()
+    peaks = []
+    for side in (512, 1024):  # 1025 and 4097 tokens
+        images = torch.randn(1, 3, side, side, device=gpu)
+        torch.cuda.reset_peak_memory_stats(gpu)
+        before = torch.cuda.memory_allocated(gpu)
+        sum(output.square().mean() for output in model(images)).backward()
+        peaks.append(torch.cuda.max_memory_allocated(gpu) - before)
+        model.zero_grad()
+    assert peaks[1] < 6 * peaks[0]  # four times the tokens; 16 times as many pairs of them

@@ -272,3 +272,24 @@ def test_fused_weights_give_the_same_maps_and_fit_no_other_backbone(build: Build
     if is_fused:
         with pytest.raises(RuntimeError, match='fused'):
             plain.load_state_dict(model.state_dict())
+
+
+@pytest.mark.parametrize('lay_out', [
+    lambda x: x.to(memory_format=torch.channels_last),
+    lambda x: x.mT.contiguous().mT,
+    lambda x: torch.stack([x, x], dim=-1)[..., 0],
+    lambda x: x[:1].expand(2, -1, -1, -1)], ids=['channels-last', 'transposed', 'strided', 'expanded'])
+def test_layouts_in_memory_do_not_matter(model: Backbone, lay_out: callable) -> None:
+    images = torch.randn(1, 3, 50, 70).expand(2, -1, -1, -1).contiguous()
+    torch.testing.assert_close(model(lay_out(images)), model(images))
+
+
+@pytest.mark.filterwarnings('error')
+@pytest.mark.parametrize('value', [math.nan, math.inf])
+def test_what_is_not_finite_shows_and_stays_in_its_image(model: Backbone, value: float) -> None:
+    images = torch.randn(2, 3, 64, 64)
+    broken = images.clone()
+    broken[0, 0, 40, 40] = value
+    for output, expected in zip(model(broken), model(images), strict=True):
+        assert output[0].isnan().any()
+        torch.testing.assert_close(output[1], expected[1])

@@ -185,3 +185,10 @@ def test_dinov3_without_its_encoding_is_a_warning(dinov3: Path, log: list) -> No
     load_pretrained(CPVT(NARROW_PLAIN, **{**DINO, 'position_encoding': None}), dinov3)
     warning, = [message for level, message in log if level == 'WARNING']
     assert f"{dinov3} (format transformers-dinov3) was trained with the position encoding dict(type='Rot" in warning
+
+
+def test_weights_are_preferred_to_their_average_and_the_log_says_so(weights: dict, path: Path, log: list) -> None:
+    average = {f'module.{name}': torch.zeros_like(tensor) for name, tensor in weights.items()}
+    torch.save(dict(state_dict=weights, ema_state_dict=average), path)
+    assert_filled(pretrained(path), weights)
+    assert any('weights of state_dict, not of ema_state_dict' in message for _, message in log)

@@ -78,3 +78,15 @@ def test_pooled_attention_sees_49_keys_at_any_size() -> None:
     *((dict(norm_eps=value), ('norm_eps', repr(value), 'above 0')) for value in (0., True, 'auto'))])
 def test_bad_values_are_named(kwargs: dict, words: tuple[str, ...]) -> None:
     assert_named(ValueError, words, PyramidCPVT, **kwargs)
+
+
+def test_padding_does_not_blow_up_the_first_gradients() -> None:
+    model, norms = PyramidCPVT('nano'), []
+    image = torch.randn(2, 3, 96, 96)
+    padded = image.clone()
+    padded[..., 48:] = 0
+    for x in (image, padded):
+        model.zero_grad()
+        sum((output * torch.randn_like(output)).mean() for output in model(x)).backward()
+        norms.append(torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]))
+    assert norms[1] < 10 * norms[0]

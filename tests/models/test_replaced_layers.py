@@ -4,7 +4,8 @@ from functools import partial
 import pytest
 import torch
 from peft import LoraConfig, inject_adapter_in_model
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tests.conftest import BACKBONES
 
@@ -39,3 +40,30 @@ def test_lora_of_peft_trains_adapters_only(model: nn.Module) -> None:
     assert all(('lora_' in name) == (p.grad is not None) for name, p in model.named_parameters())
     # The second matrix is zero at first, so the first learns nothing yet.
     assert all(p.grad.any() for name, p in model.named_parameters() if 'lora_B' in name)
+
+
+QK = dict(position_encoding=dict(type='PEG', target='qk'))
+
+
+KINDS = {**BACKBONES, **{f'{name}-qk': partial(BACKBONES[name], **QK) for name in ('conv', 'plain')}}
+
+
+@pytest.mark.parametrize('with_cp', [False, True])
+@pytest.mark.parametrize('name', KINDS)
+def test_gradients_can_be_differentiated_again(name: str, with_cp: bool) -> None:
+    """The gradient of a penalty on the gradient, against differences of the penalty in float64."""
+    model = KINDS[name](with_cp=with_cp)
+    image, direction = torch.randn(2, 1, 3, 33, 40)
+
+    def penalty(x: Tensor, create_graph: bool) -> Tensor:
+        gradient, = torch.autograd.grad(model(x)[-1].sin().sum(), x, create_graph=create_graph)
+        return gradient.square().sum()
+
+    # torch's fused attention kernels have no second derivative, its math kernel has.
+    with sdpa_kernel(SDPBackend.MATH):
+        x = image.clone().requires_grad_()
+        slope, = torch.autograd.grad(penalty(x, create_graph=True), x)
+        step = 1e-5
+        ahead, behind = (penalty((image + sign * step * direction).requires_grad_(), create_graph=False)
+                         for sign in (1, -1))
+    torch.testing.assert_close((slope * direction).sum(), (ahead - behind) / (2 * step), rtol=1e-5, atol=1e-9)

@@ -14,7 +14,7 @@ from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.models.padding import Size
 from tests.all_encodings import ENCODINGS, ONE_FOR_EACH_POINT
 from tests.conftest import BACKBONES, NARROW
-from tests.models.conftest import Build
+from tests.models.conftest import PYRAMID, Build, both
 
 pytestmark = pytest.mark.usefixtures('float64')
 
@@ -104,3 +104,16 @@ def test_a_forward_pass_waits_for_nothing(model: str, name: str) -> None:
     with NoBlockingCopies(), NoListsToDevices():
         outputs = backbone(images, [(64, 1504), (50, 33)], num_frames=1)
     assert all(output.device == META for output in outputs)
+
+
+@both
+def test_torch_fx_traces_the_layers_for_any_size(build: Build) -> None:
+    model = build().eval()
+    assert_same(torch.fx.symbolic_trace(model), model)
+
+
+@torch.no_grad()
+def test_torch_jit_traces_the_pyramid(tmp_path: Path) -> None:
+    model = PYRAMID().eval()
+    torch.jit.trace(model, torch.randn(1, 3, 256, 256)).save(tmp_path / 'traced.pt')
+    assert_same(torch.jit.load(tmp_path / 'traced.pt'), model, [(256, 256)])

@@ -7,7 +7,9 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given
 from mmengine.config import Config
+from mmengine.utils import is_installed
 
+from cpvt_mm.swap.writing import shipped_configs
 from openmmlab_runs.engine.run_config import RunConfig, of_run, secrets_of
 from openmmlab_runs.redaction import is_secret, redact, redact_meta, redact_text
 from tests.odd_texts import names
@@ -99,3 +101,16 @@ def test_the_text_of_a_config_in_a_checkpoint_is_redacted() -> None:
 def test_a_text_that_is_no_dump_is_left_out_and_told(text: str) -> None:
     meta, (told,) = redact_meta(dict(cfg=f'{text}\nb: [', epoch=1))
     assert meta == dict(epoch=1) and told.startswith('meta.cfg')
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('library', [name for name in ('mmdet', 'mmseg') if is_installed(name)])
+def test_no_stock_config_has_a_secret(library: str) -> None:
+    paths = sorted(shipped_configs(library).rglob('*.py'))
+    assert len(paths) > 100
+    for path in paths:
+        try:
+            cfg = Config.fromfile(path, import_custom_modules=False)
+        except Exception:  # of a library that is not installed
+            continue
+        assert not secrets_of(cfg), path
