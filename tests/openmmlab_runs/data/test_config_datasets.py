@@ -139,14 +139,6 @@ def test_what_wraps_a_dataset_passes_if_it_does(wrapper: str, data: Path, log: l
     assert 'instances_training.json has no annotations' in refusal(check_before_training, dataset)
 
 
-def test_a_repeated_dataset_is_checked_once(toy_shapes: Path) -> None:
-    one, other = instances(toy_shapes), instances(toy_shapes, pipeline=[*BOXES, dict(type='RandomFlip')])
-    plan, = plan_checks(config(dict(type='ConcatDataset', datasets=[
-        one, dict(type='RepeatDataset', times=2, dataset=one), other]), val_dataloader=dict(dataset=one)))
-    assert (plan.splits, plan.name) == (['train', 'val'], 'train_dataloader.dataset.datasets.0')
-    assert len(plan.samples) == 8
-
-
 @pytest.mark.parametrize('more, model, expected', [
     # HTC; Panoptic FPN, with annotations in another layout; Grounding DINO
     ({}, dict(rpn_head=dict(num_classes=1), roi_head=dict(bbox_head=[dict(num_classes=5)] * 3,

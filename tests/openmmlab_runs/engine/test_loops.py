@@ -19,10 +19,11 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from openmmlab_runs.engine import load_config, train, workers
 from openmmlab_runs.engine.loops import check_while_loading
 from openmmlab_runs.engine.seeding import SeededBatchSampler, seed_generators
 from openmmlab_runs.engine.workers import check_shared_memory, limit_waiting, lost_workers
-from tests.conftest import refusal
+from tests.conftest import UPERNET, refusal, toy_overrides
 
 
 @pytest.mark.parametrize('cfg, head, more, is_wrong', [
@@ -221,3 +222,13 @@ def test_what_torch_says_of_them_is_known(call: Callable, words: str) -> None:
         next(iter(DataLoader(Fails(call), num_workers=1, timeout=1)))
     assert str(lost_workers(raised.value)).startswith(f'the workers of a data loader give no more data ({words}')
     assert lost_workers(RuntimeError('CUDA error')) is None
+
+
+@pytest.mark.slow
+def test_a_run_ends_if_its_workers_hang(toy_shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, 'LONGEST', 1)
+    cfg = load_config(UPERNET, toy_overrides(toy_shapes, **{
+        'train_cfg.max_iters': 2, 'train_dataloader.num_workers': 1}), str(tmp_path))
+    monkeypatch.setattr('mmengine.dataset.BaseDataset.prepare_data', lambda self, index: time.sleep(
+        1e6 if torch.utils.data.get_worker_info() else 0) or dict(inputs=MEGABYTE))
+    assert refusal(train, cfg).startswith('the workers of a data loader give no more data (DataLoader timed out after ')

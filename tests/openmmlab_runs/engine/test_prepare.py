@@ -4,7 +4,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from mmengine.config import Config
@@ -185,16 +184,6 @@ def test_own_settings_stay(cfg: Config) -> None:
     assert isinstance(drawn.seed, int) and drawn.deterministic
     for cfg.randomness, cfg.launcher in ((dict(seed=0), 'none'), (dict(seed=None), 'pytorch')):
         assert prepare(cfg).randomness == cfg.randomness  # processes cannot agree on one
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason='several processes without a GPU')
-def test_the_wrapper_of_several_processes_needs_no_gpu(cfg: Config) -> None:
-    assert 'model_wrapper_cfg' not in prepare(cfg)
-    cfg.update(launcher='pytorch', find_unused_parameters=True)
-    assert prepare(cfg).model_wrapper_cfg == dict(
-        type='MMDistributedDataParallel', device_ids=None, broadcast_buffers=False, find_unused_parameters=True)
-    cfg.model_wrapper_cfg = dict(type='own')
-    assert prepare(cfg).model_wrapper_cfg == dict(type='own')
 
 
 def test_a_config_with_a_runner_of_its_own_gets_it_with_all_hooks_and_seeded_batches(cfg: Config) -> None:

@@ -120,6 +120,9 @@ def test_a_test_gives_metrics_paints_every_image_and_leaves_the_config_of_the_tr
     # The ground truth on the left, the prediction right.
     assert painted == {name: (height, 2 * width, 3) for name, (height, width, _) in images.items()}
     assert 'no.pth' in refusal(engine.test, cfg, 'no.pth')
+    if scope == 'mmseg':
+        cfg.test_dataloader.dataset.metainfo.classes = cfg.test_dataloader.dataset.metainfo.classes[::-1]
+        assert 'has the 6 classes of the test data in another order' in refusal(engine.test, cfg, checkpoint)
     assert written.read_text() == before and list(written.parent.glob('*.py')) == [written]
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 from mmengine.config import Config
 
 from openmmlab_runs.checkpoints.reading import read_checkpoint
@@ -47,7 +49,8 @@ def test_training_that_stops_early_says_so_and_can_be_resumed(toy_shapes: Path, 
     def run(patience: int, resume: str | None = None) -> list[str]:
         hook = dict(type='EarlyStoppingHook', monitor='mIoU', rule='greater', min_delta=1000., patience=patience)
         train(toy(toy_shapes, tmp_path, **{'train_cfg.max_iters': 9, 'train_cfg.val_interval': 3,
-                                           'custom_hooks': [hook], 'default_hooks.checkpoint.interval': 100}), resume)
+                                           'custom_hooks': [hook], 'default_hooks.checkpoint.interval': 100}),
+              resume=resume)
         return re.findall('^Training stops early.*$', capsys.readouterr().out, re.MULTILINE)
 
     [told] = run(patience=1)
@@ -60,11 +63,19 @@ def test_training_that_stops_early_says_so_and_can_be_resumed(toy_shapes: Path, 
     assert read_checkpoint(tmp_path / 'iter_9.pth')['meta']['early_stopping'][0][0] == 1  # before its validation
 
 
+# Seven iterations, which update the weights in the 4th and in the 7th.
+ACCUMULATING = {'train_cfg.max_iters': 7, 'optim_wrapper.accumulative_counts': 4, 'model.backbone.drop_path_rate': 0.3}
+
+
 @pytest.fixture(scope='module')
 def accumulating(toy_shapes: Path) -> Callable[..., Config]:
-    """Seven iterations, which update the weights in the 4th and in the 7th."""
-    return partial(toy, toy_shapes, **{'train_cfg.max_iters': 7, 'optim_wrapper.accumulative_counts': 4,
-                                       'model.backbone.drop_path_rate': 0.3})
+    return partial(toy, toy_shapes, **ACCUMULATING)
+
+
+def assert_same(first: Path, second: Path) -> None:
+    for part in ('state_dict', 'optimizer'):
+        torch.testing.assert_close(*(read_checkpoint(folder / 'iter_7.pth')[part] for folder in (first, second)),
+                                   rtol=0, atol=0)
 
 
 @pytest.fixture(scope='module')
@@ -83,9 +94,7 @@ def test_a_checkpoint_has_the_gradients_of_an_accumulation_that_is_under_way(
     assert (ACCUMULATED in checkpoint) == (step != 4)  # after an update there are none
     train(accumulating(tmp_path), resume=str(whole / f'iter_{step}.pth'))
     assert 'gradients' not in capsys.readouterr().out and 'are lost' not in run_log(tmp_path)
-    for part in ('state_dict', 'optimizer'):
-        torch.testing.assert_close(*(read_checkpoint(folder / 'iter_7.pth')[part] for folder in (tmp_path, whole)),
-                                   rtol=0, atol=0)
+    assert_same(tmp_path, whole)
     assert ACCUMULATED not in read_checkpoint(whole / 'iter_7.pth')
 
 
@@ -98,3 +107,19 @@ def test_an_old_checkpoint_without_gradients_is_resumed_and_told(
     told = re.findall('^warning: .*gradients.*$', capsys.readouterr().out, re.MULTILINE)
     assert told == ['warning: The checkpoint is from the middle of an accumulation of gradients, after iteration 6, '
                     'but has no gradients: those since the last update are lost.']
+
+
+def in_a_group(rank: int, folder: Path, data: Path) -> None:
+    """Trains in a group of two, then resumes between two updates."""
+    torch.set_num_threads(1)
+    dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=2)
+    for name, resume in (('whole', None), ('resumed', str(folder / 'whole/iter_2.pth'))):
+        train(toy(data, folder / name, **ACCUMULATING, **{'train_dataloader.batch_size': 1}), resume=resume)
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_ranks_have_the_mean_of_their_gradients(toy_shapes: Path, tmp_path: Path) -> None:
+    mp.spawn(in_a_group, (tmp_path, toy_shapes), nprocs=2)
+    # Each rank has had the mean since the checkpoint, in the run without interruption, too.
+    assert_same(tmp_path / 'whole', tmp_path / 'resumed')
