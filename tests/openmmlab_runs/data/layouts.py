@@ -3,17 +3,17 @@
 The images are 80 x 60 pixels (width x height), two to train on and two to validate. A writer gets a root and writes it.
 """
 import base64
-import io
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS, DefaultScope
-from PIL import Image
 
 from tests.tools.conftest import save
 
@@ -76,7 +76,7 @@ def voc_flat(root: Path) -> None:
 def voc_trainval(root: Path) -> None:
     """`trainval` and `val` say which images are to train on."""
     voc(root)
-    (root / 'ImageSets/Main/train.txt').rename(root / 'ImageSets/Main/trainval.txt')
+    (root / 'ImageSets/Main/train.txt').unlink()
     text(root / 'ImageSets/Main/trainval.txt', '\n'.join(SPLITS))
 
 
@@ -98,9 +98,9 @@ def voc_polygons(root: Path) -> None:
 # YOLO
 
 def yolo(root: Path, line: str = BOX_LINE, suffix: str = '.jpg', description: str = 'names: [cat, dog]',
-         places: tuple[str, str] = ('images/{}', 'labels/{}')) -> None:
+         places: tuple[str, str] = ('images/{}', 'labels/{}'), pixels: np.ndarray = PIXELS) -> None:
     for label, _, stem, split in samples():
-        save(root / places[0].format(split) / f'{stem}{suffix}', PIXELS)
+        save(root / places[0].format(split) / f'{stem}{suffix}', pixels)
         text(root / places[1].format(split) / f'{stem}.txt', line.format(label) + '\n')
     if description:
         text(root / 'data.yaml', description)
@@ -169,10 +169,6 @@ def coco(root: Path, change: Callable[[str, dict[str, Any]], object] = lambda sp
         path.write_text(json.dumps(content, ensure_ascii=False), encoding=encoding)
 
 
-def coco_changed(change: Callable[[str, dict[str, Any]], object], **options: Any) -> Write:
-    return lambda root: coco(root, change, **options)
-
-
 def coco_roboflow(root: Path) -> None:
     """A file in each folder, and a category above the others, of the name of one of them, without objects."""
     for split, folder in (('train', 'train'), ('val', 'valid')):
@@ -197,14 +193,6 @@ def bare(split: str, content: dict[str, Any]) -> None:
         del one['iscrowd'], one['area']
     for one in content['images']:
         del one['width'], one['height']
-
-
-def as_texts(split: str, content: dict[str, Any]) -> None:
-    """Numbers are texts, ids begin at 0."""
-    for kind, keys in (('images', ('id', 'width', 'height')), ('annotations', ('id', 'image_id', 'category_id')),
-                       ('categories', ('id',))):
-        for one in content[kind]:
-            one.update({key: str(one[key] - (key not in ('width', 'height'))) for key in keys})
 
 
 def coco_panoptic(root: Path) -> None:
@@ -245,12 +233,6 @@ def shape(kind: str, points: list[Any], **more: Any) -> Callable[[str], list[dic
                          dict(label=name, points=[[1, 1]], shape_type='point', group_id=None)]
 
 
-def png_of_mask() -> str:
-    file = io.BytesIO()
-    Image.fromarray(np.full((BOTTOM - TOP, RIGHT - LEFT), 255, np.uint8)).save(file, 'png')
-    return base64.b64encode(file.getvalue()).decode()
-
-
 def cvat(element: str) -> Write:
     def write(root: Path) -> None:
         images = ''.join(
@@ -261,9 +243,6 @@ def cvat(element: str) -> Write:
         for name in SPLITS:
             save(root / f'images/{name}.jpg', PIXELS)
     return write
-
-
-RLE = f'0, {(RIGHT - LEFT) * (BOTTOM - TOP)}'
 
 
 def label_studio(kind: str, value: dict[str, Any], short: bool = False) -> Write:
@@ -290,19 +269,17 @@ POINTS_IN_PERCENT = dict(points=[[100 * x / WIDTH, 100 * y / HEIGHT] for x, y in
 
 # The rows of the table in docs/guides/own_data.md, by their names there: writers of folders with boxes or masks.
 BOXES: dict[str, list[Write]] = {
-    'COCO': [coco, coco_roboflow, coco_changed(reversed_categories), coco_changed(bare), coco_changed(as_texts),
-             coco_changed(lambda split, content: None, encoding='utf-8-sig'),
-             coco_changed(lambda split, content: None, file_name='..\\..\\images\\{}.jpg'),
-             coco_changed(lambda split, content: None, file_name='C:/old/place/{}.jpg')],
-    'Pascal VOC': [voc, voc_flat, voc_trainval, voc_spaces, lambda root: voc(root, 'Segmentation')],
+    'COCO': [coco, coco_roboflow, *(partial(coco, change=change) for change in (reversed_categories, bare)),
+             partial(coco, encoding='utf-8-sig', file_name='..\\..\\images\\{}.jpg'),
+             partial(coco, file_name='C:/old/place/{}.jpg')],
+    'Pascal VOC': [voc, voc_flat, voc_trainval, voc_spaces, partial(voc, lists='Segmentation')],
     'YOLO': [
-        yolo, yolo_classes, lambda root: yolo(root, suffix='.JPG'), lambda root: yolo(root, suffix='.jfif'),
-        lambda root: yolo(root, places=('Images/{}', 'Labels/{}')),
-        lambda root: yolo(root, places=('{}_images', 'labels_{}')),
-        lambda root: yolo(root, places=('{}/images', '{}/labels')), lambda root: yolo(root, places=('{}', '{}')),
-        lambda root: yolo(root, description='names: {0: cat, 1: dog}'), lambda root: yolo(root, f'{BOX_LINE} 0.875'),
-        lambda root: yolo(root, f'{BOX_LINE} 0.1 0.2 2 0.3 0.4 2', description='names: [cat, dog]\nkpt_shape: [2, 3]'),
-        yolo_named('train: images/train\nval: images/val'), yolo_named('train: [images/train]\nval: [images/val]'),
+        yolo, yolo_classes, partial(yolo, places=('{}', '{}')),
+        *(partial(yolo, suffix='.JPG', places=places) for places in (
+            ('Images/{}', 'Labels/{}'), ('{}_images', 'labels_{}'), ('{}/images', '{}/labels'))),
+        partial(yolo, description='names: {0: cat, 1: dog}'), partial(yolo, line=f'{BOX_LINE} 0.875'),
+        partial(yolo, line=f'{BOX_LINE} 0.1 0.2 2 0.3 0.4 2', description='names: [cat, dog]\nkpt_shape: [2, 3]'),
+        yolo_named('train: [images/train]\nval: [images/val]'),
         yolo_named('path: .\ntrain: ../images/train\nval: ../images/val', ('images/{}', 'labels/{}')),
         yolo_named('train: lists/train.txt\nval: lists/val.txt'),
         yolo_named('train: lists\\windows_train.txt\nval: lists\\windows_val.txt')],
@@ -315,9 +292,10 @@ MASKS: dict[str, list[Write]] = {
     'Pascal VOC': [voc_polygons],
     'YOLO, polygons and oriented boxes': [yolo_polygons],
     'LabelMe': [labelme(shape('polygon', POLYGON)),
-                labelme(shape('mask', [[LEFT, TOP], [RIGHT - 1, BOTTOM - 1]], mask=png_of_mask()))],
+                labelme(shape('mask', [[LEFT, TOP], [RIGHT - 1, BOTTOM - 1]], mask=base64.b64encode(
+                    cv2.imencode('.png', label_map(255)[TOP:BOTTOM, LEFT:RIGHT])[1]).decode()))],
     'CVAT': [cvat('<polygon label="{}" points="' + ';'.join(f'{x},{y}' for x, y in POLYGON) + '"/>'),
-             cvat(f'<mask label="{{}}" rle="{RLE}" left="{LEFT}" top="{TOP}" width="{RIGHT - LEFT}" '
+             cvat(f'<mask label="{{}}" rle="0, 600" left="{LEFT}" top="{TOP}" width="{RIGHT - LEFT}" '
                   f'height="{BOTTOM - TOP}"/>'),
              cvat('<box label="{}" xtl="5" ytl="25" xbr="35" ybr="45" rotation="90"/>')],
     'Label Studio': [label_studio('polygonlabels', POINTS_IN_PERCENT),
@@ -343,19 +321,10 @@ def coloured(name: str = '') -> np.ndarray:
     return np.array([(0, 0, 0), (200, 30, 10)], np.uint8)[label_map()]
 
 
-def numbered(name: str) -> np.ndarray:
-    """Objects of a map have numbers from 1 on, as those of Penn-Fudan."""
-    pixels = label_map()
-    pixels[2:8, 2:8] = 2 if name in 'bd' else 0
-    return pixels
-
-
 def voc_maps(root: Path) -> None:
     """Few of the images have label maps; a list names them. Beside them are maps of objects."""
-    for _, _, stem, _ in samples():
-        save(root / f'JPEGImages/{stem}.jpg', PIXELS)
-        save(root / f'SegmentationClass/{stem}.png', label_map())
-        save(root / f'SegmentationObject/{stem}.png', label_map(9))
+    maps('JPEGImages/{0}.jpg', 'SegmentationClass/{0}.png')(root)
+    maps('JPEGImages/{0}.jpg', 'SegmentationObject/{0}.png', lambda name: label_map(9))(root)
     save(root / 'JPEGImages/z.jpg', PIXELS)
     for split in ('train', 'val'):
         text(root / f'ImageSets/Segmentation/{split}.txt', '\n'.join(names_of(split)))
@@ -363,10 +332,10 @@ def voc_maps(root: Path) -> None:
 
 LABEL_MAPS: dict[str, list[Write]] = {
     'Label maps': [
-        maps('images/{1}/{0}.jpg', 'annotations/{1}/{0}.png'), maps('{1}/images/{0}.png', '{1}/masks/{0}_mask.png'),
-        maps('{1}_images/{0}.jpg', '{1}_gt/{0}.png'), maps('Images/{1}/{0}.JPG', 'Masks/{1}/{0}.PNG'),
-        maps('img/{1}/{0}.png', 'labels/{1}/{0}.tif'), maps('{1}/{0}.png', '{1}/{0}_mask.png'),
-        maps('{1}/{0}.jpg', '{1}/{0}.png'), maps('train_images/{1}/{0}.jpg', 'labels_train/{1}/{0}.png'),
+        *(maps(f'{images}{{0}}.jpg', f'{labels}.png') for images, labels in (
+            ('images/{1}/', 'annotations/{1}/{0}'), ('{1}/images/', '{1}/masks/{0}_mask'), ('{1}/', '{1}/{0}'),
+            ('{1}_images/', '{1}_gt/{0}'), ('train_images/{1}/', 'labels_train/{1}/{0}'))),
+        maps('Images/{1}/{0}.JPG', 'Masks/{1}/{0}.PNG'), maps('img/{1}/{0}.png', 'labels/{1}/{0}.tif'),
         maps('images/{1}/{0}.jpg', 'labels/{1}/{0}.png', lambda name: np.stack([label_map()] * 3, axis=2)), voc_maps],
     'Masks with 0 and 255': [maps('images/{1}/{0}.jpg', 'masks/{1}/{0}.png', lambda name: label_map(255)),
                              maps('images/{1}/{0}.jpg', 'masks/{1}/{0}.bmp', lambda name: label_map(255), mode='L')],
@@ -377,5 +346,8 @@ LABEL_MAPS: dict[str, list[Write]] = {
             ('class_names.txt', '0 0 0\tsky\n200 30 10\troad'), ('', ''))],
     'Values in a table': [maps('images/{1}/{0}.jpg', 'masks/{1}/{0}.png', lambda name: label_map(40, 7), '_classes.csv',
                                'Pixel Value, Class\n7, sky\n40, road')]}
-OBJECTS: dict[str, list[Write]] = {
-    'Numbers of objects': [maps('PNGImages/{1}/{0}.png', 'PedMasks/{1}/{0}_mask.png', numbered)]}
+# Objects of a map have numbers from 1 on, as those of Penn-Fudan.
+TWO = label_map()
+TWO[2:8, 2:8] = 2
+OBJECTS: dict[str, list[Write]] = {'Numbers of objects': [
+    maps('PNGImages/{1}/{0}.png', 'PedMasks/{1}/{0}_mask.png', lambda name: TWO if name in 'bd' else label_map())]}

@@ -1,19 +1,199 @@
 """COCO files are read whatever way their values are written, or refused in a sentence that names the entry."""
 import copy
 import gzip
+import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from mmdet.datasets import CocoDataset
 
+from lab.datasets.annotations import to_annotation
+from lab.datasets.toy_shapes import CLASSES
 from openmmlab_runs.data.coco import FIELDS, read_coco
-from openmmlab_runs.data.findings import UnusableFile
+from openmmlab_runs.data.coco_checks import check_coco
+from openmmlab_runs.data.findings import Kind, UnusableFile
 from tests.conftest import refusal
-from tests.openmmlab_runs.data.test_coco_checks import GOOD
+
+# One image of 20 x 30 pixels with a box, a polygon and a mask.
+GOOD = dict(
+    images=[dict(id=1, file_name='a.jpg', height=20, width=30)],
+    categories=[dict(id=5, name='cat'), dict(id=7, name='dog')],
+    annotations=[
+        dict(id=1, image_id=1, category_id=5, bbox=[0, 0, 30, 20], area=600),
+        dict(id=2, image_id=1, category_id=7, bbox=[1, 2, 3, 4], area=9,
+             segmentation=[[1, 2, 4, 2, 4, 6], [0, 0, 30, 0, 30, 20]]),
+        to_annotation(np.eye(20, 30, dtype=bool), id=3, image_id=1, category_id=5),
+        dict(id=4, image_id=1, category_id=5, bbox=[0, 0, 5, 5], area=25, iscrowd=1,
+             segmentation=dict(size=[20, 30], counts=[595, 5]))])
+
+
+def findings(change: Callable[[dict], object] = lambda coco: None, classes: tuple[str, ...] = ('cat', 'dog'),
+             **purpose: bool) -> list[tuple[Kind, str]]:
+    coco = copy.deepcopy(GOOD)
+    change(coco)
+    found = list(check_coco(coco, 'f.json', classes, **purpose))
+    assert all(finding.file == 'f.json' for finding in found)
+    return [(finding.kind, finding.detail) for finding in found]
+
+
+def set_each(coco: dict, key: str, values: list) -> None:
+    for annotation, value in zip(coco['annotations'], values, strict=False):
+        annotation[key] = value
+
+
+def test_good_annotations_have_no_fault(toy_shapes: Path) -> None:
+    assert findings() == []
+    file = str(toy_shapes / 'instances_training.json')
+    assert list(check_coco(read_coco(file), file, CLASSES)) == []
+
+
+@pytest.mark.parametrize('classes, purpose, expected', [
+    (('cow',), {}, [
+        (Kind.CLASSES, 'has no category for 1 of 1 classes (cow), so labels would not match the classes'),
+        (Kind.LEFT_OUT, "has 3 annotations of 'cat', which are ignored: it is not a class"),
+        (Kind.LEFT_OUT, "has 1 annotations of 'dog', which are ignored: it is not a class")]),
+    # Labels are those of the classes that are there.
+    (('cat', 'dog', 'cow'), {}, [(Kind.CLASS_UNUSED, 'has no category for 1 of 3 classes (cow)')]),
+    (('cat', 'dog', 'cow'), dict(is_evaluated=True), [
+        (Kind.CLASSES, 'has no category for 1 of 3 classes (cow), which metrics need')]),
+    (('dog', 'cat'), {}, [(Kind.CLASS_ORDER, "lists 'cat' where the classes have 'dog', and mmdet numbers labels in the"
+                                             ' order of the file')]),
+    ((), {}, [])])  # all categories are
+def test_categories_are_the_classes_in_their_order(classes: tuple[str, ...], purpose: dict, expected: list) -> None:
+    assert findings(classes=classes, **purpose) == expected
+
+
+@pytest.mark.parametrize('index, change, kind, words', [
+    (0, dict(category_id=9), Kind.UNLISTED_CATEGORY, 'has category_id 9 in annotation 1, but no such category'),
+    (0, dict(image_id=9), Kind.UNLISTED_IMAGE, 'has image_id 9 in annotation 1, but no such image'),
+    (0, dict(id=2), Kind.DUPLICATE_ANNOTATION, 'has id 2 2 times in annotations'),
+    (0, dict(bbox=[0, 0, 32, 20]), Kind.BOX, 'has bbox [0, 0, 32, 20] (area 600) in annotation 1 of a.jpg (width 30, '
+                                             'height 20), which is partly outside of the image'),
+    (0, dict(bbox=[0, -9, 9, 9]), Kind.BOX, 'which is wholly outside of the image'),
+    (0, dict(bbox=[1, 1, 0, 9]), Kind.BOX, 'is smaller than one pixel'),
+    (1, dict(segmentation=[[1] * 7]), Kind.POLYGON, 'has a polygon of 7 numbers, which mmdet ignores,'),
+    (1, dict(segmentation=[[1, 2, 4, 2, 40, 9]]), Kind.POLYGON, 'of x 1 to 40 and y 2 to 9, which is partly'),
+    (2, dict(segmentation=dict(size=[30, 20], counts='')), Kind.MASK, 'has a mask of size [30, 20] (height, width) in'),
+    (3, dict(segmentation=dict(size=[20, 30], counts=[9, 1])), Kind.MASK,
+     'has a mask whose counts add up to 10 pixels in annotation 4'),
+    (3, dict(segmentation=dict(counts=[9, 1])), Kind.POLYGON, 'has a mask without size or counts, which mmdet'),
+    *((1, dict(segmentation=flat), Kind.MASK, 'has a segmentation that is not a list of polygons [x, y, x, y, ...] w')
+      for flat in ([1, 2, 4, 2, 4, 6], '1, 2, 4', [[0, 0, 1e9, 0, 1e9, 9]])),  # which would take memory to paint
+    *((3, dict(segmentation=dict(size=[20, 30], counts=counts)), Kind.MASK,
+       f'has a run-length encoding that does not decode (counts {counts!r}) in annotation 4')
+      for counts in ('zz!!', ['9'], [700, -100], [float('nan')]))])
+def test_each_fault_of_an_annotation_is_found_alone(index: int, change: dict, kind: Kind, words: str) -> None:
+    (found, detail), = findings(lambda coco: coco['annotations'][index].update(change))
+    assert found is kind and words in detail
+
+
+@pytest.mark.parametrize('change', [dict(ignore=1), dict(area=0), dict(bbox=[50, 2, 3, 4]), dict(category_id=9)])
+def test_masks_that_mmdet_never_loads_have_no_fault(change: dict) -> None:
+    assert Kind.MASK not in dict(findings(lambda coco: coco['annotations'][1].update(change, segmentation=[1, 2])))
+
+
+@pytest.mark.parametrize('mask', [None, []])
+def test_an_annotation_needs_a_mask_where_the_pipeline_loads_masks(mask: object) -> None:
+    masks = [[[0, 0, 30, 0, 30, 20]], mask]
+    assert findings(lambda coco: set_each(coco, 'segmentation', masks), needs_masks=True)[0] == (
+        Kind.MASK, 'has no segmentation in annotation 2 of a.jpg (width 30, height 20), but the config reads masks')
+    assert Kind.MASK not in dict(findings(lambda coco: coco['annotations'][1].pop('segmentation')))
+    # Boxes alone are told once.
+    assert findings(lambda coco: set_each(coco, 'segmentation', [mask] * 4), needs_masks=True) == [
+        (Kind.NO_MASKS, 'has boxes only, no segmentation in its 4 annotations, but the config reads masks')]
+
+
+@pytest.mark.parametrize('change, counts', [
+    (dict(iscrowd=1), '4 with iscrowd'), (dict(ignore=1), '4 with ignore'), (dict(area=0), '4 smaller than one pixel'),
+    (dict(bbox=[99, 0, 9, 9], category_id=5), '4 wholly outside of the image')])
+def test_one_box_must_not_be_ignored(change: dict, counts: str) -> None:
+    found = findings(lambda coco: [one.update(change) for one in coco['annotations']])
+    assert (Kind.NOTHING_LEFT, f'has only boxes that mmdet ignores ({counts})') in found
+    found = findings(lambda coco: [one.update(change) for one in coco['annotations'][1:]])
+    assert Kind.NOTHING_LEFT not in dict(found)
+
+
+def test_boxes_that_are_corners_are_told_once() -> None:
+    corners = [[20, 10, 29, 19], [15, 5, 25, 15], [18, 12, 30, 20], [1, 1, 9, 9]]
+    assert findings(lambda coco: set_each(coco, 'bbox', corners)) == [(
+        Kind.CORNERS, 'has 3 boxes that extend beyond their images, and all 4 boxes fit as '
+        'corners (x1, y1, x2, y2), but a box is (x, y, width, height)')]
+    corners[3] = [9, 9, 1, 1]  # no corners
+    assert {kind for kind, _ in findings(lambda coco: set_each(coco, 'bbox', corners))} == {Kind.BOX}
+
+
+@pytest.mark.parametrize('change, kind, words', [
+    (lambda coco: set_each(coco, 'category_id', ['5', '7', '5', '5']), Kind.NOTHING_LEFT,
+     "has no annotation of a class: the annotations have category_id '5', '7', but the classes 5, 7"),
+    (lambda coco: coco['categories'].append(dict(id=9, name='cat')), Kind.CLASSES,
+     'has two categories of the same name, so labels would not match the classes'),
+    *((lambda coco, name=name: coco[name].append(coco[name][0]), Kind.DUPLICATE, f'has id {id} 2 times in {name}')
+      for name, id in (('images', 1), ('categories', 5)))])
+def test_each_fault_of_a_file_is_told(change: Callable[[dict], object], kind: Kind, words: str) -> None:
+    assert (kind, words) in findings(change)
+
+
+def test_labels_of_mmdet_are_other_classes_if_and_only_if_classes_do_not_match(tmp_path: Path) -> None:
+    from mmdet.datasets import CocoDataset
+    file = tmp_path / 'f.json'
+    for categories in itertools.chain.from_iterable(itertools.permutations('abc', n) for n in (1, 2, 3)):
+        coco = dict(GOOD, categories=[dict(id=i, name=name) for i, name in enumerate(categories)], annotations=[])
+        file.write_text(json.dumps(coco))
+        dataset = CocoDataset(ann_file=str(file), metainfo=dict(classes=('a', 'b', 'c')),
+                              data_prefix=dict(img=''), test_mode=True)
+        kinds = {finding.kind for finding in check_coco(coco, 'f.json', ('a', 'b', 'c'))}
+        shifted = any('abc'[label] != categories[id] for id, label in dataset.cat2label.items())
+        assert bool({Kind.CLASSES, Kind.CLASS_ORDER} & kinds) == shifted
+        assert (Kind.CLASSES in kinds) == (set(categories) != set('abc'[:len(categories)]))
+
+
+def test_an_image_without_annotation_is_noted_where_others_have_some() -> None:
+    image = dict(id=2, file_name='b.jpg', height=9, width=9)
+    assert findings(lambda coco: coco['images'].append(image)) == [(Kind.NOT_ANNOTATED, 'has no annotation of b.jpg')]
+    assert findings(lambda coco: coco.update(annotations=[])) == []  # a test set
+
+
+@given(st.floats(-1, 30), st.floats(-1, 20), st.floats(1, 32), st.floats(1, 22))
+@example(0, -1, 1, 1)  # within the tolerance, but nothing of it is inside
+def test_boxes_are_found_if_and_only_if_they_reach_out(x: float, y: float, width: float, height: float) -> None:
+    is_out = x + width > 31 or y + height > 21 or x + width <= 0 or y + height <= 0 or x >= 30 or y >= 20
+    assert bool(findings(lambda coco: coco['annotations'][0].update(bbox=[x, y, width, height]))) == is_out
+
+
+@pytest.mark.parametrize('names', [('b/a.jpg', 'b//./a.jpg'), ('a.jpg', 'b/a.jpg')])
+def test_a_file_with_two_ids_is_found(names: tuple[str, str]) -> None:
+    images = [dict(GOOD['images'][0], id=index, file_name=name) for index, name in enumerate(names, start=1)]
+    assert dict(findings(lambda coco: coco.update(images=images))).get(Kind.SAME_FILE) == (
+        'has b/a.jpg 2 times in images, with the ids 1, 2' if names[0] == 'b/a.jpg' else None)
+
+
+def test_classes_whose_objects_are_crowds_are_found() -> None:
+    def change(coco: dict, number: int) -> None:
+        first = coco['annotations'][0]
+        coco['annotations'] = [dict(first, id=index, iscrowd=int(index < number)) for index in range(9)]
+        coco['annotations'].append(dict(first, id=10, category_id=7))
+
+    assert findings(lambda coco: change(coco, 4)) == []
+    assert findings(lambda coco: change(coco, 7)) == [(
+        Kind.CROWDS, "has iscrowd in 7 of the 9 annotations of 'cat', which are not learnt (set iscrowd=0 if each is "
+        'one object)')]
+
+
+def test_masks_of_absurd_sizes_take_no_memory() -> None:
+    size = 10**9
+
+    def change(coco: dict) -> None:
+        coco['images'][0].update(height=size, width=size)
+        coco['annotations'] = [dict(coco['annotations'][0], segmentation=dict(size=[size, size], counts=counts))
+                               for counts in ([0, size * size], 'PPYo1')]
+
+    assert Kind.MASK in dict(findings(change))
 
 
 def changed(name: str, key: str, value: Any) -> dict[str, Any]:
@@ -27,33 +207,27 @@ def write(path: Path, content: Any) -> str:
     return str(path)
 
 
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    assert refusal(read_coco, str(tmp_path)) == (
-        f"{tmp_path} is a folder, but ann_file must be a JSON file in COCO's layout: let tools/misc/new_config.py "
-        'write a config for the folder, which may hold Pascal VOC.')
+def test_a_folder_is_no_file_and_a_file_without_annotations_that_of_a_test_set(tmp_path: Path) -> None:
+    assert refusal(read_coco, str(tmp_path)).startswith(
+        f"{tmp_path} is a folder, but ann_file must be a JSON file in COCO's layout: let tools/misc/new_config.py ")
+    file = write(tmp_path / 'f.json', {name: GOOD[name] for name in ('images', 'categories')})
+    assert read_coco(file) == dict(GOOD, annotations=[])
 
 
-def test_a_file_without_annotations_is_that_of_a_test_set(tmp_path: Path) -> None:
-    file = tmp_path / 'f.json'
-    file.write_text(json.dumps({name: GOOD[name] for name in ('images', 'categories')}))
-    assert read_coco(str(file)) == dict(GOOD, annotations=[])
-
-
-BAD_NUMBERS = ['x', '', [], {}, True, float('nan'), float('inf'), '1_0', '0x1', [1], 10**400]
-BAD_IDS = [[], {}, True, '', 1.5, float('nan'), float('inf'), [1], 1 << 70]
+BAD_NUMBERS = ['x', '', {}, True, float('nan'), float('inf'), '1_0', 10**400]
+BAD_IDS = [[], True, '', 1.5, float('nan'), 1 << 70]
 
 
 @pytest.mark.parametrize('name, key, value', [
-    *(('images', key, value) for key in ('width', 'height') for value in (*BAD_NUMBERS, -1, 0, .5, 1e308, 10**9)),
+    *(('images', 'width', value) for value in (*BAD_NUMBERS, -1, 0, .5, 1e308, 10**9)),
     *((name, 'id', value) for name in ('images', 'categories', 'annotations') for value in BAD_IDS),
-    *(('annotations', key, value) for key in ('image_id', 'category_id') for value in BAD_IDS),
+    *(('annotations', 'image_id', value) for value in BAD_IDS),
     *(('annotations', 'bbox', [1, 2, value, 4]) for value in (*BAD_NUMBERS, None, 1e308, 1e7)),
     *(('annotations', 'bbox', value) for value in ('1 2 3 4', {}, 5, [], [1, 2, 3, 4, 5])),
     *(('annotations', 'area', value) for value in BAD_NUMBERS),
-    *(('annotations', key, value) for key in ('iscrowd', 'ignore') for value in BAD_NUMBERS if value is not True),
-    *(('images', 'file_name', value) for value in (
-        '', 5, [], {}, True, 'a\0b.jpg', 'a' * 256, '\ud800.jpg', 'b/' * 3000)),
-    *(('categories', 'name', value) for value in ([], {}, True, float('nan'), '\ud800'))], ids=str)
+    *(('annotations', 'iscrowd', value) for value in BAD_NUMBERS if value is not True),
+    *(('images', 'file_name', value) for value in ('', 5, 'a\0b.jpg', 'a' * 256, '\ud800.jpg', 'b/' * 3000)),
+    *(('categories', 'name', value) for value in ([], True, float('nan'), '\ud800'))], ids=str)
 def test_a_value_of_no_use_is_named_with_its_entry(name: str, key: str, value: Any, tmp_path: Path) -> None:
     file = write(tmp_path / 'f.json', changed(name, key, value))
     message = refusal(read_coco, file, error=UnusableFile)
@@ -63,18 +237,14 @@ def test_a_value_of_no_use_is_named_with_its_entry(name: str, key: str, value: A
 
 @pytest.mark.parametrize('content, words', [
     (b'<annotation>', 'is XML, but ann_file must be a JSON file'),
-    (b'', 'is empty (0 bytes): put the whole file there.'), (b'\n', 'is empty (1 bytes)'),
-    (b'{"images": [', 'is not JSON (Expecting value'), (json.dumps(GOOD).encode() + b'x', 'is not JSON (Extra data'),
+    (b'', 'is empty (0 bytes): put the whole file there.'), (b'{"images": [', 'is not JSON (Expecting value'),
     (gzip.compress(json.dumps(GOOD).encode()), 'is packed (gzip): unpack it.'),
     (b'[' * 10**6, 'has lists or dicts too deep inside others'),
     (b'{"images": ' + b'9' * 5000 + b'}', 'is not JSON (Exceeds the limit'),
     (json.dumps(GOOD).encode().replace(b'cat', b'\xff'), 'is not utf-8 in line 1: save it'),
-    ({}, 'has no images and no categories: put a file'), ([GOOD], 'has no images and no categories'),
-    (dict(GOOD, images=[]), 'has no images: put a file'),
-    (dict(GOOD, images={'1': {}}), "has images={'1': {}}, but images is a list: correct it."),
+    ([GOOD], 'has no images and no categories: put a file'), (dict(GOOD, images=[]), 'has no images: put a file'),
     (dict(GOOD, annotations=None), 'has annotations=null, but annotations is a list: correct it.'),
     (dict(GOOD, categories=[5]), 'has 5 in categories[0], but an entry has keys and values'),
-    (dict(GOOD, annotations=[None]), 'has null in annotations[0], but an entry has keys and values'),
     (changed('images', 'id', None), "has no 'id' in images[0]: add it."),
     (dict(GOOD, images=[dict(id=1, file_name='a.jpg', width=3)]),
      "has no 'height' in images[0]: add it, or let tools/misc/new_config.py write a corrected file."),
@@ -94,15 +264,12 @@ AS_TEXT['annotations'][1].update(bbox=['1', 2, '3.0', 4], area='9', iscrowd='0',
 
 @pytest.mark.parametrize('content, repairs', [
     (GOOD, []), (changed('images', 'width', 30.), []), (changed('annotations', 'iscrowd', None), []),
-    (changed('annotations', 'iscrowd', False), []), (changed('annotations', 'ignore', None), []),
     (AS_TEXT, ["has width='30' in images[0] instead of 30", "has height='20' in images[0] instead of 20",
                "has bbox=['1', 2, '3.0', 4] in annotations[1] instead of [1, 2, 3, 4]",
                "has segmentation=[['1', '2', '4', '2', '4', '6'], [0, 0, 30, 0, 30, 20]] in annotations[1] instead of "
                '[[1, 2, 4, 2, 4, 6], [0, 0, 30, 0, 30, 20]]',
                "has area='9' in annotations[1] instead of 9", "has iscrowd='0' in annotations[1] instead of 0"]),
     (changed('annotations', 'area', None), ['has no area in annotations[0]']),
-    (changed('annotations', 'image_id', '1'),
-     ["has image_id='1' in annotations[0], but the id is written otherwise in images"]),
     (changed('categories', 'id', '5'), ['has category_id=5 in annotations[0], but the id is written otherwise in '
                                         'categories (and 2 more)'])])
 def test_values_are_the_same_whatever_way_they_are_written(content: dict, repairs: list[str], tmp_path: Path) -> None:
@@ -117,7 +284,7 @@ def test_values_are_the_same_whatever_way_they_are_written(content: dict, repair
     assert found.repairs == repairs
 
 
-@pytest.mark.parametrize('ids', [('1', '5', '7'), (0, 0, 1), (1., 5., 7.), ('a', 'b', 'c'), (-3, '05', '5')])
+@pytest.mark.parametrize('ids', [(0, 0, 1), (1., 5., 7.), ('a', 'b', 'c'), (-3, '05', '5')])
 def test_ids_of_any_kind_fit_together(ids: tuple, tmp_path: Path) -> None:
     image, cat, dog = ids
     coco = copy.deepcopy(GOOD)
@@ -133,36 +300,23 @@ def test_ids_of_any_kind_fit_together(ids: tuple, tmp_path: Path) -> None:
     assert found.repairs == []
 
 
-@pytest.mark.parametrize('name, text', [(5, '5'), (5., '5'), (.5, '0.5'), ('5', '5')])
-def test_names_are_text(name: Any, text: str, tmp_path: Path) -> None:
-    found = read_coco(write(tmp_path / 'f.json', changed('categories', 'name', name)))
-    assert found['categories'][0]['name'] == text and len(found.repairs) == (name != text)
-
-
 @pytest.mark.parametrize('mask, area', [
-    (None, 12), ([[0, 0, 10, 0, 10, 10]], 50), ([[0, 0, 10, 0, 10, 10], [20, 0, 30, 0, 30, 10, 20, 10]], 150),
-    (dict(size=[20, 30], counts=[5, 7, 500, 88]), 95), (GOOD['annotations'][2]['segmentation'], 20), (['x'], 12)])
+    (None, 12), ([[0, 0, 10, 0, 10, 10], [20, 0, 30, 0, 30, 10, 20, 10]], 150), (['x'], 12),
+    (dict(size=[20, 30], counts=[5, 7, 500, 88]), 95), (GOOD['annotations'][2]['segmentation'], 20)])
 def test_a_missing_area_is_that_of_the_mask_or_box(mask: Any, area: float, tmp_path: Path) -> None:
     coco = copy.deepcopy(GOOD)
     coco['annotations'][1].update(area=None, segmentation=mask)
     assert read_coco(write(tmp_path / 'f.json', coco))['annotations'][1]['area'] == area
 
 
-@pytest.mark.parametrize('size', [{}, dict(width=None, height=20), dict(width=0, height=0), dict(width='', height='')])
-def test_a_missing_size_can_be_left_to_the_caller(size: dict, tmp_path: Path) -> None:
-    file = write(tmp_path / 'f.json', dict(GOOD, images=[dict(id=1, file_name='a.jpg', **size)]))
-    found = read_coco(file, needs_sizes=False)
-    assert found['images'] == [dict(id=1, file_name='a.jpg')]
-    assert found.repairs == ['has no width or height in images[0]']
-    assert refusal(read_coco, file, error=UnusableFile)
-
-
 @pytest.mark.parametrize('encoding', ['utf-8', 'utf-8-sig', 'utf-16', 'utf-32'])
-def test_other_encodings_are_read_and_told(encoding: str, tmp_path: Path) -> None:
-    text = json.dumps(changed('categories', 'name', 'Küken'), ensure_ascii=False)
+@pytest.mark.parametrize('name', ['Küken', 5])
+def test_names_are_text_in_any_encoding(encoding: str, name: str | int, tmp_path: Path) -> None:
+    text = json.dumps(changed('categories', 'name', name), ensure_ascii=False)
     (tmp_path / 'f.json').write_text(text, encoding=encoding)
     found = read_coco(str(tmp_path / 'f.json'))
-    assert found['categories'][0]['name'] == 'Küken' and len(found.repairs) == (encoding != 'utf-8')
+    assert found['categories'][0]['name'] == str(name)
+    assert len(found.repairs) == (encoding != 'utf-8') + (name == 5)
 
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.sampled_from(

@@ -1,4 +1,4 @@
-"""Names in data are names: no config that is written of them runs code, makes a file, or reads a variable."""
+"""Names in data are names: no config or file of a run that has them runs code, reads a variable or holds a secret."""
 import json
 import os
 import subprocess
@@ -14,8 +14,12 @@ from hypothesis import strategies as st
 from mmengine.config import Config
 
 from cpvt_mm.new_config import new_config
+from openmmlab_runs.engine import load_config, train
+from openmmlab_runs.engine import test as evaluate
 from openmmlab_runs.errors import UserError
-from tests.conftest import ROOT
+from openmmlab_runs.predicting import build_inferencer, paint
+from openmmlab_runs.texts import CONTROLS
+from tests.conftest import ROOT, read_anywhere
 from tests.odd_texts import file_names, is_half, names
 from tests.tools.conftest import save
 
@@ -54,19 +58,15 @@ def read(path: Path) -> Config:
 
 
 @pytest.mark.parametrize('name', EXPLOITS)
-def test_a_category_does_not_run_code(name: str, tmp_path: Path) -> None:
-    new_config(write_coco(tmp_path / 'data', (name,)), tmp_path / 'my.py', 'boxes')
-    assert read(tmp_path / 'my.py').train_dataloader.dataset.metainfo.classes == (name,)
-
-
-@pytest.mark.parametrize('name', EXPLOITS)
-def test_a_class_of_label_maps_does_not_run_code(name: str, tmp_path: Path) -> None:
+def test_a_class_does_not_run_code(name: str, tmp_path: Path) -> None:
+    new_config(write_coco(tmp_path / 'coco', (name,)), tmp_path / 'boxes.py', 'boxes')
+    assert read(tmp_path / 'boxes.py').train_dataloader.dataset.metainfo.classes == (name,)
     for split in ('train', 'val'):
-        save(tmp_path / f'data/{split}/images/a.png', PIXELS)
-        save(tmp_path / f'data/{split}/masks/a.png', np.eye(40, 48, dtype=np.uint8))
-    (tmp_path / 'data/classes.txt').write_text(f'{name}\nroad\n')
-    new_config(tmp_path / 'data', tmp_path / 'my.py')
-    assert read(tmp_path / 'my.py').train_dataloader.dataset.metainfo.classes == (name, 'road')
+        save(tmp_path / f'maps/{split}/images/a.png', PIXELS)
+        save(tmp_path / f'maps/{split}/masks/a.png', np.eye(40, 48, dtype=np.uint8))
+    (tmp_path / 'maps/classes.txt').write_text(f'{name}\nroad\n')
+    new_config(tmp_path / 'maps', tmp_path / 'maps.py')
+    assert read(tmp_path / 'maps.py').train_dataloader.dataset.metainfo.classes == (name, 'road')
 
 
 @pytest.mark.slow
@@ -97,3 +97,51 @@ def test_names_come_back(classes: list[str], image: str, folder: str) -> None:
         assert cfg.train_dataloader.dataset.metainfo.classes == tuple(classes)
         assert cfg.data_root == f'{root}/'
         assert {path.name for path in Path(temporary, folder).iterdir()} == {'data', 'my.py'}
+
+
+CLASSES = (*EXPLOITS[:3], r'$\frac{$ \x1b[31m' + '\x1b]0;title\x07\r', '_hidden\n| a |')
+SECRET = 's3cr3t'
+OPTIONS = dict(key=SECRET, endpoint_url=f'https://me:{SECRET}@host/x?sig={SECRET}', timeout=3)
+def odd_config(data: Path) -> Config:
+    """A config for data with odd classes and secrets."""
+    for file in data.glob('instances_*.json'):
+        coco = json.loads(file.read_text())
+        for category, name in zip(coco['categories'], CLASSES, strict=True):
+            category['name'] = name
+        file.write_text(json.dumps(coco))
+    new_config(data, 'my.py', 'boxes', iters=2, batch=2)
+    cfg = load_config('my.py', {f'{split}_dataloader.{key}': value for split in ('train', 'val', 'test')
+                                for key, value in dict(num_workers=0, persistent_workers=False).items()}, 'work')
+    cfg.backend_args = OPTIONS
+    return cfg
+
+
+@pytest.mark.slow
+def test_a_run_writes_no_template_and_no_secret(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    odd = odd_config(data)
+    train(odd)
+    shown = capsys.readouterr().out
+    assert shown.count('have no secrets (') == 1 and 'to use a copy, set the variables of the store' in shown
+    assert not CONTROLS.search(shown.replace('\n', ''))
+    texts = [path for path in Path('work').rglob('*') if path.suffix in ('.py', '.log', '.json', '.txt')]
+    assert {'my.py', 'config.py', 'validations.json'} <= {path.name for path in texts}
+    for path in texts:
+        text = path.read_text(encoding='utf-8')
+        assert SECRET not in text and not CONTROLS.search(text.replace('\n', '')), path
+        assert '{{' not in text or path.suffix == '.json' or path.suffix == '.log', path
+    assert (tmp_path / 'work/confusion.png').exists() and (tmp_path / 'work/curve.png').exists()
+
+    checkpoint = read_anywhere(Path('work/iter_2.pth'))
+    assert SECRET not in str({key: value for key, value in checkpoint.items() if key != 'state_dict'})
+    assert Config.fromstring(checkpoint['meta']['cfg'], '.py').train_dataloader.dataset.metainfo.classes == CLASSES
+
+    copy = load_config('work/my.py', work_dir='again')
+    assert copy.train_dataloader.dataset.metainfo.classes == CLASSES and copy.backend_args == dict(
+        key=None, endpoint_url='https://host/x', timeout=3)
+    assert odd.backend_args == OPTIONS
+    metrics = evaluate(copy, 'work/iter_2.pth', show_dir='painted')
+    assert len(list(Path('painted').iterdir())) == 4 and 'coco/bbox_mAP' in metrics
+    inferencer = build_inferencer(load_config('work/my.py'), 'work/iter_2.pth', 'cpu')
+    image = next((tmp_path / 'data/images/validation').iterdir())
+    painted, prediction = paint(inferencer, image, score_thr=0.)
+    assert painted.any() and prediction.classes == CLASSES

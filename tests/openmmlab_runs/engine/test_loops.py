@@ -1,80 +1,53 @@
-"""Loops check data and model; the random draws of an iteration follow from its number."""
+"""Loops check data and model, the random draws of an iteration follow from its number; workers that fail end a run."""
+import os
 import random
-from collections.abc import Iterator
+import shutil
+import time
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
-from mmengine.dataset import BaseDataset, Compose, DefaultSampler, InfiniteSampler
+from mmengine.dataset import DefaultSampler, InfiniteSampler
 from mmengine.registry import init_default_scope
 from mmengine.runner import Runner
-from mmseg.datasets import BaseSegDataset
 from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from openmmlab_runs.data.checked_pipeline import CheckedPipeline
+from openmmlab_runs.engine import load_config, train, workers
 from openmmlab_runs.engine.loops import check_while_loading
 from openmmlab_runs.engine.seeding import SeededBatchSampler, seed_generators
-from tests.conftest import refusal
+from openmmlab_runs.engine.workers import check_shared_memory, limit_waiting, lost_workers
+from tests.conftest import UPERNET, refusal, toy_overrides
 
 
-class Videos(BaseDataset):
-    """Samples are dicts of lists, as mmdet's of videos."""
-
-    def load_data_list(self) -> list[dict[str, Any]]:
-        return [dict(img_path=['a.jpg', 'b.jpg'], instances=[[], []], height=[2, 2], width=[3, 3])] * 2
-
-
-def checked(dataset: dict[str, Any], model: nn.Module | None = None, cfg: dict[str, Any] | None = None) -> DataLoader:
-    """A loader whose datasets are checked while they load."""
+@pytest.mark.parametrize('cfg, head, more, is_wrong', [
+    ({}, {}, {}, True), ({}, {}, dict(ignore_index=254), False), ({}, dict(ignore_index=254), {}, False),
+    (dict(val_evaluator=[dict(type='IoUMetric', ignore_index=254)]), {}, {}, False),
+    ({}, {}, dict(metainfo={}), False)])  # classes are not known
+def test_labels_that_are_no_class_are_named(tmp_path: Path, cfg: dict, head: dict, more: dict, is_wrong: bool
+                                            ) -> None:
+    Image.fromarray(np.zeros((20, 30, 3), np.uint8)).save(tmp_path / 'a.jpg')
+    Image.fromarray(np.full((20, 30), 254, np.uint8)).save(tmp_path / 'a.png')
     init_default_scope('mmseg')
     loader = Runner.build_dataloader(dict(
-        dataset=dataset, batch_size=1, num_workers=0, sampler=dict(type='DefaultSampler', shuffle=False),
+        dataset=dict(type='BaseSegDataset', data_root=str(tmp_path), **{'metainfo': dict(classes=('a', 'b')), **more},
+                     pipeline=[dict(type='LoadImageFromFile'), dict(type='LoadAnnotations')]),
+        batch_size=1, num_workers=0, sampler=dict(type='DefaultSampler', shuffle=False),
         collate_fn=dict(type='pseudo_collate')))
-    check_while_loading(loader, model or nn.Identity(), cfg or {})
-    return loader
-
-
-def labelled(folder: Path, value: int, **more: Any) -> dict[str, Any]:
-    """A dataset of one image whose label map has a value."""
-    Image.fromarray(np.zeros((20, 30, 3), np.uint8)).save(folder / 'a.jpg')
-    Image.fromarray(np.full((20, 30), value, np.uint8)).save(folder / 'a.png')
-    return dict(type=BaseSegDataset, data_root=str(folder), **{'metainfo': dict(classes=('a', 'b')), **more}, pipeline=[
-        dict(type='LoadImageFromFile'), dict(type='LoadAnnotations')])
-
-
-def test_videos_pass() -> None:
-    batches = list(checked(dict(type=Videos, pipeline=[lambda data: dict(data, ori_shape=[(2, 3), (2, 3)])])))
-    assert len(batches) == 2 and 'ori_shape' in batches[0]
-
-
-def test_only_mmengines_own_pipeline_is_replaced() -> None:
-    own = type('Own', (Compose,), {})
-    for kind, expected in ((Compose, CheckedPipeline), (own, own)):
-        loader = DataLoader(Videos())
-        loader.dataset.pipeline = kind([])
-        check_while_loading(loader, nn.Identity(), {})
-        assert type(loader.dataset.pipeline) is expected
-
-
-def test_labels_that_are_no_class_are_named(tmp_path: Path) -> None:
-    assert 'a.png has class 254, but there are 2 classes' in refusal(list, checked(labelled(tmp_path, 254)))
-
-
-@pytest.mark.parametrize('value, cfg, head, more', [
-    (255, {}, {}, dict(ignore_index=254)), (254, {}, {}, dict(ignore_index=254)), (254, {}, dict(ignore_index=254), {}),
-    (254, dict(val_evaluator=[dict(type='IoUMetric', ignore_index=254)]), {}, {}),
-    (254, {}, {}, dict(metainfo={})),  # classes are not known
-])
-def test_labels_that_cannot_be_told_wrong_pass(tmp_path: Path, value: int, cfg: dict, head: dict, more: dict) -> None:
     decode_head = nn.Module()
     vars(decode_head).update(head)
-    batch, = checked(labelled(tmp_path, value, **more), nn.ModuleDict(dict(decode_head=decode_head)), cfg)
-    assert torch.as_tensor(batch['gt_seg_map'][0]).eq(value).all()
+    check_while_loading(loader, nn.ModuleDict(dict(decode_head=decode_head)), cfg)
+    if is_wrong:
+        assert 'a.png has class 254, but there are 2 classes' in refusal(list, loader)
+    else:
+        batch, = loader
+        assert torch.as_tensor(batch['gt_seg_map'][0]).eq(254).all()
 
 
 def draw() -> tuple[float, ...]:
@@ -159,15 +132,6 @@ def test_who_else_looks_at_batches_changes_nothing(sampler: type[Sampler], endle
     assert next(iter(other.loader)) == next(iter(run.loader))
 
 
-def test_samplers_leave_the_generators_as_they_were() -> None:
-    seed_generators(0)
-    expected = [draw(), draw()]
-    seeded = iter(Run(GlobalSampler, 0, True).batches)
-    seed_generators(0)
-    assert [draw() for _ in islice(seeded, 2)] == expected
-    assert list(SeededBatchSampler([], 2, TORCHS, endless=True)) == []  # nothing to train on is no endless loop
-
-
 def test_each_run_iteration_and_process_draws_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     first = Run(InfiniteSampler, 0, True).train(1)
     assert Run(InfiniteSampler, 0, True, seed=1).train(1) != first
@@ -199,3 +163,72 @@ def test_other_numbers_of_ranks_go_on_in_an_epoch(sampler: type[Sampler], endles
             left.append(0 if endless else len(list(numbered)))
     assert len(used) == len(set(used)) == 17
     assert left[-1] == left[-2] == (0 if endless else 4)  # the same on all ranks, or they would wait for each other
+
+
+MEGABYTE = torch.zeros(2 ** 20, dtype=torch.uint8)
+
+
+def loader(workers: int = 2, **more: Any) -> DataLoader:
+    return DataLoader([MEGABYTE] * 9, batch_size=4, num_workers=workers, **more)
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets the number of free megabytes of shared memory."""
+    return lambda size: monkeypatch.setattr(shutil, 'disk_usage', Mock(return_value=Mock(free=size * 2 ** 20)))
+
+
+def test_too_little_shared_memory_is_an_error_before_the_first_batch(
+        free: Callable, log: list, monkeypatch: pytest.MonkeyPatch) -> None:
+    free(7)
+    assert refusal(check_shared_memory, loader(), MEGABYTE, 'train_dataloader') == (
+        'train_dataloader: its workers need about 17 MB of shared memory (1 processes x 2 workers x 2 batches x 4.2 MB)'
+        ', but /dev/shm has 7 MB: start the container with more (docker run --shm-size 8g), or set '
+        'train_dataloader.num_workers or batch_size lower.')
+    check_shared_memory(loader(0), MEGABYTE, 'train_dataloader')  # needs none
+    free(16)
+    check_shared_memory(loader(), MEGABYTE, 'train_dataloader')
+    assert log == []
+    free(15)
+    check_shared_memory(loader(), MEGABYTE, 'train_dataloader')
+    assert [level for level, _ in log] == ['WARNING']
+    monkeypatch.setenv('LOCAL_WORLD_SIZE', '2')
+    assert '(2 processes x' in refusal(check_shared_memory, loader(), MEGABYTE, 'train_dataloader')
+
+
+def test_workers_are_given_up_after_a_time() -> None:
+    for one, expected in ((loader(), 600), (loader(timeout=9), 9), (loader(0), 0)):
+        limit_waiting(one)
+        assert one.timeout == expected
+
+
+class Fails:
+    """A sample that does not come."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.call = call
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> object:
+        return self.call()
+
+
+@pytest.mark.parametrize('call, words', [
+    (lambda: time.sleep(1e6), 'DataLoader timed out after 1 '), (lambda: os._exit(9), 'DataLoader wor')])
+def test_what_torch_says_of_them_is_known(call: Callable, words: str) -> None:
+    with pytest.raises(RuntimeError) as raised:
+        next(iter(DataLoader(Fails(call), num_workers=1, timeout=1)))
+    assert str(lost_workers(raised.value)).startswith(f'the workers of a data loader give no more data ({words}')
+    assert lost_workers(RuntimeError('CUDA error')) is None
+
+
+@pytest.mark.slow
+def test_a_run_ends_if_its_workers_hang(toy_shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, 'LONGEST', 1)
+    cfg = load_config(UPERNET, toy_overrides(toy_shapes, **{
+        'train_cfg.max_iters': 2, 'train_dataloader.num_workers': 1}), str(tmp_path))
+    monkeypatch.setattr('mmengine.dataset.BaseDataset.prepare_data', lambda self, index: time.sleep(
+        1e6 if torch.utils.data.get_worker_info() else 0) or dict(inputs=MEGABYTE))
+    assert refusal(train, cfg).startswith('the workers of a data loader give no more data (DataLoader timed out after ')

@@ -1,18 +1,20 @@
-"""A longer schedule does not become that of a resumed run, and the run says so; training that stops early goes on."""
+"""What a resumed run goes on with: its schedule, after an early stop, too, and gradients that accumulate."""
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 from mmengine.config import Config
-from mmengine.optim import CosineAnnealingLR, LinearLR, MultiStepLR, OptimWrapper, PolyLR
-from mmengine.runner import EpochBasedTrainLoop
 
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.engine import load_config, train
-from openmmlab_runs.hooks.schedule import last_rate
-from tests.conftest import UPERNET, toy_overrides
+from openmmlab_runs.hooks.accumulation import ACCUMULATED
+from tests.conftest import UPERNET, read_anywhere, toy_overrides
+from tests.openmmlab_runs.engine.test_run import run_log
 
 SMALL = {'train_cfg.val_interval': 100, 'train_dataloader.dataset.pipeline.2.scale': (64, 64),
          'val_dataloader.dataset.pipeline.1.scale': (64, 64), 'default_hooks.checkpoint.interval': 2,
@@ -23,77 +25,101 @@ def toy(data: Path, folder: Path, **options: object) -> Config:
     return load_config(UPERNET, toy_overrides(data, **{**SMALL, **options}), str(folder))
 
 
-def rates(checkpoint: Path) -> list[float]:
-    return read_checkpoint(checkpoint)['message_hub']['log_scalars']['train/lr']['log_history'].tolist()
+def test_a_longer_schedule_is_told_with_the_rate_that_stays(toy_shapes: Path, tmp_path: Path,
+                                                            capsys: pytest.CaptureFixture) -> None:
+    def run(name: str, end: int, iters: int, resume: str | None = None) -> list[str]:
+        schedule = dict(type='PolyLR', power=1., begin=0, end=end, eta_min=1e-5, by_epoch=False)
+        train(toy(toy_shapes, tmp_path / name, **{'train_cfg.max_iters': iters, 'param_scheduler': [schedule]}),
+              resume=resume)
+        return re.findall('^warning: (The learning rate .*)$', capsys.readouterr().out, re.MULTILINE)
 
-
-@pytest.fixture(scope='module')
-def short(toy_shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp('short')
-    train(toy(toy_shapes, folder, **{'train_cfg.max_iters': 2, 'param_scheduler': [poly(2)]}))
-    return folder / 'iter_2.pth'
-
-
-def poly(end: int) -> dict[str, object]:
-    return dict(type='PolyLR', power=1., begin=0, end=end, eta_min=1e-5, by_epoch=False)
-
-
-@pytest.mark.parametrize('options, is_told', [
-    ({'train_cfg.max_iters': 4, 'param_scheduler': [poly(4)]}, True), ({'train_cfg.max_iters': 4}, True),
-    ({'train_cfg.max_iters': 2}, False)])
-def test_a_longer_schedule_is_told_with_the_rate_that_stays(options: dict, is_told: bool, short: Path, toy_shapes: Path,
-                                                            tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    train(toy(toy_shapes, tmp_path, **{'param_scheduler': [poly(2)], **options}), resume=str(short))
-    told = re.findall('^warning: (The learning rate .*)$', capsys.readouterr().out, re.MULTILINE)
-    assert told == [
-        'The learning rate follows the schedule of the checkpoint, not that of the config: in the last iteration, 4, '
-        'it is 1e-05. For a new schedule, start from the weights: --cfg-options load_from=CHECKPOINT instead of '
-        '--resume.'] * is_told
-    if is_told:
-        assert rates(tmp_path / 'iter_4.pth')[-1] == pytest.approx(1e-5)
-
-
-@pytest.mark.parametrize('epochs', [False, True])
-@pytest.mark.parametrize('done', [0, 4, 8])
-def test_the_last_rate_is_that_which_schedulers_reach(done: int, epochs: bool) -> None:
-    """A warm-up by iteration, and a decay by epoch of two iterations; of three groups of parameters."""
-    layers = [torch.nn.Linear(1, 1) for _ in range(3)]
-    wrapper = OptimWrapper(torch.optim.SGD([dict(params=one.parameters(), lr=rate)
-                                            for one, rate in zip(layers, (1., 2., 4.), strict=True)], lr=8.))
-    wrapper.base_param_settings['lr'] = 8.
-    by_epoch = [MultiStepLR(wrapper, milestones=[2, 4], by_epoch=True)] if epochs else [PolyLR(
-        wrapper, begin=2, end=7, by_epoch=False), CosineAnnealingLR(wrapper, begin=7, end=20, by_epoch=False)]
-    schedulers = [LinearLR(wrapper, start_factor=0.1, begin=0, end=3, by_epoch=False), *by_epoch]
-    runner = SimpleNamespace(iter=done, max_iters=10, train_dataloader=[0, 1],
-                             train_loop=EpochBasedTrainLoop.__new__(EpochBasedTrainLoop) if epochs else None)
-    expected, found = 0., []
-    for step in range(10):
-        if step == done:
-            found = [last_rate(wrapper.param_groups[-1], schedulers, runner)]
-        expected = wrapper.param_groups[-1]['lr']
-        for one in schedulers:
-            if not one.by_epoch or step % 2:
-                one.step()
-    assert found == [pytest.approx(expected)] and expected != 8
-
-
-
-def stopping(data: Path, folder: Path, patience: int, **options: object) -> Config:
-    hook = dict(type='EarlyStoppingHook', monitor='mIoU', rule='greater', min_delta=1000., patience=patience)
-    return toy(data, folder, **{'train_cfg.max_iters': 9, 'train_cfg.val_interval': 3, 'custom_hooks': [hook],
-                                'default_hooks.checkpoint.interval': 100, **options})
+    assert run('short', 2, 2) == []
+    for end in (2, 4):
+        assert run(f'long{end}', end, 4, resume=f'{tmp_path}/short/iter_2.pth') == [
+            'The learning rate follows the schedule of the checkpoint, not that of the config: in the last iteration, '
+            '4, it is 1e-05. For a new schedule, start from the weights: --cfg-options load_from=CHECKPOINT instead of '
+            '--resume.']
+        log = read_checkpoint(tmp_path / f'long{end}/iter_4.pth')['message_hub']['log_scalars']['train/lr']
+        assert log['log_history'][-1].item() == pytest.approx(1e-5)
 
 
 @pytest.mark.slow
 def test_training_that_stops_early_says_so_and_can_be_resumed(toy_shapes: Path, tmp_path: Path,
                                                               capsys: pytest.CaptureFixture) -> None:
-    train(stopping(toy_shapes, tmp_path, patience=1))
-    told = re.findall('^Training stops early.*$', capsys.readouterr().out, re.MULTILINE)
-    assert len(told) == 1 and re.fullmatch(
+    def run(patience: int, resume: str | None = None) -> list[str]:
+        hook = dict(type='EarlyStoppingHook', monitor='mIoU', rule='greater', min_delta=1000., patience=patience)
+        train(toy(toy_shapes, tmp_path, **{'train_cfg.max_iters': 9, 'train_cfg.val_interval': 3,
+                                           'custom_hooks': [hook], 'default_hooks.checkpoint.interval': 100}),
+              resume=resume)
+        return re.findall('^Training stops early.*$', capsys.readouterr().out, re.MULTILINE)
+
+    [told] = run(patience=1)
+    assert re.fullmatch(
         r'Training stops early, after iteration 6 of 9, because of mIoU, whose best value is [\d.]+: --resume '
-        rf'continues from {tmp_path}/iter_6\.pth\.', told[0])
+        rf'continues from {tmp_path}/iter_6\.pth\.', told)
     checkpoint = read_checkpoint(tmp_path / 'iter_6.pth')
     assert (checkpoint['meta']['iter'], checkpoint['message_hub']['runtime_info']['last_validation']) == (6, 6)
-    train(stopping(toy_shapes, tmp_path, patience=9), resume='auto')
+    assert run(patience=9, resume='auto') == []
     assert read_checkpoint(tmp_path / 'iter_9.pth')['meta']['early_stopping'][0][0] == 1  # before its validation
-    assert 'Training stops early' not in capsys.readouterr().out
+
+
+# Seven iterations, which update the weights in the 4th and in the 7th.
+ACCUMULATING = {'train_cfg.max_iters': 7, 'optim_wrapper.accumulative_counts': 4, 'model.backbone.drop_path_rate': 0.3}
+
+
+@pytest.fixture(scope='module')
+def accumulating(toy_shapes: Path) -> Callable[..., Config]:
+    return partial(toy, toy_shapes, **ACCUMULATING)
+
+
+def assert_same(first: Path, second: Path) -> None:
+    for part in ('state_dict', 'optimizer'):
+        torch.testing.assert_close(*(read_checkpoint(folder / 'iter_7.pth')[part] for folder in (first, second)),
+                                   rtol=0, atol=0)
+
+
+@pytest.fixture(scope='module')
+def whole(accumulating: Callable[..., Config], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp('whole')
+    train(accumulating(folder))
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('step', [4, 6])
+def test_a_checkpoint_has_the_gradients_of_an_accumulation_that_is_under_way(
+        step: int, accumulating: Callable[..., Config], whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+        ) -> None:
+    checkpoint = read_anywhere(whole / f'iter_{step}.pth')
+    assert (ACCUMULATED in checkpoint) == (step != 4)  # after an update there are none
+    train(accumulating(tmp_path), resume=str(whole / f'iter_{step}.pth'))
+    assert 'gradients' not in capsys.readouterr().out and 'are lost' not in run_log(tmp_path)
+    assert_same(tmp_path, whole)
+    assert ACCUMULATED not in read_checkpoint(whole / 'iter_7.pth')
+
+
+def test_an_old_checkpoint_without_gradients_is_resumed_and_told(
+        accumulating: Callable[..., Config], whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    checkpoint = read_checkpoint(whole / 'iter_6.pth')
+    del checkpoint[ACCUMULATED]
+    torch.save(checkpoint, tmp_path / 'old.pth')
+    train(accumulating(tmp_path), resume=str(tmp_path / 'old.pth'))
+    told = re.findall('^warning: .*gradients.*$', capsys.readouterr().out, re.MULTILINE)
+    assert told == ['warning: The checkpoint is from the middle of an accumulation of gradients, after iteration 6, '
+                    'but has no gradients: those since the last update are lost.']
+
+
+def in_a_group(rank: int, folder: Path, data: Path) -> None:
+    """Trains in a group of two, then resumes between two updates."""
+    torch.set_num_threads(1)
+    dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=rank, world_size=2)
+    for name, resume in (('whole', None), ('resumed', str(folder / 'whole/iter_2.pth'))):
+        train(toy(data, folder / name, **ACCUMULATING, **{'train_dataloader.batch_size': 1}), resume=resume)
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_ranks_have_the_mean_of_their_gradients(toy_shapes: Path, tmp_path: Path) -> None:
+    mp.spawn(in_a_group, (tmp_path, toy_shapes), nprocs=2)
+    # Each rank has had the mean since the checkpoint, in the run without interruption, too.
+    assert_same(tmp_path / 'whole', tmp_path / 'resumed')
