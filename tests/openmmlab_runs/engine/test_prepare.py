@@ -1,4 +1,5 @@
 """How configs are read and checked, what is added to them, what stays, and that mmengine's runner builds them."""
+from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from torch.utils.data import BatchSampler
 from cpvt_mm.models import PyramidCPVT
 from cpvt_mm.swap.writing import shipped_configs
 from openmmlab_runs.engine import load_config, prepare
-from openmmlab_runs.engine.checks import check_classes, check_metrics, check_model, trained_classes
+from openmmlab_runs.engine.checks import OLD_KEYS, check_classes, check_metrics, check_model, trained_classes
 from openmmlab_runs.engine.config import READ, is_one_slip_from
 from openmmlab_runs.engine.prepare import ADDED_HOOKS
 from openmmlab_runs.engine.run import build_runner
@@ -278,3 +279,46 @@ def test_another_order_is_an_error() -> None:
 def test_other_names_are_a_warning(tested: str, words: str | None, log: list[tuple[str, str]]) -> None:
     check_classes(['a', 'b', 'c'], [*tested], 'x.pth')
     assert [level for level, message in log if words in message] == ['WARNING'] if words else log == []
+
+
+def warnings_of(log: list[tuple[str, str]]) -> list[str]:
+    return [message for level, message in log if level not in ('DEBUG', 'INFO')]
+
+
+def to_run(path: Path) -> list[Config]:
+    """A config as it is, and as a run has it; none if it cannot be run."""
+    try:
+        cfg = Config.fromfile(path)
+        require(cfg.default_scope)
+    except (ImportError, FileNotFoundError, AttributeError):  # of mmpretrain, of another repository, a mere part
+        return []
+    if OLD_KEYS.keys() & cfg.keys():  # mmdet ships one whose data are in the style of mmdet 2
+        return []
+    return [cfg, prepare(of_run(cfg))]
+
+
+def assert_dumps_are_read(paths: Iterable[Path], folder: Path) -> int:
+    """Reads the dumps of configs, which must end without a word and with the same content; returns their number."""
+    told, count, file = [], 0, folder / 'dump.py'
+    for path in paths:
+        for cfg in to_run(path):
+            cfg.dump(file)
+            count += 1
+            try:
+                found = load_config(file, work_dir='work').to_dict()
+            except UserError as error:
+                told.append(f'{path}: {error}')
+            else:
+                told += [f'{path}: other content'] * (found != dict(
+                    of_run(cfg).to_dict(), work_dir='work', launcher='none'))
+    assert not told
+    return count
+
+
+@pytest.mark.slow
+def test_what_a_run_writes_of_any_stock_config_or_of_ours_is_read_without_a_word(tmp_path: Path, log: list) -> None:
+    """All of the 1,569 configs take minutes, so every sixth one is read."""
+    folders = [*map(shipped_configs, ('mmdet', 'mmseg')), ROOT / 'configs']
+    paths = [path for folder in folders for path in sorted(folder.rglob('*.py')) if '_base_' not in path.parts]
+    assert assert_dumps_are_read(paths[::6], tmp_path) > 2 * 0.95 * len(paths[::6])
+    assert not warnings_of(log)
