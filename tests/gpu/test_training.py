@@ -11,13 +11,13 @@ import torch
 import torch.multiprocessing as mp
 from mmengine.config import Config
 from mmengine.hooks import Hook
+from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.engine import load_config, train
 from openmmlab_runs.errors import UserError
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, toy_overrides
-from tests.openmmlab_runs.engine.test_process_group import Watch as WatchOfProcess
 from tests.processes import free_port
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
@@ -116,6 +116,19 @@ def test_a_resumed_run_ends_as_a_whole_one(toy_shapes: Path, tmp_path: Path, mon
     assert any(not torch.equal(value, first[name]) for name, value in whole['state_dict'].items())
 
 
+class WatchProcess(Hook):
+    """Notes what a process trains: whether the model averages gradients, its images, and its last weights."""
+
+    def before_train(self, runner: Runner) -> None:
+        self.is_wrapped, self.images = is_model_wrapper(runner.model), []
+
+    def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        self.images += [Path(sample.img_path).name for sample in data_batch['data_samples']]
+
+    def after_train(self, runner: Runner) -> None:
+        self.weights = runner.model.state_dict()
+
+
 def work(rank: int, folder: Path, data: Path, number: int, port: int) -> None:
     """Trains two iterations as one of several processes of a launcher, and notes what happened."""
     torch.set_num_threads(1)
@@ -125,7 +138,7 @@ def work(rank: int, folder: Path, data: Path, number: int, port: int) -> None:
         'train_cfg.max_iters': 2, 'train_cfg.val_interval': 100, 'train_dataloader.dataset.pipeline.2.scale': (64, 64),
         'val_dataloader.dataset.pipeline.1.scale': (64, 64)})
     cfg = load_config(UPERNET, options, str(folder / 'work'), 'pytorch')
-    watch = WatchOfProcess()
+    watch = WatchProcess()
     train(cfg, hooks=[watch])
     weights = {name: weight.cpu() for name, weight in watch.weights.items()}
     devices = sorted({str(weight.device) for weight in watch.weights.values()})

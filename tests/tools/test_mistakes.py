@@ -85,7 +85,7 @@ def test_configs(run_tool: Run, tool: str, content: str | None, words: str, monk
     (f'{BACKBONE}.in_channels=4',
      'data_preprocessor.mean has 3 values, but backbone.in_channels is 4: give mean and std as many'),
     (f'{BACKBONE}.arch=tiny', 'model.decode_head.in_channels is [32, 64, 128, 192], but the backbone returns 4 maps'),
-    (f'{DATASET}.pipeline.1.reduce_zero_label=True', '000.jpg (AssertionError in LoadAnnotations: '),
+    (f'{DATASET}.pipeline.1.reduce_zero_label=True', '000.jpg (AssertionError: Initialize dataset with'),
     (f'load_from={GOLDEN}/timm.pth', "which has no weights below 'backbone'"),
     # What is not there.
     (f'{BACKBONE}.init_cfg.type=Pretrained {BACKBONE}.init_cfg.checkpoint=no.pth', 'checkpoint no.pth does not exist'),

@@ -3,6 +3,7 @@ import json
 import os
 import shutil
 import tarfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from openmmlab_runs.data.file_checks import check_files
 from openmmlab_runs.data.findings import Kind
 from openmmlab_runs.engine import load_config
 from tests.conftest import MASK_RCNN, UPERNET, refusal, toy_overrides
-from tests.openmmlab_runs.test_storage import pack
 from tests.tools.conftest import change_annotations
 
 BOXES = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True)]
@@ -180,6 +180,14 @@ def test_images_of_training_in_validation_are_counted(data: Path) -> None:
 
 
 CONFIGS = {'detector': MASK_RCNN, 'segmentor': UPERNET}
+
+
+def pack(folder: Path, archive: Path) -> None:
+    with tarfile.open(archive, 'w') if archive.suffix == '.tar' else zipfile.ZipFile(archive, 'w') as file:
+        add = file.add if archive.suffix == '.tar' else file.write
+        for path in folder.rglob('*'):
+            if path.is_file():
+                add(path, path.relative_to(folder))
 
 
 @pytest.fixture(params=['folder', 'zip', 'tar'])
