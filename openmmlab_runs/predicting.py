@@ -16,8 +16,8 @@ from pycocotools import mask as coco_mask
 
 from openmmlab_runs.registry import in_scope
 
-from .checkpoints.comparing import check_fits
-from .checkpoints.reading import check_device, check_tensors, read_checkpoint, readable
+from .checkpoints.comparing import check_fits, state_dict_of
+from .checkpoints.reading import check_device, read_checkpoint, readable
 from .data.datasets import build_unread
 from .engine import load_config
 from .engine.checks import trained_classes
@@ -91,8 +91,7 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
         cfg.visualizer.vis_backends = None  # only the caller writes files
     with in_scope(scope):
         content = read_checkpoint(checkpoint)
-        if isinstance(weights := content.get('state_dict', content), dict):
-            check_tensors(weights, checkpoint)
+        state_dict_of(content, checkpoint)  # the inferencer would fail in other words
         cls = getattr(importlib.import_module(f'{scope}.apis'), INFERENCERS[scope])
         with readable(checkpoint) as local:
             inferencer = cls(cfg, local, device=device)

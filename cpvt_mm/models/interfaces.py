@@ -1,5 +1,6 @@
-"""What other libraries ask of a backbone: timm's maps and their channels, and the layer of a parameter."""
+"""Answers to other libraries: a backbone's maps and channels for timm, and the layer of a parameter."""
 import re
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -54,7 +55,7 @@ def last_of(count: int, number: int) -> range:
 
 
 class TimmFeatures(nn.Module):
-    """What timm's models can tell, and its users ask for; a part is a stage of a pyramid, or a block."""
+    """The methods of timm's models that tell of their maps; a part is a stage of a pyramid, or a block."""
 
     parts: str  # the submodule whose children out_indices counts
     padding: str | None
@@ -103,9 +104,9 @@ class TimmFeatures(nn.Module):
         found = [maps[index] if output_fmt == 'NCHW' else to_tokens(maps[index]) for index in taken]
         return found if intermediates_only else (final, found)
 
+    @abstractmethod
     def maps_of_parts(self, x: Tensor, count: int, norm: bool) -> tuple[Tensor, list[Tensor]]:
         """Returns the final tokens `(B, E + H * W, C)`, and the maps `(B, C, H, W)` after the first `count` parts."""
-        raise NotImplementedError
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of tokens and position encodings, which get no weight decay in the papers."""
@@ -114,7 +115,7 @@ class TimmFeatures(nn.Module):
 
 
 # Where the name of a parameter of a position encoding tells its block.
-OF_BLOCK = re.compile(r'(?:convs|blocks|frequencies)\.(-?\d+)\.?')
+OF_BLOCK = re.compile(r'(?:convs|blocks|frequencies)\.(-?\d+)')
 
 
 def layer_of(name: str, depths: Sequence[int]) -> int:

@@ -21,7 +21,7 @@ POOL_SIZE = 7
 
 @dataclass(frozen=True)
 class BlockSpec:
-    """What all blocks of a stage have in common."""
+    """The options that all blocks of a stage share."""
     embed_dims: int  # channels of a token, C
     num_heads: int  # divides `embed_dims`
     mlp_ratio: int  # hidden channels of the MLP, as a multiple of `embed_dims`

@@ -148,9 +148,10 @@ def sizes_and_frames(backbone: RunsImages, x: Tensor, valid_sizes: Sequence[Size
 
     Sizes are None if the images fill the batch, or need not be known. Raises a UserError if nothing tells needed sizes.
     """
-    told = None if is_exported() else told_about(x)
+    is_recorded = is_exported()  # without the memory of a batch: its images fill it, and each is a clip
+    told = None if is_recorded else told_about(x)
     sizes, frames = valid_sizes, 1
-    if backbone.padding and sizes is None and not is_exported():
+    if backbone.padding and sizes is None and not is_recorded:
         if told is None:
             raise UserError("padding='exact' needs the size of each image, but the batch does not carry it: use "
                             'data_preprocessor.type cpvt_mm.DetDataPreprocessor or cpvt_mm.SegDataPreProcessor, or '
@@ -161,7 +162,7 @@ def sizes_and_frames(backbone: RunsImages, x: Tensor, valid_sizes: Sequence[Size
     if backbone.spans_frames:
         if num_frames is not None:
             check_positive('num_frames', num_frames)
-        elif told is None and not is_exported():
+        elif told is None and not is_recorded:
             warnings.warn(f'PEG(ndim=3) of {type(backbone).__name__} treats each image as a clip of its own, because '
                           'the batch does not carry the number of frames per clip: use data_preprocessor.type '
                           'cpvt_mm.TrackDataPreprocessor, or pass num_frames.', stacklevel=1)

@@ -1,4 +1,4 @@
-"""What is computed differently while torch records code for other sizes, because this must not branch on a size."""
+"""Forks of code that torch records for other sizes, which must not branch on a size."""
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -66,14 +66,17 @@ def with_contiguous_gradient(x: Tensor) -> Tensor:
 
 def cached(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Decorates a pure function of numbers and a device to keep its latest results, except in traced code."""
-    kept = functools.lru_cache(CACHED)(function)
+
+    @functools.lru_cache(CACHED)
+    def kept(*key: Any) -> Tensor:
+        # A tensor made in inference mode could not be used in training later.
+        with torch.inference_mode(False), torch.no_grad():
+            return function(*key)
 
     @functools.wraps(function)
     def call(*key: Any) -> Tensor:
         if is_traced() or type(torch.empty(0)) is not Tensor:  # inside a FakeTensorMode, tensors hold no data
             return function(*key)
-        # A tensor made in inference mode could not be used in training later.
-        with torch.inference_mode(False), torch.no_grad():
-            return kept(*key)
+        return kept(*key)
 
     return call

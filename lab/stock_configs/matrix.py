@@ -67,7 +67,7 @@ MEANINGS = f"""\
 
 @dataclass(frozen=True)
 class Swap:
-    """What became of one config.
+    """The outcome of one config.
 
     Attributes:
         config: Its path below the library's configs; the first folder is the algorithm's family.

@@ -30,15 +30,13 @@ class ChecksWeights(Protocol):
 def compare(weights: Mapping[str, Any], wanted: Mapping[str, Tensor]) -> dict[str, list[str]]:
     """Compares weights with a model's state dict; returns the names of tensors, and their shapes, by what is wrong."""
     alike = [name for name in wanted if getattr(weights.get(name), 'shape', None) == wanted[name].shape]
-    numbers = [name for name in alike if wanted[name].is_floating_point()]
-    whole = [name for name in numbers if not weights[name].is_floating_point()]
     return {
         'missing': [name for name in wanted if name not in weights],
         'left over': [name for name in weights if name not in wanted],
         'of another shape': [f'{name} {tuple(getattr(weights[name], "shape", ()))} instead of {tuple(tensor.shape)}'
                              for name, tensor in wanted.items() if name in weights and name not in alike],
-        'of whole numbers': whole,
-        'not finite': [name for name in numbers if name not in whole and not weights[name].float().isfinite().all()]}
+        'of whole numbers': [name for name in alike if wanted[name].is_floating_point()
+                             and not weights[name].is_floating_point()]}
 
 
 def counted(found: Mapping[str, Sequence[str]]) -> str:
@@ -60,13 +58,20 @@ def check_fits(model: nn.Module, path: str | Path, checkpoint: dict[str, Any] | 
     shape, or of whole numbers instead of fractions. It warns of tensors that nothing reads, see `find_unread`.
     """
     checkpoint = read_checkpoint(path) if checkpoint is None else checkpoint
-    # `unwrap` is not used, because mmengine reads no other key than 'state_dict'.
+    _fitting(model, state_dict_of(checkpoint, path), path, 'the model of the config')
+
+
+def state_dict_of(checkpoint: dict[str, Any], path: str | Path) -> dict[str, Any]:
+    """Returns the weights that mmengine loads, which reads no other key than 'state_dict', as `unwrap` does; a
+    UserError if they are no dict of plain tensors by name.
+    """
     weights = checkpoint.get('state_dict', checkpoint)
     if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):
         has = 'keys that are no names' if isinstance(weights, dict) else f'a {type(weights).__name__}'
         raise UserError(f'checkpoint {path} has {has} for its state dict, but must have a dict of tensors by name: use '
                         'a checkpoint of the model of the config.')
-    _fitting(model, bare(weights), path, 'the model of the config')
+    check_tensors(weights, path)
+    return bare(weights)
 
 
 def load_weights(model: nn.Module, path: str | Path) -> None:
@@ -76,12 +81,10 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
 
 def _fitting(model: nn.Module, weights: dict[str, Any], path: str | Path, what: str) -> dict[str, Any]:
     """Returns weights without those that nothing reads, of which it warns; raises a UserError if they do not fit."""
-    check_tensors(weights, path)
     wanted, unread = inner(model).state_dict(), find_unread(inner(model), weights)
     fitting = {name: tensor for name, tensor in weights.items() if name not in unread}
-    found = compare(fitting, wanted)
-    del found['not finite']  # buffers may hold infinity
-    refuse(found, f'checkpoint {path}', f'{what}, with {len(wanted)} tensors', 'use the config it was trained with')
+    refuse(compare(fitting, wanted), f'checkpoint {path}', f'{what}, with {len(wanted)} tensors',
+           'use the config it was trained with')
     if unread:
         print_log(f'checkpoint {path} has tensors that {what} lacks, but does not need, because they are copies of '
                   f'others or counters: {counted({"left over": unread})}', 'current', logging.WARNING)

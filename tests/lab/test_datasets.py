@@ -8,14 +8,15 @@ import cv2
 import numpy as np
 import pytest
 from mmengine import fileio
+from mmengine.config import Config
 from PIL import Image
 from pycocotools.coco import COCO
 
 import openmmlab_runs.storage  # noqa: F401  # reads shards
-from lab.datasets.converters import split_of, write_camvid, write_nuclei
-from lab.datasets.toy_shapes import CLASSES, write_toy_shapes
+from lab.datasets.converters import CAMVID_CLASSES, CAMVID_PALETTE, split_of, write_camvid, write_nuclei
+from lab.datasets.toy_shapes import CLASSES, PALETTE, write_toy_shapes
 from lab.datasets.toy_video import NUM_FRAMES, write_toy_video
-from tests.conftest import refusal
+from tests.conftest import ROOT, refusal
 from tests.tools.conftest import Run, contents, cut, save, times
 
 Maker = Callable[[Path], Path]
@@ -176,3 +177,13 @@ def test_shards_have_all_files_and_are_read_by_the_printed_root(data: Path, tmp_
     assert len(list(tmp_path.glob('*.tar'))) == 3
     assert all(fileio.get(root + name) == content for name, content in contents(data).items())
     assert 'exists already: choose another file.' in run_tool(*words, 2)
+
+
+@pytest.mark.parametrize('name, classes, palette', [
+    ('camvid_360x480', CAMVID_CLASSES, CAMVID_PALETTE), ('camvid_192x256', CAMVID_CLASSES, CAMVID_PALETTE),
+    ('nuclei_instance', ('nucleus',), None), ('toy_shapes_instance', CLASSES, PALETTE),
+    ('toy_shapes_semantic', ('background', *CLASSES), ((0, 0, 0), *PALETTE))])
+def test_the_configs_have_their_classes(name: str, classes: tuple, palette: tuple | None) -> None:
+    meta = Config.fromfile(ROOT / f'configs/_base_/datasets/{name}.py').metainfo
+    assert tuple(meta.classes) == classes
+    assert palette is None or tuple(map(tuple, meta.palette)) == palette

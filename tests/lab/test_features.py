@@ -1,4 +1,4 @@
-"""What backbones attend to, whether their features move with the image, and what padding changes."""
+"""Attention maps of backbones, features of shifted images, and differences by padding."""
 from pathlib import Path
 
 import numpy as np

@@ -29,6 +29,10 @@ from openmmlab_runs.libraries import require
 from tests.conftest import MASK_RCNN, ROOT, UPERNET, build_model, refusal, toy_overrides
 
 
+def warnings_of(log: list[tuple[str, str]]) -> list[str]:
+    return [message for level, message in log if level not in ('DEBUG', 'INFO')]
+
+
 def test_options_override_and_the_work_dir_is_named_after_the_config() -> None:
     cfg = load_config(UPERNET, {'model.backbone.arch': 'tiny'})
     assert (cfg.model.backbone.arch, cfg.work_dir, cfg.launcher) == ('tiny', f'work_dirs/{UPERNET.stem}', 'none')
@@ -80,7 +84,7 @@ def test_variables_are_normal(line: str, tmp_path: Path, log: list) -> None:
     cfg = load_config(path, {'work_dir': 'a', 'train_cfg.max_iters': 3, 'load_from': None})
     cfg.dump(tmp_path / 'dump.py')  # which has each name once
     assert load_config(tmp_path / 'dump.py').to_dict() == cfg.to_dict()
-    assert not [message for level, message in log if level not in ('DEBUG', 'INFO')]
+    assert not warnings_of(log)
 
 
 @given(st.sampled_from(sorted(READ)), st.integers(0, 30), st.sampled_from('abcz_1'))
@@ -93,6 +97,36 @@ def test_one_slip_is_a_letter_more_less_or_other_or_two_swapped(key: str, place:
     assert not is_one_slip_from(f'{letter}{letter}{key}', key)
 
 
+def to_run(path: Path) -> list[Config]:
+    """A config as it is, and as a run has it; none if it cannot be run."""
+    try:
+        cfg = Config.fromfile(path)
+        require(cfg.default_scope)
+    except (ImportError, FileNotFoundError, AttributeError):  # of mmpretrain, of another repository, a mere part
+        return []
+    if OLD_KEYS.keys() & cfg.keys():  # mmdet ships one whose data are in the style of mmdet 2
+        return []
+    return [cfg, prepare(of_run(cfg))]
+
+
+def assert_dumps_are_read(paths: Iterable[Path], folder: Path) -> int:
+    """Reads the dumps of configs, which must end without a word and with the same content; returns their number."""
+    told, count, file = [], 0, folder / 'dump.py'
+    for path in paths:
+        for cfg in to_run(path):
+            cfg.dump(file)
+            count += 1
+            try:
+                found = load_config(file, work_dir='work').to_dict()
+            except UserError as error:
+                told.append(f'{path}: {error}')
+            else:
+                told += [f'{path}: other content'] * (found != dict(
+                    of_run(cfg).to_dict(), work_dir='work', launcher='none'))
+    assert not told
+    return count
+
+
 # A segmentor; detectors with pipelines of several stages, variables near to keys, and a child that misspells its own.
 FEW = ('mmdet/yolox/yolox_s_8xb8-300e_coco.py', 'mmdet/rtmdet/rtmdet_tiny_8xb32-300e_coco.py',
        'mmdet/centernet/centernet_r18_8xb16-crop512-140e_coco.py',
@@ -101,14 +135,17 @@ FEW = ('mmdet/yolox/yolox_s_8xb8-300e_coco.py', 'mmdet/rtmdet/rtmdet_tiny_8xb32-
 
 def test_what_a_run_writes_is_read_without_a_word(tmp_path: Path, log: list) -> None:
     stock = [shipped_configs(library) / rest for library, _, rest in (name.partition('/') for name in FEW)]
-    for path in (*stock, MASK_RCNN, UPERNET):
-        cfg = Config.fromfile(path)
-        require(cfg.default_scope)
-        for one in (cfg, prepare(of_run(cfg))):
-            one.dump(tmp_path / 'dump.py')
-            assert load_config(tmp_path / 'dump.py', work_dir='work').to_dict() == dict(
-                of_run(one).to_dict(), work_dir='work', launcher='none')
-    assert not [message for level, message in log if level not in ('DEBUG', 'INFO')]
+    assert assert_dumps_are_read((*stock, MASK_RCNN, UPERNET), tmp_path) == 2 * (len(stock) + 2)
+    assert not warnings_of(log)
+
+
+@pytest.mark.slow
+def test_what_a_run_writes_of_any_stock_config_or_of_ours_is_read_without_a_word(tmp_path: Path, log: list) -> None:
+    """All of the 1,569 configs take minutes, so every sixth one is read."""
+    folders = [*map(shipped_configs, ('mmdet', 'mmseg')), ROOT / 'configs']
+    paths = [path for folder in folders for path in sorted(folder.rglob('*.py')) if '_base_' not in path.parts]
+    assert assert_dumps_are_read(paths[::6], tmp_path) > 2 * 0.95 * len(paths[::6])
+    assert not warnings_of(log)
 
 
 CHECKED = 'openmmlab_runs.Checked{}Loop'.format
@@ -279,46 +316,3 @@ def test_another_order_is_an_error() -> None:
 def test_other_names_are_a_warning(tested: str, words: str | None, log: list[tuple[str, str]]) -> None:
     check_classes(['a', 'b', 'c'], [*tested], 'x.pth')
     assert [level for level, message in log if words in message] == ['WARNING'] if words else log == []
-
-
-def warnings_of(log: list[tuple[str, str]]) -> list[str]:
-    return [message for level, message in log if level not in ('DEBUG', 'INFO')]
-
-
-def to_run(path: Path) -> list[Config]:
-    """A config as it is, and as a run has it; none if it cannot be run."""
-    try:
-        cfg = Config.fromfile(path)
-        require(cfg.default_scope)
-    except (ImportError, FileNotFoundError, AttributeError):  # of mmpretrain, of another repository, a mere part
-        return []
-    if OLD_KEYS.keys() & cfg.keys():  # mmdet ships one whose data are in the style of mmdet 2
-        return []
-    return [cfg, prepare(of_run(cfg))]
-
-
-def assert_dumps_are_read(paths: Iterable[Path], folder: Path) -> int:
-    """Reads the dumps of configs, which must end without a word and with the same content; returns their number."""
-    told, count, file = [], 0, folder / 'dump.py'
-    for path in paths:
-        for cfg in to_run(path):
-            cfg.dump(file)
-            count += 1
-            try:
-                found = load_config(file, work_dir='work').to_dict()
-            except UserError as error:
-                told.append(f'{path}: {error}')
-            else:
-                told += [f'{path}: other content'] * (found != dict(
-                    of_run(cfg).to_dict(), work_dir='work', launcher='none'))
-    assert not told
-    return count
-
-
-@pytest.mark.slow
-def test_what_a_run_writes_of_any_stock_config_or_of_ours_is_read_without_a_word(tmp_path: Path, log: list) -> None:
-    """All of the 1,569 configs take minutes, so every sixth one is read."""
-    folders = [*map(shipped_configs, ('mmdet', 'mmseg')), ROOT / 'configs']
-    paths = [path for folder in folders for path in sorted(folder.rglob('*.py')) if '_base_' not in path.parts]
-    assert assert_dumps_are_read(paths[::6], tmp_path) > 2 * 0.95 * len(paths[::6])
-    assert not warnings_of(log)
