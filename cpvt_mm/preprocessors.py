@@ -4,7 +4,8 @@ from typing import Any
 
 from torch import Tensor
 
-from cpvt_mm.models.padding import BatchInfo, Size, TellsSizes
+from cpvt_mm.models.grid import Size
+from cpvt_mm.models.padding import BatchInfo, TellsSizes
 from cpvt_mm.models.validation import check_positive
 from cpvt_mm.registry import MODELS
 from openmmlab_runs.libraries import require

@@ -15,6 +15,7 @@ from cpvt_mm.models import CPVT, PyramidCPVT
 from cpvt_mm.models.archs import STRIDES
 from cpvt_mm.models.grid import Grid
 from cpvt_mm.models.layers import Attention, Block, Projected
+from cpvt_mm.models.packing import grids_of
 from cpvt_mm.models.pyramid_cpvt import PyramidStage
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.texts import figure_text, label
@@ -80,7 +81,8 @@ def default_blocks(backbone: CPVT | PyramidCPVT) -> list[str]:
 def weights_of(projected: Projected) -> Tensor:
     """Returns the attention weights, `(B, heads, E + H * W, E + H' * W')`; each query's weights sum to 1."""
     logits = projected.q @ projected.k.mT * projected.q.shape[-1]**-0.5
-    return (logits if projected.bias is None else logits + projected.bias).softmax(dim=-1)
+    bias, = projected.biases
+    return (logits if bias is None else logits + bias).softmax(dim=-1)
 
 
 @torch.no_grad()
@@ -94,7 +96,8 @@ def collect(backbone: CPVT | PyramidCPVT, image: Tensor, names: Sequence[str]) -
 
     def keep(attn: Attention, args: tuple, name: str) -> None:
         projected = attn.project(*args)
-        maps[name] = AttentionMap(weights_of(projected)[0], projected.grid, projected.key_grid, blocks[name][1])
+        grid, key_grid = (grids_of(layout)[0] for layout in (projected.grid, projected.key_grid))
+        maps[name] = AttentionMap(weights_of(projected)[0], grid, key_grid, blocks[name][1])
 
     hooks = [blocks[name][0].attn.register_forward_pre_hook(partial(keep, name=name)) for name in names]
     try:

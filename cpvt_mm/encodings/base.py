@@ -1,5 +1,5 @@
 """The contract of position encodings, and those of a stage together."""
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cpvt_mm.models.grid import Grid
+from cpvt_mm.models.packing import Layout, Packing, grids_of, groups_of, joined, over_groups
 from cpvt_mm.models.validation import check_names
 from cpvt_mm.registry import POSITION_ENCODINGS
 
@@ -34,9 +35,12 @@ class PositionEncoding(nn.Module):
 
     Attributes:
         spans_frames (bool): Whether it mixes the frames of a clip, `grid.frames` consecutive images. Defaults to False.
+        takes_packed (bool): Whether `tokens` and `qk_tokens` also take the cells of images of several sizes, `(1, T,
+            C)`, with a `Packing` as grid. Defaults to False: they get images of one size at a time.
     """
 
     spans_frames = False
+    takes_packed = False
 
     def __init__(self, stage: StageSpec) -> None:
         super().__init__()
@@ -85,30 +89,49 @@ class PositionEncodings(nn.ModuleList):
     def __iter__(self) -> Iterator[PositionEncoding]:
         return super().__iter__()  # type: ignore[return-value]  # ModuleList has no type parameter for its modules
 
-    def tokens(self, x: Tensor, position: int, grid: Grid) -> Tensor:
+    def overriding(self, method: str) -> list[PositionEncoding]:
+        """Returns the encodings that act at a point of the block."""
+        return [part for part in self if getattr(type(part), method) is not getattr(PositionEncoding, method)]
+
+    def tokens(self, x: Tensor, position: int, grid: Layout) -> Tensor:
         """Encodes the tokens `(B, E + H * W, C)` at a position, -1 or the index of a block; keeps the shape."""
-        encoded = cells = _cells(x, grid, dim=1)
-        for encoding in self:
-            encoded = encoding.tokens(encoded, position, grid)
-        return x if encoded is cells else _after_extra(x, encoded, grid, dim=1)
+        for encoding in self.overriding('tokens'):
+            x = _encode(encoding.tokens, encoding.takes_packed, x, position, grid)
+        return x
 
-    def qk_tokens(self, x: Tensor, index: int, grid: Grid) -> Tensor:
+    def qk_tokens(self, x: Tensor, index: int, grid: Layout) -> Tensor:
         """Encodes the tokens for queries and keys of block `index`; returns a tensor of the shape of `x`."""
-        encoded = cells = _cells(x, grid, dim=1)
-        for encoding in self:
-            encoded = encoding.qk_tokens(encoded, index, grid)
-        return x if encoded is cells else _after_extra(x, encoded, grid, dim=1)
+        for encoding in self.overriding('qk_tokens'):
+            x = _encode(encoding.qk_tokens, encoding.takes_packed, x, index, grid)
+        return x
 
-    def qk(self, q: Tensor, k: Tensor, index: int, grid: Grid, key_grid: Grid) -> tuple[Tensor, Tensor]:
+    def qk(self, q: Tensor, k: Tensor, index: int, grid: Layout, key_grid: Layout) -> tuple[Tensor, Tensor]:
         """Encodes queries and keys of block `index`, `(B, heads, E + H * W, C / heads)`; keeps the shapes."""
+        if not self.overriding('qk'):
+            return q, k
+        groups = zip(groups_of(q, grid, dim=2), groups_of(k, key_grid, dim=2), strict=True)
+        pairs = [self._qk(part, key_part, index, of, key_of) for (part, of), (key_part, key_of) in groups]
+        return joined([new for new, _ in pairs], grid, dim=2), joined([new for _, new in pairs], key_grid, dim=2)
+
+    def _qk(self, q: Tensor, k: Tensor, index: int, grid: Grid, key_grid: Grid) -> tuple[Tensor, Tensor]:
         new_q, new_k = cells = _cells(q, grid, dim=2), _cells(k, key_grid, dim=2)
         for encoding in self:
             new_q, new_k = encoding.qk(new_q, new_k, index, grid, key_grid)
         return (q if new_q is cells[0] else _after_extra(q, new_q, grid, dim=2),
                 k if new_k is cells[1] else _after_extra(k, new_k, key_grid, dim=2))
 
-    def bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
-        """Sums the biases, 0 at extra tokens: `(B, heads, E + H * W, E + H' * W')` in the dtype of `q`, or None."""
+    def biases(self, q: Tensor, index: int, grid: Layout, key_grid: Layout) -> list[Tensor | None]:
+        """Sums the biases of each group of images, 0 at extra tokens; an item is None if there are none.
+
+        They are in the dtype of `q`, `(B, heads, E + H * W, E + H' * W')`. Images of one size are one group.
+        """
+        key_grids = grids_of(key_grid)
+        if not self.overriding('bias'):
+            return [None] * len(key_grids)
+        return [self._bias(part, index, of, key_of)
+                for (part, of), key_of in zip(groups_of(q, grid, dim=2), key_grids, strict=True)]
+
+    def _bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
         biases = [encoding.bias(_cells(q, grid, dim=2), index, grid, key_grid) for encoding in self]
         given = [bias for bias in biases if bias is not None]
         if not given:
@@ -116,6 +139,20 @@ class PositionEncodings(nn.ModuleList):
         total = sum(given[1:], start=given[0]).to(q.dtype)
         padded = F.pad(total, (grid.extra, 0, grid.extra, 0)) if grid.extra else total
         return padded.expand(*q.shape[:2], -1, -1)  # exported code must not ask whether the batch has one image
+
+
+def _encode(encode: Callable[[Tensor, int, Any], Tensor], takes_packed: bool, x: Tensor, index: int, layout: Layout
+            ) -> Tensor:
+    """Encodes the cells of tokens; those of packed images a group at a time, unless `encode` takes these."""
+
+    def encode_cells(part: Tensor, grid: Grid) -> Tensor:
+        cells = _cells(part, grid, dim=1)
+        encoded = encode(cells, index, grid)
+        return part if encoded is cells else _after_extra(part, encoded, grid, dim=1)
+
+    if takes_packed and isinstance(layout, Packing) and not layout.extra:
+        return encode(x, index, layout)
+    return over_groups(encode_cells, x, layout)
 
 
 def _cells(x: Tensor, grid: Grid, dim: int) -> Tensor:

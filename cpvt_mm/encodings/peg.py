@@ -6,7 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from cpvt_mm.models.grid import Grid, clips_to_tokens, to_clips, to_map, to_tokens
+from cpvt_mm.models.grid import Grid, clips_to_tokens, to_clips
+from cpvt_mm.models.packing import Layout, convolve
 from cpvt_mm.models.validation import check_choice, check_positive, is_sequence_of_ints
 from cpvt_mm.registry import POSITION_ENCODINGS
 
@@ -69,6 +70,8 @@ class PEG(PositionEncoding):
             raise ValueError(f'positions is {positions!r}, but must be a sequence of different blocks, from -1 (before '
                              f'the first) to {last}: there are {stage.depth}, and target is {target!r}.')
         self.spans_frames = ndim == 3
+        self.takes_packed = ndim == 2
+        self.gap = sides[-2] // 2
         self.target = target
         self.residual = residual
         self.init = init
@@ -80,16 +83,22 @@ class PEG(PositionEncoding):
         if not trainable:
             fix_parameters(self)
 
-    def tokens(self, x: Tensor, position: int, grid: Grid, target: str = 'tokens') -> Tensor:
+    def tokens(self, x: Tensor, position: int, grid: Layout, target: str = 'tokens') -> Tensor:
         if target != self.target or str(position) not in self.convs:
             return x
-        x = to_clips(x, grid) if self.spans_frames else to_map(x, grid)
         for conv in self.convs[str(position)].children():
-            x = x + conv(x) if self.residual else conv(x)
-        return clips_to_tokens(x) if self.spans_frames else to_tokens(x)
+            encoding = self.convolve(conv, x, grid)
+            x = x + encoding if self.residual else encoding
+        return x
 
-    def qk_tokens(self, x: Tensor, index: int, grid: Grid) -> Tensor:
+    def qk_tokens(self, x: Tensor, index: int, grid: Layout) -> Tensor:
         return self.tokens(x, index - 1, grid, target='qk')
+
+    def convolve(self, conv: nn.Module, x: Tensor, grid: Layout) -> Tensor:
+        """Applies a convolution to cells `(B, H * W, C)`, along frames, too, with `ndim=3`."""
+        if self.spans_frames and isinstance(grid, Grid):
+            return clips_to_tokens(conv(to_clips(x, grid)))
+        return convolve(conv, x, grid, self.gap)
 
     def init_parameters(self) -> None:
         if self.init == 'zero':

@@ -3,16 +3,28 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from cpvt_mm.encodings import PositionEncoding
 from cpvt_mm.hub import HubMixin
 
-from .grid import grid_size, pad_or_crop
+from .grid import Grid, Size, grid_size, pad_or_crop, round_up, to_tokens
 from .interfaces import TimmFeatures, layer_of
 from .layers import WithCp
 from .load import InitCfg, PretrainedInitMixin, check_weights, init_parameters
-from .padding import Output, Size, check_images, in_groups, sizes_and_frames
+from .packing import Layout, Packing, image_patches, pack
+from .padding import (
+    PAD_SIZE_DIVISOR,
+    Output,
+    check_images,
+    group_clips,
+    image_of,
+    padded_size,
+    sizes_and_frames,
+    within_sizes,
+)
+from .tracing import eagerly
 from .validation import check_choice, check_positive, check_rates, parse_pair
 
 
@@ -21,6 +33,7 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
 
     depths: tuple[int, ...]  # number of built blocks of each stage
     spans_frames: bool  # whether a position encoding mixes the frames of a clip
+    patch_size: int  # of the first patch embedding, in pixels
 
     def __init__(self, in_channels: int, img_size: int | tuple[int, int], drop_rate: float, attn_drop_rate: float,
                  drop_path_rate: float, with_cp: WithCp, padding: Literal['exact'] | None, init_cfg: InitCfg) -> None:
@@ -70,12 +83,70 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         check_images(self, x, valid_sizes)
         if self.padding is None and not self.spans_frames:
             return self.forward_images(x)
+        cells, layout, padded = self.arrange(x, valid_sizes, num_frames)
+        if isinstance(layout, Packing):
+            tokens, _ = self.embed(cells, Grid(self.patch_size, self.patch_size))  # each patch is an image of its own
+            outs = self.outputs(tokens.transpose(0, 1), layout)
+        else:
+            outs = self.outputs(*self.embed(cells, layout))
+        return self.fit_outputs(outs, padded, (x.shape[2], x.shape[3]))
+
+    @eagerly
+    def arrange(self, x: Tensor, valid_sizes: Sequence[Size] | None, num_frames: int | None
+                ) -> tuple[Tensor, Layout, Size]:
+        """Finds out how the images of a batch run. Returns their pixels, and the size of the largest padded one.
+
+        - Images of one padded size are a batch: pixels `(B, H * W, C)` and their grid.
+        - Others are one sequence: pixels of each patch, `(T, patch_size**2, C)`, and the packing of the patches.
+        """
         sizes, frames = sizes_and_frames(self, x, valid_sizes, num_frames)
-        return in_groups(self, x, sizes, frames)
+        multiple = PAD_SIZE_DIVISOR if self.padding else 1
+        padded = round_up(x.shape[2], multiple), round_up(x.shape[3], multiple)
+        if sizes is not None:
+            x, groups = within_sizes(x, sizes), group_clips(sizes, frames, multiple)
+            if len(groups) > 1:
+                packing = pack({(grid_size(size, self.patch_size), length): images
+                                for (size, length), images in groups.items()}, x.device)
+                self.prepare(packing)
+                patches = image_patches(x, packing, self.patch_size)
+                return to_tokens(patches), packing, padded_size(sizes, multiple)
+            padded, frames = next(iter(groups))
+        return to_tokens(pad_or_crop(x, *padded)), Grid(*padded, frames=frames), padded
+
+    def forward_packed(self, images: Sequence[Tensor], num_frames: int | None = None) -> list[tuple[Output, ...]]:
+        """Computes the outputs of images of several sizes, `(in_channels, H, W)` each, for `padding='exact'`.
+
+        Returns for each image what `forward` gives for it alone, without padding: maps `(1, C, ceil(H / stride), ceil(W
+        / stride))`. `num_frames` and errors are those of `forward`.
+        """
+        sizes = [(image.shape[1], image.shape[2]) for image in images]
+        whole = padded_size(sizes, 1)
+        outs = self.forward(torch.cat([pad_or_crop(image[None], *whole) for image in images]), sizes, num_frames)
+        return [self.fit_outputs(tuple(image_of(out, i) for out in outs), whole, size) for i, size in enumerate(sizes)]
+
+    def forward_images(self, x: Tensor, num_frames: int = 1) -> tuple[Output, ...]:
+        """Computes one output for each of `out_indices`, see `to_output`, of images that fill the batch.
+
+        They are `(B, in_channels, H, W)`, in clips of `num_frames` consecutive images. Defaults to 1.
+        """
+        return self.outputs(*self.embed(to_tokens(x), Grid(x.shape[2], x.shape[3], frames=num_frames)))
+
+    def outputs(self, x: Tensor, grid: Layout) -> tuple[Output, ...]:
+        """Computes one output for each of `out_indices` from the tokens of the patch embedding."""
+        kept = self.tokens_after(self.out_indices, x, grid)
+        return tuple(self.to_output(self.normed(tokens, part), of)
+                     for part, (tokens, of) in zip(self.out_indices, kept, strict=True))
+
+    def normed(self, x: Tensor, part: int) -> Tensor:
+        """Returns the tokens of a stage or block after the norm of its output, if it has one."""
+        return self.norm_of(part)(x)
+
+    def prepare(self, packing: Packing) -> None:
+        """Makes indices that a pass will need; compiled code would depend on the sizes if it made them."""
 
     @abstractmethod
-    def forward_images(self, x: Tensor, num_frames: int = 1) -> tuple[Output, ...]:
-        """Returns the outputs of images `(B, in_channels, H, W)` that fill the batch, in clips of `num_frames`."""
+    def to_output(self, x: Tensor, grid: Layout) -> Output:
+        """Returns the output of the tokens of a stage or block; that of packed ones is zero outside an image."""
 
     def fit_outputs(self, outs: tuple[Output, ...], size: Size, wanted: Size) -> tuple[Output, ...]:
         """Crops or zero-pads maps for images of one size, in pixels, to maps for another; vectors stay unchanged."""

@@ -11,10 +11,11 @@ from cpvt_mm.registry import MODELS
 
 from .archs import PLAIN_ARCHS, PlainArch, parse_arch
 from .backbone import Backbone
-from .grid import Grid, grid_size, pad_or_crop, to_map, to_output, to_tokens
+from .grid import Grid, Size, grid_size, pad_or_crop, to_map, to_output, to_tokens
 from .layers import Block, BlockSpec, PatchEmbed, WithCp, recomputed
 from .load import InitCfg
-from .padding import Output, Size
+from .packing import Layout, mean_of_cells, over_grids, unpack
+from .padding import Output
 from .validation import check_above, check_choice, check_frozen_stages, check_positive, parse_indices
 
 OUT_TYPES = ('featmap', 'cls_token', 'gap', 'raw')
@@ -50,7 +51,7 @@ class CPVT(Backbone):
         out_indices: Blocks whose output is returned, in increasing order; negative ones count from the end. Later
             blocks are not built. Defaults to (-1,).
         out_type: 'featmap' (patches), 'cls_token', 'gap' (mean of the patches) or 'raw' (all tokens); see
-            `forward_images`. Defaults to 'featmap'.
+            `to_output`. Defaults to 'featmap'.
         position_encoding: None, a config, or a list of configs that are combined. An encoding after the last block
             changes patches only: with 'cls_token' it has no effect. Defaults to `dict(type='PEG')`.
         mlp_mode: 'linear', or 'swiglu' for MLPs with a gate, see `SwiGLU`. Defaults to 'linear'.
@@ -122,57 +123,60 @@ class CPVT(Backbone):
         self.norm = nn.LayerNorm(spec.embed_dims, eps=norm_eps) if depth == spec.depth else nn.Identity()
         self.finish()
 
-    def forward_images(self, x: Tensor, num_frames: int = 1) -> tuple[Output, ...]:
-        """Computes one output for each of `out_indices`, of images `(B, in_channels, H, W)` that fill the batch.
+    def embed(self, x: Tensor, grid: Layout) -> tuple[Tensor, Layout]:
+        return self.patch_embed(x, grid)
 
-        Each `num_frames` consecutive images are the frames of a clip. Defaults to 1. The final norm applies only to the
-        output of the arch's last block. The shape depends on `out_type`, with h = ceil(H / patch_size), w = ceil(W /
-        patch_size) and E extra tokens (class token, distillation token, registers, in this order):
-
-        - 'featmap': `(B, C, h, w)`.
-        - 'cls_token' and 'gap': `(B, C)`; with `dist_token` a pair of this and the distillation token, `(B, C)`.
-        - 'raw': `(B, E + h * w, C)`.
-        """
-        kept, grid = self.tokens_after(self.out_indices, x, num_frames)
-        if self.num_blocks - 1 in self.out_indices:
-            kept[-1] = self.norm(kept[-1])
-        return tuple(self.to_output(tokens, grid) for tokens in kept)
-
-    def tokens_after(self, blocks: Sequence[int], x: Tensor, num_frames: int = 1) -> tuple[list[Tensor], Grid]:
-        """Returns the tokens of images after some blocks, `(B, E + h * w, C)`, and their grid."""
-        x, grid = self.patch_embed(x, num_frames)
+    def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Layout) -> list[tuple[Tensor, Layout]]:
         x = self.position_encoding.tokens(x, -1, grid)
-        # len(x) would fix the number of images in torch.export.
-        extra = [tokens.expand(x.shape[0], -1, -1) for tokens in self.extra_tokens]
-        x = self.drop(torch.cat([*extra, x], dim=1))
-        grid = grid._replace(extra=self.num_extra_tokens)
+        x, grid = self.with_extra_tokens(x, grid)
+        x = self.drop(x)
         kept = []
-        for index, block in enumerate(self.blocks[:max(blocks) + 1]):
+        for index, block in enumerate(self.blocks[:max(parts) + 1]):
             x = recomputed(block, self.with_cp is True, x, grid, self.position_encoding)
             x = self.position_encoding.tokens(x, index, grid)  # after block 0 the PEG: x + conv(x)
-            if index in blocks:
-                kept.append(x)
-        return kept, grid
+            if index in parts:
+                kept.append((x, grid))
+        return kept
+
+    def with_extra_tokens(self, x: Tensor, grid: Layout) -> tuple[Tensor, Layout]:
+        """Puts the learnt tokens before the patches of each image: class token, distillation token, registers."""
+
+        def of_group(part: Tensor, of: Grid) -> tuple[Tensor, Grid]:
+            # len(part) would fix the number of images in torch.export.
+            extra = [tokens.expand(part.shape[0], -1, -1) for tokens in self.extra_tokens]
+            return torch.cat([*extra, part], dim=1), of._replace(extra=self.num_extra_tokens)
+
+        return over_grids(of_group, x, grid)
 
     @property
     def extra_tokens(self) -> list[nn.Parameter]:
         """The learnt tokens before the patches: class token, distillation token, registers, as far as there are."""
         return [tokens for tokens in (self.cls_token, self.dist_token, self.register_tokens) if tokens is not None]
 
-    def to_output(self, x: Tensor, grid: Grid) -> Output:
-        """Returns the output of tokens; see `forward_images`."""
-        patches = x[:, grid.extra:]
+    def norm_of(self, part: int) -> nn.Module:
+        return self.norm
+
+    def normed(self, x: Tensor, part: int) -> Tensor:
+        return self.norm(x) if part == self.num_blocks - 1 else x
+
+    def to_output(self, x: Tensor, grid: Layout) -> Output:
+        """Returns the output of tokens `(B, E + h * w, C)` or packed ones, which depends on `out_type`.
+
+        With h = ceil(H / patch_size), w = ceil(W / patch_size) and E extra tokens (class token, distillation token,
+        registers, in this order):
+
+        - 'featmap': `(B, C, h, w)`.
+        - 'cls_token' and 'gap': `(B, C)`; with `dist_token` a pair of this and the distillation token, `(B, C)`.
+        - 'raw': `(B, E + h * w, C)`.
+        """
+        x, whole = unpack(x, grid)
+        patches = x[:, whole.extra:]
         if self.out_type == 'raw':
             return x
         if self.out_type == 'featmap':
-            return to_output(patches, grid)
-        pooled = x[:, 0] if self.out_type == 'cls_token' else patches.mean(dim=1)
+            return to_output(patches, whole)
+        pooled = x[:, 0] if self.out_type == 'cls_token' else mean_of_cells(patches, grid)
         return pooled if self.dist_token is None else (pooled, x[:, int(self.cls_token is not None)])
-
-    def maps_of_parts(self, x: Tensor, count: int, norm: bool) -> tuple[Tensor, list[Tensor]]:
-        kept, grid = self.tokens_after(range(count), x)
-        maps = [to_output((self.norm(tokens) if norm else tokens)[:, grid.extra:], grid) for tokens in kept]
-        return self.norm(kept[-1]), maps
 
     def fit_outputs(self, outs: tuple[Output, ...], size: Size, wanted: Size) -> tuple[Output, ...]:
         if self.out_type != 'raw':

@@ -2,13 +2,16 @@
 
 Tokens are `(B, E + H * W, C)`: E extra ones, such as a class token, then cells row by row. Maps are `(B, C, H, W)`.
 """
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from .tracing import has_size, with_contiguous_gradient
+
+# Height and width, in pixels or cells.
+Size: TypeAlias = tuple[int, int]
 
 
 class Grid(NamedTuple):

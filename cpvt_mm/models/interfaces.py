@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from .grid import to_tokens
+from .grid import Grid, to_output, to_tokens
+from .packing import Layout, unpack
 from .padding import check_images
 from .validation import check_choice
 
@@ -100,13 +101,25 @@ class TimmFeatures(nn.Module):
         last = last_of(count, indices) if isinstance(indices, int) else range(count) if indices is None else indices
         taken = [range(count)[index] for index in last]
         end = max(taken) + 1 if stop_early and intermediates_only else count
-        final, maps = self.maps_of_parts(x, end, norm)
-        found = [maps[index] if output_fmt == 'NCHW' else to_tokens(maps[index]) for index in taken]
-        return found if intermediates_only else (final, found)
+        kept = self.tokens_after(range(end), *self.embed(to_tokens(x), Grid(x.shape[2], x.shape[3])))
+        found = []
+        for index in taken:
+            tokens, grid = unpack(*kept[index])
+            cells = (self.norm_of(index)(tokens) if norm else tokens)[:, grid.extra:]
+            found.append(to_output(cells, grid) if output_fmt == 'NCHW' else cells)
+        return found if intermediates_only else (self.norm_of(end - 1)(kept[-1][0]), found)
 
     @abstractmethod
-    def maps_of_parts(self, x: Tensor, count: int, norm: bool) -> tuple[Tensor, list[Tensor]]:
-        """Returns the final tokens `(B, E + H * W, C)`, and the maps `(B, C, H, W)` after the first `count` parts."""
+    def embed(self, x: Tensor, grid: Layout) -> tuple[Tensor, Layout]:
+        """Embeds the patches of images, whose pixels are the cells of a grid, `(B, H * W, in_channels)`."""
+
+    @abstractmethod
+    def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Layout) -> list[tuple[Tensor, Layout]]:
+        """Returns the tokens after some stages or blocks, and their grids, from those of the patch embedding."""
+
+    @abstractmethod
+    def norm_of(self, part: int) -> nn.Module:
+        """Returns the norm that may follow a stage or block."""
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of tokens and position encodings, which get no weight decay in the papers."""

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from cpvt_mm.encodings.base import PositionEncodings
 
 from .grid import Grid, pad_to_multiple, round_up, to_map, to_nhwc, to_tokens
+from .packing import Layout, Packing, attend, convolve, over_grids
 from .tracing import patch_conv
 
 # Activation checkpointing: which parts the backward pass recomputes. None (False), the MLPs ('selective'), or whole
@@ -49,23 +50,23 @@ class Block(nn.Module):
         self.ls2 = nn.Identity() if spec.layer_scale is None else LayerScale(spec.embed_dims, spec.layer_scale)
         self.drop_path = DropPath(drop_path_rate)
 
-    def forward(self, x: Tensor, grid: Grid, encodings: PositionEncodings) -> Tensor:
-        """Applies the block to tokens `(B, E + H * W, C)`; returns a tensor of the same shape."""
+    def forward(self, x: Tensor, grid: Layout, encodings: PositionEncodings) -> Tensor:
+        """Applies the block to tokens, `(B, E + H * W, C)` or packed ones `(1, T, C)`; keeps the shape."""
         qk = encodings.qk_tokens(x, self.index, grid)  # `x` itself, unless a PEG is for queries and keys only
         normed_qk = None if qk is x else self.norm1(qk)
-        x = x + self.drop_path(self.ls1(self.attn(self.norm1(x), grid, encodings, normed_qk)))
-        x = x + self.drop_path(self.ls2(self.mlp(self.norm2(x), grid)))
+        x = x + self.drop_path(self.ls1(self.attn(self.norm1(x), grid, encodings, normed_qk)), grid)
+        x = x + self.drop_path(self.ls2(self.mlp(self.norm2(x), grid)), grid)
         return x
 
 
 class Projected(NamedTuple):
-    """The inputs of attention. E extra tokens precede the cells of each grid."""
+    """The inputs of attention. E extra tokens precede the cells of each grid. Packed images are one sequence, B = 1."""
     q: Tensor  # queries, (B, heads, E + H * W, C / heads)
     k: Tensor  # keys, (B, heads, E + H' * W', C / heads)
     v: Tensor  # values, of the shape of k
-    bias: Tensor | None  # added to the logits; broadcastable to (B, heads, E + H * W, E + H' * W')
-    grid: Grid  # of the queries
-    key_grid: Grid  # of keys and values
+    biases: list[Tensor | None]  # added to the logits of each group, (B, heads, E + H * W, E + H' * W')
+    grid: Layout  # of the queries
+    key_grid: Layout  # of keys and values
 
 
 class Attention(nn.Module):
@@ -87,14 +88,12 @@ class Attention(nn.Module):
         self.proj = nn.Linear(spec.embed_dims, spec.embed_dims)
         self.drop = nn.Dropout(spec.drop_rate)
 
-    def forward(self, x: Tensor, grid: Grid, encodings: PositionEncodings, qk: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, grid: Layout, encodings: PositionEncodings, qk: Tensor | None = None) -> Tensor:
         """Applies attention to `(B, E + H * W, C)`, E = 0 with reduction; queries and keys are from `qk`, if given."""
-        q, k, v, bias, *_ = self.project(x, grid, encodings, qk)
-        drop_rate = self.attn_drop_rate if self.training else 0.
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop_rate)
-        return self.drop(self.proj(out.transpose(1, 2).flatten(2)))
+        out = attend(*self.project(x, grid, encodings, qk), self.attn_drop_rate if self.training else 0.)
+        return self.drop(self.proj(out))
 
-    def project(self, x: Tensor, grid: Grid, encodings: PositionEncodings, qk: Tensor | None = None) -> Projected:
+    def project(self, x: Tensor, grid: Layout, encodings: PositionEncodings, qk: Tensor | None = None) -> Projected:
         """Computes queries, keys, values and bias. See `forward` for the arguments."""
         reduced, key_grid = self.reduce(x, grid)
         k, v = self.kv(reduced).chunk(2, dim=-1)
@@ -102,11 +101,11 @@ class Attention(nn.Module):
             k, _ = self.kv(self.reduce(qk, grid)[0]).chunk(2, dim=-1)
         q, k, v = map(self.split_heads, (self.q(x if qk is None else qk), k, v))
         q, k = encodings.qk(q, k, self.index, grid, key_grid)
-        return Projected(q, k, v, encodings.bias(q, self.index, grid, key_grid), grid, key_grid)
+        return Projected(q, k, v, encodings.biases(q, self.index, grid, key_grid), grid, key_grid)
 
-    def reduce(self, x: Tensor, grid: Grid) -> tuple[Tensor, Grid]:
+    def reduce(self, x: Tensor, grid: Layout) -> tuple[Tensor, Layout]:
         """Returns the tokens of the keys and their grid: `(B, E + H * W, C)` -> `(B, E + H' * W', C)`."""
-        return (x, grid) if self.sr is None else self.sr(to_map(x, grid))
+        return (x, grid) if self.sr is None else self.sr(x, grid)
 
     def split_heads(self, x: Tensor) -> Tensor:
         """Returns a view `(B, N, C)` -> `(B, heads, N, C / heads)`."""
@@ -123,15 +122,15 @@ class MLP(nn.Module):
         self.drop = nn.Dropout(spec.drop_rate)
         self.recompute = spec.with_cp == 'selective'
 
-    def forward(self, x: Tensor, grid: Grid) -> Tensor:
+    def forward(self, x: Tensor, grid: Layout) -> Tensor:
         """Applies the MLP to tokens, `(B, E + H * W, C)`; returns a tensor of the same shape."""
         return recomputed(self.compute, self.recompute, x, grid)
 
-    def compute(self, x: Tensor, grid: Grid) -> Tensor:
+    def compute(self, x: Tensor, grid: Layout) -> Tensor:
         """Does what `forward` does, and stores the hidden activations for the backward pass."""
         return self.drop(self.fc2(self.drop(self.hidden(x, grid))))
 
-    def hidden(self, x: Tensor, grid: Grid) -> Tensor:
+    def hidden(self, x: Tensor, grid: Layout) -> Tensor:
         """Computes the input of the second linear layer: `(B, E + H * W, C)` -> `(B, E + H * W, hidden channels)`."""
         return F.gelu(self.fc1(x))
 
@@ -144,8 +143,8 @@ class ConvMLP(MLP):
         width = spec.mlp_ratio * spec.embed_dims
         self.conv = nn.Conv2d(width, width, 3, padding=1, groups=width)
 
-    def hidden(self, x: Tensor, grid: Grid) -> Tensor:
-        return F.gelu(to_tokens(self.conv(to_map(self.fc1(x), grid))))
+    def hidden(self, x: Tensor, grid: Layout) -> Tensor:
+        return F.gelu(convolve(self.conv, self.fc1(x), grid, gap=1))
 
 
 class SwiGLU(MLP):
@@ -160,7 +159,7 @@ class SwiGLU(MLP):
         self.fc1 = nn.Linear(spec.embed_dims, 2 * width)
         self.fc2 = nn.Linear(width, spec.embed_dims)
 
-    def hidden(self, x: Tensor, grid: Grid) -> Tensor:
+    def hidden(self, x: Tensor, grid: Layout) -> Tensor:
         gate, hidden = self.fc1(x).chunk(2, dim=-1)
         return F.silu(gate) * hidden
 
@@ -179,31 +178,35 @@ class PatchEmbed(nn.Module):
     """A convolution over non-overlapping patches, then LayerNorm (Twins); without the norm, the embedding of ViT.
 
     Args:
-        in_channels: Channels of the input map. Rows and columns that do not fill a patch are zero-padded.
+        in_channels: Channels of a cell of the input: of a pixel, or of a token.
         embed_dims: Channels of a token.
-        patch_size: Kernel and stride of the convolution, in cells of the input map.
+        patch_size: Kernel and stride of the convolution, in cells of the input. Rows and columns that do not fill a
+            patch are zero-padded.
         norm: Whether a LayerNorm follows, with the original's eps of 1e-5. Defaults to True.
+        cell: Height and width of a cell of the new grid. Defaults to 1.
     """
 
-    def __init__(self, in_channels: int, embed_dims: int, patch_size: int, norm: bool = True) -> None:
+    def __init__(self, in_channels: int, embed_dims: int, patch_size: int, norm: bool = True, cell: int = 1) -> None:
         super().__init__()
         self.patch_size = patch_size
+        self.cell = cell
         self.proj = PatchConv2d(in_channels, embed_dims, patch_size, stride=patch_size)
         self.norm = nn.LayerNorm(embed_dims, eps=1e-5) if norm else nn.Identity()
 
-    def forward(self, x: Tensor, num_frames: int = 1) -> tuple[Tensor, Grid]:
-        """Embeds `(B, in_channels, H, W)` in clips of `num_frames`; returns `(B, H' * W', embed_dims)` and the grid."""
-        patches = self.proj(pad_to_multiple(x, self.patch_size))
-        height, width = patches.shape[2:]
-        return self.norm(to_tokens(patches)), Grid(height, width, frames=num_frames)
+    def forward(self, x: Tensor, grid: Layout) -> tuple[Tensor, Layout]:
+        """Embeds the patches of a grid, `(B, H * W, in_channels)` -> `(B, H' * W', embed_dims)`; returns the new grid.
+        """
+        if isinstance(grid, Packing):
+            patches, packing = grid.patches(x, self.patch_size, self.cell)
+            return self.embed(patches).transpose(0, 1), packing
+        cells = pad_to_multiple(to_map(x, grid), self.patch_size)
+        height, width = (side // self.patch_size for side in cells.shape[2:])
+        return self.embed(cells), Grid(height, width, self.cell, self.cell, frames=grid.frames)
 
-
-class ConvReduction(PatchEmbed):
-    """Spatial reduction by a convolution: the keys are patches of the queries' grid (PVT, section 3.3)."""
-
-    def forward(self, x: Tensor, num_frames: int = 1) -> tuple[Tensor, Grid]:
-        tokens, grid = super().forward(x)
-        return tokens, grid._replace(cell_height=self.patch_size, cell_width=self.patch_size)
+    def embed(self, x: Tensor) -> Tensor:
+        """Embeds the patches of maps, or patches that are cut: `(B, in_channels, H, W)` -> `(B, H' * W', embed_dims)`.
+        """
+        return self.norm(to_tokens(self.proj(x)))
 
 
 class PoolReduction(nn.Module):
@@ -217,11 +220,17 @@ class PoolReduction(nn.Module):
         self.proj = nn.Linear(embed_dims, embed_dims)
         self.norm = nn.LayerNorm(embed_dims, eps=1e-5)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Grid]:
-        height, width = x.shape[2:]
-        rows, columns = min(height, POOL_SIZE), min(width, POOL_SIZE)
-        pooled = average_pool(to_nhwc(x), (rows, columns)).flatten(1, 2)
-        return F.gelu(self.norm(self.proj(pooled))), Grid(rows, columns, height / rows, width / columns)
+    def forward(self, x: Tensor, grid: Layout) -> tuple[Tensor, Layout]:
+        """Pools a grid: `(B, H * W, C)` -> `(B, H' * W', C)`; returns the new grid."""
+        pooled, key_grid = over_grids(pool, x, grid)
+        return F.gelu(self.norm(self.proj(pooled))), key_grid
+
+
+def pool(x: Tensor, grid: Grid) -> tuple[Tensor, Grid]:
+    """Averages cells to 7 x 7: `(B, H * W, C)` -> `(B, H' * W', C)`; returns the new grid."""
+    rows, columns = min(grid.height, POOL_SIZE), min(grid.width, POOL_SIZE)
+    pooled = average_pool(to_nhwc(to_map(x, grid)), (rows, columns)).flatten(1, 2)
+    return pooled, Grid(rows, columns, grid.height / rows, grid.width / columns)
 
 
 def average_pool(x: Tensor, size: tuple[int, int]) -> Tensor:
@@ -238,11 +247,13 @@ def _shares(length: int, parts: int, like: Tensor) -> Tensor:
     return ((cell >= start) & (cell < stop)).to(like.dtype) / (stop - start)
 
 
-def make_reduction(spec: BlockSpec) -> ConvReduction | PoolReduction | None:
-    """Builds what reduces a map `(B, C, H, W)` to the tokens of the keys; None if keys are on the queries' grid."""
+def make_reduction(spec: BlockSpec) -> PatchEmbed | PoolReduction | None:
+    """Builds what makes keys of the tokens of a coarser grid (PVT, section 3.3); None if they are on the queries' grid.
+    """
     if spec.sr_mode == 'pool':
         return PoolReduction(spec.embed_dims)
-    return ConvReduction(spec.embed_dims, spec.embed_dims, spec.sr_ratio) if spec.sr_ratio > 1 else None
+    side = spec.sr_ratio
+    return PatchEmbed(spec.embed_dims, spec.embed_dims, side, cell=side) if side > 1 else None
 
 
 class LayerScale(nn.Module):
@@ -263,10 +274,12 @@ class DropPath(nn.Module):
         super().__init__()
         self.rate = rate
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, grid: Layout) -> Tensor:
         if not self.training or self.rate == 0.:
             return x
         keep = 1. - self.rate
+        if isinstance(grid, Packing):
+            return x * grid.of_images(x.new_empty(len(grid.lengths)).bernoulli_(keep).div_(keep))
         return x * x.new_empty((x.shape[0], 1, 1)).bernoulli_(keep).div_(keep)
 
 

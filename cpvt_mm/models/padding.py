@@ -9,12 +9,9 @@ from torch import Tensor, nn
 
 from openmmlab_runs.errors import UserError
 
-from .grid import pad_or_crop, round_up
+from .grid import Size, round_up
 from .tracing import has_incomplete_clip, is_exported, unless_traced
 from .validation import check_positive
-
-# Height and width in pixels.
-Size: TypeAlias = tuple[int, int]
 
 # A map, vectors or a sequence of tokens; or a pair: pooled features and distillation token.
 Output: TypeAlias = Tensor | tuple[Tensor, Tensor]
@@ -31,10 +28,6 @@ class RunsImages(Protocol):
     spans_frames: bool
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]: ...
-
-    def forward_images(self, x: Tensor, num_frames: int = 1) -> tuple[Output, ...]: ...
-
-    def fit_outputs(self, outs: tuple[Output, ...], size: Size, wanted: Size) -> tuple[Output, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -172,29 +165,13 @@ def sizes_and_frames(backbone: RunsImages, x: Tensor, valid_sizes: Sequence[Size
     return sizes, frames
 
 
-def in_groups(backbone: RunsImages, x: Tensor, sizes: Sequence[Size] | None, frames: int) -> tuple[Output, ...]:
-    """Computes outputs of images `(B, C, H, W)`, each as if it were alone; those of one padded size run together.
-
-    `sizes` are in pixels without padding; None: all images fill the batch. The last clip may have fewer than `frames`
-    frames. Outputs have the shapes for images of the size of `x`; maps are zero outside an image.
-    """
-    height, width = x.shape[2:]
-    whole = height, width
-    multiple = PAD_SIZE_DIVISOR if backbone.padding else 1
-
-    def of_group(images: Tensor, frames: int) -> tuple[Output, ...]:
-        padded = round_up(images.shape[2], multiple), round_up(images.shape[3], multiple)
-        return backbone.fit_outputs(backbone.forward_images(pad_or_crop(images, *padded), frames), padded, whole)
-
-    if sizes is None:
-        return of_group(x, frames)
-    outs, order = [], []
-    for (padded, length), members in group_clips(sizes, frames, multiple).items():
-        images = [pad_or_crop(x[i:i + 1, :, :sizes[i][0], :sizes[i][1]], *padded) for i in members]
-        outs.append(of_group(torch.cat(images), length))
-        order += members
-    places = sorted(range(len(order)), key=order.__getitem__)
-    return tuple(_join(parts, places) for parts in zip(*outs, strict=True))
+def within_sizes(x: Tensor, sizes: Sequence[Size]) -> Tensor:
+    """Returns images `(B, C, H, W)` with zeros outside their sizes in pixels."""
+    heights, widths = (torch.tensor(sides, device='cpu')[:, None].to(x.device, non_blocking=True)
+                       for sides in zip(*sizes, strict=True))
+    rows = torch.arange(x.shape[2], device=x.device) < heights
+    columns = torch.arange(x.shape[3], device=x.device) < widths
+    return torch.where(rows[:, None, :, None] & columns[:, None, None], x, 0)
 
 
 def group_clips(sizes: Sequence[Size], frames: int, multiple: int) -> dict[tuple[Size, int], list[int]]:
@@ -216,14 +193,8 @@ def padded_size(sizes: Sequence[Size], multiple: int = PAD_SIZE_DIVISOR) -> Size
     return height, width
 
 
-def _join(parts: Sequence[Output], places: Sequence[int]) -> Output:
-    """Joins the parts of one output; `places` gives the index of each image in the concatenated parts."""
-    if isinstance(parts[0], tuple):
-        first, second = zip(*parts, strict=True)
-        return _join_tensors(first, places), _join_tensors(second, places)
-    return _join_tensors([part for part in parts if isinstance(part, Tensor)], places)
-
-
-def _join_tensors(parts: Sequence[Tensor], places: Sequence[int]) -> Tensor:
-    images = [image for part in parts for image in part.split(1)]  # an index of a GPU's tensor would wait for the GPU
-    return torch.cat([images[place] for place in places])
+def image_of(output: Output, index: int) -> Output:
+    """Returns the output of one image of a batch, as a batch of one."""
+    if isinstance(output, tuple):
+        return output[0][index:index + 1], output[1][index:index + 1]
+    return output[index:index + 1]

@@ -10,9 +10,10 @@ from cpvt_mm.registry import MODELS
 
 from .archs import PYRAMID_ARCHS, STRIDES, PyramidArch, parse_arch
 from .backbone import Backbone
-from .grid import grid_size, to_nchw, to_nhwc, to_output, to_tokens
+from .grid import grid_size, to_output
 from .layers import Block, BlockSpec, PatchEmbed, WithCp, recomputed
 from .load import InitCfg
+from .packing import Layout, Packing, unpack
 from .validation import check_above, check_choice, check_frozen_stages, parse_indices
 
 PATCH_SIZES = (4, 2, 2, 2)
@@ -36,17 +37,16 @@ class PyramidStage(nn.Module):
             position_encoding, StageSpec(blocks.embed_dims, blocks.num_heads, len(drop_path_rates), grid))
         self.blocks = nn.ModuleList(Block(index, blocks, rate) for index, rate in enumerate(drop_path_rates))
 
-    def forward(self, x: Tensor, num_frames: int = 1) -> Tensor:
-        """Computes the map of the stage from a map `(B, in_channels, H, W)`, in clips of `num_frames` images.
+    def forward(self, x: Tensor, grid: Layout) -> Tensor:
+        """Computes the tokens of the stage from embedded patches, `(B, H * W, embed_dims)`; keeps the shape.
 
-        Returns `(B, embed_dims, ceil(H / patch_size), ceil(W / patch_size))`, contiguous.
+        Packed images are one sequence, `(1, T, embed_dims)`.
         """
-        x, grid = self.patch_embed(x, num_frames)
         x = self.position_encoding.tokens(self.drop(x), -1, grid)
         for index, block in enumerate(self.blocks):
             x = recomputed(block, self.recompute, x, grid, self.position_encoding)
             x = self.position_encoding.tokens(x, index, grid)  # after block 0 the PEG: x + conv(x)
-        return to_output(x, grid)
+        return x
 
 
 # Also registered in mmengine's root: every OpenMMLab library finds the plain name once this package is imported.
@@ -100,6 +100,7 @@ class PyramidCPVT(Backbone):
     """
 
     parts = 'stages'
+    patch_size = PATCH_SIZES[0]
 
     def __init__(self, arch: str | dict[str, Sequence[int]] = 'small', img_size: int | tuple[int, int] = 224,
                  in_channels: int = 3, out_indices: Sequence[int] = (0, 1, 2, 3),
@@ -138,29 +139,35 @@ class PyramidCPVT(Backbone):
             str(i): nn.LayerNorm(spec.embed_dims[i], eps=norm_eps) if out_norm else nn.Identity() for i in indices})
         self.finish()
 
-    def forward_images(self, x: Tensor, num_frames: int = 1) -> tuple[Tensor, ...]:
-        """Computes the maps of images `(B, in_channels, H, W)` that fill the batch, in clips of `num_frames` images.
+    def embed(self, x: Tensor, grid: Layout) -> tuple[Tensor, Layout]:
+        return self.stages[0].get_submodule('patch_embed')(x, grid)
 
-        Returns for each of `out_indices` a map `(B, C, ceil(H / stride), ceil(W / stride))`, contiguous.
-        """
-        outs = []
-        for i, stage in enumerate(self.stages):
-            x = stage(x, num_frames)
-            if i in self.out_indices:
-                outs.append(self.normed(x, i))
-        return tuple(outs)
+    def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Layout) -> list[tuple[Tensor, Layout]]:
+        kept = []
+        for i, stage in enumerate(self.stages[:max(parts) + 1]):
+            if i > 0:
+                x, grid = stage.get_submodule('patch_embed')(x, grid)
+            x = stage(x, grid)
+            if i in parts:
+                kept.append((x, grid))
+        return kept
 
-    def normed(self, x: Tensor, stage: int) -> Tensor:
-        """Returns the map of a stage after its norm, if the stage has one."""
-        norm = self.out_norms[str(stage)] if stage in self.out_indices else nn.Identity()
-        return to_nchw(norm(to_nhwc(x))).contiguous()
+    def prepare(self, packing: Packing) -> None:
+        for stage, following in zip(self.stages, [*self.stages[1:], None], strict=True):
+            packing.in_batch()
+            packing.canvas(1)
+            for embed in (stage.get_submodule('blocks.0.attn').sr, following and following.patch_embed):
+                if isinstance(embed, PatchEmbed):
+                    packing.patch_places(embed.patch_size)
+                    coarser = packing.coarser(embed.patch_size, embed.cell)
+            packing = coarser
 
-    def maps_of_parts(self, x: Tensor, count: int, norm: bool) -> tuple[Tensor, list[Tensor]]:
-        maps = []
-        for i, stage in enumerate(self.stages[:count]):
-            x = stage(x)
-            maps.append(self.normed(x, i) if norm else x)
-        return to_tokens(self.normed(x, i)), maps
+    def norm_of(self, part: int) -> nn.Module:
+        return self.out_norms[str(part)] if part in self.out_indices else nn.Identity()
+
+    def to_output(self, x: Tensor, grid: Layout) -> Tensor:
+        """Returns the map of tokens, `(B, C, ceil(H / stride), ceil(W / stride))`, contiguous."""
+        return to_output(*unpack(x, grid))
 
     def freeze(self) -> None:
         frozen = [self.stages[0].get_submodule('patch_embed')] if self.frozen_stages == 0 else []

@@ -1,13 +1,16 @@
 """Forks of code that torch records for other sizes, which must not branch on a size."""
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-CACHED = 16  # results of a function: those of one image size, for queries and keys of each stage, and some more
+CACHED = 64  # results of a function: a batch may have images of eight sizes, with seven grids each, keys' included
+
+Function = TypeVar('Function', bound=Callable[..., Any])
+Result = TypeVar('Result')
 
 
 def is_traced(x: object = None) -> bool:
@@ -25,6 +28,17 @@ def is_exported() -> bool:
 def has_size(x: Tensor, dims: slice, size: tuple[int, ...]) -> bool:
     """Returns whether some dimensions of a tensor have this size, so that a step can be left out; False if traced."""
     return not is_traced(x) and x.shape[dims] == size
+
+
+def eagerly(function: Function) -> Function:
+    """Decorates what torch.compile leaves to Python, where a graph ends; exported code records it."""
+    outside: Any = torch.compiler.disable(function)
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        return function(*args) if is_exported() else outside(*args)
+
+    return call  # type: ignore[return-value]  # the arguments are those of the function
 
 
 def unless_traced(check: Callable[..., None]) -> Callable[..., None]:
@@ -46,10 +60,11 @@ def has_incomplete_clip(x: Tensor, frames: int) -> bool:
 def patch_conv(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Convolves patches: `(B, C, H, W)`, `weight` `(C', C, side, side)` -> `(B, C', H / side, W / side)`.
 
-    Traced code has a matrix product: on a CPU, torch branches on sizes for 2 x 2 convolutions (`use_mkldnn` in ATen).
+    Images of one patch and traced code have a matrix product: on a CPU, torch branches on sizes for 2 x 2 convolutions
+    (`use_mkldnn` in ATen).
     """
     side = weight.shape[-1]
-    if not is_traced(x):
+    if not is_traced(x) and x.shape[2:] != (side, side):
         return F.conv2d(x, weight, bias, stride=side)
     height, width = x.shape[2] // side, x.shape[3] // side
     cells = x.permute(0, 2, 3, 1).unflatten(2, (width, side)).unflatten(1, (height, side))
@@ -64,17 +79,17 @@ def with_contiguous_gradient(x: Tensor) -> Tensor:
     return x
 
 
-def cached(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def cached(function: Callable[..., Result]) -> Callable[..., Result]:
     """Decorates a pure function of numbers and a device to keep its latest results, except in traced code."""
 
     @functools.lru_cache(CACHED)
-    def kept(*key: Any) -> Tensor:
+    def kept(*key: Any) -> Result:
         # A tensor made in inference mode could not be used in training later.
         with torch.inference_mode(False), torch.no_grad():
             return function(*key)
 
     @functools.wraps(function)
-    def call(*key: Any) -> Tensor:
+    def call(*key: Any) -> Result:
         if is_traced() or type(torch.empty(0)) is not Tensor:  # inside a FakeTensorMode, tensors hold no data
             return function(*key)
         return kept(*key)

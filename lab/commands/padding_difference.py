@@ -16,8 +16,8 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from cpvt_mm.models.backbone import Backbone
-from cpvt_mm.models.grid import pad_or_crop, round_up
-from cpvt_mm.models.padding import PAD_SIZE_DIVISOR, Size
+from cpvt_mm.models.grid import Size, pad_or_crop, round_up
+from cpvt_mm.models.padding import PAD_SIZE_DIVISOR
 from cpvt_mm.swap.writing import read_config
 from lab.arguments import check_least, parse_sides
 from lab.equivariance import ENCODINGS, check_gives_maps, draw_weights, error_figure, smooth_noise

@@ -71,7 +71,7 @@ def test_target_qk_is_attention_with_values_of_the_plain_tokens() -> None:
     x, attn = torch.randn(1, 4, 6, 6), block.attn
     encoded = x + encoding[0].convs['0'][0](x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
     q = attn.q(block.norm1(encoded)).view(1, 24, 2, 3)
-    reduced, plain = (attn.sr(block.norm1(tokens).permute(0, 3, 1, 2))[0] for tokens in (encoded, x))
+    reduced, plain = (attn.sr(block.norm1(tokens).flatten(1, 2), Grid(4, 6))[0] for tokens in (encoded, x))
     k = attn.kv(reduced)[..., :6].reshape(1, 6, 2, 3)
     v = attn.kv(plain)[..., 6:].reshape(1, 6, 2, 3)
     weights = (torch.einsum('bihc,bjhc->bhij', q, k) / 3**0.5).softmax(-1)

@@ -31,7 +31,7 @@ def apply(layer: nn.Module, x: Tensor, *args: object) -> Tensor:
 def test_attention_is_softmax_attention_over_the_reduced_grid(sr_ratio: int) -> None:
     attention = Attention(0, BlockSpec(12, 3, 4, sr_ratio))
     x = torch.randn(2, 5, 7, 12)
-    keys = x.flatten(1, 2) if attention.sr is None else attention.sr(x.permute(0, 3, 1, 2))[0]
+    keys = x.flatten(1, 2) if attention.sr is None else attention.sr(x.flatten(1, 2), Grid(5, 7))[0]
     assert keys.shape[1] == -(-5 // sr_ratio) * -(-7 // sr_ratio)
     q = attention.q(x).flatten(1, 2)
     k, v = attention.kv(keys).chunk(2, -1)
@@ -72,7 +72,7 @@ def test_a_block_is_pre_norm_with_two_residual_branches_which_layer_scale_ends(s
 def test_pooled_keys_are_means_of_seven_by_seven_parts() -> None:
     pooled, x = PoolReduction(6), torch.randn(2, 6, 14, 21)
     means = x.unflatten(3, (7, 3)).unflatten(2, (7, 2)).mean(dim=(3, 5)).flatten(2).mT
-    tokens, grid = pooled(x)
+    tokens, grid = pooled(x.flatten(2).mT, Grid(14, 21))
     torch.testing.assert_close(tokens, F.gelu(pooled.norm(pooled.proj(means))))
     assert grid == Grid(7, 7, 2, 3)
     attention = Attention(0, BlockSpec(12, 3, 4, 2, 'pool'))
@@ -98,10 +98,10 @@ def test_the_convolution_of_an_mlp_lies_in_front_of_gelu() -> None:
 
 def test_drop_path_keeps_each_sample_with_its_probability_and_keeps_the_mean() -> None:
     x = torch.ones(4000, 2, 3)
-    kept = (out := DropPath(0.25).train()(x))[:, 0, 0] > 0
+    kept = (out := DropPath(0.25).train()(x, Grid(1, 2)))[:, 0, 0] > 0
     torch.testing.assert_close(out, (kept / 0.75)[:, None, None].expand_as(out), check_dtype=False)
     assert kept.float().mean() == pytest.approx(0.75, abs=0.03)
-    assert all(drop(x) is x for drop in (DropPath(0.5).eval(), DropPath(0.).train()))
+    assert all(drop(x, Grid(1, 2)) is x for drop in (DropPath(0.5).eval(), DropPath(0.).train()))
 
 
 @pytest.mark.parametrize('encoding', [None, dict(type='RotaryPE', form='dinov3', shift=1., jitter=2., rescale=2.)])

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from cpvt_mm import PyramidCPVT
-from cpvt_mm.models.padding import BatchInfo, Size, told_about
+from cpvt_mm.models.grid import Size
+from cpvt_mm.models.padding import BatchInfo, told_about
 from openmmlab_runs.errors import UserError
 from tests.all_encodings import ENCODINGS, ONE_FOR_EACH_POINT
 from tests.conftest import NARROW, WITH_CP
@@ -124,15 +125,13 @@ def test_gradients_are_the_sums_of_those_of_each_image(build: Build, with_cp: bo
         assert image[:, :height, :width].any() and not image[:, height:].any() and not image[..., width:].any()
 
 
-def test_each_padded_size_runs_once_and_a_batch_without_padding_as_without_the_option() -> None:
-    (exact, plain), batches, images = pair(PYRAMID), [], torch.randn(len(SIZES), 3, 96, 128)
-    exact.stages[0].patch_embed.register_forward_pre_hook(lambda _, args: batches.append(args[0]))
+def test_all_images_are_one_sequence_and_a_batch_without_padding_runs_as_without_the_option() -> None:
+    (exact, plain), shapes, images = pair(PYRAMID), [], torch.randn(len(SIZES), 3, 96, 128)
+    exact.stages[0].register_forward_pre_hook(lambda _, args: shapes.append(tuple(args[0].shape)))
     exact(images, SIZES)
-    assert [tuple(batch.shape) for batch in batches] == [(2, 3, 96, 128), (2, 3, 64, 96), (1, 3, 64, 32),
-                                                         (1, 3, 32, 128)]
-    batches.clear()
+    assert shapes == [(1, sum(-(-height // 32) * -(-width // 32) for height, width in SIZES) * 64, 8)]
     assert all(map(torch.equal, exact(images, [(96, 128)] * len(SIZES)), plain(images)))
-    assert len(batches) == 1 and batches[0] is images
+    assert shapes[1:] == [(len(SIZES), 24 * 32, 8)] * 2
 
 
 @both
