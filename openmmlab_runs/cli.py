@@ -20,6 +20,11 @@ class CfgOptions(DictAction):
         super().__call__(parser, namespace, values, option_string)
 
 
+def command_parser(description: str | None) -> ArgumentParser:
+    """Makes a parser whose program is `sys.argv[0]`, also for `python -m`, where Python 3.14 would take another."""
+    return ArgumentParser(prog=os.path.basename(sys.argv[0]), description=description)
+
+
 def add_cfg_options(parser: ArgumentParser) -> None:
     """Adds the option `--cfg-options`. Its value is a dict, which is empty if the option is not given."""
     parser.add_argument('--cfg-options', nargs='+', action=CfgOptions, default={}, metavar='KEY=VALUE',

@@ -1,1 +1,1 @@
-"""The commands in tools/ that need the backbones: they parse, call the library, and print."""
+"""Commands, for `cpvt_mm` and for tools/: they parse arguments, call the library, and print."""

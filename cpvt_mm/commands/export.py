@@ -14,7 +14,7 @@ from rich.progress import track
 
 from cpvt_mm.export import PARTS, exported, load_part
 from cpvt_mm.export.comparing import SHAPES, Difference, check, compare, describe, describe_classes
-from openmmlab_runs.cli import add_cfg_options
+from openmmlab_runs.cli import add_cfg_options, command_parser
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import exit_on_error, say
 from openmmlab_runs.images import read_image
@@ -22,7 +22,7 @@ from openmmlab_runs.loading import to_input
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = command_parser(__doc__)
     parser.add_argument('config', help='config file of mmdet or mmseg')
     parser.add_argument('out', type=Path, metavar='OUT', help='file to write, .pt2 or .onnx')
     parser.add_argument('--checkpoint', help="weights of the config's model (default: random; required for a detector)")
