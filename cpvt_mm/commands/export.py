@@ -19,6 +19,7 @@ from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import exit_on_error, say
 from openmmlab_runs.images import read_image
 from openmmlab_runs.loading import to_input
+from openmmlab_runs.texts import markdown_table
 
 
 def parse_args() -> argparse.Namespace:
@@ -56,7 +57,6 @@ def main() -> None:
     with exported(model, args.out, description) as run:
         differences = list(track(compare(model, run, image), 'Comparing', total=len(SHAPES)))
         rows = [to_row(difference) for difference in differences]
-        head, *lines = (f'| {" | ".join(cells)} |' for cells in (rows[0], *(row.values() for row in rows)))
-        print(head, '|---' * len(rows[0]) + '|', *lines, sep='\n')
+        print(markdown_table(rows[0], (row.values() for row in rows)), end='')
         check(differences)
     say(f'{args.out}: written, {args.out.stat().st_size / 2**20:.1f} MiB')
