@@ -31,7 +31,9 @@ def add_cfg_options(parser: ArgumentParser) -> None:
                         help='values of the config to override; keys are dotted')
 
 
-def add_run_arguments(parser: ArgumentParser) -> None:
+def run_parser(description: str | None) -> ArgumentParser:
+    """Makes a parser of what training and testing take; see `parse_run_arguments`."""
+    parser = command_parser(description)
     parser.add_argument('config', help='config file of mmdet, mmseg or mmpretrain')
     parser.add_argument('--work-dir', help="folder for logs and checkpoints (default: the config's, or "
                         'work_dirs/<name of the config>)')
@@ -40,6 +42,7 @@ def add_run_arguments(parser: ArgumentParser) -> None:
     parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
                         help='program that starts the processes')
     parser.add_argument('--local-rank', '--local_rank', type=int, default=0, help='set by launchers')
+    return parser
 
 
 def parse_run_arguments(parser: ArgumentParser) -> Namespace:

@@ -2,7 +2,6 @@
 
 Measures classes, images and boxes, and suggests scale and anchors. Exits with 1 if there are errors.
 """
-import argparse
 import sys
 from pathlib import Path
 
@@ -10,19 +9,15 @@ from openmmlab_runs.cli import add_cfg_options, command_parser
 from openmmlab_runs.errors import exit_on_error
 
 
-def parse_args() -> argparse.Namespace:
+@exit_on_error
+def main() -> None:
     parser = command_parser(__doc__)
     parser.add_argument('config', help='config file of mmdet, mmseg or mmpretrain')
     parser.add_argument('--out', type=Path,
                         help='folder for findings.csv (all findings; the table has the first of each), statistics.json '
                         'and samples.png (painted samples)')
     add_cfg_options(parser)
-    return parser.parse_args()
-
-
-@exit_on_error
-def main() -> None:
-    args = parse_args()
+    args = parser.parse_args()
     from rich.console import Console
 
     from openmmlab_runs.data.checking import check_dataset

@@ -35,13 +35,12 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def to_row(difference: Difference) -> dict[str, str]:
+def to_row(difference: Difference) -> dict[str, object]:
     """Returns the cells of a table row, by column name."""
     batch, height, width = difference.shape
-    last = ({'largest output': f'{difference.scale:.2g}'} if difference.count is None
-            else {'boxes': str(difference.count)})
-    return {'batch': str(batch), 'height x width': f'{height} x {width}',
-            'largest difference': f'{difference.largest:.1e}', **last}
+    last = {'largest output': f'{difference.scale:.2g}'} if difference.count is None else {'boxes': difference.count}
+    return {'batch': batch, 'height x width': f'{height} x {width}', 'largest difference': f'{difference.largest:.1e}',
+            **last}
 
 
 @exit_on_error

@@ -131,9 +131,13 @@ def test_what_a_user_gets_wrong_is_one_sentence(run: Run, images: Path, out: Pat
     assert not out.exists()
 
 
-def test_without_a_model_it_finds_nuclei(run_tool: Run, out: Path, capsys: Capture) -> None:
+def test_without_a_model_it_finds_nuclei(run_tool: Run, out: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+                                         ) -> None:
     assert run_tool(TOOL, ROOT / 'demo/nuclei/example.png', '--out-dir', out, '--device', 'cpu') == ''
     found = json.loads((out / 'predictions.json').read_text())['annotations']
     assert sum(nucleus['score'] > 0.5 for nucleus in found) in range(15, 30)  # there are 22
     assert run_tool(TOOL, out, 'config.py') == '2'
     assert capsys.readouterr().err.endswith('config config.py has no checkpoint: pass both, or none of them.\n')
+    monkeypatch.setattr('cpvt_mm.commands.predict.NUCLEI', out / 'no')  # as in a wheel
+    assert run_tool(TOOL, out) == '2'
+    assert capsys.readouterr().err.endswith('demo/nuclei is only in a clone: pass a config and a checkpoint.\n')
