@@ -2,13 +2,13 @@
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from openmmlab_runs.config_walk import leaves
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.files import write_figure, write_text
-from openmmlab_runs.texts import markup
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,20 +63,11 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Record]]:
 
 
 def _check_same(was: dict[str, Any], now: dict[str, Any], path: Path) -> None:
-    before, after = dict(_leaves(was)), dict(_leaves(now))
+    before, after = dict(leaves(was)), dict(leaves(now))
     for key in {**before, **after}:
         if repr(before.get(key)) != repr(after.get(key)):  # NaN does not equal itself
             raise UserError(f'{path} has results with {key} = {before.get(key)!r}, not {after.get(key)!r}: choose '
                             'another folder, or remove that one.')
-
-
-def _leaves(value: object, key: str = '') -> Iterator[tuple[str, object]]:
-    """Yields dotted keys and values of the leaves in nested dicts and lists."""
-    if isinstance(value, (dict, list)) and value:
-        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _leaves(inner, f'{key}.{name}' if key else str(name))
-    else:
-        yield key, value
 
 
 def write_report(path: Path, rows: Sequence[Row], table: str, figure: 'Figure') -> str:
@@ -95,9 +86,3 @@ def to_csv(rows: Sequence[Row]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
-
-
-def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Returns a markdown table of text cells, which mean themselves; ends with a newline."""
-    head, *body = (f'| {" | ".join(map(markup, cells))} |\n' for cells in (header, *rows))
-    return ''.join([head, '|---' * len(header) + '|\n', *body])

@@ -20,13 +20,20 @@ class CfgOptions(DictAction):
         super().__call__(parser, namespace, values, option_string)
 
 
+def command_parser(description: str | None) -> ArgumentParser:
+    """Makes a parser whose program is `sys.argv[0]`, also for `python -m`, where Python 3.14 would take another."""
+    return ArgumentParser(prog=os.path.basename(sys.argv[0]), description=description)
+
+
 def add_cfg_options(parser: ArgumentParser) -> None:
     """Adds the option `--cfg-options`. Its value is a dict, which is empty if the option is not given."""
     parser.add_argument('--cfg-options', nargs='+', action=CfgOptions, default={}, metavar='KEY=VALUE',
                         help='values of the config to override; keys are dotted')
 
 
-def add_run_arguments(parser: ArgumentParser) -> None:
+def run_parser(description: str | None) -> ArgumentParser:
+    """Makes a parser of what training and testing take; see `parse_run_arguments`."""
+    parser = command_parser(description)
     parser.add_argument('config', help='config file of mmdet, mmseg or mmpretrain')
     parser.add_argument('--work-dir', help="folder for logs and checkpoints (default: the config's, or "
                         'work_dirs/<name of the config>)')
@@ -35,6 +42,7 @@ def add_run_arguments(parser: ArgumentParser) -> None:
     parser.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none',
                         help='program that starts the processes')
     parser.add_argument('--local-rank', '--local_rank', type=int, default=0, help='set by launchers')
+    return parser
 
 
 def parse_run_arguments(parser: ArgumentParser) -> Namespace:

@@ -1,4 +1,4 @@
-"""Finds dicts in configs, which are nested dicts and lists."""
+"""Finds dicts and values in configs, which are nested dicts and lists."""
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +12,16 @@ def walk(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[s
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
             yield from walk(item, (*path, index))
+
+
+def leaves(value: Any, path: str = '') -> Iterator[tuple[str, Any]]:
+    """Yields the values in nested dicts and lists of dicts, with their dotted keys."""
+    has_dicts = isinstance(value, list) and any(isinstance(item, dict) for item in value)
+    if not has_dicts and not (isinstance(value, dict) and value):
+        yield path, value
+        return
+    for key, item in enumerate(value) if has_dicts else value.items():
+        yield from leaves(item, f'{path}.{key}' if path else str(key))
 
 
 def dicts(value: Any) -> list[dict[str, Any]]:

@@ -85,7 +85,7 @@ def build_inferencer(cfg: Config, checkpoint: str | Path, device: str | None = N
     scope, device = cfg.default_scope, device or get_device()
     if scope not in INFERENCERS:
         raise UserError(f'config {cfg.filename} is for {scope}, but only predictions of {" and ".join(INFERENCERS)} '
-                        'can be made here: run tools/test.py with --show-dir.')
+                        'can be made here: run cpvt_mm test with --show-dir.')
     check_device('device', device)
     if cfg.get('visualizer'):
         cfg.visualizer.vis_backends = None  # only the caller writes files

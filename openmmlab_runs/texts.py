@@ -2,6 +2,7 @@ r"""Writes text from data for those who read it again: terminals, shells, HTML a
 import os
 import re
 import shlex
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 # Control characters of terminals, separators of lines, marks that turn the direction of text, and halves of characters
@@ -37,6 +38,12 @@ def _quoted(part: str) -> str:
 def markup(text: object) -> str:
     """Returns text for HTML and Markdown, also for a cell of a table, in which it means itself."""
     return MARKUP.sub(lambda found: f'&#{ord(found[0])};', printable(text))
+
+
+def markdown_table(header: Collection[object], rows: Iterable[Iterable[object]]) -> str:
+    """Returns a Markdown table of cells that mean themselves; ends with a newline."""
+    head, *body = (f'| {" | ".join(map(markup, cells))} |\n' for cells in (header, *rows))
+    return ''.join([head, '|---' * len(header) + '|\n', *body])
 
 
 def figure_text(text: object) -> str:

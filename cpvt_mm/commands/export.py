@@ -14,15 +14,16 @@ from rich.progress import track
 
 from cpvt_mm.export import PARTS, exported, load_part
 from cpvt_mm.export.comparing import SHAPES, Difference, check, compare, describe, describe_classes
-from openmmlab_runs.cli import add_cfg_options
+from openmmlab_runs.cli import add_cfg_options, command_parser
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.errors import exit_on_error, say
 from openmmlab_runs.images import read_image
 from openmmlab_runs.loading import to_input
+from openmmlab_runs.texts import markdown_table
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = command_parser(__doc__)
     parser.add_argument('config', help='config file of mmdet or mmseg')
     parser.add_argument('out', type=Path, metavar='OUT', help='file to write, .pt2 or .onnx')
     parser.add_argument('--checkpoint', help="weights of the config's model (default: random; required for a detector)")
@@ -34,13 +35,12 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def to_row(difference: Difference) -> dict[str, str]:
+def to_row(difference: Difference) -> dict[str, object]:
     """Returns the cells of a table row, by column name."""
     batch, height, width = difference.shape
-    last = ({'largest output': f'{difference.scale:.2g}'} if difference.count is None
-            else {'boxes': str(difference.count)})
-    return {'batch': str(batch), 'height x width': f'{height} x {width}',
-            'largest difference': f'{difference.largest:.1e}', **last}
+    last = {'largest output': f'{difference.scale:.2g}'} if difference.count is None else {'boxes': difference.count}
+    return {'batch': batch, 'height x width': f'{height} x {width}', 'largest difference': f'{difference.largest:.1e}',
+            **last}
 
 
 @exit_on_error
@@ -56,7 +56,6 @@ def main() -> None:
     with exported(model, args.out, description) as run:
         differences = list(track(compare(model, run, image), 'Comparing', total=len(SHAPES)))
         rows = [to_row(difference) for difference in differences]
-        head, *lines = (f'| {" | ".join(cells)} |' for cells in (rows[0], *(row.values() for row in rows)))
-        print(head, '|---' * len(rows[0]) + '|', *lines, sep='\n')
+        print(markdown_table(rows[0], (row.values() for row in rows)), end='')
         check(differences)
     say(f'{args.out}: written, {args.out.stat().st_size / 2**20:.1f} MiB')

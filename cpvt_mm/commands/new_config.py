@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cpvt_mm.models import PYRAMID_ARCHS
 from cpvt_mm.new_config import BASES, new_config
+from openmmlab_runs.cli import command_parser
 from openmmlab_runs.data.config_datasets import plan_checks
 from openmmlab_runs.data.painted_samples import draw_sheet
 from openmmlab_runs.data.readers.label_maps import KINDS
@@ -17,7 +18,7 @@ from openmmlab_runs.texts import shell
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = command_parser(__doc__)
     parser.add_argument('data', type=Path, help='folder, COCO file, or data.yaml')
     parser.add_argument('out', type=Path, help='config to write; must not exist')
     parser.add_argument('--task', choices=BASES, help='(default: the most that the annotations allow)')
@@ -56,4 +57,4 @@ def main() -> None:
         say(f'Look at {annotations / "samples.png"}: it shows what was read.')
     is_fatal = any(finding.kind in plan.fatal for plan in plans for finding in plan.findings)
     say(f'\nWrote {args.out}. ' + ('Correct the errors before you train.' if is_fatal else
-                                   f'Next: {shell("python", "tools/train.py", args.out)}'))
+                                   f'Next: {shell("cpvt_mm", "train", args.out)}'))

@@ -9,6 +9,7 @@ from typing import Any
 from mmengine.config import Config
 
 from openmmlab_runs.config_text import assignments
+from openmmlab_runs.config_walk import leaves
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.files import check_free, write_text
 from openmmlab_runs.libraries import require, without_pkg_resources_warning
@@ -122,18 +123,8 @@ def _unscoped(value: Any) -> Any:
 
 def changes(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     """Yields the lines of a diff: `- key = value` and `+ key = value`, with dotted keys."""
-    was, becomes = dict(_leaves(old)), dict(_leaves(new))
+    was, becomes = dict(leaves(old)), dict(leaves(new))
     parents = list(dict.fromkeys(key.rpartition('.')[0] for key in (*was, *becomes)))
     for key in sorted({**was, **becomes}, key=lambda key: parents.index(key.rpartition('.')[0])):
         if was.get(key, ...) != becomes.get(key, ...):
             yield from (f'{sign} {key} = {side[key]!r}' for sign, side in (('-', was), ('+', becomes)) if key in side)
-
-
-def _leaves(value: Any, path: str = '') -> Iterator[tuple[str, Any]]:
-    """Yields the values in nested dicts and lists of dicts, with their dotted keys."""
-    has_dicts = isinstance(value, list) and any(isinstance(item, dict) for item in value)
-    if not has_dicts and not (isinstance(value, dict) and value):
-        yield path, value
-        return
-    for key, item in enumerate(value) if has_dicts else value.items():
-        yield from _leaves(item, f'{path}.{key}' if path else str(key))

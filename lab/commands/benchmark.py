@@ -23,7 +23,7 @@ from lab.arguments import check_least, parse_sides
 from lab.backbones import Backbones
 from lab.candidates import PEERS, Candidate, CannotMeasure, parse_candidate
 from lab.counting import to_markdown as counts_to_markdown
-from lab.results import Results, Row, markdown_table, to_csv
+from lab.results import Results, Row, to_csv
 from lab.running import OUT_OF_MEMORY, describe_machine, measure_group
 from lab.steps import DTYPES, MODES, Setting
 from lab.study import read_study
@@ -32,6 +32,7 @@ from lab.whole_models import WholeModels
 from openmmlab_runs.cli import resumable
 from openmmlab_runs.errors import UserError, exit_on_error
 from openmmlab_runs.files import held, write_text
+from openmmlab_runs.texts import markdown_table
 
 Key = TypeVar('Key', bound=Hashable)
 METRICS = ('min_s', 'memory_mb')

@@ -15,13 +15,13 @@ from rich.progress import track
 
 from lab.arguments import check_least
 from lab.clusters import run_on_cluster
-from lab.results import MARKERS, Row, markdown_table, write_report
+from lab.results import MARKERS, Row, write_report
 from lab.study import Run, read_study
 from lab.work import run_in_processes
 from openmmlab_runs.cli import add_cfg_options, resumable
 from openmmlab_runs.errors import UserError, exit_on_error
 from openmmlab_runs.files import held
-from openmmlab_runs.texts import figure_text, label
+from openmmlab_runs.texts import figure_text, label, markdown_table
 
 # Columns of rows that are not metrics.
 COLUMNS = ('variant', 'seed', 'test', 'parameters', 'seconds_per_iteration')

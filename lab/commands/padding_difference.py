@@ -21,10 +21,11 @@ from cpvt_mm.models.padding import PAD_SIZE_DIVISOR
 from cpvt_mm.swap.writing import read_config
 from lab.arguments import check_least, parse_sides
 from lab.equivariance import ENCODINGS, check_gives_maps, draw_weights, error_figure, smooth_noise
-from lab.results import Row, markdown_table, write_report
+from lab.results import Row, write_report
 from lab.running import interleave
 from openmmlab_runs.errors import UserError, exit_on_error
 from openmmlab_runs.loading import backbone_config, build
+from openmmlab_runs.texts import markdown_table
 
 CONFIGS = Path(__file__).parents[2] / 'configs'
 STOCK = ['mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py', 'mmdet::swin/mask-rcnn_swin-t-p4-w7_fpn_1x_coco.py',

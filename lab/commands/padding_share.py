@@ -17,8 +17,8 @@ from mmcv import rescale_size
 from cpvt_mm.models.grid import Size
 from cpvt_mm.models.padding import padded_size
 from lab.arguments import check_least
-from lab.results import markdown_table
 from openmmlab_runs.errors import UserError, exit_on_error, first_line
+from openmmlab_runs.texts import markdown_table
 
 
 def parse_args() -> argparse.Namespace:

@@ -15,13 +15,13 @@ from mmengine.config import Config, ConfigDict
 from rich.progress import track
 
 from lab.arguments import parse_sides
-from lab.results import MARKERS, Results, Row, markdown_table, write_report
+from lab.results import MARKERS, Results, Row, write_report
 from openmmlab_runs.checkpoints.fetching import fetched, sha256
 from openmmlab_runs.cli import add_cfg_options, resumable
 from openmmlab_runs.engine import load_config, test
 from openmmlab_runs.errors import UserError, exit_on_error
 from openmmlab_runs.files import held
-from openmmlab_runs.texts import figure_text, label
+from openmmlab_runs.texts import figure_text, label, markdown_table
 
 Mode = dict[str, Any]  # values of `model.test_cfg`
 # Values by size, for each metric and mode.

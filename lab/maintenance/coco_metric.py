@@ -19,7 +19,7 @@ import numpy as np
 from mmengine.logging import MMLogger
 from pycocotools import mask as rle
 
-from openmmlab_runs.texts import markup
+from openmmlab_runs.texts import markdown_table
 
 KINDS = ('CocoMetric', 'FastCocoMetric')
 IMAGES, CLASSES, OBJECTS, SIDE = 5000, 80, 36781, 640
@@ -81,25 +81,28 @@ def measure(kind: str, file: Path) -> tuple[dict[str, float], float, float]:
     return found, seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
 
 
+def compare(file: Path) -> list[object]:
+    """Returns a row of the table."""
+    runs = []
+    for kind in KINDS:
+        with multiprocessing.get_context('spawn').Pool(1) as pool:  # a process each, for its peak of memory
+            runs.append(pool.apply(measure, (kind, file)))
+    coco = json.loads(file.read_text())
+    equal = [*runs[0][0]] == [*runs[1][0]] and np.array_equal([*runs[0][0].values()], [*runs[1][0].values()],
+                                                             equal_nan=True)
+    return [file.name, len(coco['images']), len(coco['annotations']),
+            *(f'{seconds:.1f} s, {memory:.0f} MiB' for _, seconds, memory in runs),
+            f'{"yes" if equal else "no"}, {len(runs[0][0])} values']
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('files', nargs='*', type=Path, help='annotation files')
     files = parser.parse_args().files
-    print('| annotations | images | objects | CocoMetric | FastCocoMetric | equal |\n|---|---|---|---|---|---|')
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder, 'made.json')
         write_made(made)
-        for file in (*files, made):
-            runs = []
-            for kind in KINDS:
-                with multiprocessing.get_context('spawn').Pool(1) as pool:  # a process each, for its peak of memory
-                    runs.append(pool.apply(measure, (kind, file)))
-            coco = json.loads(file.read_text())
-            cells = ' | '.join(f'{seconds:.1f} s, {memory:.0f} MiB' for _, seconds, memory in runs)
-            equal = [*runs[0][0]] == [*runs[1][0]] and np.array_equal([*runs[0][0].values()], [*runs[1][0].values()],
-                                                                     equal_nan=True)
-            print(f'| {markup(file.name)} | {len(coco["images"])} | {len(coco["annotations"])} | {cells} | '
-                  f'{"yes" if equal else "no"}, {len(runs[0][0])} values |', flush=True)
+        print(markdown_table(('annotations', 'images', 'objects', *KINDS, 'equal'), map(compare, (*files, made))))
 
 
 if __name__ == '__main__':

@@ -19,6 +19,7 @@ from lab.running import describe_machine, measure_group
 from lab.steps import Setting, Step
 from lab.torchvision_stand_in import stand_in
 from openmmlab_runs.engine import load_config
+from openmmlab_runs.texts import markdown_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -77,11 +78,10 @@ def main() -> None:
     candidates = [Candidate(name, dict(frozen=frozen)) for frozen in (True, False) for name in ('cpvt_mm', 'timm')]
     setting = Setting('train', *args.size, 1, 'fp32', torch.get_num_threads())
     rows = measure_group(Detectors(), candidates, setting, args.rounds, 1)
-    print(f'{setting}; {describe_machine("cpu")}\n\n| backbone | frozen | memory, MB | s |\n|---|---|---|---|')
-    for candidate in candidates:
-        row = rows[str(candidate)]
-        print(f'| {candidate.name} | {"yes" if candidate.arguments["frozen"] else "no"} | {row["memory_mb"]:.0f} | '
-              f'{row["min_s"]:.1f} |')
+    cells = ((one.name, 'yes' if one.arguments['frozen'] else 'no', f'{row["memory_mb"]:.0f}', f'{row["min_s"]:.1f}')
+             for one in candidates for row in [rows[str(one)]])
+    print(f'{setting}; {describe_machine("cpu")}\n')
+    print(markdown_table(('backbone', 'frozen', 'memory, MB', 's'), cells))
 
 
 if __name__ == '__main__':

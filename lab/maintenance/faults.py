@@ -26,6 +26,7 @@ from mmengine.registry import HOOKS
 from mmengine.runner import Runner
 
 from lab.datasets.toy_shapes import write_toy_shapes
+from openmmlab_runs.texts import markdown_table
 
 ROOT = Path(__file__).parents[2]
 BASE = ROOT / 'configs/toy/upernet_pyramid-cpvt-nano_toy-shapes.py'
@@ -279,17 +280,17 @@ def one_fault(folder: Path, config: Path, number: int, kind: str, rng: random.Ra
 
 def table(results: list[Result]) -> str:
     """The table of all results, by kind."""
-    rows = ['| fault | injected | survived | iterations repeated, mean (most) | the same to the bit |',
-            '|---|---|---|---|---|']
+    rows = []
     for kind in [*KINDS, 'all']:
         found = [result for result in results if kind in (result.kind, 'all')]
         if found:
             repeated = [result.repeated for result in found]
             compared = [result.equal for result in found if result.equal is not None]
-            rows.append(f'| {kind} | {len(found)} | {sum(result.survived for result in found)} | '
-                        f'{sum(repeated) / len(found):.1f} ({max(repeated)}) | '
-                        + (f'{sum(compared)} of {len(compared)} |' if compared else 'other number of ranks |'))
-    return '\n'.join(rows)
+            rows.append((kind, len(found), sum(result.survived for result in found),
+                         f'{sum(repeated) / len(found):.1f} ({max(repeated)})',
+                         f'{sum(compared)} of {len(compared)}' if compared else 'other number of ranks'))
+    return markdown_table(('fault', 'injected', 'survived', 'iterations repeated, mean (most)', 'the same to the bit'),
+                          rows)
 
 
 def main() -> None:

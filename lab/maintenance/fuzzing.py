@@ -21,6 +21,7 @@ from typing import NamedTuple
 import torch
 
 from openmmlab_runs.errors import UserError
+from openmmlab_runs.texts import markdown_table
 
 OUTCOMES = ('result', 'sentence', 'crashed', 'hung', 'other error')
 RESULT, SENTENCE, OTHER = range(3)  # exit codes of the processes
@@ -102,12 +103,10 @@ def fuzz(args: argparse.Namespace, kinds: Sequence[str], prepare: Callable[[rand
             bad[f'{kind}, {ending.outcome}: {ending.message}'] += 1
             shutil.copytree(folder, args.kept / str(number), dirs_exist_ok=True)
         shutil.rmtree(folder)
-    print(f'| kind | {" | ".join(OUTCOMES)} | longest, s | peak, MiB |')
-    print('|---' * (len(OUTCOMES) + 3) + '|')
-    for kind, found in endings.items():
-        counts = ' | '.join(str(sum(ending.outcome == outcome for ending in found)) for outcome in OUTCOMES)
-        longest, peak = (max((getattr(ending, name) for ending in found), default=0) for name in ('seconds', 'peak'))
-        print(f'| {kind} | {counts} | {longest:.2f} | {peak:.0f} |')
+    print(markdown_table(['kind', *OUTCOMES, 'longest, s', 'peak, MiB'], (
+        (kind, *(sum(ending.outcome == outcome for ending in found) for outcome in OUTCOMES),
+         f'{max((ending.seconds for ending in found), default=0):.2f}',
+         f'{max((ending.peak for ending in found), default=0):.0f}') for kind, found in endings.items())))
     for text, times in bad.most_common():
         print(f'{times} x {text}')
     if bad:

@@ -10,6 +10,7 @@ from pathlib import Path
 import mmcv._ext
 import numpy as np
 
+from openmmlab_runs.texts import markdown_table
 from tests.openmmlab_compat.cases import CASES, run
 
 ROOT = Path(__file__).parents[2]
@@ -41,10 +42,8 @@ def print_table(results: dict[str, np.ndarray]) -> None:
             wanted = stored[name].astype(float)
             largest = max(np.abs(wanted).max(initial=0), 1e-30)
             differences[operator, kind].append(np.abs(array - wanted).max(initial=0) / largest)
-    print('| operator | what | arrays | equal to the bit | largest difference / largest value |')
-    print('|---|---|---|---|---|')
-    for (operator, kind), found in differences.items():
-        print(f'| {operator} | {kind} | {len(found)} | {sum(d == 0 for d in found)} | {max(found):.1e} |')
+    print(markdown_table(('operator', 'what', 'arrays', 'equal to the bit', 'largest difference / largest value'), (
+        (*key, len(found), sum(d == 0 for d in found), f'{max(found):.1e}') for key, found in differences.items())))
 
 
 if __name__ == '__main__':

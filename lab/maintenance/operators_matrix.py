@@ -22,6 +22,7 @@ from openmmlab_runs.cli import resumable
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.errors import UserError, exit_on_error
 from openmmlab_runs.files import write_text
+from openmmlab_runs.texts import markdown_table
 
 # Layers and losses of mmcv that call its operators.
 LAYERS = ('CARAFEPack', 'carafe', 'DCN', 'DCNv2', 'DeformRoIPoolPack', 'DyHead', 'MaskedConv2d',
@@ -96,11 +97,12 @@ def to_markdown(outcomes: Sequence[Outcome]) -> str:
     for outcome in outcomes:
         operators = dict.fromkeys(re.sub('_(forward|backward).*', '', name) for name in outcome.functions)
         groups.setdefault(', '.join(operators) or 'none', []).append(outcome)
-    lines = ['| operators | run | do not run |', '|---|---|---|']
+    rows = []
     for operators, found in sorted(groups.items()):
         ran, failed = ([_short(o.config) for o in found if bool(o.reason) == fails] for fails in (False, True))
-        lines.append(f'| {operators} | {", ".join(ran)} | {", ".join(failed)} |')
-    return '\n'.join([*lines, '', *(f'- `{o.config}`: {o.reason}' for o in outcomes if o.reason), ''])
+        rows.append((operators, ', '.join(ran), ', '.join(failed)))
+    reasons = (f'- `{o.config}`: {o.reason}' for o in outcomes if o.reason)
+    return '\n'.join([markdown_table(('operators', 'run', 'do not run'), rows), *reasons, ''])
 
 
 def _short(config: str) -> str:

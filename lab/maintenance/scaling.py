@@ -8,6 +8,7 @@ import argparse
 import torch
 
 from cpvt_mm import create_backbone
+from openmmlab_runs.texts import markdown_table
 
 ARCHS = ('nano', 'tiny', 'small', 'base', 'large')
 SHARE = 0.1  # of a step
@@ -32,17 +33,19 @@ def main() -> None:
     parser.add_argument('--latency-us', type=float, default=10, help='time of a message without content')
     parser.add_argument('--gigabits', type=float, nargs='+', default=[25, 100, 400], help='speeds of links, Gb/s')
     args = parser.parse_args()
-    print('| backbone | parameters, M | gradients, MB |'
-          + ''.join(f' {speed:g} Gb/s: 16 GPUs, ms | most GPUs |' for speed in args.gigabits))
-    print('|---|---|---|' + '---|---|' * len(args.gigabits))
+    header = ['backbone', 'parameters, M', 'gradients, MB']
+    for speed in args.gigabits:
+        header += [f'{speed:g} Gb/s: 16 GPUs, ms', 'most GPUs']
+    rows = []
     for arch in ARCHS:
         with torch.device('meta'):
             parameters = sum(parameter.numel() for parameter in create_backbone(f'pyramid-cpvt-{arch}').parameters())
-        row = f'| {arch} | {parameters / 1e6:.2f} | {parameters * 4 / 1e6:.1f} |'
+        row = [arch, f'{parameters / 1e6:.2f}', f'{parameters * 4 / 1e6:.1f}']
         for speed in args.gigabits:
             link = parameters * 4, speed, args.latency_us / 1e6
-            row += f' {all_reduce_seconds(16, *link) * 1e3:.1f} | {most_gpus(*link, args.step_ms / 1e3)} |'
-        print(row)
+            row += [f'{all_reduce_seconds(16, *link) * 1e3:.1f}', most_gpus(*link, args.step_ms / 1e3)]
+        rows.append(row)
+    print(markdown_table(header, rows))
 
 
 if __name__ == '__main__':

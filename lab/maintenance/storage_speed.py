@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader
 
 from lab.datasets.shards import write_shards
 from openmmlab_runs.engine import load_config
+from openmmlab_runs.texts import markdown_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -85,10 +86,9 @@ def main() -> None:
             for name, root in roots.items():
                 images, seconds = read(root)
                 rates.setdefault(name, []).append(images / seconds)
-    print('| source | images/s | of the folder |\n|---|---|---|')
-    for name, found in rates.items():
-        ratio = statistics.median(map(truediv, found, rates['folder']))
-        print(f'| {name} | {statistics.median(found):.0f} | {ratio:.0%} |')
+    print(markdown_table(('source', 'images/s', 'of the folder'), (
+        (name, f'{statistics.median(found):.0f}', f'{statistics.median(map(truediv, found, rates["folder"])):.0%}')
+        for name, found in rates.items())))
 
 
 if __name__ == '__main__':

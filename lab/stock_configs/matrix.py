@@ -25,6 +25,7 @@ from lab.work import run_in_processes
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.errors import UserError, first_line
 from openmmlab_runs.libraries import require
+from openmmlab_runs.texts import markdown_table
 
 LIBRARIES = ('mmdet', 'mmseg')
 LIBRARIES_AND_TORCH = ('torch', 'mmengine', 'mmcv', *LIBRARIES)
@@ -257,7 +258,7 @@ def to_markdown(swaps: Sequence[Swap]) -> str:
         f'Written by `python -m lab.maintenance.swap_matrix` on the CPU, with {versions(LIBRARIES_AND_TORCH)}. Some '
         f'models need further packages: {versions(OPTIONAL) or "none was installed"}.', '',
         MEANINGS,
-        *_summary(swaps), '',
+        _summary(swaps),
         *(line for library in LIBRARIES for line in _families(library, swaps)),
         *_reasons('Refused', 'refused', swaps),
         *_reasons('Failed', 'failed', swaps),
@@ -265,21 +266,21 @@ def to_markdown(swaps: Sequence[Swap]) -> str:
     ])
 
 
-def _summary(swaps: Sequence[Swap]) -> Iterator[str]:
-    yield '| configs | number | ' + ' | '.join(OUTCOMES.values()) + ' | families that build | step and prediction |'
-    yield '|---' * (len(OUTCOMES) + 4) + '|'
+def _summary(swaps: Sequence[Swap]) -> str:
+    rows = []
     for library in LIBRARIES:
         of_library = [swap for swap in swaps if swap.library == library]
         tried = Counter(swap.trial for swap in of_library if swap.trial)
         if of_library:
-            yield _counts(library, of_library) + f' {tried.total()} | {tried["ran"]} |'
+            rows.append([*_counts(library, of_library), tried.total(), tried['ran']])
             pyramids = [swap for swap in of_library if swap.has_pyramid]
-            yield _counts(f'{library}, of a strided pyramid', pyramids) + ' | |'
+            rows.append([*_counts(f'{library}, of a strided pyramid', pyramids), '', ''])
+    return markdown_table(['configs', 'number', *OUTCOMES.values(), 'families that build', 'step and prediction'], rows)
 
 
-def _counts(name: str, swaps: Sequence[Swap]) -> str:
+def _counts(name: str, swaps: Sequence[Swap]) -> list[object]:
     found = Counter(swap.outcome for swap in swaps)
-    return f'| {name} | {len(swaps)} | ' + ' | '.join(str(found[outcome] or '') for outcome in OUTCOMES) + ' |'
+    return [name, len(swaps), *(found[outcome] or '' for outcome in OUTCOMES)]
 
 
 def _families(library: str, swaps: Sequence[Swap]) -> Iterator[str]:
@@ -287,15 +288,13 @@ def _families(library: str, swaps: Sequence[Swap]) -> Iterator[str]:
     for swap in swaps:
         if swap.library == library:
             families.setdefault(swap.family, []).append(swap)
-    if not families:
-        return
-    yield f'## {library}\n'
-    yield '| family | configs | ' + ' | '.join(OUTCOMES.values()) + ' | step and prediction |'
-    yield '|---' * (len(OUTCOMES) + 3) + '|'
+    rows = []
     for family, found in families.items():
-        trial = next((swap.trial for record in found if swap.trial), '')
-        yield _counts(family, found) + f' {OUTCOMES.get(trial, trial)} |'
-    yield ''
+        trial = next((one.trial for one in found if one.trial), '')
+        rows.append([*_counts(family, found), OUTCOMES.get(trial, trial)])
+    if rows:
+        yield f'## {library}\n'
+        yield markdown_table(['family', 'configs', *OUTCOMES.values(), 'step and prediction'], rows)
 
 
 def _reasons(title: str, outcome: str, swaps: Sequence[Swap]) -> Iterator[str]:

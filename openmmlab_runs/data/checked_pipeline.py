@@ -53,7 +53,7 @@ class CheckedPipeline(Compose):
                 fault = _unreadable_file(was, data, error) if was else None
                 if fault is None:
                     raise
-                raise UserError(f'{fault}: put the whole file there (tools/misc/check_dataset.py finds all such files).'
+                raise UserError(f'{fault}: put the whole file there (cpvt_mm check finds all such files).'
                                 ) from error
             if data is None:
                 return None
@@ -111,7 +111,7 @@ def load_first(dataset: Any, name: str) -> Any:
     path = dataset.get_data_info(0).get('img_path') if hasattr(dataset, 'get_data_info') else None
     found = decode(path, Kind.IMAGE) if isinstance(path, str) and os.path.isfile(path) else None
     if isinstance(found, Finding):
-        print_log(f'{path} {found.detail}; tools/misc/check_dataset.py finds all such files.', 'current',
+        print_log(f'{path} {found.detail}; cpvt_mm check finds all such files.', 'current',
                   logging.WARNING)
     try:
         return dataset[0]

@@ -1,4 +1,4 @@
-"""Checks the datasets of a config, and measures them: what `tools/misc/check_dataset.py` prints."""
+"""Checks the datasets of a config, and measures them: what `cpvt_mm check` prints."""
 import csv
 import json
 from collections.abc import Callable, Iterator, Sequence

@@ -101,7 +101,7 @@ def test(cfg: Config, checkpoint: str | Path, show_dir: str | Path | None = None
     """
     if show_dir and (cfg.launcher != 'none' or get_world_size() > 1):
         where = f'the launcher is {cfg.launcher}' if cfg.launcher != 'none' else f'there are {get_world_size()}'
-        raise UserError(f'--show-dir paints in one process only, but {where}: run test.py without a launcher.')
+        raise UserError(f'--show-dir paints in one process only, but {where}: run cpvt_mm test without a launcher.')
     cfg = copy.deepcopy(cfg)
     cfg.resume = False
     cfg.work_dir = str(Path(cfg.work_dir, 'test'))  # not among the logs and the config of the training

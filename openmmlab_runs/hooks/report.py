@@ -26,7 +26,6 @@ from openmmlab_runs.texts import label, printable, shell
 from .checkpoint import best_checkpoints
 from .confusion import IOU, SCORE, Confusion
 
-DEMO = Path(__file__).parents[2] / 'demo/image_demo.py'
 # So many validations stand beside each other, and so many classes are named at the beginning.
 MAX_COLUMNS, MAX_CLASSES = 5, 10
 # The key of the message hub for the metrics by iteration.
@@ -205,9 +204,9 @@ def draw_curve(runner: Runner, validations: Mapping[int, Mapping[str, float]]) -
 
 
 def prediction(runner: Runner, checkpoint: str) -> Iterator[tuple[str, str]]:
-    """Yields the command that paints predictions on an image of the data, if the demo can."""
+    """Yields the command that paints predictions on an image of the data, if it can be predicted."""
     dataset = (runner.val_dataloader if runner.val_loop else runner.train_dataloader).dataset
     image = dataset.get_data_info(0).get('img_path') if hasattr(dataset, 'get_data_info') else None
-    if image and '://' not in image and runner.cfg.default_scope in ('mmdet', 'mmseg') and DEMO.is_file():
+    if image and '://' not in image and runner.cfg.default_scope in ('mmdet', 'mmseg'):
         config = Path(runner.work_dir, Path(runner.cfg.filename or f'{runner.timestamp}.py').name)
-        yield 'to predict', shell('python', *(Path(near(one)) for one in (DEMO, image, config)), checkpoint)
+        yield 'to predict', shell('cpvt_mm', 'predict', Path(near(image)), Path(near(config)), checkpoint)

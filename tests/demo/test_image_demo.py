@@ -70,7 +70,7 @@ def test_paints_images_under_their_names(scope: str, run: Run, images: Path, out
 
 def test_labels_and_threshold_reach_the_painter(run: Run, images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls, painted = [], (np.zeros((8, 8, 3), np.uint8), Prediction((8, 8), ('a',), *np.zeros((3, 0))))
-    monkeypatch.setattr('openmmlab_runs.predicting.paint',
+    monkeypatch.setattr('cpvt_mm.commands.predict.paint',
                         lambda inferencer, path, *options: calls.append(options) or painted)
     assert run('mmdet', images / 'a.png') == run('mmdet', images / 'a.png', '--no-labels', '--score-thr', 0) == ''
     assert calls == [(True, 0.3, 16_000_000), (False, 0, 16_000_000)]
@@ -131,9 +131,13 @@ def test_what_a_user_gets_wrong_is_one_sentence(run: Run, images: Path, out: Pat
     assert not out.exists()
 
 
-def test_without_a_model_it_finds_nuclei(run_tool: Run, out: Path, capsys: Capture) -> None:
+def test_without_a_model_it_finds_nuclei(run_tool: Run, out: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+                                         ) -> None:
     assert run_tool(TOOL, ROOT / 'demo/nuclei/example.png', '--out-dir', out, '--device', 'cpu') == ''
     found = json.loads((out / 'predictions.json').read_text())['annotations']
     assert sum(nucleus['score'] > 0.5 for nucleus in found) in range(15, 30)  # there are 22
     assert run_tool(TOOL, out, 'config.py') == '2'
     assert capsys.readouterr().err.endswith('config config.py has no checkpoint: pass both, or none of them.\n')
+    monkeypatch.setattr('cpvt_mm.commands.predict.NUCLEI', out / 'no')  # as in a wheel
+    assert run_tool(TOOL, out) == '2'
+    assert capsys.readouterr().err.endswith('demo/nuclei is only in a clone: pass a config and a checkpoint.\n')

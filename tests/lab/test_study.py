@@ -138,7 +138,7 @@ def test_a_recipe_claims_the_folder_and_another_goes_on_from_what_is_there(tmp_p
     results.put('a', dict(value=float('inf')))
     assert dict(Results(tmp_path / 'new', dict(reversed(recipe.items())))) == {'a': dict(value=float('inf'))}
     told = refusal(Results, tmp_path / 'new', dict(recipe, model=dict(depths=(2, 4), path=Path('a'))))
-    assert 'results.json has results with model.depths.1 = 3, not 4: choose another folder' in told
+    assert 'results.json has results with model.depths = [2, 3], not [2, 4]: choose another folder' in told
     (tmp_path / 'results.json').write_text('[]')
     assert 'has no results of this tool' in refusal(Results, tmp_path, recipe)
 

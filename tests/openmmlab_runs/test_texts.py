@@ -11,7 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from openmmlab_runs.texts import CONTROLS, LONGEST_LABEL, figure_text, label, markup, printable, printable_lines, shell
+from openmmlab_runs.texts import (
+    CONTROLS,
+    LONGEST_LABEL,
+    figure_text,
+    label,
+    markdown_table,
+    markup,
+    printable,
+    printable_lines,
+    shell,
+)
 from tests.odd_texts import ODD, file_names, names
 
 
@@ -42,6 +52,14 @@ def test_markup_shows_the_text(text: str) -> None:
     written = markup(text)
     assert html.unescape(written) == printable(text)
     assert not re.search(r'[<>"|`$*\[\]\\~]', written)
+
+
+@given(st.lists(st.tuples(names, st.integers())))
+def test_cells_of_a_table_stay_in_their_columns(rows: list[tuple[str, int]]) -> None:
+    head, line, *body = markdown_table(('a|b', 'c'), rows).splitlines()
+    assert (head, line) == ('| a&#124;b | c |', '|---|---|')
+    cells = [row.removeprefix('| ').removesuffix(' |').split(' | ') for row in body]
+    assert [[*map(html.unescape, row)] for row in cells] == [[printable(name), str(number)] for name, number in rows]
 
 
 @pytest.mark.parametrize('name', [*ODD, r'$\frac{$ a $', '_private', '$a$', r'\$a$', 'n' * 300, '\ud800'])

@@ -144,7 +144,7 @@ def test_swap_backbone_writes_the_config_and_prints_changes(run_tool: Run, tmp_p
     printed = capsys.readouterr().out.splitlines()
     assert '- model.neck.in_channels = [256, 512, 1024, 2048]' in printed
     assert '+ model.neck.in_channels = [32, 64, 128, 192]' in printed
-    assert printed[-1] == f'Wrote {out}. Next: python tools/train.py {out}'
+    assert printed[-1] == f'Wrote {out}. Next: cpvt_mm train {out}'
     cfg = Config.fromfile(out)
     assert (cfg.model.backbone.type, cfg.model.backbone.arch) == ('cpvt_mm.PyramidCPVT', 'nano')
     assert cfg.model.backbone.init_cfg == dict(type='Pretrained', checkpoint=str(weights))

@@ -17,6 +17,6 @@ def test_a_folder_becomes_a_config_and_faults_of_its_annotations_are_printed(
                     2) == ''
     first, *lines, last = capsys.readouterr().out.splitlines()
     assert any(f'error, box outside of its image, or without area: {file} has bbox' in line for line in lines)
-    assert first == f'{data} has COCO annotations.' and last == f'Wrote {out}. Next: python tools/train.py {out}'
+    assert first == f'{data} has COCO annotations.' and last == f'Wrote {out}. Next: cpvt_mm train {out}'
     cfg = load_config(out)
     assert (cfg.scale, cfg.max_iters, cfg.batch_size) == ((96, 64), 40, 2)

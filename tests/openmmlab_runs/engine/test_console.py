@@ -105,12 +105,12 @@ def test_losses_validations_and_results_are_printed_without_control_codes(run: A
 def test_the_command_to_predict_runs(run: Any, run_tool: Callable[..., str], monkeypatch: pytest.MonkeyPatch,
                                      tmp_path: Path) -> None:
     [checkpoint] = re.findall(r'^best checkpoint +(.+)$', run.out, re.MULTILINE)
-    [command] = re.findall(r'^to predict +python (.+)$', run.out, re.MULTILINE)
-    demo, *args = shlex.split(command)
+    [command] = re.findall(r'^to predict +cpvt_mm (.+)$', run.out, re.MULTILINE)
+    args = shlex.split(command)
     assert args[-1] == checkpoint and Path(checkpoint).name.startswith('best_mIoU')
-    demo, *args = (str(Path(arg).resolve()) if Path(arg).exists() else arg for arg in (demo, *args))
+    args = [str(Path(arg).resolve()) if Path(arg).exists() else arg for arg in args]
     monkeypatch.chdir(tmp_path)
-    assert run_tool(demo, *args) == '' and any((tmp_path / 'outputs').iterdir())
+    assert run_tool('../cpvt_mm/__main__.py', *args) == '' and any((tmp_path / 'outputs').iterdir())
 
 
 def test_a_resumed_run_goes_on_with_the_validations(run: Any, cfg: Callable[..., Config], tmp_path: Path) -> None:

@@ -12,12 +12,14 @@ from cpvt_mm.new_config import new_config
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone, write_config
 from cpvt_mm.swap.swapping import take_data
 from cpvt_mm.swap.writing import changes
+from openmmlab_runs.cli import command_parser
 from openmmlab_runs.errors import UserError, exit_on_error, say
 from openmmlab_runs.texts import shell
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = command_parser(__doc__)
+    parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
     parser.add_argument('config', help='config file, or a name such as mmdet::retinanet/retinanet_r50_fpn_1x_coco.py')
     parser.add_argument('out', type=Path, help='file to write; must not exist')
     parser.add_argument('--backbone', choices=TARGETS, default='PyramidCPVT',
@@ -26,7 +28,7 @@ def parse_args() -> argparse.Namespace:
         f'{name}: {", ".join(target.archs)}' for name, target in TARGETS.items() if not target.checkpoint))
     parser.add_argument('--checkpoint', help='weights of the backbone, a path or URL; if not given, those that '
                         '--backbone names, such as dinov3-small, else random')
-    parser.add_argument('--data', type=Path, help="your data: a folder or file as for new_config.py, or a config whose "
+    parser.add_argument('--data', type=Path, help="your data: a folder or file as for new-config, or a config whose "
                         'data and schedule to take; the data of the config if not given')
     parser.add_argument('--schedule', action='store_true',
                         help='train with AdamW, without weight decay on position encodings and norms')
@@ -64,4 +66,4 @@ def main() -> None:
     if optimizer and optimizer.type != 'AdamW':
         say(f'The optimizer stays {optimizer.type} with lr {optimizer.lr}, which is for the old backbone: --schedule '
               'sets AdamW.')
-    say(f'Wrote {args.out}. Next: {shell("python", "tools/train.py", args.out)}')
+    say(f'Wrote {args.out}. Next: {shell("cpvt_mm", "train", args.out)}')

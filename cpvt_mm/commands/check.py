@@ -1,0 +1,29 @@
+"""Checks the datasets of a config: annotations, all images and label maps, and one sample with pipeline and model.
+
+Measures classes, images and boxes, and suggests scale and anchors. Exits with 1 if there are errors.
+"""
+import sys
+from pathlib import Path
+
+from openmmlab_runs.cli import add_cfg_options, command_parser
+from openmmlab_runs.errors import exit_on_error
+
+
+@exit_on_error
+def main() -> None:
+    parser = command_parser(__doc__)
+    parser.add_argument('config', help='config file of mmdet, mmseg or mmpretrain')
+    parser.add_argument('--out', type=Path,
+                        help='folder for findings.csv (all findings; the table has the first of each), statistics.json '
+                        'and samples.png (painted samples)')
+    add_cfg_options(parser)
+    args = parser.parse_args()
+    from rich.console import Console
+
+    from openmmlab_runs.data.checking import check_dataset
+    from openmmlab_runs.engine import load_config
+    console = Console()
+    if not console.is_terminal:
+        console.width = 10_000  # no cell of a table is cut
+    if check_dataset(load_config(args.config, args.cfg_options), args.out, console):
+        sys.exit(1)

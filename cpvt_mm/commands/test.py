@@ -1,0 +1,14 @@
+"""Evaluates a checkpoint of a detector, segmentor or classifier."""
+from openmmlab_runs.cli import parse_run_arguments, run_parser
+from openmmlab_runs.errors import exit_on_error
+
+
+@exit_on_error
+def main() -> None:
+    parser = run_parser(__doc__)
+    parser.add_argument('checkpoint', help='file or URL')
+    parser.add_argument('--show-dir', help='folder for images painted with ground truth and prediction')
+    args = parse_run_arguments(parser)
+    from openmmlab_runs.engine import load_config, test
+    cfg = load_config(args.config, args.cfg_options, args.work_dir, args.launcher)
+    test(cfg, args.checkpoint, args.show_dir, verbose=args.verbose)

@@ -1,0 +1,61 @@
+"""The command `cpvt_mm`: its subcommands are those of tools/, under other names."""
+import shlex
+from pathlib import Path
+
+import pytest
+
+from cpvt_mm.__main__ import COMMANDS
+from tests.conftest import ROOT
+from tests.tools.conftest import Capture, Run
+
+COMMAND = '../cpvt_mm/__main__.py'
+TOOLS = {'train': 'train.py', 'test': 'test.py', 'predict': '../demo/image_demo.py',
+         'new-config': 'misc/new_config.py', 'check': 'misc/check_dataset.py', 'swap': 'misc/swap_backbone.py',
+         'export': 'deployment/export.py'}
+
+
+def test_alone_it_lists_its_commands(run_tool: Run, capsys: Capture) -> None:
+    assert run_tool(COMMAND) == run_tool(COMMAND, '--help') == ''
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith('  ')]
+    assert listed == [*COMMANDS] * 2 == [*TOOLS] * 2
+    assert {path.stem for path in (ROOT / 'cpvt_mm/commands').glob('[!_]*.py')} == {
+        name.replace('-', '_') for name in COMMANDS}
+
+
+@pytest.mark.parametrize('command, tool', TOOLS.items())
+def test_a_command_has_the_options_of_its_tool(command: str, tool: str, run_tool: Run, capsys: Capture) -> None:
+    helps = []
+    for name, *args in ((tool, '--help'), (COMMAND, command, '--help')):
+        assert run_tool(name, *args) == '0'
+        helps.append(capsys.readouterr().out.split())
+    assert helps[1] == ['usage:', 'cpvt_mm', command, *helps[0][2:]]
+
+
+def test_an_unknown_command_names_the_nearest(run_tool: Run) -> None:
+    assert run_tool(COMMAND, 'trian').startswith("error: 'trian' is not a command: did you mean train; there are ")
+
+
+def test_the_help_does_not_wait_for_what_training_needs(run_python: Run) -> None:
+    done = run_python('''
+import sys
+from cpvt_mm.__main__ import main
+sys.argv = ['cpvt_mm', 'train', '--help']
+try:
+    main()
+finally:
+    print({'mmcv', 'mmdet', 'mmseg'} & sys.modules.keys())
+''')
+    assert done.stdout.startswith('usage: cpvt_mm train ') and done.stdout.endswith('\nset()\n'), done.stderr
+
+
+def test_data_becomes_a_config_and_the_next_command_trains_it(
+        run_tool: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_tool(COMMAND, 'new-config', data, 'my.py', '--task', 'boxes', '--scale', 96, 64, '--iters', 2,
+                    '--batch', 2) == ''
+    program, *args = shlex.split(capsys.readouterr().out.rpartition('Next: ')[2])
+    assert program == 'cpvt_mm'
+    assert run_tool(COMMAND, *args, '--cfg-options', *(
+        f'{split}_dataloader.{option}' for split in ('train', 'val')
+        for option in ('num_workers=0', 'persistent_workers=False'))) == ''
+    assert (tmp_path / 'work_dirs/my/iter_2.pth').is_file()
