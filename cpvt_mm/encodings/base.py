@@ -120,16 +120,16 @@ class PositionEncodings(nn.ModuleList):
         return (q if new_q is cells[0] else _after_extra(q, new_q, grid, dim=2),
                 k if new_k is cells[1] else _after_extra(k, new_k, key_grid, dim=2))
 
-    def biases(self, q: Tensor, index: int, grid: Layout, key_grid: Layout) -> list[Tensor | None]:
-        """Sums the biases of each group of images, 0 at extra tokens; an item is None if there are none.
+    def biases(self, q: Tensor, index: int, grid: Layout, key_grid: Layout) -> list[Tensor | None] | None:
+        """Sums the biases for each group of images, 0 at extra tokens; returns None if there are none.
 
         They are in the dtype of `q`, `(B, heads, E + H * W, E + H' * W')`. Images of one size are one group.
         """
-        key_grids = grids_of(key_grid)
         if not self.overriding('bias'):
-            return [None] * len(key_grids)
-        return [self._bias(part, index, of, key_of)
-                for (part, of), key_of in zip(groups_of(q, grid, dim=2), key_grids, strict=True)]
+            return None
+        biases = [self._bias(part, index, of, key_of)
+                  for (part, of), key_of in zip(groups_of(q, grid, dim=2), grids_of(key_grid), strict=True)]
+        return None if all(bias is None for bias in biases) else biases
 
     def _bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
         biases = [encoding.bias(_cells(q, grid, dim=2), index, grid, key_grid) for encoding in self]

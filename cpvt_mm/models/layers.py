@@ -64,7 +64,7 @@ class Projected(NamedTuple):
     q: Tensor  # queries, (B, heads, E + H * W, C / heads)
     k: Tensor  # keys, (B, heads, E + H' * W', C / heads)
     v: Tensor  # values, of the shape of k
-    biases: list[Tensor | None]  # added to the logits of each group, (B, heads, E + H * W, E + H' * W')
+    biases: list[Tensor | None] | None  # added to the logits of each group, (B, heads, E + H * W, E + H' * W')
     grid: Layout  # of the queries
     key_grid: Layout  # of keys and values
 

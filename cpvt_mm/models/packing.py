@@ -224,19 +224,18 @@ def convolve(conv: nn.Module, x: Tensor, grid: Layout, gap: int) -> Tensor:
     return to_tokens(conv(to_map(cells[None], canvas)))[0].index_select(0, places)[None]
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor | None], grid: Layout, key_grid: Layout,
+def attend(q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor | None] | None, grid: Layout, key_grid: Layout,
            drop_rate: float) -> Tensor:
     """Returns the attention of queries to the keys of their image, `(B, N, C)`: `(1, T, C)` for packed images.
 
     The arguments are those of `Projected`, and the dropout of attention weights.
     """
-    if isinstance(grid, Packing) and isinstance(key_grid, Packing) and fits_varlen(q, drop_rate) and (
-            all(bias is None for bias in biases)):
+    if isinstance(grid, Packing) and isinstance(key_grid, Packing) and biases is None and fits_varlen(q, drop_rate):
         q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))  # (T, heads, C / heads)
         out = varlen.varlen_attn(q, k, v, grid.offsets, key_grid.offsets, grid.longest, key_grid.longest)
         return out.flatten(1)[None]
-    groups = zip(groups_of(q, grid, dim=2), groups_of(k, key_grid, dim=2), groups_of(v, key_grid, dim=2), biases,
-                 strict=True)
+    groups = zip(groups_of(q, grid, dim=2), groups_of(k, key_grid, dim=2), groups_of(v, key_grid, dim=2),
+                 biases or [None] * len(grids_of(grid)), strict=True)
     return joined([attend_alone(q, k, v, bias, drop_rate) for (q, _), (k, _), (v, _), bias in groups], grid)
 
 

@@ -1,6 +1,6 @@
 """Images of several sizes are one sequence of tokens; each gets what it gets alone, with the same gradients."""
-from collections.abc import Callable
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -131,55 +131,28 @@ def test_a_list_of_images_needs_the_option() -> None:
         PyramidCPVT(NARROW).forward_packed([torch.randn(3, 32, 32)])
 
 
-# A stand-in for torch's attention to sequences of several lengths, which runs on a GPU only; it has the same signature.
-@torch.library.custom_op('cpvt_mm_tests::varlen', mutates_args=())
-def varlen(q: Tensor, k: Tensor, v: Tensor, offsets: Tensor, key_offsets: Tensor, longest: int, longest_key: int
-           ) -> Tensor:
-    return one_by_one(q, k, v, offsets, key_offsets)
-
-
-def one_by_one(q: Tensor, k: Tensor, v: Tensor, offsets: Tensor, key_offsets: Tensor) -> Tensor:
+def one_by_one(q: Tensor, k: Tensor, v: Tensor, offsets: Tensor, key_offsets: Tensor, longest: int, longest_key: int
+               ) -> Tensor:
+    """A stand-in for torch's attention to sequences of several lengths, which runs on GPUs only."""
     lengths, key_lengths = (places.diff().tolist() for places in (offsets, key_offsets))
+    assert (max(lengths), max(key_lengths)) == (longest, longest_key)
     parts = zip(q.split(lengths), k.split(key_lengths), v.split(key_lengths), strict=True)
     return torch.cat([F.scaled_dot_product_attention(*(part.transpose(0, 1) for part in of)).transpose(0, 1)
                       for of in parts])
 
 
-@varlen.register_fake
-def _(q: Tensor, *args: object) -> Tensor:
-    return q.new_empty(q.shape)
-
-
-@torch.library.custom_op('cpvt_mm_tests::varlen_backward', mutates_args=())
-def varlen_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, offsets: Tensor, key_offsets: Tensor
-                    ) -> tuple[Tensor, Tensor, Tensor]:
-    with torch.enable_grad():
-        inputs = [x.detach().requires_grad_() for x in (q, k, v)]
-        return torch.autograd.grad(one_by_one(*inputs, offsets, key_offsets), inputs, grad)
-
-
-@varlen_backward.register_fake
-def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *args: object) -> tuple[Tensor, Tensor, Tensor]:
-    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
-
-
-varlen.register_autograd(
-    lambda ctx, grad: (*varlen_backward(grad.contiguous(), *ctx.saved_tensors), None, None, None, None),
-    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs[:5]))
+# What compiled code does not look into.
+opaque = torch.library.custom_op('cpvt_mm_tests::one_by_one', one_by_one, mutates_args=())
+opaque.register_fake(lambda q, *args: q.new_empty(q.shape))
 
 
 @pytest.fixture
-def with_varlen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Attention to several lengths at once is there; the longest sequences of each call."""
-    calls: list[int] = []
-
-    def call(*args: object) -> Tensor:
-        calls.append(args[5])
-        return varlen(*args)
-
+def with_varlen(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Attention to sequences of several lengths, which is there."""
+    attention = Mock(side_effect=one_by_one)
     monkeypatch.setattr(packing_module, 'fits_varlen', lambda q, drop_rate: drop_rate == 0.)
-    monkeypatch.setattr(packing_module, 'varlen', SimpleNamespace(varlen_attn=call))
-    return calls
+    monkeypatch.setattr(packing_module, 'varlen', SimpleNamespace(varlen_attn=attention))
+    return attention
 
 
 SIZES = [(64, 96), (50, 33), (64, 96), (20, 96)]
@@ -193,39 +166,39 @@ def outputs_and_gradients(model: nn.Module, images: Tensor) -> list[Tensor]:
 
 
 @both
-def test_attention_to_all_images_at_once_is_that_to_each(build: Build, with_varlen: list[int],
+def test_attention_to_all_images_at_once_is_that_to_each(build: Build, with_varlen: Mock,
                                                         monkeypatch: pytest.MonkeyPatch) -> None:
     model, images = build(padding='exact').train(), torch.randn(4, 3, 64, 96)
     at_once = outputs_and_gradients(model, images)
-    assert len(with_varlen) == model.num_blocks
+    assert with_varlen.call_count == model.num_blocks
     monkeypatch.setattr(packing_module, 'fits_varlen', lambda q, drop_rate: False)
     torch.testing.assert_close(at_once, outputs_and_gradients(model, images), rtol=1e-9, atol=1e-9)
-    assert len(with_varlen) == model.num_blocks
+    assert with_varlen.call_count == model.num_blocks
 
 
-def test_a_bias_is_added_to_the_logits_of_each_image(with_varlen: list[int]) -> None:
+def test_a_bias_is_added_to_the_logits_of_each_image(with_varlen: Mock) -> None:
     model = PyramidCPVT(NARROW, padding='exact', position_encoding=[dict(type='RelativePE'), dict(type='RotaryPE')])
     images = torch.randn(4, 3, 64, 96)
     for i, size in enumerate(SIZES):
         expected = model(alone(images[i:i + 1], [size]))[-1]
         found = model(images, SIZES)[-1][i:i + 1, :, :expected.shape[2], :expected.shape[3]]
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
-    assert not with_varlen
+    assert not with_varlen.called
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('training', [False, True])
-def test_compiled_code_has_two_graphs_for_any_sizes(with_varlen: list[int], training: bool) -> None:
+@torch.no_grad()
+def test_compiled_code_has_two_graphs_for_any_sizes(with_varlen: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.compiler.reset()
-    counter = CompileCounterWithBackend('aot_eager')
-    model = PyramidCPVT(dict(NARROW, depths=(1, 1, 1, 1)), padding='exact').train(training)
-    compiled: Callable[[Tensor], tuple[Tensor, ...]] = torch.compile(model, backend=counter)
-    with torch.set_grad_enabled(training):
-        for count in (2, 5, 3, 4, 6):
-            sizes = [(int(h), int(w)) for h, w in torch.randint(33, 250, (count, 2))]
-            images = torch.randn(count, 3, 256, 256)
-            BatchInfo.of_images(images, sizes).attach(images)
-            torch.testing.assert_close(compiled(images), model(images), rtol=0, atol=1e-9)
+    monkeypatch.setattr(packing_module.varlen, 'varlen_attn', opaque)
+    counter = CompileCounterWithBackend('eager')
+    model = PyramidCPVT(dict(NARROW, depths=(1, 1, 1, 1)), padding='exact', out_indices=(0, 1)).eval()
+    compiled = torch.compile(model, backend=counter, dynamic=True)
+    for count in (2, 5, 3, 4):
+        sizes = [(int(height), int(width)) for height, width in torch.randint(33, 250, (count, 2))]
+        images = torch.randn(count, 3, 256, 256)
+        BatchInfo.of_images(images, sizes).attach(images)
+        torch.testing.assert_close(compiled(images), model(images), rtol=0, atol=1e-9)
     assert 1 <= counter.frame_count <= 2
 
 
