@@ -141,8 +141,9 @@ class _Batch:
             for out, part in zip(outs, layer.forward(args[0][i:i + 1, :, :rows, :columns]), strict=True):
                 out[i, :, :part.shape[-2], :part.shape[-1]] = part
 
-    def leave_out_anchors(self, head: nn.Module, args: object, outs: tuple[list[Tensor], ...]) -> list[list[Tensor]]:
+    def leave_out_anchors(self, head: nn.Module, args: object, outs: tuple[list[Tensor], ...]
+                          ) -> tuple[list[Tensor], ...]:
         """Gives anchors in the padding a score of 0 and an empty box, which are removed."""
         limits = torch.finfo(outs[0][0].dtype)  # finite, so that losses in eval mode are
         pairs = zip(outs, (limits.min, limits.max), strict=True)
-        return [[self.fill(head, (x,), value) for x in maps] for maps, value in pairs]
+        return tuple([self.fill(head, (x,), value) for x in maps] for maps, value in pairs)
