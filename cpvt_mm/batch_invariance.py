@@ -54,7 +54,7 @@ def make_batch_invariant(model: nn.Module) -> None:
 
 @HOOKS.register_module()
 class BatchInvariantHook(Hook):
-    """Calls `make_batch_invariant` for the model of a run."""
+    """Calls `make_batch_invariant` for the model of a run, with the same errors."""
 
     def before_run(self, runner: Runner) -> None:
         make_batch_invariant(getattr(runner.model, 'module', runner.model))

@@ -20,8 +20,8 @@ from tests.tools.conftest import Run
 
 SIZES = [(64, 160), (100, 70), (160, 96), (90, 90), (33, 128), (128, 128), (65, 64)]
 MASK_RCNN_ON_FPN = 'nuclei/mask-rcnn_pyramid-cpvt-nano_fpn_nuclei.py'
-# All proposals are kept, so that one from the padding would be seen. Few candidates have scores apart: rounding does not
-# decide which of two is kept.
+# Proposals are kept, so that one from the padding would be seen. Detections are few, with scores apart, so that
+# rounding does not decide which of two is kept.
 TWO_STAGE = {'model.test_cfg.rcnn.score_thr': 0.01, 'model.test_cfg.rpn.nms_pre': 60,
              'model.test_cfg.rpn.max_per_img': 300, 'model.test_cfg.rcnn.max_per_img': 30}
 PADS = {'model.data_preprocessor.test_cfg': dict(size_divisor=32)}
@@ -122,7 +122,7 @@ def test_an_image_alone_and_training_are_as_without_hooks(images: list[Tensor]) 
     torch.testing.assert_close((before, losses_before), (after, losses_after), rtol=0, atol=0)
 
 
-def test_losses_in_eval_mode_are_finite(images: list[Tensor]) -> None:
+def test_losses_in_eval_mode_are_finite() -> None:
     model = built(CONFIGS['retinanet']())
     make_batch_invariant(model)
     data = demo_mm_inputs(3, [(3, *size) for size in SIZES[:3]], num_items=[2] * 3, num_classes=5, device='cpu')
@@ -141,6 +141,7 @@ def test_a_copy_of_a_model_has_a_batch_of_its_own(images: list[Tensor]) -> None:
 @pytest.mark.parametrize('kind, options, words', [
     ('mask-rcnn', {'backbone.padding': None}, "model.backbone is a PyramidCPVT, but for predictions that do not depend "
                                               "on the batch, it must have padding='exact'"),
+    ('mask-rcnn-sfp', {'backbone.patch_size': 14}, 'strides that divide 32'),
     ('mask-rcnn', {'backbone': dict(_delete_=True, type='mmdet.ResNet', depth=18)}, 'model.backbone is a ResNet'),
     ('mask-rcnn', {'neck.type': 'mmdet.PAFPN'}, 'model.neck is a PAFPN'),
     ('mask-rcnn', {'neck.norm_cfg': dict(_delete_=True, type='IN')}, 'have no InstanceNorm2d (lateral_convs.0.in)'),
@@ -155,7 +156,7 @@ def test_a_copy_of_a_model_has_a_batch_of_its_own(images: list[Tensor]) -> None:
 def test_what_is_not_known_is_refused(kind: str, options: dict[str, object], words: str) -> None:
     cfg = CONFIGS[kind]()
     cfg.merge_from_dict({f'model.{key}': value for key, value in options.items()})
-    assert words in refusal(make_batch_invariant, build_model(cfg))
+    assert words in refusal(make_batch_invariant, build_model(cfg, 'meta'))
 
 
 def test_a_batch_without_padding_to_32_pixels_is_refused(images: list[Tensor]) -> None:
