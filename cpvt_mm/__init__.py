@@ -6,7 +6,7 @@ Importing it registers the backbones and position encodings. Where to look:
 - `encodings`: `PEG` and the other position encodings.
 - `weights`: formats of other libraries, and weights that their authors released.
 - `swap`, `new_config`: put the backbone into a config of mmdet or mmseg, and a config around your data.
-- `export`, `hub`, `timm`, `optim`, `preprocessors`, `distillation`: one thing each, as they are named.
+- `export`, `hub`, `timm`, `optim`, `preprocessors`, `distillation`, `batch_invariance`: one thing each, as named.
 
 An image takes this way; each function calls the next one:
 
@@ -38,6 +38,7 @@ from .registry import LAZY_MODULES, POSITION_ENCODINGS  # noqa: E402
 _LAZY = {
     **LAZY_MODULES,
     'LayerDecayOptimWrapperConstructor': 'cpvt_mm.optim',
+    'make_batch_invariant': 'cpvt_mm.batch_invariance',
     'predict': 'openmmlab_runs.predicting',
 }
 __all__ = ['POSITION_ENCODINGS', 'MissingFile', 'UserError', '__version__', 'load_pretrained', *_models]

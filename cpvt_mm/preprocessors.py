@@ -2,9 +2,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from cpvt_mm.models.grid import Size
+from cpvt_mm.models.grid import Size, pad_or_crop
 from cpvt_mm.models.padding import BatchInfo, TellsSizes
 from cpvt_mm.models.validation import check_positive
 from cpvt_mm.registry import MODELS
@@ -15,6 +16,7 @@ require('mmdet', 'mmseg')
 from mmdet.models.data_preprocessors import DetDataPreprocessor as MMDetDataPreprocessor  # noqa: E402
 from mmdet.models.data_preprocessors import TrackDataPreprocessor as MMDetTrackDataPreprocessor  # noqa: E402
 from mmseg.models.data_preprocessor import SegDataPreProcessor as MMSegDataPreProcessor  # noqa: E402
+from mmseg.structures import SegDataSample  # noqa: E402
 
 
 @MODELS.register_module()
@@ -49,7 +51,24 @@ class TrackDataPreprocessor(TellsSizes, MMDetTrackDataPreprocessor):
 
 @MODELS.register_module()
 class SegDataPreProcessor(TellsSizes, MMSegDataPreProcessor):
-    """mmseg's SegDataPreProcessor, which tells the image sizes in training, for `padding='exact'`.
+    """mmseg's SegDataPreProcessor with the same arguments, which tells the image sizes, for `padding='exact'`.
 
-    It also does in tests with a `test_cfg` that pads. Windows of sliding inference fill the batch.
+    In tests, images may have several sizes. Each is prepared as if it were alone, and then zero-padded to the largest
+    height and width. Windows of sliding inference fill the batch.
     """
+
+    def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
+        """Returns `inputs`, `(B, C, H, W)` in float32, and `data_samples`, which are None if they are not given."""
+        images, samples = data['inputs'], data.get('data_samples')
+        sizes = [image.shape[-2:] for image in images]
+        if training or len(set(sizes)) == 1:
+            return super().forward(data, training)
+        # mmseg sets the padding of an image in its sample, and crops predictions by it.
+        samples = [SegDataSample() for _ in images] if samples is None else samples
+        each = [super(SegDataPreProcessor, self).forward(dict(inputs=[image], data_samples=[sample]))
+                for image, sample in zip(images, samples, strict=True)]
+        height, width = (max(sides) for sides in zip(*(one['inputs'].shape[2:] for one in each), strict=True))
+        batch = torch.cat([pad_or_crop(one['inputs'], height, width) for one in each])
+        for (h, w), sample in zip(sizes, samples, strict=True):
+            sample.set_metainfo(dict(img_padding_size=(0, width - w, 0, height - h), pad_shape=(height, width)))
+        return dict(inputs=BatchInfo.of_images(batch, sizes).attach(batch), data_samples=samples)

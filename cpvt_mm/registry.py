@@ -25,6 +25,7 @@ class ModelRegistry(Registry):
 
 
 MODELS = ModelRegistry('model', parent=registry.MODELS, scope='cpvt_mm', locations=['cpvt_mm.models'])
+HOOKS = Registry('hook', parent=registry.HOOKS, scope='cpvt_mm', locations=['cpvt_mm.batch_invariance'])
 OPTIM_WRAPPER_CONSTRUCTORS = Registry(
     'optimizer wrapper constructor', parent=registry.OPTIM_WRAPPER_CONSTRUCTORS, scope='cpvt_mm',
     locations=['cpvt_mm.optim'])

@@ -148,6 +148,24 @@ def test_batch_augmentations_that_resize_are_followed() -> None:
         (192, 256), (100, 140), (128, 192)]
 
 
+def test_images_to_segment_may_have_several_sizes_in_tests() -> None:
+    cfg = exact(load_config(UPERNET, {'model.data_preprocessor.test_cfg': dict(size_divisor=32)}))
+    model = build_model(cfg).eval()
+    images = [torch.randint(256, (3, *size), dtype=torch.uint8) for size in SIZES]
+    samples = [SegDataSample(metainfo=dict(ori_shape=size, img_shape=size)) for size in SIZES]
+    data = model.data_preprocessor(dict(inputs=images, data_samples=samples))
+    assert data['inputs'].shape == (3, 3, 96, 128) and told_about(data['inputs']).sizes == tuple(SIZES)
+    for image, found, (height, width) in zip(images, data['inputs'], SIZES, strict=True):
+        alone = model.data_preprocessor(dict(inputs=[image], data_samples=[SegDataSample()]))['inputs'][0]
+        torch.testing.assert_close(found[:, :height, :width], alone[:, :height, :width], rtol=0, atol=0)
+        assert not found[:, height:].any() and not found[..., width:].any()
+    with torch.no_grad(), seen(model) as calls:
+        outs = model.predict(**data)
+    assert [out.pred_sem_seg.shape for out in outs] == SIZES
+    assert_features_are_those_of_alone(model, calls)
+    assert len(model.data_preprocessor(dict(inputs=images))['data_samples']) == 3
+
+
 CLIPS = [(96, 128), (70, 100)]
 
 
