@@ -64,6 +64,7 @@ class Packing:
     def __init__(self, groups: tuple[Group, ...], device: torch.device) -> None:
         self.groups = groups
         self.device = device
+        self.extra = groups[0].grid.extra  # tokens of each image
         self.built: dict[tuple[str, tuple[int, ...]], Any] = {}
         lengths = [group.length for group in groups for _ in group.images]
         self.longest = max(lengths)
@@ -72,11 +73,6 @@ class Packing:
 
     def _index(self, *parts: Tensor) -> Tensor:
         return torch.cat([part.flatten() for part in parts]).to(self.device, non_blocking=True)
-
-    @property
-    def extra(self) -> int:
-        """Number of extra tokens of each image."""
-        return self.groups[0].grid.extra
 
     def with_grids(self, grids: Sequence[Grid]) -> 'Packing':
         """Returns the packing of the same groups of images with other grids."""
