@@ -113,13 +113,12 @@ def to_bytes(content: dict[str, Any], safetensors: bool = False) -> bytes:
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Holds a folder for this process in the `with` block, also if it dies; raises a UserError if another one has it.
-    Its file `.lock` is locked, and `.holder` says by whom. A run that failed does not hold it against its own process.
+    Its file `.lock` is locked, and `.holder` says by whom. This process may hold it twice, as after a run that failed.
     """
     path, holder, is_new = folder / '.lock', folder / '.holder', not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path, timeout=0, thread_local=False, is_singleton=True)
     try:
-        lock.release(force=True)  # what a run of this process left that failed
         try:
             lock.acquire()
         except Timeout as error:
@@ -136,9 +135,10 @@ def held(folder: Path) -> Iterator[None]:
             yield
         finally:
             with suppress(OSError):
-                holder.unlink()
-                path.unlink()  # whoever has opened it finds that it is gone, and makes a new one; Windows does it later
-            lock.release(force=True)
+                if lock.lock_counter == 1:
+                    holder.unlink()
+                    path.unlink()  # whoever has opened it sees that it is gone, and makes a new one; not on Windows
+            lock.release()
     finally:
         if is_new:
             with suppress(OSError):  # it is not empty
