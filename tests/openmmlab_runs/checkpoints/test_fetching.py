@@ -42,7 +42,7 @@ COMMIT = '0123456789abcdef' * 2 + '01234567'
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `files` by path, with a commit and a hash as the hub does; 'slow' pauses in the middle, and 'cut' ends there.
+    """Serves `files` by path, with a commit and a hash as the hub does; 'slow' pauses in the middle, 'cut' ends there.
     `requests` are the paths of downloads, and `tokens` those of all requests.
     """
     daemon_threads = True
