@@ -11,13 +11,13 @@ from typing import NamedTuple
 from urllib.parse import urlparse
 
 import torch
-from filelock import AcquireReturnProxy, FileLock, Timeout  # torch requires it
+from filelock import FileLock  # torch requires it
 from mmengine.fileio import get_local_path
 from mmengine.logging import print_log
 
 from openmmlab_runs.errors import UserError, first_line, show
 from openmmlab_runs.files import remove_leftovers, whole_file
-from openmmlab_runs.waiting import WORD, within
+from openmmlab_runs.waiting import within
 
 from .restricted import is_safetensors, parse
 
@@ -93,9 +93,9 @@ def in_cache(address: str) -> Path | None:
     if place := on_hub(address):
         try:
             from huggingface_hub import try_to_load_from_cache
-        except ImportError:
+            file = try_to_load_from_cache(**place._asdict())
+        except (ImportError, ValueError):  # the latter for a name that no repository can have
             return None
-        file = try_to_load_from_cache(**place._asdict())
         return Path(file) if isinstance(file, str) else None
     return file if (file := cache_file(address)).exists() else None
 
@@ -139,39 +139,28 @@ def _from_hub(address: str) -> Path:
 
 
 def _from_web(url: str) -> Path:
+    """Downloads the file of a URL, unless another process does: it is kept if its checksum is right and it can be read.
+    """
     file = cache_file(url)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(file, url):  # one process per machine downloads; the others wait here and then find the file
-        if not file.exists():
-            _download(url, file)
-    return file
-
-
-def _locked(file: Path, url: str) -> AcquireReturnProxy:
-    lock = FileLock(f'{file}.lock')
-    try:
-        return lock.acquire(timeout=min(WORD, WAIT))
-    except Timeout:
-        show(f'waiting for {url}, which another process fetches ...')
-        return lock.acquire(timeout=WAIT)
-
-
-def _download(url: str, file: Path) -> None:
-    """Writes the file of a URL, if its checksum is right and it can be read, and else raises an error of many types."""
     show(f'fetching {url} to {file}')
-    remove_leftovers(file.parent, glob.escape(file.name))
-    named = CHECKSUM.search(file.name)
-    with whole_file(file) as temporary:
-        within(url, lambda: torch.hub.download_url_to_file(url, str(temporary), named and named[1], False), WAIT)
-        try:  # torch does not tell whether it is whole; networks with a login page answer any request with this page
-            parse(temporary, is_safetensors(file))
-        except UserError:
-            raise
-        except Exception as error:  # of many types
-            with temporary.open('rb') as received:
-                start = received.read(16)
-            raise ValueError('the received file is cut, damaged or no checkpoint of tensors and plain data, it begins '
-                             f'with {start!r}') from error
+    with FileLock(f'{file}.lock', timeout=WAIT):
+        if file.exists():
+            return file
+        remove_leftovers(file.parent, glob.escape(file.name))
+        named = CHECKSUM.search(file.name)
+        with whole_file(file) as temporary:
+            within(url, lambda: torch.hub.download_url_to_file(url, str(temporary), named and named[1], False), WAIT)
+            try:  # torch does not tell whether it is whole, and networks with a login page answer with this page
+                parse(temporary, is_safetensors(file))
+            except UserError:
+                raise
+            except Exception as error:  # of many types
+                with temporary.open('rb') as received:
+                    start = received.read(16)
+                raise ValueError('the received file is cut, damaged or no checkpoint of tensors and plain data, it '
+                                 f'begins with {start!r}') from error
+    return file
 
 
 def sha256(path: Path) -> str:
