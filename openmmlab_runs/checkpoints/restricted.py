@@ -12,7 +12,7 @@ import torch
 
 from openmmlab_runs.errors import UserError, first_line
 
-NAMES = 100  # of other classes and functions in a file, at most; a log has ten, and torch looks up each for each object
+NAMES = 50  # of other classes and functions in a file, at most; a log has ten, and torch looks up each for each object
 WHOLE = ('optimizer', 'param_schedulers')  # of no use in part
 LOCK = RLock()  # the permissions of torch are those of the process
 
