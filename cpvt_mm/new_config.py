@@ -10,7 +10,7 @@ from mmengine.config import Config
 from cpvt_mm.swap import read_config, swap_backbone
 from cpvt_mm.swap.writing import base_of, check_new, to_delta
 from cpvt_mm.weights.released import RELEASED, SCHEME
-from openmmlab_runs.checkpoints.fetching import cache_file
+from openmmlab_runs.checkpoints.fetching import in_cache, on_hub
 from openmmlab_runs.config_text import assignments, comment, to_source
 from openmmlab_runs.data.config_datasets import task_of
 from openmmlab_runs.data.converted import is_written, write_annotations, written_file
@@ -39,8 +39,10 @@ def released_weights(arch: str) -> tuple[str | None, str]:
 
 def _size(url: str) -> int | None:
     """Returns the bytes of a file in the cache or the net; None if the net does not answer."""
-    if (file := cache_file(url)).is_file():
+    if file := in_cache(url):
         return file.stat().st_size
+    if place := on_hub(url):
+        url = f'https://huggingface.co/{place.repo_id}/resolve/{place.revision}/{place.filename}'
     try:
         with urlopen(Request(url, method='HEAD'), timeout=WAIT) as answer:
             return int(answer.headers.get('Content-Length') or 0)

@@ -8,10 +8,11 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from filelock import FileLock, Timeout
 from PIL import Image
 
 from .errors import UserError, first_line
@@ -109,87 +110,39 @@ def to_bytes(content: dict[str, Any], safetensors: bool = False) -> bytes:
     return buffer.getvalue()
 
 
-# The folders that this process holds: descriptors, with device and inode.
-_HELD: dict[int, tuple[int, int]] = {}
-
-
-def _let_go() -> None:
-    """Closes in a new process what its parent holds; a lock would last as long as one of both."""
-    for descriptor in _HELD:
-        os.close(descriptor)
-    _HELD.clear()
-
-
-if hasattr(os, 'register_at_fork'):  # not on Windows
-    os.register_at_fork(after_in_child=_let_go)
-
-
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Holds a folder for this process in the `with` block, also if it dies; raises a UserError if another one has it.
-    One lock, of the folder itself, is for this host; other hosts may see that of `.lock` in it, which must be no link.
+    Its file `.lock` is locked, and `.holder` says by whom. This process may hold it twice, as after a run that failed.
     """
-    import fcntl  # not on Windows, where files can still be read
-    path, is_new = folder / '.lock', not folder.exists()
+    path, holder, is_new = folder / '.lock', folder / '.holder', not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path, timeout=0, thread_local=False, is_singleton=True)
     try:
-        for _ in range(100):
-            with open(path, 'a+', opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666)) as file:
-                try:
-                    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError as error:
-                    file.seek(0)
-                    raise _in_use(folder, file.read()) from error
-                file.truncate(0)
-                print(f'process {os.getpid()} on {platform.node()}', end='', file=file, flush=True)
-                if not _is_at(path, file):
-                    continue  # its last holder has removed it since it was opened here
-                try:
-                    with _itself_held(folder):
-                        yield
-                    return
-                finally:
-                    if _is_at(path, file):  # a server that lost this machine may have given the lock to another
-                        path.unlink(missing_ok=True)
-        raise OSError(errno.ENOLCK, 'its file system does not tell whether a lock is in place', str(path))
+        try:
+            lock.acquire()
+        except Timeout as error:
+            who = holder.read_text('utf-8') if not what_is(holder) else 'another process'
+            raise UserError(f'{folder} is in use by {who}: wait until that run ends, or choose another folder.'
+                            ) from error
+        except (OSError, NotImplementedError) as error:
+            if getattr(error, 'filename', None):
+                raise
+            raise UserError(f'{folder} is on a file system that cannot lock files ({first_line(error)}): choose a '
+                            'folder of a local disk.') from error
+        try:
+            write_text(holder, f'process {os.getpid()} on {platform.node()}')
+            yield
+        finally:
+            with suppress(OSError):
+                if lock.lock_counter == 1:
+                    holder.unlink()
+                    path.unlink()  # whoever has opened it sees that it is gone, and makes a new one; not on Windows
+            lock.release()
     finally:
         if is_new:
             with suppress(OSError):  # it is not empty
                 folder.rmdir()
-
-
-@contextmanager
-def _itself_held(folder: Path) -> Iterator[None]:
-    """Locks a folder itself while it runs the `with` block, if its file system can do it."""
-    import fcntl
-    descriptor = os.open(folder, os.O_RDONLY)
-    status = os.fstat(descriptor)
-    place = status.st_dev, status.st_ino
-    is_ours = place in _HELD.values()  # when a run of this process has failed; it may be freed at any time from here on
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        if not is_ours:
-            os.close(descriptor)
-            raise _in_use(folder, 'another process, although its .lock is gone') from error
-    except OSError:  # of a file system without such locks, such as NFS
-        pass
-    _HELD[descriptor] = place
-    try:
-        yield
-    finally:
-        if _HELD.pop(descriptor, None):
-            os.close(descriptor)
-
-
-def _in_use(folder: Path, holder: str) -> UserError:
-    return UserError(f'{folder} is in use by {holder}: wait until that run ends, or choose another folder.')
-
-
-def _is_at(path: Path, file: TextIO) -> bool:
-    with suppress(FileNotFoundError):
-        return os.path.samestat(path.lstat(), os.fstat(file.fileno()))
-    return False
 
 
 @contextmanager
@@ -206,7 +159,7 @@ def named(path: Path) -> Iterator[None]:
 def remove_leftovers(folder: Path, *names: str) -> None:
     """Removes temporary files of killed processes, by the final names in a folder, which may have wildcards."""
     for name in names:
-        for leftover in folder.glob(f'{name}.*.tmp'):
+        for leftover in folder.glob(f'{name}.*.tmp*'):  # torch.hub adds a suffix
             leftover.unlink(missing_ok=True)
 
 

@@ -8,7 +8,6 @@ import errno
 import os
 import re
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -27,13 +26,11 @@ STORES = dict(s3='s3fs', s3a='s3fs', gs='gcsfs', az='adlfs', abfs='adlfs')
 ARCHIVES = ('zip', 'tar')
 # `scheme://inside::archive/more`, for which `scheme://inside/more::archive` is meant: OpenMMLab joins paths at the end.
 JOINED = re.compile(r'(zip|tar)://(.*?)::(.+?\.(?:zip|tar(?:\.\w+)?))(/.*)?')
-WAITS = (1, 4)  # seconds before another try
-# Seconds that a try may take, those for each megabyte of a file, and those for the list of a folder: stores give it in
+# Seconds that a file may take, those for each megabyte of a file, and those for the list of a folder: stores give it in
 # parts of about 1,000 names, ten in a second.
 TRY, PER_MEGABYTE, LISTING = 60., 1., 600.
-# Errors that another try does not mend.
-FINAL = (UserError, IsADirectoryError, NotADirectoryError, NotImplementedError)
-
+# Errors that are passed on.
+FINAL = (UserError, FileNotFoundError, IsADirectoryError, NotADirectoryError, NotImplementedError)
 
 # mmengine's own client for s3:// is not public; where it is installed, it stays.
 PREFIXES = [scheme for scheme in (*ARCHIVES, *STORES) if scheme != 's3' or not find_spec('petrel_client')]
@@ -44,9 +41,9 @@ PREFIXES = [scheme for scheme in (*ARCHIVES, *STORES) if scheme != 's3' or not f
 class FsspecBackend(BaseStorageBackend):
     """Reads and writes files of object stores, and reads files of archives.
 
-    A fault of the network is tried again, up to three times in all. A try may take 60 seconds, and 1 second more for
-    each megabyte of a file; the list of a folder, 10 minutes. A store that does not answer, refuses or breaks off is a
-    UserError, as is an archive that is damaged or incomplete. `options` are those of fsspec's file system, such as
+    The package of the store tries again after a fault of the network. All in all, a file may take 60 seconds, and 1
+    second more for each megabyte; the list of a folder, 10 minutes. A store that does not answer, refuses or breaks off
+    is a UserError, as is an archive that is damaged or incomplete. `options` are those of fsspec's file system, such as
     `endpoint_url`: `backend_args` in a config, or variables, such as `FSSPEC_S3_ENDPOINT_URL`.
     """
 
@@ -60,7 +57,7 @@ class FsspecBackend(BaseStorageBackend):
             files, inside = _open(str(path), self.options)
             if _scheme(path) in ARCHIVES:
                 return action(files, inside)
-            return tried(str(path), lambda: action(files, inside), (
+            return limited(str(path), lambda: action(files, inside), (
                 lambda: files.size(inside) or 0) if size is None else lambda: size, LISTING if lists else TRY)
         except FileNotFoundError as error:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
@@ -131,29 +128,25 @@ class HttpBackend(HTTPBackend):
             with urlopen(Request(filepath, method='HEAD')) as response:
                 return int(response.headers['Content-Length'])
 
-        return tried(str(filepath), lambda: super(HttpBackend, self).get(filepath), size, TRY)
+        return limited(str(filepath), lambda: super(HttpBackend, self).get(filepath), size, TRY)
 
     def get_text(self, filepath: str, encoding: str = 'utf-8') -> str:
         return self.get(filepath).decode(encoding)
 
 
-def tried(path: str, action: Callable[[], T], size: Callable[[], int], seconds: float) -> T:
-    """Runs an action, again after a fault of the network, then raises a UserError; `size` bytes prolong `seconds`."""
-    for wait in (*WAITS, None):
-        try:
-            return within(path, action, seconds, lambda: PER_MEGABYTE * size() / 1e6)
-        except (FileNotFoundError, *FINAL):
-            raise
-        except Exception as error:  # each store has errors of its own
-            reason = str(error) if isinstance(error, TooLong) else f'{type(error).__name__}: {first_line(error)}'
-            if isinstance(error, PermissionError):
-                raise UserError(f'{path} is refused by the store ({reason}): check the keys, and what they are allowed.'
-                                ) from error
-            if wait is None:
-                raise UserError(f'{path} cannot be read or written, after {len(WAITS) + 1} tries ({reason}): check the '
-                                'address, and whether this machine reaches the store.') from error
-            time.sleep(wait)
-    raise AssertionError
+def limited(path: str, action: Callable[[], T], size: Callable[[], int], seconds: float) -> T:
+    """Runs an action on a store within `seconds`, and more for its `size` in bytes; its faults are UserErrors."""
+    try:
+        return within(path, action, seconds, lambda: PER_MEGABYTE * size() / 1e6)
+    except FINAL:
+        raise
+    except Exception as error:  # each store has errors of its own
+        reason = str(error) if isinstance(error, TooLong) else f'{type(error).__name__}: {first_line(error)}'
+        if isinstance(error, PermissionError):
+            raise UserError(f'{path} is refused by the store ({reason}): check the keys, and what they are allowed.'
+                            ) from error
+        raise UserError(f'{path} cannot be read or written ({reason}): check the address, and whether this machine '
+                        'reaches the store.') from error
 
 
 def for_checkpoints(address: str) -> str:

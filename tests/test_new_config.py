@@ -121,7 +121,7 @@ def test_the_model_may_be_of_another_config_or_arch(base: str | None, arch: str 
     assert cfg.train_cfg.max_iters == 8000
     build_model(cfg, 'meta')
     monkeypatch.setattr(writing, '_size', lambda url: None)  # without the net
-    monkeypatch.setattr(writing, 'cache_file', lambda url: tmp_path / 'nothing')
+    monkeypatch.setattr(writing, 'in_cache', lambda url: None)
     cfg, lines = made(tmp_path / 'data', tmp_path / 'offline.py', arch='small')
     assert cfg.model.backbone.get('init_cfg') is None
     assert any(line.startswith('The backbone starts from random weights, since the net') for line in lines)

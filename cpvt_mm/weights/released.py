@@ -19,17 +19,16 @@ class Released(NamedTuple):
     """Released weights. This project has not evaluated them."""
     backbone: str  # 'PyramidCPVT' or 'CPVT'
     arch: str  # `arch` of this class
-    files: dict[str, str]  # URL -> format; all contain the same weights, the preferred URL is the first
+    files: dict[str, str]  # address -> format; all contain the same weights, the preferred address is the first
     top1: float | None  # the authors' ImageNet-1k accuracy at 224 x 224 in percent; None: not reported
     source: str  # where the authors report it
     licence: str = APACHE  # of the weights, according to the authors' repository and timm's model cards
     norm_eps: float = 1e-6  # in training. A file's format does not tell: mmseg's models use 1e-5, its Twins files 1e-6
-    sha256: str | None = None  # of timm's copy, the last file, in hexadecimal; None: not known
 
 
 def _hub(model: str) -> str:
-    """Returns the URL of timm's copy. Nobody has read its checksums and revisions yet, so it names the branch."""
-    return f'https://huggingface.co/timm/{model}/resolve/main/model.safetensors'
+    """Returns the address of timm's copy. Nobody has read its revisions yet, so it names the branch `main`."""
+    return f'hf://timm/{model}'
 
 
 def _twins(arch: str, file: str, top1: float) -> Released:
@@ -86,7 +85,7 @@ RELEASED = {
 
 
 def find_released(checkpoint: str | Path) -> Released | None:
-    """Returns the weights for `cpvt_mm://<name>` (a UserError if it is unknown) or one of their URLs, or None."""
+    """Returns the weights for `cpvt_mm://<name>` (a UserError if it is unknown) or one of their addresses; or None."""
     address = str(checkpoint)
     if not address.startswith(SCHEME):
         return next((released for released in RELEASED.values() if address in released.files), None)
@@ -99,8 +98,7 @@ def find_released(checkpoint: str | Path) -> Released | None:
 
 def _source(address: str) -> Source | None:
     released = find_released(address)
-    return released and Source(tuple(released.files), released.sha256,
-                               None if released.licence == APACHE else released.licence)
+    return released and Source(tuple(released.files), None if released.licence == APACHE else released.licence)
 
 
 SOURCES.append(_source)

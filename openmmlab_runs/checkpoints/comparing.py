@@ -162,7 +162,9 @@ def find_unread(model: nn.Module, weights: Mapping[str, Any]) -> list[str]:
 
 def _is_copy(place: str, names: Sequence[str], weights: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
     """Returns whether a module that the model lacks, of these names, has the tensors of one that it has."""
-    if not place or place.rpartition('.')[2].isdigit() or all(_is_constant(weights[name]) for name in names):
+    if not place or place.rpartition('.')[2].isdigit():
+        return False
+    if any(_is_spread(weights[name]) for name in names) or all(_is_constant(weights[name]) for name in names):
         return False
     ends = [name.removeprefix(place) for name in names]
     others = [name.removesuffix(ends[0]) for name in known if name.endswith(ends[0])]
@@ -172,6 +174,11 @@ def _is_copy(place: str, names: Sequence[str], weights: Mapping[str, Any], known
 def _are_equal(one: Any, other: Any) -> bool:
     return (isinstance(one, Tensor) and isinstance(other, Tensor) and one.dtype == other.dtype
             and one.shape == other.shape and torch.equal(_bits(one), _bits(other)))
+
+
+def _is_spread(tensor: Any) -> bool:
+    """Returns whether a tensor has more numbers than its memory, as after `expand`; a copy of it may be of any size."""
+    return isinstance(tensor, Tensor) and tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes()
 
 
 def _is_constant(tensor: Any) -> bool:

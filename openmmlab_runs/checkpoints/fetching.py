@@ -1,65 +1,63 @@
-"""Downloads checkpoints into torch's cache; checks each file and never leaves a partial one."""
+"""Fetches checkpoints into the caches of torch and of the Hugging Face hub; a file is whole when it is used."""
 import glob
 import hashlib
 import importlib
 import logging
-import os
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlparse
-from urllib.request import Request, urlopen
 
 import torch
-from filelock import AcquireReturnProxy, FileLock, Timeout  # torch requires it
+from filelock import FileLock  # torch requires it
 from mmengine.fileio import get_local_path
 from mmengine.logging import print_log
 
 from openmmlab_runs.errors import UserError, first_line, show
 from openmmlab_runs.files import remove_leftovers, whole_file
-from openmmlab_runs.waiting import WORD
+from openmmlab_runs.waiting import within
 
 from .restricted import is_safetensors, parse
 
-TIMEOUT = 30.  # seconds to wait for a connection, or for the next part of a file
-SPAN, LEAST = 60., 60_000  # seconds, and the bytes that a download must get in each such span
-WAIT = 3600.  # seconds to wait for the download of another process
-HUB = 'https://huggingface.co'
+WAIT = 3600.  # seconds for a download, and for that of another process
 ON_HUB = re.compile(r'hf://([^/]+/[^/@]+)(?:@([^/]+))?(?:/(.*))?')  # owner and name, revision, file
 # `name-<beginning of the file's SHA-256>.pth`, as torch and OpenMMLab name files; 20220308 is a date, 00010000 a step.
 CHECKSUM = re.compile(r'-(?!(?:(?:19|20)\d{6}|00\d{6,})\.)([0-9a-f]{8,64})\.(?:pth|pt|bin|safetensors)$')
 
 
 class Source(NamedTuple):
-    urls: tuple[str, ...]  # the preferred one first; all have the same weights
-    sha256: str | None = None  # of the last one's file, in hexadecimal; None if it is not known
+    addresses: tuple[str, ...]  # http(s):// or hf://, the preferred one first; all have the same weights
     terms: str | None = None  # a licence that is told before the download; None if it needs no word
 
 
-# Packages append a function that returns the source of an address of their own, or of one of its URLs; None for others.
+class OnHub(NamedTuple):
+    """A file of a repository on the Hugging Face hub."""
+    repo_id: str  # owner/name
+    filename: str
+    revision: str  # a commit, branch or tag
+
+
+# Packages append a function that returns the source of an address of theirs, or of one of its files; None for others.
 SOURCES: list[Callable[[str], Source | None]] = []
-
-
-def _source(address: str) -> Source | None:
-    return next((source for find in SOURCES if (source := find(address))), None)
 
 
 @contextmanager
 def fetched(path: str | Path) -> Iterator[str | Path]:
     """Yields the local file of a path, URL, `hf://owner/name[@revision][/FILE]`, or address that SOURCES knows.
 
-    Files from http(s) stay in torch's cache. Repositories of the hub get the token of HF_TOKEN, or of `token` in
-    HF_HOME. A failed download and a wrong checksum are UserErrors. A local path is not checked.
+    Files from http(s) stay in torch's cache, those of the hub in that of huggingface_hub, which also finds the token.
+    A failed download and a wrong checksum are UserErrors. A local path is not checked.
     """
     address = str(path)
-    if '://' not in address:
+    source = next((source for find in SOURCES if (source := find(address))), None)
+    if source and address not in source.addresses:
+        yield _cached(address, source.addresses, source.terms)
+    elif address.startswith(('http://', 'https://', 'hf://')):
+        yield _cached(address, [address], source and source.terms)
+    elif '://' not in address:
         yield path
-    elif urls := _urls(address):
-        yield _cached(address, urls)
     else:
         importlib.import_module('openmmlab_runs.storage')  # registers a file backend
         with ExitStack() as stack:
@@ -72,15 +70,14 @@ def fetched(path: str | Path) -> Iterator[str | Path]:
             yield local
 
 
-def _urls(address: str) -> Sequence[str]:
-    if (source := _source(address)) and address not in source.urls:
-        return source.urls
+def on_hub(address: str) -> OnHub | None:
+    """Returns what a `hf://` address names, or None; a UserError if it names no file."""
     if not address.startswith('hf://'):
-        return (address,) if address.startswith(('http://', 'https://')) else ()
+        return None
     if not (found := ON_HUB.fullmatch(address)):
         raise UserError(f'checkpoint {address} is not a file of the Hugging Face hub: write hf://owner/name, for its '
                         'model.safetensors, hf://owner/name/FILE or hf://owner/name@revision/FILE.')
-    return (f'{HUB}/{found[1]}/resolve/{found[2] or "main"}/{found[3] or "model.safetensors"}',)
+    return OnHub(found[1], found[3] or 'model.safetensors', found[2] or 'main')
 
 
 def cache_file(url: str) -> Path:
@@ -91,107 +88,79 @@ def cache_file(url: str) -> Path:
     return Path(torch.hub.get_dir(), 'checkpoints', name)
 
 
-def _cached(address: str, urls: Sequence[str]) -> Path:
-    """Returns the cached file of the first URL that is in the cache or can be downloaded."""
-    files = {url: cache_file(url) for url in urls}
-    first, failures = files[urls[0]], list[str]()
-    url = next((url for url, file in files.items() if file.exists()), '')
-    try:
-        if not url:
-            first.parent.mkdir(parents=True, exist_ok=True)
-            # One process per machine downloads. The others wait here and then find the file.
-            with _locked(first, address):
-                url, failures = _download_first(files)
-    except Timeout as error:
-        parts = [part for file in files.values() for part in file.parent.glob(f'{glob.escape(file.name)}.*.tmp')]
-        who = ', '.join(f'process {part.suffixes[-3][1:]}, which writes {part}' for part in parts) or 'another process'
-        raise UserError(f'checkpoint {address} is not there after {WAIT:g} s, it is being fetched by {who}: wait until '
-                        'that ends, or end it, then start again.') from error
-    except OSError as error:
-        raise UserError(f'checkpoint {address} cannot be written to the cache ({_short(error)}): set the environment '
-                        'variable TORCH_HOME to a writable folder.') from error
-    if not url:
-        raise UserError(f'checkpoint {address} cannot be fetched ({"; ".join(failures)}): check the address and the '
-                        f'network, or download {urls[0]} elsewhere and save it as {first}, or train without it '
-                        '(init_cfg=None, on the command line --cfg-options model.backbone.init_cfg=None).')
-    try:
-        _check_sum(url, files[url])
-    except ValueError as error:
-        raise UserError(f'checkpoint {address} ({files[url]}) is damaged ({error}): remove this file to fetch it again.'
-                        ) from error
-    return files[url]
-
-
-def _locked(file: Path, address: str) -> AcquireReturnProxy:
-    lock = FileLock(f'{file}.lock')
-    try:
-        return lock.acquire(timeout=min(WORD, WAIT))
-    except Timeout:
-        show(f'waiting for {address}, which another process fetches ...')
-        return lock.acquire(timeout=WAIT)
-
-
-def _download_first(files: dict[str, Path]) -> tuple[str, list[str]]:
-    """Downloads from the first URL that works, unless the cache has one; returns it, or '', and the errors before."""
-    failures: list[str] = []
-    for url, file in files.items():
-        if file.exists():
-            return url, failures
-    for url, file in files.items():
+def in_cache(address: str) -> Path | None:
+    """Returns the file of a `http(s)://` or `hf://` address in its cache; None if it is not there."""
+    if place := on_hub(address):
         try:
-            _download(url, file)
-            return url, failures
-        except (OSError, HTTPException, ValueError) as error:
-            failures.append(f'{url}: {_short(error)}')
-            print_log(failures[-1], 'current', logging.WARNING)
-    return '', failures
+            from huggingface_hub import try_to_load_from_cache
+            file = try_to_load_from_cache(**place._asdict())
+        except (ImportError, ValueError):  # the latter for a name that no repository can have
+            return None
+        return Path(file) if isinstance(file, str) else None
+    return file if (file := cache_file(address)).exists() else None
 
 
-def _download(url: str, target: Path) -> None:
-    """Writes the file of a URL to `target`, if it is complete and passes its checks, and else raises a ValueError."""
-    request = Request(url, headers={'User-Agent': 'openmmlab_runs'})
-    if url.startswith(f'{HUB}/'):
-        request.full_url = (os.environ.get('HF_ENDPOINT') or HUB).rstrip('/') + url.removeprefix(HUB)
-        if token := _token():
-            request.add_unredirected_header('Authorization', f'Bearer {token}')  # to no host but this one
-    remove_leftovers(target.parent, glob.escape(target.name))
-    show(f'fetching {request.full_url} to {target}')
-    if (source := _source(url)) and source.terms:
-        print_log(f'these weights are under the {source.terms}', 'current', logging.WARNING)
-    with urlopen(request, timeout=TIMEOUT) as response, whole_file(target) as temporary:
-        count, before, end = 0, 0, time.monotonic() + SPAN
-        with temporary.open('wb') as file:
-            while part := response.read1(1 << 20):  # does not wait for a whole MiB
-                file.write(part)
-                count += len(part)
-                if time.monotonic() > end:
-                    if count - before < LEAST:
-                        raise ValueError(f'only {count - before} bytes were received in {SPAN:g} s')
-                    before, end = count, time.monotonic() + SPAN
-        length = response.headers['Content-Length']
-        if length is not None and count != int(length):
-            raise ValueError(f'only {count} of {length} bytes were received')
-        _check_sum(url, temporary, target.name)
-        with temporary.open('rb') as file:
-            start = file.read(16)
-        # Networks with a login page answer any request with this page.
-        if not start.startswith((b'PK', b'\x80')) and start[8:9] != b'{':
-            raise ValueError(f'the received file is not a checkpoint, it begins with {start!r}')
-        try:  # without a Content-Length, nothing else tells that it is whole
-            parse(temporary, is_safetensors(target))
-        except UserError:
+def _cached(address: str, places: Sequence[str], terms: str | None) -> Path:
+    """Returns the file of the first place that is in its cache or can be downloaded."""
+    file, failures = next((file for place in places if (file := in_cache(place))), None), list[str]()
+    if not file and terms:
+        print_log(f'these weights are under the {terms}', 'current', logging.WARNING)
+    for place in () if file else places:
+        try:
+            file = _from_hub(place) if on_hub(place) else _from_web(place)
+            break
+        except UserError:  # of a package that is not installed
             raise
         except Exception as error:  # of many types
-            raise ValueError('the received file is cut or damaged, or contains code or objects other than tensors'
-                             ) from error
+            failures.append(f'{place}: {_short(error)}')
+            print_log(failures[-1], 'current', logging.WARNING)
+    if not file:
+        url = next((place for place in places if not on_hub(place)), None)
+        elsewhere = f'download {url} elsewhere and save it as {cache_file(url)}' if url else 'name a local file'
+        raise UserError(f'checkpoint {address} cannot be fetched ({"; ".join(failures)}): check the address, the '
+                        f'network and that the cache (TORCH_HOME, HF_HOME) can be written, or {elsewhere}, or train '
+                        'without it (init_cfg=None, on the command line --cfg-options model.backbone.init_cfg=None).')
+    if (named := CHECKSUM.search(file.name)) and not (found := sha256(file)).startswith(named[1]):
+        raise UserError(f'checkpoint {address} ({file}) is damaged (its SHA-256 begins with {found[:8]}, not '
+                        f'{named[1][:8]}): remove this file to fetch it again.')
+    return file
 
 
-def _check_sum(url: str, file: Path, name: str | None = None) -> None:
-    """Raises a ValueError if a file has another SHA-256 than that in its name, or that its source tells."""
-    source, named = _source(url), CHECKSUM.search(name or file.name)
-    wanted = named[1] if named else source.sha256 if source and url == source.urls[-1] else None
-    if wanted and not (found := sha256(file)).startswith(wanted):
-        raise ValueError(f'the SHA-256 of the file begins with {found[:8]}, not {wanted[:8]}')
+def _from_hub(address: str) -> Path:
+    try:
+        from huggingface_hub import hf_hub_download  # an optional package
+    except ImportError as error:
+        raise UserError(f'checkpoint {address} needs a package that is not installed: pip install huggingface_hub.'
+                        ) from error
+    place = on_hub(address)
+    assert place
+    show(f'fetching {address}')
+    return Path(hf_hub_download(**place._asdict()))
+
+
+def _from_web(url: str) -> Path:
+    """Downloads the file of a URL, unless another process does: it is kept if its checksum is right and it can be read.
+    """
+    file = cache_file(url)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    show(f'fetching {url} to {file}')
+    with FileLock(f'{file}.lock', timeout=WAIT):
+        if file.exists():
+            return file
+        remove_leftovers(file.parent, glob.escape(file.name))
+        named = CHECKSUM.search(file.name)
+        with whole_file(file) as temporary:
+            within(url, lambda: torch.hub.download_url_to_file(url, str(temporary), named and named[1], False), WAIT)
+            try:  # torch does not tell whether it is whole, and networks with a login page answer with this page
+                parse(temporary, is_safetensors(file))
+            except UserError:
+                raise
+            except Exception as error:  # of many types
+                with temporary.open('rb') as received:
+                    start = received.read(16)
+                raise ValueError('the received file is cut, damaged or no checkpoint of tensors and plain data, it '
+                                 f'begins with {start!r}') from error
+    return file
 
 
 def sha256(path: Path) -> str:
@@ -200,14 +169,6 @@ def sha256(path: Path) -> str:
         while part := file.read(1 << 20):
             digest.update(part)
     return digest.hexdigest()
-
-
-def _token() -> str:
-    """Returns the user's token for the hub, as huggingface_hub finds it; '' if there is none."""
-    home = os.environ.get('HF_HOME') or Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache', 'huggingface')
-    file = Path(home, 'token').expanduser()
-    token = os.environ.get('HF_TOKEN') or (file.read_text() if file.is_file() else '')
-    return ''.join(token.split())  # an error about a header with a line break would show it
 
 
 def _short(error: BaseException) -> str:

@@ -1,4 +1,6 @@
 """Reads checkpoints: only tensors and plain data, never code."""
+import logging
+import os
 import pickle
 import re
 from collections.abc import Iterator, Mapping
@@ -8,12 +10,13 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
+from mmengine.logging import print_log
 from torch import Tensor, nn
 
 from openmmlab_runs.errors import MissingFile, UserError, first_line
 
 from .fetching import fetched
-from .restricted import is_safetensors, parse, to_builtin_types
+from .restricted import is_safetensors, parse
 
 # Keys of the weights in checkpoint files. 'state_dict' is mmengine's; with EMAHook, it contains the average. 'model' is
 # that of DeiT and Twins. EMA_KEYS are keys of moving averages.
@@ -33,18 +36,24 @@ def check_device(name: str, device: str) -> None:
 
 
 def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, Any]:
-    """Reads a checkpoint from a path or address (see `fetched`): tensors, numbers, strings and mmengine's log only.
+    """Reads a checkpoint from a path or address (see `fetched`): only tensors, numbers, strings and their containers.
 
-    A file name that ends in .safetensors means safetensors, any other a file of torch.save. A file that does not exist
-    is a MissingFile, one that is damaged or has other objects a UserError.
+    A file name that ends in .safetensors means safetensors, any other a file of torch.save. Other objects, such as the
+    log of plain mmengine, are left out with a warning. A file that does not exist is a MissingFile, one that is damaged
+    or has code a UserError.
     """
-    what, remedy = f'checkpoint {path}', ''
     check_device('map_location', map_location)
+    with fetched(path) as local:
+        return _read(path, Path(local), map_location)[0]
+
+
+def _read(path: str | Path, local: Path, map_location: str) -> tuple[dict[str, Any], list[str]]:
+    """Reads the local file of a checkpoint; returns it, and the keys under which something was left out."""
+    what, remedy = f'checkpoint {path}', ''
+    if local != Path(path):  # a user may have put the cached file there, so the message names it
+        what, remedy = f'{what} ({os.path.realpath(local)})', '; remove this file to fetch it again'
     try:
-        with fetched(path) as local:
-            if local != path:  # a user may have put the cached file there, so the message names it
-                what, remedy = f'{what} ({local})', '; remove this file to fetch it again'
-            checkpoint = parse(Path(local), is_safetensors(path) or is_safetensors(local), map_location)
+        checkpoint, left_out = parse(local, is_safetensors(path) or is_safetensors(local), map_location)
     except UserError:
         raise
     except FileNotFoundError as error:
@@ -58,23 +67,25 @@ def read_checkpoint(path: str | Path, map_location: str = 'cpu') -> dict[str, An
                         ) from error
     if not isinstance(checkpoint, dict):
         raise UserError(f'{what} holds a {type(checkpoint).__name__}, but must hold a dict of tensors.')
-    return checkpoint
+    if left_out:
+        print_log(f'{what} has objects other than tensors and plain data under {", ".join(left_out[:3])}'
+                  f'{", ..." if left_out[3:] else ""}; they are left out.', 'current', logging.WARNING)
+    return checkpoint, left_out
 
 
 @contextmanager
 def readable(path: str | Path) -> Iterator[str]:
     """Yields a local file of a checkpoint (see `read_checkpoint`) that mmengine reads with `weights_only`.
 
-    It is the file itself, or a temporary copy in plain types, if that is a safetensors file or has mmengine's log. If
-    mmengine does not find the file any more, the error is a MissingFile.
+    It is the file itself, or a temporary copy of what `read_checkpoint` reads, if that is a safetensors file or has
+    other objects. If mmengine does not find the file any more, the error is a MissingFile.
     """
     with fetched(path) as local, TemporaryDirectory() as folder:
         file = Path(local)
-        try:
-            torch.load(local, map_location='meta', weights_only=True)  # reads no tensors
-        except Exception:  # of many types; `read_checkpoint` finds out what it is
+        if is_safetensors(path) or is_safetensors(local) or _read(path, file, 'meta')[1]:  # reads no tensors
+            content, _ = _read(path, file, 'cpu')
             file = Path(folder, file.stem).with_suffix('.pth')
-            torch.save(to_builtin_types(read_checkpoint(path)), file)
+            torch.save(content, file)
         try:
             yield str(file)
         except FileNotFoundError as error:

@@ -4,13 +4,16 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import torch
 from mmengine.hooks import Hook
 from mmengine.logging import HistoryBuffer
 from mmengine.runner import Runner
 
-from openmmlab_runs.checkpoints.restricted import HISTORY, to_builtin_types
 from openmmlab_runs.files import DISK_FULL
 from openmmlab_runs.registry import HOOKS
+
+HISTORY = ('log_history', 'count_history', 'max_length')  # keys of a logged scalar in plain types
 
 
 @HOOKS.register_module()
@@ -31,6 +34,20 @@ class PortableLogHook(Hook):
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         scalars = checkpoint.get('message_hub', {}).get('log_scalars', {})
         scalars.update({name: _to_buffer(value) for name, value in scalars.items() if isinstance(value, dict)})
+
+
+def to_builtin_types(value: Any) -> Any:
+    """Converts logged scalars, numpy's numbers and arrays in nested containers to tensors, numbers and lists."""
+    if isinstance(value, HistoryBuffer):
+        history, counts = (torch.from_numpy(np.array(array)) for array in value.data)
+        return dict(zip(HISTORY, (history, counts, value.max_length), strict=True))
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {to_builtin_types(key): to_builtin_types(one) for key, one in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(to_builtin_types(one) for one in value)
+    return value
 
 
 def _to_buffer(value: Mapping[str, Any]) -> HistoryBuffer:

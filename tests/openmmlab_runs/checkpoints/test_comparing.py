@@ -127,6 +127,8 @@ def other_bias() -> dict[str, Tensor]:
     (lambda: weights_of(Decoder(is_normed=True)), '2 left over (decoder.norm.weight, decoder.norm.bias)'),  # as others
     (other_bias, '2 left over (decoder.extra.bias, decoder.extra.weight)'),
     (lambda: {**weights_of(Decoder()), 'decoder.last.gain': torch.rand(4)}, '1 left over (decoder.last.gain)'),
+    (lambda: {**weights_of(Decoder()), 'decoder.extra.weight': torch.rand(1).expand(1 << 45)},  # in no memory
+     '1 left over (decoder.extra.weight)'),
     (lambda: {**weights_of(Decoder(is_doubled=True)), 'decoder.branches.1.0.bias': torch.ones(4)},
      '8 left over (decoder.branches.0.0.weight, decoder.branches.0.0.bias, '),
     (lambda: {**weights_of(Decoder()), 'stem.0.weight': torch.ones(4, 3, 1, 1).int()}, '1 of whole numbers (stem.0.w')])
