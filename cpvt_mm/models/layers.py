@@ -200,7 +200,7 @@ class PatchEmbed(nn.Module):
             patches, packing = grid.patches(x, self.patch_size, self.cell)
             return self.embed(patches).transpose(0, 1), packing
         cells = pad_to_multiple(to_map(x, grid), self.patch_size)
-        height, width = (side // self.patch_size for side in cells.shape[2:])
+        height, width = cells.shape[2] // self.patch_size, cells.shape[3] // self.patch_size
         return self.embed(cells), Grid(height, width, self.cell, self.cell, frames=grid.frames)
 
     def embed(self, x: Tensor) -> Tensor:

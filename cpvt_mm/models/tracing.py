@@ -9,6 +9,7 @@ from torch import Tensor
 
 CACHED = 64  # results of a function: a batch may have images of eight sizes, with seven grids each, keys' included
 
+TELLS_EXPORT = torch.__version__ >= '2.13'
 Function = TypeVar('Function', bound=Callable[..., Any])
 Result = TypeVar('Result')
 
@@ -22,7 +23,12 @@ def is_traced(x: object = None) -> bool:
 
 def is_exported() -> bool:
     """Returns whether `torch.export` or `torch.jit.trace` records the running code."""
-    return torch.jit.is_tracing() or (hasattr(torch.compiler, 'is_exporting') and torch.compiler.is_exporting())  # type: ignore[attr-defined]  # not in torch 2.6
+    if torch.jit.is_tracing():  # type: ignore[attr-defined]  # public, but not re-exported explicitly
+        return True
+    if not hasattr(torch.compiler, 'is_exporting'):  # torch 2.6
+        return False
+    # Before torch 2.13, is_exporting() is True for torch.compile, too.
+    return torch.compiler.is_exporting() and (TELLS_EXPORT or not torch.compiler.is_dynamo_compiling())
 
 
 def has_size(x: Tensor, dims: slice, size: tuple[int, ...]) -> bool:

@@ -129,9 +129,9 @@ def test_all_images_are_one_sequence_and_a_batch_without_padding_runs_as_without
     (exact, plain), shapes, images = pair(PYRAMID), [], torch.randn(len(SIZES), 3, 96, 128)
     exact.stages[0].register_forward_pre_hook(lambda _, args: shapes.append(tuple(args[0].shape)))
     exact(images, SIZES)
-    assert shapes == [(1, sum(-(-height // 32) * -(-width // 32) for height, width in SIZES) * 64, 8)]
+    assert shapes == [(1, sum(-(-height // 32) * -(-width // 32) for height, width in SIZES) * 64, 16)]
     assert all(map(torch.equal, exact(images, [(96, 128)] * len(SIZES)), plain(images)))
-    assert shapes[1:] == [(len(SIZES), 24 * 32, 8)] * 2
+    assert shapes[1:] == [(len(SIZES), 24 * 32, 16)] * 2
 
 
 @both
