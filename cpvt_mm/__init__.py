@@ -11,8 +11,8 @@ Importing it registers the backbones and position encodings. Where to look:
 An image takes this way; each function calls the next one:
 
 1. `models.backbone.Backbone.forward` checks the images, and asks what is known of the batch.
-2. `models.pyramid_cpvt.PyramidCPVT.forward_images` runs one stage after another.
-3. `models.pyramid_cpvt.PyramidStage.forward` makes a map into tokens, runs the blocks, and makes a map again.
+2. `models.pyramid_cpvt.PyramidCPVT.tokens_after` runs one stage after another, on tokens and their grid.
+3. `models.pyramid_cpvt.PyramidStage.forward` runs the blocks of a stage; `to_output` makes a map of the tokens.
 4. `models.layers.Block.forward` is two residual lines: attention and MLP.
 5. `encodings.base.PositionEncodings.tokens` comes after each block: `encodings.peg.PEG.tokens` is `x + conv(x)`.
 

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from urllib.request import Request, urlopen
 
-from mmengine.config import Config
+from mmengine.config import Config, ConfigDict
 
 from cpvt_mm.swap import read_config, swap_backbone
 from cpvt_mm.swap.writing import base_of, check_new, to_delta
@@ -256,6 +256,7 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
         start = [sentence]
         swap = partial(swap_backbone, arch=arch, checkpoint=checkpoint, schedule=bool(base))
     new = swap(old) if swap else copy.deepcopy(old)
+    pad_exactly(new.model)
     fit = fit_images(data, LIMITS[task][is_nano], scale)
     fit_model(new.model, data, fit)
     lines = [*describe_data(data, fit), *start, *_hints(data, task, base, load_from)]
@@ -265,6 +266,14 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
     write_annotations(annotations, data)
     write_text(out, text)
     return lines
+
+
+def pad_exactly(model: ConfigDict) -> None:
+    """Makes images of several sizes in a batch of a detector independent of each other; see docs/variable_size.md."""
+    names = [str(model.get(key, {}).get('type', '')).rpartition('.')[2] for key in ('backbone', 'data_preprocessor')]
+    if names[0] in ('PyramidCPVT', 'CPVT') and names[1] == 'DetDataPreprocessor':
+        model.data_preprocessor.type = 'cpvt_mm.DetDataPreprocessor'
+        model.backbone.padding = 'exact'
 
 
 def _hints(data: Data, task: str, base: str | None, load_from: str | None) -> list[str]:

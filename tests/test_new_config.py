@@ -88,6 +88,8 @@ def test_images_of_varied_sizes_are_cropped(tmp_path: Path) -> None:
     assert any(line.startswith('Images keep their sizes') for line in lines)
     assert cfg.train_dataloader.dataset.pipeline[2] == dict(type='RandomCrop', crop_size=(480, 480))
     assert dataset(cfg, 'val')[0]['inputs'].shape == (3, 60, 80)
+    # Cut images have several sizes: each gets the features that it gets alone.
+    assert (cfg.model.data_preprocessor.type, cfg.model.backbone.padding) == ('cpvt_mm.DetDataPreprocessor', 'exact')
 
 
 def test_a_schedule_follows_its_length(tmp_path: Path) -> None:
@@ -114,6 +116,7 @@ def test_the_model_may_be_of_another_config_or_arch(base: str | None, arch: str 
     cfg, lines = made(tmp_path / 'data', tmp_path / 'my.py', arch=arch, base=base)
     backbone, parts = cfg.model.backbone, cfg.model[head]
     assert backbone.get('arch') == arch and (backbone.type == 'ResNet') == (arch is None)
+    assert backbone.get('padding') == ('exact' if arch else None)
     assert parts.get('bbox_head', parts).num_classes == 2
     if arch:
         assert backbone.init_cfg.checkpoint == f'cpvt_mm://pyramid-cpvt-{arch}'
