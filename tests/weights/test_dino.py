@@ -1,4 +1,4 @@
-"""Weights of DINOv2 and DINOv3 give the tokens of timm and transformers, from narrow models to base."""
+"""Weights of DINOv2 and DINOv3 give the tokens of timm and transformers, narrow ones and whole small ones."""
 from pathlib import Path
 from typing import Any
 

@@ -70,7 +70,7 @@ step "torch, mmdet, mmsegmentation and cpvt_mm" uv install "torch${TORCH:+==$TOR
 in_env -c 'import cv2' 2> "$log" || die "OpenCV does not import ($(tail -n 1 "$log")): apt install libgl1."
 if [ "${OPERATORS:-}" = compiled ]; then
   in_env -c 'import torchvision' 2> "$log" || uv uninstall torchvision  # beside a build of torch that has none
-  lite=$(uv freeze | grep -E '^(onedl-)?mmcv')
+  lite=$(uv freeze 2> "$log" | grep -E '^(onedl-)?mmcv')
   mmcv=${lite/-lite/}
   # Newest torch needs C++20, and mmcv asks for C++17. Its debug info would take half of the time. Not from the cache,
   # which does not know for which torch an mmcv was compiled.
