@@ -95,7 +95,7 @@ def test_a_folder_of_others_and_a_second_run_are_left_alone(run: Run, tmp_path: 
     assert [path.name for path in env.iterdir()] == ['lib']
     (env / '.cpvt_mm_asked').touch()
     folder = os.open(env, os.O_RDONLY)
-    fcntl.flock(folder, fcntl.LOCK_EX)
+    fcntl.flock(folder, fcntl.LOCK_SH)
     assert run(PYTHON=python).stderr == f'Another run sets up {env}: wait until it ends.\n'
     os.close(folder)
     assert (env / 'lib').is_dir()
