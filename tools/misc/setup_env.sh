@@ -5,7 +5,7 @@
 #
 # mmcv gets torchvision's operators, which need no compiler. Variables choose otherwise:
 #   TORCH=2.14            a version of torch, 2.6 or newer
-#   OPERATORS=compiled    compiles mmcv's own operators, which needs a C++ compiler and minutes
+#   OPERATORS=compiled    compiles mmcv's own operators, which needs a C++ compiler and 16 minutes of one core
 #   PYTHON=python3.12     the interpreter, Python 3.10 to 3.14
 # A finished environment is left as it is until pyproject.toml or a variable changes. Then, and after an interruption, it
 # is made anew from what uv keeps in its cache.
