@@ -1,23 +1,19 @@
 # `make demo`, `make test`, `make lint` and `make docs` set up what they need. STACK=onedl in front uses the other one;
 # tools/misc/setup_env.sh has more such variables.
 STACK ?= openmmlab
-GPU_GOALS := $(filter %-gpu,$(MAKECMDGOALS))
-ENV := $(if $(filter onedl,$(STACK)),.venv-onedl,.venv)$(if $(GPU_GOALS),-gpu)
-# Caches of matplotlib and yapf go here: nothing is written outside the checkout but pip's cache.
+ENV := $(if $(filter onedl,$(STACK)),.venv-onedl,.venv)
+# Caches of matplotlib and yapf go here: nothing is written outside the checkout but the caches of pip and uv.
 RUN = MPLCONFIGDIR="$(CURDIR)/$(ENV)/cache" XDG_CACHE_HOME="$(CURDIR)/$(ENV)/cache" $(ENV)/bin/python
 
 # A process a core, each with one thread unless OMP_NUM_THREADS says otherwise.
 PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(RUN) -m pytest --basetemp=$(ENV)/tmp -n auto --dist loadfile
 
-# The demo and the tests run on the CPU. Goals that end in -gpu see the GPUs, and have an environment of their own: for
-# GPUs, even if it is made where there is none.
-ifeq ($(GPU_GOALS),)
+# The demo and the tests run on the CPU. Goals that end in -gpu see the GPUs.
+ifeq ($(filter %-gpu,$(MAKECMDGOALS)),)
 export CUDA_VISIBLE_DEVICES :=
-else
-export FORCE_CUDA ?= 1
 endif
 
-.PHONY: demo test test-all test-operators test-transformers test-clusters test-gpu bench-gpu lint docs numbers env
+.PHONY: demo test test-all test-clusters test-gpu bench-gpu canary lint docs numbers env
 
 demo: env
 	$(RUN) tools/misc/demo.py --work-dir work_dirs/demo-$(STACK)
@@ -28,22 +24,9 @@ test: env  # what a contributor runs: without the slow ones
 test-all: env
 	$(PYTEST) -m "not gpu"
 
-# Where .venv has compiled operators, these tests need an environment that has torchvision's.
-test-operators: ENV := $(ENV)-torchvision
-test-operators:
-	OPERATORS=torchvision tools/misc/setup_env.sh $(STACK) $(ENV)
-	$(PYTEST) tests/openmmlab_compat
-
-# The newest models of transformers need torchvision, and a newer release than mmpretrain allows: it lies beside the rest.
-test-transformers: ENV := $(ENV)-torchvision
-test-transformers:
-	OPERATORS=torchvision tools/misc/setup_env.sh $(STACK) $(ENV)
-	$(ENV)/bin/pip install --quiet --no-deps --upgrade --target $(ENV)/transformers -r requirements/transformers.txt
-	PYTHONPATH=$(ENV)/transformers HF_HUB_OFFLINE=1 $(PYTEST) tests/examples/test_other_frameworks.py
-
 # Minutes on two cores, since Ray starts many processes.
 test-clusters: env
-	$(ENV)/bin/pip install --quiet -r requirements/clusters.txt
+	$(ENV)/bin/pip install --quiet -e '.[lab]'
 	RAY_USAGE_STATS_ENABLED=0 $(RUN) -m pytest --basetemp=$(ENV)/tmp tests/examples/test_ray_train.py \
 	  tests/lab/test_clusters.py
 
@@ -57,6 +40,15 @@ bench-gpu: env
 	  --sizes 224 512 800x1216 --dtypes tf32 bf16 --out-dir work_dirs/benchmark-gpu
 	$(RUN) tools/analysis_tools/benchmark.py cpvt_mm --compile static $(ON_GPU) \
 	  --sizes 224 800x1216 --dtypes fp32 tf32 bf16 --out-dir work_dirs/benchmark-gpu-compiled
+
+# The newest of everything that pyproject.toml allows, in a new environment; its last lines say what was tested, and when.
+canary: ENV := .venv-canary
+canary:
+	rm -rf $(ENV)
+	tools/misc/setup_env.sh $(STACK) $(ENV)
+	$(PYTEST) -m "not slow and not gpu"
+	@$(ENV)/bin/python -m pip freeze | grep -iE '^(torch|torchvision|onedl.*|mm.*|transformers|timm|numpy)=='
+	@$(ENV)/bin/python -V; date +%F
 
 lint: env
 	$(RUN) -m ruff check
@@ -72,8 +64,9 @@ docs: .venv-docs/ready
 numbers:  # for each table of README and docs the command that makes it
 	@$${PYTHON:-python3} -m lab.maintenance.numbers_of_docs
 
-# mmcv is not built for this.
-.venv-docs/ready: requirements/docs.txt
+# mmcv, mmdet and mmsegmentation are not needed for this.
+.venv-docs/ready: pyproject.toml
 	$${PYTHON:-python3} -m venv .venv-docs
-	.venv-docs/bin/python -m pip install -q -r requirements/docs.txt
+	.venv-docs/bin/python -m pip install -q -U pip
+	.venv-docs/bin/python -m pip install -q -e . --group docs
 	touch $@

@@ -9,9 +9,9 @@ from .errors import first_line
 
 INSTALL = ("install one stack, in the clone pip install -e '.[openmmlab]' or '.[onedl]', after pip uninstall mmcv if "
            'its operators were compiled for another torch (docs/get_started.md)')
-# transformers is optional. mmpretrain was tested with these versions of it.
-INSTALL_MMPRETRAIN = ('pip install mmpretrain==1.2.0, the torchvision that goes with your torch and, if you have '
-                      'transformers, its version 4.49, not 4.57 or 5 (docs/guides/classification.md)')
+# transformers is optional.
+INSTALL_MMPRETRAIN = ('pip install onedl-mmpretrain, the torchvision that goes with your torch and, if you have '
+                      "transformers, 'transformers<5' (docs/guides/classification.md)")
 
 
 def require(*modules: str) -> None:

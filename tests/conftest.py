@@ -27,7 +27,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cpvt_mm import CPVT, PyramidCPVT, create_backbone
 from cpvt_mm.weights.formats import FORMATS
 from cpvt_mm.weights.released import RELEASED, SCHEME, find_released
-from lab.torchvision_stand_in import stand_in
 from openmmlab_runs.checkpoints.fetching import cache_file
 from openmmlab_runs.errors import UserError
 from tests.pictures import random_image
@@ -38,7 +37,6 @@ from tests.state import put_back
 settings.register_profile('repeatable', derandomize=True)
 settings.load_profile('repeatable')
 ROOT = Path(__file__).parents[1]
-stand_in()
 # A run prints and writes its config four times; yapf's formatting would take half of the time of the run. mmengine's
 # `format_python_code` has no effect on configs of the text style.
 mmengine.config.config.FormatCode = lambda text, **style: (text, True)

@@ -27,7 +27,6 @@ from lab.results import Results, Row, to_csv
 from lab.running import OUT_OF_MEMORY, describe_machine, measure_group
 from lab.steps import DTYPES, MODES, Setting
 from lab.study import read_study
-from lab.torchvision_stand_in import stand_in
 from lab.whole_models import WholeModels
 from openmmlab_runs.cli import resumable
 from openmmlab_runs.errors import UserError, exit_on_error
@@ -160,8 +159,6 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     args = parse_args()
     check(args)
-    # timm and mmpretrain import torchvision, which cannot be installed everywhere.
-    stand_in()
     subject, candidates = choose_subject(args), choose_candidates(args)
     settings = [Setting(mode, *size, *rest) for mode, *rest, size in itertools.product(
         args.modes, args.batch_sizes, args.dtypes, args.threads, args.sizes)]

@@ -17,7 +17,6 @@ from lab.candidates import Candidate
 from lab.from_config import build_model, random_batch
 from lab.running import describe_machine, measure_group
 from lab.steps import Setting, Step
-from lab.torchvision_stand_in import stand_in
 from openmmlab_runs.engine import load_config
 from openmmlab_runs.texts import markdown_table
 
@@ -51,7 +50,6 @@ class Detectors:
             cfg.model.backbone.frozen_stages = 12
         model = build_model(cfg)
         if candidate.name == 'timm':
-            stand_in()
             model.backbone = TimmDino().requires_grad_(not candidate.arguments['frozen'])
         # The constructor for layer decay does not know timm's model.
         optim_wrapper = build_optim_wrapper(model, dict(

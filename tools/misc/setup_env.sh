@@ -1,125 +1,90 @@
 #!/usr/bin/env bash
-# Creates ENV_DIR with torch, one of the two stacks, and this project in editable mode.
+# Makes an environment with torch, torchvision, one of the two stacks, and this project in editable mode.
 #
 #   tools/misc/setup_env.sh {openmmlab|onedl} ENV_DIR
 #
-# choose_setup.py looks at what is there and chooses torch and mmcv's operators: torchvision's wherever a torchvision
-# fits the torch, else compiled ones. Variables choose otherwise:
-#   OPERATORS=torchvision|compiled    whose operators mmcv gets
-#   TORCH=2.14                        a version of torch, 2.6 or newer
-#   FORCE_CUDA=1                      for GPUs, also where there is none
-#   PYTHON=python3.12                 the interpreter, Python 3.10 to 3.14
-# Runs again from where it stopped. An environment stays of the kind that was asked for, and a finished one is left as
-# it is until requirements/ changes.
+# mmcv gets torchvision's operators, which need no compiler. Variables choose otherwise:
+#   TORCH=2.14            a version of torch, 2.6 or newer
+#   OPERATORS=compiled    compiles mmcv's own operators, which needs a C++ compiler and 16 minutes of one core
+#   PYTHON=python3.12     the interpreter, Python 3.10 to 3.14
+# A finished environment is left as it is until pyproject.toml or a variable changes. Then, and after an interruption, it
+# is made anew from what uv keeps in its cache.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 stack=${1:-openmmlab}
 env=${2:-.venv}
 [[ $env = /* ]] || env=$PWD/$env
-python=${PYTHON:-python3}
 log=$env/setup.log
 
-say() { echo "[setup $stack] $*"; }
-die() { echo "${*:2}" >&2; exit "$1"; }
-fail() {  # names the step, and the last error in its log
-  local error
-  error=$(grep -E '([Ee]rror|ERROR): ' "$log" | tail -n 1) || error=$(tail -n 1 "$log")
-  # pip itself would end with the news that there is no such package.
-  ! grep -q 'connection broken by' "$log" || error="the network failed; $error"
-  die 1 "The step '$1' failed ($error): mend that and run the same command again; $log has the rest."
-}
+die() { echo "$*" >&2; exit 2; }
 step() {  # step NAME COMMAND...
-  say "$1"
-  "${@:2}" > "$log" 2>&1 || fail "$1"
+  local error
+  echo "[setup $stack] $1"
+  "${@:2}" > "$log" 2>&1 && return
+  error=$(grep -oE '([A-Za-z]*[Ee]rror:|ERROR:|cause:|connection broken by) .*' "$log" | uniq | tail -n 6 |
+    tr '\n' ' ') || error=$(tail -n 1 "$log")
+  die "The step '$1' failed (${error% }): mend that and run the same command again; $log has the rest."
 }
 in_env() { "$env/bin/python" "$@"; }
-pip() { in_env -m pip --disable-pip-version-check "$@"; }
+uv() { "$env/bin/uv" pip "$1" --python "$env/bin/python" "${@:2}"; }
 
-force_cuda=${FORCE_CUDA:-}
-if [ -z "${OPERATORS:-}${TORCH:-}" ] && [ -e "$env/.cpvt_mm_asked" ]; then
+if [ -z "${TORCH:-}${OPERATORS:-}${PYTHON:-}" ] && [ -e "$env/.cpvt_mm_asked" ]; then
   # shellcheck disable=SC1091
-  . "$env/.cpvt_mm_asked"
+  . "$env/.cpvt_mm_asked"  # it stays of the kind that was asked for
 fi
-export OPERATORS=${OPERATORS:-} TORCH=${TORCH:-} FORCE_CUDA=${force_cuda:-${FORCE_CUDA:-}}
-asked="OPERATORS=$OPERATORS TORCH=$TORCH FORCE_CUDA=$FORCE_CUDA"
-# An editable install belongs to this folder.
-wanted="$stack $asked $PWD $(cat setup.py pyproject.toml requirements/*.txt tools/misc/*setup* | cksum)"
+python=${PYTHON:-python3}
+asked=$(printf 'TORCH=%q OPERATORS=%q PYTHON=%q' "${TORCH:-}" "${OPERATORS:-}" "$python")
+wanted="$stack $asked $PWD $(cat setup.py pyproject.toml tools/misc/setup_env.sh | cksum)"
 if [ "$(cat "$env/.cpvt_mm_ready" 2>/dev/null)" = "$wanted" ]; then exit 0; fi
 
-command -v "$python" >/dev/null || die 2 "PYTHON is '$python', which is not there: set PYTHON to Python 3.10 to 3.14."
-"$python" lab/choose_setup.py check "$stack" "$env" || exit 2
+[[ $stack =~ ^(openmmlab|onedl)$ ]] || die "STACK is '$stack', but must be openmmlab or onedl."
+[[ ${OPERATORS:-} =~ ^(torchvision|compiled)?$ ]] \
+  || die "OPERATORS is '$OPERATORS', but must be torchvision or compiled."
+[[ ${TORCH:-} =~ ^((2\.([6-9]|[1-9][0-9])|[3-9]\.[0-9]+)(\.[0-9]+)?)?$ ]] \
+  || die "TORCH is '$TORCH', but must be a version such as 2.14 or 2.14.1, from 2.6 on."
+version=$("$python" -V 2>&1) || version='which is not there'
+[[ $version =~ ^Python\ 3\.1[0-4]\. ]] || die "PYTHON is '$python' ($version), but must be Python 3.10 to 3.14."
+[ "${OPERATORS:-}" != compiled ] || command -v c++ > /dev/null \
+  || die "OPERATORS is compiled, but there is no C++ compiler: install g++ or clang."
+[ -e "$env/.cpvt_mm_asked" ] || [ -z "$(ls -A "$env" 2>/dev/null)" ] \
+  || die "$env holds something that this script did not make: name a new folder."
 mkdir -p "$env"
-exec 9> "$env/.cpvt_mm_lock"  # held until this script ends
+exec 9< "$env"  # locked until this script ends
 "$python" -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)' 2>/dev/null \
-  || die 2 "Another run sets up $env: wait until it ends."
-rm -f "$env/.cpvt_mm_ready"
+  || die "Another run sets up $env: wait until it ends."
+
 echo "$asked" > "$env/.cpvt_mm_asked"
-
-# A run that was interrupted may have left half an environment; pip repairs packages, venv repairs itself.
+rm -rf "$env"/{.cpvt_mm_ready,bin,include,lib,lib64,share}
 step "environment $env" "$python" -m venv "$env"
+step 'uv' in_env -m pip install 'uv>=0.13,<0.14'
 
-torch=() operators='' mmcv='' remove=() cuda='' why=''
-choose() {  # sets these
-  local choice
-  choice=$(in_env lab/choose_setup.py choose "$stack" "$env" "$@") || exit 2
-  eval "$choice"
-  say "$why"
-}
-install_torch() {
-  step "torch" pip install -U "${torch[@]}"
-}
-choose
-install_torch
-if [[ ${torch[*]} = *torchvision* ]] && ! in_env -c 'import torchvision' 2>"$log"; then
-  say "torchvision does not work beside this torch ($(tail -n 1 "$log"))"
-  choose --torchvision-fails
-  install_torch
-fi
-[[ ${torch[*]} = *torchvision* ]] || pip uninstall -q -y torchvision 2>/dev/null
-step "build tools" pip install 'setuptools<81' wheel ninja psutil numpy
-constraints=$env/constraints.txt
-pip freeze | grep -iE '^torch(vision)?==' > "$constraints"  # nothing below may replace them
+# uv does not read what pip is configured with, and looks for a package in one index only.
+of_pip() { in_env -m pip config list | sed -n "s/^[^=]*[.]$1='\(.*\)'$/\1/p" | head -n 1 | sed 's/\\n/ /g'; }
+export UV_INDEX_STRATEGY=unsafe-best-match \
+  UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$(of_pip index-url)}" UV_INDEX="${UV_INDEX:-$(of_pip extra-index-url)}" \
+  UV_FIND_LINKS="${UV_FIND_LINKS:-$(of_pip find-links | tr ' ' ,)}" UV_CONSTRAINT="${UV_CONSTRAINT:-$(of_pip constraint)}"
 
-works() {  # yapf, which mmcv imports, would write to the home folder
-  local compiled_for
-  compiled_for=$(cat "$env/.cpvt_mm_compiled_for" 2>/dev/null) || compiled_for='of an unknown version'
-  XDG_CACHE_HOME=$env/cache in_env - "$operators" "${mmcv#*==}" "$cuda" "$compiled_for" 2>"$log" <<'PYTHON'
-import sys, torch, mmcv, mmcv._ext
-from mmcv.ops import get_compiling_cuda_version, nms
-operators, version, cuda, compiled_for = sys.argv[1:]
-assert mmcv.__version__ == version, f'it is {mmcv.__version__}'
-stand_in = mmcv._ext.__file__.endswith('.py')
-assert stand_in == (operators == 'torchvision'), f'its operators are {mmcv._ext.__file__}'
-if not stand_in:
-    assert compiled_for == torch.__version__, f'it was compiled for torch {compiled_for}'
-    assert cuda == 'False' or get_compiling_cuda_version() != 'not available', 'it was compiled for CPUs only'
-device = 'cuda' if cuda == 'True' and torch.cuda.is_available() else 'cpu'
-nms(torch.tensor([[0., 0, 9, 9]], device=device), torch.ones(1, device=device), .5)
-PYTHON
-}
-if [ ${#remove[@]} != 0 ]; then
-  step "removing ${remove[*]}, since ${mmcv%%=*} has the same folder" pip uninstall -y "${remove[@]}"
+step "torch, mmdet, mmsegmentation and cpvt_mm" uv install "torch${TORCH:+==$TORCH.*}" torchvision \
+  -e ".[$stack,mmpretrain,timm,s3,onnx,lora,metric,hub]" --group tests
+in_env -c 'import cv2' 2> "$log" || die "OpenCV does not import ($(tail -n 1 "$log")): apt install libgl1."
+if [ "${OPERATORS:-}" = compiled ]; then
+  in_env -c 'import torchvision' 2> "$log" || uv uninstall torchvision  # beside a build of torch that has none
+  lite=$(uv freeze 2> "$log" | grep -E '^(onedl-)?mmcv')
+  mmcv=${lite/-lite/}
+  # Newest torch needs C++20, and mmcv asks for C++17. Its debug info would take half of the time. Not from the cache,
+  # which does not know for which torch an mmcv was compiled.
+  printf '#!/bin/sh\nexec c++ "$@" -std=c++20 -g0 -w\n' > "$env/bin/c++20"
+  chmod +x "$env/bin/c++20"
+  step "tools to build" uv install ninja psutil wheel
+  step "removing $lite" uv uninstall "${lite%%=*}"
+  step "compiling $mmcv" env MMCV_WITH_OPS=1 CC="$env/bin/c++20" CXX="$env/bin/c++20" NVCC_APPEND_FLAGS=-std=c++20 \
+    PATH="$env/bin:$PATH" "$env/bin/uv" pip install --python "$env/bin/python" --no-cache --no-deps \
+    --no-build-isolation --no-binary "${mmcv%%=*}" "$mmcv"
+elif ! in_env -c 'import torchvision' 2> "$log"; then
+  die "torchvision does not work beside this torch ($(tail -n 1 "$log")): set TORCH to another version, or" \
+    "OPERATORS=compiled."
 fi
-if ! works; then
-  if compgen -G "$env/lib/python*/site-packages/mmcv" > /dev/null; then
-    say "the mmcv that is there does not fit ($(tail -n 1 "$log")) and is replaced"
-  fi
-  if [ "$operators" = compiled ]; then
-    . tools/misc/setup_mmcv.sh
-  else
-    # Without pip's cache and its --no-build-isolation: there, onedl-mmcv would be compiled.
-    step "$mmcv" pip install --no-deps --force-reinstall --no-cache-dir "$mmcv"
-  fi
-fi
-
-step "mmdet, mmsegmentation and cpvt_mm" pip install --no-build-isolation -c "$constraints" -e '.[tests]' \
-  "$mmcv" -r <(grep -vE '^(onedl-)?mmcv' "requirements/$stack.txt")
-step "timm and segmentation_models_pytorch" pip install --no-deps -r requirements/smp.txt
-in_env -c 'import cv2' 2>/dev/null || die 1 "OpenCV does not import: for libGL.so.1, run 'apt install libgl1'."
-works || fail "operators of mmcv"
-# Torchvision may be missing: tests use a stand-in.
-faults=$(pip check | grep -vE 'requires torchvision, which is not installed|^No broken requirements' || true)
-[ -z "$faults" ] || die 1 "$faults"
+step "trying mmcv's operators" in_env -c 'import torch, mmcv.ops; mmcv.ops.nms(torch.zeros(1, 4), torch.ones(1), 0.5)'
 echo "$wanted" > "$env/.cpvt_mm_ready"
-say "done"
+echo "[setup $stack] done"

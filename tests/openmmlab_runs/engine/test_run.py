@@ -347,7 +347,7 @@ def test_losses_are_in_tensorboard_and_files_of_mlflow(upernet: TrainConfig, tmp
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     monkeypatch.setenv('MLFLOW_ALLOW_FILE_STORE', 'true')  # MLflow 3 refuses files without it
-    mlflow = find_spec('mlflow')  # not in requirements/tests.txt: it brings more than thirty packages
+    mlflow = find_spec('mlflow')  # not among the requirements of the tests: it brings more than thirty packages
     backends = [dict(type='TensorboardVisBackend'), *[dict(type='MLflowVisBackend')] * bool(mlflow)]
     train(upernet(tmp_path, 2, **{'visualizer.vis_backends': backends}))
     [folder] = tmp_path.glob('*/vis_data')
