@@ -279,7 +279,7 @@ class DropPath(nn.Module):
             return x
         keep = 1. - self.rate
         if isinstance(grid, Packing):
-            return x * grid.of_images(x.new_empty(len(grid.lengths)).bernoulli_(keep).div_(keep))
+            return x * grid.of_images(x.new_empty(len(grid.lengths)).bernoulli_(keep).div_(keep), x.shape[1])
         return x * x.new_empty((x.shape[0], 1, 1)).bernoulli_(keep).div_(keep)
 
 

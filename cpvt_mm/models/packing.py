@@ -21,6 +21,7 @@ except ImportError:  # before torch 2.10
     varlen = None
 
 HALF = (torch.float16, torch.bfloat16)  # the only dtypes of varlen_attn
+FLASH_CAPABILITY = (8, 0)  # of the oldest GPUs on which it runs
 Result = TypeVar('Result')
 
 
@@ -33,6 +34,47 @@ class Group(NamedTuple):
     def length(self) -> int:
         """Tokens of an image."""
         return self.grid.extra + self.grid.size
+
+
+class Move(NamedTuple):
+    """Where the rows of a table go: each to one place of another table at most. Both have zeros in other places."""
+    source: Tensor  # (M,): the row of the old table in each place of the new one; N for a zero
+    target: Tensor  # (N,): the place of each row of the old table; M if it has none
+    has_zeros: bool
+    has_losses: bool
+
+    @classmethod
+    def of(cls, source: Tensor, size: int, device: torch.device) -> 'Move':
+        """Makes one of `source` for an old table of `size` rows."""
+        target = torch.full((size + 1,), len(source)).index_copy(0, source, torch.arange(len(source)))[:size]
+        has_zeros, has_losses = bool((source == size).any()), bool((target == len(source)).any())
+        return cls(source.to(device, non_blocking=True), target.to(device, non_blocking=True), has_zeros, has_losses)
+
+    @property
+    def back(self) -> 'Move':
+        """The way back."""
+        return Move(self.target, self.source, self.has_losses, self.has_zeros)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Moves the rows of `(N, C)`; returns `(M, C)`."""
+        return _Moved.apply(x, *self)
+
+
+class _Moved(torch.autograd.Function):
+    """Takes rows by their places. So does its gradient, where torch's own would add them to zeros one by one."""
+
+    @staticmethod
+    def forward(x: Tensor, source: Tensor, target: Tensor, has_zeros: bool, has_losses: bool) -> Tensor:
+        return (F.pad(x, (0, 0, 0, 1)) if has_zeros else x).index_select(0, source)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[1:3])
+        ctx.flags = inputs[3:]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return Move(*ctx.saved_tensors, *ctx.flags).back(grad), None, None, None, None
 
 
 def built_once(method: Callable[..., Result]) -> Callable[..., Result]:
@@ -65,14 +107,14 @@ class Packing:
         self.groups = groups
         self.device = device
         self.extra = groups[0].grid.extra  # tokens of each image
+        self.runs_varlen = varlen is not None and device.type == 'cuda' and (
+            torch.cuda.get_device_capability(device) >= FLASH_CAPABILITY)
         self.built: dict[tuple[str, tuple[int, ...]], Any] = {}
         lengths = [group.length for group in groups for _ in group.images]
-        self.longest = max(lengths)
-        self.lengths = self._index(torch.tensor(lengths))  # (B,)
-        self.offsets = self._index(F.pad(torch.tensor(lengths).cumsum(0), (1, 0)).int())  # (B + 1,), for varlen_attn
-
-    def _index(self, *parts: Tensor) -> Tensor:
-        return torch.cat([part.flatten() for part in parts]).to(self.device, non_blocking=True)
+        self.total, self.longest = sum(lengths), max(lengths)
+        self.lengths = torch.tensor(lengths).to(device, non_blocking=True)  # (B,)
+        offsets = F.pad(torch.tensor(lengths).cumsum(0), (1, 0)).int()
+        self.offsets = offsets.to(device, non_blocking=True)  # (B + 1,), for varlen_attn
 
     def with_grids(self, grids: Sequence[Grid]) -> 'Packing':
         """Returns the packing of the same groups of images with other grids."""
@@ -90,9 +132,8 @@ class Packing:
         """Does the opposite of `split`."""
         return torch.cat([part.movedim(0, dim - 1).flatten(dim - 1, dim) for part in parts], dim - 1)[None]
 
-    def of_images(self, values: Tensor) -> Tensor:
-        """Gives each token the value of its image: `(B,)`, in the order of the sequence -> `(1, T, 1)`."""
-        total = sum(len(group.images) * group.length for group in self.groups)
+    def of_images(self, values: Tensor, total: int) -> Tensor:
+        """Gives each of `total` tokens the value of its image: `(B,)`, in the order of the sequence -> `(1, T, 1)`."""
         return values.repeat_interleave(self.lengths, output_size=total)[None, :, None]
 
     def patches(self, x: Tensor, side: int, cell: int = 1) -> tuple[Tensor, 'Packing']:
@@ -101,21 +142,23 @@ class Packing:
         Rows and columns that do not fill a patch are zero-padded. Also returns the packing of the patches, whose cells
         have the height and width `cell`.
         """
-        places, coarser = self.patch_places(side), self.coarser(side, cell)
-        cells = x[0] if len(places) == x.shape[1] else F.pad(x[0], (0, 0, 0, 1))  # the last one is zero
-        return cells.index_select(0, places).unflatten(0, (-1, side, side)).permute(0, 3, 1, 2), coarser
+        cells = self.to_patches(side)(x[0]).unflatten(0, (-1, side, side))
+        return cells.permute(0, 3, 1, 2), self.coarser(side, cell)
+
+    def _numbers(self) -> list[Tensor]:
+        """Returns the places of the tokens in the sequence for each group, `(n, H, W)`; there are no extra tokens."""
+        places = torch.arange(self.total).split([len(group.images) * group.length for group in self.groups])
+        return [part.view(-1, grid.height, grid.width) for part, (_, grid) in zip(places, self.groups, strict=True)]
 
     @built_once
-    def patch_places(self, side: int) -> Tensor:
-        """Returns the place of each cell of each patch in the sequence, `(P * side * side,)`; T is padding."""
-        total, start, places = sum(len(group.images) * group.length for group in self.groups), 0, []
-        for images, grid in self.groups:
-            cells = torch.arange(len(images) * grid.size).view(-1, grid.height, grid.width) + start
-            start += cells.numel()
-            height, width = round_up(grid.height, side), round_up(grid.width, side)
-            padded = F.pad(cells, (0, width - grid.width, 0, height - grid.height), value=total)
-            places.append(padded.view(-1, height // side, side, width // side, side).transpose(2, 3))
-        return self._index(*places)
+    def to_patches(self, side: int) -> Move:
+        """Returns the way from the sequence to the cells of patches, `(T, C)` -> `(P * side * side, C)`."""
+        source = []
+        for cells in self._numbers():
+            height, width = (round_up(length, side) for length in cells.shape[1:])
+            padded = F.pad(cells, (0, width - cells.shape[2], 0, height - cells.shape[1]), value=self.total)
+            source.append(padded.view(-1, height // side, side, width // side, side).transpose(2, 3).flatten())
+        return Move.of(torch.cat(source), self.total, self.device)
 
     @built_once
     def coarser(self, side: int, cell: int) -> 'Packing':
@@ -126,41 +169,37 @@ class Packing:
         return self.with_grids(grids)
 
     @built_once
-    def canvas(self, gap: int) -> tuple[Tensor, Grid]:
-        """Returns the place of each cell on a canvas, `(T,)`, and its grid: images one below another, with gaps."""
+    def to_canvas(self, gap: int) -> tuple[Move, Grid]:
+        """Returns the way from the sequence to a canvas, and its grid: images one below another, with gaps."""
         width = max(group.grid.width for group in self.groups)
-        top, places = 0, []
-        for images, grid in self.groups:
-            tops = top + torch.arange(len(images)) * (grid.height + gap)
-            rows = tops[:, None, None] + torch.arange(grid.height)[:, None]
-            places.append(rows * width + torch.arange(grid.width))
-            top += len(images) * (grid.height + gap)
-        return self._index(*places), Grid(top, width)
+        rows = [F.pad(cells, (0, width - cells.shape[2], 0, gap), value=self.total).flatten(0, 1)
+                for cells in self._numbers()]
+        canvas = torch.cat(rows)
+        return Move.of(canvas.flatten(), self.total, self.device), Grid(len(canvas), width)
 
     @built_once
-    def in_batch(self) -> tuple[Tensor, Grid]:
-        """Returns the place of each token in the sequences of a padded batch, `(T,)`, and the grid of the batch."""
+    def to_batch(self) -> tuple[Move, Grid]:
+        """Returns the way from the sequence to the sequences of a padded batch, and the grid of the batch."""
         height = max(group.grid.height for group in self.groups)
         whole = self.groups[0].grid._replace(height=height, width=max(group.grid.width for group in self.groups))
         places = []
         for images, grid in self.groups:
             cells = torch.arange(grid.height)[:, None] * whole.width + torch.arange(grid.width) + whole.extra
             sequence = torch.cat([torch.arange(whole.extra), cells.flatten()])
-            places.append(torch.tensor(images)[:, None] * (whole.extra + whole.size) + sequence)
-        return self._index(*places), whole
+            places.append((torch.tensor(images)[:, None] * (whole.extra + whole.size) + sequence).flatten())
+        from_batch = Move.of(torch.cat(places), len(self.lengths) * (whole.extra + whole.size), self.device)
+        return from_batch.back, whole
 
     @built_once
     def cells_of_images(self) -> Tensor:
         """Returns the number of cells of each image, in the order of the batch, `(B, 1)`."""
         cells = {image: group.grid.size for group in self.groups for image in group.images}
-        return self._index(torch.tensor([cells[image] for image in range(len(cells))]))[:, None]
+        return torch.tensor([cells[image] for image in range(len(cells))])[:, None].to(self.device, non_blocking=True)
 
     def unpack(self, x: Tensor) -> tuple[Tensor, Grid]:
         """Returns the tokens in a padded batch, `(1, T, C)` -> `(B, E + H * W, C)`, and its grid; see `unpack`."""
-        places, grid = self.in_batch()
-        length = grid.extra + grid.size
-        flat = x.new_zeros(len(self.lengths) * length, x.shape[2]).index_copy(0, places, x[0])
-        return flat.unflatten(0, (-1, length)), grid
+        move, grid = self.to_batch()
+        return move(x[0]).unflatten(0, (-1, grid.extra + grid.size)), grid
 
 
 # Of tokens `(B, E + H * W, C)` of images of one size, which are one group, or of packed ones.
@@ -215,9 +254,9 @@ def convolve(conv: nn.Module, x: Tensor, grid: Layout, gap: int) -> Tensor:
     """Applies a zero-padded convolution to cells, `(B, H * W, C)` or packed ones; it reaches `gap` rows up and down."""
     if isinstance(grid, Grid):
         return to_tokens(conv(to_map(x, grid)))
-    places, canvas = grid.canvas(gap)  # all images at once: the gaps are their zero padding
-    cells = x.new_zeros(canvas.size, x.shape[2]).index_copy(0, places, x[0])
-    return to_tokens(conv(to_map(cells[None], canvas)))[0].index_select(0, places)[None]
+    move, canvas = grid.to_canvas(gap)  # all images at once: the gaps are their zero padding
+    convolved = to_tokens(conv(to_map(move(x[0])[None], canvas)))
+    return move.back(convolved[0])[None]
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor | None] | None, grid: Layout, key_grid: Layout,
@@ -226,7 +265,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor | None] | No
 
     The arguments are those of `Projected`, and the dropout of attention weights.
     """
-    if isinstance(grid, Packing) and isinstance(key_grid, Packing) and biases is None and fits_varlen(q, drop_rate):
+    if (isinstance(grid, Packing) and isinstance(key_grid, Packing) and biases is None
+            and fits_varlen(q, grid, drop_rate)):
         q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))  # (T, heads, C / heads)
         out = varlen.varlen_attn(q, k, v, grid.offsets, key_grid.offsets, grid.longest, key_grid.longest)
         return out.flatten(1)[None]
@@ -235,9 +275,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor | None] | No
     return joined([attend_alone(q, k, v, bias, drop_rate) for (q, _), (k, _), (v, _), bias in groups], grid)
 
 
-def fits_varlen(q: Tensor, drop_rate: float) -> bool:
+def fits_varlen(q: Tensor, packing: Packing, drop_rate: float) -> bool:
     """Returns whether torch attends to images of several sizes at once, which it does on a GPU in half precision."""
-    return varlen is not None and q.is_cuda and q.dtype in HALF and drop_rate == 0.
+    return (packing.runs_varlen and q.dtype in HALF and q.shape[-1] % 8 == 0 and drop_rate == 0.
+            and not torch.are_deterministic_algorithms_enabled())  # its backward pass adds in any order
 
 
 def attend_alone(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, drop_rate: float) -> Tensor:
@@ -251,10 +292,10 @@ def image_patches(x: Tensor, packing: Packing, side: int) -> Tensor:
 
     Returns `(T, C, side, side)`. `packing` is that of the patches.
     """
-    places, grid = packing.in_batch()
+    move, grid = packing.to_batch()
     padded = pad_or_crop(x, grid.height * side, grid.width * side)
     cells = padded.unflatten(3, (grid.width, side)).unflatten(2, (grid.height, side)).permute(0, 2, 4, 3, 5, 1)
-    patches = cells.flatten(3).flatten(0, 2).index_select(0, places)  # (T, side * side * C)
+    patches = move.back(cells.flatten(3).flatten(0, 2))  # (T, side * side * C)
     return patches.unflatten(1, (side, side, -1)).permute(0, 3, 1, 2)
 
 

@@ -154,11 +154,11 @@ class PyramidCPVT(Backbone):
 
     def prepare(self, packing: Packing) -> None:
         for stage, following in zip(self.stages, [*self.stages[1:], None], strict=True):
-            packing.in_batch()
-            packing.canvas(1)
+            packing.to_batch()
+            packing.to_canvas(1)
             for embed in (stage.get_submodule('blocks.0.attn').sr, following and following.patch_embed):
                 if isinstance(embed, PatchEmbed):
-                    packing.patch_places(embed.patch_size)
+                    packing.to_patches(embed.patch_size)
                     coarser = packing.coarser(embed.patch_size, embed.cell)
             packing = coarser
 

@@ -94,7 +94,7 @@ def test_stochastic_depth_drops_whole_images(packing: Packing) -> None:
 
 def test_indices_are_made_once_for_a_combination_of_sizes(packing: Packing) -> None:
     assert pack(dict(GRIDS), CPU) is packing and pack({((3, 5), 1): [0, 1]}, CPU) is not packing
-    assert packing.canvas(1)[0] is packing.canvas(1)[0] and packing.coarser(2, 1) is packing.coarser(2, 1)
+    assert packing.to_canvas(1)[0] is packing.to_canvas(1)[0] and packing.coarser(2, 1) is packing.coarser(2, 1)
 
 
 def test_indices_of_inference_serve_training_later() -> None:
@@ -150,7 +150,7 @@ opaque.register_fake(lambda q, *args: q.new_empty(q.shape))
 def with_varlen(monkeypatch: pytest.MonkeyPatch) -> Mock:
     """Attention to sequences of several lengths, which is there."""
     attention = Mock(side_effect=one_by_one)
-    monkeypatch.setattr(packing_module, 'fits_varlen', lambda q, drop_rate: drop_rate == 0.)
+    monkeypatch.setattr(packing_module, 'fits_varlen', lambda q, packing, drop_rate: drop_rate == 0.)
     monkeypatch.setattr(packing_module, 'varlen', SimpleNamespace(varlen_attn=attention))
     return attention
 
@@ -171,7 +171,7 @@ def test_attention_to_all_images_at_once_is_that_to_each(build: Build, with_varl
     model, images = build(padding='exact').train(), torch.randn(4, 3, 64, 96)
     at_once = outputs_and_gradients(model, images)
     assert with_varlen.call_count == model.num_blocks
-    monkeypatch.setattr(packing_module, 'fits_varlen', lambda q, drop_rate: False)
+    monkeypatch.setattr(packing_module, 'fits_varlen', lambda *args: False)
     torch.testing.assert_close(at_once, outputs_and_gradients(model, images), rtol=1e-9, atol=1e-9)
     assert with_varlen.call_count == model.num_blocks
 

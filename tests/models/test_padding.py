@@ -131,7 +131,7 @@ def test_all_images_are_one_sequence_and_a_batch_without_padding_runs_as_without
     exact(images, SIZES)
     assert shapes == [(1, sum(-(-height // 32) * -(-width // 32) for height, width in SIZES) * 64, 16)]
     assert all(map(torch.equal, exact(images, [(96, 128)] * len(SIZES)), plain(images)))
-    assert shapes[1:] == [(len(SIZES), 24 * 32, 16)] * 2
+    assert shapes[1:] == [(len(SIZES), 24 * 32, 16)]
 
 
 @both
