@@ -2,7 +2,11 @@
 import re
 from argparse import ArgumentTypeError, Namespace
 
+from cpvt_mm.models.grid import Size
 from openmmlab_runs.errors import UserError
+
+# Images of COCO as mmdet resizes them, to 800 x 1333, in multiples of 32 pixels.
+COCO = '800x1216+608x800+800x1088+480x640+1216x800+640x960+544x800+800x800'
 
 
 def parse_sides(text: str) -> tuple[int, int]:
@@ -12,6 +16,11 @@ def parse_sides(text: str) -> tuple[int, int]:
         raise ArgumentTypeError(f'size {text!r} is not an image size: give the pixels of one side, such as 512, or of '
                                 'both sides, such as 800x1216.')
     return int(match[1]), int(match[2] or match[1])
+
+
+def parse_batch(text: str) -> tuple[Size, ...]:
+    """Parses the sizes of a batch: that of all its images, or that of each, such as '800x1216+480x640'; or 'coco'."""
+    return tuple(map(parse_sides, (COCO if text == 'coco' else text).split('+')))
 
 
 def check_least(args: Namespace, least: int, *names: str) -> None:

@@ -2,7 +2,7 @@
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,14 +11,16 @@ from cpvt_mm.models.archs import PYRAMID_ARCHS, PyramidArch
 from cpvt_mm.models.pyramid_cpvt import PyramidCPVT
 from cpvt_mm.weights.renaming import Format
 
-from .candidates import PEERS, Candidate, CannotMeasure, build_backbone, parse_candidate
-from .counting import Work, count_flops, count_work
+from .candidates import PEERS, Candidate, CannotMeasure, build_backbone, in_groups, parse_candidate
+from .counting import Work, attention_at_once, count_flops, count_work
 from .steps import DTYPES, Setting, Step, allow_tf32
 
 
 @dataclass(frozen=True)
 class Backbones:
     """Runs a forward pass, or a forward and backward pass with random gradients of the four maps.
+
+    Images are padded to the largest one. Backbones with `padding='exact'` are told the sizes without padding.
 
     All implementations of the same pyramid have the same weights. All candidates have the size of `arch` and the
     stochastic depth `drop_path_rate`.
@@ -51,18 +53,28 @@ class Backbones:
         except RuntimeError:
             return None
 
-    def count(self, candidate: Candidate, setting: Setting) -> tuple[Work, Work]:
-        """Counts a call with fused and with plain attention; weights and images have the setting's dtype."""
+    def count(self, candidate: Candidate, setting: Setting) -> dict[str, tuple[Work, Work | None]]:
+        """Counts a call with fused and with plain attention; weights and images have the setting's dtype.
+
+        There is a second count if a GPU would attend to images of several sizes at once: with this, and no plain one.
+        """
         if PEERS[candidate.name].convert:
             raise CannotMeasure(f'torch does not run {candidate}.')
         call = self._call_on_meta(candidate, setting, DTYPES[setting.dtype])
         call()  # makes the gradients of the outputs
-        works = []
-        for fused in (True, False):
+
+        def work(fused: bool) -> Work:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(0)
-                works.append(count_work(call, fused))
-        return works[0], works[1]
+                return count_work(call, fused)
+
+        counts: dict[str, tuple[Work, Work | None]] = {str(candidate): (fused := work(True), work(False))}
+        with attention_at_once():
+            at_once = work(True)
+        if at_once.calls != fused.calls:
+            # An image's queries still meet only its own keys, so that the operations are the same.
+            counts[f'{candidate} with varlen_attn'] = at_once._replace(flops=fused.flops), None
+        return counts
 
     def _call_on_meta(self, candidate: Candidate, setting: Setting, dtype: torch.dtype) -> Callable[[], None]:
         # The meta device needs no time and no memory, and no fused kernel is counted wrongly.
@@ -72,12 +84,18 @@ class Backbones:
         return _call(model, images, replace(setting, dtype='fp32'))
 
     def max_abs_diff(self, step: Step, setting: Setting) -> float | None:
-        """Returns the largest difference to PyramidCPVT's maps, in eval mode and float32; None if not comparable."""
+        """Returns the largest difference to PyramidCPVT's maps, in eval mode and float32; None if not comparable.
+
+        A backbone that is told the sizes of the images is compared with a pass for each size.
+        """
         if not step.is_comparable:
             return None
         images, training = self._images(setting), step.model.training
         with torch.no_grad(), allow_tf32(False):
-            outputs, expected = step.model.eval()(images), reference(PYRAMID_ARCHS[self.arch]).to(self.device)(images)
+            ours = reference(PYRAMID_ARCHS[self.arch]).to(self.device)
+            inputs = _inputs(step.model, images, setting)
+            outputs = step.model.eval()(*inputs)
+            expected = ours(images) if len(inputs) == 1 else in_groups(ours, *inputs)
         step.model.train(training)
         return max_abs_diff(outputs, expected)
 
@@ -104,20 +122,26 @@ def _call(model: nn.Module, images: Tensor, setting: Setting) -> Callable[[], No
     return (_train_step if setting.mode == 'train' else _forward)(model, images, setting)
 
 
+def _inputs(model: nn.Module, images: Tensor, setting: Setting) -> tuple[Any, ...]:
+    return (images, setting.valid_sizes) if getattr(model, 'padding', None) == 'exact' else (images,)
+
+
 def _forward(model: nn.Module, images: Tensor, setting: Setting) -> Callable[[], None]:
+    inputs = _inputs(model, images, setting)
+
     def run() -> None:
         with torch.no_grad(), setting.autocast(images.device.type):
-            model(images)
+            model(*inputs)
     return run
 
 
 def _train_step(model: nn.Module, images: Tensor, setting: Setting) -> Callable[[], None]:
-    gradients: list[Tensor] = []
+    inputs, gradients = _inputs(model, images, setting), list[Tensor]()
 
     def run() -> None:
         model.zero_grad(set_to_none=True)
         with setting.autocast(images.device.type):
-            maps = model(images)
+            maps = model(*inputs)
         gradients[:] = gradients or [torch.randn_like(x) for x in maps]  # made once
         torch.autograd.backward(maps, gradients)
     return run

@@ -3,15 +3,18 @@ import ast
 import importlib
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
+import torch
 from torch import Tensor, nn
 
 from cpvt_mm.models.archs import PyramidArch
+from cpvt_mm.models.grid import Size, pad_or_crop
+from cpvt_mm.models.padding import PAD_SIZE_DIVISOR, Output, group_clips
 from cpvt_mm.models.pyramid_cpvt import PATCH_SIZES, PyramidCPVT
 from cpvt_mm.weights.formats import MMPRETRAIN_PCPVT, MMSEG_PCPVT, PYRAMID_CPVT, TWINS
 from cpvt_mm.weights.renaming import Format
@@ -122,6 +125,25 @@ class OnnxModel(nn.Module):
         return self._run(images)
 
 
+class Grouped(PyramidCPVT):
+    """Runs the images of each padded size as a batch of their own; packed images, which run at once, get the same."""
+
+    def forward(self, x: Tensor, valid_sizes: Sequence[Size] | None = None, num_frames: int | None = None
+                ) -> tuple[Output, ...]:
+        return in_groups(self, x, valid_sizes or [(x.shape[2], x.shape[3])] * len(x))
+
+
+def in_groups(model: PyramidCPVT, x: Tensor, sizes: Sequence[Size]) -> tuple[Tensor, ...]:
+    """Computes the padded maps of images `(B, 3, H, W)` of these sizes without padding, a pass for each padded size."""
+    maps: dict[int, tuple[Tensor, ...]] = {}
+    whole = x.shape[2], x.shape[3]
+    for (padded, _), places in group_clips(sizes, 1, PAD_SIZE_DIVISOR).items():
+        images = torch.cat([pad_or_crop(x[i:i + 1, :, :sizes[i][0], :sizes[i][1]], *padded) for i in places])
+        outs = cast(tuple[Tensor, ...], model.fit_outputs(model.forward_images(images), padded, whole))
+        maps |= zip(places, zip(*(out.split(1) for out in outs), strict=True), strict=True)
+    return tuple(map(torch.cat, zip(*(maps[i] for i in range(len(x))), strict=True)))
+
+
 def _lists(arch: PyramidArch) -> Arguments:
     return {name: list(values) for name, values in asdict(arch).items()}
 
@@ -134,6 +156,7 @@ def _pvt(arch: PyramidArch) -> Arguments:
 
 PEERS = {
     'cpvt_mm': Peer(lambda: PyramidCPVT, lambda arch: dict(arch=asdict(arch)), 'cpvt_mm.PyramidCPVT', PYRAMID_CPVT),
+    'grouped': Peer(lambda: Grouped, lambda arch: dict(arch=asdict(arch), padding='exact'), format=PYRAMID_CPVT),
     'onnxruntime': Peer(lambda: PyramidCPVT, lambda arch: dict(arch=asdict(arch)), format=PYRAMID_CPVT,
                         convert=OnnxModel),
     'mmseg': Peer(_from('mmseg', 'PCPVT'), lambda arch: dict(_lists(arch), qkv_bias=True), 'mmseg.PCPVT', MMSEG_PCPVT),

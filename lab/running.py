@@ -37,8 +37,9 @@ M_MMAP_THRESHOLD = -3
 # Share of the free memory that a process may use; the rest is for other processes and for its own libraries.
 SHARE = 0.9
 Call = Callable[[], object]
-COLUMNS = ('candidate', 'mode', 'height', 'width', 'batch_size', 'dtype', 'threads', 'device', 'min_s', 'median_s',
-           'memory_mb', 'gflops', 'gemm_gflops_per_s', 'share_of_peak', 'max_abs_diff', 'compile_s', 'failure')
+COLUMNS = ('candidate', 'mode', 'height', 'width', 'batch_size', 'sizes', 'dtype', 'threads', 'device', 'min_s',
+           'median_s', 'memory_mb', 'gflops', 'gemm_gflops_per_s', 'share_of_peak', 'max_abs_diff', 'compile_s',
+           'failure')
 CACHE = 'TORCHINDUCTOR_CACHE_DIR'
 # Sides of the matrices whose products show the peak speed of the machine. There are several, because the largest one
 # is not the fastest on every machine.
@@ -158,8 +159,8 @@ def measure_group(subject: Subject, candidates: Sequence[Candidate], setting: Se
     torch.cuda.empty_cache()  # frees the memory of earlier groups, which other processes need
     steps: dict[str, Step] = {}
     rows: dict[str, Row] = {str(candidate): {
-        **dict.fromkeys(COLUMNS), 'candidate': str(candidate), **asdict(setting), 'device': subject.device}
-        for candidate in candidates}
+        **dict.fromkeys(COLUMNS), 'candidate': str(candidate), **asdict(setting),
+        'sizes': setting.names_of_sizes, 'device': subject.device} for candidate in candidates}
     limit = most_bytes() if subject.device == 'cpu' else None  # once, as earlier candidates stay in memory
     with _cold_compiler(any(candidate.shapes for candidate in candidates)), setting.precision():
         for candidate in candidates:

@@ -9,6 +9,8 @@ from mmengine.optim import OptimWrapper
 from torch import Tensor, nn
 from torch.utils.benchmark import timer
 
+from cpvt_mm.models.grid import Size
+
 from .candidates import Candidate
 
 DTYPES = {'fp32': torch.float32, 'tf32': torch.float32, 'bf16': torch.bfloat16, 'fp16': torch.float16}
@@ -33,7 +35,7 @@ class Setting:
     """The conditions of one group. Its candidates are timed in turns, so that disturbances affect all alike.
 
     The mode is 'forward', in eval mode without gradients, or 'train'. Weights are always float32: the dtype tf32 lets a
-    GPU round factors, bf16 and fp16 use autocast.
+    GPU round factors, bf16 and fp16 use autocast. Images of several `sizes` are padded to `height` and `width`.
     """
     mode: str
     height: int
@@ -41,10 +43,21 @@ class Setting:
     batch_size: int
     dtype: str
     threads: int
+    sizes: tuple[Size, ...] = ()  # height and width of each image without padding; empty: all fill the batch
 
     def __str__(self) -> str:
-        return (f'{self.mode}, {self.batch_size} x {self.height} x {self.width}, {self.dtype}, {self.threads} thread'
-                f'{"s" if self.threads > 1 else ""}')
+        images = self.names_of_sizes or f'{self.batch_size} x {self.height} x {self.width}'
+        return f'{self.mode}, {images}, {self.dtype}, {self.threads} thread{"s" if self.threads > 1 else ""}'
+
+    @property
+    def names_of_sizes(self) -> str:
+        """Several sizes, as in '800x1216+480x640'; empty if there are none."""
+        return '+'.join(f'{height}x{width}' for height, width in self.sizes)
+
+    @property
+    def valid_sizes(self) -> tuple[Size, ...]:
+        """Height and width of each image without padding."""
+        return self.sizes or ((self.height, self.width),) * self.batch_size
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

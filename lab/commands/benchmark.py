@@ -19,9 +19,11 @@ import torch
 from rich.progress import track
 
 from cpvt_mm.models.archs import PYRAMID_ARCHS
-from lab.arguments import check_least, parse_sides
+from cpvt_mm.models.padding import padded_size
+from lab.arguments import COCO, check_least, parse_batch
 from lab.backbones import Backbones
 from lab.candidates import PEERS, Candidate, CannotMeasure, parse_candidate
+from lab.counting import Work
 from lab.counting import to_markdown as counts_to_markdown
 from lab.results import Results, Row, to_csv
 from lab.running import OUT_OF_MEMORY, describe_machine, measure_group
@@ -50,15 +52,18 @@ def exponent(rows: Sequence[Row], metric: str) -> float | None:
 
 
 def to_markdown(rows: Sequence[Row]) -> str:
-    """Writes a section for each mode, batch size, dtype and number of threads: values, their growth, and failures."""
+    """Writes a section for each mode, batch size, dtype and number of threads, and for each batch of several sizes.
+
+    It has values, their growth with the size, and failures.
+    """
     return '\n'.join(_section(rows) for rows in _by(rows, _all_but_size).values())
 
 
 def _section(rows: Sequence[Row]) -> str:
-    mode, batch_size, dtype, threads, device = _all_but_size(rows[0])
+    mode, batch_size, sizes, dtype, threads, device = _all_but_size(rows[0])
     on = 'CUDA' if device == 'cuda' else f'{threads} thread{"s" if threads > 1 else ""}'
     peak = max((row['gemm_gflops_per_s'] for row in rows if row['gemm_gflops_per_s']), default=None)
-    lines = [f'### {mode}, batch of {batch_size}, {dtype}, {on}', '']
+    lines = [f'### {mode}, batch of {sizes or batch_size}, {dtype}, {on}', '']
     if peak:
         lines += [f'GEMM peak: {peak:.1f} GFLOP/s. Times and memory are also given relative to the first candidate\'s.',
                   '']
@@ -102,7 +107,8 @@ def _by(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
 
 
 def _all_but_size(row: Row) -> tuple[Any, ...]:
-    return tuple(row[name] for name in ('mode', 'batch_size', 'dtype', 'threads', 'device'))
+    # Images of several sizes are a section of their own: their times do not grow with the pixels of the largest one.
+    return tuple(row.get(name) for name in ('mode', 'batch_size', 'sizes', 'dtype', 'threads', 'device'))
 
 
 def _size(row: Row) -> tuple[int, int]:
@@ -125,8 +131,8 @@ def _ratio(value: float | None, first: float | None) -> str:
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument('candidates', nargs='*', metavar='NAME[:KEY=VALUE,...]',
-                        help=f'what to measure, with arguments of its class: {", ".join(PEERS)}; all if none is '
-                        'given')
+                        help=f'what to measure, with arguments of its class: {", ".join(PEERS)}; all but '
+                        'grouped if none is given')
     parser.add_argument('--study', type=Path, help='study of compare.py whose variants set arguments of the backbone: '
                         'measures each candidate with those of each variant')
     parser.add_argument('--arch', choices=PYRAMID_ARCHS, default='small', help='size of all candidates')
@@ -135,9 +141,11 @@ def parse_args() -> argparse.Namespace:
                         'mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py')
     parser.add_argument('--modes', nargs='+', choices=MODES, default=MODES,
                         help='measure forward passes or training steps')
-    parser.add_argument('--sizes', type=parse_sides, nargs='+', default=[(224, 224), (512, 512)], metavar='SIZE',
-                        help='image sizes in pixels: one side, or HEIGHTxWIDTH')
-    parser.add_argument('--batch-sizes', type=int, nargs='+', default=[2], help='images in a batch')
+    parser.add_argument('--sizes', type=parse_batch, nargs='+', default=list(map(parse_batch, ('224', '512'))),
+                        metavar='SIZE', help='image sizes in pixels: one side, or HEIGHTxWIDTH; or those of each image '
+                        f'of a batch, as in 800x1216+480x640; coco is {COCO}')
+    parser.add_argument('--batch-sizes', type=int, nargs='+', default=[],
+                        help='images in a batch of one size; 2 if left out')
     parser.add_argument('--dtypes', nargs='+', choices=DTYPES, default=['fp32'],
                         help='bf16 and fp16 by autocast, with weights in fp32; tf32 on a GPU only')
     parser.add_argument('--threads', type=int, nargs='+', default=[torch.get_num_threads()], help='CPU threads')
@@ -160,8 +168,7 @@ def main() -> None:
     args = parse_args()
     check(args)
     subject, candidates = choose_subject(args), choose_candidates(args)
-    settings = [Setting(mode, *size, *rest) for mode, *rest, size in itertools.product(
-        args.modes, args.batch_sizes, args.dtypes, args.threads, args.sizes)]
+    settings = make_settings(args)
     if args.count and isinstance(subject, Backbones):
         for setting in settings:
             conditions, _, _ = str(setting).rpartition(', ')  # without the threads
@@ -177,12 +184,22 @@ def main() -> None:
     print(f'Also in {args.out_dir}: results.csv, table.md')
 
 
+def make_settings(args: argparse.Namespace) -> list[Setting]:
+    settings = []
+    for mode, batch_size, dtype, threads, sizes in itertools.product(
+            args.modes, args.batch_sizes or [2], args.dtypes, args.threads, args.sizes):
+        height, width = padded_size(sizes, 1)
+        several, number = (sizes, len(sizes)) if len(sizes) > 1 else ((), batch_size)
+        settings.append(Setting(mode, height, width, number, dtype, threads, several))
+    return settings
+
+
 def counted(subject: Backbones, candidates: list[Candidate], setting: Setting) -> str:
     """Returns the counts of all candidates as tables, and why others have none."""
-    works, failures = {}, []
+    works, failures = dict[str, tuple[Work, Work | None]](), []
     for candidate in candidates:
         try:
-            works[str(candidate)] = subject.count(candidate, setting)
+            works.update(subject.count(candidate, setting))
         except CannotMeasure as error:
             failures.append(f'Not counted: {error}\n')
     return '\n'.join([counts_to_markdown(works) if works else '', *failures])
@@ -192,6 +209,12 @@ def check(args: argparse.Namespace) -> None:
     check_least(args, 1, 'batch_sizes', 'threads', 'rounds', 'warmup')
     if not 0 <= args.drop_path_rate < 1:
         raise UserError(f'--drop-path-rate is {args.drop_path_rate}, but must be at least 0 and below 1.')
+    number = max(map(len, args.sizes))
+    if number > 1 and args.batch_sizes not in ([], [1]):
+        raise UserError(f'--batch-sizes is {" ".join(map(str, args.batch_sizes))}, but --sizes gives the sizes of all '
+                        f'{number} images of a batch: leave out --batch-sizes.')
+    if number > 1 and args.config:
+        raise UserError('--sizes has a batch of several sizes, which is for backbones alone: leave out --config.')
     if args.count and (args.config or args.compile):
         raise UserError('--count counts backbones alone, operator by operator: leave out --config and --compile.')
     if args.device == 'cuda' and not torch.cuda.is_available():
@@ -206,7 +229,8 @@ def choose_subject(args: argparse.Namespace) -> Backbones | WholeModels:
 
 
 def choose_candidates(args: argparse.Namespace) -> list[Candidate]:
-    names = args.candidates or [name for name, peer in PEERS.items() if peer.type or not args.config]
+    names = args.candidates or [name for name, peer in PEERS.items() if name != 'grouped' and (
+        peer.type or not args.config)]
     chosen = list(map(parse_candidate, dict.fromkeys(names)))
     if args.study:
         variants = backbone_options(args.study)

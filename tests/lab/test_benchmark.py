@@ -9,11 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from cpvt_mm.models.archs import PYRAMID_ARCHS
 from lab import running
 from lab.backbones import Backbones
 from lab.candidates import PEERS, Candidate, CannotMeasure
 from lab.commands.benchmark import exponent, to_markdown
-from lab.counting import count_flops, count_work
+from lab.counting import ATTENTION, count_flops, count_work
 from lab.running import COLUMNS, measure_alone, measure_group
 from lab.steps import Setting, Step
 from tests.conftest import MASK_RCNN, ROOT
@@ -24,6 +25,8 @@ SETTING = Setting('forward', 64, 96, 2, 'fp32', 1)
 TRAIN = replace(SETTING, mode='train')
 BACKBONES = Backbones('nano')
 OURS = Candidate('cpvt_mm')
+PACKED, GROUPED = Candidate('cpvt_mm', dict(padding='exact')), Candidate('grouped')
+MIXED = Setting('forward', 64, 96, 3, 'fp32', 1, ((64, 96), (32, 40), (64, 96)))
 
 
 class Told:
@@ -61,6 +64,24 @@ def test_other_implementations_do_the_same(name: str) -> None:
     other = BACKBONES.step(Candidate('cpvt_mm', dict(norm_eps=0.1)), SETTING)
     other.model.stages[2].blocks[0].norm1.eps = 0.1
     assert BACKBONES.max_abs_diff(other, SETTING) > 1e-5
+
+
+@pytest.mark.parametrize('setting', [replace(MIXED, mode=mode) for mode in ('forward', 'train')], ids=str)
+def test_packed_images_are_compared_with_a_pass_for_each_size(setting: Setting) -> None:
+    padded, packed, grouped = (BACKBONES.step(one, setting) for one in (OURS, PACKED, GROUPED))
+    assert BACKBONES.max_abs_diff(padded, setting) == BACKBONES.max_abs_diff(grouped, setting) == 0
+    assert 0 < BACKBONES.max_abs_diff(packed, setting) < 1e-4
+    assert BACKBONES.flops(GROUPED, setting) < BACKBONES.flops(PACKED, setting) < BACKBONES.flops(OURS, setting)
+
+
+def test_attention_to_all_images_at_once_has_fewer_operators_and_the_same_operations() -> None:
+    setting = replace(MIXED, mode='train', dtype='bf16')
+    (packed, _), (at_once, _) = BACKBONES.count(PACKED, setting).values()
+    blocks = sum(PYRAMID_ARCHS['nano'].depths)
+    assert (packed.calls[ATTENTION], at_once.calls[ATTENTION]) == (2 * blocks, blocks)
+    assert at_once.flops == packed.flops and at_once.bytes[ATTENTION] == packed.bytes[ATTENTION]
+    for candidate, dtype in ((OURS, 'bf16'), (GROUPED, 'bf16'), (PACKED, 'fp32')):  # varlen_attn needs half precision
+        assert list(BACKBONES.count(candidate, replace(setting, dtype=dtype))) == [str(candidate)]
 
 
 @pytest.mark.slow
@@ -139,9 +160,11 @@ def test_measures_and_goes_on(words: tuple, run_tool: Run, tmp_path: Path, monke
         return
     assert rows[0]['gflops'] == rows[1]['gflops']
     assert 'Growth' not in (tmp_path / 'table.md').read_text()
-    assert run_tool(*command, '64x96', 128) == ''
+    assert run_tool(*command, '64x96', 128, '64x32+32x96') == ''
     assert read_rows(tmp_path / 'results.csv')[:2] == rows
-    assert 'Growth, as a power of the number of pixels' in (tmp_path / 'table.md').read_text()
+    table = (tmp_path / 'table.md').read_text()
+    assert 'Growth, as a power of the number of pixels' in table
+    assert '### train, batch of 64x32+32x96, fp32, 1 thread\n' in table
 
 
 def row(candidate: str, side: int, power: float, **values: Any) -> dict[str, Any]:
