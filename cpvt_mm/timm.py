@@ -11,12 +11,14 @@ from torch import Tensor, nn
 
 from .models import PyramidCPVT, create_backbone, list_backbones
 from .models.backbone import Backbone
+from .models.create import BACKBONES
 from .models.interfaces import last_of
 from .models.layers import MLP
 from .models.pyramid_cpvt import PyramidStage
 from .models.validation import check_choice
 from .weights.released import IMAGENET, RELEASED
 
+HUB = 'hf://'
 # How the images of each family were prepared, as timm says of its copies; of others as of ImageNet models there.
 OTHERS: dict[str, Any] = dict(crop_pct=.9)
 IMAGES: dict[str, dict[str, Any]] = {
@@ -31,10 +33,10 @@ def describe(name: str) -> PretrainedCfg:
     released = RELEASED.get(name)
     mean, std = (tuple(round(value / 255, 6) for value in values)
                  for values in (released.normalization if released else IMAGENET))
-    address = list(released.files)[-1] if released else ''
-    stem = 'stages.0.' if name.startswith('pyramid') else ''
+    on_hub = [file.removeprefix(HUB) for file in (released.files if released else ()) if file.startswith(HUB)]
+    stem = 'stages.0.' if BACKBONES[name][0] is PyramidCPVT else ''
     return PretrainedCfg(
-        hf_hub_id=address.removeprefix('hf://') or None, architecture=name.replace('-', '_'), mean=mean, std=std,
+        hf_hub_id=on_hub[0] if on_hub else None, architecture=name.replace('-', '_'), mean=mean, std=std,
         num_classes=0, first_conv=f'backbone.{stem}patch_embed.proj', classifier='head',
         license=released.licence if released else None, **IMAGES.get(name.partition('-')[0], OTHERS))
 
