@@ -2,24 +2,83 @@
 
 The `tu-` encoders of segmentation_models_pytorch and `TimmBackbone` of transformers find them, too.
 """
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import torch
-from timm.models import FeatureInfo, register_model
+from timm.models import FeatureInfo, PretrainedCfg, generate_default_cfgs, register_model
 from torch import Tensor, nn
 
 from .models import PyramidCPVT, create_backbone, list_backbones
 from .models.backbone import Backbone
+from .models.create import BACKBONES
 from .models.interfaces import last_of
+from .models.layers import MLP
+from .models.pyramid_cpvt import PyramidStage
+from .models.validation import check_choice
+from .weights.released import IMAGENET, RELEASED
+
+HUB = 'hf://'
+# How the images of each family were prepared, as timm says of its copies; of others as of ImageNet models there.
+OTHERS: dict[str, Any] = dict(crop_pct=.9)
+IMAGES: dict[str, dict[str, Any]] = {
+    'dinov2': dict(input_size=(3, 518, 518), crop_pct=1.),
+    'dinov3': dict(input_size=(3, 256, 256), crop_pct=1.),
+    'lingbot': dict(input_size=(3, 512, 512), crop_pct=1., crop_mode='squash', interpolation='bilinear'),
+    'tipsv2': dict(input_size=(3, 448, 448), crop_pct=1.)}
 
 
-class Features(nn.Module):
-    """A backbone that returns a list of maps, as timm's models with `features_only=True`; `info` has its maps."""
+def describe(name: str) -> PretrainedCfg:
+    """Returns what timm tells of a model: how to prepare images, and where its weights are, if there are any."""
+    released = RELEASED.get(name)
+    mean, std = (tuple(round(value / 255, 6) for value in values)
+                 for values in (released.normalization if released else IMAGENET))
+    on_hub = [file.removeprefix(HUB) for file in (released.files if released else ()) if file.startswith(HUB)]
+    stem = 'stages.0.' if BACKBONES[name][0] is PyramidCPVT else ''
+    return PretrainedCfg(
+        hf_hub_id=on_hub[0] if on_hub else None, architecture=name.replace('-', '_'), mean=mean, std=std,
+        num_classes=0, first_conv=f'backbone.{stem}patch_embed.proj', classifier='head',
+        license=released.licence if released else None, **IMAGES.get(name.partition('-')[0], OTHERS))
 
-    def __init__(self, backbone: Backbone, info: FeatureInfo) -> None:
+
+class TimmModel(nn.Module):
+    """A backbone, and what timm asks its models for; `pretrained_cfg` is that of `describe`, as a dict."""
+
+    def __init__(self, backbone: Backbone, pretrained_cfg: dict[str, Any]) -> None:
         super().__init__()
         self.backbone = backbone
+        self.pretrained_cfg = self.default_cfg = pretrained_cfg
+
+    def no_weight_decay(self) -> set[str]:
+        """Returns the names of parameters that get no weight decay."""
+        return {f'backbone.{name}' for name in self.backbone.no_weight_decay()}
+
+    def group_matcher(self, coarse: bool = False) -> Callable[[str], int]:
+        """Returns a function from the name of a parameter to its layer, see `models.interfaces.layer_of`.
+
+        Layers are blocks; with `coarse`, those of a stage of a pyramid are one layer. Defaults to False.
+        """
+        ends = [sum(self.backbone.depths[:stage]) for stage in range(len(self.backbone.depths) + 1)]
+
+        def layer(name: str) -> int:
+            number, _ = self.backbone.get_layer_depth(name, 'backbone.')
+            return sum(number > end for end in ends) if coarse else number
+
+        return layer
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Sets whether the backward pass recomputes blocks, as the backbone's `with_cp` does. Defaults to True."""
+        self.backbone.with_cp = enable
+        for module in self.backbone.modules():
+            if isinstance(module, PyramidStage | MLP):
+                module.recompute = enable and isinstance(module, PyramidStage)
+
+
+class Features(TimmModel):
+    """A backbone that returns a list of maps, as timm's models with `features_only=True`; `info` has its maps."""
+
+    def __init__(self, backbone: Backbone, info: FeatureInfo, pretrained_cfg: dict[str, Any]) -> None:
+        super().__init__(backbone, pretrained_cfg)
         self.feature_info = info
 
     def forward(self, x: Tensor) -> list[Tensor]:
@@ -27,53 +86,72 @@ class Features(nn.Module):
         return list(self.backbone(x))
 
 
-class Classifier(nn.Module):
-    """A backbone with a linear classifier of its last map's class token, or of the mean of its tokens if it has none.
+class Classifier(TimmModel):
+    """A backbone with a linear classifier of pooled tokens of its last map; with 0 classes, it returns these.
 
-    `maps` are those of all stages or blocks, see `maps_of`. With 0 classes, it returns the pooled features.
+    Args:
+        backbone: The backbone.
+        maps: Those of all stages or blocks, see `maps_of`.
+        pretrained_cfg: As in `TimmModel`.
+        num_classes: Number of classes.
+        global_pool: 'token', the class token; 'avg', the mean of the cells; or '', all tokens, of which each gets
+            logits. Defaults to None: 'token' if the backbone has a class token, else 'avg'.
+
+    Raises:
+        ValueError: If `global_pool` is another one, or 'token' without a class token.
     """
 
-    def __init__(self, backbone: Backbone, maps: list[dict[str, Any]], num_classes: int) -> None:
-        super().__init__()
-        self.backbone = backbone
+    def __init__(self, backbone: Backbone, maps: list[dict[str, Any]], pretrained_cfg: dict[str, Any],
+                 num_classes: int, global_pool: str | None = None) -> None:
+        super().__init__(backbone, pretrained_cfg)
         self.num_features = self.head_hidden_size = backbone.out_channels[-1]
+        self.num_prefix_tokens = getattr(backbone, 'num_extra_tokens', 0)
+        self.has_cls_token = getattr(backbone, 'cls_token', None) is not None
         self.feature_info = maps
         self.forward_intermediates = backbone.forward_intermediates
-        self.reset_classifier(num_classes)
+        self.reset_classifier(num_classes, ('token' if self.has_cls_token else 'avg') if global_pool is None
+                              else global_pool)
 
     def get_classifier(self) -> nn.Module:
         """Returns the last layer."""
         return self.head
 
-    def reset_classifier(self, num_classes: int) -> None:
-        """Puts a random classifier in place of the present one, of the device, dtype and mode of the backbone."""
+    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
+        """Puts a random classifier in place of the present one, of the device, dtype and mode of the backbone.
+
+        `global_pool` is that of the class. Defaults to None: the present one.
+        """
+        if global_pool is not None:
+            check_choice('global_pool', global_pool, ('', 'avg', *(['token'] if self.has_cls_token else [])))
+            self.global_pool = global_pool
         self.num_classes = num_classes
         self.head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
         self.head.to(next(self.backbone.parameters())).train(self.backbone.training)
 
     def forward_features(self, x: Tensor) -> Tensor:
         """Returns the tokens after the last norm, `(B, E + H * W, C)` with E extra tokens."""
-        tokens, _ = self.backbone.forward_intermediates(x, indices=1)
-        return tokens
+        return cast(tuple[Tensor, object], self.backbone.forward_intermediates(x, indices=1))[0]
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
-        """Returns logits `(B, num_classes)` of tokens, or pooled features `(B, C)` if they are `pre_logits`."""
-        has_token = getattr(self.backbone, 'cls_token', None) is not None
-        pooled = x[:, 0] if has_token else x[:, getattr(self.backbone, 'num_extra_tokens', 0):].mean(dim=1)
-        return pooled if pre_logits else self.head(pooled)
+        """Returns logits `(B, num_classes)` of tokens, or pooled features `(B, C)` if they are `pre_logits`.
+
+        If `global_pool` is '', these are `(B, E + H * W, num_classes)` and the tokens.
+        """
+        if self.global_pool == 'token':
+            x = x[:, 0]
+        elif self.global_pool == 'avg':
+            x = x[:, self.num_prefix_tokens:].mean(dim=1)
+        return x if pre_logits else self.head(x)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns logits `(B, num_classes)`, or pooled features `(B, C)` if there are no classes."""
+        """Returns the logits of images, or their pooled features if there are no classes, see `forward_head`."""
         return self.forward_head(self.forward_features(x))
-
-    def no_weight_decay(self) -> set[str]:
-        """Returns the names of parameters that get no weight decay."""
-        return {f'backbone.{name}' for name in self.backbone.no_weight_decay()}
 
 
 def build(name: str, pretrained: bool = False, features_only: bool = False, in_chans: int = 3, num_classes: int = 0,
-          out_indices: int | Sequence[int] | None = None, output_stride: int = 32, pretrained_cfg: Any = None,
-          pretrained_cfg_overlay: Any = None, cache_dir: Any = None, **kwargs: Any) -> Features | Classifier:
+          global_pool: str | None = None, out_indices: int | Sequence[int] | None = None, output_stride: int = 32,
+          pretrained_cfg: Any = None, pretrained_cfg_overlay: Any = None, cache_dir: Any = None, **kwargs: Any
+          ) -> Features | Classifier:
     """Builds a model with the arguments of `timm.create_model`.
 
     Args:
@@ -82,6 +160,7 @@ def build(name: str, pretrained: bool = False, features_only: bool = False, in_c
         features_only: Whether to return maps instead of logits. Defaults to False.
         in_chans: Channels of the images. Defaults to 3.
         num_classes: Number of classes. Defaults to 0: pooled features.
+        global_pool: See `Classifier`. Defaults to None.
         out_indices: With `features_only`, stages or blocks: a number of last ones, or indices, also negative ones.
             Defaults to None: the four stages, or the last block.
         output_stride: Must be the default, 32: the backbones have no dilation.
@@ -98,19 +177,20 @@ def build(name: str, pretrained: bool = False, features_only: bool = False, in_c
         raise ValueError(f'output_stride is {output_stride}, but {name} has no dilation: leave it out.')
     if given := [value for value in (pretrained_cfg, pretrained_cfg_overlay, cache_dir) if value is not None]:
         raise ValueError(f'{name} loads the weights of cpvt_mm, not {given[0]!r}: leave it out.')
+    config = describe(name).to_dict()
     with torch.device('meta'):
         last = create_backbone(name).out_indices[-1]
         whole = create_backbone(name, out_indices=tuple(range(last + 1)))
     if not features_only:
         options = dict(out_indices=(last,), out_norm=True) if isinstance(whole, PyramidCPVT) else {}
         backbone = create_backbone(name, pretrained, in_channels=in_chans, **options, **kwargs)
-        return Classifier(backbone, maps_of(whole), num_classes)
+        return Classifier(backbone, maps_of(whole), config, num_classes, global_pool)
     if out_indices is None:
         out_indices = len(whole.out_indices) if isinstance(whole, PyramidCPVT) else 1
     if isinstance(out_indices, int):
         out_indices = last_of(last + 1, out_indices)
     backbone = create_backbone(name, pretrained, in_channels=in_chans, out_indices=tuple(out_indices), **kwargs)
-    return Features(backbone, FeatureInfo(maps_of(whole), backbone.out_indices))
+    return Features(backbone, FeatureInfo(maps_of(whole), backbone.out_indices), config)
 
 
 def maps_of(backbone: Backbone) -> list[dict[str, Any]]:
@@ -127,5 +207,6 @@ def _register(name: str) -> None:
     register_model(create)
 
 
+default_cfgs = generate_default_cfgs({name.replace('-', '_'): describe(name) for name in list_backbones()})
 for _name in list_backbones():
     _register(_name)

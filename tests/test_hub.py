@@ -32,7 +32,8 @@ def test_every_name_builds_its_backbone() -> None:
     assert {'list_backbones', 'create_backbone'} <= set(cpvt_mm.__all__)
 
 
-@pytest.mark.parametrize('name', ['deit-tiny', 'dinov2-small-reg4', 'dinov3-small'])
+@pytest.mark.parametrize('name', ['deit-tiny', 'dinov2-small-reg4', 'dinov3-small', 'lingbot-small',
+                                  'rope-vit-small-axial', 'rope-vit-small-mixed-ape'])
 def test_pretrained_fills_the_backbone(name: str, fake_released: Callable[[str], dict]) -> None:
     weights = fake_released(f'cpvt_mm://{name}')
     model = create_backbone(name, pretrained=True)

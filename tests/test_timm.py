@@ -5,6 +5,9 @@ from typing import Any
 import pytest
 import timm
 import torch
+from segmentation_models_pytorch import DPT
+from timm.data import IMAGENET_DEFAULT_MEAN, resolve_model_data_config
+from timm.optim import create_optimizer_v2
 from torch import Tensor, nn
 
 import cpvt_mm.timm  # noqa: F401  # registers the models
@@ -76,6 +79,89 @@ def test_the_head_pools_the_features(name: str) -> None:
     assert torch.equal(model(image), tokens[:, 4:].mean(dim=1))  # registers are not pooled
 
 
+@pytest.mark.parametrize('name', [PYRAMID, PLAIN])
+@torch.no_grad()
+def test_pooling_is_that_of_timm(name: str) -> None:
+    model, image = create(name, num_classes=5, global_pool='avg'), torch.randn(2, 3, 64, 96)
+    tokens, extra = model.forward_features(image), model.num_prefix_tokens
+    assert extra == (name == PLAIN)
+    mean = tokens[:, extra:].mean(dim=1)
+    assert torch.equal(model(image), model.head(mean))
+    model.reset_classifier(2)
+    assert model.global_pool == 'avg' and model(image).shape == (2, 2)
+    model.reset_classifier(2, '')
+    assert torch.equal(model(image), model.head(tokens)) and torch.equal(model.forward_head(tokens, True), tokens)
+    model.reset_classifier(0, 'avg')
+    assert torch.equal(model(image), mean)
+
+
+@pytest.mark.parametrize('name, mean, rest', [
+    (PYRAMID, IMAGENET_DEFAULT_MEAN, dict(input_size=(3, 224, 224), crop_pct=.9, crop_mode='center')),
+    ('lingbot_small', IMAGENET_DEFAULT_MEAN, dict(input_size=(3, 512, 512), crop_pct=1., crop_mode='squash')),
+    ('tipsv2_base', (0., 0., 0.), dict(input_size=(3, 448, 448), crop_pct=1., crop_mode='center'))])
+@pytest.mark.parametrize('features_only', [False, True])
+def test_timm_knows_how_images_are_prepared(name: str, mean: tuple[float, ...], rest: dict, features_only: bool
+                                            ) -> None:
+    with torch.device('meta'):
+        model = timm.create_model(name, features_only=features_only)
+    found = resolve_model_data_config(model)
+    assert found['mean'] == mean and found.items() >= rest.items()
+
+
+def test_what_timm_says_of_weights_is_what_it_says_of_its_copies() -> None:
+    names = [name.replace('-', '_') for name in list_backbones(pretrained=True)]
+    assert {*names} <= {*timm.list_models(pretrained=True)} and PYRAMID not in timm.list_models(pretrained=True)
+    for name in names:
+        ours, theirs = (timm.get_pretrained_cfg(model) for model in (
+            name, timm.get_pretrained_cfg(name).hf_hub_id.rpartition('/')[2]))
+        assert ours.hf_hub_id == theirs.hf_hub_id and ours.classifier == 'head'
+        for key in ('input_size', 'mean', 'std', 'crop_pct', 'crop_mode', 'interpolation'):
+            assert getattr(ours, key) == getattr(theirs, key), (name, key)
+
+
+@pytest.mark.parametrize('name', [PYRAMID, PLAIN])
+def test_layer_decay_is_that_of_the_layers_of_the_backbone(name: str) -> None:
+    model = create(name, num_classes=5)
+    groups = create_optimizer_v2(model, 'adamw', lr=1., layer_decay=.5).param_groups
+    scales = {id(parameter): group['lr_scale'] for group in groups for parameter in group['params']}
+    assert scales[id(model.head.weight)] == 1
+    for parameter_name, parameter in model.backbone.named_parameters():
+        layer, number = model.backbone.get_layer_depth(parameter_name)
+        assert scales[id(parameter)] == pytest.approx(.5**(number - 1 - layer))
+    coarse = model.group_matcher(coarse=True)
+    assert [coarse(f'backbone.{part}.weight') for part in (
+        ('stages.0.patch_embed.proj', 'stages.0.blocks.1.norm1', 'stages.2.patch_embed.proj', 'out_norms.3')
+        if name == PYRAMID else ('patch_embed.proj', 'blocks.0.norm1', 'blocks.11.norm1', 'norm'))] == (
+            [0, 1, 3, 5] if name == PYRAMID else [0, 1, 1, 2])
+
+
+@pytest.mark.parametrize('with_cp', [False, 'selective'])
+@pytest.mark.parametrize('name, block', [(PYRAMID, 'stages.2.blocks.0'), (PLAIN, 'blocks.1')])
+def test_gradient_checkpointing_is_set_and_unset(name: str, block: str, with_cp: Any) -> None:
+    model, calls = create(name, num_classes=5, with_cp=with_cp).train(), []
+    model.backbone.get_submodule(f'{block}.mlp.fc1').register_forward_hook(lambda *args: calls.append(1))
+    gradients = []
+    for enable in (True, False):
+        calls.clear()
+        model.zero_grad()
+        model.set_grad_checkpointing(enable)
+        model(torch.ones(1, 3, 32, 32)).sum().backward()
+        assert len(calls) == 1 + enable
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    assert all(map(torch.equal, *gradients))
+
+
+@pytest.mark.parametrize('name, readout', [(PYRAMID, 'ignore'), (PLAIN, 'cat'), (PLAIN, 'add')])
+@torch.no_grad()
+def test_dpt_of_smp_takes_it(name: str, readout: str) -> None:
+    model = DPT(f'tu-{name}', encoder_weights=None, classes=3, decoder_readout=readout).eval()
+    assert model(torch.randn(1, 3, 64, 96)).shape == (1, 3, 64, 96)
+    assert model.encoder.has_prefix_tokens == (name == PLAIN)
+    maps, tokens = model.encoder(torch.randn(1, 3, 64, 96))
+    assert [x.shape[1] for x in maps] == model.encoder.out_channels
+    assert [None if x is None else x.shape[1:] for x in tokens] == 4 * [(1, 192) if name == PLAIN else None]
+
+
 @pytest.mark.parametrize('features_only', [False, True])
 def test_pretrained_weights_are_those_of_the_table(
         features_only: bool, fake_released: Callable[..., dict[str, Tensor]]) -> None:
@@ -88,6 +174,7 @@ def test_pretrained_weights_are_those_of_the_table(
 @pytest.mark.parametrize('kwargs, error, words', [
     (dict(output_stride=16), ValueError, 'output_stride is 16, but pyramid-cpvt-nano has no dilation: leave it out.'),
     (dict(cache_dir='x'), ValueError, "pyramid-cpvt-nano loads the weights of cpvt_mm, not 'x': leave it out."),
+    (dict(global_pool='token'), ValueError, "global_pool is 'token', but must be '' or 'avg'."),
     (dict(drop_pth_rate=.1), TypeError, 'drop_pth_rate'),
     (dict(features_only=True, out_indices=5), IndexError, 'the number of last maps is 5, but must be from 1 to 4.'),
     (dict(features_only=True, out_indices=(4,)), ValueError, 'from 0 to 3, or from -4 to -1'),

@@ -23,7 +23,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('config', help='config file, or a name such as mmdet::retinanet/retinanet_r50_fpn_1x_coco.py')
     parser.add_argument('out', type=Path, help='file to write; must not exist')
     parser.add_argument('--backbone', choices=TARGETS, default='PyramidCPVT',
-                        help='CPVT, deit-* and dino* are for plain transformers, whose maps all have stride 16')
+                        help='CPVT and names of weights are for plain transformers, whose maps all have stride 16')
     parser.add_argument('--arch', help='size of PyramidCPVT or CPVT; small if not given; ' + '; '.join(
         f'{name}: {", ".join(target.archs)}' for name, target in TARGETS.items() if not target.checkpoint))
     parser.add_argument('--checkpoint', help='weights of the backbone, a path or URL; if not given, those that '

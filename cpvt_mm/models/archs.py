@@ -1,8 +1,12 @@
 """The named sizes of both backbones, and those that a config spells out."""
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, TypeVar
 
+from torch import Tensor
+
+from .grid import round_up
 from .validation import check_names, check_positive
 
 Arch = TypeVar('Arch')
@@ -84,3 +88,25 @@ def parse_arch(arch: str | dict[str, Any], cls: type[Arch], named: Mapping[str, 
     if arch not in list(named):
         raise ValueError(f'{arch!r} is not an arch; allowed are {", ".join(named)}, or a dict of {", ".join(allowed)}.')
     return named[arch]
+
+
+FIRST_LAYER = re.compile(r'((?:stages\.\d+\.)?)blocks\.\d+\.mlp\.fc1\.weight')
+
+
+def name_of(weights: Mapping[str, Tensor]) -> str | None:
+    """Returns the name of the arch of a backbone with these weights; None if they are of no named one."""
+    shapes: dict[str, list[tuple[int, ...]]] = {}
+    for name, tensor in weights.items():
+        if match := FIRST_LAYER.fullmatch(name):
+            shapes.setdefault(match[1], []).append(tuple(tensor.shape))
+    found = [(len(of_stage), *of_stage[0]) for of_stage in shapes.values()]
+    for name, arch in PYRAMID_ARCHS.items():
+        stages = zip(arch.depths, arch.mlp_ratios, arch.embed_dims, strict=True)
+        if found == [(depth, ratio * width, width) for depth, ratio, width in stages]:
+            return name
+    for name, plain in PLAIN_ARCHS.items():
+        linear = plain.mlp_ratio * plain.embed_dims
+        gated = 2 * round_up(linear * 2 // 3, 8)
+        if found in [[(plain.depth, hidden, plain.embed_dims)] for hidden in (linear, gated)]:
+            return name
+    return None

@@ -4,7 +4,7 @@ from typing import Any
 
 from mmengine.config import Config
 
-from cpvt_mm.weights.released import RELEASED, SCHEME
+from cpvt_mm.weights.released import RELEASED, ROPE_TOP1, SCHEME
 from openmmlab_runs.checkpoints.comparing import load_weights
 from openmmlab_runs.errors import UserError, did_you_mean
 from openmmlab_runs.loading import backbone_config, build
@@ -24,10 +24,21 @@ def _dinov2(arch: str, registers: bool) -> tuple[type[CPVT], str, dict[str, Any]
         mlp_mode='swiglu' if arch == 'giant' else 'linear')
 
 
+def _tipsv2(arch: str) -> tuple[type[CPVT], str, dict[str, Any]]:
+    cls, _, options = _dinov2(arch, registers=True)
+    return cls, arch, {**options, 'img_size': 448, 'num_register_tokens': 1}
+
+
 def _dinov3(arch: str) -> tuple[type[CPVT], str, dict[str, Any]]:
     return CPVT, arch, dict(
         position_encoding=dict(type='RotaryPE', form='dinov3'), num_register_tokens=4, layer_scale=1e-5, norm_eps=1e-5,
-        mlp_mode='swiglu' if arch.endswith('plus') else 'linear')
+        mlp_mode='swiglu' if arch.endswith('plus') or arch == 'giant' else 'linear')
+
+
+def _rope_vit(arch: str, kind: str) -> tuple[type[CPVT], str, dict[str, Any]]:
+    table = [dict(type='LearnablePE')] if kind.endswith('-ape') else []
+    rotary = dict(type='RotaryPE' if kind.startswith('axial') else 'MixedRotaryPE')
+    return CPVT, arch, dict(position_encoding=[*table, rotary], layer_scale=1e-5)
 
 
 # Name -> class, its `arch`, and other arguments that differ from the defaults.
@@ -38,6 +49,9 @@ BACKBONES: dict[str, tuple[type[PyramidCPVT] | type[CPVT], str, dict[str, Any]]]
     **{f'dinov2-{arch}{suffix}': _dinov2(arch, registers) for arch in ('small', 'base', 'large', 'giant')
        for suffix, registers in (('', False), ('-reg4', True))},
     **{f'dinov3-{arch}': _dinov3(arch) for arch in ('small', 'small-plus', 'base', 'large', 'huge-plus')},
+    **{f'lingbot-{arch}': _dinov3(arch) for arch in ('small', 'base', 'large', 'giant')},  # the parts are the same
+    **{f'tipsv2-{arch}': _tipsv2(arch) for arch in ('base', 'large', 'giant')},
+    **{f'rope-vit-{arch}-{kind}': _rope_vit(arch, kind) for kind in ROPE_TOP1 for arch in ('small', 'base', 'large')},
 }
 
 
@@ -49,8 +63,8 @@ def list_backbones(pretrained: bool = False) -> list[str]:
 def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> PyramidCPVT | CPVT:
     """Builds a backbone, in training mode with float32 weights. Call `eval()` before inference.
 
-    `deit-*`, `dinov2-*` and `dinov3-*` are `CPVT` with the parts of these models. No other CPVT has released weights;
-    those of DINOv3 have their own licence (see `weights.released`). To start a CPVT from them, pass a
+    All names but `pyramid-*` are `CPVT`, with the parts of these models. `cpvt-*` have no released weights; those of
+    DINOv3 and LingBot have their own licences (see `weights.released`). To start a CPVT from others, pass a
     `position_encoding` with a PEG: `dict(type='PEG', init='zero')`, in a list behind the model's own, changes nothing
     until it is trained.
 

@@ -2,7 +2,7 @@
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from torch import Tensor, nn
 
@@ -10,6 +10,8 @@ from .grid import Grid, to_output, to_tokens
 from .packing import Layout, unpack
 from .padding import check_images
 from .validation import check_choice
+
+Intermediate: TypeAlias = Tensor | tuple[Tensor, Tensor]  # a map, or one with its extra tokens
 
 
 class FeatureInfo(list[dict[str, Any]]):
@@ -73,7 +75,8 @@ class TimmFeatures(nn.Module):
 
     def forward_intermediates(self, x: Tensor, indices: int | Sequence[int] | None = None, norm: bool = False,
                               stop_early: bool = False, output_fmt: Literal['NCHW', 'NLC'] = 'NCHW',
-                              intermediates_only: bool = False) -> list[Tensor] | tuple[Tensor, list[Tensor]]:
+                              intermediates_only: bool = False, return_prefix_tokens: bool = False
+                              ) -> list[Intermediate] | tuple[Tensor, list[Intermediate]]:
         """Returns the maps after stages or blocks, as the method of timm's models does.
 
         Args:
@@ -84,6 +87,7 @@ class TimmFeatures(nn.Module):
             stop_early: With `intermediates_only`, whether to leave out later stages or blocks. Defaults to False.
             output_fmt: 'NCHW', maps; or 'NLC', tokens `(B, H * W, C)` without extra tokens. Defaults to 'NCHW'.
             intermediates_only: Whether to return the maps only. Defaults to False.
+            return_prefix_tokens: Whether each map is in a pair with its extra tokens, `(B, E, C)`. Defaults to False.
 
         Returns:
             The tokens after the last stage or block and its norm, `(B, E + H * W, C)`, and a list of the maps.
@@ -102,11 +106,13 @@ class TimmFeatures(nn.Module):
         taken = [range(count)[index] for index in last]
         end = max(taken) + 1 if stop_early and intermediates_only else count
         kept = self.tokens_after(range(end), *self.embed(to_tokens(x), Grid(x.shape[2], x.shape[3])))
-        found = []
+        found: list[Intermediate] = []
         for index in taken:
             tokens, grid = unpack(*kept[index])
-            cells = (self.norm_of(index)(tokens) if norm else tokens)[:, grid.extra:]
-            found.append(to_output(cells, grid) if output_fmt == 'NCHW' else cells)
+            tokens = self.norm_of(index)(tokens) if norm else tokens
+            cells = tokens[:, grid.extra:]
+            cells = to_output(cells, grid) if output_fmt == 'NCHW' else cells
+            found.append((cells, tokens[:, :grid.extra]) if return_prefix_tokens else cells)
         return found if intermediates_only else (self.norm_of(end - 1)(kept[-1][0]), found)
 
     @abstractmethod

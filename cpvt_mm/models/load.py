@@ -11,14 +11,16 @@ from mmengine.logging import MMLogger, print_log
 from mmengine.model import BaseModule, PretrainedInit
 from torch import Tensor, nn
 
-from cpvt_mm.encodings import LearnablePE, PositionEncoding, RotaryPE
+from cpvt_mm.encodings import LearnablePE, PositionEncoding
 from cpvt_mm.weights.formats import detect_format
 from cpvt_mm.weights.plain_formats import REGISTERS, TABLE, PlainFormat
 from cpvt_mm.weights.released import find_released
 from openmmlab_runs.checkpoints.comparing import compare, refuse
 from openmmlab_runs.checkpoints.reading import read_weights
+from openmmlab_runs.config_text import to_source
 from openmmlab_runs.errors import UserError
 
+from .archs import name_of
 from .validation import check_names
 
 STEM = 'patch_embed.proj.weight'
@@ -31,8 +33,8 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
 
     It resamples position tables of `LearnablePE`, adapts the first convolution from RGB to other `in_channels`, and
     inflates 2D kernels for a `PEG` with `ndim=3`. It warns of tensors that the backbone does not have, such as blocks
-    of a deeper arch; of missing tensors that `allow_missing` matches; of another `norm_eps`; and of DINOv3's weights
-    without its form of `RotaryPE`.
+    of a deeper arch; of missing tensors that `allow_missing` matches; of another `norm_eps`; and of weights that were
+    trained with a rotary encoding that the backbone does not have.
 
     Args:
         backbone: A PyramidCPVT or CPVT.
@@ -64,7 +66,9 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
                                if name.startswith(prefix)})
     except UserError as error:
         raise UserError(f'checkpoint {checkpoint} cannot be loaded: {error}') from error
-    what = f'checkpoint {checkpoint} (format {fmt})'
+    arch, own_arch = name_of(renamed), name_of(wanted)
+    sizes = f', of arch {arch!r} for a backbone of {own_arch!r},' if arch and own_arch and arch != own_arch else ''
+    what = f'checkpoint {checkpoint} (format {fmt}){sizes}'
     fitted, adapted = _adapt(backbone, renamed, wanted)
     missing = [name for name in wanted if name not in fitted]
     blocks = {match[0] for match in map(BLOCK.match, wanted) if match}
@@ -86,8 +90,8 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     surplus = [name for name in fitted if name not in wanted and name.split('.')[0] in parts
                and name != TABLE]  # a note mentions the table already
     if surplus:
-        _warn(f'checkpoint {checkpoint} is from a larger or different {type(backbone).__name__}: this backbone does '
-              f'not have {len(surplus)} of its tensors: {", ".join(surplus)}')
+        _warn(f'{what} is from a larger or different {type(backbone).__name__}: this backbone does not '
+              f'have {len(surplus)} of its tensors: {", ".join(surplus)}')
     if missing:
         _warn(f'checkpoint {checkpoint} lacks, as allow_missing allows: {", ".join(missing)}')
     eps = getattr(backbone, 'norm_eps', None)
@@ -97,10 +101,11 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
         source = f'weights of {checkpoint}' if released else f'models of format {fmt}'
         _warn(f'{source} have norm_eps {wanted_eps:g}, but the backbone has {eps:g}: set norm_eps={wanted_eps:g}, '
               f'unless the weights were trained with {eps:g}.')
-    if isinstance(fmt, PlainFormat) and not fmt.has_table and not any(
-            isinstance(module, RotaryPE) and module.form == 'dinov3' for module in backbone.modules()):
-        _warn(f"{what} was trained with the position encoding dict(type='RotaryPE', form='dinov3'), which the backbone "
-              'does not have: use it, also beside others, unless all blocks are trained further.')
+    if isinstance(fmt, PlainFormat) and fmt.encoding and not any(
+            type(module).__name__ == fmt.encoding['type'] and getattr(module, 'form', None) == fmt.encoding.get('form')
+            for module in backbone.modules()):
+        _warn(f'{what} was trained with the position encoding {to_source(fmt.encoding)}, which the backbone does not '
+              'have: use it, also beside others, unless all blocks are trained further.')
 
 
 def check_weights(backbone: nn.Module, weights: dict[str, Tensor], what: str) -> None:

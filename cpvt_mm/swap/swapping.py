@@ -7,6 +7,7 @@ import torch
 from mmengine.config import Config
 
 from cpvt_mm.models.validation import check_names
+from cpvt_mm.weights.released import IMAGENET, find_released
 from openmmlab_runs.config_walk import walk
 from openmmlab_runs.data.config_datasets import task_of
 from openmmlab_runs.data.datasets import build_unread, classes_of, unwrap
@@ -52,9 +53,6 @@ def take_data(cfg: Config, source: Config) -> Config:
     return new
 
 
-# The RGB normalization that pretrained weights of these backbones expect.
-MEAN = [123.675, 116.28, 103.53]
-STD = [58.395, 57.12, 57.375]
 Probe = Callable[[dict[str, Any], str | None], Maps]
 
 
@@ -137,7 +135,8 @@ def _swap_in(path: tuple[str | int, ...], owner: dict[str, Any], cfg: Config, ta
         holders.append(holders[-1][key])
     _remove_weights(holders)
     if 'in_channels' not in arguments:
-        _set_normalization(holders, cfg)
+        released = find_released(checkpoint) if checkpoint else None
+        _set_normalization(holders, cfg, *(released.normalization if released else IMAGENET))
     return new
 
 
@@ -171,14 +170,15 @@ def _remove_imports(cfg: Config) -> None:
         cfg.custom_imports = None
 
 
-def _set_normalization(holders: Sequence[dict[str, Any]], cfg: Config) -> None:
+def _set_normalization(holders: Sequence[dict[str, Any]], cfg: Config, mean: Sequence[float],
+                       std: Sequence[float]) -> None:
     """Sets mean, standard deviation and channel order in the preprocessors of all models that contain the backbone."""
     has_own = any(holder.get('data_preprocessor') for holder in holders)
     for holder in holders if has_own else [cfg]:
         node = holder.get('data_preprocessor')
         while node:
             if 'data_preprocessor' not in node:  # else it wraps the one that normalizes, for several branches
-                node.update(mean=MEAN, std=STD)
+                node.update(mean=list(mean), std=list(std))
                 node.pop('rgb_to_bgr', None)
                 node['to_rgb' if 'to_rgb' in node else 'bgr_to_rgb'] = True
             node = node.get('data_preprocessor')

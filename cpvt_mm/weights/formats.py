@@ -10,6 +10,7 @@ from openmmlab_runs.errors import UserError
 
 from .plain_formats import PLAIN_FORMATS
 from .renaming import Format, Names
+from .rope_formats import ROPE_FORMATS
 
 BLOCK = 'stages.{i}.blocks.{j}.'
 PEG = 'stages.{i}.position_encoding.0.convs.0.0.{p}'
@@ -100,7 +101,7 @@ MMPRETRAIN_PCPVT = PyramidFormat(
         'norm_after_stage3.{p}': 'out_norms.3.{p}',
     }, norm_eps=1e-6)  # 1e-5 is the default of mmpretrain's class, but the configs of its weights set 1e-6
 
-FORMATS = (PYRAMID_CPVT, TWINS, MMSEG_PCPVT, MMPRETRAIN_PCPVT, *PLAIN_FORMATS)
+FORMATS = (PYRAMID_CPVT, TWINS, MMSEG_PCPVT, MMPRETRAIN_PCPVT, *PLAIN_FORMATS, *ROPE_FORMATS)
 
 
 class Detected(NamedTuple):

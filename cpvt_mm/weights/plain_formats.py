@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from openmmlab_runs.config_text import to_source
 from openmmlab_runs.errors import UserError
 
 from .renaming import Format, Names, Table
@@ -27,10 +28,15 @@ class PlainFormat(Format):
     token to the token; when converting back, the token keeps the sum and its row is 0.
 
     Attributes:
-        has_table: Without a table, the models are DINOv3, with its form of `RotaryPE`; their keys have no bias. Files
-            may leave out the biases of queries and values, too, if all are 0.
+        encoding: The config of the rotary encoding that the models have instead of a table, or None. With one,
+            files may leave out the biases of queries, keys and values if all are 0.
     """
-    has_table: bool = True
+    encoding: dict[str, str] | None = None
+
+    @property
+    def has_table(self) -> bool:
+        """Whether the models have a position table, and no rotary encoding."""
+        return self.encoding is None
 
     def to_ours(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         foreign = [name for name in weights if FOREIGN.search(name)]
@@ -65,8 +71,8 @@ class PlainFormat(Format):
         table = weights[TABLE] if encodings == [TABLE] else None
         if not self.has_table:
             if encodings:
-                raise UserError(f"the format {self} supports only RotaryPE(form='dinov3'), so the weights cannot be "
-                                f'converted: they have {", ".join(encodings[:3])}.')
+                raise UserError(f'the format {self} supports only {to_source(self.encoding)}, so the weights '
+                                f'cannot be converted: they have {", ".join(encodings[:3])}.')
         elif table is None or table.dim() != 3 or table.shape[0] != table.shape[1]:
             raise UserError(f'the format {self} supports only one LearnablePE on a square grid, so the weights cannot '
                             f'be converted: they have {", ".join(encodings[:3]) or "none"}.')
@@ -85,6 +91,7 @@ class PlainFormat(Format):
         return converted
 
 
+DINOV3 = dict(type='RotaryPE', form='dinov3')
 QKV = ('blocks.{i}.attn.q.{p}', 'blocks.{i}.attn.kv.{p}')
 QKV_WEIGHT = ('blocks.{i}.attn.q.weight', 'blocks.{i}.attn.kv.weight')
 QKV_BIAS = ('blocks.{i}.attn.q.bias', 'blocks.{i}.attn.kv.bias')
@@ -122,7 +129,7 @@ TIMM_DINOV3 = PlainFormat(
         ('blocks.{i}.mlp.w1.{p}', 'blocks.{i}.mlp.w2.{p}'): 'blocks.{i}.mlp.fc1.{p}',
         'blocks.{i}.mlp.fc2.{p}': 'blocks.{i}.mlp.fc2.{p}',
         'blocks.{i}.mlp.w3.{p}': 'blocks.{i}.mlp.fc2.{p}',
-    }, norm_eps=1e-5, has_table=False)
+    }, norm_eps=1e-5, encoding=DINOV3)
 
 MMPRETRAIN_VIT = PlainFormat(
     ('mmpretrain',), 'CPVT', ('patch_embed.projection.weight', 'layers.0.attn.qkv.weight'),
@@ -199,7 +206,7 @@ TRANSFORMERS_DINOV3 = PlainFormat(
     },
     gated={
         (f'{layer}mlp.gate_proj.{{p}}', f'{layer}mlp.up_proj.{{p}}'): 'blocks.{i}.mlp.fc1.{p}' for layer in LAYERS
-    }, norm_eps=1e-5, has_table=False)
+    }, norm_eps=1e-5, encoding=DINOV3)
 
 PLAIN_FORMATS: tuple[Format, ...] = (PLAIN_CPVT, TIMM_VIT, TIMM_DINOV3, MMPRETRAIN_VIT, TRANSFORMERS_DINOV2,
                                      TRANSFORMERS_DINOV3)

@@ -13,6 +13,13 @@ DEIT = 'arXiv 2012.12877, table of ImageNet-1k results: DeiT without distillatio
 DINOV2 = 'arXiv 2304.07193, README of facebookresearch/dinov2: linear classifier on frozen features'
 DINOV3 = 'arXiv 2508.10104, which reports no ImageNet-1k accuracy of these'
 DINOV3_LICENCE = 'DINOv3 License, https://ai.meta.com/resources/models-and-libraries/dinov3-license/'
+LINGBOT = 'arXiv 2607.05247, which timm names; no ImageNet-1k accuracy is known here'
+LINGBOT_LICENCE = ('Apache License 2.0 according to their authors and timm; the notice of lightly-train says that the '
+                   f'{DINOV3_LICENCE}, applies as well')
+TIPSV2 = 'arXiv 2604.12012, which timm names; no ImageNet-1k accuracy is known here'
+ROPE_VIT = 'arXiv 2403.13298, README of naver-ai/rope-vit: DeiT-III, 400 epochs, 224 x 224'
+# Mean and standard deviation of RGB values from 0 to 255.
+IMAGENET = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
 
 
 class Released(NamedTuple):
@@ -24,6 +31,7 @@ class Released(NamedTuple):
     source: str  # where the authors report it
     licence: str = APACHE  # of the weights, according to the authors' repository and timm's model cards
     norm_eps: float = 1e-6  # in training. A file's format does not tell: mmseg's models use 1e-5, its Twins files 1e-6
+    normalization: tuple[tuple[float, ...], tuple[float, ...]] = IMAGENET  # of the images in training
 
 
 def _hub(model: str) -> str:
@@ -59,6 +67,26 @@ def _dinov3(arch: str) -> Released:
     return Released('CPVT', arch, {_hub(model): 'timm-dinov3'}, None, DINOV3, DINOV3_LICENCE, norm_eps=1e-5)
 
 
+def _lingbot(arch: str) -> Released:
+    # The copy that timm names. It has the same parts as a DINOv3.
+    file = f'hf://belfner/vit_{arch}_patch16_lingbot.robbyant'
+    return Released('CPVT', arch, {file: 'timm-dinov3'}, None, LINGBOT, LINGBOT_LICENCE, norm_eps=1e-5)
+
+
+def _tipsv2(arch: str) -> Released:
+    return Released('CPVT', arch, {_hub(f'vit_{arch}_patch14_reg1_tipsv2.webli'): 'timm'}, None, TIPSV2,
+                    normalization=((0.,) * 3, (255.,) * 3))
+
+
+def _rope_vit(arch: str, kind: str, top1: float) -> Released:
+    # timm's copy of the authors' weights. Axial models have no name for this in timm.
+    model = f'vit_{arch}_patch16_rope_{kind.replace("-", "_")}_224.naver_in1k'.replace('_axial', '')
+    return Released('CPVT', arch, {_hub(model): f'timm-rope-{kind.removesuffix("-ape")}'}, top1, ROPE_VIT)
+
+
+ROPE_TOP1 = {  # of small, base and large
+    'axial': (80.9, 83.6, 84.7), 'mixed': (80.9, 83.8, 84.8),
+    'axial-ape': (80.7, 83.7, 84.7), 'mixed-ape': (80.9, 83.8, 84.9)}  # with a table of positions as well
 RELEASED = {
     'pyramid-cpvt-small': _twins('small', 'pcpvt_small_20220308-e638c41c.pth', 81.2),
     'pyramid-cpvt-base': _twins('base', 'pcpvt_base_20220308-0621964c.pth', 82.7),
@@ -81,6 +109,10 @@ RELEASED = {
     'dinov3-base': _dinov3('base'),
     'dinov3-large': _dinov3('large'),
     'dinov3-huge-plus': _dinov3('huge-plus'),
+    **{f'lingbot-{arch}': _lingbot(arch) for arch in ('small', 'base', 'large', 'giant')},
+    **{f'tipsv2-{arch}': _tipsv2(arch) for arch in ('base', 'large', 'giant')},
+    **{f'rope-vit-{arch}-{kind}': _rope_vit(arch, kind, top1) for kind, values in ROPE_TOP1.items()
+       for arch, top1 in zip(('small', 'base', 'large'), values, strict=True)},
 }
 
 

@@ -32,7 +32,7 @@ DINO = [path for path in CONFIGS if path.parent.name == 'dino']
 NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm2d, nn.SyncBatchNorm)
 # How names tell the arch, from the smallest to the largest.
 ARCHS = dict(nano='nano', ti='tiny', t='tiny', s='small', b='base', l='large')
-ARCH_IN_NAME = re.compile(f'(?:cpvt|dinov[23])-({"|".join(ARCHS)})_')
+ARCH_IN_NAME = re.compile(f'(?:cpvt|dinov[23]|lingbot)-({"|".join(ARCHS)})_')
 # A teacher that builds in no time.
 TEACHER = dict(
     type='ImageClassifier', backbone=dict(type='ResNet', depth=18, stem_channels=8, base_channels=8),
@@ -105,7 +105,7 @@ def test_an_example_switches_the_encoding_and_no_other_key(path: Path) -> None:
 @pytest.mark.parametrize('path', CONFIGS, ids=lambda path: path.stem)
 def test_those_of_coco_and_ade20k_start_from_released_weights_or_say_why_not(path: Path) -> None:
     backbone = read(path).model.backbone
-    family = re.search(r'pyramid-cpvt|dinov\d|$', path.stem)[0] or 'deit'  # of CPVT
+    family = re.search(r'pyramid-cpvt|dinov\d|lingbot|$', path.stem)[0] or 'deit'  # of CPVT
     names = [name for name in RELEASED if name == f'{family}-{backbone.get("arch")}']
     is_benchmark = any(name in path.stem for name in ('coco', 'ade20k', 'boxes')) and 'nano' not in path.stem
     if is_benchmark and names and path not in EXAMPLES:

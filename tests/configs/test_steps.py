@@ -29,7 +29,8 @@ def smallest_of_each_family() -> list[Path]:
         match = ARCH_IN_NAME.search(path.stem)
         sized = list(ARCHS).index(match[1]) if match else -1, path
         # Sizes of images are cut down.
-        family = re.sub(r'-\d+x\d+$|_layer-decay', '', re.sub(r'(cpvt|dinov\d)-[a-z]+_', r'\1_', path.stem))
+        stem = path.stem.replace('lingbot', 'dinov3')  # the same model
+        family = re.sub(r'-\d+x\d+$|_layer-decay', '', re.sub(r'(cpvt|dinov\d)-[a-z]+_', r'\1_', stem))
         found[family] = min(found.get(family, sized), sized)
     return sorted(path for _, path in found.values())
 

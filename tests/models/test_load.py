@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cpvt_mm import CPVT, PyramidCPVT
+from cpvt_mm import CPVT, PyramidCPVT, create_backbone
 from cpvt_mm.models.load import adapt_channels, load_pretrained
 from cpvt_mm.weights.plain_formats import TRANSFORMERS_DINOV3
 from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN, pretrained, refusal
@@ -103,6 +103,15 @@ def test_less_than_everything_is_an_error_and_changes_nothing(weights: dict, pat
                               f'tensors: {len(gone)} missing ({", ".join(gone[:3])}, ...); build it with the arch')
     assert 'name what may be missing in allow_missing' in message
     assert_filled(model, before)
+
+
+@pytest.mark.parametrize(('name', 'other', 'words'), [
+    ('deit-tiny', 'deit-small', "of arch 'small' for a backbone of 'tiny', does not fit the CPVT"),
+    ('dinov3-small', 'dinov3-small-plus', "of arch 'small-plus' for a backbone of 'small', does not fit the CPVT"),
+    ('pyramid-cpvt-small', 'pyramid-cpvt-tiny', "of arch 'tiny' for a backbone of 'small', does not fit the Pyramid")])
+def test_weights_of_another_arch_are_a_sentence_with_both_names(name: str, other: str, words: str, path: Path) -> None:
+    torch.save(create_backbone(other).state_dict(), path)
+    assert words in refusal(load_pretrained, create_backbone(name), path)
 
 
 @pytest.mark.parametrize(('allow_missing', 'other'), [

@@ -12,11 +12,12 @@ from torch import nn
 from cpvt_mm.registry import MODELS
 from cpvt_mm.swap import CannotSwap, read_config, swap_backbone, write_config
 from cpvt_mm.swap.probing import CannotRun
-from cpvt_mm.swap.swapping import MEAN, STD
 from cpvt_mm.swap.writing import shipped_configs
+from cpvt_mm.weights.released import IMAGENET
 from tests.conftest import refusal
 from tests.odd_texts import ODD
 
+MEAN, STD = map(list, IMAGENET)
 RETINANET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 import cpvt_mm
 from cpvt_mm.registry import MODELS
 from cpvt_mm.swap import CannotSwap, swap_backbone
+from cpvt_mm.weights.released import IMAGENET
 from lab.from_config import build_model, build_plain_optim_wrapper, random_batch
 from tests.conftest import refusal
 from tests.swap.test_swapping import get
@@ -117,7 +118,7 @@ def test_the_wrong_backbone_is_refused_and_the_other_named() -> None:
     assert 'take PyramidCPVT instead of CPVT' in refusal(swap_backbone, cfg, backbone='CPVT', error=CannotSwap)
 
 
-@pytest.mark.parametrize('name', ['deit-small', 'dinov2-small-reg4', 'dinov3-small-plus'])
+@pytest.mark.parametrize('name', ['deit-small', 'dinov2-small-reg4', 'dinov3-small-plus', 'tipsv2-base'])
 def test_a_name_of_released_weights_brings_their_arguments_weights_and_normalization(name: str) -> None:
     old = shaped('setr pup')
     cfg = swap_backbone(old, backbone=name)
@@ -126,9 +127,11 @@ def test_a_name_of_released_weights_brings_their_arguments_weights_and_normaliza
         assert held.state_dict().keys() == cpvt_mm.create_backbone(name, out_indices=held.out_indices
                                                                    ).state_dict().keys()
     assert cfg.model.backbone.init_cfg == dict(type='Pretrained', checkpoint=f'cpvt_mm://{name}')
-    assert cfg.model.data_preprocessor.mean == [123.675, 116.28, 103.53] and cfg.model.data_preprocessor.bgr_to_rgb
+    mean, std = ([0] * 3, [255] * 3) if name.startswith('tips') else map(list, IMAGENET)
+    images = cfg.model.data_preprocessor
+    assert (images.mean, images.std, images.bgr_to_rgb) == (mean, std, True)
     assert swap_backbone(old, checkpoint='own.pth', backbone=name).model.backbone.init_cfg.checkpoint == 'own.pth'
-    assert 'is of arch' in refusal(swap_backbone, old, 'base', backbone=name, error=ValueError)
+    assert 'is of arch' in refusal(swap_backbone, old, 'tiny', backbone=name, error=ValueError)
 
 
 def test_a_detector_refuses_patches_that_are_not_the_stride_of_its_anchors() -> None:

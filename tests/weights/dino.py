@@ -55,6 +55,11 @@ def reference(library: str, kind: str, dims: int, depth: int, heads: int, img_si
     """A model, and a function that returns all of its tokens after the last norm. Every part has an effect on them."""
     build = timm_model if library == 'timm' else transformers_model
     model, run = build(kind, dims, depth, heads, img_size)
+    return randomized(model, dims), torch.no_grad()(run)
+
+
+def randomized(model: nn.Module, dims: int) -> nn.Module:
+    """Sets random values, with which every part of a ViT of `dims` channels has an effect; returns it in eval mode."""
     for name, parameter in model.named_parameters():
         if re.search('gamma|lambda|norm.*weight', name):
             parameter.data.uniform_(0.3, 1)
@@ -64,5 +69,4 @@ def reference(library: str, kind: str, dims: int, depth: int, heads: int, img_si
             parameter.data.normal_(std=0.1)
         elif re.search('qkv|q_proj|k_proj', name):  # attention is far from uniform
             parameter.data.normal_(std=2 / dims**0.5)
-    model.eval()
-    return model, torch.no_grad()(run)
+    return model.eval()

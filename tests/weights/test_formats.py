@@ -19,9 +19,11 @@ from cpvt_mm.weights.plain_formats import (
     PlainFormat,
 )
 from cpvt_mm.weights.renaming import Format
+from cpvt_mm.weights.rope_formats import ROPE_FORMATS
 from openmmlab_runs.errors import UserError
 from openmmlab_runs.libraries import require
 from tests.conftest import GOLDEN, NARROW, NARROW_PLAIN, golden_cases, pretrained, refusal
+from tests.weights.test_rope_formats import narrow
 
 FOREIGN = [fmt for fmt in FORMATS if fmt.backbone == 'PyramidCPVT' and 'cpvt_mm' not in fmt.names]
 
@@ -121,6 +123,7 @@ def dino(fmt: PlainFormat, **kwargs: object) -> CPVT:
 def names_of(fmt: Format) -> list[str]:
     """The names of a whole backbone in a format."""
     weights = (PyramidCPVT(NARROW) if fmt.backbone == 'PyramidCPVT' else dino(fmt) if fmt in OF_DINO else
+               narrow(fmt.encoding) if fmt in ROPE_FORMATS else
                CPVT(NARROW_PLAIN, img_size=64, position_encoding=LEARNABLE)).state_dict()
     return list(weights if 'cpvt_mm' in fmt.names else fmt.to_theirs(weights))
 
@@ -148,7 +151,8 @@ def test_other_names_are_refused_with_the_formats_and_the_first_keys() -> None:
     assert refusal(detect_format, [f'layer{i}.weight' for i in range(4)], 'a.pth') == (
         'checkpoint a.pth has no backbone of a known format: it has layer0.weight, layer1.weight, layer2.weight, ...; '
         'use a checkpoint of a known format (for PyramidCPVT cpvt_mm, twins or timm, mmseg, mmpretrain; for CPVT '
-        'cpvt_mm, timm, timm-dinov3, mmpretrain, transformers-dinov2, transformers-dinov3).')
+        'cpvt_mm, timm, timm-dinov3, mmpretrain, transformers-dinov2, transformers-dinov3, timm-rope-axial, '
+        'timm-rope-mixed).')
 
 
 @pytest.mark.parametrize('mlp_mode', ['linear', 'swiglu'])
@@ -171,7 +175,7 @@ def test_what_dino_does_not_have_has_no_name_there(fmt: PlainFormat) -> None:
     if not fmt.has_table:
         weights = shaken(dino(fmt)).state_dict()
         assert f'the format {fmt} has no keys with a bias' in refusal(fmt.to_theirs, weights)
-        assert 'only RotaryPE' in refusal(fmt.to_theirs, {**weights, TABLE: torch.ones(2, 2, 48)})
+        assert "only dict(type='RotaryPE'" in refusal(fmt.to_theirs, {**weights, TABLE: torch.ones(2, 2, 48)})
 
 
 def of_the_authors(weights: dict[str, Tensor], mask: float) -> dict[str, Tensor]:
