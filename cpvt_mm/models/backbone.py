@@ -103,7 +103,7 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         multiple = PAD_SIZE_DIVISOR if self.padding else 1
         padded = round_up(x.shape[2], multiple), round_up(x.shape[3], multiple)
         if sizes is not None:
-            x, groups = within_sizes(x, sizes), group_clips(sizes, frames, multiple)
+            x, groups = within_sizes(x, sizes, multiple), group_clips(sizes, frames, multiple)
             if len(groups) > 1:
                 packing = pack({(grid_size(size, self.patch_size), length): images
                                 for (size, length), images in groups.items()}, x.device)

@@ -124,7 +124,7 @@ class Packing:
     def split(self, x: Tensor, dim: int = 1) -> list[Tensor]:
         """Returns views of each group: `(1, T, C)` -> `(n, N, C)`; for dim 2 `(1, heads, T, C)` -> `(n, heads, N, C)`.
         """
-        parts = x[0].split([len(group.images) * group.length for group in self.groups], dim - 1)
+        parts = x.squeeze(0).split([len(group.images) * group.length for group in self.groups], dim - 1)
         return [part.unflatten(dim - 1, (len(group.images), group.length)).movedim(dim - 1, 0)
                 for part, group in zip(parts, self.groups, strict=True)]
 
@@ -142,7 +142,7 @@ class Packing:
         Rows and columns that do not fill a patch are zero-padded. Also returns the packing of the patches, whose cells
         have the height and width `cell`.
         """
-        cells = self.to_patches(side)(x[0]).unflatten(0, (-1, side, side))
+        cells = self.to_patches(side)(x.squeeze(0)).unflatten(0, (-1, side, side))
         return cells.permute(0, 3, 1, 2), self.coarser(side, cell)
 
     def _numbers(self) -> list[Tensor]:
@@ -199,7 +199,7 @@ class Packing:
     def unpack(self, x: Tensor) -> tuple[Tensor, Grid]:
         """Returns the tokens in a padded batch, `(1, T, C)` -> `(B, E + H * W, C)`, and its grid; see `unpack`."""
         move, grid = self.to_batch()
-        return move(x[0]).unflatten(0, (-1, grid.extra + grid.size)), grid
+        return move(x.squeeze(0)).unflatten(0, (-1, grid.extra + grid.size)), grid
 
 
 # Of tokens `(B, E + H * W, C)` of images of one size, which are one group, or of packed ones.
@@ -255,8 +255,8 @@ def convolve(conv: nn.Module, x: Tensor, grid: Layout, gap: int) -> Tensor:
     if isinstance(grid, Grid):
         return to_tokens(conv(to_map(x, grid)))
     move, canvas = grid.to_canvas(gap)  # all images at once: the gaps are their zero padding
-    convolved = to_tokens(conv(to_map(move(x[0])[None], canvas)))
-    return move.back(convolved[0])[None]
+    convolved = to_tokens(conv(to_map(move(x.squeeze(0))[None], canvas)))
+    return move.back(convolved.squeeze(0))[None]
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor | None] | None, grid: Layout, key_grid: Layout,
@@ -267,7 +267,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor | None] | No
     """
     if (isinstance(grid, Packing) and isinstance(key_grid, Packing) and biases is None
             and fits_varlen(q, grid, drop_rate)):
-        q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))  # (T, heads, C / heads)
+        q, k, v = (x.squeeze(0).transpose(0, 1) for x in (q, k, v))  # (T, heads, C / heads)
         out = varlen.varlen_attn(q, k, v, grid.offsets, key_grid.offsets, grid.longest, key_grid.longest)
         return out.flatten(1)[None]
     groups = zip(groups_of(q, grid, dim=2), groups_of(k, key_grid, dim=2), groups_of(v, key_grid, dim=2),

@@ -165,8 +165,10 @@ def sizes_and_frames(backbone: RunsImages, x: Tensor, valid_sizes: Sequence[Size
     return sizes, frames
 
 
-def within_sizes(x: Tensor, sizes: Sequence[Size]) -> Tensor:
-    """Returns images `(B, C, H, W)` with zeros outside their sizes in pixels."""
+def within_sizes(x: Tensor, sizes: Sequence[Size], multiple: int) -> Tensor:
+    """Returns images `(B, C, H, W)` with zeros outside their sizes in pixels, up to the next multiples."""
+    if not any(side % multiple for size in sizes for side in size):
+        return x
     heights, widths = (torch.tensor(sides, device='cpu')[:, None].to(x.device, non_blocking=True)
                        for sides in zip(*sizes, strict=True))
     rows = torch.arange(x.shape[2], device=x.device) < heights

@@ -51,7 +51,7 @@ def test_export_writes_and_compares(run_tool: Run, config: Path, tmp_path: Path,
     printed = capsys.readouterr().out
     rows = cells(printed)[1:]
     assert [row[:2] for row in rows] == [[f'{batch}', f'{height} x {width}'] for batch, height, width in SHAPES]
-    assert all(0 < float(row[2]) < 1e-4 for row in rows)
+    assert 0 < max(float(row[2]) for row in rows) < 1e-4
     assert f'{out}: written' in printed
     extra, image = {'description.json': ''}, torch.randn(1, 3, 65, 40)
     program = torch.export.load(out, extra_files=extra)
