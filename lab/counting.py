@@ -117,7 +117,7 @@ def attention_at_once() -> Iterator[None]:
         return F.scaled_dot_product_attention(q, k, v)[0].transpose(0, 1)
 
     with patch.multiple(packing, varlen=SimpleNamespace(varlen_attn=varlen_attn),
-                        fits_varlen=lambda q, drop_rate: q.dtype in packing.HALF and drop_rate == 0.):
+                        fits_varlen=lambda q, of, drop_rate: q.dtype in packing.HALF and drop_rate == 0.):
         yield
 
 
