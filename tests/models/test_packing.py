@@ -14,6 +14,7 @@ from cpvt_mm import CPVT, PyramidCPVT
 from cpvt_mm.models import packing as packing_module
 from cpvt_mm.models.grid import Grid, to_map, to_tokens
 from cpvt_mm.models.layers import Block, BlockSpec, DropPath
+from cpvt_mm.models.moves import Move
 from cpvt_mm.models.packing import Packing, convolve, groups_of, joined, pack
 from cpvt_mm.models.padding import BatchInfo
 from tests.conftest import NARROW
@@ -39,6 +40,16 @@ def tokens(packing: Packing) -> Tensor:
 def each(tokens: Tensor, packing: Packing) -> list[tuple[Tensor, Grid]]:
     """The tokens of each image, `(1, N, C)`, and its grid."""
     return [(part[i:i + 1], grid) for part, grid in groups_of(tokens, packing) for i in range(len(part))]
+
+
+def test_moved_rows_are_those_of_their_places_and_so_are_gradients() -> None:
+    move, table = Move.of(torch.tensor([2, 5, 0, 5, 4]), 5, CPU), torch.randn(5, 3, requires_grad=True)
+    moved = move(table)
+    assert torch.equal(moved[[0, 2, 4]], table[[2, 0, 4]]) and not moved[[1, 3]].any()
+    back = move.back(moved)
+    assert torch.equal(back[[2, 0, 4]], table[[2, 0, 4]]) and not back[[1, 3]].any()
+    for way in (move, move.back):
+        assert torch.autograd.gradcheck(way, table) and torch.autograd.gradgradcheck(way, table)
 
 
 def test_groups_are_views_and_joined_again(packing: Packing, tokens: Tensor) -> None:
