@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: configs and tools in cpvt_mm/.mim, as mim expects, and files for Python's start."""
+"""Adds what pyproject.toml cannot name: configs and tools in cpvt_mm/.mim, for mim, and start files of Python."""
 import shutil
 from pathlib import Path
 

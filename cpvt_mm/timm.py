@@ -91,7 +91,7 @@ class Classifier(TimmModel):
 
     Args:
         backbone: The backbone.
-        maps: Those of all stages or blocks, see `maps_of`.
+        maps: Descriptions of the maps of all stages or blocks, see `maps_of`.
         pretrained_cfg: As in `TimmModel`.
         num_classes: Number of classes.
         global_pool: 'token', the class token; 'avg', the mean of the cells; or '', all tokens, of which each gets

@@ -3,12 +3,11 @@
 The numbers do not depend on the machine. They are the same for every device that runs these operators one by one.
 """
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -105,20 +104,20 @@ def count_work(function: Callable[[], object], fused_attention: bool) -> Work:
     return work
 
 
-@contextmanager
-def attention_at_once() -> Iterator[None]:
+def attention_at_once() -> AbstractContextManager[None]:
     """Lets packed images attend as on a GPU with torch 2.10: those of several sizes at once, in half precision.
 
     The stand-in for `varlen_attn` reads and writes the same tensors, but its queries seem to meet all keys: count bytes
     with it, not operations.
     """
+    from openmmlab_runs.evaluation import replaced  # which imports mmdet
+
     def varlen_attn(q: Tensor, k: Tensor, v: Tensor, *offsets: object) -> Tensor:
         q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))  # (1, heads, T, C / heads)
         return F.scaled_dot_product_attention(q, k, v)[0].transpose(0, 1)
 
-    with patch.multiple(packing, varlen=SimpleNamespace(varlen_attn=varlen_attn),
-                        fits_varlen=lambda q, of, drop_rate: q.dtype in packing.HALF and drop_rate == 0.):
-        yield
+    return replaced(packing, varlen=SimpleNamespace(varlen_attn=varlen_attn),
+                    fits_varlen=lambda q, of, drop_rate: q.dtype in packing.HALF and drop_rate == 0.)
 
 
 class _Bytes(TorchDispatchMode):

@@ -25,7 +25,7 @@ from pycocotools.cocoeval import COCOeval  # noqa: E402
 
 @contextmanager
 def replaced(module: Any, **values: Any) -> Iterator[None]:
-    """Gives a module other values in the `with` block, because mmdet's metrics have no parameters for them."""
+    """Gives a module other values in the `with` block, where it has no parameters for them, as mmdet's metrics."""
     former = {name: getattr(module, name) for name in values if name in vars(module)}
     vars(module).update(values)
     try:

@@ -197,7 +197,6 @@ def over_grids(function: Callable[[Tensor, Grid], tuple[Tensor, Grid]], x: Tenso
     return joined(parts, new), new
 
 
-@torch.compiler.disable
 def pack(groups: Mapping[tuple[Size, int], Sequence[int]], device: torch.device) -> Packing:
     """Returns the packing of images, of which groups have the same rows and columns, and frames of a clip."""
     return make_packing(tuple(Group(tuple(images), Grid(height, width, frames=frames))

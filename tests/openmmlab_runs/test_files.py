@@ -158,7 +158,7 @@ FORK = multiprocessing.get_context('fork')
 
 
 def refused_elsewhere(folder: Path) -> str:
-    """What another process is told that wants a folder; '' if it gets it."""
+    """The sentence for another process that wants a folder; '' if it gets it."""
     told = FORK.SimpleQueue()
 
     def hold() -> None:

@@ -143,7 +143,7 @@ def test_a_failing_write_leaves_what_was_there(file: str, last: str, run: Run, t
 ])
 def test_a_validation_that_was_cut_off_is_made_up_for_once(by_epoch: bool, epochs: bool, expected: list, run: Run,
                                                            tmp_path: Path) -> None:
-    """Of ten steps, the third has one, and each from the fifth on."""
+    """The third of ten steps has one, and each from the fifth on."""
     def made_up(done: int) -> int:
         resumed = dict(iter=2 * done, epoch=done) if epochs else dict(iter=done)
         kind, length = (EpochBasedTrainLoop, 'max_epochs') if epochs else (IterBasedTrainLoop, 'max_iters')

@@ -79,7 +79,7 @@ def test_boxes_are_matched_in_the_order_of_their_scores(found: list, boxes: list
 
 
 def test_images_without_a_path_or_boxes_are_left_out_and_data_are_read_once() -> None:
-    """Of two images, the first has a path."""
+    """The first of two images has a path."""
     data = BaseDataset(lazy_init=True, metainfo=dict(classes=('a',)))
     data.load_data_list = lambda: [dict(img_path='0.png', instances=[annotated(BOX, 0)]), dict(instances=[])]
     data.full_init()

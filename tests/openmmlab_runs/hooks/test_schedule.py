@@ -1,4 +1,4 @@
-"""What a resumed run goes on with: its schedule, after an early stop, too, and gradients that accumulate."""
+"""A resumed run goes on with its schedule, after an early stop, too, and with gradients that accumulate."""
 import re
 from collections.abc import Callable
 from functools import partial
