@@ -10,7 +10,7 @@ from cpvt_mm.models.load import load_pretrained
 from cpvt_mm.models.validation import check_names
 from cpvt_mm.new_config import new_config
 from cpvt_mm.swap import TARGETS, read_config, swap_backbone, write_config
-from cpvt_mm.swap.swapping import take_data
+from cpvt_mm.swap.swapping import SAME, take_data
 from cpvt_mm.swap.writing import changes
 from openmmlab_runs.cli import command_parser
 from openmmlab_runs.errors import UserError, exit_on_error, say
@@ -22,8 +22,10 @@ def parse_args() -> argparse.Namespace:
     parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
     parser.add_argument('config', help='config file, or a name such as mmdet::retinanet/retinanet_r50_fpn_1x_coco.py')
     parser.add_argument('out', type=Path, help='file to write; must not exist')
-    parser.add_argument('--backbone', choices=TARGETS, default='PyramidCPVT',
-                        help='CPVT and names of weights are for plain transformers, whose maps all have stride 16')
+    parser.add_argument('--backbone', choices=(SAME, *TARGETS),
+                        help='same: a PVT, PVT v2, MiT or PCPVT stays as it is, with its weights, and runs here; CPVT '
+                        'and names of its weights are for plain transformers, whose maps all have stride 16; same if '
+                        'possible, else PyramidCPVT, if not given')
     parser.add_argument('--arch', help='size of PyramidCPVT or CPVT; small if not given; ' + '; '.join(
         f'{name}: {", ".join(target.archs)}' for name, target in TARGETS.items() if not target.checkpoint))
     parser.add_argument('--checkpoint', help='weights of the backbone, a path or URL; if not given, those that '
@@ -47,8 +49,8 @@ def swap(cfg: Config, args: argparse.Namespace) -> Config:
 @exit_on_error
 def main() -> None:
     args = parse_args()
-    target = TARGETS[args.backbone]
-    check_names(f'an arch of {args.backbone}', [args.arch or target.arch], target.archs, UserError)
+    target = TARGETS['PyramidCPVT' if args.backbone in (None, SAME) else args.backbone]
+    check_names(f'an arch of {args.backbone or "PyramidCPVT"}', [args.arch or target.arch], target.archs, UserError)
     old = read_config(args.config)
     if args.data and args.data.suffix != '.py':
         lines = new_config(args.data, args.out, base=args.config, swap=partial(swap, args=args))
@@ -60,7 +62,7 @@ def main() -> None:
         write_config(old, new, args.config, args.out)
         lines = [*changes(old.to_dict(), new.to_dict()), '']
     say(*lines)
-    if not (args.checkpoint or target.checkpoint):
+    if not (args.checkpoint or target.checkpoint or 'init_cfg' in (new.model.get('backbone') or {})):
         say('The backbone starts from random weights.')
     optimizer = (new.get('optim_wrapper') or {}).get('optimizer')
     if optimizer and optimizer.type != 'AdamW':

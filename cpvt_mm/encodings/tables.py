@@ -1,4 +1,6 @@
 """Tables with one vector per cell, learnt or random, resampled to the grid of the image."""
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -18,19 +20,21 @@ class TablePE(PositionEncoding):
     table: Tensor
 
     def __init__(self, stage: StageSpec, grid: tuple[int, int] | None, ndim: int, antialias: bool = False,
-                 offset: float = 0.) -> None:
+                 offset: float = 0., mode: Literal['bicubic', 'bilinear'] = 'bicubic') -> None:
         super().__init__(stage)
         self.grid = parse_pair('grid', stage.grid if grid is None else grid)
         check_choice('ndim', ndim, (1, 2))
         check_choice('antialias', antialias, (False, True))
+        check_choice('mode', mode, ('bicubic', 'bilinear'))
         if offset:
             check_above('offset', offset, 0)
-        if antialias + bool(offset) > (ndim == 2):
-            raise ValueError(f'ndim is {ndim}, antialias {antialias} and offset {offset}, but a table of ndim 2 may '
-                             'have one of antialias=True and an offset, others none.')
+        if antialias + bool(offset) + (mode == 'bilinear') > (ndim == 2):
+            raise ValueError(f'ndim is {ndim}, antialias {antialias}, offset {offset} and mode {mode!r}, but a table of '
+                             "ndim 2 may have one of antialias=True, an offset and mode='bilinear', others none.")
         self.ndim = ndim
         self.antialias = antialias
         self.offset = offset
+        self.mode = mode
         self.register_load_state_dict_pre_hook(_check_table)
 
     @property
@@ -48,7 +52,7 @@ class TablePE(PositionEncoding):
 
     def resampled(self, table: Tensor, size: tuple[int, ...]) -> Tensor:
         """Resamples a table to `size` as this encoding does for images."""
-        return resample(table, size, self.antialias, self.offset)
+        return resample(table, size, self.antialias, self.offset, self.mode)
 
 
 def _check_table(encoding: TablePE, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
@@ -68,10 +72,11 @@ class LearnablePE(TablePE):
 
     Args:
         grid: Rows and columns of the table. Defaults to None: the token grid for the backbone's `img_size`.
-        ndim: 2, a grid resampled bicubically, or 1, a row-major sequence resampled linearly. Defaults to 2.
+        ndim: 2, a grid resampled by `mode`, or 1, a row-major sequence resampled linearly. Defaults to 2.
         antialias: Whether to filter a grid that shrinks, as timm and DINOv2 with registers do. Defaults to False.
         offset: Cells that are added to each side of the new grid to compute the scale. DINOv2 without registers adds
             0.1. Defaults to 0.
+        mode: How a grid is resampled, 'bicubic' or 'bilinear', as in PVT. Defaults to 'bicubic'.
 
     Raises:
         ValueError: If an argument is not allowed, or a checkpoint's table is a sequence of another length (its number
@@ -79,8 +84,8 @@ class LearnablePE(TablePE):
     """
 
     def __init__(self, stage: StageSpec, grid: tuple[int, int] | None = None, ndim: int = 2, antialias: bool = False,
-                 offset: float = 0.) -> None:
-        super().__init__(stage, grid, ndim, antialias, offset)
+                 offset: float = 0., mode: Literal['bicubic', 'bilinear'] = 'bicubic') -> None:
+        super().__init__(stage, grid, ndim, antialias, offset, mode)
         self.table = nn.Parameter(nn.init.trunc_normal_(torch.empty(self.table_shape), std=0.02))
 
     def fit_weights(self, weights: dict[str, Tensor], prefix: str) -> None:

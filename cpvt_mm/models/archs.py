@@ -1,7 +1,7 @@
 """The named sizes of both backbones, and those that a config spells out."""
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -38,6 +38,15 @@ def _twins(*depths: int) -> PyramidArch:
                        sr_ratios=(8, 4, 2, 1))
 
 
+def _pvtv2(*depths: int, narrow: bool = False, mlp_ratios: Sequence[int] = (8, 8, 4, 4)) -> PyramidArch:
+    widths = (32, 64, 160, 256) if narrow else (64, 128, 320, 512)
+    return replace(_twins(*depths), embed_dims=widths, mlp_ratios=mlp_ratios)
+
+
+def _mit(*depths: int, narrow: bool = False) -> PyramidArch:
+    return _pvtv2(*depths, narrow=narrow, mlp_ratios=(4, 4, 4, 4))
+
+
 PYRAMID_ARCHS = {
     'nano': PyramidArch(embed_dims=(32, 64, 128, 192), depths=(2, 2, 2, 2), num_heads=(1, 2, 4, 6),
                         mlp_ratios=(4, 4, 4, 4), sr_ratios=(8, 4, 2, 1)),
@@ -45,6 +54,24 @@ PYRAMID_ARCHS = {
     'small': _twins(3, 4, 6, 3),
     'base': _twins(3, 4, 18, 3),
     'large': _twins(3, 8, 27, 3),
+    # PVT (arXiv 2102.12122, table 1) has the sizes of Twins.
+    'pvt-tiny': _twins(2, 2, 2, 2),
+    'pvt-small': _twins(3, 4, 6, 3),
+    'pvt-medium': _twins(3, 4, 18, 3),
+    'pvt-large': _twins(3, 8, 27, 3),
+    # PVT v2 (arXiv 2106.13797, table 1) and MiT (SegFormer, arXiv 2105.15203, table 6). `create_backbone` has the options.
+    'pvtv2-b0': _pvtv2(2, 2, 2, 2, narrow=True),
+    'pvtv2-b1': _pvtv2(2, 2, 2, 2),
+    'pvtv2-b2': _pvtv2(3, 4, 6, 3),
+    'pvtv2-b3': _pvtv2(3, 4, 18, 3),
+    'pvtv2-b4': _pvtv2(3, 8, 27, 3),
+    'pvtv2-b5': _mit(3, 6, 40, 3),
+    'mit-b0': _mit(2, 2, 2, 2, narrow=True),
+    'mit-b1': _mit(2, 2, 2, 2),
+    'mit-b2': _mit(3, 4, 6, 3),
+    'mit-b3': _mit(3, 4, 18, 3),
+    'mit-b4': _mit(3, 8, 27, 3),
+    'mit-b5': _mit(3, 6, 40, 3),
 }
 
 
@@ -100,9 +127,11 @@ def name_of(weights: Mapping[str, Tensor]) -> str | None:
         if match := FIRST_LAYER.fullmatch(name):
             shapes.setdefault(match[1], []).append(tuple(tensor.shape))
     found = [(len(of_stage), *of_stage[0]) for of_stage in shapes.values()]
+    families = (('pvtv2', 'mit') if 'stages.0.norm.weight' in weights else
+                ('pvt-',) if 'stages.3.position_encoding.0.table' in weights else ('',))
     for name, arch in PYRAMID_ARCHS.items():
         stages = zip(arch.depths, arch.mlp_ratios, arch.embed_dims, strict=True)
-        if found == [(depth, ratio * width, width) for depth, ratio, width in stages]:
+        if name.startswith(families) and found == [(depth, ratio * width, width) for depth, ratio, width in stages]:
             return name
     for name, plain in PLAIN_ARCHS.items():
         linear = plain.mlp_ratio * plain.embed_dims

@@ -11,9 +11,9 @@ from cpvt_mm.hub import HubMixin
 
 from .grid import Grid, Size, grid_size, pad_or_crop, round_up, to_tokens
 from .interfaces import TimmFeatures, layer_of
-from .layers import WithCp
-from .load import InitCfg, PretrainedInitMixin, check_weights, init_parameters
-from .packing import Layout, Packing, image_patches, pack
+from .layers import PatchEmbed, WithCp
+from .load import InitCfg, PretrainedInitMixin, check_weights, init_parameters, translate, translated
+from .packing import Layout, Packing, pack
 from .padding import (
     PAD_SIZE_DIVISOR,
     Output,
@@ -52,6 +52,7 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         self.apply(init_parameters)
         self.spans_frames = any(part.spans_frames for part in self.modules() if isinstance(part, PositionEncoding))
         self.freeze()
+        self.register_load_state_dict_pre_hook(translate)  # checkpoints of models with the same backbone of a library
 
     def forward(self, x: Tensor, valid_sizes: Sequence[Size] | None = None, num_frames: int | None = None
                 ) -> tuple[Output, ...]:
@@ -83,12 +84,9 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         check_images(self, x, valid_sizes)
         if self.padding is None and not self.spans_frames:
             return self.forward_images(x)
-        cells, layout, padded = self.arrange(x, valid_sizes, num_frames)
-        if isinstance(layout, Packing):
-            tokens, _ = self.embed(cells, Grid(self.patch_size, self.patch_size))  # each patch is an image of its own
-            outs = self.outputs(tokens.transpose(0, 1), layout)
-        else:
-            outs = self.outputs(*self.embed(cells, layout))
+        pixels, layout, padded = self.arrange(x, valid_sizes, num_frames)
+        outs = self.outputs(*((self.stem.of_packed(pixels, layout), layout) if isinstance(layout, Packing) else
+                              self.stem(to_tokens(pixels), layout)))
         return self.fit_outputs(outs, padded, (x.shape[2], x.shape[3]))
 
     @eagerly
@@ -96,8 +94,8 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
                 ) -> tuple[Tensor, Layout, Size]:
         """Finds out how the images of a batch run. Returns their pixels, and the size of the largest padded one.
 
-        - Images of one padded size are a batch: pixels `(B, H * W, C)` and their grid.
-        - Others are one sequence: pixels of each patch, `(T, patch_size**2, C)`, and the packing of the patches.
+        - Images of one padded size are a batch, `(B, in_channels, H, W)`, and the grid of its pixels.
+        - Others are what `PatchEmbed.cut_images` makes of them, and the packing of the patches.
         """
         sizes, frames = sizes_and_frames(self, x, valid_sizes, num_frames)
         multiple = PAD_SIZE_DIVISOR if self.padding else 1
@@ -108,10 +106,9 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
                 packing = pack({(grid_size(size, self.patch_size), length): images
                                 for (size, length), images in groups.items()}, x.device)
                 self.prepare(packing)
-                patches = image_patches(x, packing, self.patch_size)
-                return to_tokens(patches), packing, padded_size(sizes, multiple)
+                return self.stem.cut_images(x, packing), packing, padded_size(sizes, multiple)
             padded, frames = next(iter(groups))
-        return to_tokens(pad_or_crop(x, *padded)), Grid(*padded, frames=frames), padded
+        return pad_or_crop(x, *padded), Grid(*padded, frames=frames), padded
 
     def forward_packed(self, images: Sequence[Tensor], num_frames: int | None = None) -> list[tuple[Output, ...]]:
         """Computes the outputs of images of several sizes, `(in_channels, H, W)` each, for `padding='exact'`.
@@ -129,7 +126,7 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
 
         They are `(B, in_channels, H, W)`, in clips of `num_frames` consecutive images. Defaults to 1.
         """
-        return self.outputs(*self.embed(to_tokens(x), Grid(x.shape[2], x.shape[3], frames=num_frames)))
+        return self.outputs(*self.stem(to_tokens(x), Grid(x.shape[2], x.shape[3], frames=num_frames)))
 
     def outputs(self, x: Tensor, grid: Layout) -> tuple[Output, ...]:
         """Computes one output for each of `out_indices` from the tokens of the patch embedding."""
@@ -167,6 +164,10 @@ class Backbone(TimmFeatures, PretrainedInitMixin, HubMixin):
         number = self.num_blocks + 2
         inside = param_name.startswith(prefix)
         return layer_of(param_name.removeprefix(prefix), self.depths) if inside else number - 1, number
+
+    def translated(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns weights with the names of this backbone, if they have those of another library; else unchanged."""
+        return translated(self, weights)
 
     def check_weights(self, weights: dict[str, Tensor], what: str) -> None:
         """Raises a UserError unless weights fit, see `load.check_weights`; `what` begins its message."""

@@ -12,19 +12,14 @@ from cpvt_mm.registry import MODELS
 from .archs import PLAIN_ARCHS, PlainArch, parse_arch
 from .backbone import Backbone
 from .grid import Grid, Size, grid_size, pad_or_crop, to_map, to_output, to_tokens
-from .layers import Block, BlockSpec, PatchEmbed, WithCp, recomputed
+from .layers import Block, BlockSpec, PatchEmbed, WithCp, make_tokens, recomputed
 from .load import InitCfg
-from .packing import Layout, mean_of_cells, over_grids, unpack
+from .packing import Layout, mean_of_cells, unpack, with_tokens
 from .padding import Output
 from .validation import check_above, check_choice, check_frozen_stages, check_positive, parse_indices
 
 OUT_TYPES = ('featmap', 'cls_token', 'gap', 'raw')
 MLP_MODES = ('linear', 'swiglu')
-
-
-def make_tokens(count: int, embed_dims: int) -> nn.Parameter | None:
-    """Returns learnt tokens, `(1, count, embed_dims)`, from a truncated normal of std 0.02; None if `count` is 0."""
-    return nn.Parameter(nn.init.trunc_normal_(torch.empty(1, count, embed_dims), std=0.02)) if count else None
 
 
 # Also registered in mmengine's root: every OpenMMLab library finds the plain name once this package is imported.
@@ -123,12 +118,14 @@ class CPVT(Backbone):
         self.norm = nn.LayerNorm(spec.embed_dims, eps=norm_eps) if depth == spec.depth else nn.Identity()
         self.finish()
 
-    def embed(self, x: Tensor, grid: Layout) -> tuple[Tensor, Layout]:
-        return self.patch_embed(x, grid)
+    @property
+    def stem(self) -> PatchEmbed:
+        return self.patch_embed
 
     def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Layout) -> list[tuple[Tensor, Layout]]:
         x = self.position_encoding.tokens(x, -1, grid)
-        x, grid = self.with_extra_tokens(x, grid)
+        if self.extra_tokens:
+            x, grid = with_tokens(torch.cat(self.extra_tokens, dim=1), x, grid)
         x = self.drop(x)
         kept = []
         for index, block in enumerate(self.blocks[:max(parts) + 1]):
@@ -137,16 +134,6 @@ class CPVT(Backbone):
             if index in parts:
                 kept.append((x, grid))
         return kept
-
-    def with_extra_tokens(self, x: Tensor, grid: Layout) -> tuple[Tensor, Layout]:
-        """Puts the learnt tokens before the patches of each image: class token, distillation token, registers."""
-
-        def of_group(part: Tensor, of: Grid) -> tuple[Tensor, Grid]:
-            # len(part) would fix the number of images in torch.export.
-            extra = [tokens.expand(part.shape[0], -1, -1) for tokens in self.extra_tokens]
-            return torch.cat([*extra, part], dim=1), of._replace(extra=self.num_extra_tokens)
-
-        return over_grids(of_group, x, grid)
 
     @property
     def extra_tokens(self) -> list[nn.Parameter]:

@@ -13,6 +13,7 @@ from .archs import PYRAMID_ARCHS
 from .cpvt import CPVT
 from .pyramid_cpvt import PyramidCPVT
 
+TWINS_ARCHS = ('nano', 'tiny', 'small', 'base', 'large')
 PAPER_ARCHS = ('tiny', 'small', 'base')
 
 
@@ -41,9 +42,16 @@ def _rope_vit(arch: str, kind: str) -> tuple[type[CPVT], str, dict[str, Any]]:
     return CPVT, arch, dict(position_encoding=[*table, rotary], layer_scale=1e-5)
 
 
+# PVT has a table for each stage, PVT v2 and MiT have convolutions in the MLPs, whose zero padding tells positions.
+PVT: dict[str, Any] = dict(position_encoding=dict(type='LearnablePE', mode='bilinear'))
+PVTV2: dict[str, Any] = dict(patch_mode='overlap', mlp_mode='conv', stage_norm=True, position_encoding=None)
+
 # Name -> class, its `arch`, and other arguments that differ from the defaults.
 BACKBONES: dict[str, tuple[type[PyramidCPVT] | type[CPVT], str, dict[str, Any]]] = {
-    **{f'pyramid-cpvt-{arch}': (PyramidCPVT, arch, {}) for arch in PYRAMID_ARCHS},
+    **{f'pyramid-cpvt-{arch}': (PyramidCPVT, arch, {}) for arch in TWINS_ARCHS},
+    **{name: (PyramidCPVT, name, {**PVT, 'cls_token': True}) for name in PYRAMID_ARCHS if name.startswith('pvt-')},
+    **{name: (PyramidCPVT, name, PVTV2) for name in PYRAMID_ARCHS if name.startswith(('pvtv2-', 'mit-'))},
+    'pvtv2-b2-li': (PyramidCPVT, 'pvtv2-b2', {**PVTV2, 'sr_mode': 'pool', 'mlp_mode': 'relu-conv'}),
     **{f'cpvt-{arch}': (CPVT, arch, {}) for arch in PAPER_ARCHS},
     **{f'deit-{arch}': (CPVT, arch, dict(position_encoding=dict(type='LearnablePE'))) for arch in PAPER_ARCHS},
     **{f'dinov2-{arch}{suffix}': _dinov2(arch, registers) for arch in ('small', 'base', 'large', 'giant')
@@ -63,8 +71,9 @@ def list_backbones(pretrained: bool = False) -> list[str]:
 def create_backbone(name: str, pretrained: bool = False, **kwargs: Any) -> PyramidCPVT | CPVT:
     """Builds a backbone, in training mode with float32 weights. Call `eval()` before inference.
 
-    All names but `pyramid-*` are `CPVT`, with the parts of these models. `cpvt-*` have no released weights; those of
-    DINOv3 and LingBot have their own licences (see `weights.released`). To start a CPVT from others, pass a
+    `pyramid-*`, `pvt-*`, `pvtv2-*` and `mit-*` are `PyramidCPVT`, others are `CPVT`, with the parts of these models.
+    `cpvt-*` have no released weights; those of MiT (not for commercial use), DINOv3 and LingBot have their own licences
+    (see `weights.released`). To start a CPVT from others, pass a
     `position_encoding` with a PEG: `dict(type='PEG', init='zero')`, in a list behind the model's own, changes nothing
     until it is trained.
 

@@ -2,7 +2,7 @@
 
 Tokens are `(B, E + H * W, C)`: E extra ones, such as a class token, then cells row by row. Maps are `(B, C, H, W)`.
 """
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -69,8 +69,9 @@ def token_centers(length: int, cell: float = 1, device: torch.device | None = No
     return (torch.arange(length, dtype=torch.float32, device=device) + 0.5) * cell - 0.5
 
 
-def resample(table: Tensor, size: tuple[int, ...], antialias: bool = False, offset: float = 0.) -> Tensor:
-    """Resamples a table `(length, C)` linearly, or `(H, W, C)` bicubically, to `(*size, C)` in its dtype.
+def resample(table: Tensor, size: tuple[int, ...], antialias: bool = False, offset: float = 0.,
+             mode: Literal['bicubic', 'bilinear'] = 'bicubic') -> Tensor:
+    """Resamples a table `(length, C)` linearly, or `(H, W, C)` by `mode`, to `(*size, C)` in its dtype.
 
     It interpolates with align_corners=False, in float32; a table of this size is returned unchanged. In two dimensions,
     `antialias` filters a table that shrinks; without, `offset` cells are added to each side of the new size for the
@@ -83,7 +84,7 @@ def resample(table: Tensor, size: tuple[int, ...], antialias: bool = False, offs
         sampled = F.grid_sample(channels_first, _centers_with_offset(table, size, offset), mode='bicubic',
                                 padding_mode='border', align_corners=False)
     else:
-        sampled = F.interpolate(channels_first, size, mode='linear' if len(size) == 1 else 'bicubic',
+        sampled = F.interpolate(channels_first, size, mode='linear' if len(size) == 1 else mode,
                                 align_corners=False, antialias=antialias)
     return sampled[0].movedim(0, -1).to(table.dtype)
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 from torch import Tensor, nn
 
 from .grid import Grid, to_output, to_tokens
+from .layers import PatchEmbed
 from .packing import Layout, unpack
 from .padding import check_images
 from .validation import check_choice
@@ -105,7 +106,7 @@ class TimmFeatures(nn.Module):
         last = last_of(count, indices) if isinstance(indices, int) else range(count) if indices is None else indices
         taken = [range(count)[index] for index in last]
         end = max(taken) + 1 if stop_early and intermediates_only else count
-        kept = self.tokens_after(range(end), *self.embed(to_tokens(x), Grid(x.shape[2], x.shape[3])))
+        kept = self.tokens_after(range(end), *self.stem(to_tokens(x), Grid(x.shape[2], x.shape[3])))
         found: list[Intermediate] = []
         for index in taken:
             tokens, grid = unpack(*kept[index])
@@ -115,9 +116,10 @@ class TimmFeatures(nn.Module):
             found.append((cells, tokens[:, :grid.extra]) if return_prefix_tokens else cells)
         return found if intermediates_only else (self.norm_of(end - 1)(kept[-1][0]), found)
 
+    @property
     @abstractmethod
-    def embed(self, x: Tensor, grid: Layout) -> tuple[Tensor, Layout]:
-        """Embeds the patches of images, whose pixels are the cells of a grid, `(B, H * W, in_channels)`."""
+    def stem(self) -> PatchEmbed:
+        """The patch embedding of images, whose pixels are the cells of a grid, `(B, H * W, in_channels)`."""
 
     @abstractmethod
     def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Layout) -> list[tuple[Tensor, Layout]]:
@@ -130,7 +132,8 @@ class TimmFeatures(nn.Module):
     def no_weight_decay(self) -> set[str]:
         """Returns the names of tokens and position encodings, which get no weight decay in the papers."""
         return {name for name, _ in self.named_parameters()
-                if name in ('cls_token', 'dist_token', 'register_tokens') or 'position_encoding' in name.split('.')}
+                if name.endswith(('cls_token', 'dist_token', 'register_tokens'))
+                or 'position_encoding' in name.split('.')}
 
 
 # Where the name of a parameter of a position encoding tells its block.
@@ -143,17 +146,20 @@ def layer_of(name: str, depths: Sequence[int]) -> int:
     - 0: the patch embedding of the image, extra tokens, and encodings before the first block (`LearnablePE`, a `PEG` at
       -1).
     - i + 1: block i, counted over all stages (`depths`), and a `PEG` after it. A later stage's patch embedding, and
-      encodings before its first block, belong to that block; what its blocks share (`RelativePE`) to its last.
+      tokens and encodings before its first block, belong to that block; what its blocks share (`RelativePE`), and the
+      norm at its end, to its last.
     - The last layer: norms of outputs.
     """
     in_stage = re.match(r'stages\.(\d+)\.', name)
     stage = int(in_stage[1]) if in_stage else 0
     rest = name[in_stage.end():] if in_stage else name
-    if rest.startswith(('norm.', 'out_norms.')):
+    if name.startswith(('norm.', 'out_norms.')):
         return sum(depths) + 1
     block = -1
     if rest.startswith('blocks.'):
         block = int(rest.split('.')[1])
+    elif rest.startswith('norm.'):
+        block = depths[stage] - 1
     elif rest.startswith('position_encoding.') and not rest.endswith('.table'):
         found = OF_BLOCK.search(rest)
         block = int(found[1]) if found else depths[stage] - 1

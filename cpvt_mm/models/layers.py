@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from cpvt_mm.encodings.base import PositionEncodings
 
 from .grid import Grid, pad_to_multiple, round_up, to_map, to_nhwc, to_tokens
-from .packing import Layout, Packing, attend, convolve, over_grids
+from .packing import Layout, Packing, attend, convolve, image_canvas, image_patches, over_grids
 from .tracing import patch_conv
 
 # Activation checkpointing: which parts the backward pass recomputes. None (False), the MLPs ('selective'), or whole
@@ -28,7 +28,7 @@ class BlockSpec:
     mlp_ratio: int  # hidden channels of the MLP, as a multiple of `embed_dims`
     sr_ratio: int = 1  # by which spatial reduction shrinks each side of the key grid; 1: no reduction
     sr_mode: Literal['conv', 'pool'] = 'conv'  # reduction by `sr_ratio`, or to 7 x 7 cells
-    mlp_mode: Literal['linear', 'conv', 'swiglu'] = 'linear'  # `MLP`, `ConvMLP` or `SwiGLU`
+    mlp_mode: Literal['linear', 'conv', 'relu-conv', 'swiglu'] = 'linear'  # see `MLPS`
     layer_scale: float | None = None  # initial value of `LayerScale`; None: no layer scale
     norm_eps: float = 1e-6  # of the LayerNorms before attention and MLP
     drop_rate: float = 0.  # dropout after projections
@@ -147,6 +147,13 @@ class ConvMLP(MLP):
         return F.gelu(convolve(self.conv, self.fc1(x), grid, gap=1))
 
 
+class ReluConvMLP(ConvMLP):
+    """A `ConvMLP` with ReLU before the convolution, as in PVT v2-b2-li."""
+
+    def hidden(self, x: Tensor, grid: Layout) -> Tensor:
+        return F.gelu(convolve(self.conv, F.relu(self.fc1(x)), grid, gap=1))
+
+
 class SwiGLU(MLP):
     """An MLP with a gate: `fc2(silu(g) * h)`, where `fc1` computes g and h (arXiv 2002.05202, section 2).
 
@@ -164,7 +171,7 @@ class SwiGLU(MLP):
         return F.silu(gate) * hidden
 
 
-MLPS = {'linear': MLP, 'conv': ConvMLP, 'swiglu': SwiGLU}
+MLPS = {'linear': MLP, 'conv': ConvMLP, 'relu-conv': ReluConvMLP, 'swiglu': SwiGLU}
 
 
 class PatchConv2d(nn.Conv2d):
@@ -197,16 +204,72 @@ class PatchEmbed(nn.Module):
         """Embeds the patches of a grid, `(B, H * W, in_channels)` -> `(B, H' * W', embed_dims)`; returns the new grid.
         """
         if isinstance(grid, Packing):
-            patches, packing = grid.patches(x, self.patch_size, self.cell)
-            return self.embed(patches).transpose(0, 1), packing
-        cells = pad_to_multiple(to_map(x, grid), self.patch_size)
-        height, width = cells.shape[2] // self.patch_size, cells.shape[3] // self.patch_size
+            pixels, packing = self.cut(x, grid)
+            return self.of_packed(pixels, packing), packing
+        cells = self.pad(to_map(x, grid))
+        height, width = (round_up(side, self.patch_size) // self.patch_size for side in (grid.height, grid.width))
         return self.embed(cells), Grid(height, width, self.cell, self.cell, frames=grid.frames)
+
+    def pad(self, x: Tensor) -> Tensor:
+        """Zero-pads maps `(B, in_channels, H, W)` so that the patches cover them."""
+        return pad_to_multiple(x, self.patch_size)
 
     def embed(self, x: Tensor) -> Tensor:
         """Embeds the patches of maps, or patches that are cut: `(B, in_channels, H, W)` -> `(B, H' * W', embed_dims)`.
         """
         return self.norm(to_tokens(self.proj(x)))
+
+    def cut(self, x: Tensor, packing: Packing) -> tuple[Tensor, Packing]:
+        """Returns what `of_packed` takes of packed tokens, `(1, T, in_channels)`, and the packing of the patches."""
+        return packing.patches(x, self.patch_size, self.cell)
+
+    def cut_images(self, x: Tensor, packing: Packing) -> Tensor:
+        """Returns what `of_packed` takes of images `(B, in_channels, H, W)`, zero outside their sizes."""
+        return image_patches(x, packing, self.patch_size)
+
+    def of_packed(self, pixels: Tensor, packing: Packing) -> Tensor:
+        """Embeds what was cut, `(T', in_channels, patch_size, patch_size)` -> `(1, T', embed_dims)`."""
+        return self.embed(pixels).transpose(0, 1)
+
+    def prepare(self, packing: Packing) -> Packing:
+        """Makes the indices that packed tokens need, and returns the packing of the patches."""
+        packing.to_patches(self.patch_size)
+        return packing.coarser(self.patch_size, self.cell)
+
+
+class OverlapPatchEmbed(PatchEmbed):
+    """A zero-padded convolution with a kernel of `2 * patch_size - 1` and a stride of `patch_size`, then LayerNorm.
+
+    It is the overlapping embedding of PVT v2 (arXiv 2106.13797, section 3.2) and SegFormer (arXiv 2105.15203, section
+    3.1). A side of n cells gets `ceil(n / patch_size)` patches.
+    """
+
+    def __init__(self, in_channels: int, embed_dims: int, patch_size: int) -> None:
+        super().__init__(in_channels, embed_dims, patch_size)
+        self.proj = nn.Conv2d(in_channels, embed_dims, 2 * patch_size - 1, patch_size, patch_size - 1)
+
+    def pad(self, x: Tensor) -> Tensor:
+        return x  # the convolution pads
+
+    def cut(self, x: Tensor, packing: Packing) -> tuple[Tensor, Packing]:
+        """Puts the images on a canvas `(1, in_channels, H, W)`, one below another, with gaps."""
+        move, canvas = packing.to_canvas(self.patch_size, self.patch_size)
+        return to_map(move(x.squeeze(0))[None], canvas), packing.coarser(self.patch_size, self.cell)
+
+    def cut_images(self, x: Tensor, packing: Packing) -> Tensor:
+        return image_canvas(x, packing, self.patch_size)
+
+    def of_packed(self, pixels: Tensor, packing: Packing) -> Tensor:
+        """Embeds a canvas, `(1, in_channels, H, W)` -> `(1, T', embed_dims)`."""
+        move, _ = packing.to_canvas(1)  # a gap of `patch_size` rows is one of the new grid
+        return move.back(self.embed(pixels).squeeze(0))[None]
+
+    def prepare(self, packing: Packing) -> Packing:
+        packing.to_canvas(self.patch_size, self.patch_size)
+        return packing.coarser(self.patch_size, self.cell)
+
+
+PATCH_EMBEDS = {'disjoint': PatchEmbed, 'overlap': OverlapPatchEmbed}
 
 
 class PoolReduction(nn.Module):
@@ -254,6 +317,11 @@ def make_reduction(spec: BlockSpec) -> PatchEmbed | PoolReduction | None:
         return PoolReduction(spec.embed_dims)
     side = spec.sr_ratio
     return PatchEmbed(spec.embed_dims, spec.embed_dims, side, cell=side) if side > 1 else None
+
+
+def make_tokens(count: int, embed_dims: int) -> nn.Parameter | None:
+    """Returns learnt tokens, `(1, count, embed_dims)`, from a truncated normal of std 0.02; None if `count` is 0."""
+    return nn.Parameter(nn.init.trunc_normal_(torch.empty(1, count, embed_dims), std=0.02)) if count else None
 
 
 class LayerScale(nn.Module):

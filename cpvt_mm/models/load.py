@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from cpvt_mm.encodings import LearnablePE, PositionEncoding
 from cpvt_mm.weights.formats import detect_format
-from cpvt_mm.weights.plain_formats import REGISTERS, TABLE, PlainFormat
+from cpvt_mm.weights.plain_formats import REGISTERS, PlainFormat
 from cpvt_mm.weights.released import find_released
 from openmmlab_runs.checkpoints.comparing import compare, refuse
 from openmmlab_runs.checkpoints.reading import read_weights
@@ -25,6 +25,7 @@ from .validation import check_names
 
 STEM = 'patch_embed.proj.weight'
 BLOCK = re.compile(r'(stages\.\d+\.)?blocks\.\d+\.')
+POSITION_TABLE = re.compile(r'(stages\.\d+\.)?position_encoding\.0\.table')
 
 
 def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | None = None, map_location: str = 'cpu',
@@ -88,7 +89,7 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
     print_log(f'checkpoint {checkpoint}: format {fmt}, {_share(backbone, held)}; {"; ".join(notes)}', 'current')
     parts = {name.split('.')[0] for name in wanted}
     surplus = [name for name in fitted if name not in wanted and name.split('.')[0] in parts
-               and name != TABLE]  # a note mentions the table already
+               and not POSITION_TABLE.fullmatch(name)]  # a note mentions the table already
     if surplus:
         _warn(f'{what} is from a larger or different {type(backbone).__name__}: this backbone does not '
               f'have {len(surplus)} of its tensors: {", ".join(surplus)}')
@@ -106,6 +107,28 @@ def load_pretrained(backbone: nn.Module, checkpoint: str | Path, prefix: str | N
             for module in backbone.modules()):
         _warn(f'{what} was trained with the position encoding {to_source(fmt.encoding)}, which the backbone does not '
               'have: use it, also beside others, unless all blocks are trained further.')
+
+
+def translated(backbone: nn.Module, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Returns weights with the names of a backbone, if they have those of another library; else unchanged."""
+    if weights.keys() >= backbone.state_dict().keys():
+        return weights
+    try:
+        fmt, prefix, _ = detect_format(weights, 'of the backbone', '')
+        own = detect_format(backbone.state_dict(), 'of the backbone', '').format
+        return weights if fmt is own or fmt.backbone != own.backbone else fmt.to_ours(weights)
+    except UserError:  # whoever loads them says what does not fit
+        return weights
+
+
+def translate(backbone: nn.Module, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
+    """Renames a backbone's weights in the state dict of a model in place, before the model loads it."""
+    theirs = {name.removeprefix(prefix): tensor for name, tensor in state_dict.items() if name.startswith(prefix)}
+    ours = translated(backbone, theirs)
+    if ours is not theirs:
+        for name in theirs:
+            del state_dict[prefix + name]
+        state_dict.update({prefix + name: tensor for name, tensor in ours.items()})
 
 
 def check_weights(backbone: nn.Module, weights: dict[str, Tensor], what: str) -> None:
@@ -153,12 +176,13 @@ def adapt_channels(weight: Tensor, channels: int) -> Tensor:
 def _adapt(backbone: nn.Module, weights: dict[str, Tensor], wanted: dict[str, Tensor],
            ) -> tuple[dict[str, Tensor], list[str]]:
     """Adapts weights to a backbone; returns them, and notes about changes."""
-    weights, notes = dict(weights), []
+    weights, notes = dict(weights), list[str]()
     tables = [f'{name}.table' for name, module in backbone.named_modules() if isinstance(module, LearnablePE)]
-    if TABLE in weights and TABLE not in wanted:
-        if len(tables) == 1:  # beside other encodings
-            weights[tables[0]] = weights.pop(TABLE)
-        elif not tables:
+    for name in [name for name in weights if POSITION_TABLE.fullmatch(name) and name not in wanted]:
+        here = [table for table in tables if table.startswith(name.removesuffix('0.table'))]
+        if len(here) == 1:  # beside other encodings
+            weights[here[0]] = weights.pop(name)
+        elif not tables and 'its position table is dropped, the backbone has none' not in notes:
             notes.append('its position table is dropped, the backbone has none')
     before = dict(weights)
     fit_encodings(backbone, weights)

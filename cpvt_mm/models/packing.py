@@ -129,11 +129,17 @@ class Packing:
         return self.with_grids(grids)
 
     @built_once
-    def to_canvas(self, gap: int) -> tuple[Move, Grid]:
-        """Returns the way from the sequence to a canvas, and its grid: images one below another, with gaps."""
-        width = max(group.grid.width for group in self.groups)
-        rows = [F.pad(cells, (0, width - cells.shape[2], 0, gap), value=self.total).flatten(0, 1)
-                for cells in self._numbers()]
+    def to_canvas(self, gap: int, multiple: int = 1) -> tuple[Move, Grid]:
+        """Returns the way from the sequence to a canvas, and its grid: images one below another, with gaps.
+
+        Zeros fill sides up to multiples of `multiple`; below this, an image has `gap` rows of zeros.
+        """
+        width = round_up(max(group.grid.width for group in self.groups), multiple)
+        rows = []
+        for cells in self._numbers():
+            _, height, columns = cells.shape
+            below = round_up(height, multiple) - height + gap
+            rows.append(F.pad(cells, (0, width - columns, 0, below), value=self.total).flatten(0, 1))
         canvas = torch.cat(rows)
         return Move.of(canvas.flatten(), self.total, self.device), Grid(len(canvas), width)
 
@@ -197,6 +203,21 @@ def over_grids(function: Callable[[Tensor, Grid], tuple[Tensor, Grid]], x: Tenso
     return joined(parts, new), new
 
 
+def with_tokens(tokens: Tensor, x: Tensor, layout: Layout) -> tuple[Tensor, Layout]:
+    """Puts learnt tokens `(1, E, C)` before the cells of each image; also returns the new layout."""
+
+    def of_group(part: Tensor, grid: Grid) -> tuple[Tensor, Grid]:
+        # len(part) would fix the number of images in torch.export.
+        return torch.cat([tokens.expand(part.shape[0], -1, -1), part], dim=1), grid._replace(extra=tokens.shape[1])
+
+    return over_grids(of_group, x, layout)
+
+
+def without_tokens(x: Tensor, layout: Layout) -> tuple[Tensor, Layout]:
+    """Removes the extra tokens of each image; also returns the new layout."""
+    return over_grids(lambda part, grid: (part[:, grid.extra:], grid._replace(extra=0)), x, layout)
+
+
 def pack(groups: Mapping[tuple[Size, int], Sequence[int]], device: torch.device) -> Packing:
     """Returns the packing of images, of which groups have the same rows and columns, and frames of a clip."""
     return make_packing(tuple(Group(tuple(images), Grid(height, width, frames=frames))
@@ -256,6 +277,17 @@ def image_patches(x: Tensor, packing: Packing, side: int) -> Tensor:
     cells = padded.unflatten(3, (grid.width, side)).unflatten(2, (grid.height, side)).permute(0, 2, 4, 3, 5, 1)
     patches = move.back(cells.flatten(3).flatten(0, 2))  # (T, side * side * C)
     return patches.unflatten(1, (side, side, -1)).permute(0, 3, 1, 2)
+
+
+def image_canvas(x: Tensor, packing: Packing, side: int) -> Tensor:
+    """Puts images `(B, C, H, W)`, zero outside their sizes, one below another on a canvas, `(1, C, H', W')`.
+
+    `packing` is that of patches of `side` pixels; `side` rows of zeros are below each image, as in its `to_canvas(1)`.
+    """
+    width = max(group.grid.width for group in packing.groups) * side
+    rows = [pad_or_crop(x[image:image + 1], (grid.height + 1) * side, width)
+            for images, grid in packing.groups for image in images]
+    return torch.cat(rows, dim=2)
 
 
 def unpack(x: Tensor, grid: Layout) -> tuple[Tensor, Grid]:

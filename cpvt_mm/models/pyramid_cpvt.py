@@ -1,4 +1,4 @@
-"""The pyramid CPVT: four stages with a PEG in each."""
+"""The pyramid CPVT: four stages with a PEG in each; with other options PVT, PVT v2 and the MiT of SegFormer."""
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -11,31 +11,43 @@ from cpvt_mm.registry import MODELS
 from .archs import PYRAMID_ARCHS, STRIDES, PyramidArch, parse_arch
 from .backbone import Backbone
 from .grid import grid_size, to_output
-from .layers import Block, BlockSpec, PatchEmbed, WithCp, recomputed
+from .layers import PATCH_EMBEDS, Block, BlockSpec, PatchEmbed, WithCp, make_tokens, recomputed
 from .load import InitCfg
-from .packing import Layout, Packing, unpack
+from .packing import Layout, Packing, unpack, with_tokens, without_tokens
 from .validation import check_above, check_choice, check_frozen_stages, parse_indices
 
 PATCH_SIZES = (4, 2, 2, 2)
-MLP_MODES = ('linear', 'conv')
+MLP_MODES = ('linear', 'conv', 'relu-conv')
 
 
 class PyramidStage(nn.Module):
-    """A stage of the pyramid: a patch embedding, `blocks` with `drop_path_rates`, and position encodings.
+    """A stage of the pyramid: a patch embedding, blocks with position encodings, and a norm if there is one.
 
-    `patch_size` is in cells of the input map. `grid` is the rows and columns of tokens for the backbone's `img_size`.
+    Args:
+        in_channels: Channels of a cell of the input map.
+        patch_embed: The class of the patch embedding.
+        patch_size: Its stride, in cells of the input map.
+        grid: Rows and columns of tokens for the backbone's `img_size`.
+        blocks: Options of the blocks.
+        drop_path_rates: Stochastic depth rate of each block.
+        position_encoding: As in `PyramidCPVT`.
+        norm: Whether a LayerNorm ends the stage.
+        cls_token: Whether a class token joins the cells.
     """
 
-    def __init__(self, in_channels: int, patch_size: int, grid: tuple[int, int], blocks: BlockSpec,
-                 drop_path_rates: Sequence[float],
-                 position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None) -> None:
+    def __init__(self, in_channels: int, patch_embed: type[PatchEmbed], patch_size: int, grid: tuple[int, int],
+                 blocks: BlockSpec, drop_path_rates: Sequence[float],
+                 position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None, norm: bool, cls_token: bool
+                 ) -> None:
         super().__init__()
         self.recompute = blocks.with_cp is True
-        self.patch_embed = PatchEmbed(in_channels, blocks.embed_dims, patch_size)
+        self.patch_embed = patch_embed(in_channels, blocks.embed_dims, patch_size)
         self.drop = nn.Dropout(blocks.drop_rate)
         self.position_encoding = build_position_encodings(
             position_encoding, StageSpec(blocks.embed_dims, blocks.num_heads, len(drop_path_rates), grid))
+        self.cls_token = make_tokens(cls_token, blocks.embed_dims)
         self.blocks = nn.ModuleList(Block(index, blocks, rate) for index, rate in enumerate(drop_path_rates))
+        self.norm = nn.LayerNorm(blocks.embed_dims, eps=blocks.norm_eps) if norm else nn.Identity()
 
     def forward(self, x: Tensor, grid: Layout) -> Tensor:
         """Computes the tokens of the stage from embedded patches, `(B, H * W, embed_dims)`; keeps the shape.
@@ -43,10 +55,12 @@ class PyramidStage(nn.Module):
         Packed images are one sequence, `(1, T, embed_dims)`.
         """
         x = self.position_encoding.tokens(self.drop(x), -1, grid)
+        if self.cls_token is not None:
+            x, grid = with_tokens(self.cls_token, x, grid)
         for index, block in enumerate(self.blocks):
             x = recomputed(block, self.recompute, x, grid, self.position_encoding)
             x = self.position_encoding.tokens(x, index, grid)  # after block 0 the PEG: x + conv(x)
-        return x
+        return self.norm(x if self.cls_token is None else without_tokens(x, grid)[0])
 
 
 # Also registered in mmengine's root: every OpenMMLab library finds the plain name once this package is imported.
@@ -55,12 +69,14 @@ class PyramidStage(nn.Module):
 class PyramidCPVT(Backbone):
     """Pyramid vision transformer with the position encodings of CPVT (arXiv 2102.10882).
 
-    The pyramid is Twins-PCPVT (arXiv 2104.13840, section 3.1). Images may have any size: sides are zero-padded on the
-    right and at the bottom to a multiple of a patch.
+    The pyramid is Twins-PCPVT (arXiv 2104.13840, section 3.1); `create_backbone` names the options that make it PVT,
+    PVT v2, or the MiT of SegFormer. Images may have any size: sides are zero-padded on the right and at the bottom to a
+    multiple of a patch.
 
     Args:
-        arch: 'nano' (for trials on a CPU), 'tiny', 'small', 'base', 'large', or a dict with `embed_dims`, `depths`,
-            `num_heads`, `mlp_ratios` and `sr_ratios`, four ints each. Defaults to 'small'.
+        arch: Widths and depths: 'nano' (for trials on a CPU), 'tiny', 'small', 'base', 'large', another of
+            `PYRAMID_ARCHS`, or a dict with `embed_dims`, `depths`, `num_heads`, `mlp_ratios` and `sr_ratios`, four ints
+            each. Defaults to 'small'.
         img_size: Reference image size for position tables, in pixels: one side, or height and width. Defaults to 224.
         in_channels: Channels of the image. Pretrained weights for 3 channels are adapted. Defaults to 3.
         out_indices: Stages whose maps are returned, in increasing order; negative ones count from the end. Later stages
@@ -71,7 +87,9 @@ class PyramidCPVT(Backbone):
         attn_drop_rate: Dropout of attention weights. Defaults to 0.
         drop_path_rate: Stochastic depth rate of the last block; it rises linearly from 0 over all blocks. Defaults to
             0.
-        out_norm: Whether a LayerNorm follows each returned stage. Defaults to False.
+        out_norm: Whether a LayerNorm follows each returned map. Defaults to False.
+        stage_norm: Whether a LayerNorm ends each stage, whose result is returned and handed on to the next stage, as in
+            PVT v2 and SegFormer. Defaults to False.
         norm_eps: The eps of the LayerNorms in the blocks and after stages; the others always use 1e-5. Weights of
             mmseg's `PCPVT` need 1e-5. Defaults to 1e-6, as in the original.
         frozen_stages: -1 freezes nothing, 0 the first patch embedding, n >= 1 the first n stages. Frozen parts get no
@@ -81,8 +99,13 @@ class PyramidCPVT(Backbone):
         sr_mode: Spatial reduction of keys and values. 'conv': by the arch's `sr_ratios`; attention costs the square of
             the number of pixels. 'pool': to 7 x 7 (PVT v2, arXiv 2106.13797, section 3.2); it is linear. Defaults to
             'conv'.
-        mlp_mode: 'linear'; or 'conv', a zero-padded depthwise 3 x 3 convolution in front of each MLP's GELU (PVT v2,
-            section 3.2). Defaults to 'linear', as in the original.
+        patch_mode: 'disjoint': patches of 4 x 4 pixels, then 2 x 2 cells. 'overlap': convolutions of 7 x 7 with stride
+            4, then 3 x 3 with stride 2 (PVT v2, section 3.2). Defaults to 'disjoint'.
+        cls_token: Whether the cells of the last stage attend to a class token, too, which is not returned, as in the
+            classifiers of PVT (arXiv 2102.12122, section 3.5). Defaults to False, as in its detectors.
+        mlp_mode: 'linear'; 'conv', a zero-padded depthwise 3 x 3 convolution in front of each MLP's GELU (PVT v2,
+            section 3.2); or 'relu-conv', with ReLU before this, as in its b2-li. Defaults to 'linear', as in the
+            original.
         padding: 'exact': an image in a padded batch gets the same features as alone (see `forward`). Defaults to None:
             its features depend on the sizes of the other images, as in other backbones.
         init_cfg: mmengine's initialisation config; type 'Pretrained' takes the arguments of `load_pretrained`. Defaults
@@ -108,14 +131,22 @@ class PyramidCPVT(Backbone):
                  drop_rate: float = 0., attn_drop_rate: float = 0., drop_path_rate: float = 0.,
                  out_norm: bool = False, norm_eps: float = 1e-6, frozen_stages: int = -1,
                  with_cp: WithCp = False, sr_mode: Literal['conv', 'pool'] = 'conv',
-                 mlp_mode: Literal['linear', 'conv'] = 'linear', padding: Literal['exact'] | None = None,
-                 init_cfg: InitCfg = None) -> None:
+                 mlp_mode: Literal['linear', 'conv', 'relu-conv'] = 'linear',
+                 patch_mode: Literal['disjoint', 'overlap'] = 'disjoint', stage_norm: bool = False,
+                 cls_token: bool = False, padding: Literal['exact'] | None = None, init_cfg: InitCfg = None) -> None:
         super().__init__(in_channels, img_size, drop_rate, attn_drop_rate, drop_path_rate, with_cp, padding, init_cfg)
         spec = parse_arch(arch, PyramidArch, PYRAMID_ARCHS)
         check_above('norm_eps', norm_eps, 0)
         check_choice('sr_mode', sr_mode, ('conv', 'pool'))
         check_choice('mlp_mode', mlp_mode, MLP_MODES)
-        check_choice('out_norm', out_norm, (False, True))
+        check_choice('patch_mode', patch_mode, PATCH_EMBEDS)
+        for name, value in (('out_norm', out_norm), ('stage_norm', stage_norm), ('cls_token', cls_token)):
+            check_choice(name, value, (False, True))
+        if stage_norm and out_norm:
+            raise ValueError('stage_norm and out_norm are True, but a map needs one norm: leave out_norm out.')
+        if cls_token and (mlp_mode != 'linear' or sr_mode == 'pool' or spec.sr_ratios[-1] > 1):
+            raise ValueError("cls_token is True, but the last stage has convolutions or spatial reduction, which take "
+                             "cells only: leave cls_token out, as PVT v2 does.")
         indices = parse_indices(out_indices, len(STRIDES), 'stages')
         num_stages = indices[-1] + 1
         check_frozen_stages(frozen_stages, num_stages, 'stages')
@@ -131,16 +162,19 @@ class PyramidCPVT(Backbone):
         depth = sum(spec.depths)
         rates = [drop_path_rate * block / max(depth - 1, 1) for block in range(depth)]
         self.stages = nn.ModuleList(PyramidStage(
-            spec.embed_dims[i - 1] if i else in_channels, PATCH_SIZES[i], grid_size(self.img_size, STRIDES[i]),
+            spec.embed_dims[i - 1] if i else in_channels, PATCH_EMBEDS[patch_mode], PATCH_SIZES[i],
+            grid_size(self.img_size, STRIDES[i]),
             BlockSpec(spec.embed_dims[i], spec.num_heads[i], spec.mlp_ratios[i], spec.sr_ratios[i], sr_mode, mlp_mode,
                       norm_eps=norm_eps, drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, with_cp=with_cp),
-            rates[sum(spec.depths[:i]):sum(spec.depths[:i + 1])], position_encoding) for i in range(num_stages))
+            rates[sum(spec.depths[:i]):sum(spec.depths[:i + 1])], position_encoding, stage_norm,
+            cls_token and i == len(STRIDES) - 1) for i in range(num_stages))
         self.out_norms = nn.ModuleDict({
             str(i): nn.LayerNorm(spec.embed_dims[i], eps=norm_eps) if out_norm else nn.Identity() for i in indices})
         self.finish()
 
-    def embed(self, x: Tensor, grid: Layout) -> tuple[Tensor, Layout]:
-        return self.stages[0].get_submodule('patch_embed')(x, grid)
+    @property
+    def stem(self) -> PatchEmbed:
+        return self.stages[0].get_submodule('patch_embed')  # type: ignore[return-value]  # it is one
 
     def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Layout) -> list[tuple[Tensor, Layout]]:
         kept = []
@@ -158,8 +192,7 @@ class PyramidCPVT(Backbone):
             packing.to_canvas(1)
             for embed in (stage.get_submodule('blocks.0.attn').sr, following and following.patch_embed):
                 if isinstance(embed, PatchEmbed):
-                    packing.to_patches(embed.patch_size)
-                    coarser = packing.coarser(embed.patch_size, embed.cell)
+                    coarser = embed.prepare(packing)
             packing = coarser
 
     def norm_of(self, part: int) -> nn.Module:

@@ -108,7 +108,8 @@ def translate_custom_keys(keys: dict[str, Any], backbone: nn.Module) -> dict[str
     translated = {}
     for key, value in keys.items():
         if key in POSITION_KEYS:
-            translated['position_encoding'] = value
+            if any('position_encoding' in name for name in names):
+                translated['position_encoding'] = value
         elif key.startswith('backbone.') and 'norm' in key:
             translated |= dict.fromkeys(_norm_keys(backbone), value)
         elif not (key.startswith('backbone.') or key in TOKEN_KEYS) or any(key in name for name in names):

@@ -42,7 +42,7 @@ def probe_backbone(config: dict[str, Any], scope: str | None) -> Maps:
     """
     config = ConfigDict(config).to_dict()
     what = f'its backbone {config["type"]}'
-    backbone = _build(config, scope, what)
+    backbone = build_part(config, scope, what)
     try:
         maps = _maps_of(backbone, config, SIDE, what)
     except CannotRun:
@@ -77,11 +77,12 @@ def probe_necks(configs: Sequence[dict[str, Any]], maps: Maps, scope: str | None
                    for channels, stride in zip(maps.channels, maps.strides, strict=True))
     names = [config['type'] for config in configs]
     what = f'its neck {" and ".join(names)} on maps of {", ".join(map(str, maps.channels))} channels'
-    necks = nn.Sequential(*(_build(ConfigDict(config).to_dict(), scope, what) for config in configs))
+    necks = nn.Sequential(*(build_part(ConfigDict(config).to_dict(), scope, what) for config in configs))
     return _run(necks, inputs, SIDE, what)
 
 
-def _build(config: dict[str, Any], scope: str | None, what: str) -> nn.Module:
+def build_part(config: dict[str, Any], scope: str | None, what: str) -> nn.Module:
+    """Builds a part of a model under a scope, in eval mode; raises CannotBuild, which begins with `what`."""
     try:
         with in_scope(scope):
             module = MODELS.build(config)

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from mmengine.config import Config
 
+from cpvt_mm.models import PyramidCPVT
 from cpvt_mm.models.validation import check_names
 from cpvt_mm.weights.released import IMAGENET, find_released
 from openmmlab_runs.config_walk import walk
@@ -18,8 +19,10 @@ from openmmlab_runs.registry import in_scope
 
 from .adapting import adapt_heads, adapt_neck, adapt_optimizer, channels_key, set_schedule
 from .probing import CannotBuild, CannotRun, CannotSwap, Maps, probe_backbone, probe_necks
+from .same import TYPES, is_recognised, same_backbone
 from .targets import OPTIMIZERS, TARGETS, Backbone, Target
 
+SAME = 'same'
 # A sampler without an end needs a loop that counts iterations, so the schedule comes with the data.
 SCHEDULE = ('param_scheduler', 'default_hooks', 'log_processor')
 TAKEN = (*(f'{split}_{part}' for split in SPLITS for part in ('dataloader', 'evaluator', 'cfg')), *SCHEDULE)
@@ -57,12 +60,13 @@ Probe = Callable[[dict[str, Any], str | None], Maps]
 
 
 def swap_backbone(cfg: Config, arch: str | dict[str, Any] | None = None, checkpoint: str | None = None,
-                  schedule: bool = False, backbone: str = 'PyramidCPVT', probe: Probe = probe_backbone) -> Config:
+                  schedule: bool = False, backbone: str | None = None, probe: Probe = probe_backbone) -> Config:
     """Returns a config of mmdet or mmseg with `PyramidCPVT` or `CPVT` in it.
 
-    It adapts the channels of necks and heads, the normalization of images, and the rules of the optimizer, and removes
-    old weights (`pretrained`, `init_cfg`, `load_from`). For the choice of maps see `targets.choose_stages` and
-    `targets.blocks_by_depth`.
+    A PVT, PVT v2, MiT or PCPVT may stay the same, see `same_backbone`: then everything around it stays, and weights of
+    the whole model load as they are. Otherwise, it adapts the channels of necks and heads, the normalization of images,
+    and the rules of the optimizer, and removes old weights (`pretrained`, `init_cfg`, `load_from`). For the choice of
+    maps see `targets.choose_stages` and `targets.blocks_by_depth`.
 
     Args:
         cfg: The config, not changed. Its backbone and necks are built and run once, to find their channels.
@@ -71,9 +75,10 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Any] | None = None, checkpo
             `backbone` names, else random weights.
         schedule: Whether to train with AdamW and this project's rules (no weight decay on position encodings and
             norms). An AdamW of the config keeps its learning rate. Defaults to False.
-        backbone: 'PyramidCPVT' for maps with a pyramid's strides, 'CPVT' for maps of stride 16, from one or several
-            depths; or a name of `list_backbones(pretrained=True)`, a CPVT with the arguments of these weights. Defaults
-            to 'PyramidCPVT'.
+        backbone: 'same'; 'PyramidCPVT' for maps with a pyramid's strides, 'CPVT' for maps of stride 16, from one or
+            several depths; or a name of `list_backbones(pretrained=True)`, with the arguments of these weights.
+            Defaults to None: 'same' where that is possible, unless there is an `arch` or `checkpoint`; else
+            'PyramidCPVT'.
         probe: Finds the maps of the old backbone. Defaults to `probe_backbone`.
 
     Raises:
@@ -83,8 +88,15 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Any] | None = None, checkpo
     """
     if not isinstance(cfg, Config):
         raise TypeError(f'cfg is a {type(cfg).__name__}, but must be a Config: read it with cpvt_mm.swap.read_config.')
-    check_names('a backbone that can be swapped in', [backbone], TARGETS)
-    target = TARGETS[backbone]
+    owners = list(_owners(cfg))
+    if backbone is None:
+        may_stay = arch is None and checkpoint is None and owners and all(
+            is_recognised(owner['backbone']) for _, owner in owners)
+        backbone = SAME if may_stay else 'PyramidCPVT'
+    check_names('a backbone that can be swapped in', [backbone], (SAME, *TARGETS))
+    if backbone == SAME and (arch is not None or checkpoint is not None):
+        raise ValueError(f"backbone is 'same', but arch is {arch!r} and checkpoint {checkpoint!r}: leave these out.")
+    target = TARGETS['PyramidCPVT' if backbone == SAME else backbone]
     arch = target.arch if arch is None else arch
     checkpoint = checkpoint or target.checkpoint
     if target.checkpoint and arch != target.arch:
@@ -93,9 +105,12 @@ def swap_backbone(cfg: Config, arch: str | dict[str, Any] | None = None, checkpo
     owners = list(_owners(cfg))
     if not owners:
         raise CannotSwap('the config has no backbone with a type, in its model or in a part of it.')
-    new, *_ = [_swap_in(path, owner, cfg, target, arch, checkpoint, probe) for path, owner in owners]
-    if cfg.get('load_from'):
-        cfg.load_from = None
+    if backbone == SAME:
+        new, *_ = [_keep_same(owner, cfg) for _, owner in owners]
+    else:
+        new, *_ = [_swap_in(path, owner, cfg, target, arch, checkpoint, probe) for path, owner in owners]
+        if cfg.get('load_from'):
+            cfg.load_from = None
     _remove_imports(cfg)
     if cfg.get('optim_wrapper'):
         adapt_optimizer(cfg.optim_wrapper, new)
@@ -110,6 +125,21 @@ def _owners(cfg: Config) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]
         backbone = node.get('backbone')
         if isinstance(backbone, dict) and backbone.get('type') and 'reid' not in path:
             yield path, node
+
+
+def _keep_same(owner: dict[str, Any], cfg: Config) -> Backbone:
+    """Puts the same backbone as a PyramidCPVT into a detector or segmentor, in place; returns it on the meta device."""
+    config = owner['backbone']
+    if not is_recognised(config):
+        raise CannotSwap(f'its backbone {config["type"]} is not one of {", ".join(TYPES)}, so it cannot stay the same: '
+                         'name another backbone.')
+    if owner.get('pretrained'):  # segmentors hand it to the backbone
+        config = {**config, 'pretrained': owner['pretrained']}
+        owner['pretrained'] = None
+    owner['backbone'] = same_backbone(config, cfg.get('default_scope'))
+    arguments = {key: value for key, value in owner['backbone'].items() if key not in ('type', 'init_cfg')}
+    with torch.device('meta'):
+        return PyramidCPVT(**arguments)
 
 
 def _swap_in(path: tuple[str | int, ...], owner: dict[str, Any], cfg: Config, target: Target,

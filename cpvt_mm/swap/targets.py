@@ -146,6 +146,7 @@ TARGETS = {
     'PyramidCPVT': Target(PyramidCPVT, tuple(PYRAMID_ARCHS), dict(drop_path_rate=0.2)),
     # Detectors and segmentors use patches only.
     'CPVT': Target(CPVT, tuple(PLAIN_ARCHS), dict(drop_path_rate=0.1, cls_token=False)),
-    # Released weights have their own arguments.
-    **{name: Target(cls, (arch,), dict(drop_path_rate=0.1, **options), arch, SCHEME + name)
-       for name, (cls, arch, options) in BACKBONES.items() if name in RELEASED and cls is CPVT}}
+    # Released weights have their own arguments. Detectors of PVT have no class token.
+    **{name: Target(cls, (arch,), dict(drop_path_rate=0.1, **{**options, **(
+        dict(cls_token=False) if 'cls_token' in options else {})}), arch, SCHEME + name)
+       for name, (cls, arch, options) in BACKBONES.items() if name in RELEASED}}

@@ -9,6 +9,7 @@ from torch import Tensor
 from openmmlab_runs.errors import UserError
 
 from .plain_formats import PLAIN_FORMATS
+from .pvt_formats import PVT_FORMATS
 from .renaming import Format, Names
 from .rope_formats import ROPE_FORMATS
 
@@ -101,7 +102,7 @@ MMPRETRAIN_PCPVT = PyramidFormat(
         'norm_after_stage3.{p}': 'out_norms.3.{p}',
     }, norm_eps=1e-6)  # 1e-5 is the default of mmpretrain's class, but the configs of its weights set 1e-6
 
-FORMATS = (PYRAMID_CPVT, TWINS, MMSEG_PCPVT, MMPRETRAIN_PCPVT, *PLAIN_FORMATS, *ROPE_FORMATS)
+FORMATS = (PYRAMID_CPVT, TWINS, MMSEG_PCPVT, MMPRETRAIN_PCPVT, *PVT_FORMATS, *PLAIN_FORMATS, *ROPE_FORMATS)
 
 
 class Detected(NamedTuple):

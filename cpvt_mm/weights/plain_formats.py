@@ -1,5 +1,4 @@
 """Formats of CPVT: ViT and DeiT of timm and mmpretrain; DINOv2 and DINOv3 of their authors, timm and transformers."""
-import math
 import re
 from dataclasses import dataclass
 
@@ -9,7 +8,7 @@ from torch import Tensor
 from openmmlab_runs.config_text import to_source
 from openmmlab_runs.errors import UserError
 
-from .renaming import Format, Names, Table
+from .renaming import Format, Names, below, split_table
 
 TOKENS = ('cls_token', 'dist_token')
 TABLE = 'position_encoding.0.table'
@@ -51,20 +50,10 @@ class PlainFormat(Format):
                         for name, weight in weights.items() if name.endswith(('.attn.q.weight', '.attn.kv.weight'))}
         if TABLE not in weights:
             return weights
-        if weights[TABLE].dim() != 3:
-            raise UserError(f"the checkpoint's position table has shape {tuple(weights[TABLE].shape)}, but must have "
-                            'three dimensions, (1, rows, channels), as in a ViT.')
-        table, tokens = weights[TABLE][0], [name for name in TOKENS if name in weights]
-        # Some tables of timm have no rows for class tokens. No two squares differ by 1 or 2, so the number of rows
-        # shows whether there are any.
-        extra = next((count for count in (len(tokens), 0) if count < len(table)
-                      and math.isqrt(len(table) - count)**2 == len(table) - count), None)
-        if extra is None:
-            raise UserError(f"the checkpoint's position table has {len(table)} rows, {len(tokens)} for class tokens, "
-                            'and the others do not form a square: use a checkpoint that was trained on square images.')
-        added = {name: weights[name] + row for name, row in zip(tokens[:extra], table, strict=False)}
-        side = math.isqrt(len(table) - extra)
-        return {**weights, **added, TABLE: table[extra:].unflatten(0, (side, side))}
+        tokens = [name for name in TOKENS if name in weights]
+        rows, cells = split_table(weights[TABLE], (len(tokens), 0))  # some tables of timm have no rows for class tokens
+        added = {name: weights[name] + row for name, row in zip(tokens[:len(rows)], rows, strict=False)}
+        return {**weights, **added, TABLE: cells}
 
     def to_theirs(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         encodings = [name for name in weights if name.startswith('position_encoding.')]
@@ -146,12 +135,6 @@ MMPRETRAIN_VIT = PlainFormat(
     })
 
 
-def _below(prefix: str, table: Table) -> dict[Names, Names]:
-    """Returns a table with a prefix before their names."""
-    return {prefix + theirs if isinstance(theirs, str) else tuple(name and prefix + name for name in theirs): ours
-            for theirs, ours in table.items()}
-
-
 # The names in a layer of transformers.
 LAYER: dict[Names, Names] = {
     'norm1.{p}': 'blocks.{i}.norm1.{p}',
@@ -166,9 +149,9 @@ TRANSFORMERS_DINOV2 = PlainFormat(
         'embeddings.register_tokens': REGISTERS,
         'embeddings.position_embeddings': TABLE,
         'embeddings.patch_embeddings.projection.{p}': 'patch_embed.proj.{p}',
-        **_below('encoder.layer.{i}.', {
+        **below('encoder.layer.{i}.', {
             **LAYER,
-            **_below('attention.', {
+            **below('attention.', {
                 ('attention.query.{p}', 'attention.key.{p}', 'attention.value.{p}'): QKV,
                 'output.dense.{p}': 'blocks.{i}.attn.proj.{p}',
                 # from transformers 5 on
@@ -179,7 +162,7 @@ TRANSFORMERS_DINOV2 = PlainFormat(
         }),
         'layernorm.{p}': 'norm.{p}',
     },
-    gated=_below('encoder.layer.{i}.mlp.', {
+    gated=below('encoder.layer.{i}.mlp.', {
         'weights_in.{p}': 'blocks.{i}.mlp.fc1.{p}',
         'weights_out.{p}': 'blocks.{i}.mlp.fc2.{p}',
         ('gate_proj.{p}', 'up_proj.{p}'): 'blocks.{i}.mlp.fc1.{p}',
@@ -193,9 +176,9 @@ TRANSFORMERS_DINOV3 = PlainFormat(
         'embeddings.cls_token': 'cls_token',
         'embeddings.register_tokens': REGISTERS,
         'embeddings.patch_embeddings.{p}': 'patch_embed.proj.{p}',
-        **{theirs: ours for layer in LAYERS for theirs, ours in _below(layer, {
+        **{theirs: ours for layer in LAYERS for theirs, ours in below(layer, {
             **LAYER,
-            **_below('attention.', {
+            **below('attention.', {
                 ('q_proj.weight', 'k_proj.weight', 'v_proj.weight'): QKV_WEIGHT,
                 ('q_proj.bias', None, 'v_proj.bias'): QKV_BIAS,
                 'o_proj.{p}': 'blocks.{i}.attn.proj.{p}',

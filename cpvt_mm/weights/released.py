@@ -9,6 +9,11 @@ SCHEME = 'cpvt_mm://'
 APACHE = 'Apache-2.0'
 
 TWINS = 'arXiv 2104.13840, table of ImageNet-1k results: Twins-PCPVT'
+PVT = 'arXiv 2102.12122, README of whai362/PVT'
+PVTV2 = 'arXiv 2106.13797; the accuracy is what timm reports'
+MIT = 'arXiv 2105.15203, whose repository states no ImageNet-1k accuracy'
+MIT_LICENCE = ('NVIDIA Source Code License for SegFormer, https://github.com/NVlabs/SegFormer/blob/master/LICENSE, which '
+               'allows research and evaluation, not commercial use')
 DEIT = 'arXiv 2012.12877, table of ImageNet-1k results: DeiT without distillation'
 DINOV2 = 'arXiv 2304.07193, README of facebookresearch/dinov2: linear classifier on frozen features'
 DINOV3 = 'arXiv 2508.10104, which reports no ImageNet-1k accuracy of these'
@@ -44,6 +49,26 @@ def _twins(arch: str, file: str, top1: float) -> Released:
     return Released('PyramidCPVT', arch, {
         f'https://download.openmmlab.com/mmsegmentation/v0.5/pretrain/twins/{file}': 'mmseg',
         _hub(f'twins_pcpvt_{arch}.in1k'): 'timm'}, top1, TWINS)
+
+
+def _pvt(arch: str, top1: float) -> Released:
+    # The authors' file, as in mmdet's configs.
+    file = f'https://github.com/whai362/PVT/releases/download/v2/pvt_{arch}.pth'
+    return Released('PyramidCPVT', f'pvt-{arch}', {file: 'pvt'}, top1, PVT)
+
+
+def _pvtv2(size: str, top1: float) -> Released:
+    # The first is the authors' file, as in mmdet's configs; the second is timm's copy.
+    name = f'pvt_v2_{size.replace("-", "_")}'
+    return Released('PyramidCPVT', f'pvtv2-{size.removesuffix("-li")}', {
+        f'https://github.com/whai362/PVT/releases/download/v2/{name}.pth': 'pvtv2',
+        _hub(f'{name}.in1k'): 'timm-pvtv2'}, top1, PVTV2)
+
+
+def _mit(size: str, file: str) -> Released:
+    # From mmseg 1.2.2's configs: the authors' weights under mmseg's names.
+    url = f'https://download.openmmlab.com/mmsegmentation/v0.5/pretrain/segformer/{file}'
+    return Released('PyramidCPVT', f'mit-{size}', {url: 'mmseg-mit'}, None, MIT, MIT_LICENCE)
 
 
 def _deit(arch: str, file: str, top1: float) -> Released:
@@ -91,6 +116,17 @@ RELEASED = {
     'pyramid-cpvt-small': _twins('small', 'pcpvt_small_20220308-e638c41c.pth', 81.2),
     'pyramid-cpvt-base': _twins('base', 'pcpvt_base_20220308-0621964c.pth', 82.7),
     'pyramid-cpvt-large': _twins('large', 'pcpvt_large_20220308-37579dc6.pth', 83.1),
+    **{f'pvt-{arch}': _pvt(arch, top1) for arch, top1 in (
+        ('tiny', 75.1), ('small', 79.8), ('medium', 81.2), ('large', 81.7))},
+    **{f'pvtv2-{size}': _pvtv2(size, top1) for size, top1 in (
+        ('b0', 70.7), ('b1', 78.7), ('b2', 82.1), ('b2-li', 82.2), ('b3', 83.1), ('b4', 83.7), ('b5', 83.8))},
+    # Their licence is not Apache-2.0: it forbids commercial use.
+    'mit-b0': _mit('b0', 'mit_b0_20220624-7e0fe6dd.pth'),
+    'mit-b1': _mit('b1', 'mit_b1_20220624-02e5a6a1.pth'),
+    'mit-b2': _mit('b2', 'mit_b2_20220624-66e8bf70.pth'),
+    'mit-b3': _mit('b3', 'mit_b3_20220624-13b1141c.pth'),
+    'mit-b4': _mit('b4', 'mit_b4_20220624-d588d980.pth'),
+    'mit-b5': _mit('b5', 'mit_b5_20220624-658746d9.pth'),
     # For CPVT with a LearnablePE. With another encoding, the position table is dropped.
     'deit-tiny': _deit('tiny', 'deit_tiny_patch16_224-a1311bcf.pth', 72.2),
     'deit-small': _deit('small', 'deit_small_patch16_224-cd65a155.pth', 79.8),

@@ -1,7 +1,8 @@
 """Translates parameter names of other libraries, in both directions, by tables of names."""
 import functools
+import math
 import re
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -9,9 +10,11 @@ from torch import Tensor
 
 from openmmlab_runs.errors import UserError
 
-PLACEHOLDERS = {'i': r'\d+', 'j': r'\d+', 'p': 'weight|bias'}
+PLACEHOLDERS = {'i': r'\d+', 'j': r'\d+', 'i1': r'[1-9]\d*', 'j1': r'[1-9]\d*', 'k': '[12]', 'q': 'proj|norm',
+                'p': 'weight|bias'}
+ONE_BASED = {'i1': 'i', 'j1': 'j'}  # these count what the others count, from 1
 
-# A name as a template with the placeholders {i}, {j} and {p}. Several tensors of a side are joined, and the whole is
+# A name as a template with the placeholders {i}, {j}, {k}, {q} and {p}, {i1} and {j1}. Several tensors of a side are joined, and the whole is
 # split into those of the other side. Theirs have equal sizes; None stands for zeros, for which the library has no
 # tensor. If there are two names here, these are of the queries, and of the keys and values.
 Names = str | tuple[str | None, ...]
@@ -33,12 +36,39 @@ def _parts(names: Names) -> tuple[str | None, ...]:
 def _match(templates: Names, name: str) -> dict[str, str] | None:
     """Returns the values of the placeholders in the first template that a name has; None if it has none of them."""
     matches = (_pattern(template).fullmatch(name) for template in _parts(templates) if template)
-    return next((match.groupdict() for match in matches if match), None)
+    values = next((match.groupdict() for match in matches if match), None)
+    if values is None:
+        return None
+    return {**values, **{zero: str(int(values[one]) - 1) for one, zero in ONE_BASED.items() if one in values},
+            **{one: str(int(values[zero]) + 1) for one, zero in ONE_BASED.items() if zero in values}}
 
 
 def _fill(templates: Names, values: dict[str, str]) -> tuple[str, ...]:
     """Returns the names of templates; '' for None."""
     return tuple(template.format(**values) if template else '' for template in _parts(templates))
+
+
+def below(prefix: str, table: Table) -> dict[Names, Names]:
+    """Returns a table with a prefix before their names."""
+    return {prefix + theirs if isinstance(theirs, str) else tuple(name and prefix + name for name in theirs): ours
+            for theirs, ours in table.items()}
+
+
+def split_table(table: Tensor, extra: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Splits a position table `(1, E + side * side, C)` into rows of E extra tokens, and `(side, side, C)` of cells.
+
+    E is the first of `extra` that fits: no two squares differ by 1 or 2, so the number of rows shows which does.
+    """
+    if table.dim() != 3 or len(table) != 1:
+        raise UserError(f"the checkpoint's position table has shape {tuple(table.shape)}, but must have three "
+                        'dimensions, (1, rows, channels), as in a ViT.')
+    rows = table[0]
+    for count in extra:
+        side = math.isqrt(max(len(rows) - count, 0))
+        if side and side**2 == len(rows) - count:
+            return rows[:count], rows[count:].unflatten(0, (side, side))
+    raise UserError(f"the checkpoint's position table has {len(rows)} rows, {max(extra)} for class tokens, and the "
+                    'others do not form a square: use a checkpoint that was trained on square images.')
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,28 @@ class ChecksWeights(Protocol):
     in_channels: int
     out_channels: tuple[int, ...]
 
+    def translated(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns weights of the backbone with its names, if they have those of another library; else unchanged."""
+
     def check_weights(self, weights: dict[str, Tensor], what: str) -> None:
         """Raises a UserError, which begins with `what`, unless weights have all tensors of the backbone."""
+
+
+def translated(model: nn.Module, weights: dict[str, Any]) -> dict[str, Any]:
+    """Returns weights with the names of a model, where those of its backbones are of another library."""
+    for prefix, backbone in backbones_of(model).items():
+        start = f'{prefix}.' if prefix else ''
+        theirs = {name.removeprefix(start): tensor for name, tensor in weights.items() if name.startswith(start)}
+        ours = backbone.translated(theirs)
+        if ours is not theirs:
+            rest = {name: tensor for name, tensor in weights.items() if not name.startswith(start)}
+            weights = {**rest, **{start + name: tensor for name, tensor in ours.items()}}
+    return weights
+
+
+def backbones_of(model: nn.Module) -> dict[str, Any]:
+    """Returns the backbones in a model that check their weights, by name."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, ChecksWeights)}
 
 
 def compare(weights: Mapping[str, Any], wanted: Mapping[str, Tensor]) -> dict[str, list[str]]:
@@ -81,6 +101,7 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
 
 def _fitting(model: nn.Module, weights: dict[str, Any], path: str | Path, what: str) -> dict[str, Any]:
     """Returns weights without those that nothing reads, of which it warns; raises a UserError if they do not fit."""
+    weights = translated(inner(model), weights)
     wanted, unread = inner(model).state_dict(), find_unread(inner(model), weights)
     fitting = {name: tensor for name, tensor in weights.items() if name not in unread}
     refuse(compare(fitting, wanted), f'checkpoint {path}', f'{what}, with {len(wanted)} tensors',
@@ -94,9 +115,8 @@ def _fitting(model: nn.Module, weights: dict[str, Any], path: str | Path, what: 
 def check_fills_backbones(model: nn.Module, checkpoint: str | Path) -> None:
     """Raises a UserError unless a checkpoint for `load_from` fills backbones with `check_weights`; mmengine only warns.
     """
-    backbones: dict[str, Any] = {
-        name: module for name, module in model.named_modules() if isinstance(module, ChecksWeights)}
-    weights = read_weights(checkpoint).tensors if backbones else {}
+    backbones = backbones_of(model)
+    weights = translated(model, read_weights(checkpoint).tensors) if backbones else {}
     for prefix, backbone in backbones.items():
         start = f'{prefix}.'
         found = {name.removeprefix(start): tensor for name, tensor in weights.items() if name.startswith(start)}

@@ -1,0 +1,118 @@
+"""Recognises backbones of mmdet and mmseg that PyramidCPVT contains: PVT, PVT v2, MiT (SegFormer) and PCPVT."""
+import inspect
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from mmengine.config import ConfigDict
+from torch import Tensor, nn
+
+from cpvt_mm.models import PYRAMID_ARCHS, PyramidCPVT
+from cpvt_mm.models.archs import STRIDES, PyramidArch
+from cpvt_mm.models.create import PVT, PVTV2
+from cpvt_mm.models.load import translated
+from cpvt_mm.weights.formats import detect_format
+from openmmlab_runs.errors import UserError, first_line
+
+from .probing import CannotSwap, build_part
+
+TYPES = ('MixVisionTransformer', 'PyramidVisionTransformer', 'PyramidVisionTransformerV2', 'PCPVT')
+# Arguments with the same meaning there, which the weights do not tell.
+KEPT = ('in_channels', 'out_indices', 'drop_rate', 'attn_drop_rate', 'drop_path_rate', 'with_cp')
+SIZE = (64, 96)  # of the images on which both are compared
+TOLERANCE = 1e-3  # of the largest output; the eps of some norms is 1e-6 there and 1e-5 here, as in the originals
+
+
+def is_recognised(config: Mapping[str, Any]) -> bool:
+    """Returns whether a backbone's config has one of `TYPES`, also with a scope."""
+    return isinstance(config.get('type'), str) and config['type'].rpartition('.')[2] in TYPES
+
+
+def same_backbone(config: dict[str, Any], scope: str | None) -> dict[str, Any]:
+    """Returns the config of a PyramidCPVT that computes the same as a backbone of mmdet, mmseg or mmpretrain.
+
+    It builds both, gives them the same weights and compares their maps of random images. Pretrained weights stay.
+
+    Raises:
+        CannotSwap: If the backbone has a part that PyramidCPVT does not have, or gives other maps.
+        CannotBuild: If it cannot be built here.
+    """
+    config = ConfigDict(config).to_dict()
+    what = f'its backbone {config["type"]}'
+    theirs = build_part(config, scope, what)
+    try:
+        with torch.no_grad():
+            for parameter in theirs.parameters():  # tables start at 0, which would hide a difference
+                parameter += 0.02 * torch.randn_like(parameter)
+        fmt = detect_format(theirs.state_dict(), what, '').format
+        weights = fmt.to_ours(dict(theirs.state_dict()))
+        arguments = {**arguments_of(theirs, weights), **{
+            key: value for key, value in (_defaults(theirs) | config).items() if key in KEPT and value != DEFAULTS[key]}}
+        ours = PyramidCPVT(**arguments).eval()
+        ours.load_state_dict(translated(ours, dict(theirs.state_dict())))
+        difference = _difference(ours, theirs, torch.randn(2, ours.in_channels, *SIZE))
+    except (UserError, ValueError, TypeError, KeyError, RuntimeError) as error:
+        raise CannotSwap(f'{what} has parts that PyramidCPVT does not have ({first_line(error)}): name another '
+                         'backbone.') from error
+    if not difference < TOLERANCE:
+        raise CannotSwap(f'{what} gives other maps than PyramidCPVT with the same weights (they differ by '
+                         f'{difference:.1g} of the largest value): name another backbone.')
+    checkpoint = (config.get('init_cfg') or {}).get('checkpoint') or config.get('pretrained')
+    init = dict(init_cfg=dict(type='Pretrained', checkpoint=checkpoint)) if checkpoint else {}
+    return dict(type='cpvt_mm.PyramidCPVT', **arguments, **init)
+
+
+DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(PyramidCPVT).parameters.items()}
+
+
+def _defaults(module: nn.Module) -> dict[str, Any]:
+    """Returns the defaults of the arguments of a module's class and its bases."""
+    return {name: parameter.default for cls in reversed(type(module).__mro__) if '__init__' in vars(cls)
+            for name, parameter in inspect.signature(cls).parameters.items()
+            if parameter.default is not inspect.Parameter.empty}
+
+
+def arguments_of(theirs: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Returns the arguments of PyramidCPVT that follow from weights under its names, and from the heads of a module."""
+    stages = [[name for name in weights if name.startswith(f'stages.{i}.')] for i in range(len(STRIDES))]
+    widths = [len(weights[f'stages.{i}.patch_embed.proj.bias']) for i in range(len(STRIDES))]
+    reductions = [weights.get(f'stages.{i}.blocks.0.attn.sr.proj.weight') for i in range(len(STRIDES))]
+    sizes = PyramidArch(
+        embed_dims=widths,
+        depths=[len({name.split('.')[3] for name in names if '.blocks.' in name}) for names in stages],
+        num_heads=[int(heads) for heads in _heads(theirs)],
+        mlp_ratios=[len(weights[f'stages.{i}.blocks.0.mlp.fc1.bias']) // width for i, width in enumerate(widths)],
+        sr_ratios=[1 if kernel is None else kernel.shape[-1] for kernel in reductions])
+    is_v2 = 'stages.0.blocks.0.mlp.conv.weight' in weights
+    table = weights.get('stages.0.position_encoding.0.table')
+    family = 'mit-' if type(theirs).__name__.startswith('Mix') else ('pvtv2-' if is_v2 else 'pvt-' if table is not None
+                                                                     else '')
+    names = [name for name, arch in PYRAMID_ARCHS.items() if name.startswith(family) and _as_lists(arch) == _as_lists(
+        sizes)]
+    eps = next(module.eps for name, module in theirs.named_modules() if re.search(r'norm1$', name))
+    return dict(
+        arch=names[0] if names else _as_lists(sizes),
+        **(PVTV2 if is_v2 else PVT if table is not None else {}),
+        **({} if table is None or len(table) * STRIDES[0] == DEFAULTS['img_size'] else
+           dict(img_size=len(table) * STRIDES[0])),
+        **({} if math.isclose(eps, DEFAULTS['norm_eps']) else dict(norm_eps=eps)))
+
+
+def _as_lists(arch: PyramidArch) -> dict[str, list[int]]:
+    return {name: list(values) for name, values in vars(arch).items()}
+
+
+def _heads(theirs: nn.Module) -> list[int]:
+    """Returns the number of heads of each stage, by the attention of its blocks."""
+    blocks = [module for module in theirs.modules() if hasattr(module, 'num_heads') and hasattr(module, 'sr_ratio')]
+    return [block.num_heads for block, before in zip(blocks, [None, *blocks], strict=False)
+            if before is None or before.embed_dims != block.embed_dims]
+
+
+@torch.no_grad()
+def _difference(ours: nn.Module, theirs: nn.Module, images: Tensor) -> float:
+    """Returns the largest difference of the maps of images, as a share of the largest value."""
+    pairs = list(zip(ours(images), theirs(images), strict=True))
+    return max(float((one - other).abs().max() / other.abs().max()) for one, other in pairs)
