@@ -53,7 +53,8 @@ NARROW_PLAIN = dict(embed_dims=48, depth=4, num_heads=3)
 # A backbone of each kind, for tests that try them all.
 BACKBONES = {
     'conv': partial(PyramidCPVT, NARROW), 'pool': partial(PyramidCPVT, NARROW, sr_mode='pool'),
-    'conv-mlp': partial(PyramidCPVT, NARROW, mlp_mode='conv'), 'plain': partial(CPVT, NARROW_PLAIN)}
+    'pvtv2': partial(PyramidCPVT, NARROW, patch_mode='overlap', mlp_mode='conv', stage_norm=True),
+    'plain': partial(CPVT, NARROW_PLAIN)}
 WITH_CP = (False, 'selective', True)
 
 

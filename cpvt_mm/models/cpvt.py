@@ -102,7 +102,7 @@ class CPVT(Backbone):
         self.out_channels = (spec.embed_dims,) * len(indices)
         self.strides = (patch_size,) * len(indices)
 
-        self.patch_embed = PatchEmbed(in_channels, spec.embed_dims, patch_size, norm=False)
+        self.patch_embed = PatchEmbed(in_channels, spec.embed_dims, patch_size, norm_eps=None)
         self.num_extra_tokens = cls_token + dist_token + num_register_tokens
         self.cls_token = make_tokens(cls_token, spec.embed_dims)
         self.dist_token = make_tokens(dist_token, spec.embed_dims)

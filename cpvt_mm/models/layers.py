@@ -31,6 +31,7 @@ class BlockSpec:
     mlp_mode: Literal['linear', 'conv', 'relu-conv', 'swiglu'] = 'linear'  # see `MLPS`
     layer_scale: float | None = None  # initial value of `LayerScale`; None: no layer scale
     norm_eps: float = 1e-6  # of the LayerNorms before attention and MLP
+    embed_norm_eps: float = 1e-5  # of the LayerNorms in patch embeddings and spatial reduction
     drop_rate: float = 0.  # dropout after projections
     attn_drop_rate: float = 0.  # dropout of attention weights
     with_cp: WithCp = False
@@ -189,16 +190,17 @@ class PatchEmbed(nn.Module):
         embed_dims: Channels of a token.
         patch_size: Kernel and stride of the convolution, in cells of the input. Rows and columns that do not fill a
             patch are zero-padded.
-        norm: Whether a LayerNorm follows, with the original's eps of 1e-5. Defaults to True.
+        norm_eps: The eps of the LayerNorm that follows; None: there is no norm. Defaults to 1e-5, as in the original.
         cell: Height and width of a cell of the new grid. Defaults to 1.
     """
 
-    def __init__(self, in_channels: int, embed_dims: int, patch_size: int, norm: bool = True, cell: int = 1) -> None:
+    def __init__(self, in_channels: int, embed_dims: int, patch_size: int, norm_eps: float | None = 1e-5,
+                 cell: int = 1) -> None:
         super().__init__()
         self.patch_size = patch_size
         self.cell = cell
         self.proj = PatchConv2d(in_channels, embed_dims, patch_size, stride=patch_size)
-        self.norm = nn.LayerNorm(embed_dims, eps=1e-5) if norm else nn.Identity()
+        self.norm = nn.Identity() if norm_eps is None else nn.LayerNorm(embed_dims, eps=norm_eps)
 
     def forward(self, x: Tensor, grid: Layout) -> tuple[Tensor, Layout]:
         """Embeds the patches of a grid, `(B, H * W, in_channels)` -> `(B, H' * W', embed_dims)`; returns the new grid.
@@ -244,8 +246,8 @@ class OverlapPatchEmbed(PatchEmbed):
     3.1). A side of n cells gets `ceil(n / patch_size)` patches.
     """
 
-    def __init__(self, in_channels: int, embed_dims: int, patch_size: int) -> None:
-        super().__init__(in_channels, embed_dims, patch_size)
+    def __init__(self, in_channels: int, embed_dims: int, patch_size: int, norm_eps: float = 1e-5) -> None:
+        super().__init__(in_channels, embed_dims, patch_size, norm_eps)
         self.proj = nn.Conv2d(in_channels, embed_dims, 2 * patch_size - 1, patch_size, patch_size - 1)
 
     def pad(self, x: Tensor) -> Tensor:
@@ -275,13 +277,13 @@ PATCH_EMBEDS = {'disjoint': PatchEmbed, 'overlap': OverlapPatchEmbed}
 class PoolReduction(nn.Module):
     """Average pooling to 7 x 7, a linear layer, LayerNorm, GELU (linear SRA of PVT v2, arXiv 2106.13797, section 3.2).
 
-    Parts of a side that is not a multiple of 7 overlap by a row or column. Sides of less than 7 cells are not pooled.
+    Parts of a side that is not a multiple of 7 overlap by a row or column.
     """
 
-    def __init__(self, embed_dims: int) -> None:
+    def __init__(self, embed_dims: int, norm_eps: float = 1e-5) -> None:
         super().__init__()
         self.proj = nn.Linear(embed_dims, embed_dims)
-        self.norm = nn.LayerNorm(embed_dims, eps=1e-5)
+        self.norm = nn.LayerNorm(embed_dims, eps=norm_eps)
 
     def forward(self, x: Tensor, grid: Layout) -> tuple[Tensor, Layout]:
         """Pools a grid: `(B, H * W, C)` -> `(B, H' * W', C)`; returns the new grid."""
@@ -291,9 +293,8 @@ class PoolReduction(nn.Module):
 
 def pool(x: Tensor, grid: Grid) -> tuple[Tensor, Grid]:
     """Averages cells to 7 x 7: `(B, H * W, C)` -> `(B, H' * W', C)`; returns the new grid."""
-    rows, columns = min(grid.height, POOL_SIZE), min(grid.width, POOL_SIZE)
-    pooled = average_pool(to_nhwc(to_map(x, grid)), (rows, columns)).flatten(1, 2)
-    return pooled, Grid(rows, columns, grid.height / rows, grid.width / columns)
+    pooled = average_pool(to_nhwc(to_map(x, grid)), (POOL_SIZE, POOL_SIZE)).flatten(1, 2)
+    return pooled, Grid(POOL_SIZE, POOL_SIZE, grid.height / POOL_SIZE, grid.width / POOL_SIZE)
 
 
 def average_pool(x: Tensor, size: tuple[int, int]) -> Tensor:
@@ -314,9 +315,9 @@ def make_reduction(spec: BlockSpec) -> PatchEmbed | PoolReduction | None:
     """Builds what makes keys of the tokens of a coarser grid (PVT, section 3.3); None if they are on the queries' grid.
     """
     if spec.sr_mode == 'pool':
-        return PoolReduction(spec.embed_dims)
+        return PoolReduction(spec.embed_dims, spec.embed_norm_eps)
     side = spec.sr_ratio
-    return PatchEmbed(spec.embed_dims, spec.embed_dims, side, cell=side) if side > 1 else None
+    return PatchEmbed(spec.embed_dims, spec.embed_dims, side, spec.embed_norm_eps, side) if side > 1 else None
 
 
 def make_tokens(count: int, embed_dims: int) -> nn.Parameter | None:

@@ -41,7 +41,7 @@ class PyramidStage(nn.Module):
                  ) -> None:
         super().__init__()
         self.recompute = blocks.with_cp is True
-        self.patch_embed = patch_embed(in_channels, blocks.embed_dims, patch_size)
+        self.patch_embed = patch_embed(in_channels, blocks.embed_dims, patch_size, blocks.embed_norm_eps)
         self.drop = nn.Dropout(blocks.drop_rate)
         self.position_encoding = build_position_encodings(
             position_encoding, StageSpec(blocks.embed_dims, blocks.num_heads, len(drop_path_rates), grid))
@@ -90,8 +90,10 @@ class PyramidCPVT(Backbone):
         out_norm: Whether a LayerNorm follows each returned map. Defaults to False.
         stage_norm: Whether a LayerNorm ends each stage, whose result is returned and handed on to the next stage, as in
             PVT v2 and SegFormer. Defaults to False.
-        norm_eps: The eps of the LayerNorms in the blocks and after stages; the others always use 1e-5. Weights of
-            mmseg's `PCPVT` need 1e-5. Defaults to 1e-6, as in the original.
+        norm_eps: The eps of the LayerNorms in the blocks and after stages. Weights of mmseg's `PCPVT` need 1e-5.
+            Defaults to 1e-6, as in the original.
+        embed_norm_eps: The eps of the LayerNorms in patch embeddings and spatial reduction. In the PVT, PVT v2 and MiT
+            of mmdet, mmseg and transformers it is 1e-6. Defaults to 1e-5, as in the originals.
         frozen_stages: -1 freezes nothing, 0 the first patch embedding, n >= 1 the first n stages. Frozen parts get no
             gradient and stay in eval mode. Defaults to -1.
         with_cp: Activation checkpointing. False: none. 'selective': the backward pass recomputes MLPs. True: it
@@ -129,14 +131,15 @@ class PyramidCPVT(Backbone):
                  in_channels: int = 3, out_indices: Sequence[int] = (0, 1, 2, 3),
                  position_encoding: dict[str, Any] | Sequence[dict[str, Any]] | None = dict(type='PEG'),
                  drop_rate: float = 0., attn_drop_rate: float = 0., drop_path_rate: float = 0.,
-                 out_norm: bool = False, norm_eps: float = 1e-6, frozen_stages: int = -1,
-                 with_cp: WithCp = False, sr_mode: Literal['conv', 'pool'] = 'conv',
+                 out_norm: bool = False, norm_eps: float = 1e-6, embed_norm_eps: float = 1e-5,
+                 frozen_stages: int = -1, with_cp: WithCp = False, sr_mode: Literal['conv', 'pool'] = 'conv',
                  mlp_mode: Literal['linear', 'conv', 'relu-conv'] = 'linear',
                  patch_mode: Literal['disjoint', 'overlap'] = 'disjoint', stage_norm: bool = False,
                  cls_token: bool = False, padding: Literal['exact'] | None = None, init_cfg: InitCfg = None) -> None:
         super().__init__(in_channels, img_size, drop_rate, attn_drop_rate, drop_path_rate, with_cp, padding, init_cfg)
         spec = parse_arch(arch, PyramidArch, PYRAMID_ARCHS)
         check_above('norm_eps', norm_eps, 0)
+        check_above('embed_norm_eps', embed_norm_eps, 0)
         check_choice('sr_mode', sr_mode, ('conv', 'pool'))
         check_choice('mlp_mode', mlp_mode, MLP_MODES)
         check_choice('patch_mode', patch_mode, PATCH_EMBEDS)
@@ -165,7 +168,8 @@ class PyramidCPVT(Backbone):
             spec.embed_dims[i - 1] if i else in_channels, PATCH_EMBEDS[patch_mode], PATCH_SIZES[i],
             grid_size(self.img_size, STRIDES[i]),
             BlockSpec(spec.embed_dims[i], spec.num_heads[i], spec.mlp_ratios[i], spec.sr_ratios[i], sr_mode, mlp_mode,
-                      norm_eps=norm_eps, drop_rate=drop_rate, attn_drop_rate=attn_drop_rate, with_cp=with_cp),
+                      norm_eps=norm_eps, embed_norm_eps=embed_norm_eps, drop_rate=drop_rate,
+                      attn_drop_rate=attn_drop_rate, with_cp=with_cp),
             rates[sum(spec.depths[:i]):sum(spec.depths[:i + 1])], position_encoding, stage_norm,
             cls_token and i == len(STRIDES) - 1) for i in range(num_stages))
         self.out_norms = nn.ModuleDict({

@@ -1,7 +1,5 @@
 """Recognises backbones of mmdet and mmseg that PyramidCPVT contains: PVT, PVT v2, MiT (SegFormer) and PCPVT."""
 import inspect
-import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,7 +20,7 @@ TYPES = ('MixVisionTransformer', 'PyramidVisionTransformer', 'PyramidVisionTrans
 # Arguments with the same meaning there, which the weights do not tell.
 KEPT = ('in_channels', 'out_indices', 'drop_rate', 'attn_drop_rate', 'drop_path_rate', 'with_cp')
 SIZE = (64, 96)  # of the images on which both are compared
-TOLERANCE = 1e-3  # of the largest output; the eps of some norms is 1e-6 there and 1e-5 here, as in the originals
+TOLERANCE = 1e-3  # of the largest output
 
 
 def is_recognised(config: Mapping[str, Any]) -> bool:
@@ -91,13 +89,15 @@ def arguments_of(theirs: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, 
                                                                      else '')
     names = [name for name, arch in PYRAMID_ARCHS.items() if name.startswith(family) and _as_lists(arch) == _as_lists(
         sizes)]
-    eps = next(module.eps for name, module in theirs.named_modules() if re.search(r'norm1$', name))
+    norms = {name: module for name, module in theirs.named_modules() if isinstance(module, nn.LayerNorm)}
+    eps = dict(norm_eps=next(norm.eps for name, norm in norms.items() if name.endswith('norm1')),
+               embed_norm_eps=next(iter(norms.values())).eps)  # the first is of the patch embedding
     return dict(
         arch=names[0] if names else _as_lists(sizes),
         **(PVTV2 if is_v2 else PVT if table is not None else {}),
         **({} if table is None or len(table) * STRIDES[0] == DEFAULTS['img_size'] else
            dict(img_size=len(table) * STRIDES[0])),
-        **({} if math.isclose(eps, DEFAULTS['norm_eps']) else dict(norm_eps=eps)))
+        **{key: value for key, value in eps.items() if value != DEFAULTS[key]})
 
 
 def _as_lists(arch: PyramidArch) -> dict[str, list[int]]:

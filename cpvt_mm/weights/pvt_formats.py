@@ -50,8 +50,7 @@ class PvtFormat(Format):
                 extra = int(name.startswith('stages.3.') and CLS_TOKEN in weights)
                 changed[name] = torch.cat([tensor.new_zeros(extra, tensor.shape[-1]), tensor.flatten(0, 1)])[None]
         converted = super().to_theirs(changed)
-        odd = [name for name in converted if name.startswith(('stages.', 'out_norms.')) and not (
-            self is TIMM_PVTV2 and name in weights and re.match(r'stages\.\d\.(blocks|norm|downsample)\.', name))]
+        odd = [name for name in weights if name.startswith(('stages.', 'out_norms.')) and not self.knows(name)]
         stem = weights['stages.0.patch_embed.proj.weight']
         if odd or stem.shape[-1] != self.kernel or not self.is_in(converted):
             what = odd[0] if odd else f'a first patch embedding of {stem.shape[-1]} pixels and no other names'
@@ -62,21 +61,24 @@ class PvtFormat(Format):
         return converted
 
 
-def _authors(position: dict[Names, Names]) -> dict[Names, Names]:
+# The names inside a block of the authors and timm.
+AUTHORS: dict[Names, Names] = {
+    'norm{k}.{p}': BLOCK + 'norm{k}.{p}',
+    'attn.q.{p}': BLOCK + 'attn.q.{p}',
+    'attn.kv.{p}': BLOCK + 'attn.kv.{p}',
+    'attn.proj.{p}': BLOCK + 'attn.proj.{p}',
+    'attn.sr.{p}': BLOCK + 'attn.sr.proj.{p}',
+    'attn.norm.{p}': BLOCK + 'attn.sr.norm.{p}',
+    'mlp.fc{k}.{p}': BLOCK + 'mlp.fc{k}.{p}',
+}
+
+
+def _authors(rest: dict[Names, Names]) -> dict[Names, Names]:
     return {
         'patch_embed{i1}.proj.{p}': 'stages.{i}.patch_embed.proj.{p}',
         'patch_embed{i1}.norm.{p}': 'stages.{i}.patch_embed.norm.{p}',
-        **below('block{i1}.{j}.', {
-            'norm{k}.{p}': BLOCK + 'norm{k}.{p}',
-            'attn.q.{p}': BLOCK + 'attn.q.{p}',
-            'attn.kv.{p}': BLOCK + 'attn.kv.{p}',
-            'attn.proj.{p}': BLOCK + 'attn.proj.{p}',
-            'attn.sr.{p}': BLOCK + 'attn.sr.proj.{p}',
-            'attn.norm.{p}': BLOCK + 'attn.sr.norm.{p}',
-            'mlp.fc{k}.{p}': BLOCK + 'mlp.fc{k}.{p}',
-            'mlp.dwconv.dwconv.{p}': BLOCK + 'mlp.conv.{p}',
-        }),
-        **position,
+        **below('block{i1}.{j}.', AUTHORS),
+        **rest,
     }
 
 
@@ -85,24 +87,24 @@ PVT = PvtFormat(
     _authors({'pos_embed{i1}': TABLE, 'cls_token': CLS_TOKEN, 'norm.{p}': 'out_norms.3.{p}'}), norm_eps=1e-6, kernel=4)
 PVTV2 = PvtFormat(
     ('pvtv2', 'mit'), 'PyramidCPVT', ('patch_embed1.proj.weight', 'block1.0.mlp.dwconv.dwconv.weight', 'norm1.weight'),
-    _authors({'norm{i1}.{p}': 'stages.{i}.norm.{p}'}), norm_eps=1e-6)
+    _authors({'block{i1}.{j}.mlp.dwconv.dwconv.{p}': BLOCK + 'mlp.conv.{p}', 'norm{i1}.{p}': 'stages.{i}.norm.{p}'}),
+    norm_eps=1e-6)
 
 TIMM_PVTV2 = PvtFormat(
     ('timm-pvtv2',), 'PyramidCPVT', ('patch_embed.proj.weight', 'stages.0.blocks.0.mlp.dwconv.weight'),
     {
         'patch_embed.{q}.{p}': 'stages.0.patch_embed.{q}.{p}',
         'stages.{i}.downsample.{q}.{p}': 'stages.{i}.patch_embed.{q}.{p}',
-        'stages.{i}.blocks.{j}.attn.sr.{p}': BLOCK + 'attn.sr.proj.{p}',
-        'stages.{i}.blocks.{j}.attn.norm.{p}': BLOCK + 'attn.sr.norm.{p}',
-        'stages.{i}.blocks.{j}.mlp.dwconv.{p}': BLOCK + 'mlp.conv.{p}',
+        **below(BLOCK, {**AUTHORS, 'mlp.dwconv.{p}': BLOCK + 'mlp.conv.{p}'}),
+        'stages.{i}.norm.{p}': 'stages.{i}.norm.{p}',
     }, norm_eps=1e-6)
 
 # transformers' names inside a block, which are the same in its three models but for those of attention.
 INSIDE: dict[Names, Names] = {
     'layer_norm_{k}.{p}': BLOCK + 'norm{k}.{p}',
     'mlp.dense{k}.{p}': BLOCK + 'mlp.fc{k}.{p}',
-    'mlp.dwconv.dwconv.{p}': BLOCK + 'mlp.conv.{p}',
 }
+CONV: dict[Names, Names] = {'mlp.dwconv.dwconv.{p}': BLOCK + 'mlp.conv.{p}'}
 
 
 def _attention(reduction: str) -> dict[Names, Names]:
@@ -141,7 +143,7 @@ TRANSFORMERS_PVTV2 = PvtFormat(
         'encoder.layers.{i}.patch_embedding.proj.{p}': 'stages.{i}.patch_embed.proj.{p}',
         'encoder.layers.{i}.patch_embedding.layer_norm.{p}': 'stages.{i}.patch_embed.norm.{p}',
         **below('encoder.layers.{i}.blocks.{j}.', {
-            **INSIDE,
+            **INSIDE, **CONV,
             **below('attention.', _attention('spatial_reduction')),
             'attention.proj.{p}': BLOCK + 'attn.proj.{p}',
         }),
@@ -150,7 +152,8 @@ TRANSFORMERS_PVTV2 = PvtFormat(
 TRANSFORMERS_SEGFORMER = PvtFormat(
     ('transformers-segformer',), 'PyramidCPVT',
     ('encoder.patch_embeddings.0.proj.weight', 'encoder.block.0.0.mlp.dwconv.dwconv.weight'),
-    {**_segformer('proj', 'sr'), 'encoder.layer_norm.{i}.{p}': 'stages.{i}.norm.{p}'}, norm_eps=1e-5)
+    {**_segformer('proj', 'sr'), **below('encoder.block.{i}.{j}.', CONV),
+     'encoder.layer_norm.{i}.{p}': 'stages.{i}.norm.{p}'}, norm_eps=1e-5)
 
 
 def _openmmlab(block: str, second: int) -> dict[Names, Names]:

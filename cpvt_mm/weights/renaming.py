@@ -88,6 +88,10 @@ class Format:
         """Returns whether names below a prefix are of this format."""
         return all(any(prefix + name in names for name in names_.split('|')) for names_ in self.signature)
 
+    def knows(self, name: str) -> bool:
+        """Returns whether the table has one of our names."""
+        return any(_match(ours, name) is not None for ours in self.table.values())
+
     def our_names(self, name: str) -> tuple[str, ...]:
         """Translates one of their names; returns two names if their tensor contains queries, keys and values."""
         return next((_fill(ours, values) for theirs, ours in (*self.gated.items(), *self.table.items())

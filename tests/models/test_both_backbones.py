@@ -205,7 +205,7 @@ SIDES = st.integers(1, 400)
 @pytest.mark.parametrize(('kind', 'name', 'padding'), [
     *itertools.product(('conv', 'plain'), ENCODINGS, [None]),
     *itertools.product(('conv', 'plain'), ONE_FOR_EACH_POINT, ['exact']),
-    *itertools.product(('pool', 'conv-mlp', 'nano'), ['peg', 'relative', 'look-here'], [None, 'exact'])])
+    *itertools.product(('pool', 'pvtv2', 'nano'), ['peg', 'relative', 'look-here'], [None, 'exact'])])
 def test_any_size_gives_finite_features_twice_the_same(kind: str, name: str, padding: str | None) -> None:
     model = KINDS[kind](position_encoding=ENCODINGS[name], padding=padding).eval()
 

@@ -121,8 +121,11 @@ sides = st.integers(1, 100)
 
 @settings(max_examples=20, deadline=None)
 @given(sizes=st.lists(st.tuples(sides, sides), min_size=2, max_size=5), seed=st.integers(0, 2**16), options=st.one_of(
-    st.fixed_dictionaries(dict(sr_mode=st.sampled_from(['conv', 'pool']), mlp_mode=st.sampled_from(['linear', 'conv']),
-                               out_norm=st.booleans())),
+    st.fixed_dictionaries(dict(sr_mode=st.sampled_from(['conv', 'pool']), out_norm=st.booleans(),
+                               mlp_mode=st.sampled_from(['linear', 'conv', 'relu-conv']),
+                               patch_mode=st.sampled_from(['disjoint', 'overlap']))),
+    st.fixed_dictionaries(dict(stage_norm=st.booleans(), cls_token=st.booleans(),
+                               patch_mode=st.sampled_from(['disjoint', 'overlap']))),
     st.fixed_dictionaries(dict(patch_size=st.sampled_from([8, 14, 16]), num_register_tokens=st.integers(0, 2),
                                cls_token=st.booleans()))))
 def test_any_images_get_what_they_get_alone(sizes: list[tuple[int, int]], seed: int, options: dict) -> None:

@@ -1,0 +1,152 @@
+"""PVT, PVT v2 and MiT of other libraries: their weights give their outputs here, and are told apart."""
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from cpvt_mm import PyramidCPVT, create_backbone
+from cpvt_mm.models.archs import PyramidArch, name_of
+from cpvt_mm.models.create import BACKBONES, PVT, PVTV2
+from cpvt_mm.weights.formats import FORMATS, detect_format
+from cpvt_mm.weights.pvt_formats import PVT_FORMATS, TRANSFORMERS_PVT
+from openmmlab_runs.checkpoints.comparing import load_weights
+from tests.conftest import pretrained, refusal
+from tests.weights.pvt import PEERS, mmdet_pvt, mmseg_mit, randomized
+
+# mmdet's and mmseg's heads all have the width of the first; MiT has one ratio of MLPs.
+NARROW = dict(embed_dims=(8, 16, 40, 64), depths=(1, 2, 1, 1), num_heads=(1, 2, 5, 8), mlp_ratios=(4, 4, 4, 4),
+              sr_ratios=(8, 4, 2, 1))
+# transformers' PVT takes images of 224 x 224 only; its tables are made for them.
+SIZES = {'transformers PVT': [(224, 224)]}
+DEFAULT_SIZES = [(64, 96), (224, 224)]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('name', PEERS)
+def test_their_weights_give_their_outputs(name: str, tmp_path: Path) -> None:
+    build, options, _ = PEERS[name]
+    theirs, run = build(PyramidArch(**NARROW))
+    torch.save(randomized(theirs).state_dict(), tmp_path / 'theirs.pth')
+    ours = pretrained(tmp_path / 'theirs.pth', arch=NARROW, **options)
+    for size in SIZES.get(name, DEFAULT_SIZES):
+        image = torch.randn(1, 3, *size)
+        for map_, expected in zip(ours(image), run(image), strict=True):
+            # Rounding of 5 blocks, relative to the largest value: tens of times 6e-8.
+            torch.testing.assert_close(map_, expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize('name', PEERS)
+def test_converting_there_and_back_changes_no_bit(name: str) -> None:
+    weights = randomized(PEERS[name][0](PyramidArch(**NARROW))[0]).state_dict()
+    fmt = detect_format(weights, name).format
+    assert fmt in PVT_FORMATS and fmt.backbone == 'PyramidCPVT'
+    ours = fmt.to_ours(weights)
+    again = fmt.to_ours(fmt.to_theirs(ours))
+    assert set(fmt.to_theirs(ours)) == set(weights)
+    assert ours.keys() == again.keys() and all(torch.equal(ours[key], again[key]) for key in ours)
+
+
+@pytest.mark.parametrize('fmt', PVT_FORMATS, ids=str)
+def test_the_parts_that_a_format_lacks_are_refused(fmt: object) -> None:
+    options = PVT if fmt.kernel == 4 else PVTV2
+    fits = PyramidCPVT(NARROW, **options)
+    assert fmt.is_in(fmt.to_theirs(fits.state_dict()))
+    for other in (PyramidCPVT(NARROW), PyramidCPVT(NARROW, **{**options, 'position_encoding': dict(type='PEG')}),
+                  PyramidCPVT(NARROW, **(PVTV2 if fmt.kernel == 4 else PVT)),
+                  PyramidCPVT(NARROW, **{**options, 'patch_mode': 'overlap' if fmt.kernel == 4 else 'disjoint'})):
+        assert f'so they cannot be converted: the format {fmt} has' in refusal(fmt.to_theirs, other.state_dict())
+
+
+def test_a_class_token_takes_its_row_of_the_table() -> None:
+    model = PyramidCPVT(NARROW, **PVT, cls_token=True)
+    theirs = TRANSFORMERS_PVT.to_theirs(model.state_dict())
+    assert theirs['encoder.patch_embeddings.3.position_embeddings'].shape == (1, 50, 64)
+    theirs['encoder.patch_embeddings.3.position_embeddings'][:, 0] += 1.
+    ours = TRANSFORMERS_PVT.to_ours(theirs)
+    assert torch.equal(ours['stages.3.cls_token'], model.stages[3].cls_token + 1.)
+    assert ours['stages.3.position_encoding.0.table'].shape == (7, 7, 64)
+    theirs['encoder.patch_embeddings.3.position_embeddings'] = torch.zeros(1, 48, 64)
+    assert 'has 48 rows, 1 for class tokens, and the others do not form a square' in (
+        refusal(TRANSFORMERS_PVT.to_ours, theirs))
+
+
+@pytest.mark.parametrize(('name', 'of'), [('pvtv2-b0', 'pvtv2-b1'), ('pvtv2-b0', 'mit-b0'), ('mit-b0', 'pvtv2-b0')])
+def test_weights_of_another_size_are_one_sentence_with_both_names(name: str, of: str, tmp_path: Path) -> None:
+    def build(name: str) -> nn.Module:
+        return PyramidCPVT(name, **PVTV2)
+
+    torch.save(build(of).state_dict(), tmp_path / 'of.pth')
+    model = PyramidCPVT(name, **PVTV2, init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'of.pth')))
+    told = refusal(model.init_weights)
+    assert f"of arch '{of}' for a backbone of '{name}'" in told and told.count('.\n') == 0
+
+
+def test_a_missing_class_token_is_one_sentence(tmp_path: Path) -> None:
+    torch.save(PyramidCPVT(NARROW, **PVT).state_dict(), tmp_path / 'without.pth')
+    assert '1 missing (stages.3.cls_token)' in refusal(
+        pretrained, tmp_path / 'without.pth', arch=NARROW, **PVT, cls_token=True)
+
+
+def test_a_detector_drops_the_class_token_and_says_so(tmp_path: Path, log: list[tuple[str, str]]) -> None:
+    torch.save(PyramidCPVT(NARROW, **PVT, cls_token=True).state_dict(), tmp_path / 'with.pth')
+    pretrained(tmp_path / 'with.pth', arch=NARROW, **PVT)
+    assert any(level == 'WARNING' and 'does not have 1 of its tensors: stages.3.cls_token' in text
+               for level, text in log)
+
+
+def test_tables_of_a_pyramid_are_dropped_or_stand_beside_other_encodings(tmp_path: Path,
+                                                                         log: list[tuple[str, str]]) -> None:
+    whole = PyramidCPVT(NARROW, **PVT)
+    torch.save(whole.state_dict(), tmp_path / 'tables.pth')
+    pretrained(tmp_path / 'tables.pth', arch=NARROW, init_cfg=dict(allow_missing='position_encoding'))
+    assert any('its position table is dropped, the backbone has none' in text for _, text in log)
+    both = pretrained(tmp_path / 'tables.pth', arch=NARROW, init_cfg=dict(allow_missing='position_encoding'),
+                      position_encoding=[dict(type='PEG'), dict(type='LearnablePE')])
+    for ours, stage in zip(both.stages, whole.stages, strict=True):
+        assert torch.equal(ours.position_encoding[1].table, stage.position_encoding[0].table)
+
+
+@pytest.mark.parametrize('name', [name for name in BACKBONES if name.startswith(('pvt', 'mit'))])
+def test_the_named_backbones_have_the_sizes_and_names_of_their_papers(name: str) -> None:
+    with torch.device('meta'):
+        model = create_backbone(name)
+    parameters = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+    assert parameters == pytest.approx(MILLIONS[name], abs=0.06)
+    same = {'pvtv2-b2-li': 'pvtv2-b2', 'mit-b5': 'pvtv2-b5'}  # the sizes of others
+    assert name_of(model.state_dict()) == same.get(name, name)
+
+
+# Without classifier: the papers' numbers less 1000 times the last width, plus 1000.
+MILLIONS = {
+    'pvt-tiny': 12.7, 'pvt-small': 24.0, 'pvt-medium': 43.7, 'pvt-large': 60.9,
+    'pvtv2-b0': 3.4, 'pvtv2-b1': 13.5, 'pvtv2-b2': 24.8, 'pvtv2-b2-li': 22.0, 'pvtv2-b3': 44.7, 'pvtv2-b4': 62.0,
+    'pvtv2-b5': 81.4, 'mit-b0': 3.3, 'mit-b1': 13.1, 'mit-b2': 24.2, 'mit-b3': 44.1, 'mit-b4': 60.8, 'mit-b5': 81.4}
+
+
+class Segmentor(nn.Module):
+    """A backbone and a head."""
+
+    def __init__(self, backbone: nn.Module) -> None:
+        super().__init__()
+        self.backbone, self.head = backbone, nn.Linear(2, 2)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('build, options', [(mmseg_mit, PVTV2), (mmdet_pvt, PVT)])
+def test_checkpoints_of_whole_models_load_as_they_are(build: object, options: dict, tmp_path: Path) -> None:
+    theirs = Segmentor(randomized(build(PyramidArch(**NARROW))[0]))
+    torch.save(dict(state_dict=theirs.state_dict()), tmp_path / 'model.pth')
+    for load in (lambda model: load_weights(model, tmp_path / 'model.pth'),
+                 lambda model: model.load_state_dict(theirs.state_dict())):
+        ours = Segmentor(PyramidCPVT(NARROW, **options, embed_norm_eps=1e-6)).eval()
+        load(ours)
+        image = torch.randn(1, 3, 64, 64)
+        for map_, expected in zip(ours.backbone(image), theirs.backbone(image), strict=True):
+            torch.testing.assert_close(map_, expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
+        assert torch.equal(ours.head.weight, theirs.head.weight)
+
+
+def test_every_format_has_a_name_of_its_own() -> None:
+    names = [name for fmt in FORMATS if fmt.backbone == 'PyramidCPVT' for name in fmt.names]
+    assert len(set(names)) == len(names)
