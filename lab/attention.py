@@ -80,7 +80,7 @@ def default_blocks(backbone: CPVT | PyramidCPVT) -> list[str]:
 
 def weights_of(projected: Projected) -> Tensor:
     """Returns the attention weights, `(B, heads, E + H * W, E + H' * W')`; each query's weights sum to 1."""
-    logits = projected.q @ projected.k.mT * projected.q.shape[-1]**-0.5
+    logits = projected.q @ projected.k.mT * projected.head_dims**-0.5
     bias = projected.biases[0] if projected.biases else None
     return (logits if bias is None else logits + bias).softmax(dim=-1)
 

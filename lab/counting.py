@@ -105,16 +105,16 @@ def count_work(function: Callable[[], object], fused_attention: bool) -> Work:
 
 
 def attention_at_once() -> AbstractContextManager[None]:
-    """Lets packed images attend as on a GPU with torch 2.10: those of several sizes at once, in half precision.
+    """Lets packed images attend as on a GPU with torch 2.11: those of several sizes at once, in half precision.
 
     The stand-in for `varlen_attn` reads and writes the same tensors, but its queries seem to meet all keys: count bytes
     with it, not operations.
     """
     from openmmlab_runs.evaluation import replaced  # which imports mmdet
 
-    def varlen_attn(q: Tensor, k: Tensor, v: Tensor, *offsets: object) -> Tensor:
+    def varlen_attn(q: Tensor, k: Tensor, v: Tensor, *offsets: object, scale: float) -> Tensor:
         q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))  # (1, heads, T, C / heads)
-        return F.scaled_dot_product_attention(q, k, v)[0].transpose(0, 1)
+        return F.scaled_dot_product_attention(q, k, v, scale=scale)[0].transpose(0, 1)
 
     return replaced(packing, varlen=SimpleNamespace(varlen_attn=varlen_attn),
                     fits_varlen=lambda q, of, drop_rate: q.dtype in packing.HALF and drop_rate == 0.)

@@ -15,16 +15,17 @@ ENCODINGS: dict[str, dict[str, Any] | list[dict[str, Any]] | None] = {
     'rotary': dict(type='RotaryPE'), 'rotary-dinov3': dict(type='RotaryPE', form='dinov3'),
     'rotary-mixed': dict(type='MixedRotaryPE'), 'relative': dict(type='RelativePE'),
     'continuous-relative': dict(type='ContinuousRelativePE', hidden_dims=16), 'fire': dict(type='FirePE'),
-    'look-here': dict(type='LookHerePE'), 'peg': dict(type='PEG'), 'peg-first': dict(type='PEG', positions=(-1, 0)),
-    'peg-qk': dict(type='PEG', target='qk'),
+    'look-here': dict(type='LookHerePE'), 'parabolic': dict(type='ParabolicPE'),
+    'parabolic-fixed': dict(type='ParabolicPE', trainable=False), 'peg': dict(type='PEG'),
+    'peg-first': dict(type='PEG', positions=(-1, 0)), 'peg-qk': dict(type='PEG', target='qk'),
     'peg-fixed': dict(type='PEG', trainable=False), 'peg-3d': dict(type='PEG', ndim=3),
     'peg-zero': dict(type='PEG', init='zero'), 'peg-separable': dict(type='PEG', conv_type='separable'),
     'peg-learnable': [dict(type='PEG'), dict(type='LearnablePE')]}
 
 # One for each point of the contract (see `PositionEncoding`): at the entry, after a block, tokens of queries and keys,
-# queries and keys themselves, a bias; and a list of two.
+# queries and keys themselves, a bias, its factors; and a list of two.
 ONE_FOR_EACH_POINT = {name: ENCODINGS[name] for name in ('learnable-2d', 'peg', 'peg-qk', 'rotary-dinov3', 'relative',
-                                                         'peg-learnable')}
+                                                         'parabolic', 'peg-learnable')}
 
 # Biases for all pairs of query and key, and those of them that are learnt.
 LEARNT_BIASES = ('relative', 'continuous-relative', 'fire')

@@ -8,9 +8,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cpvt_mm.models.grid import Grid
-from cpvt_mm.models.packing import Layout, Packing, grids_of, groups_of, joined, over_groups
+from cpvt_mm.models.packing import HALF, Layout, Packing, grids_of, groups_of, joined, over_groups
 from cpvt_mm.models.validation import check_names
 from cpvt_mm.registry import POSITION_ENCODINGS
+
+# The bits of a float32 that a dtype holds, too.
+KEPT_BITS = {torch.bfloat16: -1 << 16, torch.float16: -1 << 13}
 
 
 @dataclass(frozen=True)
@@ -28,10 +31,10 @@ class StageSpec:
 
 
 class PositionEncoding(nn.Module):
-    """Base class of position encodings: adds position information to the tokens of one stage, at any of four points.
+    """Base class of position encodings: adds position information to the tokens of one stage, at any of five points.
 
-    A subclass overrides the methods that it needs: `tokens`, `qk_tokens`, `qk` and `bias`. They get the `H * W` cells
-    of the grid only, without class and other extra tokens. The backbone passes `stage`; configs cannot set it.
+    A subclass overrides the methods that it needs: `tokens`, `qk_tokens`, `qk`, `bias` and `factors`. They get the `H *
+    W` cells of the grid only, without class and other extra tokens. The backbone passes `stage`; configs cannot set it.
 
     Attributes:
         spans_frames (bool): Whether it mixes the frames of a clip, `grid.frames` consecutive images. Defaults to False.
@@ -64,6 +67,14 @@ class PositionEncoding(nn.Module):
 
     def bias(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> Tensor | None:
         """Computes what is added to the logits of attention, broadcastable to `(B, heads, H * W, H' * W')`, or None."""
+        return None
+
+    def factors(self, q: Tensor, index: int, grid: Grid, key_grid: Grid) -> tuple[Tensor, Tensor] | None:
+        """Computes a bias without the memory of all pairs: the logits get the product of two factors; or None.
+
+        They are broadcastable to `(B, heads, H * W, R)` and `(B, heads, H' * W', R)`, and not in half precision. They
+        become R more channels of queries and keys; in half precision 3 R, so that the product is as exact as it was.
+        """
         return None
 
     def init_parameters(self) -> None:
@@ -107,11 +118,7 @@ class PositionEncodings(nn.ModuleList):
 
     def qk(self, q: Tensor, k: Tensor, index: int, grid: Layout, key_grid: Layout) -> tuple[Tensor, Tensor]:
         """Encodes queries and keys of block `index`, `(B, heads, E + H * W, C / heads)`; keeps the shapes."""
-        if not self.overriding('qk'):
-            return q, k
-        groups = zip(groups_of(q, grid, dim=2), groups_of(k, key_grid, dim=2), strict=True)
-        pairs = [self._qk(part, key_part, index, of, key_of) for (part, of), (key_part, key_of) in groups]
-        return joined([new for new, _ in pairs], grid, dim=2), joined([new for _, new in pairs], key_grid, dim=2)
+        return _over_pairs(self._qk, q, k, index, grid, key_grid) if self.overriding('qk') else (q, k)
 
     def _qk(self, q: Tensor, k: Tensor, index: int, grid: Grid, key_grid: Grid) -> tuple[Tensor, Tensor]:
         new_q, new_k = cells = _cells(q, grid, dim=2), _cells(k, key_grid, dim=2)
@@ -119,6 +126,29 @@ class PositionEncodings(nn.ModuleList):
             new_q, new_k = encoding.qk(new_q, new_k, index, grid, key_grid)
         return (q if new_q is cells[0] else _after_extra(q, new_q, grid, dim=2),
                 k if new_k is cells[1] else _after_extra(k, new_k, key_grid, dim=2))
+
+    def with_factors(self, q: Tensor, k: Tensor, v: Tensor, index: int, grid: Layout, key_grid: Layout
+                     ) -> tuple[Tensor, Tensor, Tensor]:
+        """Appends channels to queries and keys, `(B, heads, E + H * W, C / heads)`: factors, 0 at extra tokens.
+
+        Fused kernels need the same width of all three, and some of them a multiple of 8: zeros fill it up.
+        """
+        if not self.overriding('factors'):
+            return q, k, v
+        q, k = _over_pairs(self._with_factors, q, k, index, grid, key_grid)
+        return q, k, F.pad(v, (0, q.shape[-1] - v.shape[-1]))
+
+    def _with_factors(self, q: Tensor, k: Tensor, index: int, grid: Grid, key_grid: Grid) -> tuple[Tensor, Tensor]:
+        cells, root = _cells(q, grid, dim=2), q.shape[-1]**0.5
+        for encoding in self:
+            factors = encoding.factors(cells, index, grid, key_grid)
+            if factors is not None:
+                of_q, of_k = factors[0] * root, factors[1]  # attention divides all products by this root
+                if q.dtype in HALF:
+                    (high, low), (key_high, key_low) = _split(of_q, q.dtype), _split(of_k, q.dtype)
+                    of_q, of_k = torch.cat([high, low, high], -1), torch.cat([key_high, key_high, key_low], -1)
+                q, k = _beside(q, of_q, grid), _beside(k, of_k, key_grid)
+        return q, k
 
     def biases(self, q: Tensor, index: int, grid: Layout, key_grid: Layout) -> list[Tensor | None] | None:
         """Sums the biases for each group of images, 0 at extra tokens; returns None if there are none.
@@ -153,6 +183,31 @@ def _encode(encode: Callable[[Tensor, int, Any], Tensor], takes_packed: bool, x:
     if takes_packed and isinstance(layout, Packing) and not layout.extra:
         return encode(x, index, layout)
     return over_groups(encode_cells, x, layout)
+
+
+def _over_pairs(function: Callable[[Tensor, Tensor, int, Grid, Grid], tuple[Tensor, Tensor]], q: Tensor, k: Tensor,
+                index: int, grid: Layout, key_grid: Layout) -> tuple[Tensor, Tensor]:
+    """Applies a function to the queries and keys of each group, `(B, heads, E + H * W, channels)`."""
+    groups = zip(groups_of(q, grid, dim=2), groups_of(k, key_grid, dim=2), strict=True)
+    pairs = [function(part, key_part, index, of, key_of) for (part, of), (key_part, key_of) in groups]
+    return joined([new for new, _ in pairs], grid, dim=2), joined([new for _, new in pairs], key_grid, dim=2)
+
+
+def _split(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Splits float32 numbers into what a dtype of half precision holds exactly, and the rest.
+
+    Bits are cut off, because a compiler leaves out the rounding of numbers that are converted there and back.
+    """
+    numbers = x.detach()
+    rest = numbers - (numbers.view(torch.int32) & KEPT_BITS[dtype]).view(torch.float32)
+    return x - rest, rest
+
+
+def _beside(x: Tensor, factors: Tensor, grid: Grid) -> Tensor:
+    """Appends channels to queries or keys: factors of the cells, and zeros up to a multiple of 8 channels."""
+    zeros = -(x.shape[-1] + factors.shape[-1]) % 8
+    padded = F.pad(factors.to(x.dtype), (0, zeros, grid.extra, 0))
+    return torch.cat([x, padded.expand(*x.shape[:2], -1, -1)], dim=-1)
 
 
 def _cells(x: Tensor, grid: Grid, dim: int) -> Tensor:

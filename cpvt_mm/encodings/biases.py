@@ -210,6 +210,19 @@ DIRECTIONS = (0, 180, 90, 270, 45, 225, 135, 315)
 FAR_SLOPES = (1 / 2, 1 / 8, 1 / 32, 1 / 128)
 
 
+def directed_heads(stage: StageSpec, index: int) -> Tensor:
+    """Returns LookHere's direction of each head, to the right and down, and its slope in block `index`: `(3, heads)`.
+
+    It is on the CPU in float32. A head that looks everywhere has no direction, (0, 0).
+    """
+    count = stage.num_heads - stage.num_heads // 3
+    slope = 1.5 - index / max(stage.depth - 1, 1)
+    degrees = [DIRECTIONS[(index * count + head) % len(DIRECTIONS)] for head in range(count)]
+    heads = [(math.sin(math.radians(degree)), -math.cos(math.radians(degree)), slope) for degree in degrees]
+    heads += [(0., 0., slope * FAR_SLOPES[head % len(FAR_SLOPES)]) for head in range(stage.num_heads - count)]
+    return torch.tensor(heads, dtype=torch.float32, device='cpu').T
+
+
 @POSITION_ENCODINGS.register_module()
 class LookHerePE(OffsetBias):
     """Lets each head look in one direction, and not far: a fixed bias, without weights (LookHere, arXiv 2405.13985).
@@ -239,7 +252,8 @@ class LookHerePE(OffsetBias):
 
     def table(self, index: int, rows: Tensor, columns: Tensor, grid: Grid, key_grid: Grid) -> Tensor:
         y, x = rows[:, None], columns  # a key above the query has a negative y
-        right, down, slopes = (values.to(x.device, non_blocking=True)[:, None, None] for values in self._heads(index))
+        heads = directed_heads(self.stage, index).to(x.device, non_blocking=True)
+        right, down, slopes = heads[..., None, None]
         # The borders of a field of view belong to it, in spite of rounding.
         narrowest = math.cos(math.radians(min(self.fov, 360) / 2)) - 1e-3
         is_seen = right * x + down * y >= narrowest * (y.square() + x.square()).sqrt()
@@ -247,13 +261,5 @@ class LookHerePE(OffsetBias):
         distances = ((y / key_grid.cell_height).square() + (x / key_grid.cell_width).square()).sqrt()
         # The heads that see all keys have no direction, (0, 0).
         is_masked = ~(is_seen | is_own | ((right == 0) & (down == 0)))
-        return (-slopes * distances).masked_fill(is_masked, -math.inf)
+        return (-self.slope * slopes * distances).masked_fill(is_masked, -math.inf)
 
-    def _heads(self, index: int) -> Tensor:
-        """Returns the direction of each head, to the right and down, and its slope in block `index`: `(3, heads)`."""
-        count, depth = self.stage.num_heads - self.stage.num_heads // 3, self.stage.depth
-        slope = self.slope * (1.5 - index / max(depth - 1, 1))
-        degrees = [DIRECTIONS[(index * count + head) % len(DIRECTIONS)] for head in range(count)]
-        heads = [(math.sin(math.radians(degree)), -math.cos(math.radians(degree)), slope) for degree in degrees]
-        heads += [(0., 0., slope * FAR_SLOPES[head % len(FAR_SLOPES)]) for head in range(self.stage.num_heads - count)]
-        return torch.tensor(heads, dtype=torch.float32, device='cpu').T

@@ -5,6 +5,7 @@ from cpvt_mm.encodings import (
     LearnablePE,
     LookHerePE,
     MixedRotaryPE,
+    ParabolicPE,
     PositionEncoding,
     RandomFourierPE,
     RandomTablePE,
@@ -21,6 +22,6 @@ from .neck import SimpleFeaturePyramid
 from .pyramid_cpvt import PyramidCPVT
 
 __all__ = ['CPVT', 'PEG', 'PLAIN_ARCHS', 'PYRAMID_ARCHS', 'ContinuousRelativePE', 'FirePE', 'LearnablePE',
-           'LookHerePE', 'MixedRotaryPE', 'PositionEncoding', 'PyramidCPVT', 'RandomFourierPE', 'RandomTablePE',
-           'RelativePE', 'RotaryPE', 'SimpleFeaturePyramid', 'SinusoidalPE', 'StageSpec', 'create_backbone',
-           'list_backbones']
+           'LookHerePE', 'MixedRotaryPE', 'ParabolicPE', 'PositionEncoding', 'PyramidCPVT', 'RandomFourierPE',
+           'RandomTablePE', 'RelativePE', 'RotaryPE', 'SimpleFeaturePyramid', 'SinusoidalPE', 'StageSpec',
+           'create_backbone', 'list_backbones']

@@ -62,9 +62,10 @@ class Block(nn.Module):
 
 class Projected(NamedTuple):
     """The inputs of attention. E extra tokens precede the cells of each grid. Packed images are one sequence, B = 1."""
-    q: Tensor  # queries, (B, heads, E + H * W, C / heads)
-    k: Tensor  # keys, (B, heads, E + H' * W', C / heads)
-    v: Tensor  # values, of the shape of k
+    q: Tensor  # queries, (B, heads, E + H * W, C / heads and the channels of factors)
+    k: Tensor  # keys, (B, heads, E + H' * W', C / heads and the channels of factors)
+    v: Tensor  # values, of the shape of k: channels after C / heads are zero
+    head_dims: int  # C / heads, whose root divides the logits
     biases: list[Tensor | None] | None  # added to the logits of each group, (B, heads, E + H * W, E + H' * W')
     grid: Layout  # of the queries
     key_grid: Layout  # of keys and values
@@ -81,6 +82,7 @@ class Attention(nn.Module):
         super().__init__()
         self.index = index
         self.num_heads = spec.num_heads
+        self.head_dims = spec.embed_dims // spec.num_heads
         self.sr_ratio = spec.sr_ratio
         self.attn_drop_rate = spec.attn_drop_rate
         self.q = nn.Linear(spec.embed_dims, spec.embed_dims)
@@ -102,7 +104,9 @@ class Attention(nn.Module):
             k, _ = self.kv(self.reduce(qk, grid)[0]).chunk(2, dim=-1)
         q, k, v = map(self.split_heads, (self.q(x if qk is None else qk), k, v))
         q, k = encodings.qk(q, k, self.index, grid, key_grid)
-        return Projected(q, k, v, encodings.biases(q, self.index, grid, key_grid), grid, key_grid)
+        biases = encodings.biases(q, self.index, grid, key_grid)
+        q, k, v = encodings.with_factors(q, k, v, self.index, grid, key_grid)
+        return Projected(q, k, v, self.head_dims, biases, grid, key_grid)
 
     def reduce(self, x: Tensor, grid: Layout) -> tuple[Tensor, Layout]:
         """Returns the tokens of the keys and their grid: `(B, E + H * W, C)` -> `(B, E + H' * W', C)`."""

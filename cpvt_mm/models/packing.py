@@ -5,6 +5,7 @@ the side of their kernel, need not know where an image ends. Attention, position
 """
 import functools
 import importlib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -19,6 +20,8 @@ from .tracing import cached
 try:
     varlen: Any = importlib.import_module('torch.nn.attention.varlen')
 except ImportError:  # before torch 2.10
+    varlen = None
+if varlen and 'scale' not in inspect.signature(varlen.varlen_attn).parameters:  # torch 2.10
     varlen = None
 
 HALF = (torch.float16, torch.bfloat16)  # the only dtypes of varlen_attn
@@ -239,8 +242,8 @@ def convolve(conv: nn.Module, x: Tensor, grid: Layout, gap: int) -> Tensor:
     return move.back(convolved.squeeze(0))[None]
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor | None] | None, grid: Layout, key_grid: Layout,
-           drop_rate: float) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, head_dims: int, biases: Sequence[Tensor | None] | None, grid: Layout,
+           key_grid: Layout, drop_rate: float) -> Tensor:
     """Returns the attention of queries to the keys of their image, `(B, N, C)`: `(1, T, C)` for packed images.
 
     The arguments are those of `Projected`, and the dropout of attention weights.
@@ -248,11 +251,12 @@ def attend(q: Tensor, k: Tensor, v: Tensor, biases: Sequence[Tensor | None] | No
     if (isinstance(grid, Packing) and isinstance(key_grid, Packing) and biases is None
             and fits_varlen(q, grid, drop_rate)):
         q, k, v = (x.squeeze(0).transpose(0, 1) for x in (q, k, v))  # (T, heads, C / heads)
-        out = varlen.varlen_attn(q, k, v, grid.offsets, key_grid.offsets, grid.longest, key_grid.longest)
-        return out.flatten(1)[None]
+        out = varlen.varlen_attn(q, k, v, grid.offsets, key_grid.offsets, grid.longest, key_grid.longest,
+                                 scale=head_dims**-0.5)
+        return out[..., :head_dims].flatten(1)[None]
     groups = zip(groups_of(q, grid, dim=2), groups_of(k, key_grid, dim=2), groups_of(v, key_grid, dim=2),
                  biases or [None] * len(grids_of(grid)), strict=True)
-    return joined([attend_alone(q, k, v, bias, drop_rate) for (q, _), (k, _), (v, _), bias in groups], grid)
+    return joined([attend_alone(q, k, v, head_dims, bias, drop_rate) for (q, _), (k, _), (v, _), bias in groups], grid)
 
 
 def fits_varlen(q: Tensor, packing: Packing, drop_rate: float) -> bool:
@@ -261,10 +265,10 @@ def fits_varlen(q: Tensor, packing: Packing, drop_rate: float) -> bool:
             and not torch.are_deterministic_algorithms_enabled())  # its backward pass adds in any order
 
 
-def attend_alone(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, drop_rate: float) -> Tensor:
+def attend_alone(q: Tensor, k: Tensor, v: Tensor, head_dims: int, bias: Tensor | None, drop_rate: float) -> Tensor:
     """Returns the attention of images of one size, `(B, N, C)`."""
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop_rate)
-    return out.transpose(1, 2).flatten(2)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=drop_rate, scale=head_dims**-0.5)
+    return out[..., :head_dims].transpose(1, 2).flatten(2)
 
 
 def image_patches(x: Tensor, packing: Packing, side: int) -> Tensor:

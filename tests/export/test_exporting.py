@@ -24,7 +24,7 @@ from tests.export.conftest import SMALL
 from tests.export.test_detector import PYRAMID
 
 # An export takes long, so several encodings share one; what works together works alone.
-NEWER = ['rotary-mixed', 'continuous-relative', 'fire', 'look-here']
+NEWER = ['rotary-mixed', 'continuous-relative', 'fire', 'look-here', 'parabolic', 'parabolic-fixed']
 TOGETHER = {
     # One for each point at which an encoding acts.
     'each point': ({}, ['peg', 'learnable-2d', 'rotary', 'relative', 'peg-qk']),

@@ -145,19 +145,20 @@ def test_a_list_of_images_needs_the_option() -> None:
         PyramidCPVT(NARROW).forward_packed([torch.randn(3, 32, 32)])
 
 
-def one_by_one(q: Tensor, k: Tensor, v: Tensor, offsets: Tensor, key_offsets: Tensor, longest: int, longest_key: int
-               ) -> Tensor:
+def one_by_one(q: Tensor, k: Tensor, v: Tensor, offsets: Tensor, key_offsets: Tensor, longest: int, longest_key: int, *,
+               scale: float) -> Tensor:
     """A stand-in for torch's attention to sequences of several lengths, which runs on GPUs only."""
     lengths, key_lengths = (places.diff().tolist() for places in (offsets, key_offsets))
     assert (max(lengths), max(key_lengths)) == (longest, longest_key)
     parts = zip(q.split(lengths), k.split(key_lengths), v.split(key_lengths), strict=True)
-    return torch.cat([F.scaled_dot_product_attention(*(part.transpose(0, 1) for part in of)).transpose(0, 1)
-                      for of in parts])
+    return torch.cat([
+        F.scaled_dot_product_attention(*(part.transpose(0, 1) for part in of), scale=scale).transpose(0, 1)
+        for of in parts])
 
 
 # What compiled code does not look into.
 opaque = torch.library.custom_op('cpvt_mm_tests::one_by_one', one_by_one, mutates_args=())
-opaque.register_fake(lambda q, *args: q.new_empty(q.shape))
+opaque.register_fake(lambda q, *args, scale: q.new_empty(q.shape))
 
 
 @pytest.fixture
@@ -179,10 +180,12 @@ def outputs_and_gradients(model: nn.Module, images: Tensor) -> list[Tensor]:
     return [*outputs, *(parameter.grad for parameter in model.parameters())]
 
 
+@pytest.mark.parametrize('encoding', ['PEG', 'ParabolicPE'])
 @both
-def test_attention_to_all_images_at_once_is_that_to_each(build: Build, with_varlen: Mock,
+def test_attention_to_all_images_at_once_is_that_to_each(build: Build, encoding: str, with_varlen: Mock,
                                                         monkeypatch: pytest.MonkeyPatch) -> None:
-    model, images = build(padding='exact').train(), torch.randn(4, 3, 64, 96)
+    model = build(padding='exact', position_encoding=dict(type=encoding)).train()
+    images = torch.randn(4, 3, 64, 96)
     at_once = outputs_and_gradients(model, images)
     assert with_varlen.call_count == model.num_blocks
     monkeypatch.setattr(packing_module, 'fits_varlen', lambda *args: False)
