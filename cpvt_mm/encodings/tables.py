@@ -29,8 +29,8 @@ class TablePE(PositionEncoding):
         if offset:
             check_above('offset', offset, 0)
         if antialias + bool(offset) + (mode == 'bilinear') > (ndim == 2):
-            raise ValueError(f'ndim is {ndim}, antialias {antialias}, offset {offset} and mode {mode!r}, but a table of '
-                             "ndim 2 may have one of antialias=True, an offset and mode='bilinear', others none.")
+            raise ValueError(f'ndim is {ndim}, antialias {antialias}, offset {offset} and mode {mode!r}, but a table '
+                             "of ndim 2 may have one of antialias=True, an offset and mode='bilinear', others none.")
         self.ndim = ndim
         self.antialias = antialias
         self.offset = offset

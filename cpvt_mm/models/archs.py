@@ -59,7 +59,8 @@ PYRAMID_ARCHS = {
     'pvt-small': _twins(3, 4, 6, 3),
     'pvt-medium': _twins(3, 4, 18, 3),
     'pvt-large': _twins(3, 8, 27, 3),
-    # PVT v2 (arXiv 2106.13797, table 1) and MiT (SegFormer, arXiv 2105.15203, table 6). `create_backbone` has the options.
+    # PVT v2 (arXiv 2106.13797, table 1) and MiT (SegFormer, arXiv 2105.15203, table 6); `create_backbone` has the
+    # options.
     'pvtv2-b0': _pvtv2(2, 2, 2, 2, narrow=True),
     'pvtv2-b1': _pvtv2(2, 2, 2, 2),
     'pvtv2-b2': _pvtv2(3, 4, 6, 3),

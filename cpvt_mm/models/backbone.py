@@ -11,7 +11,7 @@ from cpvt_mm.hub import HubMixin
 
 from .grid import Grid, Size, grid_size, pad_or_crop, round_up, to_tokens
 from .interfaces import TimmFeatures, layer_of
-from .layers import PatchEmbed, WithCp
+from .layers import WithCp
 from .load import InitCfg, PretrainedInitMixin, check_weights, init_parameters, translate, translated
 from .packing import Layout, Packing, pack
 from .padding import (

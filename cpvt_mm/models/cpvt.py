@@ -124,8 +124,7 @@ class CPVT(Backbone):
 
     def tokens_after(self, parts: Sequence[int], x: Tensor, grid: Layout) -> list[tuple[Tensor, Layout]]:
         x = self.position_encoding.tokens(x, -1, grid)
-        if self.extra_tokens:
-            x, grid = with_tokens(torch.cat(self.extra_tokens, dim=1), x, grid)
+        x, grid = with_tokens(self.extra_tokens, self.num_extra_tokens, x, grid)
         x = self.drop(x)
         kept = []
         for index, block in enumerate(self.blocks[:max(parts) + 1]):

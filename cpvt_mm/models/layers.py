@@ -203,7 +203,7 @@ class PatchEmbed(nn.Module):
         super().__init__()
         self.patch_size = patch_size
         self.cell = cell
-        self.proj = PatchConv2d(in_channels, embed_dims, patch_size, stride=patch_size)
+        self.proj: nn.Conv2d = PatchConv2d(in_channels, embed_dims, patch_size, stride=patch_size)
         self.norm = nn.Identity() if norm_eps is None else nn.LayerNorm(embed_dims, eps=norm_eps)
 
     def forward(self, x: Tensor, grid: Layout) -> tuple[Tensor, Layout]:

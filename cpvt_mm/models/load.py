@@ -114,7 +114,7 @@ def translated(backbone: nn.Module, weights: dict[str, Tensor]) -> dict[str, Ten
     if weights.keys() >= backbone.state_dict().keys():
         return weights
     try:
-        fmt, prefix, _ = detect_format(weights, 'of the backbone', '')
+        fmt = detect_format(weights, 'of the backbone', '').format
         own = detect_format(backbone.state_dict(), 'of the backbone', '').format
         return weights if fmt is own or fmt.backbone != own.backbone else fmt.to_ours(weights)
     except UserError:  # whoever loads them says what does not fit

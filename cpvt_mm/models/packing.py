@@ -206,12 +206,14 @@ def over_grids(function: Callable[[Tensor, Grid], tuple[Tensor, Grid]], x: Tenso
     return joined(parts, new), new
 
 
-def with_tokens(tokens: Tensor, x: Tensor, layout: Layout) -> tuple[Tensor, Layout]:
-    """Puts learnt tokens `(1, E, C)` before the cells of each image; also returns the new layout."""
+def with_tokens(tokens: Sequence[Tensor], count: int, x: Tensor, layout: Layout) -> tuple[Tensor, Layout]:
+    """Puts learnt tokens, `(1, n, C)` each and `count` in all, before the cells of each image; returns the new layout.
+    """
 
     def of_group(part: Tensor, grid: Grid) -> tuple[Tensor, Grid]:
         # len(part) would fix the number of images in torch.export.
-        return torch.cat([tokens.expand(part.shape[0], -1, -1), part], dim=1), grid._replace(extra=tokens.shape[1])
+        extra = [token.expand(part.shape[0], -1, -1) for token in tokens]
+        return torch.cat([*extra, part], dim=1), grid._replace(extra=count)
 
     return over_grids(of_group, x, layout)
 

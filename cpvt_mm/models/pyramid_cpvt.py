@@ -56,7 +56,7 @@ class PyramidStage(nn.Module):
         """
         x = self.position_encoding.tokens(self.drop(x), -1, grid)
         if self.cls_token is not None:
-            x, grid = with_tokens(self.cls_token, x, grid)
+            x, grid = with_tokens([self.cls_token], 1, x, grid)
         for index, block in enumerate(self.blocks):
             x = recomputed(block, self.recompute, x, grid, self.position_encoding)
             x = self.position_encoding.tokens(x, index, grid)  # after block 0 the PEG: x + conv(x)

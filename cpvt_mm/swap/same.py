@@ -43,11 +43,12 @@ def same_backbone(config: dict[str, Any], scope: str | None) -> dict[str, Any]:
     try:
         with torch.no_grad():
             for parameter in theirs.parameters():  # tables start at 0, which would hide a difference
-                parameter += 0.02 * torch.randn_like(parameter)
+                parameter.add_(torch.randn_like(parameter), alpha=0.02)
         fmt = detect_format(theirs.state_dict(), what, '').format
         weights = fmt.to_ours(dict(theirs.state_dict()))
-        arguments = {**arguments_of(theirs, weights), **{
-            key: value for key, value in (_defaults(theirs) | config).items() if key in KEPT and value != DEFAULTS[key]}}
+        stated = _defaults(theirs) | config
+        arguments = arguments_of(theirs, weights) | {
+            key: stated[key] for key in KEPT if key in stated and stated[key] != DEFAULTS[key]}
         ours = PyramidCPVT(**arguments).eval()
         ours.load_state_dict(translated(ours, dict(theirs.state_dict())))
         difference = _difference(ours, theirs, torch.randn(2, ours.in_channels, *SIZE))
@@ -106,7 +107,8 @@ def _as_lists(arch: PyramidArch) -> dict[str, list[int]]:
 
 def _heads(theirs: nn.Module) -> list[int]:
     """Returns the number of heads of each stage, by the attention of its blocks."""
-    blocks = [module for module in theirs.modules() if hasattr(module, 'num_heads') and hasattr(module, 'sr_ratio')]
+    blocks: list[Any] = [module for module in theirs.modules()
+                         if hasattr(module, 'num_heads') and hasattr(module, 'sr_ratio')]
     return [block.num_heads for block, before in zip(blocks, [None, *blocks], strict=False)
             if before is None or before.embed_dims != block.embed_dims]
 

@@ -12,8 +12,8 @@ TWINS = 'arXiv 2104.13840, table of ImageNet-1k results: Twins-PCPVT'
 PVT = 'arXiv 2102.12122, README of whai362/PVT'
 PVTV2 = 'arXiv 2106.13797; the accuracy is what timm reports'
 MIT = 'arXiv 2105.15203, whose repository states no ImageNet-1k accuracy'
-MIT_LICENCE = ('NVIDIA Source Code License for SegFormer, https://github.com/NVlabs/SegFormer/blob/master/LICENSE, which '
-               'allows research and evaluation, not commercial use')
+MIT_LICENCE = ('NVIDIA Source Code License for SegFormer, https://github.com/NVlabs/SegFormer/blob/master/LICENSE, '
+               'which allows research and evaluation, not commercial use')
 DEIT = 'arXiv 2012.12877, table of ImageNet-1k results: DeiT without distillation'
 DINOV2 = 'arXiv 2304.07193, README of facebookresearch/dinov2: linear classifier on frozen features'
 DINOV3 = 'arXiv 2508.10104, which reports no ImageNet-1k accuracy of these'

@@ -14,9 +14,9 @@ PLACEHOLDERS = {'i': r'\d+', 'j': r'\d+', 'i1': r'[1-9]\d*', 'j1': r'[1-9]\d*', 
                 'p': 'weight|bias'}
 ONE_BASED = {'i1': 'i', 'j1': 'j'}  # these count what the others count, from 1
 
-# A name as a template with the placeholders {i}, {j}, {k}, {q} and {p}, {i1} and {j1}. Several tensors of a side are joined, and the whole is
-# split into those of the other side. Theirs have equal sizes; None stands for zeros, for which the library has no
-# tensor. If there are two names here, these are of the queries, and of the keys and values.
+# A name as a template with these placeholders. Several tensors of a side are joined, and the whole is split into those
+# of the other side. Theirs have equal sizes; None stands for zeros, for which the library has no tensor. If there are
+# two names here, these are of the queries, and of the keys and values.
 Names = str | tuple[str | None, ...]
 Table = Mapping[Names, Names]  # their names -> ours
 

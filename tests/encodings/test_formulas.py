@@ -140,8 +140,9 @@ def test_what_is_added_has_32_bits_and_tokens_keep_their_dtype(build: Callable[.
     (RotaryPE, 16, dict(rescale=2.), ("form of a RotaryPE with rescale is 'axial', but must be 'dinov3'",)),
     (LearnablePE, 16, dict(antialias=1), ('antialias', '1', 'False or True')),
     (LearnablePE, 16, dict(offset=-1), ('offset is -1, but must be a number above 0',)),
-    (LearnablePE, 16, dict(offset=.1, antialias=True), ('antialias True and offset 0.1', 'one of')),
+    (LearnablePE, 16, dict(offset=.1, antialias=True), ('antialias True, offset 0.1', 'one of')),
     (LearnablePE, 16, dict(ndim=1, antialias=True), ('ndim is 1, antialias True', 'ndim 2')),
+    (LearnablePE, 16, dict(ndim=1, mode='bilinear'), ("mode 'bilinear'", 'ndim 2')),
     (RelativePE, 16, dict(max_distance=0), ('max_distance is 0, but must be an int of at least 1',))])
 def test_bad_values_are_named(cls: type, dims: int, kwargs: dict, words: tuple[str, ...]) -> None:
     assert_named(ValueError, words, cls, StageSpec(embed_dims=dims, num_heads=1, depth=1, grid=(4, 4)), **kwargs)

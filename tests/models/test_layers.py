@@ -76,7 +76,7 @@ def test_pooled_keys_are_means_of_seven_by_seven_parts() -> None:
     torch.testing.assert_close(tokens, F.gelu(pooled.norm(pooled.proj(means))))
     assert grid == Grid(7, 7, 2, 3)
     attention = Attention(0, BlockSpec(12, 3, 4, 2, 'pool'))
-    assert attention.project(torch.randn(1, 50, 12), Grid(10, 5), NOTHING).key_grid == Grid(7, 5, 10 / 7, 1)
+    assert attention.project(torch.randn(1, 50, 12), Grid(10, 5), NOTHING).key_grid == Grid(7, 7, 10 / 7, 5 / 7)
 
 
 @pytest.mark.parametrize('shape', [(1, 1), (7, 13), (30, 5)])

@@ -176,7 +176,7 @@ def test_images_are_normalized_as_weights_of_the_backbone_expect_and_its_other_a
 
 
 def test_a_config_of_this_backbone_gets_another_arch(detector: Config) -> None:
-    assert "'ViT' is not a backbone that can be swapped in; allowed are Pyra" in refusal(
+    assert "'ViT' is not a backbone that can be swapped in; allowed are same, P" in refusal(
         swap_backbone, detector, backbone='ViT', error=ValueError)
     detector.model.backbone = own = dict(type='cpvt_mm.PyramidCPVT', arch='nano', drop_path_rate=0., frozen_stages=1,
                                          position_encoding=dict(type='RotaryPE'))

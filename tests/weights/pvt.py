@@ -2,7 +2,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from cpvt_mm.models.archs import PyramidArch

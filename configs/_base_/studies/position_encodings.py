@@ -13,7 +13,11 @@ variants = {
         'continuous relative': dict(type='ContinuousRelativePE'),
         'FIRE': dict(type='FirePE'),
         'LookHere': dict(type='LookHerePE'),
+        'parabolic': dict(type='ParabolicPE'),
+        'parabolic, fixed': dict(type='ParabolicPE', trainable=False),
         'PEG': dict(type='PEG'),
         'PEG + learnable 2-D': [dict(type='PEG'), dict(type='LearnablePE')],
+        'PEG + parabolic': [dict(type='PEG'), dict(type='ParabolicPE')],
+        'PEG + parabolic, fixed': [dict(type='PEG'), dict(type='ParabolicPE', trainable=False)],
     }.items()
 }

@@ -12,5 +12,5 @@ pipeline = [
 ]
 variants = dict(_delete_=True, **{
     name: dict(options={**_base_.variants[name]['options'], 'train_dataloader.dataset.pipeline': pipeline})
-    for name in ('learnable 2-D', 'rotary', 'LookHere', 'PEG')
+    for name in ('learnable 2-D', 'rotary', 'LookHere', 'parabolic', 'PEG', 'PEG + learnable 2-D')
 })

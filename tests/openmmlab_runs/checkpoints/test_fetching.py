@@ -295,7 +295,10 @@ def test_released_weights_name_a_backbone_and_files_of_a_known_format(name: str)
     assert set(released.files.values()) <= formats
     urls = list(released.files)
     assert all(url.startswith(('https://', 'hf://')) for url in urls)
-    assert f'_{released.arch.replace("-", "_")}' in urls[-1] and 'arXiv' in released.source
+    size = released.arch.replace('pvtv2', 'pvt_v2').replace('-', '_')
+    assert size in urls[-1] and 'arXiv' in released.source
+    if name.startswith('mit-'):
+        assert 'not commercial use' in released.licence
     if name.startswith(('dinov3', 'lingbot')):
         assert 'DINOv3 License, https://' in released.licence and released.norm_eps == 1e-5 and released.top1 is None
         assert name.startswith('dinov3') or 'Apache License 2.0' in released.licence
