@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from mmengine.config import ConfigDict
+from mmengine.config import Config, ConfigDict
 from mmengine.registry import MODELS
 from torch import Tensor, nn
 
@@ -33,16 +33,16 @@ def find_configs() -> Iterator[tuple[str, str]]:
                 yield library, config
 
 
-def pair(library: str, config: str) -> tuple[nn.Module, nn.Module] | None:
-    """Builds the backbone of a config and what replaces it, with the same random weights; None if it is another."""
-    old = read_config(str(shipped_configs(library) / config))
-    if not is_recognised(old.model.get('backbone') or {}):
-        return None
-    parts = [ConfigDict({**cfg.model.backbone, 'init_cfg': None, 'pretrained': None}) for cfg in (
-        old, swap_backbone(old, backbone='same'))]
-    parts[1].pop('pretrained')
+def part_of(cfg: Config) -> ConfigDict:
+    """Returns the backbone of a config without weights and stochastic depth."""
+    part = {key: value for key, value in cfg.model.get('backbone', {}).items() if key not in ('init_cfg', 'pretrained')}
+    return ConfigDict({**part, 'drop_path_rate': 0.})
+
+
+def pair(old: Config) -> tuple[nn.Module, nn.Module]:
+    """Builds the backbone of a config and what replaces it, with the same random weights."""
     with in_scope(old.default_scope):
-        theirs, ours = (MODELS.build({**part, 'drop_path_rate': 0.}) for part in parts)
+        theirs, ours = (MODELS.build(part_of(cfg)) for cfg in (old, swap_backbone(old, backbone='same')))
     with torch.no_grad():
         for parameter in theirs.parameters():
             parameter.copy_(torch.randn_like(parameter) * (0.1 if parameter.dim() < 2 else
@@ -51,13 +51,10 @@ def pair(library: str, config: str) -> tuple[nn.Module, nn.Module] | None:
     return theirs, ours
 
 
-def measure(library: str, config: str, size: tuple[int, int], device: str, rounds: int) -> Row | None:
-    """Compares the two backbones of a config on one image of `size`, in float32; None if it has another backbone."""
+def measure(cfg: Config, size: tuple[int, int], device: str, rounds: int) -> Row:
+    """Compares the two backbones of a config on one image of `size`, in float32."""
     torch.manual_seed(0)
-    models = pair(library, config)
-    if models is None:
-        return None
-    theirs, ours = (model.to(device).eval() for model in models)
+    theirs, ours = (model.to(device).eval() for model in pair(cfg))
     image = torch.randn(1, 3, *size, device=device)
     with torch.no_grad():
         difference = max(float((one - other).abs().max() / other.abs().max())
@@ -65,8 +62,7 @@ def measure(library: str, config: str, size: tuple[int, int], device: str, round
     calls = {f'{mode} of {name}': partial(call, model, image) for name, model in (('theirs', theirs), ('ours', ours))
              for mode, call in (('forward', forward), ('step', step))}
     times = {name: statistics.median(found) for name, found in interleave(calls, rounds, warmup=2).items()}
-    return dict(library=library, config=config, backbone=type(theirs).__name__, size='x'.join(map(str, size)),
-                difference=difference, **{mode: times[f'{mode} of ours'] for mode in ('forward', 'step')},
+    return dict(difference=difference, **{mode: times[f'{mode} of ours'] for mode in ('forward', 'step')},
                 **{f'{mode}, theirs': times[f'{mode} of theirs'] for mode in ('forward', 'step')})
 
 
@@ -115,14 +111,18 @@ def main() -> None:
     results = Results(args.work_dir, dict(machine, versions=versions(LIBRARIES_AND_TORCH), rounds=args.rounds,
                                           threads=torch.get_num_threads()))
     failed: dict[str, str] = {}
+    measured: dict[str, Row] = {}  # several configs have the same backbone
     for library, config in find_configs():
-        if not any(part in config for part in args.configs):
+        cfg = read_config(str(shipped_configs(library) / config))
+        if not (any(part in config for part in args.configs) and is_recognised(cfg.model.get('backbone') or {})):
             continue
         for size in args.sizes:
-            key = f'{library}::{config} {size}'
+            key, backbone = f'{library}::{config} {size}', f'{part_of(cfg)} {size}'
             try:
-                if key not in results and (row := measure(library, config, size, args.device, args.rounds)):
-                    results.put(key, row)
+                if key not in results:
+                    row = measured.get(backbone) or measure(cfg, size, args.device, args.rounds)
+                    measured[backbone] = row
+                    results.put(key, dict(library=library, config=config, size='x'.join(map(str, size)), **row))
                     say(f'{key}: {row["difference"]:.0e}, forward {row["forward"] / row["forward, theirs"]:.2f}, step '
                         f'{row["step"] / row["step, theirs"]:.2f}')
             except (CannotSwap, RuntimeError) as error:
