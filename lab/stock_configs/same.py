@@ -16,6 +16,7 @@ from cpvt_mm.swap.writing import shipped_configs
 from lab.arguments import check_least, parse_sides
 from lab.results import Results, Row
 from lab.running import describe_machine, interleave
+from lab.steps import allow_tf32
 from lab.stock_configs.matrix import LIBRARIES, LIBRARIES_AND_TORCH, list_configs, versions
 from openmmlab_runs.cli import resumable
 from openmmlab_runs.errors import exit_on_error, first_line, say
@@ -51,15 +52,15 @@ def pair(old: Config) -> tuple[nn.Module, nn.Module]:
     return theirs, ours
 
 
-def measure(cfg: Config, size: tuple[int, int], device: str, rounds: int) -> Row:
-    """Compares the two backbones of a config on one image of `size`, in float32."""
+def measure(cfg: Config, size: tuple[int, int], device: str, rounds: int, half: bool) -> Row:
+    """Compares the two backbones of a config on one image of `size`: maps in float32, times also in bfloat16."""
     torch.manual_seed(0)
     theirs, ours = (model.to(device).eval() for model in pair(cfg))
     image = torch.randn(1, 3, *size, device=device)
-    with torch.no_grad():
+    with torch.no_grad(), allow_tf32(False):
         difference = max(float((one - other).abs().max() / other.abs().max())
                          for one, other in zip(ours(image), theirs(image), strict=True))
-    calls = {f'{mode} of {name}': partial(call, model, image) for name, model in (('theirs', theirs), ('ours', ours))
+    calls = {f'{mode} of {name}': partial(call, model, image, half) for name, model in (('theirs', theirs), ('ours', ours))
              for mode, call in (('forward', forward), ('step', step))}
     times = {name: statistics.median(found) for name, found in interleave(calls, rounds, warmup=2).items()}
     return dict(difference=difference, **{mode: times[f'{mode} of ours'] for mode in ('forward', 'step')},
@@ -67,16 +68,19 @@ def measure(cfg: Config, size: tuple[int, int], device: str, rounds: int) -> Row
 
 
 @torch.inference_mode()
-def forward(model: nn.Module, image: Tensor) -> None:
+def forward(model: nn.Module, image: Tensor, half: bool) -> None:
     """Runs a backbone without gradients."""
-    model(image)
+    with torch.autocast(image.device.type, torch.bfloat16, enabled=half):
+        model(image)
     wait(image)
 
 
-def step(model: nn.Module, image: Tensor) -> None:
+def step(model: nn.Module, image: Tensor, half: bool) -> None:
     """Runs a backbone forward and backward."""
     model.zero_grad(set_to_none=True)
-    sum(out.mean() for out in model(image)).backward()
+    with torch.autocast(image.device.type, torch.bfloat16, enabled=half):
+        outs = model(image)
+    sum(out.float().mean() for out in outs).backward()
     wait(image)
 
 
@@ -103,12 +107,13 @@ def main() -> None:
     parser.add_argument('--sizes', nargs='+', type=parse_sides, default=[(512, 512), (800, 1216)],
                         help='image sizes, such as 512 or 800x1216')
     parser.add_argument('--rounds', type=int, default=5, help='timed calls of each')
+    parser.add_argument('--bf16', action='store_true', help='time in bfloat16 autocast instead of float32')
     parser.add_argument('--device', choices=('cpu', 'cuda'), default='cpu')
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/same'), help='folder for the results')
     args = parser.parse_args()
     check_least(args, 1, 'rounds')
     machine = describe_machine(args.device)
-    results = Results(args.work_dir, dict(machine, versions=versions(LIBRARIES_AND_TORCH), rounds=args.rounds,
+    results = Results(args.work_dir, dict(machine, versions=versions(LIBRARIES_AND_TORCH), rounds=args.rounds, bf16=args.bf16,
                                           threads=torch.get_num_threads()))
     failed: dict[str, str] = {}
     measured: dict[str, Row] = {}  # several configs have the same backbone
@@ -120,7 +125,7 @@ def main() -> None:
             key, backbone = f'{library}::{config} {size}', f'{part_of(cfg)} {size}'
             try:
                 if key not in results:
-                    row = measured.get(backbone) or measure(cfg, size, args.device, args.rounds)
+                    row = measured.get(backbone) or measure(cfg, size, args.device, args.rounds, args.bf16)
                     measured[backbone] = row
                     results.put(key, dict(library=library, config=config, size='x'.join(map(str, size)), **row))
                     say(f'{key}: {row["difference"]:.0e}, forward {row["forward"] / row["forward, theirs"]:.2f}, step '
