@@ -36,8 +36,8 @@ def find_configs() -> Iterator[tuple[str, str]]:
 
 def part_of(cfg: Config) -> ConfigDict:
     """Returns the backbone of a config without weights and stochastic depth."""
-    part = {key: value for key, value in cfg.model.get('backbone', {}).items() if key not in ('init_cfg', 'pretrained')}
-    return ConfigDict({**part, 'drop_path_rate': 0.})
+    part = {**cfg.model.get('backbone', {}), 'drop_path_rate': 0.}
+    return ConfigDict({key: value for key, value in part.items() if key not in ('init_cfg', 'pretrained')})
 
 
 def pair(old: Config) -> tuple[nn.Module, nn.Module]:
@@ -107,7 +107,7 @@ def main() -> None:
     parser.add_argument('--sizes', nargs='+', type=parse_sides, default=[(512, 512), (800, 1216)],
                         help='image sizes, such as 512 or 800x1216')
     parser.add_argument('--rounds', type=int, default=5, help='timed calls of each')
-    parser.add_argument('--bf16', action='store_true', help='time in bfloat16 autocast instead of float32')
+    parser.add_argument('--bf16', action='store_true', help='time in bfloat16, not in float32')
     parser.add_argument('--device', choices=('cpu', 'cuda'), default='cpu')
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/same'), help='folder for the results')
     args = parser.parse_args()
