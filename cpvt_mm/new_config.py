@@ -7,10 +7,12 @@ from urllib.request import Request, urlopen
 
 from mmengine.config import Config, ConfigDict
 
-from cpvt_mm.swap import read_config, swap_backbone
+from cpvt_mm.models import PyramidCPVT
+from cpvt_mm.models.create import BACKBONES, TWINS_ARCHS
+from cpvt_mm.swap import TARGETS, read_config, swap_backbone
 from cpvt_mm.swap.writing import base_of, check_new, to_delta
-from cpvt_mm.weights.released import RELEASED, SCHEME
-from openmmlab_runs.checkpoints.fetching import in_cache, on_hub
+from cpvt_mm.weights.released import APACHE, RELEASED, SCHEME
+from openmmlab_runs.checkpoints.fetching import cache_file, in_cache, on_hub
 from openmmlab_runs.config_text import assignments, comment, to_source
 from openmmlab_runs.data.config_datasets import task_of
 from openmmlab_runs.data.converted import is_written, write_annotations, written_file
@@ -23,18 +25,26 @@ from openmmlab_runs.files import check_free, write_text
 WAIT = 5.  # seconds for an answer of the net
 
 
-def released_weights(arch: str) -> tuple[str | None, str]:
-    """Returns the address of released weights of a `PyramidCPVT`, if they can be had, and a sentence about them."""
-    name = f'pyramid-cpvt-{arch}'
+def weights_of(arch: str, random_weights: bool) -> tuple[str | None, str]:
+    """Returns the address of released weights of a backbone of `ARCHS`, unless it starts at random, and a sentence.
+
+    Raises a UserError if they cannot be had.
+    """
+    name = arch if arch in RELEASED else f'pyramid-cpvt-{arch}'
     if name not in RELEASED:
         return None, f'The backbone starts from random weights: there are none for {arch}.'
-    address = SCHEME + name
-    size = next((size for url in RELEASED[name].files if (size := _size(url)) is not None), None)
+    if random_weights:
+        return None, 'The backbone starts from random weights, as you asked.'
+    address, urls = SCHEME + name, list(RELEASED[name].files)
+    size = next((size for url in urls if (size := _size(url)) is not None), None)
     if size is None:
-        return None, (f'The backbone starts from random weights, since the net does not answer: with it, {address} has '
-                      'weights from ImageNet (model.backbone.init_cfg).')
-    return address, (f'The backbone starts from {address}, weights from ImageNet ({size / 1e6:.0f} MB); '
-                     '--cfg-options model.backbone.init_cfg=None trains without them.')
+        url = next(url for url in urls if not on_hub(url))
+        raise UserError(f'the ImageNet weights {address} cannot be had, since the net does not answer: download {url} '
+                        f'elsewhere and save it as {cache_file(url)}, or start from random weights with '
+                        '--random-weights, which needs more images and time.')
+    terms = '' if RELEASED[name].licence == APACHE else f', under the {RELEASED[name].licence}'
+    return address, (f'The backbone starts from {address}, weights from ImageNet ({size / 1e6:.0f} MB{terms}); '
+                     '--random-weights does without.')
 
 
 def _size(url: str) -> int | None:
@@ -196,18 +206,26 @@ def _evaluation(split: str, data: Data, annotations: Path, task: str) -> str:
 
 MANY = 15  # objects of an image, on average
 CONFIGS = Path(__file__).parent / '.mim/configs'
-# The config of each task, for the other archs and for nano.
+ARCHS = (*TWINS_ARCHS, *(name for name, (cls, *_) in BACKBONES.items() if cls is PyramidCPVT and name in RELEASED
+                         and not name.startswith('pyramid-')))
+SMALL = ('nano', 'pvtv2-b0')  # these have narrow necks and heads, for a CPU
+DEFAULT = 'pvtv2-b0'  # the smallest with weights from ImageNet
+# The config of each task, for other archs and for those of `SMALL`.
 BASES = dict(
-    boxes=('boxes/faster-rcnn_pyramid-cpvt-s_fpn_boxes.py', 'boxes/faster-rcnn_pyramid-cpvt-nano_fpn_boxes.py'),
-    instances=('nuclei/mask-rcnn_pyramid-cpvt-s_fpn_nuclei.py', 'nuclei/mask-rcnn_pyramid-cpvt-nano_fpn_nuclei.py'),
-    semantic=('camvid/upernet_pyramid-cpvt-s_camvid-360x480.py', 'camvid/upernet_pyramid-cpvt-nano_camvid-192x256.py'))
+    boxes=('boxes/faster-rcnn_pyramid-cpvt-s_fpn_boxes.py', 'boxes/faster-rcnn_pyramid-cpvt-nano_fpn_boxes.py',
+           'boxes/faster-rcnn_pvtv2-b0_fpn_boxes.py'),
+    instances=('nuclei/mask-rcnn_pyramid-cpvt-s_fpn_nuclei.py', 'nuclei/mask-rcnn_pyramid-cpvt-nano_fpn_nuclei.py',
+               'nuclei/mask-rcnn_pvtv2-b0-in1k_fpn_nuclei.py'),
+    semantic=('camvid/upernet_pyramid-cpvt-s_camvid-360x480.py', 'camvid/upernet_pyramid-cpvt-nano_camvid-192x256.py',
+              'camvid/upernet_pvtv2-b0-in1k_camvid-192x256.py'))
 Swap = Callable[[Config], Config]
 
 
 def new_config(source: str | Path, out: str | Path, task: str | None = None, arch: str | None = None,
                scale: tuple[int, int] | None = None, iters: int | None = None, batch: int | None = None,
                val: str = '0.2', seed: int = 0, base: str | None = None, swap: Swap | None = None,
-               masks: str | None = None, colours: str | Path | None = None, drop_empty: bool = False) -> list[str]:
+               masks: str | None = None, colours: str | Path | None = None, drop_empty: bool = False,
+               random_weights: bool = False) -> list[str]:
     """Writes a config that trains on the data of a folder; returns sentences that describe the data.
 
     Annotations that mmdet and mmseg cannot read, and splits drawn here, are written to `<out>_annotations`.
@@ -216,10 +234,10 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
         source: See `find_data`.
         out: The `.py` file to write. It must not exist.
         task: 'boxes', 'instances' or 'semantic'. Defaults to None: the most that the annotations allow.
-        arch: The `arch` of `PyramidCPVT`. Defaults to None: 'nano', or the backbone of `base`.
+        arch: One of `ARCHS`. Defaults to None: 'pvtv2-b0', or the backbone of `base`.
         scale: Width and height of images in training. Defaults to None: measured.
-        iters: Number of iterations. Defaults to None: 400 for nano, else 8000.
-        batch: Batch size. Defaults to None: 4 for nano, else 8.
+        iters: Number of iterations. Defaults to None: 400 for nano and pvtv2-b0, else 8000.
+        batch: Batch size. Defaults to None: 4 for nano and pvtv2-b0, else 8.
         val: See `find_data`. Defaults to '0.2'.
         seed: See `find_data`. Defaults to 0.
         base: A config to take the model from, a path or a name such as 'mmdet::retinanet/...', or a folder with a
@@ -228,9 +246,12 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
         masks: The values of label maps: 'classes', 'colours' or 'instances'. Defaults to None: guessed.
         colours: A file with a class and its colour in each line. Defaults to None: one in the folder, if there is one.
         drop_empty: Whether to leave out images without objects in training. Defaults to False.
+        random_weights: Whether the backbone starts at random. Defaults to False: from ImageNet weights, if there are
+            any for `arch`.
 
     Raises:
-        UserError: If the data or the model is not for the task, a number is not positive, or a file exists already.
+        UserError: If the data or the model is not for the task, a number is not positive, a file exists already, or
+            weights cannot be had.
     """
     for option, number, least in (('iters', iters, 2), ('batch', batch, 1), ('scale', min(scale or (1,)), 1)):
         if number is not None and number < least:
@@ -246,18 +267,24 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
     data = find_data(Path(source), Options(None if wanted is None else wanted == 'semantic', masks,
                                            None if colours is None else Path(colours)), val, seed)
     task = _task(data, task, of_model)
-    is_nano = (arch or (model.model.get('backbone', {}).get('arch') if model else 'nano')) == 'nano'
-    iters, batch = iters or (400 if is_nano else 8000), batch or (4 if is_nano else 8)
-    name = base or str(CONFIGS / BASES[task][is_nano])
+    if arch is None and base is None:
+        arch = DEFAULT
+    is_small = (arch or (model and model.model.get('backbone', {}).get('arch'))) in SMALL
+    iters, batch = iters or (400 if is_small else 8000), batch or (4 if is_small else 8)
+    name = base or str(CONFIGS / BASES[task][SMALL.index(arch) + 1 if arch in SMALL else 0])
     old = model or read_config(name)
     start = []
-    if not swap and arch and name != str(CONFIGS / BASES[task][True]):
-        checkpoint, sentence = released_weights(arch)
+    if not swap and arch:
+        checkpoint, sentence = weights_of(arch, random_weights)
         start = [sentence]
-        swap = partial(swap_backbone, arch=arch, checkpoint=checkpoint, schedule=bool(base))
+        if base or arch not in SMALL:
+            which = dict(backbone=arch) if arch in TARGETS else dict(arch=arch, checkpoint=checkpoint)
+            swap = partial(swap_backbone, schedule=bool(base), **which)
     new = swap(old) if swap else copy.deepcopy(old)
+    if random_weights:
+        start_at_random(new)
     pad_exactly(new.model)
-    fit = fit_images(data, LIMITS[task][is_nano], scale)
+    fit = fit_images(data, LIMITS[task][is_small], scale)
     fit_model(new.model, data, fit)
     lines = [*describe_data(data, fit), *start, *_hints(data, task, base, load_from)]
     changes = {key: delta for key in ('model', 'optim_wrapper') if (delta := to_delta(old[key], new[key]))}
@@ -266,6 +293,14 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
     write_annotations(annotations, data)
     write_text(out, text)
     return lines
+
+
+def start_at_random(cfg: Config) -> None:
+    """Removes the backbone's weights from a config, and the smaller learning rate that they need, in place."""
+    cfg.model.backbone.init_cfg = None
+    keys = ((cfg.get('optim_wrapper') or {}).get('paramwise_cfg') or {}).get('custom_keys') or {}
+    if 'backbone' in keys:
+        keys['backbone'] = dict(lr_mult=1.)
 
 
 def pad_exactly(model: ConfigDict) -> None:

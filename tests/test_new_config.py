@@ -6,14 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from mmengine.config import Config
 from mmengine.logging import MessageHub
+from mmengine.optim import build_optim_wrapper
 from PIL import Image
 
+from cpvt_mm import create_backbone
 from cpvt_mm import new_config as writing
 from cpvt_mm.new_config import new_config
 from openmmlab_runs.engine import load_config, train
-from tests.conftest import MASK_RCNN, ROOT, build_model, refusal
+from tests.conftest import MASK_RCNN, ROOT, build_model, groups_by_name, refusal
 from tests.openmmlab_runs.data.layouts import PIXELS, SPLITS, XML, coco, dataset, voc, voc_flat, yolo, yolo_polygons
 from tests.tools.conftest import change_annotations, cut, save
 
@@ -25,7 +28,9 @@ def write_label_maps(root: Path, labels: tuple[int, ...] = (0, 2, 255)) -> None:
 
 
 def made(source: Path, out: Path, *args: Any, **kwargs: Any) -> tuple[Config, list[str]]:
-    lines = new_config(source, out, *args, **kwargs)
+    """Writes a config and reads it; of arch nano, which has no weights to fetch, unless another is given."""
+    arch = {} if {'arch', 'base'} & kwargs.keys() or len(args) > 1 else dict(arch='nano')
+    lines = new_config(source, out, *args, **arch, **kwargs)
     return load_config(out), lines
 
 
@@ -53,7 +58,7 @@ def test_a_share_for_validation_depends_on_the_seed_only(task: str, data: Path, 
                  for split, number in (('train', 6), ('val', 2))]
         assert len(names[0] | names[1]) == 8
         found.append(names)
-    assert found[0] == found[1] != found[2] and 'it gets 2 images' in lines[-1]
+    assert found[0] == found[1] != found[2] and any('it gets 2 images' in line for line in lines)
 
 
 def test_validation_may_be_another_file(data: Path, tmp_path: Path) -> None:
@@ -123,11 +128,39 @@ def test_the_model_may_be_of_another_config_or_arch(base: str | None, arch: str 
         assert any(f'{arch}, weights from ImageNet (96 MB)' in line for line in lines)
     assert cfg.train_cfg.max_iters == 8000
     build_model(cfg, 'meta')
-    monkeypatch.setattr(writing, '_size', lambda url: None)  # without the net
-    monkeypatch.setattr(writing, 'in_cache', lambda url: None)
-    cfg, lines = made(tmp_path / 'data', tmp_path / 'offline.py', arch='small')
-    assert cfg.model.backbone.get('init_cfg') is None
-    assert any(line.startswith('The backbone starts from random weights, since the net') for line in lines)
+
+
+@pytest.mark.parametrize('write, task', [(voc, 'boxes'), (yolo_polygons, 'instances'), (write_label_maps, 'semantic')])
+def test_without_options_it_starts_from_the_smallest_weights_of_imagenet(write: Callable[[Path], object], task: str,
+                                                                        tmp_path: Path,
+                                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, '_size', lambda url: 14_000_000)
+    write(tmp_path / 'data')
+    cfg, lines = made(tmp_path / 'data', tmp_path / 'my.py', task, None)
+    assert cfg.model.backbone.init_cfg.checkpoint == 'cpvt_mm://pvtv2-b0' and cfg.train_cfg.max_iters == 400
+    assert any('from cpvt_mm://pvtv2-b0, weights from ImageNet (14 MB)' in line for line in lines)
+    model = build_model(cfg, 'meta')
+    with torch.device('meta'):
+        assert model.backbone.state_dict().keys() == create_backbone('pvtv2-b0').state_dict().keys()
+    rates = {name: group['lr'] for name, group in groups_by_name(
+        model, build_optim_wrapper(model, cfg.optim_wrapper)).items()}
+    assert {rates[name] / cfg.optim_wrapper.optimizer.lr for name in rates if name.startswith('backbone.')} == {0.1}
+    cfg, lines = made(tmp_path / 'data', tmp_path / 'random.py', task, None, random_weights=True)
+    assert cfg.model.backbone.init_cfg is None and cfg.model.backbone.arch == 'pvtv2-b0'
+    assert cfg.optim_wrapper.paramwise_cfg.custom_keys.backbone.lr_mult == 1
+    assert any(line == 'The backbone starts from random weights, as you asked.' for line in lines)
+
+
+@pytest.mark.parametrize('arch', [None, 'small', 'mit-b0'])
+def test_without_the_net_random_weights_must_be_asked_for(arch: str | None, tmp_path: Path,
+                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    voc(tmp_path / 'data')
+    monkeypatch.setattr(writing, '_size', lambda url: None)
+    told = refusal(made, tmp_path / 'data', tmp_path / 'my.py', arch=arch)
+    assert 'since the net does not answer: download https://' in told and '--random-weights' in told
+    assert not (tmp_path / 'my.py').exists() and not (tmp_path / 'my_annotations').exists()
+    cfg, _ = made(tmp_path / 'data', tmp_path / 'my.py', arch=arch, random_weights=True)
+    assert cfg.model.backbone.init_cfg is None and cfg.model.backbone.arch == (arch or 'pvtv2-b0')
 
 
 def test_a_folder_with_a_model_is_a_start(data: Path, tmp_path: Path) -> None:
@@ -199,7 +232,7 @@ def test_no_file_is_overwritten(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize('write', [voc, yolo_polygons, write_label_maps])
 def test_the_config_trains(write: Callable[[Path], None], tmp_path: Path) -> None:
     write(tmp_path / 'data')
-    new_config(tmp_path / 'data', tmp_path / 'my.py', iters=2, batch=2)
+    new_config(tmp_path / 'data', tmp_path / 'my.py', arch='nano', iters=2, batch=2)
     train(load_config(tmp_path / 'my.py', {'log_level': 'WARNING'}, str(tmp_path / 'run')))
     scalars = MessageHub.get_current_instance().log_scalars
     assert np.isfinite(scalars['train/loss'].current())

@@ -5,8 +5,7 @@ It knows COCO, Pascal VOC, YOLO, LabelMe, CVAT and Label Studio, and label maps:
 import argparse
 from pathlib import Path
 
-from cpvt_mm.models import PYRAMID_ARCHS
-from cpvt_mm.new_config import BASES, new_config
+from cpvt_mm.new_config import ARCHS, BASES, new_config
 from openmmlab_runs.cli import command_parser
 from openmmlab_runs.data.config_datasets import plan_checks
 from openmmlab_runs.data.painted_samples import draw_sheet
@@ -22,11 +21,13 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('data', type=Path, help='folder, COCO file, or data.yaml')
     parser.add_argument('out', type=Path, help='config to write; must not exist')
     parser.add_argument('--task', choices=BASES, help='(default: the most that the annotations allow)')
-    parser.add_argument('--arch', choices=PYRAMID_ARCHS, help='size of the backbone; nano is for a CPU (default: nano)')
+    parser.add_argument('--arch', choices=ARCHS, help='the backbone; pvtv2-b0 and nano are for a CPU or few images '
+                        '(default: pvtv2-b0)')
+    parser.add_argument('--random-weights', action='store_true', help='start the backbone at random, not from ImageNet')
     parser.add_argument('--scale', type=int, nargs=2, metavar=('WIDTH', 'HEIGHT'),
                         help='size of images in training, in pixels (default: measured)')
-    parser.add_argument('--iters', type=int, help='number of iterations (default: 400 for nano, else 8000)')
-    parser.add_argument('--batch', type=int, help='batch size (default: 4 for nano, else 8)')
+    parser.add_argument('--iters', type=int, help='number of iterations (default: 400 for pvtv2-b0 and nano, else 8000)')
+    parser.add_argument('--batch', type=int, help='batch size (default: 4 for pvtv2-b0 and nano, else 8)')
     parser.add_argument('--val', default='0.2', help='folder or file for validation, or the share of the images to '
                         'take if there is no split for it (default: 0.2)')
     parser.add_argument('--seed', type=int, default=0, help='which images the share has (default: 0)')
@@ -45,7 +46,8 @@ def main() -> None:
     args = parse_args()
     scale = tuple(args.scale) if args.scale else None
     say(*new_config(args.data, args.out, args.task, args.arch, scale, args.iters, args.batch, args.val, args.seed,
-                    args.base, masks=args.masks, colours=args.colours, drop_empty=args.drop_empty))
+                    args.base, masks=args.masks, colours=args.colours, drop_empty=args.drop_empty,
+                    random_weights=args.random_weights))
     cfg = load_config(args.out)
     plans = plan_checks(cfg)
     found = {finding.kind: finding for plan in plans for finding in plan.findings}

@@ -4,9 +4,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cpvt_mm.models import CPVT, PLAIN_ARCHS, PYRAMID_ARCHS, PyramidCPVT
+from cpvt_mm.models import CPVT, PLAIN_ARCHS, PyramidCPVT
 from cpvt_mm.models.archs import STRIDES, PlainArch, parse_arch
-from cpvt_mm.models.create import BACKBONES
+from cpvt_mm.models.create import BACKBONES, TWINS_ARCHS
 from cpvt_mm.weights.released import RELEASED, SCHEME
 
 from .probing import CannotSwap, Maps
@@ -143,7 +143,7 @@ OPTIMIZERS = {
     PyramidCPVT: dict(mmdet=dict(type='AdamW', lr=2e-4, weight_decay=1e-4), mmseg=OF_SEGMENTORS),
     CPVT: dict(mmdet=dict(type='AdamW', lr=1e-4, weight_decay=0.1), mmseg=OF_SEGMENTORS)}
 TARGETS = {
-    'PyramidCPVT': Target(PyramidCPVT, tuple(PYRAMID_ARCHS), dict(drop_path_rate=0.2)),
+    'PyramidCPVT': Target(PyramidCPVT, TWINS_ARCHS, dict(drop_path_rate=0.2)),
     # Detectors and segmentors use patches only.
     'CPVT': Target(CPVT, tuple(PLAIN_ARCHS), dict(drop_path_rate=0.1, cls_token=False)),
     # Released weights have their own arguments. Detectors of PVT have no class token.

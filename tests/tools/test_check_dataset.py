@@ -106,7 +106,7 @@ def test_all_faults_of_label_maps_are_found_at_once(check: Check, data: Path) ->
 def test_measures_and_suggestions_are_those_of_a_new_config(run_tool: Run, data: Path, tmp_path: Path,
                                                            capsys: pytest.CaptureFixture) -> None:
     coco = json.loads((data / 'instances_training.json').read_text())
-    new_config(data, tmp_path / 'my.py', 'instances')
+    new_config(data, tmp_path / 'my.py', 'instances', 'nano')
     assert run_tool(TOOL, tmp_path / 'my.py', '--out', tmp_path / 'out') == ''
     statistics = json.loads((tmp_path / 'out/statistics.json').read_text())
     train, val = statistics['datasets']

@@ -165,7 +165,7 @@ def test_swap_backbone_puts_the_plain_one_or_random_weights_in(run_tool: Run, tm
 @pytest.mark.slow
 def test_swap_backbone_takes_own_data(run_tool: Run, data: Path, tmp_path: Path) -> None:
     own = tmp_path / 'own.py'
-    assert run_tool('misc/new_config.py', data, own, '--task', 'boxes', '--iters', 40) == ''
+    assert run_tool('misc/new_config.py', data, own, '--task', 'boxes', '--arch', 'nano', '--iters', 40) == ''
     assert run_tool(SWAP, RETINANET, tmp_path / 'out.py', '--arch', 'nano', '--schedule', '--data', own) == ''
     cfg = load_config(tmp_path / 'out.py')
     assert cfg.model.bbox_head.num_classes == len(CLASSES) and cfg.model.backbone.arch == 'nano'

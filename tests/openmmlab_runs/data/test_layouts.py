@@ -25,7 +25,7 @@ from tests.tools.conftest import contents, save
 def made(write: layouts.Write, tmp_path: Path, *args: object, **kwargs: object) -> tuple[Config, list[str]]:
     write(tmp_path / 'data')
     before = contents(tmp_path / 'data')
-    lines = new_config(tmp_path / 'data', tmp_path / 'my.py', *args, **kwargs)
+    lines = new_config(tmp_path / 'data', tmp_path / 'my.py', *args, **{'arch': 'nano', **kwargs})
     assert contents(tmp_path / 'data') == before
     return load_config(tmp_path / 'my.py'), lines
 
@@ -128,7 +128,7 @@ def test_a_data_yaml_may_name_folders_elsewhere_and_words_are_texts(tmp_path: Pa
     layouts.yolo(tmp_path / 'elsewhere', description='')
     layouts.text(tmp_path / 'data/my.yaml', f'path: {tmp_path}/elsewhere\ntrain: images/train\n'
                  'val: ../elsewhere/images/val\nnames: {0: no, 1: 007}')
-    new_config(tmp_path / 'data/my.yaml', tmp_path / 'my.py')
+    new_config(tmp_path / 'data/my.yaml', tmp_path / 'my.py', arch='nano')
     cfg = load_config(tmp_path / 'my.py')
     assert [stems(layouts.dataset(cfg, split)) for split in ('train', 'val')] == [['a', 'b'], ['c', 'd']]
     assert len(layouts.dataset(cfg, 'train').get_data_info(0)['instances']) == 1
@@ -144,7 +144,7 @@ def test_links_are_followed_circles_end_and_hidden_files_are_no_data(tmp_path: P
     for place in ('.ipynb_checkpoints/z', 'JPEGImages/._a', '__MACOSX/JPEGImages/z'):
         save(tmp_path / f'real/{place}.jpg', layouts.PIXELS)
     layouts.text(tmp_path / 'real/Annotations/.hidden.xml', 'nothing')
-    lines = new_config(tmp_path / 'data', tmp_path / 'my.py')
+    lines = new_config(tmp_path / 'data', tmp_path / 'my.py', arch='nano')
     assert stems(layouts.dataset(load_config(tmp_path / 'my.py'), 'train')) == ['a', 'b']
     assert any('1 links lead nowhere' in line for line in lines)
 
@@ -154,7 +154,7 @@ def test_images_without_objects_are_kept_and_may_be_left_out(tmp_path: Path) -> 
     cfg, lines = made(layouts.yolo, tmp_path)
     assert stems(layouts.dataset(cfg, 'train')) == ['a', 'b', 'empty']
     assert any('1 images of train have no objects: they teach' in line for line in lines)
-    new_config(tmp_path / 'data', tmp_path / 'other.py', drop_empty=True)
+    new_config(tmp_path / 'data', tmp_path / 'other.py', arch='nano', drop_empty=True)
     assert stems(layouts.dataset(load_config(tmp_path / 'other.py'), 'train')) == ['a', 'b']
 
 
@@ -167,7 +167,7 @@ def test_a_split_is_a_whole_word(name: str, split: str) -> None:
 
 def test_a_file_that_is_named_is_for_training(tmp_path: Path) -> None:
     layouts.BOXES['COCO'][0](tmp_path / 'data')
-    new_config(tmp_path / 'data/annotations/instances_val2017.json', tmp_path / 'my.py', val='0.5')
+    new_config(tmp_path / 'data/annotations/instances_val2017.json', tmp_path / 'my.py', arch='nano', val='0.5')
     cfg = load_config(tmp_path / 'my.py')
     assert sorted(stems(layouts.dataset(cfg, 'train')) + stems(layouts.dataset(cfg, 'val'))) == ['c', 'd']
 

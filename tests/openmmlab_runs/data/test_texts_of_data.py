@@ -59,13 +59,13 @@ def read(path: Path) -> Config:
 
 @pytest.mark.parametrize('name', EXPLOITS)
 def test_a_class_does_not_run_code(name: str, tmp_path: Path) -> None:
-    new_config(write_coco(tmp_path / 'coco', (name,)), tmp_path / 'boxes.py', 'boxes')
+    new_config(write_coco(tmp_path / 'coco', (name,)), tmp_path / 'boxes.py', 'boxes', 'nano')
     assert read(tmp_path / 'boxes.py').train_dataloader.dataset.metainfo.classes == (name,)
     for split in ('train', 'val'):
         save(tmp_path / f'maps/{split}/images/a.png', PIXELS)
         save(tmp_path / f'maps/{split}/masks/a.png', np.eye(40, 48, dtype=np.uint8))
     (tmp_path / 'maps/classes.txt').write_text(f'{name}\nroad\n')
-    new_config(tmp_path / 'maps', tmp_path / 'maps.py')
+    new_config(tmp_path / 'maps', tmp_path / 'maps.py', arch='nano')
     assert read(tmp_path / 'maps.py').train_dataloader.dataset.metainfo.classes == (name, 'road')
 
 
@@ -90,9 +90,9 @@ def test_names_come_back(classes: list[str], image: str, folder: str) -> None:
         write_coco(root, tuple(classes), f'{image}.png')
         if any(map(is_half, ''.join(classes))):  # a config is UTF-8, which has no halves of surrogate pairs
             with pytest.raises(UserError, match='name is text without halves of surrogate pairs'):
-                new_config(root, out, 'boxes')
+                new_config(root, out, 'boxes', 'nano')
             return
-        new_config(root, out, 'boxes')
+        new_config(root, out, 'boxes', 'nano')
         cfg = read(out)
         assert cfg.train_dataloader.dataset.metainfo.classes == tuple(classes)
         assert cfg.data_root == f'{root}/'
@@ -109,7 +109,7 @@ def odd_config(data: Path) -> Config:
         for category, name in zip(coco['categories'], CLASSES, strict=True):
             category['name'] = name
         file.write_text(json.dumps(coco))
-    new_config(data, 'my.py', 'boxes', iters=2, batch=2)
+    new_config(data, 'my.py', 'boxes', 'nano', iters=2, batch=2)
     cfg = load_config('my.py', {f'{split}_dataloader.{key}': value for split in ('train', 'val', 'test')
                                 for key, value in dict(num_workers=0, persistent_workers=False).items()}, 'work')
     cfg.backend_args = OPTIONS
