@@ -108,6 +108,13 @@ def test_half_precision_keeps_the_bias_of_large_grids(dtype: torch.dtype, bits: 
     assert (found - expected).norm() < 2**-bits * expected.norm()
 
 
+@pytest.mark.parametrize('key_grid', KEYS)
+def test_places_are_small_numbers(key_grid: Grid) -> None:
+    q, grid = torch.randn(1, 2, 45, 8), Grid(5, 9)
+    _, of_key = drawn().factors(q, 0, grid, key_grid)
+    torch.testing.assert_close(of_key[:, 3:], (centres(key_grid) - torch.tensor([2, 4])) / 6)  # from the middle
+
+
 class Direct(ParabolicPE):
     """Adds the paper's bias for all pairs."""
     factors = PositionEncoding.factors

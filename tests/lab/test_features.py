@@ -30,8 +30,9 @@ PLAIN = dict(embed_dims=24, depth=3, num_heads=2)
 SIZE, SHIFT = 160, 32
 BACKBONES = {'plain': lambda encoding: CPVT(PLAIN, img_size=SIZE, position_encoding=encoding),
              'pyramid': lambda encoding: PyramidCPVT(NARROW, img_size=SIZE, position_encoding=encoding)}
-# One for each point at which an encoding acts: after a block, before the first, queries and keys, logits, their tokens.
-HOOKS = ('none', 'peg', 'learnable-2d', 'rotary', 'relative', 'look-here', 'peg-qk')
+# One for each point at which an encoding acts: after a block, before the first, queries and keys, logits (and factors
+# of them), the tokens of queries and keys.
+HOOKS = ('none', 'peg', 'learnable-2d', 'rotary', 'relative', 'look-here', 'parabolic', 'peg-qk')
 # The first two know no position at all, relative encodings act in attention only.
 EXACT = {'none', 'PEG, k = 1'}
 EXACT_WITHOUT_ATTENTION = EXACT | {'rotary', 'relative', 'PEG'}
@@ -61,7 +62,7 @@ def test_weights_are_those_that_the_block_attended_with(backbone: str, encoding:
     for name, (attn, args, out) in calls.items():
         weights = found[name].weights
         torch.testing.assert_close(weights.sum(dim=-1), torch.ones(weights.shape[:2]))
-        attended = (weights @ attn.project(*args).v).transpose(1, 2).reshape(out.shape)
+        attended = (weights @ attn.project(*args).v[..., :attn.head_dims]).transpose(1, 2).reshape(out.shape)
         torch.testing.assert_close(attn.proj(attended), out)
         torch.testing.assert_close(means[name], found[name].of_all())
 
