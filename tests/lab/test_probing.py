@@ -1,0 +1,77 @@
+"""What a linear map reads of row and column, where the answer is known."""
+from functools import partial
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from torch import Tensor, nn
+from transformers import Dinov2Config, Dinov2Model
+
+from cpvt_mm import CPVT, PyramidCPVT
+from lab.equivariance import draw_weights, smooth_noise
+from lab.probing import Reading, layers, measure
+from tests.conftest import NARROW
+from tests.pictures import is_drawn
+from tests.tools.conftest import Run, read_rows
+
+# More channels than cells, so that each row of a random table can be told from all others.
+SIDE, PLAIN = 64, dict(embed_dims=96, depth=2, num_heads=2)
+
+
+def noise(side: int, index: int) -> Tensor:
+    return smooth_noise(side, index)
+
+
+def convolutions(padding_mode: str) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 32, 4, stride=4), *(
+        part for _ in range(6) for part in (nn.Conv2d(32, 32, 5, padding=2, padding_mode=padding_mode), nn.ReLU())))
+
+
+def probe(model: nn.Module, sides: tuple[int, ...] = (SIDE,)) -> list[Reading]:
+    draw_weights(model, seed=0)
+    return measure(model, noise, sides, count=24)
+
+
+def test_zeros_at_the_border_tell_places_and_circular_padding_does_not() -> None:
+    zeros, circular = (probe(convolutions(mode))[-1] for mode in ('zeros', 'circular'))
+    for share, margin in ((zeros.row, zeros.row_margin), (zeros.column, zeros.column_margin)):
+        assert share - margin > 0.3
+    for share, margin in ((circular.row, circular.row_margin), (circular.column, circular.column_margin)):
+        assert share - margin < 0.05 and 0 < margin < 0.2
+
+
+@pytest.mark.parametrize(('encoding', 'least', 'most'), [
+    (dict(type='LearnablePE'), 0.7, 1.), (dict(type='SinusoidalPE'), 0.9, 1.),
+    (None, -1., 0.05), (dict(type='PEG', kernel_size=1), -1., 0.05)], ids=str)
+def test_encodings_tell_what_they_know_at_each_size(encoding: dict | None, least: float, most: float) -> None:
+    readings = probe(CPVT(PLAIN, img_size=SIDE, patch_size=8, position_encoding=encoding), (SIDE, 2 * SIDE))
+    assert [(reading.side, reading.layer) for reading in readings] == [(64, 0), (64, 1), (128, 0), (128, 1)]
+    for reading in readings:
+        assert least <= reading.row <= most and least <= reading.column <= most
+
+
+@pytest.mark.parametrize(('build', 'count'), [
+    (partial(PyramidCPVT, NARROW), 4), (partial(timm.create_model, 'test_vit', dynamic_img_size=True), 6),
+    (partial(timm.create_model, 'test_resnet'), 5),
+    (lambda: Dinov2Model(Dinov2Config(hidden_size=24, num_hidden_layers=3, num_attention_heads=2, patch_size=8)), 3)])
+def test_layers_of_ours_timm_and_transformers_are_maps(build, count: int) -> None:
+    maps = layers(build().eval(), torch.randn(1, 3, 64, 64))
+    assert len(maps) == count
+    assert all(x.dim() == 4 and x.shape[0] == 1 and x.shape[2] == x.shape[3] > 1 for x in maps)
+
+
+def test_the_tool_writes_a_figure_and_a_table(run_tool: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / 'new/probe.png'
+    tool, options = 'analysis_tools/position_probe.py', ('--size', 64, '--out', out)
+    assert run_tool(tool, 'cpvt-tiny', 'timm:test_vit', *options, '--scales', 1, 2, '--count', 8) == ''
+    rows = read_rows(out.with_suffix('.csv'))
+    assert [(row['model'], row['side']) for row in rows] == [
+        *[('cpvt-tiny', side) for side in ('64', '128') for _ in range(12)],
+        *[('timm:test_vit', side) for side in ('64', '128') for _ in range(6)]]
+    assert is_drawn(out) and out.with_suffix('.md').read_text() in capsys.readouterr().out
+    for words, message in ((('cpvt-tiny', '--count', 7), '7 images cannot be split'),
+                           (('cpvt-tiny', '--scales', 0.01), 'images of 1 pixels: choose'),
+                           (('hf:vit',), "'hf:vit' is not a model"), (('timm:vit_of_no_one',), 'cannot be built')):
+        found = run_tool(tool, *words, *options)
+        assert found.startswith('error: ') and message in found and '\n' not in found
