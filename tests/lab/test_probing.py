@@ -41,6 +41,19 @@ def test_zeros_at_the_border_tell_places_and_circular_padding_does_not() -> None
         assert share - margin < 0.05 and 0 < margin < 0.2
 
 
+class Rows(nn.Module):
+    """Gives the row of each pixel, and noise."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x, torch.arange(x.shape[2])[:, None].expand_as(x[:, :1])], dim=1)
+
+
+def test_rows_are_told_from_columns() -> None:
+    for side in (16, 40):  # of the larger ones, some pixels are drawn
+        reading, = measure(Rows(), noise, [side], count=24)
+        assert reading.row > 0.999 and reading.row_margin < 1e-3 and abs(reading.column) < 0.1
+
+
 @pytest.mark.parametrize(('encoding', 'least', 'most'), [
     (dict(type='LearnablePE'), 0.7, 1.), (dict(type='SinusoidalPE'), 0.9, 1.),
     (None, -1., 0.05), (dict(type='PEG', kernel_size=1), -1., 0.05)], ids=str)
