@@ -18,7 +18,7 @@ from openmmlab_runs.texts import figure_text, label
 
 from .equivariance import draw_weights
 
-PENALTIES = 10. ** torch.arange(-8, 3, dtype=torch.float64)  # per image cell, of features of variance 1
+PENALTIES = 10. ** torch.arange(-6, 6, dtype=torch.float64)  # for features of variance 1
 MOST_CELLS = 400  # of an image, drawn at random; more would hardly change a regression
 
 
