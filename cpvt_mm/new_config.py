@@ -215,9 +215,9 @@ BASES = dict(
     boxes=('boxes/faster-rcnn_pyramid-cpvt-s_fpn_boxes.py', 'boxes/faster-rcnn_pyramid-cpvt-nano_fpn_boxes.py',
            'boxes/faster-rcnn_pvtv2-b0_fpn_boxes.py'),
     instances=('nuclei/mask-rcnn_pyramid-cpvt-s_fpn_nuclei.py', 'nuclei/mask-rcnn_pyramid-cpvt-nano_fpn_nuclei.py',
-               'nuclei/mask-rcnn_pvtv2-b0-in1k_fpn_nuclei.py'),
+               'nuclei/mask-rcnn_pvtv2-b0-pretrained_fpn_nuclei.py'),
     semantic=('camvid/upernet_pyramid-cpvt-s_camvid-360x480.py', 'camvid/upernet_pyramid-cpvt-nano_camvid-192x256.py',
-              'camvid/upernet_pvtv2-b0-in1k_camvid-192x256.py'))
+              'camvid/upernet_pvtv2-b0-pretrained_camvid-192x256.py'))
 Swap = Callable[[Config], Config]
 
 
@@ -296,11 +296,11 @@ def new_config(source: str | Path, out: str | Path, task: str | None = None, arc
 
 
 def start_at_random(cfg: Config) -> None:
-    """Removes the backbone's weights from a config, and the smaller learning rate that they need, in place."""
+    """Removes the backbone's weights from a config, and the rates for them, in place."""
     cfg.model.backbone.init_cfg = None
     keys = ((cfg.get('optim_wrapper') or {}).get('paramwise_cfg') or {}).get('custom_keys') or {}
     if 'backbone' in keys:
-        keys['backbone'] = dict(lr_mult=1.)
+        keys['backbone'] = dict(lr_mult=1., decay_mult=1.)
 
 
 def pad_exactly(model: ConfigDict) -> None:
