@@ -113,8 +113,8 @@ def main() -> None:
     args = parser.parse_args()
     check_least(args, 1, 'rounds')
     machine = describe_machine(args.device)
-    results = Results(args.work_dir, dict(machine, versions=versions(LIBRARIES_AND_TORCH), rounds=args.rounds, bf16=args.bf16,
-                                          threads=torch.get_num_threads()))
+    results = Results(args.work_dir, dict(machine, versions=versions(LIBRARIES_AND_TORCH), rounds=args.rounds,
+                                          bf16=args.bf16, threads=torch.get_num_threads()))
     failed: dict[str, str] = {}
     measured: dict[str, Row] = {}  # several configs have the same backbone
     for library, config in find_configs():
